@@ -2,14 +2,14 @@
 //!
 //! The node listens on an abstract unix socket whose name has the number that users know as the
 //! port. Both ends ask the kernel who the other is: only processes of the same user are let in,
-//! and a socket of that name that somebody else has made is not believed. Who says its rank there is
-//! given an invitation to be a leaf of the tree; the socket stays open as long as it is one.
+//! and a socket of that name that somebody else has made is not believed. Who says its rank there
+//! is given an invitation to be a leaf of the tree; the socket stays open as long as it is one.
 use crate::error::{Error, ErrorCode};
 use rustix::net::SendFlags;
-use rustix::net::sockopt::socket_peercred;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read};
+use sheaf_tree::link::peer::socket_owner;
+use std::io::{self, ErrorKind, Read};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
@@ -41,6 +41,15 @@ pub struct Seat {
     pub invitation: Vec<u8>,
 }
 
+/// What it hears.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AttachAnswer {
+    /// It is let in.
+    Seat(Seat),
+    /// It is not, for this reason; the connection ends.
+    Refused(String),
+}
+
 /// A word with its length in front.
 #[must_use]
 pub fn encode(word: &impl Serialize) -> Vec<u8> {
@@ -68,7 +77,7 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
 }
 
 fn malformed() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "not a word of an attached back end")
+    io::Error::new(ErrorKind::InvalidData, "not a word of an attached back end")
 }
 
 /// Reads one.
@@ -105,7 +114,7 @@ fn address(port: u16) -> io::Result<SocketAddr> {
 /// Whether the process at the other end is one of this user's.
 #[must_use]
 pub fn is_ours(socket: impl std::os::fd::AsFd) -> bool {
-    socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+    socket_owner(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
 }
 
 /// Listens under a number that is free.
@@ -120,7 +129,7 @@ pub fn listen() -> io::Result<(u16, UnixListener)> {
         let port = u16::from_ne_bytes(random).max(1024);
         match UnixListener::bind_addr(&address(port)?) {
             Ok(listener) => return Ok((port, listener)),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
             Err(error) => return Err(error),
         }
     }
@@ -136,8 +145,8 @@ pub fn is_here(host: &str) -> bool {
     matches!(host, "localhost" | "127.0.0.1" | "::1") || host == name || short(host) == short(&name)
 }
 
-/// Connects to the node of that port and says who we are; gives the socket, which stays open as long
-/// as we are there, and the place.
+/// Connects to the node of that port and says who we are; gives the socket, which stays open as
+/// long as we are there, and the place.
 ///
 /// # Errors
 /// [`ErrorCode::Launch`], with what to look at.
@@ -156,14 +165,19 @@ pub fn connect(host: &str, port: u16, hello: &AttachHello) -> Result<(UnixStream
     }
     socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     match send(&socket, hello).and_then(|()| read(&mut socket)) {
-        Ok(welcome) => Ok((socket, welcome)),
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+        Ok(AttachAnswer::Seat(seat)) => Ok((socket, seat)),
+        Ok(AttachAnswer::Refused(why)) => {
+            Err(fail(format!("the node at port {port} does not take rank {}: {why}", hello.rank)))
+        }
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
             Err(fail(format!("what listens at port {port} is no tree")))
         }
-        Err(_) => Err(fail(format!(
-            "the node at port {port} does not take rank {}: it has that, or as many back ends as there are \
-             places",
-            hello.rank
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            let seconds = ANSWER_TIMEOUT.as_secs();
+            Err(fail(format!("the node at port {port} has not answered within {seconds} s")))
+        }
+        Err(error) => Err(fail(format!(
+            "the node at port {port} has hung up: it ends, or has no descriptor left ({error})"
         ))),
     }
 }
@@ -174,10 +188,10 @@ mod tests {
 
     #[test]
     fn words_come_out_as_they_went_in() {
-        let welcome = Seat { leaf: 7, invitation: vec![1, 2, 3] };
+        let welcome = AttachAnswer::Seat(Seat { leaf: 7, invitation: vec![1, 2, 3] });
         let mut bytes = encode(&welcome);
-        assert_eq!(read::<Seat>(&mut &bytes[..]).unwrap(), welcome);
-        assert!(read::<Seat>(&mut &bytes[..bytes.len() - 1]).is_err());
+        assert_eq!(read::<AttachAnswer>(&mut &bytes[..]).unwrap(), welcome);
+        assert!(read::<AttachAnswer>(&mut &bytes[..bytes.len() - 1]).is_err());
         bytes[3] = 0xff;
         assert!(read::<Seat>(&mut &bytes[..]).is_err());
     }

@@ -33,8 +33,10 @@ use receive::StartBack;
 
 /// How long a back end waits to be told who it is and of its own stream.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// After this long a back end that has attached itself asks again for its own stream.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// After this long a back end that has attached itself asks again for its own stream: what it asks
+/// before the node above has taken it in is not heard. Doubled each time, up to the second.
+const ASK_AGAIN_MIN: Duration = Duration::from_millis(5);
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 /// How long what was sent may take to leave this process when it ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the end of its link may take.
@@ -313,7 +315,8 @@ impl Back {
     /// Joins the tree by the descriptor that this process was started with.
     ///
     /// # Errors
-    /// [`ErrorCode::Launch`] when this process was not started by a tree, or the tree does not answer.
+    /// [`ErrorCode::Launch`] when this process was not started by a tree, or the tree does not
+    /// answer.
     pub fn join() -> Result<Self, Error> {
         Self::over(inherited()?, None)
     }
@@ -330,8 +333,9 @@ impl Back {
     /// [`ErrorCode::Usage`] without such words.
     pub fn attach(words: &[&str]) -> Result<Self, Error> {
         let [.., host, port, _, own_host, rank] = words else {
-            let text = "this process was not started by a tree, and was not told which one to join: the last \
-                        five arguments are host, port and rank of the node above, own host, own rank";
+            let text = "this process was not started by a tree, and was not told which one to \
+                        join: the last five arguments are host, port and rank of the node above, \
+                        own host, own rank";
             return Err(Error::usage(text));
         };
         let number = |word: &str| Error::usage(format!("{word:?} is neither a port nor a rank"));
@@ -379,15 +383,16 @@ impl Back {
         Ok(back)
     }
 
-    /// Waits for the stream of this back end's own, which is the first that the front end opens; asks
-    /// for it if the front end does not know of this back end.
+    /// Waits for the stream of this back end's own, which is the first that the front end opens;
+    /// asks for it if the front end does not know of this back end.
     fn wait_for_own_stream(&self, note: Option<&[u8]>) -> Result<(), Error> {
-        let deadline = Instant::now() + START_TIMEOUT;
+        let (deadline, mut pause) = (Instant::now() + START_TIMEOUT, ASK_AGAIN_MIN);
         while !self.common.inbox.is_ended() && Instant::now() < deadline {
             let mut until = deadline;
             if let Some(note) = note {
                 self.with_leaf(|leaf| leaf.want_stream(BACK_ENDS, note));
-                until = until.min(Instant::now() + ASK_AGAIN);
+                until = until.min(Instant::now() + pause);
+                pause = (pause * 2).min(ASK_AGAIN_MAX);
             }
             if self.common.inbox.wait_open(self.rank(), until) {
                 return Ok(());
@@ -442,7 +447,8 @@ impl Back {
     /// the links, and those that come until then go with it.
     ///
     /// # Errors
-    /// [`ErrorCode::Unknown`] for a stream that is not (or no longer) open here; [`ErrorCode::Ended`].
+    /// [`ErrorCode::Unknown`] for a stream that is not (or no longer) open here;
+    /// [`ErrorCode::Ended`].
     pub fn send(&self, id: u32, tag: i32, packet: &[u8]) -> Result<(), Error> {
         /// A closed stream is noticed after this long even if nobody says so.
         const LOOK: Duration = Duration::from_millis(100);

@@ -2,7 +2,8 @@
 use crate::error::{Error, ErrorCode};
 use std::path::{Path, PathBuf};
 
-/// Its names: this library's own program, and the one that users of MRNet know, which does the same.
+/// Its names: this library's own program, and the one that users of MRNet know, which does the
+/// same.
 pub const INNER_PROGRAMS: [&str; 2] = ["sheaf-node", "mrnet_commnode"];
 
 /// The variable that names it.
@@ -37,8 +38,8 @@ pub fn inner(given: Option<&str>) -> Result<PathBuf, Error> {
     let in_path = || INNER_PROGRAMS.iter().find_map(|name| in_path(Path::new(name)));
     places.find(|path| path.is_file()).or_else(in_path).ok_or_else(|| {
         let text = format!(
-            "the program of inner nodes, {}, is neither beside libsheaf.so nor in PATH; name it with \
-             {VARIABLE} (or, with MRNet's interface, MRNET_COMM_PATH)",
+            "the program of inner nodes, {}, is neither beside libsheaf.so nor in PATH; name it \
+             with {VARIABLE} (or, with MRNet's interface, MRNET_COMM_PATH)",
             INNER_PROGRAMS.join(" or ")
         );
         Error::new(ErrorCode::Launch, text)

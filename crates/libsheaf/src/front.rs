@@ -4,6 +4,7 @@ use crate::down;
 use crate::error::{Error, ErrorCode};
 use crate::event::{self, EventDescriptor, Events};
 use crate::filter::{self, AssignFilter, FilterWork};
+use crate::hub::HUB_TROUBLE;
 use crate::inbox::{Inbox, Message};
 use crate::meter::{self, Meter, MeterContext, MeterRecord, Meters};
 use crate::plan::BackEndPlan;
@@ -13,8 +14,7 @@ use crate::{BACK_ENDS, HUBS};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::{RangeSet, lock};
-use sheaf_tree::filter::builtin::null;
-use sheaf_tree::filter::{NodeInfo, Registry};
+use sheaf_tree::filter::{HeldUpListener, NodeInfo, Registry};
 use sheaf_tree::launch::{
     self, Carrier, LeafProgram, Options, Program, ProgramContent, Ssh, Starter,
 };
@@ -31,10 +31,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+mod hubs;
 mod notice;
 mod pump;
 
-use notice::{not_started, tell};
+use hubs::take_ports;
+use notice::{complain, not_started, tell, when_held_up};
 use pump::{Leaving, Predecessor, Pump};
 
 /// The first number of a stream that the application opens; those below are ranks, of the streams
@@ -110,6 +112,9 @@ impl Drop for FrontStream {
     }
 }
 
+/// How much later than its members' time a wave may end.
+const WAVE_END: Duration = Duration::from_secs(2);
+
 /// A running session at its root.
 pub struct Front {
     network: Mutex<Option<Network>>,
@@ -124,6 +129,8 @@ pub struct Front {
     watch: Mutex<Option<JoinHandle<()>>>,
     /// Hears who attaches itself, where back ends do.
     joins: Mutex<Option<JoinHandle<()>>>,
+    /// Told of filters that hold up this process.
+    _held_up: Arc<HeldUpListener>,
     /// What has arrived.
     pub inbox: Arc<Inbox>,
     /// What has happened.
@@ -181,7 +188,9 @@ impl Front {
             let _ = reactor::spawn(network.shutdown()).map(reactor::wait);
             return Err(error);
         }
+        let events = Arc::default();
         let front = Arc::new(Self {
+            _held_up: when_held_up(&events),
             network: Mutex::new(Some(network)),
             plan: Arc::new(Mutex::new(plan)),
             streams: Arc::default(),
@@ -192,7 +201,7 @@ impl Front {
             watch: Mutex::default(),
             joins: Mutex::default(),
             inbox: Arc::default(),
-            events: Arc::default(),
+            events,
         });
         front.begin()?;
         if front.plan().attach() {
@@ -206,9 +215,19 @@ impl Front {
         let network = self.network()?;
         let (tell, hear) = mpsc::channel();
         let wanted = network.clone();
+        let events = Arc::clone(&self.events);
         *lock(&self.joins) = Some(reactor::spawn(async move {
+            let troubles = async {
+                loop {
+                    complain(&wanted.wanted(HUB_TROUBLE).await.note, &events);
+                }
+            };
             // Without a listener the session is over.
-            while tell.send(wanted.wanted(BACK_ENDS).await).is_ok() {}
+            let joins = async { while tell.send(wanted.wanted(BACK_ENDS).await).is_ok() {} };
+            tokio::select! {
+                () = joins => {}
+                () = troubles => {}
+            }
         })?);
         let weak = Arc::downgrade(self);
         // Opening a stream waits, which a task must not.
@@ -224,25 +243,11 @@ impl Front {
         let stream = network.open(HUBS, members, "null", &[], Sync::WaitForAll);
         let answers = reactor::wait(reactor::spawn(async move {
             stream.ask(0, &[], patience).await;
-            stream.recv_until(Instant::now() + patience).await
+            // Who is late is said by the wave, which ends first.
+            stream.recv_until(Instant::now() + patience + WAVE_END).await
         })?);
-        let answers = answers.map_err(io::Error::other)?.ok().and_then(|result| result.payload);
-        let answers = answers.unwrap_or_default();
-        let mut open = 0;
-        for answer in null::items(&answers).unwrap_or_default() {
-            if let &[a, b, c, d, e, f] = answer {
-                let rank = u32::from_le_bytes([a, b, c, d]);
-                self.plan().set_port(rank, u16::from_le_bytes([e, f]));
-                open += 1;
-            }
-        }
-        if open < hubs.len() {
-            return Err(Error::new(
-                ErrorCode::Launch,
-                "not every leaf listens for back ends in time",
-            ));
-        }
-        Ok(())
+        let answers = answers.map_err(io::Error::other)?;
+        take_ports(&mut self.plan(), answers, patience)
     }
 
     /// A back end has attached itself as a leaf. It may say so more than once.
@@ -443,8 +448,8 @@ impl Front {
     /// Sends a shared object to every node; gives the name by which streams call its `function`.
     ///
     /// # Errors
-    /// [`ErrorCode::System`] when it cannot be read, [`ErrorCode::Filter`] when it cannot run or has no such
-    /// function.
+    /// [`ErrorCode::System`] when it cannot be read, [`ErrorCode::Filter`] when it cannot run or
+    /// has no such function.
     pub fn load_filter(&self, path: &Path, function: &str) -> Result<String, Error> {
         let failed =
             |why: String| Error::new(ErrorCode::Filter, format!("{}: {why}", path.display()));
@@ -463,7 +468,8 @@ impl Front {
     /// What every node has measured of stream `id`, or of all ([`meter::ALL_STREAMS`]), by rank.
     ///
     /// # Errors
-    /// [`ErrorCode::Unknown`] without such a stream, [`ErrorCode::TimedOut`] when nobody answers in time.
+    /// [`ErrorCode::Unknown`] without such a stream, [`ErrorCode::TimedOut`] when nobody answers in
+    /// time.
     pub fn measure(&self, id: u32, timeout: Duration) -> Result<Vec<MeterRecord>, Error> {
         let members = match id {
             meter::ALL_STREAMS => self.plan().back_ends().collect(),

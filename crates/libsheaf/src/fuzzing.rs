@@ -1,6 +1,6 @@
 //! What the fuzz targets in `fuzz/` run. No part of the API.
 #![allow(missing_docs)]
-use crate::attach::{self, AttachHello, Seat};
+use crate::attach::{self, AttachAnswer, AttachHello, Seat};
 use crate::filter::{self, AssignFilter};
 use crate::meter::MeterRecord;
 use crate::plan::BackEndPlan;
@@ -45,7 +45,10 @@ pub fn wire(data: &[u8]) {
                 BackEndPlan::from_session(&plan.to_session()).expect("what was encoded decodes");
             assert_eq!(again.topology().nodes_len(), plan.topology().nodes_len());
         }
-        _ => drop(attach::read::<AttachHello>(&mut &rest[..])),
+        _ => {
+            drop(attach::read::<AttachHello>(&mut &rest[..]));
+            drop(attach::read::<AttachAnswer>(&mut &rest[..]));
+        }
     }
 }
 

@@ -158,7 +158,8 @@ impl Inbox {
     /// one. `None` when the time is over.
     ///
     /// # Errors
-    /// [`InboxEnd`] when nothing can come any more, or a packet is missing; what had come is given first.
+    /// [`InboxEnd`] when nothing can come any more, or a packet is missing; what had come is given
+    /// first.
     pub fn take(
         &self,
         stream: Option<u32>,

@@ -7,8 +7,8 @@ use sheaf_tree::topology::{NodeRef, Role, Topology};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The back ends that can attach themselves to one node, one after the other or at once: each has a
-/// leaf of the tree for itself.
+/// The back ends that can attach themselves to one node in the life of a session, one after the
+/// other or at once: each has a leaf of the tree for itself, which nobody else has after it.
 pub const GUESTS_MAX: u32 = 128;
 
 /// What a node is told of the session.

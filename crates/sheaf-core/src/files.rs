@@ -36,8 +36,9 @@ use std::path::{Path, PathBuf};
 /// thread that must not block. Any number of threads may call at once.
 ///
 /// # Errors
-/// Those of the system call that each operation is named for: what it would say on the host that has
-/// the file. A host that cannot be asked is `EHOSTDOWN`, one that did not answer in time `ETIMEDOUT`.
+/// Those of the system call that each operation is named for: what it would say on the host that
+/// has the file. A host that cannot be asked is `EHOSTDOWN`, one that did not answer in time
+/// `ETIMEDOUT`.
 pub trait Files: Send + Sync {
     /// Opens a file for reading. Neither this nor reading waits for somebody at the other end of a
     /// pipe.

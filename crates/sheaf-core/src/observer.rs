@@ -58,8 +58,8 @@ pub struct Begun<'a> {
     /// The path of a file, the first path of a group that is opened, the name of a tool; empty
     /// where nothing has a name.
     pub name: &'a [u8],
-    /// What tells several operations on one thing from those on others: the number of the stream of
-    /// a group or tool. 0 where there is none.
+    /// What tells several operations on one thing from those on others: the number of the stream
+    /// of a group or tool. 0 where there is none.
     pub stream: u32,
     /// How many members take part; hosts, as long as members are not known.
     pub members: u64,

@@ -178,6 +178,39 @@ pub(crate) fn xattrs_of(fd: BorrowedFd<'_>) -> Result<Vec<Xattr>> {
     Ok(found)
 }
 
+/// The extended attributes of an `O_PATH` descriptor's file that are `wanted`, as far as they can
+/// be read, and the names of the others; one of them is empty when the names cannot be read.
+pub(crate) fn some_xattrs_of(
+    fd: BorrowedFd<'_>,
+    wanted: impl Fn(&[u8]) -> bool,
+) -> (Vec<Xattr>, Vec<Vec<u8>>) {
+    let path = proc_path(fd);
+    let (mut found, mut unread) = (Vec::new(), Vec::new());
+    let mut names = vec![0; XATTR_BYTES_MAX];
+    let length = match rustix::fs::listxattr(&path, &mut names[..]) {
+        Ok(length) => length,
+        // The file system has none.
+        Err(rustix::io::Errno::OPNOTSUPP) => 0,
+        Err(_) => {
+            unread.push(Vec::new());
+            0
+        }
+    };
+    let mut value = vec![0; XATTR_BYTES_MAX];
+    let names = names[..length].split(|&byte| byte == 0);
+    for name in names.filter(|name| !name.is_empty() && wanted(name)) {
+        match rustix::fs::getxattr(&path, OsStr::from_bytes(name), &mut value[..]) {
+            Ok(length) => {
+                found.push(Xattr { name: name.to_vec(), value: value[..length].to_vec() })
+            }
+            // It was removed since it was listed.
+            Err(rustix::io::Errno::NODATA) => {}
+            Err(_) => unread.push(name.to_vec()),
+        }
+    }
+    (found, unread)
+}
+
 /// The name under which the kernel's own table of descriptors has this file.
 pub(crate) fn proc_path(fd: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))

@@ -1,5 +1,6 @@
 //! The export: one directory, and the resolution of every path beneath it.
 
+use crate::itself::unless_itself;
 use crate::{DirEntry, FileKind, Metadata, Result, dir};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -263,7 +264,8 @@ fn kind_of(flags: OFlags) -> &'static str {
     }
 }
 
-/// `openat2(2)` without magic links, tried again where the kernel asks for that.
+/// `openat2(2)` without magic links, tried again where the kernel asks for that; what shows this
+/// process to a user whom it serves is `EACCES`.
 fn openat2(
     dir: BorrowedFd<'_>,
     path: &Path,
@@ -275,10 +277,10 @@ fn openat2(
     for _ in 1..RESOLVE_TRIES_MAX {
         match rustix::fs::openat2(dir, path, flags, mode, within) {
             Err(SysErrno::INTR | SysErrno::AGAIN) => {}
-            done => return Ok(done?),
+            done => return unless_itself(done?),
         }
     }
-    Ok(rustix::fs::openat2(dir, path, flags, mode, within)?)
+    unless_itself(rustix::fs::openat2(dir, path, flags, mode, within)?)
 }
 
 /// The flags as `open(2)` takes them. It ignores those that it does not know, and with `O_PATH`

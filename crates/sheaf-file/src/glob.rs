@@ -81,9 +81,9 @@ impl Export {
     /// something else, matches nothing.
     ///
     /// # Errors
-    /// `EOVERFLOW` above [`GLOB_MATCHES_MAX`]. What was met on the way is in [`Globbed::errors`], at
-    /// most [`GLOB_ERRORS_MAX`] and one without a path that says so (`EMSGSIZE`); a directory deeper below `**` than
-    /// [`GLOB_DEPTH_MAX`] is `ENAMETOOLONG`.
+    /// `EOVERFLOW` above [`GLOB_MATCHES_MAX`]. What was met on the way is in [`Globbed::errors`],
+    /// at most [`GLOB_ERRORS_MAX`] and one without a path that says so (`EMSGSIZE`); a
+    /// directory deeper below `**` than [`GLOB_DEPTH_MAX`] is `ENAMETOOLONG`.
     pub fn glob(&self, pattern: &Pattern) -> Result<Globbed> {
         self.search(pattern, false, &|| None)
     }

@@ -37,6 +37,7 @@ mod error;
 mod export;
 mod files;
 mod glob;
+mod itself;
 mod mode_change;
 mod owner;
 mod pattern;

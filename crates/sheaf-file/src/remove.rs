@@ -51,9 +51,9 @@ impl Export {
     /// meanwhile: each name is removed from the very directory it was read from.
     ///
     /// # Errors
-    /// Those of `unlink(2)` for `path` itself; `EISDIR` for a directory without the option, `EBUSY` for
-    /// the root of the export and for mount points without theirs. What fails beneath a directory is in
-    /// [`Removed::errors`].
+    /// Those of `unlink(2)` for `path` itself; `EISDIR` for a directory without the option, `EBUSY`
+    /// for the root of the export and for mount points without theirs. What fails beneath a
+    /// directory is in [`Removed::errors`].
     pub fn remove(&self, path: &Path, options: RemoveOptions) -> Result<Removed> {
         let mut removal = self.removal(path, options)?;
         while removal.step() {}

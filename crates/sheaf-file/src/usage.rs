@@ -78,6 +78,7 @@ impl Export {
             exclude_dir: options.exclude,
             ..WalkOptions::default()
         };
+        // Where the start cannot be looked at there is nothing to walk either.
         let on_dev =
             if options.one_file_system { self.stat(start).ok().map(|stat| stat.dev) } else { None };
         // A start whose directory cannot be looked at has not been counted from there.

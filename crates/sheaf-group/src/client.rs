@@ -20,10 +20,12 @@ mod layout;
 mod opening;
 mod outcome;
 mod patience;
+mod times;
 
 pub use call::{Call, Unfinished};
 pub use group::{Group, Reading, Value};
 pub use outcome::Outcome;
+pub use times::RequestTimes;
 
 /// Members with one content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +93,7 @@ struct ClientInner {
     network: Network,
     hosts: MemberHosts,
     interrupts: Interrupts,
+    times: times::TimesCount,
 }
 
 impl std::fmt::Debug for Client {
@@ -111,7 +114,8 @@ impl Client {
     /// [`GroupError::NamedTwice`] when two leaves have one name.
     pub fn new(network: Network, names: Names, limits: Limits) -> Result<Self, GroupError> {
         let hosts = MemberHosts::new(names, network.leaf_count())?;
-        let inner = ClientInner { network, hosts, interrupts: Interrupts::new() };
+        let interrupts = Interrupts::new();
+        let inner = ClientInner { network, hosts, interrupts, times: Default::default() };
         Ok(Self { inner: Arc::new(inner), limits })
     }
 
@@ -119,6 +123,12 @@ impl Client {
     #[must_use]
     pub fn with_limits(&self, limits: Limits) -> Self {
         Self { limits, ..self.clone() }
+    }
+
+    /// What was asked so far by all clones, and how long was waited for it.
+    #[must_use]
+    pub fn times(&self) -> RequestTimes {
+        self.inner.times.so_far()
     }
 
     /// The bounds of its calls.

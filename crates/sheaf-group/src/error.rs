@@ -13,7 +13,8 @@ pub enum GroupError {
     Members(#[source] Box<Outcome>),
     /// The combined data would be larger than the caller's bound.
     #[error(
-        "the answer of all members needs more than {bytes_max} bytes; raise the bound, read less, or use an aggregation"
+        "the answer of all members needs more than {bytes_max} bytes; raise the bound, read less, \
+         or use an aggregation"
     )]
     TooLarge {
         /// The bound.
@@ -21,7 +22,8 @@ pub enum GroupError {
     },
     /// There is not enough memory for the combined data.
     #[error(
-        "the answer of all members needs {bytes} bytes, more than there is memory; read less, or use an aggregation"
+        "the answer of all members needs {bytes} bytes, more than there is memory; read less, or \
+         use an aggregation"
     )]
     OutOfMemory {
         /// How much it takes.
@@ -29,7 +31,8 @@ pub enum GroupError {
     },
     /// The lines of a host would be more than one host may answer with.
     #[error(
-        "the lines of a host need more than {bytes_max} bytes, the most that one host answers with; read less at a time"
+        "the lines of a host need more than {bytes_max} bytes, the most that one host answers \
+         with; read less at a time"
     )]
     TooManyLines {
         /// The bound, [`crate::entry::ANSWER_BYTES_MAX`].
@@ -65,7 +68,8 @@ pub enum GroupError {
     Overflow(Overflow),
     /// The members have numbers at too many different places.
     #[error(
-        "there are numbers at more than {numbers_max} places; read less of each file, or only some columns"
+        "there are numbers at more than {numbers_max} places; read less of each file, or only \
+         some columns"
     )]
     TooManyNumbers {
         /// The bound.

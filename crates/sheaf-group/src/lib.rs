@@ -25,7 +25,9 @@ mod stat;
 mod target;
 pub mod tool;
 
-pub use client::{Call, Class, Client, Group, Limits, Outcome, Reading, Unfinished, Value};
+pub use client::{
+    Call, Class, Client, Group, Limits, Outcome, Reading, RequestTimes, Unfinished, Value,
+};
 pub use error::GroupError;
 pub use server::{GROUPS, Servers, THREADS_MAX, TOOLS, service_config};
 pub use stat::Stat;

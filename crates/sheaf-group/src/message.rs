@@ -298,6 +298,25 @@ impl Operation {
 }
 
 impl Request {
+    /// What it is, in a word for logs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Open { .. } => "open",
+            Self::Settle => "settle",
+            Self::Operate(_) => "operate",
+            Self::Unread { .. } => "unread",
+            Self::Statuses => "statuses",
+            Self::Names => "names",
+            Self::Find { .. } => "find",
+            Self::Close { .. } => "close",
+            Self::Call { .. } => "call",
+            Self::Feed => "feed",
+            Self::More { .. } => "more",
+            Self::Fetch { .. } => "fetch",
+            Self::Last { .. } => "last",
+        }
+    }
+
     /// [`Operation::keeps_bodies`] of this request's operation; tools keep every answer.
     pub(crate) fn keeps_bodies(&self) -> bool {
         match self {

@@ -178,7 +178,7 @@ fn orphans_that_come_at_once(bencher: Bencher<'_, '_>, count: u32) {
                     away: RangeSet::new(),
                     ready: Some(leaves),
                     streams: vec![stream],
-                    anew: false,
+                    born: None,
                     modules: Vec::new(),
                     gave: RangeSet::new(),
                 };

@@ -95,7 +95,8 @@ pub struct Tuning {
     /// The leaves below a child whose link was lost are waited for this long; then they are lost.
     pub adoption_grace: Duration,
     /// A node that has lost its parent looks for another for this long. Then it ends, and each of
-    /// its children looks for one; all of them are done when this has passed once more.
+    /// its children looks for one; all of them are done when this has passed once more. Zero: it
+    /// never looks, and so keeps nothing of what it has sent for another parent.
     pub orphan_timeout: Duration,
     /// Bytes of one stream that may be under way on one link, each way.
     pub window_bytes: u32,

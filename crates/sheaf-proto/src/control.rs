@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Version of everything on a link; both ends must have the same.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 
 /// How a node collects the contributions to a wave before it sends on what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -86,9 +86,9 @@ pub struct Open {
     pub offset: u64,
     /// For who joins late: the first wave it takes part in.
     pub wave_base: u64,
-    /// For a node that was started anew, and is sent the stream from its beginning because of
-    /// leaves that may have had it: so many bytes of it are from before. Its own leaf takes part
-    /// from there on.
+    /// For an inner node that is sent the stream from its beginning because of leaves that may
+    /// have had it: so many bytes of it are from before. What is in a process that was started anew
+    /// takes part from there on: its own leaf, and those below it that came earlier than this.
     pub old: u64,
 }
 
@@ -155,8 +155,9 @@ pub struct Adopt {
     /// Nodes that went, and gave it what their taps kept, as far as their parents are to hear of
     /// them.
     pub gave: RangeSet,
-    /// It was started anew in the place of one that was lost.
-    pub anew: bool,
+    /// It was started anew, perhaps in the place of one that was lost: streams up to this number
+    /// ([`Open::number`]) are from before; `u64::MAX` when it has not been told yet.
+    pub born: Option<u64>,
 }
 
 impl Adopt {
@@ -190,6 +191,9 @@ pub struct Adopted {
     pub continued: Vec<u32>,
     /// Leaves that it still speaks for.
     pub leaves: RangeSet,
+    /// The last stream that the adopter has heard of ([`Open::number`]); `u64::MAX` when it was
+    /// started anew itself and has not been told, 0 when nobody was there before.
+    pub number: u64,
 }
 
 /// Leaves with which another node has turned up: whoever speaks for them below is asked to let go.
@@ -295,7 +299,7 @@ pub enum Notice {
     },
     /// A node cannot start what is at the place of a child, and asks the root to start it: the
     /// leaves come to that node, or where that cannot be to the root. [`Verdict`] says when it is
-    /// done.
+    /// done. The root says it of its own children, with the leaves that it starts itself.
     Stranded {
         /// Rank of the node that asks.
         by: u32,

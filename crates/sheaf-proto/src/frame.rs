@@ -7,8 +7,10 @@
 //! ```
 //! A frame is forwarded down the tree as it came: nothing in it depends on the hop.
 
+mod down;
 mod room;
 
+pub(crate) use down::DownFrame;
 pub(crate) use room::FrameRooms;
 
 /// Bytes of a header.

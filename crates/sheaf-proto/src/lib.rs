@@ -41,7 +41,8 @@ pub use control::{Notice, Sync};
 pub use coverage::Coverage;
 pub use frame::Violation;
 pub use links::{Counters, LinkId, OutQueue};
-pub use node::{Event, HandOver, Node, Outgoing, Packet, Passing, STATE_BYTES_MAX, SharedTap, Tap};
+pub use node::{Event, HandOver, Node, Outgoing, Packet, PacketContent};
+pub use node::{Passing, STATE_BYTES_MAX, SharedTap, Tap};
 pub use stream::WaveResult;
 pub use wave::WAVES_OPEN_MAX;
 

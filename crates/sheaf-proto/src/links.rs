@@ -1,5 +1,5 @@
 //! The links of a node: who is at their other ends, and what waits to be written to them.
-use crate::frame::HEADER_BYTES;
+use crate::frame::{DownFrame, HEADER_BYTES};
 use crate::{Child, LINK_OUT_BYTES, Time, Tuning};
 use bytes::Bytes;
 use std::fmt;
@@ -165,13 +165,24 @@ impl Links {
         places
     }
 
-    /// Queues a frame. Nothing else puts anything on a link.
+    /// Queues a frame. Nothing but this and [`Self::send_down`] puts anything on a link.
     #[inline]
     pub fn send<'a>(&mut self, at: LinkId, frame: impl Into<WritePiece<'a>>) {
         let link = &mut self.all[at.place()];
         match frame.into() {
             WritePiece::Shared(frame) => link.out.push(frame),
             WritePiece::Copied(bytes) => link.out.append(bytes),
+        }
+        self.mark(at);
+    }
+
+    /// Queues a frame of a stream towards the leaves.
+    #[inline]
+    pub fn send_down(&mut self, at: LinkId, frame: &DownFrame) {
+        let out = &mut self.all[at.place()].out;
+        match frame.pieces() {
+            (whole, body) if body.is_empty() => out.push(whole.clone()),
+            (head, body) => out.push_parted(head.clone(), body.clone()),
         }
         self.mark(at);
     }

@@ -1,8 +1,8 @@
 //! The node: what it is made of, and how each frame finds the code that deals with it.
 //!
 //! # How it is called
-//! A node does nothing by itself: each of its methods returns when all that follows has been done or queued.
-//! Whoever drives it keeps to this order.
+//! A node does nothing by itself: each of its methods returns when all that follows has been done
+//! or queued. Whoever drives it keeps to this order.
 //!
 //! 1. [`Node::new`], then [`Node::add_parent`] unless it is the root; each link that gets a
 //!    transport is attached ([`Node::attach`], [`Node::attach_near`], [`Node::attach_quiet`]),
@@ -63,6 +63,7 @@ mod handover;
 mod lost;
 mod module;
 mod orphan;
+mod outgoing;
 mod recovery;
 mod relay;
 mod release;
@@ -70,9 +71,9 @@ mod start;
 mod tap;
 mod up;
 
-pub use app::Outgoing;
 pub use event::{Event, Packet};
 pub use handover::HandOver;
+pub use outgoing::{Outgoing, PacketContent};
 use recovery::{Below, Recovery, Timers};
 pub(crate) use tap::SharedLine;
 pub use tap::{Passing, STATE_BYTES_MAX, SharedTap, Tap};

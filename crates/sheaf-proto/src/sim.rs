@@ -22,7 +22,7 @@
 //! assert_eq!(unpack(&result.payload.unwrap()).unwrap(), [PacketValue::U64(63 * 64 / 2)]);
 //! ```
 use crate::filter::Registry;
-use crate::{Event, LinkId, Node, Notice, Packet, Sync, Time, Tuning, WaveResult};
+use crate::{Event, LinkId, Node, Notice, Packet, PacketContent, Sync, Time, Tuning, WaveResult};
 use bytes::Bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::RangeSet;
@@ -172,7 +172,8 @@ struct SimHost {
     up: u32,
     /// Connections it has had since the start.
     made: Vec<u32>,
-    /// Which search for a parent it is in, how many ancestors it has tried, and who is tried first.
+    /// Which search for a parent it is in, how many ancestors it has tried, and who is tried
+    /// first.
     search: Option<Time>,
     tried: u32,
     place: Option<u32>,
@@ -380,7 +381,13 @@ impl<L: Leaves> Sim<L> {
     }
 
     /// Sends a packet from the root; the number of its wave.
-    pub fn send(&mut self, stream: u32, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
+    pub fn send<'a>(
+        &mut self,
+        stream: u32,
+        tag: i32,
+        payload: impl Into<PacketContent<'a>>,
+        expect: Option<Duration>,
+    ) -> u64 {
         let sent = self.with(0, |root, now| root.send(now, stream, tag, payload, expect));
         sent.expect("the root has no parent to lose")
     }

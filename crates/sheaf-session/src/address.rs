@@ -50,7 +50,8 @@ impl Address {
             None => (None, text.as_bytes()),
         };
         if hosts.is_none() && path == b"-" {
-            let told = "-: standard input is not read here; a file of that name is written with its directory";
+            let told = "-: standard input is not read here; a file of that name is written with \
+                        its directory";
             return Err(SessionError::Address(told.to_owned()));
         }
         if hosts.is_none() && path.is_empty() {
@@ -132,7 +133,8 @@ impl Address {
         }
         let (path, all) = (rooted(&self.path), config.everyone_folded()?);
         Err(SessionError::Address(format!(
-            "{}: {command} changes files, so say on which hosts: write @all:{path} for all of {all}, or HOSTSET:{path}",
+            "{}: {command} changes files, so say on which hosts: write @all:{path} for all of \
+             {all}, or HOSTSET:{path}",
             self.path.display()
         )))
     }
@@ -155,8 +157,8 @@ impl Address {
         }
         let (path, names) = (self.path.display(), some_of(running.iter()));
         Err(SessionError::Address(format!(
-            "{hosts}:{path}: {command} changes files, and sessions are running ({names}): say which with \
-             --session NAME, or write {path} alone for this machine"
+            "{hosts}:{path}: {command} changes files, and sessions are running ({names}): say \
+             which with --session NAME, or write {path} alone for this machine"
         )))
     }
 
@@ -190,16 +192,19 @@ impl Address {
         let (path, right) = (self.path.display(), rooted(&self.path));
         if self.path.starts_with(".") || self.path.starts_with("..") {
             return Err(SessionError::Address(format!(
-                "{hosts}{colon}{path}: there is no working directory on hosts: write the path from the top, {hosts}{colon}/…"
+                "{hosts}{colon}{path}: there is no working directory on hosts: write the path \
+                 from the top, {hosts}{colon}/…"
             )));
         }
         if self.path.as_os_str().as_bytes().starts_with(b"~") {
             return Err(SessionError::Address(format!(
-                "{hosts}{colon}{path}: there is no ~ on hosts: write the path from the top, {hosts}{colon}/…"
+                "{hosts}{colon}{path}: there is no ~ on hosts: write the path from the top, \
+                 {hosts}{colon}/…"
             )));
         }
         Err(SessionError::Address(format!(
-            "{hosts}{colon}{path}: a path on hosts begins with a slash: write {hosts}{colon}{right}"
+            "{hosts}{colon}{path}: a path on hosts begins with a slash: write \
+             {hosts}{colon}{right}"
         )))
     }
 }

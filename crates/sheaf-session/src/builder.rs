@@ -204,8 +204,8 @@ impl SessionBuilder {
     /// Starts the session.
     ///
     /// # Errors
-    /// When the choices or the file are wrong, or the tree cannot be started. A host that does not come is no
-    /// error: it is silent.
+    /// When the choices or the file are wrong, or the tree cannot be started. A host that does not
+    /// come is no error: it is silent.
     ///
     /// # Panics
     /// Outside a tokio runtime.

@@ -1,5 +1,6 @@
 //! The configuration in force: what `sheaf.toml` says, what options change, and where each value
 //! came from.
+mod check;
 mod choose;
 mod file;
 mod hosts;
@@ -41,6 +42,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// What a session can be called whose hosts are in no file.
+const ATTACHED_NAME: &str = "pods";
 
 /// One cluster, as it would be started.
 #[derive(Clone, Debug)]
@@ -143,8 +147,16 @@ pub struct Config {
     pub exclude_hosts: Vec<String>,
     /// The hosts that are said are some of those that the cluster has in its file.
     selects: bool,
+    /// The hosts that are said are in no file, as none has a cluster.
+    says_free_hosts: bool,
+    /// The cluster as its file has it, where the file says which session is meant.
+    section: Option<Cluster>,
+    /// The file that was named, where it has no cluster.
+    silent_file: Option<String>,
     /// What the options mean that the user may not expect; whoever starts or joins a tree says it.
     pub note: Option<String>,
+    /// Why nothing is to be changed on the hosts that are said.
+    pub mixture: Option<String>,
     excluded: OnceLock<HostSet>,
     everyone: OnceLock<RangeSet>,
 }
@@ -194,7 +206,11 @@ impl Config {
     ) -> Result<Self, SessionError> {
         file.check()?;
         let groups = GroupSources::new(std::mem::take(&mut file.groups), environment);
-        let Said { cluster, selects, note } = choose(&file, &groups, choices, environment)?;
+        let Said { cluster, selects, is_free, note, mixture } =
+            choose(&file, &groups, choices, environment)?;
+        let section = choose::section(&file, choices);
+        let is_silent = file.is_named && file.clusters.is_empty() && choices.session.is_none();
+        let silent_file = is_silent.then(|| file.name());
         let tuning = file.tuning;
         let timeout = match choices.timeout {
             Some(timeout) => Sourced::option(timeout, "--timeout"),
@@ -217,7 +233,11 @@ impl Config {
             start_words: None,
             exclude_hosts: choices.exclude_hosts.clone(),
             selects,
+            says_free_hosts: is_free,
+            section,
+            silent_file,
             note,
+            mixture,
             excluded: OnceLock::new(),
             everyone: OnceLock::new(),
         })
@@ -251,6 +271,22 @@ impl Config {
     /// Whether a running session says what the tree is.
     fn is_joined(&self) -> bool {
         self.is_joined.load(Ordering::Relaxed)
+    }
+
+    /// The cluster as its file has it, where the file says which session is meant.
+    pub(crate) fn section(&self) -> Option<&Cluster> {
+        self.section.as_ref()
+    }
+
+    /// The hosts that the file gives a cluster.
+    pub(crate) fn hosts_of(&self, section: &Cluster) -> Result<Hosts, SessionError> {
+        section.find_hosts(&self.groups, &self.environment)
+    }
+
+    /// The hosts that the tree was planned without, folded.
+    pub(crate) fn left_out(&self) -> Result<String, SessionError> {
+        self.topology()?;
+        Ok(self.excluded.get().map(ToString::to_string).unwrap_or_default())
     }
 
     /// The surroundings it was made in.
@@ -295,6 +331,17 @@ impl Config {
         self.session.is_none() && !self.is_joined() && !is_said
     }
 
+    /// That the file that was named says nothing of hosts, where nothing else does.
+    pub fn silent_file(&self) -> Option<String> {
+        let file = self.silent_file.as_ref()?;
+        self.says_nothing().then(|| format!("{file} has no cluster"))
+    }
+
+    /// Whether nothing says which hosts a session is to have: no option, no file.
+    pub fn says_nothing(&self) -> bool {
+        self.cluster.hosts.origin == Origin::Default
+    }
+
     /// Whether the cluster is this machine alone, with all its files, because nothing says
     /// otherwise: no option, no file, no session.
     pub fn is_this_machine(&self) -> bool {
@@ -323,6 +370,22 @@ impl Config {
                 format!("sheaf up -w '{}' --session {name}", hosts.value)
             }
             _ => format!("sheaf up --session {name}"),
+        }
+    }
+
+    /// The command that starts a session of the cluster that is meant.
+    pub(crate) fn start_cluster_words(&self) -> String {
+        let Cluster { name, hosts, launch, .. } = &self.cluster;
+        let by = match launch.origin {
+            Origin::Option(_) => format!(" --launch {}", launch.value),
+            _ => String::new(),
+        };
+        match (&name.origin, self.says_hosts()) {
+            (Origin::Option("--hosts"), _) => {
+                format!("sheaf up{by} -w '{}' --session {ATTACHED_NAME}", hosts.value)
+            }
+            (_, true) => format!("sheaf up {}{by} -w '{}'", name.value, hosts.value),
+            (_, false) => format!("sheaf up {}{by}", name.value),
         }
     }
 

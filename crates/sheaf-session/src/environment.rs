@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The variables that mean something here.
-const VARIABLES: [&str; 7] = [
+const VARIABLES: [&str; 8] = [
     "CLUSTERSHELL_CFGDIR",
     "HOME",
+    "PATH",
     "SHEAF_CONFIG",
     "SLURM_JOB_NODELIST",
     "TMPDIR",

@@ -37,6 +37,9 @@ pub enum SessionError {
     /// A file or process of somebody else in the place of a session's.
     #[error("{0}")]
     Foreign(String),
+    /// A session whose process has no number here, so that it cannot be told whose it is.
+    #[error("{0}")]
+    OtherNamespace(String),
     /// A session of that name runs, or begins to.
     #[error("{0}")]
     Taken(String),
@@ -85,6 +88,11 @@ pub enum SessionError {
 }
 
 impl SessionError {
+    /// Whether what there is belongs to another container.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::OtherNamespace(_))
+    }
+
     /// Something of the system's that failed.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
@@ -108,7 +116,7 @@ impl SessionError {
             | Self::Name(_) => Errno::INVAL,
             Self::Cluster(_) | Self::Absent(_) => Errno::NOENT,
             Self::UnknownHosts(_) => Errno::HOSTUNREACH,
-            Self::Foreign(_) | Self::Refused(_) => Errno::ACCES,
+            Self::Foreign(_) | Self::Refused(_) | Self::OtherNamespace(_) => Errno::ACCES,
             Self::Taken(_) => Errno::BUSY,
             Self::Unresponsive(_) | Self::StillThere { .. } => Errno::TIMEDOUT,
             Self::NoPlace(_) => Errno::NOTDIR,

@@ -6,8 +6,8 @@
 //! who he is, and needs neither a configuration nor a second login.
 //!
 //! Servers that run as root have gates for other users, too, where the session's configuration
-//! names these (`users`): below `/run/sheaf`, a directory for each user, or one for all. What such a
-//! user's programs ask for is done with that user's rights.
+//! names these (`users`): below `/run/sheaf`, a directory for each user, or one for all. What such
+//! a user's programs ask for is done with that user's rights.
 use crate::config::{Config, own_name};
 use crate::environment::Environment;
 use crate::error::SessionError;
@@ -15,7 +15,7 @@ use crate::keep::{bind, prepare};
 use crate::sessions::{Sessions, is_name};
 use crate::users::{SHARED, Users, shared_with};
 use sheaf_tree::service::{Configs, Services, Site};
-use sheaf_tree::{Admits, GATE, Listener};
+use sheaf_tree::{Admits, GATE, HostGates, Listener};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -43,27 +43,36 @@ pub fn register(services: Services, environment: &Environment) -> Services {
     services.with(GATE, sheaf_tree::Gate::new(open))
 }
 
-/// Opens the gates of a host; none where the session has none.
-fn open(site: &Site<'_>, environment: &Environment) -> Result<Vec<Listener>, SessionError> {
-    if site.config.is_empty() {
-        return Ok(Vec::new());
-    }
-    let config = std::str::from_utf8(site.config).unwrap_or_default();
+/// The name of the session and the users of a [`config`].
+fn read_config(config: &[u8]) -> Result<(&str, &str), SessionError> {
+    let config = std::str::from_utf8(config).map_err(|_| {
+        SessionError::Name("what its root says of the session is not UTF-8".to_owned())
+    })?;
     let (name, users) = config.split_once('\0').unwrap_or((config, ""));
     if !is_name(name) {
-        return Err(SessionError::Name("its root says no name of a session".to_owned()));
+        let text = format!("its root says {name:?}, which cannot be the name of a session");
+        return Err(SessionError::Name(text));
     }
+    Ok((name, users))
+}
+
+/// Opens the gates of a host; none where the session has none.
+fn open(site: &Site<'_>, environment: &Environment) -> Result<HostGates, SessionError> {
+    if site.config.is_empty() {
+        return Ok(HostGates::default());
+    }
+    let (name, users) = read_config(site.config)?;
     let sessions = Sessions::of(environment);
     prepare(&sessions)?;
     let file = format!("{name}@{}.{GATE_FILE}", short(site.host));
     let path = sessions.directory().join(&file);
     let socket = bind(&path)?;
-    let mut gates = vec![Listener { socket, path, admits: Admits::Own }];
+    let own = Listener { socket, path, admits: Admits::Own };
+    let mut gates = HostGates { listeners: vec![own], shut_to_others: None };
     if !users.is_empty() {
-        match users.parse::<Users>().map_err(SessionError::Name).and_then(|users| users.open(&file))
-        {
-            Ok(more) => gates.extend(more),
-            Err(error) => tracing::warn!(host = site.host, %error, "no other users can come here"),
+        match users.parse::<Users>() {
+            Ok(users) => users.open(&file, &mut gates),
+            Err(why) => gates.shut_to_others = Some(why),
         }
     }
     Ok(gates)
@@ -141,7 +150,10 @@ pub fn gone(environment: &Environment) -> Result<Vec<(String, SessionError)>, Se
             Some(_) => Ok(()),
             None => gate.check_left(),
         });
-        gone.extend(checked.err().map(|error| (gate.session, error)));
+        match checked {
+            Err(error) if error.is_elsewhere() => tracing::info!("a gate is passed over: {error}"),
+            checked => gone.extend(checked.err().map(|error| (gate.session, error))),
+        }
     }
     gone.dedup_by(|one, other| one.0 == other.0);
     let here = here(environment)?;
@@ -188,9 +200,64 @@ fn gates_of(sessions: &Sessions) -> Result<Vec<GateSocket>, SessionError> {
     for path in sessions.files(GATE_FILE)? {
         let names =
             path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.rsplit_once('@'));
-        let Some((session, host)) = names else { continue };
+        let Some((session, host)) = names else {
+            // No session has made it.
+            tracing::debug!("{} is no gate: it is not named SESSION@HOST", path.display());
+            continue;
+        };
         let (session, host) = (session.to_owned(), host.to_owned());
         gates.push(GateSocket { session, host, path: path.clone(), sessions: sessions.clone() });
     }
     Ok(gates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What this test does is done by itself, in a namespace from which it is not seen.
+    #[test]
+    fn a_gate_of_another_container_is_passed_over() {
+        const INSIDE: &str = "SHEAF_TEST_INSIDE";
+        const NAME: &str = "gates::tests::a_gate_of_another_container_is_passed_over";
+        if let Some(runtime) = std::env::var_os(INSIDE) {
+            let sessions = Sessions::at(PathBuf::from(runtime));
+            let gate = gates_of(&sessions).unwrap().pop().unwrap();
+            let error = gate.connect().unwrap_err();
+            let told = "z@h1.gate: whoever listens there is in another PID namespace";
+            assert!(error.is_elsewhere() && error.to_string().contains(told), "{error}");
+            return;
+        }
+        let unshare = |args: &[&str]| {
+            let mut command = std::process::Command::new("unshare");
+            command.args(["--pid", "--fork"]).args(args);
+            command
+        };
+        if !unshare(&["true"]).output().is_ok_and(|run| run.status.success()) {
+            return sheaf_testing::skipped("no PID namespace can be made here (that needs root)");
+        }
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let _gate = std::os::unix::net::UnixListener::bind(dir.path().join("z@h1.gate")).unwrap();
+        let itself = std::env::current_exe().unwrap();
+        let run = unshare(&[itself.to_str().unwrap(), "--exact", NAME])
+            .env(INSIDE, dir.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && said.contains("1 passed"), "{run:?}");
+    }
+
+    #[test]
+    fn what_a_root_says_of_its_session_is_read_or_refused() {
+        let one = &config("lab", Some(&Users::These(vec![7, 8])))[GATE];
+        assert_eq!(read_config(one).unwrap(), ("lab", "7,8"));
+        assert_eq!(read_config(b"lab").unwrap(), ("lab", ""));
+        for (wrong, why) in [
+            (&b"lab\xff"[..], "what its root says of the session is not UTF-8"),
+            (b"../lab", "its root says \"../lab\", which cannot be the name of a session"),
+            (b"\x007", "its root says \"\", which cannot be the name of a session"),
+        ] {
+            assert_eq!(read_config(wrong).unwrap_err().to_string(), why);
+        }
+    }
 }

@@ -2,12 +2,24 @@
 use crate::session::Session;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::Notice;
+use std::net::IpAddr;
 
 /// The longest cause that is told.
 const CAUSE_CHARS_MAX: usize = 300;
 
 /// How the cause begins where a host could not be started; the host that tried may stand before it.
 pub const NOT_STARTED: &str = "not started: ";
+
+/// Whether a cause is ssh's words that it has not come to the host, which may be up: nobody knows
+/// the name, or nobody listens there.
+#[must_use]
+pub fn is_unreached(cause: &str) -> bool {
+    let is_refused = cause.contains("connect to host ") && cause.contains("Connection refused");
+    cause.contains(NOT_STARTED) && (is_refused || cause.contains(NAME_NOT_KNOWN))
+}
+
+/// What ssh says of a host whose name it cannot look up.
+pub(crate) const NAME_NOT_KNOWN: &str = "Could not resolve hostname";
 
 /// What was noticed of leaves that are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +83,7 @@ impl Session {
         if leaves.len() == 1
             && let Some(name) = leaves.first().and_then(|leaf| self.client.host(leaf))
         {
-            text = without_name(&text, &name);
+            text = without_address(&without_name(&text, &name));
         }
         let root = self.topology.root();
         let starter = self.topology.nodes().find(|node| node.rank() == by && by != root.rank());
@@ -104,6 +116,28 @@ fn without_name(text: &str, name: &str) -> String {
     done + rest
 }
 
+/// `%h` in place of the address that ssh has for the host, in its own words: after a name in its
+/// configuration, or where hosts are called by addresses.
+fn without_address(text: &str) -> String {
+    // What it says of a host that is reached by way of another may be of that one.
+    if text.contains("UNKNOWN port") {
+        return text.to_owned();
+    }
+    let words: Vec<&str> = text.split(' ').collect();
+    let of_host = |at: usize| -> Option<String> {
+        let word = words[at];
+        if words.get(at + 1) == Some(&"port") {
+            return word.parse::<IpAddr>().ok().map(|_| "%h".to_owned());
+        }
+        let (user, rest) = word.split_once('@')?;
+        let address = rest.strip_suffix(':')?;
+        address.parse::<IpAddr>().ok().map(|_| format!("{user}@%h:"))
+    };
+    let words: Vec<String> =
+        (0..words.len()).map(|at| of_host(at).unwrap_or_else(|| words[at].to_owned())).collect();
+    words.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +150,28 @@ mod tests {
             "not started: ssh: connect to host %h port 22: n11 n1-a %h: %h"
         );
         assert_eq!(without_name(text, ""), text);
+    }
+
+    #[test]
+    fn addresses_are_names_where_ssh_speaks_of_the_host() {
+        for (said, told) in [
+            (
+                "not started: ssh: connect to host 127.0.1.1 port 22872: Connection refused",
+                "not started: ssh: connect to host %h port 22872: Connection refused",
+            ),
+            ("Connection closed by fe80::1 port 22", "Connection closed by %h port 22"),
+            (
+                "me@10.0.0.7: Permission denied (publickey).",
+                "me@%h: Permission denied (publickey).",
+            ),
+            ("no way to 10.0.0.1: 10.0.0.1:7440", "no way to 10.0.0.1: 10.0.0.1:7440"),
+            (
+                "ssh: connect to host 10.0.0.1 port 22: x; closed by UNKNOWN port 65535",
+                "ssh: connect to host 10.0.0.1 port 22: x; closed by UNKNOWN port 65535",
+            ),
+        ] {
+            assert_eq!(without_address(said), told);
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub const OWN_SOURCE: &str = "sheaf";
 
 /// Where messages say that groups are defined.
 const PLACES: &str = "[groups] of sheaf.toml, ClusterShell";
+/// What shows the groups there are.
+const LISTED: &str = "sheaf hosts -l lists those there are";
 
 /// Why a group cannot be told: one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -129,8 +131,8 @@ impl GroupSources {
             None if known.is_empty() && source.is_none() => {
                 format!("no group @{group}: no groups are configured ({PLACES})")
             }
-            None if source.is_none() => format!("no group @{group} ({PLACES})"),
-            None => format!("no group @{of}{group}"),
+            None if source.is_none() => format!("no group @{group} ({PLACES}); {LISTED}"),
+            None => format!("no group @{of}{group}; {LISTED} of all sources with -L"),
         })
     }
 
@@ -140,14 +142,23 @@ impl GroupSources {
             None if self.own.is_empty() => {
                 format!("no group @{group}: no groups are configured ({PLACES})")
             }
-            None => format!("no group @{group} ({PLACES})"),
+            None => format!("no group @{group} ({PLACES}); {LISTED}"),
         })
     }
 }
 
 impl Groups for GroupSources {
+    /// A name that no group has is an error here, though nodeset takes it for an empty group:
+    /// whoever mistypes one must not be told of an empty set.
     fn resolve(&self, source: Option<&str>, group: &str) -> Result<String, String> {
-        self.nodes(source, group).map(|nodes| union(&nodes)).map_err(|error| error.to_string())
+        let found = self.nodes(source, group).map(|nodes| union(&nodes));
+        match found {
+            Ok(nodes) if !nodes.is_empty() => Ok(nodes),
+            found => match self.missing(source, group) {
+                Some(text) => Err(text),
+                None => found.map_err(|error| error.to_string()),
+            },
+        }
     }
 
     fn list(&self, source: Option<&str>) -> Result<Vec<String>, String> {

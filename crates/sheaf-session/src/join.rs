@@ -1,5 +1,5 @@
 //! Joining a session that runs.
-use crate::config::{Config, some_of};
+use crate::config::{Config, Origin, some_of};
 use crate::error::{SessionError, one_line};
 use crate::gates::GateSocket;
 use crate::session::{Lookup, Session};
@@ -10,6 +10,7 @@ use rustix::process::Pid;
 use sheaf_group::Client;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, GREETING_TIMEOUT, ServeError};
+use sheaf_tree::{CLIENTS_MAX, GUESTS_MAX};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -53,12 +54,14 @@ fn join(
         config.session = Some(gate.session.clone());
     }
     let name = config.session_name();
-    let pid = peer(&stream)?;
+    let (pid, begun) = (peer(&stream)?, Instant::now());
     let limit = greeting_time(&config);
     let joined = match launch::join_within(limit, OwnedFd::from(stream), filters) {
         Ok(joined) => joined,
         Err(error) if gate.is_some() => {
-            let text = format!("session {name}: {}", not_greeted_here(pid, limit, &error));
+            let is_guest = gate.as_ref().is_some_and(GateSocket::is_shared);
+            let why = not_greeted_here(pid, limit, is_guest, &error);
+            let text = format!("session {name}: {why}");
             return Err(SessionError::Unresponsive(text));
         }
         Err(_) if !config.sessions().is_running(name) => {
@@ -74,7 +77,11 @@ fn join(
         what: "the session does not say what it is".to_owned(),
         source,
     })?;
+    check_cluster(&config, &about)?;
     config.use_topology(&joined.topology);
+    if gate.is_some() && config.says_free_hosts() {
+        config.take_from_session()?;
+    }
     let client = Client::new(joined.network, joined.topology.leaf_hosts(), limits(&config))?;
     let gate = gate.map(|gate| gate.host);
     let by = gate.as_ref().map(|host| format!(" by way of {host}")).unwrap_or_default();
@@ -83,7 +90,27 @@ fn join(
         config.session_name(),
         joined.topology.leaves_len()
     );
+    let (ms, nodes) = (begun.elapsed().as_secs_f64() * 1e3, joined.topology.nodes_len());
+    tracing::debug!(
+        "process {} has let this one in: {nodes} nodes: {ms:.1} ms",
+        pid.as_raw_nonzero()
+    );
     Ok(Session { client, config, topology: joined.topology, desk: None, about: Some(about), gate })
+}
+
+/// That a session that was named is one of the cluster that was, too: what is meant where both are
+/// said cannot be told otherwise.
+fn check_cluster(config: &Config, about: &SessionInfo) -> Result<(), SessionError> {
+    let said = &config.cluster.name;
+    let is_said = said.origin == Origin::Option("--cluster") && config.session.is_some();
+    if !is_said || said.value == about.cluster {
+        return Ok(());
+    }
+    let (name, cluster, other) = (config.session_name(), &said.value, &about.cluster);
+    Err(SessionError::Choice(format!(
+        "session {name} is one of cluster {other}, not of {cluster}: leave out --cluster {cluster}, \
+         or name a session of that cluster"
+    )))
 }
 
 /// Connects to the session that is meant; `None` when there is none to be asked, and need not be.
@@ -107,7 +134,8 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
     let Some(stream) = config.sessions().open(name)? else { return Ok(None) };
     if let Some(option) = config.says_start() {
         let text = format!(
-            "session {name}: {option} says nothing to a running session; it is said when that is started"
+            "session {name} runs, and {option} holds for sessions that are started: `sheaf down \
+             {name}` first, or leave out --session for a tree of its own"
         );
         return Err(SessionError::Choice(text));
     }
@@ -120,11 +148,13 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
     let asked = config.session.is_some();
     // Where nothing says which hosts are meant, they are those of the session that this host is in.
     let any = config.says_no_hosts();
-    if !asked && !any && config.is_ad_hoc() {
+    // Those that no file knows are its hosts, too, or else over ssh if that is said.
+    let free = !asked && config.says_free_hosts();
+    if !asked && !any && !free && config.is_ad_hoc() {
         return Ok(None);
     }
-    let gates =
-        config.gates()?.into_iter().filter(|gate| any || gate.session == config.session_name());
+    let is_meant = |gate: &GateSocket| any || free || gate.session == config.session_name();
+    let gates = config.gates()?.into_iter().filter(is_meant);
     let (mut open, mut failed) = (Vec::<(UnixStream, GateSocket)>::new(), None);
     for gate in gates {
         // Several hosts may be on one machine: one way to a session is enough.
@@ -139,21 +169,30 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
                 }
             }
             Ok(None) => {}
+            // It is no way into a session that this host is in.
+            Err(error) if !asked && error.is_elsewhere() => {
+                tracing::info!("a gate is passed over: {error}");
+            }
             Err(error) => drop(failed.get_or_insert(error)),
         }
     }
     if let [_, _, ..] = open[..] {
         let text = format!(
-            "this host is in several sessions: {}; say which with --session",
-            some_of(open.iter().map(|(_, gate)| &gate.session))
+            "this host is in several sessions: {}; say which with --session{}",
+            some_of(open.iter().map(|(_, gate)| &gate.session)),
+            if free { ", or that none is meant with --launch ssh" } else { "" }
         );
         return Err(SessionError::Choice(text));
     }
     match (open.pop(), failed) {
         (Some((stream, gate)), _) => match config.says_login().or(config.says_start()) {
             Some(option) => {
-                let text =
-                    format!("session {}: {option} says nothing to a running session", gate.session);
+                let text = format!(
+                    "this host is in session {}, which runs, and {option} holds for sessions that \
+                     are started: add -w HOSTS, or --embedded 1 for this host alone, for a tree \
+                     of its own",
+                    gate.session
+                );
                 Err(SessionError::Choice(text))
             }
             None => Ok(Some((stream, gate))),
@@ -186,8 +225,9 @@ fn not_greeted(pid: Pid, limit: Duration, error: &ServeError) -> String {
     format!("its process {pid} has not answered within {seconds:.0} s: {why}")
 }
 
-/// Why the server of this host has not brought us to the session's root.
-fn not_greeted_here(pid: Pid, limit: Duration, error: &ServeError) -> String {
+/// Why the server of this host has not brought us to the session's root; as guests of root's, if
+/// that is what we are.
+fn not_greeted_here(pid: Pid, limit: Duration, is_guest: bool, error: &ServeError) -> String {
     let (trouble, pid) = (trouble(pid), pid.as_raw_nonzero());
     let server = format!("its server on this host, process {pid},");
     let seconds = limit.as_secs_f32().ceil();
@@ -196,14 +236,18 @@ fn not_greeted_here(pid: Pid, limit: Duration, error: &ServeError) -> String {
             format!("{server} has not answered within {seconds:.0} s: {why}")
         }
         (true, None) => format!(
-            "{server} has brought no answer within {seconds:.0} s: it or the session's root hangs, \
-             or has too much to do"
+            "{server} has brought no answer within {seconds:.0} s: it or the session's root \
+             hangs, or has too much to do"
         ),
         (false, Some(why)) => format!("{server} has let nobody in: {why}"),
         (false, None) if matches!(error, ServeError::Link(_)) => {
+            let most = match is_guest {
+                true => format!("{GUESTS_MAX} of one user"),
+                false => format!("{CLIENTS_MAX}"),
+            };
             format!(
-                "{server} has hung up: it ends, or there are too many clients or too few \
-                 descriptors, there or at the session's root"
+                "{server} has hung up: it ends, or there are too many clients (at most {most}) or \
+                 too few descriptors, there or at the session's root"
             )
         }
         (false, None) => one_line(error),
@@ -238,6 +282,19 @@ mod tests {
     use super::*;
     use rustix::process::{Signal, kill_process};
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_limit_that_counts_is_named() {
+        let pid = rustix::process::getpid();
+        let closed = ServeError::Link(std::io::Error::from(ErrorKind::UnexpectedEof));
+        let why = |is_guest| not_greeted_here(pid, GREETING_TIMEOUT, is_guest, &closed);
+        assert!(
+            why(true).contains(" too many clients (at most 32 of one user) or "),
+            "{}",
+            why(true)
+        );
+        assert!(why(false).contains(" too many clients (at most 256) or "), "{}", why(false));
+    }
 
     #[test]
     fn what_keeps_a_process_from_letting_anybody_in_is_seen() {

@@ -1,18 +1,19 @@
 //! Sessions that stay: a name, a socket of that name, and those who come to it.
-use crate::config::{Config, Launch};
+use crate::config::{Config, Launch, own_name};
 use crate::error::{SessionError, io_text};
+use crate::gone::NAME_NOT_KNOWN;
 use crate::session::Session;
 use crate::sessions::{ENDED, Sessions};
+use crate::settings;
+use crate::shut::Shut;
 use crate::tokens;
 use crate::wire::SessionInfo;
 use rustix::fs::{Mode, OFlags, flock};
-use sheaf_core::{RangeSet, lock};
-use std::collections::BTreeMap;
+use sheaf_core::RangeSet;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -82,10 +83,10 @@ impl Reachable {
     pub async fn serve(&self, session: &Session) -> Result<(), SessionError> {
         let about = about(&session.config)?;
         let network = session.client.network();
-        let shut = Shut { session, hosts: Mutex::default() };
-        let said = || serde_json::to_vec(&about_now(session, &about, &shut, 0));
+        let shut = Shut::new(session.client.clone());
+        let said = || serde_json::to_vec(&about_now(session, &about, &shut, OtherUsers::default()));
         let said = || said().expect("text and numbers are JSON");
-        let gates = network.keep_gates(&session.topology, said, |leaf, why| shut.tell(leaf, why));
+        let gates = network.keep_gates(&session.topology, said, |leaf, news| shut.hear(leaf, news));
         tokio::select! {
             done = self.serve_here(session, &about, &shut) => done,
             () = gates => Ok(()),
@@ -98,70 +99,47 @@ impl Reachable {
         &self,
         session: &Session,
         about: &SessionInfo,
-        shut: &Shut<'_>,
+        shut: &Shut,
     ) -> Result<(), SessionError> {
-        let mut others = 0;
-        let trouble = |error| SessionError::io("session")(error);
+        let (mut others, mut failures) = (OtherUsers::default(), 0u32);
         loop {
             let stream = match self.listener.accept().await {
                 Ok((stream, _)) => stream,
                 // Out of descriptors, say: those who are in go on, and may leave.
                 Err(error) => {
-                    tracing::warn!(%error, "a client could not be let in");
+                    failures += 1;
+                    // It goes on like this until something is freed: the log has room for more.
+                    if failures.is_power_of_two() {
+                        let ms = ACCEPT_PAUSE.as_millis();
+                        tracing::warn!(%error, "no client can be let in, try {failures}; again in {ms} ms");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
-            let peer = stream.peer_cred().map_err(trouble)?;
+            failures = 0;
+            // One client that cannot be told is no reason to end the session.
+            let told = stream.peer_cred().and_then(|peer| Ok((peer, stream.into_std()?)));
+            let (peer, stream) = match told {
+                Ok(told) => told,
+                Err(error) => {
+                    tracing::warn!(%error, "a client could not be let in");
+                    continue;
+                }
+            };
             if peer.uid() != rustix::process::getuid().as_raw() {
                 tracing::warn!(uid = peer.uid(), "a client of another user was refused");
-                others += 1;
+                others = OtherUsers { count: others.count + 1, at: now() };
                 continue;
             }
             let about = serde_json::to_vec(&about_now(session, about, shut, others))
                 .map_err(|source| SessionError::Protocol { what: "session".to_owned(), source })?;
-            let link = OwnedFd::from(stream.into_std().map_err(trouble)?);
+            let link = OwnedFd::from(stream);
             if let Err(error) = session.client.network().admit(link, &session.topology, &about) {
                 tracing::warn!(%error, "a client could not be let in");
             }
         }
     }
-}
-
-/// Hosts that have no gate.
-struct Shut<'a> {
-    session: &'a Session,
-    /// By why.
-    hosts: Mutex<BTreeMap<String, RangeSet>>,
-}
-
-impl Shut<'_> {
-    /// This one has none, for this reason; or it has one.
-    fn tell(&self, leaf: u32, why: Option<&str>) {
-        let (one, mut hosts) = (RangeSet::single(leaf), lock(&self.hosts));
-        let why = why.map(printable);
-        if why.as_ref().is_some_and(|why| hosts.get(why).is_some_and(|all| all.contains(leaf))) {
-            return;
-        }
-        hosts.values_mut().for_each(|all| *all = all.difference(&one));
-        hosts.retain(|_, all| !all.is_empty());
-        if let Some(why) = why {
-            let host = self.session.client.fold(&one);
-            tracing::warn!("programs on {host} cannot use this session: {why}");
-            hosts.entry(why).or_default().union_with(&one);
-        }
-    }
-
-    /// For clients.
-    fn said(&self) -> Vec<(String, String)> {
-        let fold = |all| self.session.client.fold(all);
-        lock(&self.hosts).iter().map(|(why, all)| (fold(all), why.clone())).collect()
-    }
-}
-
-/// What a host says, for a terminal.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
 }
 
 /// How often it is looked how many hosts have come.
@@ -172,8 +150,8 @@ const COME_LOOK: Duration = Duration::from_millis(50);
 pub struct Come {
     /// How many run.
     pub count: u64,
-    /// Those that do not; of hosts that come by themselves, or of those that nobody waits for, only
-    /// who is known to be lost.
+    /// Those that do not; of hosts that come by themselves, or of those that nobody waits for,
+    /// only who is known to be lost.
     pub missing: RangeSet,
 }
 
@@ -196,6 +174,10 @@ pub async fn started(session: &Session, wait: Option<u64>) -> Come {
     if let Some(wait) = wait {
         let end = Instant::now() + patience;
         while network.present() < wait && Instant::now() < end {
+            let is_begun = network.ready(Duration::ZERO).await.is_some();
+            if is_begun && network.present().saturating_add(to_come(session)) < wait {
+                break;
+            }
             tokio::time::sleep(COME_LOOK).await;
         }
         let count = network.present();
@@ -211,6 +193,29 @@ pub async fn started(session: &Session, wait: Option<u64>) -> Come {
     Come { count: leaves.len(), missing: network.everyone().difference(&leaves) }
 }
 
+/// How many of the hosts that have not started may come yet, in a tree that has started as far as
+/// it will.
+fn to_come(session: &Session) -> u64 {
+    let config = &session.config;
+    match config.launch() {
+        Launch::Embedded | Launch::Processes => 0,
+        // They come by themselves, or when the job begins.
+        Launch::Attach | Launch::Slurm => u64::MAX,
+        Launch::Ssh if config.tuning.relaunch_ms.value == 0 => 0,
+        Launch::Ssh => {
+            // Who was reached and cannot be started, or whose name nobody knows, is tried again in
+            // vain.
+            let mut in_vain = RangeSet::new();
+            let mut down = RangeSet::new();
+            for gone in session.gone() {
+                let may_come = gone.is_down() && !gone.cause.contains(NAME_NOT_KNOWN);
+                if may_come { &mut down } else { &mut in_vain }.union_with(&gone.leaves);
+            }
+            down.difference(&in_vain).len()
+        }
+    }
+}
+
 /// Who is known to be lost of hosts that are started from here; others may come yet.
 fn lost(session: &Session) -> RangeSet {
     let mut lost = RangeSet::new();
@@ -221,9 +226,7 @@ fn lost(session: &Session) -> RangeSet {
 }
 
 fn about(config: &Config) -> Result<SessionInfo, SessionError> {
-    let since = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let since = now();
     let cluster = &config.cluster;
     Ok(SessionInfo {
         cluster: cluster.name.value.clone(),
@@ -231,10 +234,14 @@ fn about(config: &Config) -> Result<SessionInfo, SessionError> {
         launch: cluster.launch.value.to_string(),
         tree: cluster.tree.value.clone(),
         export: cluster.export.value.clone(),
+        settings: settings::of_start(config)?,
+        kept_by: own_name(),
         pid: std::process::id(),
         since,
         refused: Vec::new(),
+        refused_at: Vec::new(),
         shut: Vec::new(),
+        shut_to_others: Vec::new(),
         event_times: Vec::new(),
     })
 }
@@ -243,23 +250,43 @@ fn about(config: &Config) -> Result<SessionInfo, SessionError> {
 fn about_now(
     session: &Session,
     about: &SessionInfo,
-    shut: &Shut<'_>,
-    other_users: u64,
+    shut: &Shut,
+    other_users: OtherUsers,
 ) -> SessionInfo {
+    let (refused, refused_at) = refused(session, other_users);
     SessionInfo {
-        refused: refused(session, other_users),
-        shut: shut.said(),
+        refused,
+        refused_at,
+        shut: shut.said(false),
+        shut_to_others: shut.said(true),
         event_times: session.client.network().notice_times(),
         ..about.clone()
     }
 }
 
-/// Who was not let in so far: why, and how often.
-fn refused(session: &Session, other_users: u64) -> Vec<(String, u64)> {
-    let audit = session.client.network().audit();
-    let at_door = audit.refused.iter().map(|(why, count)| (why.phrase().to_owned(), *count));
-    let clients = (other_users > 0).then(|| ("a client of another user".to_owned(), other_users));
-    at_door.chain(clients).collect()
+/// Clients of other users that came to the session's own socket: how many, and when last.
+#[derive(Clone, Copy, Default)]
+struct OtherUsers {
+    count: u64,
+    at: u64,
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// Who was not let in so far: why and how often, and when last.
+fn refused(session: &Session, others: OtherUsers) -> (Vec<(String, u64)>, Vec<u64>) {
+    let network = session.client.network();
+    let at_door = network.audit().refused.into_iter().map(|(why, count)| {
+        let at = network.last_refused(why);
+        ((why.phrase().to_owned(), count), at)
+    });
+    let clients = (others.count > 0)
+        .then(|| (("a client of another user".to_owned(), others.count), others.at));
+    at_door.chain(clients).unzip()
 }
 
 /// Makes the socket; a lock beside it decides between two that start at once.
@@ -267,7 +294,11 @@ fn listen(sessions: &Sessions, path: &Path) -> Result<(Lock, UnixListener), Sess
     prepare(sessions)?;
     check_length(path)?;
     let lock = Lock::take(path)?;
-    let _ = std::fs::remove_file(path.with_extension(ENDED));
+    if let Err(error) = std::fs::remove_file(path.with_extension(ENDED))
+        && error.kind() != ErrorKind::NotFound
+    {
+        tracing::warn!(%error, "why the session before this one has ended stays written down");
+    }
     Ok((lock, bind(path)?))
 }
 
@@ -278,7 +309,8 @@ pub(crate) fn is_held(socket: &Path) -> bool {
     lock.is_ok_and(|lock| flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err())
 }
 
-/// Removes a socket that nobody listens at any more, with what belongs to it; whether that was done.
+/// Removes a socket that nobody listens at any more, with what belongs to it; whether that was
+/// done.
 pub(crate) fn clear(socket: &Path) -> bool {
     Lock::take(socket).map(drop).is_ok()
 }
@@ -308,8 +340,9 @@ fn check_length(path: &Path) -> Result<(), SessionError> {
         return Ok(());
     }
     Err(SessionError::NoPlace(format!(
-        "its sockets in {} would have paths of {bytes} bytes, and {SOCKET_PATH_BYTES_MAX} are the most: set \
-         XDG_RUNTIME_DIR to a directory with a shorter path, or give a shorter --session NAME",
+        "its sockets in {} would have paths of {bytes} bytes, and {SOCKET_PATH_BYTES_MAX} are the \
+         most: set XDG_RUNTIME_DIR to a directory with a shorter path, or give a shorter \
+         --session NAME",
         path.parent().unwrap_or(path).display()
     )))
 }

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod awaited;
 mod builder;
 mod choices;
 pub mod config;
@@ -41,6 +42,8 @@ mod keep;
 mod past;
 mod session;
 mod sessions;
+mod settings;
+mod shut;
 mod start;
 pub mod tokens;
 pub mod trust;
@@ -53,7 +56,7 @@ pub use choices::Choices;
 pub use config::Config;
 pub use environment::Environment;
 pub use error::{SessionError, io_text, one_line};
-pub use gone::{Gone, NOT_STARTED};
+pub use gone::{Gone, NOT_STARTED, is_unreached};
 pub use keep::{Come, Reachable, Reserved, started};
 pub use session::{Lookup, Session};
 pub use sessions::Sessions;

@@ -63,8 +63,8 @@ impl Session {
     /// Joins a session that runs, such as one that `sheaf up` has started, as its user.
     ///
     /// # Errors
-    /// [`SessionError::Absent`] when it does not run, [`SessionError::Foreign`] when somebody else's process is
-    /// in its place, [`SessionError::Unresponsive`] when it does not answer.
+    /// [`SessionError::Absent`] when it does not run, [`SessionError::Foreign`] when somebody
+    /// else's process is in its place, [`SessionError::Unresponsive`] when it does not answer.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -90,13 +90,20 @@ impl Session {
         self.gate.as_deref()
     }
 
+    /// The machine of its root, as that calls itself; `None` of one that was started here.
+    #[must_use]
+    pub fn kept_by(&self) -> Option<&str> {
+        let about = self.about.as_ref()?;
+        Some(about.kept_by.as_str()).filter(|name| !name.is_empty())
+    }
+
     /// Joins the session that the configuration means, if it runs, with these filters; that it
     /// greets is waited for here, for [`sheaf_tree::launch::GREETING_TIMEOUT`] at most. One that
     /// was chosen by its name must run.
     ///
     /// # Errors
-    /// As [`Session::join`], and [`SessionError::Choice`] when something was chosen that only a session that is
-    /// started can heed.
+    /// As [`Session::join`], and [`SessionError::Choice`] when something was chosen that only a
+    /// session that is started can heed.
     ///
     /// # Panics
     /// Outside a tokio runtime.

@@ -6,8 +6,8 @@ use crate::config::{nearest, some_of};
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::trust::{self, NotTrusted};
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, Uid, getuid, kill_process};
+use sheaf_tree::link::peer::socket_owner;
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -46,6 +46,12 @@ impl Sessions {
     pub(crate) fn temporary(environment: &Environment) -> Self {
         let temporary = environment.path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
         let directory = temporary.join(format!("sheaf-{}", getuid().as_raw()));
+        Self { directory, is_shared: false }
+    }
+
+    /// This user's, with their sockets here.
+    #[cfg(test)]
+    pub(crate) fn at(directory: PathBuf) -> Self {
         Self { directory, is_shared: false }
     }
 
@@ -94,7 +100,7 @@ impl Sessions {
     /// When none can be called so.
     pub(crate) fn socket(&self, name: &str) -> Result<PathBuf, SessionError> {
         if !is_name(name) {
-            let text = "one has letters, digits and . _ @ -, and does not begin with a dot";
+            let text = "one has letters, digits and . _ @ -, and begins with neither . nor -";
             return Err(SessionError::Name(format!(
                 "{name:?} cannot be the name of a session: {text}"
             )));
@@ -172,7 +178,7 @@ impl Sessions {
         let hint = match (near, command, &running[..]) {
             (Some(near), ..) => format!("; did you mean {near}?"),
             (None, None, _) => format!("; start it with: {start}"),
-            (None, Some(_), []) => String::new(),
+            (None, Some(_), []) => "; none is: sheaf up starts one".to_owned(),
             (None, Some(command), [one]) => format!(" ({command} {one})"),
             (None, Some(command), _) => format!(" ({command} NAME)"),
         };
@@ -239,7 +245,8 @@ impl Sessions {
         self.check_directory()?;
         match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            // What is in root's directory is root's, though it be made another's to be connected to.
+            // What is in root's directory is root's, though it be made another's to be connected
+            // to.
             Ok(_) if self.is_shared => {}
             about => check_own(path, &about.map_err(|error| SessionError::file(path, error))?)?,
         }
@@ -255,9 +262,9 @@ impl Sessions {
             }
             Err(error) => return Err(SessionError::file(path, error)),
         };
-        let peer = socket_peercred(&stream).map_err(|errno| SessionError::io(WHO)(errno.into()))?;
-        if peer.uid != self.owner() {
-            return Err(foreign(path, peer.uid.as_raw()));
+        let user = listening_user(&stream, path)?;
+        if user != self.owner() {
+            return Err(foreign(path, user.as_raw()));
         }
         Ok(Some(stream))
     }
@@ -292,19 +299,35 @@ impl Sessions {
     }
 }
 
-/// What is not known when the system does not tell.
-pub(crate) const WHO: &str = "who listens at the session's socket";
+/// Whose process listens at this socket.
+///
+/// # Errors
+/// [`SessionError::OtherNamespace`] for a process that has no number here.
+pub(crate) fn listening_user(stream: &UnixStream, path: &Path) -> Result<Uid, SessionError> {
+    let owner = socket_owner(stream).map_err(|error| SessionError::file(path, error))?;
+    if owner.pid.is_none() {
+        return Err(other_namespace(&path.display().to_string()));
+    }
+    Ok(owner.uid)
+}
 
-/// Whether a session can be called so: its name is a file's, and stands in lines that are read
-/// again.
+fn other_namespace(what: &str) -> SessionError {
+    let why = "whoever listens there is in another PID namespace (a container, say)";
+    SessionError::OtherNamespace(format!("{what}: {why}"))
+}
+
+/// Whether a session can be called so: its name is a file's, an argument of commands that takes no
+/// option's place, and stands in lines that are read again.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
-    !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
+    !name.is_empty() && !name.starts_with(['.', '-']) && name.chars().all(is_plain)
 }
 
 /// The process at the other end.
 pub(crate) fn peer(stream: &UnixStream) -> Result<Pid, SessionError> {
-    Ok(socket_peercred(stream).map_err(|errno| SessionError::io(WHO)(errno.into()))?.pid)
+    let who = "who listens at the session's socket";
+    let owner = socket_owner(stream).map_err(SessionError::io(who))?;
+    owner.pid.ok_or_else(|| other_namespace("the session's socket"))
 }
 
 /// Connects without waiting: where a process is stopped, nobody makes room for those who wait.

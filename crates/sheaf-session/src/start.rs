@@ -123,6 +123,7 @@ impl Start<'_> {
                 return Ok((network, None));
             }
             Launch::Ssh => {
+                config.cluster.check_ssh(config.environment())?;
                 let mut program = self.other_hosts(config)?;
                 program.starter = Starter::Ssh(ssh(config, self.server()?.content()?));
                 program.sudo = config.cluster.sudo.is_some();
@@ -133,7 +134,11 @@ impl Start<'_> {
             // A session that ends with its command is over before anybody comes.
             Launch::Attach if self.depth == 0 => {
                 let name = &config.cluster.name.value;
-                let text = format!("cluster {name}: start its session first: sheaf up");
+                let start = config.start_cluster_words();
+                let text = format!(
+                    "the hosts of cluster {name} come by themselves, to a session: start it \
+                     first: {start} --tokens FILE"
+                );
                 return Err(SessionError::Absent(text));
             }
             Launch::Attach => {
@@ -184,6 +189,7 @@ impl Start<'_> {
         topology: &Topology,
         options: &launch::Options,
     ) -> Result<(Network, Desk), SessionError> {
+        config.cluster.check_srun(config.environment())?;
         let command = config.cluster.srun.as_ref().map_or("srun", |srun| &srun.value);
         let command = command.split_whitespace().map(ToOwned::to_owned).collect();
         let program = self.other_hosts(config)?;

@@ -8,11 +8,10 @@
 use crate::config::own_name;
 use crate::error::SessionError;
 use crate::keep::ACCEPT_PAUSE;
-use crate::sessions::{Sessions, WHO};
+use crate::sessions::{Sessions, listening_user};
 use crate::wire::{self, Issued, TokenAnswer};
-use rustix::net::sockopt::socket_peercred;
 use sheaf_tree::launch::Desk;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,16 +25,37 @@ const ANSWER_BYTES_MAX: u64 = 4 << 10;
 
 /// Answers at `listener` for as long as the session lasts.
 pub(crate) async fn serve(listener: tokio::net::UnixListener, desk: Option<Arc<Desk>>) {
+    let mut failures = 0u32;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
+                failures = 0;
                 let own = rustix::process::getuid().as_raw();
-                if stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
-                    tokio::spawn(tokio::time::timeout(TALK_TIMEOUT, answer(stream, desk.clone())));
+                match stream.peer_cred() {
+                    Ok(peer) if peer.uid() == own => {
+                        let talk = answer(stream, desk.clone());
+                        tokio::spawn(async {
+                            let done = tokio::time::timeout(TALK_TIMEOUT, talk).await;
+                            if let Err(error) = done.unwrap_or_else(|late| Err(late.into())) {
+                                tracing::debug!(%error, "whoever asked for a token has not got it");
+                            }
+                        });
+                    }
+                    Ok(peer) => {
+                        let uid = peer.uid();
+                        tracing::warn!(uid, "a request for a token of another user was refused");
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a request for a token could not be taken");
+                    }
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "a request for a token could not be taken");
+                failures += 1;
+                if failures.is_power_of_two() {
+                    let ms = ACCEPT_PAUSE.as_millis();
+                    tracing::warn!(%error, "no request for a token can be taken, try {failures}; again in {ms} ms");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -81,12 +101,15 @@ impl Sessions {
     pub fn token(&self, name: &str, uses: u32) -> Result<Issued, SessionError> {
         let path = self.socket(name)?.with_extension("token");
         self.check_directory()?;
-        let Ok(stream) = UnixStream::connect(&path) else {
-            return Err(self.absent(name, Some("sheaf token")));
-        };
-        let peer = socket_peercred(&stream).map_err(|errno| SessionError::io(WHO)(errno.into()))?;
-        if peer.uid != rustix::process::getuid() {
-            let text = format!("session {name} belongs to user {}", peer.uid.as_raw());
+        let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                self.absent(name, Some("sheaf token"))
+            }
+            _ => SessionError::file(&path, error),
+        })?;
+        let user = listening_user(&stream, &path)?;
+        if user != rustix::process::getuid() {
+            let text = format!("session {name} belongs to user {}", user.as_raw());
             return Err(SessionError::Foreign(text));
         }
         let line = talk(stream, uses).map_err(SessionError::io(format!("session {name}")))?;

@@ -93,8 +93,8 @@ pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
     }
 }
 
-/// Whether a directory that has sockets of root's sessions is nobody else's; why not. It need not be
-/// there.
+/// Whether a directory that has sockets of root's sessions is nobody else's; why not. It need not
+/// be there.
 pub fn check_roots(path: &Path) -> Result<(), NotTrusted> {
     check_of(path, 0)
 }
@@ -116,13 +116,15 @@ fn check_of(path: &Path, own: u32) -> Result<(), NotTrusted> {
         format!("{shown}: this is to be a directory for your sessions, and is none")
     } else if about.uid() != own {
         format!(
-            "{shown}: this directory for sessions belongs to user {}, not to {whose}; it is not used",
+            "{shown}: this directory for sessions belongs to user {}, not to {whose}; it is not \
+             used",
             about.uid()
         )
     } else if about.mode() & (GROUP_WRITES | OTHERS_WRITE) != 0 {
         let mode = about.mode() & 0o7777;
         format!(
-            "{shown}: others can write to this directory of your sessions (mode {mode:04o}); mend it with: chmod 700 {shown}"
+            "{shown}: others can write to this directory of your sessions (mode {mode:04o}); mend \
+             it with: chmod 700 {shown}"
         )
     } else {
         return Ok(());
@@ -229,14 +231,15 @@ mod tests {
         for mode in [0o664, 0o646, 0o666] {
             place.modes(0o755, mode);
             let told = format!(
-                "DIR/sheaf.toml: others can write to it (mode {mode:04o}), and it can make you run commands: \
-                 it is not used; mend it with: chmod go-w DIR/sheaf.toml"
+                "DIR/sheaf.toml: others can write to it (mode {mode:04o}), and it can make you \
+                 run commands: it is not used; mend it with: chmod go-w DIR/sheaf.toml"
             );
             assert_eq!(place.said(), (told.clone(), told));
         }
         place.modes(0o777, 0o644);
-        let told = "DIR: others can write to this directory (mode 0777) and could change files there that \
-                    make you run commands: they are not used; mend it with: chmod o-w DIR";
+        let told = "DIR: others can write to this directory (mode 0777) and could change files \
+                    there that make you run commands: they are not used; mend it with: chmod o-w \
+                    DIR";
         assert_eq!(
             place.said(),
             (told.to_owned(), String::new()),
@@ -284,14 +287,15 @@ mod tests {
             return;
         }
         chown(place.file(), Some(SOMEBODY), None).unwrap();
-        let told = "DIR/sheaf.toml: it belongs to user 4711, neither to you nor to root, and it can make you \
-                    run commands: it is not used; chown it, or name a copy of your own";
+        let told = "DIR/sheaf.toml: it belongs to user 4711, neither to you nor to root, and it \
+                    can make you run commands: it is not used; chown it, or name a copy of your \
+                    own";
         assert_eq!(place.said(), (told.to_owned(), told.to_owned()));
         chown(place.file(), Some(0), None).unwrap();
         chown(place.dir(), Some(SOMEBODY), None).unwrap();
-        let told = "DIR: this directory belongs to user 4711, who is neither you nor root, and could change \
-                    files there that make you run commands: they are not used; chown it, or name a file of \
-                    your own";
+        let told = "DIR: this directory belongs to user 4711, who is neither you nor root, and \
+                    could change files there that make you run commands: they are not used; chown \
+                    it, or name a file of your own";
         assert_eq!(place.said(), (told.to_owned(), String::new()));
         let about = place.file().metadata().unwrap();
         assert_eq!(

@@ -3,7 +3,7 @@ use crate::error::{SessionError, io_text};
 use crate::keep::bind;
 use crate::sessions::Sessions;
 use rustix::fs::{Gid, Mode, Uid, chmod, chown};
-use sheaf_tree::{Admits, Listener};
+use sheaf_tree::{Admits, HostGates, Listener};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
@@ -73,20 +73,33 @@ fn uid_of(name: &str) -> Result<u32, String> {
 }
 
 impl Users {
-    /// Opens the gates of this name for them.
-    pub(crate) fn open(&self, file: &str) -> Result<Vec<Listener>, SessionError> {
-        if !rustix::process::geteuid().is_root() {
-            let text = "only servers that run as root can serve other users";
-            return Err(SessionError::NoPlace(text.to_owned()));
+    /// Opens the gates of this name for them, or says why there is none, of each whom that
+    /// concerns: one user's keeps nobody else out.
+    pub(crate) fn open(&self, file: &str, gates: &mut HostGates) {
+        gates.shut_to_others = if rustix::process::geteuid().is_root() {
+            match directory(Path::new(SHARED)) {
+                Ok(()) => self.open_each(file, gates),
+                Err(error) => Some(error.to_string()),
+            }
+        } else {
+            Some("only servers that run as root can serve other users".to_owned())
+        };
+    }
+
+    fn open_each(&self, file: &str, gates: &mut HostGates) -> Option<String> {
+        let users: Vec<Option<u32>> = match self {
+            Self::Any => vec![None],
+            Self::These(uids) => uids.iter().copied().map(Some).collect(),
+        };
+        let mut shut = Vec::new();
+        for user in users {
+            let name = user.map_or(ANY.to_owned(), |uid| uid.to_string());
+            match open_at(&Path::new(SHARED).join(&name), file, user) {
+                Ok(listener) => gates.listeners.push(listener),
+                Err(error) => shut.push(format!("user {name}: {error}")),
+            }
         }
-        directory(Path::new(SHARED))?;
-        match self {
-            Self::Any => Ok(vec![open_at(&Path::new(SHARED).join(ANY), file, None)?]),
-            Self::These(uids) => uids
-                .iter()
-                .map(|uid| open_at(&Path::new(SHARED).join(uid.to_string()), file, Some(*uid)))
-                .collect(),
-        }
+        (!shut.is_empty()).then(|| shut.join("; "))
     }
 }
 

@@ -14,6 +14,11 @@ pub struct SessionInfo {
     pub tree: String,
     /// What each server serves.
     pub export: String,
+    /// What commands by a file are compared with.
+    pub settings: StartSettings,
+    /// The machine of its root.
+    #[serde(default)]
+    pub kept_by: String,
     /// Its process.
     pub pid: u32,
     /// Seconds since 1970.
@@ -21,12 +26,34 @@ pub struct SessionInfo {
     /// Connections that the root did not let in: why, and how often.
     #[serde(default)]
     pub refused: Vec<(String, u64)>,
+    /// When each of them was refused last, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_at: Vec<u64>,
     /// Hosts that programs there cannot use the session from, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shut: Vec<(String, String)>,
+    /// Hosts that users who are not the session's, and are to be let in, cannot use it from, and
+    /// why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shut_to_others: Vec<(String, String)>,
     /// When what its tree has noticed so far happened, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub event_times: Vec<u64>,
+}
+
+/// What of the settings that a session was started with decides which files a command means.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StartSettings {
+    /// The directory that each server serves, with `%h` for the host's name.
+    pub export: String,
+    /// The hosts of the cluster, in the words of its file.
+    pub hosts: String,
+    /// Hosts were chosen when it was started.
+    pub chosen: bool,
+    /// Hosts that were left out then, folded.
+    pub left_out: String,
+    /// What logs in to them.
+    pub login: String,
 }
 
 impl SessionInfo {

@@ -2,7 +2,8 @@
 //!
 //! [`skipped`] says that a test cannot run here, [`as_nobody`] runs one without rights, [`program`]
 //! runs programs to their end, [`Workshop`] compiles programs against `libsheaf.so`, and
-//! `cluster::TestCluster` (feature `cluster`) is hosts that are directories, served within the test.
+//! `cluster::TestCluster` (feature `cluster`) is hosts that are directories, served within the
+//! test.
 
 #[cfg(feature = "cluster")]
 pub mod cluster;
@@ -18,8 +19,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Says, once a test, that it or a part of it cannot run here: to standard error itself, as the harness
-/// keeps what `eprintln!` prints of tests that pass.
+/// Says, once a test, that it or a part of it cannot run here: to standard error itself, as the
+/// harness keeps what `eprintln!` prints of tests that pass.
 pub fn skipped(why: &str) {
     static SAID: Mutex<BTreeSet<(Option<String>, String)>> = Mutex::new(BTreeSet::new());
     // The harness gives threads the names of their tests.

@@ -12,8 +12,8 @@ pub struct Workshop {
 }
 
 impl Workshop {
-    /// Makes one for programs of `sources`; `built` is where cargo puts what it builds. `None`, with
-    /// a line that says so, without a compiler.
+    /// Makes one for programs of `sources`; `built` is where cargo puts what it builds. `None`,
+    /// with a line that says so, without a compiler.
     ///
     /// # Panics
     /// When the library is not built.

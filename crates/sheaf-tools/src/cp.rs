@@ -6,6 +6,8 @@
 //! renames. Memory is constant everywhere, because a host that does not keep up holds the sender
 //! back. At the end one wave brings what went wrong, folded over hosts and paths.
 //!
+//! [`put_each`] sends each host sources of its own.
+//!
 //! [`get`] asks every host for a manifest (names, sizes, digests), and then fetches each distinct
 //! content once, in pieces of at most [`PIECE_BYTES`], from one host that has it. The first copy
 //! is written from what was fetched, the others from the first.
@@ -21,6 +23,7 @@ mod mode;
 mod options;
 mod place;
 mod put;
+mod put_each;
 mod receive;
 mod source;
 
@@ -29,6 +32,7 @@ pub use message::Totals;
 pub use mode::CopyMode;
 pub use options::{CopyOptions, Progress};
 pub use put::{Put, put};
+pub use put_each::{EachPut, HostShare, ShareError, put_each};
 pub use source::Source;
 
 use sheaf_group::tool::Tools;

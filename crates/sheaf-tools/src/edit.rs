@@ -118,8 +118,8 @@ pub struct EditOptions {
 pub struct Edited {
     /// Which paths failed; the status counts the paths that went well.
     pub outcome: Outcome,
-    /// How many files were changed (would be, in a dry run) on each host, by equal numbers. Where a
-    /// host is not known to have come to its end it may be more.
+    /// How many files were changed (would be, in a dry run) on each host, by equal numbers. Where
+    /// a host is not known to have come to its end it may be more.
     pub changed: Vec<(u64, RangeSet)>,
     /// Hosts that did not come to the end.
     pub unfinished: Unfinished,

@@ -22,12 +22,13 @@ use tokio::sync::{Notify, mpsc};
 mod alibi;
 mod claims;
 mod clock;
+mod look;
 mod socket;
 mod transport;
 
 pub(crate) use alibi::is_stopped;
 use claims::Claims;
-pub(crate) use socket::{Autopsy, Death, SocketPeer};
+pub(crate) use socket::{Autopsy, Death, OwnFault, SocketPeer};
 use socket::{Port, Room};
 
 /// How often the nodes inside a process are looked at while one of them waits for something.
@@ -70,6 +71,8 @@ pub(crate) struct Core {
     /// The nodes of own leaves.
     owners: FxHashMap<usize, usize>,
     sockets: Vec<Option<Port>>,
+    /// Its links are worth looking out for.
+    pub looks_out: bool,
     /// Nodes that may have events or output.
     work: VecDeque<usize>,
     /// The thread that keeps the time has been asked to let the nodes work.
@@ -180,6 +183,7 @@ impl Shared {
             works: Vec::new(),
             owners: FxHashMap::default(),
             sockets: Vec::new(),
+            looks_out: false,
             work: VecDeque::new(),
             deferred: false,
             room: Room::default(),

@@ -4,7 +4,8 @@ pub use sheaf_proto::filter::*;
 
 mod module;
 
-pub use module::{link_modules, use_engine};
+pub(crate) use module::{CODE_EXITED, CODE_STUCK, end_when_held_up};
+pub use module::{HeldUpListener, link_modules, tell_when_held_up, use_engine};
 
 /// The guide's example compiles.
 #[cfg(doctest)]

@@ -47,8 +47,14 @@ const ASK_PAUSE: Duration = Duration::from_secs(1);
 const ASK_TIMES: u32 = 15;
 /// How the note of a host begins that has no gate; the rest says why.
 const SHUT: &[u8] = b"no gate: ";
-/// How often that is said.
-const SHUT_TIMES: u32 = 3;
+/// The same of one that lacks a gate for users who are not the session's.
+const SHUT_TO_OTHERS: &[u8] = b"no gate for others: ";
+/// How long it is until that is said, and said again: what is asked for may be lost.
+const SHUT_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The longest until then. It is said for as long as it is so.
+const SHUT_PAUSE_MAX: Duration = Duration::from_secs(256);
+/// What was not said again for so long holds no more: the server of that host is another one.
+pub const SHUT_FRESH: Duration = Duration::from_secs(3 * SHUT_PAUSE_MAX.as_secs());
 /// How long a server may take to say who its client is.
 const WHO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the root looks whether the host of a client is still there.
@@ -98,17 +104,36 @@ impl Admits {
     }
 }
 
-/// Opens the gates of a host; none where it is to have none.
-type OpenGate = dyn Fn(&Site<'_>) -> io::Result<Vec<Listener>> + Send + Sync;
+/// The gates of a host.
+#[derive(Debug, Default)]
+pub struct HostGates {
+    /// Those that are open; none where a host is to have none.
+    pub listeners: Vec<Listener>,
+    /// Why some could not be made that users who are not the session's were to have.
+    pub shut_to_others: Option<String>,
+}
+
+/// What a host says of its gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateNews<'a> {
+    /// It has none, for this reason.
+    Shut(&'a str),
+    /// It lacks some for users who are not the session's.
+    ShutToOthers(&'a str),
+    /// Somebody has come to one.
+    Entered,
+}
+
+/// Opens the gates of a host.
+type OpenGate = dyn Fn(&Site<'_>) -> io::Result<HostGates> + Send + Sync;
 
 /// The service at the servers: lets clients of their hosts in.
 pub struct Gate(Box<OpenGate>);
 
 impl Gate {
-    /// `open` makes the socket of a host. Where that fails the host serves without a gate.
-    pub fn new(
-        open: impl Fn(&Site<'_>) -> io::Result<Vec<Listener>> + Send + Sync + 'static,
-    ) -> Self {
+    /// `open` makes the sockets of a host. Where that fails the host serves without a gate, and the
+    /// root is told ([`Network::keep_gates`]).
+    pub fn new(open: impl Fn(&Site<'_>) -> io::Result<HostGates> + Send + Sync + 'static) -> Self {
         Self(Box::new(open))
     }
 }
@@ -116,29 +141,38 @@ impl Gate {
 impl Provider for Gate {
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let keeper = Arc::new(GateKeeper { handle, state: Mutex::default() });
-        let listeners = (self.0)(site).unwrap_or_else(|error| {
+        let gates = (self.0)(site).unwrap_or_else(|error| {
             tracing::warn!(host = site.host, %error, "no clients can come to this host");
-            tokio::spawn(tell_shut(keeper.handle.clone(), error.to_string()));
-            Vec::new()
+            tokio::spawn(tell_shut(keeper.handle.clone(), SHUT, error.to_string()));
+            HostGates::default()
         });
+        if let Some(why) = gates.shut_to_others {
+            tracing::warn!(host = site.host, why, "other users cannot come to this host");
+            tokio::spawn(tell_shut(keeper.handle.clone(), SHUT_TO_OTHERS, why));
+        }
         let begin = |Listener { socket, path, admits }| {
             let accepts = tokio::spawn(accept(Arc::clone(&keeper), socket, admits));
             let file = file_at(&path);
             Opened { path, file, accepts }
         };
-        let open = listeners.into_iter().map(begin).collect();
+        let open = gates.listeners.into_iter().map(begin).collect();
         Ok(Box::new(GateDoor { keeper, _open: open }))
     }
 }
 
-/// Tells the root that this host has no gate, and why. What is asked for may be lost, so that it is
-/// said more than once.
-async fn tell_shut(handle: LeafHandle, why: String) {
-    let room = NOTE_BYTES_MAX - SHUT.len();
-    let note = [SHUT, &why.as_bytes()[..why.floor_char_boundary(room)]].concat();
-    for times in 0..SHUT_TIMES {
-        tokio::time::sleep(ASK_PAUSE * 4u32.pow(times)).await;
-        handle.with(|leaf| leaf.want_stream(GATE, &note));
+/// Tells the root what this host lacks, and why, again and again for as long as the session lasts.
+async fn tell_shut(handle: LeafHandle, what: &'static [u8], why: String) {
+    let room = NOTE_BYTES_MAX - what.len();
+    let note = [what, &why.as_bytes()[..why.floor_char_boundary(room)]].concat();
+    let (mut pause, mut is_over) = (SHUT_PAUSE_MIN, false);
+    while !is_over {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 4).min(SHUT_PAUSE_MAX);
+        is_over = true;
+        handle.with(|leaf| {
+            leaf.want_stream(GATE, &note);
+            is_over = false;
+        });
     }
 }
 
@@ -225,15 +259,21 @@ async fn accept(keeper: Arc<GateKeeper>, socket: std::os::unix::net::UnixListene
         Err(error) => return tracing::warn!(%error, "no clients can come to this host"),
     };
     let own = rustix::process::geteuid().as_raw();
+    let mut failures = 0u32;
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a client could not be let in");
+                failures += 1;
+                if failures.is_power_of_two() {
+                    let ms = ACCEPT_PAUSE.as_millis();
+                    tracing::warn!(%error, "no client can be let in, try {failures}; again in {ms} ms");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
+        failures = 0;
         match who(&stream, admits, own) {
             Ok(who) => {
                 tokio::spawn(ask_for_stream(Arc::clone(&keeper), who, stream));
@@ -289,12 +329,17 @@ async fn ask_for_stream(keeper: Arc<GateKeeper>, who: Who, stream: UnixStream) {
         state.waiting.insert(number, (who, stream));
         number
     };
-    for _ in 0..ASK_TIMES {
+    for times in 1..=ASK_TIMES {
         keeper.handle.with(|leaf| leaf.want_stream(GATE, &number.to_le_bytes()));
         tokio::time::sleep(ASK_PAUSE).await;
         if !keeper.state().waiting.contains_key(&number) {
             return;
         }
+        tracing::debug!(
+            client = number,
+            "the root has given a client no stream within {} s; asked {times} of {ASK_TIMES} times",
+            ASK_PAUSE.as_secs()
+        );
     }
     keeper.state().waiting.remove(&number);
     tracing::warn!("a client was refused: the root of the session gives it no stream");
@@ -416,13 +461,13 @@ async fn carry_down(
 
 impl Network {
     /// At the root of a session: lets in clients that come to the gates of its hosts, for as long
-    /// as this is polled. `about` is what each is told. `shut` is told which leaf has no gate, and
-    /// why; and `None` of one that has.
+    /// as this is polled. `about` is what each is told. `news` is given what leaves say of their
+    /// gates; what is lacking they say again within [`SHUT_FRESH`].
     pub async fn keep_gates(
         &self,
         topology: &Topology,
         about: impl Fn() -> Vec<u8>,
-        shut: impl Fn(u32, Option<&str>),
+        news: impl Fn(u32, GateNews<'_>),
     ) {
         let topology = Arc::new(topology.clone());
         let mut clients = tokio::task::JoinSet::new();
@@ -430,14 +475,18 @@ impl Network {
             let want = self.wanted(GATE).await;
             while clients.try_join_next().is_some() {}
             if let Some(why) = want.note.strip_prefix(SHUT) {
-                shut(want.leaf, Some(&String::from_utf8_lossy(why)));
+                news(want.leaf, GateNews::Shut(&String::from_utf8_lossy(why)));
+                continue;
+            }
+            if let Some(why) = want.note.strip_prefix(SHUT_TO_OTHERS) {
+                news(want.leaf, GateNews::ShutToOthers(&String::from_utf8_lossy(why)));
                 continue;
             }
             let Ok(number) = <[u8; 8]>::try_from(&want.note[..]) else {
                 tracing::warn!(leaf = want.leaf, "a gate asks for nothing that is known here");
                 continue;
             };
-            shut(want.leaf, None);
+            news(want.leaf, GateNews::Entered);
             let (network, topology, about) = (self.clone(), Arc::clone(&topology), about());
             clients.spawn(async move {
                 if let Err(error) = network.relay(want.leaf, number, &topology, &about).await {

@@ -98,8 +98,8 @@ pub struct Program {
     /// Servers are started through `sudo -n`; nodes between them and the root are not.
     pub sudo: bool,
     /// Nobody starts the leaves: they come by themselves, each invited by the node above it, which
-    /// is not the root ([`crate::service::LeafHandle::invite`]). The leaves of the topology are places for
-    /// them, each for one.
+    /// is not the root ([`crate::service::LeafHandle::invite`]). The leaves of the topology are
+    /// places for them, each for one.
     pub guests: bool,
 }
 

@@ -46,8 +46,10 @@ pub mod service;
 pub mod status;
 
 pub use driver::{NOTICES_MAX, Want};
-pub use gate::{Admits, GATE, Gate, Listener};
+pub use gate::{
+    Admits, CLIENTS_MAX, GATE, GUESTS_MAX, Gate, GateNews, HostGates, Listener, SHUT_FRESH,
+};
 pub use network::{Network, Pending, Stream, StreamError};
-pub use proto::{Counters, Coverage, Notice, Packet, Sync, Tuning, WaveResult};
+pub use proto::{Counters, Coverage, Notice, Packet, PacketContent, Sync, Tuning, WaveResult};
 pub use sheaf_proto as proto;
 pub use sheaf_proto::{packet, sim, topology};

@@ -1,7 +1,7 @@
 //! Links between processes: where nodes listen, who may connect, and what protects the bytes.
 //!
-//! A node that has children listens at an [`DoorAddress`] of its own choice ([`Listen`]) and tells it
-//! to everybody below, so that children whose parent is lost find the next [`Ancestor`]. Whoever
+//! A node that has children listens at an [`DoorAddress`] of its own choice ([`Listen`]) and tells
+//! it to everybody below, so that children whose parent is lost find the next [`Ancestor`]. Whoever
 //! connects proves that it belongs to the session: with the session's token, and over TLS with a
 //! certificate of the session's authority that names its rank.
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ pub mod audit;
 pub mod credentials;
 pub(crate) mod door;
 pub mod hello;
+pub mod peer;
 pub mod tls;
 pub(crate) mod watch;
 pub(crate) mod wire;

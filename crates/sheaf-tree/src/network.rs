@@ -1,7 +1,7 @@
 //! The root's side of a running tree.
 use crate::driver::{Shared, Want, WantList};
 use crate::proto::control::SERVICE_BYTES_MAX;
-use crate::proto::{Counters, Node, Notice, Outgoing, Sync, WaveResult};
+use crate::proto::{Counters, Node, Notice, Outgoing, PacketContent, Sync, WaveResult};
 use sheaf_core::{Errno, RangeSet, lock};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -253,6 +253,13 @@ impl Network {
         self.inner.shared.peek(|core| core.audit.counts())
     }
 
+    /// When a connection at the root's door was last refused for this reason, in seconds since
+    /// 1970; 0 for never.
+    #[must_use]
+    pub fn last_refused(&self, why: crate::link::Refusal) -> u64 {
+        self.inner.shared.peek(|core| core.audit.last_refused(why))
+    }
+
     /// Ends the session: every process of it stops. Waits for those this process started.
     pub async fn shutdown(self) {
         self.inner.shared.with_node(0, Node::shut_down_children);
@@ -344,13 +351,26 @@ impl Stream {
     /// Sends a packet to every member, once there is room for it. With `expect`, their answers
     /// form a wave that ends after about that long at the latest (what was sent in time may take
     /// half a second to come); its number is returned.
-    pub async fn send(&self, tag: i32, payload: &[u8], expect: Option<Duration>) -> u64 {
+    ///
+    /// A long packet that is handed over (a `Vec`, or [`bytes::Bytes`] that others refer to as
+    /// well) is not copied on its way to the links.
+    pub async fn send(
+        &self,
+        tag: i32,
+        payload: impl Into<PacketContent<'_>>,
+        expect: Option<Duration>,
+    ) -> u64 {
         self.send_packet(Outgoing::new(tag, payload, expect), false).await.unwrap_or(0)
     }
 
     /// [`Stream::send`] of a request of which members that do not answer in time are given up:
     /// they take no more part in the stream, and no later wave waits for them again.
-    pub async fn ask(&self, tag: i32, payload: &[u8], timeout: Duration) -> u64 {
+    pub async fn ask(
+        &self,
+        tag: i32,
+        payload: impl Into<PacketContent<'_>>,
+        timeout: Duration,
+    ) -> u64 {
         self.send_packet(Outgoing::new(tag, payload, Some(timeout)).once(), false)
             .await
             .unwrap_or(0)

@@ -88,8 +88,8 @@ pub trait Provider: Send + Sync {
     /// for it first.
     ///
     /// # Errors
-    /// Why this node cannot serve. A leaf counts as lost with this cause; elsewhere the streams of the
-    /// service fail.
+    /// Why this node cannot serve. A leaf counts as lost with this cause; elsewhere the streams of
+    /// the service fail.
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError>;
 }
 
@@ -296,9 +296,10 @@ impl LeafHandle {
         }))
     }
 
-    /// At a node whose leaves come by themselves ([`crate::launch::Program::guests`]): the invitation
-    /// to be the leaf `leaf` below it, for [`crate::launch::leaf_over`], as the bytes of a pipe. Each
-    /// place is for one; who is lost may come back to it, and nobody else.
+    /// At a node whose leaves come by themselves ([`crate::launch::Program::guests`]): the
+    /// invitation to be the leaf `leaf` below it, for [`crate::launch::leaf_over`], as the
+    /// bytes of a pipe. Each place is for one; who is lost may come back to it, and nobody
+    /// else.
     ///
     /// # Errors
     /// When there is no such place, or no key can be made for it.

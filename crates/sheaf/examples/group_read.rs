@@ -7,12 +7,24 @@
 use sheaf::group::Value;
 use sheaf::group::message::DataAggregation;
 use sheaf::{Environment, Session};
+use std::error::Error;
+use std::process::ExitCode;
 
 /// The first bytes of each file, which its numbers are in.
 const BYTES: u64 = 64;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("group_read: {}", sheaf::one_line(&*error));
+            sheaf::exit_code(&*error)
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let address = words.next().unwrap_or_else(|| "/proc/loadavg".to_owned());
     let environment = Environment::of_this_process();

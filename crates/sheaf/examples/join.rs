@@ -5,9 +5,21 @@
 //!     sheaf down lab
 use sheaf::tools::about::about;
 use sheaf::{Environment, Session};
+use std::error::Error;
+use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("join: {}", sheaf::one_line(&*error));
+            sheaf::exit_code(&*error)
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let name = std::env::args().nth(1).ok_or("say which session: join NAME")?;
     // Only this user's sessions are there, and only this user is let in.
     let session = Session::join(&Environment::of_this_process(), &name).await?;

@@ -8,6 +8,8 @@ use sheaf::tree::packet::{PacketValue, pack, unpack};
 use sheaf::tree::service::{Blocking, Caller, ServiceRequest, Services, Site, Worker};
 use sheaf::tree::{Sync, launch};
 use sheaf::{Environment, Session};
+use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
 struct Count;
@@ -28,7 +30,17 @@ fn services() -> Services {
     Servers::default().services().with("processes", Blocking::new(open))
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("own_server: {}", sheaf::one_line(&*error));
+            sheaf::exit_code(&*error)
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1).as_deref() {
         // A node has a runtime of its own: this is called before there is another.
         Some("serve") => Ok(launch::serve(launch::take_stdin()?, &services())?),
@@ -36,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-async fn ask(servers: u32) -> Result<(), Box<dyn std::error::Error>> {
+async fn ask(servers: u32) -> Result<(), Box<dyn Error>> {
     let session = Session::builder(&Environment::of_this_process())
         .processes(servers)
         .program(std::env::current_exe()?, ["serve"])

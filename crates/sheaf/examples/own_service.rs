@@ -7,20 +7,18 @@ use sheaf::tree::Sync;
 use sheaf::tree::filter::{Accumulator, Emit, Filter, FilterError, Input};
 use sheaf::tree::service::{Blocking, Caller, ServiceRequest, Site, Worker};
 use sheaf::{Environment, Session};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// What one host does for one stream. It may block: each stream has a thread when it needs one.
-struct Load {
-    host: String,
-}
+struct Load(String);
 
 impl Worker for Load {
     /// Answers "LOAD HOST".
     fn request(&mut self, _: &ServiceRequest) -> Result<Vec<u8>, Errno> {
-        let text =
-            std::fs::read_to_string("/proc/loadavg").map_err(|error| Errno::from_io(&error))?;
+        let text = std::fs::read_to_string("/proc/loadavg").map_err(|why| Errno::from_io(&why))?;
         let load = text.split(' ').next().ok_or(Errno::ILSEQ)?;
-        Ok(format!("{load} {}", self.host).into_bytes())
+        Ok(format!("{load} {}", self.0).into_bytes())
     }
 }
 
@@ -33,30 +31,35 @@ impl Filter for Busiest {
     }
 }
 
-struct Best(Option<(f64, Vec<u8>)>);
+struct Best(Option<(f64, String)>);
 
 impl Accumulator for Best {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
-        let number = std::str::from_utf8(input.payload)
-            .ok()
-            .and_then(|text| text.split(' ').next()?.parse().ok());
-        let load: f64 = number.ok_or_else(|| FilterError::new(Errno::BADMSG, "this is no load"))?;
+        let text = String::from_utf8_lossy(input.payload).into_owned();
+        let load = text.split(' ').next().and_then(|load| load.parse().ok());
+        let load: f64 = load.ok_or_else(|| FilterError::new(Errno::BADMSG, "this is no load"))?;
         if self.0.as_ref().is_none_or(|(best, _)| load > *best) {
-            self.0 = Some((load, input.payload.to_vec()));
+            self.0 = Some((load, text));
         }
         Ok(())
     }
 
     fn finish(&mut self, _: Emit, out: &mut Vec<u8>) -> Result<(), FilterError> {
-        out.extend(self.0.take().map(|(_, text)| text).unwrap_or_default());
+        out.extend(self.0.take().map(|(_, text)| text.into_bytes()).unwrap_or_default());
         Ok(())
     }
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let open = |site: &Site<'_>, _: &Caller| {
-        Ok(Box::new(Load { host: site.host.to_owned() }) as Box<dyn Worker>)
+async fn main() -> ExitCode {
+    let Err(error) = run().await else { return ExitCode::SUCCESS };
+    eprintln!("own_service: {}", sheaf::one_line(&*error));
+    sheaf::exit_code(&*error)
+}
+
+async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let open = |site: &Site<'_>, _: &Caller| -> Result<Box<dyn Worker>, Errno> {
+        Ok(Box::new(Load(site.host.to_owned())))
     };
     let session = Session::builder(&Environment::of_this_process())
         .embedded(64)
@@ -70,9 +73,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let answer = stream.recv().await;
     // Who answered is as much of the result as what was said.
     println!("{} of {} hosts answered", answer.coverage.ok.len(), network.leaf_count());
-    if let Some(busiest) = answer.payload {
-        println!("the busiest: {}", String::from_utf8_lossy(&busiest));
-    }
+    println!("the busiest: {}", String::from_utf8_lossy(&answer.payload.unwrap_or_default()));
     session.end().await;
     Ok(())
 }

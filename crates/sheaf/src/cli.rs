@@ -13,6 +13,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser};
 use std::ffi::OsString;
+use std::io::Write as _;
 
 /// Help is laid out for this many columns, or fewer on a narrower terminal.
 const HELP_COLUMNS_MAX: usize = 80;
@@ -162,7 +163,49 @@ fn yield_shorts(command: &mut clap::Command, globals: &[Arg], lists: &[Arg]) {
 
 /// Parses this process's arguments; usage errors, `--help` and `--version` end it here.
 pub fn parse() -> Cli {
-    try_parse(std::env::args_os()).unwrap_or_else(|error| end(&error))
+    let words: Vec<OsString> = std::env::args_os().collect();
+    match &words[1.min(words.len())..] {
+        [] => {
+            crate::output::tell(short_help());
+            std::process::exit(Exit::Usage as i32);
+        }
+        [word] if word == "-h" => {
+            // What is wrong with standard output is told where the program ends.
+            let printed = writeln!(crate::output::stdout(), "{}", short_help());
+            let outcome = printed.map(|()| Exit::Success).map_err(Into::into);
+            std::process::exit(crate::output::conclude(outcome, false) as i32);
+        }
+        _ => try_parse(words).unwrap_or_else(|error| end(&error)),
+    }
+}
+
+/// What there is, on one page of a terminal.
+fn short_help() -> String {
+    let mut out = "\
+One program for the files of ten thousand machines.
+
+Usage: sheaf [OPTIONS] <COMMAND>
+
+"
+    .to_owned();
+    for (heading, names) in cmd::HEADINGS {
+        out += &format!("{:30}{}\n", format!("{heading}:"), names.join(" "));
+    }
+    out + "
+Files are HOSTSET:PATH, as in 'n[1-64]:/etc/hosts', or PATH on every host.
+  -w, --hosts HOSTSET      Work on these hosts, over ssh if no cluster has them
+  -x, --exclude-hosts SET  Leave these hosts out
+  -C, --cluster NAME       Work on this cluster of sheaf.toml
+      --session NAME       Work on this running session (sheaf up)
+      --embedded N         Work on N servers inside this process, n1 to nN
+      --timeout SECONDS    Be done after this long
+  -v, --verbose            Say what happens; -vv and -vvv say more
+
+Examples:
+  sheaf --embedded 64 grep udp /etc/services
+  sheaf -w 'n[1-16]' cat /etc/os-release
+
+All options: sheaf --help; of a command: sheaf help COMMAND; a tour: sheaf demo"
 }
 
 fn try_parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
@@ -229,6 +272,23 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command().debug_assert();
+    }
+
+    /// Twenty-four lines of eighty columns, of commands and options that there are.
+    #[test]
+    fn the_short_help_is_one_page() {
+        let (short, command) = (short_help(), command());
+        assert!(short.lines().count() <= 24, "{short}");
+        assert!(short.lines().all(|line| line.len() <= HELP_COLUMNS_MAX), "{short}");
+        for name in command.get_subcommands().map(clap::Command::get_name) {
+            assert!(short.split_whitespace().any(|word| word == name), "{name}");
+        }
+        let is_known = |long: &str| {
+            long == "help" || command.get_arguments().any(|arg| arg.get_long() == Some(long))
+        };
+        for word in short.split_whitespace().filter_map(|word| word.strip_prefix("--")) {
+            assert!(is_known(word.trim_end_matches(';')), "{word}");
+        }
     }
 
     #[test]

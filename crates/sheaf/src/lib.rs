@@ -37,4 +37,18 @@ pub use sheaf_tools as tools;
 pub use sheaf_tree as tree;
 
 pub use sheaf_group::{Client, Target};
-pub use sheaf_session::{Environment, Session, SessionError};
+pub use sheaf_session::{Environment, Session, SessionError, one_line};
+
+use std::error::Error;
+use std::process::ExitCode;
+
+/// The exit code with which the command `sheaf` ends for such an error: 2 for what cannot be meant,
+/// 3 where no session can be had, 4 for anything else. [`one_line`] says what it is.
+#[must_use]
+pub fn exit_code(error: &(dyn Error + 'static)) -> ExitCode {
+    match error.downcast_ref::<SessionError>() {
+        Some(error) if error.is_usage() => ExitCode::from(2),
+        Some(error) if error.is_unreachable() => ExitCode::from(3),
+        _ => ExitCode::from(4),
+    }
+}

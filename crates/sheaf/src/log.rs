@@ -51,7 +51,7 @@ pub fn begin(global: &GlobalArgs, kept: Option<PathBuf>) -> Result<()> {
     if verbose == 0 && file.is_none() && kept.is_none() {
         return Ok(());
     }
-    let told = layer(Head::Terminal(Instant::now()), io::stderr, level(verbose));
+    let told = layer(Head::Terminal(Instant::now()), crate::output::stderr, level(verbose));
     let open = |path: &Path| Log::open(path, u64::MAX).map_err(|error| refused(path, &error));
     // Whoever wants a file wants to read there what happened.
     let written =

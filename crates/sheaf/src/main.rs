@@ -15,7 +15,21 @@ mod stdio;
 use anyhow::Context;
 use std::process::ExitCode;
 
+/// The stack that this program is sure to get by with.
+const STACK_BYTES: usize = 8 << 20;
+
 fn main() -> ExitCode {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
+    // Whoever has made it smaller (`ulimit -s`) would see it overflow.
+    let is_small = limit.is_some_and(|bytes| bytes < STACK_BYTES as u64 / 4);
+    if is_small && let Ok(thread) = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run) {
+        // A panic has been told.
+        return thread.join().unwrap_or(ExitCode::from(101));
+    }
+    run()
+}
+
+fn run() -> ExitCode {
     #[cfg(feature = "wasm")]
     sheaf_tree::filter::use_engine(&sheaf_wasm::ENGINE);
     // A server is started thousands of times and needs nothing of the rest: neither the other

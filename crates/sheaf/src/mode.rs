@@ -22,8 +22,8 @@ pub fn change(text: &str) -> Result<ModeChange, String> {
 /// Parses what `cp --chmod` takes, as `D755,F644`.
 pub fn copies(text: &str) -> Result<CopyMode, String> {
     CopyMode::parse(text, umask()).map_err(|_| {
-        "write an octal mode (0644), or who, one of + - =, and of r w x X s t (u+x,go-w); \
-         D or F in front of a part: for directories or files alone (D755,F644)"
+        "write an octal mode (0644), or who, one of + - =, and of r w x X s t (u+x,go-w); D or F \
+         in front of a part: for directories or files alone (D755,F644)"
             .to_owned()
     })
 }

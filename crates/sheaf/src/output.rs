@@ -12,8 +12,8 @@ pub use json::Records;
 pub use paths::{fold_paths, printable};
 pub use printer::{Heads, Layout, Line, Printer};
 pub use report::{Failure, HostNames, Nobody, Report, Silence, Silent};
-pub use stderr::tell;
-pub use stdout::{Stdout, is_over, print_help, stdout, stdout_error};
+pub use stderr::{stderr, tell, tell_for_now, wipe};
+pub use stdout::{Stdout, is_over, print_help, printing_time, stdout, stdout_error};
 
 use crate::cli::{Color, GlobalArgs};
 use crate::exit::{self, Exit};
@@ -108,7 +108,7 @@ impl Output {
         }
         if if self.json { is_over() } else { !self.quiet } {
             // What cannot be said on stderr still shows in the exit code.
-            let _ = report.write_text(hosts, &self.stderr, &mut io::stderr().lock());
+            let _ = report.write_text(hosts, &self.stderr, &mut stderr().lock());
         }
         Ok(report.exit())
     }

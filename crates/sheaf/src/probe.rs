@@ -1,6 +1,7 @@
 //! What `sheaf tree bench` measures with: answers that a leaf gives without looking at a file.
 //!
 //! Every server of this program has this service; a packet's tag says what it is for.
+use bytes::Bytes;
 use sheaf_core::{Errno, lock};
 use sheaf_tree::Packet;
 use sheaf_tree::packet::put_scalar;
@@ -23,9 +24,9 @@ pub const POST_EACH: i32 = 1005;
 
 /// Answer with the packet itself.
 pub const MIRROR: i32 = 1006;
-/// The packet is a leaf, a count and a length (4 bytes each, little-endian), and 1 where the tree is
-/// to carry the link: so often exchange packets of this length with that leaf, over a peer link, and
-/// answer with the median of the nanoseconds that took.
+/// The packet is a leaf, a count and a length (4 bytes each, little-endian), and 1 where the tree
+/// is to carry the link: so often exchange packets of this length with that leaf, over a peer link,
+/// and answer with the median of the nanoseconds that took.
 pub const PEER_TRIPS: i32 = 1007;
 /// The packet is a leaf, a count of MiB and a count of runs, and 1 as above: send so much to that
 /// leaf over a peer link, and answer with the median of the nanoseconds until it has said that all
@@ -118,7 +119,7 @@ async fn measure_peer(handle: &LeafHandle, tag: i32, asked: &[u8]) -> Result<i64
     let nanoseconds =
         |since: Instant| i64::try_from(since.elapsed().as_nanos()).unwrap_or(i64::MAX);
     if tag == PEER_BULK {
-        let bulk = vec![0x5a; number(1)? as usize * (1 << 20)];
+        let bulk = Bytes::from(vec![0x5a; number(1)? as usize * (1 << 20)]);
         for _ in 0..number(2)? {
             let begun = Instant::now();
             stream.send(SINK, &bulk, Some(PEER_TIMEOUT)).await;

@@ -5,6 +5,7 @@ use crate::exit::{Exit, Stop};
 use crate::output::{Changes, Failure, Output, Report};
 use crate::probe::{self, PROBE};
 use anyhow::{Context, Result};
+use narrator::Narrator;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Client, Outcome, Servers, THREADS_MAX};
 use sheaf_session::config::Launch;
@@ -12,17 +13,20 @@ use sheaf_session::{
     Config, Environment, Lookup, ServerProgram, Session, SessionError, Sessions, Start, registry,
 };
 use sheaf_tools::Target;
-use sheaf_tree::Notice;
 use sheaf_tree::service::{Configs, Services};
 use sheaf_tree::topology::Topology;
 use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 
 pub mod background;
-mod causes;
+pub mod causes;
 pub mod deadline;
+pub mod elsewhere;
+mod narrator;
+mod waiting;
 
 /// How long servers of this process have, once its session is over, to undo what is half done.
 pub const UNDO_TIME: Duration = Duration::from_millis(200);
@@ -44,25 +48,62 @@ pub fn config_to_join(global: &GlobalArgs) -> Result<Config, SessionError> {
     Config::load_to_join(&global.choices(), &Environment::of_this_process())
 }
 
+/// What a command does with files of hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    Read,
+    Change,
+}
+
 /// A command before its tree runs: addresses can be resolved, nothing has been started.
 pub struct Opening {
     found: Lookup,
     pub output: Output,
     runtime: tokio::runtime::Runtime,
+    begun: Instant,
 }
 
 impl Opening {
     /// Reads the configuration and joins the running session that is meant, if there is one: its
-    /// hosts are then the cluster's.
+    /// hosts are then the cluster's. For a command that changes no file of theirs.
     pub fn new(global: &GlobalArgs) -> Result<Self> {
+        let opening = Self::begin(global)?;
+        opening.begin_to(Intent::Read)?;
+        Ok(opening)
+    }
+
+    /// [`Opening::new`] for a command that changes files, which is refused where others than meant
+    /// could be.
+    pub fn to_change(global: &GlobalArgs) -> Result<Self> {
+        let opening = Self::begin(global)?;
+        opening.begin_to(Intent::Change)?;
+        Ok(opening)
+    }
+
+    /// Before it is known what the command does; [`Opening::begin_to`] follows.
+    pub fn begin(global: &GlobalArgs) -> Result<Self> {
+        let begun = Instant::now();
         let (config, output) = (config_to_join(global)?, Output::new(global));
-        output.note(config.note.as_deref())?;
         let runtime = runtime()?;
         let found = runtime.block_on(async { Session::find(config, &registry()) })?;
-        if let Lookup::Session(session) = &found {
-            output.note(by_gate(session).as_deref())?;
+        Ok(Self { found, output, runtime, begun })
+    }
+
+    /// Says what the user may not expect, or refuses what could change files that are not meant.
+    pub fn begin_to(&self, deed: Intent) -> Result<()> {
+        let session = match &self.found {
+            Lookup::Session(session) => Some(session),
+            Lookup::Nothing(_) => None,
+        };
+        let other = session.and_then(|session| session.other_settings());
+        if let (Intent::Change, Some(why)) =
+            (deed, self.config().mixture.as_ref().or(other.as_ref()))
+        {
+            return Err(Stop::usage(why.clone()).into());
         }
-        Ok(Self { found, output, runtime })
+        self.output.note(self.config().note.as_deref())?;
+        self.output.note(session.and_then(|session| by_gate(session)).as_deref())?;
+        Ok(self.output.note(other.as_deref())?)
     }
 
     /// Whether a running session was joined, so that no tree has to be started.
@@ -94,7 +135,7 @@ impl Opening {
         self,
         act: impl AsyncFnOnce(&Session, &Config, &Output) -> Result<T>,
     ) -> Result<T> {
-        let Self { found, output, runtime } = self;
+        let Self { found, output, runtime, begun } = self;
         let servers = servers();
         let result = runtime.block_on(async {
             // Before the first process starts, so that none is left behind at any moment.
@@ -104,10 +145,16 @@ impl Opening {
                 Lookup::Nothing(config) => start(*config, 0, &servers).await?,
             };
             let interrupts = tokio::spawn(signals.heed(session.client().clone()));
-            let narrator = tokio::spawn(narrate(session.client().clone()));
+            let narrator = Narrator::begin(session.client().clone());
+            // Of a session that runs, others have been told.
+            let waiting = session.is_own().then(|| waiting::tell_of(&session, &output));
+            let waiting = waiting.map(tokio::spawn);
+            let phases = Phases { begun, there: begun.elapsed() };
             let result = act(&session, session.config(), &output).await;
-            narrator.abort();
-            tracing::info!("done");
+            narrator.end().await;
+            waiting.inspect(JoinHandle::abort);
+            crate::output::wipe();
+            phases.tell(&session);
             // Of records the summary is the last.
             if session.is_own() && !output.json {
                 let notices = session.client().network().notices();
@@ -124,16 +171,80 @@ impl Opening {
     }
 }
 
+/// What a command has taken its time for.
+struct Phases {
+    begun: Instant,
+    /// When the session was joined or begun.
+    there: Duration,
+}
+
+impl Phases {
+    fn tell(&self, session: &Session) {
+        let (all, times) = (self.begun.elapsed(), session.client().times());
+        let printing = crate::output::printing_time();
+        let (opening, asking) = (times.opening, times.asking);
+        // What is asked side by side is waited for once.
+        let known = self.there + opening + asking + printing;
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        tracing::info!(
+            "done: {:.1} ms: {} {:.1}, open {:.1}, ask {:.1} ({} request{}), print {:.1}, combine \
+             and else {:.1}",
+            ms(all),
+            if session.is_own() { "start" } else { "join" },
+            ms(self.there),
+            ms(opening),
+            ms(asking),
+            times.requests,
+            if times.requests == 1 { "" } else { "s" },
+            ms(printing),
+            ms(all.saturating_sub(known))
+        );
+        if tracing::enabled!(tracing::Level::TRACE) {
+            for link in session.client().network().own_report().links {
+                let to =
+                    link.child.map_or("the node above".to_owned(), |rank| format!("node {rank}"));
+                tracing::trace!(
+                    "link to {to}, {}, {}: {} frames, {} bytes came, {} bytes went",
+                    link.via.word(),
+                    link.state.word(),
+                    link.frames_in,
+                    link.bytes_in,
+                    link.bytes_out
+                );
+            }
+        }
+    }
+}
+
 /// What whoever has not asked for a session may not expect: that this host is in one, and which
 /// hosts are meant.
 fn by_gate(session: &Session) -> Option<String> {
-    let hosts = session.client().fold(&session.client().network().everyone());
-    let host = session.gate()?;
-    Some(format!(
-        "{host} is in session {}: its {} hosts are meant ({hosts})",
-        session.name(),
-        session.hosts().len()
-    ))
+    let (host, config) = (session.gate()?, session.config());
+    // Hosts that are said wrong are told where they are looked for.
+    let meant = config.everyone().ok()?;
+    let (name, hosts) = (session.name(), session.client().fold(meant));
+    let file = config.silent_file().map(|file| file + ", and ").unwrap_or_default();
+    Some(match (config.says_hosts(), meant.len()) {
+        (true, _) => {
+            format!("{file}{host} is in session {name}: {hosts} are meant as hosts of it")
+        }
+        (false, count) => {
+            format!("{file}{host} is in session {name}: its {count} hosts are meant ({hosts})")
+        }
+    })
+}
+
+/// That the session of this name is one of the cluster that was said, if one was.
+///
+/// # Errors
+/// When it is of another, or does not say of which.
+pub fn check_cluster(name: &str, global: &GlobalArgs) -> Result<()> {
+    if global.cluster.is_none() || !Sessions::of(&Environment::of_this_process()).is_running(name) {
+        return Ok(());
+    }
+    let mut global = global.clone();
+    global.session = Some(name.to_owned());
+    Opening::begin(&global).map(drop)
 }
 
 /// The name of the session that is meant, by its name alone or by the configuration.
@@ -142,47 +253,6 @@ pub fn named(name: Option<&String>, global: &GlobalArgs) -> Result<String> {
         Some(name) => Ok(name.clone()),
         None => Ok(config(global)?.session_name().to_owned()),
     }
-}
-
-/// Says what becomes of hosts, as long as this is polled.
-pub async fn narrate(client: Client) {
-    let fold = |leaves: &RangeSet| client.fold(leaves);
-    let network = client.network();
-    let begun = Instant::now();
-    let ready = async {
-        if let Some(leaves) = network.ready(Duration::MAX).await {
-            tracing::info!(
-                "{} of {} hosts run: {}",
-                leaves.len(),
-                network.leaf_count(),
-                fold(&leaves)
-            );
-            let ms = begun.elapsed().as_secs_f64() * 1e3;
-            tracing::debug!("they have joined within {ms:.1} ms");
-        }
-    };
-    let events = async {
-        let mut seen = 0;
-        loop {
-            for notice in network.notices_from(&mut seen).await {
-                match notice {
-                    Notice::Lost { leaves, cause, .. } => {
-                        tracing::warn!("lost {}: {cause}", fold(&leaves))
-                    }
-                    Notice::Joined { leaves, .. } => tracing::info!("back: {}", fold(&leaves)),
-                    Notice::Left { leaves, .. } => tracing::info!("{} has left", fold(&leaves)),
-                    Notice::FilterFailed { message, .. } => {
-                        tracing::warn!("a filter failed: {message}")
-                    }
-                    Notice::StateLost { rank, service, .. } => {
-                        tracing::warn!("lost what service {service} kept at node {rank}")
-                    }
-                    other => tracing::debug!("{other:?}"),
-                }
-            }
-        }
-    };
-    tokio::join!(ready, events);
 }
 
 /// The descriptors that a runtime and its signals need, which panics without them.
@@ -335,6 +405,7 @@ impl Signals {
         while first.elapsed() < ONE_SIGNAL {
             self.heard().await;
         }
+        crate::output::wipe();
         std::process::exit(Exit::Interrupted as i32);
     }
 
@@ -467,7 +538,8 @@ pub fn report(session: &Session, config: &Config, ended: &Ended<'_>) -> Report {
         }
         let detail = match *errno {
             Errno::AGAIN => Some(format!(
-                "its server has no thread for it: {THREADS_MAX} hang, or the system gives it none (ulimit -u)"
+                "its server has no thread for it: {THREADS_MAX} hang, or the system gives it none \
+                 (ulimit -u)"
             )),
             errno => hint(errno),
         };

@@ -121,8 +121,8 @@ pub unsafe extern "C" fn sheaf_stream_params(
 /// Sends a shared object to every node, and writes the name by which streams call its `function`.
 ///
 /// # Safety
-/// `net` is a handle that was not freed; `path` and `function` are texts; `len` bytes can be written
-/// at `name`.
+/// `net` is a handle that was not freed; `path` and `function` are texts; `len` bytes can be
+/// written at `name`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sheaf_filter_load(
     net: *const Net,

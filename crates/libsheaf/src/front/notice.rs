@@ -1,11 +1,13 @@
 //! What the tree tells its front end, as the application hears it.
 use crate::error::{Error, ErrorCode};
 use crate::event::{self, EventDescriptor, Events};
+use crate::hub;
 use crate::plan::BackEndPlan;
 use sheaf_core::{RangeSet, lock};
+use sheaf_tree::filter::{HeldUpListener, tell_when_held_up};
 use sheaf_tree::{Network, Notice};
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Why a session did not start.
@@ -33,6 +35,27 @@ pub(super) fn not_started(
         (true, false) => "back ends did not start".to_owned(),
     };
     Error::new(ErrorCode::Launch, message)
+}
+
+/// Tells the application of a node that can let no back ends in.
+pub(super) fn complain(note: &[u8], events: &Events) {
+    let Some((rank, why)) = hub::trouble(note) else { return };
+    let (class, kind, stream) = (event::CLASS_ERROR, event::error::SYSTEM, u32::MAX);
+    let text = format!("no back end can attach itself at node {rank}: {why}");
+    events.push(EventDescriptor { class, kind, rank, parent: crate::NO_RANK, stream, text });
+}
+
+/// Tells the application of its filters that hold up the front end itself, as long as what is
+/// returned is there.
+pub(super) fn when_held_up(events: &Arc<Events>) -> Arc<HeldUpListener> {
+    let events = Arc::clone(events);
+    let listener: Arc<HeldUpListener> = Arc::new(move |text: &str| {
+        let (class, kind, stream) = (event::CLASS_ERROR, event::error::USAGE, u32::MAX);
+        let (rank, parent, text) = (0, crate::NO_RANK, text.to_owned());
+        events.push(EventDescriptor { class, kind, rank, parent, stream, text });
+    });
+    tell_when_held_up(&listener);
+    listener
 }
 
 /// Counts what a notice says in the plan, and tells the application. `carried` is the application's

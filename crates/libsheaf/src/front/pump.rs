@@ -198,7 +198,8 @@ fn lost(coverage: &Coverage) -> Option<String> {
     let (causes, count) = (errnos.join(", "), counts.iter().sum::<u64>());
     (count > 0).then(|| {
         format!(
-            "a filter failed, and what {count} back ends have sent is lost: {causes}; an event says where"
+            "a filter failed, and what {count} back ends have sent is lost: {causes}; an event \
+             says where"
         )
     })
 }

@@ -61,9 +61,8 @@ impl StagedContent {
             write_stream(&self.file, data)?;
         } else if self.sparse {
             self.write_sparse(offset, data)?;
-        } else if !data.is_empty() {
-            self.file.write_all_at(data, offset)?;
-            self.end = self.end.max(end);
+        } else {
+            self.put(offset, data)?;
         }
         if !data.is_empty() {
             self.size = self.size.max(end);
@@ -111,10 +110,19 @@ impl StagedContent {
         self.put(start, pending)
     }
 
-    fn put(&mut self, offset: u64, data: &[u8]) -> Result<()> {
-        if !data.is_empty() {
-            self.file.write_all_at(data, offset)?;
-            self.end = self.end.max(offset + data.len() as u64);
+    /// Writes all of it. What was written before an error counts: it is there.
+    fn put(&mut self, mut offset: u64, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            match self.file.write_at(data, offset) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(length) => {
+                    (offset, data) = (offset + length as u64, &data[length..]);
+                    self.end = self.end.max(offset);
+                    self.size = self.size.max(offset);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
@@ -183,5 +191,23 @@ impl HashInOrder {
             digester.update(&ZEROS[..step as usize]);
             self.length += step;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a disk that is full in the middle of a piece that much is told which is there.
+    #[test]
+    fn what_was_written_before_an_error_counts() {
+        use std::os::fd::OwnedFd;
+        let made = rustix::fs::memfd_create("content", rustix::fs::MemfdFlags::ALLOW_SEALING);
+        let file: OwnedFd = made.unwrap();
+        rustix::fs::ftruncate(&file, 4096).unwrap();
+        rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::GROW).unwrap();
+        let mut content = StagedContent::file(File::from(file), false);
+        assert!(content.write_at(0, &[1; 10_000]).is_err());
+        assert_eq!(content.size(), 4096);
     }
 }

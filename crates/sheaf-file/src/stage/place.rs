@@ -1,8 +1,9 @@
 //! Where the new file goes, and how it gets its name.
 
 use super::StageOptions;
-use crate::attributes::{Attributes, Subject, Xattr, apply, xattrs_of};
+use crate::attributes::{Attributes, Subject, Xattr, apply, some_xattrs_of};
 use crate::export::{ExportPlace, name_metadata};
+use crate::itself::unless_itself;
 use crate::{Export, FileKind, Metadata, Owner, Result};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
@@ -13,6 +14,9 @@ use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The attribute with the list of who may do what beside owner, group and others.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 /// How the names of temporary files begin, where there must be one.
 pub const TEMP_PREFIX: &str = ".sheaf-tmp-";
@@ -54,6 +58,15 @@ pub(super) enum StageKind {
     Stream,
 }
 
+/// What a file hands on to the one that takes its place.
+#[derive(Debug)]
+struct OldFile {
+    metadata: Metadata,
+    xattrs: Vec<Xattr>,
+    /// It may have an access list that could not be read.
+    may_lack_list: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Destination {
     pub kind: StageKind,
@@ -62,7 +75,7 @@ pub(super) struct Destination {
     /// The temporary name to remove.
     temp: Option<OsString>,
     /// What a file that is replaced hands on.
-    old: Option<(Metadata, Vec<Xattr>)>,
+    old: Option<OldFile>,
 }
 
 impl Destination {
@@ -105,7 +118,9 @@ impl Destination {
     /// Gives the new file what the old one had. Whoever may not give files away keeps them; set-id
     /// bits then do not come along.
     pub fn inherit(&self, file: &File) -> Result<()> {
-        let Some((old, xattrs)) = &self.old else { return Ok(()) };
+        let Some(OldFile { metadata: old, xattrs, may_lack_list }) = &self.old else {
+            return Ok(());
+        };
         let new = crate::export::fd_metadata(file.as_fd())?;
         let mut mode = old.mode;
         if !may_keep_ids() {
@@ -124,11 +139,14 @@ impl Destination {
                 let _ = give(None);
             }
         }
+        let mut has_list = !may_lack_list;
         for xattr in xattrs {
             // Labels and lists of the old file are a courtesy, its contents are what was asked for.
             let one = Attributes { xattrs: vec![xattr.clone()], ..Attributes::default() };
-            let _ = apply(Subject::Open(file.as_fd()), &one);
+            let given = apply(Subject::Open(file.as_fd()), &one);
+            has_list &= given.is_ok() || xattr.name != ACCESS_LIST;
         }
+        mode = mode_with_list(mode, has_list);
         apply(
             Subject::Open(file.as_fd()),
             &Attributes { mode: Some(mode), ..Attributes::default() },
@@ -175,19 +193,20 @@ impl Destination {
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty())?;
-        let mut xattrs = xattrs_of(file.as_fd()).unwrap_or_default();
         // Capabilities and signatures belong to contents; the kernel drops them on a write, too.
-        xattrs.retain(|xattr| {
-            xattr.name.starts_with(b"user.")
-                || [&b"system.posix_acl_access"[..], b"security.selinux"].contains(&&xattr.name[..])
-        });
-        self.old = Some((old, xattrs));
+        let is_handed_on = |name: &[u8]| {
+            name.starts_with(b"user.") || [ACCESS_LIST, b"security.selinux"].contains(&name)
+        };
+        let (xattrs, unread) = some_xattrs_of(file.as_fd(), is_handed_on);
+        let may_lack_list = unread.iter().any(|name| name.is_empty() || name == ACCESS_LIST);
+        self.old = Some(OldFile { metadata: old, xattrs, may_lack_list });
         Ok(())
     }
 
     fn open_direct(&self, flags: OFlags, options: &StageOptions) -> Result<File> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.dir, &self.name, flags, mode(options))?.into())
+        let file = rustix::fs::openat(&self.dir, &self.name, flags, mode(options))?;
+        Ok(unless_itself(file)?.into())
     }
 
     fn open_temp(&mut self, options: &StageOptions) -> Result<File> {
@@ -230,6 +249,13 @@ pub fn is_made_up(file: impl AsFd) -> Result<bool> {
     // The numbers have 32 bits, in a field that is wider or signed on some machines.
     let kind = rustix::fs::fstatfs(file)?.f_type as u32;
     Ok(KERNEL_FILE_SYSTEMS.contains(&kind))
+}
+
+/// The mode of a file that takes the place of one with this mode, and has its access list or not:
+/// in the mode of a file with a list the group's bits are the most that anybody of the list may,
+/// which the group itself need not.
+fn mode_with_list(mode: u32, has_list: bool) -> u32 {
+    if has_list { mode } else { mode & !0o070 }
 }
 
 impl Drop for Destination {
@@ -336,5 +362,30 @@ mod tests {
         drop(destination);
         assert_eq!(names(root.path()), ["file"]);
         assert_eq!(std::fs::read(root.path().join("file")).unwrap(), b"new");
+    }
+
+    /// The group's bits say what those on the list may at most.
+    #[test]
+    fn whose_access_list_is_lost_gives_its_group_nothing() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("file");
+        let export = Export::open(root.path()).unwrap();
+        let options = StageOptions::default();
+        let broken = Xattr { name: ACCESS_LIST.to_vec(), value: vec![0; 4] };
+        for (xattrs, may_lack_list, mode) in
+            [(vec![], false, 0o664), (vec![], true, 0o604), (vec![broken], false, 0o604)]
+        {
+            std::fs::write(&path, "old").unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o664)).unwrap();
+            let (mut destination, file) =
+                Destination::open(&export, Path::new("file"), &options).unwrap();
+            let old = destination.old.as_mut().unwrap();
+            assert!(!old.may_lack_list);
+            (old.xattrs, old.may_lack_list) = (xattrs, may_lack_list);
+            destination.inherit(&file).unwrap();
+            destination.publish(&file).unwrap();
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, mode);
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{Follow, WalkEntry, WalkOptions};
 use crate::export::{fd_metadata, mount_id, name_metadata};
+use crate::itself::unless_itself;
 use crate::{Export, FileKind, Metadata, PathError, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -194,7 +195,7 @@ impl Cursor {
         } else {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let parent = self.parent().ok_or(Errno::STALE)?;
-            rustix::fs::openat(parent, &name.name, flags, Mode::empty())?
+            unless_itself(rustix::fs::openat(parent, &name.name, flags, Mode::empty())?)?
         };
         let id = fd_metadata(dir.as_fd())?.id();
         if self.frames.iter().skip(1).any(|frame| frame.id == id) {

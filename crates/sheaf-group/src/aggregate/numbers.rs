@@ -116,8 +116,8 @@ impl Numbers {
     /// their place whatever stands before them.
     ///
     /// # Errors
-    /// `EBADMSG` when there is none, `EOVERFLOW` for a number that does not fit, `EMSGSIZE` for more
-    /// than [`NUMBERS_MAX`].
+    /// `EBADMSG` when there is none, `EOVERFLOW` for a number that does not fit, `EMSGSIZE` for
+    /// more than [`NUMBERS_MAX`].
     pub fn of(leaf: u32, local: u32, text: &[u8], columns: &[u32]) -> Result<Self, Errno> {
         let mut numbers = Self::default();
         for (line, text) in (0..).zip(text.split(|&byte| byte == b'\n')) {

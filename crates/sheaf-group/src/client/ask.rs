@@ -1,6 +1,7 @@
 //! One request and its own answer.
 use super::Client;
 use super::interrupt::Interruptible;
+use super::times::TimedRequest;
 use crate::aggregate::Partial;
 use crate::error::GroupError;
 use crate::message::Request;
@@ -15,6 +16,7 @@ const UNDO_TIMEOUT_MIN: Duration = Duration::from_millis(500);
 /// away.
 pub(super) struct Asked<'a> {
     pending: Pending<'a>,
+    timed: TimedRequest,
     interrupt: Interruptible,
     /// When it is cancelled.
     until: Option<Instant>,
@@ -39,8 +41,10 @@ impl Client {
         timeout: Duration,
     ) -> Result<Asked<'a>, GroupError> {
         let interrupt = self.inner.interrupts.begin();
-        let pending = stream.request(0, &request.encode(data), timeout).await;
-        Ok(Asked { pending: pending.map_err(|_| GroupError::Ended)?, interrupt, until: None })
+        let timed = TimedRequest::begin(self, stream, request);
+        let pending = stream.request(0, request.encode(data), timeout).await;
+        let pending = pending.map_err(|_| GroupError::Ended)?;
+        Ok(Asked { pending, timed, interrupt, until: None })
     }
 
     /// One request and its answer.
@@ -84,6 +88,7 @@ impl Client {
     ) -> Result<(Partial, WaveResult), GroupError> {
         let asked = self.send_within(stream, request, b"", timeout).await?;
         let mut wave = asked.pending.answer().await;
+        asked.timed.answered(wave.wave, &wave.coverage);
         Ok((partial_of(&mut wave)?, wave))
     }
 }
@@ -98,12 +103,17 @@ impl Asked<'_> {
             }
         };
         let is_late = tokio::select! {
-            mut wave = self.pending.answer() => return Ok((partial_of(&mut wave)?, wave)),
+            mut wave = self.pending.answer() => {
+                self.timed.answered(wave.wave, &wave.coverage);
+                return Ok((partial_of(&mut wave)?, wave));
+            }
             () = self.interrupt.interrupted() => false,
             () = late => true,
+            () = self.timed.tell_slow() => unreachable!("it is never ready"),
         };
         self.pending.cancel();
         let mut wave = self.pending.answer().await;
+        self.timed.answered(wave.wave, &wave.coverage);
         if is_late {
             let Coverage { failed, silent, .. } = &mut wave.coverage;
             let cancelled =

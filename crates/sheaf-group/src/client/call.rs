@@ -149,9 +149,9 @@ impl Call {
         let outcome = self.expect_the_worst();
         if let Some((tool, params)) = self.start.take() {
             let request = Request::Call { tool, answer: AnswerMessage { eager: 0 } };
-            self.stream.send(0, &request.encode(&params), None).await;
+            self.stream.send(0, request.encode(&params), None).await;
         }
-        self.stream.send(0, &Request::Feed.encode(data), None).await;
+        self.stream.send(0, Request::Feed.encode(data), None).await;
         // A question to nobody goes after it, and is answered once the input has been taken in or a
         // host shows that it is at it. Nobody looks at the answer; it is the tree that gives up who
         // gives none. (Its time begins when all before it has been sent, whoever held that up.)
@@ -294,7 +294,8 @@ impl Call {
     /// folded into `merged`.
     ///
     /// # Errors
-    /// [`GroupError::Protocol`] when that does not decode, [`GroupError::Ended`] when the session has ended.
+    /// [`GroupError::Protocol`] when that does not decode, [`GroupError::Ended`] when the session
+    /// has ended.
     pub async fn conclude(self, merged: &mut Merged) -> Result<(Outcome, Unfinished), GroupError> {
         let mut unfinished = Unfinished::default();
         // Of what was not begun nothing is done.

@@ -64,7 +64,11 @@ pub(super) async fn bodies(
         // Whoever was asked and did not give it is not asked again.
         for want in &mut wanted {
             if want.candidates.first().is_some_and(|first| trip.contains(first)) {
-                want.candidates.remove(0);
+                let (leaf, _) = want.candidates.remove(0);
+                if all[want.place].body.is_none() {
+                    let left = want.candidates.len();
+                    tracing::debug!(leaf, left, "a content was not had from a host that has it");
+                }
             }
         }
         wanted.retain(|want| all[want.place].body.is_none() && !want.candidates.is_empty());
@@ -157,6 +161,8 @@ impl Speech {
         }
         let first: RangeSet = self.leaves.first().into_iter().collect();
         self.leaves = self.leaves.difference(&first);
+        let (leaf, tries) = (first.first(), self.tries);
+        tracing::debug!(leaf, %errno, "an answer was not had, try {tries}; the next host is asked");
         lost.push((errno, first));
         if !self.leaves.is_empty() {
             rest.push(self);

@@ -17,9 +17,10 @@ impl Client {
     /// `open(2)` and [`crate::flags`]; files are created with `mode`.
     ///
     /// # Errors
-    /// [`GroupError::Members`] when any file does not open (with `O_BESTEFFORT`: when none does), or
-    /// when a pattern stands for no file on any host (`ENOENT`). What the call created on other
-    /// hosts is removed again then, and no file is emptied. [`GroupError::UnknownLeaf`] when a member is no leaf of the session.
+    /// [`GroupError::Members`] when any file does not open (with `O_BESTEFFORT`: when none does),
+    /// or when a pattern stands for no file on any host (`ENOENT`). What the call created on
+    /// other hosts is removed again then, and no file is emptied. [`GroupError::UnknownLeaf`]
+    /// when a member is no leaf of the session.
     pub async fn gopenat(
         &self,
         members: &RangeSet,

@@ -3,6 +3,8 @@
 
 #include "xplat/Thread.h"
 
+#include <csignal>
+
 using namespace MRN;
 
 static void *back_end(void *data)
@@ -41,6 +43,9 @@ int main(int argc, char **argv)
     }
     for (XPlat::Thread::Id id : threads)
         CHECK(XPlat::Thread::Join(id, nullptr) == 0);
+    // Signals are this program's own.
+    struct sigaction terminate;
+    CHECK(sigaction(SIGTERM, nullptr, &terminate) == 0 && terminate.sa_handler == SIG_DFL);
     // A place that there is not.
     char name[] = "x", host[] = "localhost", port[] = "1";
     char *args[] = { name, host, port, port, host, port, nullptr };

@@ -79,7 +79,8 @@ pub trait Linker: Send + Sync {
     /// Links or compiles a module, which stays for as long as the process lives.
     ///
     /// # Errors
-    /// `ENOEXEC` when the bytes are no module that can run here, `ENOSYS` when there is nothing to run it.
+    /// `ENOEXEC` when the bytes are no module that can run here, `ENOSYS` when there is nothing to
+    /// run it.
     fn link(&self, bytes: &[u8]) -> Result<Box<dyn Linked>, FilterError>;
 
     /// Whether there is no use in being sent the engine that runs WebAssembly.
@@ -168,7 +169,8 @@ impl Modules {
         let have: usize = list.iter().map(|module| module.bytes.len()).sum();
         if list.len() >= MODULES_MAX || have + bytes.len() > MODULES_BYTES_MAX {
             let message = format!(
-                "a node keeps at most {MODULES_MAX} modules and {MODULES_BYTES_MAX} bytes of them in all"
+                "a node keeps at most {MODULES_MAX} modules and {MODULES_BYTES_MAX} bytes of them \
+                 in all"
             );
             return Err(FilterError::new(Errno::NOSPC, message));
         }

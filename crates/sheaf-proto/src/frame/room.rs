@@ -28,6 +28,16 @@ impl FrameRooms {
         room.split().freeze()
     }
 
+    /// What precedes a body of `body_len` bytes that lies elsewhere: the header, and the `first`
+    /// bytes of the frame's body.
+    pub fn head(&mut self, mut header: Header, first: &[u8], body_len: usize) -> Bytes {
+        header.body_len = (first.len() + body_len) as u32;
+        let room = self.with_space(HEADER_BYTES + first.len());
+        room.put_slice(&header.to_bytes());
+        room.put_slice(first);
+        room.split().freeze()
+    }
+
     /// Lets go of all room.
     pub fn clear(&mut self) {
         *self = Self::default();

@@ -72,7 +72,7 @@ pub(crate) struct Link {
     pub vouched: Time,
     /// However long the peer says nothing, there is no other to go to.
     pub is_sole: bool,
-    /// Written to by [`super::Links::send`] alone.
+    /// Written to by [`super::Links::send`] and [`super::Links::send_down`] alone.
     pub(super) out: OutQueue,
     /// On the list of links with something to write.
     pub(super) dirty: bool,
@@ -88,13 +88,15 @@ pub(crate) struct Link {
     pub has_engine: bool,
     /// Of a link to a client: where the identifiers of its streams begin.
     pub streams_from: u32,
-    /// The nodes whose taps' states have come over it: that at its other end, which goes, and those
-    /// that it had taken in.
+    /// The nodes whose taps' states have come over it: that at its other end, which goes, and
+    /// those that it had taken in.
     pub gave: RangeSet,
     /// Of a link to a client: on whose behalf it is, unless it is the session's user.
     pub caller: Option<Box<Caller>>,
     /// How often its node had looked for a parent when it came.
     pub epoch: u64,
+    /// Its node was started anew: streams up to this number are from before.
+    pub born: Option<u64>,
     pub counters: Counters,
     /// What heartbeats have measured; nothing on a link that needs none.
     pub pulse: Option<Box<Pulse>>,
@@ -139,6 +141,7 @@ impl Link {
             gave: RangeSet::new(),
             caller: None,
             epoch: 0,
+            born: None,
             counters: Counters::default(),
             pulse: None,
             since: now,

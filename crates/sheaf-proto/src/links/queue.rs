@@ -40,6 +40,13 @@ impl OutQueue {
         }
     }
 
+    /// Appends the two pieces of a frame by reference.
+    pub(super) fn push_parted(&mut self, head: Bytes, body: Bytes) {
+        self.seal();
+        self.len += head.len() + body.len();
+        self.pieces.extend([head, body]);
+    }
+
     /// Puts a whole frame before all others. Nothing may have been written yet.
     pub(super) fn push_first(&mut self, frame: Bytes) {
         debug_assert_eq!(self.tail_sent, 0);

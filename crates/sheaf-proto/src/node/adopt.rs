@@ -7,6 +7,7 @@
 //! (`release.rs`). Only then does it take part in streams, so that no leaf is below two children at
 //! any time.
 use super::Node;
+use super::down::leads_to_own_leaf;
 use super::release::{Job, To};
 use crate::Time;
 use crate::control::{self, Adopt, Adopted, Notice, Open};
@@ -156,10 +157,16 @@ impl Node {
             streams,
             modules,
             gave: RangeSet::new(),
-            anew: true,
+            born: Some(u64::MAX),
         };
         self.claim_leaves_for(now, link, adopt);
         Ok(())
+    }
+
+    /// The last stream that this node has heard of. One that was started anew, and was not told by
+    /// a parent, may not know of the last.
+    fn last_stream(&self) -> u64 {
+        self.recovery.seen.max(self.recovery.born.unwrap_or(0)).max(self.streams_opened)
     }
 
     /// Asks whoever else speaks for the leaves of a node that has come to let go of them.
@@ -177,7 +184,12 @@ impl Node {
             self.await_leaves(now, old, Errno::CONNRESET, "it came back over another link");
         }
         let (leaves, away) = (adopt.leaves.clone(), adopt.away.clone());
+        // Where nobody was before, nobody was asked anything. One that was started anew itself
+        // cannot tell.
+        let was_here = self.recovery.born.is_some() || !leaves.is_disjoint(&self.below.ready);
+        self.links[link].born = adopt.born.filter(|_| was_here);
         self.links[link].state = LinkState::Pending(Box::new(adopt));
+        self.redirect_jobs(link, &leaves);
         let heartbeat = Header::new(Kind::Heartbeat).to_bytes();
         self.links.send(link, &heartbeat);
         self.collect(now, &leaves, &away, rank, To::Child(link));
@@ -229,23 +241,26 @@ impl Node {
         }
         if !newcomer {
             let leaves = self.links[link].leaves().clone();
-            let adopted = Adopted { continued: continued.clone(), leaves };
+            let number = self.links[link].born.map_or(0, |born| born.min(self.last_stream()));
+            self.links[link].born = self.links[link].born.map(|_| number);
+            let adopted = Adopted { continued: continued.clone(), leaves, number };
             self.links.send(link, control::control(Header::new(Kind::Adopted), &adopted));
         }
         self.send_modules(link, &adopt.modules);
+        let mut waits = false;
         for id in ids {
             // In order, as the streams are.
             if continued.binary_search(&id).is_ok() {
                 self.continue_stream(id, link, &adopt);
             } else {
                 let unknown = !newcomer && adopt.place(id).is_none();
-                self.begin_stream(id, link, unknown, adopt.anew);
+                waits |= !self.begin_stream(id, link, unknown);
             }
         }
         if let Some(ready) = &adopt.ready {
             self.child_ready(link, ready);
         }
-        self.tell_of_arrival(link, &adopt);
+        self.tell_of_arrival(link, &adopt, waits);
         self.refill(link);
     }
 
@@ -272,27 +287,33 @@ impl Node {
     }
 
     /// A stream that the node on `link` does not have: from its beginning, when it is `unknown`
-    /// there and nothing of it is forgotten here; else from the next packet on. Where the node was
-    /// started `anew`, what is its own has no part in what was before: it may have had it in its
-    /// life before.
-    fn begin_stream(&mut self, id: u32, link: LinkId, unknown: bool, anew: bool) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        let Some(child) = stream.child(link) else { return };
+    /// there and nothing of it is forgotten here; else from the next packet on. A host that was
+    /// started anew has no part in what was before, and of an inner node not what is its own: they
+    /// may have had it in their lives before. `false`: it begins when the owner has heard who has
+    /// come, which believes that nobody is left here.
+    fn begin_stream(&mut self, id: u32, link: LinkId, unknown: bool) -> bool {
+        let leads_on = leads_to_own_leaf(&self.links[link]);
+        let born = self.links[link].born;
+        let Some(stream) = self.streams.get_mut(&id) else { return true };
+        let Some(child) = stream.child(link) else { return true };
         if stream.members()[child].leaves.is_empty() {
-            return;
+            return true;
         }
         if !stream.is_wanted() {
-            // It is opened anew by the parent, when that hears who has come, or goes on with
-            // another.
+            // It is opened anew by the parent, or goes on with another.
             stream.not_before_next_packet(child);
-            return;
+            return false;
         }
-        if unknown && stream.members()[child].takes_part() && stream.down.is_whole() {
+        let open = control::open_of(&stream.down.open);
+        let anew = born.is_some_and(|born| open.number <= born);
+        let whole = unknown && stream.members()[child].takes_part() && stream.down.is_whole();
+        if whole && (leads_on || !anew) {
             let start = stream.down.log_start();
             stream.resume_lane(child, start, start);
-            if anew && stream.down.received > start {
-                let open =
-                    Open { old: stream.down.received, ..control::open_of(&stream.down.open) };
+            // This node may itself be on its way through what was before it.
+            let old = stream.down.received.max(stream.down.old);
+            if leads_on && old > start {
+                let open = Open { old, ..open };
                 let header = Header { stream: id, ..Header::new(Kind::Open) };
                 self.links.send(link, control::control(header, &open));
             } else {
@@ -302,13 +323,14 @@ impl Node {
             // has.
             stream.tell_acked(link, &mut self.links);
             self.links[link].wait(id);
-            return;
+            return true;
         }
         let complete = stream.not_before_next_packet(child);
         stream.acknowledge_down(&mut self.links);
         self.finish_waves(id, complete, Errno::HOSTDOWN);
         self.close_gaps(id);
         self.open_at_joining(id);
+        true
     }
 
     /// Opens the stream at the children that wait for a packet to begin.
@@ -336,10 +358,14 @@ impl Node {
     /// Tells the root which leaves are back, and which were lost on the way.
     ///
     /// By what is lost as far as is known here, not by what was told before: a notice may have been
-    /// lost with a link, and what is said twice the root passes over.
-    fn tell_of_arrival(&mut self, link: LinkId, adopt: &Adopt) {
+    /// lost with a link, and what is said twice the root passes over. Those for whom a stream
+    /// `waits` were perhaps never lost, and the owner has to hear of them all the same.
+    fn tell_of_arrival(&mut self, link: LinkId, adopt: &Adopt, waits: bool) {
         let (by, rank) = (self.config.rank, adopt.rank);
-        let back = adopt.leaves.difference(&adopt.lost).intersection(&self.below.lost);
+        let mut back = adopt.leaves.difference(&adopt.lost);
+        if !waits {
+            back = back.intersection(&self.below.lost);
+        }
         if !back.is_empty() {
             self.below.lost = self.below.lost.difference(&back);
             self.below.left = self.below.left.difference(&back);
@@ -371,11 +397,12 @@ impl Node {
         for id in ids {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let Some(child) = stream.child(link) else { continue };
-            let wanted = stream.is_wanted();
             let member = &stream.members()[child];
             if member.state != ChildState::Gone || member.leaves.is_disjoint(leaves) {
                 continue;
             }
+            // Of a stream that has somebody again, and of no other.
+            let wanted = stream.is_wanted();
             let close = Header { stream: id, ..Header::new(Kind::Close) };
             self.links.send(link, &close.to_bytes());
             stream.not_before_next_packet(child);
@@ -390,23 +417,64 @@ impl Node {
 mod tests {
     use super::*;
     use crate::filter::Registry;
-    use crate::{NodeConfig, NodeRole, Tuning, frame};
+    use crate::{Child, NodeConfig, NodeRole, Tuning, frame};
 
-    #[test]
-    fn whoever_comes_when_the_session_is_over_hears_its_assignment_before_that() {
+    /// A root of two leaves, of which the first, of rank 1, is planned below it and is not there.
+    fn root() -> Node {
         let config = NodeConfig {
             rank: 0,
             role: NodeRole::Root,
             depth: 0,
             leaves: RangeSet::full(2),
-            children: Vec::new(),
+            children: vec![Child { rank: 1, leaves: RangeSet::single(0) }],
             stream_base: 0,
             place: Default::default(),
             tuning: Tuning::default(),
         };
         let mut root = Node::new(config, Registry::with_builtins(), Time(0));
+        root.begin_without(&RangeSet::single(0));
+        root
+    }
+
+    /// A process of the leaf asks to be taken.
+    fn ask(root: &mut Node, leaf: &mut Node) -> LinkId {
+        let link = root.child_link(Time(0), 1, &RangeSet::single(0)).unwrap();
+        root.attach(Time(0), link);
+        let up = leaf.resume_parent(Time(0));
+        let said: Vec<u8> =
+            leaf.output(up).take().iter().flat_map(|piece| piece.to_vec()).collect();
+        root.receive(Time(0), link, &said.into()).unwrap();
+        link
+    }
+
+    #[test]
+    fn of_two_processes_in_one_place_the_later_one_has_it() {
+        let mut root = root();
+        let (leaves, children) = (RangeSet::single(0), Vec::new());
+        let config =
+            NodeConfig { rank: 1, role: NodeRole::Leaf, leaves, children, ..root.config.clone() };
+        let mut old = Node::new(config.clone(), Registry::with_builtins(), Time(0));
+        for _ in 0..3 {
+            let link = ask(&mut root, &mut old);
+            assert!(root.links[link].is_member());
+        }
+        let mut new = Node::new(config, Registry::with_builtins(), Time(0));
+        new.count_on(root.last_epoch(1));
+        new.begin_late();
+        let place = ask(&mut root, &mut new);
+        assert!(root.links[place].is_member());
+        for _ in 0..10 {
+            let link = ask(&mut root, &mut old);
+            assert!(!root.links[link].is_alive());
+            assert!(root.links[place].is_member());
+        }
+    }
+
+    #[test]
+    fn whoever_comes_when_the_session_is_over_hears_its_assignment_before_that() {
+        let mut root = root();
         root.shut_down_children();
-        let link = root.child_link(Time(0), 1, &RangeSet::single(1)).unwrap();
+        let link = root.child_link(Time(0), 2, &RangeSet::single(1)).unwrap();
         root.send_first(link, frame::encode(Header::new(Kind::Assign), b"who it is"));
         let said: Vec<u8> =
             root.output(link).take().iter().flat_map(|piece| piece.to_vec()).collect();

@@ -1,52 +1,18 @@
 //! What the process of a node does with it: a root opens streams and takes results, a leaf takes
 //! packets and answers.
-use super::{Event, Node};
+use super::{Event, Node, Outgoing, PacketContent};
 use crate::control::{self, Caller, NOTE_BYTES_MAX, Notice, Open, SERVICE_BYTES_MAX, Sync};
 use crate::coverage::Coverage;
-use crate::frame::{self, CHUNK_BYTES, Header, Kind, flag};
+use crate::frame::{self, CHUNK_BYTES, DownFrame, Header, Kind, flag};
 use crate::links::Link;
 use crate::links::LinkId;
-use crate::stream::{StreamOwner, WaveResult};
+use crate::stream::{Member, StreamOwner, WaveResult};
 use crate::{STREAMS_MAX, STREAMS_PER_CLIENT, Time};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 
-/// A packet on its way out, part by part.
-#[derive(Debug)]
-pub struct Outgoing<'a> {
-    tag: i32,
-    rest: &'a [u8],
-    expect: Option<Duration>,
-    once: bool,
-    wave: Option<u64>,
-}
-
-impl<'a> Outgoing<'a> {
-    /// A packet of which nothing has been sent.
-    #[must_use]
-    pub fn new(tag: i32, payload: &'a [u8], expect: Option<Duration>) -> Self {
-        Self { tag, rest: payload, expect, once: false, wave: None }
-    }
-
-    /// Members that miss the wave take no more part in the stream, so that no later wave waits
-    /// for them again.
-    #[must_use]
-    pub fn once(self) -> Self {
-        Self { once: true, ..self }
-    }
-
-    /// The number of its wave, once a part was sent.
-    #[must_use]
-    pub fn wave(&self) -> Option<u64> {
-        self.wave
-    }
-
-    /// Whether an answer is expected.
-    #[must_use]
-    pub fn is_request(&self) -> bool {
-        self.expect.is_some()
-    }
-}
+/// Parts of this size and more of a packet that is shared are not copied into their frames.
+const REFER_BYTES_MIN: usize = 16 << 10;
 
 impl Node {
     /// The next thing the application or service should know.
@@ -125,12 +91,12 @@ impl Node {
 
     /// Sends a packet to every member. With `expect`, a wave of answers is collected for at most
     /// that long. Returns the number of the wave.
-    pub fn send(
+    pub fn send<'a>(
         &mut self,
         now: Time,
         id: u32,
         tag: i32,
-        payload: &[u8],
+        payload: impl Into<PacketContent<'a>>,
         expect: Option<Duration>,
     ) -> u64 {
         let mut outgoing = Outgoing::new(tag, payload, expect);
@@ -144,10 +110,8 @@ impl Node {
         let Some(stream) = self.streams.get_mut(&id) else { return true };
         let first = outgoing.wave.is_none();
         let wave = *outgoing.wave.get_or_insert(stream.up.next_wave);
-        let (part, rest) = outgoing.rest.split_at(outgoing.rest.len().min(CHUNK_BYTES));
-        outgoing.rest = rest;
-        let mut flags = if first { flag::part::FIRST } else { 0 }
-            | if rest.is_empty() { flag::part::LAST } else { 0 };
+        let (part, is_last) = outgoing.next_part(CHUNK_BYTES);
+        let mut flags = frame::edges(first, is_last);
         let mut deadline = &[][..];
         let ms;
         if let Some(expect) = outgoing.expect {
@@ -160,11 +124,23 @@ impl Node {
         }
         let header =
             Header { flags, stream: id, tag: outgoing.tag, wave, ..Header::new(Kind::Down) };
-        // A packet that goes out whole needs memory once.
-        let frame = if first && rest.is_empty() {
-            frame::encode_parts(header, &[deadline, part])
-        } else {
-            self.rooms.encode(header, &[deadline, part])
+        // Nodes of this process want whole frames; and written to many links, what is copied once
+        // is read from a cache.
+        let is_for_one = stream.members().len() == 1;
+        let outside = |member: &Member| !self.links[member.link].is_inside();
+        let frame: DownFrame = match part {
+            PacketContent::Shared(part)
+                if part.len() >= REFER_BYTES_MIN
+                    && is_for_one
+                    && stream.members().iter().all(outside) =>
+            {
+                DownFrame::parted(self.rooms.head(header, deadline, part.len()), part)
+            }
+            // A packet that goes out whole needs memory once.
+            part if first && is_last => {
+                frame::encode_parts(header, &[deadline, part.as_ref()]).into()
+            }
+            part => self.rooms.encode(header, &[deadline, part.as_ref()]).into(),
         };
         stream.down.received += frame.len() as u64;
         stream.forward(&mut self.links, &frame);
@@ -177,7 +153,7 @@ impl Node {
         if joining {
             self.open_at_joining(id);
         }
-        rest.is_empty()
+        is_last
     }
 
     /// Whether any stream is open here.
@@ -397,6 +373,7 @@ mod tests {
     use crate::filter::{ModuleId, Registry};
     use crate::frame::Violation;
     use crate::{Child, NodeConfig, NodeRole, Tuning};
+    use bytes::Bytes;
 
     const NOW: Time = Time(0);
 
@@ -464,6 +441,43 @@ mod tests {
             sums,
             (0..5).map(|wave| (wave, Some(packet.clone().into()))).collect::<Vec<_>>()
         );
+    }
+
+    #[test]
+    fn of_a_long_packet_that_is_shared_no_part_is_copied_and_all_comes() {
+        let content: Bytes =
+            (0..3 * CHUNK_BYTES + 100).map(|at| (at % 251) as u8).collect::<Vec<_>>().into();
+        let within = content.as_ptr_range();
+        for expect in [None, Some(Duration::from_secs(1))] {
+            let mut root = root(0);
+            let (mut leaf, id) = leaf_of(&mut root);
+            while leaf.poll_event().is_some() {}
+            let mut outgoing = Outgoing::new(7, &content, expect);
+            while !root.send_part(NOW, id, &mut outgoing) {}
+            let (mut got, mut referred, up) = (Vec::new(), 0, LinkId::new(0));
+            while let Some(link) = root.next_dirty() {
+                for piece in root.output(link).take() {
+                    referred += if within.contains(&piece.as_ptr()) { piece.len() } else { 0 };
+                    leaf.receive(NOW, up, &piece).unwrap();
+                }
+                root.refill(link);
+            }
+            while let Some(event) = leaf.poll_event() {
+                let Event::Packet(packet) = event else { continue };
+                assert_eq!((packet.first, packet.tag), (got.is_empty(), 7));
+                got.extend_from_slice(&packet.payload);
+                assert_eq!(packet.last, got.len() == content.len());
+                leaf.consumed(id, packet.frame_bytes);
+            }
+            assert_eq!(got, content);
+            assert_eq!(referred, 3 * CHUNK_BYTES, "what is short is copied");
+            while let Some(link) = leaf.next_dirty() {
+                for piece in leaf.output(link).take() {
+                    root.receive(NOW, LinkId::new(0), &piece).unwrap();
+                }
+            }
+            assert_eq!(root.check(), Ok(()));
+        }
     }
 
     #[test]

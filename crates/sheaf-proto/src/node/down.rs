@@ -5,7 +5,7 @@ use crate::filter::{
     Accumulator, Bounds, Filter, FilterError, Modules, NodeInfo, REPLY_BYTES_MAX, Replies,
 };
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
-use crate::links::{LinkId, LinkState, LinkWay};
+use crate::links::{Link, LinkId, LinkState, LinkWay};
 use crate::own;
 use crate::stream::{ChildState, Downward, Member, Members, NodeStream, StreamOwner, Upward};
 use crate::{NodeRole, STREAMS_MAX, STREAMS_PER_CLIENT, Time, WINDOW_BYTES_MAX};
@@ -31,6 +31,11 @@ impl Accumulator for Broken {
     fn finish(&mut self, _: crate::filter::Emit, _: &mut Vec<u8>) -> Result<(), FilterError> {
         Err(self.0.clone())
     }
+}
+
+/// Whether the node on a link is no leaf of a host.
+pub(super) fn leads_to_own_leaf(link: &Link) -> bool {
+    link.claim.contains(own::leaf_of(link.rank))
 }
 
 /// The most streams that a client of another user than the session's has open at a time.
@@ -70,27 +75,23 @@ impl Node {
         if !bytes_max || !groups_max(&open.caller) {
             return Err(Violation::Bound("a service or a caller has too long a description"));
         }
-        // Children that come later have a past of their own.
-        let old = std::mem::take(&mut open.old);
-        let mut is_mine = old > 0;
+        let mut is_mine = open.old > 0;
         if self.links[link].caller().is_guest() {
             self.check_guest(link, header.stream)?;
         }
         if self.config.role == NodeRole::Root {
             // Who a client acts for is for this node to say, which has let it in.
-            open.caller = self.links[link].caller().clone();
+            (open.caller, open.old) = (self.links[link].caller().clone(), 0);
             self.streams_opened += 1;
             open.number = self.streams_opened;
             is_mine = true;
         }
         if is_mine {
-            let frame = control::control(*header, &open);
+            // Children that come later have a past of their own.
+            let frame = control::control(*header, &Open { old: 0, ..open.clone() });
             self.open_stream(header.stream, StreamOwner::Link(link), &open, &frame);
         } else {
             self.open_stream(header.stream, StreamOwner::Link(link), &open, frame);
-        }
-        if old > 0 {
-            self.hold_own_leaf(header.stream, old);
         }
         if !header.has(flag::open::ANEW) && open.offset == 0 {
             // Another stream, whatever had its number.
@@ -114,19 +115,26 @@ impl Node {
         Ok(())
     }
 
-    /// This node's own leaf has no part in the first `old` bytes of a stream that has just been
-    /// opened.
-    fn hold_own_leaf(&mut self, id: u32, old: u64) {
-        let own = self
-            .links
-            .ids()
-            .find(|&at| own::rank_of(self.links[at].rank) == Some(self.config.rank));
+    /// Leaves in processes that were started anew have no part in the first `old` bytes of a
+    /// stream that has just been opened: this node's own one, unless it has `had` the stream and
+    /// lost it, and those that came earlier than the stream.
+    fn hold_those_begun_anew(&mut self, id: u32, open: &Open, had: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.down.old = old;
-        let Some((link, child)) = own.and_then(|at| Some((at, stream.child(at)?))) else { return };
-        // It was opened there with the others.
-        self.links.send(link, &Header { stream: id, ..Header::new(Kind::Close) }.to_bytes());
-        stream.not_before_next_packet(child);
+        stream.down.old = open.old;
+        let close = Header { stream: id, ..Header::new(Kind::Close) }.to_bytes();
+        for child in stream.members().ids() {
+            let member = &stream.members()[child];
+            let (at, link) = (member.link, &self.links[member.link]);
+            let own = own::rank_of(link.rank) == Some(self.config.rank);
+            let born = if own { self.recovery.born.filter(|_| !had) } else { link.born };
+            let begun = born.is_some_and(|born| open.number <= born);
+            let begun = begun && (own || !leads_to_own_leaf(link));
+            if begun && member.is_here() {
+                // It was opened there with the others.
+                self.links.send(at, &close);
+                stream.not_before_next_packet(child);
+            }
+        }
     }
 
     fn make_filter(&self, stream: u32, open: &Open) -> Box<dyn Filter> {
@@ -161,7 +169,11 @@ impl Node {
 
     /// Passes the opening of a stream to the children that lead to its members. Gives these, and
     /// whether their order is not that of their leaves.
-    fn pass_open_on(&mut self, open: &Open, frame: &Bytes) -> (Vec<Member>, bool) {
+    fn pass_open_on(&mut self, id: u32, open: &Open, frame: &Bytes) -> (Vec<Member>, bool) {
+        let with_old = (open.old > 0).then(|| {
+            let flags = frame::flags(frame);
+            control::control(Header { flags, stream: id, ..Header::new(Kind::Open) }, open)
+        });
         let mut children = Vec::new();
         let (mut irregular, mut last) = (false, 0);
         for at in self.links.ids() {
@@ -180,10 +192,18 @@ impl Node {
             };
             children.push(Member::new(at, link.rank, state, leaves));
             if state == ChildState::Here {
-                self.links.send(at, frame);
+                let with_old = with_old.as_ref().filter(|_| leads_to_own_leaf(link));
+                self.links.send(at, with_old.unwrap_or(frame));
             }
         }
         (children, irregular)
+    }
+
+    /// Whether what is sent to this owner is kept for the one that may come after it.
+    fn keeps_for(&self, owner: StreamOwner) -> bool {
+        let StreamOwner::Link(at) = owner else { return false };
+        let is_replaced = self.config.role != NodeRole::Root && !self.links[at].is_inside();
+        is_replaced && !self.config.tuning.orphan_timeout.is_zero()
     }
 
     /// Makes the stream here and passes `frame` to the children that lead to its members.
@@ -198,7 +218,7 @@ impl Node {
             NodeRole::Leaf => self.instantiate(id, open).ok().and_then(|filter| filter.uniform()),
             _ => filter.uniform(),
         };
-        let (children, irregular) = self.pass_open_on(open, frame);
+        let (children, irregular) = self.pass_open_on(id, open, frame);
         let anew = frame::flags(frame) & flag::open::ANEW != 0;
         let members = Members::new(open.members.intersection(&self.config.leaves), children);
         let kept_open = if self.config.role == NodeRole::Leaf {
@@ -211,8 +231,7 @@ impl Node {
         if self.config.role != NodeRole::Leaf {
             up.tap = self.taps.line(id, open);
         }
-        let inside = |at: LinkId| self.links[at].is_inside();
-        up.out.keeps = matches!(owner, StreamOwner::Link(at) if self.config.role != NodeRole::Root && !inside(at));
+        up.out.keeps = self.keeps_for(owner);
         let window = u64::from(open.window_bytes.clamp(1, WINDOW_BYTES_MAX));
         let mut stream = NodeStream::new(id, owner, window, members, down, up);
         stream.begin(irregular, anew);
@@ -227,9 +246,13 @@ impl Node {
             let (service, caller) = (open.service.clone(), open.caller.clone());
             self.events.push_back(Event::Opened { stream: id, service, caller });
         }
-        self.no_longer_dropped(id);
+        self.recovery.seen = self.recovery.seen.max(open.number);
+        let had = self.no_longer_dropped(id);
         self.streams.insert(id, Box::new(stream));
         self.leave(id);
+        if open.old > 0 {
+            self.hold_those_begun_anew(id, open, had);
+        }
     }
 
     /// From the owner: the stream is over. From a child: nobody is left below it.
@@ -304,7 +327,7 @@ impl Node {
             self.deliver_packet(header, expect, frame);
             return Ok(());
         }
-        stream.forward(&mut self.links, &frame);
+        stream.forward(&mut self.links, &frame.into());
         let joining = stream.down.joining;
         if let Some(expect) = expect {
             self.expect_wave(

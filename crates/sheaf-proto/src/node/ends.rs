@@ -28,9 +28,9 @@ impl Node {
     }
 
     /// The link to the own leaf of this node ([`crate::own`]), which is one of
-    /// [`crate::NodeConfig::leaves`] and runs in the same process. Called once, before anything else
-    /// happens but [`Node::add_parent`] and [`Node::begin_empty`]; the driver joins the two and
-    /// calls [`Node::attach_quiet`] on both.
+    /// [`crate::NodeConfig::leaves`] and runs in the same process. Called once, before anything
+    /// else happens but [`Node::add_parent`] and [`Node::begin_empty`]; the driver joins the
+    /// two and calls [`Node::attach_quiet`] on both.
     pub fn add_own_leaf(&mut self, now: Time) -> LinkId {
         let leaf = own::leaf_of(self.config.rank);
         let link = Link::new(LinkWay::Down, leaf, RangeSet::single(leaf), now)
@@ -211,7 +211,7 @@ impl Node {
         if !self.links[link].is_alive() {
             return;
         }
-        self.forgive_wait(now, link);
+        self.search_anew(now, link);
         self.note_lost(now, link, errno, cause);
         if self.links[link].way == LinkWay::Up {
             self.parent_link_lost(now, link);

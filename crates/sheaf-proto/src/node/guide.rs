@@ -6,6 +6,10 @@ use crate::frame::{Header, Kind, Violation};
 use crate::links::{Link, LinkId, LinkState, LinkWay};
 use sheaf_core::RangeSet;
 
+/// In the number that orders the connections of the nodes of one rank, what stands above counts the
+/// processes, what stands below how often one has looked for a parent.
+const LIFE_SHIFT: u32 = 32;
+
 impl Node {
     /// Says where this node listens for nodes below it: to its parent, and to every later one.
     pub fn listens_at(&mut self, address: &DoorAddress) {
@@ -55,7 +59,13 @@ impl Node {
         }
         self.below.lost = self.config.leaves.clone();
         self.below.told = true;
-        self.recovery.anew = true;
+        self.begin_late();
+    }
+
+    /// At a node that is started while the tree runs: another may have been in its place before,
+    /// and have been asked what was asked so far. It has no part in that.
+    pub fn begin_late(&mut self) {
+        self.recovery.born = Some(u64::MAX);
     }
 
     /// At a node that begins: these children, which are leaves, come later, by themselves. Nobody
@@ -83,10 +93,13 @@ impl Node {
         links.map(|link| link.epoch).max().unwrap_or(0)
     }
 
-    /// At a node that is started anew: it comes after others that have looked for a parent so
-    /// often.
+    /// At a node that is started anew: it comes after another, which had counted to `epoch`.
+    ///
+    /// However often that one looks for a parent still, should it live after all, it is not as new
+    /// as this one: the two do not take turns in one place.
     pub fn count_on(&mut self, epoch: u64) {
-        self.recovery.epoch = self.recovery.epoch.max(epoch);
+        let next_life = (epoch >> LIFE_SHIFT).saturating_add(1) << LIFE_SHIFT;
+        self.recovery.epoch = self.recovery.epoch.max(next_life);
     }
 
     /// Planned children that are lost, did not leave, and are nobody else's now.

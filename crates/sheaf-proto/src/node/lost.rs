@@ -41,7 +41,7 @@ impl Node {
             self.close_gaps(id);
             self.leave(id);
         }
-        self.answered(link, None);
+        self.answered(now, link, None);
         self.finish_jobs(now);
     }
 
@@ -79,9 +79,13 @@ impl Node {
     }
 
     /// The process of the node `rank`, which combines, has ended by a fault, as `how` says. Nothing
-    /// but code that users bring brings that about: streams that go through `link` (at the root
-    /// perhaps: any) and have such a filter are named with it.
-    pub fn crashed(&mut self, rank: u32, link: Option<LinkId>, how: &str) {
+    /// but code that users bring brings that about, unless it is not `sure`: streams that go
+    /// through `link` (at the root perhaps: any) and have such a filter are named with it.
+    pub fn crashed(&mut self, rank: u32, link: Option<LinkId>, how: &str, sure: bool) {
+        // Where the session ends, who is slow to is killed by the one above.
+        if !sure && (self.recovery.over || self.recovery.disbanded) {
+            return;
+        }
         let goes_there = |stream: &NodeStream| link.is_none_or(|link| stream.child(link).is_some());
         let streams = self.streams.iter().filter(|(_, stream)| goes_there(stream));
         let filters = streams.filter_map(|(&id, stream)| {
@@ -91,7 +95,8 @@ impl Node {
         filters.sort_unstable();
         filters.dedup_by(|one, other| one.1 == other.1);
         for (stream, filter) in filters.into_iter().take(CRASH_FILTERS_MAX) {
-            let message = format!("{how}, while it ran the filter {filter}");
+            let during = if sure { "while it ran the filter" } else { "perhaps in the filter" };
+            let message = format!("{how}, {during} {filter}");
             let failed = Notice::FilterFailed { by: rank, stream, wave: 0, message };
             self.notice(Header::new(Kind::Notice), failed);
         }

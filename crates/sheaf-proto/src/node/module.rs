@@ -8,11 +8,11 @@
 //!
 //! Modules are frames of the tree and no service of it, as what they need is the order of one link:
 //! a module goes ahead of the first stream that names it, and a newcomer is sent those it lacks
-//! ahead of the streams that it continues, by whoever takes it in and in the same step. Streams of a
-//! service have no order between each other (each has a window, which a long module fills while
+//! ahead of the streams that it continues, by whoever takes it in and in the same step. Streams of
+//! a service have no order between each other (each has a window, which a long module fills while
 //! another stream's opening overtakes it), and begin at the root. So opening a stream would have to
-//! wait for an answer of every node; and whoever takes a node in would have to hold each stream back
-//! until the root has heard who came and sent the modules there: a state more in adoption, a
+//! wait for an answer of every node; and whoever takes a node in would have to hold each stream
+//! back until the root has heard who came and sent the modules there: a state more in adoption, a
 //! deadline more, and a race with the next loss, in place of one kind of frame.
 use crate::filter::{FilterError, MODULES_BYTES_MAX, ModuleId, Modules, Registry};
 use crate::frame::{self, CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};

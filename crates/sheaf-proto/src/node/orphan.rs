@@ -4,6 +4,7 @@ use super::{Event, Node};
 use crate::control::{self, Adopt, AdoptStream, Adopted};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::{LinkId, LinkState, LinkWay};
+use crate::own;
 use crate::stream::StreamOwner;
 use crate::{NodeRole, STREAMS_MAX, Time};
 use bytes::Bytes;
@@ -61,7 +62,7 @@ impl Node {
             streams,
             modules: self.modules(),
             gave: self.given_here(),
-            anew: self.recovery.anew,
+            born: self.recovery.born,
         };
         let frame = control::control(self.with_engine(Kind::Adopt), &adopt);
         self.links.send(link, frame);
@@ -74,13 +75,13 @@ impl Node {
         self.recovery.patience / (self.config.depth.max(2) + 1)
     }
 
-    /// An ancestor that has answered, and was lost before it took this node, has used up none of
-    /// the time for the search: that somebody answers says that there is somebody to find.
-    pub(super) fn forgive_wait(&mut self, now: Time, link: LinkId) {
+    /// An ancestor has answered, and was lost before it took this node: the time for the search
+    /// counts from here on. That somebody answers says that there is somebody to find, and what it
+    /// took to find this one was not in vain.
+    pub(super) fn search_anew(&mut self, now: Time, link: LinkId) {
         let asked = &self.links[link];
         if self.recovery.asking == Some(link) && asked.heard > asked.since {
-            let waited = now - asked.since;
-            self.recovery.orphan = self.recovery.orphan.map(|since| since + waited);
+            self.recovery.orphan = self.recovery.orphan.map(|_| now);
         }
     }
 
@@ -198,12 +199,17 @@ impl Node {
         }
         let none_left =
             adopted.leaves.is_empty() && !self.config.leaves.is_subset(&self.below.lost);
+        // Its own leaf is nowhere else.
+        let own = own::leaf_of(self.config.rank);
+        let none_left =
+            none_left || (self.config.leaves.contains(own) && !adopted.leaves.contains(own));
         if !adopted.leaves.is_subset(&self.config.leaves) || none_left {
             // Leaves have moved while the ancestor was asked: it is asked again.
             self.parent_link_lost(now, link);
             return Ok(());
         }
         self.links[link].state = LinkState::Member;
+        self.recovery.born = self.recovery.born.map(|born| born.min(adopted.number));
         let elsewhere = self.config.leaves.difference(&adopted.leaves);
         if !elsewhere.is_empty() {
             self.cut_off(now, &elsewhere);
@@ -256,8 +262,11 @@ impl Node {
         self.close_stream(id);
     }
 
-    pub(super) fn no_longer_dropped(&mut self, id: u32) {
+    /// A stream has begun anew, or is over. Whether it was here before.
+    pub(super) fn no_longer_dropped(&mut self, id: u32) -> bool {
+        let before = self.recovery.dropped.len();
         self.recovery.dropped.retain(|&dropped| dropped != id);
+        self.recovery.dropped.len() < before
     }
 
     /// Tells all parents something, or later the next one.
@@ -296,7 +305,8 @@ impl Node {
                         // What became of the node above them is not what became of them.
                         let (cause, grace) = (&awaited.cause, tuning.adoption_grace.as_secs_f64());
                         awaited.cause = format!(
-                            "a node above it was lost ({cause}), and it reached no other within {grace} s"
+                            "a node above it was lost ({cause}), and it reached no other within \
+                             {grace} s"
                         );
                     }
                     self.give_up_waiting(at);
@@ -407,7 +417,7 @@ mod tests {
         let adopt: Adopt = control::decode(Kind::Adopt, &said[frame::HEADER_BYTES..]).unwrap();
         let gone = adopt.streams.iter().filter(|stream| stream.received == u64::MAX);
         let gone = gone.map(|stream| stream.id).collect();
-        let answer = Adopted { continued: Vec::new(), leaves: RangeSet::single(0) };
+        let answer = Adopted { continued: Vec::new(), leaves: RangeSet::single(0), number: 0 };
         hear(leaf, parent, &control::control(Header::new(Kind::Adopted), &answer));
         (parent, gone)
     }

@@ -31,8 +31,11 @@ pub(super) struct Recovery {
     pub jobs: Vec<Job>,
     /// Children that are to go below others when nothing is under way.
     pub leaving: Vec<HandOver>,
-    /// Another process was in this place before.
-    pub anew: bool,
+    /// This process was started anew, perhaps where another was before: streams up to this number
+    /// are from that time. `u64::MAX` until a parent has told.
+    pub born: Option<u64>,
+    /// The last stream that was opened here, as the root counts them.
+    pub seen: u64,
     /// The session is over: whoever comes is told so.
     pub over: bool,
     /// The children look for parents of their own.
@@ -54,7 +57,8 @@ impl Recovery {
             departed: FxHashSet::default(),
             jobs: Vec::new(),
             leaving: Vec::new(),
-            anew: false,
+            born: None,
+            seen: 0,
             over: false,
             disbanded: false,
         }

@@ -10,9 +10,11 @@
 //! that comes to the root is taken from whoever holds it as any other that turns up elsewhere
 //! (`release.rs`).
 use super::{Event, Node};
+use crate::NodeRole;
 use crate::control::{self, Ancestor, Notice, Verdict};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::LinkId;
+use sheaf_core::{Errno, RangeSet};
 
 impl Node {
     /// Asks the root to start what is at the place of the child `rank`. `above` is this node and
@@ -23,6 +25,37 @@ impl Node {
         };
         let (by, leaves, cause) = (self.config.rank, child.leaves.clone(), cause.to_owned());
         self.notice(Header::new(Kind::Notice), Notice::Stranded { by, rank, leaves, cause, above });
+    }
+
+    /// What is at the place of the child `rank` does not start; of what was to be below it, these
+    /// leaves are started from here. At the root that is told; further down it is nobody's concern.
+    pub fn stand_in(&mut self, rank: u32, leaves: RangeSet, cause: &str) {
+        if self.config.role != NodeRole::Root {
+            return;
+        }
+        let (by, cause, above) = (self.config.rank, cause.to_owned(), Vec::new());
+        let stranded = Notice::Stranded { by, rank, leaves, cause, above };
+        self.notice(Header::new(Kind::Notice), stranded);
+    }
+
+    /// The leaf `rank` was to be below the child on `link`, and does not start from here either: it
+    /// is lost for a reason of its own. The child is given up after that.
+    pub fn leaf_dead(
+        &mut self,
+        link: LinkId,
+        rank: u32,
+        leaves: &RangeSet,
+        errno: Errno,
+        cause: &str,
+    ) {
+        let held = leaves.intersection(self.links[link].leaves());
+        let leaves = held.difference(&self.below.lost);
+        if !leaves.is_empty() {
+            self.below.lost.union_with(&leaves);
+            let (by, cause) = (self.config.rank, cause.to_owned());
+            let lost = Notice::Lost { by, rank, leaves, errno, cause };
+            self.notice(Header::new(Kind::Notice), lost);
+        }
     }
 
     /// At the root: tells the node above that child what became of it.
@@ -55,9 +88,8 @@ impl Node {
 mod tests {
     use super::*;
     use crate::filter::Registry;
-    use crate::{Child, NodeConfig, NodeRole, Time, Tuning};
+    use crate::{Child, NodeConfig, Time, Tuning};
     use bytes::Bytes;
-    use sheaf_core::{Errno, RangeSet};
 
     const NOW: Time = Time(0);
 

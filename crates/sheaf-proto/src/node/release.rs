@@ -129,13 +129,16 @@ impl Node {
         body: &[u8],
     ) -> Result<(), Violation> {
         let released: Released = control::decode(Kind::Released, body)?;
-        self.answered(link, Some(&released));
+        self.answered(now, link, Some(&released));
         self.finish_jobs(now);
         Ok(())
     }
 
     /// The child on `link` has let go of what it was asked for, or is lost (`leaves` is `None`).
-    pub(super) fn answered(&mut self, link: LinkId, released: Option<&Released>) {
+    ///
+    /// Who wanted them may be lost by now, and others be asked still: what it is given is waited
+    /// for from here on.
+    pub(super) fn answered(&mut self, now: Time, link: LinkId, released: Option<&Released>) {
         for at in 0..self.recovery.jobs.len() {
             let job = &mut self.recovery.jobs[at];
             let place = job.waiting.iter().position(|&waiting| waiting == link);
@@ -148,7 +151,10 @@ impl Node {
                 theirs = theirs.intersection(&released.leaves);
             }
             match job.to {
-                To::Child(to) => self.move_leaves(link, to, &theirs),
+                To::Child(to) => {
+                    self.move_leaves(link, to, &theirs);
+                    self.await_again(now, to);
+                }
                 To::Parent { .. } if released.is_some() => job.released.union_with(&theirs),
                 // Nobody else has them for certain.
                 To::Parent { .. } => {}
@@ -179,7 +185,42 @@ impl Node {
             let job = self.recovery.jobs.remove(at);
             match job.to {
                 To::Parent { epoch } => self.answer_release(now, epoch, &job),
+                // With the last of them it has all.
+                To::Child(link) if self.is_asked_for(link) => {}
+                To::Child(link) if self.are_elsewhere(link, &job.leaves) => {
+                    // Who has them now was not asked, and may wait for them in vain.
+                    self.collect(now, &job.leaves, &RangeSet::new(), job.rank, job.to);
+                }
                 To::Child(link) => self.adopted(now, link),
+            }
+        }
+    }
+
+    /// Whether all `leaves` that were collected for the node on `link` have got to another while
+    /// those who held them were asked: that one believes to have them, and perhaps has lost them.
+    /// Who was asked and keeps them is not meant: they are collected no more.
+    fn are_elsewhere(&mut self, link: LinkId, leaves: &RangeSet) -> bool {
+        let asks = &self.links[link];
+        if !asks.is_alive() || !asks.leaves().is_empty() {
+            return false;
+        }
+        let holders = self.links.holding(leaves);
+        let answers = |&at: &LinkId| self.links[at].is_alive() && self.links[at].is_attached();
+        holders.iter().any(answers)
+    }
+
+    /// A node has come again, on `link`, for `leaves`: what is collected for it, and was to go to a
+    /// connection that it has left, goes there.
+    pub(super) fn redirect_jobs(&mut self, link: LinkId, leaves: &RangeSet) {
+        let rank = self.links[link].rank;
+        for job in &mut self.recovery.jobs {
+            if let To::Child(before) = job.to
+                && before != link
+                && self.links[before].rank == rank
+                && !self.links[before].is_alive()
+                && job.leaves.is_subset(leaves)
+            {
+                job.to = To::Child(link);
             }
         }
     }

@@ -86,7 +86,7 @@ impl Node {
         if let Notice::FilterFailed { by, stream: NO_STREAM, message, .. } = &notice
             && self.config.role == NodeRole::Root
         {
-            self.crashed(*by, None, message);
+            self.crashed(*by, None, message, true);
             return Ok(());
         }
         if let Notice::Lost { leaves, .. }
@@ -108,10 +108,15 @@ impl Node {
             match &notice {
                 Notice::Lost { .. } if known => return Ok(()),
                 Notice::Joined { .. } => {
+                    let new = !leaves.is_disjoint(&self.below.lost);
                     self.below.lost = self.below.lost.difference(&leaves);
                     self.below.left = self.below.left.difference(&leaves);
                     self.below.ready.union_with(&leaves);
                     self.reopen(link, &leaves);
+                    if !new && self.config.role == NodeRole::Root {
+                        // A stream waited for it, and nobody was lost.
+                        return Ok(());
+                    }
                 }
                 _ => self.below.lost.union_with(&leaves),
             }

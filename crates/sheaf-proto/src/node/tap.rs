@@ -100,8 +100,8 @@ struct TapState {
 /// A tap at one stream.
 pub(crate) struct TapLine {
     tap: SharedTap,
-    /// Who was shown in which wave, and waves before these. (Also what the root has may come again:
-    /// from those who have not heard that.)
+    /// Who was shown in which wave, and waves before these. (Also what the root has may come
+    /// again: from those who have not heard that.)
     shown: BTreeMap<u64, RangeSet>,
     older: WaveSet,
     /// Something could not be shown, because it holds what was shown already.

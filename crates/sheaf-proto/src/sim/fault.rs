@@ -41,7 +41,7 @@ pub enum Fault {
         /// Above which node.
         rank: u32,
     },
-    /// A process that has ended is started again, on a machine that has power: an inner node, with
+    /// A process that has ended is started again, on a machine that has power: an inner node with
     /// none of the leaves below it. It goes to the nearest of its ancestors that runs.
     Restart {
         /// Which node.

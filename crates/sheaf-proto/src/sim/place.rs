@@ -19,10 +19,11 @@ pub(super) struct SimStay {
 }
 
 impl<L: Leaves> Sim<L> {
-    /// Starts an inner node anew, whose launcher is the nearest of its ancestors that runs.
+    /// Starts a node anew, whose launcher is the nearest of its ancestors that runs. An inner node
+    /// has none of the leaves below it then.
     pub(super) fn restart(&mut self, rank: u32) {
         let Some(registry) = self.node(0).map(|root| root.registry().apart()) else { return };
-        if self.node(rank).is_some() || self.shape.leaf(rank).is_some() {
+        if self.node(rank).is_some() {
             return;
         }
         let mut upper = self.shape.parent(rank);
@@ -37,11 +38,19 @@ impl<L: Leaves> Sim<L> {
             self.close_wire(out);
         }
         let now = self.now;
+        let before = self.node(upper).map_or(0, |upper| upper.last_epoch(rank));
         let mut node = Node::new(self.shape.config(rank, self.config.tuning), registry, now);
-        node.begin_empty();
+        node.count_on(before);
+        let leaf = self.shape.leaf(rank);
+        match leaf {
+            None => node.begin_empty(),
+            Some(_) => node.begin_late(),
+        }
         let (own, joint) = own_leaf(&mut node, now);
-        self.leaves.began_anew(own::leaf_of(rank));
-        self.leaves.node_begins(rank, &mut node);
+        self.leaves.began_anew(leaf.unwrap_or(own::leaf_of(rank)));
+        if leaf.is_none() {
+            self.leaves.node_begins(rank, &mut node);
+        }
         let host = &mut self.hosts[rank as usize];
         (host.node, host.own, host.joint) = (Some(node), own, joint);
         (host.stopped, host.off, host.tick) = (false, false, Time(u64::MAX));
@@ -49,6 +58,9 @@ impl<L: Leaves> Sim<L> {
         host.made.clear();
         self.routes.retain(|&(of, _), _| of != rank);
         self.connect(rank, upper);
+        if leaf.is_some() {
+            self.with(rank, |node, _| node.tell_ready());
+        }
     }
 
     /// A node has come to this one: it may have a place elsewhere, and others may have one below

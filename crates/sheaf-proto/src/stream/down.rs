@@ -7,7 +7,7 @@
 //! sent more than a window beyond what its leaves have consumed, and only what all have consumed is
 //! forgotten.
 use super::{ChildState, Flow, NodeStream, StreamOwner};
-use crate::frame::{self, flag};
+use crate::frame::{DownFrame, flag};
 use crate::links::{LinkId, Links};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -55,7 +55,7 @@ pub(crate) struct Downward {
     pub consumed: Flow,
     /// What not every child's leaves have consumed, from `log_base` bytes on; `log_first` is the
     /// number of its first frame.
-    pub(super) log: VecDeque<Bytes>,
+    pub(super) log: VecDeque<DownFrame>,
     pub(super) log_base: u64,
     pub(super) log_first: u64,
     /// Where it began here.
@@ -148,7 +148,7 @@ impl Downward {
 impl NodeStream {
     /// Puts `frame`, which `received` counts already, into the log, and on the link of every child
     /// that is here, has room, and was sent all that came before.
-    pub fn forward(&mut self, links: &mut Links, frame: &Bytes) {
+    pub fn forward(&mut self, links: &mut Links, frame: &DownFrame) {
         let number = self.down.log_end();
         for (lane, member) in self.down.lanes.iter_mut().zip(self.members.iter()) {
             if !member.is_here() {
@@ -157,14 +157,13 @@ impl NodeStream {
             if lane.next == number && lane.open(self.window) && links.has_room(member.link) {
                 lane.sent += frame.len() as u64;
                 lane.next += 1;
-                links.send(member.link, frame);
+                links.send_down(member.link, frame);
             } else {
                 links[member.link].wait(self.id);
             }
         }
-        let small = frame.len() <= LOG_COPY_BYTES_MAX;
-        self.down.log.push_back(if small { Bytes::copy_from_slice(frame) } else { frame.clone() });
-        self.down.mid_packet = frame::flags(frame) & flag::part::LAST == 0;
+        self.down.log.push_back(frame.to_keep(LOG_COPY_BYTES_MAX));
+        self.down.mid_packet = frame.flags() & flag::part::LAST == 0;
         self.acknowledge_down(links);
     }
 
@@ -184,7 +183,7 @@ impl NodeStream {
         let Some(frame) = log.get((lane.next - *log_first) as usize) else { return false };
         lane.sent += frame.len() as u64;
         lane.next += 1;
-        links.send(at, frame);
+        links.send_down(at, frame);
         lane.next < end && lane.open(self.window)
     }
 

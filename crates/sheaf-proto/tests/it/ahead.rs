@@ -36,7 +36,7 @@ fn start(shape: &[u32], sync: Sync) -> (Sim<Posts>, u32) {
 }
 
 fn ask(sim: &mut Sim<Posts>, stream: u32, tag: i32, count: u64) {
-    sim.send(stream, tag, &pack(&[PacketValue::U64(count)]).unwrap(), None);
+    sim.send(stream, tag, pack(&[PacketValue::U64(count)]).unwrap(), None);
 }
 
 fn number(payload: &[u8]) -> u64 {

@@ -99,7 +99,7 @@ fn strike(seed: u64) {
         }
     }
     for wave in 0..3 {
-        sim.send(stream, 7, &nature.request(stream, wave), Some(Duration::from_secs(30)));
+        sim.send(stream, 7, nature.request(stream, wave), Some(Duration::from_secs(30)));
         let result = sim.wait(stream).expect("a wave ends");
         let mut outcome = Outcome::default();
         outcome.take(&nature, stream, &result, false);

@@ -62,7 +62,7 @@ fn packets_that_are_late_come_before_later_ones_of_their_sender() {
                 (0..LEAVES)
                     .filter(|leaf| who & 1 << leaf != 0)
                     .for_each(|leaf| sent[leaf] += count);
-                sim.send(stream, who, &pack(&[PacketValue::U64(count)]).unwrap(), None);
+                sim.send(stream, who, pack(&[PacketValue::U64(count)]).unwrap(), None);
                 sim.run_for(Duration::from_millis(rng.u64(0..15)));
                 while let Some(result) = sim.take(stream) {
                     result.payload.iter().for_each(|payload| note(payload, &mut next));

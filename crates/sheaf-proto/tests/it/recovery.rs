@@ -6,7 +6,7 @@ use sheaf_core::RangeSet;
 use sheaf_proto::frame::{CHUNK_BYTES, HEADER_BYTES};
 use sheaf_proto::own;
 use sheaf_proto::sim::{Fault, Shape, Sim, SimConfig, fault};
-use sheaf_proto::{LINK_OUT_BYTES, Notice, Sync, Time, Tuning};
+use sheaf_proto::{LINK_OUT_BYTES, Notice, PacketContent, Sync, Time, Tuning};
 use std::time::Duration;
 
 /// After the last fault: heartbeats miss who is silent, orphans find parents, the rest is lost.
@@ -38,13 +38,15 @@ struct Storm {
     faults: u32,
     span: Duration,
     shapes: fn() -> Vec<Shape>,
+    /// Hosts that have ended are started again, too.
+    hosts_again: bool,
 }
 
 impl Storm {
     /// Four faults in three seconds; very many take longer.
     fn of(faults: u32) -> Self {
         let span = Duration::from_secs(if faults > 8 { 6 } else { 3 });
-        Self { faults, span, shapes }
+        Self { faults, span, shapes, hosts_again: false }
     }
 
     /// Every other seed meets four faults, the others eight or twelve; or as many as
@@ -181,14 +183,21 @@ impl Trial {
         }
         let wave = stream.waves.len() as u64;
         let request = self.nature.request(stream.id, wave);
-        assert_eq!(self.sim.send(stream.id, 7, &request, Some(expect)), wave);
+        // Half of them are copied into frames, the others go out from where they lie.
+        let is_shared = self.nature.seed.is_multiple_of(2);
+        let request: PacketContent<'_> =
+            if is_shared { request.into() } else { PacketContent::Lent(&request) };
+        assert_eq!(self.sim.send(stream.id, 7, request, Some(expect)), wave);
         stream.waves.insert(wave, Outcome::default());
     }
 
     /// Random faults for a while, with waves meanwhile.
     fn suffer(&mut self, storm: Storm) {
-        let faults = fault::random(self.sim.shape(), &mut self.rng, storm.faults, storm.span);
+        let mut faults = fault::random(self.sim.shape(), &mut self.rng, storm.faults, storm.span);
         self.struck = struck(self.sim.shape(), &faults);
+        if storm.hosts_again {
+            self.start_hosts_again(&mut faults);
+        }
         for (at, fault) in faults {
             self.sim.schedule(at - Time(0), fault);
         }
@@ -199,6 +208,20 @@ impl Trial {
             self.sim.run_for(Duration::from_millis(self.rng.u64(0..400)));
             self.take();
         }
+    }
+
+    /// Most hosts that are struck down are started again, soon or late.
+    fn start_hosts_again(&mut self, faults: &mut Vec<(Time, Fault)>) {
+        let shape = self.sim.shape();
+        let mut again = Vec::new();
+        for (at, fault) in faults.iter() {
+            let (Fault::Kill { rank } | Fault::PowerOff { rank }) = *fault else { continue };
+            let later = *at + Duration::from_millis(self.rng.u64(1..9_000));
+            if shape.leaf(rank).is_some() && self.rng.u8(0..4) > 0 {
+                again.push((later, Fault::Restart { rank }));
+            }
+        }
+        faults.append(&mut again);
     }
 
     /// What any node may hold at most: on each link what is ready to be written; of each stream a
@@ -278,15 +301,28 @@ fn whoever_lives_is_counted_once_and_nothing_hangs() {
     for_seeds(5000, |seed| survive(seed, Storm::of_seed(seed)));
 }
 
+/// Inner nodes are asked too, or alone.
+fn survive_with_inner_nodes(seed: u64) {
+    let storm = Storm::of_seed(seed);
+    let inner = |shape: &Shape| shape.own_leaves();
+    let all = |shape: &Shape| shape.all_leaves_below(0);
+    let audience = if seed.is_multiple_of(3) { inner } else { all };
+    survive_all(Trial::of(seed, (storm.shapes)(), audience), storm);
+}
+
 /// Nodes that are no leaves take part too: each by a leaf of its own, which lives and dies with it.
 #[test]
 fn inner_nodes_are_counted_once_like_everybody() {
-    let inner = |shape: &Shape| shape.own_leaves();
-    let all = |shape: &Shape| shape.all_leaves_below(0);
+    for_seeds(1000, survive_with_inner_nodes);
+}
+
+/// Hosts that were started again hear nothing that was asked before, whatever became of the nodes
+/// above them meanwhile.
+#[test]
+fn hosts_that_are_started_again_hear_nothing_again() {
     for_seeds(1000, |seed| {
-        let storm = Storm::of_seed(seed);
-        let audience = if seed % 3 == 0 { inner } else { all };
-        survive_all(Trial::of(seed, (storm.shapes)(), audience), storm);
+        let storm = Storm { hosts_again: true, ..Storm::of_seed(seed) };
+        survive(seed, storm);
     });
 }
 
@@ -306,6 +342,12 @@ fn what_failed_once_does_not_again() {
     }
     for seed in [50000751, 60006037, 60008723, 60011563, 60025635, 60029555, 60036331] {
         survive(seed, Storm::of_seed(seed));
+    }
+    for seed in [90015243, 90019501, 90023603, 90029474, 90036347] {
+        survive(seed, Storm::of_seed(seed));
+    }
+    for seed in [90006107, 90006847, 90007783, 90008249] {
+        survive_with_inner_nodes(seed);
     }
     survive(10019272, Storm::of(4));
     survive(20001850, Storm::of(8));
@@ -368,7 +410,7 @@ fn scatter(seed: u64) {
         sim.schedule(Duration::from_millis(rng.u64(0..3_000)), Fault::Cut { rank });
     }
     for wave in 0..2 {
-        sim.send(stream, 7, &nature.request(stream, wave), Some(Duration::from_secs(20)));
+        sim.send(stream, 7, nature.request(stream, wave), Some(Duration::from_secs(20)));
         let result = sim.wait(stream).expect("a wave ends");
         let mut outcome = Outcome::default();
         outcome.take(&nature, stream, &result, false);

@@ -222,7 +222,7 @@ fn who_leaves_a_stream_is_silent_there_with_the_reason_it_gave() {
     }
     sim.run_for(Duration::from_millis(5));
     for (stream, silent) in [(left, RangeSet::from_range(8, 12)), (kept, RangeSet::new())] {
-        sim.send(stream, 0, &nature.request(stream, 0), Some(Duration::from_secs(9)));
+        sim.send(stream, 0, nature.request(stream, 0), Some(Duration::from_secs(9)));
         let result = sim.wait(stream).unwrap();
         assert_eq!(result.coverage.missing(), silent);
         assert!(result.coverage.silent.iter().all(|(errno, _)| *errno == Errno::NOSPC));
@@ -262,7 +262,7 @@ fn is_harmless(frames: &[Bytes], rng: &mut fastrand::Rng) {
     let culprit = rng.u32(1..shape.nodes());
     frames.iter().for_each(|frame| sim.inject(culprit, true, frame.clone()));
     sim.run_for(Duration::from_millis(5));
-    sim.send(stream, 0, &nature.request(stream, 0), Some(Duration::from_secs(1)));
+    sim.send(stream, 0, nature.request(stream, 0), Some(Duration::from_secs(1)));
     let result = sim.wait(stream).unwrap();
     let below = shape.leaves_below(culprit);
     let others = shape.everyone().difference(&RangeSet::from_range(below.start, below.end));

@@ -9,6 +9,15 @@ use crate::groups::GroupSources;
 pub(super) const TREE_DEFAULT: &str = "auto";
 pub(super) const EXPORT_DEFAULT: &str = "/";
 
+/// An export that only a shell understands is none: no host opens it.
+pub(super) fn check_export(export: &str) -> Result<(), &'static str> {
+    if export.starts_with('~') {
+        return Err("~ is for shells to replace, and is in quotes or behind = here: write the \
+                    directory's path");
+    }
+    Ok(())
+}
+
 /// The cluster the options and the file mean, with the options' changes.
 pub(super) fn choose(
     file: &ConfigFile,
@@ -17,7 +26,8 @@ pub(super) fn choose(
     environment: &Environment,
 ) -> Result<Said, SessionError> {
     let hosts = (!choices.on_hosts.is_empty()).then(|| choices.on_hosts.join(","));
-    let made = |cluster| Said { cluster, selects: false, note: None };
+    let made =
+        |cluster| Said { cluster, selects: false, is_free: false, note: None, mixture: None };
     let mut said = match (choices.embedded, choices.processes, hosts) {
         (None, None, Some(hosts)) => {
             said::find(file, &said::Around { groups, environment }, choices, hosts)?
@@ -27,8 +37,8 @@ pub(super) fn choose(
             None => this_machine(),
         }),
         (_, _, hosts) if hosts.is_some() || choices.launch.is_some() => {
-            let text = "--embedded N and --processes N say what the hosts are and how they are started: \
-                        write --hosts HOSTSET --launch processes for hosts of other names";
+            let text = "--embedded N and --processes N say what the hosts are and how they are \
+                        started: write --hosts HOSTSET --launch processes for hosts of other names";
             return Err(SessionError::Choice(text.to_owned()));
         }
         (Some(count), _, _) => made(numbered(count, Launch::Embedded, "--embedded")),
@@ -48,6 +58,8 @@ pub(super) fn choose(
         cluster.tree = Sourced::option(tree.clone(), "--tree");
     }
     if let Some(export) = &choices.export {
+        check_export(export)
+            .map_err(|why| SessionError::Choice(format!("--export {export}: {why}")))?;
         cluster.export = Sourced::option(export.clone(), "--export");
     }
     if let Some(hosts) = &choices.inner_hosts {
@@ -57,6 +69,16 @@ pub(super) fn choose(
         cluster.link = Some(Sourced::option(link, "--link"));
     }
     Ok(said)
+}
+
+/// The cluster as the file has it, where that and not the name of a session says what is joined.
+pub(super) fn section(file: &ConfigFile, choices: &Choices) -> Option<Cluster> {
+    let by_name = choices.session.is_some() && choices.cluster.is_none();
+    if by_name || choices.embedded.is_some() || choices.processes.is_some() {
+        return None;
+    }
+    let (name, section) = named(file, choices).ok()??;
+    Some(section.cluster(name))
 }
 
 /// The section of the file that is meant: by option, by the file's `default`, or as its only one.
@@ -81,7 +103,8 @@ pub(super) fn named<'a>(
             Ok(Some((Sourced { value: name.clone(), origin: section.origin.clone() }, section)))
         }
         (Some((first, _)), Some(_)) => Err(SessionError::Cluster(format!(
-            "{} has {} clusters ({}): choose one with --cluster, or by default = {first:?} in the file",
+            "{} has {} clusters ({}): choose one with --cluster, or by default = {first:?} in the \
+             file",
             file.name(),
             file.clusters.len(),
             some_of(file.clusters.keys())
@@ -99,7 +122,10 @@ fn unknown_cluster(file: &ConfigFile, name: &str) -> SessionError {
     SessionError::Cluster(match nearest(name, known) {
         Some(near) => format!("no cluster {name} in {}; did you mean {near}?", path.display()),
         None if file.clusters.is_empty() => {
-            format!("no cluster {name} in {}: it names none", path.display())
+            format!(
+                "no cluster {name} in {}: it names none; see sheaf config --help",
+                path.display()
+            )
         }
         None => {
             let are = if file.clusters.len() == 1 { "is" } else { "are" };
@@ -120,30 +146,22 @@ fn numbered(count: u32, launch: Launch, option: &'static str) -> Cluster {
 
 /// A cluster that no file names, without its hosts.
 pub(super) fn ad_hoc(name: &str, launch: Launch, option: &'static str) -> Cluster {
-    Cluster {
-        name: Sourced::option(name.to_owned(), option),
-        hosts: Sourced::option(String::new(), option),
-        launch: Sourced::option(launch, option),
-        tree: Sourced::default(TREE_DEFAULT.to_owned()),
-        export: Sourced::default(EXPORT_DEFAULT.to_owned()),
-        inner_hosts: None,
-        link: None,
-        listen: None,
-        ports: None,
-        ssh: None,
-        srun: None,
-        users: None,
-        user: None,
-        sudo: None,
-    }
+    let (name, hosts) = (Sourced::option(name.to_owned(), option), String::new());
+    unnamed(name, Sourced::option(hosts, option), Sourced::option(launch, option))
 }
 
 /// The cluster there is without any configuration.
 fn this_machine() -> Cluster {
+    let (name, hosts) = (Sourced::default("local".to_owned()), Sourced::default(own_name()));
+    unnamed(name, hosts, Sourced::default(Launch::Embedded))
+}
+
+/// A cluster of which no file says more.
+fn unnamed(name: Sourced<String>, hosts: Sourced<String>, launch: Sourced<Launch>) -> Cluster {
     Cluster {
-        name: Sourced::default("local".to_owned()),
-        hosts: Sourced::default(own_name()),
-        launch: Sourced::default(Launch::Embedded),
+        name,
+        hosts,
+        launch,
         tree: Sourced::default(TREE_DEFAULT.to_owned()),
         export: Sourced::default(EXPORT_DEFAULT.to_owned()),
         inner_hosts: None,

@@ -1,8 +1,10 @@
 //! `sheaf.toml` read: every key known, every value checked, every problem with its line.
+use super::choose::check_export;
 use super::{
     Cluster, EXPORT_DEFAULT, Launch, LinkChoice, Origin, SETTINGS, Settings, Sourced, TREE_DEFAULT,
     nearest,
 };
+use crate::awaited::LocalWait;
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::trust::{self, NotTrusted};
@@ -41,6 +43,8 @@ const CLUSTER_KEYS: [&str; 11] = [
 pub struct ConfigFile {
     /// Where it is; `None` when there is none.
     pub path: Option<Arc<Path>>,
+    /// An option or the environment names it.
+    pub(super) is_named: bool,
     /// The cluster that is meant when none is chosen.
     pub default: Option<Sourced<String>>,
     /// The clusters by name.
@@ -141,6 +145,7 @@ impl ConfigFile {
         let variable = environment.path("SHEAF_CONFIG");
         if let Some(path) = named.map(Path::to_path_buf).or(variable) {
             return Self::read(&path, trust::open_named)
+                .map(|file| Self { is_named: true, ..file })
                 .map_err(|why| SessionError::Configuration(why.text(&path)));
         }
         for (path, variable) in super::search_path(environment) {
@@ -164,6 +169,7 @@ impl ConfigFile {
         open: fn(&Path) -> Result<std::fs::File, NotTrusted>,
     ) -> Result<Self, NotTrusted> {
         use std::io::{Error, ErrorKind, Read};
+        let _awaited = LocalWait::file(path);
         let mut text = String::new();
         let read = open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
         if read as u64 > FILE_BYTES_MAX {
@@ -273,7 +279,7 @@ impl ConfigReader<'_> {
                 "hosts" => read.hosts = self.string("hosts", value),
                 "launch" => read.launch = self.launch(value),
                 "tree" => read.tree = self.string("tree", value),
-                "export" => read.export = self.string("export", value),
+                "export" => read.export = self.export(value),
                 "inner_hosts" => read.inner_hosts = self.string("inner_hosts", value),
                 "link" => read.link = self.link(value),
                 "listen" => read.listen = self.address("listen", value),
@@ -291,6 +297,15 @@ impl ConfigReader<'_> {
             self.problem(at, format!("[cluster.{name}] says no hosts"));
         }
         read
+    }
+
+    fn export(&mut self, value: &TomlValue<'_>) -> Option<Sourced<String>> {
+        let said = self.string("export", value)?;
+        if let Err(why) = check_export(&said.value) {
+            self.problem(value.span().start, format!("export = {:?}: {why}", said.value));
+            return None;
+        }
+        Some(said)
     }
 
     fn users(&mut self, value: &TomlValue<'_>) -> Option<Sourced<Users>> {

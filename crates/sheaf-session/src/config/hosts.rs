@@ -1,5 +1,6 @@
 //! The hosts of a cluster: found out from what `hosts = …` says, numbered, folded for printing.
 use super::{Origin, Sourced, names};
+use crate::awaited::LocalWait;
 use crate::environment::Environment;
 use crate::groups::{union, upcall};
 use crate::trust;
@@ -154,6 +155,7 @@ pub(crate) fn find(
     let expression = hosts.value.trim();
     let listed = if let Some(path) = expression.strip_prefix("@file:") {
         let path = beside(&hosts.origin, path);
+        let _awaited = LocalWait::file(&path);
         let text = trust::open_named(&path).and_then(|file| Ok(std::io::read_to_string(file)?));
         let text = text.map_err(|why| why.text(&path))?;
         lines(&text)

@@ -9,7 +9,10 @@ const SHELL_OF_USERS: &str = "'`\"$;&<>|(){}";
 
 /// Why nothing can be called so on a network, if it cannot.
 pub fn host_problem(name: &str) -> Option<String> {
-    let why = problem(name, SHELL)?;
+    // It stands in paths: of exports, and of what is copied from hosts and to them.
+    let is_path = name.contains('/') || name == "." || name == "..";
+    let path = is_path.then(|| "it is a path".to_owned());
+    let why = problem(name, SHELL).or(path)?;
     let hint = if name.contains(char::is_whitespace) { "; hosts are joined by commas" } else { "" };
     Some(format!("{name:?} cannot be the name of a host: {why}{hint}"))
 }

@@ -2,12 +2,12 @@
 //! no file has to know, over ssh.
 //!
 //! Whoever has a default cluster means its hosts, by whatever way they are reached, when naming
-//! some of them: never another file of the same path on the same machine, because ssh leads to its
-//! real `/`.
-use super::choose::{ad_hoc, named};
+//! some of them, and whoever has none but is on a host of a running session those of that: never
+//! another file of the same path on the same machine, because ssh leads to its real `/`.
+use super::choose::{EXPORT_DEFAULT, ad_hoc, named};
 use super::hosts::{self, Hosts, fold};
 use super::selection::{ClusterGroups, padded};
-use super::{Cluster, ConfigFile, Origin, Sourced};
+use super::{Cluster, Config, ConfigFile, Origin, Sourced};
 use crate::choices::Choices;
 use crate::config::Launch;
 use crate::environment::Environment;
@@ -20,8 +20,12 @@ pub struct Said {
     pub cluster: Cluster,
     /// All of them are hosts that the cluster has in its file, and are chosen among those.
     pub selects: bool,
+    /// No file has a cluster that they could belong to.
+    pub is_free: bool,
     /// What the user may not expect.
     pub note: Option<String>,
+    /// Why nothing may be changed: only some of the hosts are the cluster's.
+    pub mixture: Option<String>,
 }
 
 /// Where hosts are looked up.
@@ -40,7 +44,7 @@ pub fn find(
     let said = Sourced::option(said, "--hosts");
     let outside = |note| {
         let cluster = Cluster { hosts: said.clone(), ..ad_hoc("ssh", Launch::Ssh, "--hosts") };
-        Said { cluster, selects: false, note }
+        Said { cluster, selects: false, is_free: false, note, mixture: None }
     };
     if choices.cluster.is_some() {
         return of_named(file, around, choices, &said);
@@ -52,7 +56,7 @@ pub fn find(
     let has_default = file.default.is_some() || file.clusters.len() == 1;
     let Some((name, section)) = has_default.then(|| named(file, choices)).transpose()?.flatten()
     else {
-        return Ok(outside(None));
+        return Ok(Said { is_free: file.clusters.is_empty(), ..outside(None) });
     };
     let cluster = section.cluster(name);
     let known = cluster.find_hosts(around.groups, around.environment).map_err(|why| {
@@ -65,19 +69,31 @@ pub fn find(
     if unknown.is_empty() {
         return Ok(selected(cluster, &meant));
     }
-    let (are, name) =
-        (if unknown.len() == 1 { "is no host" } else { "are no hosts" }, &cluster.name.value);
-    let all = if unknown.len() < meant.len() {
-        format!("all of {} ", fold(&meant))
-    } else {
-        String::new()
-    };
     let near = padded(&unknown, &known, &RangeSet::full(known.len()));
     let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-    let unknown = fold(&unknown);
-    Ok(outside(Some(format!(
-        "{unknown} {are} of cluster {name}: {all}over ssh, outside of it{near}"
-    ))))
+    let are = format!(
+        "{} {} of cluster {}",
+        fold(&unknown),
+        if unknown.len() == 1 { "is no host" } else { "are no hosts" },
+        cluster.name.value
+    );
+    let is_mixed = unknown.len() < meant.len();
+    let all = if is_mixed { format!("all of {} ", fold(&meant)) } else { String::new() };
+    // What is the whole of each host in the cluster, or said for this command, is no surprise.
+    let export = match (&choices.export, cluster.export.value.as_str()) {
+        (Some(_), _) | (None, EXPORT_DEFAULT) => String::new(),
+        (None, export) => format!(", where its export {export} does not hold"),
+    };
+    let note = format!("{are}: {all}over ssh, outside of it{export}{near}");
+    let mixture = is_mixed.then(|| {
+        format!(
+            "{are} ({}): nothing is changed{near}; --launch ssh means hosts outside of it: all of \
+             {}, over ssh",
+            known.everyone(),
+            fold(&meant)
+        )
+    });
+    Ok(Said { mixture, ..outside(Some(note)) })
 }
 
 /// With `-C` they are the hosts of that cluster, whether its section has them or not.
@@ -99,12 +115,46 @@ fn of_named(
     {
         return Ok(selected(cluster, &meant));
     }
-    Ok(Said { cluster: Cluster { hosts: said.clone(), ..cluster }, selects: false, note: None })
+    let cluster = Cluster { hosts: said.clone(), ..cluster };
+    Ok(Said { cluster, selects: false, is_free: false, note: None, mixture: None })
 }
 
 fn selected(cluster: Cluster, meant: &[String]) -> Said {
     let hosts = Sourced { value: fold(meant), origin: Origin::Option("--hosts") };
-    Said { cluster: Cluster { hosts, ..cluster }, selects: true, note: None }
+    let cluster = Cluster { hosts, ..cluster };
+    Said { cluster, selects: true, is_free: false, note: None, mixture: None }
+}
+
+impl Config {
+    /// Whether hosts are said, and nothing else that says what they belong to or how they are
+    /// reached: they may be those of a session that this host is in.
+    pub(crate) fn says_free_hosts(&self) -> bool {
+        self.says_free_hosts && self.says_login().is_none() && self.says_start().is_none()
+    }
+
+    /// Takes the hosts that are said from the session that was joined, and has all of them.
+    pub(crate) fn take_from_session(&mut self) -> Result<(), SessionError> {
+        let around = Around { groups: &self.groups, environment: &self.environment };
+        let known = self.hosts()?;
+        let (meant, unknown) = compare(&self.cluster.hosts, known, &around)?;
+        if unknown.is_empty() {
+            self.cluster.hosts.value = fold(&meant);
+            // They are started already.
+            self.cluster.launch = Sourced::default(Launch::Ssh);
+            (self.selects, self.says_free_hosts) = (true, false);
+            return Ok(());
+        }
+        let near = padded(&unknown, known, &RangeSet::full(known.len()));
+        let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+        Err(SessionError::UnknownHosts(format!(
+            "{} {} of session {}, which this host is in ({}){near}; --launch ssh reaches hosts \
+             over ssh, outside of it",
+            fold(&unknown),
+            if unknown.len() == 1 { "is no host" } else { "are no hosts" },
+            self.session_name(),
+            known.everyone(),
+        )))
+    }
 }
 
 /// The hosts that are said, and those of them that the cluster does not have.

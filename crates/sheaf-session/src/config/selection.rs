@@ -1,7 +1,8 @@
 //! Which hosts of its cluster a command is for: not those of `-x`, and of a running session those
 //! of `-w`.
 use super::hosts::{Hosts, fold};
-use super::{Config, Origin, nearest};
+use super::{Config, Launch, Origin, nearest, some_of};
+use crate::Sessions;
 use crate::error::SessionError;
 use crate::groups::GroupSources;
 use sheaf_core::RangeSet;
@@ -133,10 +134,12 @@ impl Config {
             }
         }
         if !unknown.is_empty() && self.is_this_machine() {
-            return Err(nobody_is_named(&unknown, &everyone_folded));
+            // Advice, which without an answer is shorter.
+            let running = Sessions::of(&self.environment).running().unwrap_or_default();
+            return Err(nobody_is_named(&unknown, &everyone_folded, &running));
         }
         if !unknown.is_empty() {
-            return Err(self.unknown(&unknown, hosts, everyone));
+            return Err(self.unknown(&unknown, hosts, everyone, true));
         }
         if leaves.is_empty() {
             return Err(SessionError::Hosts(format!(
@@ -168,7 +171,7 @@ impl Config {
                 let unknown: Vec<String> =
                     names.iter().filter(|name| hosts.leaf(name).is_none()).collect();
                 if !unknown.is_empty() {
-                    return Err(self.unknown(&unknown, hosts, &RangeSet::full(hosts.len())));
+                    return Err(self.unknown(&unknown, hosts, &RangeSet::full(hosts.len()), false));
                 }
             }
             excluded = excluded.union(&parse(expression, &groups)?);
@@ -177,7 +180,15 @@ impl Config {
     }
 
     /// The error of names that are no hosts among `everyone`, which may be fewer than all `hosts`.
-    fn unknown(&self, unknown: &[String], hosts: &Hosts, everyone: &RangeSet) -> SessionError {
+    /// The error of hosts that there are not; `asked`: something is wanted of them, so that they
+    /// may be reached otherwise.
+    fn unknown(
+        &self,
+        unknown: &[String],
+        hosts: &Hosts,
+        everyone: &RangeSet,
+        asked: bool,
+    ) -> SessionError {
         let is_one = unknown.len() == 1;
         let is_whole = everyone.len() == u64::from(hosts.len());
         let of = match &self.session {
@@ -196,7 +207,17 @@ impl Config {
         let near =
             || unknown.first().and_then(|first| similar(first, hosts)).map(ToOwned::to_owned);
         let near = padded(unknown, hosts, everyone).or_else(near);
-        let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+        let is_elsewhere = asked
+            && self.session.is_none()
+            && !self.says_hosts()
+            && !matches!(self.launch(), Launch::Embedded | Launch::Processes);
+        let hint = match near {
+            Some(near) => format!("; did you mean {near}?"),
+            None if is_elsewhere => {
+                format!("; -w '{}' --launch ssh goes there over ssh", fold(unknown))
+            }
+            None => String::new(),
+        };
         SessionError::UnknownHosts(format!(
             "{} {of} ({}){hint}",
             fold(unknown),
@@ -213,7 +234,7 @@ fn parse(expression: &str, groups: &ClusterGroups<'_>) -> Result<HostSet, Sessio
 }
 
 /// The error of hosts where no configuration names any.
-fn nobody_is_named(hosts: &[String], own: &str) -> SessionError {
+fn nobody_is_named(hosts: &[String], own: &str, running: &[String]) -> SessionError {
     // As for ssh: USER@HOST.
     let parts: Vec<_> =
         hosts.iter().map(|host| host.rsplit_once('@').unwrap_or(("", host))).collect();
@@ -221,9 +242,14 @@ fn nobody_is_named(hosts: &[String], own: &str) -> SessionError {
         parts.iter().map(|(user, _)| *user).filter(|user| !user.is_empty()).collect();
     let names: Vec<String> = parts.iter().map(|(_, host)| (*host).to_owned()).collect();
     let user: String = users.iter().map(|user| format!(" -l {user}")).collect();
+    let session = match running {
+        [] => String::new(),
+        [one] => format!(", say --session {one} for those of the session that runs"),
+        several => format!(", say --session NAME (running: {})", some_of(several.iter())),
+    };
     SessionError::UnknownHosts(format!(
-        "no configuration names hosts, so there is only this machine ({own}): give them with -w '{}'{user}, or \
-         write a sheaf.toml",
+        "no configuration names hosts, so there is only this machine ({own}): give them with -w \
+         '{}'{user}{session}, or write a sheaf.toml",
         fold(&names)
     ))
 }

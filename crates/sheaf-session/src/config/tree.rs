@@ -25,8 +25,13 @@ pub fn plan(config: &Config) -> Result<Topology, SessionError> {
     check_login(config)?;
     let hosts =
         config.without_excluded(config.cluster.find_hosts(&config.groups, &config.environment)?)?;
-    let usage = |error: TopologyError| SessionError::Tree(format!("tree: {error}"));
-    let spec = Spec::parse(&config.cluster.tree.value).map_err(usage)?;
+    let said = &config.cluster.tree;
+    let place = match &said.origin {
+        Origin::File(..) => format!("{}: ", said.origin),
+        _ => String::new(),
+    };
+    let usage = |error: TopologyError| SessionError::Tree(format!("{place}tree: {error}"));
+    let spec = Spec::parse(&said.value).map_err(usage)?;
     if let Spec::File(path) = &spec {
         let text = read_bounded(path.as_ref(), TREE_BYTES_MAX)
             .map_err(|error| SessionError::Tree(io_text(path.as_ref(), &error)))?;
@@ -36,10 +41,7 @@ pub fn plan(config: &Config) -> Result<Topology, SessionError> {
             None => Ok(topology),
             Some(difference) => {
                 let cluster = &config.cluster.name.value;
-                let text = format!(
-                    "{path}: its leaves are not the hosts of cluster {cluster}: {difference}"
-                );
-                Err(SessionError::Tree(text))
+                Err(SessionError::Tree(not_its_hosts(path, cluster, &difference)))
             }
         };
     }
@@ -48,6 +50,30 @@ pub fn plan(config: &Config) -> Result<Topology, SessionError> {
     let placement = inner.as_ref().map_or(Placement::LeafHosts, Placement::InnerHosts);
     let names: Names = hosts.names().iter().cloned().collect();
     Topology::build(&spec, "root", names, placement).map_err(usage)
+}
+
+/// Whether this is a tree, and where it is one of hosts that are named, of these.
+pub fn check(tree: &str, cluster: &str, hosts: Option<&Hosts>) -> Result<(), String> {
+    let usage = |error: TopologyError| format!("tree: {error}");
+    let spec = Spec::parse(tree).map_err(usage)?;
+    let Spec::File(path) = &spec else {
+        let Some(hosts) = hosts else { return Ok(()) };
+        let names: Names = hosts.names().iter().cloned().collect();
+        return Topology::build(&spec, "root", names, Placement::LeafHosts)
+            .map(drop)
+            .map_err(usage);
+    };
+    let text = read_bounded(path.as_ref(), TREE_BYTES_MAX)
+        .map_err(|error| io_text(path.as_ref(), &error))?;
+    let topology = parsed(&text).map_err(|why| format!("{path}: {why}"))?;
+    match hosts.and_then(|hosts| difference(&topology.leaf_hosts(), hosts)) {
+        None => Ok(()),
+        Some(difference) => Err(not_its_hosts(path, cluster, &difference)),
+    }
+}
+
+fn not_its_hosts(path: &str, cluster: &str, difference: &str) -> String {
+    format!("{path}: its leaves are not the hosts of cluster {cluster}: {difference}")
 }
 
 /// The text of a file that may be no longer than that.
@@ -62,20 +88,29 @@ fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text (UTF-8)"))
 }
 
-/// The tree of a file, without the hosts of `-x`.
-fn from_file(config: &Config, text: &str) -> Result<Topology, String> {
-    let mut topology =
-        Topology::from_file(without_mark(text)).map_err(|error| error.to_string())?;
+/// The tree of a file.
+fn parsed(text: &str) -> Result<Topology, String> {
+    let topology = Topology::from_file(without_mark(text)).map_err(|error| error.to_string())?;
     if let Some(problem) = topology.nodes().find_map(|node| names::host_problem(&node.host())) {
         return Err(problem);
     }
+    Ok(topology)
+}
+
+/// The tree of a file, without the hosts of `-x`.
+fn from_file(config: &Config, text: &str) -> Result<Topology, String> {
+    let mut topology = parsed(text)?;
     if let Some(excluded) = config.excluded.get() {
-        topology = topology.without(&|host| excluded.contains(host)).map_err(|error| match error {
-            TopologyError::NotSpared { .. } => {
-                format!("{error}, which stay; leave these out as well, or give them another node in the file")
-            }
-            error => error.to_string(),
-        })?;
+        topology =
+            topology.without(&|host| excluded.contains(host)).map_err(|error| match error {
+                TopologyError::NotSpared { .. } => {
+                    format!(
+                        "{error}, which stay; leave these out as well, or give them another node \
+                         in the file"
+                    )
+                }
+                error => error.to_string(),
+            })?;
     }
     Ok(topology)
 }
@@ -90,10 +125,9 @@ fn check_link(config: &Config) -> Result<(), SessionError> {
         (Launch::Slurm | Launch::Attach, LinkChoice::Ssh) => {
             format!("link = ssh is for hosts that ssh starts: launch = {launch} needs tls")
         }
-        (Launch::Processes, LinkChoice::Ssh) => {
-            "link = ssh is for hosts that ssh starts: launch = processes has unix, tcp and tls"
-                .to_owned()
-        }
+        (Launch::Processes, LinkChoice::Ssh) => "link = ssh is for hosts that ssh starts: launch \
+                                                 = processes has unix, tcp and tls"
+            .to_owned(),
         _ => return Ok(()),
     };
     Err(SessionError::Choice(text))

@@ -1,5 +1,6 @@
 //! The group sources of an installed ClusterShell, so that `@group` means here what it means there.
 use super::{SourceError, ini, upcall, yaml};
+use crate::awaited::LocalWait;
 use crate::environment::Environment;
 use crate::error::io_text;
 use crate::trust;
@@ -60,6 +61,7 @@ impl ClusterShell {
 
     /// The sources of one `groups.conf`, whose directory is `$CFGDIR`.
     pub fn of_file(file: &Path) -> Result<Self, SourceError> {
+        let _awaited = LocalWait::file(file);
         let text = trust::open_named(file).and_then(|file| Ok(std::io::read_to_string(file)?));
         let text = text.map_err(|why| SourceError(why.text(file)))?;
         let mut sections = ini::Sections::new();
@@ -259,6 +261,7 @@ impl Upcall {
 
 /// The text of a file that was found; `None` when there is none.
 fn read_if_there(path: &Path) -> Result<Option<String>, SourceError> {
+    let _awaited = LocalWait::file(path);
     match trust::open(path).and_then(|file| Ok(std::io::read_to_string(file)?)) {
         Ok(text) => Ok(Some(text)),
         Err(why) if why.is_absence() => Ok(None),

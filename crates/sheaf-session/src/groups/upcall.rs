@@ -1,5 +1,6 @@
 //! Shell commands that answer questions about hosts: ClusterShell's group sources and `@command:`.
 use super::SourceError;
+use crate::awaited::LocalWait;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use sheaf_core::lock;
 use std::io::Read;
@@ -86,6 +87,7 @@ fn wait(child: &mut Child) -> std::io::Result<std::process::ExitStatus> {
 /// What a command prints, run by the shell; its errors go to our stderr.
 pub fn run(command: &str, directory: &Path) -> Result<String, SourceError> {
     let failed = |why: String| SourceError(format!("command {command:?}: {why}"));
+    let _awaited = LocalWait::command(command);
     let mut child = Command::new("/bin/sh")
         .args(["-c", command])
         .current_dir(directory)

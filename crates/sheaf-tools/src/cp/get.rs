@@ -123,8 +123,9 @@ pub struct PlannedCopy {
 ///
 /// # Errors
 /// [`ToolError::Local`] when the destination is no directory and cannot become one;
-/// [`ToolError::Usage`] when two paths of one host would get one name, or an exact one is given to more
-/// than one path of one host; those of the group operation. What fails on hosts or of single files is in the [`Got`].
+/// [`ToolError::Usage`] when two paths of one host would get one name, or an exact one is given to
+/// more than one path of one host; those of the group operation. What fails on hosts or of single
+/// files is in the [`Got`].
 pub async fn get(
     client: &Client,
     targets: &[Target],
@@ -373,7 +374,11 @@ impl Fetch<'_> {
                     Err(lack) if holder + 1 >= holders(&content).len() => {
                         self.lack(content, lack).await
                     }
-                    Err(_) => waiting.push((content, holder + 1)),
+                    Err(lack) => {
+                        let at = holder + 1;
+                        tracing::debug!(?lack, "a copy of a content was not had from holder {at}");
+                        waiting.push((content, at));
+                    }
                 }
             }
             self.here(move |local| {

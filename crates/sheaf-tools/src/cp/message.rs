@@ -1,8 +1,8 @@
 //! What crosses the tree: parameters, and the stream of records that a copy is.
 //!
 //! A packet is any number of whole records. A record is a length, that many bytes of a
-//! [`CopyRecord`], and after [`CopyRecord::Data`] the raw bytes that it announces. Every packet can thus
-//! be read alone, many small files share one, and contents are never copied into a message.
+//! [`CopyRecord`], and after [`CopyRecord::Data`] the raw bytes that it announces. Every packet can
+//! thus be read alone, many small files share one, and contents are never copied into a message.
 use super::{CopyOptions, PACKET_BYTES};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;

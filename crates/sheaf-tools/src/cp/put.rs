@@ -4,7 +4,7 @@ use super::options::{CopyOptions, Progress};
 use super::source::{Filled, Sent, Source, Stopped, name_of, read_all};
 use crate::paths::{Cut, Effect};
 use crate::target::{Target, ToolError};
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_file::PathError;
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::entry::{EntryKind, Merged};
@@ -12,6 +12,7 @@ use sheaf_group::{Call, Client, Outcome, Unfinished};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -50,14 +51,26 @@ pub struct Put {
 ///
 /// # Errors
 /// [`ToolError::Usage`] when there is nothing to copy, or when two sources would get one name;
-/// [`ToolError::Local`] when no thread can be started to read it; [`ToolError::Protocol`] for answers
-/// that do not decode; those of the group operation. What fails on hosts or of single files is in the
-/// [`Put`].
+/// [`ToolError::Local`] when no thread can be started to read it; [`ToolError::Protocol`] for
+/// answers that do not decode; those of the group operation. What fails on hosts or of single files
+/// is in the [`Put`].
 pub async fn put(
     client: &Client,
     sources: Vec<Source>,
     target: &Target,
     options: &CopyOptions,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Put, ToolError> {
+    put_at_pace(client, sources, target, options, &Pace::new(options.rate_max), progress).await
+}
+
+/// [`put`], at a pace that others may keep as well.
+pub(super) async fn put_at_pace(
+    client: &Client,
+    sources: Vec<Source>,
+    target: &Target,
+    options: &CopyOptions,
+    pace: &Pace,
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Put, ToolError> {
     if sources.is_empty() || target.members.is_empty() {
@@ -82,28 +95,26 @@ pub async fn put(
         (sent.files, sent.bytes) = (files, bytes);
         progress(sent);
     };
-    let fed = feed(client, &mut call, &mut packets, options.rate_max, &mut tell).await;
+    let fed = feed(client, &mut call, &mut packets, pace, &mut tell).await;
     // A reader that still waits for room or for its own input is told that nobody listens.
     drop(packets);
-    let mut put = Put {
-        outcome: Outcome::default(),
-        errors: Vec::new(),
-        errors_more: 0,
-        totals: Vec::new(),
-        cut: Vec::new(),
-        unfinished: Unfinished::default(),
-        lines: Merged::new(),
-        sent: Progress::default(),
-        is_asked: true,
-    };
+    let mut put = Put { is_asked: true, ..Put::nothing() };
     match fed {
         Ok(is_all_sent) => {
             while call.next_entries(&mut put.lines).await? {}
             (put.outcome, put.unfinished) = call.conclude(&mut put.lines).await?;
             // A reader of a pipe may never end.
-            if is_all_sent && let Ok(Ok(Sent { errors, errors_more, is_anything })) = reading.await
-            {
-                (put.errors, put.errors_more, put.is_asked) = (errors, errors_more, is_anything);
+            if is_all_sent {
+                match reading.await {
+                    Ok(Ok(Sent { errors, errors_more, is_anything })) => {
+                        (put.errors, put.errors_more, put.is_asked) =
+                            (errors, errors_more, is_anything);
+                    }
+                    // It was told that nobody listens any more, which the hosts' outcome says.
+                    Ok(Err(Stopped)) => {}
+                    // What it has not come to is not known.
+                    Err(_) => return Err(reading_broke_off()),
+                }
             }
         }
         Err(errno) => {
@@ -116,8 +127,13 @@ pub async fn put(
     Ok(put)
 }
 
+/// The thread that reads the sources has ended before it was done.
+fn reading_broke_off() -> ToolError {
+    ToolError::Local { path: "the reading of what is copied".to_owned(), errno: Errno::IO }
+}
+
 /// Refuses sources of which one would overwrite, or be mixed with, what another has just become.
-fn check_names(sources: &[Source], options: &CopyOptions) -> Result<(), ToolError> {
+pub(super) fn check_names(sources: &[Source], options: &CopyOptions) -> Result<(), ToolError> {
     let mut taken: HashMap<Vec<u8>, &Path> = HashMap::new();
     for source in sources {
         let Source::Path(path) = source else { continue };
@@ -175,10 +191,9 @@ async fn feed(
     client: &Client,
     call: &mut Call,
     packets: &mut mpsc::Receiver<Filled>,
-    rate_max: Option<u64>,
+    pace: &Pace,
     progress: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<bool, Errno> {
-    let mut pace = Pace::new(rate_max);
     let mut so_far = 0;
     while call.has_hosts() {
         let filled = tokio::select! {
@@ -200,23 +215,28 @@ async fn feed(
     Ok(false)
 }
 
-/// Keeps to a rate.
+/// Keeps to a rate, with all others that have the same.
+#[derive(Clone)]
 pub(super) struct Pace {
     rate_max: Option<u64>,
-    next: Instant,
+    next: Arc<Mutex<Instant>>,
 }
 
 impl Pace {
     pub fn new(rate_max: Option<u64>) -> Self {
-        Self { rate_max: rate_max.filter(|&rate| rate > 0), next: Instant::now() }
+        let next = Arc::new(Mutex::new(Instant::now()));
+        Self { rate_max: rate_max.filter(|&rate| rate > 0), next }
     }
 
-    /// Waits as long as `bytes` take.
-    pub async fn wait(&mut self, bytes: u64) {
+    /// Waits as long as `bytes` take, behind those that wait already.
+    pub async fn wait(&self, bytes: u64) {
         let Some(rate) = self.rate_max else { return };
-        self.next =
-            self.next.max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / rate as f64);
-        tokio::time::sleep_until(self.next.into()).await;
+        let until = {
+            let mut next = lock(&self.next);
+            *next = next.max(Instant::now()) + Duration::from_secs_f64(bytes as f64 / rate as f64);
+            *next
+        };
+        tokio::time::sleep_until(until.into()).await;
     }
 }
 
@@ -232,6 +252,43 @@ fn sizes(sources: &[Source]) -> Option<u64> {
 }
 
 impl Put {
+    /// Before anything is copied.
+    pub(super) fn nothing() -> Self {
+        Self {
+            outcome: Outcome::default(),
+            errors: Vec::new(),
+            errors_more: 0,
+            totals: Vec::new(),
+            cut: Vec::new(),
+            unfinished: Unfinished::default(),
+            lines: Merged::new(),
+            sent: Progress::default(),
+            is_asked: false,
+        }
+    }
+
+    /// Takes in what another copy, to other hosts, came to.
+    pub(super) fn take_in(&mut self, other: Self) -> Result<(), ToolError> {
+        self.outcome.merge(other.outcome);
+        self.errors.extend(other.errors);
+        self.errors_more += other.errors_more;
+        for (totals, leaves) in other.totals {
+            match self.totals.iter_mut().find(|(known, _)| *known == totals) {
+                Some((_, known)) => known.union_with(&leaves),
+                None => self.totals.push((totals, leaves)),
+            }
+        }
+        self.cut.extend(other.cut);
+        self.unfinished.merge(&other.unfinished);
+        let mut partial = Vec::new();
+        other.lines.encode_partial(&mut partial);
+        self.lines.fold_partial(&partial).map_err(|_| ToolError::Protocol)?;
+        self.sent.files += other.sent.files;
+        self.sent.bytes += other.sent.bytes;
+        self.is_asked |= other.is_asked;
+        Ok(())
+    }
+
     /// Takes errors and totals out of the entries.
     fn sum_up(&mut self, members: &RangeSet) -> Result<(), ToolError> {
         let mut failed = self.outcome.missing_hosts();

@@ -102,8 +102,8 @@ pub struct Written {
 /// replaced is then as it was.
 ///
 /// # Errors
-/// [`ToolError::Local`] when `source` fails, [`GroupError`] for answers that do not decode, and what
-/// `sink` returns, to which lines go that say what was done, if the options ask for them.
+/// [`ToolError::Local`] when `source` fails, [`GroupError`] for answers that do not decode, and
+/// what `sink` returns, to which lines go that say what was done, if the options ask for them.
 pub async fn write(
     client: &Client,
     targets: &[Target],

@@ -66,7 +66,8 @@ pub struct GrepOptions {
     pub include: Vec<String>,
     /// Of the files found by descending, none with such a name.
     pub exclude: Vec<String>,
-    /// Replace what only tells hosts apart (addresses, times, numbers …) before lines are compared.
+    /// Replace what only tells hosts apart (addresses, times, numbers …) before lines are
+    /// compared.
     pub template: bool,
     /// Keep a line as often as a file has it (`--each`).
     pub each: bool,

@@ -92,7 +92,8 @@ impl CheckVerdict {
 }
 
 impl<'a> Checked<'a> {
-    /// Reads an entry of [`ReportChoice::Check`](super::ReportChoice::Check). What no host says is `None`.
+    /// Reads an entry of [`ReportChoice::Check`](super::ReportChoice::Check). What no host says is
+    /// `None`.
     #[must_use]
     pub fn read(entry: &Entry<'a>) -> Option<Self> {
         match entry.kind {

@@ -19,7 +19,8 @@ use format::{Directive, FormatPart, Pad};
 /// What to show.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatOptions {
-    /// A format with the `%` letters of GNU stat; `None`: several lines, each of which is an entry.
+    /// A format with the `%` letters of GNU stat; `None`: several lines, each of which is an
+    /// entry.
     pub format: Option<String>,
     /// Follow symbolic links.
     pub dereference: bool,

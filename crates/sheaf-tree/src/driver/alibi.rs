@@ -2,18 +2,52 @@
 use super::{Core, Route};
 use crate::proto::{LinkId, Time};
 use rustix::process::Pid;
+use std::time::Duration;
+
+/// Whoever waits for the processor is vouched for until it has had so much of it and still says
+/// nothing: it computes without end.
+const BUSY_MAX: Duration = Duration::from_secs(30);
 
 /// What the kernel says that a process does: the letter in `/proc/PID/stat`.
 fn state(pid: Pid) -> Option<u8> {
-    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+    doing(pid).map(|(state, _)| state)
+}
+
+/// The same, with how much of the processor its first thread has had.
+fn doing(pid: Pid) -> Option<(u8, Duration)> {
+    let pid = pid.as_raw_pid();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
     // The name before may hold anything, also parentheses.
-    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
-    stat.get(name_end + 2).copied()
+    let (_, behind) = stat.rsplit_once(") ")?;
+    let mut words = behind.split(' ');
+    let state = *words.next()?.as_bytes().first()?;
+    // The fields 14 and 15 of all, in ticks.
+    let mut ticks = words.skip(10).map_while(|word| word.parse::<u64>().ok());
+    let ticks = ticks.next()?.checked_add(ticks.next()?)?;
+    let per_s = rustix::param::clock_ticks_per_second().max(1);
+    Some((state, Duration::from_millis(ticks.saturating_mul(1000) / per_s)))
+}
+
+/// What a peer had come to when it was vouched for first since it was heard: the bytes that had
+/// come from it, and how much of the processor it had had.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QuietPeer {
+    bytes: u64,
+    busy: Duration,
 }
 
 /// Whether a process is stopped, by a signal or a debugger.
 pub(crate) fn is_stopped(pid: Pid) -> bool {
     matches!(state(pid), Some(b'T' | b't'))
+}
+
+impl QuietPeer {
+    /// What is to be remembered of a peer that has sent so many bytes and had so much of the
+    /// processor, and whether it may still be said to wait for that.
+    fn look(before: Option<Self>, bytes: u64, busy: Duration) -> (Self, bool) {
+        let since = before.filter(|before| before.bytes == bytes).unwrap_or(Self { bytes, busy });
+        (since, busy.saturating_sub(since.busy) < BUSY_MAX)
+    }
 }
 
 impl Core {
@@ -27,20 +61,24 @@ impl Core {
         }
     }
 
-    fn has_alibi(&self, node: usize, link: LinkId) -> bool {
+    fn has_alibi(&mut self, node: usize, link: LinkId) -> bool {
         let Route::Socket(at) = self.route(node, link) else { return false };
-        let Some(port) = self.sockets[at].as_ref() else { return false };
+        let bytes = self.nodes[node].counters(link).bytes_in;
+        let Some(port) = self.sockets[at].as_mut() else { return false };
         // It has spoken, and it is this process that has not listened.
         if rustix::io::ioctl_fionread(port.socket.fd()).is_ok_and(|waiting| waiting > 0) {
             return true;
         }
-        let Some(state) = port.pid.and_then(state) else { return false };
-        let has_spoken = self.nodes[node].counters(link).bytes_in > 0;
+        let Some((state, busy)) = port.pid.and_then(doing) else { return false };
         match state {
             // It waits for the processor, as many others do.
-            b'R' => true,
+            b'R' => {
+                let (since, waits) = QuietPeer::look(port.silence, bytes, busy);
+                port.silence = Some(since);
+                waits
+            }
             // It is being started. One that runs and sleeps would have answered, or hangs.
-            b'S' | b'D' => !has_spoken,
+            b'S' | b'D' => bytes == 0,
             _ => false,
         }
     }
@@ -51,7 +89,27 @@ mod tests {
     use super::*;
     use rustix::process::{Signal, kill_process};
     use std::process::{Command, Stdio};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
+
+    #[test]
+    fn who_computes_without_end_is_vouched_for_no_more() {
+        let second = Duration::from_secs(1);
+        let (first, waits) = QuietPeer::look(None, 100, second * 500);
+        assert!(waits, "what it has had of the processor before says nothing");
+        let (same, waits) = QuietPeer::look(Some(first), 100, second * 529);
+        assert!(waits);
+        assert!(!QuietPeer::look(Some(same), 100, second * 530).1);
+        assert!(QuietPeer::look(Some(same), 101, second * 530).1, "it has spoken");
+        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while doing(pid).is_none_or(|(_, busy)| busy < Duration::from_millis(50)) {
+            assert!(Instant::now() < deadline, "{:?}", doing(pid));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn who_waits_is_told_from_who_is_stopped() {

@@ -1,5 +1,7 @@
 //! A link over a socket: one task reads it and runs the node with what has come; whoever runs
 //! the node writes its output straight away, and only what the kernel refuses waits for the task.
+use super::alibi::QuietPeer;
+use super::look::Lookout;
 use super::transport::{Socket, is_unix, process_behind, via};
 use super::{Core, Route, Shared};
 use crate::link::tls::Tls;
@@ -46,8 +48,16 @@ pub(crate) type Autopsy =
 pub(crate) struct Death {
     /// A phrase for the notice.
     pub how: String,
-    /// By a fault of its own.
-    pub by_fault: bool,
+    pub fault: OwnFault,
+}
+
+/// Whether a process has ended by a fault of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnFault {
+    No,
+    /// It has, or somebody else has ended it.
+    Perhaps,
+    Yes,
 }
 
 /// What is known of the process at the other end of a link.
@@ -56,6 +66,8 @@ pub(crate) struct SocketPeer {
     pub autopsy: Autopsy,
     /// Nothing lives on below it when it has ended.
     pub is_leaf: bool,
+    /// It runs filters.
+    pub combines: bool,
     pub pid: Option<Pid>,
 }
 
@@ -74,10 +86,14 @@ pub(super) struct Port {
     waker: Option<Waker>,
     /// The process at the other end, where it is one of this machine.
     pub(super) pid: Option<Pid>,
+    /// Since when it says nothing, if somebody has vouched for it.
+    pub(super) silence: Option<QuietPeer>,
     /// The beginning of a frame whose rest has not come.
     partial: BytesMut,
     /// What protects the bytes on the way.
     pub(super) tls: Option<Box<Tls>>,
+    /// Of a link on which it may pay to look for what comes before the process sleeps.
+    look: Option<Lookout>,
 }
 
 impl Shared {
@@ -92,6 +108,7 @@ impl Shared {
     ) -> io::Result<()> {
         let channel = channel.into();
         let via = via(&channel)?;
+        tracing::trace!(node, ?link, via = via.word(), "a link begins");
         let Channel { fd, out, early, tls, .. } = channel;
         rustix::io::ioctl_fionbio(&fd, true)?;
         out.as_ref().map_or(Ok(()), |out| rustix::io::ioctl_fionbio(out, true))?;
@@ -102,7 +119,7 @@ impl Shared {
         let near_pid = || if is_near { process_behind(&fd) } else { None };
         let pid = peer.as_ref().and_then(|peer| peer.pid).or_else(near_pid);
         let socket = Arc::new(Socket { fd: register(fd, Interest::READABLE)?, out });
-        let port = Port {
+        let mut port = Port {
             socket: Arc::clone(&socket),
             node,
             link,
@@ -111,8 +128,10 @@ impl Shared {
             unwanted: 0,
             waker: None,
             pid,
+            silence: None,
             partial: early,
             tls,
+            look: None,
         };
         let (at, sound) = self.run(|core, now| {
             let free = core.sockets.iter().position(Option::is_none);
@@ -120,6 +139,7 @@ impl Shared {
             if free.is_none() {
                 core.sockets.push(None);
             }
+            port.look = core.looks_out.then(Lookout::default);
             core.sockets[at] = Some(port);
             core.set_route(node, link, Route::Socket(at));
             match is_near {
@@ -142,6 +162,55 @@ impl Shared {
 /// How long the process of a link may take to end after its socket.
 const AUTOPSY_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// What looking for an answer came to.
+enum Looked {
+    /// It does not pay, or no more.
+    No,
+    Nothing,
+    /// It is there; whether to look for the next one too.
+    Found(bool),
+    End(SocketEnd),
+}
+
+impl Shared {
+    /// Lets others run, and looks whether the answer has come. Where it has not, or is not looked
+    /// for, the link is polled.
+    fn look(&self, at: usize, socket: &Arc<Socket>) -> Looked {
+        loop {
+            std::thread::yield_now();
+            match self.run(|core, now| core.look(now, at, socket)) {
+                Looked::Nothing => {}
+                looked => return looked,
+            }
+        }
+    }
+
+    /// Reads a link: ready once it is over. `looks`: it has woken itself to look for an answer.
+    fn poll_link(
+        &self,
+        cx: &mut Context<'_>,
+        at: usize,
+        socket: &Arc<Socket>,
+        looks: &mut bool,
+    ) -> Poll<SocketEnd> {
+        let looked = if *looks { self.look(at, socket) } else { Looked::No };
+        let polled = match looked {
+            Looked::End(end) => return Poll::Ready(end),
+            Looked::Found(true) => Poll::Pending,
+            _ => self.run(|core, now| {
+                let polled = core.poll_socket(cx, now, at, socket);
+                *looks = core.is_called(at, socket);
+                polled
+            }),
+        };
+        if *looks {
+            // Whoever has waited for what has come has its turn first.
+            cx.waker().wake_by_ref();
+        }
+        polled
+    }
+}
+
 /// Reads a link until it ends; then tells the node.
 async fn serve_link(
     shared: Weak<Shared>,
@@ -151,8 +220,9 @@ async fn serve_link(
     mut end: Option<(Errno, String)>,
 ) {
     if end.is_none() {
+        let mut looks = false;
         end = std::future::poll_fn(|cx| match shared.upgrade() {
-            Some(shared) => shared.run(|core, now| core.poll_socket(cx, now, at, &socket)),
+            Some(shared) => shared.poll_link(cx, at, &socket, &mut looks),
             None => Poll::Ready(None),
         })
         .await;
@@ -161,13 +231,14 @@ async fn serve_link(
     let place = shared.upgrade().and_then(|shared| shared.peek(|core| core.detach(at, &socket)));
     drop(socket);
     let Some((node, link)) = place else { return };
-    let (mut is_over, mut crashed) = (false, false);
-    if let Some(SocketPeer { autopsy, is_leaf, .. }) = peer
+    tracing::trace!(node, ?link, cause, "a link has ended");
+    let (mut is_over, mut crashed) = (false, OwnFault::No);
+    if let Some(SocketPeer { autopsy, is_leaf, combines, .. }) = peer
         && let Ok(found) = tokio::time::timeout(AUTOPSY_TIMEOUT, autopsy()).await
     {
         cause = found.how;
         is_over = is_leaf;
-        crashed = found.by_fault && !is_leaf;
+        crashed = if combines { found.fault } else { OwnFault::No };
     }
     let Some(shared) = shared.upgrade() else { return };
     shared.run(|core, now| {
@@ -175,9 +246,10 @@ async fn serve_link(
         if core.routes[node].get(link.place()) != Some(&Route::Unattached) {
             return;
         }
-        if crashed {
+        if crashed != OwnFault::No {
             let rank = core.nodes[node].peer_rank(link);
-            core.nodes[node].crashed(rank, Some(link), &cause);
+            let is_sure = crashed == OwnFault::Yes;
+            core.nodes[node].crashed(rank, Some(link), &cause, is_sure);
         }
         if is_over {
             core.nodes[node].child_dead(now, link, errno, &cause);
@@ -190,6 +262,22 @@ async fn serve_link(
 
 /// Why a link ended.
 type SocketEnd = Option<(Errno, String)>;
+
+/// What one read came to.
+enum Came {
+    /// Something, and more may be there.
+    More,
+    /// All that was there.
+    All,
+    Nothing,
+    End(SocketEnd),
+}
+
+impl Came {
+    fn end(errno: Errno, cause: String) -> Self {
+        Self::End(Some((errno, cause)))
+    }
+}
 
 impl Port {
     /// Whether the kernel takes more again; if not, `cx` is woken when it does.
@@ -220,6 +308,31 @@ impl Port {
 }
 
 impl Core {
+    /// Where it is said whether to look for answers on this link. What the kernel has not taken is
+    /// for who polls.
+    fn lookout(&mut self, at: usize, socket: &Arc<Socket>) -> Option<&mut Lookout> {
+        let port = self.sockets[at].as_mut()?;
+        let free = Arc::ptr_eq(&port.socket, socket) && !port.blocked;
+        port.look.as_mut().filter(|_| free)
+    }
+
+    fn is_called(&mut self, at: usize, socket: &Arc<Socket>) -> bool {
+        self.lookout(at, socket).is_some_and(Lookout::is_called)
+    }
+
+    /// Looks for an answer, once.
+    fn look(&mut self, now: Time, at: usize, socket: &Arc<Socket>) -> Looked {
+        if !self.lookout(at, socket).is_some_and(|look| look.goes_on(now)) {
+            return Looked::No;
+        }
+        match self.take_in(now, at, socket) {
+            Came::Nothing => Looked::Nothing,
+            Came::More => Looked::Found(false),
+            Came::All => Looked::Found(self.is_called(at, socket)),
+            Came::End(end) => Looked::End(end),
+        }
+    }
+
     /// Lets go of a socket that has ended; says whose it was, if it was still somebody's.
     fn detach(&mut self, at: usize, socket: &Arc<Socket>) -> Option<(usize, LinkId)> {
         self.sockets[at].as_ref().filter(|port| Arc::ptr_eq(&port.socket, socket))?;
@@ -260,34 +373,10 @@ impl Core {
                 Ok(guard) => guard,
                 Err(error) => return Poll::Ready(Some(gone(&error))),
             };
-            match self.read(at, socket) {
-                Ok((0, _)) => {
-                    return Poll::Ready(Some((
-                        Errno::HOSTDOWN,
-                        "it closed the connection".to_owned(),
-                    )));
-                }
-                Ok((_, drained)) => {
-                    if drained {
-                        guard.clear_ready();
-                    }
-                    if let Err(violation) = self.received(now, node, link, at) {
-                        return Poll::Ready(Some((Errno::PROTO, violation.to_string())));
-                    }
-                    if !self.nodes[node].is_alive(link) {
-                        return Poll::Ready(Some((
-                            Errno::HOSTDOWN,
-                            "the session has ended".to_owned(),
-                        )));
-                    }
-                }
-                Err(ReadError::Os(Os::WOULDBLOCK)) => guard.clear_ready(),
-                Err(ReadError::Os(Os::INTR)) => {}
-                Err(ReadError::Os(error)) => return Poll::Ready(Some(gone(&error.into()))),
-                Err(ReadError::Seal(error)) => {
-                    let cause = format!("what came was not sealed by the peer: {error}");
-                    return Poll::Ready(Some((Errno::PROTO, cause)));
-                }
+            match self.take_in(now, at, socket) {
+                Came::More => {}
+                Came::All | Came::Nothing => guard.clear_ready(),
+                Came::End(end) => return Poll::Ready(end),
             }
         }
         // More may have come than one turn takes; the next turn begins where others had theirs.
@@ -303,6 +392,38 @@ impl Core {
             }
         }
         Poll::Pending
+    }
+
+    /// Reads once, and hands the node what has come.
+    fn take_in(&mut self, now: Time, at: usize, socket: &Arc<Socket>) -> Came {
+        let port = self.sockets[at].as_mut().filter(|port| Arc::ptr_eq(&port.socket, socket));
+        let Some(port) = port else { return Came::End(None) };
+        let (node, link) = (port.node, port.link);
+        let drained = match self.read(at, socket) {
+            Ok((0, _)) => {
+                return Came::end(Errno::HOSTDOWN, "it closed the connection".to_owned());
+            }
+            Ok((count, drained)) => {
+                if let Some(look) = self.sockets[at].as_mut().and_then(|port| port.look.as_mut()) {
+                    look.came(now, count);
+                }
+                drained
+            }
+            Err(ReadError::Os(Os::WOULDBLOCK)) => return Came::Nothing,
+            Err(ReadError::Os(Os::INTR)) => return Came::More,
+            Err(ReadError::Os(error)) => return Came::End(Some(gone(&error.into()))),
+            Err(ReadError::Seal(error)) => {
+                let cause = format!("what came was not sealed by the peer: {error}");
+                return Came::end(Errno::PROTO, cause);
+            }
+        };
+        if let Err(violation) = self.received(now, node, link, at) {
+            return Came::end(Errno::PROTO, violation.to_string());
+        }
+        if !self.nodes[node].is_alive(link) {
+            return Came::end(Errno::HOSTDOWN, "the session has ended".to_owned());
+        }
+        if drained { Came::All } else { Came::More }
     }
 
     /// Reads behind the part of a frame that came before, into the socket's own buffer or the
@@ -379,6 +500,9 @@ impl Core {
                 tls.take_room(&mut self.room.sealed);
                 let Ok(count) = tls.seal(&slices[..filled]) else { return };
                 out.advance(count);
+                if let Some(look) = &mut port.look {
+                    look.wrote(now, count);
+                }
                 self.nodes[node].wrote(now, link, count);
                 continue;
             }
@@ -386,6 +510,9 @@ impl Core {
             match port.socket.send(&slices[..filled]) {
                 Ok(count) => {
                     out.advance(count);
+                    if let Some(look) = &mut port.look {
+                        look.wrote(now, count);
+                    }
                     self.nodes[node].wrote(now, link, count);
                     if count < total {
                         self.block(at);

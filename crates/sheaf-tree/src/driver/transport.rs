@@ -1,4 +1,5 @@
 //! What a link runs over: a socket, or at the far end of an ssh connection two pipes.
+use crate::link::peer::socket_owner;
 use crate::link::wire::{Channel, send_pieces};
 use crate::proto::report::Via;
 use rustix::net::{AddressFamily, sockopt};
@@ -36,8 +37,8 @@ impl Socket {
 /// The process that has connected a unix socket, or has made a pair of them. (Who has made the pair
 /// itself finds itself, and that says nothing.)
 pub(super) fn process_behind(fd: &OwnedFd) -> Option<Pid> {
-    let peer = is_unix(fd).then(|| sockopt::socket_peercred(fd).ok())??;
-    Some(peer.pid).filter(|pid| *pid != rustix::process::getpid())
+    let peer = is_unix(fd).then(|| socket_owner(fd).ok())??;
+    peer.pid.filter(|pid| *pid != rustix::process::getpid())
 }
 
 pub(super) fn is_unix(fd: &OwnedFd) -> bool {

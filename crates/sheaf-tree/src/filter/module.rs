@@ -8,11 +8,14 @@ use std::sync::Arc;
 mod engine;
 mod fork;
 mod guest;
+mod hold;
 mod native;
 
 pub use engine::use_engine;
 use engine::{Compiled, Engines};
 use guest::{Guest, ModuleFilter};
+pub(crate) use hold::{CODE_EXITED, CODE_STUCK, end_when_held_up};
+pub use hold::{HeldUpListener, tell_when_held_up};
 
 /// Lets modules run that are added to this registry, or come down the tree to a node of it.
 /// Starting or joining a tree does so too; calling it again changes nothing.

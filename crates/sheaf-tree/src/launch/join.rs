@@ -6,6 +6,7 @@ pub(super) mod client;
 pub(super) mod desk;
 pub mod invitation;
 pub(super) mod invited;
+pub(super) mod keeper;
 pub(super) mod peer;
 pub(super) mod place;
 pub(super) mod search;

@@ -55,8 +55,8 @@ pub(crate) fn loopback(like: Option<IpAddr>) -> io::Result<IpAddr> {
     }
     let Some((at, error)) = failed else { return Err(io::ErrorKind::AddrNotAvailable.into()) };
     let text = format!(
-        "{at} cannot be reached from this machine itself ({error}): is the loopback interface up? Links that are \
-         TCP are made there"
+        "{at} cannot be reached from this machine itself ({error}): is the loopback interface up? \
+         Links that are TCP are made there"
     );
     Err(io::Error::new(error.kind(), text))
 }
@@ -81,8 +81,9 @@ mod tests {
 
     #[test]
     fn tables_of_the_kernel_say_which_addresses_there_are() {
-        let loopback = "Local:\n  +-- 127.0.0.0/8 2 0 2\n     +-- 127.0.0.0/31 1 0 0\n        |-- 127.0.0.0\n\
-             \x20          /8 host LOCAL\n        |-- 127.0.0.1\n           /32 host LOCAL\n";
+        let loopback = "Local:\n  +-- 127.0.0.0/8 2 0 2\n     +-- 127.0.0.0/31 1 0 0\n        |-- \
+                        127.0.0.0\n\x20          /8 host LOCAL\n        |-- 127.0.0.1\n           \
+                        /32 host LOCAL\n";
         assert!(!has_ipv4(loopback));
         assert!(has_ipv4(&format!("{loopback}     |-- 10.0.0.5\n        /32 host LOCAL\n")));
         assert!(!has_ipv4("     |-- 10.0.0.255\n        /32 link BROADCAST\n"));

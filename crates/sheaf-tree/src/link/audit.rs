@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 /// The most peers of which a refusal is logged; all are counted.
 const PEERS_LOGGED_MAX: usize = 256;
@@ -104,6 +105,8 @@ impl Refusal {
 pub struct Audit {
     accepted: AtomicU64,
     refused: [AtomicU64; REFUSALS.len()],
+    /// When that was last, in seconds since 1970.
+    refused_at: [AtomicU64; REFUSALS.len()],
     logged: Mutex<FxHashSet<(String, Refusal)>>,
 }
 
@@ -141,6 +144,12 @@ impl Audit {
         AuditCounts { accepted: self.accepted.load(Ordering::Relaxed), refused }
     }
 
+    /// When a connection was last refused for this reason, in seconds since 1970; 0 for never.
+    #[must_use]
+    pub fn last_refused(&self, why: Refusal) -> u64 {
+        self.refused_at[why as usize].load(Ordering::Relaxed)
+    }
+
     pub(super) fn accept(&self) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
@@ -148,6 +157,9 @@ impl Audit {
     /// Counts a refusal, and logs the first of this peer for this reason.
     pub(crate) fn refuse(&self, peer: &str, why: Refusal) {
         self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.map_or(0, |since| since.as_secs());
+        self.refused_at[why as usize].store(now, Ordering::Relaxed);
         let mut logged = lock(&self.logged);
         if logged.len() < PEERS_LOGGED_MAX && logged.insert((peer.to_owned(), why)) {
             tracing::warn!(peer, reason = why.phrase(), "a connection was refused");
@@ -164,7 +176,9 @@ mod tests {
         let audit = Audit::default();
         for (at, refusal) in REFUSALS.into_iter().enumerate() {
             assert_eq!(refusal as usize, at);
+            assert_eq!(audit.last_refused(refusal), 0);
             audit.refuse("somebody", refusal);
+            assert!(audit.last_refused(refusal) > 0);
         }
         assert_eq!(audit.counts().refused, REFUSALS.map(|refusal| (refusal, 1)));
     }

@@ -259,21 +259,31 @@ impl Drop for Guests {
 
 async fn watch(socket: AsyncFd<OwnedFd>, porch: Arc<Porch>) {
     let mut guests = Guests::new();
-    let mut accepted_in_turn = 0;
+    let (mut accepted_in_turn, mut failures) = (0, 0u32);
     loop {
         if let Err(until) = guests.make_room(&porch.audit) {
             // Nearly always somebody has been let in by then.
             tokio::time::sleep_until(until.min(Instant::now() + ACCEPT_PAUSE)).await;
             continue;
         }
-        let Ok(mut ready) = socket.readable().await else { return };
+        let mut ready = match socket.readable().await {
+            Ok(ready) => ready,
+            Err(error) => return tracing::error!(%error, "connections are not taken any more"),
+        };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let accepted = ready.try_io(|fd| Ok(rustix::net::accept_with(fd.get_ref(), flags)?));
         match accepted {
-            Ok(Ok(fd)) => guests.add(Porch::take(&porch, fd)),
+            Ok(Ok(fd)) => {
+                failures = 0;
+                guests.add(Porch::take(&porch, fd));
+            }
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Ok(Err(error)) => {
-                tracing::warn!(%error, "connections cannot be taken");
+                failures += 1;
+                if failures.is_power_of_two() {
+                    let ms = ACCEPT_PAUSE.as_millis();
+                    tracing::warn!(%error, "no connection can be taken, try {failures}; again in {ms} ms");
+                }
                 // Whatever there is too little of, strangers have no right to it.
                 guests.look();
                 let _too_young = guests.thin_out(SILENT_FOR, &porch.audit);
@@ -289,6 +299,14 @@ async fn watch(socket: AsyncFd<OwnedFd>, porch: Arc<Porch>) {
     }
 }
 
+/// What failed on this side is said in the log, as the refusal does not tell.
+fn told_as<E: std::fmt::Display>(why: Refusal) -> impl FnOnce(E) -> Refusal {
+    move |error| {
+        tracing::debug!(%error, "a connection could not be begun");
+        why
+    }
+}
+
 /// Whom to name in the log: a host, or a process of this one.
 fn peer_name(fd: &OwnedFd) -> String {
     if let Ok(Some(peer)) = rustix::net::getpeername(fd)
@@ -296,8 +314,8 @@ fn peer_name(fd: &OwnedFd) -> String {
     {
         return peer.ip().to_canonical().to_string();
     }
-    match sockopt::socket_peercred(fd) {
-        Ok(peer) => format!("uid {}", peer.uid.as_raw()),
+    match peer_user(fd) {
+        Ok(user) => format!("uid {}", user.as_raw()),
         Err(_) => "unknown".to_owned(),
     }
 }
@@ -337,7 +355,7 @@ impl Porch {
 
     async fn greet(&self, fd: OwnedFd, known: &AtomicBool) -> Result<(Hello, Channel), Refusal> {
         if self.is_tcp {
-            set_tcp_options(&fd).map_err(|_| Refusal::Left)?;
+            set_tcp_options(&fd).map_err(told_as(Refusal::Left))?;
         } else {
             // Servers that are started through sudo are root's, who can do whatever this user can.
             let own = rustix::process::geteuid();
@@ -346,14 +364,14 @@ impl Porch {
                 .filter(|peer| *peer == own || peer.is_root())
                 .ok_or(Refusal::User)?;
         }
-        let mut wire = Wire::new(fd, None).map_err(|_| Refusal::Left)?;
+        let mut wire = Wire::new(fd, None).map_err(told_as(Refusal::Left))?;
         let mut _place = None;
         if let Some(keys) = &self.keys {
             self.expect_knock(&mut wire).await?;
             known.store(true, Ordering::Relaxed);
             _place = Some(self.known.try_acquire().map_err(|_| Refusal::Crowded)?);
-            let tls = keys.accept().map_err(|_| Refusal::Handshake)?;
-            wire.secure(tls).map_err(|_| Refusal::Handshake)?;
+            let tls = keys.accept().map_err(told_as(Refusal::Handshake))?;
+            wire.secure(tls).map_err(told_as(Refusal::Handshake))?;
             wire.handshake().await.map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Refusal::Left,
                 _ => Refusal::Handshake,

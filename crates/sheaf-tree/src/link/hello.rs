@@ -62,6 +62,9 @@ pub struct Hello {
     pub host: String,
     /// It has served before and lost its parent; otherwise it is new and waits for its assignment.
     pub orphan: bool,
+    /// It has ended, with this status (as `wait` gives it), and says so by way of whoever has seen
+    /// that: nobody is to be let in.
+    pub end: Option<i32>,
 }
 
 impl Hello {
@@ -76,6 +79,7 @@ impl Hello {
             rank,
             host: host.to_owned(),
             orphan,
+            end: None,
         }
     }
 
@@ -88,10 +92,11 @@ impl Hello {
 
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, rank, host, orphan, .. } = self;
+        let Self { version, rank, host, orphan, end, .. } = self;
         write!(
             f,
-            "Hello {{ version: {version}, rank: {rank}, host: {host:?}, orphan: {orphan}, .. }}"
+            "Hello {{ version: {version}, rank: {rank}, host: {host:?}, orphan: {orphan}, end: \
+             {end:?}, .. }}"
         )
     }
 }

@@ -1,6 +1,6 @@
 //! Requests that have answers of their own, however many are under way on a stream.
 use super::{Stream, StreamError};
-use crate::proto::{Outgoing, WaveResult};
+use crate::proto::{Outgoing, PacketContent, WaveResult};
 use sheaf_core::{Errno, RangeSet, lock};
 use std::future::poll_fn;
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Stream {
     pub async fn request(
         &self,
         tag: i32,
-        payload: &[u8],
+        payload: impl Into<PacketContent<'_>>,
         timeout: Duration,
     ) -> Result<Pending<'_>, StreamError> {
         let outgoing = Outgoing::new(tag, payload, Some(timeout)).once();

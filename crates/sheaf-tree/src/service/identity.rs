@@ -4,7 +4,8 @@
 //! one it does with that user's numbers: the kernel says what may be read and written, as it would
 //! for any program of that user. Only the thread that works for the request changes: threads begun
 //! meanwhile have the numbers of the one that begins them, and the tree's own work ([`as_process`])
-//! is done as the process's user again.
+//! is done as the process's user again. What `/proc` shows of the process itself the kernel shows
+//! to each of its threads, whatever its rights: whoever opens files for users keeps them from that.
 use crate::proto::control::Caller;
 use rustix::process::{Gid, Uid, geteuid, getgroups};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};

@@ -37,6 +37,7 @@ SHEAF_FILTER(refuse_at)(sheaf_call *call) {
 }
 
 #ifndef __wasm__
+#include <signal.h>
 #include <unistd.h>
 
 static int *volatile nowhere;
@@ -46,6 +47,45 @@ SHEAF_FILTER(crash_at)(sheaf_call *call) {
     uint32_t rank = 0;
     if (call->params_len == sizeof rank) memcpy(&rank, call->params, sizeof rank);
     if (call->node->rank == rank) *nowhere = 1;
+    return pass(call);
+}
+
+/* Does something there that no filter should. */
+static int is_there(const sheaf_call *call) {
+    uint32_t rank = 0;
+    if (call->params_len == sizeof rank) memcpy(&rank, call->params, sizeof rank);
+    return call->node->rank == rank && call->inputs_len;
+}
+
+SHEAF_FILTER(exit_at)(sheaf_call *call) {
+    if (is_there(call)) exit(0);
+    return pass(call);
+}
+
+SHEAF_FILTER(quit_at)(sheaf_call *call) {
+    if (is_there(call)) _exit(9);
+    return pass(call);
+}
+
+/* As the system does where no memory is left. */
+SHEAF_FILTER(kill_at)(sheaf_call *call) {
+    if (is_there(call)) kill(getpid(), SIGKILL);
+    return pass(call);
+}
+
+SHEAF_FILTER(spin_at)(sheaf_call *call) {
+    for (volatile uint32_t turns = 0; is_there(call);) turns++;
+    return pass(call);
+}
+
+SHEAF_FILTER(sleep_at)(sheaf_call *call) {
+    while (is_there(call)) sleep(1);
+    return pass(call);
+}
+
+/* For longer than others wait, not for ever. */
+SHEAF_FILTER(nap_at)(sheaf_call *call) {
+    if (is_there(call)) sleep(7);
     return pass(call);
 }
 

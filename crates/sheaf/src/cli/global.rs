@@ -1,6 +1,6 @@
 //! The options every command takes.
 use super::Named;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use sheaf_session::Choices;
 use sheaf_session::config::{Launch, LinkChoice, user_name};
@@ -106,6 +106,7 @@ pub struct GlobalArgs {
 
     /// Write down what happens, with times, at the end of this file
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(value_parser = PathBufValueParser::new().try_map(log_file))]
     pub log: Option<PathBuf>,
 }
 
@@ -166,6 +167,18 @@ fn link() -> impl TypedValueParser<Value = LinkChoice> {
         .try_map(|name| name.parse::<LinkChoice>())
 }
 
+/// The file of `--log`, which is none where somebody means how much to say.
+fn log_file(file: PathBuf) -> Result<PathBuf, String> {
+    let meant = match file.to_str().map(str::to_ascii_lowercase).as_deref() {
+        Some("error" | "warn" | "warning" | "info") => "-v",
+        Some("debug") => "-vv",
+        Some("trace") => "-vvv",
+        _ => return Ok(file),
+    };
+    let name = file.display();
+    Err(format!("it is a file; did you mean {meant}? a file of that name is ./{name}"))
+}
+
 /// Parses a duration given in seconds, such as `2` or `0.5`.
 fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
@@ -178,6 +191,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_is_no_file_to_log_to() {
+        for (level, meant) in [("info", "-v"), ("DEBUG", "-vv"), ("trace", "-vvv")] {
+            let told =
+                format!("it is a file; did you mean {meant}? a file of that name is ./{level}");
+            assert_eq!(log_file(level.into()), Err(told));
+        }
+        for file in ["./debug", "debug.log", "/tmp/trace"] {
+            assert_eq!(log_file(file.into()), Ok(file.into()));
+        }
+    }
 
     #[test]
     fn seconds_have_bounds() {

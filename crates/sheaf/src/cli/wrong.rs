@@ -20,7 +20,8 @@ pub const ELSEWHERE: [(&str, &str); 32] = [
     ("groups", "sheaf hosts --list lists the groups of hosts"),
     (
         "head",
-        "sheaf grep -m N '' prints the first lines, sheaf read -a classes --count N the first bytes",
+        "sheaf grep -m N '' prints the first lines, sheaf read -a classes --count N the first \
+         bytes",
     ),
     ("less", "sheaf cat prints files, also into less"),
     ("md5sum", "sheaf sha prints sha256, sha512 and blake3"),
@@ -48,6 +49,17 @@ pub const ELSEWHERE: [(&str, &str); 32] = [
     ("wc", "sheaf grep -c '' counts lines, and sheaf stat -c %s tells bytes"),
 ];
 
+/// Options that a command has not, though what they are for is said elsewhere.
+const SAID_ELSEWHERE: [(&str, &str, &str); 2] = [
+    (
+        "serve",
+        "--export",
+        "what hosts serve is said where the session is started: sheaf up --export PATH, or export \
+         = \"PATH\" in sheaf.toml;",
+    ),
+    ("serve", "--session", "--join HOST:PORT says which session it is;"),
+];
+
 /// Options whose values are hosts.
 const HOST_OPTIONS: [&str; 4] = ["-w", "--hosts", "-x", "--exclude-hosts"];
 
@@ -64,6 +76,19 @@ pub fn told(error: &clap::Error, words: &[OsString]) -> String {
                 let command = command_of(error);
                 if let Some(hint) = greps_own(option, words).filter(|_| command == ["grep"]) {
                     return format!("grep has no option {option}; {hint} see sheaf grep --help");
+                }
+                let is_it = |said: &&(&str, &str, &str)| command == [said.0] && option == said.1;
+                if let Some((name, _, hint)) = SAID_ELSEWHERE.iter().find(is_it) {
+                    return format!(
+                        "{name} has no option {option}; {hint} see sheaf {name} --help"
+                    );
+                }
+                if let Some(long) = global_of(option).filter(|_| !command.is_empty()) {
+                    let name = command.join(" ");
+                    return format!(
+                        "{name} has no option {option}; write {long}, or {option} before {name}; see \
+                         sheaf {name} --help"
+                    );
                 }
                 return unknown_option(option, text(ContextKind::SuggestedArg), &command);
             }
@@ -139,6 +164,15 @@ fn parted_hosts(words: &[OsString], word: &str) -> Option<String> {
     let hosts = &words[at + 1..end];
     let plain = hosts.iter().all(|word| !word.starts_with('-'));
     plain.then(|| format!("{} {}", words[at], hosts.join(",")))
+}
+
+/// The long name of a global option, of which a command has not the letter.
+fn global_of(option: &str) -> Option<String> {
+    let letter = option.strip_prefix('-').and_then(|rest| rest.chars().next())?;
+    let command = super::command();
+    let mut globals = command.get_arguments().filter(|arg| arg.is_global_set());
+    let found = globals.find(|arg| arg.get_short() == Some(letter))?;
+    Some(format!("--{}", found.get_long()?))
 }
 
 /// Whether a guess is near enough to what was written to be of use.

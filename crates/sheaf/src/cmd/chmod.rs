@@ -14,7 +14,8 @@ use std::ffi::{OsStr, OsString};
 /// Change the mode of files
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "sheaf chmod [OPTIONS] <MODE> <ADDR>...\n       sheaf chmod [OPTIONS] --reference <FILE> <ADDR>...",
+    override_usage = "sheaf chmod [OPTIONS] <MODE> <ADDR>...\n       sheaf chmod [OPTIONS] \
+                      --reference <FILE> <ADDR>...",
     after_help = "\
 On a terminal, more than one host is asked about before a change with -R; -y
 answers.

@@ -14,7 +14,8 @@ use std::ffi::OsString;
 /// Change the owner and group of files
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "sheaf chown [OPTIONS] <OWNER[:GROUP]> <ADDR>...\n       sheaf chown [OPTIONS] --reference <FILE> <ADDR>...",
+    override_usage = "sheaf chown [OPTIONS] <OWNER[:GROUP]> <ADDR>...\n       sheaf chown \
+                      [OPTIONS] --reference <FILE> <ADDR>...",
     after_help = "\
 On a terminal, more than one host is asked about before a change with -R; -y
 answers.

@@ -75,12 +75,7 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
     let groups = GroupSources::new(file.groups.clone(), &environment);
     for (name, section) in &file.clusters {
         let cluster = section.cluster(Sourced::default(name.clone()));
-        // Hosts that are missing are a problem that has been named.
-        if let Err(error) = cluster.find_hosts(&groups, &environment)
-            && !cluster.hosts.value.is_empty()
-        {
-            problems.push(format!("{}: {error}", cluster.hosts.origin));
-        }
+        problems.extend(cluster.problems(&groups, &environment));
     }
     problems.extend(problems_of_groups(&file, &groups));
     let mut stdout = crate::output::stdout();

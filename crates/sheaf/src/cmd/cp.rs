@@ -15,6 +15,9 @@ use std::ffi::OsString;
 /// A place on hosts is written HOSTSET:PATH or :PATH; anything else is a path
 /// of this machine, and - is standard input. From hosts, each host's files
 /// come into a directory of its own: DEST/HOST/…; only with -T DEST is the file.
+/// To hosts, %h in SRC is each host's name, so that what came from them goes
+/// back; a host whose SRC is not here fails, and the others get theirs. (%%h is
+/// a name with %h in it.)
 /// Patterns are expanded on hosts in SRC and not in DEST.
 #[derive(Args, Debug)]
 #[command(
@@ -39,6 +42,7 @@ Examples:
   sheaf cp -a site.conf :/etc/app/
   sheaf cp --chmod 0644 motd 'n[1-64]:/etc/motd'
   sheaf cp 'n[1-64]:/var/log/boot.log' logs/
+  sheaf cp -p logs/%h/boot.log 'n[1-64]:/var/log/'
   tar c tree | sheaf cp - :/tmp/tree.tar"
 )]
 pub struct CpArgs {

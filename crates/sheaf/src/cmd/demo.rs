@@ -36,7 +36,8 @@ struct DemoStop {
 
 const TOUR: &[DemoStop] = &[
     DemoStop {
-        says: "One search over every host; equal lines are printed once, for all hosts that have them:",
+        says: "One search over every host; equal lines are printed once, for all hosts that have \
+               them:",
         words: &["grep", "-n", "udp", ":/etc/services"],
     },
     DemoStop {
@@ -54,7 +55,8 @@ const TOUR: &[DemoStop] = &[
     },
     DemoStop { says: "Now all have the same:", words: &["cat", ":/etc/app.conf"] },
     DemoStop {
-        says: "And so it looks when a host's file is missing: the others answer, the exit code is 4:",
+        says: "And so it looks when a host's file is missing: the others answer, the exit code is \
+               4:",
         words: &["stat", "-c", "%s %n", "n[1-4]:/etc/only-on-n1"],
     },
 ];

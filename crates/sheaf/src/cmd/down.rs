@@ -7,7 +7,6 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use sheaf_session::config::{ConfigFile, some_of};
-use sheaf_session::gates;
 use sheaf_session::{Environment, Sessions};
 use std::time::Instant;
 
@@ -32,6 +31,13 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
     let environment = Environment::of_this_process();
     let sessions = Sessions::of(&environment);
     if args.all {
+        if let Some(cluster) = &global.cluster {
+            let text = format!(
+                "--all ends the sessions of every cluster: leave out --cluster {cluster}, or name \
+                 one: sheaf down NAME"
+            );
+            return Err(Stop::usage(text).into());
+        }
         for name in sessions.running()? {
             end(&sessions, &name)?;
             told(&name, global)?;
@@ -56,14 +62,17 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
             .into());
         }
     };
+    session::check_cluster(&name, global)?;
     if end(&sessions, &name)? {
         told(&name, global)?;
+        // Whoever has named none may have meant another.
+        if args.name.is_none() && global.session.is_none() && !global.quiet && !global.json {
+            crate::output::tell(format_args!("session {name} has ended"));
+        }
         return Ok(Exit::Success);
     }
-    if gates::here(&environment)?.contains(&name) {
-        let text =
-            format!("session {name} is kept by another machine: it is ended where it was started");
-        return Err(Stop::usage(text).into());
+    if let Some(refusal) = session::elsewhere::refusal(args.name.as_deref(), "down", global)? {
+        return Err(refusal.into());
     }
     Err(sessions.absent(&name, Some("sheaf down")).into())
 }

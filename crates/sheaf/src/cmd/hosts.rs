@@ -34,6 +34,7 @@ no EXPR. -x, -i and -X act at their place among the EXPRs.
 @all and -a are those of the group source here, as with nodeset; in an address
 @all is every host of the cluster.
 A blank within an EXPR belongs to a name, as with nodeset: write n1,n2 for two.
+A group that its source does not list is an error; nodeset takes it for empty.
 
 Exit codes: 0; 1 an EXPR, a format or a source of groups is wrong, as with
 nodeset; 2 the options are.

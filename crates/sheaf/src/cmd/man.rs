@@ -43,8 +43,8 @@ fn check_is_no_page(directory: &Path) -> Result<(), Stop> {
         return Ok(());
     }
     Err(Stop::usage(format!(
-        "{name}: man writes all pages into a directory; sheaf help {name} shows what there is of {name} (a \
-         directory of that name is ./{name})"
+        "{name}: man writes all pages into a directory; sheaf help {name} shows what there is of \
+         {name} (a directory of that name is ./{name})"
     )))
 }
 

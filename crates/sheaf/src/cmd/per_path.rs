@@ -63,7 +63,7 @@ pub fn edit(
     task: &PathTask<'_>,
     change: impl FnOnce(&Config) -> Result<Edit>,
 ) -> Result<Exit> {
-    let opening = Opening::new(global)?;
+    let opening = Opening::to_change(global)?;
     let targets = resolve(task.addrs, opening.config(), Purpose::Change(task.command))?;
     let change = change(opening.config())?;
     let question = Question {

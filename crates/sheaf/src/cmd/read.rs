@@ -132,8 +132,9 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
 fn stop_at(error: ToolError, bound: u64) -> anyhow::Error {
     match error {
         ToolError::Group(GroupError::TooLarge { bytes_max }) if bytes_max == bound => anyhow!(
-            "the answers of all hosts need more than {bytes_max} bytes: raise concatenate_bytes_max in \
-             [tuning] of sheaf.toml, read less (--count), or see cat, which takes files of any length"
+            "the answers of all hosts need more than {bytes_max} bytes: raise \
+             concatenate_bytes_max in [tuning] of sheaf.toml, read less (--count), or see cat, \
+             which takes files of any length"
         ),
         error => super::stop(error),
     }
@@ -155,8 +156,9 @@ fn reason(errno: Errno, options: &ReadOptions) -> Option<String> {
         }
         Errno::MSGSIZE if lines => {
             return Some(format!(
-                "a host answers with at most {} MiB of lines, whatever is set: read less at a time (--count, \
-                 --offset), or print them with grep, which takes answers of any length",
+                "a host answers with at most {} MiB of lines, whatever is set: read less at a \
+                 time (--count, --offset), or print them with grep, which takes answers of any \
+                 length",
                 ANSWER_BYTES_MAX >> 20
             ));
         }

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 ///
 /// The node above starts this and gives it everything it needs on standard
 /// input; with --join it asks a session to be taken in. It reads no file of
-/// configuration.
+/// configuration: which files it serves is said where the session is started
+/// (sheaf up --export).
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct ServeArgs {
@@ -142,6 +143,7 @@ const ENROL_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// is there.
 fn enrol(address: &str, token: &Token, host: &str, patience: Duration) -> Result<Vec<Invitation>> {
     let (begun, mut pause, mut told) = (Instant::now(), ENROL_PAUSE, false);
+    let mut tries = 0u32;
     loop {
         let error = match attach::enrol(address, token, host) {
             Ok(invitations) => return Ok(invitations),
@@ -156,8 +158,8 @@ fn enrol(address: &str, token: &Token, host: &str, patience: Duration) -> Result
         if left.is_zero() {
             return Err(refused(error).into());
         }
+        let text = exit::one_line(&anyhow::Error::new(error));
         if !told {
-            let text = exit::one_line(&anyhow::Error::new(error));
             tell(format_args!(
                 "sheaf: {text}; it is tried for {} s",
                 patience.as_secs_f32().ceil()
@@ -165,7 +167,10 @@ fn enrol(address: &str, token: &Token, host: &str, patience: Duration) -> Result
             told = true;
         }
         // Hosts that were started together do not come together each time.
-        std::thread::sleep(pause.mul_f64(0.5 + fastrand::f64()).min(left));
+        let wait = pause.mul_f64(0.5 + fastrand::f64()).min(left);
+        tries += 1;
+        tracing::info!("try {tries}: {text}; again in {:.1} s", wait.as_secs_f32());
+        std::thread::sleep(wait);
         pause = (pause * 2).min(ENROL_PAUSE_MAX);
     }
 }
@@ -178,7 +183,8 @@ fn refused(error: EnrolError) -> Stop {
         }
         EnrolError::Over(_) => Stop::unreachable(error.to_string()),
         EnrolError::Stranger(_) => Stop::usage(format!(
-            "{error}, which has ended perhaps: sheaf token makes one for the session that runs there"
+            "{error}, which has ended perhaps: sheaf token makes one for the session that runs \
+             there"
         )),
         EnrolError::Io(..) if error.retry_can_help() => {
             Stop::unreachable(exit::one_line(&anyhow::Error::new(error)))

@@ -3,7 +3,7 @@ use crate::cli::GlobalArgs;
 use crate::cmd::tree::event;
 use crate::cmd::tree::show::state::TreeState;
 use crate::exit::{Exit, of_error, one_line};
-use crate::output::{Nobody, Output, Report, Silence, Silent};
+use crate::output::{Nobody, Output, Report, Silent};
 use crate::session;
 use crate::session::Ended;
 use anyhow::Result;
@@ -12,7 +12,7 @@ use serde_json::json;
 use sheaf_core::RangeSet;
 use sheaf_group::Outcome;
 use sheaf_session::gates;
-use sheaf_session::{Environment, Lookup, Session, Sessions};
+use sheaf_session::{Config, Environment, Lookup, Session, Sessions};
 use sheaf_tools::Target;
 use sheaf_tools::about::{About, about};
 use sheaf_tree::Notice;
@@ -163,8 +163,8 @@ fn show_failure(error: &anyhow::Error, output: &Output) -> Result<()> {
 /// A notice, and when it came in seconds since 1970.
 type TimedNotice = (u64, Notice);
 
-/// What is still worth telling: that a host had not joined is not, once it has; nor that one is lost
-/// which was before.
+/// What is still worth telling: that a host had not joined is not, once it has; nor that one is
+/// lost which was before.
 fn news(notices: &[TimedNotice]) -> Vec<TimedNotice> {
     let (mut news, mut gone): (Vec<TimedNotice>, _) = (Vec::new(), RangeSet::new());
     for (at, notice) in notices {
@@ -198,6 +198,53 @@ fn news(notices: &[TimedNotice]) -> Vec<TimedNotice> {
     news
 }
 
+/// Events that are alike and follow each other so soon are one.
+const FOLD_TIME_S: u64 = 60;
+
+/// Events that are alike, of one node or of several.
+struct FoldedEvent {
+    /// The last one.
+    at: u64,
+    notice: Notice,
+    nodes: usize,
+}
+
+/// Events, with those in one that are of one kind and cause and follow each other.
+fn folded(events: &[TimedNotice]) -> Vec<FoldedEvent> {
+    let mut all: Vec<FoldedEvent> = Vec::new();
+    for (at, notice) in events {
+        let last = all.last_mut().filter(|last| at.saturating_sub(last.at) <= FOLD_TIME_S);
+        if let Some(last) = last
+            && fold_into(&mut last.notice, notice)
+        {
+            (last.at, last.nodes) = (*at, last.nodes + 1);
+            continue;
+        }
+        all.push(FoldedEvent { at: *at, notice: notice.clone(), nodes: 1 });
+    }
+    all
+}
+
+/// Takes in the hosts of an event that is like this one; whether it is.
+fn fold_into(notice: &mut Notice, other: &Notice) -> bool {
+    let (into, leaves) = match (notice, other) {
+        (Notice::Lost { leaves: into, cause, .. }, Notice::Lost { leaves, cause: same, .. })
+            if cause == same =>
+        {
+            (into, leaves)
+        }
+        (Notice::Joined { leaves: into, .. }, Notice::Joined { leaves, .. })
+        | (Notice::Left { leaves: into, .. }, Notice::Left { leaves, .. }) => (into, leaves),
+        _ => return false,
+    };
+    // Of a host that comes and goes each time is told.
+    let is_new = into.is_disjoint(leaves) && !into.is_empty() && !leaves.is_empty();
+    if is_new {
+        into.union_with(leaves);
+    }
+    is_new
+}
+
 /// What a session has said.
 struct ShownStatus {
     exit: Exit,
@@ -212,10 +259,23 @@ fn ask(name: &str, global: &GlobalArgs, output: &Output) -> Result<Option<ShownS
     let config = session::config_to_join(&global)?;
     session::runtime()?.block_on(async {
         match Session::find(config, &sheaf_session::registry())? {
-            Lookup::Session(session) => show(name, &session, output).await.map(Some),
+            Lookup::Session(session) => {
+                let other =
+                    by_file(name, &global).and_then(|file| session.other_settings_than(&file));
+                show(name, &session, other.as_deref(), output).await.map(Some)
+            }
             Lookup::Nothing(_) => Ok(None),
         }
     })
+}
+
+/// The configuration by which whoever does not name this session would join it, if there is one.
+fn by_file(name: &str, global: &GlobalArgs) -> Option<Config> {
+    let by = |cluster| {
+        let global = GlobalArgs { session: None, cluster, ..global.clone() };
+        session::config_to_join(&global).ok().filter(|config| config.session_name() == name)
+    };
+    by(global.cluster.clone()).or_else(|| by(Some(name.to_owned())))
 }
 
 /// What servers say of themselves, and how the asking ended.
@@ -261,7 +321,12 @@ fn clock(at: u64) -> String {
 }
 
 /// Asks every host of a session, and gives what it says.
-async fn show(name: &str, joined: &Session, output: &Output) -> Result<ShownStatus> {
+async fn show(
+    name: &str,
+    joined: &Session,
+    other: Option<&str>,
+    output: &Output,
+) -> Result<ShownStatus> {
     let (client, config) = (joined.client(), joined.config());
     let everyone = client.network().everyone();
     let ((servers, outcome), state) = servers(joined, &everyone).await?;
@@ -269,7 +334,7 @@ async fn show(name: &str, joined: &Session, output: &Output) -> Result<ShownStat
     let waiting = state.waiting().difference(&answered);
     let missing = everyone.difference(&answered);
     let events = news(&events(joined));
-    let asked_of = AskedStatus { name, joined, events: &events, state: &state };
+    let asked_of = AskedStatus { name, joined, other, events: &events, state: &state };
     let (mut out, mut errors) = (Vec::new(), Vec::new());
     if output.json {
         asked_of.write_json(&servers, (&answered, &missing), output, &mut out)?;
@@ -282,8 +347,7 @@ async fn show(name: &str, joined: &Session, output: &Output) -> Result<ShownStat
     let waiting = waiting.difference(&told);
     if !waiting.is_empty() {
         let is_attach = joined.about().is_some_and(|told| told.launch == ATTACH);
-        let why = if is_attach { "it has not joined yet" } else { "it is being started" };
-        let why = Silence::Down(Some(why.to_owned()));
+        let why = session::causes::not_come(is_attach);
         report.silent.push(Silent { leaves: waiting, why });
     }
     let hosts = config.hosts()?;
@@ -299,6 +363,8 @@ async fn show(name: &str, joined: &Session, output: &Output) -> Result<ShownStat
 struct AskedStatus<'a> {
     name: &'a str,
     joined: &'a Session,
+    /// That its settings are not those of the file any more.
+    other: Option<&'a str>,
     events: &'a [TimedNotice],
     state: &'a TreeState,
 }
@@ -313,6 +379,10 @@ impl AskedStatus<'_> {
         mut out: &mut Vec<u8>,
     ) -> Result<()> {
         let (client, name) = (self.joined.client(), self.name);
+        if let Some(other) = self.other {
+            let note = json!({ "type": "note", "note": other });
+            output.records.write(&mut out, note)?;
+        }
         for (at, notice) in self.events {
             let Some(mut line) = event::json(notice, self.joined) else { continue };
             line["session"] = json!(name);
@@ -334,6 +404,8 @@ impl AskedStatus<'_> {
         if let Some(line) = line.as_object_mut() {
             // Each event has its own.
             line.remove("event_times");
+            // For those who join by a file, to compare.
+            line.remove("settings");
         }
         line["name"] = json!(name);
         line["answered"] = json!(client.fold(answered));
@@ -348,7 +420,7 @@ impl AskedStatus<'_> {
         (answered, everyone, waiting): (&RangeSet, &RangeSet, &RangeSet),
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        let Self { name, joined, events, state } = self;
+        let Self { name, joined, other, events, state } = self;
         // Whoever is joined says what it is.
         let Some(told) = joined.about() else { return Ok(()) };
         let up = std::time::SystemTime::now()
@@ -372,6 +444,9 @@ impl AskedStatus<'_> {
             told.tree,
             told.export
         )?;
+        if let Some(other) = other {
+            writeln!(out, "  {other}")?;
+        }
         if !waiting.is_empty() {
             let all = everyone.len();
             let line = match told.launch == ATTACH {
@@ -385,17 +460,23 @@ impl AskedStatus<'_> {
         for line in links.chain(event::started_from_here(&notices, joined)) {
             writeln!(out, "  {line}")?;
         }
-        for (why, count) in &told.refused {
+        for (index, (why, count)) in told.refused.iter().enumerate() {
             let connections = if *count == 1 { "connection was" } else { "connections were" };
-            writeln!(out, "  {count} {connections} refused: {why}")?;
+            let at = told.refused_at.get(index).filter(|at| **at > 0);
+            let last = at.map_or(String::new(), |at| format!(", last at {}", clock(*at)));
+            writeln!(out, "  {count} {connections} refused: {why}{last}")?;
         }
         for (hosts, why) in &told.shut {
             writeln!(out, "  programs on {hosts} cannot use it: {why}")?;
         }
-        let line = |(at, notice): &TimedNotice| {
-            Some(format!("{} {}", clock(*at), event::text(notice, joined)?))
+        for (hosts, why) in &told.shut_to_others {
+            writeln!(out, "  other users' programs on {hosts} cannot use it: {why}")?;
+        }
+        let line = |folded: &FoldedEvent| {
+            let text = event::text(&folded.notice, joined, folded.nodes)?;
+            Some(format!("{} {text}", clock(folded.at)))
         };
-        let events: Vec<String> = events.iter().filter_map(line).collect();
+        let events: Vec<String> = folded(events).iter().filter_map(line).collect();
         if events.len() > EVENTS_MAX {
             writeln!(out, "  {} events, of which the last {EVENTS_MAX}:", events.len())?;
         }
@@ -426,6 +507,16 @@ mod tests {
         assert_eq!(news(&at(&all)), at(&left));
         let late = lost(RangeSet::single(1), NOT_JOINED[0]);
         assert_eq!(news(&at(&[late, joined(1)])), at(&[joined(1)]));
+        let one = |leaf| lost(RangeSet::single(leaf), "its process ended with signal 9");
+        let many = [(7, one(0)), (8, one(1)), (90, one(2)), (90, joined(2)), (91, joined(0))];
+        let told = folded(&many);
+        let of = |folded: &FoldedEvent| match &folded.notice {
+            Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } => leaves.clone(),
+            _ => RangeSet::new(),
+        };
+        let told: Vec<_> = told.iter().map(|one| (one.at, one.nodes, of(one))).collect();
+        let both = [0, 2].into_iter().collect();
+        assert_eq!(told, [(8, 2, RangeSet::full(2)), (90, 1, RangeSet::single(2)), (91, 2, both)]);
         // Whoever is lost already is not lost again, until it has come back.
         let again = [crash.clone(), crash.clone(), joined(0), crash.clone()];
         assert_eq!(news(&at(&again)), at(&[crash.clone(), joined(0), crash]));

@@ -5,7 +5,7 @@ use crate::output::Records;
 use crate::session;
 use anyhow::Result;
 use clap::Args;
-use sheaf_session::{Environment, Sessions};
+use sheaf_session::{Environment, SessionError, Sessions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,14 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
     let file = args.output.as_deref().filter(|path| path.as_os_str() != "-");
     // A token that cannot be written down is not made.
     file.map_or(Ok(()), check_place)?;
-    let issued = Sessions::of(&Environment::of_this_process()).token(&name, args.uses)?;
+    session::check_cluster(&name, global)?;
+    let issued = Sessions::of(&Environment::of_this_process()).token(&name, args.uses);
+    if let Err(SessionError::Absent(_)) = &issued
+        && let Some(refusal) = session::elsewhere::refusal(args.name.as_deref(), "token", global)?
+    {
+        return Err(refusal.into());
+    }
+    let issued = issued?;
     if let Some(path) = file {
         write_secret(path, &format!("{}\n", issued.token))?;
     }

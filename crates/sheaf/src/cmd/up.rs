@@ -72,12 +72,21 @@ fn wait(text: &str) -> Result<UpWait, String> {
 
 /// Starts the session.
 pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
+    if let (Some(name), Some(cluster)) = (&args.name, &global.cluster)
+        && name != cluster
+    {
+        return Err(Stop::usage(format!(
+            "up {name} and --cluster {cluster} are two clusters: say one of them"
+        ))
+        .into());
+    }
     let mut global = global.clone();
     global.cluster = args.name.clone().or(global.cluster);
     let begun = Instant::now();
     let mut config = session::config(&global)?;
     if !args.announce {
         Output::new(&global).note(config.note.as_deref())?;
+        session::elsewhere::check_start(&config)?;
     }
     // What cannot be planned is refused here, not by a process in the background.
     let topology = config.topology()?;

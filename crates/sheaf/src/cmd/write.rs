@@ -72,7 +72,8 @@ impl WriteArgs {
         const MISSING: (Errno, &str) = (Errno::NOENT, "--create makes it");
         const OPEN: (Errno, &str) = (
             Errno::MFILE,
-            "all files of a write are open at once: raise ulimit -n of its server, or write fewer at a time",
+            "all files of a write are open at once: raise ulimit -n of its server, or write fewer \
+             at a time",
         );
         const NONE: (Errno, &str) = (Errno::CANCELED, "--excl writes all files or none");
         const BESIDE: (Errno, &str) = (Errno::ACCES, "--in-place needs no right to its directory");
@@ -108,7 +109,7 @@ impl WriteArgs {
 
 /// Writes.
 pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
-    let opening = Opening::new(global)?;
+    let opening = Opening::to_change(global)?;
     let targets = resolve(&args.files.addrs, opening.config(), Purpose::Change("write"))?;
     let question =
         Question { what: "write", by_itself: false, stdin_is_taken: args.data.is_none() };

@@ -4,8 +4,8 @@ use crate::exit::Exit;
 use serde_json::{Value, json};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::aggregate::ErrorClass;
-use sheaf_session::NOT_STARTED;
 use sheaf_session::config::Hosts;
+use sheaf_session::{NOT_STARTED, is_unreached};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
@@ -113,6 +113,7 @@ impl Silence {
     fn text(&self) -> String {
         match self {
             Self::NoAnswer(after) => format!("no answer within {} s", after.as_secs_f64()),
+            Self::Down(Some(cause)) if is_unreached(cause) => "not reached".to_owned(),
             Self::Down(_) => "host is down".to_owned(),
             Self::Unserved(..) => "it does not serve".to_owned(),
             Self::Cancelled => "interrupted before it answered".to_owned(),
@@ -447,7 +448,8 @@ fn write_failure(
     };
     writeln!(
         out,
-        "{host}{}{host:#}:{path}{}{path:#}: {error}{text}{error:#}{detail}, {} of {members} members",
+        "{host}{}{host:#}:{path}{}{path:#}: {error}{text}{error:#}{detail}, {} of {members} \
+         members",
         hosts.fold(&failure.leaves),
         fold_paths(&failure.paths),
         failure.members(),

@@ -4,6 +4,8 @@ use crate::stdio;
 use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Why nothing more is printed.
 static FAILED: OnceLock<Failed> = OnceLock::new();
@@ -41,6 +43,25 @@ pub fn stdout_error() -> Option<&'static str> {
     FAILED.get().filter(|failed| !failed.reader_left).map(|failed| failed.text.as_str())
 }
 
+/// How long printing has taken, in nanoseconds, if somebody wants to know.
+static PRINTING_NS: AtomicU64 = AtomicU64::new(0);
+
+/// How long printing has taken, with `-v`.
+pub fn printing_time() -> Duration {
+    Duration::from_nanos(PRINTING_NS.load(Ordering::Relaxed))
+}
+
+/// Does what prints, and counts its time where that is told.
+fn timed<T>(print: impl FnOnce() -> T) -> T {
+    let begun = tracing::enabled!(tracing::Level::INFO).then(Instant::now);
+    let done = print();
+    if let Some(begun) = begun {
+        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        PRINTING_NS.fetch_add(ns, Ordering::Relaxed);
+    }
+    done
+}
+
 /// Whether nothing more is printed, so that what would only be printed need not be fetched.
 pub fn is_over() -> bool {
     FAILED.get().is_some()
@@ -57,8 +78,12 @@ impl Write for Stdout {
         if bytes.is_empty() || is_over() {
             return Ok(bytes.len());
         }
-        let written =
-            if self.prints { self.out.write(bytes) } else { Err(rustix::io::Errno::BADF.into()) };
+        super::wipe();
+        let written = if self.prints {
+            timed(|| self.out.write(bytes))
+        } else {
+            Err(rustix::io::Errno::BADF.into())
+        };
         match written {
             Err(error) if error.kind() != ErrorKind::Interrupted => {
                 fail(&error);
@@ -69,7 +94,7 @@ impl Write for Stdout {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self.out.flush() {
+        match timed(|| self.out.flush()) {
             Err(error) if !is_over() => fail(&error),
             _ => {}
         }

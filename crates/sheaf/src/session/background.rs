@@ -1,12 +1,13 @@
 //! A session that stays: a process of its own, started and waited for by `sheaf up`.
+use super::narrator::Narrator;
 use super::{Signals, TokenFile, causes, deadline, runtime, start};
 use crate::cmd::tree::event::started_from_here;
 use crate::exit::{Exit, Stop, one_line};
-use crate::output::{Palette, Report, tell};
+use crate::output::{Palette, Report, Silent, tell};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-use sheaf_core::Errno;
+use sheaf_core::{Errno, RangeSet};
 use sheaf_session::config::Launch;
 use sheaf_session::{Come, Config, Reachable, Reserved, Session, SessionError, Sessions, started};
 use std::cell::Cell;
@@ -37,7 +38,20 @@ impl ReadySession {
         let mut report =
             Report { asked: session.client().network().everyone(), ..Report::default() };
         let waited = Duration::from_secs_f64((waited.as_secs_f64() * 10.0).round() / 10.0);
-        causes::add(&mut report, Errno::TIMEDOUT, &come.missing, &session.gone(), waited);
+        let gone = session.gone();
+        let mut asked = come.missing.clone();
+        // Where all who run have answered, the others have not come.
+        if session.client().network().present() <= come.count {
+            let mut known = RangeSet::new();
+            gone.iter().for_each(|gone| known.union_with(&gone.leaves));
+            let leaves = asked.difference(&known);
+            asked = asked.intersection(&known);
+            if !leaves.is_empty() {
+                let why = causes::not_come(session.config().launch() == Launch::Attach);
+                report.silent.push(Silent { leaves, why });
+            }
+        }
+        causes::add(&mut report, Errno::TIMEDOUT, &asked, &gone, waited);
         let mut reasons = Vec::new();
         report.write_reasons(hosts, &Palette::default(), &mut reasons)?;
         let is_whole = come.missing.is_empty();
@@ -191,8 +205,8 @@ fn not_started(name: &str, mut child: Child, mut errors: Errors) -> anyhow::Erro
 /// Goes to `/`: a session that stays must not keep the directory that it was started in.
 ///
 /// # Errors
-/// When there are no hosts to be found, which may be listed by a file that is named from here, or the
-/// directory cannot be told that an export is named from.
+/// When there are no hosts to be found, which may be listed by a file that is named from here, or
+/// the directory cannot be told that an export is named from.
 pub fn leave_directory(config: &mut Config) -> Result<()> {
     // Their words may name files from here whenever a host is logged in to again.
     let has_words = config.cluster.ssh.is_some() || config.cluster.srun.is_some();
@@ -241,7 +255,7 @@ pub fn run(
             tokens.write(&session)?;
         }
         let open = post.open(&session)?;
-        let narrator = tokio::spawn(super::narrate(session.client().clone()));
+        let narrator = Narrator::begin(session.client().clone());
         tracing::info!("session {} begins: {} hosts", session.name(), session.hosts().len());
         let (network, listens) = (session.client().network(), Cell::new(false));
         let listening = |config: &Config, ready: &ReadySession| {
@@ -254,7 +268,7 @@ pub fn run(
             served = serve(&open, &session, staying.wait, listening) => served,
             () = signals.heard() => Ok(()),
         };
-        narrator.abort();
+        narrator.end().await;
         match &served {
             Ok(()) => tracing::info!("session {name} ends"),
             Err(error) => tracing::error!("session {name} ends: {}", one_line(error)),

@@ -4,6 +4,12 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_session::Gone;
 use std::time::Duration;
 
+/// Of hosts that have not come so far, which nobody could ask anything.
+pub fn not_come(is_attach: bool) -> Silence {
+    let why = if is_attach { "it has not joined yet" } else { "it is being started" };
+    Silence::Down(Some(why.to_owned()))
+}
+
 /// Names why hosts were silent: what the tree noticed first of each since it was last there, else
 /// what the wave says.
 pub fn add(report: &mut Report, errno: Errno, leaves: &RangeSet, gone: &[Gone], timeout: Duration) {

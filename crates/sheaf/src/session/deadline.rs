@@ -1,8 +1,9 @@
 //! `--timeout` bounds the whole command, whatever hangs: standard input from which nothing comes, a
 //! command that lists hosts, a pipe that nobody reads, a disk of this machine.
 use crate::exit::Exit;
+use crate::output::tell;
+use sheaf_session::awaited;
 use sheaf_session::groups::upcall;
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,16 +23,14 @@ pub fn watch(timeout: Option<Duration>) {
         if LIFTED.load(Ordering::Relaxed) {
             return;
         }
+        let why = awaited::now().map(|what| format!("; it waits for {what}")).unwrap_or_default();
         // They would keep what this program has open, such as a pipe that somebody reads to its
         // end.
         upcall::end_all();
         // Standard error may be what hangs: it has a moment, and then the program ends all the
         // same.
         let tell = move || {
-            let _ = writeln!(
-                std::io::stderr(),
-                "sheaf: not done within {seconds} s, as --timeout asks"
-            );
+            tell(format_args!("sheaf: not done within {seconds} s, as --timeout asks{why}"));
             std::process::exit(Exit::Partial as i32);
         };
         // Where there is no thread for it, the exit code has to tell.

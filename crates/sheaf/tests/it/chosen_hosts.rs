@@ -118,6 +118,23 @@ fn zeros_that_are_left_out_are_noticed() {
     );
 }
 
+/// Where others can be reached it is said how.
+#[test]
+fn hosts_outside_of_a_cluster_over_ssh_are_told_how_to_be_reached() {
+    let home = Home::with_config("[cluster.lab]\nhosts = \"n[1-4]\"\n");
+    for (hosts, told) in [
+        ("n9", "n9 is no host of cluster lab (n[1-4]); -w 'n9' --launch ssh goes there over ssh"),
+        (
+            "n[3-9]",
+            "n[5-9] are no hosts of cluster lab (n[1-4]); -w 'n[5-9]' --launch ssh goes there over ssh",
+        ),
+        ("m1", "m1 is no host of cluster lab (n[1-4]); did you mean n1?"),
+    ] {
+        refuses(&home.run(&["cat", &format!("{hosts}:/x")]), told);
+    }
+    refuses(&home.run(&["-x", "n9", "cat", "/x"]), "n9 is no host of cluster lab (n[1-4])");
+}
+
 /// The hosts that have this file.
 fn present(home: &Home, name: &str) -> Vec<u32> {
     (1..=4).filter(|host| home.path().join(format!("n{host}/{name}")).exists()).collect()
@@ -214,7 +231,7 @@ fn names_that_ssh_would_not_take_for_names_are_refused() {
         "tree.top: \"-oProxyCommand\" cannot be the name of a host: it begins with a dash",
     );
     let check = home.run(&["config", "check"]);
-    assert_eq!(check.code, Some(0), "{check:?}");
+    assert!(check.code == Some(2) && check.stderr.contains("it begins with a dash"), "{check:?}");
     assert!(!ran.exists());
 }
 
@@ -399,9 +416,8 @@ fn hosts_of_the_default_cluster_are_that_clusters() {
     assert_eq!(present(&home, "same"), [2, 3, 4]);
     refuses(&home.run(&["-w", "@ood", "cat", "/same"]), "-w: no group @ood; did you mean @odd?");
 
-    // Its session is asked, whatever the file says meanwhile.
+    // Its session is asked.
     assert_eq!(home.run(&["up"]).code, Some(0));
-    home.write("sheaf.toml", &clusters("/nowhere"));
     for words in [&["-w", "n[2-3]"][..], &["-C", "lab", "-w", "n[2-3]"]] {
         prints(&home.run(&[words, &["grep", ".", "/same"]].concat()), "n[2-3]:/same:x\n");
     }
@@ -429,11 +445,13 @@ fn hosts_outside_of_the_default_cluster_are_said_to_be() {
     );
     let path = deny_ssh(&home);
     let run = |args: &[&str]| Run::of(home.command(args).env("PATH", &path).output().unwrap());
+    let lost = format!("outside of it, where its export {export} does not hold");
     for (hosts, note) in [
-        ("h9", "h9 is no host of cluster lab: over ssh, outside of it"),
-        ("h[8-9]", "h[8-9] are no hosts of cluster lab: over ssh, outside of it"),
-        ("n[4-5]", "n5 is no host of cluster lab: all of n[4-5] over ssh, outside of it"),
+        ("h9", "h9 is no host of cluster lab: over ssh"),
+        ("h[8-9]", "h[8-9] are no hosts of cluster lab: over ssh"),
+        ("n[4-5]", "n5 is no host of cluster lab: all of n[4-5] over ssh"),
     ] {
+        let note = format!("{note}, {lost}");
         let told = run(&["-w", hosts, "cat", "/same"]);
         assert_eq!((told.stdout.as_str(), told.code), ("", Some(3)), "{told:?}");
         assert_eq!(told.stderr.lines().next().unwrap(), format!("sheaf: {note}"));
@@ -443,8 +461,29 @@ fn hosts_outside_of_the_default_cluster_are_said_to_be() {
         let json = run(&["-w", hosts, "--json", "cat", "/same"]);
         let first: serde_json::Value =
             serde_json::from_str(json.stdout.lines().next().unwrap()).unwrap();
-        assert_eq!((first["type"].as_str(), first["note"].as_str()), (Some("note"), Some(note)));
+        assert_eq!(
+            (first["type"].as_str(), first["note"].as_str()),
+            (Some("note"), Some(note.as_str()))
+        );
     }
+    // One name that is mistyped does not take the others out of their cluster to change files.
+    home.write("here", "here\n");
+    for change in [
+        &["rm", "-y", "/same"][..],
+        &["rm", "--dry-run", "/same"],
+        &["write", "--data", "x", "/same"],
+        &["chmod", "600", "/same"],
+        &["mkdir", "/new"],
+        &["cp", "here", ":/same"],
+    ] {
+        refuses(
+            &run(&[&["-w", "n[3-5]"], change].concat()),
+            "n5 is no host of cluster lab (n[1-4]): nothing is changed; --launch ssh means hosts outside of it: all \
+             of n[3-5], over ssh",
+        );
+    }
+    let meant = run(&["-w", "n[4-5]", "--launch", "ssh", "rm", "-y", "/same"]);
+    assert!(meant.code == Some(3) && meant.stderr.contains("nobody is let in"), "{meant:?}");
     // Who says ssh means it, and who says another way means that.
     let told = run(&["-w", "n1", "--launch", "ssh", "cat", "/same"]);
     assert_eq!(told.code, Some(3), "{told:?}");

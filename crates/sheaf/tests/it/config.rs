@@ -272,3 +272,30 @@ fn a_circle_of_groups_is_one_line() {
     assert!(run.code == Some(2) && run.stderr.ends_with(told), "{run:?}");
     assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
 }
+
+#[test]
+fn check_finds_trees_that_are_none_and_programs_that_are_not_there() {
+    let config = "default = \"one\"\n[cluster.one]\nhosts = \"n[1-4]\"\ntree = \"1xx\"\nssh = \"no-such-client -q\"\n\
+                  [cluster.two]\nhosts = \"n[1-4]\"\nlaunch = \"embedded\"\ntree = \"file:two.top\"\n\
+                  srun = \"/nonexistent/srun\"\n[cluster.three]\nhosts = \"n1\"\nssh = \"env ssh\"\n";
+    let home = Home::with_config(config);
+    home.write("two.top", "root:0 => n1:1 n2:2 ;\n");
+    let run = home.run(&["config", "check"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""));
+    insta::assert_snapshot!(run.stderr, @r#"
+    sheaf: sheaf.toml:4: tree: "1xx" is no tree: "" is no number from 1 to 4294967295
+    sheaf: sheaf.toml:5: ssh = "no-such-client -q": no-such-client cannot be run: No such file or directory (ENOENT)
+    sheaf: sheaf.toml:9: two.top: its leaves are not the hosts of cluster two: n[3-4] only in the cluster
+    sheaf: sheaf.toml:10: srun = "/nonexistent/srun": /nonexistent/srun cannot be run: No such file or directory (ENOENT)
+    "#);
+    // At the command, too.
+    let run = home.run(&["cat", ":/x"]);
+    assert_eq!(run.code, Some(2));
+    insta::assert_snapshot!(run.stderr, @r#"sheaf: sheaf.toml:4: tree: "1xx" is no tree: "" is no number from 1 to 4294967295"#);
+    let missing = "sheaf: sheaf.toml:5: ssh = \"no-such-client -q\": no-such-client cannot be run: No such file or \
+                   directory (ENOENT)\n";
+    let run = home.run(&["--tree", "flat", "cat", ":/x"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(3), missing));
+    let run = home.run(&["--tree", "1xx", "cat", ":/x"]);
+    assert!(run.code == Some(2) && run.stderr.starts_with("sheaf: tree: "), "{run:?}");
+}

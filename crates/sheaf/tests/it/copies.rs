@@ -233,3 +233,147 @@ fn a_copy_says_what_it_did() {
     assert_eq!(changed(&["--json", "cp", "from/file", ":/old"]), both);
     assert_eq!(changed(&["--json", "cp", ":/old", "got"]), both);
 }
+
+/// What `diff -r` has to say of two directories.
+fn differences(one: &Path, other: &Path) -> String {
+    let output = std::process::Command::new("diff").arg("-r").args([one, other]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn what_came_from_each_host_goes_back_to_it() {
+    const HOSTS: u32 = 20;
+    let home = Home::new();
+    for host in 1..=HOSTS {
+        home.write(&format!("served/n{host}/etc/conf.d/own"), &format!("of n{host}\n").repeat(100));
+        home.write(&format!("served/n{host}/etc/same"), "the same\n");
+    }
+    let tool = home.write("served/n7/etc/conf.d/tool", "#!/bin/sh\n");
+    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o751)).unwrap();
+    let served = home.path().join("served");
+    let before = home.path().join("before");
+    let copied = std::process::Command::new("cp").arg("-a").args([&served, &before]).status();
+    assert!(copied.unwrap().success());
+    let (export, hosts) = (served.join("%h"), HOSTS.to_string());
+    let sheaf = |args: &[&str]| {
+        let global = ["--embedded", hosts.as_str(), "--export", export.to_str().unwrap()];
+        home.run(&[&global, args].concat())
+    };
+    let run = sheaf(&["cp", "-rp", "@all:/etc", "backup/"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    // Wiped, and put back.
+    for host in 1..=HOSTS {
+        std::fs::remove_dir_all(served.join(format!("n{host}/etc"))).unwrap();
+    }
+    let run = sheaf(&["cp", "-rp", "--dry-run", "backup/%h/etc", "@all:/"]);
+    assert!(run.code == Some(0) && run.stdout.contains("n[1-20]:/etc/same: create\n"), "{run:?}");
+    assert!(!served.join("n1/etc").exists());
+    let run = sheaf(&["cp", "-rp", "backup/%h/etc", "@all:/"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), "copied to n[1-20]: 41 files\n"));
+    assert_eq!(differences(&before, &served), "");
+    assert_eq!(std::fs::metadata(&tool).unwrap().permissions().mode() & 0o7777, 0o751);
+    // Who has nothing here fails, is named, and keeps what it has.
+    for host in [3, 5] {
+        std::fs::remove_file(home.path().join(format!("backup/n{host}/etc/conf.d/own"))).unwrap();
+    }
+    for host in 1..=HOSTS {
+        home.write(&format!("served/n{host}/etc/conf.d/own"), "worse\n");
+    }
+    let run = sheaf(&["cp", "backup/%h/etc/conf.d/own", "n[1-6]:/etc/conf.d/"]);
+    assert_eq!(run.code, Some(4), "{run:?}");
+    let own = |host: u32| std::fs::read_to_string(served.join(format!("n{host}/etc/conf.d/own")));
+    for host in 1..=HOSTS {
+        let is_back = host <= 6 && ![3, 5].contains(&host);
+        let text = if is_back { format!("of n{host}\n").repeat(100) } else { "worse\n".to_owned() };
+        assert_eq!(own(host).unwrap(), text, "n{host}");
+    }
+    let told = "n[3,5]:backup/%h/etc/conf.d/own: No such file or directory (ENOENT)";
+    assert!(run.stderr.contains(told) && run.stderr.contains("4 of 6 members"), "{run:?}");
+    let run = sheaf(&["--json", "cp", "backup/%h/none", "@all:/etc/"]);
+    assert_eq!(run.code, Some(4), "{run:?}");
+    let summary: serde_json::Value =
+        serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["exit"], 4, "{run:?}");
+}
+
+/// A host whose source is here and cannot be copied is a failed member like one whose is not; what
+/// cannot be meant is refused before anything is copied.
+#[test]
+fn who_cannot_be_given_its_own_is_named_and_nobody_else_pays() {
+    let home = Home::new();
+    for host in 1..=6 {
+        home.write(&format!("own/n{host}"), &format!("of n{host}\n"));
+        home.write(&format!("served/n{host}/there"), "");
+    }
+    let served = |name: &str| home.path().join("served").join(name);
+    let export = served("%h");
+    let sheaf = |args: &[&str]| {
+        let global = ["--embedded", "6", "--export", export.to_str().unwrap()];
+        home.run(&[&global, args].concat())
+    };
+    // Two sources of n2 would get one name.
+    let run = sheaf(&["cp", "own/../own/%h", "own/n2", "@all:/"]);
+    let told = "sheaf: own/../own/n2 and own/n2 would both become n2; nothing was copied\n";
+    assert_eq!((run.code, run.stderr.as_str()), (Some(2), told));
+    assert!((1..=6).all(|host| !served(&format!("n{host}/n{host}")).exists()), "nothing was");
+    for (sources, destination, told) in [
+        ("own/%h/../n1", "/", "own/%h/../n1: .. behind %h leads to what is of other hosts"),
+        ("own/%h", "/x%h", "/x%h: %h in DEST is not replaced: it is one path, on every host"),
+    ] {
+        let run = sheaf(&["cp", sources, &format!("@all:{destination}")]);
+        assert_eq!((run.code, run.stderr), (Some(2), format!("sheaf: {told}\n")));
+    }
+    // A directory in the file's place, for two; the others get theirs.
+    for host in [2, 5] {
+        std::fs::remove_file(home.path().join(format!("own/n{host}"))).unwrap();
+        std::fs::create_dir(home.path().join(format!("own/n{host}"))).unwrap();
+    }
+    std::fs::remove_file(home.path().join("own/n6")).unwrap();
+    let run = sheaf(&["cp", "own/%h", "@all:/file"]);
+    assert_eq!(run.code, Some(4), "{run:?}");
+    let told = "n[2,5]:own/%h: Is a directory (EISDIR): this source is on this machine; -r copies \
+                directories";
+    assert!(run.stderr.contains(told), "{}", run.stderr);
+    assert!(run.stderr.contains("n6:own/%h: No such file or directory (ENOENT)"), "{}", run.stderr);
+    assert!(run.stderr.contains("3 of 6 members succeeded, 3 failed"), "{}", run.stderr);
+    for host in 1..=6 {
+        let text = std::fs::read_to_string(served(&format!("n{host}/file"))).ok();
+        let own = format!("of n{host}\n");
+        assert_eq!(text, (![2, 5, 6].contains(&host)).then_some(own), "n{host}");
+    }
+    let run = sheaf(&["--json", "cp", "own/%h", "@all:/file"]);
+    let summary: serde_json::Value =
+        serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((&summary["members"], &summary["succeeded"]), (&6.into(), &3.into()), "{run:?}");
+    // A name with %h in it.
+    home.write("a%h", "one for all\n");
+    let run = sheaf(&["cp", "a%%h", "@all:/"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert_eq!(std::fs::read_to_string(served("n3/a%h")).unwrap(), "one for all\n");
+}
+
+/// The rate is one for all hosts.
+#[test]
+fn the_rate_of_what_each_host_is_given_is_that_of_all_together() {
+    let home = Home::new();
+    for host in 1..=8 {
+        home.write(&format!("own/n{host}"), &"x".repeat(100_000));
+        home.write(&format!("served/n{host}/there"), "");
+    }
+    let export = home.path().join("served/%h");
+    let begun = std::time::Instant::now();
+    let run = home.run(&[
+        "--embedded",
+        "8",
+        "--export",
+        export.to_str().unwrap(),
+        "cp",
+        "--bwlimit",
+        "400000",
+        "own/%h",
+        "@all:/f",
+    ]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    // 800,000 bytes; a slower machine takes longer.
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(1900), "{:?}", begun.elapsed());
+}

@@ -36,8 +36,8 @@ fn addresses_that_mean_nothing() {
         assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{run:?}");
         lines.push(format!("{address:16} {}", run.stderr.trim_end()));
     }
-    // For the sets themselves it stays as with nodeset, and nobody is spared by a mistyped -x.
-    assert_eq!(home.run(&["hosts", "-f", "@wbe"]).stdout, "\n");
+    // The sets themselves take it for nothing else, and nobody is spared by a mistyped -x.
+    insta::assert_snapshot!(error(&home, 1, &["hosts", "-f", "@wbe"]), @"sheaf: host set, byte 0: in '@wbe': no group @wbe; did you mean @web?: '@wbe'");
     insta::assert_snapshot!(error(&home, 2, &["-x", "@wbe", "rm", "@all:/x"]), @"sheaf: no group @wbe; did you mean @web?");
     insta::assert_snapshot!(lines.join("\n"), @"
     n[1-:/etc/hosts  sheaf: n[1-: host set, byte 1: '[' without ']'
@@ -46,7 +46,7 @@ fn addresses_that_mean_nothing() {
     m1:/x            sheaf: m1 is no host of cluster lab (n[1-64]); did you mean n1?
     @wbe:/x          sheaf: no group @wbe; did you mean @web?
     @sheaf:wbe:/x    sheaf: no group @sheaf:wbe; did you mean @sheaf:web?
-    n1,@foo:/x       sheaf: no group @foo ([groups] of sheaf.toml, ClusterShell)
+    n1,@foo:/x       sheaf: no group @foo ([groups] of sheaf.toml, ClusterShell); sheaf hosts -l lists those there are
     @empty:/x        sheaf: @empty: no host is in this set
     @none:/x         sheaf: @none: no host is in this set
     n1!n1:/x         sheaf: n1!n1: no host is in this set
@@ -83,6 +83,7 @@ fn copies_go_one_way() {
 #[test]
 fn options_that_there_are_not() {
     let home = Home::new();
+    insta::assert_snapshot!(error(&home, 2, &["serve", "--export", "/srv"]), @r#"sheaf: serve has no option --export; what hosts serve is said where the session is started: sheaf up --export PATH, or export = "PATH" in sheaf.toml; see sheaf serve --help"#);
     insta::assert_snapshot!(error(&home, 2, &["serve", "-P"]), @"sheaf: serve has no option -P; see sheaf serve --help");
     insta::assert_snapshot!(error(&home, 2, &["grep", "-P", "x", "/x"]), @"sheaf: grep has no option -P; patterns are those of grep -E; see sheaf grep --help");
 }

@@ -74,6 +74,20 @@ fn own_service_answers_with_one_line_for_all() {
 }
 
 #[test]
+fn examples_say_what_is_wrong_as_the_command_does() {
+    let home = Home::new();
+    for (words, code, told) in [
+        (&["join", "lab"][..], 3, "join: no session lab is running; start it with: sheaf up"),
+        (&["group_read", "n[1-4"], 2, "group_read: "),
+        (&["own_server", "many"], 4, "own_server: invalid digit found in string\n"),
+    ] {
+        let Some(run) = run(&home, words[0], &words[1..]) else { return };
+        assert_eq!(run.code, Some(code), "{run:?}");
+        assert!(run.stderr.starts_with(told) && run.stderr.lines().count() == 1, "{run:?}");
+    }
+}
+
+#[test]
 fn group_read_and_join_use_a_session_that_runs() {
     let home = Home::new();
     if example("join").is_none() {

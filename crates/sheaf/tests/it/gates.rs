@@ -60,6 +60,32 @@ fn what_is_done_at_the_root_is_done_on_a_host() {
         assert_eq!((here.code, here.stderr.as_str()), (there.code, said), "{args:?}");
         assert_eq!(there.stderr, "", "{args:?}");
     }
+    // Some of its hosts, by `-w`: of its session, without a login.
+    let logins = |host| machines.logins(host);
+    let before = logins(3);
+    for (hosts, meant) in
+        [("h[3-5]", "h[3-5]"), ("h4,h3,h5", "h[3-5]"), ("@all!h[1-2,6-32]", "h[3-5]")]
+    {
+        let run = run(&machines, 7, &["-w", hosts, "grep", "-c", "equal", "/root/data"]);
+        let said = format!("sheaf: h7 is in session gates-all: {meant} are meant as hosts of it\n");
+        let expected = (Some(0), format!("{meant}:/root/data:1\n"), said);
+        assert_eq!((run.code, run.stdout, run.stderr), expected, "{hosts}");
+    }
+    assert_eq!(logins(3), before);
+    // A host that it does not have is none; ssh is there for whoever means it.
+    let other = run(&machines, 7, &["-w", "h3,h99,h[40-41]", "cat", "/root/data"]);
+    let told = "sheaf: h[40-41,99] are no hosts of session gates-all, which this host is in (h[1-32]); \
+                --launch ssh reaches hosts over ssh, outside of it\n";
+    assert_eq!((other.code, other.stdout.as_str(), other.stderr.as_str()), (Some(2), "", told));
+    let padded = run(&machines, 7, &["-w", "h03", "cat", "/root/data"]);
+    assert!(padded.stderr.contains("; did you mean h3?; --launch ssh"), "{padded:?}");
+    let ssh = ["--launch", "ssh", "-w", "h3", "grep", "-c", "equal", "/root/data"];
+    let ssh = run(&machines, 7, &ssh);
+    assert_eq!(
+        (ssh.code, ssh.stdout.as_str(), ssh.stderr.as_str()),
+        (Some(0), "h3:/root/data:1\n", "")
+    );
+    assert_eq!(logins(3), before + 1);
     // Something changes, on other hosts.
     machines.write(7, "new", "from h7\n");
     let copied = run(&machines, 7, &["--quiet", "cp", "/root/new", "h[1-32]:/root/copied"]);
@@ -82,6 +108,57 @@ fn what_is_done_at_the_root_is_done_on_a_host() {
 }
 
 #[test]
+fn what_is_for_the_root_s_host_to_do_is_told_with_where_that_is() {
+    let _turn = turn();
+    let Some(machines) = machines(2, "flat", "gates-kept") else { return };
+    machines.write(1, "empty.toml", "");
+    let kept = "session gates-kept is kept by login, where it was started; ";
+    let is = |args: &[&str], code: i32, told: &str| {
+        let run = run(&machines, 1, args);
+        let expected = (Some(code), "", format!("sheaf: {told}\n"));
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr), expected, "{args:?}");
+    };
+    for command in ["down", "token"] {
+        let told = format!("{kept}type there: sheaf {command} gates-kept");
+        for args in
+            [&[command][..], &[command, "gates-kept"], &[command, "--session", "gates-kept"]]
+        {
+            is(args, 2, &told);
+        }
+    }
+    // None begins here that would hide it, or be taken for it.
+    let named = format!(
+        "{kept}type there: sheaf down gates-kept, or name another with --session: one that begins here would hide it"
+    );
+    is(&["up", "--session", "gates-kept"], 2, &named);
+    is(&["up", "--embedded", "1", "--session", "gates-kept"], 2, &named);
+    let other = format!(
+        "{kept}h1 is in it: say which hosts another is to have with -w HOSTS, or --embedded 1 for this host alone"
+    );
+    is(&["up"], 2, &other);
+    let empty = ["--config", "/root/empty.toml"];
+    is(
+        &[&empty[..], &["up"]].concat(),
+        2,
+        &format!("/root/empty.toml has no cluster, and {other}"),
+    );
+    // A file that says nothing of hosts does not say that this one is meant.
+    let cat = run(&machines, 1, &[&empty[..], &["cat", "/root/data"]].concat());
+    let told = "sheaf: /root/empty.toml has no cluster, and h1 is in session gates-kept: its 2 hosts are meant \
+                (h[1-2])\n";
+    assert_eq!((cat.code, cat.stderr.as_str()), (Some(0), told), "{cat:?}");
+    // One that says that it is of this host alone begins.
+    let own = run(&machines, 1, &["up", "--embedded", "1", "--session", "own"]);
+    assert_eq!(own.code, Some(0), "{own:?}");
+    assert_eq!(run(&machines, 1, &["down", "own"]).code, Some(0));
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    // It is over: nothing is in the way any more.
+    let up = run(&machines, 1, &["up", "--session", "gates-kept"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    assert_eq!(run(&machines, 1, &["down", "gates-kept"]).code, Some(0));
+}
+
+#[test]
 fn a_host_that_can_have_no_gate_is_known_at_the_root() {
     let _turn = turn();
     let Some(machines) = Machines::new(2) else { return };
@@ -96,6 +173,30 @@ fn a_host_that_can_have_no_gate_is_known_at_the_root() {
     assert!(record.contains("\"shut\":[[\"h2\",\"/run/user/sheaf: "), "{record}");
     let status = run(&machines, 1, &["status"]);
     assert!(status.stdout.contains(told), "{status:?}");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+/// What is in the way of one user's gate keeps no other out, and is known at the root.
+#[test]
+fn a_gate_of_another_user_that_cannot_be_made_is_known_at_the_root() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(2) else { return };
+    let config = "[cluster.gates-barred]\nhosts = \"h[1-2]\"\nusers = \"1001, 1002\"\n";
+    machines.write(LOGIN, "sheaf.toml", config);
+    let script = "mkdir -m 755 /run/sheaf && touch /run/sheaf/1001";
+    assert!(machines.command(2, "sh", &["-c", script]).status().unwrap().success());
+    let up = machines.run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let told = "\n  other users' programs on h2 cannot use it: user 1001: /run/sheaf/1001: ";
+    wait_until("its root is told", || machines.run(&["status"]).stdout.contains(told));
+    let record = machines.run(&["status", "--json"]).stdout;
+    assert!(record.contains("\"shut_to_others\":[[\"h2\",\"user 1001: "), "{record}");
+    assert!(!record.contains("\"shut\":"), "{record}");
+    let status = run(&machines, 2, &["status"]);
+    assert!(status.stdout.contains(told), "{status:?}");
+    assert!(!may_enter(&machines, 2, ALICE, "gates-barred"));
+    assert!(may_enter(&machines, 2, BOB, "gates-barred"));
+    assert!(may_enter(&machines, 1, ALICE, "gates-barred"));
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
 
@@ -198,6 +299,18 @@ fn each_user_acts_as_itself_in_a_session_of_root_s() {
         let refused = as_user(ALICE, "", refused);
         assert!(refused.code != Some(0) && refused.stderr.contains("EACCES"), "{refused:?}");
     }
+    // Nor is anything of the servers seen through them: they work for her, and have root's rights.
+    for own in [
+        &["cat", "/proc/self/maps"][..],
+        &["ls", "-l", "/proc/self/fd"],
+        &["ls", "/proc/thread-self/../../task"],
+        &["stat", "/proc/self/root"],
+        &["grep", "-r", "a", "/proc/self/"],
+    ] {
+        let own = as_user(ALICE, "", own);
+        assert!(own.stdout.is_empty() && own.stderr.contains("EACCES"), "{own:?}");
+    }
+    assert_eq!(machines.run(&["cat", "h3:/proc/self/comm"]).code, Some(0));
     // Groups are those that the client has.
     let staff = |groups: &str| as_user(ALICE, groups, &["cat", "/run/files/staff"]).stdout;
     assert!(staff("").is_empty());
@@ -374,7 +487,10 @@ fn a_server_that_lets_nobody_in_is_told_and_nothing_is_done_here() {
     // What a running session cannot heed is told before it is asked.
     for (option, value) in [("--export", "/"), ("--launch", "ssh"), ("--tree", "flat")] {
         let run = home.run(&[option, value, "cat", "/etc/hostname"]);
-        let told = format!("sheaf: session z: {option} says nothing to a running session\n");
+        let told = format!(
+            "sheaf: this host is in session z, which runs, and {option} holds for sessions that are started: add -w \
+             HOSTS, or --embedded 1 for this host alone, for a tree of its own\n"
+        );
         assert_eq!((run.code, run.stdout.as_str(), run.stderr), (Some(2), "", told));
     }
     let pid = std::process::id();
@@ -393,7 +509,7 @@ fn a_server_that_lets_nobody_in_is_told_and_nothing_is_done_here() {
     let cat = home.run(&["cat", "/etc/hostname"]);
     let told = format!(
         "sheaf: session z: its server on this host, process {pid}, has hung up: it ends, or there are \
-         too many clients or too few descriptors, there or at the session's root\n"
+         too many clients (at most 256) or too few descriptors, there or at the session's root\n"
     );
     assert_eq!((cat.code, cat.stdout.as_str(), cat.stderr), (Some(3), "", told));
     drop(hang_up);

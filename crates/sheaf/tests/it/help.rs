@@ -64,6 +64,17 @@ fn the_program() {
     insta::assert_snapshot!("sheaf", help(&[]));
 }
 
+/// All there is at a glance, for whoever has asked for little; and for whoever has said nothing.
+#[test]
+fn one_page() {
+    let home = Home::new();
+    let (short, none) = (home.run(&["-h"]), home.run(&[]));
+    assert_eq!((short.code, short.stderr.as_str()), (Some(0), ""), "{short:?}");
+    assert_eq!((none.code, none.stdout.as_str()), (Some(2), ""), "{none:?}");
+    assert_eq!(short.stdout, none.stderr);
+    insta::assert_snapshot!("sheaf-h", short.stdout);
+}
+
 #[test]
 fn every_command() {
     for command in COMMANDS {

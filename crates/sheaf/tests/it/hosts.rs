@@ -227,7 +227,6 @@ const BLANKS: &[&str] = &[
     "n[1-3] n7",
     "n1 n[2-3]",
     "n 1",
-    "@a b",
     "@two words",
     "@a ,n9",
 ];
@@ -344,10 +343,37 @@ fn differs_from_nodeset_where_that_would_be_wrong() {
             "{args:?} {stderr}"
         );
     }
+    // What nodeset takes for an empty group.
+    let (code, stdout, stderr) = hosts(&["@a b"]);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    assert!(stderr.contains("no group @a b"), "{stderr}");
     assert_eq!(hosts(&["n[-3-1]", "-x", "n-2"]).1, "n[0-1],n-[1,3]\n");
     let (code, _, stderr) = hosts(&["@circle:one"]);
     assert_eq!(code, Some(1));
     assert!(stderr.contains("in a circle: @circle:one → @circle:two → @circle:one"), "{stderr}");
+}
+
+/// Whoever mistypes a group is told, as where an address or `-w` names it.
+#[test]
+fn a_group_that_there_is_not_is_no_empty_one() {
+    let home = Home::with_config("[groups]\nweb = \"n[1-2]\"\n");
+    assert_eq!(home.run(&["hosts", "@web"]).stdout, "n[1-2]\n");
+    for (name, near) in [("@wbe", "@web"), ("@sheaf:wbe", "@sheaf:web")] {
+        let run = home.run(&["hosts", "-c", "n7", name]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""), "{run:?}");
+        let told = format!("no group {name}; did you mean {near}?");
+        assert!(run.stderr.contains(&told), "{run:?}");
+    }
+    // What is none for ClusterShell's own source is none, if it can list those it has.
+    for (list, code) in [("echo there", 1), ("false", 0)] {
+        let conf = format!(
+            "[Main]\ndefault: lab\n[lab]\nmap: test $GROUP = there && echo n5 || true\nlist: {list}\n"
+        );
+        let conf = home.write("groups.conf", &conf);
+        let hosts = |group| home.run(&["hosts", "--groupsconf", conf.to_str().unwrap(), group]);
+        assert_eq!(hosts("@there").stdout, "n5\n");
+        assert_eq!(hosts("@nope").code, Some(code), "{:?}", hosts("@nope"));
+    }
 }
 
 #[test]

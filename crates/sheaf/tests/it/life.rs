@@ -1,6 +1,7 @@
 //! `--timeout` bounds a command; a host that hangs is named, and fails nobody else.
 use crate::cluster::{NAME, Running, Up, nothing_is_left, of_home, turn, wait_until};
 use crate::support::{Home, Run};
+use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Signal;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -103,6 +104,19 @@ fn the_timeout_bounds_the_start_of_a_session() {
         assert_eq!(run.code, Some(4), "{run:?}");
         assert!(run.stderr.contains("not done within "), "{run:?}");
         nothing_is_left(&home);
+    }
+    // What is waited for is named, where it is this command that waits.
+    let home = Home::new();
+    let pipe = home.path().join("pipe");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    for (hosts, told) in
+        [("@command: sleep 600", "command \"sleep 600\""), ("@file:pipe", "pipe to be read")]
+    {
+        let config = format!("[cluster.lab]\nhosts = \"{hosts}\"\nlaunch = \"processes\"\n");
+        home.write("sheaf.toml", &config);
+        let run = unfed(&home, &["--timeout", "1", "cat", "/x"]);
+        let told = format!("sheaf: not done within 1 s, as --timeout asks; it waits for {told}\n");
+        assert_eq!((run.code, run.stderr), (Some(4), told));
     }
     // What has started in time stays.
     let begun = Instant::now();

@@ -18,13 +18,16 @@ fn what_happens_is_said_as_far_as_it_is_asked_for() {
     let lines: Vec<&str> =
         told.stderr.lines().map(|line| line.split_once("] ").unwrap().1).collect();
     assert_eq!(
-        lines,
+        lines[..2],
         [
             "cluster embedded: starts 3 hosts, launch embedded, tree auto",
             "3 of 3 hosts run: n[1-3]",
-            "done"
         ]
     );
+    let done = regex::Regex::new(
+        r"^done: [0-9.]+ ms: start [0-9.]+, open 0\.0, ask [0-9.]+ \(\d requests?\), print [0-9.]+, combine and else [0-9.]+$",
+    );
+    assert!(lines.len() == 3 && done.unwrap().is_match(lines[2]), "{lines:?}");
     assert!(told.stderr.lines().all(|line| line.starts_with("sheaf: [0.")), "{told:?}");
     // With more, how long each part has taken.
     let timed = grep(&["-vv"]);
@@ -49,11 +52,99 @@ fn what_happens_is_said_as_far_as_it_is_asked_for() {
     let full = grep(&["--log", "/dev/full"]);
     let told = "sheaf: /dev/full: No space left on device (ENOSPC): the log goes no further\n";
     assert_eq!((full.code, full.stderr.as_str(), &full.stdout), (Some(0), told, &plain.stdout));
+    let level = grep(&["--log", "debug"]);
+    let told = "did you mean -vv? a file of that name is ./debug; see sheaf grep --help\n";
+    assert!(level.code == Some(2) && level.stderr.ends_with(told), "{level:?}");
     let bad = grep(&["--log", "/none/log"]);
     assert_eq!(
         (bad.code, bad.stderr.as_str()),
         (Some(2), "sheaf: /none/log: No such file or directory (ENOENT)\n")
     );
+}
+
+/// What takes its time in a command that joins a session, and which hosts it waits for.
+#[test]
+fn what_a_command_waits_for_is_said() {
+    let _turn = turn();
+    let up = Up::new(&["--processes", "3"]);
+    let file = up.home.write("f", "here\n");
+    let file = file.to_str().unwrap();
+    let told = up.run(&["-v", "grep", "here", file]);
+    let lines: Vec<&str> =
+        told.stderr.lines().filter_map(|line| Some(line.split_once("] ")?.1)).collect();
+    assert_eq!(lines[0], "session try is joined: 3 hosts", "{told:?}");
+    assert!(lines.last().unwrap().contains(" ms: join "), "{told:?}");
+    let more = up.run(&["-vv", "grep", "here", file]);
+    for part in [" has let this one in: 4 nodes: ", ", wave 0: call: 3 answered: "] {
+        assert!(more.stderr.contains(part), "{part}: {more:?}");
+    }
+    assert!(!more.stderr.contains("] link to "), "{more:?}");
+    let all = up.run(&["-vvv", "grep", "here", file]);
+    for part in [" a link begins node=0", "] link to node 0, unix, up: "] {
+        assert!(all.stderr.contains(part), "{part}: {all:?}");
+    }
+    up.servers["n2"].signal(rustix::process::Signal::STOP);
+    let slow = up.run(&["-vv", "--timeout", "4", "grep", "here", file]);
+    up.servers["n2"].signal(rustix::process::Signal::CONT);
+    assert!(slow.stderr.contains("; slow: n2 (say nothing)"), "{slow:?}");
+    assert_eq!(up.down().code, Some(0));
+}
+
+/// Where nobody can come any more nobody is waited for.
+#[test]
+fn hosts_that_cannot_come_are_not_waited_for() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    let ssh =
+        home.write("ssh", "#!/bin/sh\necho \"$2: Permission denied (publickey).\" >&2\nexit 255\n");
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    home.write("sheaf.toml", &format!("[cluster.far]\nhosts = \"h[1-2]\"\nssh = {ssh:?}\n"));
+    let begun = std::time::Instant::now();
+    let up = home.run(&["up", "-v", "--timeout", "300", "--wait", "1"]);
+    assert_eq!(up.code, Some(3), "{up:?}");
+    assert!(begun.elapsed().as_secs() < 150, "{up:?}");
+    assert!(up.stderr.contains("] 0 of 2 hosts run\n"), "{up:?}");
+    assert_eq!(home.run(&["down"]).code, Some(0));
+}
+
+/// Whoever looks on is told which host hangs; scripts are not.
+#[test]
+fn a_login_that_hangs_is_named_while_it_is_waited_for() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    let ssh = home.write(
+        "ssh",
+        "#!/bin/sh\ncase \"$*\" in *mute1*) exec sleep 60;; esac\necho Permission denied >&2\nexit 255\n",
+    );
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let config = format!("[cluster.far]\nhosts = \"mute1,web[1-2]\"\nssh = {ssh:?}\n");
+    home.write("sheaf.toml", &config);
+    let told = "waiting for mute1 (0 of 3 hosts run; ssh_login_timeout_ms = 20000)\n";
+    let plain = home.run(&["--timeout", "8", "cat", "/x"]);
+    assert!(plain.code == Some(3) && !plain.stderr.contains("waiting for"), "{plain:?}");
+    let log = home.run(&["--timeout", "8", "-v", "cat", "/x"]);
+    assert!(log.stderr.contains(&format!("] {told}")), "{log:?}");
+    if std::process::Command::new("script").arg("--version").output().is_err() {
+        sheaf_testing::skipped("a terminal is made by script (Debian package bsdutils)");
+        return;
+    }
+    for (options, is_told) in [("", true), ("--quiet", false), ("--json", false)] {
+        let sheaf = env!("CARGO_BIN_EXE_sheaf");
+        let line = format!("stty cols 80; exec {sheaf} --timeout 8 {options} cat /x");
+        let own = home.command(&[]);
+        let mut command = std::process::Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).current_dir(home.path()).env_clear();
+        command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let run = crate::support::Run::of(command.output().unwrap());
+        let said = run.stdout.replace('\r', "").contains(&format!("sheaf: {told}"));
+        assert_eq!(said, is_told, "{options}: {run:?}");
+        // Where it can be taken back, it goes when there is more to say.
+        command.env("TERM", "xterm");
+        let run = crate::support::Run::of(command.output().unwrap());
+        let wiped = format!("sheaf: {}\r\x1b[K", told.trim_end());
+        assert_eq!(run.stdout.contains(&wiped), is_told, "{options}: {run:?}");
+        assert!(!run.stdout.contains(told), "{options}: {run:?}");
+    }
 }
 
 /// A pipe that nobody reads is not waited for.

@@ -33,6 +33,7 @@ mod members;
 mod modules;
 mod names;
 mod no_session;
+mod other_settings;
 mod packaging;
 mod peers;
 mod readme;

@@ -5,15 +5,17 @@ use crate::tree::{DEADLINE, ECHO, Tree, next, runtime};
 use rustix::process::Signal;
 use sheaf_core::RangeSet;
 use sheaf_group::service_config;
-use sheaf_tree::filter::{Registry, packets};
+use sheaf_tree::filter::{HeldUpListener, Registry, packets, tell_when_held_up};
 use sheaf_tree::launch::{self, Carrier, Desk, Program};
 use sheaf_tree::service::Services;
 use sheaf_tree::status::ReportedLink;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Network, Notice, Stream, Sync, Tuning, packet};
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A module that passes packets on, as the compiler with these arguments makes it; `None`, with a
@@ -280,6 +282,113 @@ fn a_filter_that_breaks_an_inner_node_is_named_with_the_node_and_the_signal() {
             wait_until("every host has ended", || running.has_ended());
         }
     });
+}
+
+/// What each of these filters does to the node that its stream names, as it is told.
+const ENDS: [(&str, &str); 6] = [
+    ("crash_at", "its process ended with signal 11 (SIGSEGV), while it ran the filter"),
+    ("exit_at", "its process was ended by a call of exit, while it ran the filter"),
+    ("quit_at", "its process ended with exit code 9, perhaps in the filter"),
+    ("kill_at", "its process ended with signal 9, perhaps in the filter"),
+    ("spin_at", "its process was stuck, and ended itself, while it ran the filter"),
+    ("sleep_at", "its process was stuck, and ended itself, while it ran the filter"),
+];
+
+/// Neighbours are given up late, so that what is told comes from who has seen it.
+fn patient() -> Tuning {
+    Tuning { heartbeat_timeout: Duration::from_secs(4), ..Tuning::default() }
+}
+
+/// Has a filter of `module` end the node 2, and looks at what is told; the others answer.
+async fn end_node(network: &Network, module: &[u8], (function, how): (&str, &str)) {
+    let id = network.load_filter(module.to_vec()).unwrap();
+    let (filter, everyone) = (id.filter(function), network.everyone());
+    let stream = network.open("probe", everyone, &filter, &2_u32.to_le_bytes(), Sync::WaitForAll);
+    ask(&stream).await;
+    let told = format!("{how} {function:?} of module {}", &id.to_string()[..12]);
+    assert_eq!(told_of_crash(network).await, (2, told), "{:?}", network.notices());
+    assert!(next(&stream).await.coverage.ok.len() >= 2, "{:?}", network.notices());
+}
+
+#[test]
+fn a_filter_that_ends_or_holds_up_its_node_is_named() {
+    let _turn = turn();
+    let Some(module) = module("cc", &["-O2", "-shared", "-fPIC"]) else { return };
+    for end in ENDS {
+        runtime().block_on(async {
+            let tree = Tree::start("1x2x2", 4, Carrier::Unix, patient()).await;
+            end_node(&tree.network, &module, end).await;
+            tree.network.shutdown().await;
+        });
+    }
+}
+
+/// The root is a process of the user's: it is told, and goes on.
+#[test]
+fn a_filter_that_holds_up_the_root_is_named() {
+    let _turn = turn();
+    let Some(module) = module("cc", &["-O2", "-shared", "-fPIC"]) else { return };
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hear = Arc::clone(&told);
+    let listener: Arc<HeldUpListener> =
+        Arc::new(move |text: &str| hear.lock().unwrap().push(text.to_owned()));
+    tell_when_held_up(&listener);
+    runtime().block_on(async {
+        let tree = Tree::start("1x2x2", 4, Carrier::Unix, Tuning::default()).await;
+        let id = tree.network.load_filter(module).unwrap();
+        let (filter, everyone) = (id.filter("nap_at"), tree.network.everyone());
+        let root = 0_u32.to_le_bytes();
+        let stream = tree.network.open("probe", everyone, &filter, &root, Sync::WaitForAll);
+        ask(&stream).await;
+        assert!(next(&stream).await.coverage.is_full(), "{:?}", tree.network.notices());
+        tree.network.shutdown().await;
+    });
+    let text = "the filter \"nap_at\" at node 0 has held up this process for 4.5 s";
+    assert_eq!(*told.lock().unwrap(), [text]);
+}
+
+/// A stand-in for ssh that runs what it is to on this machine.
+const HERE: &str = "#!/bin/sh\nfor last; do :; done\n\
+    export HOME=DIR SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\nexec sh -c \"$last\"\n";
+
+#[test]
+fn a_filter_that_ends_or_holds_up_a_node_on_another_host_is_named() {
+    let _turn = turn();
+    let Some(module) = module("cc", &["-O2", "-shared", "-fPIC"]) else { return };
+    for (carrier, end) in [
+        (Carrier::Tls, ENDS[0]),
+        (Carrier::Tls, ENDS[1]),
+        (Carrier::Tls, ENDS[3]),
+        (Carrier::Tls, ENDS[4]),
+        (Carrier::Ssh, ENDS[0]),
+        (Carrier::Ssh, ENDS[2]),
+        (Carrier::Ssh, ENDS[3]),
+        (Carrier::Ssh, ENDS[5]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (ssh, sheaf) = (dir.path().join("ssh"), dir.path().join("sheaf"));
+        std::fs::write(&ssh, HERE.replace("DIR", dir.path().to_str().unwrap())).unwrap();
+        std::fs::set_permissions(&ssh, PermissionsExt::from_mode(0o755)).unwrap();
+        // Symbols are most of a test build, and would be sent.
+        let stripped = Command::new("strip").arg("-o").arg(&sheaf).arg(program()).status();
+        if !stripped.is_ok_and(|status| status.success()) {
+            std::fs::copy(program(), &sheaf).unwrap();
+        }
+        let mut program = Program::new(sheaf.clone(), vec!["serve".to_owned()]);
+        let mut how = launch::Ssh::new(launch::ProgramContent::of_program(&sheaf).unwrap());
+        how.command = vec![ssh.to_str().unwrap().to_owned()];
+        (program.carrier, program.starter) = (carrier, launch::Starter::Ssh(how));
+        let configs = service_config("/", None);
+        let options = launch::Options { tuning: patient(), configs, ..Default::default() };
+        runtime().block_on(async {
+            let services = Services::new(Registry::with_builtins());
+            let tree = Tree::of(("1x2x2", 4), &services, &options, &program, dir).await;
+            let ready = tree.network.ready(DEADLINE).await.expect("the tree starts");
+            assert_eq!(ready.len(), 4, "{carrier:?} {:?}", tree.network.notices());
+            end_node(&tree.network, &module, end).await;
+            tree.network.shutdown().await;
+        });
+    }
 }
 
 #[test]

@@ -5,11 +5,11 @@ use crate::support::{Home, Run};
 #[test]
 fn names_of_sessions_are_plain_words() {
     let home = Home::new();
-    for name in ["a b", "a\nb", "a\u{1b}[1m", "ü", "a;b", "a/b", ".a", ""] {
-        let up = home.run(&["up", "--processes", "1", "--session", name]);
+    for name in ["a b", "a\nb", "a\u{1b}[1m", "ü", "a;b", "a/b", ".a", "-x", ""] {
+        let up = home.run(&["up", "--processes", "1", &format!("--session={name}")]);
         let told = format!(
-            "sheaf: {name:?} cannot be the name of a session: one has letters, digits and . _ @ -, and does not \
-             begin with a dot\n"
+            "sheaf: {name:?} cannot be the name of a session: one has letters, digits and . _ @ -, and begins \
+             with neither . nor -\n"
         );
         assert_eq!((up.code, up.stderr), (Some(2), told));
     }
@@ -74,7 +74,15 @@ fn a_tree_that_cannot_be_started_ends_with_3() {
         (&["-C", "far", "cat", ":/x"], "Cannot assign requested address"),
         (&["up", "far"], "Cannot assign requested address"),
         (&["up", "pods"], "Cannot assign requested address"),
-        (&["-C", "pods", "cat", ":/x"], "start its session first: sheaf up"),
+        (
+            &["-C", "pods", "cat", ":/x"],
+            "the hosts of cluster pods come by themselves, to a session: start it first: sheaf up pods \
+             --tokens FILE\n",
+        ),
+        (
+            &["--launch", "attach", "-w", "n[1-2]", "cat", ":/x"],
+            "start it first: sheaf up --launch attach -w 'n[1-2]' --session pods --tokens FILE\n",
+        ),
     ] {
         let run = home.run(args);
         assert_eq!((run.code, run.stderr.lines().count()), (Some(3), 1), "{args:?}: {run:?}");

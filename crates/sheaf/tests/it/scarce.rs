@@ -7,6 +7,23 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
+/// Whoever keeps stacks small has small ones in mind that programs make, not theirs.
+#[test]
+fn a_small_stack_is_enough() {
+    let home = Home::new();
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    for hosts in ["--embedded", "--processes"] {
+        let line = format!("ulimit -s 64; exec {sheaf} {hosts} 3 grep -c . /etc/hostname");
+        let mut command = Command::new("sh");
+        command.args(["-c", &line]).current_dir(home.path()).env_clear();
+        let own = home.command(&[]);
+        command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let run = Run::of(command.output().unwrap());
+        let told = (run.code, run.stdout.as_str(), run.stderr.as_str());
+        assert_eq!(told, (Some(0), "n[1-3]:/etc/hostname:1\n", ""), "{hosts}");
+    }
+}
+
 /// A user who has no process but those of one test: limits of processes count all of a user's.
 struct User {
     dir: TempDir,

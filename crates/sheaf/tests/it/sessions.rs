@@ -119,6 +119,58 @@ fn the_default_clusters_session_needs_no_option() {
     assert_eq!(home.run(&["down", "--all"]).code, Some(0));
 }
 
+/// A shell that lets nobody in says so on standard output, as does one that asks for something.
+#[test]
+fn what_a_far_shell_prints_is_told_where_nothing_else_is_said() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    for (script, told) in [
+        (
+            "printf 'This account is\\a currently not available.\\n'; exit 1",
+            "ssh ended with exit code 1; the host printed: This account is  currently not available.",
+        ),
+        (
+            "printf 'Password: '; sleep 60",
+            "no login within 1 s (ssh_login_timeout_ms); the host printed: Password:",
+        ),
+        ("echo welcome; echo nobody is let in >&2; exit 1", "nobody is let in"),
+    ] {
+        let ssh = home.write("ssh", &format!("#!/bin/sh\n{script}\n"));
+        std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let config = format!(
+            "[cluster.far]\nhosts = \"h1\"\nssh = {ssh:?}\n[tuning]\nssh_login_timeout_ms = 1000\nssh_retries = 0\n"
+        );
+        home.write("sheaf.toml", &config);
+        let run = home.run(&["ls", "/"]);
+        assert_eq!(run.code, Some(3), "{run:?}");
+        let line = format!("(EHOSTDOWN): not started: {told}\n");
+        assert!(run.stderr.contains(&line), "{run:?}");
+    }
+}
+
+/// Hosts that have not come so far were asked nothing that they could have answered.
+#[test]
+fn whoever_has_waited_in_vain_is_told_what_for() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    let ssh = home.write("ssh", "#!/bin/sh\nexec sleep 60\n");
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for (more, why) in [
+        ("launch = \"attach\"".to_owned(), "it has not joined yet"),
+        (format!("ssh = {ssh:?}"), "it is being started"),
+    ] {
+        home.write("sheaf.toml", &format!("[cluster.far]\nhosts = \"h[1-2]\"\n{more}\n"));
+        let up = home.run(&["--timeout", "2", "up", "--wait", "1"]);
+        assert_eq!(up.code, Some(3), "{up:?}");
+        let told = format!("h[1-2]: host is down (EHOSTDOWN): {why}");
+        assert_eq!(up.stderr.lines().nth(1), Some(told.as_str()), "{up:?}");
+        let status = home.run(&["status"]);
+        assert!(status.stderr.starts_with(&told), "{status:?}");
+        assert_eq!(home.run(&["down"]).code, Some(0));
+    }
+    nothing_is_left(&home);
+}
+
 /// With the words of `status`.
 #[test]
 fn whoever_starts_a_session_is_told_who_is_missing_and_why() {
@@ -161,7 +213,8 @@ fn what_a_running_session_cannot_heed_is_refused() {
     ] {
         let run = up.run(&["cat", option, value, "/etc/hostname"]);
         let told = format!(
-            "sheaf: session {NAME}: {option} says nothing to a running session; it is said when that is started\n"
+            "sheaf: session {NAME} runs, and {option} holds for sessions that are started: `sheaf down {NAME}` first, \
+             or leave out --session for a tree of its own\n"
         );
         assert_eq!((run.code, run.stdout.as_str(), run.stderr), (Some(2), "", told));
     }
@@ -193,7 +246,7 @@ fn a_session_that_there_is_not_is_told_with_those_that_run() {
         assert_eq!((run.code, run.stderr), (Some(3), told(name) + hint), "{args:?}");
     }
     let run = up.home.run(&["tree", "show"]);
-    let told = "; running: try (sheaf tree show --session try)\n";
+    let told = "; running: try (sheaf tree show try)\n";
     assert!(run.code == Some(3) && run.stderr.ends_with(told), "{run:?}");
     assert_eq!(up.down().code, Some(0));
 }
@@ -308,8 +361,8 @@ fn whoever_is_refused_to_join_is_counted_and_nobody_is_waited_for() {
     }
     let status = home.run(&["status"]);
     for told in [
-        "\n  2 connections were refused: a host that is not one of the session's\n",
-        "\n  1 connection was refused: a host's token is not of this session\n",
+        "\n  2 connections were refused: a host that is not one of the session's, last at ",
+        "\n  1 connection was refused: a host's token is not of this session, last at ",
     ] {
         assert!(status.stdout.contains(told), "{status:?}");
     }

@@ -147,7 +147,7 @@ fn inner_nodes_run_on_nodes_of_the_job_and_a_failing_srun_is_told_in_its_own_wor
     config("srun = \"srun-that-is-not-there\"\n");
     let failed = run(&["grep", "equal", "/root/data"]);
     assert!(
-        failed.stderr.starts_with("sheaf: srun-that-is-not-there cannot be run: No such file"),
+        failed.stderr.contains(": srun-that-is-not-there cannot be run: No such file"),
         "{failed:?}"
     );
 

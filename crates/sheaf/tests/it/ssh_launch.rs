@@ -1,4 +1,5 @@
 //! Sessions over ssh, on hosts of this machine.
+mod inner;
 mod links;
 
 use crate::attach::joins_by_token;
@@ -114,8 +115,8 @@ fn hosts_that_cannot_be_logged_in_to_are_named_with_the_reason_in_time() {
     lines.sort_unstable();
     let told = [
         "h3: it does not serve (EACCES): not started: root@h3: Permission denied (publickey",
-        "h5: host is down (EHOSTDOWN): not started: ssh: connect to host h5 port 22: Connection refused",
-        "h7: host is down (EHOSTDOWN): not started: no login within 15 s",
+        "h5: not reached (EHOSTDOWN): not started: ssh: connect to host h5 port 22: Connection refused",
+        "h7: host is down (EHOSTDOWN): not started: no login within 15 s (ssh_login_timeout_ms)",
         "h9: host is down (EHOSTDOWN): not started: Connection timed out during banner exchange",
         "sheaf: 8 of 12 members succeeded; 4 hosts silent",
     ];
@@ -200,6 +201,46 @@ fn a_host_whose_link_is_cut_is_missed_and_comes_back_with_its_link() {
         wait_until("every node is at its place again", || parents(&machines) == planned());
     }
     all_answer(&answer(), "h[1-32]");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    wait_until("every process has ended", || nothing_runs(&machines));
+}
+
+/// How often somebody was taken in, by the session's log.
+fn taken_in(machines: &Machines) -> usize {
+    let log = std::fs::read_to_string(machines.home(LOGIN, "session.log")).unwrap();
+    log.matches("a node is taken in").count()
+}
+
+/// A host that says nothing for a while, and goes on when it has been started again, or is about to
+/// be: one of the two processes has the place, and the other ends.
+#[test]
+fn a_host_that_comes_back_while_it_is_started_again_is_there_once() {
+    let _turn = turn();
+    let tuning = "[tuning]\nheartbeat_ms = 200\nheartbeats_lost_max = 5\nrelaunch_ms = 300\n";
+    let Some(machines) = machines(3, "flat", tuning) else { return };
+    assert_eq!(machines.run(&["--log", "session.log", "up"]).code, Some(0));
+    let answer = || machines.run(&["--timeout", "5", "grep", "equal", "/root/data"]);
+    all_answer(&answer(), "h[1-3]");
+    for (round, ms) in [1_300, 1_600, 2_000, 2_600, 4_000].into_iter().enumerate() {
+        let pause = Duration::from_millis(ms);
+        let servers = machines.processes(2);
+        if round % 2 == 0 {
+            servers.iter().for_each(|server| server.signal(Signal::STOP));
+            std::thread::sleep(pause);
+            servers.iter().for_each(|server| server.signal(Signal::CONT));
+        } else {
+            machines.cut(2);
+            std::thread::sleep(pause);
+            machines.mend(2);
+        }
+        wait_until("it is back", || answer().code == Some(0));
+        wait_until("one server is left", || machines.processes(2).len() == 1);
+        let before = taken_in(&machines);
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(taken_in(&machines), before, "two take turns after {ms} ms");
+        all_answer(&answer(), "h[1-3]");
+    }
+    assert!(taken_in(&machines) < 40, "{}", taken_in(&machines));
     assert_eq!(machines.run(&["down"]).code, Some(0));
     wait_until("every process has ended", || nothing_runs(&machines));
 }

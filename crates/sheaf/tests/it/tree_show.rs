@@ -54,6 +54,48 @@ fn every_node_of_a_session_says_how_it_is() {
     nothing_is_left(&up.home);
 }
 
+/// Hosts that differ behind what a column has room for can be told apart.
+#[test]
+fn names_are_shown_whole() {
+    let names =
+        (1..=4).map(|number| format!("compute-node-of-rack-17-number-{number}.lab.example"));
+    let names: Vec<String> = names.collect();
+    let home = Home::new();
+    let run = home.run(&["-w", &names.join(","), "--launch", "processes", "tree", "show"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    for name in &names {
+        assert!(run.stdout.lines().any(|line| line.ends_with(&format!(" {name}"))), "{run:?}");
+    }
+    let many = "compute-node-of-rack-17-number-[1-60].lab.example";
+    let run = home.run(&["-w", many, "--launch", "embedded", "tree", "show"]);
+    assert!(run.stdout.contains(many), "{run:?}");
+    fits(&run);
+}
+
+#[test]
+fn the_hosts_that_are_chosen_are_measured() {
+    let up = Up::new(&["--processes", "3"]);
+    let bench = |hosts: &str, what: &[&str]| {
+        let few = ["--json", "--rounds", "5", "--waves", "50", "--bytes", "1M"];
+        up.run(&[&["-w", hosts, "tree", "bench"], what, &few[..]].concat())
+    };
+    let run = bench("n[2-3]", &["start", "rtt", "waves", "bcast", "peer"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    let lines = lines(&run);
+    let figures: Vec<_> = lines.iter().filter(|line| line["type"] == "bench").collect();
+    assert_eq!(figures.len(), 5, "{run:?}");
+    assert!(figures.iter().all(|line| line["leaves"] == 2), "{run:?}");
+    // A host alone has no peer.
+    let run = bench("n2", &["peer"]);
+    assert_eq!(run.code, Some(2), "{run:?}");
+    assert!((run.stdout + &run.stderr).contains("a peer link takes two hosts"));
+    assert_eq!(bench("n7", &["rtt"]).code, Some(2));
+    // Who is not among them need not be there.
+    up.servers["n1"].signal(Signal::KILL);
+    wait_until("one is missed", || up.run(&["cat", "/etc/hostname"]).code == Some(4));
+    assert_eq!(bench("n[2-3]", &["rtt"]).code, Some(0));
+}
+
 #[test]
 fn what_stands_still_and_what_is_gone_is_named() {
     let _turn = turn();
@@ -96,6 +138,20 @@ fn what_stands_still_and_what_is_gone_is_named() {
     });
     assert_eq!(up.down().code, Some(0));
     nothing_is_left(&up.home);
+}
+
+#[test]
+fn the_tree_of_a_session_is_shown_by_its_name() {
+    let up = Up::new(&["--processes", "2"]);
+    let (named, option) =
+        (up.run(&["tree", "show", "try"]), up.run(&["--session", "try", "tree", "show"]));
+    assert_eq!((named.code, option.code), (Some(0), Some(0)), "{named:?}");
+    assert!(named.stdout.ends_with("\n2 of 2 leaves are up\n"), "{named:?}");
+    let other = up.run(&["tree", "show", "tyr"]);
+    assert!(other.code == Some(3) && other.stderr.ends_with("did you mean try?\n"), "{other:?}");
+    assert_eq!(up.down().code, Some(0));
+    let none = up.run(&["tree", "show", "try"]);
+    assert!(none.code == Some(3) && none.stderr.contains("sheaf up"), "{none:?}");
 }
 
 #[test]

@@ -10,7 +10,8 @@ const SCANNED_BLOCKS_MAX: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blocks {
     list: Vec<Block>,
-    /// For each axis, the blocks that have a number on it; made when there are many to choose from.
+    /// For each axis, the blocks that have a number on it; made when there are many to choose
+    /// from.
     having: OnceLock<Vec<HashMap<i64, Vec<u32>>>>,
 }
 

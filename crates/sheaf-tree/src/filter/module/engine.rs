@@ -64,8 +64,8 @@ fn look_in(roots: &[PathBuf]) -> Result<PathBuf, FilterError> {
     }
     let places: Vec<String> = looked.iter().map(|file| file.display().to_string()).collect();
     Err(lacking(format!(
-        "a WebAssembly module needs {FILE}, which is not installed here; looked for {} \
-         (from source: cargo build -p sheaf-wasm, with --release as the program was built)",
+        "a WebAssembly module needs {FILE}, which is not installed here; looked for {} (from \
+         source: cargo build -p sheaf-wasm, with --release as the program was built)",
         places.join(", ")
     )))
 }
@@ -139,8 +139,8 @@ impl Engines {
             return Ok(*engine);
         }
         if cfg!(target_feature = "crt-static") {
-            let message = "this program is linked statically and can load no engine for WebAssembly; one \
-                           built with the feature `wasm` has it inside";
+            let message = "this program is linked statically and can load no engine for \
+                           WebAssembly; one built with the feature `wasm` has it inside";
             return Err(lacking(message));
         }
         let library = match self.sent.get() {

@@ -36,7 +36,8 @@ impl SentByGuest {
         self.outputs_bytes = self.outputs_bytes.saturating_add(data.len());
         if self.outputs.len() >= PACKETS_MAX || self.outputs_bytes > GATHERED_BYTES_MAX {
             let message = format!(
-                "the filter gave more than {PACKETS_MAX} packets or {GATHERED_BYTES_MAX} bytes in one wave"
+                "the filter gave more than {PACKETS_MAX} packets or {GATHERED_BYTES_MAX} bytes in \
+                 one wave"
             );
             return self.exceeded(FilterError::new(Errno::MSGSIZE, message));
         }
@@ -147,7 +148,11 @@ impl Filter for ModuleFilter {
         if !shared.guest.has(EntryPoint::State) {
             return None;
         }
-        let sent = shared.guest.call(EntryPoint::State, Emit::Partial, &[]).ok()?;
+        let sent = shared.guest.call(EntryPoint::State, Emit::Partial, &[]);
+        let sent = sent.inspect_err(|error| {
+            tracing::warn!(%error, "a filter does not say its state, which is not handed on");
+        });
+        let sent = sent.ok()?;
         sent.outputs.into_iter().next().map(|(_, bytes)| bytes)
     }
 

@@ -4,6 +4,7 @@
 
 use super::fork;
 use super::guest::{Guest, GuestPacket, SentByGuest};
+use super::hold::{self, NativeTurn};
 use crate::filter::{Emit, FilterError, NodeInfo};
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -17,6 +18,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr;
+use std::sync::Arc;
 
 type Trampoline = unsafe extern "C" fn(*mut RawCall, *mut c_void, *const c_char) -> i32;
 
@@ -92,6 +94,7 @@ fn is_whole(bytes: &[u8]) -> bool {
 impl Library {
     pub fn load(bytes: &[u8]) -> Result<Self, FilterError> {
         fork::watch()
+            .and_then(|()| hold::watch())
             .map_err(|error| FilterError::new(Errno::from_io(&error), error.to_string()))?;
         if !is_whole(bytes) {
             return Err(broken("the shared object is cut off"));
@@ -163,6 +166,8 @@ impl Library {
             params_len: params.len(),
             node: node(info),
             state: ptr::null_mut(),
+            instance: fork::name_instance(),
+            called: called(function, info.rank),
         };
         if native.has(EntryPoint::Create) {
             native.call(EntryPoint::Create, Emit::Partial, &[])?;
@@ -296,6 +301,14 @@ pub(super) struct Native {
     params_len: usize,
     node: RawNode,
     state: *mut c_void,
+    /// Its name among all instances of this process.
+    instance: u64,
+    /// What it is, for people.
+    called: Arc<str>,
+}
+
+fn called(function: &str, rank: u32) -> Arc<str> {
+    format!("the filter {function:?} at node {rank}").into()
 }
 
 impl Native {
@@ -311,7 +324,10 @@ impl Native {
         let there = companions | 1 << EntryPoint::Destroy as u32;
         let calls = EntryPoint::ALL
             .map(|entry| (there >> entry as u32 & 1 == 1).then_some(NativeCall::Engine(call)));
-        Self { calls, params: aligned(params), params_len: params.len(), node, state }
+        let (params, params_len) = (aligned(params), params.len());
+        let called = called("(WebAssembly)", node.rank);
+        let instance = fork::name_instance();
+        Self { calls, params, params_len, node, state, instance, called }
     }
 }
 
@@ -356,6 +372,7 @@ impl Guest for Native {
         let mut raw = asked.raw(&mut sent);
         (raw.params, raw.params_len) = (self.params.as_ptr().cast(), self.params_len);
         let process = rustix::process::getpid();
+        let turn = NativeTurn::begin(&self.called);
         // SAFETY: all that `raw` points to lives until the call returns; the function has the type
         // that the header demands of it.
         let status = unsafe {
@@ -368,11 +385,12 @@ impl Guest for Native {
                 }
             }
         };
+        drop(turn);
         self.state = raw.state;
         if rustix::process::getpid() != process {
-            fork::end_copy();
+            fork::end_copy(self.instance);
         }
-        if let Some(error) = fork::told() {
+        if let Some(error) = fork::told(self.instance) {
             return Err(error);
         }
         sent.outcome(status)

@@ -3,8 +3,8 @@
 //! A newcomer knows no more than the root's door. From there it is sent down, a node at a time, to
 //! the place that the plan has for it; where a node on the way is lost, the one above takes it in.
 use super::reception::Reception;
-use crate::driver::{Core, Shared, SocketPeer};
-use crate::launch::start::family::{Kin, watch};
+use crate::driver::{Core, Death, OwnFault, Shared, SocketPeer};
+use crate::launch::start::family::{Kin, death, watch};
 use crate::link::door::DoorHost;
 use crate::link::hello::Hello;
 use crate::link::wire::{Channel, Wire};
@@ -17,14 +17,18 @@ use lines::Lines;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet, lock};
 use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+mod instead;
 mod lines;
 mod relay;
 
+pub(in crate::launch) use instead::not_started;
 pub(in crate::launch) use relay::run_errands;
 
 /// How often it is looked whether adopted children can go where their places are.
@@ -67,7 +71,8 @@ pub(in crate::launch) struct Nursery {
     stays: Mutex<FxHashMap<u32, Stay>>,
     /// Of the ssh connections to other hosts.
     lines: Lines,
-    /// Children, inner nodes, of which the root is asked to start what is below them.
+    /// Children, inner nodes, that do not come, while what is below them is started instead: by the
+    /// root, which was asked, or from here.
     stranded: Mutex<FxHashMap<u32, Expected>>,
     /// When the root was asked for a child last.
     asked: Mutex<FxHashMap<u32, Instant>>,
@@ -159,6 +164,11 @@ impl Nursery {
         self.shared
             .upgrade()
             .is_some_and(|shared| shared.peek(|core| self.link_of(core, rank).is_some()))
+    }
+
+    /// Whether the node `rank`, which was lost, is connected here again.
+    pub fn is_back(&self, rank: u32) -> bool {
+        !lock(&self.expected).contains_key(&rank) && self.has(rank)
     }
 
     /// When the node `rank` came here last.
@@ -376,6 +386,21 @@ impl Nursery {
         shared.attach(0, link, channel, peer)
     }
 
+    /// A node below, which combines, has ended on another host. That its link is lost is seen
+    /// beside, perhaps before.
+    fn has_ended(&self, shared: &Shared, rank: u32, death: Death) {
+        if death.fault == OwnFault::No {
+            return;
+        }
+        let link = lock(&self.members).get(&rank).copied();
+        shared.run(|core, _| {
+            // The place of a link may be another's by now.
+            let link = link.filter(|&link| core.nodes[0].peer_rank(link) == rank);
+            core.nodes[0].crashed(rank, link, &death.how, death.fault == OwnFault::Yes);
+            core.touch(0);
+        });
+    }
+
     /// The node `rank` is on this link from now on.
     fn entered(&self, shared: &Shared, rank: u32, link: LinkId) {
         lock(&self.members).insert(rank, link);
@@ -436,6 +461,10 @@ impl DoorHost for Doorway {
         let rank = hello.rank;
         let node = nursery.topology.node(rank).filter(|_| rank != nursery.topology.root().rank());
         let node = node.ok_or(Refusal::Unexpected)?;
+        if hello.end.is_some() {
+            let is_it = hello.host == node.host() && node.leaf_index().is_none();
+            return if is_it { Ok(()) } else { Err(Refusal::Unexpected) };
+        }
         let expected = || lock(&nursery.expected).contains_key(&rank);
         if !(hello.orphan || expected() || (nursery.reception.is_some() && !nursery.has(rank))) {
             return Err(Refusal::Unexpected);
@@ -456,6 +485,10 @@ impl DoorHost for Doorway {
     fn admit(&self, hello: &Hello, channel: Channel) -> io::Result<()> {
         let nursery = &self.0;
         let shared = nursery.shared.upgrade().ok_or_else(gone)?;
+        if let Some(status) = hello.end {
+            nursery.has_ended(&shared, hello.rank, death(ExitStatus::from_raw(status)));
+            return Ok(());
+        }
         if !hello.orphan {
             let child = lock(&nursery.expected).remove(&hello.rank);
             // Whoever has come may be the one to whom others did not find the way.

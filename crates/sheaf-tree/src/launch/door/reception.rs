@@ -60,6 +60,16 @@ impl Reception {
             over: Over::Door,
         })
     }
+
+    /// [`Reception::invite`] for one that is to be started again: without an invitation it is not,
+    /// until the next time.
+    pub fn invite_or_tell(&self, node: NodeRef<'_>) -> Option<Invitation> {
+        let told = self.invite(node).inspect_err(|error| {
+            let (host, rank) = (node.host(), node.rank());
+            tracing::warn!(host, rank, %error, "no key can be made for a host that is to be started again");
+        });
+        told.ok()
+    }
 }
 
 /// Starts this node's children again when they are lost, for as long as the session lasts: each at
@@ -80,10 +90,13 @@ pub(in crate::launch) async fn bring_back(
     } else {
         tokio::time::sleep(pause).await;
     }
+    let mut rounds = 0u32;
     loop {
         let Some(there) = nursery.upgrade() else { return };
         let missing = [missing(&there), there.lost_lines()].concat();
         let (planned, count) = (plan(&there, &missing), missing.len());
+        rounds = if missing.is_empty() { 0 } else { rounds + 1 };
+        tell_round(&planned, rounds);
         let failed = start(&there, &how, planned).await;
         let below = plan(&there, &lost_leaves_below(&there, &failed));
         drop(there);
@@ -93,7 +106,35 @@ pub(in crate::launch) async fn bring_back(
             start(&there, &how, below).await;
         }
         pause = if helped { first_pause } else { (pause * 2).min(first_pause * PAUSES_MAX) };
+        if !failed.is_empty() {
+            let (count, seconds) = (failed.len(), pause.as_secs_f32());
+            tracing::debug!("{count} nodes were not started again; the next try is in {seconds} s");
+        }
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// Rounds of starting again that are told to everybody; a host may be away for days.
+const ROUNDS_TOLD: u32 = 3;
+/// The most hosts that are named.
+const HOSTS_TOLD: usize = 16;
+
+fn tell_round(planned: &[Planned], rounds: u32) {
+    if planned.is_empty() {
+        return;
+    }
+    let mut hosts: Vec<&str> = planned.iter().map(|child| child.host.as_str()).collect();
+    hosts.dedup();
+    let more = hosts.len().saturating_sub(HOSTS_TOLD);
+    hosts.truncate(HOSTS_TOLD);
+    let mut names = hosts.join(",");
+    if more > 0 {
+        names += &format!(" and {more} more");
+    }
+    if rounds <= ROUNDS_TOLD {
+        tracing::info!("started again, try {rounds}: {names}");
+    } else {
+        tracing::debug!("started again, try {rounds}: {names}");
     }
 }
 
@@ -136,7 +177,7 @@ fn plan(nursery: &Nursery, ranks: &[u32]) -> Vec<Planned> {
     let planned = ranks.iter().filter_map(|&rank| {
         let node = nursery.topology().node(rank)?;
         let sudo = reception.station.program.sudo && node.leaf_index().is_some();
-        Some(Planned { rank, host: node.host(), invitation: reception.invite(node).ok()?, sudo })
+        Some(Planned { rank, host: node.host(), invitation: reception.invite_or_tell(node)?, sudo })
     });
     planned.collect()
 }
@@ -174,12 +215,13 @@ async fn start(nursery: &Arc<Nursery>, how: &Arc<Ssh>, planned: Vec<Planned>) ->
         });
     }
     while let Some(done) = starts.join_next().await {
-        failed.extend(done.ok().flatten());
+        failed.extend(hosts::unless_broken(done).flatten());
     }
     failed
 }
 
-fn start_here(nursery: &Nursery, child: &Planned) -> io::Result<()> {
+/// Starts one on this node's own host.
+pub(super) fn start_here(nursery: &Nursery, child: &Planned) -> io::Result<()> {
     let Some(reception) = nursery.reception() else { return Ok(()) };
     let program = Program { path: this_program(), ..reception.station.program.clone() };
     let (theirs, ours) = io::pipe()?;

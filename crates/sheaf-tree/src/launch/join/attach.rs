@@ -340,8 +340,14 @@ fn accept(listener: &TcpListener, enrolment: &Weak<Enrolment>) {
     loop {
         let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&pause));
         let Some(enrolment) = enrolment.upgrade() else { return };
-        if !matches!(ready, Ok(1..)) {
-            continue;
+        match ready {
+            Ok(1..) => {}
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Err(errno) => {
+                tracing::warn!(error = %io::Error::from(errno), "enrolment cannot wait for hosts");
+                std::thread::sleep(END_POLL);
+                continue;
+            }
         }
         let (stream, peer) = match listener.accept() {
             Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
@@ -357,15 +363,18 @@ fn accept(listener: &TcpListener, enrolment: &Weak<Enrolment>) {
             enrolment.audit.refuse(&peer.to_string(), Refusal::Crowded);
             continue;
         }
+        let its = Arc::clone(&enrolment);
         let serve = move || {
             let served = stream.set_nonblocking(false);
-            if let Err(error) = served.and_then(|()| enrolment.serve(stream, peer)) {
-                enrolment.audit.refuse(&peer.to_string(), dropped(&error));
+            if let Err(error) = served.and_then(|()| its.serve(stream, peer)) {
+                its.audit.refuse(&peer.to_string(), dropped(&error));
             }
-            enrolment.connections.fetch_sub(1, Ordering::Relaxed);
+            its.connections.fetch_sub(1, Ordering::Relaxed);
         };
         if let Err(error) = std::thread::Builder::new().name("enrol".to_owned()).spawn(serve) {
             tracing::warn!(%error, "enrolment cannot start a thread");
+            enrolment.connections.fetch_sub(1, Ordering::Relaxed);
+            enrolment.audit.refuse(&peer.to_string(), Refusal::NoPlace);
         }
     }
 }
@@ -394,6 +403,7 @@ pub fn enrol(address: &str, token: &Token, host: &str) -> Result<Vec<Invitation>
     loop {
         match enrol_once(address, token, host) {
             Err(EnrolError::Io(_, error)) if is_crowd(&error) && Instant::now() < deadline => {
+                tracing::debug!(%error, "too many ask to join at once; asked again");
                 std::thread::sleep(CROWD_PAUSE.mul_f64(0.5 + fastrand::f64()));
             }
             done => return done,

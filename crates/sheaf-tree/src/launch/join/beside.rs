@@ -1,7 +1,7 @@
 //! The nodes of a host that has joined by itself: its server is this process, inner nodes run
 //! beside it.
 use super::serve::{ServeError, serve_joined};
-use crate::driver::Shared;
+use crate::driver::{OwnFault, Shared};
 use crate::launch::start::family::death;
 use crate::launch::start::push::this_program;
 use crate::launch::start::spawn::run_program;
@@ -83,9 +83,20 @@ impl NodeBeside {
     fn tell_of_fault(&mut self, server: &OnceLock<Weak<Shared>>) {
         let Ok(Some(status)) = self.child.try_wait() else { return };
         let death = death(status);
-        if let Some(server) = server.get().and_then(Weak::upgrade).filter(|_| death.by_fault) {
+        let is_sure = death.fault == OwnFault::Yes;
+        if let Some(server) = server.get().and_then(Weak::upgrade).filter(|_| is_sure) {
             server.with_node(0, |node| node.tell_of_crash(self.invitation.rank, &death.how));
         }
+    }
+
+    fn tell_of_end(&mut self) {
+        let cause = match self.child.try_wait() {
+            Ok(Some(status)) => death(status).how,
+            Ok(None) => return,
+            Err(error) => format!("what has become of its process is not known: {error}"),
+        };
+        let (rank, pause) = (self.invitation.rank, self.pause.as_secs());
+        tracing::info!(rank, cause, "a node beside this one is started again in {pause} s");
     }
 
     /// Starts it again, if it has ended long enough ago.
@@ -95,9 +106,10 @@ impl NodeBeside {
         }
         if self.ended.is_none() {
             self.tell_of_fault(server);
-        }
-        if self.ended.is_none() && self.begun.elapsed() > AGAIN_PAUSE_MAX {
-            self.pause = AGAIN_PAUSE_MIN;
+            if self.begun.elapsed() > AGAIN_PAUSE_MAX {
+                self.pause = AGAIN_PAUSE_MIN;
+            }
+            self.tell_of_end();
         }
         if self.ended.get_or_insert_with(Instant::now).elapsed() < self.pause {
             return;

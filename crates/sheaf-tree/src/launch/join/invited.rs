@@ -3,7 +3,8 @@
 //! The process that the channel knows stays in front: it takes the invitation, starts the node in
 //! a session of its own, and ends when the node needs the channel no more.
 use super::invitation::Over;
-use crate::launch::start::push::{JOINED, LINKED, MARK, READY, this_program};
+use super::keeper::{self, KeptNode};
+use crate::launch::start::push::{JOINED, LINKED, MARK, READY};
 use crate::launch::start::spawn::{DETACH_VARIABLE, leaf_command};
 use crate::launch::{Invitation, LeafProgram};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,7 +12,7 @@ use rustix::fs::{FileType, fstat};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// How long the parent may take to send the invitation.
@@ -23,9 +24,11 @@ const FIRST_OWN: i32 = 3;
 /// A process that ends closes its descriptors so long before that can be seen.
 const LEAF_LOOK: Duration = Duration::from_millis(20);
 /// What a node writes to its standard output once it belongs to the tree.
-const JOINED_BYTE: u8 = b'j';
+pub(super) const LEAF_BYTE: u8 = b'j';
+/// The same of one that combines.
+pub(super) const INNER_BYTE: u8 = b'i';
 /// And when nobody answers where its parent is to be.
-const UNREACHED_BYTE: u8 = b'u';
+pub(super) const UNREACHED_BYTE: u8 = b'u';
 
 /// The two ends of the login that has started this process, as sshd names them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,29 +88,16 @@ pub fn invited(stdin: impl AsFd, login: &Login<'_>, args: &[&str]) -> io::Result
     if invitation.over == Over::Channel {
         return take_channel(&mut stdout, invitation, login);
     }
-    let mut node = Command::new(this_program())
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    if let Some(to) = node.stdin.take() {
-        invitation.write(to)?;
+    match keeper::start(&invitation, args)? {
+        KeptNode::Unreached => take_channel(&mut stdout, invitation, login),
+        KeptNode::Ended(code) => Ok(Invited::Done(Some(code))),
+        KeptNode::Joined(mut needed) => {
+            writeln!(stdout, "{MARK}{JOINED}")?;
+            stdout.flush()?;
+            let _ = needed.read(&mut [0]);
+            Ok(Invited::Done(None))
+        }
     }
-    let Some(mut from) = node.stdout.take() else { return Ok(Invited::Done(None)) };
-    let mut said = [0];
-    let said_so = from.read(&mut said)? > 0;
-    if said_so && said[0] == UNREACHED_BYTE {
-        node.wait()?;
-        return take_channel(&mut stdout, invitation, login);
-    }
-    if !said_so || said[0] != JOINED_BYTE {
-        return Ok(Invited::Done(Some(node.wait()?.code().unwrap_or(1))));
-    }
-    writeln!(stdout, "{MARK}{JOINED}")?;
-    stdout.flush()?;
-    // It closes this when its children are started, or ends.
-    let _ = from.read(&mut said);
-    Ok(Invited::Done(None))
 }
 
 /// Says that the channel is the link from here on, and takes it from standard input and output,
@@ -194,10 +184,11 @@ pub(in crate::launch) fn say_unreached() {
 }
 
 /// Says that the node belongs to the tree; what goes wrong from now on, the tree tells.
-pub(in crate::launch) fn say_joined() {
+pub(in crate::launch) fn say_joined(is_leaf: bool) {
     let mut stdout = io::stdout();
+    let byte = if is_leaf { LEAF_BYTE } else { INNER_BYTE };
     // Whoever started it may be gone.
-    let _ = stdout.write_all(&[JOINED_BYTE]).and_then(|()| stdout.flush());
+    let _ = stdout.write_all(&[byte]).and_then(|()| stdout.flush());
     if let Some(null) = null() {
         let _ = rustix::stdio::dup2_stderr(&null);
     }
@@ -213,6 +204,6 @@ pub(in crate::launch) async fn let_go_after(starting: Option<tokio::task::JoinHa
     }
 }
 
-fn null() -> Option<std::fs::File> {
+pub(super) fn null() -> Option<std::fs::File> {
     std::fs::OpenOptions::new().write(true).open("/dev/null").ok()
 }

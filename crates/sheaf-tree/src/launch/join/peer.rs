@@ -331,12 +331,20 @@ impl Peers {
         let note = postcard::to_stdvec(&PeerQuestion { number, leaf, relay })
             .expect("numbers can be encoded");
         let deadline = Instant::now() + INTRODUCTION_TIMEOUT;
+        let mut asked = 0;
         while Instant::now() < deadline {
             self.handle.with(|own| own.want_stream(PEERS, &note));
+            asked += 1;
             match tokio::time::timeout(ASK_PAUSE, &mut told).await {
                 Ok(Ok(answer)) => return answer.map_err(PeerError::Introduction),
                 Ok(Err(_)) => return Err(PeerError::None),
-                Err(_) => {}
+                // What is asked for may be lost.
+                Err(_) => {
+                    tracing::debug!(
+                        leaf,
+                        "the root has not introduced a host, asked {asked} times"
+                    );
+                }
             }
         }
         self.state().asked.remove(&number);
@@ -378,6 +386,7 @@ impl Peers {
         let Station { secret, rank: own, host, .. } = &*self.station;
         let hello = token.map(|token| Hello { token, ..Hello::new(secret, *own, host, false) });
         shared.run(|core, _| {
+            core.looks_out = true;
             let at = core.add_node(config, self.services.filters().clone());
             if let Some(hello) = hello {
                 core.nodes[at].send_first(LinkId::new(0), hello.frame());
@@ -443,7 +452,8 @@ impl Peers {
             children: Vec::new(),
             stream_base: 0,
             place: Default::default(),
-            tuning: self.tuning,
+            // Nobody else comes to be the root above it.
+            tuning: Tuning { orphan_timeout: Duration::ZERO, ..self.tuning },
         };
         let place = ServicePlace {
             leaf: Some(self.leaf),
@@ -453,6 +463,7 @@ impl Peers {
         };
         let handle = LeafHandle { shared: Arc::downgrade(&shared), node: 0 };
         let up = shared.run(|core, now| {
+            core.looks_out = true;
             core.add_node(config, self.services.filters().clone());
             core.set_works(0, Dispatch::new(&self.services, place, handle));
             core.nodes[0].add_parent(now)

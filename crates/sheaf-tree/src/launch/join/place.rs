@@ -60,9 +60,14 @@ pub(super) async fn find_place(
             Err(ServeError::Link(error))
                 if ancestors.len() > invitation.ancestors.len() && turned_away < TURNS_MAX =>
             {
-                tracing::debug!(%error, "the node that it was sent to is not there");
                 ancestors.remove(0);
                 turned_away += 1;
+                tracing::debug!(
+                    %error,
+                    "the node that it was sent to is not there, time {turned_away} of {TURNS_MAX}; \
+                     again in {} ms",
+                    TURN_PAUSE.as_millis()
+                );
                 tokio::time::sleep(TURN_PAUSE).await;
             }
             Err(error) => return Err(error),

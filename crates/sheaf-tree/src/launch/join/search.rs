@@ -38,9 +38,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 struct Pause(Duration);
 
 impl Pause {
-    async fn wait(&mut self) {
-        tokio::time::sleep(self.0.mul_f64(0.5 + fastrand::f64())).await;
+    fn next(&mut self) -> Duration {
+        let pause = self.0.mul_f64(0.5 + fastrand::f64());
         self.0 = (self.0 * 2).min(PAUSE_MAX);
+        pause
     }
 }
 
@@ -123,7 +124,7 @@ async fn reach(
     let parent = ancestors.first().ok_or(io::ErrorKind::InvalidData)?;
     let deadline = Instant::now() + limit;
     let mut pause = Pause(PAUSE_MIN);
-    loop {
+    for tried in 1u32.. {
         let attempt = timeout(call_limit, call(parent, caller, false)).await;
         let error = match attempt {
             Ok(Ok(channel)) => return Ok(channel),
@@ -133,8 +134,12 @@ async fn reach(
         if is_gone(parent, &error) || Instant::now() >= deadline {
             return Err(unreached(parent, error));
         }
-        pause.wait().await;
+        let pause = pause.next();
+        let (rank, ms) = (parent.rank, pause.as_millis());
+        tracing::debug!(rank, %error, "the node above is not reached, try {tried}; again in {ms} ms");
+        tokio::time::sleep(pause).await;
     }
+    Err(io::ErrorKind::TimedOut.into())
 }
 
 /// How far an orphan has got among its ancestors.
@@ -258,6 +263,7 @@ enum FoundPlace {
 async fn call_ancestors(station: &Station, search: &mut Search) -> FoundPlace {
     let caller = station.caller();
     let mut pause = Pause(PAUSE_MIN);
+    let (begun, mut calls) = (Instant::now(), 0);
     let mut refused: Option<Instant> = None;
     while !search.ancestors.is_empty() {
         let at = search.next;
@@ -266,6 +272,8 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> FoundPlace {
         let limit = search.limit(at);
         let ancestor = &search.ancestors[at];
         let called = timeout(limit, call(ancestor, &caller, true)).await;
+        calls += 1;
+        let rank = ancestor.rank;
         if is_root {
             let refuses = matches!(&called, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);
             refused = refuses.then(|| refused.unwrap_or_else(Instant::now));
@@ -273,6 +281,8 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> FoundPlace {
         match called {
             Ok(Ok(channel)) => {
                 let parent = if is_root { ParentIs::TheRoot } else { ParentIs::OneOfMany };
+                let ms = begun.elapsed().as_millis();
+                tracing::info!(rank, "a new parent has taken call {calls}, after {ms} ms");
                 return FoundPlace::Ancestor(channel, parent);
             }
             // The root never comes back.
@@ -280,11 +290,16 @@ async fn call_ancestors(station: &Station, search: &mut Search) -> FoundPlace {
             _ if refused.is_some_and(|since| since.elapsed() >= REFUSED_MAX) => {
                 return FoundPlace::Nobody;
             }
-            Ok(Err(error)) => tracing::debug!(%error, rank = ancestor.rank, "no new parent"),
-            Err(_) => tracing::debug!(rank = ancestor.rank, "an ancestor does not answer"),
+            Ok(Err(error)) => tracing::debug!(rank, %error, "no new parent, call {calls}"),
+            Err(_) => {
+                let ms = limit.as_millis();
+                tracing::debug!(rank, "an ancestor does not answer within {ms} ms, call {calls}");
+            }
         }
         if is_root {
-            pause.wait().await;
+            let pause = pause.next();
+            tracing::debug!("all ancestors were called; again in {} ms", pause.as_millis());
+            tokio::time::sleep(pause).await;
         }
     }
     FoundPlace::End
@@ -300,7 +315,8 @@ fn unreached(parent: &Ancestor, error: io::Error) -> io::Error {
     }
     let at: Vec<String> = all.iter().map(ToString::to_string).collect();
     let text = format!(
-        "{} at {}: {error}; nodes wait at ports that the system chooses, the root at the address of the setting listen",
+        "{} at {}: {error}; nodes wait at ports that the system chooses, the root at the address \
+         of the setting listen",
         UNREACHED,
         at.join(" or ")
     );

@@ -5,6 +5,7 @@ use super::peer::{Introductions, PEERS};
 use super::place::{ASSIGN_TIMEOUT, SaidPlace, find_place, hear, said};
 use super::search::{Arrival, ParentIs, Search, arrive_near, attach_parent, find_parent};
 use crate::driver::Shared;
+use crate::filter::end_when_held_up;
 use crate::launch::join::invited;
 use crate::launch::start::brood::{Brood, bear};
 use crate::launch::start::plan::Station;
@@ -211,7 +212,7 @@ async fn arrive_as(told: Told, how: How<'_>, services: &Services) -> Result<(), 
         }
     };
     if matches!(how, How::Invited | How::Linked) {
-        invited::say_joined();
+        invited::say_joined(placed.topology.root().leaf_index().is_some());
     }
     if matches!(how, How::OnlyALeaf) && placed.topology.root().leaf_index().is_none() {
         return Err(ServeError::NotALeaf);
@@ -370,9 +371,12 @@ fn begin(shared: &Arc<Shared>, placed: &Placed, as_orphan: bool, services: &Serv
             core.nodes[0].begin_without(&guests);
         }
         core.nodes[0].set_identity(&root.host(), std::process::id());
-        core.nodes[0].count_on(station.epoch);
-        if station.late && role == NodeRole::Inner {
-            core.nodes[0].begin_empty();
+        if station.late {
+            core.nodes[0].count_on(station.epoch);
+            match role {
+                NodeRole::Leaf => core.nodes[0].begin_late(),
+                _ => core.nodes[0].begin_empty(),
+            }
         }
         if role != NodeRole::Leaf {
             add_own_leaf(shared, core, 0, ServicePlace::of(root, &options.configs), services);
@@ -400,6 +404,10 @@ async fn run(
     let Placed { topology, station, options, brood, .. } = placed;
     let (station, root, mut family) = (Arc::new(station), topology.root(), None);
     let role = shared.peek(|core| core.nodes[0].config().role);
+    if role != NodeRole::Leaf {
+        // A little earlier than those beside it give it up, who could not say why.
+        end_when_held_up(options.tuning.heartbeat_timeout * 3 / 4);
+    }
     if role == NodeRole::Leaf {
         let handle = LeafHandle { shared: Arc::downgrade(&shared), node: 0 };
         let introductions = Introductions {
@@ -444,10 +452,10 @@ async fn run(
             find_parent(&shared, &station, &mut search).await;
         }
     };
-    let mut asked = signal(SignalKind::terminate())?;
     tokio::select! {
         () = live => {}
-        _ = asked.recv() => {
+        asked = asked_to_end(how) => {
+            asked?;
             if matches!(how, How::Joined { in_job: true, .. }) {
                 // The root hears why from Slurm, meanwhile.
                 tokio::time::sleep(STEP_END_PAUSE).await;
@@ -466,6 +474,16 @@ async fn run(
     if let Some(family) = family.filter(|_| !alone) {
         Box::new(family).end().await;
     }
+    Ok(())
+}
+
+/// Waits until this process is asked to end. What somebody else's program does then is its own
+/// affair: its signals are left alone.
+async fn asked_to_end(how: How<'_>) -> io::Result<()> {
+    if matches!(how, How::OnlyALeaf) {
+        return std::future::pending().await;
+    }
+    signal(SignalKind::terminate())?.recv().await;
     Ok(())
 }
 

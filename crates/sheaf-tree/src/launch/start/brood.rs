@@ -74,7 +74,7 @@ fn is_alike(program: &Program, child: NodeRef<'_>) -> bool {
 }
 
 /// Whether this process has one thread. (Where that cannot be seen, children are started.)
-fn is_alone() -> bool {
+pub(in crate::launch) fn is_alone() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
@@ -139,9 +139,9 @@ fn fork_one(carrier: Carrier) -> io::Result<Twin> {
 
 /// Gives the child's number in the parent, and `None` in the child.
 #[allow(unsafe_code)]
-fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: this process has one thread (`bear` has looked, and starts none), so that no lock is
-    // held and nothing is half done by somebody who is missing in the child.
+pub(in crate::launch) fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: this process has one thread (the caller has looked, `is_alone`, and starts none), so
+    // that no lock is held and nothing is half done by somebody who is missing in the child.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
         return Err(io::Error::last_os_error());

@@ -1,7 +1,9 @@
 //! Child processes: how they ended, and that they are gone in the end.
-use crate::driver::{Autopsy, Death, SocketPeer, is_stopped};
+use crate::driver::{Autopsy, Death, OwnFault, SocketPeer, is_stopped};
+use crate::filter::{CODE_EXITED, CODE_STUCK};
 use crate::launch::door::nursery::Nursery;
 use crate::link::door::Doorkeeper;
+use crate::link::peer::socket_owner;
 use crate::link::watch::register;
 use crate::network::NetworkEnd;
 use rustix::process::{
@@ -40,6 +42,7 @@ impl Kin {
         SocketPeer {
             autopsy: Box::new(move || Box::pin(async move { kin.death().await })),
             is_leaf,
+            combines: !is_leaf,
             pid,
         }
     }
@@ -57,7 +60,7 @@ impl Kin {
     async fn death(&self) -> Death {
         match self.wait().await {
             Ok(status) => death(status),
-            Err(error) => Death { how: error.to_string(), by_fault: false },
+            Err(error) => Death { how: error.to_string(), fault: OwnFault::No },
         }
     }
 
@@ -113,30 +116,47 @@ const FAULTS: [(Signal, &str); 7] = [
 /// How a process with this status has ended.
 pub(in crate::launch) fn death(status: ExitStatus) -> Death {
     let fault = FAULTS.iter().find(|(fault, _)| Some(fault.as_raw()) == status.signal());
-    let how = match (fault, status.signal(), status.code()) {
+    let (how, fault) = match (fault, status.signal(), status.code()) {
         (Some((fault, name)), ..) => {
-            format!("its process ended with signal {} ({name})", fault.as_raw())
+            let how = format!("its process ended with signal {} ({name})", fault.as_raw());
+            (how, OwnFault::Yes)
         }
-        (None, Some(signal), _) => format!("its process ended with signal {signal}"),
-        (None, None, Some(code)) => format!("its process ended with exit code {code}"),
-        (None, None, None) => "its process ended".to_owned(),
+        // The code of users may do so to itself, or take so much memory that the system does.
+        (None, Some(signal), _) if signal == Signal::KILL.as_raw() => {
+            (format!("its process ended with signal {signal}"), OwnFault::Perhaps)
+        }
+        // Whoever is asked to ends so.
+        (None, Some(signal), _) => {
+            (format!("its process ended with signal {signal}"), OwnFault::No)
+        }
+        (None, None, Some(CODE_STUCK)) => {
+            ("its process was stuck, and ended itself".to_owned(), OwnFault::Yes)
+        }
+        (None, None, Some(CODE_EXITED)) => {
+            ("its process was ended by a call of exit".to_owned(), OwnFault::Yes)
+        }
+        (None, None, Some(code)) => {
+            let fault = if code == 0 { OwnFault::No } else { OwnFault::Perhaps };
+            (format!("its process ended with exit code {code}"), fault)
+        }
+        (None, None, None) => ("its process ended".to_owned(), OwnFault::No),
     };
-    Death { how, by_fault: fault.is_some() }
+    Death { how, fault }
 }
 
 /// The end of the process at the other end of a unix socket, which somebody else has started.
 pub(in crate::launch) fn watch(socket: &OwnedFd, is_leaf: bool) -> Option<SocketPeer> {
-    let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
-    let pidfd = pidfd_open(peer.pid, PidfdFlags::NONBLOCK).ok()?;
+    let pid = socket_owner(socket).ok()?.pid?;
+    let pidfd = pidfd_open(pid, PidfdFlags::NONBLOCK).ok()?;
     let autopsy: Autopsy = Box::new(move || {
         Box::pin(async move {
             if let Ok(pidfd) = register(pidfd, tokio::io::Interest::READABLE) {
                 let _ended = pidfd.readable().await;
             }
-            Death { how: "its process ended".to_owned(), by_fault: false }
+            Death { how: "its process ended".to_owned(), fault: OwnFault::No }
         })
     });
-    Some(SocketPeer { autopsy, is_leaf, pid: Some(peer.pid) })
+    Some(SocketPeer { autopsy, is_leaf, combines: !is_leaf, pid: Some(pid) })
 }
 
 /// The processes that one node has started.

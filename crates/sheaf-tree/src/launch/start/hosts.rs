@@ -1,14 +1,14 @@
 //! Children on other hosts: all of one node started at once, within bounds, each by its own ssh.
 use super::ssh::{self, Ssh, SshFailure, StartedOver};
 use crate::launch::Invitation;
-use crate::launch::door::nursery::Nursery;
+use crate::launch::door::nursery::{Nursery, not_started};
 use crate::launch::invitation::Over;
 use crate::link::{Ancestor, DoorAddress, is_sound};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 /// One child that is to be started, and is expected at the door.
 pub(in crate::launch) struct Planned {
@@ -21,7 +21,8 @@ pub(in crate::launch) struct Planned {
 }
 
 /// Starts `children` and returns when each has joined or failed. Those that failed are lost, with
-/// the cause; the others do not wait for them.
+/// the cause; the others do not wait for them. What was to be below one that failed is started
+/// instead of it.
 pub(in crate::launch) async fn start_all(
     nursery: Weak<Nursery>,
     children: Vec<Planned>,
@@ -32,16 +33,24 @@ pub(in crate::launch) async fn start_all(
     for child in children {
         let (nursery, places, how) = (Weak::clone(&nursery), Arc::clone(&places), Arc::clone(&how));
         starts.spawn(async move {
-            let _place = places.acquire().await;
+            let place = places.acquire().await;
             let over = nursery.upgrade().map_or(Over::Door, |nursery| nursery.over());
-            (child.rank, start(&nursery, &how, &child, over).await)
+            let started = start(&nursery, &how, &child, over).await;
+            drop(place);
+            if let Err(failure) = started {
+                not_started(&nursery, (&how, &places), child.rank, &failure).await;
+            }
         });
     }
     while let Some(done) = starts.join_next().await {
-        let Ok((rank, Err(failure))) = done else { continue };
-        let Some(nursery) = nursery.upgrade() else { return };
-        nursery.not_started(rank, &failure);
+        unless_broken(done);
     }
+}
+
+/// What has come of a start. One that panicked has none: its host is said not to have joined when
+/// the time to do so is over.
+pub(in crate::launch) fn unless_broken<T>(done: Result<T, JoinError>) -> Option<T> {
+    done.inspect_err(|error| tracing::error!(%error, "the start of a host broke off")).ok()
 }
 
 /// Starts one, which gets its link as `over` says.
@@ -55,11 +64,17 @@ pub(in crate::launch) async fn start(
     let turn = nursery.upgrade().and_then(|nursery| nursery.begin_to_start(*rank));
     let Some(_turn) = turn else { return Err(SshFailure::under_way()) };
     let invitation = Invitation { over, ..invitation.clone() };
+    let begun = std::time::Instant::now();
     let started =
         ssh::start(how, (host, *sudo), |here| Ok(invite(&invitation, here)?.to_bytes())).await?;
+    let seconds = begun.elapsed().as_secs_f32();
+    tracing::debug!(host, rank, "started over ssh within {seconds:.1} s");
     let Some(nursery) = nursery.upgrade() else { return Ok(()) };
     match started {
         StartedOver::Joined => nursery.has_come(over, true),
+        StartedOver::Linked(_) if nursery.is_back(*rank) => {
+            tracing::info!(host, rank, "is back by itself; what was started in its place ends");
+        }
         StartedOver::Linked(line) => {
             tracing::info!(host, rank, "linked through ssh");
             nursery.has_come(over, false);

@@ -1,6 +1,9 @@
 //! An ssh connection that is the link to the node it has started, and lives as long as that.
-use crate::driver::{Death, SocketPeer};
+use super::family::death;
+use super::ssh::SSH_FAILED;
+use crate::driver::{Death, OwnFault, SocketPeer};
 use crate::link::wire::Channel;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 use tokio::process::Child;
@@ -12,6 +15,9 @@ use tokio::time::timeout;
 const LINGER: Duration = Duration::from_secs(2);
 /// How long what it has said may take to come once it has ended.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A shell says of a process that was ended by a signal this much more than its number.
+const SHELL_SIGNALS: i32 = 128;
 
 /// The near end of such a connection.
 pub(in crate::launch) struct SshLine {
@@ -35,8 +41,8 @@ impl SshLine {
     }
 
     /// `nothing_lives_on`: when the connection has ended, nobody from below it can come back
-    /// another way.
-    pub fn take(self, nothing_lives_on: bool) -> Taken {
+    /// another way. `combines`: the node runs filters.
+    pub fn take(self, nothing_lives_on: bool, combines: bool) -> Taken {
         let Self { channel, ssh, said } = self;
         let (let_go, until_let_go) = oneshot::channel();
         let (tell, told) = oneshot::channel();
@@ -44,14 +50,12 @@ impl SshLine {
         let autopsy = move || {
             // The link is closed, and ssh has no other reason to stay.
             drop(let_go);
-            let death = async move {
-                let how = told.await.unwrap_or_else(|_| "its ssh connection ended".to_owned());
-                // A signal that has ended the node is not told by ssh.
-                Death { how, by_fault: false }
-            };
+            let untold = || ended_by_itself("its ssh connection ended".to_owned());
+            let death = async move { told.await.unwrap_or_else(|_| untold()) };
             Box::pin(death) as std::pin::Pin<Box<dyn Future<Output = Death> + Send>>
         };
-        let peer = SocketPeer { autopsy: Box::new(autopsy), is_leaf: nothing_lives_on, pid: None };
+        let autopsy = Box::new(autopsy);
+        let peer = SocketPeer { autopsy, is_leaf: nothing_lives_on, combines, pid: None };
         Taken { channel, peer, keeper }
     }
 }
@@ -61,7 +65,7 @@ async fn keep(
     mut ssh: Child,
     mut said: JoinHandle<Vec<u8>>,
     mut until_let_go: oneshot::Receiver<()>,
-    tell: oneshot::Sender<String>,
+    tell: oneshot::Sender<Death>,
 ) {
     let ended = tokio::select! {
         ended = ssh.wait() => ended.ok(),
@@ -76,14 +80,59 @@ async fn keep(
     // A master connection of the user's may keep the pipe.
     said.abort();
     // Nobody listens where the link was given up before.
-    let _ = tell.send(phrase(&words, ended));
+    let _ = tell.send(how(&words, ended));
 }
 
-fn phrase(words: &[u8], ended: Option<ExitStatus>) -> String {
+/// How the node has ended, if the shell that waits for it says so, or else its connection.
+fn how(words: &[u8], ended: Option<ExitStatus>) -> Death {
     let words = super::ssh::phrase(words);
-    match (words.is_empty(), ended.and_then(|ended| ended.code())) {
+    let code = ended.and_then(|ended| ended.code());
+    if let Some(status) = code.and_then(status_of)
+        && let death = death(status)
+        && death.fault != OwnFault::No
+    {
+        return death;
+    }
+    ended_by_itself(match (words.is_empty(), code) {
         (false, _) => format!("its ssh connection ended: {words}"),
         (true, Some(code)) => format!("its ssh connection ended with exit code {code}"),
         (true, None) => "its ssh connection ended".to_owned(),
+    })
+}
+
+fn ended_by_itself(how: String) -> Death {
+    Death { how, fault: OwnFault::No }
+}
+
+/// What a process has ended with of which a shell says this code; `None` where it is ssh's own.
+fn status_of(code: i32) -> Option<ExitStatus> {
+    match code {
+        SSH_FAILED => None,
+        code if code > SHELL_SIGNALS => Some(ExitStatus::from_raw(code - SHELL_SIGNALS)),
+        code => Some(ExitStatus::from_raw(code << 8)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_tells_how_a_node_has_ended() {
+        let how = |words: &str, code: i32| {
+            let death = how(words.as_bytes(), Some(ExitStatus::from_raw(code << 8)));
+            (death.how, death.fault)
+        };
+        let crashed = "its process ended with signal 11 (SIGSEGV)".to_owned();
+        assert_eq!(how("Segmentation fault\n", 139), (crashed, OwnFault::Yes));
+        let killed = "its process ended with signal 9".to_owned();
+        assert_eq!(how("Killed", 137), (killed, OwnFault::Perhaps));
+        let asked = "its ssh connection ended: Terminated".to_owned();
+        assert_eq!(how("Terminated", 143), (asked, OwnFault::No));
+        let left = "its ssh connection ended with exit code 0".to_owned();
+        assert_eq!(how("", 0), (left, OwnFault::No));
+        let lost = "its ssh connection ended: Connection reset".to_owned();
+        assert_eq!(how("Connection reset", 255), (lost, OwnFault::No));
+        assert_eq!(how("", 3).1, OwnFault::Perhaps);
     }
 }

@@ -2,7 +2,7 @@
 //! is to start it.
 //!
 //! The host runs a small shell script. It looks in the user's cache for the program, asks for it
-//! if it is not there, checks what came, and becomes the program. Nothing of it is secret, so it
+//! if it is not there, checks what came, and runs the program. Nothing of it is secret, so it
 //! may be seen in the list of processes.
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -37,9 +37,10 @@ const SCRIPT: &str = "umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/sheaf/bin/HAS
     else s=$(($(wc -c <\"$t\"))); test \"$s\" = SIZE && s=HASH; fi; \
     if test \"$s\" = HASH; then chmod 700 \"$t\" && mv -f \"$t\" \"$f\" || exit 1; \
     else echo the program did not arrive whole >&2; exit 1; fi; \
-    trap - 0 1 2 13 15; fi; exec RUN";
+    trap - 0 1 2 13 15; fi; RUN; exit $?";
 
-/// What the script becomes at last. Through sudo the environment is not what sshd has made it:
+/// What the script runs at last, and waits for: of a process that a signal has ended ssh itself tells
+/// nothing, of a shell it tells the exit code. Through sudo the environment is not what sshd has made it:
 /// where the login came from is an argument then.
 const RUN: &str = "\"$f\" serve --invited";
 const RUN_BY_SUDO: &str = "sudo -n -- \"$f\" serve --invited --parent \"${SSH_CONNECTION%% *}\"";
@@ -97,8 +98,7 @@ impl ProgramContent {
         self.bytes
     }
 
-    /// The remote command that becomes this program, run with `serve --invited`, through `sudo` or
-    /// not.
+    /// The remote command that runs this program with `serve --invited`, through `sudo` or not.
     pub(in crate::launch) fn command(&self, sudo: bool) -> String {
         let run = if sudo { RUN_BY_SUDO } else { RUN };
         let script = SCRIPT.replace("HASH", &self.hash).replace("SIZE", &self.bytes.to_string());

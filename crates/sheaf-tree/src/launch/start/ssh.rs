@@ -34,6 +34,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 const NOISE_BYTES_MAX: u64 = 64 << 10;
 /// What is kept of what a host says on standard error: its end.
 const ERROR_BYTES_MAX: usize = 2 << 10;
+/// The most that is told of what a host says on standard output.
+const HEARD_CHARS_MAX: usize = 200;
 /// Lines of it that are shown.
 const ERROR_LINES_MAX: usize = 3;
 /// A connection that carries less than this is taken for one that hangs.
@@ -48,7 +50,7 @@ const STAY_TIMEOUT: Duration = Duration::from_secs(600);
 /// Pause before the first repetition; it doubles with each.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// What ssh exits with when the connection failed, and not what ran on the host.
-const SSH_FAILED: i32 = 255;
+pub(super) const SSH_FAILED: i32 = 255;
 /// What is waited for first.
 const LOGIN: &str = "login";
 /// Failures that the same try again does not mend.
@@ -58,6 +60,10 @@ const LASTING: [&str; 4] = [
     "Could not resolve hostname",
     "IDENTIFICATION HAS CHANGED",
 ];
+
+/// A host that has not answered for so long, while its address was asked several times, does not
+/// when it is asked once more.
+const SILENT_LONG: Duration = Duration::from_secs(5);
 
 /// How to start nodes by ssh.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +119,12 @@ impl SshFailure {
         Self { errno: Errno::BUSY, cause, lasting: true, no_login: false }
     }
 
+    /// One on this host, whose process cannot be started.
+    pub fn not_run(error: &io::Error) -> Self {
+        let cause = format!("its process cannot be started: {error}");
+        Self { errno: Errno::from_io(error), cause, lasting: true, no_login: false }
+    }
+
     /// A node that was started, and could not be taken in.
     pub fn not_taken(error: &io::Error) -> Self {
         let cause = format!("it was started, and could not be taken in: {error}");
@@ -143,7 +155,10 @@ pub(in crate::launch) async fn start(
                 tracing::info!(
                     host,
                     cause = failure.cause,
-                    "starting over ssh failed; tried again"
+                    "starting over ssh failed, try {} of {}; again in {} s",
+                    tried + 1,
+                    ssh.retries + 1,
+                    pause.as_secs_f32()
                 );
             }
             done => return done,
@@ -170,7 +185,9 @@ async fn attempt(
     let Some(stderr) = child.stderr.take() else { unreachable!("it was asked for as a pipe") };
     let errors = tokio::spawn(last_of(stderr));
     let (from, to) = ours.into_split();
-    match (Talk { ssh, to, from: BufReader::new(from) }).run(invite).await {
+    let mut heard = Vec::new();
+    let talk = Talk { ssh, to, from: BufReader::new(from), heard: &mut heard };
+    match talk.run(invite).await {
         Ok(None) => {
             tokio::spawn(outlast(child, errors));
             Ok(StartedOver::Joined)
@@ -178,7 +195,11 @@ async fn attempt(
         Ok(Some(channel)) => {
             Ok(StartedOver::Linked(Box::new(SshLine::new(channel, child, errors))))
         }
-        Err(why) => Err(failure(child, errors, why).await),
+        Err(why) => {
+            let mut failure = failure(child, errors, why, &heard).await;
+            failure.lasting |= is_silent(&failure.cause, ssh.connect_timeout);
+            Err(failure)
+        }
     }
 }
 
@@ -228,6 +249,8 @@ struct Talk<'a> {
     ssh: &'a Ssh,
     to: OwnedWriteHalf,
     from: BufReader<OwnedReadHalf>,
+    /// The end of what the host said that was not for us, such as why it lets nobody in.
+    heard: &'a mut Vec<u8>,
 }
 
 impl Talk<'_> {
@@ -238,47 +261,48 @@ impl Talk<'_> {
     ) -> Result<Option<Channel>, Why> {
         let content = &self.ssh.content;
         let login = self.ssh.login_timeout;
-        let answer = said(&mut self.from, &[HAVE, NEED], LOGIN, login).await?;
+        let answer = self.said(&[HAVE, NEED], LOGIN, login).await?;
         if answer.starts_with(NEED) {
             let limit = login + Duration::from_secs(content.bytes() / PUSH_BYTES_PER_S_MIN);
             let sent = timeout(limit, content.send(&mut self.to)).await;
             sent.map_err(|_| Why::Late("receipt of the program", limit))??;
         }
-        let ready = said(&mut self.from, &[READY], "start of the program", login).await?;
+        let ready = self.said(&[READY], "start of the program", login).await?;
         let invitation = invite(address_in(&ready))?;
         self.to.write_all(&invitation).await?;
         self.to.flush().await?;
-        let joined =
-            said(&mut self.from, &[JOINED, LINKED], "connection from it", JOIN_TIMEOUT).await?;
+        let joined = self.said(&[JOINED, LINKED], "connection from it", JOIN_TIMEOUT).await?;
         if joined.starts_with(LINKED) { Ok(Some(self.into_channel()?)) } else { Ok(None) }
+    }
+
+    /// Waits for a line that is meant for us and begins with one of `words`.
+    async fn said(
+        &mut self,
+        words: &[&str],
+        what: &'static str,
+        limit: Duration,
+    ) -> Result<String, Why> {
+        let deadline = Instant::now() + limit;
+        let mut from = (&mut self.from).take(NOISE_BYTES_MAX);
+        let mut line = Vec::new();
+        loop {
+            let read = timeout_at(deadline, from.read_until(b'\n', &mut line)).await;
+            if let Some(meant) = meant(&line, words) {
+                return Ok(meant);
+            }
+            // Also a question that nobody answers, whose line does not end.
+            keep_last(self.heard, &line);
+            if read.map_err(|_| Why::Late(what, limit))?? == 0 {
+                return Err(Why::Closed);
+            }
+            line.clear();
+        }
     }
 
     fn into_channel(self) -> io::Result<Channel> {
         let early = BytesMut::from(self.from.buffer());
         let stream = self.from.into_inner().reunite(self.to).map_err(io::Error::other)?;
         Ok(Channel { early, over_ssh: true, ..Channel::from(OwnedFd::from(stream.into_std()?)) })
-    }
-}
-
-/// Waits for a line that is meant for us and begins with one of `words`.
-async fn said(
-    from: &mut BufReader<OwnedReadHalf>,
-    words: &[&str],
-    what: &'static str,
-    limit: Duration,
-) -> Result<String, Why> {
-    let deadline = Instant::now() + limit;
-    let mut from = from.take(NOISE_BYTES_MAX);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = timeout_at(deadline, from.read_until(b'\n', &mut line)).await;
-        if read.map_err(|_| Why::Late(what, limit))?? == 0 {
-            return Err(Why::Closed);
-        }
-        if let Some(meant) = meant(&line, words) {
-            return Ok(meant);
-        }
     }
 }
 
@@ -308,12 +332,17 @@ pub(crate) fn decode_any(data: &[u8]) {
 pub(in crate::launch) async fn last_of(mut from: ChildStderr) -> Vec<u8> {
     let (mut kept, mut piece) = (Vec::new(), [0; 1024]);
     while let Ok(count @ 1..) = from.read(&mut piece).await {
-        kept.extend_from_slice(&piece[..count]);
-        if kept.len() > ERROR_BYTES_MAX {
-            kept.drain(..kept.len() - ERROR_BYTES_MAX);
-        }
+        keep_last(&mut kept, &piece[..count]);
     }
     kept
+}
+
+/// Adds to the end of what somebody says, which alone is kept.
+fn keep_last(kept: &mut Vec<u8>, piece: &[u8]) {
+    kept.extend_from_slice(piece);
+    if kept.len() > ERROR_BYTES_MAX {
+        kept.drain(..kept.len() - ERROR_BYTES_MAX);
+    }
 }
 
 /// Lets ssh end by itself; the node needs it no more.
@@ -325,7 +354,12 @@ async fn outlast(mut child: Child, errors: JoinHandle<Vec<u8>>) {
     errors.abort();
 }
 
-async fn failure(mut child: Child, mut errors: JoinHandle<Vec<u8>>, why: Why) -> SshFailure {
+async fn failure(
+    mut child: Child,
+    mut errors: JoinHandle<Vec<u8>>,
+    why: Why,
+    heard: &[u8],
+) -> SshFailure {
     let patience = match why {
         Why::Closed => LAST_WORDS_TIMEOUT,
         // It still runs.
@@ -340,21 +374,75 @@ async fn failure(mut child: Child, mut errors: JoinHandle<Vec<u8>>, why: Why) ->
         .unwrap_or_default();
     errors.abort();
     let said = phrase(&said);
+    // Shells that let nobody in say so on standard output.
+    let heard = if said.is_empty() { words_of(heard) } else { String::new() };
     let cause = match (&why, said.is_empty()) {
         (Why::Late(what, limit), _) => {
             let told = if said.is_empty() { String::new() } else { format!(" ({said})") };
-            format!("no {what} within {} s{told}", limit.as_secs_f32())
+            let setting = if *what == LOGIN { " (ssh_login_timeout_ms)" } else { "" };
+            format!("no {what} within {} s{setting}{told}", limit.as_secs_f32())
         }
         (Why::Io(error), _) => error.to_string(),
         (Why::Closed, false) => said,
-        (Why::Closed, true) => ended(status),
+        (Why::Closed, true) => ended(status, heard.is_empty()),
     };
     let by_ssh = status.and_then(|status| status.code()) == Some(SSH_FAILED);
     let may_help =
         matches!(why, Why::Closed) && by_ssh && !LASTING.iter().any(|text| cause.contains(text));
     let no_login = by_ssh || matches!(why, Why::Late(LOGIN, _));
     let errno = errno_of(&cause, by_ssh);
-    SshFailure { errno, cause: format!("not started: {cause}"), lasting: !may_help, no_login }
+    let cause = format!("not started: {cause}{heard}");
+    SshFailure { errno, cause, lasting: !may_help, no_login }
+}
+
+/// What a host said on standard output, to follow what is known of its failure.
+fn words_of(heard: &[u8]) -> String {
+    let said = phrase(heard);
+    match said.char_indices().nth(HEARD_CHARS_MAX) {
+        _ if said.is_empty() => String::new(),
+        Some((at, _)) => format!("; the host printed: {}…", &said[..at]),
+        None => format!("; the host printed: {said}"),
+    }
+}
+
+/// Why a node could not be started on a host, as far as ssh's own words tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoStart {
+    /// Somebody is there who lets nobody in.
+    NotLetIn,
+    /// Nobody is reached there.
+    NotReached,
+    /// Something else.
+    Other,
+}
+
+impl NoStart {
+    /// What a cause that the tree reports says of it.
+    #[must_use]
+    pub fn of(cause: &str) -> Self {
+        const NOT_LET_IN: [&str; 5] = [
+            "Permission denied",
+            "Host key verification failed",
+            "IDENTIFICATION HAS CHANGED",
+            "Too many authentication failures",
+            "No supported authentication methods",
+        ];
+        const NOT_REACHED: [&str; 7] = [
+            "Connection timed out",
+            "Connection refused",
+            "Operation timed out",
+            "No route to host",
+            "Network is unreachable",
+            "Host is down",
+            "Could not resolve hostname",
+        ];
+        let says = |words: &[&str]| words.iter().any(|word| cause.contains(word));
+        match (says(&NOT_LET_IN), says(&NOT_REACHED)) {
+            (true, false) => Self::NotLetIn,
+            (false, true) => Self::NotReached,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// What ssh and programs on hosts say when it is not the host that is down.
@@ -378,10 +466,17 @@ fn errno_of(cause: &str, by_ssh: bool) -> Errno {
     said.filter(|errno| !by_ssh || *errno == Errno::ACCES).unwrap_or(Errno::HOSTDOWN)
 }
 
-fn ended(status: Option<ExitStatus>) -> String {
+/// Whether nobody has answered at all within `limit`, and that was long.
+fn is_silent(cause: &str, limit: Duration) -> bool {
+    let has_asked = cause.contains("connect to host") && cause.contains("timed out");
+    has_asked && limit >= SILENT_LONG
+}
+
+fn ended(status: Option<ExitStatus>, is_silent: bool) -> String {
+    let silence = if is_silent { " and said nothing" } else { "" };
     match status.and_then(|status| status.code()) {
-        Some(code) => format!("ssh ended with exit code {code} and said nothing"),
-        None => "ssh ended and said nothing".to_owned(),
+        Some(code) => format!("ssh ended with exit code {code}{silence}"),
+        None => format!("ssh ended{silence}"),
     }
 }
 
@@ -433,6 +528,43 @@ mod tests {
         for (cause, by_ssh, errno) in cases {
             assert_eq!(errno_of(cause, by_ssh), errno, "{cause}");
         }
+    }
+
+    #[test]
+    fn who_is_not_reached_is_told_from_who_lets_nobody_in() {
+        for (cause, why) in [
+            ("root@h2: Permission denied (publickey).", NoStart::NotLetIn),
+            ("No ED25519 host key is known; Host key verification failed.", NoStart::NotLetIn),
+            ("ssh: connect to host h3 port 22: Connection timed out", NoStart::NotReached),
+            ("ssh: connect to host h3 port 22: No route to host", NoStart::NotReached),
+            ("ssh: Could not resolve hostname h3: Name or service not known", NoStart::NotReached),
+            ("no login within 20 s", NoStart::Other),
+            ("kex_exchange_identification: Connection reset by peer", NoStart::Other),
+        ] {
+            assert_eq!(NoStart::of(&format!("not started: {cause}")), why, "{cause}");
+        }
+    }
+
+    #[test]
+    fn who_has_said_nothing_for_long_is_not_asked_again_at_once() {
+        let (short, long) = (Duration::from_secs(4), Duration::from_secs(10));
+        let silent = "not started: ssh: connect to host h3 port 22: Connection timed out";
+        assert!(is_silent(silent, long));
+        assert!(!is_silent(silent, short), "what was asked may have been lost");
+        for other in [
+            "not started: ssh: connect to host h3 port 22: Connection refused",
+            "not started: Connection timed out during banner exchange",
+        ] {
+            assert!(!is_silent(other, long), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_a_host_prints_is_told_in_part() {
+        assert_eq!(words_of(b" \n"), "");
+        assert_eq!(words_of(b"no \x1b[1m\x07here\n"), "; the host printed: no  [1m here");
+        let long = words_of(&[b'x'; 4096]);
+        assert_eq!(long.chars().count(), "; the host printed: ".len() + HEARD_CHARS_MAX + 1);
     }
 
     #[test]

@@ -33,6 +33,7 @@ impl Display {
         match self {
             Self::Nothing => {}
             Self::Bar(bar) => {
+                crate::output::wipe();
                 if let Some(total) = progress.bytes_total
                     && bar.length() != Some(total)
                 {

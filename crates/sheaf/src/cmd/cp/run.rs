@@ -1,13 +1,13 @@
 //! `sheaf cp`, run.
 use super::CpArgs;
 use super::progress::Display;
-use super::way::{CopyWay, way};
+use super::way::{CopyWay, own_sources, way};
 use crate::cli::GlobalArgs;
 use crate::cmd::per_path::{in_part, told_cuts};
 use crate::cmd::stop;
 use crate::exit::Exit;
 use crate::output::{Changes, Failure, Output, printable};
-use crate::session::{self, Ended, Opening};
+use crate::session::{self, Ended, Intent, Opening};
 use anyhow::{Result, anyhow};
 use serde_json::json;
 use sheaf_core::{Errno, RangeSet};
@@ -15,11 +15,12 @@ use sheaf_file::PathError;
 use sheaf_group::Unfinished;
 use sheaf_session::Config;
 use sheaf_session::Session;
-use sheaf_tools::cp::{self, CopyOptions, Got, Made, Put, Totals};
+use sheaf_tools::cp::{self, CopyOptions, Got, HostShare, Made, Put, ShareError, Totals};
 use sheaf_tools::entry::EntryKind;
 use sheaf_tools::{Target, ToolError};
+use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What can be done about failures of copies to hosts, where only what is in the way can be a
 /// directory.
@@ -32,8 +33,12 @@ const SOURCE_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "-r copies directories")
 
 /// Copies, in the direction that the places say.
 pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
-    let opening = Opening::new(global)?;
+    let opening = Opening::begin(global)?;
     let way = way(args, opening.config())?;
+    opening.begin_to(match way {
+        CopyWay::Put(..) | CopyWay::PutEach(..) => Intent::Change,
+        CopyWay::Get(..) => Intent::Read,
+    })?;
     let options = args.options();
     opening.run(async |session, config, output| {
         let mut display = Display::new(output, args.progress);
@@ -43,7 +48,17 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
             CopyWay::Put(sources, target) => {
                 let put = cp::put(session.client(), sources, &target, &options, &mut show).await;
                 display.end();
-                told.put(&[target], put.map_err(stop)?, &options)
+                told.put(&[target], put.map_err(stop)?, &options, Vec::new())
+            }
+            CopyWay::PutEach(sources, target) => {
+                let (shares, lacking) = shares(&sources, &target, config)?;
+                let client = session.client();
+                let each = cp::put_each(client, shares, &target.path, &options, &mut show).await;
+                display.end();
+                let each = each.map_err(stop)?;
+                let mut failed = not_put(each.failed, &sources, config)?;
+                failed.extend(lacking);
+                told.put(&[target], each.put, &options, failed)
             }
             CopyWay::Get(targets, destination) => {
                 let got =
@@ -53,6 +68,77 @@ pub fn run(args: &CpArgs, global: &GlobalArgs) -> Result<Exit> {
             }
         }
     })
+}
+
+/// What each host gets, and who gets nothing because a file of theirs is not here.
+fn shares(
+    sources: &[PathBuf],
+    target: &Target,
+    config: &Config,
+) -> Result<(Vec<HostShare>, Vec<Failure>)> {
+    let hosts = config.hosts()?;
+    let (mut shares, mut lacking): (Vec<_>, BTreeMap<_, RangeSet>) = Default::default();
+    for leaf in target.members.iter() {
+        let host = hosts.names().get(leaf as usize).map_or("", String::as_str);
+        let own = own_sources(sources, host);
+        let missing = sources.iter().zip(&own).find_map(|(source, own)| {
+            let error = std::fs::symlink_metadata(own).err()?;
+            Some((source.display().to_string(), Errno::from(error)))
+        });
+        match missing {
+            Some(missing) => lacking.entry(missing).or_default().insert(leaf),
+            None => shares.push(HostShare { leaf, sources: own }),
+        }
+    }
+    let failure = |((path, errno), leaves)| {
+        Failure::new(leaves, path, errno, Some("this source is on this machine".to_owned()))
+    };
+    Ok((shares, lacking.into_iter().map(failure).collect()))
+}
+
+/// Failures of hosts of their own, folded where they are the same with `%h` in place of the host.
+fn not_put(
+    failed: Vec<(u32, ShareError)>,
+    sources: &[PathBuf],
+    config: &Config,
+) -> Result<Vec<Failure>> {
+    let hosts = config.hosts()?;
+    let mut alike: BTreeMap<_, RangeSet> = BTreeMap::new();
+    for (leaf, error) in failed {
+        let host = hosts.names().get(leaf as usize).map_or("", String::as_str);
+        let of = |path: &Path| {
+            // The source that it is of, or is in.
+            let own = own_sources(sources, host);
+            let mut both = sources.iter().zip(&own);
+            let found = both.find_map(|(source, own)| Some((source, path.strip_prefix(own).ok()?)));
+            found.map_or_else(
+                || path.display().to_string(),
+                |(source, rest)| {
+                    let whole =
+                        if rest.as_os_str().is_empty() { source } else { &source.join(rest) };
+                    whole.display().to_string()
+                },
+            )
+        };
+        let (path, errno, why) = match error {
+            ShareError::Source(error) => (of(&error.path), error.errno, String::new()),
+            ShareError::Copy(ToolError::Local { path, errno }) => (path, errno, String::new()),
+            ShareError::Copy(error) => {
+                (of(&own_sources(sources, host)[0]), Errno::CANCELED, error.to_string())
+            }
+        };
+        alike.entry((path, errno, why)).or_default().insert(leaf);
+    }
+    let failure = |((path, errno, why), leaves): ((String, Errno, String), RangeSet)| {
+        let hint = SOURCE_HINTS.iter().find(|(known, _)| *known == errno).map(|(_, hint)| *hint);
+        let why = match (why.is_empty(), hint) {
+            (false, _) => why,
+            (true, Some(hint)) => format!("this source is on this machine; {hint}"),
+            (true, None) => "this source is on this machine".to_owned(),
+        };
+        Failure::new(leaves, path, errno, Some(why))
+    };
+    Ok(alike.into_iter().map(failure).collect())
 }
 
 /// The error of a copy to here: a directory that is missing above the destination is named.
@@ -76,7 +162,14 @@ struct ToldCopy<'a> {
 }
 
 impl ToldCopy<'_> {
-    fn put(&self, targets: &[Target], mut put: Put, options: &CopyOptions) -> Result<Exit> {
+    /// `lacking`: hosts for which there was nothing to copy.
+    fn put(
+        &self,
+        targets: &[Target],
+        mut put: Put,
+        options: &CopyOptions,
+        lacking: Vec<Failure>,
+    ) -> Result<Exit> {
         let hosts = self.config.hosts()?;
         let mut out = BufWriter::new(crate::output::stdout());
         for line in put.lines.sorted().iter().filter(|line| line.entry.kind == EntryKind::Line) {
@@ -109,7 +202,8 @@ impl ToldCopy<'_> {
             ..changes("to", put.totals.iter().map(made), options)
         };
         let detail = |bytes| format!("{bytes} bytes were written in place");
-        let extra = told_cuts(&mut put.outcome, &put.cut, detail);
+        let mut extra = told_cuts(&mut put.outcome, &put.cut, detail);
+        extra.extend(lacking);
         let ended = Ended::new(targets, &put.outcome);
         let changes = Some(changes);
         self.finish(&Ended { extra: &extra, failed_here, hints: PUT_HINTS, changes, ..ended })

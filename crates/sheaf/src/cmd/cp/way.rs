@@ -8,12 +8,15 @@ use sheaf_session::Config;
 use sheaf_session::address::{Address, Purpose, Side, rooted};
 use sheaf_tools::Target;
 use sheaf_tools::cp::Source;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
 
 /// From where to where.
 pub(super) enum CopyWay {
     Put(Vec<Source>, Target),
+    /// To each host its own: `%h` stands for it in the sources.
+    PutEach(Vec<PathBuf>, Target),
     Get(Vec<Target>, PathBuf),
 }
 
@@ -33,6 +36,16 @@ pub(super) fn way(args: &CpArgs, config: &Config) -> Result<CopyWay> {
             }
             let address = Address { path: one_path(&address.path)?, ..address };
             let target = address.resolve(config, Purpose::Name("cp"))?;
+            let here: Vec<PathBuf> =
+                sources.iter().map(|place| place_here(place).clone()).collect();
+            if here.iter().any(|path| names_host(path)) {
+                check_each(&here, &target.path)?;
+                return Ok(CopyWay::PutEach(here, target));
+            }
+            let source = |place: Side| match place {
+                Side::Here(path) => source(Side::Here(own_sources(&[path], "").remove(0))),
+                other => source(other),
+            };
             Ok(CopyWay::Put(sources.into_iter().map(source).collect::<Result<_>>()?, target))
         }
         Side::Here(destination) if sources.iter().all(on_hosts) => {
@@ -70,7 +83,8 @@ fn one_path(path: &Path) -> Result<PathBuf, Stop> {
     };
     Pattern::new(text).ok().and_then(|pattern| pattern.literal()).ok_or_else(|| {
         Stop::usage(format!(
-            "{text}: cp has one destination: patterns are not expanded in it; \\ takes * ? [ {{ as they are"
+            "{text}: cp has one destination: patterns are not expanded in it; \\ takes * ? [ {{ \
+             as they are"
         ))
     })
 }
@@ -83,13 +97,73 @@ fn check_here(destination: &Path) -> Result<(), Stop> {
             "write to standard output with: sheaf cat (./- is a directory of that name)",
         ));
     }
-    if text.windows(2).any(|two| two == b"%h") {
+    if names_host(destination) {
         return Err(Stop::usage(format!(
             "{}: %h in DEST is not replaced: each host gets DEST/HOST/… by itself",
             destination.display()
         )));
     }
     Ok(())
+}
+
+/// Whether `%h` is in a path, in whose place the name of each host comes. `%%h` is that itself.
+fn names_host(path: &Path) -> bool {
+    let mut rest = path.as_os_str().as_bytes();
+    while let Some(behind) = rest.get(1..) {
+        match rest {
+            [b'%', b'%', b'h', ..] => rest = &rest[3..],
+            [b'%', b'h', ..] => return true,
+            _ => rest = behind,
+        }
+    }
+    false
+}
+
+/// What the sources are for a host of this name.
+pub(super) fn own_sources(sources: &[PathBuf], host: &str) -> Vec<PathBuf> {
+    let own = |path: &PathBuf| {
+        let (mut rest, mut own) = (path.as_os_str().as_bytes(), Vec::new());
+        while let Some((&first, behind)) = rest.split_first() {
+            if let Some(behind) = rest.strip_prefix(b"%%h") {
+                own.extend_from_slice(b"%h");
+                rest = behind;
+            } else if let Some(behind) = rest.strip_prefix(b"%h") {
+                own.extend_from_slice(host.as_bytes());
+                rest = behind;
+            } else {
+                own.push(first);
+                rest = behind;
+            }
+        }
+        PathBuf::from(OsString::from_vec(own))
+    };
+    sources.iter().map(own).collect()
+}
+
+/// Refuses what would give a host what is others'.
+fn check_each(sources: &[PathBuf], destination: &str) -> Result<(), Stop> {
+    if names_host(Path::new(destination)) {
+        return Err(Stop::usage(format!(
+            "{destination}: %h in DEST is not replaced: it is one path, on every host"
+        )));
+    }
+    let leaves = |path: &&PathBuf| {
+        let mut parts = path.components().skip_while(|part| !names_host(part.as_ref()));
+        parts.any(|part| part == Component::ParentDir)
+    };
+    match sources.iter().find(leaves) {
+        Some(path) => Err(Stop::usage(format!(
+            "{}: .. behind %h leads to what is of other hosts",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn place_here(place: &Side) -> &PathBuf {
+    match place {
+        Side::Here(path) | Side::Hosts(Address { path, .. }) => path,
+    }
 }
 
 fn is_stdin(place: &Side) -> bool {

@@ -76,7 +76,7 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             if output.json {
                 output.records.write(&mut out, stats_record(stats))?;
             } else {
-                printer.print_stats(&mut std::io::stderr().lock(), stats)?;
+                printer.print_stats(&mut crate::output::stderr().lock(), stats)?;
             }
             print_costs(session, started, search.elapsed(), output, &mut out)?;
         }
@@ -144,7 +144,8 @@ fn reason(errno: Errno, args: &GrepArgs) -> Option<String> {
     };
     (errno == Errno::MSGSIZE).then(|| {
         format!(
-            "{lines} more than the {max} bytes of --max-line, or the {ANSWER_BYTES_MAX} of an answer{lower}"
+            "{lines} more than the {max} bytes of --max-line, or the {ANSWER_BYTES_MAX} of an \
+             answer{lower}"
         )
     })
 }
@@ -165,7 +166,8 @@ fn print_costs(
         output.records.write(out, costs)?;
     } else {
         crate::output::tell(format_args!(
-            "{init_s:.4} s to start, {read_s:.4} s to search, {root_bytes} bytes received at the root"
+            "{init_s:.4} s to start, {read_s:.4} s to search, {root_bytes} bytes received at the \
+             root"
         ));
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! `sheaf tree bench`: round trips, waves, broadcast and start of a tree, from its root.
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, Stop};
 use crate::output::Output;
 use crate::probe::{ECHO, PEER_BULK, PEER_TRIPS, POST, POST_EACH, PROBE, SINK};
 use crate::session::Opening;
@@ -68,29 +68,29 @@ const BYTES_MAX: u64 = 1 << 30;
 /// Measures and prints.
 pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
     if args.bytes == 0 || args.bytes > BYTES_MAX {
-        return Err(crate::exit::Stop::usage(format!(
-            "--bytes has to be between 1 and {BYTES_MAX}"
-        ))
-        .into());
+        return Err(Stop::usage(format!("--bytes has to be between 1 and {BYTES_MAX}")).into());
     }
     let all = [What::Start, What::Rtt, What::Waves, What::Bcast];
     let what = if args.what.is_empty() { &all[..] } else { &args.what };
     let opening = Opening::new(global)?;
     let begun = Instant::now();
-    opening.run(async |session, _, output| {
-        let all = u64::from(session.topology().leaves_len());
+    opening.run(async |session, config, output| {
+        // Of a running session, some hosts may be meant.
+        let bench = Bench { session, members: config.everyone()?, args };
+        let all = bench.members.len();
         let ready = session.client().network().ready(DEADLINE).await;
         let start = begun.elapsed();
-        if ready.as_ref().is_none_or(|leaves| leaves.len() != all) {
-            bail!("{} of {all} leaves started", ready.map_or(0, |leaves| leaves.len()));
+        let ready = ready.map_or(0, |leaves| leaves.intersection(bench.members).len());
+        if ready != all {
+            bail!("{ready} of {all} leaves started");
         }
         for what in what {
             let mut figures = match what {
                 What::Start => json!({ "n": 1, "start_s": start.as_secs_f64() }),
-                What::Rtt => round_trips(session, args.rounds).await?,
-                What::Waves => waves(session, args).await?,
-                What::Bcast => broadcast(session, args.bytes, args.runs).await?,
-                What::Peer => peer(session, args).await?,
+                What::Rtt => bench.round_trips().await?,
+                What::Waves => bench.waves().await?,
+                What::Bcast => bench.broadcast().await?,
+                What::Peer => bench.peer().await?,
             };
             figures["measure"] = json!(format!("{what:?}").to_lowercase());
             figures["leaves"] = json!(all);
@@ -149,9 +149,165 @@ fn print(mut figures: Value, output: &Output) -> Result<()> {
     Ok(())
 }
 
-fn open(session: &Session) -> Stream {
-    let network = session.client().network();
-    network.open(PROBE, network.everyone(), "sum", b"%ld", Sync::WaitForAll)
+/// What is measured, and on which leaves.
+struct Bench<'a> {
+    session: &'a Session,
+    members: &'a RangeSet,
+    args: &'a BenchArgs,
+}
+
+impl Bench<'_> {
+    /// How many leaves are measured.
+    fn leaves(&self) -> i64 {
+        i64::try_from(self.members.len()).unwrap_or(i64::MAX)
+    }
+
+    fn open(&self) -> Stream {
+        let network = self.session.client().network();
+        network.open(PROBE, self.members.clone(), "sum", b"%ld", Sync::WaitForAll)
+    }
+
+    async fn round_trips(&self) -> Result<Value> {
+        const WARM_UP: u32 = 20;
+        let rounds = self.args.rounds;
+        let stream = self.open();
+        let leaves = self.leaves();
+        let mut took = Vec::with_capacity(rounds as usize);
+        for round in 0..rounds + WARM_UP {
+            let begun = Instant::now();
+            stream.send(ECHO, b"", Some(DEADLINE)).await;
+            if sum(&next(&stream).await?)? != leaves {
+                bail!("a sum is wrong");
+            }
+            if round >= WARM_UP {
+                took.push(begun.elapsed().as_secs_f64() * 1e6);
+            }
+        }
+        let at = quantiles(took);
+        Ok(
+            json!({ "n": rounds, "rounds": rounds, "median_us": at(0.5), "p10_us": at(0.1), "p90_us": at(0.9) }),
+        )
+    }
+
+    /// The first host exchanges packets with the second, and sends it many, over a link of their own.
+    async fn peer(&self) -> Result<Value> {
+        let (session, args) = (self.session, self.args);
+        let network = session.client().network().clone();
+        let topology = session.topology().clone();
+        let mut hosts = self.members.iter();
+        let (Some(first), Some(second)) = (hosts.next(), hosts.next()) else {
+            return Err(Stop::usage("a peer link takes two hosts").into());
+        };
+        // That of a running session does so itself.
+        let introduce = tokio::spawn(async move { network.keep_introductions(&topology).await });
+        let measured = async {
+            let ask = async |tag: i32, words: &[u32]| {
+                let network = session.client().network();
+                let stream =
+                    network.open(PROBE, RangeSet::single(first), "sum", b"%ld", Sync::WaitForAll);
+                let packet: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                stream.send(tag, &packet, Some(DEADLINE)).await;
+                sum(&next(&stream).await?)
+            };
+            let mib = u32::try_from(args.bytes >> 20).unwrap_or(u32::MAX).max(1);
+            let trip = ask(PEER_TRIPS, &[second, args.rounds, PEER_BYTES, 0]).await?;
+            let bulk = ask(PEER_BULK, &[second, mib, args.runs, 0]).await?;
+            let tree_trip = ask(PEER_TRIPS, &[second, args.rounds, PEER_BYTES, 1]).await?;
+            let tree_bulk = ask(PEER_BULK, &[second, mib, args.runs, 1]).await?;
+            Ok(json!({
+                "n": args.rounds, "rounds": args.rounds, "bytes": u64::from(mib) << 20,
+                "median_us": trip as f64 / 1e3, "bulk_s": bulk as f64 / 1e9,
+                "tree_median_us": tree_trip as f64 / 1e3, "tree_bulk_s": tree_bulk as f64 / 1e9,
+            }))
+        }
+        .await;
+        introduce.abort();
+        measured
+    }
+
+    async fn waves(&self) -> Result<Value> {
+        let (waves, runs) = (self.args.waves, self.args.runs);
+        let mut rates = Vec::new();
+        for _ in 0..runs {
+            let run = if self.args.each {
+                self.each_run(waves).await?
+            } else {
+                self.wave_run(waves).await?
+            };
+            rates.push(f64::from(waves) / run);
+        }
+        let at = quantiles(rates);
+        let median = at(0.5);
+        Ok(json!({
+            "n": runs, "waves": waves, "seconds": f64::from(waves) / median, "median_waves_per_s": median,
+            "least_waves_per_s": at(0.0), "most_waves_per_s": at(1.0),
+        }))
+    }
+
+    /// Seconds that `waves` waves take.
+    async fn wave_run(&self, waves: u32) -> Result<f64> {
+        let stream = self.open();
+        let leaves = self.leaves();
+        let begun = Instant::now();
+        stream.send(POST, &u64::from(waves).to_le_bytes(), None).await;
+        let (mut seen, mut batch) = (0, Vec::new());
+        while seen < waves {
+            let got = tokio::time::timeout(DEADLINE, stream.recv_batch(&mut batch)).await;
+            got.map_err(|_| anyhow::anyhow!("no wave within {} s", DEADLINE.as_secs()))?;
+            for wave in batch.drain(..) {
+                if sum(&wave)? != leaves {
+                    bail!("a sum is wrong");
+                }
+                seen += 1;
+            }
+        }
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    /// The same, packet by packet.
+    async fn each_run(&self, waves: u32) -> Result<f64> {
+        let stream = self.open();
+        let leaves = self.leaves();
+        let begun = Instant::now();
+        stream.send(POST_EACH, &u64::from(waves).to_le_bytes(), None).await;
+        let all = async {
+            for _ in 0..waves {
+                if sum(&stream.recv().await)? != leaves {
+                    bail!("a sum is wrong");
+                }
+            }
+            Ok(())
+        };
+        let late = |_| anyhow::anyhow!("no {waves} waves within {} s", DEADLINE.as_secs());
+        tokio::time::timeout(DEADLINE, all).await.map_err(late)??;
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    async fn broadcast(&self) -> Result<Value> {
+        let (bytes, runs) = (self.args.bytes, self.args.runs);
+        let mut took = Vec::new();
+        for _ in 0..runs {
+            took.push(self.broadcast_run(bytes).await?);
+        }
+        let at = quantiles(took);
+        Ok(
+            json!({ "n": runs, "bytes": bytes, "median_s": at(0.5), "least_s": at(0.0), "most_s": at(1.0) }),
+        )
+    }
+
+    /// Seconds that a broadcast takes, until every leaf has said that it has all.
+    async fn broadcast_run(&self, bytes: u64) -> Result<f64> {
+        let stream = self.open();
+        let leaves = self.leaves();
+        let content = vec![0x5a; bytes as usize];
+        let begun = Instant::now();
+        stream.send(SINK, content, Some(DEADLINE)).await;
+        let total = sum(&next(&stream).await?)?;
+        if total != i64::try_from(bytes)? * leaves {
+            bail!("{total} bytes arrived in all, not {bytes} at each of {leaves} leaves");
+        }
+        Ok(begun.elapsed().as_secs_f64())
+    }
 }
 
 /// The sum in a wave that everybody has to be in.
@@ -171,148 +327,11 @@ async fn next(stream: &Stream) -> Result<WaveResult> {
     Ok(stream.recv_until(Instant::now() + DEADLINE).await?)
 }
 
-async fn round_trips(session: &Session, rounds: u32) -> Result<Value> {
-    const WARM_UP: u32 = 20;
-    let stream = open(session);
-    let leaves = i64::from(session.topology().leaves_len());
-    let mut took = Vec::with_capacity(rounds as usize);
-    for round in 0..rounds + WARM_UP {
-        let begun = Instant::now();
-        stream.send(ECHO, b"", Some(DEADLINE)).await;
-        if sum(&next(&stream).await?)? != leaves {
-            bail!("a sum is wrong");
-        }
-        if round >= WARM_UP {
-            took.push(begun.elapsed().as_secs_f64() * 1e6);
-        }
-    }
-    let at = quantiles(took);
-    Ok(
-        json!({ "n": rounds, "rounds": rounds, "median_us": at(0.5), "p10_us": at(0.1), "p90_us": at(0.9) }),
-    )
-}
-
 /// The bytes of an exchange between two hosts, there and back.
 const PEER_BYTES: u32 = 4096;
-
-/// The first host exchanges packets with the second, and sends it many, over a link of their own.
-async fn peer(session: &Session, args: &BenchArgs) -> Result<Value> {
-    let network = session.client().network().clone();
-    let topology = session.topology().clone();
-    if topology.leaves_len() < 2 {
-        bail!("a peer link takes two hosts");
-    }
-    // That of a running session does so itself.
-    let introduce = tokio::spawn(async move { network.keep_introductions(&topology).await });
-    let measured = async {
-        let ask = async |tag: i32, words: &[u32]| {
-            let network = session.client().network();
-            let stream = network.open(PROBE, RangeSet::single(0), "sum", b"%ld", Sync::WaitForAll);
-            let packet: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            stream.send(tag, &packet, Some(DEADLINE)).await;
-            sum(&next(&stream).await?)
-        };
-        let mib = u32::try_from(args.bytes >> 20).unwrap_or(u32::MAX).max(1);
-        let trip = ask(PEER_TRIPS, &[1, args.rounds, PEER_BYTES, 0]).await?;
-        let bulk = ask(PEER_BULK, &[1, mib, args.runs, 0]).await?;
-        let tree_trip = ask(PEER_TRIPS, &[1, args.rounds, PEER_BYTES, 1]).await?;
-        let tree_bulk = ask(PEER_BULK, &[1, mib, args.runs, 1]).await?;
-        Ok(json!({
-            "n": args.rounds, "rounds": args.rounds, "bytes": u64::from(mib) << 20,
-            "median_us": trip as f64 / 1e3, "bulk_s": bulk as f64 / 1e9,
-            "tree_median_us": tree_trip as f64 / 1e3, "tree_bulk_s": tree_bulk as f64 / 1e9,
-        }))
-    }
-    .await;
-    introduce.abort();
-    measured
-}
 
 /// The quantiles of some figures, of which there is at least one.
 fn quantiles(mut figures: Vec<f64>) -> impl Fn(f64) -> f64 {
     figures.sort_by(f64::total_cmp);
     move |share| figures[((figures.len() - 1) as f64 * share) as usize]
-}
-
-async fn waves(session: &Session, args: &BenchArgs) -> Result<Value> {
-    let (waves, runs) = (args.waves, args.runs);
-    let mut rates = Vec::new();
-    for _ in 0..runs {
-        let run = if args.each {
-            each_run(session, waves).await?
-        } else {
-            wave_run(session, waves).await?
-        };
-        rates.push(f64::from(waves) / run);
-    }
-    let at = quantiles(rates);
-    let median = at(0.5);
-    Ok(json!({
-        "n": runs, "waves": waves, "seconds": f64::from(waves) / median, "median_waves_per_s": median,
-        "least_waves_per_s": at(0.0), "most_waves_per_s": at(1.0),
-    }))
-}
-
-/// Seconds that `waves` waves take.
-async fn wave_run(session: &Session, waves: u32) -> Result<f64> {
-    let stream = open(session);
-    let leaves = i64::from(session.topology().leaves_len());
-    let begun = Instant::now();
-    stream.send(POST, &u64::from(waves).to_le_bytes(), None).await;
-    let (mut seen, mut batch) = (0, Vec::new());
-    while seen < waves {
-        let got = tokio::time::timeout(DEADLINE, stream.recv_batch(&mut batch)).await;
-        got.map_err(|_| anyhow::anyhow!("no wave within {} s", DEADLINE.as_secs()))?;
-        for wave in batch.drain(..) {
-            if sum(&wave)? != leaves {
-                bail!("a sum is wrong");
-            }
-            seen += 1;
-        }
-    }
-    Ok(begun.elapsed().as_secs_f64())
-}
-
-/// The same, packet by packet.
-async fn each_run(session: &Session, waves: u32) -> Result<f64> {
-    let stream = open(session);
-    let leaves = i64::from(session.topology().leaves_len());
-    let begun = Instant::now();
-    stream.send(POST_EACH, &u64::from(waves).to_le_bytes(), None).await;
-    let all = async {
-        for _ in 0..waves {
-            if sum(&stream.recv().await)? != leaves {
-                bail!("a sum is wrong");
-            }
-        }
-        Ok(())
-    };
-    let late = |_| anyhow::anyhow!("no {waves} waves within {} s", DEADLINE.as_secs());
-    tokio::time::timeout(DEADLINE, all).await.map_err(late)??;
-    Ok(begun.elapsed().as_secs_f64())
-}
-
-async fn broadcast(session: &Session, bytes: u64, runs: u32) -> Result<Value> {
-    let mut took = Vec::new();
-    for _ in 0..runs {
-        took.push(broadcast_run(session, bytes).await?);
-    }
-    let at = quantiles(took);
-    Ok(
-        json!({ "n": runs, "bytes": bytes, "median_s": at(0.5), "least_s": at(0.0), "most_s": at(1.0) }),
-    )
-}
-
-/// Seconds that a broadcast takes, until every leaf has said that it has all.
-async fn broadcast_run(session: &Session, bytes: u64) -> Result<f64> {
-    let stream = open(session);
-    let leaves = i64::from(session.topology().leaves_len());
-    let content = vec![0x5a; bytes as usize];
-    let begun = Instant::now();
-    stream.send(SINK, &content, Some(DEADLINE)).await;
-    let total = sum(&next(&stream).await?)?;
-    if total != i64::try_from(bytes)? * leaves {
-        bail!("{total} bytes arrived in all, not {bytes} at each of {leaves} leaves");
-    }
-    Ok(begun.elapsed().as_secs_f64())
 }

@@ -3,11 +3,23 @@ use serde_json::json;
 use sheaf_core::RangeSet;
 use sheaf_session::Session;
 use sheaf_tree::Notice;
+use sheaf_tree::launch::ssh::NoStart;
 
-/// What the tree has noticed, in one line.
-pub fn text(notice: &Notice, session: &Session) -> Option<String> {
+const ROOT_RANK: u32 = 0;
+
+/// What the tree has noticed, in one line; of how many nodes.
+pub fn text(notice: &Notice, session: &Session, nodes: usize) -> Option<String> {
     let fold = |leaves| session.client().fold(leaves);
     match notice {
+        Notice::Lost { leaves, cause, .. } if nodes > 1 => {
+            Some(format!("lost: {}: {cause} ({nodes} nodes)", fold(leaves)))
+        }
+        Notice::Joined { leaves, .. } if nodes > 1 => {
+            Some(format!("joined: {} ({nodes} nodes)", fold(leaves)))
+        }
+        Notice::Left { leaves, .. } if nodes > 1 => {
+            Some(format!("left: {} ({nodes} nodes)", fold(leaves)))
+        }
         Notice::Lost { by, rank, leaves, cause, .. } => {
             Some(format!("lost: {}: {cause} (node {rank}, noticed by node {by})", fold(leaves)))
         }
@@ -39,19 +51,39 @@ pub fn json(notice: &Notice, session: &Session) -> Option<serde_json::Value> {
     })
 }
 
-/// The hosts that the root has started, because their parents cannot log in to them, in one line.
+/// The hosts that the root has started, because their parents cannot or are not there, in one line.
 pub fn started_from_here(notices: &[Notice], session: &Session) -> Option<String> {
-    let (mut stranded, mut lost) = (RangeSet::new(), RangeSet::new());
+    // By a node that asks the root; the root itself says it of those whose parents it cannot start.
+    const WHYS: [(Option<NoStart>, &str); 4] = [
+        (Some(NoStart::NotLetIn), "cannot log in to them"),
+        (Some(NoStart::NotReached), "cannot reach them"),
+        (Some(NoStart::Other), "cannot start them"),
+        (None, "could not be started"),
+    ];
+    let (mut stranded, mut lost) = (WHYS.map(|_| RangeSet::new()), RangeSet::new());
     for notice in notices {
         match notice {
-            Notice::Stranded { leaves, .. } => stranded.union_with(leaves),
+            Notice::Stranded { by, leaves, cause, .. } => {
+                let said = (*by != ROOT_RANK).then(|| NoStart::of(cause));
+                for (hosts, (why, _)) in stranded.iter_mut().zip(&WHYS) {
+                    match *why == said {
+                        true => hosts.union_with(leaves),
+                        // What was said last holds.
+                        false => *hosts = hosts.difference(leaves),
+                    }
+                }
+            }
             Notice::Lost { leaves, .. } | Notice::Left { leaves, .. } => lost.union_with(leaves),
             Notice::Joined { leaves, .. } => lost = lost.difference(leaves),
             _ => {}
         }
     }
     let everyone = session.client().network().everyone();
-    let started = stranded.difference(&lost).intersection(&everyone);
-    let hosts = (!started.is_empty()).then(|| session.client().fold(&started))?;
-    Some(format!("{hosts}: started from here, as their parents cannot log in to them"))
+    let lines = stranded.iter().zip(&WHYS).filter_map(|(hosts, (_, why))| {
+        let started = hosts.difference(&lost).intersection(&everyone);
+        let hosts = (!started.is_empty()).then(|| session.client().fold(&started))?;
+        Some(format!("{hosts}: started from here, as their parents {why}"))
+    });
+    let lines: Vec<String> = lines.collect();
+    (!lines.is_empty()).then(|| lines.join("; "))
 }

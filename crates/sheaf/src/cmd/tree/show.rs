@@ -21,10 +21,14 @@ A node is torpid when it misses heartbeats (late) or when what waits for it
 does not move (stuck). CREDIT is the least that may still be sent on a stream.
 
 Examples:
-  sheaf --session lab tree show
-  sheaf --session lab tree show --watch 2
+  sheaf tree show lab
+  sheaf tree show lab --watch 2
   sheaf --processes 64 --tree 1x8x8 tree show --svg > tree.svg")]
 pub struct ShowArgs {
+    /// The running session, as with --session
+    #[arg(value_name = "SESSION", conflicts_with = "session")]
+    pub name: Option<String>,
+
     /// Write the tree for Graphviz, coloured by state
     #[arg(long, conflicts_with_all = ["svg", "watch"])]
     pub dot: bool,
@@ -39,8 +43,8 @@ pub struct ShowArgs {
     pub watch: Option<u64>,
 }
 
-/// Of the time that is left for the command, what a survey may have in a hundredth: what is known by
-/// then is shown in time.
+/// Of the time that is left for the command, what a survey may have in a hundredth: what is known
+/// by then is shown in time.
 const SURVEY_SHARE: u32 = 70;
 
 /// The longest a survey waits, whatever `--timeout` says.
@@ -48,7 +52,8 @@ const SURVEY_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 /// Shows the tree that is.
 pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
-    let mut opening = Opening::new(global)?;
+    let session = args.name.clone().or_else(|| global.session.clone());
+    let mut opening = Opening::new(&GlobalArgs { session, ..global.clone() })?;
     if args.watch.is_some() {
         // Each survey has this long; the command goes on until it is interrupted.
         opening.lift_deadline();
@@ -58,7 +63,7 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
         let name = opening.config().session_name();
         let sessions = Sessions::of(opening.config().environment());
         if !sessions.running()?.is_empty() {
-            return Err(sessions.absent(name, Some("sheaf tree show --session")).into());
+            return Err(sessions.absent(name, Some("sheaf tree show")).into());
         }
         let text = format!(
             "no session {name} is running, so there is no tree to show; see: sheaf tree plan"

@@ -127,8 +127,7 @@ fn where_hosts_cannot_log_in_to_each_other_the_root_starts_all() {
     let up = machines.run(&["up"]);
     println!("up took {:?}", begun.elapsed());
     let relayed = "h[2-8,10-16,18-24,26-32]";
-    let told =
-        format!("sheaf: {relayed}: started from here, as their parents cannot log in to them\n");
+    let told = format!("sheaf: {relayed}: started from here, as their parents cannot reach them\n");
     assert_eq!(up.code, Some(0), "{up:?}");
     assert!(
         up.stderr.starts_with(&format!("{told}session lab: 32 of 32 hosts, process ")),
@@ -141,6 +140,21 @@ fn where_hosts_cannot_log_in_to_each_other_the_root_starts_all() {
     all_end(&machines);
     let grep = machines.run(&["grep", "equal", "/root/data"]);
     assert_eq!((grep.code, grep.stderr), (Some(0), told), "{}", grep.stdout);
+}
+
+#[test]
+fn hosts_that_are_not_reached_are_told_from_those_that_let_nobody_in() {
+    let _turn = turn();
+    let tuning = "[tuning]\nssh_connect_timeout_ms = 2000\n";
+    // h1 has no key for h2, and no way leads from h3 to h4.
+    let walls = |host| (host == 4).then_some(Wall::SshFromLogin);
+    let Some(machines) = machines(4, "1x2x2", walls, tuning) else { return };
+    std::fs::remove_file(machines.home(1, ".ssh/key")).unwrap();
+    let run = machines.run(&["grep", "equal", "/root/data"]);
+    all_answer(&run, "h[1-4]");
+    let told = "sheaf: h2: started from here, as their parents cannot log in to them; \
+                h4: started from here, as their parents cannot reach them\n";
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), told));
 }
 
 #[test]
@@ -180,7 +194,7 @@ fn leaves_below_an_inner_node_that_cannot_be_started_are_started_from_the_root()
     let run = machines.run(&["grep", "equal", "/root/data"]);
     all_answer(&run, "h[1-3,5-8]");
     assert_eq!(run.code, Some(4), "{run:?}");
-    let told = "sheaf: h[1-3,5-8]: started from here, as their parents cannot log in to them";
+    let told = "sheaf: h[1-3,5-8]: started from here, as their parents cannot reach them";
     assert!(run.stderr.contains(told), "{run:?}");
     let told =
         "h4: it does not serve (EACCES): from h2: not started: ssh: connect to host h3 port 22: ";

@@ -112,8 +112,8 @@ impl Nursery {
     pub fn admit_line(self: &Arc<Self>, rank: u32, line: SshLine) -> io::Result<()> {
         let shared = self.shared.upgrade().ok_or_else(gone)?;
         let node = self.topology.node(rank).ok_or_else(gone)?;
-        let Taken { channel, peer, keeper } =
-            line.take(node.leaf_index().is_some() || !self.has_doors());
+        let is_leaf = node.leaf_index().is_some();
+        let Taken { channel, peer, keeper } = line.take(is_leaf || !self.has_doors(), !is_leaf);
         {
             let mut keepers = lock(&self.lines.keepers);
             keepers.retain(|keeper| !keeper.is_finished());

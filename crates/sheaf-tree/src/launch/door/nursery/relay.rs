@@ -1,13 +1,15 @@
-//! Children whose hosts nobody can log in to from here: the root, from where it mostly works,
-//! starts what is below them. Those leaves come to the door here if they reach it; else they are
-//! the root's own, over ssh.
+//! Children whose hosts cannot be reached or logged in to from here: the root, from where it mostly
+//! works, starts what is below them. Those leaves come to the door here if they reach it; else they
+//! are the root's own, over ssh.
 use super::{Nursery, leaves_of, lock};
 use crate::driver::Errand;
+use crate::launch::door::reception::Reception;
 use crate::launch::start::hosts::{self, Planned};
 use crate::launch::start::spawn::leaf_program;
 use crate::launch::start::ssh::{Ssh, SshFailure};
 use crate::link::Ancestor;
 use crate::proto::control::{Notice, Verdict};
+use crate::topology::NodeRef;
 use sheaf_core::{Errno, RangeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,20 +23,16 @@ const VERDICT_TIMEOUT: Duration = Duration::from_secs(300);
 const ASKED_FOR: Duration = Duration::from_secs(10);
 /// How often it is looked whether a leaf that has come to the root has become its own, and for how
 /// long.
-const SETTLED_LOOK: Duration = Duration::from_millis(20);
-const SETTLED_MAX: Duration = Duration::from_secs(10);
+pub(super) const SETTLED_LOOK: Duration = Duration::from_millis(20);
+pub(super) const SETTLED_MAX: Duration = Duration::from_secs(10);
 
 impl Nursery {
-    /// A child could not be started: the root is asked, if that may help; else it is lost.
-    pub fn not_started(self: &Arc<Self>, rank: u32, failure: &SshFailure) {
+    /// A child could not be started: the root is asked, if that may help; whether it was.
+    pub(super) fn relay(self: &Arc<Self>, rank: u32, failure: &SshFailure) -> bool {
         if !failure.no_login || !self.strand(rank, failure) {
-            return self.give_up(rank, failure.errno, &failure.cause);
+            return false;
         }
-        let is_leaf = self.topology.node(rank).is_some_and(|node| node.leaf_index().is_some());
-        if !is_leaf && let Some(child) = lock(&self.expected).remove(&rank) {
-            // It does not come: those below it do, directly.
-            lock(&self.stranded).insert(rank, child);
-        }
+        self.set_aside(rank);
         let (nursery, failure) = (Arc::downgrade(self), failure.clone());
         tokio::spawn(async move {
             tokio::time::sleep(VERDICT_TIMEOUT).await;
@@ -42,6 +40,15 @@ impl Nursery {
                 nursery.judge(rank, failure.errno, &failure.cause);
             }
         });
+        true
+    }
+
+    /// An inner node among the children does not come: those below it do, directly.
+    pub(super) fn set_aside(&self, rank: u32) {
+        let is_leaf = self.topology.node(rank).is_some_and(|node| node.leaf_index().is_some());
+        if !is_leaf && let Some(child) = lock(&self.expected).remove(&rank) {
+            lock(&self.stranded).insert(rank, child);
+        }
     }
 
     /// Asks the root to start what is at the place of a child, if there is another root than this
@@ -67,8 +74,8 @@ impl Nursery {
         may
     }
 
-    /// The root has done what it could.
-    fn judge(&self, rank: u32, errno: Errno, cause: &str) {
+    /// Whoever starts what was to be below that child has done what it could.
+    pub(super) fn judge(&self, rank: u32, errno: Errno, cause: &str) {
         if let Some(child) = lock(&self.stranded).remove(&rank) {
             lock(&self.expected).insert(rank, child);
         }
@@ -110,11 +117,13 @@ pub(in crate::launch) async fn run_errands(
                 let Some(nursery) = nursery.upgrade() else { return };
                 nursery.judge(rank, errno, &cause);
             }
+            // Those of a child of this node are started by whoever has found that out.
+            Errand::Notice(Notice::Stranded { by, .. }) if is_own(&nursery, by) => {}
             Errand::Notice(Notice::Stranded { rank, leaves, cause, above, .. }) => {
                 tracing::info!(
                     rank,
                     cause,
-                    "another node cannot log in to its child; started from here"
+                    "another node cannot start its child; started from here"
                 );
                 let stranded = Stranded { rank, leaves, cause, above };
                 tokio::spawn(help(
@@ -127,6 +136,10 @@ pub(in crate::launch) async fn run_errands(
             Errand::Notice(_) => {}
         }
     }
+}
+
+fn is_own(nursery: &Weak<Nursery>, rank: u32) -> bool {
+    nursery.upgrade().is_none_or(|nursery| nursery.topology.root().rank() == rank)
 }
 
 /// At the root: starts the leaves of a node that another one could not start.
@@ -148,7 +161,7 @@ async fn help(nursery: Weak<Nursery>, how: Arc<Ssh>, places: Arc<Semaphore>, str
     drop(there);
     let (mut errno, mut cause) = (Errno::HOSTDOWN, stranded.cause);
     while let Some(done) = starts.join_next().await {
-        let Ok(Err(failure)) = done else { continue };
+        let Some(Err(failure)) = hosts::unless_broken(done) else { continue };
         errno = failure.errno;
         if failure.cause != cause && !cause.contains("; from the root: ") {
             cause = format!("{cause}; from the root: {}", failure.cause);
@@ -161,18 +174,27 @@ async fn help(nursery: Weak<Nursery>, how: Arc<Ssh>, places: Arc<Semaphore>, str
 
 fn plan(nursery: &Nursery, stranded: &Stranded) -> Vec<Planned> {
     let Some(reception) = nursery.reception() else { return Vec::new() };
-    let (topology, program) = (nursery.topology(), &reception.station.program);
+    let topology = nursery.topology();
     let is_known =
         topology.node(stranded.rank).is_some_and(|node| leaves_of(node) == stranded.leaves);
     let Some(parent) = stranded.above.first().filter(|_| is_known) else { return Vec::new() };
     let leaves = stranded.leaves.iter().filter_map(|leaf| topology.leaf(leaf));
-    let planned = leaves.filter(|leaf| !nursery.has(leaf.rank())).filter_map(|leaf| {
-        let mut invitation = reception.invite(leaf).ok()?;
-        invitation.ancestors = stranded.above.clone();
-        invitation.leaf = leaf_program(program, leaf, parent);
-        Some(Planned { rank: leaf.rank(), host: leaf.host(), invitation, sudo: program.sudo })
-    });
-    planned.collect()
+    let leaves = leaves.filter(|leaf| !nursery.has(leaf.rank()));
+    leaves.filter_map(|leaf| plan_leaf(reception, leaf, &stranded.above, parent)).collect()
+}
+
+/// A leaf that is to come to `parent`, the first of those `above`, where its own does not start it.
+pub(super) fn plan_leaf(
+    reception: &Reception,
+    leaf: NodeRef<'_>,
+    above: &[Ancestor],
+    parent: &Ancestor,
+) -> Option<Planned> {
+    let program = &reception.station.program;
+    let mut invitation = reception.invite_or_tell(leaf)?;
+    invitation.ancestors = above.to_vec();
+    invitation.leaf = leaf_program(program, leaf, parent);
+    Some(Planned { rank: leaf.rank(), host: leaf.host(), invitation, sudo: program.sudo })
 }
 
 /// Waits until a leaf has its place, so that whoever asked for it does not report it as lost

@@ -19,7 +19,10 @@ impl Network {
         loop {
             let want = self.wanted(PEERS).await;
             while under_way.try_join_next().is_some() {}
-            let Ok(question) = postcard::from_bytes::<PeerQuestion>(&want.note) else { continue };
+            let Ok(question) = postcard::from_bytes::<PeerQuestion>(&want.note) else {
+                tracing::warn!(leaf = want.leaf, "a host asks for no link that is known here");
+                continue;
+            };
             let PeerQuestion { number, leaf: to, relay } = question;
             let (network, topology) = (self.clone(), Arc::clone(&topology));
             under_way.spawn(async move {

@@ -134,7 +134,7 @@ async fn carry(from: &Stream, to: &Stream) {
     loop {
         match tokio::time::timeout(HOST_LOOK, from.recv()).await {
             Ok(result) if result.tag == BYTES && result.payload.is_some() => {
-                to.send(BYTES, &result.payload.unwrap_or_default(), None).await;
+                to.send(BYTES, result.payload.unwrap_or_default(), None).await;
             }
             // It has left, or its host is lost.
             Ok(_) => return,

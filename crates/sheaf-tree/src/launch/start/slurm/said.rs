@@ -181,11 +181,13 @@ mod tests {
                 "Slurm job 6 was cancelled (scancel)",
             ),
             (
-                "slurmstepd: error: *** JOB 7 ON h1 CANCELLED AT 2026-11-22T12:41:06 DUE TO TIME LIMIT ***",
+                "slurmstepd: error: *** JOB 7 ON h1 CANCELLED AT 2026-11-22T12:41:06 DUE TO TIME \
+                 LIMIT ***",
                 "Slurm job 7 has reached its time limit",
             ),
             (
-                "1: slurmstepd-h2: error: *** STEP 8.1 ON h2 CANCELLED AT 2026-11-22T12:41:06 DUE TO PREEMPTION ***",
+                "1: slurmstepd-h2: error: *** STEP 8.1 ON h2 CANCELLED AT 2026-11-22T12:41:06 DUE \
+                 TO PREEMPTION ***",
                 "Slurm ended job 8: preemption",
             ),
         ];

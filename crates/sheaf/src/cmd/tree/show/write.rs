@@ -9,8 +9,12 @@ use sheaf_tree::topology::{Page, Role};
 use std::fmt::Write as _;
 use std::io::Write;
 
-/// Characters of a name in the table.
+/// Characters of a name in the table, at least: 80 columns have room for so many.
 const NAME_CHARS: usize = 22;
+/// The characters of a line of the table beside the name.
+const FIGURES_CHARS: usize = 58;
+/// Where a name begins.
+const INDENT: usize = 6;
 /// The most lines about errors, and about what happened, at the end.
 const ENDING_LINES_MAX: usize = 5;
 
@@ -28,26 +32,34 @@ pub fn text(state: &TreeState, session: &Session, name: &str, page: Page) -> Str
         let _ = write!(out, "; torpid: {torpid}");
     }
     let ending = ending(state, session);
+    let lines_of = |text: &String| text.chars().count().div_ceil(page.columns.max(1)).max(1);
+    // Title, heading, ending, and the prompt that follows.
+    let below = ending.iter().map(lines_of).sum::<usize>();
+    let widest = page.columns.saturating_sub(FIGURES_CHARS).max(NAME_CHARS);
+    let groups = fold(state, page.rows.saturating_sub(3 + below).max(3), widest);
+    let names = groups.iter().map(|group| name_of(group).chars().count());
+    // One long name does not widen the table, it has a line of its own.
+    let width = names.filter(|name| *name <= widest).max().unwrap_or(0).max(NAME_CHARS);
     let _ = writeln!(
         out,
-        "\n{:>5} {:<NAME_CHARS$} {:<7} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6}",
+        "\n{:>5} {:<width$} {:<7} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6}",
         "RANK", "NODE", "STATE", "SINCE", "RTT", "IN", "OUT", "QUEUED", "CREDIT"
     );
-    // Title, heading, ending, and the prompt that follows.
-    let room = page.rows.saturating_sub(3 + ending.len()).max(3);
-    for group in fold(state, room) {
-        let _ = writeln!(out, "{}", line(&group));
+    for group in groups {
+        let _ = writeln!(out, "{}", line(&group, width));
     }
     for line in ending {
-        let _ = writeln!(out, "{}", cut(&line, page.columns.max(40)));
+        let _ = writeln!(out, "{line}");
     }
     out
 }
 
 /// Rows that are told of in one line: each its own while there is room, then the usual ones of a
-/// level together, and at last those that are not.
-fn fold(state: &TreeState, room: usize) -> Vec<Vec<&NodeRow>> {
-    if state.rows.len() <= room {
+/// level together, and at last those that are not. A name that is longer than `widest` takes a line
+/// more.
+fn fold(state: &TreeState, room: usize, widest: usize) -> Vec<Vec<&NodeRow>> {
+    let long = state.rows.iter().filter(|row| row.host.chars().count() > widest).count();
+    if state.rows.len() + long <= room {
         return state.rows.iter().map(|row| vec![row]).collect();
     }
     let mut groups: Vec<Vec<&NodeRow>> = Vec::new();
@@ -66,15 +78,24 @@ fn fold(state: &TreeState, room: usize) -> Vec<Vec<&NodeRow>> {
     groups
 }
 
-fn line(group: &[&NodeRow]) -> String {
-    let first = group[0];
-    let (rank, name) = match group.len() {
-        1 => (first.rank.to_string(), first.host.clone()),
-        count => {
-            let hosts: HostSet = group.iter().map(|row| row.host.clone()).collect();
-            (format!("×{count}"), hosts.to_string())
-        }
+/// The host of a line, or the hosts.
+fn name_of(group: &[&NodeRow]) -> String {
+    match group {
+        [one] => one.host.clone(),
+        all => all.iter().map(|row| row.host.clone()).collect::<HostSet>().to_string(),
+    }
+}
+
+/// A line with its name in `width` characters, or with a longer one above its figures.
+fn line(group: &[&NodeRow], width: usize) -> String {
+    let (first, mut name) = (group[0], name_of(group));
+    let rank = match group.len() {
+        1 => first.rank.to_string(),
+        count => format!("×{count}"),
     };
+    if name.chars().count() > width {
+        name += &format!("\n{:1$}", "", INDENT + width);
+    }
     let since =
         group.iter().filter_map(|row| row.since_ms()).min().map_or("-".to_owned(), duration);
     let mut trips: Vec<u64> = group.iter().filter_map(|row| row.round_trip_ns()).collect();
@@ -86,8 +107,7 @@ fn line(group: &[&NodeRow]) -> String {
     let credit =
         group.iter().filter_map(|row| row.credit_bytes()).min().map_or("-".to_owned(), size);
     format!(
-        "{rank:>5} {:<NAME_CHARS$} {:<7} {since:>6} {trip:>7} {:>6} {:>6} {:>6} {credit:>6}",
-        cut(&name, NAME_CHARS),
+        "{rank:>5} {name:<width$} {:<7} {since:>6} {trip:>7} {:>6} {:>6} {:>6} {credit:>6}",
         first.health.word(),
         size(read),
         size(written),
@@ -120,7 +140,7 @@ fn ending(state: &TreeState, session: &Session) -> Vec<String> {
         lines.push(format!("error: node {} ({}), {ago} ago: {}", row.rank, row.host, error.text));
     }
     let events: Vec<String> =
-        state.notices.iter().rev().filter_map(|notice| event::text(notice, session)).collect();
+        state.notices.iter().rev().filter_map(|notice| event::text(notice, session, 1)).collect();
     lines.extend(events.iter().take(ENDING_LINES_MAX).rev().cloned());
     if events.len() > ENDING_LINES_MAX {
         lines.push(format!(
@@ -224,13 +244,6 @@ fn node_json(row: &NodeRow, state: &TreeState) -> serde_json::Value {
     node
 }
 
-fn cut(text: &str, chars: usize) -> String {
-    if text.chars().count() <= chars {
-        return text.to_owned();
-    }
-    text.chars().take(chars - 1).chain(['…']).collect()
-}
-
 /// At most six characters.
 fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
@@ -282,10 +295,5 @@ mod tests {
             assert!(duration(ms).chars().count() <= 6, "{}", duration(ms));
         }
         assert_eq!((round_trip(45_000), round_trip(12_000_000)), ("45µs".into(), "12ms".into()));
-    }
-
-    #[test]
-    fn what_is_too_long_is_cut() {
-        assert_eq!((cut("abcdef", 4), cut("abcd", 4)), ("abc…".into(), "abcd".into()));
     }
 }

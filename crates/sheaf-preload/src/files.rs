@@ -1,0 +1,237 @@
+//! Which file a descriptor is, where it is in there, and what paths are called.
+use crate::turn::{AT_FDCWD, FilePlace, Text};
+use sheaf_recorder::{RingWriter, sys};
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Descriptors of which the file and the place are kept; those beyond are looked up each time.
+const DESCRIPTORS_MAX: usize = 1 << 16;
+/// Names that are known to be told, by the last bits of their numbers.
+const KNOWN_MAX: usize = 1 << 13;
+const PATH_BYTES_MAX: usize = 4096;
+
+/// No file is known.
+const NO_FILE: u64 = 0;
+/// Where it is in the file is not known.
+const NO_PLACE: u64 = u64::MAX;
+
+struct KnownDescriptor {
+    file: AtomicU64,
+    /// Inverted, so that memory that nobody has written says that it is not known.
+    place: AtomicU64,
+}
+
+static DESCRIPTORS: [KnownDescriptor; DESCRIPTORS_MAX] =
+    [const { KnownDescriptor { file: AtomicU64::new(NO_FILE), place: AtomicU64::new(!NO_PLACE) } };
+        DESCRIPTORS_MAX];
+
+static TOLD: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
+
+thread_local! {
+    /// Where paths are put together: not on the stack, which may be a signal handler's small one.
+    static ROOM: UnsafeCell<Text<PATH_BYTES_MAX>> = const { UnsafeCell::new(Text::new()) };
+}
+
+fn known(fd: c_int) -> Option<&'static KnownDescriptor> {
+    usize::try_from(fd).ok().and_then(|fd| DESCRIPTORS.get(fd))
+}
+
+/// The file behind a descriptor.
+#[inline]
+pub fn of(fd: c_int, writer: &mut RingWriter<'_>) -> u64 {
+    let Some(known) = known(fd) else { return if fd < 0 { NO_FILE } else { look_up(fd, writer) } };
+    let file = known.file.load(Ordering::Relaxed);
+    if file != NO_FILE {
+        return file;
+    }
+    let file = look_up(fd, writer);
+    known.file.store(file, Ordering::Relaxed);
+    file
+}
+
+/// The file behind a descriptor, as far as it is known without the kernel.
+pub fn remembered(fd: c_int) -> u64 {
+    known(fd).map_or(NO_FILE, |known| known.file.load(Ordering::Relaxed))
+}
+
+/// Asks the kernel: for what was open before, or was opened by calls that are not seen.
+#[cold]
+fn look_up(fd: c_int, writer: &mut RingWriter<'_>) -> u64 {
+    with_room(
+        |room| {
+            if read_descriptor(fd, room) { tell(room.as_bytes(), writer) } else { NO_FILE }
+        },
+    )
+}
+
+/// What the kernel says that a descriptor is.
+fn read_descriptor(fd: c_int, room: &mut Text<PATH_BYTES_MAX>) -> bool {
+    let mut link = Text::<64>::new();
+    link.push(b"/proc/self/fd/");
+    link.push_number(fd.max(0) as u64);
+    let Some(link) = link.as_c_str() else { return false };
+    room.fill(|bytes| sys::read_link(link, bytes).map_or(0, <[u8]>::len))
+}
+
+/// Where a descriptor is in its file, if that is known.
+#[inline]
+pub fn place(fd: c_int) -> Option<u64> {
+    let place = !known(fd)?.place.load(Ordering::Relaxed);
+    (place != NO_PLACE).then_some(place)
+}
+
+#[inline]
+pub fn set_place(fd: c_int, place: Option<u64>) {
+    if let Some(known) = known(fd) {
+        known.place.store(!place.unwrap_or(NO_PLACE), Ordering::Relaxed);
+    }
+}
+
+/// A descriptor is open now, on this file.
+pub fn opened(fd: c_int, file: u64, place: FilePlace) {
+    if let Some(known) = known(fd) {
+        known.file.store(file, Ordering::Relaxed);
+    }
+    set_place(
+        fd,
+        match place {
+            FilePlace::At(at) => Some(at),
+            _ => None,
+        },
+    );
+}
+
+pub fn closed(fd: c_int) {
+    opened(fd, NO_FILE, FilePlace::Unknown);
+}
+
+/// All descriptors from `first` to `last` are closed.
+pub fn closed_between(first: u32, last: u32) {
+    let end = (last as usize).saturating_add(1).min(DESCRIPTORS_MAX);
+    for known in DESCRIPTORS.get(first as usize..end).unwrap_or_default() {
+        if known.file.load(Ordering::Relaxed) != NO_FILE {
+            known.file.store(NO_FILE, Ordering::Relaxed);
+            known.place.store(!NO_PLACE, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Where files are mapped, by the middle bits of the address; another there takes the place.
+const MAPPED_MAX: usize = 1 << 12;
+static MAPPED: [Mapped; MAPPED_MAX] =
+    [const { Mapped { at: AtomicU64::new(0), file: AtomicU64::new(NO_FILE) } }; MAPPED_MAX];
+
+struct Mapped {
+    at: AtomicU64,
+    file: AtomicU64,
+}
+
+fn mapping(at: usize) -> &'static Mapped {
+    const PAGE_BITS: u32 = 12;
+    &MAPPED[(at >> PAGE_BITS) % MAPPED_MAX]
+}
+
+/// A file lies in memory from there on.
+pub fn map(at: usize, fd: c_int) {
+    let mapping = mapping(at);
+    mapping.file.store(remembered(fd), Ordering::Relaxed);
+    mapping.at.store(at as u64, Ordering::Relaxed);
+}
+
+/// No file is there in memory any more.
+pub fn unmap(at: usize) {
+    mapping(at).at.store(0, Ordering::Relaxed);
+}
+
+/// The file that begins there in memory.
+pub fn mapped(at: usize) -> u64 {
+    if is_mapped(at) { mapping(at).file.load(Ordering::Relaxed) } else { NO_FILE }
+}
+
+/// Whether a file begins there in memory.
+pub fn is_mapped(at: usize) -> bool {
+    at != 0 && mapping(at).at.load(Ordering::Relaxed) == at as u64
+}
+
+/// Others move these descriptors from here on, too.
+pub fn forget_places() {
+    // Those that were never used are in no memory yet, and shall not be.
+    for known in &DESCRIPTORS {
+        if known.file.load(Ordering::Relaxed) != NO_FILE {
+            known.place.store(!NO_PLACE, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Readers of another segment know none.
+pub fn forget_names() {
+    for told in &TOLD {
+        if told.load(Ordering::Relaxed) != 0 {
+            told.store(0, Ordering::Relaxed);
+        }
+    }
+    // A descriptor's name is told when it is used again.
+    for known in &DESCRIPTORS {
+        if known.file.load(Ordering::Relaxed) != NO_FILE {
+            known.file.store(NO_FILE, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The number of the file that a path leads to: of the path from the root, as it is written.
+pub fn named(directory: c_int, path: *const c_char, writer: &mut RingWriter<'_>) -> u64 {
+    if path.is_null() {
+        return NO_FILE;
+    }
+    // SAFETY: the C library has just read the path there. One that it could not read has made the
+    // call fail with EFAULT, and then it is not read here.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if path.first() == Some(&b'/') {
+        return tell(path, writer);
+    }
+    if path.is_empty() && directory >= 0 {
+        return of(directory, writer);
+    }
+    with_room(|room| {
+        let is_known = if directory == AT_FDCWD {
+            room.fill(|bytes| sys::working_directory(bytes).map_or(0, <[u8]>::len))
+        } else {
+            read_descriptor(directory, room)
+        };
+        if !is_known {
+            return tell(path, writer);
+        }
+        let mut path = path;
+        while let Some(rest) = path.strip_prefix(b"./") {
+            path = rest;
+        }
+        if path != b"." {
+            if room.as_bytes() != b"/" {
+                room.push(b"/");
+            }
+            room.push(path);
+        }
+        tell(room.as_bytes(), writer)
+    })
+}
+
+/// The number of a name, of which readers are told once.
+fn tell(name: &[u8], writer: &mut RingWriter<'_>) -> u64 {
+    let number = RingWriter::number_of(name);
+    let told = &TOLD[number as usize % KNOWN_MAX];
+    if told.load(Ordering::Acquire) != number && writer.tell(number, name) {
+        told.store(number, Ordering::Release);
+    }
+    number
+}
+
+fn with_room<T>(act: impl FnOnce(&mut Text<PATH_BYTES_MAX>) -> T) -> T {
+    ROOM.with(|room| {
+        // SAFETY: a thread that records is busy, so that nobody else of it is here; and `act`
+        // comes here no second time.
+        let room = unsafe { &mut *room.get() };
+        room.clear();
+        act(room)
+    })
+}

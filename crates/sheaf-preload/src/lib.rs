@@ -1,0 +1,35 @@
+//! Records each I/O call of the program that it is preloaded into (`LD_PRELOAD`), and behaves as
+//! the C library does without it.
+//!
+//! The functions here have the names of the C library's, which they call; what they saw goes into
+//! the process's segment ([`sheaf_recorder`]), in the directory that `SHEAF_TRACE_DIR` names.
+//! Without that variable, or where the segment cannot be made, nothing is recorded and the program
+//! runs all the same.
+//!
+//! What runs here runs within any call of any program: it keeps `errno`, asks nobody but the
+//! kernel, is not entered again from within itself (`turn::TracedCall`), and takes no lock and no
+//! memory of the program's, but for the first call of each function, which the loader looks up,
+//! and the first of each thread, whose end the C library is asked to tell.
+#![expect(unsafe_code, reason = "the functions are those of the C library, and take its pointers")]
+// What the functions of the C library ask of their callers is said in its manual.
+#![allow(clippy::missing_safety_doc)]
+
+#[macro_use]
+mod wrap;
+mod ctypes;
+mod directories;
+mod files;
+mod posix;
+mod process;
+mod real;
+mod stdio;
+mod turn;
+
+/// Runs when the program is loaded, after the C library's own beginning.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    turn::begin();
+}

@@ -1,0 +1,107 @@
+//! Processes that begin or become others, and I/O that goes on meanwhile.
+use crate::ctypes::{AnyPointer, CPath, CWords};
+use crate::turn::Did;
+use std::ffi::{c_int, c_void};
+
+wrap! {
+    fn fork() -> c_int = Fork, |child| forked(child);
+    fn __fork() -> c_int = Fork, |child| forked(child);
+    // Who succeeds does not come back: what is written down are those who fail.
+    fn execve(path: CPath, words: CWords, environment: CWords) -> c_int
+        = Exec, |came| Did::path(path).came(came);
+    fn execv(path: CPath, words: CWords) -> c_int = Exec, |came| Did::path(path).came(came);
+    fn execvp(path: CPath, words: CWords) -> c_int = Exec, |came| Did::path(path).came(came);
+    fn execvpe(path: CPath, words: CWords, environment: CWords) -> c_int
+        = Exec, |came| Did::path(path).came(came);
+    fn execveat(directory: c_int, path: CPath, words: CWords, environment: CWords, flags: c_int) -> c_int
+        = Exec, |came| Did::path_at(directory, path).came(came);
+    fn fexecve(fd: c_int, words: CWords, environment: CWords) -> c_int
+        = Exec, |came| Did::fd(fd).came(came);
+    fn posix_spawn(child: *mut c_int, path: CPath, actions: AnyPointer, how: AnyPointer, words: CWords, environment: CWords)
+        -> c_int = Exec, |came| Did::path(path).failed_if(came != 0);
+    fn posix_spawnp(child: *mut c_int, path: CPath, actions: AnyPointer, how: AnyPointer, words: CWords, environment: CWords)
+        -> c_int = Exec, |came| Did::path(path).failed_if(came != 0);
+
+    fn aio_read(request: *const AioRequest) -> c_int = AsyncRead, |came| submitted(request, came);
+    fn aio_read64(request: *const AioRequest) -> c_int = AsyncRead, |came| submitted(request, came);
+    fn aio_write(request: *const AioRequest) -> c_int = AsyncWrite, |came| submitted(request, came);
+    fn aio_write64(request: *const AioRequest) -> c_int = AsyncWrite, |came| submitted(request, came);
+    fn aio_fsync(how: c_int, request: *const AioRequest) -> c_int
+        = AsyncSync, |came| Did::fd((*request).fd).came(came);
+    fn aio_fsync64(how: c_int, request: *const AioRequest) -> c_int
+        = AsyncSync, |came| Did::fd((*request).fd).came(came);
+    fn aio_return(request: *mut AioRequest) -> isize
+        = AsyncWait, |done| returned(request, done);
+    fn aio_return64(request: *mut AioRequest) -> isize
+        = AsyncWait, |done| returned(request, done);
+    fn aio_suspend(requests: AnyPointer, count: c_int, time: AnyPointer) -> c_int
+        = AsyncWait, |came| Did::nothing().came(came);
+    fn aio_suspend64(requests: AnyPointer, count: c_int, time: AnyPointer) -> c_int
+        = AsyncWait, |came| Did::nothing().came(came);
+    fn lio_listio(mode: c_int, requests: *const *const AioRequest, count: c_int, tell: AnyPointer) -> c_int
+        = AsyncWait, |came| Did::nothing().of(i64::from(count)).came(came);
+    fn lio_listio64(mode: c_int, requests: *const *const AioRequest, count: c_int, tell: AnyPointer) -> c_int
+        = AsyncWait, |came| Did::nothing().of(i64::from(count)).came(came);
+}
+
+fn forked(child: c_int) -> Did {
+    let mut did = Did::nothing().came(child);
+    did.bytes = child.max(0) as u64;
+    did
+}
+
+/// What is asked for asynchronously (`struct aiocb` of glibc on machines of 64 bits).
+#[repr(C)]
+pub struct AioRequest {
+    fd: c_int,
+    what: c_int,
+    priority: c_int,
+    buffer: AnyPointer,
+    len: usize,
+    tell: [u64; 8],
+    own: [u64; 4],
+    offset: i64,
+}
+
+/// # Safety
+/// The request is there.
+unsafe fn submitted(request: *const AioRequest, came: c_int) -> Did {
+    // SAFETY: as our caller vouches for.
+    let request = unsafe { &*request };
+    Did::fd(request.fd).of(request.len as i64).at(request.offset).came(came)
+}
+
+/// # Safety
+/// As above.
+unsafe fn returned(request: *const AioRequest, done: isize) -> Did {
+    // SAFETY: as above.
+    let request = unsafe { &*request };
+    Did::fd(request.fd).moved(request.len, done).at(request.offset)
+}
+
+// The child of a `vfork` runs on this thread's stack until it is another program: whoever stands in
+// for that function must not be on the stack any more when it comes back the second time.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> c_int {
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {real}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp rax",
+        ".cfi_endproc",
+        real = sym real_vfork,
+    )
+}
+
+/// Notes that a child will run on this thread's memory. Gives the function behind.
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" fn real_vfork() -> *mut c_void {
+    static REAL: crate::real::Real = crate::real::Real::of(c"vfork");
+    crate::turn::note_child();
+    REAL.find()
+}

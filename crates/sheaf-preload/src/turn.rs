@@ -1,0 +1,631 @@
+//! A call that is recorded: who may record it, and what is written down of it.
+use crate::files;
+use sheaf_recorder::{IoEvent, IoLayer, IoOp, RingWriter, SegmentOptions, TraceSegment, flag, sys};
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The directory where segments are made.
+const DIRECTORY: &CStr = c"SHEAF_TRACE_DIR";
+/// An address that is none.
+const EFAULT: c_int = 14;
+/// The longest path of a segment.
+const PATH_BYTES_MAX: usize = 1024;
+
+unsafe extern "C" {
+    fn getenv(name: *const c_char) -> *mut c_char;
+    fn __errno_location() -> *mut c_int;
+    fn fileno(stream: *mut c_void) -> c_int;
+    fn dirfd(directory: *mut c_void) -> c_int;
+    fn pthread_key_create(
+        key: *mut u32,
+        destructor: Option<unsafe extern "C" fn(*mut c_void)>,
+    ) -> c_int;
+    fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
+    fn pthread_atfork(
+        prepare: Option<unsafe extern "C" fn()>,
+        parent: Option<unsafe extern "C" fn()>,
+        child: Option<unsafe extern "C" fn()>,
+    ) -> c_int;
+}
+
+/// The process's segment, made by whoever comes first.
+struct Home {
+    state: AtomicU32,
+    segment: UnsafeCell<MaybeUninit<TraceSegment>>,
+    /// What tells a thread's ring that its thread has ended.
+    key: UnsafeCell<u32>,
+}
+
+const NOT_YET: u32 = 0;
+const BEING_MADE: u32 = 1;
+const MADE: u32 = 2;
+/// Nothing is recorded.
+const NONE: u32 = 3;
+
+// SAFETY: the segment is written by the one thread that has set `BEING_MADE`, and read by others
+// after `MADE`; a forked child that makes its own has no other threads.
+unsafe impl Sync for Home {}
+
+static HOME: Home = Home {
+    state: AtomicU32::new(NOT_YET),
+    segment: UnsafeCell::new(MaybeUninit::uninit()),
+    key: UnsafeCell::new(0),
+};
+
+/// What a thread has of its own. Nothing here is dropped: its end is told by a key of the C
+/// library, which takes no memory for that.
+struct Mine {
+    /// Being recorded: what is called meanwhile is part of that, or of a signal's handler.
+    is_busy: Cell<bool>,
+    /// The thread has ended, as far as recording goes.
+    is_over: Cell<bool>,
+    /// Started a child by `vfork` that has not been seen to be gone: it runs on this thread's
+    /// memory.
+    has_child: Cell<bool>,
+    writer: UnsafeCell<MaybeUninit<RingWriter<'static>>>,
+    has_writer: Cell<bool>,
+}
+
+thread_local! {
+    static MINE: Mine = const {
+        Mine {
+            is_busy: Cell::new(false),
+            is_over: Cell::new(false),
+            has_child: Cell::new(false),
+            writer: UnsafeCell::new(MaybeUninit::uninit()),
+            has_writer: Cell::new(false),
+        }
+    };
+}
+
+/// Makes the segment, if it is asked for and there is none.
+pub fn begin() {
+    let _ = home();
+}
+
+/// The segment; `None` where nothing is recorded.
+#[inline]
+fn home() -> Option<&'static TraceSegment> {
+    match HOME.state.load(Ordering::Acquire) {
+        // SAFETY: it was made, and stays.
+        MADE => Some(unsafe { (*HOME.segment.get()).assume_init_ref() }),
+        NONE | BEING_MADE => None,
+        _ => make(),
+    }
+}
+
+#[cold]
+fn make() -> Option<&'static TraceSegment> {
+    let first =
+        HOME.state.compare_exchange(NOT_YET, BEING_MADE, Ordering::Acquire, Ordering::Relaxed);
+    if first.is_err() {
+        return None;
+    }
+    let made = create();
+    let state = if made.is_some() { MADE } else { NONE };
+    if let Some(segment) = made {
+        // SAFETY: this thread alone has set `BEING_MADE`.
+        unsafe { (*HOME.segment.get()).write(segment) };
+    }
+    HOME.state.store(state, Ordering::Release);
+    home()
+}
+
+fn create() -> Option<TraceSegment> {
+    let segment = create_segment()?;
+    // SAFETY: called before any thread of ours has a ring.
+    let key = unsafe { pthread_key_create(HOME.key.get(), Some(thread_ends)) };
+    // SAFETY: the functions stay where they are.
+    let fork = unsafe { pthread_atfork(None, Some(after_fork), Some(in_child)) };
+    (key == 0 && fork == 0).then_some(segment)
+}
+
+/// What cannot be made is not recorded: whoever traces finds fewer segments than processes.
+fn create_segment() -> Option<TraceSegment> {
+    // SAFETY: the name ends with a zero; what it gives is read at once.
+    let directory = unsafe { getenv(DIRECTORY.as_ptr()) };
+    if directory.is_null() {
+        return None;
+    }
+    let mut path = Text::<PATH_BYTES_MAX>::new();
+    // SAFETY: variables end with a zero.
+    path.push(unsafe { CStr::from_ptr(directory) }.to_bytes());
+    path.push(b"/");
+    path.push_number(u64::from(sys::process()));
+    path.push(b".");
+    // A process that becomes another program keeps its number.
+    path.push_number(sys::clock_ns(sys::CLOCK_MONOTONIC_RAW));
+    path.push(b".segment");
+    TraceSegment::create_at(path.as_c_str()?, &SegmentOptions::default()).ok()
+}
+
+/// The thread has ended: another takes its ring.
+unsafe extern "C" fn thread_ends(_: *mut c_void) {
+    MINE.with(|mine| {
+        mine.is_over.set(true);
+        give_back(mine);
+    });
+}
+
+fn give_back(mine: &Mine) {
+    if mine.has_writer.replace(false) {
+        // SAFETY: there was one, and nobody uses it from here on.
+        unsafe { (*mine.writer.get()).assume_init_drop() };
+    }
+}
+
+/// Descriptors that two processes have are moved by both.
+unsafe extern "C" fn after_fork() {
+    files::forget_places();
+}
+
+/// A forked child records in a segment of its own.
+unsafe extern "C" fn in_child() {
+    files::forget_places();
+    MINE.with(|mine| {
+        // Its ring is its parent's.
+        mine.has_writer.set(false);
+        mine.is_busy.set(false);
+    });
+    files::forget_names();
+    if HOME.state.load(Ordering::Acquire) == MADE {
+        HOME.state.store(BEING_MADE, Ordering::Relaxed);
+        let made = create_segment();
+        let state = if made.is_some() { MADE } else { NONE };
+        if let Some(segment) = made {
+            // SAFETY: no other thread is in this process yet. The parent's is not dropped here: it
+            // stays mapped, as others may point there.
+            unsafe { (*HOME.segment.get()).write(segment) };
+        }
+        HOME.state.store(state, Ordering::Release);
+    }
+}
+
+/// This thread is about to start a child that runs on its memory.
+pub fn note_child() {
+    MINE.with(|mine| mine.has_child.set(true));
+}
+
+/// An answer for a function that this C library does not have.
+#[cold]
+pub fn missing<T: Missing>() -> T {
+    const ENOSYS: c_int = 38;
+    // SAFETY: the thread's own.
+    unsafe { *__errno_location() = ENOSYS };
+    T::missing()
+}
+
+/// How a function says that it has failed.
+pub trait Missing {
+    fn missing() -> Self;
+}
+
+macro_rules! missing {
+    ($($kind:ty => $value:expr,)*) => {
+        $(impl Missing for $kind {
+            fn missing() -> Self {
+                $value
+            }
+        })*
+    };
+}
+
+missing! {
+    () => (),
+    c_int => -1,
+    isize => -1,
+    i64 => -1,
+    usize => 0,
+}
+
+impl<T> Missing for *mut T {
+    fn missing() -> Self {
+        std::ptr::null_mut()
+    }
+}
+
+/// What a call was on.
+#[derive(Debug, Clone, Copy)]
+pub enum CallTarget {
+    Nothing,
+    Descriptor(c_int),
+    /// A directory's descriptor, or that of the working one, and a path.
+    Path(c_int, *const c_char),
+    /// A buffered file of the C library's.
+    Stream(*mut c_void),
+    /// Memory where a file is mapped.
+    Memory(usize),
+}
+
+/// What is written down of a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Did {
+    pub target: CallTarget,
+    pub asked: u64,
+    pub bytes: u64,
+    pub offset: Option<u64>,
+    pub has_failed: bool,
+    pub layer: IoLayer,
+    /// Where the descriptor is after it.
+    pub place: FilePlace,
+    /// The descriptor that it opened as the target, or closed.
+    pub opened: Option<c_int>,
+    pub closed: Option<c_int>,
+    pub is_skipped: bool,
+}
+
+/// What a call does to the place of its descriptor in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilePlace {
+    Stays,
+    /// It goes on behind what was moved.
+    Follows,
+    At(u64),
+    Unknown,
+}
+
+/// The working directory, where a path is looked for from.
+pub const AT_FDCWD: c_int = -100;
+
+impl Did {
+    const fn on(target: CallTarget) -> Self {
+        Self {
+            target,
+            asked: 0,
+            bytes: 0,
+            offset: None,
+            has_failed: false,
+            layer: IoLayer::Posix,
+            place: FilePlace::Stays,
+            opened: None,
+            closed: None,
+            is_skipped: false,
+        }
+    }
+
+    /// On an open file.
+    pub const fn fd(fd: c_int) -> Self {
+        Self::on(CallTarget::Descriptor(fd))
+    }
+
+    /// On a path.
+    pub const fn path(path: *const c_char) -> Self {
+        Self::on(CallTarget::Path(AT_FDCWD, path))
+    }
+
+    /// On a path below a directory.
+    pub const fn path_at(directory: c_int, path: *const c_char) -> Self {
+        Self::on(CallTarget::Path(directory, path))
+    }
+
+    /// On a buffered file.
+    pub const fn stream(stream: *mut c_void) -> Self {
+        let mut did = Self::on(CallTarget::Stream(stream));
+        did.layer = IoLayer::Stdio;
+        did
+    }
+
+    /// On memory where a file may be mapped.
+    pub const fn memory(at: usize) -> Self {
+        Self::on(CallTarget::Memory(at))
+    }
+
+    /// Nothing that is I/O.
+    pub const fn skip() -> Self {
+        let mut did = Self::on(CallTarget::Nothing);
+        did.is_skipped = true;
+        did
+    }
+
+    /// On nothing that has a name.
+    pub const fn nothing() -> Self {
+        Self::on(CallTarget::Nothing)
+    }
+
+    /// A result below 0 is a failure.
+    pub fn came(mut self, result: impl Into<i64>) -> Self {
+        self.has_failed = result.into() < 0;
+        self
+    }
+
+    /// So many bytes were asked for, and so many moved; below 0: a failure.
+    pub fn moved(mut self, asked: usize, result: isize) -> Self {
+        self.asked = asked as u64;
+        self.has_failed = result < 0;
+        self.bytes = result.max(0) as u64;
+        self
+    }
+
+    /// From where the descriptor is.
+    pub fn in_turn(mut self) -> Self {
+        self.place = FilePlace::Follows;
+        self
+    }
+
+    pub fn at(mut self, offset: i64) -> Self {
+        self.offset = Some(offset as u64);
+        self
+    }
+
+    pub fn place(mut self, place: FilePlace) -> Self {
+        self.place = place;
+        self
+    }
+
+    /// With so much asked for that is not moved: a length, a size.
+    pub fn of(mut self, amount: i64) -> Self {
+        self.asked = amount.max(0) as u64;
+        self
+    }
+
+    /// It gave a descriptor for its target.
+    pub fn opens(mut self, fd: c_int) -> Self {
+        self.has_failed = fd < 0;
+        self.opened = (fd >= 0).then_some(fd);
+        self
+    }
+
+    /// Its descriptor is closed, whatever came of it.
+    pub fn closes(mut self, fd: c_int) -> Self {
+        self.closed = Some(fd);
+        self
+    }
+
+    pub fn failed_if(mut self, has_failed: bool) -> Self {
+        self.has_failed = has_failed;
+        self
+    }
+}
+
+/// A call that this thread records.
+pub struct TracedCall {
+    segment: &'static TraceSegment,
+}
+
+impl TracedCall {
+    /// `None` where it is not recorded: nothing is, or the thread is within one already, or this is
+    /// a child on its parent's memory.
+    #[inline]
+    pub fn begin() -> Option<Self> {
+        let segment = home()?;
+        let may = MINE.with(|mine| {
+            if mine.has_child.get() && is_child(mine, segment) {
+                return false;
+            }
+            if mine.is_busy.get() || mine.is_over.get() {
+                return not_recorded(segment);
+            }
+            true
+        });
+        may.then_some(Self { segment })
+    }
+
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.segment.clock().now()
+    }
+
+    /// Writes down what the call did. Nothing here changes `errno`.
+    #[inline]
+    pub fn end(self, op: IoOp, begun: u64, ended: u64, did: Did) {
+        if did.is_skipped {
+            return;
+        }
+        // SAFETY: the thread's own.
+        let errno = unsafe { *__errno_location() };
+        MINE.with(|mine| {
+            // A handler of a signal may come between: it finds the thread busy.
+            if mine.is_busy.replace(true) {
+                not_recorded(self.segment);
+                return;
+            }
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+            match writer(mine, self.segment) {
+                Some(writer) => record(writer, op, begun, ended, did, errno),
+                None => self.segment.unplaced(),
+            }
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+            mine.is_busy.set(false);
+        });
+        // SAFETY: as above. The first look for a ring may have asked the C library for something.
+        unsafe { *__errno_location() = errno };
+    }
+}
+
+#[cold]
+fn not_recorded(segment: &TraceSegment) -> bool {
+    segment.unplaced();
+    false
+}
+
+/// Whether this is a child on the thread's memory. When it is gone the thread is its parent's.
+#[cold]
+fn is_child(mine: &Mine, segment: &TraceSegment) -> bool {
+    let is_child = sys::process() != segment.process();
+    if !is_child {
+        mine.has_child.set(false);
+    }
+    is_child
+}
+
+#[expect(clippy::mut_from_ref, reason = "a busy thread's writer is nobody else's")]
+#[inline]
+fn writer<'a>(
+    mine: &'a Mine,
+    segment: &'static TraceSegment,
+) -> Option<&'a mut RingWriter<'static>> {
+    if !mine.has_writer.get() && !take_ring(mine, segment) {
+        return None;
+    }
+    // SAFETY: there is one; the thread is busy, and so nobody else has it.
+    Some(unsafe { (*mine.writer.get()).assume_init_mut() })
+}
+
+#[cold]
+fn take_ring(mine: &Mine, segment: &'static TraceSegment) -> bool {
+    let Some(writer) = segment.writer() else { return false };
+    // SAFETY: there was none.
+    unsafe { (*mine.writer.get()).write(writer) };
+    mine.has_writer.set(true);
+    // SAFETY: the key was made before the segment; the value only has to be none of zero.
+    unsafe { pthread_setspecific(*HOME.key.get(), std::ptr::from_ref(mine).cast()) };
+    true
+}
+
+#[inline]
+fn record(writer: &mut RingWriter<'_>, op: IoOp, begun: u64, ended: u64, did: Did, errno: c_int) {
+    if let (CallTarget::Descriptor(fd), Some(new)) = (did.target, did.opened)
+        && fd == new
+    {
+        // What it was before it was closed, perhaps by calls that are not seen.
+        files::closed(fd);
+    }
+    let (file, place) = match did.target {
+        CallTarget::Nothing => (0, None),
+        // It is another by now, if it is any.
+        CallTarget::Descriptor(fd) if did.closed.is_some() => (files::remembered(fd), None),
+        CallTarget::Descriptor(fd) => (files::of(fd, writer), files::place(fd)),
+        CallTarget::Stream(stream) => (stream_file(stream, writer), None),
+        CallTarget::Memory(at) => (files::mapped(at), None),
+        // What could not be read there is not read here.
+        CallTarget::Path(..) if did.has_failed && errno == EFAULT => (0, None),
+        CallTarget::Path(directory, path) => (files::named(directory, path, writer), None),
+    };
+    let moves = did.place == FilePlace::Follows;
+    let offset = did.offset.or(place.filter(|_| moves));
+    if let CallTarget::Descriptor(fd) = did.target
+        && !did.has_failed
+    {
+        match did.place {
+            FilePlace::Stays => {}
+            FilePlace::Follows => files::set_place(fd, place.map(|place| place + did.bytes)),
+            FilePlace::At(at) => files::set_place(fd, Some(at)),
+            FilePlace::Unknown => files::set_place(fd, None),
+        }
+    }
+    if let CallTarget::Memory(at) = did.target
+        && did.place == FilePlace::Unknown
+        && !did.has_failed
+    {
+        files::unmap(at);
+    }
+    if let Some(fd) = did.opened {
+        files::opened(fd, file, did.place);
+    }
+    if let Some(fd) = did.closed {
+        files::closed(fd);
+    }
+    let failed = if did.has_failed { flag::FAILED } else { 0 };
+    let placed = if offset.is_some() { flag::PLACED } else { 0 };
+    writer.put(&IoEvent {
+        op,
+        layer: did.layer,
+        flags: failed | placed,
+        begun,
+        ended,
+        file,
+        offset: offset.unwrap_or(0),
+        asked: did.asked,
+        bytes: if did.has_failed { errno as u64 } else { did.bytes },
+        span: 0,
+    });
+}
+
+/// The file behind a buffered one; 0 for one in memory.
+fn stream_file(stream: *mut c_void, writer: &mut RingWriter<'_>) -> u64 {
+    if stream.is_null() {
+        return 0;
+    }
+    // SAFETY: the call that was made takes it as an open one.
+    files::of(unsafe { fileno(stream) }, writer)
+}
+
+/// The descriptor behind a buffered file, before it is closed.
+///
+/// # Safety
+/// It is open.
+pub unsafe fn descriptor_of(stream: *mut c_void) -> c_int {
+    if stream.is_null() {
+        return -1;
+    }
+    // SAFETY: as our caller vouches for; `errno` is the thread's own.
+    unsafe {
+        let errno = *__errno_location();
+        let fd = fileno(stream);
+        *__errno_location() = errno;
+        fd
+    }
+}
+
+/// The descriptor behind an open directory.
+///
+/// # Safety
+/// It is open.
+pub unsafe fn descriptor_of_directory(directory: *mut c_void) -> c_int {
+    if directory.is_null() {
+        return -1;
+    }
+    // SAFETY: as above.
+    unsafe { dirfd(directory) }
+}
+
+/// Text that is put together without memory of the program's.
+pub struct Text<const MAX: usize> {
+    bytes: [u8; MAX],
+    len: usize,
+    is_whole: bool,
+}
+
+impl<const MAX: usize> Text<MAX> {
+    pub const fn new() -> Self {
+        Self { bytes: [0; MAX], len: 0, is_whole: true }
+    }
+
+    pub fn clear(&mut self) {
+        (self.len, self.is_whole) = (0, true);
+    }
+
+    /// Begins with what `write` puts there, of which it gives the length; whether that is any.
+    pub fn fill(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> bool {
+        self.clear();
+        self.len = write(&mut self.bytes[..MAX - 1]).min(MAX - 1);
+        self.len > 0
+    }
+
+    pub fn push(&mut self, more: &[u8]) {
+        // The last byte stays zero.
+        let room = MAX - 1 - self.len;
+        self.is_whole &= more.len() <= room;
+        let more = &more[..more.len().min(room)];
+        self.bytes[self.len..self.len + more.len()].copy_from_slice(more);
+        self.len += more.len();
+    }
+
+    pub fn push_number(&mut self, number: u64) {
+        let mut digits = [0; 20];
+        let (mut at, mut left) = (digits.len(), number);
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (left % 10) as u8;
+            left /= 10;
+            if left == 0 {
+                break;
+            }
+        }
+        self.push(&digits[at..]);
+    }
+
+    /// All of it; `None` if some had no room.
+    pub fn as_c_str(&self) -> Option<&CStr> {
+        if !self.is_whole {
+            return None;
+        }
+        CStr::from_bytes_until_nul(&self.bytes[..=self.len]).ok()
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}

@@ -1,0 +1,5 @@
+//! Programs with the library preloaded: what is recorded of them, and that they do what they did.
+mod exact;
+mod program;
+mod same;
+mod symbols;

@@ -1,0 +1,415 @@
+//! A segment, at who reads it: while its process runs, or when that is gone.
+use crate::clock::{ClockKind, TraceClock};
+use crate::layout::{
+    COMMAND_BYTES_MAX, HEADER_BYTES, IO_LAYERS, IoLayer, IoRecord, MAGIC, NAME_BYTES_MAX,
+    NAME_HEADER_BYTES, RING_HEADER_BYTES, RingHeader, SegmentHeader, VERSION, flag,
+};
+use crate::op::IoOp;
+use crate::segment::{Full, SegmentOptions, boot, started_in};
+use crate::sys::{self, Descriptor, Mapping, OpenHow};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+
+/// Why a file is not read as a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Damage {
+    /// It cannot be opened or mapped; the kernel's number of the reason.
+    Kernel(i32),
+    /// It does not begin as segments do, or its process has not made it as a whole.
+    NoSegment,
+    /// It is of another version.
+    Version(u32),
+    /// Its sizes do not go together.
+    Sizes,
+    /// The file is shorter than it says: so many bytes are there of so many.
+    Short(u64, u64),
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(*errno)),
+            Self::NoSegment => write!(f, "it is no segment, or was not made as a whole"),
+            Self::Version(version) => {
+                write!(f, "it is of version {version}, and this reads version {VERSION}")
+            }
+            Self::Sizes => write!(f, "its sizes do not go together"),
+            Self::Short(have, want) => write!(f, "{have} of its {want} bytes are there"),
+        }
+    }
+}
+
+impl std::error::Error for Damage {}
+
+/// A record as it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingRecord {
+    /// What it was; `None` for one that this version does not know.
+    pub op: Option<IoOp>,
+    /// The operation's number.
+    pub op_number: u16,
+    /// Who did it.
+    pub layer: IoLayer,
+    /// Bits of [`flag`], without the layer.
+    pub flags: u16,
+    /// When it began, on the segment's clock.
+    pub begun: u64,
+    /// How long it took, on the same.
+    pub ticks: u64,
+    /// The number of its file's name, or 0.
+    pub file: u64,
+    /// Where in the file, if [`flag::PLACED`].
+    pub offset: u64,
+    /// How many bytes it was asked for.
+    pub asked: u64,
+    /// How many it moved; with [`flag::FAILED`] its errno.
+    pub bytes: u64,
+    /// The operation that it is a part of, or 0.
+    pub span: u32,
+    /// The thread that did it.
+    pub thread: u32,
+    /// Its ring, and its number in there, counted from 0.
+    pub place: (u32, u64),
+}
+
+/// Operations of one ring that were not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The ring.
+    pub ring: u32,
+    /// How many.
+    pub count: u64,
+    /// When the first of them began, on the segment's clock.
+    pub from: u64,
+    /// When the last of them ended.
+    pub to: u64,
+}
+
+/// What has come since the last time.
+#[derive(Debug, Clone, Default)]
+pub struct Read {
+    /// Ring by ring, each in its order.
+    pub records: Vec<RingRecord>,
+    /// Names by their numbers.
+    pub names: HashMap<u64, Vec<u8>>,
+    /// Where something is missing among the records, as far as that is written down there.
+    pub gaps: Vec<Gap>,
+    /// Operations that were not kept for want of room, in all since the segment was made.
+    pub lost: u64,
+    /// Names for which there was no room, in all.
+    pub names_lost: u64,
+    /// Operations that found no ring, in all.
+    pub unplaced: u64,
+    /// More is there than was asked for.
+    pub more: bool,
+}
+
+/// What is known of the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// That of who started it.
+    pub parent: u32,
+    /// For whom it ran.
+    pub user: u32,
+    /// Its command line, with a zero behind each word.
+    pub command: Vec<u8>,
+    /// Which clock its records have.
+    pub clock: ClockKind,
+    /// That clock when the segment was made.
+    pub made: u64,
+    /// The time of day then, in ns.
+    pub made_ns: u64,
+}
+
+/// A segment, at who reads it. There is one reader at a time; the next goes on where it was.
+#[derive(Debug)]
+pub struct Reader {
+    mapping: Mapping,
+    options: SegmentOptions,
+    process: Process,
+    started: u64,
+    boot: [u64; 2],
+    /// In a ring that is overwritten: how many have been passed over unread.
+    overwritten: u64,
+}
+
+impl Reader {
+    /// Opens a segment.
+    ///
+    /// # Errors
+    /// [`Damage`] for what is no segment, or not a whole one.
+    pub fn open(path: &Path) -> Result<Self, Damage> {
+        let len = std::fs::symlink_metadata(path).map_err(of_io)?.len();
+        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Damage::Kernel(22))?;
+        let file = sys::open(&path, OpenHow::Update).map_err(|error| Damage::Kernel(error.0))?;
+        Self::of(&file, len)
+    }
+
+    fn of(file: &Descriptor, len: u64) -> Result<Self, Damage> {
+        if len < HEADER_BYTES as u64 {
+            return Err(Damage::NoSegment);
+        }
+        let kernel = |error: sys::KernelError| Damage::Kernel(error.0);
+        let head = Mapping::of(file, HEADER_BYTES).map_err(kernel)?;
+        let header = header_of(&head);
+        if header.magic.load(Acquire) != MAGIC {
+            return Err(Damage::NoSegment);
+        }
+        let version = header.version.load(Relaxed);
+        if version != VERSION {
+            return Err(Damage::Version(version));
+        }
+        let full = Full::of(header.full.load(Relaxed)).ok_or(Damage::Sizes)?;
+        let clock = ClockKind::of(header.clock.load(Relaxed)).ok_or(Damage::Sizes)?;
+        let options = SegmentOptions {
+            rings: header.rings.load(Relaxed),
+            records: header.records.load(Relaxed),
+            names_bytes: header.names_bytes.load(Relaxed),
+            full,
+        };
+        if !options.are_sound() || header.used.load(Relaxed) > options.rings {
+            return Err(Damage::Sizes);
+        }
+        if len < options.bytes() as u64 {
+            return Err(Damage::Short(len, options.bytes() as u64));
+        }
+        let command_len = header.command_len.load(Relaxed) as usize;
+        let command = header.command[..command_len.min(COMMAND_BYTES_MAX)].to_vec();
+        let process = Process {
+            pid: header.pid.load(Relaxed),
+            parent: header.parent.load(Relaxed),
+            user: header.user.load(Relaxed),
+            command,
+            clock,
+            made: header.made.load(Relaxed),
+            made_ns: header.made_ns.load(Relaxed),
+        };
+        let (started, boot) =
+            (header.started.load(Relaxed), [0, 1].map(|at| header.boot[at].load(Relaxed)));
+        let mapping = Mapping::of(file, options.bytes()).map_err(kernel)?;
+        Ok(Self { mapping, options, process, started, boot, overwritten: 0 })
+    }
+
+    /// The process that wrote it.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// What it does when it is full.
+    #[must_use]
+    pub fn full(&self) -> Full {
+        self.options.full
+    }
+
+    /// Its clock, on the host that wrote it.
+    #[must_use]
+    pub fn clock(&self) -> TraceClock {
+        TraceClock::of(self.process.clock)
+    }
+
+    /// Whether its process runs, in this boot of the machine. A process of its number that began
+    /// at another time is another.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        if self.boot != boot() || self.has_ended() {
+            return false;
+        }
+        let mut line = [0; 1024];
+        let path = CString::new(format!("/proc/{}/stat", self.process.pid)).expect("digits");
+        sys::read_file(&path, &mut line)
+            .is_ok_and(|line| started_in(line) == Some(self.started) && !is_dead(line))
+    }
+
+    /// Whether its process has said that it ends.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        header_of(&self.mapping).ended.load(Acquire) != 0
+    }
+
+    /// What has come since the last time.
+    pub fn read(&mut self) -> Read {
+        self.read_some(usize::MAX)
+    }
+
+    /// What has come since the last time: no more than so many records of each ring.
+    pub fn read_some(&mut self, records_max: usize) -> Read {
+        let header = header_of(&self.mapping);
+        let used = header.used.load(Acquire).min(self.options.rings);
+        let mut read = Read { unplaced: header.unplaced.load(Relaxed), ..Read::default() };
+        // Who names a file that another has told of does so after that one: so records are looked
+        // for before names, and taken after them.
+        let heads: Vec<u64> = (0..used).map(|at| self.head(at)).collect();
+        for at in 0..used {
+            self.read_names(at, &mut read);
+        }
+        for (at, head) in (0..used).zip(heads) {
+            self.read_ring(at, head, records_max, &mut read);
+        }
+        read.lost += self.overwritten;
+        read
+    }
+
+    #[expect(unsafe_code, reason = "rings lie in a file in memory")]
+    fn ring(&self, at: u32) -> &RingHeader {
+        let offset = HEADER_BYTES + at as usize * self.options.stride();
+        // SAFETY: the mapping is as long as its options say, and rings are changed as atomics.
+        unsafe { &*self.mapping.start().add(offset).cast() }
+    }
+
+    #[expect(unsafe_code, reason = "as above")]
+    fn slot(&self, ring: u32, position: u64) -> &IoRecord {
+        let place = (position & (u64::from(self.options.records) - 1)) as usize;
+        let start: *const RingHeader = self.ring(ring);
+        // SAFETY: as above; behind a ring's header there are so many records.
+        unsafe { &*start.cast::<u8>().add(RING_HEADER_BYTES).cast::<IoRecord>().add(place) }
+    }
+
+    /// The end of what is committed. A process may have ended between the two last steps.
+    fn head(&self, at: u32) -> u64 {
+        let line = &self.ring(at).by_writer;
+        let head = line.head.load(Acquire);
+        // What has no memory yet is not looked at: that would take some.
+        let place = head & (u64::from(self.options.records) - 1);
+        if place >= u64::from(line.records_there.load(Relaxed)) {
+            return head;
+        }
+        let is_there = self.slot(at, head).commit.load(Acquire) == head + 1;
+        head + u64::from(is_there)
+    }
+
+    fn read_ring(&mut self, at: u32, head: u64, records_max: usize, read: &mut Read) {
+        let size = u64::from(self.options.records);
+        let mut tail = self.ring(at).by_reader.tail.load(Relaxed);
+        let mut passed = 0;
+        if head.saturating_sub(tail) > size {
+            passed = head - size - tail;
+            tail = head - size;
+        }
+        let end = head.min(tail.saturating_add(records_max as u64));
+        read.more |= end < head;
+        for position in tail..end {
+            match self.record(at, position) {
+                Some(record) if record.op == Some(IoOp::Lost) => read.gaps.push(Gap {
+                    ring: at,
+                    count: record.bytes,
+                    from: record.begun,
+                    to: record.begun + record.ticks,
+                }),
+                Some(record) => read.records.push(record),
+                // Overwritten since.
+                None => passed += 1,
+            }
+        }
+        self.overwritten += passed;
+        let ring = self.ring(at);
+        ring.by_reader.tail.store(end.max(tail), Release);
+        let line = &ring.by_writer;
+        read.lost += line.lost.load(Acquire);
+        read.names_lost += line.names_lost.load(Relaxed);
+        if end == head && !self.is_written_at(at) {
+            let untold = line.untold.load(Acquire);
+            if untold > 0 {
+                let (from, to) = (line.untold_from.load(Relaxed), line.untold_to.load(Relaxed));
+                read.gaps.push(Gap { ring: at, count: untold, from, to });
+                line.untold.store(0, Relaxed);
+            }
+        }
+    }
+
+    /// Whether a thread has the ring, and its process runs.
+    fn is_written_at(&self, at: u32) -> bool {
+        self.ring(at).by_writer.thread.load(Relaxed) != 0 && self.is_written()
+    }
+
+    fn record(&self, ring: u32, position: u64) -> Option<RingRecord> {
+        let slot = self.slot(ring, position);
+        if slot.commit.load(Acquire) != position + 1 {
+            return None;
+        }
+        let what = slot.what.load(Relaxed);
+        let (number, flags) = (what as u16, (what >> 16) as u16);
+        let ticks = u64::from(slot.ticks.load(Relaxed));
+        let record = RingRecord {
+            op: IoOp::of(number),
+            op_number: number,
+            layer: IO_LAYERS.get((flags & flag::LAYER) as usize).copied().unwrap_or(IoLayer::Posix),
+            flags: flags & !flag::LAYER,
+            begun: slot.begun.load(Relaxed),
+            ticks: if flags & flag::LONG != 0 { ticks << 16 } else { ticks },
+            file: slot.file.load(Relaxed),
+            offset: slot.offset.load(Relaxed),
+            asked: slot.asked.load(Relaxed),
+            bytes: slot.result.load(Relaxed),
+            span: slot.span.load(Relaxed),
+            thread: slot.thread.load(Relaxed),
+            place: (ring, position),
+        };
+        fence(Acquire);
+        (slot.commit.load(Relaxed) == position + 1).then_some(record)
+    }
+
+    #[expect(unsafe_code, reason = "names lie behind a ring's records")]
+    fn read_names(&self, at: u32, read: &mut Read) {
+        let ring = self.ring(at);
+        let bytes = u64::from(self.options.names_bytes);
+        let head = ring.by_writer.names_head.load(Acquire);
+        let mut tail = ring.by_reader.names_tail.load(Relaxed);
+        let start: *const RingHeader = ring;
+        let records = self.options.records as usize;
+        // SAFETY: a ring's names lie behind its records.
+        let area = unsafe {
+            start.cast::<u8>().add(RING_HEADER_BYTES).cast::<IoRecord>().add(records).cast::<u8>()
+        };
+        while tail < head {
+            let (place, left) = ((tail % bytes) as usize, bytes - tail % bytes);
+            // SAFETY: within the area, which is a multiple of 8 long, as all that lies there.
+            let number = unsafe { area.add(place).cast::<u64>().read_volatile() };
+            if number == 0 {
+                tail += left;
+                continue;
+            }
+            // SAFETY: as above; nothing but a skip is shorter than this.
+            let len = unsafe { area.add(place + 8).cast::<u64>().read_volatile() } as usize;
+            let need = (NAME_HEADER_BYTES + len.next_multiple_of(8)) as u64;
+            if len > NAME_BYTES_MAX || need > left {
+                // What is written there is nothing of ours: names come again with other opens.
+                tail = head;
+                break;
+            }
+            let mut name = vec![0; len];
+            // SAFETY: so much is there, and is not written before the tail has passed it.
+            unsafe {
+                area.add(place + NAME_HEADER_BYTES).copy_to_nonoverlapping(name.as_mut_ptr(), len);
+            }
+            read.names.insert(number, name);
+            tail += need;
+        }
+        ring.by_reader.names_tail.store(tail, Release);
+    }
+}
+
+#[expect(unsafe_code, reason = "the header of a segment lies in a file in memory")]
+fn header_of(mapping: &Mapping) -> &SegmentHeader {
+    assert!(mapping.len() >= HEADER_BYTES, "a segment's mapping has its header");
+    // SAFETY: the mapping has the header as a whole; what changes in it are atomics.
+    unsafe { &*mapping.start().cast() }
+}
+
+fn of_io(error: std::io::Error) -> Damage {
+    Damage::Kernel(error.raw_os_error().unwrap_or(5))
+}
+
+/// A process that has ended, and that its parent has not asked for.
+fn is_dead(stat: &[u8]) -> bool {
+    let behind = stat.iter().rposition(|&byte| byte == b')');
+    behind.and_then(|at| stat.get(at + 2)).is_some_and(|state| b"ZXx".contains(state))
+}

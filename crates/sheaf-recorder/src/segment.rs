@@ -1,0 +1,273 @@
+//! A process's segment, at the process.
+use crate::clock::TraceClock;
+use crate::layout::{
+    COMMAND_BYTES_MAX, HEADER_BYTES, MAGIC, RECORD_BYTES, RING_HEADER_BYTES, RingHeader,
+    SegmentHeader, VERSION,
+};
+use crate::sys::{self, KernelError, Mapping, OpenHow};
+use crate::writer::RingWriter;
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// The longest path of a segment, and a zero.
+const PATH_BYTES_MAX: usize = 1024;
+
+/// What a full ring does with the next record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u32)]
+pub enum Full {
+    /// It is not kept, and is counted.
+    #[default]
+    DropNewest = 0,
+    /// It takes the place of the oldest: a flight recorder.
+    Overwrite = 1,
+}
+
+impl Full {
+    pub(crate) fn of(number: u32) -> Option<Self> {
+        [Self::DropNewest, Self::Overwrite].into_iter().find(|full| *full as u32 == number)
+    }
+}
+
+/// How large a segment is, and what it does when it is full.
+#[derive(Debug, Clone, Copy)]
+pub struct SegmentOptions {
+    /// The most threads that record at once; those beyond are counted. Memory is taken by those
+    /// that there are.
+    pub rings: u32,
+    /// Records that each keeps until they are read: a power of two.
+    pub records: u32,
+    /// Bytes of names that each keeps until they are read: a power of two.
+    pub names_bytes: u32,
+    /// What happens when they are not read in time.
+    pub full: Full,
+}
+
+impl Default for SegmentOptions {
+    fn default() -> Self {
+        Self { rings: 256, records: 16 << 10, names_bytes: 64 << 10, full: Full::DropNewest }
+    }
+}
+
+impl SegmentOptions {
+    pub(crate) const RINGS_MAX: u32 = 1 << 16;
+    pub(crate) const RECORDS_MAX: u32 = 1 << 24;
+    pub(crate) const NAMES_BYTES_MAX: u32 = 1 << 28;
+
+    pub(crate) fn are_sound(&self) -> bool {
+        let records = self.records.is_power_of_two() && self.records <= Self::RECORDS_MAX;
+        let names = self.names_bytes.is_power_of_two()
+            && (1 << 13..=Self::NAMES_BYTES_MAX).contains(&self.names_bytes);
+        (1..=Self::RINGS_MAX).contains(&self.rings) && records && names && self.records >= 4
+    }
+
+    pub(crate) fn stride(&self) -> usize {
+        RING_HEADER_BYTES + self.records as usize * RECORD_BYTES + self.names_bytes as usize
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        HEADER_BYTES + self.rings as usize * self.stride()
+    }
+}
+
+/// A process's segment, at the process: gives its threads their rings.
+#[derive(Debug)]
+pub struct TraceSegment {
+    pub(crate) mapping: Mapping,
+    /// Where it is, with a zero behind it.
+    path: [u8; PATH_BYTES_MAX],
+    pub(crate) options: SegmentOptions,
+    clock: TraceClock,
+    process: u32,
+}
+
+impl TraceSegment {
+    /// Makes a file that is not there yet, for this process.
+    ///
+    /// # Errors
+    /// As the kernel says; `EINVAL` for sizes that are no powers of two, or beyond all measure.
+    pub fn create(path: &Path, options: &SegmentOptions) -> Result<Self, KernelError> {
+        const EINVAL: KernelError = KernelError(22);
+        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| EINVAL)?;
+        Self::create_at(&path, options)
+    }
+
+    /// [`TraceSegment::create`], without memory of the program's.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_at(path: &CStr, options: &SegmentOptions) -> Result<Self, KernelError> {
+        const EINVAL: KernelError = KernelError(22);
+        const ENAMETOOLONG: KernelError = KernelError(36);
+        if !options.are_sound() {
+            return Err(EINVAL);
+        }
+        let bytes = path.to_bytes_with_nul();
+        let mut kept = [0; PATH_BYTES_MAX];
+        kept.get_mut(..bytes.len()).ok_or(ENAMETOOLONG)?.copy_from_slice(bytes);
+        let file = sys::open(path, OpenHow::CreateNew)?;
+        let sized = file.set_len(options.bytes() as u64);
+        let mapped = sized.and_then(|()| Mapping::of(&file, options.bytes()));
+        let (clock, process) = (TraceClock::best(), sys::process());
+        let made = mapped.and_then(|mapping| {
+            let segment = Self { mapping, path: kept, options: *options, clock, process };
+            segment.set_aside(0, HEADER_BYTES)?;
+            Ok(segment)
+        });
+        // Nobody reads one that was never begun; that it stays is worth no word of its own.
+        let mut segment = made.inspect_err(|_| {
+            let _ = sys::unlink(path);
+        })?;
+        segment.begin();
+        Ok(segment)
+    }
+
+    fn begin(&mut self) {
+        let (clock, options, process) = (self.clock, self.options, self.process);
+        let header = self.header_mut();
+        let mut line = [0; COMMAND_BYTES_MAX];
+        // What cannot be read stays empty: it names the process for those who look.
+        if let Ok(command) = sys::read_file(c"/proc/self/cmdline", &mut line) {
+            header.command[..command.len()].copy_from_slice(command);
+            header.command_len.store(command.len() as u32, Relaxed);
+        }
+        let (now, day) = clock.pair();
+        header.version.store(VERSION, Relaxed);
+        header.clock.store(clock.kind() as u32, Relaxed);
+        header.pid.store(process, Relaxed);
+        header.parent.store(sys::parent(), Relaxed);
+        header.user.store(sys::user(), Relaxed);
+        header.full.store(options.full as u32, Relaxed);
+        header.rings.store(options.rings, Relaxed);
+        header.records.store(options.records, Relaxed);
+        header.names_bytes.store(options.names_bytes, Relaxed);
+        header.made.store(now, Relaxed);
+        header.made_ns.store(day, Relaxed);
+        header.started.store(started_at().unwrap_or(0), Relaxed);
+        for (at, half) in boot().into_iter().enumerate() {
+            header.boot[at].store(half, Relaxed);
+        }
+        header.magic.store(MAGIC, Release);
+    }
+
+    /// Has memory for a part of the file, so that writing there cannot fail: memory that is not
+    /// there would end the process by a signal, in the middle of whatever it does.
+    pub(crate) fn set_aside(&self, at: usize, bytes: usize) -> Result<(), KernelError> {
+        const EINVAL: KernelError = KernelError(22);
+        match self.mapping.populate(at, bytes) {
+            // An older kernel.
+            Err(EINVAL) => {
+                let path = CStr::from_bytes_until_nul(&self.path).map_err(|_| EINVAL)?;
+                sys::open(path, OpenHow::Update)?.allocate(at as u64, bytes as u64)
+            }
+            populated => populated,
+        }
+    }
+
+    #[expect(unsafe_code, reason = "the header of a segment lies in a file in memory")]
+    pub(crate) fn header(&self) -> &SegmentHeader {
+        // SAFETY: the mapping is longer than the header, begins with a page and lives as long as
+        // the reference; what others change in it are atomics, but for the command, which is
+        // written before anybody else knows the file.
+        unsafe { &*self.mapping.start().cast() }
+    }
+
+    #[expect(unsafe_code, reason = "as above")]
+    fn header_mut(&mut self) -> &mut SegmentHeader {
+        // SAFETY: as above; nobody else has the file yet.
+        unsafe { &mut *self.mapping.start().cast() }
+    }
+
+    /// Where a ring begins.
+    pub(crate) fn offset(&self, at: u32) -> usize {
+        assert!(at < self.options.rings, "a segment has {} rings", self.options.rings);
+        HEADER_BYTES + at as usize * self.options.stride()
+    }
+
+    #[expect(unsafe_code, reason = "rings lie in a file in memory")]
+    pub(crate) fn ring(&self, at: u32) -> *mut RingHeader {
+        let offset = self.offset(at);
+        // SAFETY: the mapping is as long as the options say.
+        unsafe { self.mapping.start().add(offset).cast() }
+    }
+
+    /// The process that it was made for.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// The clock of its records.
+    #[must_use]
+    pub fn clock(&self) -> TraceClock {
+        self.clock
+    }
+
+    /// A ring for this thread; `None` where all are in use.
+    #[must_use]
+    pub fn writer(&self) -> Option<RingWriter<'_>> {
+        let thread = sys::thread();
+        let mut used = self.header().used.load(Acquire);
+        loop {
+            if let Some(at) = (0..used).find(|&at| self.take(at, thread)) {
+                return Some(RingWriter::new(self, at, thread));
+            }
+            if used == self.options.rings {
+                return None;
+            }
+            // Others look at it as soon as it is counted.
+            self.set_aside(self.offset(used), RING_HEADER_BYTES).ok()?;
+            let exchanged = self.header().used.compare_exchange(used, used + 1, Release, Acquire);
+            used = exchanged.map_or_else(|now| now, |before| before + 1);
+        }
+    }
+
+    fn take(&self, at: u32, thread: u32) -> bool {
+        self.writer_line(at).thread.compare_exchange(0, thread, Acquire, Relaxed).is_ok()
+    }
+
+    #[expect(unsafe_code, reason = "as for rings")]
+    pub(crate) fn writer_line(&self, at: u32) -> &crate::layout::WriterLine {
+        // SAFETY: a ring is there, as long as the mapping, and is changed as atomics alone.
+        unsafe { &(*self.ring(at)).by_writer }
+    }
+
+    /// An operation could not be recorded for want of a ring, or because another was just being
+    /// recorded by the same thread.
+    pub fn unplaced(&self) {
+        self.header().unplaced.fetch_add(1, Relaxed);
+    }
+
+    /// The process ends as it means to.
+    pub fn end(&self) {
+        self.header().ended.store(1, Release);
+    }
+}
+
+/// When this process started, in the kernel's own ticks since the machine did (proc(5), `stat`).
+fn started_at() -> Option<u64> {
+    let mut line = [0; 1024];
+    let line = sys::read_file(c"/proc/self/stat", &mut line).ok()?;
+    started_in(line)
+}
+
+/// The same in the line of any process. Its name stands in brackets, and may hold anything.
+pub(crate) fn started_in(line: &[u8]) -> Option<u64> {
+    const PLACE_BEHIND_NAME: usize = 19;
+    let behind = line.iter().rposition(|&byte| byte == b')')? + 2;
+    let mut words = line.get(behind..)?.split(|&byte| byte == b' ');
+    std::str::from_utf8(words.nth(PLACE_BEHIND_NAME)?).ok()?.parse().ok()
+}
+
+/// This boot of the machine; zeros where the kernel does not say.
+pub(crate) fn boot() -> [u64; 2] {
+    let mut text = [0; 64];
+    let Ok(text) = sys::read_file(c"/proc/sys/kernel/random/boot_id", &mut text) else {
+        return [0; 2];
+    };
+    let digits = text.iter().filter_map(|&byte| char::from(byte).to_digit(16));
+    let value = digits.fold(0_u128, |value, digit| value << 4 | u128::from(digit));
+    [(value >> 64) as u64, value as u64]
+}

@@ -1,0 +1,291 @@
+//! A thread's ring, at the thread.
+use crate::layout::{
+    IoLayer, IoRecord, NAME_BYTES_MAX, NAME_HEADER_BYTES, RECORD_BYTES, RING_HEADER_BYTES,
+    ReaderLine, RingHeader, WriterLine, flag,
+};
+use crate::op::IoOp;
+use crate::segment::{Full, TraceSegment};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+
+/// An operation that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct IoEvent {
+    /// What it was.
+    pub op: IoOp,
+    /// Who did it.
+    pub layer: IoLayer,
+    /// Bits of [`flag`], without the layer.
+    pub flags: u16,
+    /// When it began, on the segment's clock.
+    pub begun: u64,
+    /// When it ended.
+    pub ended: u64,
+    /// The number of its file's name, or 0.
+    pub file: u64,
+    /// Where in the file, if [`flag::PLACED`].
+    pub offset: u64,
+    /// How many bytes it was asked for.
+    pub asked: u64,
+    /// How many it moved; with [`flag::FAILED`] its errno.
+    pub bytes: u64,
+    /// The operation that it is a part of, or 0.
+    pub span: u32,
+}
+
+impl IoEvent {
+    /// One of which nothing is known yet.
+    #[must_use]
+    pub const fn new(op: IoOp) -> Self {
+        Self {
+            op,
+            layer: IoLayer::Posix,
+            flags: 0,
+            begun: 0,
+            ended: 0,
+            file: 0,
+            offset: 0,
+            asked: 0,
+            bytes: 0,
+            span: 0,
+        }
+    }
+}
+
+/// A thread's ring, at the thread: given back with this.
+#[derive(Debug)]
+pub struct RingWriter<'a> {
+    segment: &'a TraceSegment,
+    ring: *mut RingHeader,
+    thread: u32,
+    /// Position of the next record; nobody else writes it.
+    head: u64,
+    /// What of the reader's position was seen last: it may be further.
+    tail: u64,
+    /// Where the ring begins in the segment.
+    offset: usize,
+    /// How many of its records have memory: those behind are asked for when they are reached.
+    there: u64,
+    mask: u64,
+    overwrites: bool,
+    untold: u64,
+}
+
+impl<'a> RingWriter<'a> {
+    pub(crate) fn new(segment: &'a TraceSegment, at: u32, thread: u32) -> Self {
+        let ring = segment.ring(at);
+        let line = segment.writer_line(at);
+        let mut writer = Self {
+            segment,
+            ring,
+            thread,
+            head: line.head.load(Acquire),
+            tail: 0,
+            offset: segment.offset(at),
+            there: u64::from(line.records_there.load(Relaxed)),
+            mask: u64::from(segment.options.records) - 1,
+            overwrites: segment.options.full == Full::Overwrite,
+            untold: line.untold.load(Relaxed),
+        };
+        writer.tail = writer.reader_line().tail.load(Acquire);
+        writer
+    }
+
+    /// The segment that it is part of.
+    #[must_use]
+    pub fn segment(&self) -> &'a TraceSegment {
+        self.segment
+    }
+
+    #[expect(unsafe_code, reason = "rings lie in a file in memory")]
+    fn line(&self) -> &WriterLine {
+        // SAFETY: the segment lives longer; the line is changed as atomics alone.
+        unsafe { &(*self.ring).by_writer }
+    }
+
+    #[expect(unsafe_code, reason = "as above")]
+    fn reader_line(&self) -> &ReaderLine {
+        // SAFETY: as above.
+        unsafe { &(*self.ring).by_reader }
+    }
+
+    #[expect(unsafe_code, reason = "as above")]
+    #[inline]
+    fn slot(&self, position: u64) -> &IoRecord {
+        let at = (position & self.mask) as usize;
+        // SAFETY: behind a ring's header there are `mask + 1` records.
+        unsafe { &*self.ring.cast::<u8>().add(RING_HEADER_BYTES).cast::<IoRecord>().add(at) }
+    }
+
+    /// Records an operation, or counts that it could not be kept.
+    #[inline]
+    pub fn put(&mut self, event: &IoEvent) {
+        if !self.has_room(1) && !self.sees_room(1) {
+            return self.lose(event.begun, event.ended);
+        }
+        if self.untold > 0 && !self.tell_of_lost() {
+            return self.lose(event.begun, event.ended);
+        }
+        self.write(event);
+    }
+
+    #[inline]
+    fn has_room(&self, more: u64) -> bool {
+        self.head + more - self.tail <= self.mask + 1
+            && ((self.head & self.mask) + more).min(self.mask + 1) <= self.there
+    }
+
+    /// Looks how far the reader is by now.
+    #[cold]
+    fn sees_room(&mut self, more: u64) -> bool {
+        self.tail = self.reader_line().tail.load(Acquire);
+        if self.overwrites && !self.has_room(more) {
+            // What is not read in time was not wanted.
+            self.tail = self.tail.max((self.head + more).saturating_sub(self.mask + 1));
+        }
+        self.set_aside(more);
+        self.has_room(more)
+    }
+
+    /// Asks for memory for the next records, a step at a time: a ring that holds few takes little.
+    fn set_aside(&mut self, more: u64) {
+        const STEP: u64 = 1024;
+        let size = self.mask + 1;
+        let end = ((self.head & self.mask) + more).next_multiple_of(STEP).min(size);
+        if end <= self.there {
+            return;
+        }
+        let at = self.offset + RING_HEADER_BYTES + self.there as usize * RECORD_BYTES;
+        let bytes = (end - self.there) as usize * RECORD_BYTES;
+        if self.segment.set_aside(at, bytes).is_ok() {
+            self.there = end;
+            self.line().records_there.store(end as u32, Relaxed);
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, event: &IoEvent) {
+        let (position, thread) = (self.head, self.thread);
+        let slot = self.slot(position);
+        if self.overwrites {
+            // Who reads it meanwhile sees that it is no more what it was.
+            slot.commit.store(0, Relaxed);
+            fence(Release);
+        }
+        let ticks = event.ended.wrapping_sub(event.begun);
+        let (ticks, long) = match u32::try_from(ticks) {
+            Ok(ticks) => (ticks, 0),
+            Err(_) => (u32::try_from(ticks >> 16).unwrap_or(u32::MAX), flag::LONG),
+        };
+        let flags = event.flags | event.layer as u16 | long;
+        slot.begun.store(event.begun, Relaxed);
+        slot.ticks.store(ticks, Relaxed);
+        slot.what.store(u32::from(event.op as u16) | u32::from(flags) << 16, Relaxed);
+        slot.file.store(event.file, Relaxed);
+        slot.offset.store(event.offset, Relaxed);
+        slot.asked.store(event.asked, Relaxed);
+        slot.result.store(event.bytes, Relaxed);
+        slot.span.store(event.span, Relaxed);
+        slot.thread.store(thread, Relaxed);
+        slot.commit.store(position + 1, Release);
+        self.head = position + 1;
+        self.line().head.store(position + 1, Release);
+    }
+
+    /// An operation is not kept. That it was is told by a record as soon as there is room.
+    #[cold]
+    fn lose(&mut self, begun: u64, ended: u64) {
+        let line = self.line();
+        if self.untold == 0 {
+            line.untold_from.store(begun, Relaxed);
+        }
+        line.untold_to.store(ended, Relaxed);
+        let lost = line.lost.load(Relaxed);
+        line.untold.store(self.untold + 1, Relaxed);
+        line.lost.store(lost + 1, Release);
+        self.untold += 1;
+    }
+
+    /// Writes down how many were lost, and when, if there is room for that and for what follows.
+    #[cold]
+    fn tell_of_lost(&mut self) -> bool {
+        if !self.has_room(2) && !self.sees_room(2) {
+            return false;
+        }
+        let line = self.line();
+        let (begun, ended) = (line.untold_from.load(Relaxed), line.untold_to.load(Relaxed));
+        let lost = IoEvent { begun, ended, bytes: self.untold, ..IoEvent::new(IoOp::Lost) };
+        self.write(&lost);
+        self.line().untold.store(0, Release);
+        self.untold = 0;
+        true
+    }
+
+    /// The number of a name, which stays the same wherever it is named.
+    #[must_use]
+    pub fn number_of(name: &[u8]) -> u64 {
+        // FNV-1a, with its bits mixed once more: names differ in their last bytes.
+        let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (hash ^ hash >> 32).max(1)
+    }
+
+    /// The number of a name, which readers are told. Where there is no room that is counted, and
+    /// `tell` says so.
+    pub fn name(&mut self, name: &[u8]) -> u64 {
+        let number = Self::number_of(name);
+        self.tell(number, name);
+        number
+    }
+
+    /// Tells readers of a name; whether there was room.
+    #[expect(unsafe_code, reason = "names lie behind a ring's records")]
+    pub fn tell(&mut self, number: u64, name: &[u8]) -> bool {
+        let name = &name[..name.len().min(NAME_BYTES_MAX)];
+        let bytes = u64::from(self.segment.options.names_bytes);
+        let need = (NAME_HEADER_BYTES + name.len().next_multiple_of(8)) as u64;
+        let (head, tail) =
+            (self.line().names_head.load(Relaxed), self.reader_line().names_tail.load(Acquire));
+        // A name is never broken at the end: what is left there is passed over.
+        let left = bytes - head % bytes;
+        let skip = if left < need { left } else { 0 };
+        if head + skip + need - tail > bytes {
+            self.line().names_lost.fetch_add(1, Relaxed);
+            return false;
+        }
+        let records = self.segment.options.records as usize;
+        if self.line().names_there.load(Relaxed) == 0 {
+            let at = self.offset + RING_HEADER_BYTES + records * RECORD_BYTES;
+            if self.segment.set_aside(at, bytes as usize).is_err() {
+                self.line().names_lost.fetch_add(1, Relaxed);
+                return false;
+            }
+            self.line().names_there.store(bytes as u32, Relaxed);
+        }
+        // SAFETY: behind the records there are as many bytes as the options say; these are between
+        // what was read and what there is room for, and within them.
+        unsafe {
+            let area =
+                self.ring.cast::<u8>().add(RING_HEADER_BYTES).cast::<IoRecord>().add(records);
+            let area = area.cast::<u8>();
+            if skip > 0 {
+                area.add((head % bytes) as usize).cast::<[u64; 1]>().write([0]);
+            }
+            let at = area.add(((head + skip) % bytes) as usize);
+            at.cast::<u64>().write(number);
+            at.add(8).cast::<u64>().write(name.len() as u64);
+            at.add(NAME_HEADER_BYTES).copy_from_nonoverlapping(name.as_ptr(), name.len());
+        }
+        self.line().names_head.store(head + skip + need, Release);
+        true
+    }
+}
+
+impl Drop for RingWriter<'_> {
+    fn drop(&mut self) {
+        // The next thread goes on where this one was.
+        self.line().thread.store(0, Release);
+    }
+}

@@ -1,0 +1,250 @@
+//! From the segments of processes to rows with the time of day.
+use crate::{TraceError, TraceNames, TraceRow};
+use sheaf_recorder::{ClockKind, Gap, IoOp, Reader, RingRecord, TraceClock, flag, sys};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is taken from a ring at once: others have their turn before it goes on.
+const RECORDS_MAX: usize = 64 << 10;
+/// The clock's rate is measured over this at least: an error of 100 ns at either end is then five
+/// in a million.
+const RATE_TIME_MIN: Duration = Duration::from_millis(40);
+
+/// What has come, and what has not.
+#[derive(Debug, Clone, Default)]
+pub struct Collected {
+    /// In the order of their times.
+    pub rows: Vec<TraceRow>,
+    /// Operations that were not kept since the last time, for want of room or of a ring.
+    pub lost: u64,
+    /// TraceNames for which there was no room since the last time: their files have none.
+    pub names_lost: u64,
+    /// Files that are no segments, or damaged ones, each told once.
+    pub damaged: Vec<(PathBuf, String)>,
+    /// More is there.
+    pub more: bool,
+}
+
+/// Takes what processes record into a directory.
+#[derive(Debug)]
+pub struct Collector {
+    directory: PathBuf,
+    host: Vec<u8>,
+    clock: TraceClock,
+    /// Of the clock, and of the kernel's at its own rate, in ns.
+    begun: (u64, u64),
+    segments: BTreeMap<PathBuf, TraceSource>,
+    /// How often they were looked at: 1, or 2 for those that are told.
+    damaged: BTreeMap<PathBuf, u8>,
+}
+
+/// A segment, and how much of its losses is told.
+#[derive(Debug)]
+struct TraceSource {
+    reader: Reader,
+    names: HashMap<u64, u32>,
+    command: u32,
+    lost: u64,
+    names_lost: u64,
+    unplaced: u64,
+    gaps: u64,
+}
+
+impl Collector {
+    /// For the segments in a directory of this host.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn new(directory: &Path, host: &str) -> Result<Self, TraceError> {
+        std::fs::read_dir(directory).map_err(TraceError::io(directory))?;
+        let clock = TraceClock::best();
+        Ok(Self {
+            directory: directory.to_owned(),
+            host: host.as_bytes().to_owned(),
+            clock,
+            begun: (clock.now(), sys::clock_ns(sys::CLOCK_MONOTONIC_RAW)),
+            segments: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+        })
+    }
+
+    /// What has come since the last time. Segments that nobody writes any more, and that are read
+    /// to their end, are taken away.
+    ///
+    /// # Errors
+    /// When the directory cannot be read, or a segment not be taken away.
+    pub fn collect(&mut self, names: &mut TraceNames) -> Result<Collected, TraceError> {
+        let mut collected = Collected::default();
+        self.find(names, &mut collected)?;
+        let ns_per_tick = self.ns_per_tick();
+        let host = names.number(&self.host);
+        let mut over = Vec::new();
+        for (path, source) in &mut self.segments {
+            // Whoever ends after this look has written all before the next.
+            let was_written = source.reader.is_written();
+            let more = source.take(host, ns_per_tick, names, &mut collected);
+            collected.more |= more;
+            if !was_written && !more {
+                over.push(path.clone());
+            }
+        }
+        for path in over {
+            self.segments.remove(&path);
+            std::fs::remove_file(&path).map_err(TraceError::io(&path))?;
+        }
+        collected.rows.sort_by_key(|row| row.time_ns);
+        Ok(collected)
+    }
+
+    /// How many processes have a segment that is not read to its end.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.segments.len()
+    }
+
+    fn find(&mut self, names: &mut TraceNames, into: &mut Collected) -> Result<(), TraceError> {
+        let error = || TraceError::io(&self.directory);
+        for entry in std::fs::read_dir(&self.directory).map_err(error())? {
+            let path = entry.map_err(error())?.path();
+            let is_segment = path.extension().is_some_and(|extension| extension == "segment");
+            if !is_segment || self.segments.contains_key(&path) {
+                continue;
+            }
+            match Reader::open(&path) {
+                Ok(reader) => {
+                    let command = names.number(&reader.process().command);
+                    let source = TraceSource {
+                        reader,
+                        names: HashMap::new(),
+                        command,
+                        lost: 0,
+                        names_lost: 0,
+                        unplaced: 0,
+                        gaps: 0,
+                    };
+                    self.segments.insert(path, source);
+                }
+                // One that is just being made is whole the next time.
+                Err(damage) => match self.damaged.get_mut(&path) {
+                    None => drop(self.damaged.insert(path, 1)),
+                    Some(2) => {}
+                    Some(looks) => {
+                        *looks = 2;
+                        into.damaged.push((path, damage.to_string()));
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// How long a tick of the processor's counter is, measured since this began.
+    fn ns_per_tick(&self) -> f64 {
+        if self.clock.kind() == ClockKind::Monotonic {
+            return 1.0;
+        }
+        let (ticks, raw_ns) = self.begun;
+        let passed = Duration::from_nanos(sys::clock_ns(sys::CLOCK_MONOTONIC_RAW) - raw_ns);
+        if let Some(rest) = RATE_TIME_MIN.checked_sub(passed) {
+            std::thread::sleep(rest);
+        }
+        let (now, now_ns) = (self.clock.now(), sys::clock_ns(sys::CLOCK_MONOTONIC_RAW));
+        (now_ns - raw_ns) as f64 / now.wrapping_sub(ticks) as f64
+    }
+}
+
+impl TraceSource {
+    /// Takes what has come. Whether more is there.
+    fn take(
+        &mut self,
+        host: u32,
+        ns_per_tick: f64,
+        names: &mut TraceNames,
+        into: &mut Collected,
+    ) -> bool {
+        let read = self.reader.read_some(RECORDS_MAX);
+        for (number, name) in &read.names {
+            self.names.insert(*number, names.number(name));
+        }
+        let process = self.reader.process();
+        let (made, made_ns, pid) = (process.made, process.made_ns, process.pid);
+        let is_counter = process.clock == ClockKind::Counter;
+        let ns = |ticks: i64| if is_counter { (ticks as f64 * ns_per_tick) as i64 } else { ticks };
+        let day = |at: u64| made_ns as i64 + ns(at.wrapping_sub(made) as i64);
+        let unnamed = names.number(b"");
+        let command = self.command;
+        let row = |time: u64, ticks: u64| TraceRow {
+            time_ns: day(time),
+            duration_ns: ns(i64::try_from(ticks).unwrap_or(i64::MAX)),
+            host,
+            command,
+            path: unnamed,
+            pid: pid as i32,
+            ..TraceRow::default()
+        };
+        let mut ops = OpNumbers::new(names);
+        for record in &read.records {
+            let path = self.names.get(&record.file).copied().unwrap_or(unnamed);
+            let row = TraceRow { path, ..row(record.begun, record.ticks) };
+            into.rows.push(of_record(record, row, &mut ops));
+        }
+        for gap in &read.gaps {
+            self.gaps += gap.count;
+            into.rows.push(of_gap(gap, row(gap.from, gap.to.saturating_sub(gap.from)), &mut ops));
+        }
+        let unplaced = read.unplaced - self.unplaced;
+        into.lost += read.lost - self.lost + unplaced;
+        into.names_lost += read.names_lost - self.names_lost;
+        (self.lost, self.names_lost, self.unplaced) = (read.lost, read.names_lost, read.unplaced);
+        if unplaced > 0 {
+            let gap = Gap { ring: 0, count: unplaced, from: made, to: made };
+            into.rows.push(of_gap(&gap, row(made, 0), &mut ops));
+        }
+        read.more
+    }
+}
+
+/// TraceNames of operations and layers, by their numbers in records.
+struct OpNumbers<'a> {
+    names: &'a mut TraceNames,
+    ops: HashMap<u16, u32>,
+}
+
+impl<'a> OpNumbers<'a> {
+    fn new(names: &'a mut TraceNames) -> Self {
+        Self { names, ops: HashMap::new() }
+    }
+
+    fn op(&mut self, number: u16) -> u32 {
+        *self.ops.entry(number).or_insert_with(|| match IoOp::of(number) {
+            Some(op) => self.names.number(op.word().as_bytes()),
+            None => self.names.number(format!("op {number}").as_bytes()),
+        })
+    }
+}
+
+fn of_record(record: &RingRecord, row: TraceRow, ops: &mut OpNumbers<'_>) -> TraceRow {
+    let has_failed = record.flags & flag::FAILED != 0;
+    let amount = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    TraceRow {
+        op: ops.op(record.op_number),
+        layer: ops.names.number(record.layer.word().as_bytes()),
+        offset: (record.flags & flag::PLACED != 0).then_some(record.offset as i64),
+        asked: amount(record.asked),
+        bytes: if has_failed { 0 } else { amount(record.bytes) },
+        errno: if has_failed { record.bytes as i32 } else { 0 },
+        thread: record.thread as i32,
+        is_nested: record.flags & flag::NESTED != 0,
+        ..row
+    }
+}
+
+fn of_gap(gap: &Gap, row: TraceRow, ops: &mut OpNumbers<'_>) -> TraceRow {
+    TraceRow {
+        op: ops.op(IoOp::Lost as u16),
+        layer: ops.names.number(b"posix"),
+        bytes: i64::try_from(gap.count).unwrap_or(i64::MAX),
+        ..row
+    }
+}

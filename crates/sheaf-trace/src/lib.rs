@@ -1,0 +1,17 @@
+//! Traces of I/O: collected from the segments of processes, stored as Parquet, summed up.
+//!
+//! A [`Collector`] takes from the segments of a directory ([`sheaf_recorder`]) what has come since
+//! the last time, as [`TraceRow`]s with the time of day; a [`TraceStore`] writes them to files that
+//! anything reads which reads Parquet; a [`TraceSummary`] is made of rows, one by one, in memory
+//! that does not grow with their number.
+mod collect;
+mod error;
+mod row;
+mod store;
+mod summary;
+
+pub use collect::{Collected, Collector};
+pub use error::TraceError;
+pub use row::{TraceNames, TraceRow};
+pub use store::{StoreReader, TraceStore};
+pub use summary::{FileSummary, OpSummary, TraceSummary};

@@ -1,0 +1,330 @@
+//! Rows in Parquet files: ordinary ones, which anything reads that reads Parquet.
+//!
+//! Times and offsets are stored as differences, names by their numbers in a dictionary; what is
+//! left is compressed (zstd). A file is named `trace-N.parquet`, N counting up; one that is being
+//! written ends in `.part`, and is read no further than its last whole part.
+use crate::{TraceError, TraceNames, TraceRow};
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::record::{Row, RowAccessor};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const SCHEMA: &str = "
+    message trace {
+        required int64 time (TIMESTAMP(NANOS,true));
+        required int64 duration_ns;
+        required binary op (STRING);
+        required binary layer (STRING);
+        required binary host (STRING);
+        required binary command;
+        required binary path;
+        optional int64 offset;
+        required int64 asked;
+        required int64 bytes;
+        required int32 errno;
+        required int32 pid;
+        required int32 thread;
+        required boolean nested;
+    }";
+
+/// Rows of a part of a file: what is in memory at most while it is written.
+const PART_ROWS_MAX: usize = 1 << 20;
+
+/// Writes rows to a directory's files.
+pub struct TraceStore {
+    directory: PathBuf,
+    file_rows_max: u64,
+    number: u32,
+    rows: Vec<TraceRow>,
+    open: Option<StoreFile>,
+    written: u64,
+}
+
+struct StoreFile {
+    path: PathBuf,
+    writer: SerializedFileWriter<File>,
+    rows: u64,
+}
+
+impl TraceStore {
+    /// Goes on in a directory, which is made if it is not there: with a file of its own.
+    ///
+    /// # Errors
+    /// When it cannot be made or read.
+    pub fn open(directory: &Path, file_rows_max: u64) -> Result<Self, TraceError> {
+        std::fs::create_dir_all(directory).map_err(TraceError::io(directory))?;
+        let number = files_of(directory)?.iter().map(|(number, _)| number + 1).max().unwrap_or(0);
+        let directory = directory.to_owned();
+        Ok(Self { directory, file_rows_max, number, rows: Vec::new(), open: None, written: 0 })
+    }
+
+    /// Rows written so far, and those that wait for more.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.written + self.rows.len() as u64
+    }
+
+    /// Adds rows; a part is written when there are enough.
+    ///
+    /// # Errors
+    /// When the disk is full, or a file cannot be made or written. What was written before can be
+    /// read up to its last whole file.
+    pub fn push(&mut self, rows: &[TraceRow], names: &TraceNames) -> Result<(), TraceError> {
+        for rows in rows.chunks(PART_ROWS_MAX) {
+            self.rows.extend_from_slice(rows);
+            if self.rows.len() >= PART_ROWS_MAX {
+                self.write_part(names)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what waits, and ends the file that is being written.
+    ///
+    /// # Errors
+    /// As [`TraceStore::push`].
+    pub fn finish(&mut self, names: &TraceNames) -> Result<(), TraceError> {
+        if !self.rows.is_empty() {
+            self.write_part(names)?;
+        }
+        self.end_file()
+    }
+
+    fn write_part(&mut self, names: &TraceNames) -> Result<(), TraceError> {
+        let rows = std::mem::take(&mut self.rows);
+        if self.open.is_none() {
+            self.open = Some(self.begin_file()?);
+        }
+        let open = self.open.as_mut().expect("just opened");
+        write_rows(&mut open.writer, &rows, names)
+            .map_err(|error| TraceError::damaged(&open.path, error))?;
+        open.rows += rows.len() as u64;
+        self.written += rows.len() as u64;
+        if open.rows >= self.file_rows_max {
+            self.end_file()?;
+        }
+        Ok(())
+    }
+
+    fn begin_file(&self) -> Result<StoreFile, TraceError> {
+        let path = self.directory.join(format!("trace-{:06}.parquet.part", self.number));
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(TraceError::io(&path))?;
+        let schema = parse_message_type(SCHEMA).expect("a schema of ours");
+        let writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties()))
+            .map_err(|error| TraceError::damaged(&path, error))?;
+        Ok(StoreFile { path, writer, rows: 0 })
+    }
+
+    fn end_file(&mut self) -> Result<(), TraceError> {
+        let Some(StoreFile { path, writer, .. }) = self.open.take() else { return Ok(()) };
+        let file = writer.into_inner().map_err(|error| TraceError::damaged(&path, error))?;
+        file.sync_all().map_err(TraceError::io(&path))?;
+        let whole = path.with_extension("");
+        std::fs::rename(&path, &whole).map_err(TraceError::io(&path))?;
+        self.number += 1;
+        Ok(())
+    }
+}
+
+fn properties() -> WriterProperties {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_max_row_group_row_count(Some(PART_ROWS_MAX));
+    for column in ["time", "duration_ns", "offset", "asked", "bytes"] {
+        let column = ColumnPath::from(column);
+        properties = properties
+            .set_column_dictionary_enabled(column.clone(), false)
+            .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+    }
+    properties.build()
+}
+
+type PartWritten = parquet::errors::Result<()>;
+
+fn write_rows(
+    writer: &mut SerializedFileWriter<File>,
+    rows: &[TraceRow],
+    names: &TraceNames,
+) -> PartWritten {
+    // TraceNames lie in memory once, however many rows have them.
+    let texts: Vec<ByteArray> = (0..names.len() as u32)
+        .map(|number| ByteArray::from(Bytes::copy_from_slice(names.text(number))))
+        .collect();
+    let mut part = writer.next_row_group()?;
+    let mut column = 0;
+    while let Some(mut next) = part.next_column()? {
+        match next.untyped() {
+            ColumnWriter::Int64ColumnWriter(writer) => {
+                let of: fn(&TraceRow) -> i64 = match column {
+                    0 => |row| row.time_ns,
+                    1 => |row| row.duration_ns,
+                    8 => |row| row.asked,
+                    9 => |row| row.bytes,
+                    _ => |_| 0,
+                };
+                if column == 7 {
+                    let values: Vec<i64> = rows.iter().filter_map(|row| row.offset).collect();
+                    let there: Vec<i16> =
+                        rows.iter().map(|row| i16::from(row.offset.is_some())).collect();
+                    writer.write_batch(&values, Some(&there), None)?;
+                } else {
+                    let values: Vec<i64> = rows.iter().map(of).collect();
+                    writer.write_batch(&values, None, None)?;
+                }
+            }
+            ColumnWriter::Int32ColumnWriter(writer) => {
+                let of: fn(&TraceRow) -> i32 = match column {
+                    10 => |row| row.errno,
+                    11 => |row| row.pid,
+                    _ => |row| row.thread,
+                };
+                writer.write_batch(&rows.iter().map(of).collect::<Vec<_>>(), None, None)?;
+            }
+            ColumnWriter::ByteArrayColumnWriter(writer) => {
+                let of: fn(&TraceRow) -> u32 = match column {
+                    2 => |row| row.op,
+                    3 => |row| row.layer,
+                    4 => |row| row.host,
+                    5 => |row| row.command,
+                    _ => |row| row.path,
+                };
+                let values: Vec<ByteArray> =
+                    rows.iter().map(|row| texts[of(row) as usize].clone()).collect();
+                writer.write_batch(&values, None, None)?;
+            }
+            ColumnWriter::BoolColumnWriter(writer) => {
+                let values: Vec<bool> = rows.iter().map(|row| row.is_nested).collect();
+                writer.write_batch(&values, None, None)?;
+            }
+            _ => unreachable!("the schema has no other types"),
+        }
+        next.close()?;
+        column += 1;
+    }
+    part.close()?;
+    Ok(())
+}
+
+/// The files of a directory by their numbers, also those that are not ended.
+fn files_of(directory: &Path) -> Result<Vec<(u32, PathBuf)>, TraceError> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(TraceError::io(directory))? {
+        let path = entry.map_err(TraceError::io(directory))?.path();
+        let number = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.strip_prefix("trace-"))
+            .and_then(|name| name.split_once(".parquet"))
+            .and_then(|(number, _)| number.parse().ok());
+        files.extend(number.map(|number| (number, path)));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads the rows of a directory's files, part by part.
+pub struct StoreReader {
+    files: Vec<PathBuf>,
+}
+
+impl StoreReader {
+    /// Of all files of a directory, or of one file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or there is no trace.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        let is_directory = std::fs::metadata(path).map_err(TraceError::io(path))?.is_dir();
+        if !is_directory {
+            return Ok(Self { files: vec![path.to_owned()] });
+        }
+        let files: Vec<PathBuf> = files_of(path)?.into_iter().map(|(_, path)| path).collect();
+        if files.is_empty() {
+            return Err(TraceError::damaged(path, "there is no trace (trace-*.parquet)"));
+        }
+        Ok(Self { files })
+    }
+
+    /// Gives each row to `take`. What cannot be read is told, and the rest read all the same.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn read(
+        &self,
+        names: &mut TraceNames,
+        mut take: impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
+    ) -> Result<Vec<TraceError>, TraceError> {
+        let mut damaged = Vec::new();
+        for path in &self.files {
+            if let Err(error) = read_file(path, names, &mut take)? {
+                damaged.push(error);
+            }
+        }
+        Ok(damaged)
+    }
+}
+
+/// The outer error is the taker's, the inner one the file's.
+fn read_file(
+    path: &Path,
+    names: &mut TraceNames,
+    take: &mut impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
+) -> Result<Result<(), TraceError>, TraceError> {
+    let opened = File::open(path).map_err(TraceError::io(path));
+    let reader = match opened.and_then(|file| {
+        SerializedFileReader::new(file).map_err(|error| TraceError::damaged(path, error))
+    }) {
+        Ok(reader) => reader,
+        Err(error) => return Ok(Err(error)),
+    };
+    let rows = match reader.get_row_iter(None) {
+        Ok(rows) => rows,
+        Err(error) => return Ok(Err(TraceError::damaged(path, error))),
+    };
+    for row in rows {
+        match row.and_then(|row| of_row(&row, names)) {
+            Ok(row) => take(&row, names)?,
+            Err(error) => return Ok(Err(TraceError::damaged(path, error))),
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn of_row(row: &Row, names: &mut TraceNames) -> parquet::errors::Result<TraceRow> {
+    let mut text = |at: usize| -> parquet::errors::Result<u32> {
+        match row.get_string(at) {
+            Ok(text) => Ok(names.number(text.as_bytes())),
+            Err(_) => Ok(names.number(row.get_bytes(at)?.data())),
+        }
+    };
+    let (op, layer, host, command, path) = (text(2)?, text(3)?, text(4)?, text(5)?, text(6)?);
+    Ok(TraceRow {
+        time_ns: row.get_long(0)?,
+        duration_ns: row.get_long(1)?,
+        op,
+        layer,
+        host,
+        command,
+        path,
+        offset: row.get_long(7).ok(),
+        asked: row.get_long(8)?,
+        bytes: row.get_long(9)?,
+        errno: row.get_int(10)?,
+        pid: row.get_int(11)?,
+        thread: row.get_int(12)?,
+        is_nested: row.get_bool(13)?,
+    })
+}

@@ -1,0 +1,2 @@
+//! From segments to files and back.
+mod store;

@@ -1,0 +1,130 @@
+//! What is stored is what was recorded.
+use sheaf_recorder::{IoEvent, IoOp, SegmentOptions, TraceSegment, flag};
+use sheaf_trace::{Collector, StoreReader, TraceNames, TraceRow, TraceStore, TraceSummary};
+use std::path::Path;
+
+/// Records so many reads, collected while they are made.
+fn recorded(count: u64, offset: impl Fn(u64) -> u64) -> (Vec<TraceRow>, TraceNames) {
+    let directory = tempfile::tempdir().unwrap();
+    let segment = TraceSegment::create(
+        &directory.path().join("1.segment"),
+        &SegmentOptions { rings: 2, ..SegmentOptions::default() },
+    )
+    .unwrap();
+    let (mut names, mut rows) = (TraceNames::default(), Vec::new());
+    let mut collector = Collector::new(directory.path(), "n1").unwrap();
+    let mut writer = segment.writer().unwrap();
+    let file = writer.name(b"/data/a b\xff");
+    let clock = segment.clock();
+    for number in 0..count {
+        let begun = clock.now();
+        writer.put(&IoEvent {
+            file,
+            begun,
+            ended: begun + 2000 + random(number) % 700,
+            offset: offset(number),
+            asked: 4096,
+            bytes: if number % 1000 == 7 { 5 } else { 4096 },
+            flags: flag::PLACED | if number % 1000 == 7 { flag::FAILED } else { 0 },
+            ..IoEvent::new(IoOp::Read)
+        });
+        if number % 10_000 == 0 {
+            rows.extend(collector.collect(&mut names).unwrap().rows);
+        }
+    }
+    drop(writer);
+    segment.end();
+    let last = collector.collect(&mut names).unwrap();
+    assert_eq!((last.lost, collector.open()), (0, 0), "it has ended, and is taken away");
+    rows.extend(last.rows);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    (rows, names)
+}
+
+fn stored(rows: &[TraceRow], names: &TraceNames, file_rows_max: u64) -> (tempfile::TempDir, u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = TraceStore::open(directory.path(), file_rows_max).unwrap();
+    rows.chunks(50_000).for_each(|rows| store.push(rows, names).unwrap());
+    store.finish(names).unwrap();
+    let files = std::fs::read_dir(directory.path()).unwrap();
+    let bytes = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    (directory, bytes)
+}
+
+fn read(directory: &Path) -> (Vec<TraceRow>, TraceNames, Vec<String>) {
+    let (mut rows, mut names) = (Vec::new(), TraceNames::default());
+    let reader = StoreReader::open(directory).unwrap();
+    let damaged = reader
+        .read(&mut names, |row, _| {
+            rows.push(*row);
+            Ok(())
+        })
+        .unwrap();
+    (rows, names, damaged.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn rows_come_back_as_they_were() {
+    let (rows, names) = recorded(30_000, |number| number * 4096);
+    assert_eq!(rows.len(), 30_000);
+    assert!(rows.is_sorted_by_key(|row| row.time_ns));
+    let (directory, _) = stored(&rows, &names, 10_000_000);
+    let (back, other, damaged) = read(directory.path());
+    assert_eq!(damaged, Vec::<String>::new());
+    assert_eq!(back.len(), rows.len());
+    for (row, back) in rows.iter().zip(&back) {
+        let named = |row: &TraceRow, names: &TraceNames| {
+            [row.op, row.layer, row.host, row.command, row.path].map(|at| names.text(at).to_vec())
+        };
+        assert_eq!(named(row, &names), named(back, &other));
+        let numbers = TraceRow { op: 0, layer: 0, host: 0, command: 0, path: 0, ..*row };
+        assert_eq!(numbers, TraceRow { op: 0, layer: 0, host: 0, command: 0, path: 0, ..*back });
+    }
+    let mut summary = TraceSummary::default();
+    back.iter().for_each(|row| summary.add(row, &other));
+    let file = &summary.files[&b"/data/a b\xff"[..]];
+    assert_eq!((file.reads.count, file.reads.failed), (30_000, 30));
+    assert_eq!(file.reads.bytes, 29_970 * 4096);
+    assert_eq!((file.placed, file.aligned, file.sizes[13]), (30_000, 30_000, 30_000));
+}
+
+/// A number that none before it tells of (SplitMix64).
+fn random(number: u64) -> u64 {
+    let mixed = (number ^ number >> 30).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+#[test]
+fn an_event_takes_a_few_bytes() {
+    let (rows, names) = recorded(400_000, |number| number * 4096);
+    let (_directory, bytes) = stored(&rows, &names, 10_000_000);
+    let sequential = bytes as f64 / rows.len() as f64;
+    let (rows, names) = recorded(400_000, |number| (random(number) % (1 << 20)) << 12);
+    let (_directory, bytes) = stored(&rows, &names, 10_000_000);
+    let random = bytes as f64 / rows.len() as f64;
+    println!(
+        "{} rows, {bytes} bytes: {sequential:.2} bytes of a sequential event, {random:.2} of a random one",
+        rows.len()
+    );
+    assert!(sequential <= 4.0 && random <= 8.0, "{sequential} {random}");
+}
+
+#[test]
+fn a_store_goes_on_with_a_file_of_its_own_and_a_broken_one_is_told() {
+    let (rows, names) = recorded(2000, |number| number);
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let mut store = TraceStore::open(directory.path(), 1_000_000).unwrap();
+        store.push(&rows, &names).unwrap();
+        store.finish(&names).unwrap();
+    }
+    assert_eq!(read(directory.path()).0.len(), 4000);
+    let file = directory.path().join("trace-000000.parquet");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    let (rows, _, damaged) = read(directory.path());
+    assert_eq!(rows.len(), 2000, "the other one is read");
+    assert!(damaged.len() == 1 && damaged[0].contains("trace-000000.parquet: "), "{damaged:?}");
+    assert!(StoreReader::open(&directory.path().join("none")).is_err());
+}
