@@ -245,8 +245,10 @@ impl Shared {
     pub fn queue_on_node<R>(&self, node: usize, act: impl FnOnce(&mut Node) -> R) -> R {
         let mut core = self.lock();
         let result = act(&mut core.nodes[node]);
-        if !std::mem::replace(&mut core.deferred, true) {
+        if core.work.back() != Some(&node) {
             core.work.push_back(node);
+        }
+        if !std::mem::replace(&mut core.deferred, true) {
             drop(core);
             self.timer.notify_one();
         }
