@@ -551,3 +551,43 @@ fn long_requests_behind_one_that_hangs_wait_where_they_come_from() {
         network.shutdown().await;
     });
 }
+
+/// Notes what it is asked, for others to answer.
+#[derive(Clone, Default)]
+struct Later(Arc<Mutex<Vec<(LeafHandle, Packet)>>>);
+
+struct LaterAt(Later, LeafHandle);
+
+impl Provider for Later {
+    fn start(&self, _: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        Ok(Box::new(LaterAt(self.clone(), handle)))
+    }
+}
+
+impl Service for LaterAt {
+    fn packet(&mut self, packet: Packet, _: &mut Leaf<'_>) {
+        self.0.0.lock().unwrap().push((self.1.clone(), packet));
+    }
+}
+
+/// Several nodes of one process queue answers before any of them is sent.
+#[test]
+fn what_nodes_of_a_process_queue_at_once_is_all_sent() {
+    run(async {
+        let asked = Later::default();
+        let network = start(lines().with("later", asked.clone()));
+        let stream = open(&network, "later", network.everyone());
+        stream.send(7, b"?", Some(LIMIT)).await;
+        let packets = std::mem::take(&mut *asked.0.lock().unwrap());
+        assert_eq!(packets.len(), 4, "services are told while the question is sent");
+        for (handle, packet) in packets {
+            handle.queue(|leaf| {
+                leaf.consumed(packet.stream, packet.frame_bytes);
+                leaf.reply(packet.stream, packet.wave, 7, b"x\n");
+            });
+        }
+        let result = tokio::time::timeout(LIMIT, stream.recv()).await;
+        let result = result.expect("all answers come");
+        assert_eq!((failed(&result), result.coverage.ok.to_string()), (vec![], "0-3".into()));
+    });
+}
