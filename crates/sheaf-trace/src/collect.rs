@@ -35,6 +35,8 @@ pub struct Collector {
     /// Of the clock, and of the kernel's at its own rate, in ns.
     begun: (u64, u64),
     segments: BTreeMap<PathBuf, TraceSource>,
+    /// Segments that were read so far.
+    seen: u64,
     /// How often they were looked at: 1, or 2 for those that are told.
     damaged: BTreeMap<PathBuf, u8>,
 }
@@ -65,6 +67,7 @@ impl Collector {
             clock,
             begun: (clock.now(), sys::clock_ns(sys::CLOCK_MONOTONIC_RAW)),
             segments: BTreeMap::new(),
+            seen: 0,
             damaged: BTreeMap::new(),
         })
     }
@@ -103,6 +106,12 @@ impl Collector {
         self.segments.len()
     }
 
+    /// How many segments were read so far.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
     fn find(&mut self, names: &mut TraceNames, into: &mut Collected) -> Result<(), TraceError> {
         let error = || TraceError::io(&self.directory);
         for entry in std::fs::read_dir(&self.directory).map_err(error())? {
@@ -124,6 +133,7 @@ impl Collector {
                         gaps: 0,
                     };
                     self.segments.insert(path, source);
+                    self.seen += 1;
                 }
                 // One that is just being made is whole the next time.
                 Err(damage) => match self.damaged.get_mut(&path) {

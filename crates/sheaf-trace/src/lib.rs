@@ -6,12 +6,18 @@
 //! that does not grow with their number.
 mod collect;
 mod error;
+mod info;
+mod program;
+mod record;
 mod row;
 mod store;
 mod summary;
 
 pub use collect::{Collected, Collector};
 pub use error::TraceError;
+pub use info::{INFO_FILE, KernelCounts, TraceInfo};
+pub use program::{BlindSpot, blind_spot};
+pub use record::{RecordTotals, Recording};
 pub use row::{TraceNames, TraceRow};
 pub use store::{StoreReader, TraceStore};
 pub use summary::{FileSummary, OpSummary, TraceSummary};

@@ -53,6 +53,12 @@ impl TraceNames {
         number
     }
 
+    /// The number of a text, if it has one.
+    #[must_use]
+    pub fn find(&self, text: &[u8]) -> Option<u32> {
+        self.numbers.get(text).copied()
+    }
+
     /// The text of a number that this gave.
     #[must_use]
     pub fn text(&self, number: u32) -> &[u8] {

@@ -36,6 +36,9 @@ const SCHEMA: &str = "
         required boolean nested;
     }";
 
+/// What rows are called that tell of operations which were not kept.
+const LOST: &[u8] = b"lost";
+
 /// Rows of a part of a file: what is in memory at most while it is written.
 const PART_ROWS_MAX: usize = 1 << 20;
 
@@ -47,12 +50,14 @@ pub struct TraceStore {
     rows: Vec<TraceRow>,
     open: Option<StoreFile>,
     written: u64,
+    kept: u64,
 }
 
 struct StoreFile {
     path: PathBuf,
     writer: SerializedFileWriter<File>,
     rows: u64,
+    operations: u64,
 }
 
 impl TraceStore {
@@ -64,7 +69,8 @@ impl TraceStore {
         std::fs::create_dir_all(directory).map_err(TraceError::io(directory))?;
         let number = files_of(directory)?.iter().map(|(number, _)| number + 1).max().unwrap_or(0);
         let directory = directory.to_owned();
-        Ok(Self { directory, file_rows_max, number, rows: Vec::new(), open: None, written: 0 })
+        let (rows, open, written, kept) = (Vec::new(), None, 0, 0);
+        Ok(Self { directory, file_rows_max, number, rows, open, written, kept })
     }
 
     /// Rows written so far, and those that wait for more.
@@ -73,11 +79,18 @@ impl TraceStore {
         self.written + self.rows.len() as u64
     }
 
+    /// Operations in files that are ended: what stays, whatever happens. Rows that tell of lost
+    /// operations are none.
+    #[must_use]
+    pub fn kept(&self) -> u64 {
+        self.kept
+    }
+
     /// Adds rows; a part is written when there are enough.
     ///
     /// # Errors
-    /// When the disk is full, or a file cannot be made or written. What was written before can be
-    /// read up to its last whole file.
+    /// When the disk is full, or a file cannot be made or written. Files that were ended before
+    /// stay; the one that is not is taken away, as it could not be read.
     pub fn push(&mut self, rows: &[TraceRow], names: &TraceNames) -> Result<(), TraceError> {
         for rows in rows.chunks(PART_ROWS_MAX) {
             self.rows.extend_from_slice(rows);
@@ -105,9 +118,13 @@ impl TraceStore {
             self.open = Some(self.begin_file()?);
         }
         let open = self.open.as_mut().expect("just opened");
-        write_rows(&mut open.writer, &rows, names)
-            .map_err(|error| TraceError::damaged(&open.path, error))?;
+        if let Err(error) = write_rows(&mut open.writer, &rows, names) {
+            let error = TraceError::damaged(&open.path, error);
+            return Err(self.give_up(error));
+        }
+        let lost = names.find(LOST);
         open.rows += rows.len() as u64;
+        open.operations += rows.iter().filter(|row| Some(row.op) != lost).count() as u64;
         self.written += rows.len() as u64;
         if open.rows >= self.file_rows_max {
             self.end_file()?;
@@ -125,18 +142,42 @@ impl TraceStore {
         let schema = parse_message_type(SCHEMA).expect("a schema of ours");
         let writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties()))
             .map_err(|error| TraceError::damaged(&path, error))?;
-        Ok(StoreFile { path, writer, rows: 0 })
+        Ok(StoreFile { path, writer, rows: 0, operations: 0 })
     }
 
     fn end_file(&mut self) -> Result<(), TraceError> {
-        let Some(StoreFile { path, writer, .. }) = self.open.take() else { return Ok(()) };
-        let file = writer.into_inner().map_err(|error| TraceError::damaged(&path, error))?;
-        file.sync_all().map_err(TraceError::io(&path))?;
-        let whole = path.with_extension("");
-        std::fs::rename(&path, &whole).map_err(TraceError::io(&path))?;
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let (path, operations) = (open.path, open.operations);
+        let ended = match open.writer.into_inner() {
+            Ok(file) => file.sync_all().map_err(TraceError::io(&path)),
+            Err(error) => Err(TraceError::damaged(&path, error)),
+        };
+        let named = ended.and_then(|()| {
+            std::fs::rename(&path, path.with_extension("")).map_err(TraceError::io(&path))
+        });
+        if let Err(error) = named {
+            remove(&path);
+            return Err(error);
+        }
         self.number += 1;
+        self.kept += operations;
         Ok(())
     }
+
+    /// Takes away the file that could not be written.
+    fn give_up(&mut self, error: TraceError) -> TraceError {
+        if let Some(StoreFile { path, writer, .. }) = self.open.take() {
+            drop(writer);
+            remove(&path);
+        }
+        error
+    }
+}
+
+/// Takes away a file that could not be written. Where that fails, too, whoever reads the directory
+/// is told of a damaged file.
+fn remove(path: &Path) {
+    let _ = std::fs::remove_file(path);
 }
 
 fn properties() -> WriterProperties {

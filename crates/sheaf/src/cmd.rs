@@ -24,6 +24,7 @@ pub mod sha;
 pub mod stat;
 pub mod status;
 pub mod token;
+pub mod trace;
 pub mod tree;
 pub mod truncate;
 pub mod up;
@@ -69,11 +70,20 @@ pub enum Command {
     Status(status::StatusArgs),
     Token(token::TokenArgs),
     Tree(tree::TreeArgs),
+    Trace(trace::TraceArgs),
     Serve(serve::ServeArgs),
     Demo(demo::DemoArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
     Help(help::HelpArgs),
+}
+
+impl Command {
+    /// Whether a program of the user's is run, which has what this one was started with.
+    #[must_use]
+    pub fn runs_a_program(&self) -> bool {
+        matches!(self, Self::Trace(args) if args.runs_a_program())
+    }
 }
 
 /// The commands as the help groups them.
@@ -87,6 +97,7 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
         "Hosts, sessions and the tree",
         &["hosts", "config", "up", "down", "status", "token", "tree", "serve"],
     ),
+    ("What programs do to files", &["trace"]),
     ("Sheaf itself", &["demo", "completions", "man", "help"]),
 ];
 
@@ -119,6 +130,7 @@ pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
         Command::Status(args) => status::run(args, global),
         Command::Token(args) => token::run(args, global),
         Command::Tree(args) => tree::run(args, global),
+        Command::Trace(args) => trace::run(args, global),
         Command::Serve(args) => serve::run(args),
         Command::Demo(args) => demo::run(args, global),
         Command::Completions(args) => completions::run(args),

@@ -43,11 +43,14 @@ fn run() -> ExitCode {
                 cmd::serve::run(&args)
             }),
         None => {
-            // Sessions and servers outlive this command, and must not keep what is its caller's.
-            if let Err(error) = sheaf_tree::launch::hand_nothing_on() {
+            let cli = cli::parse();
+            // Sessions and servers outlive this command, and must not keep what is its caller's; a
+            // program that is traced is its caller's own.
+            if !cli.command.runs_a_program()
+                && let Err(error) = sheaf_tree::launch::hand_nothing_on()
+            {
                 tracing::warn!(%error, "descriptors of the caller may stay open in processes started here");
             }
-            let cli = cli::parse();
             // A session's own process is read by the one that starts it, as text.
             let is_session = matches!(&cli.command, cmd::Command::Up(up) if up.announce);
             as_json = cli.global.json && !is_session;

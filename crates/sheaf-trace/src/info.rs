@@ -1,0 +1,121 @@
+//! What is known of a trace beside its operations.
+use crate::TraceError;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Its file in the directory of the trace.
+pub const INFO_FILE: &str = "trace.json";
+
+/// What the kernel has counted of processes (`/proc/PID/io`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelCounts {
+    /// Bytes that calls have read, from files, pipes and devices alike.
+    pub bytes_read: u64,
+    /// Bytes that calls have written.
+    pub bytes_written: u64,
+    /// Calls that read.
+    pub reads: u64,
+    /// Calls that write.
+    pub writes: u64,
+}
+
+impl KernelCounts {
+    /// Of the text of `/proc/PID/io`; `None` when something is missing there.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let of = |name: &str| {
+            text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        Some(Self {
+            bytes_read: of("rchar:")?,
+            bytes_written: of("wchar:")?,
+            reads: of("syscr:")?,
+            writes: of("syscw:")?,
+        })
+    }
+}
+
+/// What the kernel may count more than a trace has before that is told: the loader reads the heads
+/// of libraries, and the C library reads ahead.
+const UNSEEN_BYTES_MIN: u64 = 1 << 20;
+/// The same for each program.
+const UNSEEN_BYTES_OF_PROGRAM: u64 = 16 << 10;
+
+impl KernelCounts {
+    /// Says what was read and written that the trace, of so many programs, has not: `seen` is what
+    /// it has of bytes read and written.
+    #[must_use]
+    pub fn unseen(&self, programs: u64, seen: (u64, u64)) -> Option<String> {
+        let allowed = UNSEEN_BYTES_MIN + programs.saturating_mul(UNSEEN_BYTES_OF_PROGRAM);
+        let read = self.bytes_read.saturating_sub(seen.0);
+        let written = self.bytes_written.saturating_sub(seen.1);
+        (read > allowed || written > allowed).then(|| {
+            format!(
+                "the kernel counted {} bytes read and {} written, of which {read} and {written} \
+                 are not in the trace: done by programs that cannot be seen into (linked \
+                 statically, setuid), or not through the C library (io_uring)",
+                self.bytes_read, self.bytes_written
+            )
+        })
+    }
+}
+
+/// What is known of a trace beside its operations.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceInfo {
+    /// The command line, as far as it is text.
+    pub command: Vec<String>,
+    /// The host that it ran on.
+    pub host: String,
+    /// When it began and ended, in ns since 1970.
+    pub begun_ns: i64,
+    /// See `begun_ns`.
+    pub ended_ns: i64,
+    /// Its exit code; 128 and the signal for one that was killed.
+    pub exit_code: Option<i32>,
+    /// Operations that are stored.
+    pub operations: u64,
+    /// Operations that there was no room for when they were done.
+    pub lost: u64,
+    /// Operations that were taken, and could not be stored.
+    pub unwritten: u64,
+    /// Files whose names there was no room for.
+    pub names_lost: u64,
+    /// Processes that were recorded, counting each program that one became.
+    pub segments: u64,
+    /// Processes that went on when the trace ended.
+    pub still_run: u64,
+    /// What the kernel counted of the command and of all that it has waited for.
+    pub kernel: Option<KernelCounts>,
+    /// What is missing, in words.
+    pub missing: Vec<String>,
+}
+
+impl TraceInfo {
+    /// Puts it into the directory of the trace.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, directory: &Path) -> Result<(), TraceError> {
+        let path = directory.join(INFO_FILE);
+        let mut text =
+            serde_json::to_vec_pretty(self).map_err(|error| TraceError::damaged(&path, error))?;
+        text.push(b'\n');
+        std::fs::write(&path, text).map_err(TraceError::io(&path))
+    }
+
+    /// That of a directory; nothing where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not of this kind.
+    pub fn read(directory: &Path) -> Result<Option<Self>, TraceError> {
+        let path = directory.join(INFO_FILE);
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(TraceError::io(&path)(error)),
+        };
+        serde_json::from_slice(&text).map(Some).map_err(|error| TraceError::damaged(&path, error))
+    }
+}

@@ -1,0 +1,178 @@
+//! `sheaf trace record`: a program run with its I/O recorded.
+mod child;
+mod places;
+
+use crate::cli::GlobalArgs;
+use crate::exit::Exit;
+use crate::output::{self, printable};
+use anyhow::{Context, Result};
+use clap::Args;
+use sheaf_session::config::own_name;
+use sheaf_trace::{BlindSpot, RecordTotals, Recording, TraceInfo, blind_spot};
+use std::ffi::OsString;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+/// What the preload makes its segments in.
+const SEGMENTS_VARIABLE: &str = "SHEAF_TRACE_DIR";
+/// What tells the loader to load it.
+const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+/// Processes that the program has left behind may be ending with it: it is waited for them for so
+/// long.
+const AFTERMATH: Duration = Duration::from_millis(100);
+
+/// Run a program and record its I/O
+///
+/// Every file operation of the program and of all that it starts goes into a directory of
+/// Parquet files; `sheaf trace report` tells what was found. The program behaves as it does
+/// without, and its exit code is this command's: 126 and 127 when it cannot be run or is not
+/// there, 128 and the signal's number when a signal ended it.
+///
+/// Programs that are linked statically, that are setuid, or not of this machine's kind, run but
+/// cannot be seen into; what the kernel counted for them is told.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sheaf trace record -- tar xf linux.tar
+  sheaf trace record -o /var/tmp/build.trace -- make -j8
+  sheaf trace report tar.trace")]
+pub struct RecordArgs {
+    /// Where the trace goes: a directory that is not there yet, or is empty [default: NAME.trace,
+    /// or NAME.2.trace, ...]
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Where operations are kept until they are stored: a file system in memory, 1 MiB a thread
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub buffers: PathBuf,
+
+    /// The program and its arguments
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// Runs the program, and ends with its exit code.
+pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
+    let program = match places::find_program(&args.command[0]) {
+        Ok(program) => program,
+        Err((code, text)) => {
+            output::tell(format_args!("sheaf: {text}"));
+            std::process::exit(code);
+        }
+    };
+    let library = places::find_library()?;
+    // A program that may be run and not be read is not looked into.
+    let blind = blind_spot(&program).unwrap_or_default();
+    let store = places::make_store(args.output.as_deref(), &args.command[0])?;
+    let code = record(args, global, &Found { program, library, blind, store })?;
+    // The program's own exit code is none of this program's.
+    std::process::exit(code);
+}
+
+struct Found {
+    program: PathBuf,
+    library: PathBuf,
+    blind: Option<BlindSpot>,
+    store: PathBuf,
+}
+
+fn record(args: &RecordArgs, global: &GlobalArgs, found: &Found) -> Result<i32> {
+    let mut info = TraceInfo {
+        command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        host: own_name(),
+        begun_ns: now_ns(),
+        ..TraceInfo::default()
+    };
+    let segments = places::make_segments(&args.buffers)?;
+    let recording = Recording::begin(segments.path(), &found.store, &info.host)?;
+    let mut command = Command::new(&found.program);
+    command.arg0(&args.command[0]).args(&args.command[1..]);
+    match &found.blind {
+        None => {
+            command.env(SEGMENTS_VARIABLE, segments.path());
+            command.env(PRELOAD_VARIABLE, places::preload(&found.library, segments.path())?);
+        }
+        // What it starts would have the library, too, and may not stand it: a loader that is not
+        // glibc's ends a program whose preload it cannot link.
+        Some(blind) => {
+            let program = found.program.display();
+            let text = format!("{program}: {blind}: what it does itself is not recorded");
+            output::tell(format_args!("sheaf: {}", printable(&text)));
+            info.missing.push(text);
+            if !matches!(blind, BlindSpot::OtherLoader(_)) {
+                command.env(SEGMENTS_VARIABLE, segments.path());
+                command.env(PRELOAD_VARIABLE, places::preload(&found.library, segments.path())?);
+            }
+        }
+    }
+    let ended = child::run(&mut command);
+    let totals = recording.finish_within(AFTERMATH);
+    let (status, kernel) =
+        ended.with_context(|| format!("cannot run {}", found.program.display()))?;
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    info.ended_ns = now_ns();
+    info.exit_code = Some(code);
+    info.kernel = kernel;
+    note(&mut info, &totals);
+    info.write(&found.store)?;
+    if !global.quiet {
+        tell(&info, &found.store);
+    }
+    Ok(code)
+}
+
+/// What the recording came to, and what is missing of it.
+fn note(info: &mut TraceInfo, totals: &RecordTotals) {
+    info.operations = totals.rows;
+    info.lost = totals.lost;
+    info.unwritten = totals.unwritten;
+    info.names_lost = totals.names_lost;
+    info.segments = totals.segments;
+    info.still_run = totals.still_run as u64;
+    let missing = &mut info.missing;
+    if totals.lost > 0 {
+        missing.push(format!("{} operations came faster than they could be kept", totals.lost));
+    }
+    if let Some(error) = &totals.error {
+        missing.push(format!("{} operations could not be stored: {error}", totals.unwritten));
+    }
+    if totals.names_lost > 0 {
+        missing.push(format!("{} files are there without their names", totals.names_lost));
+    }
+    if totals.still_run > 0 {
+        let count = totals.still_run;
+        missing.push(format!("{count} processes go on, and what they do now is not recorded"));
+    }
+    for (path, why) in &totals.damaged {
+        missing.push(format!("{}: {why}", path.display()));
+    }
+    // What was lost moved bytes, too, and how many is not known.
+    if let Some(kernel) = info.kernel.filter(|_| totals.lost == 0) {
+        let seen = (totals.bytes_read, totals.bytes_written);
+        missing.extend(kernel.unseen(totals.segments, seen));
+    }
+}
+
+fn tell(info: &TraceInfo, store: &Path) {
+    for missing in &info.missing {
+        output::tell(format_args!("sheaf: {}", printable(missing)));
+    }
+    let path = printable(&store.display().to_string());
+    let programs = if info.segments == 1 { "program" } else { "programs" };
+    output::tell(format_args!(
+        "sheaf: {} operations of {} {programs} are in {path}; sheaf trace report {path}",
+        info.operations, info.segments
+    ));
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}

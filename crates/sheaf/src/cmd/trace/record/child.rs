@@ -1,0 +1,59 @@
+//! The program that is recorded, from its beginning to its end.
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use sheaf_trace::KernelCounts;
+use std::io;
+use std::process::{Command, ExitStatus};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Runs it to its end; gives how it ended, and what the kernel counted of it and of all that it has
+/// waited for, where that can be read.
+///
+/// Signals of the terminal are for the program, which has them, too: this one stays for as long as
+/// it does. What asks this process to end is handed on.
+pub fn run(command: &mut Command) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (mut interrupt, mut quit) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::quit())?);
+        let (mut end, mut hang_up) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+        let mut child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        // It stays as it is until it is asked what became of it, and with it what was counted.
+        let ended = tokio::task::spawn_blocking(move || wait(pid));
+        tokio::pin!(ended);
+        loop {
+            let handed_on = tokio::select! {
+                ended = &mut ended => {
+                    ended.map_err(io::Error::other)??;
+                    break;
+                }
+                _ = interrupt.recv() => None,
+                _ = quit.recv() => None,
+                _ = end.recv() => Some(Signal::TERM),
+                _ = hang_up.recv() => Some(Signal::HUP),
+            };
+            if let Some(signal) = handed_on {
+                // It may just have ended.
+                match kill_process(pid, signal) {
+                    Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        let counts = std::fs::read_to_string(format!("/proc/{}/io", child.id())).ok();
+        let counts = counts.as_deref().and_then(KernelCounts::parse);
+        Ok((child.wait()?, counts))
+    })
+}
+
+/// Waits until it has ended, and leaves it there.
+fn wait(pid: Pid) -> io::Result<()> {
+    loop {
+        match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Where things are: the program, the preload, the trace and the segments.
+use crate::exit::{Stop, io_text};
+use anyhow::{Context, Result};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// How the preload is called where Sheaf is installed, and where it was just built.
+const LIBRARIES: [&str; 2] = ["libsheaf_trace.so", "libsheaf_preload.so"];
+/// Where it is looked for, from the directory of this program.
+const PLACES: [&str; 3] = ["", "../lib/sheaf", "deps"];
+/// The most traces of one name beside each other that are looked past.
+const NAMES_MAX: u32 = 10_000;
+/// What a shell says of programs that it does not find, and of those that it may not run.
+const NOT_FOUND: i32 = 127;
+const NOT_RUN: i32 = 126;
+
+/// The program that a shell would run; else what it would exit with, and why.
+pub fn find_program(name: &OsStr) -> Result<PathBuf, (i32, String)> {
+    let shown = Path::new(name).display();
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return match check(&path) {
+            Ok(()) => Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err((NOT_FOUND, io_text(&path, &error)))
+            }
+            Err(error) => Err((NOT_RUN, io_text(&path, &error))),
+        };
+    }
+    let places = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    let mut refused = None;
+    for directory in std::env::split_paths(&places) {
+        let path = directory.join(name);
+        match check(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                refused = refused.or(Some((NOT_RUN, io_text(&path, &error))));
+            }
+            Err(_) => {}
+        }
+    }
+    Err(refused.unwrap_or((NOT_FOUND, format!("{shown}: no such program on the PATH"))))
+}
+
+/// Whether it is a file that may be run.
+fn check(path: &Path) -> io::Result<()> {
+    const RUN: u32 = 0o111;
+    let about = std::fs::metadata(path)?;
+    if about.is_dir() || about.permissions().mode() & RUN == 0 {
+        return Err(io::Error::from_raw_os_error(sheaf_core::Errno::ACCES.0));
+    }
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK)?;
+    Ok(())
+}
+
+/// The preload's file.
+pub fn find_library() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("where this program is")?;
+    let directory = program.parent().unwrap_or(Path::new("/"));
+    let mut looked = Vec::new();
+    for path in
+        PLACES.iter().flat_map(|place| LIBRARIES.map(|name| directory.join(place).join(name)))
+    {
+        match path.try_exists() {
+            Ok(true) => return Ok(path),
+            Ok(false) => looked.push(path.display().to_string()),
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+    Err(Stop::usage(format!(
+        "{} is not installed, without which no program can be looked into; looked for {} (from \
+         source: cargo build -p sheaf-preload, with --release as the program was built)",
+        LIBRARIES[0],
+        looked.join(", ")
+    ))
+    .into())
+}
+
+/// The directory of the trace, made for it.
+pub fn make_store(asked: Option<&Path>, command: &OsStr) -> Result<PathBuf> {
+    if let Some(path) = asked {
+        match make_private(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| path.to_owned()).with_context(|| shown(path)),
+        }
+        let is_empty = std::fs::read_dir(path).with_context(|| shown(path))?.next().is_none();
+        if !is_empty {
+            let text =
+                format!("{} is not empty: a trace goes into a directory of its own", shown(path));
+            return Err(Stop::usage(text).into());
+        }
+        return Ok(path.to_owned());
+    }
+    let name = Path::new(command).file_name().unwrap_or(OsStr::new("program"));
+    for number in 1..=NAMES_MAX {
+        let mut file = name.to_owned();
+        file.push(if number == 1 { String::new() } else { format!(".{number}") });
+        file.push(".trace");
+        let path = PathBuf::from(file);
+        match make_private(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| path.clone()).with_context(|| shown(&path)),
+        }
+    }
+    Err(Stop::usage("say where the trace goes: --output DIR".to_owned()).into())
+}
+
+fn shown(path: &Path) -> String {
+    crate::output::printable(&path.display().to_string())
+}
+
+/// What a trace tells is for its owner alone.
+fn make_private(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+/// A directory for segments, for as long as the trace goes on.
+pub fn make_segments(buffers: &Path) -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix("sheaf-trace-").tempdir_in(buffers);
+    made.map_err(|error| {
+        Stop::usage(format!("no buffers can be made (--buffers): {}", io_text(buffers, &error)))
+            .into()
+    })
+}
+
+/// What the loader is told to load: the library, and what it was told before.
+pub fn preload(library: &Path, segments: &Path) -> Result<OsString> {
+    let library = library.canonicalize().with_context(|| shown(library))?;
+    // The loader's list has blanks and colons between its names.
+    let is_odd = library.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte));
+    let mut list = if is_odd {
+        let link = segments.join("libsheaf_trace.so");
+        symlink(&library, &link).with_context(|| shown(&link))?;
+        link.into_os_string()
+    } else {
+        library.into_os_string()
+    };
+    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
+        list.push(":");
+        list.push(before);
+    }
+    Ok(list)
+}
