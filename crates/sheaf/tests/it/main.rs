@@ -49,6 +49,7 @@ mod strangers;
 mod streams;
 mod support;
 mod taps;
+mod trace;
 mod tree;
 mod tree_show;
 mod trust;

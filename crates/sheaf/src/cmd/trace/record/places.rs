@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 /// How the preload is called where Sheaf is installed, and where it was just built.
 const LIBRARIES: [&str; 2] = ["libsheaf_trace.so", "libsheaf_preload.so"];
-/// Where it is looked for, from the directory of this program.
-const PLACES: [&str; 3] = ["", "../lib/sheaf", "deps"];
+/// Where it is looked for, from the directory of this program. (cargo has the newest in `deps`.)
+const PLACES: [&str; 3] = ["deps", "", "../lib/sheaf"];
 /// The most traces of one name beside each other that are looked past.
 const NAMES_MAX: u32 = 10_000;
 /// What a shell says of programs that it does not find, and of those that it may not run.

@@ -1,0 +1,282 @@
+//! `sheaf trace`: programs recorded, and what is told of them.
+use crate::support::{Home, Run};
+use sheaf_trace::{StoreReader, TraceInfo, TraceNames};
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl Home {
+    /// `sheaf trace record` of a command.
+    fn record(&self, command: &[&str]) -> Run {
+        let mut args = vec!["trace", "record", "-o", "the.trace", "--"];
+        args.extend(command);
+        self.run(&args)
+    }
+
+    fn info(&self) -> TraceInfo {
+        TraceInfo::read(&self.path().join("the.trace"))
+            .unwrap()
+            .expect("a trace says what it is of")
+    }
+}
+
+/// How often each operation was done on files whose names end so, and how many bytes it moved.
+fn sums(trace: &Path, end: &str) -> BTreeMap<String, (u64, i64)> {
+    let mut sums = BTreeMap::new();
+    let damaged = StoreReader::open(trace)
+        .unwrap()
+        .read(&mut TraceNames::default(), |row, names| {
+            if names.text(row.path).ends_with(end.as_bytes()) {
+                let op = String::from_utf8(names.text(row.op).to_vec()).unwrap();
+                let sum: &mut (u64, i64) = sums.entry(op).or_default();
+                *sum = (sum.0 + 1, sum.1 + row.bytes);
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert!(damaged.is_empty(), "{damaged:?}");
+    sums
+}
+
+#[test]
+fn what_a_program_does_is_recorded_to_the_byte() {
+    let home = Home::new();
+    home.write("in", &"x".repeat(10_000));
+    let run = home.record(&["dd", "if=in", "of=out", "bs=1000", "status=none"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");
+    assert!(run.stderr.contains("of 1 program are in the.trace"), "{run:?}");
+    let trace = home.path().join("the.trace");
+    let (read, written) = (sums(&trace, "/in"), sums(&trace, "/out"));
+    // The last read finds the end.
+    assert_eq!(read["read"], (11, 10_000));
+    assert_eq!(written["write"], (10, 10_000));
+    let info = home.info();
+    assert_eq!((info.exit_code, info.lost, info.unwritten), (Some(0), 0, 0));
+    assert_eq!((info.segments, info.missing), (1, vec![]));
+    let kernel = info.kernel.expect("its own process can be looked at");
+    assert!(kernel.bytes_written == 10_000 && kernel.bytes_read >= 10_000, "{kernel:?}");
+    assert_eq!(std::fs::read(home.path().join("out")).unwrap().len(), 10_000);
+    // Whoever it is not meant for does not read what somebody did.
+    let mode = std::fs::metadata(&trace).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn the_program_s_output_input_and_end_are_its_own() {
+    let home = Home::new();
+    home.write("words", "b\na\n");
+    let script = "sort; echo complaint >&2; cat <&3; exit 7";
+    let (with, without) = (
+        ["trace", "record", "--quiet", "-o", "the.trace", "--", "sh", "-c", script],
+        ["-c", script],
+    );
+    let redirected = "exec \"$0\" \"$@\" <words 3<words";
+    let traced = home.shell(&with, redirected);
+    let mut plain = Command::new("sh");
+    plain.args(["-c", redirected, "sh"]).args(without).current_dir(home.path());
+    let plain = Run::of(plain.output().unwrap());
+    assert_eq!(plain.code, Some(7));
+    assert_eq!(
+        (traced.code, traced.stdout, traced.stderr),
+        (plain.code, plain.stdout, plain.stderr)
+    );
+    assert!(home.info().segments >= 3, "sh, sort and cat");
+    assert_eq!(home.info().exit_code, Some(7));
+}
+
+#[test]
+fn a_signal_that_ends_the_program_is_its_exit_code() {
+    let home = Home::new();
+    let run = home.record(&["sh", "-c", "kill -KILL $$"]);
+    assert_eq!(run.code, Some(128 + 9), "{run:?}");
+    assert_eq!(home.info().exit_code, Some(128 + 9));
+}
+
+#[test]
+fn what_asks_the_recorder_to_end_reaches_the_program() {
+    let home = Home::new();
+    let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut command =
+        home.command(&["trace", "record", "--quiet", "-o", "the.trace", "--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    line.clear();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert_eq!(line, "asked\n");
+    assert_eq!(home.info().exit_code, Some(3));
+}
+
+#[test]
+fn who_cannot_be_run_is_told_as_a_shell_does() {
+    let home = Home::new();
+    home.write("plain", "text");
+    for (name, code, says) in [
+        ("there-is-no-such-program", 127, "no such program on the PATH"),
+        ("./absent", 127, "./absent: No such file or directory (ENOENT)"),
+        ("./plain", 126, "./plain: Permission denied (EACCES)"),
+        ("/", 126, "/: Permission denied (EACCES)"),
+    ] {
+        let run = home.record(&[name]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(code), ""), "{run:?}");
+        assert!(run.stderr.contains(says), "{run:?}");
+        assert!(!home.path().join("the.trace").exists(), "{name} leaves no trace");
+    }
+}
+
+#[test]
+fn a_trace_goes_into_a_directory_of_its_own() {
+    let home = Home::new();
+    for name in ["true.trace", "true.2.trace", "true.3.trace"] {
+        assert_eq!(home.run(&["trace", "record", "true"]).code, Some(0));
+        assert!(home.path().join(name).join("trace.json").exists(), "{name}");
+    }
+    home.write("used/file", "mine");
+    let run = home.run(&["trace", "record", "-o", "used", "--", "touch", "done"]);
+    assert!(run.code == Some(2) && run.stderr.contains("used is not empty"), "{run:?}");
+    assert!(!home.path().join("done").exists(), "nothing was run");
+    let run = home.run(&["trace", "record", "-o", "no/where", "--", "touch", "done"]);
+    assert!(run.code == Some(4) && run.stderr.contains("no/where"), "{run:?}");
+    let buffers = ["trace", "record", "--buffers", "/no/memory", "touch", "done"];
+    let run = home.run(&buffers);
+    assert!(run.code == Some(2) && run.stderr.contains("--buffers"), "{run:?}");
+    assert!(!home.path().join("done").exists(), "nothing was run");
+}
+
+/// A static program, if there is a compiler that makes one.
+fn compile_static(home: &Home) -> Option<String> {
+    let source = home.write(
+        "static.c",
+        "#include <fcntl.h>\n#include <unistd.h>\nstatic char b[1<<20];\n\
+         int main(){int f=open(\"big\",O_CREAT|O_WRONLY,0644);for(int i=0;i<4;i++)write(f,b,sizeof b);return 5;}\n",
+    );
+    let mut cc = Command::new("cc");
+    cc.args(["-static", "-w", "-o", "static"]).arg(source).current_dir(home.path());
+    let made = cc.output().is_ok_and(|output| output.status.success());
+    if !made {
+        sheaf_testing::skipped("no compiler here links statically");
+    }
+    made.then(|| "./static".to_owned())
+}
+
+#[test]
+fn what_cannot_be_seen_into_is_said() {
+    let home = Home::new();
+    let Some(program) = compile_static(&home) else { return };
+    let run = home.record(&[&program]);
+    assert_eq!(run.code, Some(5), "{run:?}");
+    assert!(run.stderr.contains("./static: it is linked statically"), "{run:?}");
+    let info = home.info();
+    assert_eq!((info.operations, info.segments), (0, 0));
+    // Also where a program that is seen starts it.
+    std::fs::remove_dir_all(home.path().join("the.trace")).unwrap();
+    let run = home.record(&["sh", "-c", "./static; true"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let unseen = format!("{} are not in the trace", 4 << 20);
+    assert!(run.stderr.contains(&unseen), "{run:?}");
+}
+
+#[test]
+fn other_preloads_and_odd_directories_stand() {
+    let home = Home::new();
+    let odd = home.path().join("a b:c");
+    std::fs::create_dir(&odd).unwrap();
+    for name in ["sheaf", "libsheaf_trace.so"] {
+        let built = Path::new(env!("CARGO_BIN_EXE_sheaf"));
+        let deps = built.with_file_name("deps").join("libsheaf_preload.so");
+        let from = if name == "sheaf" { built.to_owned() } else { deps };
+        std::os::unix::fs::symlink(from, odd.join(name)).unwrap();
+    }
+    // The program finds the library from where it is, not from where a link to it is: copied.
+    std::fs::remove_file(odd.join("sheaf")).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_sheaf"), odd.join("sheaf")).unwrap();
+    let mut command = home.command(&[]);
+    let environment: Vec<_> = command
+        .get_envs()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+        .collect();
+    command = Command::new(odd.join("sheaf"));
+    command.env_clear().envs(environment).current_dir(home.path());
+    command.env("LD_PRELOAD", "libm.so.6");
+    command.args(["trace", "record", "-o", "the.trace", "--", "cat", "/proc/self/maps"]);
+    let run = Run::of(command.output().unwrap());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("libm.so.6"), "it was to be loaded before, too");
+    assert_eq!(home.info().segments, 1, "{run:?}");
+}
+
+/// Nothing is left in memory, whatever became of the program.
+#[test]
+fn no_buffers_stay_behind() {
+    let home = Home::new();
+    let buffers = home.path().join("buffers");
+    std::fs::create_dir(&buffers).unwrap();
+    let at = buffers.to_str().unwrap();
+    for command in ["true", "kill -SEGV $$", "true & exec true"] {
+        let run = home.run(&["trace", "record", "--buffers", at, "--", "sh", "-c", command]);
+        assert!(run.code.is_some(), "{run:?}");
+        assert_eq!(std::fs::read_dir(&buffers).unwrap().count(), 0, "{command}");
+    }
+}
+
+#[test]
+fn processes_that_go_on_are_counted() {
+    let home = Home::new();
+    let script =
+        "exec >/dev/null 2>&1; (echo $$ >pid; exec sleep 1000) & while ! test -s pid; do :; done";
+    let begun = Instant::now();
+    let run = home.record(&["sh", "-c", script]);
+    assert!(run.code == Some(0) && begun.elapsed() < LIMIT, "{run:?}");
+    assert!(run.stderr.contains("go on, and what they do now is not recorded"), "{run:?}");
+    let of_group = std::fs::read_to_string(home.path().join("pid")).unwrap();
+    assert!(!of_group.is_empty());
+    end_sleeper(&home);
+}
+
+/// Ends what sleeps in the home's directory, and nothing else.
+fn end_sleeper(home: &Home) {
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let is_here =
+            std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == home.path());
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw).filter(|_| is_here) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// The disk is full: the program goes on, and what is missing is counted.
+#[test]
+fn a_full_disk_costs_the_trace_and_not_the_program() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("only root mounts a file system to fill");
+    }
+    let home = Home::new();
+    std::fs::create_dir(home.path().join("small")).unwrap();
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    let script = format!(
+        "mount -t tmpfs -o size=64k none small && {sheaf} trace record -o small/t -- \
+         sh -c 'dd if=/dev/zero of=/dev/null bs=1 count=300000 status=none; exit 6'; \
+         code=$?; cat small/t/trace.json >info; exit $code"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--propagation", "private", "sh", "-c", &script]);
+    command.current_dir(home.path()).arg0("unshare");
+    let run = Run::of(command.output().unwrap());
+    if run.stderr.contains("unshare failed") || run.stderr.contains("mount:") {
+        return sheaf_testing::skipped("no file system can be mounted here");
+    }
+    assert_eq!(run.code, Some(6), "{run:?}");
+    assert!(run.stderr.contains("operations could not be stored"), "{run:?}");
+    assert!(run.stderr.contains("No space left"), "{run:?}");
+}
