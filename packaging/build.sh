@@ -1,8 +1,9 @@
 #!/bin/sh
-# Builds what is installed and measured, in target/dist: the program, and what runs WebAssembly filters.
+# Builds what is installed and measured, in target/dist: the program, what runs WebAssembly filters, and
+# what records the I/O of programs.
 # It takes several times as long as cargo build --release.
 #
-#   packaging/build.sh            sheaf and libsheaf_wasm.so, for this machine's libc
+#   packaging/build.sh            sheaf, libsheaf_wasm.so and libsheaf_trace.so, for this machine's libc
 #   packaging/build.sh --static   sheaf alone, linked with musl: for hosts with another or an older libc.
 #                                 Needs: rustup target add x86_64-unknown-linux-musl, and a C compiler for it
 #                                 (Debian: musl-tools). It loads no native filters; --features wasm has those
@@ -26,4 +27,7 @@ case $minor in
     *) [ "$minor" -lt 36 ] || RUSTFLAGS="${RUSTFLAGS:-} -C link-arg=-Wl,-z,pack-relative-relocs" ;;
 esac
 export RUSTFLAGS="${RUSTFLAGS:-}"
-exec cargo build --profile dist -p sheaf -p sheaf-wasm "$@"
+cargo build --profile dist -p sheaf -p sheaf-wasm -p sheaf-preload "$@"
+# The crate is called as what it does, and the file as users know it.
+built=${CARGO_TARGET_DIR:-target}/dist
+[ ! -e "$built/libsheaf_preload.so" ] || ln -f "$built/libsheaf_preload.so" "$built/libsheaf_trace.so"
