@@ -139,6 +139,19 @@ pub struct Reader {
     boot: [u64; 2],
     /// In a ring that is overwritten: how many have been passed over unread.
     overwritten: u64,
+    /// How far each ring was taken.
+    taken: Vec<RingPlace>,
+}
+
+/// How far a ring was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RingPlace {
+    /// Records, counted from the first ever.
+    pub records: u64,
+    /// Bytes of names, counted likewise.
+    pub names: u64,
+    /// Losses that its writer had no more room to tell of, and that were told by the reader.
+    pub untold: u64,
 }
 
 impl Reader {
@@ -195,7 +208,8 @@ impl Reader {
         let (started, boot) =
             (header.started.load(Relaxed), [0, 1].map(|at| header.boot[at].load(Relaxed)));
         let mapping = Mapping::of(file, options.bytes()).map_err(kernel)?;
-        Ok(Self { mapping, options, process, started, boot, overwritten: 0 })
+        let taken = Vec::new();
+        Ok(Self { mapping, options, process, started, boot, overwritten: 0, taken })
     }
 
     /// The process that wrote it.
@@ -242,9 +256,22 @@ impl Reader {
 
     /// What has come since the last time: no more than so many records of each ring.
     pub fn read_some(&mut self, records_max: usize) -> Read {
+        let read = self.take_some(records_max);
+        self.release();
+        read
+    }
+
+    /// [`Reader::read_some`], but what was taken keeps its room until it is released: another
+    /// reader that follows this one takes it once more.
+    pub fn take_some(&mut self, records_max: usize) -> Read {
         let header = header_of(&self.mapping);
         let used = header.used.load(Acquire).min(self.options.rings);
         let mut read = Read { unplaced: header.unplaced.load(Relaxed), ..Read::default() };
+        for at in self.taken.len() as u32..used {
+            let line = &self.ring(at).by_reader;
+            let (records, names) = (line.tail.load(Relaxed), line.names_tail.load(Relaxed));
+            self.taken.push(RingPlace { records, names, untold: 0 });
+        }
         // Who names a file that another has told of does so after that one: so records are looked
         // for before names, and taken after them.
         let heads: Vec<u64> = (0..used).map(|at| self.head(at)).collect();
@@ -256,6 +283,39 @@ impl Reader {
         }
         read.lost += self.overwritten;
         read
+    }
+
+    /// Gives the room of what was taken back to those who write.
+    pub fn release(&mut self) {
+        for at in 0..self.taken.len() {
+            let place = self.taken[at];
+            let ring = self.ring(at as u32);
+            ring.by_reader.tail.store(place.records, Release);
+            ring.by_reader.names_tail.store(place.names, Release);
+            if place.untold > 0 {
+                ring.by_writer.untold.store(0, Relaxed);
+                self.taken[at].untold = 0;
+            }
+        }
+    }
+
+    /// How far each ring was taken.
+    #[must_use]
+    pub fn places(&self) -> &[RingPlace] {
+        &self.taken
+    }
+
+    /// Goes on where another reader was that has released no more. Places that are behind what was
+    /// released are not gone back to.
+    pub fn resume(&mut self, places: &[RingPlace]) {
+        let used = header_of(&self.mapping).used.load(Acquire).min(self.options.rings);
+        for (at, place) in (0..used).zip(places) {
+            let line = &self.ring(at).by_reader;
+            let (records, names) = (line.tail.load(Relaxed), line.names_tail.load(Relaxed));
+            let (records, names) = (records.max(place.records), names.max(place.names));
+            self.taken.push(RingPlace { records, names, untold: place.untold });
+        }
+        self.release();
     }
 
     #[expect(unsafe_code, reason = "rings lie in a file in memory")]
@@ -288,7 +348,7 @@ impl Reader {
 
     fn read_ring(&mut self, at: u32, head: u64, records_max: usize, read: &mut Read) {
         let size = u64::from(self.options.records);
-        let mut tail = self.ring(at).by_reader.tail.load(Relaxed);
+        let mut tail = self.taken[at as usize].records;
         let mut passed = 0;
         if head.saturating_sub(tail) > size {
             passed = head - size - tail;
@@ -310,17 +370,16 @@ impl Reader {
             }
         }
         self.overwritten += passed;
-        let ring = self.ring(at);
-        ring.by_reader.tail.store(end.max(tail), Release);
-        let line = &ring.by_writer;
+        self.taken[at as usize].records = end.max(tail);
+        let line = &self.ring(at).by_writer;
         read.lost += line.lost.load(Acquire);
         read.names_lost += line.names_lost.load(Relaxed);
         if end == head && !self.is_written_at(at) {
             let untold = line.untold.load(Acquire);
-            if untold > 0 {
+            if untold > 0 && self.taken[at as usize].untold == 0 {
                 let (from, to) = (line.untold_from.load(Relaxed), line.untold_to.load(Relaxed));
                 read.gaps.push(Gap { ring: at, count: untold, from, to });
-                line.untold.store(0, Relaxed);
+                self.taken[at as usize].untold = untold;
             }
         }
     }
@@ -358,11 +417,11 @@ impl Reader {
     }
 
     #[expect(unsafe_code, reason = "names lie behind a ring's records")]
-    fn read_names(&self, at: u32, read: &mut Read) {
+    fn read_names(&mut self, at: u32, read: &mut Read) {
         let ring = self.ring(at);
         let bytes = u64::from(self.options.names_bytes);
         let head = ring.by_writer.names_head.load(Acquire);
-        let mut tail = ring.by_reader.names_tail.load(Relaxed);
+        let mut tail = self.taken[at as usize].names;
         let start: *const RingHeader = ring;
         let records = self.options.records as usize;
         // SAFETY: a ring's names lie behind its records.
@@ -393,7 +452,7 @@ impl Reader {
             read.names.insert(number, name);
             tail += need;
         }
-        ring.by_reader.names_tail.store(tail, Release);
+        self.taken[at as usize].names = tail;
     }
 }
 

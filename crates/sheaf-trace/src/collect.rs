@@ -1,6 +1,7 @@
 //! From the segments of processes to rows with the time of day.
 use crate::{TraceError, TraceNames, TraceRow};
-use sheaf_recorder::{ClockKind, Gap, IoOp, Reader, RingRecord, TraceClock, flag, sys};
+use serde::{Deserialize, Serialize};
+use sheaf_recorder::{ClockKind, Gap, IoOp, Reader, RingPlace, RingRecord, TraceClock, flag, sys};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +25,45 @@ pub struct Collected {
     pub damaged: Vec<(PathBuf, String)>,
     /// More is there.
     pub more: bool,
+    /// Where each segment is by now that something has come from, with the names that are new.
+    pub(crate) sources: Vec<SourceState>,
+}
+
+/// How far a segment was taken, for whoever goes on there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SourceState {
+    /// Its file in the directory.
+    file: String,
+    /// Records, bytes of names, and losses told, by ring.
+    places: Vec<(u64, u64, u64)>,
+    /// Numbers of names in its records, and in rows.
+    names: Vec<(u64, u32)>,
+    lost: u64,
+    names_lost: u64,
+    unplaced: u64,
+}
+
+impl SourceState {
+    /// Takes in a later state of the same segment.
+    pub(crate) fn follow(&mut self, later: Self) {
+        let mut names = std::mem::take(&mut self.names);
+        names.extend_from_slice(&later.names);
+        *self = Self { names, ..later };
+    }
+
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Gives names the numbers that they have elsewhere.
+    pub(crate) fn renumber(&mut self, number: impl Fn(u32) -> Option<u32>) {
+        self.names.retain_mut(|(_, name)| {
+            number(*name).is_some_and(|other| {
+                *name = other;
+                true
+            })
+        });
+    }
 }
 
 /// Takes what processes record into a directory.
@@ -37,6 +77,10 @@ pub struct Collector {
     segments: BTreeMap<PathBuf, TraceSource>,
     /// Segments that were read so far.
     seen: u64,
+    /// Those that are read to their end, once what was taken is released.
+    over: Vec<PathBuf>,
+    /// Where another collector was that has gone.
+    states: HashMap<String, SourceState>,
     /// How often they were looked at: 1, or 2 for those that are told.
     damaged: BTreeMap<PathBuf, u8>,
 }
@@ -50,7 +94,10 @@ struct TraceSource {
     lost: u64,
     names_lost: u64,
     unplaced: u64,
-    gaps: u64,
+}
+
+fn file_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 impl Collector {
@@ -68,36 +115,67 @@ impl Collector {
             begun: (clock.now(), sys::clock_ns(sys::CLOCK_MONOTONIC_RAW)),
             segments: BTreeMap::new(),
             seen: 0,
+            over: Vec::new(),
+            states: HashMap::new(),
             damaged: BTreeMap::new(),
         })
     }
 
-    /// What has come since the last time. Segments that nobody writes any more, and that are read
-    /// to their end, are taken away.
+    /// Goes on where another collector was.
+    pub(crate) fn resume(&mut self, states: impl IntoIterator<Item = SourceState>) {
+        self.states.extend(states.into_iter().map(|state| (state.file.clone(), state)));
+    }
+
+    /// What has come since the last time. It keeps its room until it is released.
     ///
     /// # Errors
-    /// When the directory cannot be read, or a segment not be taken away.
+    /// When the directory cannot be read.
     pub fn collect(&mut self, names: &mut TraceNames) -> Result<Collected, TraceError> {
         let mut collected = Collected::default();
         self.find(names, &mut collected)?;
         let ns_per_tick = self.ns_per_tick();
         let host = names.number(&self.host);
-        let mut over = Vec::new();
         for (path, source) in &mut self.segments {
             // Whoever ends after this look has written all before the next.
             let was_written = source.reader.is_written();
-            let more = source.take(host, ns_per_tick, names, &mut collected);
+            let more = source.take(path, host, ns_per_tick, names, &mut collected);
             collected.more |= more;
-            if !was_written && !more {
-                over.push(path.clone());
+            if !was_written && !more && !self.over.contains(path) {
+                self.over.push(path.clone());
             }
-        }
-        for path in over {
-            self.segments.remove(&path);
-            std::fs::remove_file(&path).map_err(TraceError::io(&path))?;
         }
         collected.rows.sort_by_key(|row| row.time_ns);
         Ok(collected)
+    }
+
+    /// Gives back the room of what was collected. Segments that nobody writes any more, and that
+    /// are read to their end, are taken away.
+    ///
+    /// # Errors
+    /// When a segment cannot be taken away.
+    pub fn release(&mut self) -> Result<(), TraceError> {
+        for source in self.segments.values_mut() {
+            source.reader.release();
+        }
+        for path in std::mem::take(&mut self.over) {
+            self.segments.remove(&path);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(TraceError::io(&path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Where all open segments are, with all their names.
+    pub(crate) fn states(&self) -> Vec<SourceState> {
+        let state = |(path, source): (&PathBuf, &TraceSource)| {
+            let names = source.names.iter().map(|(number, name)| (*number, *name)).collect();
+            source.state(path, names)
+        };
+        self.segments.iter().map(state).collect()
     }
 
     /// How many processes have a segment that is not read to its end.
@@ -121,16 +199,22 @@ impl Collector {
                 continue;
             }
             match Reader::open(&path) {
-                Ok(reader) => {
+                Ok(mut reader) => {
                     let command = names.number(&reader.process().command);
+                    let state = self.states.remove(&file_of(&path)).unwrap_or_default();
+                    let places = state.places.iter().map(|&(records, names, untold)| RingPlace {
+                        records,
+                        names,
+                        untold,
+                    });
+                    reader.resume(&places.collect::<Vec<_>>());
                     let source = TraceSource {
                         reader,
-                        names: HashMap::new(),
+                        names: state.names.into_iter().collect(),
                         command,
-                        lost: 0,
-                        names_lost: 0,
-                        unplaced: 0,
-                        gaps: 0,
+                        lost: state.lost,
+                        names_lost: state.names_lost,
+                        unplaced: state.unplaced,
                     };
                     self.segments.insert(path, source);
                     self.seen += 1;
@@ -168,15 +252,16 @@ impl TraceSource {
     /// Takes what has come. Whether more is there.
     fn take(
         &mut self,
+        path: &Path,
         host: u32,
         ns_per_tick: f64,
         names: &mut TraceNames,
         into: &mut Collected,
     ) -> bool {
-        let read = self.reader.read_some(RECORDS_MAX);
-        for (number, name) in &read.names {
-            self.names.insert(*number, names.number(name));
-        }
+        let read = self.reader.take_some(RECORDS_MAX);
+        let fresh: Vec<(u64, u32)> =
+            read.names.iter().map(|(number, name)| (*number, names.number(name))).collect();
+        self.names.extend(fresh.iter().copied());
         let process = self.reader.process();
         let (made, made_ns, pid) = (process.made, process.made_ns, process.pid);
         let is_counter = process.clock == ClockKind::Counter;
@@ -200,10 +285,12 @@ impl TraceSource {
             into.rows.push(of_record(record, row, &mut ops));
         }
         for gap in &read.gaps {
-            self.gaps += gap.count;
             into.rows.push(of_gap(gap, row(gap.from, gap.to.saturating_sub(gap.from)), &mut ops));
         }
         let unplaced = read.unplaced - self.unplaced;
+        let is_quiet = read.records.is_empty() && read.gaps.is_empty() && fresh.is_empty();
+        let is_as_before = (self.lost, self.names_lost, self.unplaced)
+            == (read.lost, read.names_lost, read.unplaced);
         into.lost += read.lost - self.lost + unplaced;
         into.names_lost += read.names_lost - self.names_lost;
         (self.lost, self.names_lost, self.unplaced) = (read.lost, read.names_lost, read.unplaced);
@@ -211,7 +298,22 @@ impl TraceSource {
             let gap = Gap { ring: 0, count: unplaced, from: made, to: made };
             into.rows.push(of_gap(&gap, row(made, 0), &mut ops));
         }
+        if !is_quiet || !is_as_before {
+            into.sources.push(self.state(path, fresh));
+        }
         read.more
+    }
+
+    fn state(&self, path: &Path, names: Vec<(u64, u32)>) -> SourceState {
+        let place = |place: &RingPlace| (place.records, place.names, place.untold);
+        SourceState {
+            file: file_of(path),
+            places: self.reader.places().iter().map(place).collect(),
+            names,
+            lost: self.lost,
+            names_lost: self.names_lost,
+            unplaced: self.unplaced,
+        }
     }
 }
 

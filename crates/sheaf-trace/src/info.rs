@@ -1,7 +1,7 @@
 //! What is known of a trace beside its operations.
 use crate::TraceError;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Its file in the directory of the trace.
 pub const INFO_FILE: &str = "trace.json";
@@ -72,6 +72,8 @@ pub struct TraceInfo {
     pub begun_ns: i64,
     /// See `begun_ns`.
     pub ended_ns: i64,
+    /// Where operations are kept until they are stored, while it is being recorded.
+    pub buffers: Option<PathBuf>,
     /// Its exit code; 128 and the signal for one that was killed.
     pub exit_code: Option<i32>,
     /// Operations that are stored.

@@ -10,6 +10,7 @@ mod info;
 mod program;
 mod record;
 mod row;
+mod spool;
 mod store;
 mod summary;
 
@@ -17,7 +18,7 @@ pub use collect::{Collected, Collector};
 pub use error::TraceError;
 pub use info::{INFO_FILE, KernelCounts, TraceInfo};
 pub use program::{BlindSpot, blind_spot};
-pub use record::{RecordTotals, Recording};
+pub use record::{PRELOAD_FILE, RecordTotals, Recording, recover};
 pub use row::{TraceNames, TraceRow};
 pub use store::{StoreReader, TraceStore};
 pub use summary::{FileSummary, OpSummary, TraceSummary};

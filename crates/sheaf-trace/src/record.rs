@@ -1,28 +1,34 @@
 //! A trace taken on this host: what processes record into a directory goes into a store while they
 //! run.
 //!
-//! Two threads: one takes what has come from the rings, which are small, and does nothing else; the
-//! other writes it down, which takes its time (a part is compressed at once). What lies between is
-//! bounded: when the second does not keep up, rings fill, and they count what they lose.
-use crate::{Collected, Collector, TraceError, TraceNames, TraceRow, TraceStore};
+//! Two threads: one takes what has come from the rings, which are small, and appends it to a
+//! [`spool`](crate::spool), and does nothing else; the other makes Parquet files of spools that are
+//! full, which takes its time. Whoever is killed leaves spools and rings, from which [`recover`]
+//! makes the rest: nothing that a ring has committed is lost by that, and nothing is there twice.
+use crate::spool::{self, SpoolWriter};
+use crate::{Collected, Collector, TraceError, TraceInfo, TraceNames, TraceRow};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Looks at the rings that found much are followed by the next at once; those that found nothing by
-/// longer and longer pauses, up to this.
+/// Looks that found nothing are followed by longer and longer pauses, up to this.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// A ring of the default size takes longer than this to fill at full speed.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Batches that wait to be written: with what one look takes from a ring that is some 4 M rows.
-const BATCHES_MAX: usize = 64;
-/// Rows of one file at most; what is not ended when the disk is full, or the machine stops, is lost
-/// with its file.
+/// Rows of one spool, and of one file of the store, at most; with the last batch they may be more.
 const FILE_ROWS_MAX: u64 = 1 << 20;
-/// A file is ended after so long, if there is anything in it.
-const FILE_TIME_MAX: Duration = Duration::from_secs(30);
+/// A spool with anything in it is stored after so long.
+const FILE_TIME_MAX: Duration = Duration::from_secs(60);
+/// Held for as long as somebody writes the trace.
+const LOCK_FILE: &str = "recording.lock";
+
+/// What is preloaded, where it is linked to from beside the segments.
+pub const PRELOAD_FILE: &str = "libsheaf_trace.so";
 
 /// What a recording came to.
 #[derive(Debug, Default)]
@@ -44,7 +50,7 @@ pub struct RecordTotals {
     pub segments: u64,
     /// Processes that go on, of which nothing more is recorded.
     pub still_run: usize,
-    /// Segments that could not be read, and why.
+    /// Files that could not be read, or not to their end, and why.
     pub damaged: Vec<(PathBuf, String)>,
     /// Why not all was written down.
     pub error: Option<TraceError>,
@@ -59,29 +65,52 @@ pub struct Recording {
 
 impl Recording {
     /// Begins to take what processes of this host record into `segments`, and to write it into
-    /// `store`.
+    /// `store`, which is there.
     ///
     /// # Errors
-    /// When one of the directories cannot be read or made, or there is no thread.
+    /// When one of the directories cannot be read or written, somebody records there, or there is
+    /// no thread.
     pub fn begin(segments: &Path, store: &Path, host: &str) -> Result<Self, TraceError> {
-        let collector = Collector::new(segments, host)?;
-        let store_path = store.to_owned();
-        let store = TraceStore::open(store, FILE_ROWS_MAX)?;
+        let lock = lock(store)?;
+        Self::go_on(Collector::new(segments, host)?, store, lock, 0)
+    }
+
+    /// Goes on with spools from this number.
+    fn go_on(
+        collector: Collector,
+        store: &Path,
+        lock: StoreLock,
+        number: u32,
+    ) -> Result<Self, TraceError> {
+        let mut taker = SpoolTaker {
+            spool: SpoolWriter::begin(store, number, &TraceNames::default(), collector.states())?,
+            store: store.to_owned(),
+            collector,
+            names: TraceNames::default(),
+            begun: Instant::now(),
+            totals: RecordTotals::default(),
+        };
         let until = Arc::new(OnceLock::new());
-        let (to_writer, batches) = sync_channel(BATCHES_MAX);
-        let spawn = std::thread::Builder::new().name("sheaf-trace-write".to_owned());
-        let writer =
-            spawn.spawn(move || write(store, &batches)).map_err(TraceError::io(&store_path))?;
-        let is_to_end = Arc::clone(&until);
-        let taker = std::thread::Builder::new()
-            .name("sheaf-trace-take".to_owned())
+        let (to_store, spools) = channel();
+        let (directory, is_to_end) = (store.to_owned(), Arc::clone(&until));
+        let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let storer = spawn("sheaf-trace-store")
+            .spawn(move || keep(&directory, &spools))
+            .map_err(TraceError::io(store))?;
+        let taker = spawn("sheaf-trace-take")
             .spawn(move || {
-                let mut totals = RecordTotals::default();
-                take(collector, &is_to_end, to_writer, &mut totals);
-                conclude(writer, &mut totals);
+                taker.take_all(&is_to_end, &to_store);
+                taker.end(to_store);
+                let (kept, damaged, error) =
+                    storer.join().expect("the thread that stores has told its panic");
+                let mut totals = taker.totals;
+                totals.rows = kept;
+                totals.damaged.extend(damaged);
+                totals.error = totals.error.take().or(error);
+                lock.end(&mut totals);
                 totals
             })
-            .map_err(TraceError::io(&store_path))?;
+            .map_err(TraceError::io(store))?;
         Ok(Self { until, taker })
     }
 
@@ -97,129 +126,244 @@ impl Recording {
     }
 }
 
-/// What is to be written, and the names that are new in it.
-struct RowBatch {
-    rows: Vec<TraceRow>,
-    names: Vec<Vec<u8>>,
+/// Makes a whole trace of what a recording has left that was killed: what it had in its spools, and
+/// what is in the rings still.
+///
+/// # Errors
+/// When it is being recorded, or cannot be read or written.
+pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
+    check_own(store)?;
+    let lock = lock(store)?;
+    let info = TraceInfo::read(store)?.unwrap_or_default();
+    let (mut before, mut states, mut next) = (RecordTotals::default(), None, 0);
+    for (number, path) in spool::spools_of(store)? {
+        let (_, content) = spool::convert(store, number)?;
+        before.damaged.extend(content.cut.map(|why| (path, why)));
+        // Each begins with all that is known.
+        (states, next) = (Some(content.sources), number + 1);
+    }
+    // Files of spools that are gone already.
+    while crate::TraceStore::has_file(store, next)? {
+        next += 1;
+    }
+    let Some(buffers) = info.buffers.as_deref().filter(|buffers| buffers.exists()) else {
+        lock.end(&mut before);
+        count(store, &mut before)?;
+        return Ok(before);
+    };
+    check_own(buffers)?;
+    let mut collector = Collector::new(buffers, &info.host)?;
+    collector.resume(states.into_iter().flatten().map(|(_, state)| state));
+    let recording = Recording::go_on(collector, store, lock, next)?;
+    let mut totals = recording.finish_within(Duration::ZERO);
+    totals.damaged.splice(..0, before.damaged);
+    remove_buffers(buffers)?;
+    count(store, &mut totals)?;
+    Ok(totals)
 }
 
-fn take(
-    mut collector: Collector,
-    until: &OnceLock<Instant>,
-    to_writer: SyncSender<RowBatch>,
-    totals: &mut RecordTotals,
-) {
-    let (mut names, mut sent, mut pause) = (TraceNames::default(), 0, PAUSE_MIN);
-    let mut waiting: Option<RowBatch> = None;
-    loop {
-        let (is_to_end, now) = (until.get().copied(), Instant::now());
-        // The rings are left as they are while the writer is behind.
-        if let Some(batch) = waiting.take() {
-            match to_writer.try_send(batch) {
-                Ok(()) => {}
-                Err(TrySendError::Full(batch)) => {
-                    waiting = Some(batch);
-                    std::thread::sleep(PAUSE_MIN);
-                    continue;
-                }
-                Err(TrySendError::Disconnected(batch)) => {
-                    totals.unwritten += batch.operations(&names);
-                }
+/// What is stored in all, and what is told there to be lost.
+fn count(store: &Path, totals: &mut RecordTotals) -> Result<(), TraceError> {
+    (totals.rows, totals.lost) = (0, 0);
+    if !crate::TraceStore::has_file(store, 0)? {
+        return Ok(());
+    }
+    let damaged =
+        crate::StoreReader::open(store)?.read(&mut TraceNames::default(), |row, names| {
+            if names.text(row.op) == crate::store::LOST {
+                totals.lost += row.bytes.max(0) as u64;
+            } else {
+                totals.rows += 1;
             }
+            Ok(())
+        })?;
+    let told = damaged.into_iter().map(|error| (store.to_owned(), error.to_string()));
+    totals.damaged.extend(told);
+    Ok(())
+}
+
+/// What a trace says of itself is believed to nobody but its owner: files are taken away where it
+/// says.
+fn check_own(directory: &Path) -> Result<(), TraceError> {
+    let about = std::fs::symlink_metadata(directory).map_err(TraceError::io(directory))?;
+    if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
+        return Err(TraceError::damaged(directory, "it is no directory of this user's"));
+    }
+    Ok(())
+}
+
+/// Takes away what was made for a recording, and nothing else.
+fn remove_buffers(directory: &Path) -> Result<(), TraceError> {
+    for entry in std::fs::read_dir(directory).map_err(TraceError::io(directory))? {
+        let path = entry.map_err(TraceError::io(directory))?.path();
+        let is_ours = path.extension().is_some_and(|extension| extension == "segment")
+            || path.file_name().is_some_and(|name| name == PRELOAD_FILE);
+        if is_ours {
+            std::fs::remove_file(&path).map_err(TraceError::io(&path))?;
         }
-        let collected = match collector.collect(&mut names) {
-            Ok(collected) => collected,
-            Err(error) => {
-                totals.error = Some(error);
+    }
+    std::fs::remove_dir(directory).map_err(TraceError::io(directory))
+}
+
+/// That somebody writes a trace; others are refused meanwhile, until its process is gone.
+struct StoreLock {
+    path: PathBuf,
+    _file: File,
+}
+
+fn lock(store: &Path) -> Result<StoreLock, TraceError> {
+    let path = store.join(LOCK_FILE);
+    let file = File::options().create(true).append(true).open(&path);
+    let file = file.map_err(TraceError::io(&path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(StoreLock { path, _file: file }),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(TraceError::damaged(store, "somebody is recording it"))
+        }
+        Err(error) => Err(TraceError::io(&path)(error.into())),
+    }
+}
+
+impl StoreLock {
+    /// The trace is whole, if nothing failed.
+    fn end(self, totals: &mut RecordTotals) {
+        if totals.error.is_none() {
+            totals.error =
+                std::fs::remove_file(&self.path).map_err(TraceError::io(&self.path)).err();
+        }
+    }
+}
+
+/// From rings to spools.
+struct SpoolTaker {
+    store: PathBuf,
+    collector: Collector,
+    names: TraceNames,
+    spool: SpoolWriter,
+    /// When the spool was begun.
+    begun: Instant,
+    totals: RecordTotals,
+}
+
+impl SpoolTaker {
+    fn take_all(&mut self, until: &OnceLock<Instant>, to_store: &Sender<u32>) {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let is_to_end = until.get().copied();
+            let collected = match self.collector.collect(&mut self.names) {
+                Ok(collected) => collected,
+                Err(error) => return self.fail(error),
+            };
+            let (more, is_idle) = (collected.more, collected.rows.is_empty());
+            self.note(&collected);
+            self.write(&collected);
+            if let Err(error) = self.collector.release() {
+                self.fail(error);
+            }
+            let is_old = self.begun.elapsed() >= FILE_TIME_MAX && self.spool.rows() > 0;
+            if self.spool.rows() >= FILE_ROWS_MAX || is_old {
+                self.rotate(to_store);
+            }
+            let is_over = is_to_end
+                .is_some_and(|until| self.collector.open() == 0 || Instant::now() >= until);
+            if is_over && !more {
+                self.totals.still_run = self.collector.open();
+                self.totals.segments = self.collector.seen();
                 return;
             }
-        };
-        let more = collected.more;
-        let rows = note(collected, &names, totals);
-        pause = if rows.is_empty() { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
-        if !rows.is_empty() {
-            let fresh = (sent..names.len()).map(|number| names.text(number as u32).to_owned());
-            waiting = Some(RowBatch { rows, names: fresh.collect() });
-            sent = names.len();
+            pause = if is_idle { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
+            if !more {
+                std::thread::sleep(pause);
+            }
         }
-        let is_over = is_to_end.is_some_and(|until| collector.open() == 0 || now >= until);
-        if is_over && !more && waiting.is_none() {
-            totals.still_run = collector.open();
-            totals.segments = collector.seen();
+    }
+
+    fn fail(&mut self, error: TraceError) {
+        self.totals.error.get_or_insert(error);
+    }
+
+    /// Appends to the spool, or counts what could not be: it is not kept anywhere else.
+    fn write(&mut self, collected: &Collected) {
+        if collected.rows.is_empty() && collected.sources.is_empty() {
             return;
         }
-        if !more && waiting.is_none() {
-            std::thread::sleep(pause);
-        }
-    }
-}
-
-fn note(collected: Collected, names: &TraceNames, totals: &mut RecordTotals) -> Vec<TraceRow> {
-    for row in &collected.rows {
-        if !matches!(names.text(row.layer), b"posix" | b"stdio") {
-            continue;
-        }
-        let bytes = row.bytes.max(0) as u64;
-        match names.text(row.op) {
-            b"read" => totals.bytes_read += bytes,
-            b"write" => totals.bytes_written += bytes,
-            b"copy_file_range" | b"sendfile" => {
-                totals.bytes_read += bytes;
-                totals.bytes_written += bytes;
+        let failed = match &self.totals.error {
+            Some(_) => true,
+            None => {
+                let sources = collected.sources.clone();
+                let written = self.spool.append(&collected.rows, &self.names, sources);
+                written.map_err(|error| self.fail(error)).is_err()
             }
-            _ => {}
+        };
+        if failed {
+            let lost = self.names.find(crate::store::LOST);
+            let operations = collected.rows.iter().filter(|row| Some(row.op) != lost).count();
+            self.totals.unwritten += operations as u64;
         }
     }
-    totals.lost += collected.lost;
-    totals.names_lost += collected.names_lost;
-    totals.damaged.extend(collected.damaged);
-    collected.rows
-}
 
-impl RowBatch {
-    /// How many operations are in it.
-    fn operations(&self, names: &TraceNames) -> u64 {
-        self.rows.iter().filter(|row| names.text(row.op) != b"lost").count() as u64
+    /// Has the spool stored, and begins another, which stands for itself before that one is gone.
+    fn rotate(&mut self, to_store: &Sender<u32>) {
+        let number = self.spool.number();
+        let next =
+            SpoolWriter::begin(&self.store, number + 1, &self.names, self.collector.states());
+        match next {
+            Ok(next) => {
+                (self.spool, self.begun) = (next, Instant::now());
+                send(to_store, number);
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Nothing more comes.
+    fn end(&mut self, to_store: Sender<u32>) {
+        send(&to_store, self.spool.number());
+    }
+
+    fn note(&mut self, collected: &Collected) {
+        let totals = &mut self.totals;
+        totals.lost += collected.lost;
+        totals.names_lost += collected.names_lost;
+        totals.damaged.extend(collected.damaged.iter().cloned());
+        let by_calls = [b"posix".as_slice(), b"stdio"].map(|layer| self.names.find(layer));
+        let of = |words: &[&[u8]]| -> Vec<u32> {
+            words.iter().filter_map(|word| self.names.find(word)).collect()
+        };
+        let both: [&[u8]; 2] = [b"copy_file_range", b"sendfile"];
+        let (reads, writes) = (of(&[b"read", both[0], both[1]]), of(&[b"write", both[0], both[1]]));
+        let moved = |ops: &[u32]| -> u64 {
+            let is_one =
+                |row: &&TraceRow| ops.contains(&row.op) && by_calls.contains(&Some(row.layer));
+            collected.rows.iter().filter(is_one).map(|row| row.bytes.max(0) as u64).sum()
+        };
+        totals.bytes_read += moved(&reads);
+        totals.bytes_written += moved(&writes);
     }
 }
 
-/// What was written, what was not, and why.
-type Written = (u64, u64, Option<TraceError>);
-
-fn conclude(writer: JoinHandle<Written>, totals: &mut RecordTotals) {
-    let (rows, unwritten, error) =
-        writer.join().expect("the thread that writes has told its panic");
-    totals.rows = rows;
-    totals.unwritten += unwritten;
-    totals.error = totals.error.take().or(error);
+/// Nobody listens any more only when that thread has panicked, which shows when it is joined.
+fn send(to_store: &Sender<u32>, number: u32) {
+    let _ = to_store.send(number);
 }
 
-/// Writes until nobody sends any more. After a failure the rest is counted alone.
-fn write(mut store: TraceStore, batches: &Receiver<RowBatch>) -> Written {
-    let (mut names, mut taken, mut unwritten) = (TraceNames::default(), 0, 0);
-    let mut begun = Instant::now();
-    let mut error = None;
-    while let Ok(batch) = batches.recv() {
-        for name in &batch.names {
-            names.number(name);
-        }
-        let operations = batch.operations(&names);
-        if error.is_some() {
-            unwritten += operations;
+/// Operations that are stored, what could not be read, and why not all is stored.
+type SpoolsKept = (u64, Vec<(PathBuf, String)>, Option<TraceError>);
+
+/// Stores spools until no more come. After a failure they stay where they are, for [`recover`].
+fn keep(directory: &Path, spools: &Receiver<u32>) -> SpoolsKept {
+    let (mut kept, mut damaged, mut failed) = (0, Vec::new(), None);
+    for number in spools {
+        if failed.is_some() {
             continue;
         }
-        taken += operations;
-        let is_late = begun.elapsed() >= FILE_TIME_MAX;
-        let mut written = store.push(&batch.rows, &names);
-        if is_late {
-            begun = Instant::now();
-            written = written.and_then(|()| store.finish(&names));
+        match spool::convert(directory, number) {
+            Ok((more, content)) => {
+                kept += more;
+                damaged.extend(content.cut.map(|why| (spool::path_of(directory, number), why)));
+            }
+            Err(error) => failed = Some(error),
         }
-        error = written.err();
     }
-    if error.is_none() {
-        error = store.finish(&names).err();
-    }
-    let kept = store.kept();
-    (kept.min(taken), unwritten + taken.saturating_sub(kept), error)
+    (kept, damaged, failed)
 }

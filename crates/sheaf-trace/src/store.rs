@@ -37,7 +37,7 @@ const SCHEMA: &str = "
     }";
 
 /// What rows are called that tell of operations which were not kept.
-const LOST: &[u8] = b"lost";
+pub(crate) const LOST: &[u8] = b"lost";
 
 /// Rows of a part of a file: what is in memory at most while it is written.
 const PART_ROWS_MAX: usize = 1 << 20;
@@ -68,9 +68,28 @@ impl TraceStore {
     pub fn open(directory: &Path, file_rows_max: u64) -> Result<Self, TraceError> {
         std::fs::create_dir_all(directory).map_err(TraceError::io(directory))?;
         let number = files_of(directory)?.iter().map(|(number, _)| number + 1).max().unwrap_or(0);
+        Ok(Self { file_rows_max, ..Self::numbered(directory, number) })
+    }
+
+    /// One file in a directory that is there, with this number.
+    pub(crate) fn numbered(directory: &Path, number: u32) -> Self {
         let directory = directory.to_owned();
         let (rows, open, written, kept) = (Vec::new(), None, 0, 0);
-        Ok(Self { directory, file_rows_max, number, rows, open, written, kept })
+        Self { directory, file_rows_max: u64::MAX, number, rows, open, written, kept }
+    }
+
+    /// Whether the file of this number is there as a whole. What is left of one that is not is taken
+    /// away.
+    pub(crate) fn has_file(directory: &Path, number: u32) -> Result<bool, TraceError> {
+        let whole = directory.join(file_name(number));
+        let part = directory.join(format!("{}.part", file_name(number)));
+        match std::fs::remove_file(&part) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(TraceError::io(&part)(error));
+            }
+            _ => {}
+        }
+        whole.try_exists().map_err(TraceError::io(&whole))
     }
 
     /// Rows written so far, and those that wait for more.
@@ -133,7 +152,7 @@ impl TraceStore {
     }
 
     fn begin_file(&self) -> Result<StoreFile, TraceError> {
-        let path = self.directory.join(format!("trace-{:06}.parquet.part", self.number));
+        let path = self.directory.join(format!("{}.part", file_name(self.number)));
         let file = File::options()
             .write(true)
             .create_new(true)
@@ -178,6 +197,10 @@ impl TraceStore {
 /// is told of a damaged file.
 fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
+}
+
+fn file_name(number: u32) -> String {
+    format!("trace-{number:06}.parquet")
 }
 
 fn properties() -> WriterProperties {

@@ -1,5 +1,6 @@
 //! `sheaf trace`: the I/O of programs recorded, and told.
 mod record;
+mod recover;
 
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
@@ -17,6 +18,7 @@ pub struct TraceArgs {
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
     Record(record::RecordArgs),
+    Recover(recover::RecoverArgs),
 }
 
 impl TraceArgs {
@@ -31,5 +33,6 @@ impl TraceArgs {
 pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
     match &args.command {
         TraceCommand::Record(args) => record::run(args, global),
+        TraceCommand::Recover(args) => recover::run(args, global),
     }
 }

@@ -280,3 +280,70 @@ fn a_full_disk_costs_the_trace_and_not_the_program() {
     assert!(run.stderr.contains("operations could not be stored"), "{run:?}");
     assert!(run.stderr.contains("No space left"), "{run:?}");
 }
+
+/// The recorder is killed: what the program did is there all the same, once it is recovered, and
+/// what is not there is counted.
+#[test]
+fn a_recorder_that_is_killed_loses_nothing_uncounted() {
+    const EACH: u64 = 60_000;
+    for round in 0..12_u64 {
+        let home = Home::new();
+        let count = format!("count={EACH}");
+        let dd = ["dd", "if=/dev/zero", "of=out", "bs=1", "status=none", &count];
+        let mut args = vec!["trace", "record", "--quiet", "-o", "the.trace", "--"];
+        args.extend(dd);
+        let mut child = home.command(&args).spawn().unwrap();
+        let out = home.path().join("out");
+        let wanted = 1 + round * EACH / 12;
+        let until = Instant::now() + LIMIT;
+        while std::fs::metadata(&out).map_or(0, |about| about.len()) < wanted {
+            assert!(Instant::now() < until && child.try_wait().unwrap().is_none(), "{round}");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // The program goes on alone.
+        while std::fs::metadata(&out).unwrap().len() < EACH {
+            assert!(Instant::now() < until, "{round}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        //REPORT
+        let buffers = home.info().buffers.expect("it is not whole");
+        let until = Instant::now() + LIMIT;
+        let is_there = |segment: &std::fs::DirEntry| is_written(&segment.path());
+        while std::fs::read_dir(&buffers).unwrap().flatten().any(|segment| is_there(&segment)) {
+            assert!(Instant::now() < until, "{round}");
+        }
+        let run = home.run(&["trace", "recover", "the.trace"]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let trace = home.path().join("the.trace");
+        let (read, written, all) = (sums(&trace, "/zero"), sums(&trace, "/out"), sums(&trace, ""));
+        let lost = all.get("lost").map_or(0, |lost| lost.1 as u64);
+        let have =
+            read.get("read").map_or(0, |sum| sum.0) + written.get("write").map_or(0, |sum| sum.0);
+        assert!(have <= 2 * EACH && have + lost >= 2 * EACH, "{round}: {have} and {lost} lost");
+        // What else dd does is less than this.
+        assert!(have + lost <= 2 * EACH + 64, "{round}: {have} and {lost} lost");
+        let info = home.info();
+        assert_eq!(
+            info.operations + info.lost,
+            all.values().map(|sum| sum.0).sum::<u64>() - all.get("lost").map_or(0, |lost| lost.0)
+                + lost
+        );
+        assert!(!buffers.exists() && info.buffers.is_none());
+        assert!(std::fs::read_dir(&trace).unwrap().flatten().all(|file| {
+            let name = file.file_name();
+            let name = name.to_str().unwrap();
+            name == "trace.json" || name.ends_with(".parquet")
+        }));
+        let again = home.run(&["trace", "recover", "the.trace"]);
+        assert_eq!(again.code, Some(0), "{again:?}");
+    }
+}
+
+/// Whether the process of a segment runs.
+fn is_written(segment: &Path) -> bool {
+    let name = segment.file_name().unwrap().to_str().unwrap();
+    let pid = name.split('.').next().and_then(|pid| pid.parse::<u32>().ok());
+    let stat = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
+    stat.is_some_and(|stat| !stat.contains(") Z "))
+}

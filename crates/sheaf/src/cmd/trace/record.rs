@@ -86,6 +86,8 @@ fn record(args: &RecordArgs, global: &GlobalArgs, found: &Found) -> Result<i32> 
         ..TraceInfo::default()
     };
     let segments = places::make_segments(&args.buffers)?;
+    info.buffers = Some(segments.path().to_owned());
+    info.write(&found.store)?;
     let recording = Recording::begin(segments.path(), &found.store, &info.host)?;
     let mut command = Command::new(&found.program);
     command.arg0(&args.command[0]).args(&args.command[1..]);
@@ -114,6 +116,7 @@ fn record(args: &RecordArgs, global: &GlobalArgs, found: &Found) -> Result<i32> 
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     info.ended_ns = now_ns();
     info.exit_code = Some(code);
+    info.buffers = None;
     info.kernel = kernel;
     note(&mut info, &totals);
     info.write(&found.store)?;
@@ -124,7 +127,7 @@ fn record(args: &RecordArgs, global: &GlobalArgs, found: &Found) -> Result<i32> 
 }
 
 /// What the recording came to, and what is missing of it.
-fn note(info: &mut TraceInfo, totals: &RecordTotals) {
+pub(super) fn note(info: &mut TraceInfo, totals: &RecordTotals) {
     info.operations = totals.rows;
     info.lost = totals.lost;
     info.unwritten = totals.unwritten;
@@ -135,9 +138,10 @@ fn note(info: &mut TraceInfo, totals: &RecordTotals) {
     if totals.lost > 0 {
         missing.push(format!("{} operations came faster than they could be kept", totals.lost));
     }
-    if let Some(error) = &totals.error {
-        missing.push(format!("{} operations could not be stored: {error}", totals.unwritten));
+    if totals.unwritten > 0 {
+        missing.push(format!("{} operations could not be stored", totals.unwritten));
     }
+    missing.extend(totals.error.as_ref().map(|error| format!("the trace is not whole: {error}")));
     if totals.names_lost > 0 {
         missing.push(format!("{} files are there without their names", totals.names_lost));
     }
@@ -155,7 +159,7 @@ fn note(info: &mut TraceInfo, totals: &RecordTotals) {
     }
 }
 
-fn tell(info: &TraceInfo, store: &Path) {
+pub(super) fn tell(info: &TraceInfo, store: &Path) {
     for missing in &info.missing {
         output::tell(format_args!("sheaf: {}", printable(missing)));
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// How the preload is called where Sheaf is installed, and where it was just built.
-const LIBRARIES: [&str; 2] = ["libsheaf_trace.so", "libsheaf_preload.so"];
+const LIBRARIES: [&str; 2] = [sheaf_trace::PRELOAD_FILE, "libsheaf_preload.so"];
 /// Where it is looked for, from the directory of this program. (cargo has the newest in `deps`.)
 const PLACES: [&str; 3] = ["deps", "", "../lib/sheaf"];
 /// The most traces of one name beside each other that are looked past.
@@ -133,7 +133,7 @@ pub fn preload(library: &Path, segments: &Path) -> Result<OsString> {
     // The loader's list has blanks and colons between its names.
     let is_odd = library.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte));
     let mut list = if is_odd {
-        let link = segments.join("libsheaf_trace.so");
+        let link = segments.join(sheaf_trace::PRELOAD_FILE);
         symlink(&library, &link).with_context(|| shown(&link))?;
         link.into_os_string()
     } else {
