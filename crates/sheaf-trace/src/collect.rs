@@ -175,7 +175,7 @@ impl Collector {
             let names = source.names.iter().map(|(number, name)| (*number, *name)).collect();
             source.state(path, names)
         };
-        self.segments.iter().map(state).collect()
+        self.segments.iter().map(state).chain(self.states.values().cloned()).collect()
     }
 
     /// How many processes have a segment that is not read to its end.

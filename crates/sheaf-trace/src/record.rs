@@ -72,21 +72,22 @@ impl Recording {
     /// no thread.
     pub fn begin(segments: &Path, store: &Path, host: &str) -> Result<Self, TraceError> {
         let lock = lock(store)?;
-        Self::go_on(Collector::new(segments, host)?, store, lock, 0)
+        Self::go_on(Collector::new(segments, host)?, TraceNames::default(), store, lock, 0)
     }
 
-    /// Goes on with spools from this number.
+    /// Goes on with spools from this number, and with the names that the collector's segments have.
     fn go_on(
         collector: Collector,
+        names: TraceNames,
         store: &Path,
         lock: StoreLock,
         number: u32,
     ) -> Result<Self, TraceError> {
         let mut taker = SpoolTaker {
-            spool: SpoolWriter::begin(store, number, &TraceNames::default(), collector.states())?,
+            spool: SpoolWriter::begin(store, number, &names, collector.states())?,
             store: store.to_owned(),
             collector,
-            names: TraceNames::default(),
+            names,
             begun: Instant::now(),
             totals: RecordTotals::default(),
         };
@@ -136,8 +137,9 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     let lock = lock(store)?;
     let info = TraceInfo::read(store)?.unwrap_or_default();
     let (mut before, mut states, mut next) = (RecordTotals::default(), None, 0);
+    let mut names = TraceNames::default();
     for (number, path) in spool::spools_of(store)? {
-        let (_, content) = spool::convert(store, number)?;
+        let (_, content) = spool::convert(store, number, &mut names)?;
         before.damaged.extend(content.cut.map(|why| (path, why)));
         // Each begins with all that is known.
         (states, next) = (Some(content.sources), number + 1);
@@ -154,7 +156,7 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     check_own(buffers)?;
     let mut collector = Collector::new(buffers, &info.host)?;
     collector.resume(states.into_iter().flatten().map(|(_, state)| state));
-    let recording = Recording::go_on(collector, store, lock, next)?;
+    let recording = Recording::go_on(collector, names, store, lock, next)?;
     let mut totals = recording.finish_within(Duration::ZERO);
     totals.damaged.splice(..0, before.damaged);
     remove_buffers(buffers)?;
@@ -165,7 +167,7 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
 /// What is stored in all, and what is told there to be lost.
 fn count(store: &Path, totals: &mut RecordTotals) -> Result<(), TraceError> {
     (totals.rows, totals.lost) = (0, 0);
-    if !crate::TraceStore::has_file(store, 0)? {
+    if crate::TraceStore::is_empty(store)? {
         return Ok(());
     }
     let damaged =
@@ -357,7 +359,7 @@ fn keep(directory: &Path, spools: &Receiver<u32>) -> SpoolsKept {
         if failed.is_some() {
             continue;
         }
-        match spool::convert(directory, number) {
+        match spool::convert(directory, number, &mut TraceNames::default()) {
             Ok((more, content)) => {
                 kept += more;
                 damaged.extend(content.cut.map(|why| (spool::path_of(directory, number), why)));

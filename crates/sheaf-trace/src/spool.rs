@@ -276,25 +276,23 @@ fn block(file: &mut impl Read) -> std::io::Result<SpoolBlock> {
 }
 
 /// Stores the rows of a spool as the file of its number, and takes it away. Returns how many
-/// operations are stored, and what else was in it. One whose file is there already has been
+/// operations are stored, and what else was in it, with the numbers that its names have in `names`.
+/// One whose file is there already has been
 /// stored, and was about to be taken away.
 ///
 /// # Errors
 /// When it cannot be read, or its rows not be stored: it stays.
-pub(crate) fn convert(directory: &Path, number: u32) -> Result<(u64, SpoolContent), TraceError> {
+pub(crate) fn convert(
+    directory: &Path,
+    number: u32,
+    names: &mut TraceNames,
+) -> Result<(u64, SpoolContent), TraceError> {
     let path = path_of(directory, number);
-    let mut names = TraceNames::default();
     let is_stored = TraceStore::has_file(directory, number)?;
     let mut store = TraceStore::numbered(directory, number);
     let content =
-        read(
-            &path,
-            &mut names,
-            |rows, names| {
-                if is_stored { Ok(()) } else { store.push(rows, names) }
-            },
-        )?;
-    store.finish(&names)?;
+        read(&path, names, |rows, names| if is_stored { Ok(()) } else { store.push(rows, names) })?;
+    store.finish(names)?;
     std::fs::remove_file(&path).map_err(TraceError::io(&path))?;
     Ok((store.kept(), content))
 }

@@ -78,6 +78,11 @@ impl TraceStore {
         Self { directory, file_rows_max: u64::MAX, number, rows, open, written, kept }
     }
 
+    /// Whether there is no file in a directory.
+    pub(crate) fn is_empty(directory: &Path) -> Result<bool, TraceError> {
+        Ok(files_of(directory)?.is_empty())
+    }
+
     /// Whether the file of this number is there as a whole. What is left of one that is not is taken
     /// away.
     pub(crate) fn has_file(directory: &Path, number: u32) -> Result<bool, TraceError> {
