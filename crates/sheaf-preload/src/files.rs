@@ -3,7 +3,7 @@ use crate::turn::{AT_FDCWD, FilePlace, Text};
 use sheaf_recorder::{RingWriter, sys};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Descriptors of which the file and the place are kept; those beyond are looked up each time.
 const DESCRIPTORS_MAX: usize = 1 << 16;
@@ -26,7 +26,15 @@ static DESCRIPTORS: [KnownDescriptor; DESCRIPTORS_MAX] =
     [const { KnownDescriptor { file: AtomicU64::new(NO_FILE), place: AtomicU64::new(!NO_PLACE) } };
         DESCRIPTORS_MAX];
 
+/// The end of those that were ever known: what lies behind is in no memory, and is not looked at,
+/// which would bring it there.
+static DESCRIPTORS_END: AtomicUsize = AtomicUsize::new(0);
+
+/// Numbers of names that readers were told, each mixed with the segment's [`ROUND`].
 static TOLD: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
+
+/// Differs from segment to segment of a process and of those that it was forked from.
+static ROUND: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// Where paths are put together: not on the stack, which may be a signal handler's small one.
@@ -46,8 +54,24 @@ pub fn of(fd: c_int, writer: &mut RingWriter<'_>) -> u64 {
         return file;
     }
     let file = look_up(fd, writer);
-    known.file.store(file, Ordering::Relaxed);
+    set_file(fd, known, file);
     file
+}
+
+fn set_file(fd: c_int, known: &KnownDescriptor, file: u64) {
+    // What is not known is what memory says that nobody has written.
+    if file != NO_FILE || known.file.load(Ordering::Relaxed) != NO_FILE {
+        known.file.store(file, Ordering::Relaxed);
+        let end = fd as usize + 1;
+        if DESCRIPTORS_END.load(Ordering::Relaxed) < end {
+            DESCRIPTORS_END.fetch_max(end, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Those that a file may be known of.
+fn known_before(end: usize) -> &'static [KnownDescriptor] {
+    &DESCRIPTORS[..end.min(DESCRIPTORS_END.load(Ordering::Relaxed))]
 }
 
 /// The file behind a descriptor, as far as it is known without the kernel.
@@ -91,7 +115,7 @@ pub fn set_place(fd: c_int, place: Option<u64>) {
 /// A descriptor is open now, on this file.
 pub fn opened(fd: c_int, file: u64, place: FilePlace) {
     if let Some(known) = known(fd) {
-        known.file.store(file, Ordering::Relaxed);
+        set_file(fd, known, file);
     }
     set_place(
         fd,
@@ -108,8 +132,8 @@ pub fn closed(fd: c_int) {
 
 /// All descriptors from `first` to `last` are closed.
 pub fn closed_between(first: u32, last: u32) {
-    let end = (last as usize).saturating_add(1).min(DESCRIPTORS_MAX);
-    for known in DESCRIPTORS.get(first as usize..end).unwrap_or_default() {
+    let known = known_before((last as usize).saturating_add(1));
+    for known in known.get(first as usize..).unwrap_or_default() {
         if known.file.load(Ordering::Relaxed) != NO_FILE {
             known.file.store(NO_FILE, Ordering::Relaxed);
             known.place.store(!NO_PLACE, Ordering::Relaxed);
@@ -156,8 +180,7 @@ pub fn is_mapped(at: usize) -> bool {
 
 /// Others move these descriptors from here on, too.
 pub fn forget_places() {
-    // Those that were never used are in no memory yet, and shall not be.
-    for known in &DESCRIPTORS {
+    for known in known_before(DESCRIPTORS_MAX) {
         if known.file.load(Ordering::Relaxed) != NO_FILE {
             known.place.store(!NO_PLACE, Ordering::Relaxed);
         }
@@ -166,13 +189,9 @@ pub fn forget_places() {
 
 /// Readers of another segment know none.
 pub fn forget_names() {
-    for told in &TOLD {
-        if told.load(Ordering::Relaxed) != 0 {
-            told.store(0, Ordering::Relaxed);
-        }
-    }
+    ROUND.fetch_add(1, Ordering::Relaxed);
     // A descriptor's name is told when it is used again.
-    for known in &DESCRIPTORS {
+    for known in known_before(DESCRIPTORS_MAX) {
         if known.file.load(Ordering::Relaxed) != NO_FILE {
             known.file.store(NO_FILE, Ordering::Relaxed);
         }
@@ -220,8 +239,10 @@ pub fn named(directory: c_int, path: *const c_char, writer: &mut RingWriter<'_>)
 fn tell(name: &[u8], writer: &mut RingWriter<'_>) -> u64 {
     let number = RingWriter::number_of(name);
     let told = &TOLD[number as usize % KNOWN_MAX];
-    if told.load(Ordering::Acquire) != number && writer.tell(number, name) {
-        told.store(number, Ordering::Release);
+    // Names that differ are as unlikely to be taken for one here as anywhere by their numbers.
+    let round = ROUND.load(Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    if told.load(Ordering::Acquire) != number ^ round && writer.tell(number, name) {
+        told.store(number ^ round, Ordering::Release);
     }
     number
 }

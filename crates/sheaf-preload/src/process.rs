@@ -44,7 +44,12 @@ wrap! {
         = AsyncWait, |came| Did::nothing().of(i64::from(count)).came(came);
 }
 
+/// The parent records the child: that one has done nothing yet, and if it does nothing that is
+/// recorded there is nothing to tell of it. A segment costs more than the rest of such a child.
 fn forked(child: c_int) -> Did {
+    if child == 0 {
+        return Did::skip();
+    }
     let mut did = Did::nothing().came(child);
     did.bytes = child.max(0) as u64;
     did

@@ -1,10 +1,13 @@
 //! A call that is recorded: who may record it, and what is written down of it.
 use crate::files;
-use sheaf_recorder::{IoEvent, IoLayer, IoOp, RingWriter, SegmentOptions, TraceSegment, flag, sys};
+use sheaf_recorder::{
+    ClockKind, IoEvent, IoLayer, IoOp, RingWriter, SegmentOptions, TraceClock, TraceSegment, flag,
+    sys,
+};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The directory where segments are made.
 const DIRECTORY: &CStr = c"SHEAF_TRACE_DIR";
@@ -30,12 +33,18 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The process's segment, made by whoever comes first.
+/// The process's segment: a program's is made when it begins, a forked child's when it first has
+/// something to record, so that one that does nothing costs nothing.
 struct Home {
     state: AtomicU32,
     segment: UnsafeCell<MaybeUninit<TraceSegment>>,
     /// What tells a thread's ring that its thread has ended.
     key: UnsafeCell<u32>,
+    process: AtomicU32,
+    /// The clock of all segments here is the counter, rather than the kernel's.
+    has_counter: AtomicBool,
+    /// Calls that found the segment being made: it is told as soon as it is there.
+    unplaced: AtomicU64,
 }
 
 const NOT_YET: u32 = 0;
@@ -43,15 +52,22 @@ const BEING_MADE: u32 = 1;
 const MADE: u32 = 2;
 /// Nothing is recorded.
 const NONE: u32 = 3;
+/// A forked child that has recorded nothing: the segment is its parent's.
+const INHERITED: u32 = 4;
+/// A forked child whose segment could not be made: its parent's counts its calls.
+const COUNTED: u32 = 5;
 
 // SAFETY: the segment is written by the one thread that has set `BEING_MADE`, and read by others
-// after `MADE`; a forked child that makes its own has no other threads.
+// after `MADE` or `COUNTED`, which only a forked child leaves while it has no other threads.
 unsafe impl Sync for Home {}
 
 static HOME: Home = Home {
     state: AtomicU32::new(NOT_YET),
     segment: UnsafeCell::new(MaybeUninit::uninit()),
     key: UnsafeCell::new(0),
+    process: AtomicU32::new(0),
+    has_counter: AtomicBool::new(false),
+    unplaced: AtomicU64::new(0),
 };
 
 /// What a thread has of its own. Nothing here is dropped: its end is told by a key of the C
@@ -82,39 +98,85 @@ thread_local! {
 
 /// Makes the segment, if it is asked for and there is none.
 pub fn begin() {
-    let _ = home();
+    settle();
 }
 
-/// The segment; `None` where nothing is recorded.
+/// The segment; `None` where nothing can be recorded, which is counted where something is.
 #[inline]
 fn home() -> Option<&'static TraceSegment> {
-    match HOME.state.load(Ordering::Acquire) {
-        // SAFETY: it was made, and stays.
-        MADE => Some(unsafe { (*HOME.segment.get()).assume_init_ref() }),
-        NONE | BEING_MADE => None,
-        _ => make(),
+    if HOME.state.load(Ordering::Acquire) != MADE && !settle() {
+        return None;
+    }
+    // SAFETY: it was made, and stays.
+    Some(unsafe { (*HOME.segment.get()).assume_init_ref() })
+}
+
+/// Whether anything may be recorded.
+#[inline]
+fn is_on() -> bool {
+    matches!(HOME.state.load(Ordering::Acquire), MADE | INHERITED) || settle_at_first()
+}
+
+/// The first call of a program may come before its beginning.
+#[cold]
+fn settle_at_first() -> bool {
+    HOME.state.load(Ordering::Acquire) != NONE && settle()
+}
+
+/// Makes the segment where there is none yet; whether there is one. A call that is not recorded for
+/// want of it is counted.
+#[cold]
+fn settle() -> bool {
+    let state = &HOME.state;
+    let (claim, ours) = (Ordering::Acquire, Ordering::Relaxed);
+    if state.compare_exchange(NOT_YET, BEING_MADE, claim, ours).is_ok() {
+        let made = create();
+        let after = if made.is_some() { MADE } else { NONE };
+        install(made, after);
+    } else if state.compare_exchange(INHERITED, BEING_MADE, claim, ours).is_ok() {
+        let made = create_segment();
+        let after = if made.is_some() { MADE } else { COUNTED };
+        install(made, after);
+    }
+    match state.load(Ordering::Acquire) {
+        MADE => true,
+        NONE => false,
+        _ => {
+            count_unplaced();
+            false
+        }
     }
 }
 
-#[cold]
-fn make() -> Option<&'static TraceSegment> {
-    let first =
-        HOME.state.compare_exchange(NOT_YET, BEING_MADE, Ordering::Acquire, Ordering::Relaxed);
-    if first.is_err() {
-        return None;
-    }
-    let made = create();
-    let state = if made.is_some() { MADE } else { NONE };
+fn install(made: Option<TraceSegment>, after: u32) {
     if let Some(segment) = made {
-        // SAFETY: this thread alone has set `BEING_MADE`.
+        // SAFETY: this thread alone has set `BEING_MADE`. A parent's is not dropped here: it stays
+        // mapped, as others may point there.
         unsafe { (*HOME.segment.get()).write(segment) };
     }
-    HOME.state.store(state, Ordering::Release);
-    home()
+    HOME.state.store(after, Ordering::Release);
+    tell_unplaced();
+}
+
+/// A call is not recorded: the segment counts it, now or when it is made.
+#[cold]
+fn count_unplaced() {
+    HOME.unplaced.fetch_add(1, Ordering::SeqCst);
+    tell_unplaced();
+}
+
+fn tell_unplaced() {
+    if matches!(HOME.state.load(Ordering::SeqCst), MADE | COUNTED) {
+        // SAFETY: it is this process's, or, counted there, its parent's.
+        let segment = unsafe { (*HOME.segment.get()).assume_init_ref() };
+        (0..HOME.unplaced.swap(0, Ordering::SeqCst)).for_each(|_| segment.unplaced());
+    }
 }
 
 fn create() -> Option<TraceSegment> {
     let segment = create_segment()?;
+    HOME.process.store(segment.process(), Ordering::Relaxed);
+    HOME.has_counter.store(segment.clock().kind() == ClockKind::Counter, Ordering::Relaxed);
     // SAFETY: called before any thread of ours has a ring.
     let key = unsafe { pthread_key_create(HOME.key.get(), Some(thread_ends)) };
     // SAFETY: the functions stay where they are.
@@ -161,7 +223,7 @@ unsafe extern "C" fn after_fork() {
     files::forget_places();
 }
 
-/// A forked child records in a segment of its own.
+/// A forked child records in a segment of its own, once it has something to record.
 unsafe extern "C" fn in_child() {
     files::forget_places();
     MINE.with(|mine| {
@@ -170,21 +232,20 @@ unsafe extern "C" fn in_child() {
         mine.is_busy.set(false);
     });
     files::forget_names();
+    HOME.process.store(sys::process(), Ordering::Relaxed);
+    // What was not counted yet the parent counts.
+    HOME.unplaced.store(0, Ordering::Relaxed);
     if HOME.state.load(Ordering::Acquire) == MADE {
-        HOME.state.store(BEING_MADE, Ordering::Relaxed);
-        let made = create_segment();
-        let state = if made.is_some() { MADE } else { NONE };
-        if let Some(segment) = made {
-            // SAFETY: no other thread is in this process yet. The parent's is not dropped here: it
-            // stays mapped, as others may point there.
-            unsafe { (*HOME.segment.get()).write(segment) };
-        }
-        HOME.state.store(state, Ordering::Release);
+        HOME.state.store(INHERITED, Ordering::Release);
     }
 }
 
-/// This thread is about to start a child that runs on its memory.
+/// This thread is about to start a child that runs on its memory, and would make a segment there
+/// for itself.
 pub fn note_child() {
+    if HOME.state.load(Ordering::Acquire) == INHERITED {
+        settle();
+    }
     MINE.with(|mine| mine.has_child.set(true));
 }
 
@@ -381,7 +442,7 @@ impl Did {
 
 /// A call that this thread records.
 pub struct TracedCall {
-    segment: &'static TraceSegment,
+    clock: TraceClock,
 }
 
 impl TracedCall {
@@ -389,22 +450,27 @@ impl TracedCall {
     /// a child on its parent's memory.
     #[inline]
     pub fn begin() -> Option<Self> {
-        let segment = home()?;
+        if !is_on() {
+            return None;
+        }
         let may = MINE.with(|mine| {
-            if mine.has_child.get() && is_child(mine, segment) {
+            if mine.has_child.get() && is_child(mine) {
                 return false;
             }
             if mine.is_busy.get() || mine.is_over.get() {
-                return not_recorded(segment);
+                count_unplaced();
+                return false;
             }
             true
         });
-        may.then_some(Self { segment })
+        let has_counter = HOME.has_counter.load(Ordering::Relaxed);
+        let kind = if has_counter { ClockKind::Counter } else { ClockKind::Monotonic };
+        may.then_some(Self { clock: TraceClock::of(kind) })
     }
 
     #[inline]
     pub fn now(&self) -> u64 {
-        self.segment.clock().now()
+        self.clock.now()
     }
 
     /// Writes down what the call did. Nothing here changes `errno`.
@@ -418,13 +484,15 @@ impl TracedCall {
         MINE.with(|mine| {
             // A handler of a signal may come between: it finds the thread busy.
             if mine.is_busy.replace(true) {
-                not_recorded(self.segment);
+                count_unplaced();
                 return;
             }
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
-            match writer(mine, self.segment) {
-                Some(writer) => record(writer, op, begun, ended, did, errno),
-                None => self.segment.unplaced(),
+            if let Some(segment) = home() {
+                match writer(mine, segment) {
+                    Some(writer) => record(writer, op, begun, ended, did, errno),
+                    None => segment.unplaced(),
+                }
             }
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
             mine.is_busy.set(false);
@@ -434,16 +502,10 @@ impl TracedCall {
     }
 }
 
-#[cold]
-fn not_recorded(segment: &TraceSegment) -> bool {
-    segment.unplaced();
-    false
-}
-
 /// Whether this is a child on the thread's memory. When it is gone the thread is its parent's.
 #[cold]
-fn is_child(mine: &Mine, segment: &TraceSegment) -> bool {
-    let is_child = sys::process() != segment.process();
+fn is_child(mine: &Mine) -> bool {
+    let is_child = sys::process() != HOME.process.load(Ordering::Relaxed);
     if !is_child {
         mine.has_child.set(false);
     }
@@ -575,16 +637,16 @@ pub unsafe fn descriptor_of_directory(directory: *mut c_void) -> c_int {
 pub struct Text<const MAX: usize> {
     bytes: [u8; MAX],
     len: usize,
-    is_whole: bool,
+    is_cut: bool,
 }
 
 impl<const MAX: usize> Text<MAX> {
     pub const fn new() -> Self {
-        Self { bytes: [0; MAX], len: 0, is_whole: true }
+        Self { bytes: [0; MAX], len: 0, is_cut: false }
     }
 
     pub fn clear(&mut self) {
-        (self.len, self.is_whole) = (0, true);
+        (self.len, self.is_cut) = (0, false);
     }
 
     /// Begins with what `write` puts there, of which it gives the length; whether that is any.
@@ -597,7 +659,7 @@ impl<const MAX: usize> Text<MAX> {
     pub fn push(&mut self, more: &[u8]) {
         // The last byte stays zero.
         let room = MAX - 1 - self.len;
-        self.is_whole &= more.len() <= room;
+        self.is_cut |= more.len() > room;
         let more = &more[..more.len().min(room)];
         self.bytes[self.len..self.len + more.len()].copy_from_slice(more);
         self.len += more.len();
@@ -619,7 +681,7 @@ impl<const MAX: usize> Text<MAX> {
 
     /// All of it; `None` if some had no room.
     pub fn as_c_str(&self) -> Option<&CStr> {
-        if !self.is_whole {
+        if self.is_cut {
             return None;
         }
         CStr::from_bytes_until_nul(&self.bytes[..=self.len]).ok()

@@ -218,10 +218,22 @@ impl TraceSegment {
                 return None;
             }
             // Others look at it as soon as it is counted.
-            self.set_aside(self.offset(used), RING_HEADER_BYTES).ok()?;
+            self.begin_ring(used).ok()?;
             let exchanged = self.header().used.compare_exchange(used, used + 1, Release, Acquire);
             used = exchanged.map_or_else(|now| now, |before| before + 1);
         }
+    }
+
+    /// A ring's header has memory, and the records that share a page with it.
+    fn begin_ring(&self, at: u32) -> Result<(), KernelError> {
+        let start = self.offset(at);
+        self.set_aside(start, RING_HEADER_BYTES)?;
+        let records = start + RING_HEADER_BYTES;
+        let there = (records.next_multiple_of(sys::PAGE_BYTES) - records) / RECORD_BYTES;
+        let there = self.options.records.min(there as u32);
+        // Another thread may have it by now, and have gone on.
+        self.writer_line(at).records_there.fetch_max(there, Relaxed);
+        Ok(())
     }
 
     fn take(&self, at: u32, thread: u32) -> bool {

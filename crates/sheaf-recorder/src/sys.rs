@@ -3,6 +3,8 @@
 #![expect(unsafe_code, reason = "calls of the kernel are made by an instruction")]
 use std::ffi::CStr;
 
+/// The least that is set aside at once.
+pub const PAGE_BYTES: usize = 4096;
 /// The time of day.
 pub const CLOCK_REALTIME: i32 = 0;
 /// Time that passes, at the rate of the machine's own clock.
@@ -269,7 +271,6 @@ impl Mapping {
     /// As the kernel says: `EFAULT` where there is no memory, `EINVAL` before Linux 5.14.
     pub fn populate(&self, at: usize, bytes: usize) -> Result<(), KernelError> {
         const POPULATE_WRITE: usize = 23;
-        const PAGE_BYTES: usize = 4096;
         let first = at & !(PAGE_BYTES - 1);
         let end = (at + bytes).min(self.len);
         let args = [self.start as usize + first, end - first, POPULATE_WRITE, 0, 0, 0];

@@ -5,6 +5,7 @@ use crate::layout::{
 };
 use crate::op::IoOp;
 use crate::segment::{Full, TraceSegment};
+use crate::sys;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
@@ -147,20 +148,34 @@ impl<'a> RingWriter<'a> {
         self.has_room(more)
     }
 
-    /// Asks for memory for the next records, a step at a time: a ring that holds few takes little.
+    /// Asks for memory for the next records, in steps that grow with what is there: a ring that
+    /// holds few takes little.
     fn set_aside(&mut self, more: u64) {
-        const STEP: u64 = 1024;
-        let size = self.mask + 1;
-        let end = ((self.head & self.mask) + more).next_multiple_of(STEP).min(size);
-        if end <= self.there {
-            return;
+        const STEP_BYTES_MAX: usize = 64 << 10;
+        let record_bytes = |count: u64| count as usize * RECORD_BYTES;
+        let need = record_bytes((self.head & self.mask) + more);
+        let (there, size) = (record_bytes(self.there), record_bytes(self.mask + 1));
+        let start = self.offset + RING_HEADER_BYTES;
+        let Some(end) = grown(start, there, need, size, STEP_BYTES_MAX) else { return };
+        if self.segment.set_aside(start + there, end - there).is_ok() {
+            self.there = (end / RECORD_BYTES) as u64;
+            self.line().records_there.store(self.there as u32, Relaxed);
         }
-        let at = self.offset + RING_HEADER_BYTES + self.there as usize * RECORD_BYTES;
-        let bytes = (end - self.there) as usize * RECORD_BYTES;
-        if self.segment.set_aside(at, bytes).is_ok() {
-            self.there = end;
-            self.line().records_there.store(end as u32, Relaxed);
+    }
+
+    /// The same for names, up to an end among their bytes.
+    fn set_names_aside(&mut self, need: usize) -> bool {
+        let size = self.segment.options.names_bytes as usize;
+        let start = self.offset
+            + RING_HEADER_BYTES
+            + self.segment.options.records as usize * RECORD_BYTES;
+        let there = self.line().names_there.load(Relaxed) as usize;
+        let Some(end) = grown(start, there, need, size, size) else { return true };
+        let is_set = self.segment.set_aside(start + there, end - there).is_ok();
+        if is_set {
+            self.line().names_there.store(end as u32, Relaxed);
         }
+        is_set
     }
 
     #[inline]
@@ -256,13 +271,11 @@ impl<'a> RingWriter<'a> {
             return false;
         }
         let records = self.segment.options.records as usize;
-        if self.line().names_there.load(Relaxed) == 0 {
-            let at = self.offset + RING_HEADER_BYTES + records * RECORD_BYTES;
-            if self.segment.set_aside(at, bytes as usize).is_err() {
-                self.line().names_lost.fetch_add(1, Relaxed);
-                return false;
-            }
-            self.line().names_there.store(bytes as u32, Relaxed);
+        // What is passed over is marked at its beginning.
+        let end = if skip > 0 { bytes } else { head % bytes + need };
+        if !self.set_names_aside(end as usize) {
+            self.line().names_lost.fetch_add(1, Relaxed);
+            return false;
         }
         // SAFETY: behind the records there are as many bytes as the options say; these are between
         // what was read and what there is room for, and within them.
@@ -281,6 +294,16 @@ impl<'a> RingWriter<'a> {
         self.line().names_head.store(head + skip + need, Release);
         true
     }
+}
+
+/// Up to where a part of the file that begins at `start` has memory next, if that is not enough: of
+/// `size` bytes `there` have some, and `need` are needed. As much again, in whole pages.
+fn grown(start: usize, there: usize, need: usize, size: usize, step_max: usize) -> Option<usize> {
+    if need <= there {
+        return None;
+    }
+    let end = need.max(there + there.min(step_max));
+    Some(((start + end).next_multiple_of(sys::PAGE_BYTES) - start).min(size))
 }
 
 impl Drop for RingWriter<'_> {
