@@ -19,6 +19,8 @@ mod wrap;
 mod ctypes;
 mod directories;
 mod files;
+mod mpi;
+mod mpi_files;
 mod posix;
 mod process;
 mod real;
@@ -33,3 +35,9 @@ static BEGIN: extern "C" fn() = begin;
 extern "C" fn begin() {
     turn::begin();
 }
+
+// The unwinder of Rust's own library: linked in, as finding and loading its shared object costs each
+// program that is traced more than all that is done here at its beginning.
+#[cfg(target_env = "gnu")]
+#[link(name = "gcc_eh", kind = "static", modifiers = "-bundle,+whole-archive")]
+unsafe extern "C" {}

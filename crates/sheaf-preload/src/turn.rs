@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const DIRECTORY: &CStr = c"SHEAF_TRACE_DIR";
 /// An address that is none.
 const EFAULT: c_int = 14;
+/// An error of a device, or of what cannot say which it is.
+const EIO: c_int = 5;
 /// The longest path of a segment.
 const PATH_BYTES_MAX: usize = 1024;
 
@@ -80,6 +82,8 @@ struct Mine {
     /// Started a child by `vfork` that has not been seen to be gone: it runs on this thread's
     /// memory.
     has_child: Cell<bool>,
+    /// Within a call of MPI-IO: what is called meanwhile is part of that.
+    is_within: Cell<bool>,
     writer: UnsafeCell<MaybeUninit<RingWriter<'static>>>,
     has_writer: Cell<bool>,
 }
@@ -90,6 +94,7 @@ thread_local! {
             is_busy: Cell::new(false),
             is_over: Cell::new(false),
             has_child: Cell::new(false),
+            is_within: Cell::new(false),
             writer: UnsafeCell::new(MaybeUninit::uninit()),
             has_writer: Cell::new(false),
         }
@@ -134,7 +139,9 @@ fn settle() -> bool {
         let after = if made.is_some() { MADE } else { NONE };
         install(made, after);
     } else if state.compare_exchange(INHERITED, BEING_MADE, claim, ours).is_ok() {
-        let made = create_segment();
+        // SAFETY: the parent's is there, and nobody else changes what is.
+        let parent = unsafe { (*HOME.segment.get()).assume_init_ref() };
+        let made = create_segment(Some(parent));
         let after = if made.is_some() { MADE } else { COUNTED };
         install(made, after);
     }
@@ -174,7 +181,7 @@ fn tell_unplaced() {
 }
 
 fn create() -> Option<TraceSegment> {
-    let segment = create_segment()?;
+    let segment = create_segment(None)?;
     HOME.process.store(segment.process(), Ordering::Relaxed);
     HOME.has_counter.store(segment.clock().kind() == ClockKind::Counter, Ordering::Relaxed);
     // SAFETY: called before any thread of ours has a ring.
@@ -184,8 +191,8 @@ fn create() -> Option<TraceSegment> {
     (key == 0 && fork == 0).then_some(segment)
 }
 
-/// What cannot be made is not recorded: whoever traces finds fewer segments than processes.
-fn create_segment() -> Option<TraceSegment> {
+/// What a program cannot make is not recorded: whoever traces finds fewer segments than programs.
+fn create_segment(parent: Option<&TraceSegment>) -> Option<TraceSegment> {
     // SAFETY: the name ends with a zero; what it gives is read at once.
     let directory = unsafe { getenv(DIRECTORY.as_ptr()) };
     if directory.is_null() {
@@ -200,7 +207,7 @@ fn create_segment() -> Option<TraceSegment> {
     // A process that becomes another program keeps its number.
     path.push_number(sys::clock_ns(sys::CLOCK_MONOTONIC_RAW));
     path.push(b".segment");
-    TraceSegment::create_at(path.as_c_str()?, &SegmentOptions::default()).ok()
+    TraceSegment::create_at(path.as_c_str()?, &SegmentOptions::default(), parent).ok()
 }
 
 /// The thread has ended: another takes its ring.
@@ -298,6 +305,8 @@ pub enum CallTarget {
     Stream(*mut c_void),
     /// Memory where a file is mapped.
     Memory(usize),
+    /// A file whose number is known.
+    Known(u64),
 }
 
 /// What is written down of a call.
@@ -314,6 +323,8 @@ pub struct Did {
     /// The descriptor that it opened as the target, or closed.
     pub opened: Option<c_int>,
     pub closed: Option<c_int>,
+    /// The file of MPI's that it opened as the target; 0: none.
+    pub mpi_file: usize,
     pub is_skipped: bool,
 }
 
@@ -342,6 +353,7 @@ impl Did {
             place: FilePlace::Stays,
             opened: None,
             closed: None,
+            mpi_file: 0,
             is_skipped: false,
         }
     }
@@ -371,6 +383,11 @@ impl Did {
     /// On memory where a file may be mapped.
     pub const fn memory(at: usize) -> Self {
         Self::on(CallTarget::Memory(at))
+    }
+
+    /// On a file whose number is known.
+    pub const fn known(number: u64) -> Self {
+        Self::on(CallTarget::Known(number))
     }
 
     /// Nothing that is I/O.
@@ -468,6 +485,17 @@ impl TracedCall {
         may.then_some(Self { clock: TraceClock::of(kind) })
     }
 
+    /// A call that is made of calls of other layers; `None` also within another of these.
+    pub fn begin_around() -> Option<Self> {
+        let turn = Self::begin()?;
+        MINE.with(|mine| (!mine.is_within.replace(true)).then_some(turn))
+    }
+
+    /// It is over: what is called from here on is no part of it.
+    pub fn leave(&self) {
+        MINE.with(|mine| mine.is_within.set(false));
+    }
+
     #[inline]
     pub fn now(&self) -> u64 {
         self.clock.now()
@@ -490,7 +518,15 @@ impl TracedCall {
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
             if let Some(segment) = home() {
                 match writer(mine, segment) {
-                    Some(writer) => record(writer, op, begun, ended, did, errno),
+                    Some(writer) => {
+                        let nested = if mine.is_within.get() { flag::NESTED } else { 0 };
+                        record(
+                            writer,
+                            IoEvent { flags: nested, begun, ended, ..IoEvent::new(op) },
+                            did,
+                            errno,
+                        );
+                    }
                     None => segment.unplaced(),
                 }
             }
@@ -537,7 +573,7 @@ fn take_ring(mine: &Mine, segment: &'static TraceSegment) -> bool {
 }
 
 #[inline]
-fn record(writer: &mut RingWriter<'_>, op: IoOp, begun: u64, ended: u64, did: Did, errno: c_int) {
+fn record(writer: &mut RingWriter<'_>, event: IoEvent, did: Did, errno: c_int) {
     if let (CallTarget::Descriptor(fd), Some(new)) = (did.target, did.opened)
         && fd == new
     {
@@ -551,6 +587,7 @@ fn record(writer: &mut RingWriter<'_>, op: IoOp, begun: u64, ended: u64, did: Di
         CallTarget::Descriptor(fd) => (files::of(fd, writer), files::place(fd)),
         CallTarget::Stream(stream) => (stream_file(stream, writer), None),
         CallTarget::Memory(at) => (files::mapped(at), None),
+        CallTarget::Known(number) => (number, None),
         // What could not be read there is not read here.
         CallTarget::Path(..) if did.has_failed && errno == EFAULT => (0, None),
         CallTarget::Path(directory, path) => (files::named(directory, path, writer), None),
@@ -579,19 +616,21 @@ fn record(writer: &mut RingWriter<'_>, op: IoOp, begun: u64, ended: u64, did: Di
     if let Some(fd) = did.closed {
         files::closed(fd);
     }
+    if did.mpi_file != 0 {
+        crate::mpi_files::opened(did.mpi_file, file);
+    }
     let failed = if did.has_failed { flag::FAILED } else { 0 };
     let placed = if offset.is_some() { flag::PLACED } else { 0 };
+    // MPI sets no errno.
+    let errno = if did.layer == IoLayer::Mpi { EIO } else { errno };
     writer.put(&IoEvent {
-        op,
         layer: did.layer,
-        flags: failed | placed,
-        begun,
-        ended,
+        flags: event.flags | failed | placed,
         file,
         offset: offset.unwrap_or(0),
         asked: did.asked,
         bytes: if did.has_failed { errno as u64 } else { did.bytes },
-        span: 0,
+        ..event
     });
 }
 
@@ -689,5 +728,10 @@ impl<const MAX: usize> Text<MAX> {
 
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+
+    /// As much of it as there was room for, with a zero behind.
+    pub fn as_ptr(&self) -> *const c_char {
+        self.bytes.as_ptr().cast()
     }
 }

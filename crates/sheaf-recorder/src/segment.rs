@@ -1,8 +1,7 @@
 //! A process's segment, at the process.
 use crate::clock::TraceClock;
 use crate::layout::{
-    COMMAND_BYTES_MAX, HEADER_BYTES, MAGIC, RECORD_BYTES, RING_HEADER_BYTES, RingHeader,
-    SegmentHeader, VERSION,
+    HEADER_BYTES, MAGIC, RECORD_BYTES, RING_HEADER_BYTES, RingHeader, SegmentHeader, VERSION,
 };
 use crate::sys::{self, KernelError, Mapping, OpenHow};
 use crate::writer::RingWriter;
@@ -91,14 +90,19 @@ impl TraceSegment {
     pub fn create(path: &Path, options: &SegmentOptions) -> Result<Self, KernelError> {
         const EINVAL: KernelError = KernelError(22);
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| EINVAL)?;
-        Self::create_at(&path, options)
+        Self::create_at(&path, options, None)
     }
 
-    /// [`TraceSegment::create`], without memory of the program's.
+    /// [`TraceSegment::create`], without memory of the program's. A process that was forked gives the
+    /// segment of the one that it was forked from: it has the same command line and clock.
     ///
     /// # Errors
     /// As there.
-    pub fn create_at(path: &CStr, options: &SegmentOptions) -> Result<Self, KernelError> {
+    pub fn create_at(
+        path: &CStr,
+        options: &SegmentOptions,
+        parent: Option<&Self>,
+    ) -> Result<Self, KernelError> {
         const EINVAL: KernelError = KernelError(22);
         const ENAMETOOLONG: KernelError = KernelError(36);
         if !options.are_sound() {
@@ -110,7 +114,8 @@ impl TraceSegment {
         let file = sys::open(path, OpenHow::CreateNew)?;
         let sized = file.set_len(options.bytes() as u64);
         let mapped = sized.and_then(|()| Mapping::of(&file, options.bytes()));
-        let (clock, process) = (TraceClock::best(), sys::process());
+        let (clock, process) =
+            (parent.map_or_else(TraceClock::best, |parent| parent.clock), sys::process());
         let made = mapped.and_then(|mapping| {
             let segment = Self { mapping, path: kept, options: *options, clock, process };
             segment.set_aside(0, HEADER_BYTES)?;
@@ -120,19 +125,23 @@ impl TraceSegment {
         let mut segment = made.inspect_err(|_| {
             let _ = sys::unlink(path);
         })?;
-        segment.begin();
+        segment.begin(parent.map(Self::header));
         Ok(segment)
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, parent: Option<&SegmentHeader>) {
         let (clock, options, process) = (self.clock, self.options, self.process);
         let header = self.header_mut();
-        let mut line = [0; COMMAND_BYTES_MAX];
         // What cannot be read stays empty: it names the process for those who look.
-        if let Ok(command) = sys::read_file(c"/proc/self/cmdline", &mut line) {
-            header.command[..command.len()].copy_from_slice(command);
-            header.command_len.store(command.len() as u32, Relaxed);
-        }
+        let command_len = match parent {
+            Some(parent) => {
+                header.command = parent.command;
+                parent.command_len.load(Relaxed)
+            }
+            None => sys::read_file(c"/proc/self/cmdline", &mut header.command)
+                .map_or(0, |command| command.len() as u32),
+        };
+        header.command_len.store(command_len, Relaxed);
         let (now, day) = clock.pair();
         header.version.store(VERSION, Relaxed);
         header.clock.store(clock.kind() as u32, Relaxed);
@@ -146,7 +155,11 @@ impl TraceSegment {
         header.made.store(now, Relaxed);
         header.made_ns.store(day, Relaxed);
         header.started.store(started_at().unwrap_or(0), Relaxed);
-        for (at, half) in boot().into_iter().enumerate() {
+        let boot = match parent {
+            Some(parent) => parent.boot.each_ref().map(|half| half.load(Relaxed)),
+            None => boot(),
+        };
+        for (at, half) in boot.into_iter().enumerate() {
             header.boot[at].store(half, Relaxed);
         }
         header.magic.store(MAGIC, Release);

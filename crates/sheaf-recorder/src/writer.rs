@@ -166,9 +166,8 @@ impl<'a> RingWriter<'a> {
     /// The same for names, up to an end among their bytes.
     fn set_names_aside(&mut self, need: usize) -> bool {
         let size = self.segment.options.names_bytes as usize;
-        let start = self.offset
-            + RING_HEADER_BYTES
-            + self.segment.options.records as usize * RECORD_BYTES;
+        let start =
+            self.offset + RING_HEADER_BYTES + self.segment.options.records as usize * RECORD_BYTES;
         let there = self.line().names_there.load(Relaxed) as usize;
         let Some(end) = grown(start, there, need, size, size) else { return true };
         let is_set = self.segment.set_aside(start + there, end - there).is_ok();

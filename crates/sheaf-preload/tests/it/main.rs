@@ -1,5 +1,6 @@
 //! Programs with the library preloaded: what is recorded of them, and that they do what they did.
 mod exact;
+mod forks;
 mod program;
 mod same;
 mod symbols;

@@ -59,19 +59,24 @@ impl Trace {
 
     /// What all processes left behind that have ended, in the order they began.
     pub fn traced(&self) -> Vec<Traced> {
-        let entries = std::fs::read_dir(self.directory.path()).unwrap();
-        let mut all: Vec<(u64, Traced)> = entries
-            .map(|entry| {
-                let mut reader = Reader::open(&entry.unwrap().path()).unwrap();
-                let process = reader.process().clone();
-                let command = String::from_utf8(process.command).unwrap().replace('\0', " ");
-                let read = reader.read();
-                (process.made, Traced { pid: process.pid, command, read })
-            })
-            .collect();
-        all.sort_by_key(|(made, _)| *made);
-        all.into_iter().map(|(_, traced)| traced).collect()
+        traced_in(self.directory.path())
     }
+}
+
+/// What all processes left behind in a directory, in the order they began.
+pub fn traced_in(directory: &Path) -> Vec<Traced> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut all: Vec<(u64, Traced)> = entries
+        .map(|entry| {
+            let mut reader = Reader::open(&entry.unwrap().path()).unwrap();
+            let process = reader.process().clone();
+            let command = String::from_utf8(process.command).unwrap().replace('\0', " ");
+            let read = reader.read();
+            (process.made, Traced { pid: process.pid, command, read })
+        })
+        .collect();
+    all.sort_by_key(|(made, _)| *made);
+    all.into_iter().map(|(_, traced)| traced).collect()
 }
 
 /// A compiled program of C; `None` without a compiler, which is said.

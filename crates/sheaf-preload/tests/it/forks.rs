@@ -1,0 +1,92 @@
+//! Children that are forked: each has a segment as soon as it has something to record, and nothing
+//! is lost uncounted meanwhile.
+use crate::program::{Trace, compile, succeed, traced_in};
+use sheaf_recorder::IoOp;
+
+const FORKS: &str = r#"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void end(pid_t child) {
+    int status;
+    if (waitpid(child, &status, 0) != child || status) exit(8);
+}
+static void *work(void *barrier) {
+    pthread_barrier_wait(barrier);
+    for (int i = 0; i < 100; i++) if (access("/", F_OK)) exit(9);
+    return 0;
+}
+static void many(void) {
+    pthread_t threads[8];
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, 0, 8);
+    for (int i = 0; i < 8; i++) pthread_create(&threads[i], 0, work, &barrier);
+    for (int i = 0; i < 8; i++) pthread_join(threads[i], 0);
+}
+int main(int count, char **words) {
+    char *none[] = {0};
+    pid_t child = fork();
+    if (!child) _exit(0);
+    end(child);
+    child = fork();
+    if (!child) execve("/bin/true", words, none);
+    end(child);
+    child = fork();
+    if (!child) {
+        dup2(1, 9);
+        close(9);
+        execve("/bin/true", words, none);
+    }
+    end(child);
+    child = fork();
+    if (!child) {
+        child = fork();
+        if (!child) many(), _exit(0);
+        end(child);
+        child = vfork();
+        if (!child) execve("/bin/true", words, none);
+        end(child);
+        _exit(0);
+    }
+    end(child);
+    if (count > 1) {
+        rename(words[1], words[2]);
+        child = fork();
+        if (!child) access("/", F_OK), access("/", F_OK), _exit(0);
+        end(child);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_child_has_a_segment_when_it_has_something_to_record() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(program) = compile(FORKS, &["-lpthread"], place.path()) else { return };
+    let trace = Trace::new();
+    succeed(&mut trace.command(&program));
+    let all = trace.traced();
+    let count = |at: usize, op| all[at].read.records.iter().filter(|r| r.op == Some(op)).count();
+    assert_eq!(all.len(), 4, "the first, one with a descriptor, one with children, its child");
+    assert_eq!(count(0, IoOp::Fork), 4);
+    assert_eq!((count(1, IoOp::Dup), count(1, IoOp::Close)), (1, 1));
+    // Threads that came while it was made are counted, and told of by the one or the other.
+    let (many, parent) = (&all[2].read, &all[3].read);
+    assert_eq!(many.records.len() as u64 + many.lost + many.unplaced, 800);
+    assert_eq!((count(3, IoOp::Fork), parent.unplaced), (1, 0));
+    assert_eq!(all[2].command, all[0].command);
+}
+
+#[test]
+fn a_child_without_a_segment_is_counted_by_its_parent() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(program) = compile(FORKS, &["-lpthread"], place.path()) else { return };
+    let trace = Trace::new();
+    let (from, to) = (trace.directory.path().join("here"), trace.directory.path().join("gone"));
+    std::fs::create_dir(&from).unwrap();
+    succeed(trace.command(&program).env("SHEAF_TRACE_DIR", &from).arg(&from).arg(&to));
+    let all = traced_in(&to);
+    assert_eq!((all.len(), all[0].read.unplaced), (4, 2));
+}
