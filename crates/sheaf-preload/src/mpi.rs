@@ -16,7 +16,7 @@
 //!   for is not known, as its type may be none.
 use crate::mpi_files;
 use crate::real::find_mpi;
-use crate::turn::{CallTarget, Did, TracedCall};
+use crate::turn::{Did, TracedCall};
 use sheaf_recorder::{IoLayer, IoOp};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::AtomicPtr;
@@ -110,7 +110,11 @@ unsafe fn run(
         unsafe { real(a, b, c, d, e, f, g, h) }
     };
     let Some(turn) = TracedCall::begin_around() else { return pass(&args) };
-    let mut status = MpiStatus([0; 256]);
+    let (mut status, mut error) = (MpiStatus([0; 256]), 0);
+    if language == MpiLanguage::Fortran && args[call.shape.arguments()] == 0 {
+        // In `mpi_f08` it may be left out.
+        args[call.shape.arguments()] = &raw mut error as usize;
+    }
     if let Some(at) = call.shape.status()
         && is_ignored(args[at], language)
     {
@@ -136,7 +140,7 @@ impl MpiShape {
     /// Where a status is among the arguments.
     const fn status(self) -> Option<usize> {
         match self {
-            Self::Moves { has_offset, last: LastArgument::Status } => Some(4 + has_offset as usize),
+            Self::Moves { has_offset, last: Status } => Some(4 + has_offset as usize),
             Self::Ends => Some(2),
             _ => None,
         }
@@ -265,10 +269,10 @@ impl MadeCall {
                         did.offset = byte_offset(self.file, self.long(1));
                     }
                     match last {
-                        LastArgument::Status => {
+                        Status => {
                             did.bytes = self.moved(self.datatype(count + 1)).unwrap_or(did.asked);
                         }
-                        LastArgument::Request => {}
+                        Request => {}
                         LastArgument::None => mpi_files::set_begun(self.file, did.asked),
                     }
                 }
@@ -467,20 +471,28 @@ macro_rules! stand_in {
 }
 
 /// Functions by the end of their names, in C and in Fortran as its compilers spell them; of those
-/// that count there is one for large counts. `ompi_…_f` are what Open MPI's `mpi_f08` calls.
+/// that count there is one for large counts. `ompi_…_f` are what Open MPI's `mpi_f08` calls. MPICH's
+/// calls those of C, but where no memory is passed, of which there is one more.
 macro_rules! stand_ins {
-    ($($name:ident $upper:ident $($large:literal)? = $call:expr;)*) => {
+    ($($name:ident $upper:ident $($more:ident)? = $call:expr;)*) => {
         $(
             stand_in!($call, C, [a b c d e f] [0 0], "MPI_File_", stringify!($name));
-            $(
-                stand_in!($call, LargeC, [a b c d e f] [0 0], "MPI_File_", stringify!($name), $large);
-            )?
-            stand_in!($call, Fortran, [a b c d e f g h] [], "mpi_file_", stringify!($name));
-            stand_in!($call, Fortran, [a b c d e f g h] [], "mpi_file_", stringify!($name), "_");
-            stand_in!($call, Fortran, [a b c d e f g h] [], "mpi_file_", stringify!($name), "__");
-            stand_in!($call, Fortran, [a b c d e f g h] [], "MPI_FILE_", stringify!($upper));
-            stand_in!($call, Fortran, [a b c d e f g h] [], "ompi_file_", stringify!($name), "_f");
+            $(stand_ins!(@more $name $more $call);)?
+            stand_ins!(@fortran $call, "mpi_file_", stringify!($name));
+            stand_ins!(@fortran $call, "mpi_file_", stringify!($name), "_");
+            stand_ins!(@fortran $call, "mpi_file_", stringify!($name), "__");
+            stand_ins!(@fortran $call, "MPI_FILE_", stringify!($upper));
+            stand_ins!(@fortran $call, "ompi_file_", stringify!($name), "_f");
         )*
+    };
+    (@more $name:ident large $call:expr) => {
+        stand_in!($call, LargeC, [a b c d e f] [0 0], "MPI_File_", stringify!($name), "_c");
+    };
+    (@more $name:ident f08 $call:expr) => {
+        stand_ins!(@fortran $call, "mpi_file_", stringify!($name), "_f08_");
+    };
+    (@fortran $call:expr, $($part:expr),*) => {
+        stand_in!($call, Fortran, [a b c d e f g h] [], $($part),*);
     };
 }
 
@@ -488,47 +500,47 @@ use IoOp::{AsyncRead, AsyncWrite, Read, Seek, Wait, Write};
 use LastArgument::{None as Nothing, Request, Status};
 
 stand_ins! {
-    open OPEN = shaped(IoOp::Open, MpiShape::Open);
-    close CLOSE = shaped(IoOp::Close, MpiShape::Close);
-    delete DELETE = shaped(IoOp::Unlink, MpiShape::Delete);
-    set_view SET_VIEW = shaped(IoOp::SetView, MpiShape::View);
-    set_size SET_SIZE = shaped(IoOp::Truncate, MpiShape::Sized);
-    preallocate PREALLOCATE = shaped(IoOp::Allocate, MpiShape::Sized);
-    sync SYNC = plain(IoOp::Sync, 0);
-    seek SEEK = plain(Seek, 2);
-    seek_shared SEEK_SHARED = plain(Seek, 2);
-    get_size GET_SIZE = plain(IoOp::Stat, 1);
+    open OPEN f08 = shaped(IoOp::Open, MpiShape::Open);
+    close CLOSE f08 = shaped(IoOp::Close, MpiShape::Close);
+    delete DELETE f08 = shaped(IoOp::Unlink, MpiShape::Delete);
+    set_view SET_VIEW f08 = shaped(IoOp::SetView, MpiShape::View);
+    set_size SET_SIZE f08 = shaped(IoOp::Truncate, MpiShape::Sized);
+    preallocate PREALLOCATE f08 = shaped(IoOp::Allocate, MpiShape::Sized);
+    sync SYNC f08 = plain(IoOp::Sync, 0);
+    seek SEEK f08 = plain(Seek, 2);
+    seek_shared SEEK_SHARED f08 = plain(Seek, 2);
+    get_size GET_SIZE f08 = plain(IoOp::Stat, 1);
 
-    read READ "_c" = moves(Read, false, Status);
-    read_all READ_ALL "_c" = moves(Read, false, Status);
-    read_shared READ_SHARED "_c" = moves(Read, false, Status);
-    read_ordered READ_ORDERED "_c" = moves(Read, false, Status);
-    read_at READ_AT "_c" = moves(Read, true, Status);
-    read_at_all READ_AT_ALL "_c" = moves(Read, true, Status);
-    write WRITE "_c" = moves(Write, false, Status);
-    write_all WRITE_ALL "_c" = moves(Write, false, Status);
-    write_shared WRITE_SHARED "_c" = moves(Write, false, Status);
-    write_ordered WRITE_ORDERED "_c" = moves(Write, false, Status);
-    write_at WRITE_AT "_c" = moves(Write, true, Status);
-    write_at_all WRITE_AT_ALL "_c" = moves(Write, true, Status);
+    read READ large = moves(Read, false, Status);
+    read_all READ_ALL large = moves(Read, false, Status);
+    read_shared READ_SHARED large = moves(Read, false, Status);
+    read_ordered READ_ORDERED large = moves(Read, false, Status);
+    read_at READ_AT large = moves(Read, true, Status);
+    read_at_all READ_AT_ALL large = moves(Read, true, Status);
+    write WRITE large = moves(Write, false, Status);
+    write_all WRITE_ALL large = moves(Write, false, Status);
+    write_shared WRITE_SHARED large = moves(Write, false, Status);
+    write_ordered WRITE_ORDERED large = moves(Write, false, Status);
+    write_at WRITE_AT large = moves(Write, true, Status);
+    write_at_all WRITE_AT_ALL large = moves(Write, true, Status);
 
-    iread IREAD "_c" = moves(AsyncRead, false, Request);
-    iread_all IREAD_ALL "_c" = moves(AsyncRead, false, Request);
-    iread_shared IREAD_SHARED "_c" = moves(AsyncRead, false, Request);
-    iread_at IREAD_AT "_c" = moves(AsyncRead, true, Request);
-    iread_at_all IREAD_AT_ALL "_c" = moves(AsyncRead, true, Request);
-    iwrite IWRITE "_c" = moves(AsyncWrite, false, Request);
-    iwrite_all IWRITE_ALL "_c" = moves(AsyncWrite, false, Request);
-    iwrite_shared IWRITE_SHARED "_c" = moves(AsyncWrite, false, Request);
-    iwrite_at IWRITE_AT "_c" = moves(AsyncWrite, true, Request);
-    iwrite_at_all IWRITE_AT_ALL "_c" = moves(AsyncWrite, true, Request);
+    iread IREAD large = moves(AsyncRead, false, Request);
+    iread_all IREAD_ALL large = moves(AsyncRead, false, Request);
+    iread_shared IREAD_SHARED large = moves(AsyncRead, false, Request);
+    iread_at IREAD_AT large = moves(AsyncRead, true, Request);
+    iread_at_all IREAD_AT_ALL large = moves(AsyncRead, true, Request);
+    iwrite IWRITE large = moves(AsyncWrite, false, Request);
+    iwrite_all IWRITE_ALL large = moves(AsyncWrite, false, Request);
+    iwrite_shared IWRITE_SHARED large = moves(AsyncWrite, false, Request);
+    iwrite_at IWRITE_AT large = moves(AsyncWrite, true, Request);
+    iwrite_at_all IWRITE_AT_ALL large = moves(AsyncWrite, true, Request);
 
-    read_all_begin READ_ALL_BEGIN "_c" = moves(AsyncRead, false, Nothing);
-    read_ordered_begin READ_ORDERED_BEGIN "_c" = moves(AsyncRead, false, Nothing);
-    read_at_all_begin READ_AT_ALL_BEGIN "_c" = moves(AsyncRead, true, Nothing);
-    write_all_begin WRITE_ALL_BEGIN "_c" = moves(AsyncWrite, false, Nothing);
-    write_ordered_begin WRITE_ORDERED_BEGIN "_c" = moves(AsyncWrite, false, Nothing);
-    write_at_all_begin WRITE_AT_ALL_BEGIN "_c" = moves(AsyncWrite, true, Nothing);
+    read_all_begin READ_ALL_BEGIN large = moves(AsyncRead, false, Nothing);
+    read_ordered_begin READ_ORDERED_BEGIN large = moves(AsyncRead, false, Nothing);
+    read_at_all_begin READ_AT_ALL_BEGIN large = moves(AsyncRead, true, Nothing);
+    write_all_begin WRITE_ALL_BEGIN large = moves(AsyncWrite, false, Nothing);
+    write_ordered_begin WRITE_ORDERED_BEGIN large = moves(AsyncWrite, false, Nothing);
+    write_at_all_begin WRITE_AT_ALL_BEGIN large = moves(AsyncWrite, true, Nothing);
     read_all_end READ_ALL_END = shaped(Wait, MpiShape::Ends);
     read_ordered_end READ_ORDERED_END = shaped(Wait, MpiShape::Ends);
     read_at_all_end READ_AT_ALL_END = shaped(Wait, MpiShape::Ends);

@@ -303,7 +303,7 @@ const OTHERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-fn exports(path: &Path) -> BTreeSet<String> {
+pub fn exports(path: &Path) -> BTreeSet<String> {
     let bytes = std::fs::read(path).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
     let defined = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
@@ -335,9 +335,12 @@ fn nothing_else_is_exported() {
     let (ours, theirs) = (exports(&library()), exports(&c_library()));
     // Of other versions of the C library.
     let elsewhere = ["__isoc23_fscanf", "__isoc23_scanf", "__isoc23_vfscanf", "__isoc23_vscanf"];
+    let is_of_mpi = |name: &String| {
+        ["MPI_File_", "MPI_FILE_", "mpi_file_", "ompi_file_"].iter().any(|at| name.starts_with(at))
+    };
     let more: Vec<&String> = ours
         .difference(&theirs)
-        .filter(|name| !elsewhere.contains(&name.as_str()) && !name.starts_with("MPI_"))
+        .filter(|name| !elsewhere.contains(&name.as_str()) && !is_of_mpi(name))
         .collect();
     assert!(more.is_empty(), "{more:?}");
 }

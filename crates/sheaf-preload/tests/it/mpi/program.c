@@ -1,4 +1,5 @@
-/* Known calls of MPI-IO on four ranks. Where a line ends with a number that is what each rank moves. */
+/* Known calls of MPI-IO on four ranks. Where a line ends with a number that is what each rank moves.
+   FEW leaves out what hangs or fails in the OMPIO of some releases of Open MPI, whoever watches. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,13 +68,17 @@ int work(int argc, char **argv) {
 #ifdef LARGE
     WANT(MPI_File_write_at_c(file, rank * N * 4, data, (MPI_Count)N, MPI_INT, MPI_STATUS_IGNORE)); /* 1024 */
 #endif
+#ifndef FEW
     WANT(MPI_File_set_size(file, 2048));
+#endif
     WANT(MPI_File_close(&file));
     if (MPI_File_open(MPI_COMM_SELF, "nothing/there", MPI_MODE_RDONLY, MPI_INFO_NULL, &other) == MPI_SUCCESS) return 7;
     WANT(MPI_File_open(MPI_COMM_WORLD, "shared", MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &other));
+#ifndef FEW
     WANT(MPI_File_write_ordered(other, data, N, MPI_INT, MPI_STATUS_IGNORE)); /* 1024 */
     WANT(MPI_File_seek_shared(other, 0, MPI_SEEK_SET));
     WANT(MPI_File_read_shared(other, got, 25, MPI_INT, &status)); /* 100 */
+#endif
     WANT(MPI_File_close(&other));
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) WANT(MPI_File_delete("shared", MPI_INFO_NULL));
