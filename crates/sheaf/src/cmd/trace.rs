@@ -1,11 +1,16 @@
 //! `sheaf trace`: the I/O of programs recorded, and told.
+mod export;
 mod record;
 mod recover;
+mod report;
 
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
+use crate::output::printable;
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use sheaf_trace::{StoreReader, TraceInfo};
+use std::path::Path;
 
 /// Record the I/O of programs, and tell what they did
 #[derive(Args, Debug)]
@@ -18,6 +23,8 @@ pub struct TraceArgs {
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
     Record(record::RecordArgs),
+    Report(report::ReportArgs),
+    Export(export::ExportArgs),
     Recover(recover::RecoverArgs),
 }
 
@@ -33,6 +40,30 @@ impl TraceArgs {
 pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
     match &args.command {
         TraceCommand::Record(args) => record::run(args, global),
+        TraceCommand::Report(args) => report::run(args, global),
+        TraceCommand::Export(args) => export::run(args, global),
         TraceCommand::Recover(args) => recover::run(args, global),
     }
+}
+
+/// The rows of a trace; none for one of a program in which nothing was seen.
+fn open(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<StoreReader>> {
+    match StoreReader::open(trace) {
+        Ok(reader) => Ok(Some(reader)),
+        Err(_) if info.is_some() => Ok(None),
+        Err(error) if trace.is_dir() => {
+            tracing::debug!(%error);
+            Err(report::no_trace(trace))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What is to be said of a trace that is not whole.
+fn whole(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<String>> {
+    let is_cut = info.is_some_and(|info| info.buffers.is_some());
+    let path = printable(&trace.display().to_string());
+    Ok(is_cut.then(|| {
+        format!("{path} is being recorded, or its recorder was killed: then sheaf trace recover {path}")
+    }))
 }

@@ -307,7 +307,8 @@ fn a_recorder_that_is_killed_loses_nothing_uncounted() {
             assert!(Instant::now() < until, "{round}");
             std::thread::sleep(Duration::from_millis(1));
         }
-        //REPORT
+        let told = home.run(&["trace", "report", "the.trace"]);
+        assert!(told.stderr.contains("sheaf trace recover"), "{told:?}");
         let buffers = home.info().buffers.expect("it is not whole");
         let until = Instant::now() + LIMIT;
         let is_there = |segment: &std::fs::DirEntry| is_written(&segment.path());

@@ -1,0 +1,88 @@
+//! `sheaf trace report`: what a trace tells.
+use super::whole;
+use crate::cli::GlobalArgs;
+use crate::exit::{Exit, Stop};
+use crate::output::{self, Records, printable};
+use anyhow::{Context, Result};
+use clap::Args;
+use sheaf_trace::{ReportData, ReportOptions, TraceInfo, TraceNames, TraceReport};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// Columns where standard output is no terminal.
+const COLUMNS: usize = 80;
+/// The most that lines are drawn out to.
+const COLUMNS_MAX: usize = 160;
+
+/// Tell what a trace shows: findings first, then sums by file, process and operation
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sheaf trace report tar.trace
+  sheaf trace report --html tar.html tar.trace
+  sheaf trace report --json tar.trace | jq .report.findings")]
+pub struct ReportArgs {
+    /// The directory of a trace, or one of its files
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+
+    /// Write a page for the browser instead, which needs nothing beside it
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Prints the report, or writes its page.
+pub fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit> {
+    let (report, damaged) = make(&args.trace)?;
+    if let Some(path) = &args.html {
+        std::fs::write(path, report.to_html())
+            .with_context(|| printable(&path.display().to_string()))?;
+    }
+    let mut out = output::stdout();
+    if global.json {
+        let report = serde_json::json!({ "type": "trace_report", "report": report });
+        Records::new(global).write(&mut out, report)?;
+    } else if args.html.is_none() {
+        out.write_all(report.to_text(columns()).as_bytes())?;
+    }
+    out.flush()?;
+    for text in &damaged {
+        output::tell(format_args!("sheaf: {}", printable(text)));
+    }
+    Ok(if damaged.is_empty() { Exit::Success } else { Exit::Partial })
+}
+
+/// The report of a trace, and what of it could not be read.
+fn make(trace: &Path) -> Result<(ReportData, Vec<String>)> {
+    let info = if trace.is_dir() { TraceInfo::read(trace)? } else { None };
+    let mut damaged = Vec::from_iter(whole(trace, info.as_ref())?);
+    let (mut names, mut report) = (TraceNames::default(), TraceReport::new(ReportOptions::default()));
+    if let Some(reader) = super::open(trace, info.as_ref())? {
+        let unread = reader.read(&mut names, |row, names| {
+            report.add(row, names);
+            Ok(())
+        })?;
+        damaged.extend(unread.iter().map(ToString::to_string));
+    }
+    let mut data = report.finish(&names);
+    data.notes.extend(info.into_iter().flat_map(|info| info.missing));
+    data.notes.extend(damaged.iter().cloned());
+    Ok((data, damaged))
+}
+
+fn columns() -> usize {
+    let out = std::io::stdout();
+    if !out.is_terminal() {
+        return COLUMNS;
+    }
+    let size = rustix::termios::tcgetwinsize(&out);
+    let columns = size.map_or(COLUMNS, |size| usize::from(size.ws_col));
+    // Some terminals do not say.
+    if columns == 0 { COLUMNS } else { columns.min(COLUMNS_MAX) }
+}
+
+/// A usage error of a path that is no trace.
+pub fn no_trace(path: &Path) -> anyhow::Error {
+    let text = format!("{} is no trace: there is no trace.json, and no trace-*.parquet", path.display());
+    Stop::usage(printable(&text)).into()
+}
