@@ -6,6 +6,7 @@
 //! that does not grow with their number.
 mod collect;
 mod error;
+pub mod export;
 mod info;
 mod program;
 mod record;

@@ -1,2 +1,4 @@
 //! From segments to files and back.
+mod export;
+mod made;
 mod store;
