@@ -1,5 +1,7 @@
 //! An operation as it is stored.
-use std::collections::HashMap;
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher;
 
 /// An operation, or so many that were not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,43 +39,65 @@ pub struct TraceRow {
 /// Texts, each kept once: rows have their numbers.
 #[derive(Debug, Clone, Default)]
 pub struct TraceNames {
-    texts: Vec<Vec<u8>>,
-    numbers: HashMap<Vec<u8>, u32>,
+    /// One behind the other.
+    texts: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+    numbers: HashTable<u32>,
 }
 
 impl TraceNames {
     /// The number of a text.
     pub fn number(&mut self, text: &[u8]) -> u32 {
-        if let Some(&number) = self.numbers.get(text) {
+        if let Some(number) = self.find(text) {
             return number;
         }
-        let number = u32::try_from(self.texts.len()).expect("fewer than 2³² names fit in memory");
-        self.texts.push(text.to_owned());
-        self.numbers.insert(text.to_owned(), number);
+        let number = u32::try_from(self.ends.len()).expect("fewer than 2³² names fit in memory");
+        self.texts.extend_from_slice(text);
+        self.ends.push(self.texts.len());
+        let (texts, ends) = (&self.texts, &self.ends);
+        self.numbers.insert_unique(hash(text), number, |&number| hash(of(texts, ends, number)));
         number
     }
 
     /// The number of a text, if it has one.
     #[must_use]
     pub fn find(&self, text: &[u8]) -> Option<u32> {
-        self.numbers.get(text).copied()
+        self.numbers.find(hash(text), |&number| self.text(number) == text).copied()
     }
 
     /// The text of a number that this gave.
     #[must_use]
     pub fn text(&self, number: u32) -> &[u8] {
-        &self.texts[number as usize]
+        of(&self.texts, &self.ends, number)
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.texts.len()
+        self.ends.len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.texts.is_empty()
+        self.ends.is_empty()
     }
+
+    /// What they take in memory, nearly: what finds them is counted by the piece.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        const EACH: usize = size_of::<usize>() + 2 * size_of::<u32>();
+        self.texts.len() + self.ends.len() * EACH
+    }
+}
+
+fn of<'a>(texts: &'a [u8], ends: &[usize], number: u32) -> &'a [u8] {
+    let number = number as usize;
+    let begin = number.checked_sub(1).map_or(0, |before| ends[before]);
+    &texts[begin..ends[number]]
+}
+
+fn hash(text: &[u8]) -> u64 {
+    FxBuildHasher.hash_one(text)
 }

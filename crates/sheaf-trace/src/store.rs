@@ -9,16 +9,14 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::record::{Row, RowAccessor};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const SCHEMA: &str = "
+pub(crate) const SCHEMA: &str = "
     message trace {
         required int64 time (TIMESTAMP(NANOS,true));
         required int64 duration_ns;
@@ -289,7 +287,7 @@ fn write_rows(
 }
 
 /// The files of a directory by their numbers, also those that are not ended.
-fn files_of(directory: &Path) -> Result<Vec<(u32, PathBuf)>, TraceError> {
+pub(crate) fn files_of(directory: &Path) -> Result<Vec<(u32, PathBuf)>, TraceError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(TraceError::io(directory))? {
         let path = entry.map_err(TraceError::io(directory))?.path();
@@ -303,97 +301,4 @@ fn files_of(directory: &Path) -> Result<Vec<(u32, PathBuf)>, TraceError> {
     }
     files.sort();
     Ok(files)
-}
-
-/// Reads the rows of a directory's files, part by part.
-pub struct StoreReader {
-    files: Vec<PathBuf>,
-}
-
-impl StoreReader {
-    /// Of all files of a directory, or of one file.
-    ///
-    /// # Errors
-    /// When it cannot be read, or there is no trace.
-    pub fn open(path: &Path) -> Result<Self, TraceError> {
-        let is_directory = std::fs::metadata(path).map_err(TraceError::io(path))?.is_dir();
-        if !is_directory {
-            return Ok(Self { files: vec![path.to_owned()] });
-        }
-        let files: Vec<PathBuf> = files_of(path)?.into_iter().map(|(_, path)| path).collect();
-        if files.is_empty() {
-            return Err(TraceError::damaged(path, "there is no trace (trace-*.parquet)"));
-        }
-        Ok(Self { files })
-    }
-
-    /// Gives each row to `take`. What cannot be read is told, and the rest read all the same.
-    ///
-    /// # Errors
-    /// Those of `take`.
-    pub fn read(
-        &self,
-        names: &mut TraceNames,
-        mut take: impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
-    ) -> Result<Vec<TraceError>, TraceError> {
-        let mut damaged = Vec::new();
-        for path in &self.files {
-            if let Err(error) = read_file(path, names, &mut take)? {
-                damaged.push(error);
-            }
-        }
-        Ok(damaged)
-    }
-}
-
-/// The outer error is the taker's, the inner one the file's.
-fn read_file(
-    path: &Path,
-    names: &mut TraceNames,
-    take: &mut impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
-) -> Result<Result<(), TraceError>, TraceError> {
-    let opened = File::open(path).map_err(TraceError::io(path));
-    let reader = match opened.and_then(|file| {
-        SerializedFileReader::new(file).map_err(|error| TraceError::damaged(path, error))
-    }) {
-        Ok(reader) => reader,
-        Err(error) => return Ok(Err(error)),
-    };
-    let rows = match reader.get_row_iter(None) {
-        Ok(rows) => rows,
-        Err(error) => return Ok(Err(TraceError::damaged(path, error))),
-    };
-    for row in rows {
-        match row.and_then(|row| of_row(&row, names)) {
-            Ok(row) => take(&row, names)?,
-            Err(error) => return Ok(Err(TraceError::damaged(path, error))),
-        }
-    }
-    Ok(Ok(()))
-}
-
-fn of_row(row: &Row, names: &mut TraceNames) -> parquet::errors::Result<TraceRow> {
-    let mut text = |at: usize| -> parquet::errors::Result<u32> {
-        match row.get_string(at) {
-            Ok(text) => Ok(names.number(text.as_bytes())),
-            Err(_) => Ok(names.number(row.get_bytes(at)?.data())),
-        }
-    };
-    let (op, layer, host, command, path) = (text(2)?, text(3)?, text(4)?, text(5)?, text(6)?);
-    Ok(TraceRow {
-        time_ns: row.get_long(0)?,
-        duration_ns: row.get_long(1)?,
-        op,
-        layer,
-        host,
-        command,
-        path,
-        offset: row.get_long(7).ok(),
-        asked: row.get_long(8)?,
-        bytes: row.get_long(9)?,
-        errno: row.get_int(10)?,
-        pid: row.get_int(11)?,
-        thread: row.get_int(12)?,
-        is_nested: row.get_bool(13)?,
-    })
 }

@@ -1,0 +1,351 @@
+//! Reads what a [`TraceStore`](crate::TraceStore) has written: column by column, batch by batch.
+use crate::store::{SCHEMA, files_of};
+use crate::{TraceError, TraceNames, TraceRow};
+use parquet::basic::Repetition;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::{SchemaDescriptor, Type};
+use rustc_hash::FxHashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Rows that are decoded at once: some megabytes.
+const BATCH_ROWS: usize = 32 << 10;
+/// What names may take in memory; the rest of them are one, [`OTHER_NAME`], and that is told.
+pub const NAME_BYTES_MAX: usize = 1 << 30;
+/// What paths and commands are called for which there is no room.
+pub const OTHER_NAME: &[u8] = b"(names beyond the limit)";
+
+/// Reads the rows of a directory's files, part by part.
+#[derive(Debug)]
+pub struct StoreReader {
+    files: Vec<PathBuf>,
+    name_bytes_max: usize,
+}
+
+impl StoreReader {
+    /// Of all files of a directory, or of one file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or there is no trace.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        let name_bytes_max = NAME_BYTES_MAX;
+        let is_directory = std::fs::metadata(path).map_err(TraceError::io(path))?.is_dir();
+        if !is_directory {
+            return Ok(Self { files: vec![path.to_owned()], name_bytes_max });
+        }
+        let files: Vec<PathBuf> = files_of(path)?.into_iter().map(|(_, path)| path).collect();
+        if files.is_empty() {
+            return Err(TraceError::damaged(path, "there is no trace (trace-*.parquet)"));
+        }
+        Ok(Self { files, name_bytes_max })
+    }
+
+    /// With another limit than [`NAME_BYTES_MAX`].
+    #[must_use]
+    pub fn with_name_bytes_max(self, name_bytes_max: usize) -> Self {
+        Self { name_bytes_max, ..self }
+    }
+
+    /// Gives each row to `take`: in the order of their times within a part, and nearly so beyond.
+    /// What cannot be read is told, and the rest read all the same.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn read(
+        &self,
+        names: &mut TraceNames,
+        mut take: impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
+    ) -> Result<Vec<TraceError>, TraceError> {
+        let mut damaged = Vec::new();
+        for path in &self.files {
+            let mut limited = LimitedNames { names, bytes_max: self.name_bytes_max, beyond: 0 };
+            read_file(path, &mut limited, &mut take, &mut damaged)?;
+            if limited.beyond > 0 {
+                let why = format!(
+                    "{} names did not fit in the {} bytes that names may take; their rows are \
+                     counted under “{}”",
+                    limited.beyond,
+                    self.name_bytes_max,
+                    String::from_utf8_lossy(OTHER_NAME)
+                );
+                damaged.push(TraceError::damaged(path, why));
+            }
+        }
+        Ok(damaged)
+    }
+}
+
+/// Names up to a limit.
+struct LimitedNames<'a> {
+    names: &'a mut TraceNames,
+    bytes_max: usize,
+    /// Texts that found no room, one in several batches as often.
+    beyond: u64,
+}
+
+impl LimitedNames<'_> {
+    fn number(&mut self, text: &[u8]) -> u32 {
+        if let Some(number) = self.names.find(text) {
+            return number;
+        }
+        if self.names.bytes() + text.len() > self.bytes_max {
+            self.beyond += 1;
+            return self.names.number(OTHER_NAME);
+        }
+        self.names.number(text)
+    }
+}
+
+/// The error is the taker's; those of the file go to `damaged`.
+fn read_file(
+    path: &Path,
+    names: &mut LimitedNames<'_>,
+    take: &mut impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
+    damaged: &mut Vec<TraceError>,
+) -> Result<(), TraceError> {
+    let opened = File::open(path).map_err(TraceError::io(path)).and_then(|file| {
+        let reader = SerializedFileReader::new(file).map_err(|error| cut_off(path, error))?;
+        check_schema(reader.metadata().file_metadata().schema_descr())
+            .map_err(|why| TraceError::damaged(path, why))?;
+        Ok(reader)
+    });
+    let reader = match opened {
+        Ok(reader) => reader,
+        Err(error) => {
+            damaged.push(error);
+            return Ok(());
+        }
+    };
+    let mut batch = ColumnBatch::default();
+    for part in 0..reader.num_row_groups() {
+        let read = reader
+            .get_row_group(part)
+            .map_err(PartError::Damaged)
+            .and_then(|group| read_part(group.as_ref(), &mut batch, names, take));
+        match read {
+            Ok(()) => {}
+            Err(PartError::Taker(error)) => return Err(error),
+            Err(PartError::Damaged(error)) => {
+                let why = format!("part {part} of {}: {error}", reader.num_row_groups());
+                damaged.push(TraceError::damaged(path, why));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A file without an end is one that was being written.
+fn cut_off(path: &Path, error: ParquetError) -> TraceError {
+    if path.extension().is_some_and(|extension| extension == "part") {
+        let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+        let why = format!(
+            "was not ended, as whoever wrote it was: the rows in its {bytes} bytes are lost, and \
+             those that were still in memory"
+        );
+        return TraceError::damaged(path, why);
+    }
+    TraceError::damaged(path, error)
+}
+
+/// Says in what a file is none of ours.
+fn check_schema(schema: &SchemaDescriptor) -> Result<(), String> {
+    let ours = parse_message_type(SCHEMA).expect("a schema of ours");
+    let said = |field: &Type| {
+        let repetition = match field.get_basic_info().repetition() {
+            Repetition::REQUIRED => "required",
+            Repetition::OPTIONAL => "optional",
+            Repetition::REPEATED => "repeated",
+        };
+        let kind = if field.is_primitive() {
+            field.get_physical_type().to_string()
+        } else {
+            "group".to_owned()
+        };
+        format!("{repetition} {kind} {}", field.name().escape_default())
+    };
+    let theirs = schema.root_schema().get_fields();
+    for (at, field) in ours.get_fields().iter().enumerate() {
+        let wanted = said(field);
+        match theirs.get(at).map(|field| said(field)) {
+            Some(there) if there == wanted => {}
+            Some(there) => {
+                return Err(format!(
+                    "is Parquet, but no trace: column {} is “{there}”, not “{wanted}”",
+                    at + 1
+                ));
+            }
+            None => return Err(format!("is Parquet, but no trace: it has no column “{wanted}”")),
+        }
+    }
+    match theirs.get(ours.get_fields().len()) {
+        Some(more) => Err(format!("is Parquet, but no trace: it has a column “{}”", said(more))),
+        None => Ok(()),
+    }
+}
+
+enum PartError {
+    Taker(TraceError),
+    Damaged(ParquetError),
+}
+
+impl From<ParquetError> for PartError {
+    fn from(error: ParquetError) -> Self {
+        Self::Damaged(error)
+    }
+}
+
+fn read_part(
+    group: &dyn RowGroupReader,
+    batch: &mut ColumnBatch,
+    names: &mut LimitedNames<'_>,
+    take: &mut impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
+) -> Result<(), PartError> {
+    let columns = group.metadata().num_columns();
+    let mut readers: Vec<ColumnReader> =
+        (0..columns).map(|at| group.get_column_reader(at)).collect::<Result<_, _>>()?;
+    let mut left = u64::try_from(group.metadata().num_rows())
+        .map_err(|_| ParquetError::General("fewer rows than none".to_owned()))?;
+    while left > 0 {
+        let rows = batch.fill(&mut readers, left.min(BATCH_ROWS as u64) as usize, names)?;
+        for at in 0..rows {
+            take(&batch.row(at), names.names).map_err(PartError::Taker)?;
+        }
+        left -= rows as u64;
+    }
+    Ok(())
+}
+
+/// The columns of some rows.
+#[derive(Default)]
+struct ColumnBatch {
+    time: Vec<i64>,
+    duration: Vec<i64>,
+    /// Of operation, layer, host, command and path.
+    names: [Vec<u32>; 5],
+    texts: Vec<ByteArray>,
+    numbers: FxHashMap<(usize, usize), u32>,
+    offset: Vec<Option<i64>>,
+    offsets: Vec<i64>,
+    is_there: Vec<i16>,
+    asked: Vec<i64>,
+    bytes: Vec<i64>,
+    errno: Vec<i32>,
+    pid: Vec<i32>,
+    thread: Vec<i32>,
+    nested: Vec<bool>,
+}
+
+impl ColumnBatch {
+    /// Reads so many rows.
+    fn fill(
+        &mut self,
+        readers: &mut [ColumnReader],
+        rows: usize,
+        names: &mut LimitedNames<'_>,
+    ) -> Result<usize, ParquetError> {
+        for (at, reader) in readers.iter_mut().enumerate() {
+            match (at, reader) {
+                (0, ColumnReader::Int64ColumnReader(reader)) => values(reader, rows, &mut self.time),
+                (1, ColumnReader::Int64ColumnReader(reader)) => {
+                    values(reader, rows, &mut self.duration)
+                }
+                (2..=6, ColumnReader::ByteArrayColumnReader(reader)) => {
+                    values(reader, rows, &mut self.texts).map(|()| self.number(at - 2, names))
+                }
+                (7, ColumnReader::Int64ColumnReader(reader)) => self.fill_offsets(reader, rows),
+                (8, ColumnReader::Int64ColumnReader(reader)) => values(reader, rows, &mut self.asked),
+                (9, ColumnReader::Int64ColumnReader(reader)) => values(reader, rows, &mut self.bytes),
+                (10, ColumnReader::Int32ColumnReader(reader)) => {
+                    values(reader, rows, &mut self.errno)
+                }
+                (11, ColumnReader::Int32ColumnReader(reader)) => values(reader, rows, &mut self.pid),
+                (12, ColumnReader::Int32ColumnReader(reader)) => {
+                    values(reader, rows, &mut self.thread)
+                }
+                (13, ColumnReader::BoolColumnReader(reader)) => {
+                    values(reader, rows, &mut self.nested)
+                }
+                _ => Err(ParquetError::General(format!("column {at} is of another type"))),
+            }?;
+        }
+        Ok(rows)
+    }
+
+    fn fill_offsets(
+        &mut self,
+        reader: &mut ColumnReaderImpl<parquet::data_type::Int64Type>,
+        rows: usize,
+    ) -> Result<(), ParquetError> {
+        self.offsets.clear();
+        self.is_there.clear();
+        let (read, _, levels) =
+            reader.read_records(rows, Some(&mut self.is_there), None, &mut self.offsets)?;
+        if read != rows || levels != rows {
+            return Err(too_few(read, rows));
+        }
+        self.offset.clear();
+        let mut offsets = self.offsets.iter();
+        let offset = &mut self.offset;
+        for &is_there in &self.is_there {
+            offset.push(if is_there > 0 { offsets.next().copied() } else { None });
+        }
+        Ok(())
+    }
+
+    /// Texts to numbers. Those of a dictionary lie at one place however many rows have them, as
+    /// long as they are held, which is to the next batch: each place is looked up once.
+    fn number(&mut self, column: usize, names: &mut LimitedNames<'_>) {
+        let numbers = &mut self.names[column];
+        numbers.clear();
+        self.numbers.clear();
+        let mut last = (usize::MAX, 0);
+        let mut number = 0;
+        for text in &self.texts {
+            let text = text.data();
+            let place = (text.as_ptr() as usize, text.len());
+            if place != last {
+                number = *self.numbers.entry(place).or_insert_with(|| names.number(text));
+                last = place;
+            }
+            numbers.push(number);
+        }
+    }
+
+    fn row(&self, at: usize) -> TraceRow {
+        let [op, layer, host, command, path] = &self.names;
+        TraceRow {
+            time_ns: self.time[at],
+            duration_ns: self.duration[at],
+            op: op[at],
+            layer: layer[at],
+            host: host[at],
+            command: command[at],
+            path: path[at],
+            offset: self.offset[at],
+            asked: self.asked[at],
+            bytes: self.bytes[at],
+            errno: self.errno[at],
+            pid: self.pid[at],
+            thread: self.thread[at],
+            is_nested: self.nested[at],
+        }
+    }
+}
+
+fn values<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    into: &mut Vec<T::T>,
+) -> Result<(), ParquetError> {
+    into.clear();
+    let (read, _, _) = reader.read_records(rows, None, None, into)?;
+    if read == rows { Ok(()) } else { Err(too_few(read, rows)) }
+}
+
+fn too_few(read: usize, rows: usize) -> ParquetError {
+    ParquetError::General(format!("a column has {read} values where {rows} rows are"))
+}
