@@ -29,12 +29,13 @@ fn main() {
     let begun = std::time::Instant::now();
     let mut names = TraceNames::default();
     let (mut count, mut sum) = (0u64, 0i64);
-    let mut summary = TraceSummary::default();
+    let mut summary = TraceReport::new(ReportOptions::default());
     StoreReader::open(&path).unwrap().read(&mut names, |row, names| {
         count += 1; sum = sum.wrapping_add(row.time_ns ^ row.path as i64);
         if what == "sum" { summary.add(row, names); }
         Ok(())
     }).unwrap();
+    if what == "sum" { let data = summary.finish(&names); println!("{}", data.to_text(100)); }
     let s = begun.elapsed().as_secs_f64();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find(|l| l.starts_with("VmHWM")).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! A [`Collector`] takes from the segments of a directory ([`sheaf_recorder`]) what has come since
 //! the last time, as [`TraceRow`]s with the time of day; a [`TraceStore`] writes them to files that
-//! anything reads which reads Parquet; a [`TraceSummary`] is made of rows, one by one, in memory
-//! that does not grow with their number.
+//! anything reads which reads Parquet; a [`TraceReport`] is made of rows, one by one, in memory
+//! that does not grow with their number, and becomes [`ReportData`]: JSON, text, or an HTML page.
 mod collect;
 mod error;
 pub mod export;
@@ -11,10 +11,10 @@ mod info;
 mod program;
 mod reader;
 mod record;
+mod report;
 mod row;
 mod spool;
 mod store;
-mod summary;
 
 pub use collect::{Collected, Collector};
 pub use error::TraceError;
@@ -22,6 +22,11 @@ pub use info::{INFO_FILE, KernelCounts, TraceInfo};
 pub use program::{BlindSpot, blind_spot};
 pub use record::{PRELOAD_FILE, RecordTotals, Recording, recover};
 pub use reader::{NAME_BYTES_MAX, OTHER_NAME, StoreReader};
+pub use report::{
+    AccessData, AccessPattern, CommonSize, DirectoryData, FailureData, FileData, FilesBeyond,
+    Finding, FindingEvidence, FindingKind, FindingSeverity, HeatData, HeatRow, HostData, IoSums,
+    LayerData, LostOperations, LostRange, OpClass, OperationData, ProcessData, REPORT_VERSION,
+    ReportData, ReportOptions, SizeBucket, SlowOperation, TraceReport, TraceSpan, TraceTotals,
+};
 pub use row::{TraceNames, TraceRow};
 pub use store::TraceStore;
-pub use summary::{FileSummary, OpSummary, TraceSummary};

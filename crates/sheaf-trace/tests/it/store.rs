@@ -1,6 +1,6 @@
 //! What is stored is what was recorded.
 use sheaf_recorder::{IoEvent, IoOp, SegmentOptions, TraceSegment, flag};
-use sheaf_trace::{Collector, StoreReader, TraceNames, TraceRow, TraceStore, TraceSummary};
+use sheaf_trace::{Collector, ReportOptions, StoreReader, TraceNames, TraceReport, TraceRow, TraceStore};
 use std::path::Path;
 
 /// Records so many reads, collected while they are made.
@@ -80,12 +80,16 @@ fn rows_come_back_as_they_were() {
         let numbers = TraceRow { op: 0, layer: 0, host: 0, command: 0, path: 0, ..*row };
         assert_eq!(numbers, TraceRow { op: 0, layer: 0, host: 0, command: 0, path: 0, ..*back });
     }
-    let mut summary = TraceSummary::default();
-    back.iter().for_each(|row| summary.add(row, &other));
-    let file = &summary.files[&b"/data/a b\xff"[..]];
+    let mut report = TraceReport::new(ReportOptions::default());
+    back.iter().for_each(|row| report.add(row, &other));
+    let data = report.finish(&other);
+    let file = &data.files[0];
+    assert_eq!((file.path.as_str(), data.files.len()), ("/data/a b\\xff", 1));
     assert_eq!((file.reads.count, file.reads.failed), (30_000, 30));
     assert_eq!(file.reads.bytes, 29_970 * 4096);
-    assert_eq!((file.placed, file.aligned, file.sizes[13]), (30_000, 30_000, 30_000));
+    let reads = &file.accesses[0].reads;
+    assert_eq!((reads.placed, reads.aligned, reads.sizes[0].from), (29_970, 29_970, 4096));
+    assert_eq!(reads.sizes[0].count, 29_970);
 }
 
 /// A number that none before it tells of (SplitMix64).

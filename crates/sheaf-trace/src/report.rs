@@ -1,0 +1,625 @@
+//! What a trace says: sums, patterns, and what stands out.
+mod data;
+mod files;
+mod findings;
+mod heat;
+mod html;
+mod html_page;
+mod sums;
+mod text;
+mod units;
+
+pub use data::{
+    AccessData, AccessPattern, CommonSize, DirectoryData, FailureData, FileData, FilesBeyond,
+    HeatData, HeatRow, HostData, IoSums, LayerData, LostOperations, LostRange, OpClass,
+    OperationData, ProcessData, REPORT_VERSION, ReportData, SizeBucket, SlowOperation, TraceSpan,
+    TraceTotals,
+};
+pub use findings::{Finding, FindingEvidence, FindingKind, FindingSeverity};
+
+use crate::{TraceNames, TraceRow};
+use files::{FileOp, FileTable};
+use heat::HeatMap;
+use rustc_hash::FxHashMap;
+use sheaf_core::Errno;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use sums::{PowerCounts, SplitSums, bytes_of, class_of};
+use units::escaped;
+
+/// Limits of a report: what it may take in memory, and how long it may be.
+#[derive(Debug, Clone, Copy)]
+pub struct ReportOptions {
+    /// Files with sums of their own at once, about 1 KiB each. When there are more, those with the
+    /// fewest operations and the least time are put together, half of all at a time.
+    pub files_max: usize,
+    /// Pairs of a file and a process, about 300 bytes each; accesses of others are not classified.
+    pub streams_max: usize,
+    /// Processes with sums of their own.
+    pub processes_max: usize,
+    /// Directories with sums of their own.
+    pub directories_max: usize,
+    /// Files that are listed.
+    pub files_listed_max: usize,
+    /// Processes that are listed.
+    pub processes_listed_max: usize,
+    /// Directories that are listed.
+    pub directories_listed_max: usize,
+    /// The slowest operations that are listed.
+    pub slowest_max: usize,
+    /// Ranges of lost operations that are listed.
+    pub lost_ranges_max: usize,
+    /// Bins of time.
+    pub heat_bins_max: usize,
+    /// Rows of the heat map: processes, or hosts where there are more processes.
+    pub heat_rows_max: usize,
+}
+
+impl Default for ReportOptions {
+    fn default() -> Self {
+        Self {
+            files_max: 100_000,
+            streams_max: 1 << 20,
+            processes_max: 1 << 16,
+            directories_max: 1 << 16,
+            files_listed_max: 1000,
+            processes_listed_max: 1000,
+            directories_listed_max: 200,
+            slowest_max: 50,
+            lost_ranges_max: 50,
+            heat_bins_max: 240,
+            heat_rows_max: 64,
+        }
+    }
+}
+
+/// Operations and layers, and reasons of failures, with sums of their own: a trace of ours has
+/// some dozens.
+const OPS_MAX: usize = 1024;
+const FAILURES_MAX: usize = 4096;
+/// Files that are named for each failure.
+const FAILURE_EXAMPLES: usize = 3;
+/// Layers; the last one stands for those beyond.
+const LAYERS_MAX: usize = 32;
+
+/// An operation of a layer.
+#[derive(Debug)]
+struct OpEntry {
+    class: OpClass,
+    layer: u8,
+    is_lost: bool,
+    is_open: bool,
+    is_seek: bool,
+    /// Not nested, nested.
+    sums: [IoSums; 2],
+    durations: PowerCounts,
+}
+
+#[derive(Debug, Default)]
+struct FailureEntry {
+    count: u64,
+    time_ns: u128,
+    examples: Vec<u32>,
+}
+
+/// Orders rows by what they took.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SlowEntry {
+    duration_ns: u64,
+    /// The earlier of two that took as long is the slower one.
+    time_ns: Reverse<i64>,
+    number: Reverse<u64>,
+}
+
+type SlowRows = BinaryHeap<Reverse<(SlowEntry, RowBits)>>;
+
+/// A row that any order is right for.
+#[derive(Debug)]
+struct RowBits(TraceRow);
+
+impl PartialEq for RowBits {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+impl Eq for RowBits {}
+impl PartialOrd for RowBits {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for RowBits {
+    fn cmp(&self, _: &Self) -> std::cmp::Ordering {
+        std::cmp::Ordering::Equal
+    }
+}
+
+/// Makes a report of rows, one by one, in memory that has a limit; names are the caller's.
+#[derive(Debug)]
+pub struct TraceReport {
+    options: ReportOptions,
+    data: ReportData,
+    /// By layer and operation.
+    op_places: FxHashMap<(u32, u32), u32>,
+    last_op: ((u32, u32), u32),
+    ops: Vec<OpEntry>,
+    /// Numbers of names.
+    layers: Vec<u32>,
+    failures: BTreeMap<(u32, i32), FailureEntry>,
+    host_places: FxHashMap<u32, u32>,
+    hosts: Vec<(u32, u64, SplitSums)>,
+    /// By host, number and command.
+    process_places: FxHashMap<(u32, i32, u32), u32>,
+    processes: Vec<((u32, i32, u32), SplitSums)>,
+    processes_beyond: IoSums,
+    files: FileTable,
+    read_sizes: PowerCounts,
+    write_sizes: PowerCounts,
+    process_heat: HeatMap,
+    host_heat: HeatMap,
+    slowest: SlowRows,
+    lost: BinaryHeap<Reverse<(u64, i64, i64, u32, i32)>>,
+}
+
+impl TraceReport {
+    /// One without rows.
+    #[must_use]
+    pub fn new(options: ReportOptions) -> Self {
+        let heat = || HeatMap::new(options.heat_bins_max, options.heat_rows_max);
+        Self {
+            options,
+            data: ReportData { version: REPORT_VERSION, ..ReportData::default() },
+            op_places: FxHashMap::default(),
+            last_op: ((u32::MAX, u32::MAX), 0),
+            ops: Vec::new(),
+            layers: Vec::new(),
+            failures: BTreeMap::new(),
+            host_places: FxHashMap::default(),
+            hosts: Vec::new(),
+            process_places: FxHashMap::default(),
+            processes: Vec::new(),
+            processes_beyond: IoSums::default(),
+            files: FileTable::new(options.files_max, options.streams_max, options.directories_max),
+            read_sizes: PowerCounts::default(),
+            write_sizes: PowerCounts::default(),
+            process_heat: heat(),
+            host_heat: heat(),
+            slowest: BinaryHeap::new(),
+            lost: BinaryHeap::new(),
+        }
+    }
+
+    /// Adds a row. Those of one process come in the order of their times, or nearly so.
+    pub fn add(&mut self, row: &TraceRow, names: &TraceNames) {
+        let place = self.op(row, names);
+        let op = &mut self.ops[place as usize];
+        if op.is_lost {
+            return self.add_lost(row);
+        }
+        let file_op = FileOp {
+            class: op.class,
+            is_open: op.is_open,
+            is_seek: op.is_seek,
+            layer: op.layer,
+        };
+        op.sums[usize::from(row.is_nested)].add(row);
+        op.durations.add(row.duration_ns.max(0) as u64);
+        self.data.rows += 1;
+        self.data.nested_rows += u64::from(row.is_nested);
+        let is_implausible = row.duration_ns < 0 || row.asked < 0 || row.bytes < 0;
+        self.data.implausible_rows += u64::from(is_implausible);
+        let end_ns = row.time_ns.saturating_add(row.duration_ns.max(0));
+        let span = self
+            .data
+            .span
+            .get_or_insert(TraceSpan { first_ns: row.time_ns, last_ns: end_ns });
+        span.first_ns = span.first_ns.min(row.time_ns);
+        span.last_ns = span.last_ns.max(end_ns);
+        if row.errno != 0 {
+            self.add_failure(place, row, names);
+        }
+        let (host, process) = self.who(row);
+        if !row.is_nested {
+            self.add_outermost(row, file_op.class, host, process);
+        }
+        if !names.text(row.path).is_empty() {
+            self.files.add(row, file_op, process, host, names);
+        }
+    }
+
+    fn add_outermost(&mut self, row: &TraceRow, class: OpClass, host: u32, process: Option<u32>) {
+        let totals = &mut self.data.totals;
+        totals.all.add(row);
+        match class {
+            OpClass::Read => &mut totals.read,
+            OpClass::Write => &mut totals.write,
+            OpClass::Metadata => &mut totals.metadata,
+            OpClass::Sync => &mut totals.sync,
+            OpClass::Other => &mut totals.other,
+            OpClass::Process => &mut totals.process,
+        }
+        .add(row);
+        self.hosts[host as usize].2.add(class, row);
+        match process {
+            Some(process) => self.processes[process as usize].1.add(class, row),
+            None => self.processes_beyond.add(row),
+        }
+        let is_write = class == OpClass::Write;
+        if (is_write || class == OpClass::Read) && row.errno == 0 {
+            let sizes = if is_write { &mut self.write_sizes } else { &mut self.read_sizes };
+            sizes.add(row.asked.max(0) as u64);
+            let (bytes, length_ns) = (bytes_of(row), row.duration_ns.max(0) as u64);
+            if bytes > 0 {
+                self.host_heat.add(host, is_write, bytes, row.time_ns, length_ns);
+                if !self.process_heat.is_beyond() {
+                    let process = process.unwrap_or(u32::MAX);
+                    self.process_heat.add(process, is_write, bytes, row.time_ns, length_ns);
+                }
+            }
+        }
+        if class != OpClass::Process {
+            self.add_slow(row);
+        }
+    }
+
+    fn add_slow(&mut self, row: &TraceRow) {
+        let entry = SlowEntry {
+            duration_ns: row.duration_ns.max(0) as u64,
+            time_ns: Reverse(row.time_ns),
+            number: Reverse(self.data.rows),
+        };
+        if self.slowest.len() >= self.options.slowest_max {
+            match self.slowest.peek() {
+                Some(Reverse((fastest, _))) if *fastest < entry => drop(self.slowest.pop()),
+                _ => return,
+            }
+        }
+        self.slowest.push(Reverse((entry, RowBits(*row))));
+    }
+
+    fn add_lost(&mut self, row: &TraceRow) {
+        let count = row.bytes.max(0) as u64;
+        self.data.lost.count += u128::from(count);
+        self.data.lost.ranges += 1;
+        let end_ns = row.time_ns.saturating_add(row.duration_ns.max(0));
+        self.lost.push(Reverse((count, row.time_ns, end_ns, row.host, row.pid)));
+        if self.lost.len() > self.options.lost_ranges_max {
+            self.lost.pop();
+        }
+    }
+
+    fn add_failure(&mut self, op: u32, row: &TraceRow, names: &TraceNames) {
+        let has_room = self.failures.len() < FAILURES_MAX;
+        let known = has_room || self.failures.contains_key(&(op, row.errno));
+        // At most as many again as there are operations.
+        let entry = self.failures.entry((op, if known { row.errno } else { 0 })).or_default();
+        entry.count += 1;
+        entry.time_ns += row.duration_ns.max(0) as u128;
+        if entry.examples.len() < FAILURE_EXAMPLES
+            && !entry.examples.contains(&row.path)
+            && !names.text(row.path).is_empty()
+        {
+            entry.examples.push(row.path);
+        }
+    }
+
+    /// The place of its operation.
+    fn op(&mut self, row: &TraceRow, names: &TraceNames) -> u32 {
+        let mut key = (row.layer, row.op);
+        if self.last_op.0 == key {
+            return self.last_op.1;
+        }
+        if self.ops.len() >= OPS_MAX && !self.op_places.contains_key(&key) {
+            // All others are of one, which is that of the first of them.
+            key = (u32::MAX, u32::MAX - 1);
+        }
+        let place = match self.op_places.get(&key) {
+            Some(&place) => place,
+            None => {
+                let layer = self.layers.iter().position(|layer| *layer == row.layer);
+                let layer = layer.unwrap_or_else(|| {
+                    if self.layers.len() < LAYERS_MAX {
+                        self.layers.push(row.layer);
+                    }
+                    self.layers.len() - 1
+                });
+                let word = names.text(row.op);
+                self.ops.push(OpEntry {
+                    class: class_of(word),
+                    layer: layer as u8,
+                    is_lost: word == b"lost",
+                    is_open: word == b"open",
+                    is_seek: word == b"seek",
+                    sums: Default::default(),
+                    durations: PowerCounts::default(),
+                });
+                let place = self.ops.len() as u32 - 1;
+                self.op_places.insert(key, place);
+                place
+            }
+        };
+        self.last_op = ((row.layer, row.op), place);
+        place
+    }
+
+    /// The places of its host, and of its process unless there are too many.
+    fn who(&mut self, row: &TraceRow) -> (u32, Option<u32>) {
+        let host = match self.host_places.get(&row.host) {
+            Some(&host) => host,
+            None => {
+                self.hosts.push((row.host, 0, SplitSums::default()));
+                let place = self.hosts.len() as u32 - 1;
+                self.host_places.insert(row.host, place);
+                place
+            }
+        };
+        let key = (row.host, row.pid, row.command);
+        if let Some(&place) = self.process_places.get(&key) {
+            return (host, Some(place));
+        }
+        if self.processes.len() >= self.options.processes_max {
+            return (host, None);
+        }
+        let place = self.processes.len() as u32;
+        self.processes.push((key, SplitSums::default()));
+        self.process_places.insert(key, place);
+        self.hosts[host as usize].1 += 1;
+        (host, Some(place))
+    }
+}
+
+/// How the sums become data.
+mod finish {
+    use super::*;
+
+    impl TraceReport {
+        /// What the rows say.
+        #[must_use]
+        pub fn finish(mut self, names: &TraceNames) -> ReportData {
+            let mut data = std::mem::take(&mut self.data);
+            let text = |number: u32| escaped(names.text(number));
+            data.lost.biggest = std::mem::take(&mut self.lost)
+                .into_sorted_vec()
+                .into_iter()
+                .map(|Reverse((count, from_ns, to_ns, host, pid))| LostRange {
+                    count,
+                    from_ns,
+                    to_ns,
+                    host: text(host),
+                    pid,
+                })
+                .collect();
+            data.slowest = self.slowest(names);
+            data.operations = self.operations(names);
+            data.layers = self.layers(names);
+            data.failures = self.failures(names);
+            data.read_sizes = self.read_sizes.buckets();
+            data.write_sizes = self.write_sizes.buckets();
+            self.fill_processes(&mut data, names);
+            self.fill_files(&mut data, names);
+            data.findings = findings::find(&data);
+            self.cut(&mut data);
+            data.heat = self.heat(names);
+            data
+        }
+
+        fn slowest(&mut self, names: &TraceNames) -> Vec<SlowOperation> {
+            let text = |number: u32| escaped(names.text(number));
+            let rows = std::mem::take(&mut self.slowest).into_sorted_vec();
+            let slow = rows.iter().map(|Reverse((entry, RowBits(row)))| SlowOperation {
+                duration_ns: entry.duration_ns,
+                time_ns: row.time_ns,
+                layer: text(row.layer),
+                op: text(row.op),
+                path: text(row.path),
+                offset: row.offset,
+                bytes: bytes_of(row),
+                errno: row.errno,
+                host: text(row.host),
+                pid: row.pid,
+                thread: row.thread,
+            });
+            slow.collect()
+        }
+
+        fn layer(&self, layer: u8, names: &TraceNames) -> String {
+            if usize::from(layer) + 1 == LAYERS_MAX {
+                return "(other layers)".to_owned();
+            }
+            escaped(names.text(self.layers[usize::from(layer)]))
+        }
+
+        /// The names of the operations by their places.
+        fn op_names(&self, names: &TraceNames) -> Vec<(String, String)> {
+            let mut of = vec![(String::new(), String::new()); self.ops.len()];
+            for (&(layer, op), &place) in &self.op_places {
+                let is_other = layer == u32::MAX;
+                of[place as usize] = if is_other {
+                    ("(other layers)".to_owned(), "(other operations)".to_owned())
+                } else {
+                    (self.layer(self.ops[place as usize].layer, names), escaped(names.text(op)))
+                };
+            }
+            of
+        }
+
+        fn operations(&self, names: &TraceNames) -> Vec<OperationData> {
+            let of = self.ops.iter().zip(self.op_names(names));
+            let mut operations: Vec<OperationData> = of
+                .filter(|(op, _)| !op.is_lost)
+                .map(|(op, (layer, name))| {
+                    let mut sums = op.sums[0];
+                    sums.merge(&op.sums[1]);
+                    let (class, nested) = (op.class, op.sums[1].count);
+                    let durations = op.durations.buckets();
+                    OperationData { layer, op: name, class, sums, nested, durations }
+                })
+                .collect();
+            operations.sort_by(|a, b| {
+                let key = |op: &OperationData| (op.sums.time_ns, op.sums.count);
+                key(b).cmp(&key(a)).then_with(|| (&a.layer, &a.op).cmp(&(&b.layer, &b.op)))
+            });
+            operations
+        }
+
+        fn layers(&self, names: &TraceNames) -> Vec<LayerData> {
+            let mut layers: BTreeMap<u8, LayerData> = BTreeMap::new();
+            for op in self.ops.iter().filter(|op| !op.is_lost) {
+                let layer = layers.entry(op.layer).or_default();
+                layer.layer = self.layer(op.layer, names);
+                layer.outermost.merge(&op.sums[0]);
+                layer.nested.merge(&op.sums[1]);
+                let bytes = op.sums[0].bytes + op.sums[1].bytes;
+                match op.class {
+                    OpClass::Read => layer.read_bytes += bytes,
+                    OpClass::Write => layer.written_bytes += bytes,
+                    _ => {}
+                }
+            }
+            let mut layers: Vec<LayerData> = layers.into_values().collect();
+            layers.sort_by(|a, b| a.layer.cmp(&b.layer));
+            layers
+        }
+
+        fn failures(&self, names: &TraceNames) -> Vec<FailureData> {
+            let ops = self.op_names(names);
+            let of = |errno: i32| match Errno(errno).name() {
+                Some(name) => name.to_owned(),
+                None if errno == 0 => "(other reasons)".to_owned(),
+                None => format!("errno {errno}"),
+            };
+            let mut failures: Vec<FailureData> = self
+                .failures
+                .iter()
+                .map(|(&(op, errno), entry)| FailureData {
+                    layer: ops[op as usize].0.clone(),
+                    op: ops[op as usize].1.clone(),
+                    errno,
+                    name: of(errno),
+                    count: entry.count,
+                    time_ns: entry.time_ns,
+                    examples: entry.examples.iter().map(|&at| escaped(names.text(at))).collect(),
+                })
+                .collect();
+            failures.sort_by(|a, b| {
+                let key = |failure: &FailureData| {
+                    (failure.layer.clone(), failure.op.clone(), failure.errno)
+                };
+                b.count.cmp(&a.count).then_with(|| key(a).cmp(&key(b)))
+            });
+            failures
+        }
+
+        fn fill_processes(&self, data: &mut ReportData, names: &TraceNames) {
+            let text = |number: u32| escaped(names.text(number));
+            let hosts = self.hosts.iter().map(|(host, processes, sums)| HostData {
+                host: text(*host),
+                processes: *processes,
+                reads: sums.reads,
+                writes: sums.writes,
+                other: sums.other,
+            });
+            data.hosts = hosts.collect();
+            data.hosts.sort_by(|a, b| a.host.cmp(&b.host));
+            let processes = self.processes.iter().map(|((host, pid, command), sums)| ProcessData {
+                host: text(*host),
+                pid: *pid,
+                command: text(*command),
+                reads: sums.reads,
+                writes: sums.writes,
+                other: sums.other,
+            });
+            data.processes = processes.collect();
+            data.processes.sort_by(|a, b| {
+                let key = |process: &ProcessData| (process.host.clone(), process.pid);
+                b.time_ns().cmp(&a.time_ns()).then_with(|| key(a).cmp(&key(b)))
+            });
+            data.processes_total = self.processes.len() as u64;
+            data.processes_beyond = self.processes_beyond;
+            if self.processes_beyond.count > 0 {
+                data.notes.push(format!(
+                    "There are more than {} processes: {} operations of the others are counted \
+                     together, and how they access files is not classified.",
+                    self.options.processes_max, self.processes_beyond.count
+                ));
+            }
+        }
+
+        fn fill_files(&self, data: &mut ReportData, names: &TraceNames) {
+            let (files, beyond) = self.files.finish(names, |layer| self.layer(layer, names));
+            data.files = files;
+            data.files_beyond = beyond;
+            data.files_total = data.files.len() as u64 + data.files_beyond.folded;
+            if data.files_beyond.reads.count + data.files_beyond.other.count
+                + data.files_beyond.writes.count
+                > 0
+            {
+                data.notes.push(format!(
+                    "There were more than {} files at once: {} of those with the fewest \
+                     operations and the least time are counted together.",
+                    self.options.files_max, data.files_beyond.folded
+                ));
+            }
+            if self.files.streams_beyond {
+                data.notes.push(format!(
+                    "There are more than {} pairs of a file and a process: the accesses of the \
+                     others are not classified, and the numbers of processes that share a file \
+                     are too low.",
+                    self.options.streams_max
+                ));
+            }
+            let (directories, has_others) = self.files.directories();
+            data.directories = directories;
+            if has_others {
+                data.notes.push(format!(
+                    "There are more than {} directories: the others are counted together.",
+                    self.options.directories_max
+                ));
+            }
+        }
+
+        /// Leaves what is listed.
+        fn cut(&self, data: &mut ReportData) {
+            let keep = self.options.files_listed_max.min(data.files.len());
+            for file in data.files.drain(keep..) {
+                data.files_beyond.add(&file);
+            }
+            let keep = self.options.processes_listed_max.min(data.processes.len());
+            for process in data.processes.drain(keep..) {
+                for sums in [&process.reads, &process.writes, &process.other] {
+                    data.processes_beyond.merge(sums);
+                }
+            }
+            let keep = self.options.directories_listed_max.min(data.directories.len());
+            data.directories_beyond = data.directories.drain(keep..).count() as u64;
+        }
+
+        fn heat(self, names: &TraceNames) -> HeatData {
+            let text = |number: u32| escaped(names.text(number));
+            let by_process = !self.process_heat.is_beyond();
+            let (heat, by) = if by_process {
+                (self.process_heat, "process")
+            } else {
+                (self.host_heat, "host")
+            };
+            let (first_ns, bin_ns, mut rows) = heat.finish(|row| match row {
+                Some(row) if by_process => match self.processes.get(row as usize) {
+                    Some(((host, pid, _), _)) => format!("{} {pid}", text(*host)),
+                    None => "(other processes)".to_owned(),
+                },
+                Some(row) => text(self.hosts[row as usize].0),
+                None => "(other hosts)".to_owned(),
+            });
+            rows.sort_by(|a, b| a.label.cmp(&b.label));
+            HeatData { by: by.to_owned(), first_ns, bin_ns, rows }
+        }
+    }
+}
+
+impl ProcessData {
+    /// The time of its operations that are not nested, in ns, of all its threads together.
+    #[must_use]
+    pub fn time_ns(&self) -> u128 {
+        self.reads.time_ns + self.writes.time_ns + self.other.time_ns
+    }
+}

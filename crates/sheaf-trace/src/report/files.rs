@@ -1,0 +1,462 @@
+//! Files, directories, and what each process does to each file.
+use crate::report::data::{AccessData, DirectoryData, FileData, FilesBeyond, IoSums, OpClass};
+use crate::report::sums::{FilePosition, PatternSums, SplitSums, bytes_of};
+use crate::report::units::escaped;
+use crate::{TraceNames, TraceRow};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::HashMap;
+
+const ENOENT: i32 = 2;
+/// Names of paths that have no file with sums of its own.
+const UNSEEN: u32 = u32::MAX;
+const FOLDED: u32 = u32::MAX - 1;
+
+/// What an operation was, as far as files are concerned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileOp {
+    pub class: OpClass,
+    pub is_open: bool,
+    pub is_seek: bool,
+    pub layer: u8,
+}
+
+#[derive(Debug, Default)]
+struct FileSums {
+    path: u32,
+    directory: u32,
+    sums: SplitSums,
+    nested: IoSums,
+    metadata: IoSums,
+    syncs: IoSums,
+    layers: Vec<(u8, Box<[PatternSums; 2]>)>,
+    opens: u64,
+    missing: u64,
+    seeks: u64,
+    idle_seeks: u64,
+    syncs_after_write: u64,
+    reads_back: u64,
+    processes: u64,
+    hosts: u64,
+    is_partial: bool,
+}
+
+/// What a process does to a file.
+#[derive(Debug, Default)]
+struct FileStream {
+    /// Of reads and writes, layer by layer; nearly always there is one.
+    first: (u8, [FilePosition; 2]),
+    more: Vec<(u8, [FilePosition; 2])>,
+    /// Writes since the last wait until data is stored.
+    unsynced: u64,
+    has_sought: bool,
+    /// What was written in one go.
+    run: (i64, i64),
+    /// From the least to the greatest offset that was written.
+    written: Option<(i64, i64)>,
+}
+
+impl FileStream {
+    fn positions(&mut self, layer: u8) -> &mut [FilePosition; 2] {
+        if self.first.0 == layer {
+            return &mut self.first.1;
+        }
+        let at = self.more.iter().position(|(other, _)| *other == layer);
+        let at = at.unwrap_or_else(|| {
+            self.more.push((layer, Default::default()));
+            self.more.len() - 1
+        });
+        &mut self.more[at].1
+    }
+
+    fn wrote(&mut self, offset: i64, end: i64) {
+        let (first, last) = self.written.unwrap_or((offset, end));
+        self.written = Some((first.min(offset), last.max(end)));
+        self.run = if offset == self.run.1 { (self.run.0, end) } else { (offset, end) };
+    }
+}
+
+/// Sums of all files within limits.
+#[derive(Debug)]
+pub(crate) struct FileTable {
+    files_max: usize,
+    streams_max: usize,
+    directories_max: usize,
+    /// By the number of a path's name: its place in `files`.
+    places: Vec<u32>,
+    files: Vec<FileSums>,
+    /// By file and process: the place in `streams`.
+    stream_places: FxHashMap<(u32, u32), u32>,
+    streams: Vec<FileStream>,
+    hosts: FxHashSet<(u32, u32)>,
+    directory_places: HashMap<Box<[u8]>, u32>,
+    directories: Vec<(SplitSums, u64, u64)>,
+    beyond: FilesBeyond,
+    /// Files of processes for which there was no room.
+    pub streams_beyond: bool,
+}
+
+impl FileTable {
+    pub fn new(files_max: usize, streams_max: usize, directories_max: usize) -> Self {
+        Self {
+            files_max: files_max.max(2),
+            streams_max,
+            directories_max,
+            places: Vec::new(),
+            files: Vec::new(),
+            stream_places: FxHashMap::default(),
+            streams: Vec::new(),
+            hosts: FxHashSet::default(),
+            directory_places: HashMap::new(),
+            // The first one stands for those beyond the limit.
+            directories: vec![Default::default()],
+            beyond: FilesBeyond::default(),
+            streams_beyond: false,
+        }
+    }
+
+    /// Adds a row that has a path; `process` is `None` for one that is beyond the limit.
+    pub fn add(
+        &mut self,
+        row: &TraceRow,
+        op: FileOp,
+        process: Option<u32>,
+        host: u32,
+        names: &TraceNames,
+    ) {
+        let place = self.place(row.path, names);
+        let file = &mut self.files[place as usize];
+        if row.is_nested {
+            file.nested.add(row);
+        } else {
+            file.sums.add(op.class, row);
+            let directory = &mut self.directories[file.directory as usize];
+            directory.0.add(op.class, row);
+            match op.class {
+                OpClass::Metadata => file.metadata.add(row),
+                OpClass::Sync => file.syncs.add(row),
+                _ => {}
+            }
+            if row.errno == ENOENT {
+                file.missing += 1;
+                directory.2 += 1;
+            }
+        }
+        let moves = matches!(op.class, OpClass::Read | OpClass::Write);
+        if row.errno != 0 || !(moves || op.is_open || op.is_seek || op.class == OpClass::Sync) {
+            return;
+        }
+        let stream = process.and_then(|process| self.stream(place, process, host));
+        let file = &mut self.files[place as usize];
+        let stream = stream.map(|stream| &mut self.streams[stream as usize]);
+        if moves {
+            file.moved(row, op, stream);
+        } else if !row.is_nested {
+            file.placed(op, stream);
+        }
+    }
+
+    fn place(&mut self, path: u32, names: &TraceNames) -> u32 {
+        let number = path as usize;
+        if self.places.len() <= number {
+            self.places.resize(names.len().max(number + 1), UNSEEN);
+        }
+        let place = self.places[number];
+        if place < FOLDED {
+            return place;
+        }
+        if self.files.len() >= self.files_max {
+            self.fold();
+        }
+        let is_partial = place == FOLDED;
+        self.beyond.folded -= u64::from(is_partial);
+        let directory = self.directory(names.text(path), !is_partial);
+        let place = self.files.len() as u32;
+        self.files.push(FileSums { path, directory, is_partial, ..FileSums::default() });
+        self.places[number] = place;
+        place
+    }
+
+    fn directory(&mut self, path: &[u8], is_new: bool) -> u32 {
+        let parent: &[u8] = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(0) => b"/",
+            Some(slash) => &path[..slash],
+            None => b".",
+        };
+        let place = match self.directory_places.get(parent) {
+            Some(&place) => place,
+            None if self.directory_places.len() >= self.directories_max => 0,
+            None => {
+                let place = self.directories.len() as u32;
+                self.directories.push(Default::default());
+                self.directory_places.insert(parent.into(), place);
+                place
+            }
+        };
+        self.directories[place as usize].1 += u64::from(is_new);
+        place
+    }
+
+    fn stream(&mut self, file: u32, process: u32, host: u32) -> Option<u32> {
+        if let Some(&place) = self.stream_places.get(&(file, process)) {
+            return Some(place);
+        }
+        if self.stream_places.len() >= self.streams_max {
+            self.streams_beyond = true;
+            return None;
+        }
+        let place = self.streams.len() as u32;
+        self.streams.push(FileStream::default());
+        self.stream_places.insert((file, process), place);
+        let sums = &mut self.files[file as usize];
+        sums.processes += 1;
+        sums.hosts += u64::from(self.hosts.insert((file, host)));
+        Some(place)
+    }
+
+    /// Puts together half of the files: those with the fewest operations and the least time.
+    fn fold(&mut self) {
+        let keep_max = self.files_max / 4;
+        let mut keep = vec![false; self.files.len()];
+        let mut order: Vec<usize> = (0..self.files.len()).collect();
+        let sums: Vec<IoSums> = self.files.iter().map(|file| file.sums.all()).collect();
+        order.sort_by_key(|&at| std::cmp::Reverse(sums[at].count + self.files[at].nested.count));
+        order.iter().take(keep_max).for_each(|&at| keep[at] = true);
+        order.sort_by_key(|&at| std::cmp::Reverse(sums[at].time_ns));
+        order.iter().take(keep_max).for_each(|&at| keep[at] = true);
+        let mut moved = vec![FOLDED; self.files.len()];
+        let mut kept = Vec::with_capacity(self.files_max);
+        for (at, file) in std::mem::take(&mut self.files).into_iter().enumerate() {
+            if keep[at] {
+                moved[at] = kept.len() as u32;
+                kept.push(file);
+            } else {
+                beyond(&mut self.beyond, &file);
+                self.beyond.folded += 1;
+                self.places[file.path as usize] = FOLDED;
+            }
+        }
+        for (at, file) in kept.iter().enumerate() {
+            self.places[file.path as usize] = at as u32;
+        }
+        self.files = kept;
+        let mut streams = Vec::new();
+        for ((file, process), place) in std::mem::take(&mut self.stream_places) {
+            let file = moved[file as usize];
+            if file != FOLDED {
+                self.stream_places.insert((file, process), streams.len() as u32);
+                streams.push(std::mem::take(&mut self.streams[place as usize]));
+            }
+        }
+        self.streams = streams;
+        let hosts = std::mem::take(&mut self.hosts).into_iter();
+        let hosts = hosts.map(|(file, host)| (moved[file as usize], host));
+        self.hosts = hosts.filter(|(file, _)| *file != FOLDED).collect();
+    }
+
+    /// All files that have sums of their own, those with the most time first, and the rest.
+    pub fn finish(
+        &self,
+        names: &TraceNames,
+        layer: impl Fn(u8) -> String,
+    ) -> (Vec<FileData>, FilesBeyond) {
+        let mut writers: FxHashMap<u32, Vec<(i64, i64)>> = FxHashMap::default();
+        for (&(file, _), &place) in &self.stream_places {
+            if let Some(range) = self.streams[place as usize].written {
+                writers.entry(file).or_default().push(range);
+            }
+        }
+        let mut files: Vec<FileData> = Vec::with_capacity(self.files.len());
+        for (at, file) in self.files.iter().enumerate() {
+            let mut ranges = writers.remove(&(at as u32)).unwrap_or_default();
+            files.push(FileData {
+                path: escaped(names.text(file.path)),
+                reads: file.sums.reads,
+                writes: file.sums.writes,
+                other: file.sums.other,
+                nested: file.nested,
+                metadata: file.metadata,
+                syncs: file.syncs,
+                accesses: file.accesses(&layer),
+                opens: file.opens,
+                missing: file.missing,
+                seeks: file.seeks,
+                idle_seeks: file.idle_seeks,
+                syncs_after_write: file.syncs_after_write,
+                reads_back: file.reads_back,
+                processes: file.processes,
+                hosts: file.hosts,
+                writers: ranges.len() as u64,
+                overlapping_writers: overlapping(&mut ranges),
+                is_partial: file.is_partial,
+            });
+        }
+        files.sort_by(|a, b| {
+            let key = |file: &FileData| (file.time_ns(), file.operations());
+            key(b).cmp(&key(a)).then_with(|| a.path.cmp(&b.path))
+        });
+        (files, FilesBeyond { files: self.beyond.folded, ..self.beyond.clone() })
+    }
+
+    /// Directories, those with the most time first, and whether there are others.
+    pub fn directories(&self) -> (Vec<DirectoryData>, bool) {
+        let of = |path: String, (sums, files, missing): &(SplitSums, u64, u64)| DirectoryData {
+            path,
+            files: *files,
+            reads: sums.reads,
+            writes: sums.writes,
+            other: sums.other,
+            missing: *missing,
+        };
+        let others = &self.directories[0];
+        let has_others = others.0.all().count > 0;
+        let mut directories: Vec<DirectoryData> = self
+            .directory_places
+            .iter()
+            .map(|(path, &place)| of(escaped(path), &self.directories[place as usize]))
+            .chain(has_others.then(|| of("(other directories)".to_owned(), others)))
+            .collect();
+        directories.sort_by(|a, b| {
+            b.time_ns().cmp(&a.time_ns()).then_with(|| a.path.cmp(&b.path))
+        });
+        (directories, has_others)
+    }
+}
+
+impl FileSums {
+    fn moved(&mut self, row: &TraceRow, op: FileOp, mut stream: Option<&mut FileStream>) {
+        let is_write = op.class == OpClass::Write;
+        let at = match self.layers.iter().position(|(layer, _)| *layer == op.layer) {
+            Some(at) => at,
+            None => {
+                self.layers.push((op.layer, Box::default()));
+                self.layers.len() - 1
+            }
+        };
+        let pattern = &mut self.layers[at].1[usize::from(is_write)];
+        let position =
+            stream.as_deref_mut().map(|stream| &mut stream.positions(op.layer)[usize::from(is_write)]);
+        let step = pattern.add(row, position);
+        let (Some(stream), false) = (stream, row.is_nested) else { return };
+        if stream.has_sought && step == Some(crate::report::sums::AccessStep::Consecutive) {
+            self.idle_seeks += 1;
+        }
+        stream.has_sought = false;
+        let placed = row.offset.map(|offset| {
+            (offset, offset.saturating_add(i64::try_from(bytes_of(row)).unwrap_or(i64::MAX)))
+        });
+        if is_write {
+            stream.unsynced += 1;
+            if let Some((offset, end)) = placed {
+                stream.wrote(offset, end);
+            }
+        } else if let Some((offset, end)) = placed
+            && offset < end
+            && stream.run.0 <= offset
+            && end <= stream.run.1
+        {
+            self.reads_back += 1;
+        }
+    }
+
+    fn placed(&mut self, op: FileOp, stream: Option<&mut FileStream>) {
+        self.opens += u64::from(op.is_open);
+        self.seeks += u64::from(op.is_seek);
+        let Some(stream) = stream else { return };
+        if op.is_seek {
+            self.idle_seeks += u64::from(stream.has_sought);
+            stream.has_sought = true;
+        }
+        if op.class == OpClass::Sync {
+            self.syncs_after_write += u64::from(stream.unsynced == 1);
+            stream.unsynced = 0;
+        }
+    }
+
+    fn accesses(&self, layer: impl Fn(u8) -> String) -> Vec<AccessData> {
+        let mut layers: Vec<&(u8, Box<[PatternSums; 2]>)> = self.layers.iter().collect();
+        layers.sort_by_key(|(layer, _)| *layer);
+        let data = layers.iter().map(|(number, patterns)| AccessData {
+            layer: layer(*number),
+            reads: patterns[0].finish(),
+            writes: patterns[1].finish(),
+        });
+        data.collect()
+    }
+}
+
+impl FileData {
+    /// The time of its operations that are not nested, in ns.
+    #[must_use]
+    pub fn time_ns(&self) -> u128 {
+        self.reads.time_ns + self.writes.time_ns + self.other.time_ns
+    }
+
+    /// Its operations that are not nested.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.reads.count + self.writes.count + self.other.count
+    }
+
+    /// How the layer next to the file system accessed it, as far as it was seen.
+    #[must_use]
+    pub fn lowest_access(&self) -> Option<&AccessData> {
+        let posix = self.accesses.iter().find(|access| access.layer == "posix");
+        posix.or_else(|| self.accesses.first())
+    }
+}
+
+impl DirectoryData {
+    /// The time of the operations in it, in ns.
+    #[must_use]
+    pub fn time_ns(&self) -> u128 {
+        self.reads.time_ns + self.writes.time_ns + self.other.time_ns
+    }
+}
+
+fn beyond(into: &mut FilesBeyond, file: &FileSums) {
+    into.reads.merge(&file.sums.reads);
+    into.writes.merge(&file.sums.writes);
+    into.other.merge(&file.sums.other);
+    into.nested.merge(&file.nested);
+}
+
+impl FilesBeyond {
+    /// Puts a file there.
+    pub(crate) fn add(&mut self, file: &FileData) {
+        self.files += 1;
+        self.reads.merge(&file.reads);
+        self.writes.merge(&file.writes);
+        self.other.merge(&file.other);
+        self.nested.merge(&file.nested);
+    }
+}
+
+/// How many of the ranges overlap another one.
+fn overlapping(ranges: &mut [(i64, i64)]) -> u64 {
+    ranges.sort_unstable();
+    let mut is_overlapping = vec![false; ranges.len()];
+    let mut furthest: Option<usize> = None;
+    for at in 0..ranges.len() {
+        if let Some(before) = furthest.filter(|&before| ranges[before].1 > ranges[at].0) {
+            is_overlapping[before] = true;
+            is_overlapping[at] = true;
+        }
+        if furthest.is_none_or(|before| ranges[before].1 < ranges[at].1) {
+            furthest = Some(at);
+        }
+    }
+    is_overlapping.into_iter().filter(|is| *is).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::overlapping;
+
+    #[test]
+    fn ranges_that_overlap_are_counted() {
+        assert_eq!(overlapping(&mut []), 0);
+        assert_eq!(overlapping(&mut [(0, 10), (10, 20), (20, 30)]), 0);
+        assert_eq!(overlapping(&mut [(0, 10), (9, 20), (20, 30)]), 2);
+        assert_eq!(overlapping(&mut [(0, 100), (10, 20), (30, 40), (100, 101)]), 3);
+    }
+}

@@ -1,0 +1,224 @@
+//! Sums while they are made.
+use crate::TraceRow;
+use crate::report::data::{AccessPattern, CommonSize, IoSums, OpClass, SizeBucket};
+use sheaf_recorder::IoOp;
+
+/// Offsets that are a multiple of this are aligned: a page, and what disks write at once.
+pub(crate) const ALIGNED_BYTES: i64 = 4096;
+/// Sizes that are counted one by one.
+const COMMON_SIZES: usize = 4;
+
+impl IoSums {
+    pub(crate) fn add(&mut self, row: &TraceRow) {
+        self.count += 1;
+        self.failed += u64::from(row.errno != 0);
+        self.bytes += u128::from(bytes_of(row));
+        let time_ns = row.duration_ns.max(0) as u64;
+        self.time_ns += u128::from(time_ns);
+        self.longest_ns = self.longest_ns.max(time_ns);
+    }
+
+    /// Adds sums of others.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.failed += other.failed;
+        self.bytes += other.bytes;
+        self.time_ns += other.time_ns;
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+    }
+}
+
+/// What it moved: nothing, if it failed.
+pub(crate) fn bytes_of(row: &TraceRow) -> u64 {
+    if row.errno == 0 { row.bytes.max(0) as u64 } else { 0 }
+}
+
+/// Reads, writes and all else.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SplitSums {
+    pub reads: IoSums,
+    pub writes: IoSums,
+    pub other: IoSums,
+}
+
+impl SplitSums {
+    pub fn add(&mut self, class: OpClass, row: &TraceRow) {
+        match class {
+            OpClass::Read => self.reads.add(row),
+            OpClass::Write => self.writes.add(row),
+            _ => self.other.add(row),
+        }
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        self.reads.merge(&other.reads);
+        self.writes.merge(&other.writes);
+        self.other.merge(&other.other);
+    }
+
+    pub fn all(&self) -> IoSums {
+        let mut all = self.reads;
+        all.merge(&self.writes);
+        all.merge(&self.other);
+        all
+    }
+}
+
+/// What an operation is for.
+pub(crate) fn class_of(word: &[u8]) -> OpClass {
+    let Some(op) = IoOp::ALL.iter().copied().find(|op| op.word().as_bytes() == word) else {
+        return OpClass::Other;
+    };
+    match op {
+        _ if op.reads() => OpClass::Read,
+        _ if op.writes() => OpClass::Write,
+        IoOp::Sync | IoOp::SyncMap | IoOp::AsyncSync | IoOp::Flush => OpClass::Sync,
+        IoOp::Lost | IoOp::Mark | IoOp::Fork | IoOp::Exec | IoOp::Exit => OpClass::Process,
+        IoOp::Open
+        | IoOp::Close
+        | IoOp::Truncate
+        | IoOp::Allocate
+        | IoOp::Stat
+        | IoOp::Access
+        | IoOp::ReadLink
+        | IoOp::SetAttributes
+        | IoOp::Xattr
+        | IoOp::OpenDirectory
+        | IoOp::ReadDirectory
+        | IoOp::CloseDirectory
+        | IoOp::MakeDirectory
+        | IoOp::RemoveDirectory
+        | IoOp::Rename
+        | IoOp::Link
+        | IoOp::SymLink
+        | IoOp::Unlink
+        | IoOp::MakeNode
+        | IoOp::ChangeDirectory => OpClass::Metadata,
+        _ => OpClass::Other,
+    }
+}
+
+/// Counts by powers of two: bucket 0 is 0, bucket n from 2ⁿ⁻¹ to below 2ⁿ. As long as needed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PowerCounts(Vec<u64>);
+
+impl PowerCounts {
+    pub fn add(&mut self, value: u64) {
+        let bucket = (u64::BITS - value.leading_zeros()) as usize;
+        if self.0.len() <= bucket {
+            self.0.resize(bucket + 1, 0);
+        }
+        self.0[bucket] += 1;
+    }
+
+    pub fn buckets(&self) -> Vec<SizeBucket> {
+        let counted = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
+        counted
+            .map(|(bucket, &count)| match bucket {
+                0 => SizeBucket { from: 0, to: 0, count },
+                _ => {
+                    let from = 1u64 << (bucket - 1);
+                    SizeBucket { from, to: from - 1 + from, count }
+                }
+            })
+            .collect()
+    }
+}
+
+/// Where a process is in a file.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FilePosition {
+    begin: i64,
+    end: i64,
+    stride: i64,
+    has_begun: bool,
+}
+
+/// How an access lies to the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AccessStep {
+    First,
+    Consecutive,
+    Strided,
+    Forward,
+    Backward,
+}
+
+impl FilePosition {
+    pub fn step(&mut self, begin: i64, bytes: u64) -> AccessStep {
+        let end = begin.saturating_add(i64::try_from(bytes).unwrap_or(i64::MAX));
+        let stride = begin.saturating_sub(self.begin);
+        let step = if !self.has_begun {
+            AccessStep::First
+        } else if begin == self.end {
+            AccessStep::Consecutive
+        } else if stride != 0 && stride == self.stride {
+            AccessStep::Strided
+        } else if begin > self.end {
+            AccessStep::Forward
+        } else {
+            AccessStep::Backward
+        };
+        let stride = if self.has_begun { stride } else { 0 };
+        *self = Self { begin, end, stride, has_begun: true };
+        step
+    }
+}
+
+/// An [`AccessPattern`] while it is made.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PatternSums {
+    pub pattern: AccessPattern,
+    sizes: PowerCounts,
+    common: [CommonSize; COMMON_SIZES],
+}
+
+impl PatternSums {
+    /// Adds a successful access; `position` is that of its process, if there is room for it.
+    pub fn add(&mut self, row: &TraceRow, position: Option<&mut FilePosition>) -> Option<AccessStep> {
+        let pattern = &mut self.pattern;
+        pattern.count += 1;
+        pattern.bytes += u128::from(bytes_of(row));
+        let asked = row.asked.max(0) as u64;
+        self.sizes.add(asked);
+        self.count_size(asked);
+        let pattern = &mut self.pattern;
+        let offset = row.offset?;
+        pattern.placed += 1;
+        pattern.aligned += u64::from(offset % ALIGNED_BYTES == 0);
+        let Some(position) = position else {
+            pattern.unclassified += 1;
+            return None;
+        };
+        let step = position.step(offset, bytes_of(row));
+        *match step {
+            AccessStep::First => &mut pattern.first,
+            AccessStep::Consecutive => &mut pattern.consecutive,
+            AccessStep::Strided => &mut pattern.strided,
+            AccessStep::Forward => &mut pattern.forward,
+            AccessStep::Backward => &mut pattern.backward,
+        } += 1;
+        Some(step)
+    }
+
+    /// Frequent values with few counters (Misra and Gries): a size that finds none takes one from
+    /// each, so that no count is ever too high.
+    fn count_size(&mut self, bytes: u64) {
+        if let Some(common) =
+            self.common.iter_mut().find(|common| common.count > 0 && common.bytes == bytes)
+        {
+            common.count += 1;
+        } else if let Some(free) = self.common.iter_mut().find(|common| common.count == 0) {
+            *free = CommonSize { bytes, count: 1 };
+        } else {
+            self.common.iter_mut().for_each(|common| common.count -= 1);
+        }
+    }
+
+    pub fn finish(&self) -> AccessPattern {
+        let mut common_sizes: Vec<_> =
+            self.common.iter().copied().filter(|common| common.count > 0).collect();
+        common_sizes.sort_by_key(|common| (std::cmp::Reverse(common.count), common.bytes));
+        AccessPattern { sizes: self.sizes.buckets(), common_sizes, ..self.pattern.clone() }
+    }
+}
