@@ -77,7 +77,10 @@ impl TraceStore {
     }
 
     /// Whether there is no file in a directory.
-    pub(crate) fn is_empty(directory: &Path) -> Result<bool, TraceError> {
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn is_empty(directory: &Path) -> Result<bool, TraceError> {
         Ok(files_of(directory)?.is_empty())
     }
 

@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::output::printable;
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use sheaf_trace::{StoreReader, TraceInfo};
+use sheaf_trace::{StoreReader, TraceInfo, TraceStore};
 use std::path::Path;
 
 /// Record the I/O of programs, and tell what they did
@@ -48,15 +48,10 @@ pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// The rows of a trace; none for one of a program in which nothing was seen.
 fn open(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<StoreReader>> {
-    match StoreReader::open(trace) {
-        Ok(reader) => Ok(Some(reader)),
-        Err(_) if info.is_some() => Ok(None),
-        Err(error) if trace.is_dir() => {
-            tracing::debug!(%error);
-            Err(report::no_trace(trace))
-        }
-        Err(error) => Err(error.into()),
+    if trace.is_dir() && TraceStore::is_empty(trace)? {
+        return if info.is_some() { Ok(None) } else { Err(report::no_trace(trace)) };
     }
+    Ok(Some(StoreReader::open(trace)?))
 }
 
 /// What is to be said of a trace that is not whole.
