@@ -35,7 +35,7 @@ fn main() {
         if what == "sum" { summary.add(row, names); }
         Ok(())
     }).unwrap();
-    if what == "sum" { let data = summary.finish(&names); println!("{}", data.to_text(100)); }
+    if what == "sum" { let data = summary.finish(&names); println!("{}", data.to_text(100)); std::fs::write("/tmp/h/report.html", data.to_html()).unwrap(); }
     let s = begun.elapsed().as_secs_f64();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find(|l| l.starts_with("VmHWM")).unwrap();

@@ -50,12 +50,6 @@ impl SplitSums {
         }
     }
 
-    pub fn merge(&mut self, other: &Self) {
-        self.reads.merge(&other.reads);
-        self.writes.merge(&other.writes);
-        self.other.merge(&other.other);
-    }
-
     pub fn all(&self) -> IoSums {
         let mut all = self.reads;
         all.merge(&self.writes);
