@@ -12,6 +12,7 @@ mod program;
 mod reader;
 mod record;
 mod report;
+pub mod replay;
 mod row;
 mod spool;
 mod store;

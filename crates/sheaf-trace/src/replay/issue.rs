@@ -1,0 +1,372 @@
+//! Operations done again.
+use super::ReplaySkip;
+use super::crew::ReplayJob;
+use super::outcome::ReplayTally;
+use super::target::ReplayTarget;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Dir, FallocateFlags, OFlags, SeekFrom};
+use rustix::io::{Errno, ReadWriteFlags, Result};
+use sheaf_recorder::IoOp;
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Files that are open at once; further ones are not opened.
+pub const REPLAY_OPEN_MAX: usize = 768;
+/// What is moved by one call at most, in bytes: more takes several.
+const PIECE_BYTES_MAX: usize = 1 << 20;
+/// What a stream of the C library keeps, in bytes.
+const STREAM_BYTES: u64 = 4096;
+/// The byte at an offset is what is left when it is divided by this: nothing that blocks divide.
+const PATTERN_BYTES: usize = 251;
+
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// An open file, counted.
+struct CountedFile(OwnedFd);
+
+impl CountedFile {
+    fn new(open: impl FnOnce() -> Result<OwnedFd>) -> std::result::Result<Self, ReplayStop> {
+        if OPEN.fetch_add(1, Ordering::Relaxed) >= REPLAY_OPEN_MAX {
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+            return Err(ReplayStop::Skip(ReplaySkip::TooManyOpen));
+        }
+        open().map(Self).map_err(|errno| {
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+            ReplayStop::Failed(errno)
+        })
+    }
+}
+
+impl Drop for CountedFile {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Why an operation moved nothing.
+enum ReplayStop {
+    Skip(ReplaySkip),
+    Failed(Errno),
+}
+
+impl From<Errno> for ReplayStop {
+    fn from(errno: Errno) -> Self {
+        Self::Failed(errno)
+    }
+}
+
+type Issued = std::result::Result<i64, ReplayStop>;
+
+/// A path of a process: what is open of it, and where accesses without an offset are.
+#[derive(Default)]
+struct OpenPath {
+    files: Vec<Arc<CountedFile>>,
+    /// Opened for operations on it, as the trace has no open.
+    unopened: Option<Arc<CountedFile>>,
+    directories: Vec<(Dir, CountedFile)>,
+    place: u64,
+    /// Of a stream: bytes before its place that are not written, and behind it that are read.
+    unwritten: u64,
+    ahead: u64,
+}
+
+/// What a recorded process has open.
+pub(super) struct ReplayProcess {
+    target: Arc<ReplayTarget>,
+    paths: Mutex<HashMap<Arc<[u8]>, Arc<Mutex<OpenPath>>>>,
+}
+
+/// What a panicking thread has left here is whole: it is changed after the calls.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ReplayProcess {
+    pub fn new(target: Arc<ReplayTarget>) -> Self {
+        Self { target, paths: Mutex::default() }
+    }
+
+    fn path(&self, path: &Arc<[u8]>) -> Arc<Mutex<OpenPath>> {
+        lock(&self.paths).entry(path.clone()).or_default().clone()
+    }
+
+    /// Writes what streams have kept: the process has ended.
+    pub fn end(&self, tally: &mut ReplayTally) {
+        let mut issuer = Issuer::default();
+        for path in lock(&self.paths).values() {
+            let mut open = lock(path);
+            let file = open.files.last().or(open.unopened.as_ref()).cloned();
+            if let Some(file) = file {
+                tally.flushes_failed += u64::from(issuer.flush(&mut open, &file.0).is_err());
+            }
+        }
+    }
+}
+
+/// What a thread needs to do operations.
+#[derive(Default)]
+pub(super) struct Issuer {
+    pattern: Vec<u8>,
+    room: Vec<u8>,
+}
+
+impl Issuer {
+    /// Does an operation and counts what came of it.
+    pub fn issue(&mut self, job: &ReplayJob, tally: &mut ReplayTally) {
+        let path = job.process.path(&job.path);
+        let begun = Instant::now();
+        let done =
+            if job.op.moves_data() { self.transfer(job, &path) } else { self.operate(job, &path) };
+        let took = begun.elapsed();
+        let (errno, bytes) = match done {
+            Ok(bytes) => (0, bytes),
+            Err(ReplayStop::Failed(errno)) => (errno.raw_os_error(), 0),
+            Err(ReplayStop::Skip(why)) => return tally.skip(why, job.op.word().to_owned()),
+        };
+        // When an asynchronous access was ordered, nobody knew what would come of it.
+        let compares = job.op.moves_data() && !matches!(job.op, IoOp::AsyncRead | IoOp::AsyncWrite);
+        tally.did((job.op, &job.row, &job.path), (errno, bytes), compares, took);
+    }
+
+    fn operate(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> Issued {
+        let target = &job.process.target;
+        let name = &job.path;
+        match job.op {
+            IoOp::Open => return open(job, path),
+            IoOp::Close => return self.close(job, path),
+            IoOp::CloseDirectory => {
+                let mut open = lock(path);
+                if open.directories.pop().is_none() && open.files.pop().is_none() {
+                    return Err(ReplayStop::Skip(ReplaySkip::NotOpen));
+                }
+            }
+            IoOp::Dup => {
+                let mut open = lock(path);
+                let Some(file) = open.files.last().cloned() else {
+                    return Err(ReplayStop::Skip(ReplaySkip::NotOpen));
+                };
+                let dup = || rustix::io::fcntl_dupfd_cloexec(&file.0, 0);
+                open.files.push(Arc::new(CountedFile::new(dup)?));
+            }
+            IoOp::Seek => {
+                let file = file_of(job, path, OFlags::empty())?;
+                if job.is_stdio {
+                    let mut open = lock(path);
+                    self.flush(&mut open, &file.0)?;
+                    open.ahead = 0;
+                }
+                rustix::fs::seek(&file.0, SeekFrom::Current(0))?;
+            }
+            IoOp::Flush => {
+                let file = file_of(job, path, OFlags::empty())?;
+                self.flush(&mut lock(path), &file.0)?;
+            }
+            IoOp::Sync | IoOp::AsyncSync => {
+                rustix::fs::fsync(&file_of(job, path, OFlags::empty())?.0)?;
+            }
+            IoOp::Truncate => {
+                let file = file_of(job, path, OFlags::empty())?;
+                rustix::fs::ftruncate(&file.0, job.row.asked.max(0).unsigned_abs())?;
+            }
+            IoOp::Allocate => {
+                let file = file_of(job, path, OFlags::CREATE)?;
+                let (at, len) = (job.row.offset.unwrap_or(0), job.row.asked);
+                let (at, len) = (at.max(0).unsigned_abs(), len.max(0).unsigned_abs());
+                rustix::fs::fallocate(&file.0, FallocateFlags::empty(), at, len)?;
+            }
+            IoOp::Stat | IoOp::Access => {
+                // One that is open and taken away can be looked at by its descriptor.
+                let file = lock(path).files.last().cloned();
+                match (target.stat(name), file) {
+                    (Err(Errno::NOENT), Some(file)) if job.row.errno == 0 => {
+                        rustix::fs::fstat(&file.0)?
+                    }
+                    (stat, _) => stat?,
+                };
+            }
+            IoOp::OpenDirectory => {
+                let directory = directory(job)?;
+                lock(path).directories.push(directory);
+            }
+            IoOp::ReadDirectory => {
+                let mut open = lock(path);
+                if open.directories.is_empty() {
+                    open.directories.push(directory(job)?);
+                }
+                let (directory, _) = open.directories.last_mut().expect("just put there");
+                return Ok(i64::from(directory.read().transpose()?.is_some()));
+            }
+            IoOp::MakeDirectory => target.make_directory(name)?,
+            IoOp::RemoveDirectory => target.remove_directory(name)?,
+            IoOp::Unlink => match target.remove(name) {
+                // It takes directories, too, if it is told so.
+                Err(Errno::ISDIR) if job.row.errno == 0 => target.remove_directory(name)?,
+                done => done?,
+            },
+            _ => return Err(ReplayStop::Skip(ReplaySkip::NotOfFile)),
+        }
+        Ok(0)
+    }
+
+    fn close(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> Issued {
+        let mut open = lock(path);
+        let Some(file) = open.files.pop().or_else(|| open.unopened.take()) else {
+            return Err(ReplayStop::Skip(ReplaySkip::NotOpen));
+        };
+        if job.is_stdio {
+            self.flush(&mut open, &file.0)?;
+        }
+        open.ahead = 0;
+        Ok(0)
+    }
+
+    fn transfer(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> Issued {
+        let writes = job.op.writes();
+        let file = file_of(job, path, if writes { OFlags::CREATE } else { OFlags::empty() })?;
+        let row = &job.row;
+        if job.is_stdio {
+            return self.stream(job, &mut lock(path), &file.0);
+        }
+        let asked = row.asked.max(0).unsigned_abs();
+        let offset = row.offset.map(u64::try_from).transpose();
+        let offset = offset.map_err(|_| ReplayStop::Skip(ReplaySkip::ArgumentsNotRecorded))?;
+        let moved = match (writes, offset) {
+            (true, at) => self.write(&file.0, at, asked)?,
+            (false, Some(at)) => self.read(&file.0, at, asked)?,
+            (false, None) => {
+                let at = lock(path).place;
+                let moved = self.read(&file.0, at, asked)?;
+                lock(path).place = at.saturating_add(moved);
+                moved
+            }
+        };
+        Ok(i64::try_from(moved).unwrap_or(i64::MAX))
+    }
+
+    /// Reads or writes as a stream of the C library: so much as was moved, since what was asked
+    /// for (a line) depends on the data.
+    fn stream(&mut self, job: &ReplayJob, open: &mut OpenPath, file: &OwnedFd) -> Issued {
+        let (asked, bytes) = (job.row.asked.max(0), job.row.bytes.max(0));
+        let amount = if bytes == 0 { asked.min(1) } else { bytes }.unsigned_abs();
+        if job.op.writes() {
+            open.ahead = 0;
+            open.place = open.place.saturating_add(amount);
+            open.unwritten = open.unwritten.saturating_add(amount);
+            if open.unwritten >= STREAM_BYTES {
+                self.flush(open, file)?;
+            }
+            return Ok(amount as i64);
+        }
+        self.flush(open, file)?;
+        if amount > open.ahead {
+            let from = open.place.saturating_add(open.ahead);
+            open.ahead += self.read(file, from, (amount - open.ahead).max(STREAM_BYTES))?;
+        }
+        let moved = amount.min(open.ahead);
+        open.ahead -= moved;
+        open.place = open.place.saturating_add(moved);
+        Ok(moved as i64)
+    }
+
+    /// Writes what a stream has kept.
+    fn flush(&mut self, open: &mut OpenPath, file: &OwnedFd) -> Result<()> {
+        let len = std::mem::take(&mut open.unwritten);
+        if len > 0 {
+            self.write(file, Some(open.place - len), len)?;
+        }
+        Ok(())
+    }
+
+    /// Writes at an offset, or at the end.
+    fn write(&mut self, file: &OwnedFd, at: Option<u64>, len: u64) -> Result<u64> {
+        if self.pattern.is_empty() {
+            let bytes = (0..PIECE_BYTES_MAX + PATTERN_BYTES).map(|at| (at % PATTERN_BYTES) as u8);
+            self.pattern = bytes.collect();
+        }
+        in_pieces(len, |done, len| {
+            let at = at.map(|at| at.saturating_add(done));
+            let from = (at.unwrap_or(done) % PATTERN_BYTES as u64) as usize;
+            let piece = &self.pattern[from..from + len];
+            match at {
+                Some(at) => rustix::io::pwrite(file, piece, at),
+                None => {
+                    let pieces = [IoSlice::new(piece)];
+                    rustix::io::pwritev2(file, &pieces, 0, ReadWriteFlags::APPEND)
+                }
+            }
+        })
+    }
+
+    fn read(&mut self, file: &OwnedFd, at: u64, len: u64) -> Result<u64> {
+        self.room.resize(PIECE_BYTES_MAX, 0);
+        in_pieces(len, |done, len| {
+            rustix::io::pread(file, &mut self.room[..len], at.saturating_add(done))
+        })
+    }
+}
+
+/// Moves so much by calls of bounded size; one that moves less is the last.
+fn in_pieces(len: u64, mut call: impl FnMut(u64, usize) -> Result<usize>) -> Result<u64> {
+    let mut done = 0;
+    loop {
+        let piece = (len - done).min(PIECE_BYTES_MAX as u64) as usize;
+        match call(done, piece) {
+            Ok(moved) => {
+                done += moved as u64;
+                if moved < piece || done >= len {
+                    return Ok(done);
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => return Ok(done),
+        }
+    }
+}
+
+/// Opens as the trace says: flags are not recorded, but whether it could be made.
+fn open(job: &ReplayJob, path: &Mutex<OpenPath>) -> Issued {
+    let flags = match Errno::from_raw_os_error(job.row.errno.max(1)) {
+        _ if job.row.errno == 0 => OFlags::CREATE,
+        Errno::EXIST => OFlags::CREATE | OFlags::EXCL,
+        _ => OFlags::empty(),
+    };
+    let file = opened(job, flags)?;
+    if job.row.errno == 0 {
+        let mut open = lock(path);
+        (open.place, open.ahead) = (0, 0);
+        open.files.push(Arc::new(file));
+    }
+    Ok(0)
+}
+
+fn opened(job: &ReplayJob, flags: OFlags) -> std::result::Result<CountedFile, ReplayStop> {
+    let target = &job.process.target;
+    CountedFile::new(|| match target.file(&job.path, OFlags::RDWR | flags) {
+        Err(Errno::ISDIR) if job.row.errno == 0 => target.directory(&job.path),
+        done => done,
+    })
+}
+
+/// The file that the process has opened last by this path, or one that is opened for this.
+fn file_of(
+    job: &ReplayJob,
+    path: &Mutex<OpenPath>,
+    flags: OFlags,
+) -> std::result::Result<Arc<CountedFile>, ReplayStop> {
+    let mut open = lock(path);
+    if let Some(file) = open.files.last().or(open.unopened.as_ref()) {
+        return Ok(file.clone());
+    }
+    let file = Arc::new(opened(job, flags)?);
+    open.unopened = Some(file.clone());
+    Ok(file)
+}
+
+fn directory(job: &ReplayJob) -> std::result::Result<(Dir, CountedFile), ReplayStop> {
+    let file = CountedFile::new(|| job.process.target.directory(&job.path))?;
+    Ok((Dir::read_from(&file.0)?, file))
+}

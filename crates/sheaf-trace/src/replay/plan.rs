@@ -1,0 +1,229 @@
+//! What has to be there before a replay begins.
+use super::target::ReplayTarget;
+use crate::{TraceError, TraceRow};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use sheaf_recorder::IoOp;
+use std::collections::BTreeMap;
+
+/// Paths for which is kept what they need; for others nothing is made.
+pub const REPLAY_PATHS_MAX: usize = 1 << 20;
+
+/// What a path was before the first operation on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// It was opened, and perhaps made by that.
+    Unknown,
+    Absent,
+    File,
+    Directory,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PlannedPath {
+    before: Before,
+    /// How long it has to be before, in bytes.
+    size: i64,
+    /// How long the operations so far have made it.
+    written: i64,
+    /// Where accesses without an offset are.
+    place: i64,
+    /// It was taken away: what comes later says nothing of what it was.
+    is_gone: bool,
+}
+
+impl PlannedPath {
+    fn new(before: Before) -> Self {
+        Self { before, size: 0, written: 0, place: 0, is_gone: false }
+    }
+}
+
+/// Files and directories that were made.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    pub files: u64,
+    pub directories: u64,
+    pub bytes: u128,
+    /// Those in directories that the trace itself makes.
+    pub unmade: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ReplayPlan {
+    paths: BTreeMap<Vec<u8>, PlannedPath>,
+    unplanned: u64,
+}
+
+impl ReplayPlan {
+    /// Operations on paths that had no room.
+    pub fn unplanned(&self) -> u64 {
+        self.unplanned
+    }
+
+    pub fn add(&mut self, op: IoOp, path: &[u8], row: &TraceRow, is_stdio: bool) {
+        match rustix_errno(row.errno) {
+            None => {}
+            Some(Errno::NOENT) => {
+                self.seen(path, Before::Absent);
+                return;
+            }
+            Some(Errno::EXIST) if op == IoOp::MakeDirectory => {
+                self.above(path);
+                self.directory(path);
+                return;
+            }
+            Some(_) => return,
+        }
+        self.above(path);
+        match op {
+            IoOp::MakeDirectory | IoOp::MakeNode | IoOp::SymLink => {
+                self.seen(path, Before::Absent);
+            }
+            IoOp::OpenDirectory
+            | IoOp::ReadDirectory
+            | IoOp::CloseDirectory
+            | IoOp::RemoveDirectory
+            | IoOp::ChangeDirectory => self.directory(path),
+            IoOp::ReadLink => {}
+            IoOp::Open => {
+                if let Some(planned) = self.seen(path, Before::Unknown) {
+                    planned.place = 0;
+                }
+            }
+            op if op.moves_data() => self.transfer(op, path, row, is_stdio),
+            IoOp::Truncate => {
+                if let Some(planned) = self.seen(path, Before::File) {
+                    planned.written = row.asked;
+                }
+            }
+            IoOp::Allocate => {
+                if let Some(planned) = self.seen(path, Before::Unknown) {
+                    let end = row.offset.unwrap_or(0).saturating_add(row.asked);
+                    planned.written = planned.written.max(end);
+                }
+            }
+            IoOp::Stat | IoOp::Access | IoOp::Link | IoOp::SetAttributes | IoOp::Xattr => {
+                self.seen(path, Before::File);
+            }
+            IoOp::Unlink | IoOp::Rename => {
+                if let Some(planned) = self.seen(path, Before::File) {
+                    planned.is_gone = true;
+                }
+            }
+            _ => drop(self.seen(path, Before::Unknown)),
+        }
+    }
+
+    fn transfer(&mut self, op: IoOp, path: &[u8], row: &TraceRow, is_stdio: bool) {
+        let before = if op.writes() { Before::Unknown } else { Before::File };
+        let Some(planned) = self.seen(path, before) else { return };
+        let is_ordered = matches!(op, IoOp::AsyncRead | IoOp::AsyncWrite);
+        let bytes = if is_ordered { row.asked } else { row.bytes }.max(0);
+        let offset = if is_stdio { None } else { row.offset };
+        let end = offset.unwrap_or(planned.place).saturating_add(bytes);
+        planned.place = end;
+        if op.writes() {
+            planned.written = planned.written.max(end);
+        } else if bytes > 0 && end > planned.written && !planned.is_gone {
+            planned.size = planned.size.max(end);
+        }
+    }
+
+    /// What is kept of a path, if there is room; one that is new was `before`.
+    fn seen(&mut self, path: &[u8], before: Before) -> Option<&mut PlannedPath> {
+        if !self.paths.contains_key(path) {
+            if self.paths.len() >= REPLAY_PATHS_MAX {
+                self.unplanned += 1;
+                return None;
+            }
+            self.paths.insert(path.to_owned(), PlannedPath::new(before));
+        }
+        self.paths.get_mut(path)
+    }
+
+    fn directory(&mut self, path: &[u8]) {
+        if let Some(planned) = self.seen(path, Before::Directory)
+            && matches!(planned.before, Before::Unknown | Before::File)
+        {
+            planned.before = Before::Directory;
+        }
+    }
+
+    /// The directories above a path were there, or were made.
+    fn above(&mut self, path: &[u8]) {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        slashes.for_each(|(slash, _)| self.directory(&path[..slash]));
+    }
+
+    /// Takes away what the trace makes itself, and makes what it finds.
+    pub fn prepare(&self, target: &ReplayTarget) -> Result<Prepared, TraceError> {
+        let is_made = |planned: &PlannedPath| match planned.before {
+            Before::Absent => false,
+            Before::Unknown => planned.size > 0,
+            Before::File | Before::Directory => true,
+        };
+        // What is in a directory comes behind it.
+        for (path, planned) in self.paths.iter().rev() {
+            if !is_made(planned) && &path[..] != b"." {
+                clear(target, path).map_err(|errno| failed(target, path, errno))?;
+            }
+        }
+        let mut prepared = Prepared::default();
+        for (path, planned) in self.paths.iter().filter(|(_, planned)| is_made(planned)) {
+            let made = if planned.before == Before::Directory || &path[..] == b"." {
+                make_directory(target, path, &mut prepared)
+            } else {
+                make_file(target, path, planned, &mut prepared)
+            };
+            match made {
+                Err(Errno::NOENT) => prepared.unmade += 1,
+                made => made.map_err(|errno| failed(target, path, errno))?,
+            }
+        }
+        Ok(prepared)
+    }
+}
+
+fn rustix_errno(errno: i32) -> Option<Errno> {
+    (errno != 0).then(|| Errno::from_raw_os_error(errno))
+}
+
+fn failed(target: &ReplayTarget, path: &[u8], errno: Errno) -> TraceError {
+    TraceError::io(&target.full(path))(errno.into())
+}
+
+fn clear(target: &ReplayTarget, path: &[u8]) -> rustix::io::Result<()> {
+    match target.remove(path) {
+        Err(Errno::ISDIR) => target.remove_directory(path),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+        done => done,
+    }
+}
+
+fn make_directory(
+    target: &ReplayTarget,
+    path: &[u8],
+    prepared: &mut Prepared,
+) -> rustix::io::Result<()> {
+    match target.make_directory(path) {
+        Ok(()) => prepared.directories += 1,
+        Err(Errno::EXIST) => drop(target.directory(path)?),
+        Err(errno) => return Err(errno),
+    }
+    Ok(())
+}
+
+fn make_file(
+    target: &ReplayTarget,
+    path: &[u8],
+    planned: &PlannedPath,
+    prepared: &mut Prepared,
+) -> rustix::io::Result<()> {
+    let file = target.file(path, OFlags::RDWR | OFlags::CREATE)?;
+    // What an earlier replay has written goes: holes are read again.
+    rustix::fs::ftruncate(&file, 0)?;
+    rustix::fs::ftruncate(&file, planned.size.unsigned_abs())?;
+    prepared.files += 1;
+    prepared.bytes += u128::from(planned.size.unsigned_abs());
+    Ok(())
+}
