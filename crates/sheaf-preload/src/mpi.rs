@@ -91,6 +91,7 @@ struct MpiStatus([u8; 256]);
 ///
 /// # Safety
 /// As the function asks for.
+#[inline(never)]
 unsafe fn run(
     name: &'static CStr,
     found: &AtomicPtr<c_void>,
@@ -100,6 +101,10 @@ unsafe fn run(
 ) -> c_int {
     let real = find_mpi(name, found);
     if real.is_null() {
+        if language == MpiLanguage::Fortran {
+            // SAFETY: as our caller vouches for.
+            unsafe { told_missing(args[call.shape.arguments()]) };
+        }
         return crate::turn::missing();
     }
     // SAFETY: it is the function of this name, and takes no more than these.
@@ -120,18 +125,26 @@ unsafe fn run(
     {
         args[at] = std::ptr::from_mut(&mut status) as usize;
     }
-    let mut path = PathText::new();
     let mut made = MadeCall { call, language, args, file: 0, has_failed: false };
     // SAFETY: as our caller vouches for; a file that is closed is none afterwards.
-    unsafe { made.look_before(&mut path) };
+    let path = unsafe { made.look_before() };
     let begun = turn.now();
     let result = pass(&args);
     let ended = turn.now();
     turn.leave();
     // SAFETY: the call has been made with these.
-    let did = unsafe { made.did(result, &path) };
+    let did = unsafe { made.did(result, path.as_ref()) };
     turn.end(call.op, begun, ended, did);
     result
+}
+
+/// In Fortran an error is told there, if it is asked for.
+unsafe fn told_missing(error: usize) {
+    let error = error as *mut c_int;
+    if !error.is_null() {
+        // SAFETY: as our caller vouches for.
+        unsafe { *error = -1 };
+    }
 }
 
 type PathText = crate::turn::Text<4096>;
@@ -173,14 +186,16 @@ struct MadeCall {
 }
 
 impl MadeCall {
+    /// Finds the file; for a call that names one, gives the name.
+    ///
     /// # Safety
     /// The arguments are those of the call.
-    unsafe fn look_before(&mut self, path: &mut PathText) {
+    unsafe fn look_before(&mut self) -> Option<PathText> {
         // SAFETY: as our caller vouches for, in this function.
         unsafe {
             match self.call.shape {
-                MpiShape::Open => self.put_path(1, path),
-                MpiShape::Delete => self.put_path(0, path),
+                MpiShape::Open => return Some(self.path(1)),
+                MpiShape::Delete => return Some(self.path(0)),
                 MpiShape::Close if self.language != MpiLanguage::Fortran => {
                     let at = self.args[0] as *const usize;
                     self.file = if at.is_null() { 0 } else { *at };
@@ -188,6 +203,7 @@ impl MadeCall {
                 _ => self.file = self.handle(0),
             }
         }
+        None
     }
 
     /// The file at an argument, as C has it.
@@ -201,12 +217,13 @@ impl MadeCall {
 
     /// The name at an argument: in Fortran it is filled up with blanks, and its length is the last
     /// of all. What kind of file system it is may stand before it.
-    unsafe fn put_path(&self, at: usize, path: &mut PathText) {
+    unsafe fn path(&self, at: usize) -> PathText {
         const KINDS: [&[u8]; 8] =
             [b"ufs:", b"nfs:", b"xfs:", b"lustre:", b"gpfs:", b"panfs:", b"pvfs2:", b"testfs:"];
         let start = self.args[at] as *const c_char;
+        let mut path = PathText::new();
         if start.is_null() {
-            return;
+            return path;
         }
         let mut name: &[u8] = if self.language == MpiLanguage::Fortran {
             let len = self.args[self.call.shape.arguments() + 1] as u32 as usize;
@@ -220,11 +237,12 @@ impl MadeCall {
             name = rest;
         }
         path.push(name);
+        path
     }
 
     /// # Safety
     /// The call has been made.
-    unsafe fn did(&mut self, result: c_int, path: &PathText) -> Did {
+    unsafe fn did(&mut self, result: c_int, path: Option<&PathText>) -> Did {
         let error = match self.language {
             MpiLanguage::C | MpiLanguage::LargeC => result,
             // SAFETY: the call has put its error there.
@@ -233,9 +251,9 @@ impl MadeCall {
             },
         };
         self.has_failed = error != 0;
-        let mut did = match self.call.shape {
-            MpiShape::Open | MpiShape::Delete => Did::path(path.as_ptr()),
-            _ => Did::known(mpi_files::number_of(self.file)),
+        let mut did = match path {
+            Some(path) => Did::path(path.as_ptr()),
+            None => Did::known(mpi_files::number_of(self.file)),
         };
         did.layer = IoLayer::Mpi;
         did.has_failed = self.has_failed;

@@ -574,6 +574,8 @@ fn take_ring(mine: &Mine, segment: &'static TraceSegment) -> bool {
 
 #[inline]
 fn record(writer: &mut RingWriter<'_>, event: IoEvent, did: Did, errno: c_int) {
+    // MPI sets no errno.
+    let errno = if did.layer == IoLayer::Mpi { EIO } else { errno };
     if let (CallTarget::Descriptor(fd), Some(new)) = (did.target, did.opened)
         && fd == new
     {
@@ -621,8 +623,6 @@ fn record(writer: &mut RingWriter<'_>, event: IoEvent, did: Did, errno: c_int) {
     }
     let failed = if did.has_failed { flag::FAILED } else { 0 };
     let placed = if offset.is_some() { flag::PLACED } else { 0 };
-    // MPI sets no errno.
-    let errno = if did.layer == IoLayer::Mpi { EIO } else { errno };
     writer.put(&IoEvent {
         layer: did.layer,
         flags: event.flags | failed | placed,
