@@ -520,12 +520,7 @@ impl TracedCall {
                 match writer(mine, segment) {
                     Some(writer) => {
                         let nested = if mine.is_within.get() { flag::NESTED } else { 0 };
-                        record(
-                            writer,
-                            IoEvent { flags: nested, begun, ended, ..IoEvent::new(op) },
-                            did,
-                            errno,
-                        );
+                        record(writer, op, (begun, ended), did, nested, errno);
                     }
                     None => segment.unplaced(),
                 }
@@ -573,7 +568,14 @@ fn take_ring(mine: &Mine, segment: &'static TraceSegment) -> bool {
 }
 
 #[inline]
-fn record(writer: &mut RingWriter<'_>, event: IoEvent, did: Did, errno: c_int) {
+fn record(
+    writer: &mut RingWriter<'_>,
+    op: IoOp,
+    (begun, ended): (u64, u64),
+    did: Did,
+    nested: u16,
+    errno: c_int,
+) {
     // MPI sets no errno.
     let errno = if did.layer == IoLayer::Mpi { EIO } else { errno };
     if let (CallTarget::Descriptor(fd), Some(new)) = (did.target, did.opened)
@@ -624,13 +626,16 @@ fn record(writer: &mut RingWriter<'_>, event: IoEvent, did: Did, errno: c_int) {
     let failed = if did.has_failed { flag::FAILED } else { 0 };
     let placed = if offset.is_some() { flag::PLACED } else { 0 };
     writer.put(&IoEvent {
+        op,
         layer: did.layer,
-        flags: event.flags | failed | placed,
+        flags: nested | failed | placed,
+        begun,
+        ended,
         file,
         offset: offset.unwrap_or(0),
         asked: did.asked,
         bytes: if did.has_failed { errno as u64 } else { did.bytes },
-        ..event
+        span: 0,
     });
 }
 
