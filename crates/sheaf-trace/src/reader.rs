@@ -249,7 +249,9 @@ impl ColumnBatch {
     ) -> Result<usize, ParquetError> {
         for (at, reader) in readers.iter_mut().enumerate() {
             match (at, reader) {
-                (0, ColumnReader::Int64ColumnReader(reader)) => values(reader, rows, &mut self.time),
+                (0, ColumnReader::Int64ColumnReader(reader)) => {
+                    values(reader, rows, &mut self.time)
+                }
                 (1, ColumnReader::Int64ColumnReader(reader)) => {
                     values(reader, rows, &mut self.duration)
                 }
@@ -257,12 +259,18 @@ impl ColumnBatch {
                     values(reader, rows, &mut self.texts).map(|()| self.number(at - 2, names))
                 }
                 (7, ColumnReader::Int64ColumnReader(reader)) => self.fill_offsets(reader, rows),
-                (8, ColumnReader::Int64ColumnReader(reader)) => values(reader, rows, &mut self.asked),
-                (9, ColumnReader::Int64ColumnReader(reader)) => values(reader, rows, &mut self.bytes),
+                (8, ColumnReader::Int64ColumnReader(reader)) => {
+                    values(reader, rows, &mut self.asked)
+                }
+                (9, ColumnReader::Int64ColumnReader(reader)) => {
+                    values(reader, rows, &mut self.bytes)
+                }
                 (10, ColumnReader::Int32ColumnReader(reader)) => {
                     values(reader, rows, &mut self.errno)
                 }
-                (11, ColumnReader::Int32ColumnReader(reader)) => values(reader, rows, &mut self.pid),
+                (11, ColumnReader::Int32ColumnReader(reader)) => {
+                    values(reader, rows, &mut self.pid)
+                }
                 (12, ColumnReader::Int32ColumnReader(reader)) => {
                     values(reader, rows, &mut self.thread)
                 }

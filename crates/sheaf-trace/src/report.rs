@@ -196,12 +196,8 @@ impl TraceReport {
         if op.is_lost {
             return self.add_lost(row);
         }
-        let file_op = FileOp {
-            class: op.class,
-            is_open: op.is_open,
-            is_seek: op.is_seek,
-            layer: op.layer,
-        };
+        let file_op =
+            FileOp { class: op.class, is_open: op.is_open, is_seek: op.is_seek, layer: op.layer };
         op.sums[usize::from(row.is_nested)].add(row);
         op.durations.add(row.duration_ns.max(0) as u64);
         self.data.rows += 1;
@@ -209,10 +205,8 @@ impl TraceReport {
         let is_implausible = row.duration_ns < 0 || row.asked < 0 || row.bytes < 0;
         self.data.implausible_rows += u64::from(is_implausible);
         let end_ns = row.time_ns.saturating_add(row.duration_ns.max(0));
-        let span = self
-            .data
-            .span
-            .get_or_insert(TraceSpan { first_ns: row.time_ns, last_ns: end_ns });
+        let span =
+            self.data.span.get_or_insert(TraceSpan { first_ns: row.time_ns, last_ns: end_ns });
         span.first_ns = span.first_ns.min(row.time_ns);
         span.last_ns = span.last_ns.max(end_ns);
         if row.errno != 0 {
@@ -550,7 +544,8 @@ mod finish {
             data.files = files;
             data.files_beyond = beyond;
             data.files_total = data.files.len() as u64 + data.files_beyond.folded;
-            if data.files_beyond.reads.count + data.files_beyond.other.count
+            if data.files_beyond.reads.count
+                + data.files_beyond.other.count
                 + data.files_beyond.writes.count
                 > 0
             {
@@ -597,11 +592,8 @@ mod finish {
         fn heat(self, names: &TraceNames) -> HeatData {
             let text = |number: u32| escaped(names.text(number));
             let by_process = !self.process_heat.is_beyond();
-            let (heat, by) = if by_process {
-                (self.process_heat, "process")
-            } else {
-                (self.host_heat, "host")
-            };
+            let (heat, by) =
+                if by_process { (self.process_heat, "process") } else { (self.host_heat, "host") };
             let (first_ns, bin_ns, mut rows) = heat.finish(|row| match row {
                 Some(row) if by_process => match self.processes.get(row as usize) {
                     Some(((host, pid, _), _)) => format!("{} {pid}", text(*host)),

@@ -2,7 +2,8 @@
 //!
 //! Times and offsets are stored as differences, names by their numbers in a dictionary; what is
 //! left is compressed (zstd). A file is named `trace-N.parquet`, N counting up; one that is being
-//! written ends in `.part`, and is read no further than its last whole part.
+//! written ends in `.part`: cut off, it cannot be read, so that what is lost is at most a file's rows.
+//! Whoever records ends each file after one part.
 use crate::{TraceError, TraceNames, TraceRow};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};

@@ -314,11 +314,12 @@ pub struct AccessPattern {
     pub placed: u64,
     /// Of these, at a multiple of 4,096.
     pub aligned: u64,
-    /// A process's first.
+    /// A process's first since it opened the file.
     pub first: u64,
     /// Begin where the one before ended.
     pub consecutive: u64,
-    /// Begin as far from the beginning of the one before as that one from the one before it.
+    /// Begin as far from the beginning of the one before as that one from the one before it,
+    /// further on or back.
     pub strided: u64,
     /// Begin further on.
     pub forward: u64,

@@ -315,9 +315,7 @@ impl FileTable {
             .map(|(path, &place)| of(escaped(path), &self.directories[place as usize]))
             .chain(has_others.then(|| of("(other directories)".to_owned(), others)))
             .collect();
-        directories.sort_by(|a, b| {
-            b.time_ns().cmp(&a.time_ns()).then_with(|| a.path.cmp(&b.path))
-        });
+        directories.sort_by(|a, b| b.time_ns().cmp(&a.time_ns()).then_with(|| a.path.cmp(&b.path)));
         (directories, has_others)
     }
 }
@@ -333,8 +331,9 @@ impl FileSums {
             }
         };
         let pattern = &mut self.layers[at].1[usize::from(is_write)];
-        let position =
-            stream.as_deref_mut().map(|stream| &mut stream.positions(op.layer)[usize::from(is_write)]);
+        let position = stream
+            .as_deref_mut()
+            .map(|stream| &mut stream.positions(op.layer)[usize::from(is_write)]);
         let step = pattern.add(row, position);
         let (Some(stream), false) = (stream, row.is_nested) else { return };
         if stream.has_sought && step == Some(crate::report::sums::AccessStep::Consecutive) {
@@ -362,6 +361,11 @@ impl FileSums {
         self.opens += u64::from(op.is_open);
         self.seeks += u64::from(op.is_seek);
         let Some(stream) = stream else { return };
+        if op.is_open {
+            // What is read again from the beginning is not random.
+            stream.first.1 = Default::default();
+            stream.more.clear();
+        }
         if op.is_seek {
             self.idle_seeks += u64::from(stream.has_sought);
             stream.has_sought = true;

@@ -591,9 +591,12 @@ fn straggler(data: &ReportData) -> Option<Finding> {
     let span_ns = u128::from(data.span.map_or(0, |span| span.length_ns()));
     let is_so = longest_ns >= middle_ns.max(1) * STRAGGLER_FACTOR
         && longest_ns - middle_ns >= (span_ns / STRAGGLER_SPAN_SHARE).max(1);
-    let late = || alike.iter().rev().filter(|process| {
-        process.time_ns() >= middle_ns.max(1) * STRAGGLER_FACTOR
-    });
+    let late = || {
+        alike
+            .iter()
+            .rev()
+            .filter(|process| process.time_ns() >= middle_ns.max(1) * STRAGGLER_FACTOR)
+    };
     is_so.then(|| Finding {
         kind: FindingKind::Straggler,
         severity: FindingSeverity::Warning,

@@ -64,8 +64,7 @@ impl HeatMap {
     /// Bins for a time: they grow until there are enough.
     fn make_room(&mut self, begin_ns: i64, end_ns: i64) {
         loop {
-            let bin_of =
-                |at: i64| i128::from(at).div_euclid(i128::from(self.bin_ns)) as i64;
+            let bin_of = |at: i64| i128::from(at).div_euclid(i128::from(self.bin_ns)) as i64;
             let (begin, end) = (bin_of(begin_ns), bin_of(end_ns));
             let (first, last) = self.used.unwrap_or((begin, end));
             let (new_first, new_last) = (first.min(begin), last.max(end));
@@ -133,7 +132,10 @@ mod tests {
         let labels: Vec<_> = rows.iter().map(|row| row.label.as_str()).collect();
         assert_eq!(labels, ["rest", "7", "8"]);
         assert_eq!(rows[0].written_bytes, [0, 0, 3]);
-        assert_eq!((&rows[1].read_bytes[..], &rows[1].written_bytes[..]), (&[0, 0, 1000][..], &[0, 0, 10][..]));
+        assert_eq!(
+            (&rows[1].read_bytes[..], &rows[1].written_bytes[..]),
+            (&[0, 0, 1000][..], &[0, 0, 10][..])
+        );
         assert_eq!(rows[2].written_bytes, [5, 0, 0]);
     }
 

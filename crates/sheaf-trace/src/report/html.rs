@@ -138,8 +138,7 @@ impl HtmlPage {
         self.raw("<div class=\"scroll\"><table class=\"sorts\"><thead><tr>");
         let rows: Vec<_> = rows.take(ROWS_MAX).collect();
         for (at, head) in heads.iter().enumerate() {
-            let is_number =
-                rows.first().is_some_and(|row| matches!(row[at], HtmlCell::Number(..)));
+            let is_number = rows.first().is_some_and(|row| matches!(row[at], HtmlCell::Number(..)));
             self.element("th", if is_number { "n" } else { "" }, head);
         }
         self.raw("</tr></thead><tbody>\n");
@@ -381,7 +380,16 @@ impl HtmlPage {
             ]
         });
         let heads = [
-            "operation", "for", "count", "nested", "failed", "bytes", "time", "", "mean", "longest",
+            "operation",
+            "for",
+            "count",
+            "nested",
+            "failed",
+            "bytes",
+            "time",
+            "",
+            "mean",
+            "longest",
         ];
         self.table(&heads, rows, data.operations.len() as u64);
     }
@@ -416,8 +424,18 @@ impl HtmlPage {
             ]
         });
         let heads = [
-            "file", "time", "", "reads", "read", "writes", "written", "other", "order", "aligned",
-            "processes", "hosts",
+            "file",
+            "time",
+            "",
+            "reads",
+            "read",
+            "writes",
+            "written",
+            "other",
+            "order",
+            "aligned",
+            "processes",
+            "hosts",
         ];
         self.table(&heads, rows, data.files_total);
     }
@@ -478,8 +496,7 @@ impl HtmlPage {
                 number(host.other.count),
             ]
         });
-        let heads =
-            ["host", "processes", "time", "reads", "read", "writes", "written", "other"];
+        let heads = ["host", "processes", "time", "reads", "read", "writes", "written", "other"];
         self.table(&heads, rows, data.hosts.len() as u64);
     }
 
@@ -573,8 +590,7 @@ fn sizes(bucket: &SizeBucket) -> String {
 /// Shares side by side.
 fn stacked(parts: &[(&str, u128)], class: &str, height: u32) -> String {
     let all: u128 = parts.iter().map(|(_, part)| part).sum();
-    let mut out =
-        format!("<svg class=\"{class}\" height=\"{height}\" role=\"img\">");
+    let mut out = format!("<svg class=\"{class}\" height=\"{height}\" role=\"img\">");
     let mut left = 0.0;
     for (part_class, part) in parts.iter().filter(|(_, part)| *part > 0) {
         let width = ratio(*part, all) * 100.0;

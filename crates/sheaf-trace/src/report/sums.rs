@@ -169,7 +169,11 @@ pub(crate) struct PatternSums {
 
 impl PatternSums {
     /// Adds a successful access; `position` is that of its process, if there is room for it.
-    pub fn add(&mut self, row: &TraceRow, position: Option<&mut FilePosition>) -> Option<AccessStep> {
+    pub fn add(
+        &mut self,
+        row: &TraceRow,
+        position: Option<&mut FilePosition>,
+    ) -> Option<AccessStep> {
         let pattern = &mut self.pattern;
         pattern.count += 1;
         pattern.bytes += u128::from(bytes_of(row));

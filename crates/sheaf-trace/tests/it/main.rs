@@ -2,4 +2,5 @@
 mod export;
 mod made;
 mod replay;
+mod report;
 mod store;

@@ -1,6 +1,8 @@
 //! What is stored is what was recorded.
 use sheaf_recorder::{IoEvent, IoOp, SegmentOptions, TraceSegment, flag};
-use sheaf_trace::{Collector, ReportOptions, StoreReader, TraceNames, TraceReport, TraceRow, TraceStore};
+use sheaf_trace::{
+    Collector, ReportOptions, StoreReader, TraceNames, TraceReport, TraceRow, TraceStore,
+};
 use std::path::Path;
 
 /// Records so many reads, collected while they are made.
@@ -131,4 +133,87 @@ fn a_store_goes_on_with_a_file_of_its_own_and_a_broken_one_is_told() {
     assert_eq!(rows.len(), 2000, "the other one is read");
     assert!(damaged.len() == 1 && damaged[0].contains("trace-000000.parquet: "), "{damaged:?}");
     assert!(StoreReader::open(&directory.path().join("none")).is_err());
+}
+
+/// A Parquet file with one row of these columns.
+fn parquet_file(path: &Path, schema: &str) {
+    use parquet::column::writer::ColumnWriter;
+    use parquet::file::writer::SerializedFileWriter;
+    let schema = parquet::schema::parser::parse_message_type(schema).unwrap();
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema.into(), Default::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    while let Some(mut column) = group.next_column().unwrap() {
+        match column.untyped() {
+            ColumnWriter::Int64ColumnWriter(column) => column.write_batch(&[1], None, None),
+            ColumnWriter::Int32ColumnWriter(column) => column.write_batch(&[1], Some(&[1]), None),
+            ColumnWriter::ByteArrayColumnWriter(column) => {
+                column.write_batch(&["x".into()], None, None)
+            }
+            _ => unreachable!("there are none"),
+        }
+        .unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn a_file_of_others_is_told_and_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("trace-000000.parquet");
+    let said = |schema: &str| {
+        parquet_file(&path, schema);
+        let (rows, _, damaged) = read(directory.path());
+        assert_eq!((rows.len(), damaged.len()), (0, 1));
+        damaged[0].split_once(": ").unwrap().1.to_owned()
+    };
+    assert_eq!(
+        said("message other { required int64 a; required binary b; }"),
+        "is Parquet, but no trace: column 1 is “required INT64 a”, not “required INT64 time”"
+    );
+    let begin = "message trace { required int64 time; required int64 duration_ns;
+        required binary op; required binary layer; required binary host; required binary command;
+        required binary path;";
+    assert_eq!(
+        said(&format!("{begin} optional int32 offset; }}")),
+        "is Parquet, but no trace: column 8 is “optional INT32 offset”, not “optional INT64 \
+         offset”"
+    );
+    assert_eq!(
+        said(&format!("{begin} }}")),
+        "is Parquet, but no trace: it has no column “optional INT64 offset”"
+    );
+    std::fs::rename(&path, path.with_extension("parquet.part")).unwrap();
+    std::fs::write(path.with_extension("parquet.part"), b"PAR1 cut off").unwrap();
+    let (_, _, damaged) = read(directory.path());
+    assert!(damaged[0].contains("was not ended"), "{damaged:?}");
+}
+
+#[test]
+fn names_have_a_limit() {
+    let mut names = TraceNames::default();
+    let rows: Vec<TraceRow> = (0..1000)
+        .map(|number| TraceRow {
+            path: names.number(format!("/a/file/{number}").as_bytes()),
+            op: names.number(b"read"),
+            time_ns: number,
+            offset: (number % 2 == 0).then_some(number),
+            ..TraceRow::default()
+        })
+        .collect();
+    let (directory, _) = stored(&rows, &names, 1000);
+    let (mut few, mut beyond, mut offsets) = (TraceNames::default(), 0, 0);
+    let reader = StoreReader::open(directory.path()).unwrap().with_name_bytes_max(2000);
+    let told = reader
+        .read(&mut few, |row, names| {
+            beyond += usize::from(names.text(row.path) == sheaf_trace::OTHER_NAME);
+            offsets += row.offset.unwrap_or(0);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!((told.len(), offsets), (1, 500 * 499));
+    assert!(told[0].to_string().contains(&format!("{beyond} names did not fit")), "{told:?}");
+    assert!(beyond > 900 && few.bytes() < 2100, "{beyond} {}", few.bytes());
 }
