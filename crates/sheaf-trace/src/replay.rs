@@ -239,10 +239,10 @@ impl Replaying {
         let end = row.time_ns.saturating_add(row.duration_ns.max(0));
         let (first, last) = self.outcome.span_ns.unwrap_or((i64::MAX, i64::MIN));
         self.outcome.span_ns = Some((first.min(row.time_ns), last.max(end)));
-        match self.job(op, row, names) {
-            Ok((path, process, is_stdio)) => {
+        match self.job(op, row, end, names) {
+            Ok(job) => {
                 let worker = self.worker(row, end)?;
-                self.crew.push(worker, ReplayJob { op, row: *row, path, process, is_stdio, end });
+                self.crew.push(worker, job);
                 Ok(())
             }
             Err(why) => {
@@ -257,8 +257,9 @@ impl Replaying {
         &mut self,
         op: IoOp,
         row: &TraceRow,
+        end: i64,
         names: &TraceNames,
-    ) -> Result<(Arc<[u8]>, Arc<ReplayProcess>, bool), ReplaySkip> {
+    ) -> Result<ReplayJob, ReplaySkip> {
         let is_stdio = match names.text(row.layer) {
             b"posix" => false,
             b"stdio" => true,
@@ -273,7 +274,7 @@ impl Replaying {
         let target = &self.target;
         let process = self.processes.entry((row.host, row.pid));
         let process = process.or_insert_with(|| Arc::new(ReplayProcess::new(target.clone())));
-        Ok((path, process.clone(), is_stdio))
+        Ok(ReplayJob { op, row: *row, path, process: process.clone(), is_stdio, end })
     }
 
     /// Which thread here does a recorded thread's operations.

@@ -73,10 +73,12 @@ struct OpenPath {
     ahead: u64,
 }
 
+type OpenPaths = HashMap<Arc<[u8]>, Arc<Mutex<OpenPath>>>;
+
 /// What a recorded process has open.
 pub(super) struct ReplayProcess {
     target: Arc<ReplayTarget>,
-    paths: Mutex<HashMap<Arc<[u8]>, Arc<Mutex<OpenPath>>>>,
+    paths: Mutex<OpenPaths>,
 }
 
 /// What a panicking thread has left here is whole: it is changed after the calls.
