@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 /// Numbers of Linux's processes and threads are below this; those that are given away here are not.
 const NUMBERS_MAX: u32 = 1 << 22;
-const DAY_NS: i64 = 86_400_000_000_000;
+const DAY_NS: i128 = 86_400_000_000_000;
 
 /// Writes the Trace Event Format (JSON), which ui.perfetto.dev and chrome://tracing open: a complete
 /// event per operation, an instant event where operations were lost, and the names of processes.
@@ -21,7 +21,7 @@ const DAY_NS: i64 = 86_400_000_000_000;
 /// one. What is kept in memory are the numbers of processes and threads.
 pub struct ChromeExport<W: Write> {
     out: W,
-    base_ns: Option<i64>,
+    base_ns: Option<i128>,
     processes: UniqueNumbers<(u32, i32)>,
     threads: UniqueNumbers<(u32, i32, i32)>,
     /// Their command lines, as they were told last.
@@ -58,7 +58,7 @@ impl<K: Hash + Eq> UniqueNumbers<K> {
 }
 
 /// A time in ns as one in µs, exactly.
-struct Microseconds(i64);
+struct Microseconds(i128);
 
 impl std::fmt::Display for Microseconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -89,8 +89,9 @@ impl<W: Write> ChromeExport<W> {
     /// # Errors
     /// Those of the writer.
     pub fn row(&mut self, row: &TraceRow, names: &TraceNames) -> io::Result<()> {
+        let time = i128::from(row.time_ns);
         let is_first = self.base_ns.is_none();
-        let base = *self.base_ns.get_or_insert(row.time_ns.div_euclid(DAY_NS) * DAY_NS);
+        let base = *self.base_ns.get_or_insert(time.div_euclid(DAY_NS) * DAY_NS);
         if !is_first {
             self.out.write_all(b",")?;
         }
@@ -100,7 +101,7 @@ impl<W: Write> ChromeExport<W> {
             self.name_process(pid, tid, row, names)?;
             self.out.write_all(b",")?;
         }
-        let ts = Microseconds(row.time_ns.saturating_sub(base));
+        let ts = Microseconds(time - base);
         let op = names.text(row.op);
         if op == b"lost" {
             return write!(
@@ -114,7 +115,7 @@ impl<W: Write> ChromeExport<W> {
         json_text(&mut self.out, op)?;
         self.out.write_all(b",\"cat\":")?;
         json_text(&mut self.out, names.text(row.layer))?;
-        let dur = Microseconds(row.duration_ns);
+        let dur = Microseconds(row.duration_ns.into());
         write!(
             self.out,
             ",\"ph\":\"X\",\"ts\":{ts},\"dur\":{dur},\"pid\":{pid},\"tid\":{tid},\"args\":{{"

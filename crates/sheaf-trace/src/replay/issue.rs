@@ -15,7 +15,9 @@ use std::time::Instant;
 
 /// Files that are open at once; further ones are not opened.
 pub const REPLAY_OPEN_MAX: usize = 768;
-/// What is moved by one call at most, in bytes: more takes several.
+/// The kernel moves no more by one call, in bytes.
+const CALL_BYTES_MAX: u64 = 0x7fff_f000;
+/// What is moved by one call here at most, in bytes: more takes several.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 /// What a stream of the C library keeps, in bytes.
 const STREAM_BYTES: u64 = 4096;
@@ -137,7 +139,7 @@ impl Issuer {
         let target = &job.process.target;
         let name = &job.path;
         match job.op {
-            IoOp::Open => return open(job, path),
+            IoOp::Open => return self.open(job, path),
             IoOp::Close => return self.close(job, path),
             IoOp::CloseDirectory => {
                 let mut open = lock(path);
@@ -213,6 +215,26 @@ impl Issuer {
         Ok(0)
     }
 
+    /// Opens as the trace says: flags are not recorded, but whether it could be made.
+    fn open(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> Issued {
+        let flags = match job.row.errno {
+            0 => OFlags::CREATE,
+            errno if errno == Errno::EXIST.raw_os_error() => OFlags::CREATE | OFlags::EXCL,
+            _ => OFlags::empty(),
+        };
+        let file = opened(job, flags)?;
+        if job.row.errno == 0 {
+            let mut open = lock(path);
+            // What another stream of this path has kept.
+            if let Some(other) = open.files.last().or(open.unopened.as_ref()).cloned() {
+                self.flush(&mut open, &other.0)?;
+            }
+            (open.place, open.ahead, open.unwritten) = (0, 0, 0);
+            open.files.push(Arc::new(file));
+        }
+        Ok(0)
+    }
+
     fn close(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> Issued {
         let mut open = lock(path);
         let Some(file) = open.files.pop().or_else(|| open.unopened.take()) else {
@@ -232,7 +254,7 @@ impl Issuer {
         if job.is_stdio {
             return self.stream(job, &mut lock(path), &file.0);
         }
-        let asked = row.asked.max(0).unsigned_abs();
+        let asked = row.asked.max(0).unsigned_abs().min(CALL_BYTES_MAX);
         let offset = row.offset.map(u64::try_from).transpose();
         let offset = offset.map_err(|_| ReplayStop::Skip(ReplaySkip::ArgumentsNotRecorded))?;
         let moved = match (writes, offset) {
@@ -277,7 +299,7 @@ impl Issuer {
     fn flush(&mut self, open: &mut OpenPath, file: &OwnedFd) -> Result<()> {
         let len = std::mem::take(&mut open.unwritten);
         if len > 0 {
-            self.write(file, Some(open.place - len), len)?;
+            self.write(file, Some(open.place.saturating_sub(len)), len)?;
         }
         Ok(())
     }
@@ -327,22 +349,6 @@ fn in_pieces(len: u64, mut call: impl FnMut(u64, usize) -> Result<usize>) -> Res
             Err(_) => return Ok(done),
         }
     }
-}
-
-/// Opens as the trace says: flags are not recorded, but whether it could be made.
-fn open(job: &ReplayJob, path: &Mutex<OpenPath>) -> Issued {
-    let flags = match Errno::from_raw_os_error(job.row.errno.max(1)) {
-        _ if job.row.errno == 0 => OFlags::CREATE,
-        Errno::EXIST => OFlags::CREATE | OFlags::EXCL,
-        _ => OFlags::empty(),
-    };
-    let file = opened(job, flags)?;
-    if job.row.errno == 0 {
-        let mut open = lock(path);
-        (open.place, open.ahead) = (0, 0);
-        open.files.push(Arc::new(file));
-    }
-    Ok(0)
 }
 
 fn opened(job: &ReplayJob, flags: OFlags) -> std::result::Result<CountedFile, ReplayStop> {

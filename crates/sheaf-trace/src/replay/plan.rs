@@ -120,7 +120,13 @@ impl ReplayPlan {
         let is_ordered = matches!(op, IoOp::AsyncRead | IoOp::AsyncWrite);
         let bytes = if is_ordered { row.asked } else { row.bytes }.max(0);
         let offset = if is_stdio { None } else { row.offset };
-        let end = offset.unwrap_or(planned.place).saturating_add(bytes);
+        let begin = match offset {
+            Some(offset) => offset,
+            // Such a write is appended.
+            None if op.writes() && !is_stdio => planned.written.max(planned.size),
+            None => planned.place,
+        };
+        let end = begin.saturating_add(bytes);
         planned.place = end;
         if op.writes() {
             planned.written = planned.written.max(end);

@@ -292,3 +292,28 @@ fn darshan_tells_streams_processes_and_what_had_no_room() {
     }
     assert!(text.contains("# *WARNING*: 3 operations were lost while they were recorded\n"));
 }
+
+#[test]
+fn numbers_at_their_ends_are_written_as_they_are() {
+    let mut made = Made::default();
+    let stdio = made.number("stdio");
+    for (number, op) in ["read", "write", "open", "lost", "close", "read"].iter().enumerate() {
+        let most = if number % 2 == 0 { i64::MAX } else { i64::MIN };
+        let row = made.put(op, "/x");
+        (row.time_ns, row.duration_ns, row.offset) = (most, most, Some(most));
+        (row.asked, row.bytes, row.pid, row.thread) = (most, most, i32::MIN, i32::MAX);
+        row.layer = if number == 5 { stdio } else { row.layer };
+    }
+    let mut chrome = ChromeExport::new(Vec::new()).unwrap();
+    let mut csv = CsvExport::new(Vec::new()).unwrap();
+    for row in &made.rows {
+        chrome.row(row, &made.names).unwrap();
+        csv.row(row, &made.names).unwrap();
+    }
+    let json: Value = serde_json::from_slice(&chrome.finish().unwrap()).unwrap();
+    assert_eq!(json["traceEvents"].as_array().unwrap().len(), 7);
+    let csv = String::from_utf8(csv.finish().unwrap()).unwrap();
+    assert!(csv.contains("-9223372036854775808,") && csv.contains(",9223372036854775807,"));
+    let found = counters(&darshan(&made, None));
+    assert_eq!(found[&("POSIX_BYTES_READ".to_owned(), 0, "/x".to_owned())], i64::MAX.to_string());
+}

@@ -1,4 +1,5 @@
 //! From segments to files and back.
+mod again;
 mod export;
 mod made;
 mod replay;

@@ -282,6 +282,9 @@ fn streams_are_buffered_and_written_at_the_end() {
         (0..1000).for_each(|_| made.moved("write", path, 0, 513).offset = None);
     }
     made.put("close", "/closed");
+    // A second stream of a file that one has open.
+    made.put("open", "/left");
+    made.moved("write", "/left", 0, 10).offset = None;
     made.put("open", "/lines");
     for bytes in [80, 4096, 3, 0] {
         let row = made.moved("read", "/lines", 0, bytes);
