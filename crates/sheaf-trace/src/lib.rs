@@ -11,8 +11,8 @@ mod info;
 mod program;
 mod reader;
 mod record;
-mod report;
 pub mod replay;
+mod report;
 mod row;
 mod spool;
 mod store;
@@ -21,8 +21,8 @@ pub use collect::{Collected, Collector};
 pub use error::TraceError;
 pub use info::{INFO_FILE, KernelCounts, TraceInfo};
 pub use program::{BlindSpot, blind_spot};
-pub use record::{PRELOAD_FILE, RecordTotals, Recording, recover};
 pub use reader::{NAME_BYTES_MAX, OTHER_NAME, StoreReader};
+pub use record::{PRELOAD_FILE, RecordTotals, Recording, recover};
 pub use report::{
     AccessData, AccessPattern, CommonSize, DirectoryData, FailureData, FileData, FilesBeyond,
     Finding, FindingEvidence, FindingKind, FindingSeverity, HeatData, HeatRow, HostData, IoSums,

@@ -1,6 +1,6 @@
 //! The threads of a replay: each does what its recorded threads did, in their order.
 use super::ReplaySpeed;
-use super::issue::{Issuer, ReplayProcess};
+use super::issue::{ReplayIssuer, ReplayProcess};
 use super::outcome::ReplayTally;
 use crate::{TraceError, TraceRow};
 use sheaf_recorder::IoOp;
@@ -56,7 +56,7 @@ struct CrewState {
     workers: Vec<WorkerState>,
     turns: Vec<Arc<Condvar>>,
     /// Since the first operation.
-    pace: Option<Pace>,
+    pace: Option<ReplayPace>,
     is_over: bool,
 }
 
@@ -105,13 +105,13 @@ impl CrewShared {
 
 /// When operations begin.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+struct ReplayPace {
     speed: ReplaySpeed,
     /// The first operation's time, as recorded and now.
     begun: (i64, Instant),
 }
 
-impl Pace {
+impl ReplayPace {
     /// Waits until an operation is due; says how late it is.
     fn wait(&self, time_ns: i64) -> Duration {
         let factor = match self.speed {
@@ -167,7 +167,7 @@ impl Crew {
         }
         let begun = || (job.row.time_ns, Instant::now());
         let speed = self.speed;
-        state.pace.get_or_insert_with(|| Pace { speed, begun: begun() });
+        state.pace.get_or_insert_with(|| ReplayPace { speed, begun: begun() });
         if state.workers[worker].is_gone {
             return;
         }
@@ -212,7 +212,7 @@ impl Drop for Crew {
 
 fn work(shared: &CrewShared, worker: usize) -> ReplayTally {
     let _alarm = Alarm { shared, worker };
-    let (mut tally, mut issuer) = (ReplayTally::default(), Issuer::default());
+    let (mut tally, mut issuer) = (ReplayTally::default(), ReplayIssuer::default());
     while let Some((job, pace)) = next(shared, worker) {
         tally.late_most = tally.late_most.max(pace.wait(job.row.time_ns));
         issuer.issue(&job, &mut tally);
@@ -222,7 +222,7 @@ fn work(shared: &CrewShared, worker: usize) -> ReplayTally {
 }
 
 /// Waits for a worker's next operation; `None` at the end.
-fn next(shared: &CrewShared, worker: usize) -> Option<(ReplayJob, Pace)> {
+fn next(shared: &CrewShared, worker: usize) -> Option<(ReplayJob, ReplayPace)> {
     let mut state = shared.lock();
     let turn = state.turns[worker].clone();
     loop {

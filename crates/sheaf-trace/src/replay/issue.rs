@@ -60,7 +60,7 @@ impl From<Errno> for ReplayStop {
     }
 }
 
-type Issued = std::result::Result<i64, ReplayStop>;
+type ReplayIssued = std::result::Result<i64, ReplayStop>;
 
 /// A path of a process: what is open of it, and where accesses without an offset are.
 #[derive(Default)]
@@ -99,7 +99,7 @@ impl ReplayProcess {
 
     /// Writes what streams have kept: the process has ended.
     pub fn end(&self, tally: &mut ReplayTally) {
-        let mut issuer = Issuer::default();
+        let mut issuer = ReplayIssuer::default();
         for path in lock(&self.paths).values() {
             let mut open = lock(path);
             let file = open.files.last().or(open.unopened.as_ref()).cloned();
@@ -112,12 +112,12 @@ impl ReplayProcess {
 
 /// What a thread needs to do operations.
 #[derive(Default)]
-pub(super) struct Issuer {
+pub(super) struct ReplayIssuer {
     pattern: Vec<u8>,
     room: Vec<u8>,
 }
 
-impl Issuer {
+impl ReplayIssuer {
     /// Does an operation and counts what came of it.
     pub fn issue(&mut self, job: &ReplayJob, tally: &mut ReplayTally) {
         let path = job.process.path(&job.path);
@@ -135,7 +135,7 @@ impl Issuer {
         tally.did((job.op, &job.row, &job.path), (errno, bytes), compares, took);
     }
 
-    fn operate(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> Issued {
+    fn operate(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> ReplayIssued {
         let target = &job.process.target;
         let name = &job.path;
         match job.op {
@@ -216,7 +216,7 @@ impl Issuer {
     }
 
     /// Opens as the trace says: flags are not recorded, but whether it could be made.
-    fn open(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> Issued {
+    fn open(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> ReplayIssued {
         let flags = match job.row.errno {
             0 => OFlags::CREATE,
             errno if errno == Errno::EXIST.raw_os_error() => OFlags::CREATE | OFlags::EXCL,
@@ -235,7 +235,7 @@ impl Issuer {
         Ok(0)
     }
 
-    fn close(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> Issued {
+    fn close(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> ReplayIssued {
         let mut open = lock(path);
         let Some(file) = open.files.pop().or_else(|| open.unopened.take()) else {
             return Err(ReplayStop::Skip(ReplaySkip::NotOpen));
@@ -247,7 +247,7 @@ impl Issuer {
         Ok(0)
     }
 
-    fn transfer(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> Issued {
+    fn transfer(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> ReplayIssued {
         let writes = job.op.writes();
         let file = file_of(job, path, if writes { OFlags::CREATE } else { OFlags::empty() })?;
         let row = &job.row;
@@ -272,7 +272,7 @@ impl Issuer {
 
     /// Reads or writes as a stream of the C library: so much as was moved, since what was asked
     /// for (a line) depends on the data.
-    fn stream(&mut self, job: &ReplayJob, open: &mut OpenPath, file: &OwnedFd) -> Issued {
+    fn stream(&mut self, job: &ReplayJob, open: &mut OpenPath, file: &OwnedFd) -> ReplayIssued {
         let (asked, bytes) = (job.row.asked.max(0), job.row.bytes.max(0));
         let amount = if bytes == 0 { asked.min(1) } else { bytes }.unsigned_abs();
         if job.op.writes() {

@@ -1,6 +1,6 @@
 //! Files, directories, and what each process does to each file.
 use crate::report::data::{AccessData, DirectoryData, FileData, FilesBeyond, IoSums, OpClass};
-use crate::report::sums::{FilePosition, PatternSums, SplitSums, bytes_of};
+use crate::report::sums::{PatternSums, SplitSums, StreamPosition, bytes_of};
 use crate::report::units::escaped;
 use crate::{TraceNames, TraceRow};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -44,8 +44,8 @@ struct FileSums {
 #[derive(Debug, Default)]
 struct FileStream {
     /// Of reads and writes, layer by layer; nearly always there is one.
-    first: (u8, [FilePosition; 2]),
-    more: Vec<(u8, [FilePosition; 2])>,
+    first: (u8, [StreamPosition; 2]),
+    more: Vec<(u8, [StreamPosition; 2])>,
     /// Writes since the last wait until data is stored.
     unsynced: u64,
     has_sought: bool,
@@ -56,7 +56,7 @@ struct FileStream {
 }
 
 impl FileStream {
-    fn positions(&mut self, layer: u8) -> &mut [FilePosition; 2] {
+    fn positions(&mut self, layer: u8) -> &mut [StreamPosition; 2] {
         if self.first.0 == layer {
             return &mut self.first.1;
         }

@@ -121,7 +121,7 @@ impl PowerCounts {
 
 /// Where a process is in a file.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct FilePosition {
+pub(crate) struct StreamPosition {
     begin: i64,
     end: i64,
     stride: i64,
@@ -138,7 +138,7 @@ pub(crate) enum AccessStep {
     Backward,
 }
 
-impl FilePosition {
+impl StreamPosition {
     pub fn step(&mut self, begin: i64, bytes: u64) -> AccessStep {
         let end = begin.saturating_add(i64::try_from(bytes).unwrap_or(i64::MAX));
         let stride = begin.saturating_sub(self.begin);
@@ -172,7 +172,7 @@ impl PatternSums {
     pub fn add(
         &mut self,
         row: &TraceRow,
-        position: Option<&mut FilePosition>,
+        position: Option<&mut StreamPosition>,
     ) -> Option<AccessStep> {
         let pattern = &mut self.pattern;
         pattern.count += 1;

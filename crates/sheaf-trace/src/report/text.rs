@@ -104,12 +104,12 @@ impl ReportText {
         self.paragraph(
             "",
             &format!(
-                "{} operations ({} nested) in {} by {} processes on {} hosts; {} lost",
+                "{} operations ({} nested) in {} by {} {}; {} lost",
                 count(data.rows),
                 count(data.nested_rows),
                 time(span),
-                count(data.processes_total),
-                count(data.hosts.len() as u64),
+                plural(data.processes_total, "process on", "processes on"),
+                plural(data.hosts.len() as u64, "host", "hosts"),
                 count(data.lost.count)
             ),
         );
@@ -230,4 +230,8 @@ impl ReportText {
         let rows = rows.collect();
         self.table(&["time", "bytes", "what", "process", "file"], rows);
     }
+}
+
+fn plural(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
 }

@@ -25,6 +25,7 @@ fn recorded(script: &str, work: &Path) -> (Vec<TraceRow>, TraceNames) {
         let collected = collector.collect(&mut names).unwrap();
         assert_eq!((collected.lost, collected.names_lost), (0, 0));
         rows.extend(collected.rows);
+        collector.release().unwrap();
         if collector.open() == 0 {
             break;
         }

@@ -32,11 +32,13 @@ fn recorded(count: u64, offset: impl Fn(u64) -> u64) -> (Vec<TraceRow>, TraceNam
         });
         if number % 10_000 == 0 {
             rows.extend(collector.collect(&mut names).unwrap().rows);
+            collector.release().unwrap();
         }
     }
     drop(writer);
     segment.end();
     let last = collector.collect(&mut names).unwrap();
+    collector.release().unwrap();
     assert_eq!((last.lost, collector.open()), (0, 0), "it has ended, and is taken away");
     rows.extend(last.rows);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);

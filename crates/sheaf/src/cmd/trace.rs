@@ -2,6 +2,7 @@
 mod export;
 mod record;
 mod recover;
+mod replay;
 mod report;
 
 use crate::cli::GlobalArgs;
@@ -25,6 +26,7 @@ pub enum TraceCommand {
     Record(record::RecordArgs),
     Report(report::ReportArgs),
     Export(export::ExportArgs),
+    Replay(replay::ReplayArgs),
     Recover(recover::RecoverArgs),
 }
 
@@ -42,6 +44,7 @@ pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
         TraceCommand::Record(args) => record::run(args, global),
         TraceCommand::Report(args) => report::run(args, global),
         TraceCommand::Export(args) => export::run(args, global),
+        TraceCommand::Replay(args) => replay::run(args, global),
         TraceCommand::Recover(args) => recover::run(args, global),
     }
 }
@@ -59,6 +62,8 @@ fn whole(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<String>> {
     let is_cut = info.is_some_and(|info| info.buffers.is_some());
     let path = printable(&trace.display().to_string());
     Ok(is_cut.then(|| {
-        format!("{path} is being recorded, or its recorder was killed: then sheaf trace recover {path}")
+        format!(
+            "{path} is being recorded, or its recorder was killed: then sheaf trace recover {path}"
+        )
     }))
 }

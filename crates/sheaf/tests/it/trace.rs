@@ -349,3 +349,71 @@ fn is_written(segment: &Path) -> bool {
     let stat = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
     stat.is_some_and(|stat| !stat.contains(") Z "))
 }
+
+/// The same trace in each form that there is.
+#[test]
+fn a_trace_is_told_in_every_form_alike() {
+    let home = Home::new();
+    home.write("in", &"x".repeat(10_000));
+    assert_eq!(home.record(&["dd", "if=in", "of=out", "bs=1000", "status=none"]).code, Some(0));
+    let text = home.run(&["trace", "report", "the.trace"]);
+    assert_eq!((text.code, text.stderr.as_str()), (Some(0), ""), "{text:?}");
+    assert!(text.stdout.lines().all(|line| line.chars().count() <= 80), "{}", text.stdout);
+    assert!(text.stdout.contains("/out"), "{}", text.stdout);
+    let json = home.run(&["trace", "report", "--json", "the.trace"]);
+    let record: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let report: sheaf_trace::ReportData = serde_json::from_value(record["report"].clone()).unwrap();
+    assert_eq!(report.rows, home.info().operations);
+    let page = home.run(&["trace", "report", "--html", "page.html", "the.trace"]);
+    assert_eq!((page.code, page.stdout.as_str()), (Some(0), ""), "{page:?}");
+    let page = std::fs::read_to_string(home.path().join("page.html")).unwrap();
+    let within =
+        page.split_once("id=\"report\">").and_then(|(_, rest)| rest.split_once("</script>"));
+    let embedded: sheaf_trace::ReportData = serde_json::from_str(within.unwrap().0).unwrap();
+    assert_eq!(embedded, report);
+    assert!(!page.contains("http://") && !page.contains("https://"), "nothing is fetched");
+    let csv = home.run(&["trace", "export", "--to", "csv", "the.trace"]);
+    assert_eq!(csv.stdout.lines().count() as u64, 1 + report.rows);
+    let darshan = home.run(&["trace", "export", "--to", "darshan", "the.trace"]);
+    let written = darshan
+        .stdout
+        .lines()
+        .find(|line| line.contains("POSIX_BYTES_WRITTEN") && line.contains("/out"));
+    assert!(written.is_some_and(|line| line.contains("\t10000\t")), "{}", darshan.stdout);
+    let chrome = home.run(&["trace", "export", "--to", "perfetto", "-o", "c.json", "the.trace"]);
+    assert_eq!(chrome.code, Some(0), "{chrome:?}");
+    let again = home.run(&["trace", "export", "--to", "perfetto", "-o", "c.json", "the.trace"]);
+    assert!(again.code == Some(4) && again.stderr.contains("c.json"), "{again:?}");
+    let events = std::fs::read(home.path().join("c.json")).unwrap();
+    let events: serde_json::Value = serde_json::from_slice(&events).unwrap();
+    let complete = events["traceEvents"].as_array().unwrap();
+    let complete = complete.iter().filter(|event| event["ph"] == "X").count() as u64;
+    assert_eq!(complete, report.rows);
+    // Done again elsewhere, it moves the same.
+    let only = home.path().canonicalize().unwrap();
+    let only = only.to_str().unwrap();
+    let replay =
+        home.run(&["trace", "replay", "--speed", "max", "--only", only, "the.trace", "again"]);
+    assert_eq!(replay.code, Some(0), "{replay:?}");
+    assert_eq!(std::fs::metadata(home.path().join("again/out")).unwrap().len(), 10_000);
+}
+
+#[test]
+fn what_is_no_trace_is_said() {
+    let home = Home::new();
+    std::fs::create_dir(home.path().join("empty")).unwrap();
+    home.write("text", "no trace");
+    for command in ["report", "recover"] {
+        let run = home.run(&["trace", command, "empty"]);
+        assert!(run.code == Some(2) && run.stderr.contains("empty is no trace"), "{run:?}");
+    }
+    for command in [&["report"][..], &["export", "--to", "csv"], &["recover"]] {
+        let mut args = vec!["trace"];
+        args.extend(command);
+        args.push("absent");
+        let run = home.run(&args);
+        assert!(run.code != Some(0) && run.stderr.contains("absent"), "{run:?}");
+    }
+    let run = home.run(&["trace", "report", "text"]);
+    assert!(run.code == Some(4) && run.stderr.contains("text"), "{run:?}");
+}

@@ -83,18 +83,26 @@ fn write(
     let (unread, mut out): (Vec<String>, Box<dyn Write + '_>) = match args.to {
         ExportForm::Perfetto => {
             let mut export = ChromeExport::new(out).map_err(failed)?;
-            (each(&mut |row, names| export.row(row, names))?, Box::new(export.finish().map_err(failed)?))
+            (
+                each(&mut |row, names| export.row(row, names))?,
+                Box::new(export.finish().map_err(failed)?),
+            )
         }
         ExportForm::Csv => {
             let mut export = CsvExport::new(out).map_err(failed)?;
-            (each(&mut |row, names| export.row(row, names))?, Box::new(export.finish().map_err(failed)?))
+            (
+                each(&mut |row, names| export.row(row, names))?,
+                Box::new(export.finish().map_err(failed)?),
+            )
         }
         ExportForm::Darshan => {
             let mut export = DarshanExport::new(out);
-            (each(&mut |row, names| export.row(row, names))?, Box::new(export.finish().map_err(failed)?))
+            (
+                each(&mut |row, names| export.row(row, names))?,
+                Box::new(export.finish().map_err(failed)?),
+            )
         }
     };
     out.flush().map_err(failed)?;
     Ok(unread)
 }
-

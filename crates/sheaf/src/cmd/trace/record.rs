@@ -66,19 +66,19 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
     // A program that may be run and not be read is not looked into.
     let blind = blind_spot(&program).unwrap_or_default();
     let store = places::make_store(args.output.as_deref(), &args.command[0])?;
-    let code = record(args, global, &Found { program, library, blind, store })?;
+    let code = record(args, global, &RecordPlan { program, library, blind, store })?;
     // The program's own exit code is none of this program's.
     std::process::exit(code);
 }
 
-struct Found {
+struct RecordPlan {
     program: PathBuf,
     library: PathBuf,
     blind: Option<BlindSpot>,
     store: PathBuf,
 }
 
-fn record(args: &RecordArgs, global: &GlobalArgs, found: &Found) -> Result<i32> {
+fn record(args: &RecordArgs, global: &GlobalArgs, found: &RecordPlan) -> Result<i32> {
     let mut info = TraceInfo {
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         host: own_name(),

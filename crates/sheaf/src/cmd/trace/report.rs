@@ -56,7 +56,8 @@ pub fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit> {
 fn make(trace: &Path) -> Result<(ReportData, Vec<String>)> {
     let info = if trace.is_dir() { TraceInfo::read(trace)? } else { None };
     let mut damaged = Vec::from_iter(whole(trace, info.as_ref())?);
-    let (mut names, mut report) = (TraceNames::default(), TraceReport::new(ReportOptions::default()));
+    let (mut names, mut report) =
+        (TraceNames::default(), TraceReport::new(ReportOptions::default()));
     if let Some(reader) = super::open(trace, info.as_ref())? {
         let unread = reader.read(&mut names, |row, names| {
             report.add(row, names);
@@ -83,6 +84,7 @@ fn columns() -> usize {
 
 /// A usage error of a path that is no trace.
 pub fn no_trace(path: &Path) -> anyhow::Error {
-    let text = format!("{} is no trace: there is no trace.json, and no trace-*.parquet", path.display());
+    let text =
+        format!("{} is no trace: there is no trace.json, and no trace-*.parquet", path.display());
     Stop::usage(printable(&text)).into()
 }
