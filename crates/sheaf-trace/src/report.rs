@@ -134,6 +134,9 @@ impl Ord for RowBits {
     }
 }
 
+/// How many were lost, from when to when, on which host, and of which process.
+type LostRow = (u64, i64, i64, u32, i32);
+
 /// Makes a report of rows, one by one, in memory that has a limit; names are the caller's.
 #[derive(Debug)]
 pub struct TraceReport {
@@ -158,7 +161,7 @@ pub struct TraceReport {
     process_heat: HeatMap,
     host_heat: HeatMap,
     slowest: SlowRows,
-    lost: BinaryHeap<Reverse<(u64, i64, i64, u32, i32)>>,
+    lost: BinaryHeap<Reverse<LostRow>>,
 }
 
 impl TraceReport {

@@ -211,7 +211,27 @@ const RUNS: &[(i32, &[&str])] = &[
 
 /// Commands that have no answer to give as records, and those that are run apart.
 const OTHERS: &[&str] =
-    &["serve", "demo", "completions", "man", "help", "up", "token", "down", "status"];
+    &["serve", "demo", "completions", "man", "help", "up", "token", "down", "status", "trace"];
+
+#[test]
+fn what_a_trace_tells_is_in_the_schema() {
+    let home = Home::new();
+    let recorded = home.run(&["trace", "record", "-o", "t", "--", "cp", "/etc/passwd", "copy"]);
+    assert_eq!(recorded.code, Some(0), "{recorded:?}");
+    let only = home.path().canonicalize().unwrap();
+    let only = only.to_str().unwrap();
+    for (args, name) in [
+        (&["--json", "trace", "report", "t"][..], "trace_report"),
+        (
+            &["--json", "trace", "replay", "--speed", "max", "--only", only, "t", "i"],
+            "trace_replay",
+        ),
+    ] {
+        let told = records(&home.run(args), args);
+        assert_eq!(told.len(), 1, "{args:?}");
+        assert_eq!(told[0]["type"], name);
+    }
+}
 
 #[test]
 fn every_record_of_every_command_is_in_the_schema() {

@@ -120,7 +120,9 @@ fn make_private(path: &Path) -> io::Result<()> {
 
 /// A directory for segments, for as long as the trace goes on.
 pub fn make_segments(buffers: &Path) -> Result<TempDir> {
-    let made = tempfile::Builder::new().prefix("sheaf-trace-").tempdir_in(buffers);
+    let private = std::fs::Permissions::from_mode(0o700);
+    let mut made = tempfile::Builder::new();
+    let made = made.prefix("sheaf-trace-").permissions(private).tempdir_in(buffers);
     made.map_err(|error| {
         Stop::usage(format!("no buffers can be made (--buffers): {}", io_text(buffers, &error)))
             .into()
