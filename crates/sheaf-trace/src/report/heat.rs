@@ -17,6 +17,7 @@ struct HeatBin {
 pub(crate) struct HeatMap {
     bins_max: usize,
     rows_max: usize,
+    /// A power of two.
     bin_ns: u64,
     /// The numbers of the first and the last bin in use.
     used: Option<(i64, i64)>,
@@ -40,31 +41,36 @@ impl HeatMap {
         let end_ns = begin_ns.saturating_add(i64::try_from(length_ns).unwrap_or(i64::MAX));
         self.make_room(begin_ns, end_ns);
         let (first, _) = self.used.expect("room was made");
-        let bin_ns = self.bin_ns as i128;
         let key = if self.rows.contains_key(&Some(row)) || self.rows.len() < self.rows_max {
             Some(row)
         } else {
             None
         };
         let bins = self.rows.entry(key).or_insert_with(|| vec![HeatBin::default(); self.bins_max]);
-        let (begin, end) = (i128::from(begin_ns), i128::from(end_ns));
-        let total = (end - begin).max(1) as u128;
-        let bin_of = |at: i128| at.div_euclid(bin_ns);
-        let last_bin = bin_of((end - 1).max(begin));
+        let bin_of = |at: i64| at >> self.bin_ns.trailing_zeros();
+        let last_bin = bin_of(end_ns.saturating_sub(1).max(begin_ns));
+        let mut give = |bin: i64, share: u128| {
+            let bin = &mut bins[bin.abs_diff(first) as usize];
+            *if is_write { &mut bin.written } else { &mut bin.read } += share;
+        };
+        if bin_of(begin_ns) == last_bin {
+            return give(last_bin, bytes.into());
+        }
+        let total = u128::from(end_ns.abs_diff(begin_ns));
         let mut given = 0;
-        for bin in bin_of(begin)..=last_bin {
-            let passed = ((bin + 1) * bin_ns).min(end.max(begin + 1)) - begin;
+        for bin in bin_of(begin_ns)..=last_bin {
+            let bin_end = (i128::from(bin) + 1) * i128::from(self.bin_ns);
+            let passed = bin_end.min(i128::from(end_ns)) - i128::from(begin_ns);
             let share = (u128::from(bytes) * passed as u128 / total) - given;
             given += share;
-            let bin = &mut bins[(bin - i128::from(first)) as usize];
-            *if is_write { &mut bin.written } else { &mut bin.read } += share;
+            give(bin, share);
         }
     }
 
     /// Bins for a time: they grow until there are enough.
     fn make_room(&mut self, begin_ns: i64, end_ns: i64) {
         loop {
-            let bin_of = |at: i64| i128::from(at).div_euclid(i128::from(self.bin_ns)) as i64;
+            let bin_of = |at: i64| at >> self.bin_ns.trailing_zeros();
             let (begin, end) = (bin_of(begin_ns), bin_of(end_ns));
             let (first, last) = self.used.unwrap_or((begin, end));
             let (new_first, new_last) = (first.min(begin), last.max(end));
