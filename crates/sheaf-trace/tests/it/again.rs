@@ -4,6 +4,7 @@ use sheaf_trace::{Collector, TraceNames, TraceRow};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// The library that records, which is made beside this test.
 fn library() -> PathBuf {
@@ -21,11 +22,13 @@ fn recorded(script: &str, work: &Path) -> (Vec<TraceRow>, TraceNames) {
     assert!(shell.status().unwrap().success());
     let (mut names, mut rows) = (TraceNames::default(), Vec::new());
     let mut collector = Collector::new(segments.path(), "n1").unwrap();
+    let until = Instant::now() + Duration::from_secs(120);
     loop {
         let collected = collector.collect(&mut names).unwrap();
         assert_eq!((collected.lost, collected.names_lost), (0, 0));
         rows.extend(collected.rows);
         collector.release().unwrap();
+        assert!(Instant::now() < until, "{} segments are not read to their end", collector.open());
         if collector.open() == 0 {
             break;
         }
