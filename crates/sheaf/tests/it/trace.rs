@@ -286,6 +286,7 @@ fn a_full_disk_costs_the_trace_and_not_the_program() {
 #[test]
 fn a_recorder_that_is_killed_loses_nothing_uncounted() {
     const EACH: u64 = 40_000;
+    let mut killed = 0;
     for round in 0..6_u64 {
         let home = Home::new();
         let count = format!("count={EACH}");
@@ -298,10 +299,14 @@ fn a_recorder_that_is_killed_loses_nothing_uncounted() {
         let until = Instant::now() + LIMIT;
         while std::fs::metadata(&out).map_or(0, |about| about.len()) < wanted {
             std::thread::yield_now();
-            assert!(Instant::now() < until && child.try_wait().unwrap().is_none(), "{round}");
+            assert!(Instant::now() < until, "{round}");
         }
         child.kill().unwrap();
-        child.wait().unwrap();
+        // This test may have been held up for so long that all was over.
+        if child.wait().unwrap().code().is_some() || home.info().buffers.is_none() {
+            continue;
+        }
+        killed += 1;
         // The program goes on alone.
         while std::fs::metadata(&out).unwrap().len() < EACH {
             assert!(Instant::now() < until, "{round}");
@@ -340,6 +345,7 @@ fn a_recorder_that_is_killed_loses_nothing_uncounted() {
         let again = home.run(&["trace", "recover", "the.trace"]);
         assert_eq!(again.code, Some(0), "{again:?}");
     }
+    assert!(killed > 0, "no recorder was killed in time");
 }
 
 /// Whether the process of a segment runs.

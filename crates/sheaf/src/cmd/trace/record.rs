@@ -119,7 +119,10 @@ fn record(args: &RecordArgs, global: &GlobalArgs, found: &RecordPlan) -> Result<
     info.buffers = None;
     info.kernel = kernel;
     note(&mut info, &totals);
-    info.write(&found.store)?;
+    // The program's end is told in any case.
+    if let Err(error) = info.write(&found.store) {
+        output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+    }
     if !global.quiet {
         tell(&info, &found.store);
     }
