@@ -29,18 +29,23 @@ fn front_and_back_ends_need_this_library_alone() {
     assert_eq!(printed, "10 waves of 4 back ends\n");
 }
 
-/// A node takes so many back ends in the life of a session.
-#[test]
-fn back_ends_that_are_not_let_in_are_told_why() {
-    let front = Front::create(&Create {
+/// A front end with one node, to which back ends attach themselves.
+fn front_of_one_node() -> std::sync::Arc<Front> {
+    let create = Create {
         topology: "localhost:0 => localhost:1 ;".to_owned(),
         back_end: None,
         args: Vec::new(),
         inner: env!("CARGO_BIN_EXE_sheaf-node").into(),
         remote_shell: Vec::new(),
         startup_timeout: Duration::from_secs(60),
-    });
-    let front = front.unwrap();
+    };
+    Front::create(&create).unwrap()
+}
+
+/// A node takes so many back ends in the life of a session.
+#[test]
+fn back_ends_that_are_not_let_in_are_told_why() {
+    let front = front_of_one_node();
     let port = front.plan().place(1).unwrap().port.to_string();
     let attach = |host: &str, rank: u32| {
         let back = Back::attach(&["localhost", &port, "1", host, &rank.to_string()]);
@@ -72,15 +77,7 @@ fn back_ends_that_are_not_let_in_are_told_why() {
 /// A node without descriptors says so to the front end, and lets in who waits once it has some.
 #[test]
 fn a_node_that_can_let_no_back_ends_in_is_named() {
-    let front = Front::create(&Create {
-        topology: "localhost:0 => localhost:1 ;".to_owned(),
-        back_end: None,
-        args: Vec::new(),
-        inner: env!("CARGO_BIN_EXE_sheaf-node").into(),
-        remote_shell: Vec::new(),
-        startup_timeout: Duration::from_secs(60),
-    });
-    let front = front.unwrap();
+    let front = front_of_one_node();
     let port = front.plan().place(1).unwrap().port;
     let node = listener_at(port);
     let limit = |soft: u64| {

@@ -135,6 +135,18 @@ fn who_cannot_be_run_is_told_as_a_shell_does() {
 }
 
 #[test]
+fn a_file_that_is_no_program_is_refused_as_by_the_kernel() {
+    let home = Home::new();
+    let path = home.write("data", "neither a script nor an image\n");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = home.record(&["./data"]);
+    assert_eq!(run.code, Some(126), "{run:?}");
+    assert!(run.stderr.contains("cannot run ./data: Exec format error (ENOEXEC)"), "{run:?}");
+    let info = home.info();
+    assert!(info.exit_code == Some(126) && info.buffers.is_none(), "{info:?}");
+}
+
+#[test]
 fn a_trace_goes_into_a_directory_of_its_own() {
     let home = Home::new();
     for name in ["true.trace", "true.2.trace", "true.3.trace"] {

@@ -3,9 +3,9 @@ mod child;
 mod places;
 
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, io_text};
 use crate::output::{self, printable};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use sheaf_session::config::own_name;
 use sheaf_trace::{BlindSpot, RecordTotals, Recording, TraceInfo, blind_spot};
@@ -62,18 +62,18 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
             std::process::exit(code);
         }
     };
-    let library = places::find_library()?;
+    let preload = places::find_library()?;
     // A program that may be run and not be read is not looked into.
     let blind = blind_spot(&program).unwrap_or_default();
     let store = places::make_store(args.output.as_deref(), &args.command[0])?;
-    let code = record(args, global, &RecordPlan { program, library, blind, store })?;
+    let code = record(args, global, &RecordPlan { program, preload, blind, store })?;
     // The program's own exit code is none of this program's.
     std::process::exit(code);
 }
 
 struct RecordPlan {
     program: PathBuf,
-    library: PathBuf,
+    preload: PathBuf,
     blind: Option<BlindSpot>,
     store: PathBuf,
 }
@@ -91,33 +91,34 @@ fn record(args: &RecordArgs, global: &GlobalArgs, found: &RecordPlan) -> Result<
     let recording = Recording::begin(segments.path(), &found.store, &info.host)?;
     let mut command = Command::new(&found.program);
     command.arg0(&args.command[0]).args(&args.command[1..]);
-    match &found.blind {
-        None => {
-            command.env(SEGMENTS_VARIABLE, segments.path());
-            command.env(PRELOAD_VARIABLE, places::preload(&found.library, segments.path())?);
-        }
-        // What it starts would have the library, too, and may not stand it: a loader that is not
-        // glibc's ends a program whose preload it cannot link.
-        Some(blind) => {
-            let program = found.program.display();
-            let text = format!("{program}: {blind}: what it does itself is not recorded");
-            output::tell(format_args!("sheaf: {}", printable(&text)));
-            info.missing.push(text);
-            if !matches!(blind, BlindSpot::OtherLoader(_)) {
-                command.env(SEGMENTS_VARIABLE, segments.path());
-                command.env(PRELOAD_VARIABLE, places::preload(&found.library, segments.path())?);
-            }
-        }
+    if let Some(blind) = &found.blind {
+        let program = found.program.display();
+        let text = format!("{program}: {blind}: what it does itself is not recorded");
+        output::tell(format_args!("sheaf: {}", printable(&text)));
+        info.missing.push(text);
+    }
+    // What a program starts has the library, too. A loader that is not glibc's ends a program whose
+    // preload it cannot link.
+    if !matches!(found.blind, Some(BlindSpot::OtherLoader(_))) {
+        command.env(SEGMENTS_VARIABLE, segments.path());
+        command.env(PRELOAD_VARIABLE, places::preload(&found.preload, segments.path())?);
     }
     let ended = child::run(&mut command);
     let totals = recording.finish_within(AFTERMATH);
-    let (status, kernel) =
-        ended.with_context(|| format!("cannot run {}", found.program.display()))?;
-    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    let code = match ended {
+        Ok((status, kernel)) => {
+            info.kernel = kernel;
+            status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+        }
+        Err(error) => {
+            let text = io_text(&found.program, &error);
+            output::tell(format_args!("sheaf: cannot run {}", printable(&text)));
+            places::NOT_RUN
+        }
+    };
     info.ended_ns = now_ns();
     info.exit_code = Some(code);
     info.buffers = None;
-    info.kernel = kernel;
     note(&mut info, &totals);
     // The program's end is told in any case.
     if let Err(error) = info.write(&found.store) {
@@ -154,6 +155,10 @@ pub(super) fn note(info: &mut TraceInfo, totals: &RecordTotals) {
     }
     for (path, why) in &totals.damaged {
         missing.push(format!("{}: {why}", path.display()));
+    }
+    if info.kernel.is_none() {
+        let text = "the kernel's own counts of the command are not known, so that what was done unseen is not";
+        missing.push(text.to_owned());
     }
     // What was lost moved bytes, too, and how many is not known.
     if let Some(kernel) = info.kernel.filter(|_| totals.lost == 0) {

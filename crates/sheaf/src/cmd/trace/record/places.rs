@@ -16,7 +16,7 @@ const PLACES: [&str; 3] = ["deps", "", "../lib/sheaf"];
 const NAMES_MAX: u32 = 10_000;
 /// What a shell says of programs that it does not find, and of those that it may not run.
 const NOT_FOUND: i32 = 127;
-const NOT_RUN: i32 = 126;
+pub const NOT_RUN: i32 = 126;
 
 /// The program that a shell would run; else what it would exit with, and why.
 pub fn find_program(name: &OsStr) -> Result<PathBuf, (i32, String)> {
