@@ -82,7 +82,8 @@ pub enum Kind {
     /// Down: leaves that are below the receiver from now on ([`super::control::Take`]).
     Take = 27,
     /// Down: the sender has found no parent, and ends. The receiver looks for one itself; from now
-    /// on that, and what is below it, may take `wave` nanoseconds.
+    /// on that, and what is below it, may take `wave` nanoseconds. To one that asks for a parent:
+    /// another process has its place, and it ends itself.
     Farewell = 28,
     /// Down: what became of a child that the root was asked to start ([`super::control::Verdict`]).
     Verdict = 29,

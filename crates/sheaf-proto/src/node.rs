@@ -356,6 +356,10 @@ impl Node {
             (Kind::Released, LinkState::Pending(_)) => self.on_released(now, link, body),
             (Kind::Release, LinkState::Asking) => self.on_release(now, link, body),
             (Kind::Adopted, LinkState::Asking) => self.on_adopted(now, link, body),
+            (Kind::Farewell, LinkState::Asking) => {
+                self.on_replaced(link);
+                Ok(())
+            }
             (Kind::Shutdown, LinkState::Asking) => {
                 self.session_over(link);
                 Ok(())

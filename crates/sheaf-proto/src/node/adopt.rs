@@ -8,6 +8,7 @@
 //! any time.
 use super::Node;
 use super::down::leads_to_own_leaf;
+use super::guide::life_of;
 use super::release::{Job, To};
 use crate::Time;
 use crate::control::{self, Adopt, Adopted, Notice, Open};
@@ -89,7 +90,9 @@ impl Node {
     /// Assumes that its connection was let in for its rank and claim, and nothing else: it may have
     /// been here before over another link, and may ask over an old connection of which it does not
     /// know that it is dead. So an epoch that is not newer than what is known of the node is turned
-    /// away, and it asks again if it still cares. Afterwards the link is pending, or gone.
+    /// away, and it asks again if it still cares; unless another process has its place, which was
+    /// started later: then it is told to end. Afterwards the link is pending, or gone, or still
+    /// knocking.
     pub(super) fn on_adopt(
         &mut self,
         now: Time,
@@ -112,7 +115,14 @@ impl Node {
             let held = other.is_alive() || !other.leaves().is_empty();
             !matches!(other.state, LinkState::Knocking) && held && other.epoch >= adopt.epoch
         };
-        let stale = self.links.of_rank(rank).into_iter().any(|at| newer(&self.links[at]));
+        let same = self.links.of_rank(rank);
+        let later = |other: &Link| other.is_alive() && life_of(other.epoch) > life_of(adopt.epoch);
+        if same.iter().any(|&at| later(&self.links[at])) {
+            let farewell = Header::new(Kind::Farewell).to_bytes();
+            self.links.send(link, &farewell);
+            return Ok(());
+        }
+        let stale = same.into_iter().any(|at| newer(&self.links[at]));
         // Leaves that an ancestor has asked for are not taken back.
         if stale || !adopt.leaves.difference(&adopt.away).is_subset(&self.config.leaves) {
             self.links.hang_up(link);
@@ -417,7 +427,7 @@ impl Node {
 mod tests {
     use super::*;
     use crate::filter::Registry;
-    use crate::{Child, NodeConfig, NodeRole, Tuning, frame};
+    use crate::{Child, Event, NodeConfig, NodeRole, Tuning, frame};
 
     /// A root of two leaves, of which the first, of rank 1, is planned below it and is not there.
     fn root() -> Node {
@@ -438,13 +448,22 @@ mod tests {
 
     /// A process of the leaf asks to be taken.
     fn ask(root: &mut Node, leaf: &mut Node) -> LinkId {
+        call(root, leaf).1
+    }
+
+    /// The two ends of its call.
+    fn call(root: &mut Node, leaf: &mut Node) -> (LinkId, LinkId) {
         let link = root.child_link(Time(0), 1, &RangeSet::single(0)).unwrap();
         root.attach(Time(0), link);
         let up = leaf.resume_parent(Time(0));
-        let said: Vec<u8> =
-            leaf.output(up).take().iter().flat_map(|piece| piece.to_vec()).collect();
+        let said = out(leaf, up);
         root.receive(Time(0), link, &said.into()).unwrap();
-        link
+        (up, link)
+    }
+
+    /// What a node has to say on a link.
+    fn out(node: &mut Node, link: LinkId) -> Vec<u8> {
+        node.output(link).take().iter().flat_map(|piece| piece.to_vec()).collect()
     }
 
     #[test]
@@ -465,9 +484,14 @@ mod tests {
         assert!(root.links[place].is_member());
         for _ in 0..10 {
             let link = ask(&mut root, &mut old);
-            assert!(!root.links[link].is_alive());
+            assert!(!root.links[link].is_member());
             assert!(root.links[place].is_member());
         }
+        let (up, link) = call(&mut root, &mut old);
+        let said = out(&mut root, link);
+        old.receive(Time(0), up, &said.into()).unwrap();
+        let mut events = std::iter::from_fn(|| old.poll_event());
+        assert!(events.any(|event| matches!(event, Event::ParentLost)), "the old one does not end");
     }
 
     #[test]
@@ -476,8 +500,7 @@ mod tests {
         root.shut_down_children();
         let link = root.child_link(Time(0), 2, &RangeSet::single(1)).unwrap();
         root.send_first(link, frame::encode(Header::new(Kind::Assign), b"who it is"));
-        let said: Vec<u8> =
-            root.output(link).take().iter().flat_map(|piece| piece.to_vec()).collect();
+        let said = out(&mut root, link);
         let first = Header::parse(&said).unwrap().unwrap();
         assert_eq!(first.kind, Kind::Assign);
         let second = Header::parse(&said[first.frame_len()..]).unwrap().unwrap();

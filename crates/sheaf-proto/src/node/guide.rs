@@ -10,6 +10,11 @@ use sheaf_core::RangeSet;
 /// processes, what stands below how often one has looked for a parent.
 const LIFE_SHIFT: u32 = 32;
 
+/// Which of the processes that had one place, one after the other.
+pub(super) fn life_of(epoch: u64) -> u64 {
+    epoch >> LIFE_SHIFT
+}
+
 impl Node {
     /// Says where this node listens for nodes below it: to its parent, and to every later one.
     pub fn listens_at(&mut self, address: &DoorAddress) {
@@ -98,7 +103,7 @@ impl Node {
     /// However often that one looks for a parent still, should it live after all, it is not as new
     /// as this one: the two do not take turns in one place.
     pub fn count_on(&mut self, epoch: u64) {
-        let next_life = (epoch >> LIFE_SHIFT).saturating_add(1) << LIFE_SHIFT;
+        let next_life = life_of(epoch).saturating_add(1) << LIFE_SHIFT;
         self.recovery.epoch = self.recovery.epoch.max(next_life);
     }
 

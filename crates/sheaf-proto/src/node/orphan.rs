@@ -157,6 +157,16 @@ impl Node {
         Ok(())
     }
 
+    /// An ancestor that was asked says that another process, which was started later, has this
+    /// node's place. Those below look for parents themselves, and find that one.
+    pub(super) fn on_replaced(&mut self, link: LinkId) {
+        let rank = self.config.rank;
+        tracing::warn!(rank, "another process was started in the place of this one, which ends");
+        self.links.hang_up(link);
+        self.recovery.asking = None;
+        self.disband();
+    }
+
     /// The transport of an upward link is gone.
     ///
     /// At a root it was a client's, whose streams end. Elsewhere the search begins, or goes on: the
