@@ -4,13 +4,16 @@ use serde::{Deserialize, Serialize};
 use sheaf_recorder::{ClockKind, Gap, IoOp, Reader, RingPlace, RingRecord, TraceClock, flag, sys};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is taken from a ring at once: others have their turn before it goes on.
 const RECORDS_MAX: usize = 64 << 10;
 /// The clock's rate is measured over this at least: an error of 100 ns at either end is then five
 /// in a million.
 const RATE_TIME_MIN: Duration = Duration::from_millis(40);
+
+/// Making a segment takes no longer than this, also where others have the processor.
+const MAKING_MAX: Duration = Duration::from_secs(2);
 
 /// What has come, and what has not.
 #[derive(Debug, Clone, Default)]
@@ -81,8 +84,8 @@ pub struct Collector {
     over: Vec<PathBuf>,
     /// Where another collector was that has gone.
     states: HashMap<String, SourceState>,
-    /// How often they were looked at: 1, or 2 for those that are told.
-    damaged: BTreeMap<PathBuf, u8>,
+    /// Since when they are there, and why they cannot be read, until that is told.
+    damaged: BTreeMap<PathBuf, (Instant, Option<String>)>,
 }
 
 /// A segment, and how much of its losses is told.
@@ -178,6 +181,15 @@ impl Collector {
         self.segments.iter().map(state).chain(self.states.values().cloned()).collect()
     }
 
+    /// Files that are no segments, or damaged ones, and were not told, as they may just be being
+    /// made: for whoever looks no more.
+    pub fn take_damaged(&mut self) -> Vec<(PathBuf, String)> {
+        let untold = |(path, (_, why)): (&PathBuf, &mut (Instant, Option<String>))| {
+            why.take().map(|why| (path.clone(), why))
+        };
+        self.damaged.iter_mut().filter_map(untold).collect()
+    }
+
     /// How many processes have a segment that is not read to its end.
     #[must_use]
     pub fn open(&self) -> usize {
@@ -200,6 +212,7 @@ impl Collector {
             }
             match Reader::open(&path) {
                 Ok(mut reader) => {
+                    self.damaged.remove(&path);
                     let command = names.number(&reader.process().command);
                     let state = self.states.remove(&file_of(&path)).unwrap_or_default();
                     let places = state.places.iter().map(|&(records, names, untold)| RingPlace {
@@ -219,15 +232,14 @@ impl Collector {
                     self.segments.insert(path, source);
                     self.seen += 1;
                 }
-                // One that is just being made is whole the next time.
-                Err(damage) => match self.damaged.get_mut(&path) {
-                    None => drop(self.damaged.insert(path, 1)),
-                    Some(2) => {}
-                    Some(looks) => {
-                        *looks = 2;
-                        into.damaged.push((path, damage.to_string()));
+                // One that is just being made is whole soon.
+                Err(damage) => {
+                    let why = || (Instant::now(), Some(damage.to_string()));
+                    let (since, untold) = self.damaged.entry(path.clone()).or_insert_with(why);
+                    if since.elapsed() >= MAKING_MAX {
+                        into.damaged.extend(untold.take().map(|why| (path, why)));
                     }
-                },
+                }
             }
         }
         Ok(())

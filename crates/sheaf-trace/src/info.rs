@@ -90,8 +90,37 @@ pub struct TraceInfo {
     pub still_run: u64,
     /// What the kernel counted of the command and of all that it has waited for.
     pub kernel: Option<KernelCounts>,
+    /// It is, or was, taken from hosts by their servers.
+    pub is_served: bool,
+    /// The hosts whose programs it is of, if so.
+    pub served: Vec<ServedHost>,
+    /// What was to be kept alone, as it was said; all else is not in it.
+    pub filter: Option<String>,
     /// What is missing, in words.
     pub missing: Vec<String>,
+}
+
+/// How far a trace has what one host has recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServedHost {
+    /// The host.
+    pub host: String,
+    /// Which directory of that host's it comes from: its random number.
+    pub life: u64,
+    /// The spool there, and how many of its rows are here; all of those before are.
+    pub spool: u32,
+    /// See `spool`.
+    pub rows: u64,
+    /// Operations that there was no room for, by the rows that are here.
+    pub lost: u64,
+    /// Files whose names there was no room for.
+    pub names_lost: u64,
+    /// Programs that were recorded: at least so many.
+    pub segments: u64,
+    /// What was added to the times of its clock, in ns, and how far off that is at most.
+    pub clock_offset_ns: i64,
+    /// See `clock_offset_ns`.
+    pub clock_error_ns: i64,
 }
 
 impl TraceInfo {

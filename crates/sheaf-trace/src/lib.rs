@@ -14,12 +14,13 @@ mod record;
 pub mod replay;
 mod report;
 mod row;
+pub mod served;
 mod spool;
 mod store;
 
 pub use collect::{Collected, Collector};
 pub use error::TraceError;
-pub use info::{INFO_FILE, KernelCounts, TraceInfo};
+pub use info::{INFO_FILE, KernelCounts, ServedHost, TraceInfo};
 pub use program::{BlindSpot, blind_spot};
 pub use reader::{NAME_BYTES_MAX, OTHER_NAME, StoreReader};
 pub use record::{PRELOAD_FILE, RecordTotals, Recording, recover};

@@ -5,7 +5,7 @@
 //! [`spool`](crate::spool), and does nothing else; the other makes Parquet files of spools that are
 //! full, which takes its time. Whoever is killed leaves spools and rings, from which [`recover`]
 //! makes the rest: nothing that a ring has committed is lost by that, and nothing is there twice.
-use crate::spool::{self, SpoolWriter};
+use crate::spool::{self, SpoolFacts, SpoolWriter};
 use crate::{Collected, Collector, TraceError, TraceInfo, TraceNames, TraceRow};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -21,9 +21,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// A ring of the default size takes longer than this to fill at full speed.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Rows of one spool, and of one file of the store, at most; with the last batch they may be more.
-const FILE_ROWS_MAX: u64 = 1 << 20;
+pub(crate) const FILE_ROWS_MAX: u64 = 1 << 20;
 /// A spool with anything in it is stored after so long.
-const FILE_TIME_MAX: Duration = Duration::from_secs(60);
+pub(crate) const FILE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Held for as long as somebody writes the trace.
 const LOCK_FILE: &str = "recording.lock";
 
@@ -84,7 +84,12 @@ impl Recording {
         number: u32,
     ) -> Result<Self, TraceError> {
         let mut taker = SpoolTaker {
-            spool: SpoolWriter::begin(store, number, &names, collector.states())?,
+            spool: SpoolWriter::begin(
+                store,
+                number,
+                &names,
+                SpoolFacts::of_sources(collector.states()),
+            )?,
             store: store.to_owned(),
             collector,
             names,
@@ -141,8 +146,11 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     for (number, path) in spool::spools_of(store)? {
         let (_, content) = spool::convert(store, number, &mut names)?;
         before.damaged.extend(content.cut.map(|why| (path, why)));
-        // Each begins with all that is known.
-        (states, next) = (Some(content.sources), number + 1);
+        // Each begins with all that is known, unless it was cut off just there.
+        if content.has_begun {
+            states = Some(content.sources);
+        }
+        next = number + 1;
     }
     // Files of spools that are gone already.
     while crate::TraceStore::has_file(store, next)? {
@@ -165,7 +173,7 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
 }
 
 /// What is stored in all, and what is told there to be lost.
-fn count(store: &Path, totals: &mut RecordTotals) -> Result<(), TraceError> {
+pub(crate) fn count(store: &Path, totals: &mut RecordTotals) -> Result<(), TraceError> {
     (totals.rows, totals.lost) = (0, 0);
     if crate::TraceStore::is_empty(store)? {
         return Ok(());
@@ -186,7 +194,7 @@ fn count(store: &Path, totals: &mut RecordTotals) -> Result<(), TraceError> {
 
 /// What a trace says of itself is believed to nobody but its owner: files are taken away where it
 /// says.
-fn check_own(directory: &Path) -> Result<(), TraceError> {
+pub(crate) fn check_own(directory: &Path) -> Result<(), TraceError> {
     let about = std::fs::symlink_metadata(directory).map_err(TraceError::io(directory))?;
     if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
         return Err(TraceError::damaged(directory, "it is no directory of this user's"));
@@ -208,12 +216,12 @@ fn remove_buffers(directory: &Path) -> Result<(), TraceError> {
 }
 
 /// That somebody writes a trace; others are refused meanwhile, until its process is gone.
-struct StoreLock {
+pub(crate) struct StoreLock {
     path: PathBuf,
     _file: File,
 }
 
-fn lock(store: &Path) -> Result<StoreLock, TraceError> {
+pub(crate) fn lock(store: &Path) -> Result<StoreLock, TraceError> {
     let path = store.join(LOCK_FILE);
     let file = File::options().create(true).append(true).open(&path);
     let file = file.map_err(TraceError::io(&path))?;
@@ -228,7 +236,7 @@ fn lock(store: &Path) -> Result<StoreLock, TraceError> {
 
 impl StoreLock {
     /// The trace is whole, if nothing failed.
-    fn end(self, totals: &mut RecordTotals) {
+    pub(crate) fn end(self, totals: &mut RecordTotals) {
         if totals.error.is_none() {
             totals.error =
                 std::fs::remove_file(&self.path).map_err(TraceError::io(&self.path)).err();
@@ -271,6 +279,7 @@ impl SpoolTaker {
             if is_over && !more {
                 self.totals.still_run = self.collector.open();
                 self.totals.segments = self.collector.seen();
+                self.totals.damaged.extend(self.collector.take_damaged());
                 return;
             }
             pause = if is_idle { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
@@ -292,8 +301,8 @@ impl SpoolTaker {
         let failed = match &self.totals.error {
             Some(_) => true,
             None => {
-                let sources = collected.sources.clone();
-                let written = self.spool.append(&collected.rows, &self.names, sources);
+                let facts = SpoolFacts::of_sources(collected.sources.clone());
+                let written = self.spool.append(&collected.rows, &self.names, &facts);
                 written.map_err(|error| self.fail(error)).is_err()
             }
         };
@@ -307,8 +316,8 @@ impl SpoolTaker {
     /// Has the spool stored, and begins another, which stands for itself before that one is gone.
     fn rotate(&mut self, to_store: &Sender<u32>) {
         let number = self.spool.number();
-        let next =
-            SpoolWriter::begin(&self.store, number + 1, &self.names, self.collector.states());
+        let facts = SpoolFacts::of_sources(self.collector.states());
+        let next = SpoolWriter::begin(&self.store, number + 1, &self.names, facts);
         match next {
             Ok(next) => {
                 (self.spool, self.begun) = (next, Instant::now());
@@ -345,15 +354,15 @@ impl SpoolTaker {
 }
 
 /// Nobody listens any more only when that thread has panicked, which shows when it is joined.
-fn send(to_store: &Sender<u32>, number: u32) {
+pub(crate) fn send(to_store: &Sender<u32>, number: u32) {
     let _ = to_store.send(number);
 }
 
 /// Operations that are stored, what could not be read, and why not all is stored.
-type SpoolsKept = (u64, Vec<(PathBuf, String)>, Option<TraceError>);
+pub(crate) type SpoolsKept = (u64, Vec<(PathBuf, String)>, Option<TraceError>);
 
 /// Stores spools until no more come. After a failure they stay where they are, for [`recover`].
-fn keep(directory: &Path, spools: &Receiver<u32>) -> SpoolsKept {
+pub(crate) fn keep(directory: &Path, spools: &Receiver<u32>) -> SpoolsKept {
     let (mut kept, mut damaged, mut failed) = (0, Vec::new(), None);
     for number in spools {
         if failed.is_some() {

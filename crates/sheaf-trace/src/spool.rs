@@ -5,7 +5,7 @@
 //! after a crash needs it alone. One that is full is converted, and taken away once its rows are
 //! stored. A block that was cut off was never released: it is in the rings still.
 use crate::collect::SourceState;
-use crate::{TraceError, TraceNames, TraceRow, TraceStore};
+use crate::{ServedHost, TraceError, TraceNames, TraceRow, TraceStore};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -13,20 +13,38 @@ use std::io::{BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// How a file of this kind begins.
-const MAGIC: &[u8; 8] = b"sheafsp1";
+const MAGIC: &[u8; 8] = b"sheafsp2";
 /// The longest block that is believed.
 const BLOCK_BYTES_MAX: u32 = 1 << 30;
 /// Of a row in a block.
-const ROW_BYTES: usize = 74;
+pub(crate) const ROW_BYTES: usize = 74;
 
 /// What stands before the rows of a block.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct BlockHead {
     /// Names that are new, by their numbers.
     names: Vec<(u32, Vec<u8>)>,
-    /// Where segments are that something has come from.
-    sources: Vec<SourceState>,
+    facts: SpoolFacts,
     rows: u64,
+}
+
+/// How far everything was taken that the rows of a block come from.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct SpoolFacts {
+    /// Where segments are that something has come from.
+    pub sources: Vec<SourceState>,
+    /// What has come of hosts.
+    pub hosts: Vec<ServedHost>,
+}
+
+impl SpoolFacts {
+    pub fn of_sources(sources: Vec<SourceState>) -> Self {
+        Self { sources, hosts: Vec::new() }
+    }
+
+    pub fn of_hosts(hosts: Vec<ServedHost>) -> Self {
+        Self { sources: Vec::new(), hosts }
+    }
 }
 
 /// A spool that is written.
@@ -71,7 +89,7 @@ impl SpoolWriter {
         directory: &Path,
         number: u32,
         names: &TraceNames,
-        sources: Vec<SourceState>,
+        facts: SpoolFacts,
     ) -> Result<Self, TraceError> {
         let path = path_of(directory, number);
         let file = File::options().write(true).create_new(true).open(&path);
@@ -79,7 +97,7 @@ impl SpoolWriter {
         file.write_all(MAGIC).map_err(TraceError::io(&path))?;
         let bytes = MAGIC.len() as u64;
         let mut spool = Self { path, number, file, named: 0, rows: 0, bytes, block: Vec::new() };
-        spool.append(&[], names, sources)?;
+        spool.append(&[], names, &facts)?;
         Ok(spool)
     }
 
@@ -91,6 +109,11 @@ impl SpoolWriter {
         self.rows
     }
 
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Appends a block.
     ///
     /// # Errors
@@ -99,10 +122,12 @@ impl SpoolWriter {
         &mut self,
         rows: &[TraceRow],
         names: &TraceNames,
-        sources: Vec<SourceState>,
+        facts: &SpoolFacts,
     ) -> Result<(), TraceError> {
-        let fresh = (self.named..names.len() as u32).map(|at| (at, names.text(at).to_owned()));
-        let head = BlockHead { names: fresh.collect(), sources, rows: rows.len() as u64 };
+        let fresh: Vec<(u32, &[u8])> =
+            (self.named..names.len() as u32).map(|at| (at, names.text(at))).collect();
+        // As a BlockHead is read.
+        let head = (fresh, facts, rows.len() as u64);
         self.block.clear();
         self.block.extend_from_slice(&[0; 8]);
         let block = postcard::to_extend(&head, std::mem::take(&mut self.block));
@@ -126,7 +151,7 @@ impl SpoolWriter {
     }
 }
 
-fn put(row: &TraceRow, into: &mut Vec<u8>) {
+pub(crate) fn put(row: &TraceRow, into: &mut Vec<u8>) {
     let mut bytes = [0; ROW_BYTES];
     let mut at = 0;
     let mut add = |more: &[u8]| {
@@ -147,7 +172,7 @@ fn put(row: &TraceRow, into: &mut Vec<u8>) {
 }
 
 /// A row as it was put, with the numbers of names there.
-fn row_of(bytes: &[u8; ROW_BYTES]) -> TraceRow {
+pub(crate) fn row_of(bytes: &[u8; ROW_BYTES]) -> TraceRow {
     let long = |at: usize| i64::from_le_bytes(bytes[at * 8..][..8].try_into().expect("8 bytes"));
     let word = |at: usize| -> [u8; 4] { bytes[40 + at * 4..][..4].try_into().expect("4 bytes") };
     let (name, number) = (|at| u32::from_le_bytes(word(at)), |at| i32::from_le_bytes(word(at)));
@@ -174,6 +199,10 @@ fn row_of(bytes: &[u8; ROW_BYTES]) -> TraceRow {
 pub(crate) struct SpoolContent {
     /// Where each segment was.
     pub sources: HashMap<String, SourceState>,
+    /// How far each host was.
+    pub hosts: HashMap<String, ServedHost>,
+    /// What was known where it begins is there.
+    pub has_begun: bool,
     /// Why it is not read to its end; the rest is in the rings still.
     pub cut: Option<String>,
 }
@@ -217,7 +246,11 @@ pub(crate) fn read(
         for (number, name) in &head.names {
             numbers.insert(*number, names.number(name));
         }
-        for mut state in head.sources {
+        content.has_begun = true;
+        for host in head.facts.hosts {
+            content.hosts.insert(host.host.clone(), host);
+        }
+        for mut state in head.facts.sources {
             state.renumber(|number| numbers.get(&number).copied());
             content.sources.entry(state.file().to_owned()).or_default().follow(state);
         }

@@ -139,7 +139,8 @@ impl TraceStore {
     }
 
     fn write_part(&mut self, names: &TraceNames) -> Result<(), TraceError> {
-        let rows = std::mem::take(&mut self.rows);
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.sort_by_key(|row| row.time_ns);
         if self.open.is_none() {
             self.open = Some(self.begin_file()?);
         }

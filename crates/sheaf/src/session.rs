@@ -338,6 +338,7 @@ impl Serving {
     /// By name, with their filters.
     pub fn services(&self) -> Services {
         let services = self.0.register(Services::new(registry()).with(PROBE, probe::provide));
+        let services = sheaf_trace::served::LogClients::default().register(services);
         sheaf_session::gates::register(services, &Environment::of_this_process())
     }
 

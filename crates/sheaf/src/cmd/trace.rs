@@ -4,6 +4,7 @@ mod record;
 mod recover;
 mod replay;
 mod report;
+mod serve;
 
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
@@ -28,6 +29,7 @@ pub enum TraceCommand {
     Export(export::ExportArgs),
     Replay(replay::ReplayArgs),
     Recover(recover::RecoverArgs),
+    Serve(serve::TraceServeArgs),
 }
 
 impl TraceArgs {
@@ -46,6 +48,7 @@ pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
         TraceCommand::Export(args) => export::run(args, global),
         TraceCommand::Replay(args) => replay::run(args, global),
         TraceCommand::Recover(args) => recover::run(args, global),
+        TraceCommand::Serve(args) => serve::run(args, global),
     }
 }
 
@@ -59,8 +62,15 @@ fn open(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<StoreReader>> {
 
 /// What is to be said of a trace that is not whole.
 fn whole(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<String>> {
-    let is_cut = info.is_some_and(|info| info.buffers.is_some());
     let path = printable(&trace.display().to_string());
+    if info.is_some_and(|info| info.is_served && info.ended_ns == 0) {
+        let text = format!(
+            "{path} is being served, and what came last is not in it yet; or whoever served it was \
+             killed: sheaf trace serve with --output {path} goes on"
+        );
+        return Ok(Some(text));
+    }
+    let is_cut = info.is_some_and(|info| info.buffers.is_some());
     Ok(is_cut.then(|| {
         format!(
             "{path} is being recorded, or its recorder was killed: then sheaf trace recover {path}"

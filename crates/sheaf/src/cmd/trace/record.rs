@@ -1,6 +1,7 @@
 //! `sheaf trace record`: a program run with its I/O recorded.
 mod child;
-mod places;
+pub(super) mod places;
+mod served;
 
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, io_text};
@@ -48,6 +49,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub buffers: PathBuf,
 
+    /// Record for sheaf trace serve, which takes it from this host into a trace of many
+    #[arg(long, conflicts_with = "output")]
+    pub served: bool,
+
     /// The program and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
@@ -65,6 +70,9 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
     let preload = places::find_library()?;
     // A program that may be run and not be read is not looked into.
     let blind = blind_spot(&program).unwrap_or_default();
+    if args.served {
+        return served::run(args, &program, &preload, blind, global);
+    }
     let store = places::make_store(args.output.as_deref(), &args.command[0])?;
     let code = record(args, global, &RecordPlan { program, preload, blind, store })?;
     // The program's own exit code is none of this program's.
@@ -130,8 +138,22 @@ fn record(args: &RecordArgs, global: &GlobalArgs, found: &RecordPlan) -> Result<
     Ok(code)
 }
 
-/// What the recording came to, and what is missing of it.
+/// What the recording of a command came to, and what is missing of it.
 pub(super) fn note(info: &mut TraceInfo, totals: &RecordTotals) {
+    note_totals(info, totals);
+    if info.kernel.is_none() {
+        let text = "the kernel's own counts of the command are not known, so that what was done unseen is not";
+        info.missing.push(text.to_owned());
+    }
+    // What was lost moved bytes, too, and how many is not known.
+    if let Some(kernel) = info.kernel.filter(|_| totals.lost == 0) {
+        let seen = (totals.bytes_read, totals.bytes_written);
+        info.missing.extend(kernel.unseen(totals.segments, seen));
+    }
+}
+
+/// What is stored, and what could not be.
+pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     info.operations = totals.rows;
     info.lost = totals.lost;
     info.unwritten = totals.unwritten;
@@ -156,15 +178,6 @@ pub(super) fn note(info: &mut TraceInfo, totals: &RecordTotals) {
     for (path, why) in &totals.damaged {
         missing.push(format!("{}: {why}", path.display()));
     }
-    if info.kernel.is_none() {
-        let text = "the kernel's own counts of the command are not known, so that what was done unseen is not";
-        missing.push(text.to_owned());
-    }
-    // What was lost moved bytes, too, and how many is not known.
-    if let Some(kernel) = info.kernel.filter(|_| totals.lost == 0) {
-        let seen = (totals.bytes_read, totals.bytes_written);
-        missing.extend(kernel.unseen(totals.segments, seen));
-    }
 }
 
 pub(super) fn tell(info: &TraceInfo, store: &Path) {
@@ -179,7 +192,7 @@ pub(super) fn tell(info: &TraceInfo, store: &Path) {
     ));
 }
 
-fn now_ns() -> i64 {
+pub(super) fn now_ns() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -5,6 +5,7 @@ use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::Args;
 use sheaf_trace::TraceInfo;
+use sheaf_trace::served::ServedStore;
 use std::path::PathBuf;
 
 /// Make a whole trace of one whose recorder was killed
@@ -27,9 +28,13 @@ pub fn run(args: &RecoverArgs, global: &GlobalArgs) -> Result<Exit> {
         let text = format!("{} is no trace of sheaf trace record", args.trace.display());
         return Err(Stop::usage(text).into());
     };
-    if info.exit_code.is_some() && info.buffers.is_none() {
+    let is_ended = if info.is_served { info.ended_ns != 0 } else { info.exit_code.is_some() };
+    if is_ended && info.buffers.is_none() {
         crate::output::tell(format_args!("sheaf: {} is whole", args.trace.display()));
         return Ok(Exit::Success);
+    }
+    if info.is_served {
+        return end_served(args, info, global);
     }
     let totals = sheaf_trace::recover(&args.trace)?;
     info.buffers = None;
@@ -40,4 +45,22 @@ pub fn run(args: &RecoverArgs, global: &GlobalArgs) -> Result<Exit> {
         record::tell(&info, &args.trace);
     }
     Ok(if totals.error.is_some() { Exit::Partial } else { Exit::Success })
+}
+
+/// Of a trace of many hosts: what they have still is for whoever serves again.
+fn end_served(args: &RecoverArgs, mut info: TraceInfo, global: &GlobalArgs) -> Result<Exit> {
+    let served = ServedStore::open(&args.trace)?.finish();
+    info.served = served.hosts;
+    info.ended_ns = record::now_ns();
+    info.missing = vec![
+        "whoever served it was killed: what hosts had recorded meanwhile is in it once sheaf trace \
+         serve has gone on with it"
+            .to_owned(),
+    ];
+    record::note_totals(&mut info, &served.totals);
+    info.write(&args.trace)?;
+    if !global.quiet {
+        record::tell(&info, &args.trace);
+    }
+    Ok(if served.totals.error.is_some() { Exit::Partial } else { Exit::Success })
 }

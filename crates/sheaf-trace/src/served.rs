@@ -1,0 +1,47 @@
+//! Traces of many hosts: programs record into a directory of their host, the host's server takes it
+//! from there, and what all servers have is combined on the way to whoever stores it.
+//!
+//! ```text
+//! programs ── rings ──> server: spool ── batch, a wave ──> inner nodes: merge ──> root: store
+//! ```
+//! A server keeps what it has taken until whoever stores it has said that it is stored. Both ends
+//! keep what they have in spools, so either may be killed at any moment: what rings have committed is
+//! stored once.
+mod batch;
+mod client;
+mod clock;
+mod store;
+
+pub use batch::{BatchFilter, BatchPart, CollectRequest, HostPlace, RowFilter, TraceBatch};
+pub use client::{LogClients, TRACE_SERVICE};
+pub use clock::{ClockSample, HostClock};
+pub use store::{ServedStore, ServedTotals};
+
+use std::path::{Path, PathBuf};
+
+/// The filter that merges what servers answer.
+pub const TRACE_MERGE: &str = "trace-merge";
+
+/// Where programs of this user record for a server, below `buffers`.
+#[must_use]
+pub fn shared_segments(buffers: &Path) -> PathBuf {
+    buffers.join(format!("sheaf-trace-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// Whether somebody takes what is recorded there.
+///
+/// # Errors
+/// When that cannot be seen.
+pub fn is_collected(segments: &Path) -> std::io::Result<bool> {
+    use rustix::fs::{FlockOperation, flock};
+    let file = match std::fs::File::open(segments.join(client::CLIENT_LOCK)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,456 @@
+//! The log client: takes what programs of a host record, and keeps it until it is stored elsewhere.
+use super::batch::{BatchPart, CollectRequest, HostPlace, ReadyFilter, RowFilter, TraceBatch};
+use super::{BatchFilter, TRACE_MERGE, shared_segments};
+use crate::record::check_own;
+use crate::spool::{self, SpoolFacts, SpoolWriter};
+use crate::{Collector, TraceError, TraceNames, TraceRow};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::Uid;
+use sheaf_core::{Errno, lock};
+use sheaf_tree::service::{Blocking, Caller, ServiceRequest, Services, Site, Worker};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The service of log clients.
+pub const TRACE_SERVICE: &str = "trace";
+
+/// Whoever takes from rings holds this.
+pub(super) const CLIENT_LOCK: &str = "client.lock";
+/// The number by which the directory is known.
+const LIFE_FILE: &str = "life";
+/// Nobody has asked for so long: rings are left to fill until somebody does.
+const ASKED_MAX: Duration = Duration::from_secs(60);
+/// Whoever has not asked for so long has gone, and another may.
+const COLLECTOR_GONE: Duration = Duration::from_secs(5);
+/// A spool of so many rows is followed by another.
+const SPOOL_ROWS_MAX: u64 = 64 << 10;
+/// Looks that found nothing are followed by longer and longer pauses.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// Troubles that are kept to be told.
+const TOLD_MAX: usize = 16;
+
+/// What is added to a host's clock, for tests of what clocks do: in ns, by the host's name.
+type ClockSkew = fn(&str) -> i64;
+
+/// The log clients of a process: one for each directory in which programs record.
+#[derive(Clone)]
+pub struct LogClients {
+    clients: Arc<Mutex<HashMap<(Uid, PathBuf), Arc<LogClient>>>>,
+    skew: ClockSkew,
+}
+
+impl Default for LogClients {
+    fn default() -> Self {
+        Self { clients: Arc::default(), skew: |_| 0 }
+    }
+}
+
+impl LogClients {
+    /// With clocks that are wrong by what `skew` says of a host, in ns.
+    #[must_use]
+    pub fn with_clocks(self, skew: fn(&str) -> i64) -> Self {
+        Self { skew, ..self }
+    }
+
+    /// `services` with these.
+    #[must_use]
+    pub fn register(&self, services: Services) -> Services {
+        let clients = self.clone();
+        let open = move |site: &Site<'_>, _: &Caller| -> Result<Box<dyn Worker>, Errno> {
+            let leaf = site.leaf.ok_or(Errno::NOSYS)?;
+            let (clients, host) = (clients.clone(), site.host.to_owned());
+            Ok(Box::new(ClientWorker { clients, host, leaf }))
+        };
+        services
+            .with(TRACE_SERVICE, Blocking::new(open).as_callers())
+            .with_filter(TRACE_MERGE, |_| Ok(Box::new(BatchFilter)))
+    }
+
+    /// The client of a directory, begun if there is none.
+    fn of(&self, directory: PathBuf, host: &str) -> Result<Arc<LogClient>, Errno> {
+        let key = (rustix::process::geteuid(), directory);
+        let mut clients = lock(&self.clients);
+        if let Some(client) = clients.get(&key).filter(|client| lock(&client.state).is_at_work) {
+            return Ok(Arc::clone(client));
+        }
+        let skew = (self.skew)(host);
+        let state = ClientState::open(&key.1, host, skew).map_err(|error| {
+            tracing::warn!(host, %error, "what programs record here cannot be taken");
+            errno_of(&error)
+        })?;
+        let client = Arc::new(LogClient { state: Mutex::new(state) });
+        let at_work = Arc::clone(&client);
+        std::thread::Builder::new()
+            .name("sheaf-trace-take".to_owned())
+            .spawn(move || at_work.work())
+            .map_err(|error| Errno::from_io(&error))?;
+        clients.insert(key, Arc::clone(&client));
+        Ok(client)
+    }
+}
+
+/// One stream at one host.
+struct ClientWorker {
+    clients: LogClients,
+    host: String,
+    leaf: u32,
+}
+
+impl Worker for ClientWorker {
+    fn request(&mut self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
+        let heard_ns = now_ns() + (self.clients.skew)(&self.host);
+        let asked: CollectRequest =
+            postcard::from_bytes(&request.payload).map_err(|_| Errno::BADMSG)?;
+        let buffers = asked.buffers.replace("%h", &self.host);
+        let client = self.clients.of(shared_segments(Path::new(&buffers)), &self.host)?;
+        let mut state = lock(&client.state);
+        // Another host of the same machine's, or another trace: each row is stored once.
+        if state.host != self.host || !state.is_for(asked.collector) {
+            return Err(Errno::BUSY);
+        }
+        let mut batch = state.answer(&asked, self.leaf).map_err(|error| {
+            tracing::warn!(host = self.host, %error, "what programs have recorded cannot be given");
+            errno_of(&error)
+        })?;
+        for part in &mut batch.parts {
+            (part.heard_ns, part.answered_ns) = (heard_ns, now_ns() + state.skew);
+        }
+        drop(state);
+        batch.encode()
+    }
+}
+
+/// Takes what is recorded into one directory.
+struct LogClient {
+    state: Mutex<ClientState>,
+}
+
+impl LogClient {
+    /// Takes for as long as anybody asks.
+    fn work(&self) {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let mut state = lock(&self.state);
+            if state.asked.elapsed() >= ASKED_MAX {
+                state.is_at_work = false;
+                return;
+            }
+            let came = state.turn();
+            drop(state);
+            pause = if came { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
+            std::thread::sleep(pause);
+        }
+    }
+}
+
+struct ClientState {
+    directory: PathBuf,
+    host: String,
+    skew: i64,
+    life: u64,
+    collector: Collector,
+    names: TraceNames,
+    /// What is written, and how many bytes those hold that were ended and are not stored elsewhere.
+    spool: SpoolWriter,
+    ended: BTreeMap<u32, u64>,
+    /// Rows that were taken and could not be written yet.
+    waiting: Option<(Vec<TraceRow>, SpoolFacts)>,
+    /// The first of those that were ended, in memory.
+    going: Option<(u32, Vec<TraceRow>, TraceNames)>,
+    filter: RowFilter,
+    ready: ReadyFilter,
+    spool_bytes_max: u64,
+    names_lost: u64,
+    damaged: Vec<String>,
+    /// Who has asked last, and when.
+    collected_for: Option<u64>,
+    asked: Instant,
+    is_at_work: bool,
+    _lock: File,
+}
+
+impl ClientState {
+    /// Goes on where the last client of the directory was, whatever ended it.
+    fn open(directory: &Path, host: &str, skew: i64) -> Result<Self, TraceError> {
+        match std::fs::DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(TraceError::io(directory)(error));
+            }
+            _ => {}
+        }
+        check_own(directory)?;
+        let held = hold(directory)?;
+        let life = life_of(directory)?;
+        let (mut names, mut sources, mut ended) = (TraceNames::default(), None, BTreeMap::new());
+        let mut damaged = Vec::new();
+        for (number, path) in spool::spools_of(directory)? {
+            let content = spool::read(&path, &mut names, |_, _| Ok(()))?;
+            if content.has_begun {
+                sources = Some(content.sources);
+            }
+            damaged.extend(content.cut.map(|why| format!("{}: {why}", path.display())));
+            let about = std::fs::metadata(&path).map_err(TraceError::io(&path))?;
+            ended.insert(number, about.len());
+        }
+        let mut collector = Collector::new(directory, host)?;
+        collector.resume(sources.into_iter().flatten().map(|(_, source)| source));
+        let next = ended.last_key_value().map_or(0, |(number, _)| number + 1);
+        let facts = SpoolFacts::of_sources(collector.states());
+        let spool = SpoolWriter::begin(directory, next, &names, facts)?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            host: host.to_owned(),
+            skew,
+            life,
+            collector,
+            names,
+            spool,
+            ended,
+            waiting: None,
+            going: None,
+            filter: RowFilter::default(),
+            ready: ReadyFilter::default(),
+            spool_bytes_max: u64::MAX,
+            names_lost: 0,
+            damaged,
+            collected_for: None,
+            asked: Instant::now(),
+            is_at_work: true,
+            _lock: held,
+        })
+    }
+
+    /// Whether whoever asks is the one for whom this is kept, or that one has gone.
+    fn is_for(&mut self, collector: u64) -> bool {
+        if self.collected_for.is_some_and(|other| other != collector)
+            && self.asked.elapsed() < COLLECTOR_GONE
+        {
+            return false;
+        }
+        self.collected_for = Some(collector);
+        true
+    }
+
+    /// Whether as much is kept as may be: the rest stays in the rings, which count what they lose.
+    fn is_full(&self) -> bool {
+        self.ended.values().sum::<u64>() + self.spool.bytes() >= self.spool_bytes_max
+    }
+
+    /// Takes what has come; whether any was there.
+    fn turn(&mut self) -> bool {
+        if self.waiting.is_none() && !self.is_full() {
+            match self.collector.collect(&mut self.names) {
+                Ok(mut collected) => {
+                    self.names_lost += collected.names_lost;
+                    for (path, why) in &collected.damaged {
+                        self.tell(format!("{}: {why}", path.display()));
+                    }
+                    self.ready.apply(&mut collected.rows, &self.names);
+                    collected.rows.iter_mut().for_each(|row| row.time_ns += self.skew);
+                    let facts = SpoolFacts::of_sources(collected.sources);
+                    if !collected.rows.is_empty() || !facts.sources.is_empty() {
+                        self.waiting = Some((collected.rows, facts));
+                    }
+                }
+                Err(error) => self.tell(error.to_string()),
+            }
+        }
+        self.write()
+    }
+
+    /// Writes what waits, and gives its room in the rings back. What cannot be written waits on.
+    fn write(&mut self) -> bool {
+        let Some((rows, facts)) = self.waiting.take() else { return false };
+        let (came, count) = (!rows.is_empty(), facts.sources.len());
+        if let Err(error) = self.spool.append(&rows, &self.names, &facts) {
+            self.tell(error.to_string());
+            self.waiting = Some((rows, facts));
+            return false;
+        }
+        if let Err(error) = self.collector.release() {
+            self.tell(error.to_string());
+        }
+        if self.spool.rows() >= SPOOL_ROWS_MAX
+            && let Err(error) = self.end_spool()
+        {
+            self.tell(error.to_string());
+        }
+        came || count > 0
+    }
+
+    fn tell(&mut self, trouble: String) {
+        if self.damaged.len() < TOLD_MAX && !self.damaged.contains(&trouble) {
+            self.damaged.push(trouble);
+        }
+    }
+
+    /// Begins another spool, which stands for itself before this one is given away.
+    fn end_spool(&mut self) -> Result<(), TraceError> {
+        let states = self.collector.states();
+        if states.is_empty() {
+            // Nobody has a name any more that was known.
+            self.names = TraceNames::default();
+            self.ready.forget();
+        }
+        let facts = SpoolFacts::of_sources(states);
+        let (number, bytes) = (self.spool.number(), self.spool.bytes());
+        let next = SpoolWriter::begin(&self.directory, number + 1, &self.names, facts)?;
+        self.ended.insert(number, bytes);
+        self.spool = next;
+        Ok(())
+    }
+
+    /// Everything of the spools before this one, and so many rows of it, is stored elsewhere.
+    fn forget(&mut self, place: &HostPlace) -> Result<(), TraceError> {
+        if place.life != self.life {
+            return Ok(());
+        }
+        let before = self.ended.range(..place.spool).map(|(number, _)| *number);
+        for number in before.collect::<Vec<_>>() {
+            self.remove(number)?;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, number: u32) -> Result<(), TraceError> {
+        let path = spool::path_of(&self.directory, number);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(TraceError::io(&path)(error));
+            }
+            _ => {}
+        }
+        self.ended.remove(&number);
+        if self.going.as_ref().is_some_and(|(going, _, _)| *going == number) {
+            self.going = None;
+        }
+        Ok(())
+    }
+
+    /// What follows on what is stored.
+    fn answer(&mut self, asked: &CollectRequest, leaf: u32) -> Result<TraceBatch, TraceError> {
+        self.asked = Instant::now();
+        self.spool_bytes_max = asked.spool_bytes_max;
+        if self.filter != asked.filter {
+            let ready = asked.filter.ready();
+            self.ready = ready.map_err(|why| TraceError::damaged(&self.directory, why))?;
+            self.filter = asked.filter.clone();
+        }
+        let place = asked.places.iter().find(|place| place.leaf == leaf).cloned();
+        let place = place.filter(|place| place.life == self.life).unwrap_or_default();
+        self.forget(&place)?;
+        self.turn();
+        // What waits is not in it, and what is known where the next begins has it.
+        if self.ended.is_empty() && self.spool.rows() > 0 && self.waiting.is_none() {
+            self.end_spool()?;
+        }
+        let mut begin = (place.spool, place.rows);
+        let mut batch = TraceBatch::default();
+        while let Some(number) = self.ended.first_key_value().map(|(number, _)| *number) {
+            let stored =
+                if number == place.spool && place.life == self.life { place.rows } else { 0 };
+            self.load(number)?;
+            let Some((_, rows, names)) = &self.going else { break };
+            let from = rows.len().min(usize::try_from(stored).unwrap_or(usize::MAX));
+            let to = rows.len().min(from.saturating_add(asked.rows_max.max(1) as usize));
+            begin = (number, from as u64);
+            if from < to {
+                batch.add(&rows[from..to], names);
+                break;
+            }
+            // All of it is stored, or there was nothing in it.
+            self.remove(number)?;
+            begin = (number + 1, 0);
+        }
+        let count = batch.rows.len() as u64;
+        let rest = self.going.as_ref().map_or(0, |(_, rows, _)| rows.len() as u64);
+        let going = usize::from(self.going.is_some());
+        let more = begin.1 + count < rest || self.ended.len() > going || self.spool.rows() > 0;
+        batch.parts.push(BatchPart {
+            host: self.host.clone(),
+            leaf,
+            life: self.life,
+            spool: begin.0,
+            rows: begin.1,
+            count,
+            more: more || self.waiting.is_some(),
+            open: self.collector.open() as u64,
+            segments: self.collector.seen(),
+            names_lost: self.names_lost,
+            is_full: self.is_full(),
+            damaged: self.damaged.clone(),
+            ..BatchPart::default()
+        });
+        Ok(batch)
+    }
+
+    /// Reads a spool that was ended.
+    fn load(&mut self, number: u32) -> Result<(), TraceError> {
+        if self.going.as_ref().is_some_and(|(going, _, _)| *going == number) {
+            return Ok(());
+        }
+        let (mut rows, mut names) = (Vec::new(), TraceNames::default());
+        let path = spool::path_of(&self.directory, number);
+        let content = spool::read(&path, &mut names, |more, _| {
+            rows.extend_from_slice(more);
+            Ok(())
+        })?;
+        if let Some(why) = content.cut {
+            self.tell(format!("{}: {why}", path.display()));
+        }
+        rows.sort_by_key(|row| row.time_ns);
+        self.going = Some((number, rows, names));
+        Ok(())
+    }
+}
+
+/// Nobody else takes from this directory while this is open.
+fn hold(directory: &Path) -> Result<File, TraceError> {
+    let path = directory.join(CLIENT_LOCK);
+    let file = File::options().create(true).append(true).mode(0o600).open(&path);
+    let file = file.map_err(TraceError::io(&path))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|error| TraceError::io(&path)(error.into()))?;
+    Ok(file)
+}
+
+/// The directory's number, made once.
+fn life_of(directory: &Path) -> Result<u64, TraceError> {
+    let path = directory.join(LIFE_FILE);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let life = u64::from_str_radix(text.trim_end(), 16);
+            return life.map_err(|error| TraceError::damaged(&path, error));
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(TraceError::io(&path)(error)),
+    }
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| TraceError::io(&path)(error.into()))?;
+    // 0 is nobody's.
+    let life = u64::from_le_bytes(bytes).max(1);
+    let part = path.with_extension("part");
+    let mut file = File::create(&part).map_err(TraceError::io(&part))?;
+    writeln!(file, "{life:016x}").map_err(TraceError::io(&part))?;
+    std::fs::rename(&part, &path).map_err(TraceError::io(&path))?;
+    Ok(life)
+}
+
+fn errno_of(error: &TraceError) -> Errno {
+    match error {
+        TraceError::Io { source, .. } => Errno::from_io(source),
+        TraceError::Damaged { .. } => Errno::PERM,
+    }
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,225 @@
+//! `sheaf trace serve`: one trace of what programs of many hosts do.
+mod rounds;
+
+use super::record;
+use crate::cli::GlobalArgs;
+use crate::exit::{Exit, Stop};
+use crate::output::{self, printable};
+use crate::session::Opening;
+use anyhow::Result;
+use clap::Args;
+use rounds::{RoundNews, Rounds};
+use sheaf_group::Client;
+use sheaf_trace::TraceInfo;
+use sheaf_trace::served::{RowFilter, ServedStore};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokio::process::{Child, Command};
+
+/// How often it is looked whether to end.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long hosts have, once it is to end, to give what they have taken.
+const END_MAX: Duration = Duration::from_secs(30);
+
+/// Take one trace from the programs of many hosts
+///
+/// Programs that sheaf trace record --served runs on the hosts are recorded into memory
+/// there; the servers of the hosts take that, and this stores it as one trace, in the order of time
+/// by this machine's clock. It ends when COMMAND has ended, after --for, or with Ctrl-C; a
+/// host keeps what is not stored yet for whoever goes on with the same --output.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sheaf trace serve -w n[1-16] -o job.trace -- srun -w n[1-16] sheaf trace record --served ./solver
+  sheaf trace serve -w n[1-16] -o slow.trace --for 60 --path '/scratch/**' --min-us 1000
+  sheaf trace report job.trace")]
+pub struct TraceServeArgs {
+    /// Where the trace goes: a directory that is not there yet, is empty, or has a trace of this
+    /// kind, with which it goes on
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+
+    /// End after so many seconds
+    #[arg(long = "for", value_name = "SECONDS")]
+    pub time: Option<u64>,
+
+    /// Ask the hosts so often
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    pub period: u64,
+
+    /// Keep operations on these paths alone: *, ** and ? as in a shell
+    #[arg(long, value_name = "PATTERN")]
+    pub path: Vec<String>,
+
+    /// Keep these operations alone: open, read, write, stat, ...
+    #[arg(long, value_name = "NAME")]
+    pub op: Vec<String>,
+
+    /// Keep operations that took at least so many microseconds
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
+    pub min_us: u32,
+
+    /// Where programs of the hosts record (record --buffers); %h is the host's name
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub buffers: String,
+
+    /// The most MiB that a host keeps of what is not stored yet
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub spool_mib: u64,
+
+    /// What to run meanwhile, on this machine
+    #[arg(value_name = "COMMAND", last = true)]
+    pub command: Vec<OsString>,
+}
+
+impl TraceServeArgs {
+    fn filter(&self) -> Result<RowFilter> {
+        let filter = RowFilter {
+            paths: self.path.clone(),
+            ops: self.op.clone(),
+            duration_ns: i64::from(self.min_us) * 1000,
+        };
+        filter.check().map_err(|why| Stop::usage(format!("--path: {why}")))?;
+        Ok(filter)
+    }
+}
+
+/// Serves until it is to end.
+pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
+    let filter = args.filter()?;
+    let mut opening = Opening::new(global)?;
+    opening.lift_deadline();
+    let hosts = opening.config().everyone_folded()?;
+    let (store, mut info) = open_store(&args.output, hosts)?;
+    info.command = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    info.missing.clear();
+    info.filter = (!filter.is_open()).then(|| told(&filter));
+    info.write(&args.output)?;
+    opening.run(async |session, config, _| {
+        let members = config.everyone()?.clone();
+        let mut rounds = Rounds::begin(session.client(), &members, args, filter, store);
+        let period = Duration::from_millis(args.period);
+        let deadline = args.time.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        rounds.measure_clocks().await?;
+        let mut child = start(&args.command)?;
+        let mut ended = None;
+        loop {
+            let begun = Instant::now();
+            let news = rounds.next().await?;
+            tell_news(&news, global);
+            if ended.is_none() {
+                ended = wait(&mut child, session.client(), begun, period, deadline, &news).await?;
+            } else if !news.more {
+                break;
+            }
+            if ended.is_some_and(|(since, _): (Instant, _)| since.elapsed() >= END_MAX) {
+                rounds.break_off();
+                break;
+            }
+        }
+        let code = ended.and_then(|(_, code)| code);
+        finish(rounds, info, args, global, code)
+    })
+}
+
+fn told(filter: &RowFilter) -> String {
+    let mut told: Vec<String> = filter.paths.iter().map(|path| format!("--path {path}")).collect();
+    told.extend(filter.ops.iter().map(|op| format!("--op {op}")));
+    if filter.duration_ns > 0 {
+        told.push(format!("--min-us {}", filter.duration_ns / 1000));
+    }
+    told.join(" ")
+}
+
+/// The directory of the trace: a new one, or one that was served into before.
+fn open_store(path: &Path, hosts: String) -> Result<(ServedStore, TraceInfo)> {
+    let before = if path.is_dir() { TraceInfo::read(path)? } else { None };
+    let mut info = before.filter(|info| info.is_served).unwrap_or_default();
+    if !info.is_served {
+        record::places::make_store(Some(path), OsStr::new("trace"))?;
+        info = TraceInfo { begun_ns: record::now_ns(), is_served: true, ..info };
+        // Whoever goes on with it knows it by that.
+        info.write(path)?;
+    }
+    (info.host, info.ended_ns, info.exit_code) = (hosts, 0, None);
+    Ok((ServedStore::open(path)?, info))
+}
+
+fn start(command: &[OsString]) -> Result<Option<Child>> {
+    let Some((program, rest)) = command.split_first() else { return Ok(None) };
+    let child = Command::new(program).args(rest).spawn();
+    let child = child.map_err(|error| {
+        let text = crate::exit::io_text(Path::new(program), &error);
+        Stop::usage(format!("cannot run {}", printable(&text)))
+    });
+    Ok(Some(child?))
+}
+
+/// When it was to end, and with which exit code.
+type ToEnd = Option<(Instant, Option<i32>)>;
+
+/// Waits for the next round, or until it is to end.
+async fn wait(
+    child: &mut Option<Child>,
+    client: &Client,
+    begun: Instant,
+    period: Duration,
+    deadline: Option<Instant>,
+    news: &RoundNews,
+) -> io::Result<ToEnd> {
+    loop {
+        if let Some(child) = child
+            && let Some(status) = child.try_wait()?
+        {
+            return Ok(Some((Instant::now(), Some(code_of(status)))));
+        }
+        if client.is_interrupted() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Ok(Some((Instant::now(), None)));
+        }
+        let left = period.saturating_sub(begun.elapsed());
+        if news.more || left.is_zero() {
+            return Ok(None);
+        }
+        tokio::time::sleep(left.min(LOOK)).await;
+    }
+}
+
+fn code_of(status: std::process::ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+fn tell_news(news: &RoundNews, global: &GlobalArgs) {
+    for text in news.told.iter().filter(|_| !global.quiet) {
+        output::tell(format_args!("sheaf: {}", printable(text)));
+    }
+}
+
+/// Ends the trace, and says what it came to.
+fn finish(
+    rounds: Rounds<'_>,
+    mut info: TraceInfo,
+    args: &TraceServeArgs,
+    global: &GlobalArgs,
+    code: Option<i32>,
+) -> Result<Exit> {
+    let (served, missing) = rounds.finish();
+    info.ended_ns = record::now_ns();
+    info.exit_code = code;
+    info.missing = missing;
+    info.served = served.hosts;
+    record::note_totals(&mut info, &served.totals);
+    info.write(&args.output)?;
+    if !global.quiet {
+        record::tell(&info, &args.output);
+    }
+    if let Some(code) = code.filter(|code| *code != 0) {
+        // The command's own exit code is this one's.
+        std::process::exit(code);
+    }
+    Ok(if info.missing.is_empty() { Exit::Success } else { Exit::Partial })
+}
