@@ -166,6 +166,8 @@ struct ClientState {
     filter: RowFilter,
     ready: ReadyFilter,
     spool_bytes_max: u64,
+    /// Rings have more than was taken at once.
+    more: bool,
     names_lost: u64,
     damaged: Vec<String>,
     /// Who has asked last, and when.
@@ -217,6 +219,7 @@ impl ClientState {
             filter: RowFilter::default(),
             ready: ReadyFilter::default(),
             spool_bytes_max: u64::MAX,
+            more: false,
             names_lost: 0,
             damaged,
             collected_for: None,
@@ -244,9 +247,12 @@ impl ClientState {
 
     /// Takes what has come; whether any was there.
     fn turn(&mut self) -> bool {
+        // What is not looked at may have more.
+        self.more = true;
         if self.waiting.is_none() && !self.is_full() {
             match self.collector.collect(&mut self.names) {
                 Ok(mut collected) => {
+                    self.more = collected.more;
                     self.names_lost += collected.names_lost;
                     for (path, why) in &collected.damaged {
                         self.tell(format!("{}: {why}", path.display()));
@@ -379,7 +385,7 @@ impl ClientState {
             spool: begin.0,
             rows: begin.1,
             count,
-            more: more || self.waiting.is_some(),
+            more: more || self.more || self.waiting.is_some(),
             open: self.collector.open() as u64,
             segments: self.collector.seen(),
             names_lost: self.names_lost,

@@ -104,7 +104,7 @@ pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
         let mut rounds = Rounds::begin(session.client(), &members, args, filter, store);
         let period = Duration::from_millis(args.period);
         let deadline = args.time.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        rounds.measure_clocks().await?;
+        tell_news(&rounds.measure_clocks().await?, global);
         let mut child = start(&args.command)?;
         let mut ended = None;
         loop {

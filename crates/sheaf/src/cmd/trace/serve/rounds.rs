@@ -77,11 +77,12 @@ impl<'a> Rounds<'a> {
     }
 
     /// Asks so often that the clocks are known.
-    pub async fn measure_clocks(&mut self) -> Result<()> {
+    pub async fn measure_clocks(&mut self) -> Result<RoundNews> {
+        let mut all = RoundNews::default();
         for _ in 0..CLOCK_ROUNDS {
-            self.next().await?;
+            all.told.extend(self.next().await?.told);
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Asks all hosts, and stores what they give.

@@ -1,0 +1,277 @@
+//! `sheaf trace serve`: one trace of what programs of many hosts do.
+use crate::support::{Home, Run};
+use rustix::process::{Pid, Signal, kill_process};
+use sheaf_trace::{StoreReader, TraceInfo, TraceNames};
+use std::collections::BTreeMap;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Counts, bytes and losses by host and operation of files that are called so at their end.
+#[derive(Debug, Default)]
+struct Seen {
+    sums: BTreeMap<(String, String), (u64, i64)>,
+    lost: BTreeMap<String, u64>,
+    is_ordered: bool,
+}
+
+impl Seen {
+    fn of(home: &Home, end: &str) -> Self {
+        let mut seen = Self { is_ordered: true, ..Self::default() };
+        let mut last = i64::MIN;
+        let reader = StoreReader::open(&home.path().join("the.trace")).unwrap();
+        let damaged = reader
+            .read(&mut TraceNames::default(), |row, names| {
+                let text = |name| String::from_utf8(names.text(name).to_vec()).unwrap();
+                let (host, op) = (text(row.host), text(row.op));
+                seen.is_ordered &= last <= row.time_ns;
+                last = row.time_ns;
+                if op == "lost" {
+                    *seen.lost.entry(host).or_default() += row.bytes as u64;
+                } else if names.text(row.path).ends_with(end.as_bytes()) {
+                    let sum = seen.sums.entry((host, op)).or_default();
+                    *sum = (sum.0 + 1, sum.1 + row.bytes);
+                }
+                Ok(())
+            })
+            .unwrap();
+        assert!(damaged.is_empty(), "{damaged:?}");
+        seen
+    }
+
+    fn sum(&self, host: &str, op: &str) -> (u64, i64) {
+        self.sums.get(&(host.to_owned(), op.to_owned())).copied().unwrap_or_default()
+    }
+}
+
+/// A directory for what each of so many hosts records.
+fn with_hosts(count: usize) -> Home {
+    let home = Home::new();
+    for host in 1..=count {
+        std::fs::create_dir_all(home.path().join(format!("buffers/n{host}"))).unwrap();
+    }
+    home
+}
+
+fn buffers(home: &Home) -> String {
+    home.path().join("buffers/%h").to_str().unwrap().to_owned()
+}
+
+fn serve(home: &Home, hosts: &str, more: &[&str]) -> Vec<String> {
+    let buffers = buffers(home);
+    let args =
+        ["--processes", hosts, "trace", "serve", "-o", "the.trace", "--buffers", &buffers];
+    args.iter().chain(more).map(|&arg| arg.to_owned()).collect()
+}
+
+fn run(home: &Home, args: &[String]) -> Run {
+    home.run(&args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn info(home: &Home) -> TraceInfo {
+    TraceInfo::read(&home.path().join("the.trace")).unwrap().expect("a trace says what it is of")
+}
+
+/// How many bytes each program of a [`writer`] writes: fewer than a ring has room for.
+const BY_ONE: u64 = 400;
+
+/// Programs of a host that write so many bytes, one after the other, each for itself.
+fn writer(home: &Home, host: &str, out: &str, count: u64) -> Child {
+    let buffers = buffers(home).replace("%h", host);
+    let script = format!(
+        "for n in $(seq {}); do \
+           dd if=/dev/zero of={out} bs=1 status=none count={BY_ONE} oflag=append conv=notrunc; \
+         done",
+        count / BY_ONE
+    );
+    let args = ["trace", "record", "--quiet", "--served", "--buffers", &buffers, "--", "sh", "-c"];
+    let mut command = home.command(&[&args[..], &[&script]].concat());
+    command.stdin(Stdio::null()).spawn().unwrap()
+}
+
+fn wait_for_bytes(home: &Home, out: &str, bytes: u64) {
+    let until = Instant::now() + LIMIT;
+    while std::fs::metadata(home.path().join(out)).map_or(0, |about| about.len()) < bytes {
+        assert!(Instant::now() < until, "{out}: {bytes} bytes");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn programs_of_sixteen_hosts_make_one_ordered_trace() {
+    const HOSTS: usize = 16;
+    let home = with_hosts(HOSTS);
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    let script = format!(
+        "for host in $(seq {HOSTS}); do for program in 1 2 3 4; do \
+           {sheaf} trace record --served --buffers buffers/n$host -- \
+             dd if=/dev/zero of=out.$host.$program bs=1000 count=300 status=none & \
+         done; done; wait; exit 3"
+    );
+    let run = run(&home, &serve(&home, "16", &["--", "sh", "-c", &script]));
+    assert_eq!((run.code, run.stdout.as_str()), (Some(3), ""), "{run:?}");
+    assert!(run.stderr.contains("of 64 programs are in the.trace"), "{run:?}");
+    let (zero, all) = (Seen::of(&home, "/zero"), Seen::of(&home, ""));
+    assert!(all.is_ordered, "one order of time");
+    assert!(all.lost.is_empty(), "{all:?}");
+    for host in 1..=HOSTS {
+        let name = format!("n{host}");
+        assert_eq!(zero.sum(&name, "read"), (1200, 1_200_000), "{name}");
+        for program in 1..=4 {
+            let out = Seen::of(&home, &format!("/out.{host}.{program}"));
+            assert_eq!(out.sum(&name, "write"), (300, 300_000), "{name} {program}");
+            assert_eq!(out.sums.keys().filter(|(host, _)| *host != name).count(), 0);
+        }
+    }
+    let info = info(&home);
+    assert_eq!((info.served.len(), info.segments, info.exit_code), (HOSTS, 64, Some(3)));
+    assert_eq!(info.operations, all.sums.values().map(|sum| sum.0).sum::<u64>());
+    // It is one machine: its clock is right within what is said.
+    for host in &info.served {
+        assert!(host.clock_offset_ns.abs() <= host.clock_error_ns, "{host:?}");
+    }
+    let report = home.run(&["trace", "report", "the.trace"]);
+    assert_eq!(report.code, Some(0), "{report:?}");
+    assert!(report.stdout.contains("64 processes on 16 hosts"), "{report:?}");
+}
+
+/// Whoever stores is killed, with all servers: programs go on, and whoever serves again has what
+/// they did meanwhile.
+#[test]
+fn whoever_serves_may_be_killed_and_another_goes_on() {
+    const EACH: u64 = 60_000;
+    let home = with_hosts(2);
+    let mut programs: Vec<Child> =
+        ["n1", "n2"].map(|host| writer(&home, host, &format!("out.{host}"), EACH)).into();
+    for round in 1..=3 {
+        let args = serve(&home, "2", &["--period", "20"]);
+        let mut server =
+            home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut server = server.stderr(Stdio::null()).spawn().unwrap();
+        wait_for_bytes(&home, "out.n1", EACH * round / 4);
+        server.kill().unwrap();
+        server.wait().unwrap();
+        let told = home.run(&["trace", "report", "the.trace"]);
+        assert!(told.stderr.contains("goes on"), "{told:?}");
+    }
+    programs.iter_mut().for_each(|program| assert!(program.wait().unwrap().success()));
+    let last = run(&home, &serve(&home, "2", &["--for", "0"]));
+    assert_eq!(last.code, Some(0), "{last:?}");
+    let (zero, all) = (Seen::of(&home, "/zero"), Seen::of(&home, ""));
+    for host in ["n1", "n2"] {
+        let out = Seen::of(&home, &format!("/out.{host}"));
+        assert_eq!(zero.sum(host, "read"), (EACH, EACH as i64));
+        assert_eq!(out.sum(host, "write"), (EACH, EACH as i64));
+    }
+    assert!(all.lost.is_empty(), "{all:?}");
+    let info = info(&home);
+    assert_eq!(info.operations, all.sums.values().map(|sum| sum.0).sum::<u64>());
+    assert!(all.is_ordered);
+}
+
+/// The processes that a process has started.
+fn children_of(parent: u32) -> Vec<u32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// A host's server is killed: what it had taken, and what its programs did afterwards, is there
+/// for the next one.
+#[test]
+fn a_server_that_is_killed_loses_nothing() {
+    const EACH: u64 = 60_000;
+    let home = with_hosts(2);
+    let mut program = writer(&home, "n2", "out", EACH);
+    let args = serve(&home, "2", &["--period", "20"]);
+    let mut server = home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let server = server.stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_bytes(&home, "out", EACH / 3);
+    let of_n2 = |pid: &&u32| {
+        let path = home.path().join("buffers/n2");
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        open.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|to| to.starts_with(&path))
+    };
+    let until = Instant::now() + LIMIT;
+    let pid = loop {
+        let servers = children_of(server.id());
+        if let Some(pid) = servers.iter().find(of_n2) {
+            break *pid;
+        }
+        assert!(Instant::now() < until, "{servers:?}");
+    };
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+    assert!(program.wait().unwrap().success());
+    kill_process(Pid::from_raw(server.id() as i32).unwrap(), Signal::INT).unwrap();
+    let run_before = Run::of(server.wait_with_output().unwrap());
+    assert_eq!(run_before.code, Some(4), "{run_before:?}");
+    assert!(run_before.stderr.contains("n2: nothing can be taken there"), "{run_before:?}");
+    assert!(info(&home).missing.iter().any(|text| text.starts_with("n2: ")), "{run_before:?}");
+    let again = run(&home, &serve(&home, "2", &["--for", "0"]));
+    assert_eq!(again.code, Some(0), "{again:?}");
+    let (zero, all) = (Seen::of(&home, "/zero"), Seen::of(&home, ""));
+    assert_eq!(zero.sum("n2", "read"), (EACH, EACH as i64));
+    assert_eq!(Seen::of(&home, "/out").sum("n2", "write"), (EACH, EACH as i64));
+    assert!(all.lost.is_empty(), "{all:?}");
+}
+
+/// What nobody stores is kept up to a limit, and counted beyond.
+#[test]
+fn what_a_host_may_not_keep_is_counted_as_lost() {
+    const EACH: u64 = 60_000;
+    let home = with_hosts(1);
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    let script = format!(
+        "{sheaf} trace record --served --buffers buffers/n1 -- \
+           dd if=/dev/zero of=out bs=1 count={EACH} status=none"
+    );
+    let more = ["--period", "3600000", "--spool-mib", "1", "--", "sh", "-c", &script];
+    let run = run(&home, &serve(&home, "1", &more));
+    assert_eq!(run.code, Some(4), "{run:?}");
+    assert!(run.stderr.contains("operations came faster than they could be kept"), "{run:?}");
+    let (zero, all) = (Seen::of(&home, "/zero"), Seen::of(&home, ""));
+    let have = zero.sum("n1", "read").0 + Seen::of(&home, "/out").sum("n1", "write").0;
+    let lost = all.lost["n1"];
+    assert!(lost > 0 && have > 10_000, "{have} and {lost} lost");
+    assert!(have + lost >= 2 * EACH && have + lost <= 2 * EACH + 64, "{have} and {lost} lost");
+    let info = info(&home);
+    assert_eq!((info.lost, info.served[0].lost), (lost, lost));
+}
+
+#[test]
+fn filters_are_heeded_where_it_is_recorded() {
+    let home = with_hosts(1);
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    let script = format!(
+        "mkdir deep; for out in one deep/two three; do {sheaf} trace record --served \
+           --buffers buffers/n1 -- dd if=/dev/zero of=$out bs=10 count=7 status=none; done"
+    );
+    let pattern = home.path().canonicalize().unwrap().join("*");
+    let more = ["--path", pattern.to_str().unwrap(), "--op", "write", "--", "sh", "-c", &script];
+    let run = run(&home, &serve(&home, "1", &more));
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let all = Seen::of(&home, "");
+    assert_eq!(all.sums.len(), 1, "{all:?}");
+    assert_eq!(all.sum("n1", "write"), (14, 140));
+    assert!(info(&home).filter.is_some_and(|filter| filter.ends_with("/* --op write")));
+    let bad = home.run(&["trace", "serve", "-o", "other", "--path", "[", "--embedded", "1"]);
+    assert_eq!(bad.code, Some(2), "{bad:?}");
+    assert!(!home.path().join("other").exists());
+}
+
+#[test]
+fn what_one_host_takes_no_other_takes() {
+    let home = with_hosts(1);
+    let args = ["--embedded", "3", "trace", "serve", "-o", "the.trace", "--for", "0"];
+    let buffers = home.path().join("buffers/n1");
+    let run = home.run(&[&args[..], &["--buffers", buffers.to_str().unwrap()]].concat());
+    assert_eq!(run.code, Some(4), "{run:?}");
+    assert!(run.stderr.contains("nothing can be taken there: somebody else takes it"), "{run:?}");
+    assert_eq!(info(&home).served.len(), 1, "{run:?}");
+    // What is there already is not written over.
+    home.write("no/trace", "text");
+    let taken = home.run(&["--embedded", "1", "trace", "serve", "-o", "no", "--for", "0"]);
+    assert_eq!(taken.code, Some(2), "{taken:?}");
+    assert!(taken.stderr.contains("is not empty"), "{taken:?}");
+}
