@@ -117,7 +117,7 @@ pub struct ServedHost {
     pub names_lost: u64,
     /// Programs that were recorded: at least so many.
     pub segments: u64,
-    /// What was added to the times of its clock, in ns, and how far off that is at most.
+    /// What was added to the times of its clock last, in ns, and how far off any was at most.
     pub clock_offset_ns: i64,
     /// See `clock_offset_ns`.
     pub clock_error_ns: i64,

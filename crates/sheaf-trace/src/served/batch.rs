@@ -115,7 +115,7 @@ pub struct CollectRequest {
     pub collector: u64,
     /// Below which directory programs record ([`super::shared_segments`]); `%h` is the host's name.
     pub buffers: String,
-    /// The most rows that are wanted of each host at once.
+    /// The most rows that are wanted of each host at once; 0: what its clock says is all that is.
     pub rows_max: u32,
     /// The most bytes that a host keeps of what is not stored yet; beyond, rings fill.
     pub spool_bytes_max: u64,

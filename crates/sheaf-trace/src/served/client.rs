@@ -358,13 +358,15 @@ impl ClientState {
         }
         let mut begin = (place.spool, place.rows);
         let mut batch = TraceBatch::default();
-        while let Some(number) = self.ended.first_key_value().map(|(number, _)| *number) {
+        while let Some(number) = self.ended.first_key_value().map(|(number, _)| *number)
+            && asked.rows_max > 0
+        {
             let stored =
                 if number == place.spool && place.life == self.life { place.rows } else { 0 };
             self.load(number)?;
             let Some((_, rows, names)) = &self.going else { break };
             let from = rows.len().min(usize::try_from(stored).unwrap_or(usize::MAX));
-            let to = rows.len().min(from.saturating_add(asked.rows_max.max(1) as usize));
+            let to = rows.len().min(from.saturating_add(asked.rows_max as usize));
             begin = (number, from as u64);
             if from < to {
                 batch.add(&rows[from..to], names);

@@ -115,7 +115,7 @@ impl ServedStore {
         let mut offsets = vec![Some(0); batch.names.len()];
         let mut places: Vec<ServedHost> = Vec::new();
         for part in &batch.parts {
-            let offset = self.heard(part, sent_ns, came_ns);
+            let (offset, error) = self.heard(part, sent_ns, came_ns);
             let stored = &self.hosts[&part.host].place;
             let is_new =
                 stored.life != part.life || (part.spool, part.rows) >= (stored.spool, stored.rows);
@@ -125,6 +125,10 @@ impl ServedStore {
             if is_new {
                 let mut place = stored.clone();
                 part.note(&mut place);
+                if part.count > 0 {
+                    place.clock_offset_ns = offset;
+                    place.clock_error_ns = place.clock_error_ns.max(error);
+                }
                 places.push(place);
             }
         }
@@ -157,23 +161,17 @@ impl ServedStore {
         Ok(numbered.rows.len() as u64)
     }
 
-    /// Takes in what a host says of its clock; what is to be added to its times.
-    fn heard(&mut self, part: &BatchPart, sent_ns: i64, came_ns: i64) -> i64 {
+    /// Takes in what a host says of its clock; what is to be added to its times, and how far off
+    /// that is at most.
+    fn heard(&mut self, part: &BatchPart, sent_ns: i64, came_ns: i64) -> (i64, i64) {
         let host = self.hosts.entry(part.host.clone()).or_default();
         let since = host.heard.map(|heard| heard.elapsed()).unwrap_or_default();
         host.clock.add(part.clock(sent_ns, came_ns), since);
         host.heard = Some(Instant::now());
-        tracing::trace!(
-            host = part.host,
-            there_ns = part.heard_ns - sent_ns,
-            back_ns = came_ns - part.answered_ns,
-            "its clock"
-        );
         host.place.host.clone_from(&part.host);
-        if let Some((offset, error)) = host.clock.offset() {
-            (host.place.clock_offset_ns, host.place.clock_error_ns) = (offset, error);
-        }
-        host.place.clock_offset_ns
+        // Of a clock that was set while it was asked nothing is known but what was before.
+        let before = (host.place.clock_offset_ns, host.place.clock_error_ns);
+        host.clock.offset().unwrap_or(before)
     }
 
     fn rotate_in_time(&mut self) -> Result<(), TraceError> {

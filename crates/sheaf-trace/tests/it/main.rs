@@ -4,4 +4,5 @@ mod export;
 mod made;
 mod replay;
 mod report;
+mod served;
 mod store;

@@ -60,8 +60,7 @@ fn buffers(home: &Home) -> String {
 
 fn serve(home: &Home, hosts: &str, more: &[&str]) -> Vec<String> {
     let buffers = buffers(home);
-    let args =
-        ["--processes", hosts, "trace", "serve", "-o", "the.trace", "--buffers", &buffers];
+    let args = ["--processes", hosts, "trace", "serve", "-o", "the.trace", "--buffers", &buffers];
     args.iter().chain(more).map(|&arg| arg.to_owned()).collect()
 }
 
@@ -146,8 +145,7 @@ fn whoever_serves_may_be_killed_and_another_goes_on() {
         ["n1", "n2"].map(|host| writer(&home, host, &format!("out.{host}"), EACH)).into();
     for round in 1..=3 {
         let args = serve(&home, "2", &["--period", "20"]);
-        let mut server =
-            home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut server = home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
         let mut server = server.stderr(Stdio::null()).spawn().unwrap();
         wait_for_bytes(&home, "out.n1", EACH * round / 4);
         server.kill().unwrap();

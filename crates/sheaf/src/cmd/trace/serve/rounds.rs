@@ -79,9 +79,11 @@ impl<'a> Rounds<'a> {
     /// Asks so often that the clocks are known.
     pub async fn measure_clocks(&mut self) -> Result<RoundNews> {
         let mut all = RoundNews::default();
+        let rows_max = std::mem::take(&mut self.request.rows_max);
         for _ in 0..CLOCK_ROUNDS {
             all.told.extend(self.next().await?.told);
         }
+        self.request.rows_max = rows_max;
         Ok(all)
     }
 
