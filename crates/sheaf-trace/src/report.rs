@@ -25,8 +25,9 @@ use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use sums::{PowerCounts, SplitSums, bytes_of, class_of};
-use units::escaped;
+pub(crate) use sums::class_of;
+use sums::{PowerCounts, SplitSums, bytes_of};
+pub(crate) use units::{count, escaped, size};
 
 /// Limits of a report: what it may take in memory, and how long it may be.
 #[derive(Debug, Clone, Copy)]

@@ -10,17 +10,22 @@
 mod batch;
 mod client;
 mod clock;
+mod live;
+mod live_text;
 mod store;
 
 pub use batch::{BatchFilter, BatchPart, CollectRequest, HostPlace, RowFilter, TraceBatch};
-pub use client::{LogClients, TRACE_SERVICE};
+pub use client::{COLLECT, LIVE, LogClients, TRACE_SERVICE};
 pub use clock::{ClockSample, HostClock};
+pub use live::{LIVE_SECONDS_MAX, LiveAnswer, LiveBy, LiveFilter, LiveRequest, LiveSums};
 pub use store::{ServedStore, ServedTotals};
 
 use std::path::{Path, PathBuf};
 
 /// The filter that merges what servers answer.
 pub const TRACE_MERGE: &str = "trace-merge";
+/// The filter that adds up what programs do just now.
+pub const TRACE_LIVE: &str = "trace-live";
 
 /// Where programs of this user record for a server, below `buffers`.
 #[must_use]

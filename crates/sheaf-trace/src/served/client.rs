@@ -1,6 +1,7 @@
 //! The log client: takes what programs of a host record, and keeps it until it is stored elsewhere.
 use super::batch::{BatchPart, CollectRequest, HostPlace, ReadyFilter, RowFilter, TraceBatch};
-use super::{BatchFilter, TRACE_MERGE, shared_segments};
+use super::live::{LIVE_SECONDS_MAX, LiveAnswer, LiveFilter, LiveRequest, LiveWindow};
+use super::{BatchFilter, TRACE_LIVE, TRACE_MERGE, shared_segments};
 use crate::record::check_own;
 use crate::spool::{self, SpoolFacts, SpoolWriter};
 use crate::{Collector, TraceError, TraceNames, TraceRow};
@@ -16,6 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+/// What log clients are asked, by the tags of requests: a [`CollectRequest`].
+pub const COLLECT: i32 = 0;
+/// A [`LiveRequest`].
+pub const LIVE: i32 = 1;
 /// The service of log clients.
 pub const TRACE_SERVICE: &str = "trace";
 
@@ -23,6 +28,12 @@ pub const TRACE_SERVICE: &str = "trace";
 pub(super) const CLIENT_LOCK: &str = "client.lock";
 /// The number by which the directory is known.
 const LIFE_FILE: &str = "life";
+/// When somebody stored what is recorded there last, by the time of this file.
+const COLLECTED_FILE: &str = "collected";
+/// What nobody has stored for so long is not kept for anybody, while somebody looks at it.
+const COLLECTED_MAX: Duration = Duration::from_secs(60);
+/// A spool of so many bytes is followed by another, however few rows it has.
+const SPOOL_BYTES_MAX: u64 = 8 << 20;
 /// Nobody has asked for so long: rings are left to fill until somebody does.
 const ASKED_MAX: Duration = Duration::from_secs(60);
 /// Whoever has not asked for so long has gone, and another may.
@@ -70,6 +81,7 @@ impl LogClients {
         services
             .with(TRACE_SERVICE, Blocking::new(open).as_callers())
             .with_filter(TRACE_MERGE, |_| Ok(Box::new(BatchFilter)))
+            .with_filter(TRACE_LIVE, |_| Ok(Box::new(LiveFilter)))
     }
 
     /// The client of a directory, begun if there is none.
@@ -104,11 +116,25 @@ struct ClientWorker {
 
 impl Worker for ClientWorker {
     fn request(&mut self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
+        match request.tag {
+            COLLECT => self.collect(&request.payload),
+            LIVE => self.live(&request.payload),
+            _ => Err(Errno::OPNOTSUPP),
+        }
+    }
+}
+
+impl ClientWorker {
+    fn client(&self, buffers: &str) -> Result<Arc<LogClient>, Errno> {
+        let buffers = buffers.replace("%h", &self.host);
+        self.clients.of(shared_segments(Path::new(&buffers)), &self.host)
+    }
+
+    /// What follows on what is stored.
+    fn collect(&self, payload: &[u8]) -> Result<Vec<u8>, Errno> {
         let heard_ns = now_ns() + (self.clients.skew)(&self.host);
-        let asked: CollectRequest =
-            postcard::from_bytes(&request.payload).map_err(|_| Errno::BADMSG)?;
-        let buffers = asked.buffers.replace("%h", &self.host);
-        let client = self.clients.of(shared_segments(Path::new(&buffers)), &self.host)?;
+        let asked: CollectRequest = postcard::from_bytes(payload).map_err(|_| Errno::BADMSG)?;
+        let client = self.client(&asked.buffers)?;
         let mut state = lock(&client.state);
         // Another host of the same machine's, or another trace: each row is stored once.
         if state.host != self.host || !state.is_for(asked.collector) {
@@ -123,6 +149,17 @@ impl Worker for ClientWorker {
         }
         drop(state);
         batch.encode()
+    }
+
+    /// What is done just now.
+    fn live(&self, payload: &[u8]) -> Result<Vec<u8>, Errno> {
+        let asked: LiveRequest = postcard::from_bytes(payload).map_err(|_| Errno::BADMSG)?;
+        let client = self.client(&asked.buffers)?;
+        let mut state = lock(&client.state);
+        if state.host != self.host {
+            return Err(Errno::BUSY);
+        }
+        Ok(state.live_answer(&asked).encode())
     }
 }
 
@@ -166,6 +203,11 @@ struct ClientState {
     filter: RowFilter,
     ready: ReadyFilter,
     spool_bytes_max: u64,
+    /// When somebody stored what is kept here, as far as is known.
+    collected: Option<Instant>,
+    /// Somebody looks, and nobody stores.
+    is_only_looked_at: bool,
+    live: LiveWindow,
     /// Rings have more than was taken at once.
     more: bool,
     names_lost: u64,
@@ -219,6 +261,9 @@ impl ClientState {
             filter: RowFilter::default(),
             ready: ReadyFilter::default(),
             spool_bytes_max: u64::MAX,
+            collected: collected_at(directory),
+            is_only_looked_at: false,
+            live: LiveWindow::default(),
             more: false,
             names_lost: 0,
             damaged,
@@ -257,6 +302,10 @@ impl ClientState {
                     for (path, why) in &collected.damaged {
                         self.tell(format!("{}: {why}", path.display()));
                     }
+                    self.live.add(&collected.rows, &self.names, Instant::now());
+                    if self.is_only_looked_at {
+                        collected.rows.clear();
+                    }
                     self.ready.apply(&mut collected.rows, &self.names);
                     collected.rows.iter_mut().for_each(|row| row.time_ns += self.skew);
                     let facts = SpoolFacts::of_sources(collected.sources);
@@ -282,9 +331,9 @@ impl ClientState {
         if let Err(error) = self.collector.release() {
             self.tell(error.to_string());
         }
-        if self.spool.rows() >= SPOOL_ROWS_MAX
-            && let Err(error) = self.end_spool()
-        {
+        let is_long =
+            self.spool.rows() >= SPOOL_ROWS_MAX || self.spool.bytes() >= SPOOL_BYTES_MAX;
+        if is_long && let Err(error) = self.end_spool() {
             self.tell(error.to_string());
         }
         came || count > 0
@@ -307,9 +356,9 @@ impl ClientState {
         let facts = SpoolFacts::of_sources(states);
         let (number, bytes) = (self.spool.number(), self.spool.bytes());
         let next = SpoolWriter::begin(&self.directory, number + 1, &self.names, facts)?;
+        let is_empty = std::mem::replace(&mut self.spool, next).rows() == 0;
         self.ended.insert(number, bytes);
-        self.spool = next;
-        Ok(())
+        if is_empty { self.remove(number) } else { Ok(()) }
     }
 
     /// Everything of the spools before this one, and so many rows of it, is stored elsewhere.
@@ -342,6 +391,9 @@ impl ClientState {
     /// What follows on what is stored.
     fn answer(&mut self, asked: &CollectRequest, leaf: u32) -> Result<TraceBatch, TraceError> {
         self.asked = Instant::now();
+        (self.collected, self.is_only_looked_at) = (Some(self.asked), false);
+        let marker = self.directory.join(COLLECTED_FILE);
+        File::create(&marker).map_err(TraceError::io(&marker))?;
         self.spool_bytes_max = asked.spool_bytes_max;
         if self.filter != asked.filter {
             let ready = asked.filter.ready();
@@ -398,6 +450,16 @@ impl ClientState {
         Ok(batch)
     }
 
+    /// What is done just now. Where nobody stores it, it is not kept either.
+    fn live_answer(&mut self, asked: &LiveRequest) -> LiveAnswer {
+        self.asked = Instant::now();
+        self.is_only_looked_at = self.collected.is_none_or(|at| at.elapsed() > COLLECTED_MAX);
+        self.turn();
+        let last = Duration::from_millis(asked.last_ms.min(LIVE_SECONDS_MAX * 1000).into());
+        let answer = self.live.answer(asked.by, &self.host, last, Instant::now());
+        LiveAnswer { programs: self.collector.open() as u64, ..answer }
+    }
+
     /// Reads a spool that was ended.
     fn load(&mut self, number: u32) -> Result<(), TraceError> {
         if self.going.as_ref().is_some_and(|(going, _, _)| *going == number) {
@@ -426,6 +488,13 @@ fn hold(directory: &Path) -> Result<File, TraceError> {
     flock(&file, FlockOperation::NonBlockingLockExclusive)
         .map_err(|error| TraceError::io(&path)(error.into()))?;
     Ok(file)
+}
+
+/// When somebody stored what is recorded there; nothing where nobody has, as far as can be seen.
+fn collected_at(directory: &Path) -> Option<Instant> {
+    let about = std::fs::metadata(directory.join(COLLECTED_FILE)).ok()?;
+    let age = about.modified().ok()?.elapsed().unwrap_or_default();
+    Instant::now().checked_sub(age)
 }
 
 /// The directory's number, made once.

@@ -3,7 +3,7 @@ use sheaf_group::Servers;
 use sheaf_recorder::{IoEvent, IoOp, SegmentOptions, TraceSegment};
 use sheaf_session::{Environment, Session};
 use sheaf_trace::served::{
-    CollectRequest, LogClients, ServedStore, TRACE_MERGE, TRACE_SERVICE, TraceBatch,
+    COLLECT, CollectRequest, LogClients, ServedStore, TRACE_MERGE, TRACE_SERVICE, TraceBatch,
     shared_segments,
 };
 use sheaf_trace::{StoreReader, TraceNames};
@@ -79,7 +79,7 @@ async fn clocks_that_are_wrong_are_put_right_within_what_is_said() {
             ..CollectRequest::default()
         };
         let sent_ns = now_ns();
-        stream.send(0, asked.encode(), Some(LIMIT)).await;
+        stream.send(COLLECT, asked.encode(), Some(LIMIT)).await;
         let answer = stream.recv().await;
         let came_ns = now_ns();
         assert!(answer.coverage.is_full(), "{:?}", answer.coverage);

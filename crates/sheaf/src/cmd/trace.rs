@@ -5,6 +5,7 @@ mod recover;
 mod replay;
 mod report;
 mod serve;
+mod top;
 
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
@@ -30,6 +31,7 @@ pub enum TraceCommand {
     Replay(replay::ReplayArgs),
     Recover(recover::RecoverArgs),
     Serve(serve::TraceServeArgs),
+    Top(top::TraceTopArgs),
 }
 
 impl TraceArgs {
@@ -49,6 +51,7 @@ pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
         TraceCommand::Replay(args) => replay::run(args, global),
         TraceCommand::Recover(args) => recover::run(args, global),
         TraceCommand::Serve(args) => serve::run(args, global),
+        TraceCommand::Top(args) => top::run(args, global),
     }
 }
 

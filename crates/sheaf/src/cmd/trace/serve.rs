@@ -1,5 +1,5 @@
 //! `sheaf trace serve`: one trace of what programs of many hosts do.
-mod rounds;
+pub mod rounds;
 
 use super::record;
 use crate::cli::GlobalArgs;

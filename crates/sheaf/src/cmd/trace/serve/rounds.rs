@@ -5,7 +5,7 @@ use anyhow::{Result, anyhow};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::Client;
 use sheaf_trace::served::{
-    CollectRequest, RowFilter, ServedStore, ServedTotals, TRACE_MERGE, TRACE_SERVICE, TraceBatch,
+    COLLECT, CollectRequest, RowFilter, ServedStore, ServedTotals, TRACE_MERGE, TRACE_SERVICE, TraceBatch,
 };
 use sheaf_tree::{Coverage, Stream, Sync};
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,7 +93,7 @@ impl<'a> Rounds<'a> {
         self.request.places = self.members.iter().map(place).collect();
         let asked = self.request.encode();
         let sent_ns = now_ns();
-        self.stream.send(0, asked, Some(ANSWER_MAX)).await;
+        self.stream.send(COLLECT, asked, Some(ANSWER_MAX)).await;
         let answer = self.stream.recv().await;
         let came_ns = now_ns();
         let mut news = RoundNews::default();
@@ -178,7 +178,7 @@ impl<'a> Rounds<'a> {
 }
 
 /// What an error is of whoever takes what programs record.
-fn cause(errno: Errno) -> String {
+pub fn cause(errno: Errno) -> String {
     match errno {
         Errno::BUSY => {
             "somebody else takes it, or another host of the same machine (EBUSY); --buffers says \
