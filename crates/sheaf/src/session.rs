@@ -13,6 +13,8 @@ use sheaf_session::{
     Config, Environment, Lookup, ServerProgram, Session, SessionError, Sessions, Start, registry,
 };
 use sheaf_tools::Target;
+use sheaf_trace::served::LogClients;
+use sheaf_tree::filter::Registry;
 use sheaf_tree::service::{Configs, Services};
 use sheaf_tree::topology::Topology;
 use std::collections::HashSet;
@@ -85,7 +87,7 @@ impl Opening {
         let begun = Instant::now();
         let (config, output) = (config_to_join(global)?, Output::new(global));
         let runtime = runtime()?;
-        let found = runtime.block_on(async { Session::find(config, &registry()) })?;
+        let found = runtime.block_on(async { Session::find(config, &filters()) })?;
         Ok(Self { found, output, runtime, begun })
     }
 
@@ -331,14 +333,19 @@ fn hosts_of(topology: &Topology) -> usize {
     hosts.len()
 }
 
+/// The filters of this program's commands.
+fn filters() -> Registry {
+    LogClients::filters(registry())
+}
+
 /// What the nodes of this program do.
 pub struct Serving(Servers);
 
 impl Serving {
     /// By name, with their filters.
     pub fn services(&self) -> Services {
-        let services = self.0.register(Services::new(registry()).with(PROBE, probe::provide));
-        let services = sheaf_trace::served::LogClients::default().register(services);
+        let services = self.0.register(Services::new(filters()).with(PROBE, probe::provide));
+        let services = LogClients::default().register(services);
         sheaf_session::gates::register(services, &Environment::of_this_process())
     }
 

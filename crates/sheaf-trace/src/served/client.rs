@@ -8,6 +8,7 @@ use crate::{Collector, TraceError, TraceNames, TraceRow};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Uid;
 use sheaf_core::{Errno, lock};
+use sheaf_tree::filter::Registry;
 use sheaf_tree::service::{Blocking, Caller, ServiceRequest, Services, Site, Worker};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -69,7 +70,16 @@ impl LogClients {
         Self { skew, ..self }
     }
 
-    /// `services` with these.
+    /// The filters that combine what these answer: whoever asks in a session that is there has to
+    /// have them, too.
+    #[must_use]
+    pub fn filters(mut registry: Registry) -> Registry {
+        registry.register(TRACE_MERGE, |_| Ok(Box::new(BatchFilter)));
+        registry.register(TRACE_LIVE, |_| Ok(Box::new(LiveFilter)));
+        registry
+    }
+
+    /// `services` with these, which have their [`LogClients::filters`].
     #[must_use]
     pub fn register(&self, services: Services) -> Services {
         let clients = self.clone();
@@ -78,10 +88,7 @@ impl LogClients {
             let (clients, host) = (clients.clone(), site.host.to_owned());
             Ok(Box::new(ClientWorker { clients, host, leaf }))
         };
-        services
-            .with(TRACE_SERVICE, Blocking::new(open).as_callers())
-            .with_filter(TRACE_MERGE, |_| Ok(Box::new(BatchFilter)))
-            .with_filter(TRACE_LIVE, |_| Ok(Box::new(LiveFilter)))
+        services.with(TRACE_SERVICE, Blocking::new(open).as_callers())
     }
 
     /// The client of a directory, begun if there is none.
@@ -331,8 +338,7 @@ impl ClientState {
         if let Err(error) = self.collector.release() {
             self.tell(error.to_string());
         }
-        let is_long =
-            self.spool.rows() >= SPOOL_ROWS_MAX || self.spool.bytes() >= SPOOL_BYTES_MAX;
+        let is_long = self.spool.rows() >= SPOOL_ROWS_MAX || self.spool.bytes() >= SPOOL_BYTES_MAX;
         if is_long && let Err(error) = self.end_spool() {
             self.tell(error.to_string());
         }

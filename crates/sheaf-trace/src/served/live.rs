@@ -21,6 +21,7 @@ const ANSWER_SUMS_MAX: usize = 512;
 
 /// What is summed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LiveBy {
     /// Files, by their paths.
     File,
@@ -173,9 +174,8 @@ impl LiveWindow {
         let lost = names.find(crate::store::LOST);
         let mut classes: FxHashMap<u32, OpClass> = FxHashMap::default();
         let mut known: FxHashMap<u32, u32> = FxHashMap::default();
-        let mut own = |name: u32| {
-            *known.entry(name).or_insert_with(|| self.names.number(names.text(name)))
-        };
+        let mut own =
+            |name: u32| *known.entry(name).or_insert_with(|| self.names.number(names.text(name)));
         for row in rows.iter().filter(|row| !row.is_nested) {
             let class = classes.entry(row.op).or_insert_with(|| class_of(names.text(row.op)));
             let key = (own(row.path), own(row.command), own(row.op));
@@ -310,7 +310,10 @@ mod tests {
         let files = by(LiveBy::File, 1000, 1000);
         assert_eq!(files.sums.len(), ANSWER_SUMS_MAX);
         let total = files.total();
-        assert_eq!((total.operations, total.bytes_read, total.time_ns), (40_000, 40_960_000, 400_000));
+        assert_eq!(
+            (total.operations, total.bytes_read, total.time_ns),
+            (40_000, 40_960_000, 400_000)
+        );
         let programs = by(LiveBy::Program, 1000, 1000);
         assert_eq!(programs.sums[0].0, b"prog");
         assert_eq!(programs.total(), total);

@@ -28,8 +28,12 @@ impl LiveAnswer {
         )
         .expect("a string takes all");
         if total.lost > 0 {
-            writeln!(out, "{} operations were lost, of which nothing else is known", count(total.lost))
-                .expect("a string takes all");
+            writeln!(
+                out,
+                "{} operations were lost, of which nothing else is known",
+                count(total.lost)
+            )
+            .expect("a string takes all");
         }
         for head in COLUMNS {
             write!(out, "{head:>COLUMN$}").expect("a string takes all");

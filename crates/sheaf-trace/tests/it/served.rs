@@ -8,6 +8,8 @@ use sheaf_trace::served::{
 };
 use sheaf_trace::{StoreReader, TraceNames};
 use sheaf_tree::Sync;
+use sheaf_tree::filter::Registry;
+use sheaf_tree::service::Services;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -54,7 +56,10 @@ fn record(buffers: &std::path::Path) -> Vec<(i64, i64)> {
 #[tokio::test]
 async fn clocks_that_are_wrong_are_put_right_within_what_is_said() {
     let (home, trace) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let services = LogClients::default().with_clocks(skew).register(Servers::default().services());
+    let mut filters = LogClients::filters(Registry::with_builtins());
+    sheaf_group::aggregate::register(&mut filters);
+    let services = Servers::default().register(Services::new(filters));
+    let services = LogClients::default().with_clocks(skew).register(services);
     let session = Session::builder(&Environment::of_this_process())
         .embedded(HOSTS)
         .services(services)

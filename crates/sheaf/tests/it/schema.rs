@@ -226,6 +226,22 @@ fn what_a_trace_tells_is_in_the_schema() {
             &["--json", "trace", "replay", "--speed", "max", "--only", only, "t", "i"],
             "trace_replay",
         ),
+        (
+            &[
+                "--json",
+                "--embedded",
+                "1",
+                "trace",
+                "top",
+                "-n",
+                "1",
+                "--interval",
+                "1",
+                "--buffers",
+                ".",
+            ],
+            "trace_top",
+        ),
     ] {
         let told = records(&home.run(args), args);
         assert_eq!(told.len(), 1, "{args:?}");

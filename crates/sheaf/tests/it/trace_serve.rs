@@ -273,3 +273,54 @@ fn what_one_host_takes_no_other_takes() {
     assert_eq!(taken.code, Some(2), "{taken:?}");
     assert!(taken.stderr.contains("is not empty"), "{taken:?}");
 }
+
+/// Whoever looks takes nothing from whoever stores.
+#[test]
+fn what_is_done_just_now_is_shown_while_it_is_stored() {
+    const EACH: u64 = 60_000;
+    let home = with_hosts(2);
+    let up = home.run(&["up", "--session", "prod", "--processes", "2"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let buffers = buffers(&home);
+    let top = |by: &str| {
+        let args = ["--session", "prod", "--json", "trace", "top", "--interval", "1", "-n", "1"];
+        let run = home.run(&[&args[..], &["--by", by, "--buffers", &buffers]].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+        serde_json::from_str::<serde_json::Value>(&run.stdout).unwrap()
+    };
+    assert_eq!(top("host")["total"]["operations"], 0);
+    let args = ["--session", "prod", "trace", "serve", "-o", "the.trace", "--period", "20"];
+    let mut command = home.command(&[&args[..], &["--buffers", &buffers]].concat());
+    let server = command.stderr(Stdio::piped()).spawn().unwrap();
+    let marker = |host: &str| home.path().join(format!("buffers/{host}")).read_dir().unwrap();
+    let until = Instant::now() + LIMIT;
+    while ["n1", "n2"]
+        .iter()
+        .any(|host| marker(host).flatten().all(|entry| !entry.path().join("collected").exists()))
+    {
+        assert!(Instant::now() < until);
+        std::thread::yield_now();
+    }
+    let mut programs = ["n1", "n2"].map(|host| writer(&home, host, &format!("out.{host}"), EACH));
+    let shown = std::iter::repeat_with(|| top("file")).take(5).find(|shown| {
+        let named = |sum: &serde_json::Value| {
+            sum["name"].as_str().unwrap().ends_with("/out.n2")
+                && sum["bytes_written"].as_u64() > Some(0)
+        };
+        shown["sums"].as_array().unwrap().iter().any(named)
+    });
+    let shown = shown.expect("what is written is shown");
+    assert!(
+        shown["total"]["operations"].as_u64() > Some(0)
+            && shown["missing"] == serde_json::json!([])
+    );
+    programs.iter_mut().for_each(|program| assert!(program.wait().unwrap().success()));
+    kill_process(Pid::from_raw(server.id() as i32).unwrap(), Signal::INT).unwrap();
+    let served = Run::of(server.wait_with_output().unwrap());
+    assert_eq!(served.code, Some(0), "{served:?}");
+    for host in ["n1", "n2"] {
+        let out = Seen::of(&home, &format!("/out.{host}"));
+        assert_eq!(out.sum(host, "write"), (EACH, EACH as i64));
+    }
+    assert_eq!(home.run(&["down", "prod"]).code, Some(0));
+}

@@ -5,7 +5,8 @@ use anyhow::{Result, anyhow};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::Client;
 use sheaf_trace::served::{
-    COLLECT, CollectRequest, RowFilter, ServedStore, ServedTotals, TRACE_MERGE, TRACE_SERVICE, TraceBatch,
+    COLLECT, CollectRequest, RowFilter, ServedStore, ServedTotals, TRACE_MERGE, TRACE_SERVICE,
+    TraceBatch,
 };
 use sheaf_tree::{Coverage, Stream, Sync};
 use std::collections::{BTreeMap, BTreeSet};
