@@ -22,7 +22,7 @@ pub use collect::{Collected, Collector};
 pub use error::TraceError;
 pub use info::{INFO_FILE, KernelCounts, ServedHost, TraceInfo};
 pub use program::{BlindSpot, blind_spot};
-pub use reader::{NAME_BYTES_MAX, OTHER_NAME, StoreReader};
+pub use reader::{NAME_BYTES_MAX, OTHER_NAME, PARTS_OPEN_MAX, StoreReader};
 pub use record::{PRELOAD_FILE, RecordTotals, Recording, recover};
 pub use report::{
     AccessData, AccessPattern, CommonSize, DirectoryData, FailureData, FileData, FilesBeyond,

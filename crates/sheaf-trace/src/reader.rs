@@ -5,15 +5,19 @@ use parquet::basic::Repetition;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::statistics::Statistics;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{SchemaDescriptor, Type};
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Rows that are decoded at once: some megabytes.
 const BATCH_ROWS: usize = 32 << 10;
+/// Parts that are read side by side, some megabytes each; when more overlap, the order is not whole.
+pub const PARTS_OPEN_MAX: usize = 64;
 /// What names may take in memory; the rest of them are one, [`OTHER_NAME`], and that is told.
 pub const NAME_BYTES_MAX: usize = 1 << 30;
 /// What paths and commands are called for which there is no room.
@@ -50,8 +54,9 @@ impl StoreReader {
         Self { name_bytes_max, ..self }
     }
 
-    /// Gives each row to `take`: in the order of their times within a part, and nearly so beyond.
-    /// What cannot be read is told, and the rest read all the same.
+    /// Gives each row to `take`, in the order of their times: parts whose times overlap are read side
+    /// by side, [`PARTS_OPEN_MAX`] at most. What cannot be read is told, and the rest read all the
+    /// same.
     ///
     /// # Errors
     /// Those of `take`.
@@ -61,21 +66,155 @@ impl StoreReader {
         mut take: impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
     ) -> Result<Vec<TraceError>, TraceError> {
         let mut damaged = Vec::new();
-        for path in &self.files {
-            let mut limited = LimitedNames { names, bytes_max: self.name_bytes_max, beyond: 0 };
-            read_file(path, &mut limited, &mut take, &mut damaged)?;
-            if limited.beyond > 0 {
-                let why = format!(
-                    "{} names did not fit in the {} bytes that names may take; their rows are \
-                     counted under “{}”",
-                    limited.beyond,
-                    self.name_bytes_max,
-                    String::from_utf8_lossy(OTHER_NAME)
-                );
-                damaged.push(TraceError::damaged(path, why));
-            }
+        let mut limited = LimitedNames { names, bytes_max: self.name_bytes_max, beyond: 0 };
+        self.merge(&mut limited, &mut take, &mut damaged)?;
+        if limited.beyond > 0 {
+            let why = format!(
+                "{} names did not fit in the {} bytes that names may take; their rows are \
+                 counted under “{}”",
+                limited.beyond,
+                self.name_bytes_max,
+                String::from_utf8_lossy(OTHER_NAME)
+            );
+            damaged.extend(self.files.first().map(|path| TraceError::damaged(path, why)));
         }
         Ok(damaged)
+    }
+
+    /// The error is the taker's; those of files go to `damaged`.
+    fn merge(
+        &self,
+        names: &mut LimitedNames<'_>,
+        take: &mut impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
+        damaged: &mut Vec<TraceError>,
+    ) -> Result<(), TraceError> {
+        let mut parts: VecDeque<StoredPart> = parts_of(&self.files, damaged).into();
+        let mut open: Vec<PartCursor> = Vec::new();
+        loop {
+            let least = open.iter().map(|cursor| cursor.time).min();
+            let next = parts.front().map(|part| part.begin);
+            let is_due = next.is_some_and(|next| least.is_none_or(|least| next <= least));
+            if is_due && open.len() < PARTS_OPEN_MAX {
+                let part = parts.pop_front().expect("it is there");
+                let cursor = PartCursor::open(&part)
+                    .and_then(|mut cursor| Ok(cursor.advance(names)?.then_some(cursor)));
+                match cursor {
+                    Ok(cursor) => open.extend(cursor),
+                    Err(error) => damaged.push(part.damaged(error)),
+                }
+                continue;
+            }
+            let first = (0..open.len()).min_by_key(|&at| open[at].time);
+            let Some(at) = first else { return Ok(()) };
+            let others = open.iter().enumerate().filter(|(other, _)| *other != at);
+            let until = others.map(|(_, cursor)| cursor.time).chain(next).min();
+            let cursor = &mut open[at];
+            // One row at least: what comes next may be of the same time.
+            loop {
+                take(&cursor.batch.row(cursor.at), names.names)?;
+                cursor.at += 1;
+                match cursor.advance(names) {
+                    Ok(true) if until.is_none_or(|until| cursor.time < until) => {}
+                    Ok(true) => break,
+                    Ok(false) => {
+                        open.swap_remove(at);
+                        break;
+                    }
+                    Err(error) => {
+                        damaged.push(cursor.part.damaged(error));
+                        open.swap_remove(at);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A part of a file.
+#[derive(Debug, Clone)]
+struct StoredPart {
+    path: PathBuf,
+    part: usize,
+    parts: usize,
+    /// The time of its first row.
+    begin: i64,
+}
+
+impl StoredPart {
+    fn damaged(&self, error: ParquetError) -> TraceError {
+        let why = format!("part {} of {}: {error}", self.part, self.parts);
+        TraceError::damaged(&self.path, why)
+    }
+}
+
+/// The parts of files, in the order of their times.
+fn parts_of(files: &[PathBuf], damaged: &mut Vec<TraceError>) -> Vec<StoredPart> {
+    let mut all = Vec::new();
+    let mut last = i64::MIN;
+    for path in files {
+        let reader = match open_file(path) {
+            Ok(reader) => reader,
+            Err(error) => {
+                damaged.push(error);
+                continue;
+            }
+        };
+        let metadata = reader.metadata();
+        let parts = metadata.num_row_groups();
+        for part in 0..parts {
+            let least = match metadata.row_group(part).column(0).statistics() {
+                Some(Statistics::Int64(times)) => times.min_opt().copied(),
+                _ => None,
+            };
+            // What does not say when it begins stays where it is.
+            last = least.unwrap_or(last);
+            all.push(StoredPart { path: path.clone(), part, parts, begin: last });
+        }
+    }
+    all.sort_by_key(|part| part.begin);
+    all
+}
+
+/// Where a part is being read.
+struct PartCursor {
+    part: StoredPart,
+    readers: Vec<ColumnReader>,
+    left: u64,
+    batch: ColumnBatch,
+    /// The row of the batch that is next, and how many it has.
+    at: usize,
+    rows: usize,
+    /// The time of that row.
+    time: i64,
+}
+
+impl PartCursor {
+    fn open(part: &StoredPart) -> Result<Self, ParquetError> {
+        let file =
+            open_file(&part.path).map_err(|error| ParquetError::General(error.to_string()))?;
+        let group = file.get_row_group(part.part)?;
+        let columns = group.metadata().num_columns();
+        let readers =
+            (0..columns).map(|at| group.get_column_reader(at)).collect::<Result<_, _>>()?;
+        let left = u64::try_from(group.metadata().num_rows())
+            .map_err(|_| ParquetError::General("fewer rows than none".to_owned()))?;
+        let (batch, part) = (ColumnBatch::default(), part.clone());
+        Ok(Self { part, readers, left, batch, at: 0, rows: 0, time: i64::MIN })
+    }
+
+    /// Has the next row at hand; `false` where there is none.
+    fn advance(&mut self, names: &mut LimitedNames<'_>) -> Result<bool, ParquetError> {
+        if self.at == self.rows {
+            if self.left == 0 {
+                return Ok(false);
+            }
+            let rows = self.left.min(BATCH_ROWS as u64) as usize;
+            self.rows = self.batch.fill(&mut self.readers, rows, names)?;
+            (self.left, self.at) = (self.left - self.rows as u64, 0);
+        }
+        self.time = self.batch.time[self.at];
+        Ok(true)
     }
 }
 
@@ -100,42 +239,12 @@ impl LimitedNames<'_> {
     }
 }
 
-/// The error is the taker's; those of the file go to `damaged`.
-fn read_file(
-    path: &Path,
-    names: &mut LimitedNames<'_>,
-    take: &mut impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
-    damaged: &mut Vec<TraceError>,
-) -> Result<(), TraceError> {
-    let opened = File::open(path).map_err(TraceError::io(path)).and_then(|file| {
-        let reader = SerializedFileReader::new(file).map_err(|error| cut_off(path, error))?;
-        check_schema(reader.metadata().file_metadata().schema_descr())
-            .map_err(|why| TraceError::damaged(path, why))?;
-        Ok(reader)
-    });
-    let reader = match opened {
-        Ok(reader) => reader,
-        Err(error) => {
-            damaged.push(error);
-            return Ok(());
-        }
-    };
-    let mut batch = ColumnBatch::default();
-    for part in 0..reader.num_row_groups() {
-        let read = reader
-            .get_row_group(part)
-            .map_err(PartError::Damaged)
-            .and_then(|group| read_part(group.as_ref(), &mut batch, names, take));
-        match read {
-            Ok(()) => {}
-            Err(PartError::Taker(error)) => return Err(error),
-            Err(PartError::Damaged(error)) => {
-                let why = format!("part {part} of {}: {error}", reader.num_row_groups());
-                damaged.push(TraceError::damaged(path, why));
-            }
-        }
-    }
-    Ok(())
+fn open_file(path: &Path) -> Result<SerializedFileReader<File>, TraceError> {
+    let file = File::open(path).map_err(TraceError::io(path))?;
+    let reader = SerializedFileReader::new(file).map_err(|error| cut_off(path, error))?;
+    check_schema(reader.metadata().file_metadata().schema_descr())
+        .map_err(|why| TraceError::damaged(path, why))?;
+    Ok(reader)
 }
 
 /// A file without an end is one that was being written.
@@ -185,38 +294,6 @@ fn check_schema(schema: &SchemaDescriptor) -> Result<(), String> {
         Some(more) => Err(format!("is Parquet, but no trace: it has a column “{}”", said(more))),
         None => Ok(()),
     }
-}
-
-enum PartError {
-    Taker(TraceError),
-    Damaged(ParquetError),
-}
-
-impl From<ParquetError> for PartError {
-    fn from(error: ParquetError) -> Self {
-        Self::Damaged(error)
-    }
-}
-
-fn read_part(
-    group: &dyn RowGroupReader,
-    batch: &mut ColumnBatch,
-    names: &mut LimitedNames<'_>,
-    take: &mut impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
-) -> Result<(), PartError> {
-    let columns = group.metadata().num_columns();
-    let mut readers: Vec<ColumnReader> =
-        (0..columns).map(|at| group.get_column_reader(at)).collect::<Result<_, _>>()?;
-    let mut left = u64::try_from(group.metadata().num_rows())
-        .map_err(|_| ParquetError::General("fewer rows than none".to_owned()))?;
-    while left > 0 {
-        let rows = batch.fill(&mut readers, left.min(BATCH_ROWS as u64) as usize, names)?;
-        for at in 0..rows {
-            take(&batch.row(at), names.names).map_err(PartError::Taker)?;
-        }
-        left -= rows as u64;
-    }
-    Ok(())
 }
 
 /// The columns of some rows.

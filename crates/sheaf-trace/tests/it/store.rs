@@ -219,3 +219,29 @@ fn names_have_a_limit() {
     assert!(told[0].to_string().contains(&format!("{beyond} names did not fit")), "{told:?}");
     assert!(beyond > 900 && few.bytes() < 2100, "{beyond} {}", few.bytes());
 }
+
+/// Files whose times overlap come out in one order of time.
+#[test]
+fn files_that_overlap_are_read_in_one_order() {
+    let (all, names) = recorded(30_000, |number| number * 4096);
+    let directory = tempfile::tempdir().unwrap();
+    // The last comes late, and another lies across all.
+    let across: Vec<TraceRow> = all.iter().copied().step_by(7).collect();
+    let rest: Vec<TraceRow> =
+        all.iter().enumerate().filter(|(at, _)| at % 7 != 0).map(|(_, row)| *row).collect();
+    for rows in [&rest[10_000..20_000], &across, &rest[20_000..], &rest[..10_000]] {
+        let mut store = TraceStore::open(directory.path(), u64::MAX).unwrap();
+        let backwards: Vec<TraceRow> = rows.iter().rev().copied().collect();
+        store.push(&backwards, &names).unwrap();
+        store.finish(&names).unwrap();
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 4);
+    let (back, _, damaged) = read(directory.path());
+    assert_eq!(damaged, Vec::<String>::new());
+    let offsets =
+        |rows: &[TraceRow]| -> Vec<Option<i64>> { rows.iter().map(|row| row.offset).collect() };
+    assert!(back.is_sorted_by_key(|row| row.time_ns));
+    let mut wanted = all.clone();
+    wanted.sort_by_key(|row| row.time_ns);
+    assert_eq!(offsets(&back), offsets(&wanted));
+}
