@@ -48,13 +48,13 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 const TOLD_MAX: usize = 16;
 
 /// What is added to a host's clock, for tests of what clocks do: in ns, by the host's name.
-type ClockSkew = fn(&str) -> i64;
+type HostSkew = fn(&str) -> i64;
 
 /// The log clients of a process: one for each directory in which programs record.
 #[derive(Clone)]
 pub struct LogClients {
     clients: Arc<Mutex<HashMap<(Uid, PathBuf), Arc<LogClient>>>>,
-    skew: ClockSkew,
+    skew: HostSkew,
 }
 
 impl Default for LogClients {

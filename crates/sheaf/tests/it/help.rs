@@ -31,6 +31,8 @@ pub const COMMANDS: &[&[&str]] = &[
     &["trace", "export"],
     &["trace", "replay"],
     &["trace", "recover"],
+    &["trace", "serve"],
+    &["trace", "top"],
     &["tree"],
     &["tree", "plan"],
     &["tree", "show"],
