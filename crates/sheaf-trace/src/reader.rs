@@ -1,4 +1,5 @@
 //! Reads what a [`TraceStore`](crate::TraceStore) has written: column by column, batch by batch.
+use crate::spool;
 use crate::store::{SCHEMA, files_of};
 use crate::{TraceError, TraceNames, TraceRow};
 use parquet::basic::Repetition;
@@ -10,8 +11,9 @@ use parquet::file::statistics::Statistics;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{SchemaDescriptor, Type};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Rows that are decoded at once: some megabytes.
@@ -27,11 +29,14 @@ pub const OTHER_NAME: &[u8] = b"(names beyond the limit)";
 #[derive(Debug)]
 pub struct StoreReader {
     files: Vec<PathBuf>,
+    /// What is not in files yet, by the numbers of the files that it will be in.
+    spools: BTreeMap<u32, PathBuf>,
     name_bytes_max: usize,
 }
 
 impl StoreReader {
-    /// Of all files of a directory, or of one file.
+    /// Of all files of a directory, or of one file. Of a trace that is being recorded, what has come
+    /// so far is there, too.
     ///
     /// # Errors
     /// When it cannot be read, or there is no trace.
@@ -39,13 +44,30 @@ impl StoreReader {
         let name_bytes_max = NAME_BYTES_MAX;
         let is_directory = std::fs::metadata(path).map_err(TraceError::io(path))?.is_dir();
         if !is_directory {
-            return Ok(Self { files: vec![path.to_owned()], name_bytes_max });
+            return Ok(Self {
+                files: vec![path.to_owned()],
+                spools: BTreeMap::new(),
+                name_bytes_max,
+            });
         }
-        let files: Vec<PathBuf> = files_of(path)?.into_iter().map(|(_, path)| path).collect();
-        if files.is_empty() {
+        // In this order: what becomes a file meanwhile is there twice, and read once.
+        let mut spools = spool::spools_of(path)?;
+        let files = files_of(path)?;
+        if files.is_empty() && spools.is_empty() {
             return Err(TraceError::damaged(path, "there is no trace (trace-*.parquet)"));
         }
-        Ok(Self { files, name_bytes_max })
+        for (number, path) in &files {
+            if path.extension().is_some_and(|extension| extension == "parquet") {
+                spools.remove(number);
+            }
+        }
+        // A file that is being made of a spool is read when it is whole, and the spool until then.
+        let is_made = |(number, path): &(u32, PathBuf)| {
+            path.extension().is_some_and(|extension| extension == "part")
+                && spools.contains_key(number)
+        };
+        let files = files.into_iter().filter(|file| !is_made(file)).map(|(_, path)| path).collect();
+        Ok(Self { files, spools, name_bytes_max })
     }
 
     /// With another limit than [`NAME_BYTES_MAX`].
@@ -90,6 +112,12 @@ impl StoreReader {
     ) -> Result<(), TraceError> {
         let mut parts: VecDeque<StoredPart> = parts_of(&self.files, damaged).into();
         let mut open: Vec<PartCursor> = Vec::new();
+        for (number, path) in &self.spools {
+            match PartCursor::of_spool(path, *number, names) {
+                Ok(cursor) => open.extend(cursor),
+                Err(error) => damaged.push(error),
+            }
+        }
         loop {
             let least = open.iter().map(|cursor| cursor.time).min();
             let next = parts.front().map(|part| part.begin);
@@ -111,7 +139,7 @@ impl StoreReader {
             let cursor = &mut open[at];
             // One row at least: what comes next may be of the same time.
             loop {
-                take(&cursor.batch.row(cursor.at), names.names)?;
+                take(&cursor.row(), names.names)?;
                 cursor.at += 1;
                 match cursor.advance(names) {
                     Ok(true) if until.is_none_or(|until| cursor.time < until) => {}
@@ -182,6 +210,8 @@ struct PartCursor {
     readers: Vec<ColumnReader>,
     left: u64,
     batch: ColumnBatch,
+    /// Of what is no file yet: all of it.
+    spooled: Vec<TraceRow>,
     /// The row of the batch that is next, and how many it has.
     at: usize,
     rows: usize,
@@ -200,7 +230,53 @@ impl PartCursor {
         let left = u64::try_from(group.metadata().num_rows())
             .map_err(|_| ParquetError::General("fewer rows than none".to_owned()))?;
         let (batch, part) = (ColumnBatch::default(), part.clone());
-        Ok(Self { part, readers, left, batch, at: 0, rows: 0, time: i64::MIN })
+        let spooled = Vec::new();
+        Ok(Self { part, readers, left, batch, spooled, at: 0, rows: 0, time: i64::MIN })
+    }
+
+    /// What is in a spool by now; nothing in one that has nothing.
+    fn of_spool(
+        path: &Path,
+        number: u32,
+        names: &mut LimitedNames<'_>,
+    ) -> Result<Option<Self>, TraceError> {
+        let (mut spooled, mut own) = (Vec::new(), TraceNames::default());
+        let read = spool::read(path, &mut own, |rows, _| {
+            spooled.extend_from_slice(rows);
+            Ok(())
+        });
+        match read {
+            // It may be written just now; what was cut off is told by whoever makes a file of it.
+            Ok(_) => {}
+            // Its file is there by now.
+            Err(TraceError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                let file = path.with_file_name(crate::store::file_name(number));
+                let part = StoredPart { path: file, part: 0, parts: 1, begin: i64::MIN };
+                let mut cursor = Self::open(&part).map_err(|error| part.damaged(error))?;
+                let is_there = cursor.advance(names).map_err(|error| part.damaged(error))?;
+                return Ok(is_there.then_some(cursor));
+            }
+            Err(error) => return Err(error),
+        }
+        let numbers: Vec<u32> =
+            (0..own.len() as u32).map(|name| names.number(own.text(name))).collect();
+        for row in &mut spooled {
+            for name in
+                [&mut row.op, &mut row.layer, &mut row.host, &mut row.command, &mut row.path]
+            {
+                *name = numbers[*name as usize];
+            }
+        }
+        spooled.sort_by_key(|row| row.time_ns);
+        let Some(first) = spooled.first() else { return Ok(None) };
+        let (rows, time) = (spooled.len(), first.time_ns);
+        let part = StoredPart { path: path.to_owned(), part: 0, parts: 1, begin: time };
+        let (readers, batch) = (Vec::new(), ColumnBatch::default());
+        Ok(Some(Self { part, readers, left: 0, batch, spooled, at: 0, rows, time }))
+    }
+
+    fn row(&self) -> TraceRow {
+        self.spooled.get(self.at).copied().unwrap_or_else(|| self.batch.row(self.at))
     }
 
     /// Has the next row at hand; `false` where there is none.
@@ -213,7 +289,10 @@ impl PartCursor {
             self.rows = self.batch.fill(&mut self.readers, rows, names)?;
             (self.left, self.at) = (self.left - self.rows as u64, 0);
         }
-        self.time = self.batch.time[self.at];
+        self.time = match self.spooled.get(self.at) {
+            Some(row) => row.time_ns,
+            None => self.batch.time[self.at],
+        };
         Ok(true)
     }
 }

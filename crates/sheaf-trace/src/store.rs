@@ -77,12 +77,12 @@ impl TraceStore {
         Self { directory, file_rows_max: u64::MAX, number, rows, open, written, kept }
     }
 
-    /// Whether there is no file in a directory.
+    /// Whether there is no file in a directory, and nothing that is to be one.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn is_empty(directory: &Path) -> Result<bool, TraceError> {
-        Ok(files_of(directory)?.is_empty())
+        Ok(files_of(directory)?.is_empty() && crate::spool::spools_of(directory)?.is_empty())
     }
 
     /// Whether the file of this number is there as a whole. What is left of one that is not is taken
@@ -207,7 +207,7 @@ fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
 }
 
-fn file_name(number: u32) -> String {
+pub(crate) fn file_name(number: u32) -> String {
     format!("trace-{number:06}.parquet")
 }
 

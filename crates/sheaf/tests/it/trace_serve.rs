@@ -143,6 +143,7 @@ fn whoever_serves_may_be_killed_and_another_goes_on() {
     let home = with_hosts(2);
     let mut programs: Vec<Child> =
         ["n1", "n2"].map(|host| writer(&home, host, &format!("out.{host}"), EACH)).into();
+    let mut last = 0;
     for round in 1..=3 {
         let args = serve(&home, "2", &["--period", "20"]);
         let mut server = home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -152,7 +153,11 @@ fn whoever_serves_may_be_killed_and_another_goes_on() {
         server.wait().unwrap();
         let told = home.run(&["trace", "report", "the.trace"]);
         assert!(told.stderr.contains("goes on"), "{told:?}");
+        let known: u64 = told.stdout.split(' ').next().unwrap().replace(',', "").parse().unwrap();
+        assert!(known >= last, "what was stored is there: {known}, before {last}");
+        last = known;
     }
+    assert!(last > 0);
     programs.iter_mut().for_each(|program| assert!(program.wait().unwrap().success()));
     let last = run(&home, &serve(&home, "2", &["--for", "0"]));
     assert_eq!(last.code, Some(0), "{last:?}");
