@@ -2,7 +2,7 @@
 //! the log of a session that stays, and in the system's journal where a server runs as its unit.
 use crate::cli::GlobalArgs;
 use crate::exit::{Stop, io_text};
-use crate::output::tell;
+use crate::output::{printable, tell};
 use anyhow::Result;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Instant;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
@@ -47,6 +47,25 @@ fn level(verbose: u8) -> LevelFilter {
 /// # Errors
 /// When a file cannot be written to.
 pub fn begin(global: &GlobalArgs, kept: Option<PathBuf>) -> Result<()> {
+    begin_logs(global, kept)?;
+    record_own();
+    Ok(())
+}
+
+/// Whoever traces this process has its own operations, too. The observer of the logs stays.
+fn record_own() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if let Some(directory) = std::env::var_os(sheaf_trace::SEGMENTS_VARIABLE)
+            && let Err(error) = sheaf_trace::record_own(directory.as_ref())
+        {
+            let text = format!("what it does itself is not recorded: {error}");
+            tell(format_args!("sheaf: {}", printable(&text)));
+        }
+    });
+}
+
+fn begin_logs(global: &GlobalArgs, kept: Option<PathBuf>) -> Result<()> {
     let (verbose, file) = (global.verbose, global.log.as_deref());
     if verbose == 0 && file.is_none() && kept.is_none() {
         return Ok(());
@@ -74,6 +93,7 @@ pub fn begin_serving() {
     if std::env::var_os("JOURNAL_STREAM").is_some() {
         set(Registry::default().with(layer(Head::Journal, io::stderr, KEPT)));
     }
+    record_own();
 }
 
 fn set(subscriber: impl Subscriber + Send + Sync) {

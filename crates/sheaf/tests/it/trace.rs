@@ -416,6 +416,54 @@ fn a_trace_is_told_in_every_form_alike() {
     assert_eq!(std::fs::metadata(home.path().join("again/out")).unwrap().len(), 10_000);
 }
 
+/// Sheaf's own operations stand beside those of the calls that they make.
+#[test]
+fn what_sheaf_itself_does_is_in_layers_of_its_own() {
+    let home = Home::new();
+    home.write("in", &"x".repeat(10_000));
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    let data = home.path().canonicalize().unwrap().join("in");
+    let data = data.to_str().unwrap();
+    let run = home.record(&[sheaf, "--embedded", "3", "read", data]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let plain = home.run(&["--embedded", "3", "read", data]);
+    assert_eq!(run.stdout, plain.stdout);
+    let mut layers: BTreeMap<(String, String), (u64, i64)> = BTreeMap::new();
+    let trace = StoreReader::open(&home.path().join("the.trace")).unwrap();
+    let (mut group, mut outermost) = (Vec::new(), 0);
+    trace
+        .read(&mut TraceNames::default(), |row, names| {
+            let text = |name| String::from_utf8(names.text(name).to_vec()).unwrap();
+            let sum = layers.entry((text(row.layer), text(row.op))).or_default();
+            *sum = (sum.0 + 1, sum.1 + row.bytes);
+            if text(row.op) == "read" && text(row.path) == data && !row.is_nested {
+                outermost += row.bytes;
+            }
+            if text(row.layer) == "group" {
+                group.push((text(row.op), text(row.path), row.errno));
+            }
+            Ok(())
+        })
+        .unwrap();
+    let sum = |layer: &str, op: &str| layers.get(&(layer.to_owned(), op.to_owned())).copied();
+    assert!(group.contains(&("read".to_owned(), data.to_owned(), 0)), "{group:?}");
+    // All members' bytes together, at the client and at the servers.
+    let of_group = sum("group", "read").expect("it reads");
+    let of_servers = sum("server", "read").expect("each of them reads");
+    assert_eq!((of_group.1, of_servers.1), (30_000, 30_000), "{layers:?}");
+    assert_eq!(sum("server", "open").map(|sum| sum.0), Some(3), "{layers:?}");
+    // Servers of the same process have read for the group, by calls: that counts once.
+    assert_eq!(outermost, 30_000, "{layers:?}");
+    // That there is no directory to record into is said, and keeps nobody from working.
+    let mut command = home.command(&["--embedded", "1", "read", data]);
+    let astray = Run::of(command.env("SHEAF_TRACE_DIR", "/nowhere").output().unwrap());
+    assert_eq!(astray.code, Some(0), "{astray:?}");
+    assert!(
+        astray.stderr.contains("what it does itself is not recorded: /nowhere/own-"),
+        "{astray:?}"
+    );
+}
+
 #[test]
 fn what_is_no_trace_is_said() {
     let home = Home::new();

@@ -9,15 +9,13 @@ use crate::output::{self, printable};
 use anyhow::Result;
 use clap::Args;
 use sheaf_session::config::own_name;
-use sheaf_trace::{BlindSpot, RecordTotals, Recording, TraceInfo, blind_spot};
+use sheaf_trace::{BlindSpot, RecordTotals, Recording, SEGMENTS_VARIABLE, TraceInfo, blind_spot};
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// What the preload makes its segments in.
-const SEGMENTS_VARIABLE: &str = "SHEAF_TRACE_DIR";
 /// What tells the loader to load it.
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 /// Processes that the program has left behind may be ending with it: it is waited for them for so

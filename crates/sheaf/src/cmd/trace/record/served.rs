@@ -1,11 +1,11 @@
 //! Programs that are recorded for a trace of many hosts.
-use super::{PRELOAD_VARIABLE, RecordArgs, SEGMENTS_VARIABLE, places};
+use super::{PRELOAD_VARIABLE, RecordArgs, places};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop, io_text};
 use crate::output::{self, printable};
 use anyhow::{Context, Result};
-use sheaf_trace::BlindSpot;
 use sheaf_trace::served::{is_collected, shared_segments};
+use sheaf_trace::{BlindSpot, SEGMENTS_VARIABLE};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
