@@ -20,6 +20,10 @@ use std::time::{Duration, Instant};
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// A ring of the default size takes longer than this to fill at full speed.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// The same after looks that found few: a sixteenth of a ring, and so a ring takes longer to fill,
+/// unless the program becomes a hundred times as fast.
+const PAUSE_FEW_MAX: Duration = Duration::from_millis(8);
+const FEW_ROWS: usize = 1 << 10;
 /// Rows of one spool, and of one file of the store, at most; with the last batch they may be more.
 pub(crate) const FILE_ROWS_MAX: u64 = 1 << 20;
 /// A spool with anything in it is stored after so long.
@@ -264,7 +268,7 @@ impl SpoolTaker {
                 Ok(collected) => collected,
                 Err(error) => return self.fail(error),
             };
-            let (more, is_idle) = (collected.more, collected.rows.is_empty());
+            let (more, rows) = (collected.more, collected.rows.len());
             self.note(&collected);
             self.write(&collected);
             if let Err(error) = self.collector.release() {
@@ -282,7 +286,11 @@ impl SpoolTaker {
                 self.totals.damaged.extend(self.collector.take_damaged());
                 return;
             }
-            pause = if is_idle { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
+            pause = match rows {
+                0 => (pause * 2).min(PAUSE_MAX),
+                1..FEW_ROWS => (pause * 2).min(PAUSE_FEW_MAX),
+                _ => PAUSE_MIN,
+            };
             if !more {
                 std::thread::sleep(pause);
             }
