@@ -17,6 +17,7 @@ import sys
 import measure
 import scenario_cp
 import scenario_grep
+import scenario_iotrace
 import scenario_joins
 import scenario_launch
 import scenario_links
@@ -30,7 +31,7 @@ from sheaf import Sheaf
 HERE = pathlib.Path(__file__).resolve().parent
 SCENARIOS = {"tree": scenario_tree, "grep": scenario_grep, "cp": scenario_cp,
              "simulate": scenario_simulate, "launch": scenario_launch, "links": scenario_links, "joins": scenario_joins, "mrnet": scenario_mrnet,
-             "peers": scenario_peers}
+             "peers": scenario_peers, "iotrace": scenario_iotrace}
 VERSIONS = {"grep": "--version", "rg": "--version", "pdsh": "-V", "clush": "--version",
             "cc": "--version"}
 
