@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// A ring of the default size takes longer than this to fill at full speed.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// The same after looks that found few: a sixteenth of a ring, and so a ring takes longer to fill,
-/// unless the program becomes a hundred times as fast.
+/// The same after looks that found fewer rows than `FEW_ROWS`, a sixteenth of a ring: it does not fill
+/// meanwhile unless the program becomes sixteen times as fast.
 const PAUSE_FEW_MAX: Duration = Duration::from_millis(8);
 const FEW_ROWS: usize = 1 << 10;
 /// Rows of one spool, and of one file of the store, at most; with the last batch they may be more.
