@@ -24,6 +24,10 @@ pub struct Collected {
     pub lost: u64,
     /// TraceNames for which there was no room since the last time: their files have none.
     pub names_lost: u64,
+    /// Operations on files whose names are not known, of what the kernel tells.
+    pub unnamed: u64,
+    /// What is done where nothing is told of it, in words.
+    pub unseen: Vec<String>,
     /// Files that are no segments, or damaged ones, each told once.
     pub damaged: Vec<(PathBuf, String)>,
     /// More is there.

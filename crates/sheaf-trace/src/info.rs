@@ -84,6 +84,10 @@ pub struct TraceInfo {
     pub unwritten: u64,
     /// Files whose names there was no room for.
     pub names_lost: u64,
+    /// It was the kernel that told what was done.
+    pub by_kernel: bool,
+    /// Operations on files whose names are not known, of what the kernel has told.
+    pub unnamed: u64,
     /// Processes that were recorded, counting each program that one became.
     pub segments: u64,
     /// Processes that went on when the trace ended.

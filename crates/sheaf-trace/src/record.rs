@@ -5,6 +5,8 @@
 //! [`spool`](crate::spool), and does nothing else; the other makes Parquet files of spools that are
 //! full, which takes its time. Whoever is killed leaves spools and rings, from which [`recover`]
 //! makes the rest: nothing that a ring has committed is lost by that, and nothing is there twice.
+use crate::collect::SourceState;
+use crate::kernel::{KernelCollector, KernelTrace};
 use crate::spool::{self, SpoolFacts, SpoolWriter};
 use crate::{Collected, Collector, TraceError, TraceInfo, TraceNames, TraceRow};
 use rustix::fs::{FlockOperation, flock};
@@ -45,6 +47,10 @@ pub struct RecordTotals {
     pub unwritten: u64,
     /// Files whose names had no room: their operations are there without.
     pub names_lost: u64,
+    /// Operations on files whose names are not known, of what the kernel has told.
+    pub unnamed: u64,
+    /// What was done where nothing was told of it, in words.
+    pub unseen: Vec<String>,
     /// Bytes that system calls have read and written, as far as the kernel counts them too: those
     /// of the C library's streams are counted as they were asked for.
     pub bytes_read: u64,
@@ -76,12 +82,24 @@ impl Recording {
     /// no thread.
     pub fn begin(segments: &Path, store: &Path, host: &str) -> Result<Self, TraceError> {
         let lock = lock(store)?;
-        Self::go_on(Collector::new(segments, host)?, TraceNames::default(), store, lock, 0)
+        let source = RowSource::Segments(Collector::new(segments, host)?);
+        Self::go_on(source, TraceNames::default(), store, lock, 0)
+    }
+
+    /// Begins to write what the kernel tells into `store`, which is there.
+    ///
+    /// # Errors
+    /// When the directory cannot be written, somebody records there, or there is no thread.
+    pub fn begin_kernel(kernel: KernelTrace, store: &Path, host: &str) -> Result<Self, TraceError> {
+        let lock = lock(store)?;
+        let mut names = TraceNames::default();
+        let source = RowSource::Kernel(Box::new(KernelCollector::new(kernel, host, &mut names)));
+        Self::go_on(source, names, store, lock, 0)
     }
 
     /// Goes on with spools from this number, and with the names that the collector's segments have.
     fn go_on(
-        collector: Collector,
+        source: RowSource,
         names: TraceNames,
         store: &Path,
         lock: StoreLock,
@@ -92,10 +110,10 @@ impl Recording {
                 store,
                 number,
                 &names,
-                SpoolFacts::of_sources(collector.states()),
+                SpoolFacts::of_sources(source.states()),
             )?,
             store: store.to_owned(),
-            collector,
+            source,
             names,
             begun: Instant::now(),
             totals: RecordTotals::default(),
@@ -168,7 +186,8 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     check_own(buffers)?;
     let mut collector = Collector::new(buffers, &info.host)?;
     collector.resume(states.into_iter().flatten().map(|(_, state)| state));
-    let recording = Recording::go_on(collector, names, store, lock, next)?;
+    let source = RowSource::Segments(collector);
+    let recording = Recording::go_on(source, names, store, lock, next)?;
     let mut totals = recording.finish_within(Duration::ZERO);
     totals.damaged.splice(..0, before.damaged);
     remove_buffers(buffers)?;
@@ -248,10 +267,83 @@ impl StoreLock {
     }
 }
 
+/// Where rows come from.
+enum RowSource {
+    /// Segments of programs that the preload is in.
+    Segments(Collector),
+    /// The kernel's rings.
+    Kernel(Box<KernelCollector>),
+}
+
+impl RowSource {
+    fn collect(&mut self, names: &mut TraceNames) -> Result<Collected, TraceError> {
+        match self {
+            Self::Segments(collector) => collector.collect(names),
+            Self::Kernel(collector) => collector.collect(names),
+        }
+    }
+
+    /// What is held back, when nothing more is wanted.
+    fn finish(&mut self, names: &mut TraceNames) -> Result<Collected, TraceError> {
+        match self {
+            Self::Segments(_) => Ok(Collected::default()),
+            Self::Kernel(collector) => collector.finish(names),
+        }
+    }
+
+    fn release(&mut self) -> Result<(), TraceError> {
+        match self {
+            Self::Segments(collector) => collector.release(),
+            Self::Kernel(_) => Ok(()),
+        }
+    }
+
+    /// What whoever goes on after a crash needs; the kernel's rings are gone then.
+    fn states(&self) -> Vec<SourceState> {
+        match self {
+            Self::Segments(collector) => collector.states(),
+            Self::Kernel(_) => Vec::new(),
+        }
+    }
+
+    /// How many processes go on.
+    fn open(&self) -> usize {
+        match self {
+            Self::Segments(collector) => collector.open(),
+            Self::Kernel(collector) => collector.open(),
+        }
+    }
+
+    /// How many programs were seen.
+    fn seen(&self) -> u64 {
+        match self {
+            Self::Segments(collector) => collector.seen(),
+            Self::Kernel(collector) => collector.seen(),
+        }
+    }
+
+    /// What could not be read and is not told yet.
+    fn take_damaged(&mut self) -> Vec<(PathBuf, String)> {
+        match self {
+            Self::Segments(collector) => collector.take_damaged(),
+            Self::Kernel(_) => Vec::new(),
+        }
+    }
+
+    /// The longest pause between two looks. The sooner the kernel's are looked at, the more files
+    /// are open still, and have their names.
+    fn pause_max(&self, else_max: Duration) -> Duration {
+        match self {
+            Self::Segments(_) => else_max,
+            Self::Kernel(_) => PAUSE_MIN,
+        }
+    }
+}
+
 /// From rings to spools.
 struct SpoolTaker {
     store: PathBuf,
-    collector: Collector,
+    source: RowSource,
     names: TraceNames,
     spool: SpoolWriter,
     /// When the spool was begun.
@@ -264,31 +356,38 @@ impl SpoolTaker {
         let mut pause = PAUSE_MIN;
         loop {
             let is_to_end = until.get().copied();
-            let collected = match self.collector.collect(&mut self.names) {
+            let collected = match self.source.collect(&mut self.names) {
                 Ok(collected) => collected,
                 Err(error) => return self.fail(error),
             };
             let (more, rows) = (collected.more, collected.rows.len());
             self.note(&collected);
             self.write(&collected);
-            if let Err(error) = self.collector.release() {
+            if let Err(error) = self.source.release() {
                 self.fail(error);
             }
             let is_old = self.begun.elapsed() >= FILE_TIME_MAX && self.spool.rows() > 0;
             if self.spool.rows() >= FILE_ROWS_MAX || is_old {
                 self.rotate(to_store);
             }
-            let is_over = is_to_end
-                .is_some_and(|until| self.collector.open() == 0 || Instant::now() >= until);
+            let is_over =
+                is_to_end.is_some_and(|until| self.source.open() == 0 || Instant::now() >= until);
             if is_over && !more {
-                self.totals.still_run = self.collector.open();
-                self.totals.segments = self.collector.seen();
-                self.totals.damaged.extend(self.collector.take_damaged());
+                match self.source.finish(&mut self.names) {
+                    Ok(collected) => {
+                        self.note(&collected);
+                        self.write(&collected);
+                    }
+                    Err(error) => self.fail(error),
+                }
+                self.totals.still_run = self.source.open();
+                self.totals.segments = self.source.seen();
+                self.totals.damaged.extend(self.source.take_damaged());
                 return;
             }
             pause = match rows {
-                0 => (pause * 2).min(PAUSE_MAX),
-                1..FEW_ROWS => (pause * 2).min(PAUSE_FEW_MAX),
+                0 => (pause * 2).min(self.source.pause_max(PAUSE_MAX)),
+                1..FEW_ROWS => (pause * 2).min(self.source.pause_max(PAUSE_FEW_MAX)),
                 _ => PAUSE_MIN,
             };
             if !more {
@@ -324,7 +423,7 @@ impl SpoolTaker {
     /// Has the spool stored, and begins another, which stands for itself before that one is gone.
     fn rotate(&mut self, to_store: &Sender<u32>) {
         let number = self.spool.number();
-        let facts = SpoolFacts::of_sources(self.collector.states());
+        let facts = SpoolFacts::of_sources(self.source.states());
         let next = SpoolWriter::begin(&self.store, number + 1, &self.names, facts);
         match next {
             Ok(next) => {
@@ -344,8 +443,11 @@ impl SpoolTaker {
         let totals = &mut self.totals;
         totals.lost += collected.lost;
         totals.names_lost += collected.names_lost;
+        totals.unnamed += collected.unnamed;
+        totals.unseen.extend(collected.unseen.iter().cloned());
         totals.damaged.extend(collected.damaged.iter().cloned());
-        let by_calls = [b"posix".as_slice(), b"stdio"].map(|layer| self.names.find(layer));
+        let by_calls =
+            [b"posix".as_slice(), b"stdio", b"kernel"].map(|layer| self.names.find(layer));
         let of = |words: &[&[u8]]| -> Vec<u32> {
             words.iter().filter_map(|word| self.names.find(word)).collect()
         };

@@ -116,7 +116,7 @@ impl Replay {
     /// Looks at an operation that will be done.
     pub fn plan(&mut self, row: &TraceRow, names: &TraceNames) {
         let is_stdio = match names.text(row.layer) {
-            b"posix" => false,
+            b"posix" | b"kernel" => false,
             b"stdio" => true,
             _ => return,
         };
@@ -261,7 +261,7 @@ impl Replaying {
         names: &TraceNames,
     ) -> Result<ReplayJob, ReplaySkip> {
         let is_stdio = match names.text(row.layer) {
-            b"posix" => false,
+            b"posix" | b"kernel" => false,
             b"stdio" => true,
             _ => return Err(ReplaySkip::LayerAbove),
         };

@@ -90,7 +90,7 @@ impl<W: Write> DarshanExport<W> {
         let rank = self.rank(row, names);
         let path = names.text(row.path);
         let (records, is_stdio) = match names.text(row.layer) {
-            b"posix" => (&mut self.posix, false),
+            b"posix" | b"kernel" => (&mut self.posix, false),
             b"stdio" => (&mut self.stdio, true),
             _ => return self.uncounted(),
         };

@@ -404,7 +404,8 @@ impl FileData {
     /// How the layer next to the file system accessed it, as far as it was seen.
     #[must_use]
     pub fn lowest_access(&self) -> Option<&AccessData> {
-        let posix = self.accesses.iter().find(|access| access.layer == "posix");
+        let posix =
+            self.accesses.iter().find(|access| matches!(&*access.layer, "posix" | "kernel"));
         posix.or_else(|| self.accesses.first())
     }
 }

@@ -50,6 +50,7 @@ mod streams;
 mod support;
 mod taps;
 mod trace;
+mod trace_kernel;
 mod trace_serve;
 mod tree;
 mod tree_show;

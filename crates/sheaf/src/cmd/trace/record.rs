@@ -4,12 +4,14 @@ pub(super) mod places;
 mod served;
 
 use crate::cli::GlobalArgs;
-use crate::exit::{Exit, io_text};
+use crate::exit::{Exit, Stop, io_text};
 use crate::output::{self, printable};
 use anyhow::Result;
 use clap::Args;
 use sheaf_session::config::own_name;
-use sheaf_trace::{BlindSpot, RecordTotals, Recording, SEGMENTS_VARIABLE, TraceInfo, blind_spot};
+use sheaf_trace::{
+    BlindSpot, KernelTrace, RecordTotals, Recording, SEGMENTS_VARIABLE, TraceInfo, blind_spot,
+};
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -21,6 +23,8 @@ const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 /// Processes that the program has left behind may be ending with it: it is waited for them for so
 /// long.
 const AFTERMATH: Duration = Duration::from_millis(100);
+/// The most that is asked of the kernel for each processor.
+const KERNEL_BUFFER_MAX: usize = 1 << 30;
 
 /// Run a program and record its I/O
 ///
@@ -30,12 +34,14 @@ const AFTERMATH: Duration = Duration::from_millis(100);
 /// there, 128 and the signal's number when a signal ended it.
 ///
 /// Programs that are linked statically, that are setuid, or not of this machine's kind, run but
-/// cannot be seen into; what the kernel counted for them is told.
+/// cannot be seen into; what the kernel counted for them is told. With --kernel it is the kernel
+/// that tells what they do, of all programs alike.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   sheaf trace record -- tar xf linux.tar
   sheaf trace record -o /var/tmp/build.trace -- make -j8
+  sheaf trace record --kernel -- ./static-program
   sheaf trace report tar.trace")]
 pub struct RecordArgs {
     /// Where the trace goes: a directory that is not there yet, or is empty [default: NAME.trace,
@@ -51,6 +57,18 @@ pub struct RecordArgs {
     #[arg(long, conflicts_with = "output")]
     pub served: bool,
 
+    /// Have the kernel tell what the program does (tracepoints of its calls): also of programs that
+    /// are linked statically. It needs tracefs and, in most places, root
+    #[arg(long, conflicts_with = "served")]
+    pub kernel: bool,
+
+    /// With --kernel: the room for each processor's calls until they are stored
+    #[arg(
+        long, value_name = "SIZE", default_value = "8M", value_parser = crate::size::bytes,
+        requires = "kernel"
+    )]
+    pub kernel_buffer: u64,
+
     /// The program and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
@@ -65,50 +83,61 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
             std::process::exit(code);
         }
     };
-    let preload = places::find_library()?;
     // A program that may be run and not be read is not looked into.
-    let blind = blind_spot(&program).unwrap_or_default();
+    let blind = || blind_spot(&program).unwrap_or_default();
     if args.served {
-        return served::run(args, &program, &preload, blind, global);
+        return served::run(args, &program, &places::find_library()?, blind(), global);
     }
+    let by = if args.kernel {
+        let bytes = usize::try_from(args.kernel_buffer).unwrap_or(usize::MAX);
+        let trace = KernelTrace::open(bytes.min(KERNEL_BUFFER_MAX)).map_err(|error| {
+            let why = error.to_string();
+            Stop::usage(format!("--kernel: {}: nothing was run", printable(&why)))
+        });
+        RecordBy::Kernel(trace?)
+    } else {
+        RecordBy::Preload(places::find_library()?, blind())
+    };
     let store = places::make_store(args.output.as_deref(), &args.command[0])?;
-    let code = record(args, global, &RecordPlan { program, preload, blind, store })?;
+    let code = record(args, global, &program, &store, by)?;
     // The program's own exit code is none of this program's.
     std::process::exit(code);
 }
 
-struct RecordPlan {
-    program: PathBuf,
-    preload: PathBuf,
-    blind: Option<BlindSpot>,
-    store: PathBuf,
+/// Who tells what the program does.
+enum RecordBy {
+    /// A library within it, and why that is not loaded.
+    Preload(PathBuf, Option<BlindSpot>),
+    Kernel(KernelTrace),
 }
 
-fn record(args: &RecordArgs, global: &GlobalArgs, found: &RecordPlan) -> Result<i32> {
+fn record(
+    args: &RecordArgs,
+    global: &GlobalArgs,
+    program: &Path,
+    store: &Path,
+    by: RecordBy,
+) -> Result<i32> {
     let mut info = TraceInfo {
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         host: own_name(),
         begun_ns: now_ns(),
+        by_kernel: args.kernel,
         ..TraceInfo::default()
     };
     let segments = places::make_segments(&args.buffers)?;
     info.buffers = Some(segments.path().to_owned());
-    info.write(&found.store)?;
-    let recording = Recording::begin(segments.path(), &found.store, &info.host)?;
-    let mut command = Command::new(&found.program);
+    info.write(store)?;
+    let mut command = Command::new(program);
     command.arg0(&args.command[0]).args(&args.command[1..]);
-    if let Some(blind) = &found.blind {
-        let program = found.program.display();
-        let text = format!("{program}: {blind}: what it does itself is not recorded");
-        output::tell(format_args!("sheaf: {}", printable(&text)));
-        info.missing.push(text);
-    }
-    // What a program starts has the library, too. A loader that is not glibc's ends a program whose
-    // preload it cannot link.
-    if !matches!(found.blind, Some(BlindSpot::OtherLoader(_))) {
-        command.env(SEGMENTS_VARIABLE, segments.path());
-        command.env(PRELOAD_VARIABLE, places::preload(&found.preload, segments.path())?);
-    }
+    let recording = match by {
+        RecordBy::Kernel(kernel) => Recording::begin_kernel(kernel, store, &info.host)?,
+        RecordBy::Preload(library, blind) => {
+            let recording = Recording::begin(segments.path(), store, &info.host)?;
+            preload(&mut command, program, &library, blind.as_ref(), &mut info)?;
+            recording
+        }
+    };
     let ended = child::run(&mut command);
     let totals = recording.finish_within(AFTERMATH);
     let code = match ended {
@@ -117,7 +146,7 @@ fn record(args: &RecordArgs, global: &GlobalArgs, found: &RecordPlan) -> Result<
             status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
         }
         Err(error) => {
-            let text = io_text(&found.program, &error);
+            let text = io_text(program, &error);
             output::tell(format_args!("sheaf: cannot run {}", printable(&text)));
             places::NOT_RUN
         }
@@ -127,13 +156,38 @@ fn record(args: &RecordArgs, global: &GlobalArgs, found: &RecordPlan) -> Result<
     info.buffers = None;
     note(&mut info, &totals);
     // The program's end is told in any case.
-    if let Err(error) = info.write(&found.store) {
+    if let Err(error) = info.write(store) {
         output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
     }
     if !global.quiet {
-        tell(&info, &found.store);
+        tell(&info, store);
     }
     Ok(code)
+}
+
+/// Has the library loaded into the program; tells where that cannot be.
+fn preload(
+    command: &mut Command,
+    program: &Path,
+    library: &Path,
+    blind: Option<&BlindSpot>,
+    info: &mut TraceInfo,
+) -> Result<()> {
+    if let Some(blind) = blind {
+        let program = program.display();
+        let text = format!("{program}: {blind}: what it does itself is not recorded (--kernel)");
+        output::tell(format_args!("sheaf: {}", printable(&text)));
+        info.missing.push(text);
+    }
+    // What a program starts has the library, too. A loader that is not glibc's ends a program whose
+    // preload it cannot link.
+    if let Some(segments) = info.buffers.as_deref()
+        && !matches!(blind, Some(BlindSpot::OtherLoader(_)))
+    {
+        command.env(SEGMENTS_VARIABLE, segments);
+        command.env(PRELOAD_VARIABLE, places::preload(library, segments)?);
+    }
+    Ok(())
 }
 
 /// What the recording of a command came to, and what is missing of it.
@@ -156,6 +210,7 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     info.lost = totals.lost;
     info.unwritten = totals.unwritten;
     info.names_lost = totals.names_lost;
+    info.unnamed = totals.unnamed;
     info.segments = totals.segments;
     info.still_run = totals.still_run as u64;
     let missing = &mut info.missing;
@@ -169,6 +224,14 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     if totals.names_lost > 0 {
         missing.push(format!("{} files are there without their names", totals.names_lost));
     }
+    if totals.unnamed > 0 {
+        missing.push(format!(
+            "{} operations are there without the paths of their files: the kernel tells none, and \
+             they were closed before they could be looked up",
+            totals.unnamed
+        ));
+    }
+    missing.extend(totals.unseen.iter().cloned());
     if totals.still_run > 0 {
         let count = totals.still_run;
         missing.push(format!("{count} processes go on, and what they do now is not recorded"));
