@@ -32,7 +32,7 @@ fn row(number: u64, time_ns: &mut i64, seed: &mut u64, of: &Numbers) -> TraceRow
     let (op, len, offset) = match step % 100 {
         0 => (of.ops[2], 0, None),
         1 => (of.ops[3], 0, None),
-        _ if file % 2 == 0 => (of.ops[0], 4096, Some(step as i64 * 4096)),
+        _ if file.is_multiple_of(2) => (of.ops[0], 4096, Some(step as i64 * 4096)),
         _ => (of.ops[1], 4096, Some((random >> 20) as i64 % 262_144 * 4096)),
     };
     TraceRow {

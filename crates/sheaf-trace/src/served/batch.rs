@@ -383,18 +383,23 @@ mod tests {
         merger.finish(Emit::Result, &mut next).unwrap();
         assert!(next.is_empty(), "nothing goes into two waves");
         let merged = TraceBatch::decode(&out).unwrap();
-        let said: Vec<(i64, &[u8], &[u8], Option<i64>)> = merged
+        let said: Vec<String> = merged
             .rows
             .iter()
             .map(|row| {
-                let (host, path) = (merged.names.text(row.host), merged.names.text(row.path));
-                (row.time_ns, host, path, row.offset)
+                let text = |name| String::from_utf8_lossy(merged.names.text(name)).into_owned();
+                let (host, path) = (text(row.host), text(row.path));
+                format!("{} {host} {path} {:?}", row.time_ns, row.offset)
             })
             .collect();
-        let (one, two): ((&[u8], &[u8], _), (&[u8], &[u8], _)) =
-            ((b"n1", b"/f1", None), (b"n2", b"/f2", Some(-1)));
-        let row = |time, of: (_, _, _)| (time, of.0, of.1, of.2);
-        assert_eq!(said, [row(1, one), row(2, two), row(3, two), row(4, one), row(9, one)]);
+        let wanted = [
+            "1 n1 /f1 None",
+            "2 n2 /f2 Some(-1)",
+            "3 n2 /f2 Some(-1)",
+            "4 n1 /f1 None",
+            "9 n1 /f1 None",
+        ];
+        assert_eq!(said, wanted);
         let counts: Vec<(&str, u64)> =
             merged.parts.iter().map(|part| (part.host.as_str(), part.count)).collect();
         assert_eq!(counts, [("n1", 3), ("n2", 2), ("n3", 0)]);

@@ -50,10 +50,13 @@ const TOLD_MAX: usize = 16;
 /// What is added to a host's clock, for tests of what clocks do: in ns, by the host's name.
 type HostSkew = fn(&str) -> i64;
 
+/// By user and directory.
+type ClientMap = HashMap<(Uid, PathBuf), Arc<LogClient>>;
+
 /// The log clients of a process: one for each directory in which programs record.
 #[derive(Clone)]
 pub struct LogClients {
-    clients: Arc<Mutex<HashMap<(Uid, PathBuf), Arc<LogClient>>>>,
+    clients: Arc<Mutex<ClientMap>>,
     skew: HostSkew,
 }
 
