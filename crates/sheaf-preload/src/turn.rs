@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The directory where segments are made.
 const DIRECTORY: &CStr = c"SHEAF_TRACE_DIR";
+/// How many records each ring has, if not as many as usual.
+const RECORDS: &CStr = c"SHEAF_TRACE_RECORDS";
 /// An address that is none.
 const EFAULT: c_int = 14;
 /// An error of a device, or of what cannot say which it is.
@@ -207,7 +209,22 @@ fn create_segment(parent: Option<&TraceSegment>) -> Option<TraceSegment> {
     // A process that becomes another program keeps its number.
     path.push_number(sys::clock_ns(sys::CLOCK_MONOTONIC_RAW));
     path.push(b".segment");
-    TraceSegment::create_at(path.as_c_str()?, &SegmentOptions::default(), parent).ok()
+    TraceSegment::create_at(path.as_c_str()?, &options(), parent).ok()
+}
+
+/// As large as was asked for.
+fn options() -> SegmentOptions {
+    let usual = SegmentOptions::default();
+    // SAFETY: the name ends with a zero; variables do, too, and this is read at once.
+    let records = unsafe {
+        let value = getenv(RECORDS.as_ptr());
+        if value.is_null() {
+            return usual;
+        }
+        CStr::from_ptr(value)
+    };
+    let records = records.to_str().ok().and_then(|records| records.parse().ok());
+    records.map_or(usual, |records| usual.with_records(records))
 }
 
 /// The thread has ended: another takes its ring.

@@ -36,7 +36,8 @@ pub struct SegmentOptions {
     /// The most threads that record at once; those beyond are counted. Memory is taken by those
     /// that there are.
     pub rings: u32,
-    /// Records that each keeps until they are read: a power of two.
+    /// Records that each keeps until they are read: a power of two
+    /// ([`SegmentOptions::with_records`]).
     pub records: u32,
     /// Bytes of names that each keeps until they are read: a power of two.
     pub names_bytes: u32,
@@ -51,15 +52,27 @@ impl Default for SegmentOptions {
 }
 
 impl SegmentOptions {
+    /// The fewest records of a ring.
+    pub const RECORDS_MIN: u32 = 4;
+    /// The most records of a ring: 1 GiB.
+    pub const RECORDS_MAX: u32 = 1 << 24;
     pub(crate) const RINGS_MAX: u32 = 1 << 16;
-    pub(crate) const RECORDS_MAX: u32 = 1 << 24;
     pub(crate) const NAMES_BYTES_MAX: u32 = 1 << 28;
 
+    /// With rings of at least so many records: rounded up to a power of two, from
+    /// [`Self::RECORDS_MIN`] to [`Self::RECORDS_MAX`].
+    #[must_use]
+    pub fn with_records(self, records: u32) -> Self {
+        let records = records.clamp(Self::RECORDS_MIN, Self::RECORDS_MAX).next_power_of_two();
+        Self { records, ..self }
+    }
+
     pub(crate) fn are_sound(&self) -> bool {
-        let records = self.records.is_power_of_two() && self.records <= Self::RECORDS_MAX;
+        let records = self.records.is_power_of_two()
+            && (Self::RECORDS_MIN..=Self::RECORDS_MAX).contains(&self.records);
         let names = self.names_bytes.is_power_of_two()
             && (1 << 13..=Self::NAMES_BYTES_MAX).contains(&self.names_bytes);
-        (1..=Self::RINGS_MAX).contains(&self.rings) && records && names && self.records >= 4
+        (1..=Self::RINGS_MAX).contains(&self.rings) && records && names
     }
 
     pub(crate) fn stride(&self) -> usize {

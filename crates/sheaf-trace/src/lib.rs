@@ -35,4 +35,5 @@ pub use report::{
     ReportData, ReportOptions, SizeBucket, SlowOperation, TraceReport, TraceSpan, TraceTotals,
 };
 pub use row::{TraceNames, TraceRow};
+pub use sheaf_recorder::SegmentOptions;
 pub use store::TraceStore;

@@ -249,7 +249,8 @@ fn lost(data: &ReportData) -> Option<Finding> {
             percent(lost, all),
             count(data.lost.ranges)
         ),
-        advice: "Record with larger rings, or fewer kinds of operations.".to_owned(),
+        advice: "Record with more room: sheaf trace record --records N, or --kernel-buffer."
+            .to_owned(),
         evidence: shown.collect(),
         evidence_beyond: data.lost.ranges.saturating_sub(EVIDENCE_MAX as u64),
     })

@@ -12,13 +12,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 impl Home {
     /// `sheaf trace record` of a command.
-    fn record(&self, command: &[&str]) -> Run {
+    pub fn record(&self, command: &[&str]) -> Run {
         let mut args = vec!["trace", "record", "-o", "the.trace", "--"];
         args.extend(command);
         self.run(&args)
     }
 
-    fn info(&self) -> TraceInfo {
+    pub fn info(&self) -> TraceInfo {
         TraceInfo::read(&self.path().join("the.trace"))
             .unwrap()
             .expect("a trace says what it is of")
@@ -165,37 +165,51 @@ fn a_trace_goes_into_a_directory_of_its_own() {
     assert!(!home.path().join("done").exists(), "nothing was run");
 }
 
-/// A static program, if there is a compiler that makes one.
-fn compile_static(home: &Home) -> Option<String> {
-    let source = home.write(
-        "static.c",
-        "#include <fcntl.h>\n#include <unistd.h>\nstatic char b[1<<20];\n\
-         int main(){int f=open(\"big\",O_CREAT|O_WRONLY,0644);for(int i=0;i<4;i++)write(f,b,sizeof b);return 5;}\n",
-    );
-    let mut cc = Command::new("cc");
-    cc.args(["-static", "-w", "-o", "static"]).arg(source).current_dir(home.path());
-    let made = cc.output().is_ok_and(|output| output.status.success());
-    if !made {
-        sheaf_testing::skipped("no compiler here links statically");
-    }
-    made.then(|| "./static".to_owned())
+/// What does not fit into a ring is counted, to the operation, and what would keep it is said.
+#[test]
+fn small_rings_lose_operations_and_say_so() {
+    const EACH: u64 = 60_000;
+    let home = Home::new();
+    let count = format!("count={EACH}");
+    let dd = ["dd", "if=/dev/zero", "of=out", "bs=1", "status=none", &count];
+    let record = |records: &str| {
+        let mut args = vec!["trace", "record", "--records", records, "-o", "the.trace", "--"];
+        args.extend(dd);
+        let run = home.run(&args);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");
+        let info = home.info();
+        let all = sums(&home.path().join("the.trace"), "");
+        let stored: u64 = all.iter().filter(|(op, _)| *op != "lost").map(|(_, sum)| sum.0).sum();
+        let lost = all.get("lost").map_or(0, |lost| lost.1 as u64);
+        assert_eq!((info.operations, info.lost), (stored, lost));
+        let report = home.run(&["trace", "report", "the.trace"]);
+        std::fs::remove_dir_all(home.path().join("the.trace")).unwrap();
+        (run, stored, lost, report.stdout)
+    };
+    // Rounded up to 262,144: more than there are.
+    let (run, done, lost, report) = record("200000");
+    assert!(lost == 0 && done >= 2 * EACH && done < 2 * EACH + 64, "{done} and {lost} lost");
+    assert!(!run.stderr.contains("--records") && !report.contains("--records"), "{run:?}");
+    let (run, stored, lost, report) = record("5");
+    assert!(lost > 0, "eight operations are never too few");
+    assert_eq!(stored + lost, done);
+    let said = format!("{lost} operations came faster than they could be kept: --records N");
+    assert!(run.stderr.contains(&said), "{run:?}");
+    assert!(report.contains("--records N"), "{report}");
 }
 
 #[test]
-fn what_cannot_be_seen_into_is_said() {
+fn rings_have_a_size_that_there_can_be() {
     let home = Home::new();
-    let Some(program) = compile_static(&home) else { return };
-    let run = home.record(&[&program]);
-    assert_eq!(run.code, Some(5), "{run:?}");
-    assert!(run.stderr.contains("./static: it is linked statically"), "{run:?}");
-    let info = home.info();
-    assert_eq!((info.operations, info.segments), (0, 0));
-    // Also where a program that is seen starts it.
-    std::fs::remove_dir_all(home.path().join("the.trace")).unwrap();
-    let run = home.record(&["sh", "-c", "./static; true"]);
+    for records in ["0", "3", "16777217", "many"] {
+        let run = home.run(&["trace", "record", "--records", records, "touch", "done"]);
+        assert!(run.code == Some(2) && run.stderr.contains("--records"), "{run:?}");
+    }
+    assert!(!home.path().join("done").exists(), "nothing was run");
+    // What is not used takes no memory.
+    let run = home.run(&["trace", "record", "--records", "16777216", "touch", "done"]);
     assert_eq!(run.code, Some(0), "{run:?}");
-    let unseen = format!("{} are not in the trace", 4 << 20);
-    assert!(run.stderr.contains(&unseen), "{run:?}");
+    assert!(run.stderr.contains("of 1 program are in touch.trace"), "{run:?}");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use anyhow::Result;
 use clap::Args;
 use sheaf_session::config::own_name;
 use sheaf_trace::{
-    BlindSpot, KernelTrace, RecordTotals, Recording, SEGMENTS_VARIABLE, TraceInfo, blind_spot,
+    BlindSpot, KernelTrace, RecordTotals, Recording, SEGMENTS_VARIABLE, SegmentOptions, TraceInfo,
+    blind_spot,
 };
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -18,6 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+/// How many records the rings of the preload have.
+const RECORDS_VARIABLE: &str = "SHEAF_TRACE_RECORDS";
 /// What tells the loader to load it.
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 /// Processes that the program has left behind may be ending with it: it is waited for them for so
@@ -50,8 +53,16 @@ pub struct RecordArgs {
     pub output: Option<PathBuf>,
 
     /// Where operations are kept until they are stored: a file system in memory, 1 MiB a thread
+    /// unless --records says otherwise
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub buffers: PathBuf,
+
+    /// How many operations of a thread are kept until they are stored, of 64 bytes each: rounded
+    /// up to a power of two. What comes faster is lost, and counted [default: 16384]
+    #[arg(long, value_name = "N", conflicts_with = "kernel",
+        value_parser = clap::value_parser!(u32)
+            .range(i64::from(SegmentOptions::RECORDS_MIN)..=i64::from(SegmentOptions::RECORDS_MAX)))]
+    pub records: Option<u32>,
 
     /// Record for sheaf trace serve, which takes it from this host into a trace of many
     #[arg(long, conflicts_with = "output")]
@@ -134,7 +145,10 @@ fn record(
         RecordBy::Kernel(kernel) => Recording::begin_kernel(kernel, store, &info.host)?,
         RecordBy::Preload(library, blind) => {
             let recording = Recording::begin(segments.path(), store, &info.host)?;
-            preload(&mut command, program, &library, blind.as_ref(), &mut info)?;
+            tell_blind(program, blind.as_ref(), &mut info);
+            if may_preload(blind.as_ref()) {
+                set_preload(&mut command, args, &library, segments.path())?;
+            }
             recording
         }
     };
@@ -165,28 +179,36 @@ fn record(
     Ok(code)
 }
 
-/// Has the library loaded into the program; tells where that cannot be.
-fn preload(
-    command: &mut Command,
-    program: &Path,
-    library: &Path,
-    blind: Option<&BlindSpot>,
-    info: &mut TraceInfo,
-) -> Result<()> {
+/// Tells why nothing is seen of what the program does itself.
+fn tell_blind(program: &Path, blind: Option<&BlindSpot>, info: &mut TraceInfo) {
     if let Some(blind) = blind {
         let program = program.display();
         let text = format!("{program}: {blind}: what it does itself is not recorded (--kernel)");
         output::tell(format_args!("sheaf: {}", printable(&text)));
         info.missing.push(text);
     }
-    // What a program starts has the library, too. A loader that is not glibc's ends a program whose
-    // preload it cannot link.
-    if let Some(segments) = info.buffers.as_deref()
-        && !matches!(blind, Some(BlindSpot::OtherLoader(_)))
-    {
-        command.env(SEGMENTS_VARIABLE, segments);
-        command.env(PRELOAD_VARIABLE, places::preload(library, segments)?);
-    }
+}
+
+/// Whether the program may be told to load the library: what it starts has it, too. A loader that is
+/// not glibc's ends a program whose preload it cannot link, and one for another processor complains.
+fn may_preload(blind: Option<&BlindSpot>) -> bool {
+    !matches!(blind, Some(BlindSpot::OtherLoader(_) | BlindSpot::OtherMachine))
+}
+
+/// Has the program record, and all that it starts.
+fn set_preload(
+    command: &mut Command,
+    args: &RecordArgs,
+    library: &Path,
+    segments: &Path,
+) -> Result<()> {
+    command.env(SEGMENTS_VARIABLE, segments);
+    command.env(PRELOAD_VARIABLE, places::preload(library, segments)?);
+    match args.records {
+        Some(records) => command.env(RECORDS_VARIABLE, records.to_string()),
+        // Of a recording that this one is recorded by.
+        None => command.env_remove(RECORDS_VARIABLE),
+    };
     Ok(())
 }
 
@@ -215,7 +237,11 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     info.still_run = totals.still_run as u64;
     let missing = &mut info.missing;
     if totals.lost > 0 {
-        missing.push(format!("{} operations came faster than they could be kept", totals.lost));
+        let option = if info.by_kernel { "--kernel-buffer BYTES" } else { "--records N" };
+        missing.push(format!(
+            "{} operations came faster than they could be kept: {option} keeps more of them",
+            totals.lost
+        ));
     }
     if totals.unwritten > 0 {
         missing.push(format!("{} operations could not be stored", totals.unwritten));

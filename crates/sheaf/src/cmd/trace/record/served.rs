@@ -1,11 +1,11 @@
 //! Programs that are recorded for a trace of many hosts.
-use super::{PRELOAD_VARIABLE, RecordArgs, places};
+use super::{RecordArgs, may_preload, places, set_preload};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop, io_text};
 use crate::output::{self, printable};
 use anyhow::{Context, Result};
+use sheaf_trace::BlindSpot;
 use sheaf_trace::served::{is_collected, shared_segments};
-use sheaf_trace::{BlindSpot, SEGMENTS_VARIABLE};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
@@ -35,9 +35,8 @@ pub fn run(
         let text = format!("{}: {blind}: what it does itself is not recorded", program.display());
         output::tell(format_args!("sheaf: {}", printable(&text)));
     }
-    if !matches!(blind, Some(BlindSpot::OtherLoader(_))) {
-        command.env(SEGMENTS_VARIABLE, &segments);
-        command.env(PRELOAD_VARIABLE, places::preload(preload, &segments)?);
+    if may_preload(blind.as_ref()) {
+        set_preload(&mut command, args, preload, &segments)?;
     }
     let error = command.exec();
     output::tell(format_args!("sheaf: cannot run {}", printable(&io_text(program, &error))));
