@@ -52,6 +52,7 @@ mod taps;
 mod trace;
 mod trace_kernel;
 mod trace_serve;
+mod trace_unseen;
 mod tree;
 mod tree_show;
 mod trust;

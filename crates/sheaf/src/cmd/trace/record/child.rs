@@ -1,8 +1,9 @@
 //! The program that is recorded, from its beginning to its end.
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use sheaf_trace::KernelCounts;
-use std::io;
-use std::process::{Command, ExitStatus};
+use std::fs::File;
+use std::io::{self, Read};
+use std::process::{Child, Command, ExitStatus};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs it to its end; gives how it ended, and what the kernel counted of it and of all that it has
@@ -19,6 +20,7 @@ pub fn run(command: &mut Command) -> io::Result<(ExitStatus, Option<KernelCounts
             (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
+        let counts = KernelCountsFile::open(&child);
         // It stays as it is until it is asked what became of it, and with it what was counted.
         let ended = tokio::task::spawn_blocking(move || wait(pid));
         tokio::pin!(ended);
@@ -41,10 +43,32 @@ pub fn run(command: &mut Command) -> io::Result<(ExitStatus, Option<KernelCounts
                 }
             }
         }
-        let counts = std::fs::read_to_string(format!("/proc/{}/io", child.id())).ok();
-        let counts = counts.as_deref().and_then(KernelCounts::parse);
+        let counts = counts.read();
         Ok((child.wait()?, counts))
     })
+}
+
+/// What the kernel counts of a process. Once it has ended its file is root's: others read it then if
+/// they have opened it before.
+struct KernelCountsFile {
+    path: String,
+    opened: Option<File>,
+}
+
+impl KernelCountsFile {
+    fn open(child: &Child) -> Self {
+        let path = format!("/proc/{}/io", child.id());
+        let opened = File::open(&path).ok();
+        Self { path, opened }
+    }
+
+    /// `None` where it cannot be read, as of a process with other rights.
+    fn read(self) -> Option<KernelCounts> {
+        let mut text = String::new();
+        let mut opened = self.opened.or_else(|| File::open(&self.path).ok())?;
+        opened.read_to_string(&mut text).ok()?;
+        KernelCounts::parse(&text)
+    }
 }
 
 /// Waits until it has ended, and leaves it there.

@@ -141,9 +141,32 @@ pub fn preload(library: &Path, segments: &Path) -> Result<OsString> {
     } else {
         library.into_os_string()
     };
+    if has_loaders_directory() {
+        list = by_loaders_directory(&list);
+    }
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
         list.push(":");
         list.push(before);
     }
     Ok(list)
+}
+
+/// What glibc's loader puts its directory in the place of; no other loader does.
+const LOADERS_DIRECTORY: &str = "$LIB";
+
+/// Whether that directory is there, whichever of the usual ones it is.
+fn has_loaders_directory() -> bool {
+    let of_machine = format!("/lib/{}-linux-gnu", std::env::consts::ARCH);
+    Path::new(&of_machine).is_dir()
+        || ["/lib", "/lib64"].iter().all(|path| Path::new(path).is_dir())
+}
+
+/// The same file as glibc's loader finds it, and no other: musl's would load it, and end the program
+/// for what it cannot link there. Up from the loader's directory there is the root at last, above
+/// which it stays.
+fn by_loaders_directory(path: &OsStr) -> OsString {
+    const UP: &str = "/../../../../../../../..";
+    let mut found = OsString::from(format!("/{LOADERS_DIRECTORY}{UP}"));
+    found.push(path);
+    found
 }
