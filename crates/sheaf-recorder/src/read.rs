@@ -139,6 +139,8 @@ pub struct Reader {
     boot: [u64; 2],
     /// In a ring that is overwritten: how many have been passed over unread.
     overwritten: u64,
+    /// How often names were passed over that are none of ours.
+    names_passed: u64,
     /// How far each ring was taken.
     taken: Vec<RingPlace>,
 }
@@ -209,7 +211,16 @@ impl Reader {
             (header.started.load(Relaxed), [0, 1].map(|at| header.boot[at].load(Relaxed)));
         let mapping = Mapping::of(file, options.bytes()).map_err(kernel)?;
         let taken = Vec::new();
-        Ok(Self { mapping, options, process, started, boot, overwritten: 0, taken })
+        Ok(Self {
+            mapping,
+            options,
+            process,
+            started,
+            boot,
+            overwritten: 0,
+            names_passed: 0,
+            taken,
+        })
     }
 
     /// The process that wrote it.
@@ -281,7 +292,8 @@ impl Reader {
         for (at, head) in (0..used).zip(heads) {
             self.read_ring(at, head, records_max, &mut read);
         }
-        read.lost += self.overwritten;
+        read.lost = read.lost.saturating_add(self.overwritten);
+        read.names_lost = read.names_lost.saturating_add(self.names_passed);
         read
     }
 
@@ -342,14 +354,28 @@ impl Reader {
         if place >= u64::from(line.records_there.load(Relaxed)) {
             return head;
         }
-        let is_there = self.slot(at, head).commit.load(Acquire) == head + 1;
-        head + u64::from(is_there)
+        let next = head.wrapping_add(1);
+        if self.slot(at, head).commit.load(Acquire) == next { next } else { head }
+    }
+
+    /// The end of what is committed by the records alone: for a ring whose head cannot be.
+    fn committed(&self, at: u32, tail: u64) -> u64 {
+        let size = u64::from(self.options.records);
+        let there = u64::from(self.ring(at).by_writer.records_there.load(Relaxed)).min(size);
+        let commits = (0..there).map(|place| (place, self.slot(at, place).commit.load(Acquire)));
+        let is_possible = |&(place, commit): &(u64, u64)| {
+            commit > tail && commit - tail <= size && (commit - 1) % size == place
+        };
+        commits.filter(is_possible).map(|(_, commit)| commit).max().unwrap_or(tail)
     }
 
     fn read_ring(&mut self, at: u32, head: u64, records_max: usize, read: &mut Read) {
         let size = u64::from(self.options.records);
         let mut tail = self.taken[at as usize].records;
         let mut passed = 0;
+        let is_possible =
+            self.options.full == Full::Overwrite || (head >= tail && head - tail <= size);
+        let head = if is_possible { head } else { self.committed(at, tail) };
         if head.saturating_sub(tail) > size {
             passed = head - size - tail;
             tail = head - size;
@@ -362,18 +388,18 @@ impl Reader {
                     ring: at,
                     count: record.bytes,
                     from: record.begun,
-                    to: record.begun + record.ticks,
+                    to: record.begun.saturating_add(record.ticks),
                 }),
                 Some(record) => read.records.push(record),
                 // Overwritten since.
                 None => passed += 1,
             }
         }
-        self.overwritten += passed;
+        self.overwritten = self.overwritten.saturating_add(passed);
         self.taken[at as usize].records = end.max(tail);
         let line = &self.ring(at).by_writer;
-        read.lost += line.lost.load(Acquire);
-        read.names_lost += line.names_lost.load(Relaxed);
+        read.lost = read.lost.saturating_add(line.lost.load(Acquire));
+        read.names_lost = read.names_lost.saturating_add(line.names_lost.load(Relaxed));
         if end == head && !self.is_written_at(at) {
             let untold = line.untold.load(Acquire);
             if untold > 0 && self.taken[at as usize].untold == 0 {
@@ -428,6 +454,13 @@ impl Reader {
         let area = unsafe {
             start.cast::<u8>().add(RING_HEADER_BYTES).cast::<IoRecord>().add(records).cast::<u8>()
         };
+        let begins = |place: u64| place.is_multiple_of(8);
+        if !begins(tail) || !begins(head) || head.wrapping_sub(tail) > bytes {
+            // No more than there is room for, and none begins between: names come again with other
+            // opens.
+            self.names_passed += 1;
+            tail = head;
+        }
         while tail < head {
             let (place, left) = ((tail % bytes) as usize, bytes - tail % bytes);
             // SAFETY: within the area, which is a multiple of 8 long, as all that lies there.
@@ -436,11 +469,18 @@ impl Reader {
                 tail += left;
                 continue;
             }
+            if left < NAME_HEADER_BYTES as u64 {
+                self.names_passed += 1;
+                tail = head;
+                break;
+            }
             // SAFETY: as above; nothing but a skip is shorter than this.
-            let len = unsafe { area.add(place + 8).cast::<u64>().read_volatile() } as usize;
+            let len = unsafe { area.add(place + 8).cast::<u64>().read_volatile() };
+            let len = usize::try_from(len).unwrap_or(usize::MAX).min(NAME_BYTES_MAX + 1);
             let need = (NAME_HEADER_BYTES + len.next_multiple_of(8)) as u64;
             if len > NAME_BYTES_MAX || need > left {
-                // What is written there is nothing of ours: names come again with other opens.
+                // What is written there is nothing of ours.
+                self.names_passed += 1;
                 tail = head;
                 break;
             }

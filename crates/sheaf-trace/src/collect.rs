@@ -303,12 +303,12 @@ impl TraceSource {
         for gap in &read.gaps {
             into.rows.push(of_gap(gap, row(gap.from, gap.to.saturating_sub(gap.from)), &mut ops));
         }
-        let unplaced = read.unplaced - self.unplaced;
+        let unplaced = read.unplaced.saturating_sub(self.unplaced);
         let is_quiet = read.records.is_empty() && read.gaps.is_empty() && fresh.is_empty();
         let is_as_before = (self.lost, self.names_lost, self.unplaced)
             == (read.lost, read.names_lost, read.unplaced);
-        into.lost += read.lost - self.lost + unplaced;
-        into.names_lost += read.names_lost - self.names_lost;
+        into.lost += read.lost.saturating_sub(self.lost) + unplaced;
+        into.names_lost += read.names_lost.saturating_sub(self.names_lost);
         (self.lost, self.names_lost, self.unplaced) = (read.lost, read.names_lost, read.unplaced);
         if unplaced > 0 {
             let gap = Gap { ring: 0, count: unplaced, from: made, to: made };

@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 /// Rows that are decoded at once: some megabytes.
@@ -223,10 +224,9 @@ impl PartCursor {
     fn open(part: &StoredPart) -> Result<Self, ParquetError> {
         let file =
             open_file(&part.path).map_err(|error| ParquetError::General(error.to_string()))?;
-        let group = file.get_row_group(part.part)?;
+        let group = decoded(|| file.get_row_group(part.part))?;
         let columns = group.metadata().num_columns();
-        let readers =
-            (0..columns).map(|at| group.get_column_reader(at)).collect::<Result<_, _>>()?;
+        let readers = decoded(|| (0..columns).map(|at| group.get_column_reader(at)).collect())?;
         let left = u64::try_from(group.metadata().num_rows())
             .map_err(|_| ParquetError::General("fewer rows than none".to_owned()))?;
         let (batch, part) = (ColumnBatch::default(), part.clone());
@@ -286,7 +286,7 @@ impl PartCursor {
                 return Ok(false);
             }
             let rows = self.left.min(BATCH_ROWS as u64) as usize;
-            self.rows = self.batch.fill(&mut self.readers, rows, names)?;
+            self.rows = decoded(|| self.batch.fill(&mut self.readers, rows, names))?;
             (self.left, self.at) = (self.left - self.rows as u64, 0);
         }
         self.time = match self.spooled.get(self.at) {
@@ -320,10 +320,18 @@ impl LimitedNames<'_> {
 
 fn open_file(path: &Path) -> Result<SerializedFileReader<File>, TraceError> {
     let file = File::open(path).map_err(TraceError::io(path))?;
-    let reader = SerializedFileReader::new(file).map_err(|error| cut_off(path, error))?;
+    let reader = decoded(|| SerializedFileReader::new(file));
+    let reader = reader.map_err(|error| cut_off(path, error))?;
     check_schema(reader.metadata().file_metadata().schema_descr())
         .map_err(|why| TraceError::damaged(path, why))?;
     Ok(reader)
+}
+
+/// What is decoded. The Parquet library panics at some bytes that no writer writes: that is damage as
+/// any other.
+fn decoded<T>(decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    let undecodable = |_| Err(ParquetError::General("it cannot be decoded".to_owned()));
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(undecodable)
 }
 
 /// A file without an end is one that was being written.

@@ -1,6 +1,7 @@
 //! Files that are no segments, or no whole ones.
-use sheaf_recorder::{Damage, Reader, SegmentOptions, TraceSegment};
+use sheaf_recorder::{Damage, IoEvent, IoOp, Reader, SegmentOptions, TraceSegment};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 #[test]
 fn what_is_no_segment_is_said() {
@@ -75,18 +76,14 @@ fn a_full_file_system_ends_nobody() {
 #[test]
 fn as_a_child() {
     let Some(directory) = std::env::var_os("SHEAF_RECORDER_FULL") else { return };
-    let path = std::path::Path::new(&directory).join("s");
+    let path = Path::new(&directory).join("s");
     let options = SegmentOptions { rings: 2, records: 8192, ..SegmentOptions::default() };
     let segment = TraceSegment::create(&path, &options).unwrap();
     let mut writer = segment.writer().unwrap();
     let number = writer.name(b"/a");
     let count = 20_000;
     for offset in 0..count {
-        writer.put(&sheaf_recorder::IoEvent {
-            file: number,
-            offset,
-            ..sheaf_recorder::IoEvent::new(sheaf_recorder::IoOp::Write)
-        });
+        writer.put(&IoEvent { file: number, offset, ..IoEvent::new(IoOp::Write) });
     }
     let read = Reader::open(&path).unwrap().read();
     assert!(read.lost > count / 2 && read.records.len() >= 1024, "{}", read.records.len());
@@ -94,4 +91,79 @@ fn as_a_child() {
     let other = directory.to_string_lossy().into_owned() + "/t";
     assert!(TraceSegment::create(other.as_ref(), &options).is_err() || segment.writer().is_none());
     println!("counted");
+}
+
+const RECORDS: u64 = 40;
+
+/// A segment with as many records, of two names, in the first of two rings; gives its bytes.
+fn written(path: &Path) -> Vec<u8> {
+    let options =
+        SegmentOptions { rings: 2, records: 64, names_bytes: 8192, ..SegmentOptions::default() };
+    let segment = TraceSegment::create(path, &options).unwrap();
+    let mut writer = segment.writer().unwrap();
+    let names = [writer.name(b"/a"), writer.name(b"/b")];
+    for offset in 0..RECORDS {
+        let file = names[offset as usize % 2];
+        writer.put(&IoEvent { file, offset, bytes: 1, ..IoEvent::new(IoOp::Write) });
+    }
+    drop(writer);
+    std::fs::read(path).unwrap()
+}
+
+/// Cut off anywhere, it is refused, and how much of it is there is said.
+#[test]
+fn a_segment_that_is_cut_off_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let whole = written(&path).len() as u64;
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    // From behind: what is cut off stays so.
+    for len in (0..whole).rev().filter(|len| len % 64 == 0 || len % 64 == 63) {
+        file.set_len(len).unwrap();
+        let damage = Reader::open(&path).unwrap_err();
+        let expected = if len < 4096 { Damage::NoSegment } else { Damage::Short(len, whole) };
+        assert_eq!(damage, expected, "{len} of {whole}");
+    }
+}
+
+/// Whatever byte is another one: it is refused, or what is still whole comes back, and no more.
+#[test]
+fn a_flipped_byte_takes_no_more_than_it_can() {
+    const HEADER: usize = 4096;
+    const RING_HEADER: usize = 256;
+    const NAMES: usize = HEADER + RING_HEADER + 64 * 64;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let whole = written(&path);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let records = HEADER + RING_HEADER..HEADER + RING_HEADER + RECORDS as usize * 64;
+    let places = (0..192).chain(HEADER..records.end).chain(NAMES..NAMES + 64);
+    let mut refused = 0;
+    for place in places {
+        for flip in [0xff, 0x01, 0x80] {
+            file.write_at(&[whole[place] ^ flip], place as u64).unwrap();
+            match Reader::open(&path) {
+                Err(_) => refused += 1,
+                Ok(mut reader) => {
+                    let read = reader.read();
+                    let have = read.records.len() as u64;
+                    // A head that cannot be is none: the records themselves say how many there are.
+                    if place == HEADER + 7 {
+                        assert_eq!((have, read.lost), (RECORDS, 0));
+                    }
+                    assert!(read.names.len() <= 2, "{place}: {:?}", read.names);
+                    assert!(have <= RECORDS, "{place}: {have}");
+                    if records.contains(&place) {
+                        assert!(have >= RECORDS - 1, "{place}: {have}");
+                        // The one that is no more what it was is counted.
+                        assert_eq!(have + read.lost, RECORDS, "{place}");
+                    }
+                }
+            }
+            // The reader has moved its own positions on, too.
+            file.write_at(&whole, 0).unwrap();
+        }
+    }
+    assert!(refused > 0, "the header is looked at");
+    assert_eq!(Reader::open(&path).unwrap().read().records.len() as u64, RECORDS);
 }

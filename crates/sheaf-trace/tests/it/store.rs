@@ -137,6 +137,56 @@ fn a_store_goes_on_with_a_file_of_its_own_and_a_broken_one_is_told() {
     assert!(StoreReader::open(&directory.path().join("none")).is_err());
 }
 
+/// Two files of the same rows, of which tests spoil the first one; gives that.
+fn two_files(rows: &[TraceRow], names: &TraceNames) -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let mut store = TraceStore::open(directory.path(), 1_000_000).unwrap();
+        store.push(rows, names).unwrap();
+        store.finish(names).unwrap();
+    }
+    let first = directory.path().join("trace-000000.parquet");
+    (directory, first)
+}
+
+/// Cut off anywhere, a file is told by its name, and the others are read.
+#[test]
+fn a_file_that_is_cut_off_is_told_and_the_others_are_read() {
+    let (rows, names) = recorded(300, |number| number);
+    let (directory, file) = two_files(&rows, &names);
+    let whole = std::fs::metadata(&file).unwrap().len();
+    let cut = std::fs::File::options().write(true).open(&file).unwrap();
+    for len in (0..whole).rev().filter(|len| len % 64 == 0 || whole - len <= 16) {
+        cut.set_len(len).unwrap();
+        let (back, _, damaged) = read(directory.path());
+        assert_eq!(back.len(), rows.len(), "{len} of {whole}");
+        assert!(damaged.len() == 1, "{len} of {whole}: {damaged:?}");
+        assert!(damaged[0].contains("trace-000000.parquet: "), "{damaged:?}");
+    }
+}
+
+/// Whatever byte is another one: what cannot be read is told, and the other file is read as it is.
+#[test]
+fn a_flipped_byte_costs_no_other_file() {
+    use std::os::unix::fs::FileExt;
+    let (rows, names) = recorded(300, |number| number);
+    let (directory, path) = two_files(&rows, &names);
+    let whole = std::fs::read(&path).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let mut told = 0;
+    for (place, byte) in whole.iter().enumerate() {
+        file.write_at(&[byte ^ 0xff], place as u64).unwrap();
+        let (back, _, damaged) = read(directory.path());
+        // Rows may come before the place where it is seen that a part is damaged.
+        assert!((rows.len()..=2 * rows.len()).contains(&back.len()), "{place}: {}", back.len());
+        assert!(back.len() == 2 * rows.len() || damaged.len() == 1, "{place}: {damaged:?}");
+        told += damaged.len();
+        file.write_at(&[*byte], place as u64).unwrap();
+    }
+    assert!(told > whole.len() / 10, "{told} of {} were seen", whole.len());
+    println!("{told} of {} flipped bytes were seen", whole.len());
+}
+
 /// A Parquet file with one row of these columns.
 fn parquet_file(path: &Path, schema: &str) {
     use parquet::column::writer::ColumnWriter;

@@ -237,7 +237,7 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     info.still_run = totals.still_run as u64;
     let missing = &mut info.missing;
     if totals.lost > 0 {
-        let option = if info.by_kernel { "--kernel-buffer BYTES" } else { "--records N" };
+        let option = if info.by_kernel { "--kernel-buffer SIZE" } else { "--records N" };
         missing.push(format!(
             "{} operations came faster than they could be kept: {option} keeps more of them",
             totals.lost
