@@ -51,6 +51,7 @@ mod support;
 mod taps;
 mod trace;
 mod trace_kernel;
+mod trace_page;
 mod trace_serve;
 mod trace_unseen;
 mod tree;
