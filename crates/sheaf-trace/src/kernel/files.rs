@@ -24,7 +24,7 @@ enum OpenName {
 
 /// An open file, which several descriptors may be, of several processes.
 #[derive(Debug, Default)]
-struct OpenFile {
+struct KernelFile {
     name: OpenName,
     holders: Vec<DescriptorOf>,
     /// Rows that wait for its name.
@@ -39,7 +39,7 @@ struct OpenFile {
 /// The open files of all watched processes.
 #[derive(Debug, Default)]
 pub struct OpenFiles {
-    files: HashMap<OpenId, OpenFile>,
+    files: HashMap<OpenId, KernelFile>,
     tables: HashMap<i32, HashMap<i32, OpenId>>,
     next: OpenId,
     /// Those whose names are to be asked for.
@@ -63,7 +63,7 @@ impl OpenFiles {
     pub fn open(&mut self, pid: i32, fd: i32, place: Option<u64>) -> OpenId {
         self.next += 1;
         let id = self.next;
-        self.files.insert(id, OpenFile { place, ..OpenFile::default() });
+        self.files.insert(id, KernelFile { place, ..KernelFile::default() });
         self.unasked.push(id);
         self.hold(pid, fd, id, 0);
         id

@@ -62,7 +62,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-status.1 22
     sheaf-token.1 24
     sheaf-trace-export.1 24
-    sheaf-trace-record.1 27
+    sheaf-trace-record.1 28
     sheaf-trace-recover.1 22
     sheaf-trace-replay.1 24
     sheaf-trace-report.1 23
