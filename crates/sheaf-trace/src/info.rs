@@ -96,6 +96,8 @@ pub struct TraceInfo {
     pub kernel: Option<KernelCounts>,
     /// It is, or was, taken from hosts by their servers.
     pub is_served: bool,
+    /// How hosts know whoever asks for this trace, which is the same after it was killed.
+    pub collector: u64,
     /// The hosts whose programs it is of, if so.
     pub served: Vec<ServedHost>,
     /// What was to be kept alone, as it was said; all else is not in it.

@@ -1,4 +1,5 @@
 //! `sheaf trace serve`: one trace of what programs of many hosts do.
+use crate::cluster::wait_until;
 use crate::support::{Home, Run};
 use rustix::process::{Pid, Signal, kill_process};
 use sheaf_trace::{StoreReader, TraceInfo, TraceNames};
@@ -327,5 +328,18 @@ fn what_is_done_just_now_is_shown_while_it_is_stored() {
         let out = Seen::of(&home, &format!("/out.{host}"));
         assert_eq!(out.sum(host, "write"), (EACH, EACH as i64));
     }
+    // Whoever goes on with the same trace, at once and in the same session, is no other.
+    let mut killed = command.stderr(Stdio::null()).spawn().unwrap();
+    wait_until("it asks", || {
+        TraceInfo::read(&home.path().join("the.trace")).unwrap().unwrap().ended_ns == 0
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let again = home.run(&[&args[..], &["--buffers", &buffers, "--for", "0"]].concat());
+    assert_eq!(again.code, Some(0), "{again:?}");
+    let args = ["--session", "prod", "trace", "serve", "-o", "other", "--for", "0"];
+    let other = home.run(&[&args[..], &["--buffers", &buffers]].concat());
+    assert_eq!(other.code, Some(4), "{other:?}");
+    assert!(other.stderr.contains("n[1-2]: nothing can be taken there"), "{other:?}");
     assert_eq!(home.run(&["down", "prod"]).code, Some(0));
 }

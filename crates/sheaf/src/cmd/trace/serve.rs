@@ -101,7 +101,8 @@ pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
     info.write(&args.output)?;
     opening.run(async |session, config, _| {
         let members = config.everyone()?.clone();
-        let mut rounds = Rounds::begin(session.client(), &members, args, filter, store);
+        let mut rounds =
+            Rounds::begin(session.client(), &members, args, filter, (store, info.collector));
         let period = Duration::from_millis(args.period);
         let deadline = args.time.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         tell_news(&rounds.measure_clocks().await?, global);
@@ -141,7 +142,8 @@ fn open_store(path: &Path, hosts: String) -> Result<(ServedStore, TraceInfo)> {
     let mut info = before.filter(|info| info.is_served).unwrap_or_default();
     if !info.is_served {
         record::places::make_store(Some(path), OsStr::new("trace"))?;
-        info = TraceInfo { begun_ns: record::now_ns(), is_served: true, ..info };
+        let (begun_ns, collector) = (record::now_ns(), fastrand::u64(1..));
+        info = TraceInfo { begun_ns, is_served: true, collector, ..info };
         // Whoever goes on with it knows it by that.
         info.write(path)?;
     }

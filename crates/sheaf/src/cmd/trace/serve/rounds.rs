@@ -50,12 +50,12 @@ impl<'a> Rounds<'a> {
         members: &'a RangeSet,
         args: &TraceServeArgs,
         filter: RowFilter,
-        store: ServedStore,
+        (store, collector): (ServedStore, u64),
     ) -> Self {
         let count = usize::try_from(members.len()).unwrap_or(usize::MAX).max(1);
         let rows_max = (ROUND_ROWS / count).clamp(HOST_ROWS_MIN, HOST_ROWS_MAX);
         let request = CollectRequest {
-            collector: fastrand::u64(1..),
+            collector,
             buffers: args.buffers.clone(),
             rows_max: u32::try_from(rows_max).unwrap_or(u32::MAX),
             spool_bytes_max: args.spool_mib << 20,
