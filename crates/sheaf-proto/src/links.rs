@@ -235,6 +235,11 @@ impl Links {
         self.all[at.place()].out.len() < LINK_OUT_BYTES
     }
 
+    /// Takes back what waits on a link of which nothing was written yet.
+    pub fn unsay(&mut self, at: LinkId) {
+        self.all[at.place()].out = OutQueue::default();
+    }
+
     /// Ends a link for good; what waited for it is lost. Gives the state in which it was.
     pub fn hang_up(&mut self, at: LinkId) -> LinkState {
         let gone = &mut self.all[at.place()];

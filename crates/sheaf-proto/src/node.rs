@@ -353,6 +353,9 @@ impl Node {
                 let ready: control::Ready = control::decode(Kind::Ready, body)?;
                 self.on_newcomer(now, link, ready.leaves)
             }
+            (Kind::Notice, LinkState::Knocking | LinkState::Pending(_)) => {
+                self.on_give_up(link, body)
+            }
             (Kind::Released, LinkState::Pending(_)) => self.on_released(now, link, body),
             (Kind::Release, LinkState::Asking) => self.on_release(now, link, body),
             (Kind::Adopted, LinkState::Asking) => self.on_adopted(now, link, body),

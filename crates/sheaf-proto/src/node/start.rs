@@ -159,12 +159,57 @@ impl Node {
         self.links.mark(link);
     }
 
-    /// At a leaf: its service could not start. Tells the root why, then ends.
+    /// What is to run here could not start: tells the root why, then ends. Call it before the link
+    /// to the parent, or to the ancestor that is asked, is attached.
+    ///
+    /// An ancestor that is asked is told in place of the question: else this node would be there
+    /// for a moment, for all who hear who comes and goes, and then lost for no reason.
     pub fn give_up(&mut self, errno: Errno, cause: &str) {
         let (rank, leaves) = (self.config.rank, self.config.leaves.clone());
         let lost = Notice::Lost { by: rank, rank, leaves, errno, cause: cause.to_owned() };
-        self.notice(Header::new(Kind::Notice), lost);
+        if let Some(asked) = self.recovery.asking {
+            if self.links[asked].counters.bytes_out == 0 {
+                self.links.unsay(asked);
+            }
+            self.links.send(asked, control::control(Header::new(Kind::Notice), &lost));
+        } else {
+            self.notice(Header::new(Kind::Notice), lost);
+        }
         self.events.push_back(Event::ParentLost);
+    }
+
+    /// At an ancestor: a node that was not taken in says why it does not serve, and ends.
+    ///
+    /// It may have come in the place of another of its rank. Where that one is here, nothing
+    /// changes; where it is waited for, this is the reason when it does not come back. Leaves that
+    /// are known to be lost stay lost for the reason that was told first.
+    pub(super) fn on_give_up(&mut self, link: LinkId, body: &[u8]) -> Result<(), Violation> {
+        let notice: Notice = control::decode(Kind::Notice, body)?;
+        let Notice::Lost { rank, leaves, errno, cause, .. } = notice else {
+            return Err(Violation::OutOfPlace(Kind::Notice));
+        };
+        if rank != self.links[link].rank || !leaves.is_subset(&self.links[link].claim) {
+            return Err(Violation::Bound("a node speaks for leaves that are not its own"));
+        }
+        self.links.hang_up(link);
+        let mut expected = false;
+        for at in self.links.of_rank(rank) {
+            let other = &mut self.links[at];
+            match &mut other.state {
+                LinkState::Awaited(awaited) => {
+                    (awaited.errno, awaited.cause) = (errno, cause.clone());
+                    expected = true;
+                }
+                _ => expected |= other.way == LinkWay::Down && other.is_alive(),
+            }
+        }
+        let news = leaves.intersection(&self.config.leaves).difference(&self.below.lost);
+        if !expected && !news.is_empty() {
+            self.below.lost.union_with(&news);
+            let lost = Notice::Lost { by: self.config.rank, rank, leaves: news, errno, cause };
+            self.notice(Header::new(Kind::Notice), lost);
+        }
+        Ok(())
     }
 
     pub(super) fn session_over(&mut self, link: LinkId) {
@@ -184,5 +229,105 @@ impl Node {
                 self.links.send(at, frame.clone());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Registry;
+    use crate::{Child, Node, NodeConfig, Time, Tuning};
+
+    const ENOENT: Errno = Errno::NOENT;
+    const CAUSE: &str = "its export cannot be opened";
+
+    /// A root of one leaf, of rank 1.
+    fn root() -> Node {
+        let config = NodeConfig {
+            rank: 0,
+            role: NodeRole::Root,
+            depth: 0,
+            leaves: RangeSet::single(0),
+            children: vec![Child { rank: 1, leaves: RangeSet::single(0) }],
+            stream_base: 0,
+            place: Default::default(),
+            tuning: Tuning::default(),
+        };
+        Node::new(config, Registry::with_builtins(), Time(0))
+    }
+
+    /// A process of that leaf, which was started while the tree runs.
+    fn late(root: &Node) -> Node {
+        let (leaves, children) = (RangeSet::single(0), Vec::new());
+        let config =
+            NodeConfig { rank: 1, role: NodeRole::Leaf, leaves, children, ..root.config.clone() };
+        let mut leaf = Node::new(config, Registry::with_builtins(), Time(0));
+        leaf.count_on(root.last_epoch(1));
+        leaf.begin_late();
+        leaf
+    }
+
+    /// It calls the root, and cannot serve.
+    fn call_in_vain(root: &mut Node) -> LinkId {
+        let mut leaf = late(root);
+        let link = root.child_link(Time(0), 1, &RangeSet::single(0)).unwrap();
+        root.attach(Time(0), link);
+        let up = leaf.resume_parent(Time(0));
+        leaf.give_up(ENOENT, CAUSE);
+        let said: Vec<u8> =
+            leaf.output(up).take().iter().flat_map(|piece| piece.to_vec()).collect();
+        root.receive(Time(0), link, &said.into()).unwrap();
+        assert_eq!(leaf.poll_event(), Some(Event::ParentLost));
+        leaf.check().unwrap();
+        root.check().unwrap();
+        link
+    }
+
+    fn notices(root: &mut Node) -> Vec<Notice> {
+        let events = std::iter::from_fn(|| root.poll_event());
+        events
+            .filter_map(|event| if let Event::Notice(notice) = event { Some(notice) } else { None })
+            .collect()
+    }
+
+    fn lost() -> Notice {
+        let (leaves, cause) = (RangeSet::single(0), CAUSE.to_owned());
+        Notice::Lost { by: 0, rank: 1, leaves, errno: ENOENT, cause }
+    }
+
+    #[test]
+    fn who_was_started_again_and_cannot_serve_is_not_there_meanwhile() {
+        let mut root = root();
+        let planned = root.links.of_rank(1)[0];
+        root.child_dead(Time(0), planned, ENOENT, CAUSE);
+        assert_eq!(notices(&mut root), [lost()]);
+        for _ in 0..3 {
+            let link = call_in_vain(&mut root);
+            assert!(!root.links[link].is_alive());
+            assert_eq!(notices(&mut root), [], "it came and went");
+            assert_eq!(root.missing_children(), [1]);
+        }
+    }
+
+    #[test]
+    fn who_cannot_serve_in_place_of_one_that_is_waited_for_says_why() {
+        let mut root = root();
+        let link = root.links.of_rank(1)[0];
+        root.attach(Time(0), link);
+        root.link_lost(Time(0), link, Errno::CONNRESET, "closed");
+        call_in_vain(&mut root);
+        assert_eq!(notices(&mut root), [], "the one before may still come back");
+        root.tick(Time(u64::MAX / 2));
+        assert_eq!(notices(&mut root), [lost()]);
+    }
+
+    #[test]
+    fn who_cannot_serve_in_place_of_one_that_is_here_changes_nothing() {
+        let mut root = root();
+        let link = root.links.of_rank(1)[0];
+        root.attach(Time(0), link);
+        call_in_vain(&mut root);
+        assert!(root.links[link].is_alive());
+        assert_eq!(notices(&mut root), []);
     }
 }

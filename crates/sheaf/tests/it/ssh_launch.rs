@@ -330,6 +330,30 @@ fn who_is_up_and_cannot_serve_is_not_called_down() {
 }
 
 #[test]
+fn a_host_that_cannot_serve_says_why_however_often_it_is_started() {
+    let _turn = turn();
+    let more = "export = \"/root/only\"\n[tuning]\nrelaunch_ms = 100\n";
+    let Some(machines) = machines(4, "1x2x2", more) else { return };
+    for host in [1, 2, 4] {
+        machines.write(host, "only/data", "equal\n");
+    }
+    let up = machines.run(&["up"]);
+    let told = "h3: it does not serve (ENOENT): its export /root/only cannot be opened: ";
+    let end = Instant::now() + Duration::from_secs(8);
+    while Instant::now() < end {
+        let run = machines.run(&["grep", "equal", "/data"]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(4), "h[1-2,4]:/data:equal\n"), "{run:?}");
+        assert!(run.stderr.starts_with(told), "{run:?} {up:?}");
+    }
+    let status = machines.run(&["status"]);
+    assert!(!status.stdout.contains(" joined: h3 "), "{status:?}");
+    machines.write(3, "only/data", "equal\n");
+    wait_until("h3 serves", || machines.run(&["grep", "equal", "/data"]).code == Some(0));
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    wait_until("every process has ended", || nothing_runs(&machines));
+}
+
+#[test]
 fn an_inner_node_that_cannot_log_in_to_a_host_is_named_with_the_reason() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_retries = 0\nrelaunch_ms = 0\n";
