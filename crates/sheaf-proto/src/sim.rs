@@ -38,6 +38,7 @@ mod shape;
 mod wire;
 mod world;
 
+pub use connect::IN_VAIN;
 pub use fault::Fault;
 pub use report::{OTHER_CLASSES, SimError, SimOperation, SimReport, simulate};
 pub use shape::Shape;

@@ -2,7 +2,7 @@
 use super::wire::{SimWire, Trouble};
 use super::{Connection, Leaves, Sim, SimWhat};
 use crate::{LinkId, own};
-use sheaf_core::RangeSet;
+use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 
 /// Between two ancestors that are tried, and after all of them.
@@ -10,6 +10,8 @@ const PAUSE: Duration = Duration::from_micros(200);
 const ROUND_PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection to a machine takes to fail that does not even refuse it.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Why nothing runs on a node that was started again in vain.
+pub const IN_VAIN: &str = "what is to run there is not there";
 
 impl<L: Leaves> Sim<L> {
     /// The ends of a connection.
@@ -103,7 +105,7 @@ impl<L: Leaves> Sim<L> {
         if self.node(upper).is_none() {
             return self.search_after(rank, PAUSE);
         }
-        self.connect(rank, upper);
+        self.connect(rank, upper, true);
     }
 
     /// The ancestor whose turn it is.
@@ -127,12 +129,16 @@ impl<L: Leaves> Sim<L> {
         !cut && !off && !self.isolated.contains(&rank) && !self.isolated.contains(&upper)
     }
 
-    pub(super) fn connect(&mut self, lower: u32, upper: u32) {
+    /// A node connects to an ancestor; one that does not serve says so, and nothing else.
+    pub(super) fn connect(&mut self, lower: u32, upper: u32, serves: bool) {
         let now = self.now;
         let connection = self.shape.nodes() + self.made.len() as u32;
         let latency = self.config.physics.latency;
         let Some(node) = self.hosts[lower as usize].node.as_mut() else { return };
         let link = node.resume_parent(now);
+        if !serves {
+            node.give_up(Errno::NOENT, IN_VAIN);
+        }
         node.attach(now, link);
         let lower_link = link;
         self.made.push(Connection { upper, upper_link: None, lower, lower_link });

@@ -47,6 +47,11 @@ pub enum Fault {
         /// Which node.
         rank: u32,
     },
+    /// As [`Fault::Restart`], but what is to run there does not: it says so, and ends.
+    RestartInVain {
+        /// Which node.
+        rank: u32,
+    },
     /// All cables of the node are cut: what is sent waits, and nobody gets through to it.
     Isolate {
         /// Which node.
@@ -77,6 +82,7 @@ impl std::fmt::Display for Fault {
             Self::Reset { rank } => write!(f, "the link above node {rank} is reset"),
             Self::Cut { rank } => write!(f, "the cable above node {rank} is cut"),
             Self::Restart { rank } => write!(f, "node {rank} is started again"),
+            Self::RestartInVain { rank } => write!(f, "node {rank} is started again in vain"),
             Self::Isolate { rank } => write!(f, "all cables of node {rank} are cut"),
             Self::Mend { rank } => write!(f, "the cables of node {rank} are mended"),
             Self::Slow { rank, by } => write!(f, "the link above node {rank} is slow by {by:?}"),

@@ -20,8 +20,8 @@ pub(super) struct SimStay {
 
 impl<L: Leaves> Sim<L> {
     /// Starts a node anew, whose launcher is the nearest of its ancestors that runs. An inner node
-    /// has none of the leaves below it then.
-    pub(super) fn restart(&mut self, rank: u32) {
+    /// has none of the leaves below it then. One that does not serve gives up at once.
+    pub(super) fn restart(&mut self, rank: u32, serves: bool) {
         let Some(registry) = self.node(0).map(|root| root.registry().apart()) else { return };
         if self.node(rank).is_some() {
             return;
@@ -57,7 +57,7 @@ impl<L: Leaves> Sim<L> {
         (host.inbox, host.search, host.place) = (VecDeque::new(), None, None);
         host.made.clear();
         self.routes.retain(|&(of, _), _| of != rank);
-        self.connect(rank, upper);
+        self.connect(rank, upper, serves);
         if leaf.is_some() {
             self.with(rank, |node, _| node.tell_ready());
         }

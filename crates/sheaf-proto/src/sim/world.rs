@@ -448,7 +448,8 @@ impl<L: Leaves> Sim<L> {
                 let up = self.hosts[rank as usize].up;
                 self.troubles.entry(up).or_default().extra = by;
             }
-            Fault::Restart { rank } => self.restart(rank),
+            Fault::Restart { rank } => self.restart(rank, true),
+            Fault::RestartInVain { rank } => self.restart(rank, false),
             Fault::Kill { .. } => {}
         }
     }

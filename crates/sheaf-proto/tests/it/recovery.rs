@@ -2,10 +2,10 @@
 //! way to the root is in every wave that is begun once the tree has settled.
 use crate::oracle::{Crowd, Nature, Outcome, for_seeds, number, registry};
 use rustc_hash::FxHashMap;
-use sheaf_core::RangeSet;
+use sheaf_core::{Errno, RangeSet};
 use sheaf_proto::frame::{CHUNK_BYTES, HEADER_BYTES};
 use sheaf_proto::own;
-use sheaf_proto::sim::{Fault, Shape, Sim, SimConfig, fault};
+use sheaf_proto::sim::{Fault, IN_VAIN, Shape, Sim, SimConfig, fault};
 use sheaf_proto::{LINK_OUT_BYTES, Notice, PacketContent, Sync, Time, Tuning};
 use std::time::Duration;
 
@@ -218,6 +218,10 @@ impl Trial {
             let (Fault::Kill { rank } | Fault::PowerOff { rank }) = *fault else { continue };
             let later = *at + Duration::from_millis(self.rng.u64(1..9_000));
             if shape.leaf(rank).is_some() && self.rng.u8(0..4) > 0 {
+                if self.rng.bool() {
+                    let first = *at + (later - *at) / 2;
+                    again.push((first, Fault::RestartInVain { rank }));
+                }
                 again.push((later, Fault::Restart { rank }));
             }
         }
@@ -505,9 +509,11 @@ fn come_back(seed: u64) {
         let at = Duration::from_millis(rng.u64(0..8_000));
         let fault = if rng.bool() { Fault::Kill { rank } } else { Fault::PowerOff { rank } };
         commands.sim.schedule(at, fault);
-        commands
-            .sim
-            .schedule(at + Duration::from_millis(rng.u64(1..9_000)), Fault::Restart { rank });
+        let again = Duration::from_millis(rng.u64(1..9_000));
+        if rng.bool() {
+            commands.sim.schedule(at + again / 2, Fault::RestartInVain { rank });
+        }
+        commands.sim.schedule(at + again, Fault::Restart { rank });
     }
     // Every other time nothing else goes wrong.
     let calm = rng.bool();
@@ -542,4 +548,44 @@ fn come_back(seed: u64) {
 #[test]
 fn a_node_that_comes_back_is_given_its_children() {
     for_seeds(500, come_back);
+}
+
+/// A host is killed, and whatever is started there again cannot serve: nobody hears that it came,
+/// and everybody that it is gone, once, and why.
+fn in_vain(seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed ^ 0x7a1);
+    let shape = rng.choice(more_shapes()).unwrap();
+    let leaf = rng.u32(0..shape.leaves());
+    let rank = (1..shape.nodes()).find(|&rank| shape.leaf(rank) == Some(leaf)).unwrap();
+    let nature = Nature { seed, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };
+    let config = SimConfig { shred: rng.bool(), ..SimConfig::seeded(seed) };
+    let sim = Sim::new(shape.clone(), registry(), Crowd::new(nature), config);
+    let mut commands = Commands { sim, nature };
+    commands.sim.schedule(Duration::from_secs(1), Fault::Kill { rank });
+    let mut at = Duration::from_millis(rng.u64(1_001..1_500));
+    for _ in 0..rng.u32(1..6) {
+        commands.sim.schedule(at, Fault::RestartInVain { rank });
+        at += Duration::from_millis(rng.u64(1..9_000));
+    }
+    while commands.sim.now() < Time(0) + at + SETTLED {
+        commands.run(Duration::from_secs(30));
+        commands.sim.run_for(Duration::from_millis(rng.u64(1..5_000)));
+    }
+    let answered = commands.run(Duration::from_secs(30));
+    assert_eq!(answered, shape.everyone().difference(&RangeSet::single(leaf)));
+    let of_leaf = commands.sim.notices().iter().filter(|notice| match notice {
+        Notice::Lost { leaves, .. } | Notice::Joined { leaves, .. } => leaves.contains(leaf),
+        _ => false,
+    });
+    let of_leaf: Vec<&Notice> = of_leaf.collect();
+    let [Notice::Lost { errno: Errno::NOENT, cause, .. }] = of_leaf[..] else {
+        panic!("{of_leaf:?}")
+    };
+    assert_eq!(cause, IN_VAIN);
+    assert_eq!(commands.sim.traffic().violations, 0, "a node accuses another, and all are honest");
+}
+
+#[test]
+fn a_host_that_is_started_again_in_vain_is_gone_once_and_says_why() {
+    for_seeds(200, in_vain);
 }
