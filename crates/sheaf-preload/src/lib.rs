@@ -3,8 +3,9 @@
 //!
 //! The functions here have the names of the C library's, which they call; what they saw goes into
 //! the process's segment ([`sheaf_recorder`]), in the directory that `SHEAF_TRACE_DIR` names, with
-//! rings of `SHEAF_TRACE_RECORDS` records. Without the first variable, or where the segment cannot be
-//! made, nothing is recorded and the program runs all the same.
+//! rings of `SHEAF_TRACE_RECORDS` records, which `SHEAF_TRACE_FLIGHT` has overwritten when they are
+//! full. Without the first variable, or where the segment cannot be made, nothing is recorded and the
+//! program runs all the same.
 //!
 //! What runs here runs within any call of any program: it keeps `errno`, asks nobody but the
 //! kernel, is not entered again from within itself (`turn::TracedCall`), and takes no lock and no

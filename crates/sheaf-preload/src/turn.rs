@@ -1,8 +1,8 @@
 //! A call that is recorded: who may record it, and what is written down of it.
 use crate::files;
 use sheaf_recorder::{
-    ClockKind, IoEvent, IoLayer, IoOp, RingWriter, SegmentOptions, TraceClock, TraceSegment, flag,
-    sys,
+    ClockKind, Full, IoEvent, IoLayer, IoOp, RingWriter, SegmentOptions, TraceClock, TraceSegment,
+    flag, sys,
 };
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const DIRECTORY: &CStr = c"SHEAF_TRACE_DIR";
 /// How many records each ring has, if not as many as usual.
 const RECORDS: &CStr = c"SHEAF_TRACE_RECORDS";
+/// Rings are overwritten, and held once an operation takes so many ticks; 0: none does.
+const FLIGHT: &CStr = c"SHEAF_TRACE_FLIGHT";
 /// An address that is none.
 const EFAULT: c_int = 14;
 /// An error of a device, or of what cannot say which it is.
@@ -212,19 +214,30 @@ fn create_segment(parent: Option<&TraceSegment>) -> Option<TraceSegment> {
     TraceSegment::create_at(path.as_c_str()?, &options(), parent).ok()
 }
 
-/// As large as was asked for.
+/// As large as was asked for, and full as was asked for.
 fn options() -> SegmentOptions {
     let usual = SegmentOptions::default();
+    let sized = match number_in(RECORDS).and_then(|records| u32::try_from(records).ok()) {
+        Some(records) => usual.with_records(records),
+        None => usual,
+    };
+    match number_in(FLIGHT) {
+        Some(slow) => SegmentOptions { full: Full::Overwrite, slow, ..sized },
+        None => sized,
+    }
+}
+
+/// The number that a variable is.
+fn number_in(variable: &CStr) -> Option<u64> {
     // SAFETY: the name ends with a zero; variables do, too, and this is read at once.
-    let records = unsafe {
-        let value = getenv(RECORDS.as_ptr());
+    let value = unsafe {
+        let value = getenv(variable.as_ptr());
         if value.is_null() {
-            return usual;
+            return None;
         }
         CStr::from_ptr(value)
     };
-    let records = records.to_str().ok().and_then(|records| records.parse().ok());
-    records.map_or(usual, |records| usual.with_records(records))
+    value.to_str().ok()?.parse().ok()
 }
 
 /// The thread has ended: another takes its ring.

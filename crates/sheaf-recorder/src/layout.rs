@@ -143,6 +143,11 @@ pub(crate) struct SegmentHeader {
     /// How many rings have ever been in use: those behind hold nothing.
     pub used: AtomicU32,
     pub command: [u8; COMMAND_BYTES_MAX],
+    /// Of rings that are overwritten: an operation that takes so long, on the segment's clock, has
+    /// all stay as it is; 0: none does.
+    pub slow: AtomicU64,
+    /// Nothing is overwritten: what rings hold is wanted.
+    pub held: AtomicU32,
 }
 
 const _: () = assert!(size_of::<SegmentHeader>() <= HEADER_BYTES);

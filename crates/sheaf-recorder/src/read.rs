@@ -98,10 +98,13 @@ pub struct Read {
     pub records: Vec<RingRecord>,
     /// Names by their numbers.
     pub names: HashMap<u64, Vec<u8>>,
-    /// Where something is missing among the records, as far as that is written down there.
+    /// Where something is missing among the records, as far as that is written down there; of rings
+    /// that are overwritten it is not.
     pub gaps: Vec<Gap>,
     /// Operations that were not kept for want of room, in all since the segment was made.
     pub lost: u64,
+    /// Operations that later ones have taken the place of, in all: of a flight recorder.
+    pub overwritten: u64,
     /// Names for which there was no room, in all.
     pub names_lost: u64,
     /// Operations that found no ring, in all.
@@ -189,6 +192,7 @@ impl Reader {
             records: header.records.load(Relaxed),
             names_bytes: header.names_bytes.load(Relaxed),
             full,
+            slow: header.slow.load(Relaxed),
         };
         if !options.are_sound() || header.used.load(Relaxed) > options.rings {
             return Err(Damage::Sizes);
@@ -275,14 +279,9 @@ impl Reader {
     /// [`Reader::read_some`], but what was taken keeps its room until it is released: another
     /// reader that follows this one takes it once more.
     pub fn take_some(&mut self, records_max: usize) -> Read {
-        let header = header_of(&self.mapping);
-        let used = header.used.load(Acquire).min(self.options.rings);
-        let mut read = Read { unplaced: header.unplaced.load(Relaxed), ..Read::default() };
-        for at in self.taken.len() as u32..used {
-            let line = &self.ring(at).by_reader;
-            let (records, names) = (line.tail.load(Relaxed), line.names_tail.load(Relaxed));
-            self.taken.push(RingPlace { records, names, untold: 0 });
-        }
+        let used = self.begin_rings();
+        let unplaced = header_of(&self.mapping).unplaced.load(Relaxed);
+        let mut read = Read { unplaced, ..Read::default() };
         // Who names a file that another has told of does so after that one: so records are looked
         // for before names, and taken after them.
         let heads: Vec<u64> = (0..used).map(|at| self.head(at)).collect();
@@ -292,9 +291,58 @@ impl Reader {
         for (at, head) in (0..used).zip(heads) {
             self.read_ring(at, head, records_max, &mut read);
         }
-        read.lost = read.lost.saturating_add(self.overwritten);
+        match self.options.full {
+            Full::Overwrite => read.overwritten = self.overwritten,
+            // What has no record is damaged.
+            Full::DropNewest => read.lost = read.lost.saturating_add(self.overwritten),
+        }
         read.names_lost = read.names_lost.saturating_add(self.names_passed);
         read
+    }
+
+    /// Whether what the rings hold is wanted: somebody holds them, or an operation was slow.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        header_of(&self.mapping).held.load(Acquire) != 0
+    }
+
+    /// Of rings that are overwritten: has them stay as they are until they are let go of. What comes
+    /// meanwhile, and finds no room, is lost and counted.
+    pub fn hold(&self) {
+        header_of(&self.mapping).held.store(1, Release);
+    }
+
+    /// Rings are overwritten again.
+    pub fn let_go(&self) {
+        header_of(&self.mapping).held.store(0, Release);
+    }
+
+    /// Names that have come since the last time, where they take half of their room or more: their
+    /// records are taken later, or never.
+    pub fn take_names(&mut self) -> HashMap<u64, Vec<u8>> {
+        self.begin_rings();
+        let mut read = Read::default();
+        for at in 0..self.taken.len() as u32 {
+            let head = self.ring(at).by_writer.names_head.load(Acquire);
+            let waiting = head.wrapping_sub(self.taken[at as usize].names);
+            if waiting >= u64::from(self.options.names_bytes) / 2 {
+                self.read_names(at, &mut read);
+                let names = self.taken[at as usize].names;
+                self.ring(at).by_reader.names_tail.store(names, Release);
+            }
+        }
+        read.names
+    }
+
+    /// Looks which rings there are by now; gives how many.
+    fn begin_rings(&mut self) -> u32 {
+        let used = header_of(&self.mapping).used.load(Acquire).min(self.options.rings);
+        for at in self.taken.len() as u32..used {
+            let line = &self.ring(at).by_reader;
+            let (records, names) = (line.tail.load(Relaxed), line.names_tail.load(Relaxed));
+            self.taken.push(RingPlace { records, names, untold: 0 });
+        }
+        used
     }
 
     /// Gives the room of what was taken back to those who write.
@@ -400,7 +448,7 @@ impl Reader {
         let line = &self.ring(at).by_writer;
         read.lost = read.lost.saturating_add(line.lost.load(Acquire));
         read.names_lost = read.names_lost.saturating_add(line.names_lost.load(Relaxed));
-        if end == head && !self.is_written_at(at) {
+        if end == head && self.options.full == Full::DropNewest && !self.is_written_at(at) {
             let untold = line.untold.load(Acquire);
             if untold > 0 && self.taken[at as usize].untold == 0 {
                 let (from, to) = (line.untold_from.load(Relaxed), line.untold_to.load(Relaxed));

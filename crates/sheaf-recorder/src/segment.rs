@@ -43,11 +43,20 @@ pub struct SegmentOptions {
     pub names_bytes: u32,
     /// What happens when they are not read in time.
     pub full: Full,
+    /// With [`Full::Overwrite`]: an operation that takes so long, on [`TraceClock::best`], has the
+    /// segment held as it is ([`Reader::hold`](crate::Reader::hold)). 0: none does.
+    pub slow: u64,
 }
 
 impl Default for SegmentOptions {
     fn default() -> Self {
-        Self { rings: 256, records: 16 << 10, names_bytes: 64 << 10, full: Full::DropNewest }
+        Self {
+            rings: 256,
+            records: 16 << 10,
+            names_bytes: 64 << 10,
+            full: Full::DropNewest,
+            slow: 0,
+        }
     }
 }
 
@@ -162,6 +171,7 @@ impl TraceSegment {
         header.parent.store(sys::parent(), Relaxed);
         header.user.store(sys::user(), Relaxed);
         header.full.store(options.full as u32, Relaxed);
+        header.slow.store(options.slow, Relaxed);
         header.rings.store(options.rings, Relaxed);
         header.records.store(options.records, Relaxed);
         header.names_bytes.store(options.names_bytes, Relaxed);
@@ -276,6 +286,16 @@ impl TraceSegment {
     /// recorded by the same thread.
     pub fn unplaced(&self) {
         self.header().unplaced.fetch_add(1, Relaxed);
+    }
+
+    /// Whether what rings hold is wanted as it is.
+    pub(crate) fn is_held(&self) -> bool {
+        self.header().held.load(Acquire) != 0
+    }
+
+    /// What rings hold is wanted, from here on.
+    pub(crate) fn hold(&self) {
+        self.header().held.store(1, Release);
     }
 
     /// The process ends as it means to.

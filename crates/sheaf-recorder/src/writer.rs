@@ -69,6 +69,8 @@ pub struct RingWriter<'a> {
     there: u64,
     mask: u64,
     overwrites: bool,
+    /// Of a ring that is overwritten: an operation that takes so long is wanted with what was before.
+    slow: u64,
     untold: u64,
 }
 
@@ -86,6 +88,10 @@ impl<'a> RingWriter<'a> {
             there: u64::from(line.records_there.load(Relaxed)),
             mask: u64::from(segment.options.records) - 1,
             overwrites: segment.options.full == Full::Overwrite,
+            slow: match segment.options.slow {
+                0 => u64::MAX,
+                slow => slow,
+            },
             untold: line.untold.load(Relaxed),
         };
         writer.tail = writer.reader_line().tail.load(Acquire);
@@ -140,7 +146,7 @@ impl<'a> RingWriter<'a> {
     #[cold]
     fn sees_room(&mut self, more: u64) -> bool {
         self.tail = self.reader_line().tail.load(Acquire);
-        if self.overwrites && !self.has_room(more) {
+        if self.overwrites && !self.has_room(more) && !self.segment.is_held() {
             // What is not read in time was not wanted.
             self.tail = self.tail.max((self.head + more).saturating_sub(self.mask + 1));
         }
@@ -204,6 +210,9 @@ impl<'a> RingWriter<'a> {
         slot.commit.store(position + 1, Release);
         self.head = position + 1;
         self.line().head.store(position + 1, Release);
+        if self.overwrites && event.ended.wrapping_sub(event.begun) >= self.slow {
+            self.segment.hold();
+        }
     }
 
     /// An operation is not kept. That it was is told by a record as soon as there is room.
@@ -223,6 +232,12 @@ impl<'a> RingWriter<'a> {
     /// Writes down how many were lost, and when, if there is room for that and for what follows.
     #[cold]
     fn tell_of_lost(&mut self) -> bool {
+        if self.overwrites {
+            // A record of it would be overwritten, too. Whoever held the ring knows when that was.
+            self.line().untold.store(0, Release);
+            self.untold = 0;
+            return true;
+        }
         if !self.has_room(2) && !self.sees_room(2) {
             return false;
         }

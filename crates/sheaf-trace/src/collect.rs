@@ -1,7 +1,9 @@
 //! From the segments of processes to rows with the time of day.
 use crate::{TraceError, TraceNames, TraceRow};
 use serde::{Deserialize, Serialize};
-use sheaf_recorder::{ClockKind, Gap, IoOp, Reader, RingPlace, RingRecord, TraceClock, flag, sys};
+use sheaf_recorder::{
+    ClockKind, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TraceClock, flag, sys,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,6 +24,8 @@ pub struct Collected {
     pub rows: Vec<TraceRow>,
     /// Operations that were not kept since the last time, for want of room or of a ring.
     pub lost: u64,
+    /// Operations that later ones took the place of since the last time, in a flight recorder.
+    pub overwritten: u64,
     /// TraceNames for which there was no room since the last time: their files have none.
     pub names_lost: u64,
     /// Operations on files whose names are not known, of what the kernel tells.
@@ -90,6 +94,16 @@ pub struct Collector {
     states: HashMap<String, SourceState>,
     /// Since when they are there, and why they cannot be read, until that is told.
     damaged: BTreeMap<PathBuf, (Instant, Option<String>)>,
+    /// When rings were last seen not to be held, on the clock.
+    unheld: u64,
+}
+
+/// Whose records are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TakeFrom {
+    Everybody,
+    /// Processes that have ended.
+    TheEnded,
 }
 
 /// A segment, and how much of its losses is told.
@@ -97,8 +111,11 @@ pub struct Collector {
 struct TraceSource {
     reader: Reader,
     names: HashMap<u64, u32>,
+    /// Names that were not taken for want of memory.
+    names_passed: u64,
     command: u32,
     lost: u64,
+    overwritten: u64,
     names_lost: u64,
     unplaced: u64,
 }
@@ -125,6 +142,7 @@ impl Collector {
             over: Vec::new(),
             states: HashMap::new(),
             damaged: BTreeMap::new(),
+            unheld: clock.now(),
         })
     }
 
@@ -138,14 +156,77 @@ impl Collector {
     /// # Errors
     /// When the directory cannot be read.
     pub fn collect(&mut self, names: &mut TraceNames) -> Result<Collected, TraceError> {
+        self.collect_from(TakeFrom::Everybody, names)
+    }
+
+    /// [`Collector::collect`], of processes that have ended alone.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn collect_ended(
+        &mut self,
+        names: &mut TraceNames,
+    ) -> Result<Collected, TraceError> {
+        self.collect_from(TakeFrom::TheEnded, names)
+    }
+
+    /// Of rings that are overwritten: takes the names for which there is no room much longer, up to
+    /// `names_bytes_max` of them in all. Whether somebody holds what the rings have.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub(crate) fn watch(
+        &mut self,
+        names: &mut TraceNames,
+        names_bytes_max: usize,
+        into: &mut Collected,
+    ) -> Result<bool, TraceError> {
+        self.find(names, into)?;
+        let mut is_held = false;
+        for source in self.segments.values_mut() {
+            for (number, name) in source.reader.take_names() {
+                if names.bytes() < names_bytes_max || names.find(&name).is_some() {
+                    source.names.insert(number, names.number(&name));
+                } else {
+                    source.names_passed += 1;
+                }
+            }
+            is_held |= source.reader.is_held();
+        }
+        if !is_held {
+            self.unheld = self.clock.now();
+        }
+        Ok(is_held)
+    }
+
+    /// Rings that are overwritten stay as they are.
+    pub(crate) fn hold(&self) {
+        self.segments.values().for_each(|source| source.reader.hold());
+    }
+
+    /// They are overwritten again.
+    pub(crate) fn let_go(&mut self) {
+        self.segments.values().for_each(|source| source.reader.let_go());
+        self.unheld = self.clock.now();
+    }
+
+    fn collect_from(
+        &mut self,
+        whom: TakeFrom,
+        names: &mut TraceNames,
+    ) -> Result<Collected, TraceError> {
         let mut collected = Collected::default();
         self.find(names, &mut collected)?;
         let ns_per_tick = self.ns_per_tick();
         let host = names.number(&self.host);
+        let held = (self.unheld, self.clock.now());
         for (path, source) in &mut self.segments {
             // Whoever ends after this look has written all before the next.
             let was_written = source.reader.is_written();
-            let more = source.take(path, host, ns_per_tick, names, &mut collected);
+            if was_written && whom == TakeFrom::TheEnded {
+                continue;
+            }
+            let more = source.take(path, host, ns_per_tick, held, names, &mut collected);
             collected.more |= more;
             if !was_written && !more && !self.over.contains(path) {
                 self.over.push(path.clone());
@@ -229,7 +310,9 @@ impl Collector {
                         reader,
                         names: state.names.into_iter().collect(),
                         command,
+                        names_passed: 0,
                         lost: state.lost,
+                        overwritten: 0,
                         names_lost: state.names_lost,
                         unplaced: state.unplaced,
                     };
@@ -265,12 +348,14 @@ impl Collector {
 }
 
 impl TraceSource {
-    /// Takes what has come. Whether more is there.
+    /// Takes what has come; of rings that are overwritten, `held` is when something may have been
+    /// lost. Whether more is there.
     fn take(
         &mut self,
         path: &Path,
         host: u32,
         ns_per_tick: f64,
+        held: (u64, u64),
         names: &mut TraceNames,
         into: &mut Collected,
     ) -> bool {
@@ -307,7 +392,15 @@ impl TraceSource {
         let is_quiet = read.records.is_empty() && read.gaps.is_empty() && fresh.is_empty();
         let is_as_before = (self.lost, self.names_lost, self.unplaced)
             == (read.lost, read.names_lost, read.unplaced);
-        into.lost += read.lost.saturating_sub(self.lost) + unplaced;
+        let lost = read.lost.saturating_sub(self.lost);
+        if lost > 0 && self.reader.full() == Full::Overwrite {
+            let gap = Gap { ring: 0, count: lost, from: held.0, to: held.1 };
+            into.rows.push(of_gap(&gap, row(held.0, held.1 - held.0), &mut ops));
+        }
+        into.lost += lost + unplaced;
+        into.overwritten += read.overwritten.saturating_sub(self.overwritten);
+        self.overwritten = read.overwritten;
+        into.names_lost += std::mem::take(&mut self.names_passed);
         into.names_lost += read.names_lost.saturating_sub(self.names_lost);
         (self.lost, self.names_lost, self.unplaced) = (read.lost, read.names_lost, read.unplaced);
         if unplaced > 0 {

@@ -80,6 +80,10 @@ pub struct TraceInfo {
     pub operations: u64,
     /// Operations that there was no room for when they were done.
     pub lost: u64,
+    /// Operations that later ones took the place of: of a flight recorder.
+    pub overwritten: u64,
+    /// Why a flight recorder's memory was kept.
+    pub trigger: Option<String>,
     /// Operations that were taken, and could not be stored.
     pub unwritten: u64,
     /// Files whose names there was no room for.

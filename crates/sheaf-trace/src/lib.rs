@@ -7,6 +7,7 @@
 mod collect;
 mod error;
 pub mod export;
+mod flight;
 mod info;
 mod kernel;
 mod own;
@@ -22,6 +23,10 @@ mod store;
 
 pub use collect::{Collected, Collector};
 pub use error::TraceError;
+pub use flight::{
+    FLIGHT_VARIABLE, FlightAsk, FlightOptions, FlightRecording, FlightSnapshot, FlightTotals,
+    ask_snapshot,
+};
 pub use info::{INFO_FILE, KernelCounts, ServedHost, TraceInfo};
 pub use kernel::{KernelRefusal, KernelTrace};
 pub use own::{SEGMENTS_VARIABLE, record_own};

@@ -11,6 +11,7 @@ use crate::spool::{self, SpoolFacts, SpoolWriter};
 use crate::{Collected, Collector, TraceError, TraceInfo, TraceNames, TraceRow};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -43,6 +44,8 @@ pub struct RecordTotals {
     pub rows: u64,
     /// Operations that rings had no room for; the store says when.
     pub lost: u64,
+    /// Operations that later ones took the place of, in a flight recorder.
+    pub overwritten: u64,
     /// Operations that were taken from rings and could not be written down.
     pub unwritten: u64,
     /// Files whose names had no room: their operations are there without.
@@ -241,7 +244,7 @@ fn remove_buffers(directory: &Path) -> Result<(), TraceError> {
 /// That somebody writes a trace; others are refused meanwhile, until its process is gone.
 pub(crate) struct StoreLock {
     path: PathBuf,
-    _file: File,
+    file: File,
 }
 
 pub(crate) fn lock(store: &Path) -> Result<StoreLock, TraceError> {
@@ -249,7 +252,7 @@ pub(crate) fn lock(store: &Path) -> Result<StoreLock, TraceError> {
     let file = File::options().create(true).append(true).open(&path);
     let file = file.map_err(TraceError::io(&path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(StoreLock { path, _file: file }),
+        Ok(()) => Ok(StoreLock { path, file }),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             Err(TraceError::damaged(store, "somebody is recording it"))
         }
@@ -258,6 +261,29 @@ pub(crate) fn lock(store: &Path) -> Result<StoreLock, TraceError> {
 }
 
 impl StoreLock {
+    /// Says in it who holds it.
+    pub(crate) fn sign(&self) -> Result<(), TraceError> {
+        self.file.set_len(0).map_err(TraceError::io(&self.path))?;
+        (&self.file)
+            .write_all(std::process::id().to_string().as_bytes())
+            .map_err(TraceError::io(&self.path))
+    }
+
+    /// Who holds it, as it has said; nobody where it is not held.
+    pub(crate) fn signed(store: &Path) -> Result<Option<String>, TraceError> {
+        let path = store.join(LOCK_FILE);
+        let mut file = match File::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(TraceError::io(&path))?,
+        };
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(TraceError::io(&path))?;
+        Ok(Some(text))
+    }
+
     /// The trace is whole, if nothing failed.
     pub(crate) fn end(self, totals: &mut RecordTotals) {
         if totals.error.is_none() {
@@ -442,6 +468,7 @@ impl SpoolTaker {
     fn note(&mut self, collected: &Collected) {
         let totals = &mut self.totals;
         totals.lost += collected.lost;
+        totals.overwritten += collected.overwritten;
         totals.names_lost += collected.names_lost;
         totals.unnamed += collected.unnamed;
         totals.unseen.extend(collected.unseen.iter().cloned());

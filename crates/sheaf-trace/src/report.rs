@@ -8,7 +8,7 @@ mod html;
 mod html_page;
 mod sums;
 mod text;
-mod units;
+pub(crate) mod units;
 
 pub use data::{
     AccessData, AccessPattern, CommonSize, DirectoryData, FailureData, FileData, FilesBeyond,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn small(full: Full) -> SegmentOptions {
-    SegmentOptions { rings: 4, records: 64, names_bytes: 8192, full }
+    SegmentOptions { rings: 4, records: 64, names_bytes: 8192, full, slow: 0 }
 }
 
 fn event(number: u64) -> IoEvent {
@@ -63,7 +63,58 @@ fn a_flight_recorder_keeps_the_newest() {
     let read = Reader::open(&path).unwrap().read();
     let offsets: Vec<u64> = read.records.iter().map(|record| record.offset).collect();
     assert_eq!(offsets, (936..1000).collect::<Vec<_>>());
-    assert_eq!(read.lost, 936);
+    assert_eq!((read.overwritten, read.lost), (936, 0));
+}
+
+#[test]
+fn what_led_to_a_slow_operation_stays_until_it_is_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let options = SegmentOptions { slow: 1_000, ..small(Full::Overwrite) };
+    let segment = TraceSegment::create(&path, &options).unwrap();
+    let (mut writer, mut other) = (segment.writer().unwrap(), segment.writer().unwrap());
+    let mut reader = Reader::open(&path).unwrap();
+    (0..100).for_each(|number| writer.put(&event(number)));
+    (0..80).for_each(|number| other.put(&event(1_000 + number)));
+    assert!(!reader.is_held());
+    writer.put(&IoEvent { begun: 5, ended: 1_005, ..event(100) });
+    assert!(reader.is_held());
+    // What comes now has no place, in any ring.
+    (0..30).for_each(|number| writer.put(&event(200 + number)));
+    (0..3).for_each(|number| other.put(&event(2_000 + number)));
+    let read = reader.read();
+    let offsets: Vec<u64> = read.records.iter().map(|record| record.offset).collect();
+    let expected: Vec<u64> = (37..=100).chain(1_016..1_080).collect();
+    assert_eq!(offsets, expected);
+    assert_eq!((read.overwritten, read.lost, read.gaps), (37 + 16, 33, vec![]));
+    reader.let_go();
+    (0..70).for_each(|number| writer.put(&event(300 + number)));
+    let read = reader.read();
+    let offsets: Vec<u64> = read.records.iter().map(|record| record.offset).collect();
+    assert_eq!(offsets, (306..370).collect::<Vec<_>>());
+    assert_eq!((read.overwritten, read.lost), (37 + 16 + 6, 33));
+}
+
+#[test]
+fn names_of_a_flight_recorder_are_taken_before_they_have_no_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let segment = TraceSegment::create(&path, &small(Full::Overwrite)).unwrap();
+    let mut writer = segment.writer().unwrap();
+    let mut reader = Reader::open(&path).unwrap();
+    let mut names = std::collections::HashMap::new();
+    writer.name(b"/first");
+    assert!(reader.take_names().is_empty(), "there is room");
+    for number in 0..1_000 {
+        let file = writer.name(format!("/data/{number}").as_bytes());
+        writer.put(&IoEvent { file, ..event(number) });
+        names.extend(reader.take_names());
+    }
+    let read = reader.read();
+    names.extend(read.names);
+    assert_eq!((read.records.len(), read.names_lost, names.len()), (64, 0, 1_001));
+    let last = read.records.last().unwrap();
+    assert_eq!(names[&last.file], b"/data/999");
 }
 
 #[test]
@@ -152,7 +203,7 @@ fn written_and_lost_are_what_was_done() {
         assert_eq!(unique.len(), records.len(), "{full:?}: some came twice");
         assert!(records.iter().all(|offset| offset & 0xffff_ffff < EACH && offset >> 32 < 3));
         let last = all.last().unwrap();
-        assert_eq!(records.len() as u64 + last.lost, 3 * EACH, "{full:?}");
+        assert_eq!(records.len() as u64 + last.lost + last.overwritten, 3 * EACH, "{full:?}");
         if full == Full::DropNewest {
             let told: u64 = all.iter().flat_map(|read| &read.gaps).map(|gap| gap.count).sum();
             assert_eq!(told, last.lost, "what is lost is told with its time");

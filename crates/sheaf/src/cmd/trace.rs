@@ -5,6 +5,7 @@ mod recover;
 mod replay;
 mod report;
 mod serve;
+mod snapshot;
 mod top;
 
 use crate::cli::GlobalArgs;
@@ -30,6 +31,7 @@ pub enum TraceCommand {
     Export(export::ExportArgs),
     Replay(replay::ReplayArgs),
     Recover(recover::RecoverArgs),
+    Snapshot(snapshot::SnapshotArgs),
     Serve(serve::TraceServeArgs),
     Top(top::TraceTopArgs),
 }
@@ -50,6 +52,7 @@ pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
         TraceCommand::Export(args) => export::run(args, global),
         TraceCommand::Replay(args) => replay::run(args, global),
         TraceCommand::Recover(args) => recover::run(args, global),
+        TraceCommand::Snapshot(args) => snapshot::run(args, global),
         TraceCommand::Serve(args) => serve::run(args, global),
         TraceCommand::Top(args) => top::run(args, global),
     }

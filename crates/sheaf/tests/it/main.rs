@@ -50,6 +50,7 @@ mod streams;
 mod support;
 mod taps;
 mod trace;
+mod trace_flight;
 mod trace_kernel;
 mod trace_page;
 mod trace_serve;

@@ -1,5 +1,6 @@
 //! `sheaf trace record`: a program run with its I/O recorded.
 mod child;
+mod flight;
 pub(super) mod places;
 mod served;
 
@@ -10,8 +11,8 @@ use anyhow::Result;
 use clap::Args;
 use sheaf_session::config::own_name;
 use sheaf_trace::{
-    BlindSpot, KernelTrace, RecordTotals, Recording, SEGMENTS_VARIABLE, SegmentOptions, TraceInfo,
-    blind_spot,
+    BlindSpot, FLIGHT_VARIABLE, KernelTrace, RecordTotals, Recording, SEGMENTS_VARIABLE,
+    SegmentOptions, TraceInfo, blind_spot,
 };
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -45,6 +46,7 @@ Examples:
   sheaf trace record -- tar xf linux.tar
   sheaf trace record -o /var/tmp/build.trace -- make -j8
   sheaf trace record --kernel -- ./static-program
+  sheaf trace record --flight --slow-ms 100 -- ./server
   sheaf trace report tar.trace")]
 pub struct RecordArgs {
     /// Where the trace goes: a directory that is not there yet, or is empty [default: NAME.trace,
@@ -80,6 +82,9 @@ pub struct RecordArgs {
     )]
     pub kernel_buffer: u64,
 
+    #[command(flatten)]
+    pub flight: flight::FlightArgs,
+
     /// The program and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
@@ -99,6 +104,11 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
     if args.served {
         return served::run(args, &program, &places::find_library()?, blind(), global);
     }
+    if args.flight.flight {
+        let library = places::find_library()?;
+        let code = flight::run(args, global, &program, &library, blind().as_ref())?;
+        std::process::exit(code);
+    }
     let by = if args.kernel {
         let bytes = usize::try_from(args.kernel_buffer).unwrap_or(usize::MAX);
         let trace = KernelTrace::open(bytes.min(KERNEL_BUFFER_MAX)).map_err(|error| {
@@ -109,7 +119,7 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
     } else {
         RecordBy::Preload(places::find_library()?, blind())
     };
-    let store = places::make_store(args.output.as_deref(), &args.command[0])?;
+    let store = places::make_store(args.output.as_deref(), &args.command[0], "trace")?;
     let code = record(args, global, &program, &store, by)?;
     // The program's own exit code is none of this program's.
     std::process::exit(code);
@@ -152,7 +162,7 @@ fn record(
             recording
         }
     };
-    let ended = child::run(&mut command);
+    let ended = child::run(&mut command, None);
     let totals = recording.finish_within(AFTERMATH);
     let code = match ended {
         Ok((status, kernel)) => {
@@ -209,6 +219,7 @@ fn set_preload(
         // Of a recording that this one is recorded by.
         None => command.env_remove(RECORDS_VARIABLE),
     };
+    command.env_remove(FLIGHT_VARIABLE);
     Ok(())
 }
 
@@ -230,6 +241,7 @@ pub(super) fn note(info: &mut TraceInfo, totals: &RecordTotals) {
 pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     info.operations = totals.rows;
     info.lost = totals.lost;
+    info.overwritten = totals.overwritten;
     info.unwritten = totals.unwritten;
     info.names_lost = totals.names_lost;
     info.unnamed = totals.unnamed;
@@ -242,6 +254,10 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
             "{} operations came faster than they could be kept: {option} keeps more of them",
             totals.lost
         ));
+    }
+    if totals.overwritten > 0 {
+        let count = totals.overwritten;
+        missing.push(format!("{count} operations were overwritten, as by a flight recorder"));
     }
     if totals.unwritten > 0 {
         missing.push(format!("{} operations could not be stored", totals.unwritten));

@@ -141,7 +141,7 @@ fn open_store(path: &Path, hosts: String) -> Result<(ServedStore, TraceInfo)> {
     let before = if path.is_dir() { TraceInfo::read(path)? } else { None };
     let mut info = before.filter(|info| info.is_served).unwrap_or_default();
     if !info.is_served {
-        record::places::make_store(Some(path), OsStr::new("trace"))?;
+        record::places::make_store(Some(path), OsStr::new("trace"), "trace")?;
         let (begun_ns, collector) = (record::now_ns(), fastrand::u64(1..));
         info = TraceInfo { begun_ns, is_served: true, collector, ..info };
         // Whoever goes on with it knows it by that.

@@ -10,14 +10,20 @@ use tokio::signal::unix::{SignalKind, signal};
 /// waited for, where that can be read.
 ///
 /// Signals of the terminal are for the program, which has them, too: this one stays for as long as
-/// it does. What asks this process to end is handed on.
-pub fn run(command: &mut Command) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
+/// it does. What asks this process to end is handed on; on SIGUSR1 it does what it is told here.
+pub fn run(
+    command: &mut Command,
+    on_user_signal: Option<&dyn Fn()>,
+) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (mut interrupt, mut quit) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::quit())?);
         let (mut end, mut hang_up) =
             (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+        // Without a use for it, it has its usual effect.
+        let mut user_signal =
+            on_user_signal.map(|_| signal(SignalKind::user_defined1())).transpose()?;
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let counts = KernelCountsFile::open(&child);
@@ -25,10 +31,20 @@ pub fn run(command: &mut Command) -> io::Result<(ExitStatus, Option<KernelCounts
         let ended = tokio::task::spawn_blocking(move || wait(pid));
         tokio::pin!(ended);
         loop {
+            let asked = async {
+                match &mut user_signal {
+                    Some(signals) => signals.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
             let handed_on = tokio::select! {
                 ended = &mut ended => {
                     ended.map_err(io::Error::other)??;
                     break;
+                }
+                _ = asked => {
+                    on_user_signal.into_iter().for_each(|act| act());
+                    None
                 }
                 _ = interrupt.recv() => None,
                 _ = quit.recv() => None,

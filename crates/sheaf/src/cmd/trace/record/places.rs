@@ -80,8 +80,8 @@ pub fn find_library() -> Result<PathBuf> {
     .into())
 }
 
-/// The directory of the trace, made for it.
-pub fn make_store(asked: Option<&Path>, command: &OsStr) -> Result<PathBuf> {
+/// The directory of the trace, made for it; of a name of its own choice, `kind` is the end.
+pub fn make_store(asked: Option<&Path>, command: &OsStr, kind: &str) -> Result<PathBuf> {
     if let Some(path) = asked {
         match make_private(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -99,7 +99,7 @@ pub fn make_store(asked: Option<&Path>, command: &OsStr) -> Result<PathBuf> {
     for number in 1..=NAMES_MAX {
         let mut file = name.to_owned();
         file.push(if number == 1 { String::new() } else { format!(".{number}") });
-        file.push(".trace");
+        file.push(format!(".{kind}"));
         let path = PathBuf::from(file);
         match make_private(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
