@@ -62,11 +62,12 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-status.1 22
     sheaf-token.1 24
     sheaf-trace-export.1 24
-    sheaf-trace-record.1 28
+    sheaf-trace-record.1 31
     sheaf-trace-recover.1 22
     sheaf-trace-replay.1 24
     sheaf-trace-report.1 23
     sheaf-trace-serve.1 30
+    sheaf-trace-snapshot.1 22
     sheaf-trace-top.1 26
     sheaf-trace.1 22
     sheaf-tree-bench.1 27

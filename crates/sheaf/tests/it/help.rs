@@ -31,6 +31,7 @@ pub const COMMANDS: &[&[&str]] = &[
     &["trace", "export"],
     &["trace", "replay"],
     &["trace", "recover"],
+    &["trace", "snapshot"],
     &["trace", "serve"],
     &["trace", "top"],
     &["tree"],
