@@ -23,6 +23,7 @@ PAIRS = 1000
 CALLS = 1_000_000
 FIO_IOS = 200_000
 RATE, SECONDS = 5000, 20
+SERVERS, PROGRAMS, EACH = 16, 4, 100_000
 SESSION = f"sheaf-compare-{os.getpid()}"
 # Library or program, its source, and how it is compiled beside the ordinary.
 PARTS = {
@@ -145,6 +146,31 @@ def sizes(at, calls):
     return read
 
 
+def served(at, sheaf):
+    """Programs of many servers, whose operations go through the tree into one trace; nothing may be lost."""
+    programs = "; ".join(
+        f"{sheaf.binary} --quiet trace record --served --records {1 << 17} --buffers {at}/served/n{host} -- "
+        f"{at}/ioloop seq {at}/file.{host}.{program} {EACH} &"
+        for host in range(1, SERVERS + 1) for program in range(PROGRAMS)).replace("&;", "&")
+    command = [sheaf.binary, "--quiet", "--processes", str(SERVERS), "trace", "serve", "-o", str(at / "served.trace"),
+               "--buffers", f"{at}/served/%h", "--", "sh", "-c", f"{programs} wait"]
+
+    def before():
+        clean(at)
+        shutil.rmtree(at / "served", ignore_errors=True)
+        for host in range(1, SERVERS + 1):
+            (at / f"served/n{host}").mkdir(parents=True)
+
+    def read(sample):
+        info = json.loads((at / "served.trace/trace.json").read_text())
+        files = list((at / "served.trace").glob("*.parquet"))
+        return {"events_per_s": info["operations"] / sample.wall_s, "operations": info["operations"],
+                "cpu_ns": sample.cpu_s * 1e9 / info["operations"], "bytes_per_event":
+                sum(file.stat().st_size for file in files) / info["operations"], "lost": info["lost"]}
+
+    return Contestant("sheaf", command, keep=True, read=read, before=before)
+
+
 def log_client(sample):
     """What the collector ran while the program did, and in all with its start and its last file."""
     numbers = last(sample)
@@ -176,6 +202,8 @@ def contests(sheaf, options):
         command = [str(at / "ioloop"), "paced", str(at / "file"), str(RATE), str(SECONDS)]
         yield Contest(f"iotrace log client, {RATE} a second", traced(at, sheaf, found, command, log_client, ["sheaf"]),
                       baseline="sheaf", metric="parent_percent", goal="≤ 1.27", columns=("calls", "all_percent"))
+        yield Contest(f"iotrace {SERVERS} servers × {PROGRAMS} programs", [served(at, sheaf)], baseline="sheaf", metric="events_per_s",
+                      columns=("operations", "lost", "cpu_ns", "bytes_per_event", "cpu_s"))
     if not shutil.which("fio"):
         print("iotrace: without fio: it is not installed", file=sys.stderr)
         return

@@ -23,6 +23,7 @@ const EIO: c_int = 5;
 const PATH_BYTES_MAX: usize = 1024;
 
 unsafe extern "C" {
+    static environ: *const *const c_char;
     fn getenv(name: *const c_char) -> *mut c_char;
     fn __errno_location() -> *mut c_int;
     fn fileno(stream: *mut c_void) -> c_int;
@@ -138,6 +139,10 @@ fn settle_at_first() -> bool {
 fn settle() -> bool {
     let state = &HOME.state;
     let (claim, ours) = (Ordering::Acquire, Ordering::Relaxed);
+    if state.load(claim) == NOT_YET && !has_variables() {
+        // What a sanitizer asks before the C library has begun is not the program's.
+        return false;
+    }
     if state.compare_exchange(NOT_YET, BEING_MADE, claim, ours).is_ok() {
         let made = create();
         let after = if made.is_some() { MADE } else { NONE };
@@ -193,6 +198,13 @@ fn create() -> Option<TraceSegment> {
     // SAFETY: the functions stay where they are.
     let fork = unsafe { pthread_atfork(None, Some(after_fork), Some(in_child)) };
     (key == 0 && fork == 0).then_some(segment)
+}
+
+/// Whether the C library knows the variables of the process: it does not before it has begun, when
+/// what runs first in a program may call it nevertheless.
+fn has_variables() -> bool {
+    // SAFETY: the C library's own, which is read as others do.
+    !unsafe { environ }.is_null()
 }
 
 /// What a program cannot make is not recorded: whoever traces finds fewer segments than programs.

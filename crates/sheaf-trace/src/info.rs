@@ -134,7 +134,8 @@ pub struct ServedHost {
 }
 
 impl TraceInfo {
-    /// Puts it into the directory of the trace.
+    /// Puts it into the directory of the trace: whoever reads it meanwhile has it as it was or as it
+    /// is. Where there is no room for two it is written in place.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -143,6 +144,13 @@ impl TraceInfo {
         let mut text =
             serde_json::to_vec_pretty(self).map_err(|error| TraceError::damaged(&path, error))?;
         text.push(b'\n');
+        let fresh = directory.join(format!("{INFO_FILE}.part"));
+        let written = std::fs::write(&fresh, &text).and_then(|()| std::fs::rename(&fresh, &path));
+        if written.is_ok() {
+            return Ok(());
+        }
+        // What is in its way is told by the next attempt, if it is in that one's way, too.
+        let _ = std::fs::remove_file(&fresh);
         std::fs::write(&path, text).map_err(TraceError::io(&path))
     }
 

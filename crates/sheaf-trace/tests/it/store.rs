@@ -295,3 +295,27 @@ fn files_that_overlap_are_read_in_one_order() {
     wanted.sort_by_key(|row| row.time_ns);
     assert_eq!(offsets(&back), offsets(&wanted));
 }
+
+#[test]
+fn what_a_trace_says_of_itself_is_read_whole_while_it_is_written() {
+    use sheaf_trace::TraceInfo;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let directory = tempfile::tempdir().unwrap();
+    let info = |operations| TraceInfo { operations, ..TraceInfo::default() };
+    info(0).write(directory.path()).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (1..=2_000).for_each(|operations| info(operations).write(directory.path()).unwrap());
+            is_over.store(true, Ordering::Release);
+        });
+        let mut last = 0;
+        while !is_over.load(Ordering::Acquire) {
+            let read = TraceInfo::read(directory.path()).unwrap().expect("it is there");
+            assert!(read.operations >= last);
+            last = read.operations;
+        }
+    });
+    assert_eq!(TraceInfo::read(directory.path()).unwrap(), Some(info(2_000)));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}

@@ -242,6 +242,70 @@ fn other_preloads_and_odd_directories_stand() {
 }
 
 /// Nothing is left in memory, whatever became of the program.
+const SANITIZED: &str = r#"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void *work(void *zero) {
+    char buffer[64];
+    for (int i = 0; i < 1000; i++) if (read(*(int *)zero, buffer, 64) != 64) return zero;
+    return 0;
+}
+int main(int count, char **words) {
+    int zero = open("/dev/zero", O_RDONLY);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], 0, work, &zero);
+    for (int i = 0; i < 4; i++) { void *bad; pthread_join(threads[i], &bad); if (bad) return 2; }
+    char *memory = malloc(10);
+    printf("%d\\n", words[0][0] == 0);
+    if (count > 1) memory[10] = 0;
+    free(memory);
+    return 0;
+}
+"#;
+
+/// What sanitizers find they find all the same, and nothing else.
+#[test]
+fn programs_with_sanitizers_run_and_are_recorded() {
+    let home = Home::new();
+    home.write("program.c", SANITIZED);
+    let mut tried = 0;
+    for sanitizer in ["address", "thread", "undefined", "leak"] {
+        let flag = format!("-fsanitize={sanitizer}");
+        let compiler = Command::new("cc")
+            .args([flag.as_str(), "-o", sanitizer, "program.c", "-lpthread"])
+            .current_dir(home.path())
+            .output();
+        if !compiler.is_ok_and(|compiled| compiled.status.success()) {
+            continue;
+        }
+        tried += 1;
+        for word in [None, Some("wrong")] {
+            let mut plain = Command::new(home.path().join(sanitizer));
+            let plain = Run::of(plain.args(word).current_dir(home.path()).output().unwrap());
+            let program = format!("./{sanitizer}");
+            let command: Vec<&str> = [program.as_str()].into_iter().chain(word).collect();
+            let traced = home.record(&command);
+            let is_found = |run: &Run| run.stderr.contains("heap-buffer-overflow");
+            assert_eq!(
+                (traced.code, &traced.stdout, is_found(&traced)),
+                (plain.code, &plain.stdout, is_found(&plain)),
+                "{sanitizer}: {traced:?} {plain:?}"
+            );
+            assert_eq!(is_found(&plain), sanitizer == "address" && word.is_some());
+            let trace = home.path().join("the.trace");
+            assert_eq!(sums(&trace, "/dev/zero")["read"], (4000, 256_000), "{sanitizer}");
+            assert_eq!(home.info().missing, Vec::<String>::new(), "{sanitizer}");
+            std::fs::remove_dir_all(trace).unwrap();
+        }
+    }
+    if tried == 0 {
+        sheaf_testing::skipped("no compiler here has a sanitizer");
+    }
+}
+
 #[test]
 fn no_buffers_stay_behind() {
     let home = Home::new();

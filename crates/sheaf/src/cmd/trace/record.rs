@@ -22,6 +22,8 @@ use std::time::{Duration, SystemTime};
 
 /// How many records the rings of the preload have.
 const RECORDS_VARIABLE: &str = "SHEAF_TRACE_RECORDS";
+/// What AddressSanitizer reads.
+const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 /// What tells the loader to load it.
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 /// Processes that the program has left behind may be ending with it: it is waited for them for so
@@ -220,7 +222,19 @@ fn set_preload(
         None => command.env_remove(RECORDS_VARIABLE),
     };
     command.env_remove(FLIGHT_VARIABLE);
+    command.env(SANITIZER_VARIABLE, sanitizer_options(std::env::var_os(SANITIZER_VARIABLE)));
     Ok(())
+}
+
+/// A program that is built with AddressSanitizer refuses to run where another library is loaded
+/// before its own, unless it is told not to mind: this one stands in for none of what it watches.
+fn sanitizer_options(before: Option<OsString>) -> OsString {
+    let mut options = before.filter(|before| !before.is_empty()).unwrap_or_default();
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push("verify_asan_link_order=0");
+    options
 }
 
 /// What the recording of a command came to, and what is missing of it.
