@@ -3,7 +3,7 @@ use crate::turn::{AT_FDCWD, FilePlace, Text};
 use sheaf_recorder::{RingWriter, sys};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Descriptors of which the file and the place are kept; those beyond are looked up each time.
 const DESCRIPTORS_MAX: usize = 1 << 16;
@@ -20,11 +20,21 @@ struct KnownDescriptor {
     file: AtomicU64,
     /// Inverted, so that memory that nobody has written says that it is not known.
     place: AtomicU64,
+    /// One more than the descriptor that moves with it; 0: none does. [`MANY`] do that nobody here
+    /// knows: where it is cannot be known until it is closed.
+    twin: AtomicU32,
 }
 
-static DESCRIPTORS: [KnownDescriptor; DESCRIPTORS_MAX] =
-    [const { KnownDescriptor { file: AtomicU64::new(NO_FILE), place: AtomicU64::new(!NO_PLACE) } };
-        DESCRIPTORS_MAX];
+const MANY: u32 = u32::MAX;
+
+/// Nothing is known of it.
+const UNKNOWN: KnownDescriptor = KnownDescriptor {
+    file: AtomicU64::new(NO_FILE),
+    place: AtomicU64::new(!NO_PLACE),
+    twin: AtomicU32::new(0),
+};
+
+static DESCRIPTORS: [KnownDescriptor; DESCRIPTORS_MAX] = [const { UNKNOWN }; DESCRIPTORS_MAX];
 
 /// The end of those that were ever known: what lies behind is in no memory, and is not looked at,
 /// which would bring it there.
@@ -108,13 +118,55 @@ pub fn place(fd: c_int) -> Option<u64> {
 #[inline]
 pub fn set_place(fd: c_int, place: Option<u64>) {
     if let Some(known) = known(fd) {
-        known.place.store(!place.unwrap_or(NO_PLACE), Ordering::Relaxed);
+        let mut place = !place.unwrap_or(NO_PLACE);
+        match known.twin.load(Ordering::Relaxed) {
+            0 => {}
+            MANY => place = !NO_PLACE,
+            twin => DESCRIPTORS[twin as usize - 1].place.store(place, Ordering::Relaxed),
+        }
+        known.place.store(place, Ordering::Relaxed);
+    }
+}
+
+/// A descriptor was opened that moves with another: of two each tells the other where it is, of more
+/// it is not known.
+pub fn share(old: c_int, new: c_int) {
+    if old == new {
+        return;
+    }
+    let ends = (known(old), known(new));
+    match (ends, ends.0.map_or(0, |old| old.twin.load(Ordering::Relaxed))) {
+        ((Some(known_old), Some(known_new)), 0) => {
+            known_new.place.store(known_old.place.load(Ordering::Relaxed), Ordering::Relaxed);
+            known_old.twin.store(new as u32 + 1, Ordering::Relaxed);
+            known_new.twin.store(old as u32 + 1, Ordering::Relaxed);
+        }
+        ((known_old, known_new), twin) => {
+            let third = twin.checked_sub(1).filter(|_| twin != MANY);
+            let third = third.and_then(|third| DESCRIPTORS.get(third as usize));
+            [known_old, known_new, third].into_iter().flatten().for_each(share_with_many);
+        }
+    }
+}
+
+/// Where it is cannot be known until it is closed.
+fn share_with_many(known: &KnownDescriptor) {
+    known.twin.store(MANY, Ordering::Relaxed);
+    known.place.store(!NO_PLACE, Ordering::Relaxed);
+}
+
+/// A descriptor is closed: the one that moved with it does so alone.
+fn part(known: &KnownDescriptor) {
+    match known.twin.swap(0, Ordering::Relaxed) {
+        0 | MANY => {}
+        twin => DESCRIPTORS[twin as usize - 1].twin.store(0, Ordering::Relaxed),
     }
 }
 
 /// A descriptor is open now, on this file.
 pub fn opened(fd: c_int, file: u64, place: FilePlace) {
     if let Some(known) = known(fd) {
+        part(known);
         set_file(fd, known, file);
     }
     set_place(
@@ -135,6 +187,7 @@ pub fn closed_between(first: u32, last: u32) {
     let known = known_before((last as usize).saturating_add(1));
     for known in known.get(first as usize..).unwrap_or_default() {
         if known.file.load(Ordering::Relaxed) != NO_FILE {
+            part(known);
             known.file.store(NO_FILE, Ordering::Relaxed);
             known.place.store(!NO_PLACE, Ordering::Relaxed);
         }
@@ -182,7 +235,7 @@ pub fn is_mapped(at: usize) -> bool {
 pub fn forget_places() {
     for known in known_before(DESCRIPTORS_MAX) {
         if known.file.load(Ordering::Relaxed) != NO_FILE {
-            known.place.store(!NO_PLACE, Ordering::Relaxed);
+            share_with_many(known);
         }
     }
 }

@@ -88,12 +88,12 @@ wrap! {
 
     fn close(fd: c_int) -> c_int = Close, |result| Did::fd(fd).came(result).closes(fd);
     fn __close(fd: c_int) -> c_int = Close, |result| Did::fd(fd).came(result).closes(fd);
-    fn dup(fd: c_int) -> c_int = Dup, |new| Did::fd(fd).place(FilePlace::Unknown).opens(new);
-    fn dup2(fd: c_int, to: c_int) -> c_int = Dup, |new| Did::fd(fd).place(FilePlace::Unknown).opens(new);
+    fn dup(fd: c_int) -> c_int = Dup, |new| Did::fd(fd).place(FilePlace::Shared).opens(new);
+    fn dup2(fd: c_int, to: c_int) -> c_int = Dup, |new| Did::fd(fd).place(FilePlace::Shared).opens(new);
     fn __dup2(fd: c_int, to: c_int) -> c_int
-        = Dup, |new| Did::fd(fd).place(FilePlace::Unknown).opens(new);
+        = Dup, |new| Did::fd(fd).place(FilePlace::Shared).opens(new);
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int
-        = Dup, |new| Did::fd(fd).place(FilePlace::Unknown).opens(new);
+        = Dup, |new| Did::fd(fd).place(FilePlace::Shared).opens(new);
 
     fn read(fd: c_int, buffer: *mut c_void, len: usize) -> isize
         = Read, |done| Did::fd(fd).moved(len, done).in_turn();
@@ -251,7 +251,7 @@ fn controlled(fd: c_int, command: c_int, came: c_int) -> Did {
     const F_DUPFD: c_int = 0;
     const F_DUPFD_CLOEXEC: c_int = 1030;
     if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) {
-        return Did::fd(fd).place(FilePlace::Unknown).opens(came);
+        return Did::fd(fd).place(FilePlace::Shared).opens(came);
     }
     Did::fd(fd).came(came)
 }

@@ -377,6 +377,8 @@ pub enum FilePlace {
     /// It goes on behind what was moved.
     Follows,
     At(u64),
+    /// What it opens is at the same place, and moves with it.
+    Shared,
     Unknown,
 }
 
@@ -644,7 +646,7 @@ fn record(
         && !did.has_failed
     {
         match did.place {
-            FilePlace::Stays => {}
+            FilePlace::Stays | FilePlace::Shared => {}
             FilePlace::Follows => files::set_place(fd, place.map(|place| place + did.bytes)),
             FilePlace::At(at) => files::set_place(fd, Some(at)),
             FilePlace::Unknown => files::set_place(fd, None),
@@ -658,6 +660,9 @@ fn record(
     }
     if let Some(fd) = did.opened {
         files::opened(fd, file, did.place);
+        if let (CallTarget::Descriptor(old), FilePlace::Shared) = (did.target, did.place) {
+            files::share(old, fd);
+        }
     }
     if let Some(fd) = did.closed {
         files::closed(fd);

@@ -252,3 +252,62 @@ fn threads_and_signals_lose_nothing_uncounted() {
     let rings = traced.read.records.iter().map(|record| record.place.0).max().unwrap();
     assert!(rings <= 65, "rings of threads that have ended are taken again: {rings}");
 }
+
+const TWINS: &str = r#"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define WANT(x) do { if (!(x)) exit(9); } while (0)
+static int fd;
+static void put(int to, const char *text, int len) { WANT(write(to, text, len) == len); }
+static void begin(const char *name) { fd = open(name, O_RDWR | O_CREAT, 0600); WANT(fd >= 0); }
+int main(void) {
+    begin("moved");
+    int other = dup2(fd, 50);
+    close(fd);
+    put(other, "abc", 3); put(other, "d", 1);
+    begin("both");
+    other = dup(fd);
+    put(fd, "abc", 3); put(other, "de", 2); put(fd, "f", 1);
+    WANT(lseek(other, 100, SEEK_SET) == 100);
+    put(fd, "g", 1);
+    close(fd);
+    put(other, "h", 1);
+    begin("three");
+    int third = dup(dup(fd));
+    WANT(lseek(fd, 10, SEEK_SET) == 10);
+    put(third, "abc", 3); put(fd, "d", 1);
+    close(fd);
+    begin("child");
+    if (fork() == 0) { put(fd, "abc", 3); _exit(0); }
+    int status;
+    wait(&status);
+    WANT(lseek(fd, 20, SEEK_SET) == 20);
+    put(fd, "d", 1);
+    close(fd);
+    begin("again");
+    put(fd, "abc", 3); put(fd, "d", 1);
+    return 0;
+}
+"#;
+
+/// Descriptors that were made of one move together: each place is where the write was, or is not
+/// told.
+#[test]
+fn places_of_descriptors_that_move_together_are_right_or_not_told() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(program) = compile(TWINS, &[], place.path()) else { return };
+    let trace = Trace::new();
+    succeed(trace.command(program).current_dir(place.path()));
+    let all = trace.traced();
+    let places = |file: &str| -> Vec<Option<u64>> {
+        let of = all[0].of(IoOp::Write, file);
+        of.iter().map(|one| (one.flags & flag::PLACED != 0).then_some(one.offset)).collect()
+    };
+    assert_eq!(places("/moved"), [Some(0), Some(3)]);
+    assert_eq!(places("/both"), [0, 3, 5, 100, 101].map(Some));
+    assert_eq!(places("/three"), [None, None]);
+    assert_eq!(places("/child"), [None]);
+    assert_eq!(places("/again"), [Some(0), Some(3)]);
+}
