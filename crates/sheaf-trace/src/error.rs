@@ -20,6 +20,18 @@ pub enum TraceError {
         /// What is wrong with it.
         why: String,
     },
+    /// Whoever writes a trace has removed its oldest parts while it was read.
+    #[error(
+        "{}: {parts} of its oldest parts were removed while it was read (--keep): what was in them \
+         is not here",
+        path.display()
+    )]
+    Removed {
+        /// The trace.
+        path: PathBuf,
+        /// How many parts.
+        parts: u64,
+    },
 }
 
 impl TraceError {

@@ -1,6 +1,8 @@
 //! What is known of a trace beside its operations.
-use crate::TraceError;
+use crate::{RemovedParts, TraceError};
 use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Its file in the directory of the trace.
@@ -78,6 +80,8 @@ pub struct TraceInfo {
     pub exit_code: Option<i32>,
     /// Operations that are stored.
     pub operations: u64,
+    /// What was stored and then removed, as was asked for.
+    pub removed: RemovedParts,
     /// Operations that there was no room for when they were done.
     pub lost: u64,
     /// Operations that later ones took the place of: of a flight recorder.
@@ -134,8 +138,8 @@ pub struct ServedHost {
 }
 
 impl TraceInfo {
-    /// Puts it into the directory of the trace: whoever reads it meanwhile has it as it was or as it
-    /// is. Where there is no room for two it is written in place.
+    /// Puts it into the directory of the trace, over what was there: whoever reads it, and whenever
+    /// this is killed, has either whole. Where there is no room for two it is written in place.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -144,13 +148,17 @@ impl TraceInfo {
         let mut text =
             serde_json::to_vec_pretty(self).map_err(|error| TraceError::damaged(&path, error))?;
         text.push(b'\n');
-        let fresh = directory.join(format!("{INFO_FILE}.part"));
-        let written = std::fs::write(&fresh, &text).and_then(|()| std::fs::rename(&fresh, &path));
+        let part = path.with_extension("json.part");
+        let written = File::create(&part).and_then(|mut file| {
+            file.write_all(&text)?;
+            file.sync_all()?;
+            std::fs::rename(&part, &path)
+        });
         if written.is_ok() {
             return Ok(());
         }
         // What is in its way is told by the next attempt, if it is in that one's way, too.
-        let _ = std::fs::remove_file(&fresh);
+        let _ = std::fs::remove_file(&part);
         std::fs::write(&path, text).map_err(TraceError::io(&path))
     }
 

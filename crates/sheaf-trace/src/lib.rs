@@ -11,6 +11,7 @@ mod flight;
 mod info;
 mod kernel;
 mod own;
+mod parts;
 mod program;
 mod reader;
 mod record;
@@ -30,6 +31,7 @@ pub use flight::{
 pub use info::{INFO_FILE, KernelCounts, ServedHost, TraceInfo};
 pub use kernel::{KernelRefusal, KernelTrace};
 pub use own::{SEGMENTS_VARIABLE, record_own};
+pub use parts::{KeepLimits, PartLimits, RemovedParts};
 pub use program::{BlindSpot, blind_spot};
 pub use reader::{NAME_BYTES_MAX, OTHER_NAME, PARTS_OPEN_MAX, StoreReader};
 pub use record::{PRELOAD_FILE, RecordTotals, Recording, recover};

@@ -1,7 +1,7 @@
 //! Reads what a [`TraceStore`](crate::TraceStore) has written: column by column, batch by batch.
 use crate::spool;
-use crate::store::{SCHEMA, files_of};
-use crate::{TraceError, TraceNames, TraceRow};
+use crate::store::{SCHEMA, file_name, files_of, number_of};
+use crate::{RemovedParts, TraceError, TraceInfo, TraceNames, TraceRow};
 use parquet::basic::Repetition;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
@@ -11,7 +11,7 @@ use parquet::file::statistics::Statistics;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{SchemaDescriptor, Type};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,6 +33,9 @@ pub struct StoreReader {
     /// What is not in files yet, by the numbers of the files that it will be in.
     spools: BTreeMap<u32, PathBuf>,
     name_bytes_max: usize,
+    /// The directory, if it is one, and what was removed there before.
+    directory: Option<PathBuf>,
+    removed: RemovedParts,
 }
 
 impl StoreReader {
@@ -49,12 +52,17 @@ impl StoreReader {
                 files: vec![path.to_owned()],
                 spools: BTreeMap::new(),
                 name_bytes_max,
+                directory: None,
+                removed: RemovedParts::default(),
             });
         }
         // In this order: what becomes a file meanwhile is there twice, and read once.
         let mut spools = spool::spools_of(path)?;
-        let files = files_of(path)?;
-        if files.is_empty() && spools.is_empty() {
+        let mut files = files_of(path)?;
+        // What is removed is counted first: nothing is there and counted as well.
+        let removed = TraceInfo::read(path)?.unwrap_or_default().removed;
+        files.retain(|(number, _)| *number >= removed.kept_from);
+        if files.is_empty() && spools.is_empty() && removed.parts == 0 {
             return Err(TraceError::damaged(path, "there is no trace (trace-*.parquet)"));
         }
         for (number, path) in &files {
@@ -68,7 +76,14 @@ impl StoreReader {
                 && spools.contains_key(number)
         };
         let files = files.into_iter().filter(|file| !is_made(file)).map(|(_, path)| path).collect();
-        Ok(Self { files, spools, name_bytes_max })
+        let directory = Some(path.to_owned());
+        Ok(Self { files, spools, name_bytes_max, directory, removed })
+    }
+
+    /// What was removed from the trace before it was opened here; nothing of it is read.
+    #[must_use]
+    pub fn removed(&self) -> RemovedParts {
+        self.removed
     }
 
     /// With another limit than [`NAME_BYTES_MAX`].
@@ -91,6 +106,7 @@ impl StoreReader {
         let mut damaged = Vec::new();
         let mut limited = LimitedNames { names, bytes_max: self.name_bytes_max, beyond: 0 };
         self.merge(&mut limited, &mut take, &mut damaged)?;
+        self.tell_removed(&mut damaged)?;
         if limited.beyond > 0 {
             let why = format!(
                 "{} names did not fit in the {} bytes that names may take; their rows are \
@@ -104,6 +120,36 @@ impl StoreReader {
         Ok(damaged)
     }
 
+    /// Files that are gone because they were removed meanwhile are no damage: they are told as one.
+    /// A spool that is gone and has no file had nothing.
+    fn tell_removed(&self, damaged: &mut Vec<TraceError>) -> Result<(), TraceError> {
+        let gone = |error: &TraceError| match error {
+            TraceError::Io { path, source } if source.kind() == ErrorKind::NotFound => {
+                number_of(path)
+            }
+            _ => None,
+        };
+        let Some(directory) = &self.directory else { return Ok(()) };
+        if damaged.iter().all(|error| gone(error).is_none()) {
+            return Ok(());
+        }
+        let kept_from = TraceInfo::read(directory)?.unwrap_or_default().removed.kept_from;
+        let mut removed = BTreeSet::new();
+        damaged.retain(|error| match gone(error) {
+            Some(number) if number < kept_from => {
+                removed.insert(number);
+                false
+            }
+            Some(number) => !self.spools.contains_key(&number),
+            None => true,
+        });
+        if !removed.is_empty() {
+            let (path, parts) = (directory.clone(), removed.len() as u64);
+            damaged.push(TraceError::Removed { path, parts });
+        }
+        Ok(())
+    }
+
     /// The error is the taker's; those of files go to `damaged`.
     fn merge(
         &self,
@@ -111,25 +157,27 @@ impl StoreReader {
         take: &mut impl FnMut(&TraceRow, &TraceNames) -> Result<(), TraceError>,
         damaged: &mut Vec<TraceError>,
     ) -> Result<(), TraceError> {
-        let mut parts: VecDeque<StoredPart> = parts_of(&self.files, damaged).into();
-        let mut open: Vec<PartCursor> = Vec::new();
+        let (mut files, mut open) = (self.files.clone(), Vec::new());
         for (number, path) in &self.spools {
-            match PartCursor::of_spool(path, *number, names) {
+            match PartCursor::of_spool(path, names) {
                 Ok(cursor) => open.extend(cursor),
+                // Its file is there by now.
+                Err(TraceError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                    files.push(path.with_file_name(file_name(*number)));
+                }
                 Err(error) => damaged.push(error),
             }
         }
+        let mut parts: VecDeque<StoredPart> = parts_of(&files, damaged).into();
         loop {
             let least = open.iter().map(|cursor| cursor.time).min();
             let next = parts.front().map(|part| part.begin);
             let is_due = next.is_some_and(|next| least.is_none_or(|least| next <= least));
             if is_due && open.len() < PARTS_OPEN_MAX {
                 let part = parts.pop_front().expect("it is there");
-                let cursor = PartCursor::open(&part)
-                    .and_then(|mut cursor| Ok(cursor.advance(names)?.then_some(cursor)));
-                match cursor {
+                match PartCursor::open(&part, names) {
                     Ok(cursor) => open.extend(cursor),
-                    Err(error) => damaged.push(part.damaged(error)),
+                    Err(error) => damaged.push(error),
                 }
                 continue;
             }
@@ -221,43 +269,32 @@ struct PartCursor {
 }
 
 impl PartCursor {
-    fn open(part: &StoredPart) -> Result<Self, ParquetError> {
-        let file =
-            open_file(&part.path).map_err(|error| ParquetError::General(error.to_string()))?;
-        let group = decoded(|| file.get_row_group(part.part))?;
-        let columns = group.metadata().num_columns();
-        let readers = decoded(|| (0..columns).map(|at| group.get_column_reader(at)).collect())?;
-        let left = u64::try_from(group.metadata().num_rows())
-            .map_err(|_| ParquetError::General("fewer rows than none".to_owned()))?;
-        let (batch, part) = (ColumnBatch::default(), part.clone());
-        let spooled = Vec::new();
-        Ok(Self { part, readers, left, batch, spooled, at: 0, rows: 0, time: i64::MIN })
+    /// At its first row; nothing of one that has none.
+    fn open(part: &StoredPart, names: &mut LimitedNames<'_>) -> Result<Option<Self>, TraceError> {
+        let file = open_file(&part.path)?;
+        let mut begin = || {
+            let group = decoded(|| file.get_row_group(part.part))?;
+            let columns = group.metadata().num_columns();
+            let readers = decoded(|| (0..columns).map(|at| group.get_column_reader(at)).collect())?;
+            let left = u64::try_from(group.metadata().num_rows())
+                .map_err(|_| ParquetError::General("fewer rows than none".to_owned()))?;
+            let (batch, part) = (ColumnBatch::default(), part.clone());
+            let spooled = Vec::new();
+            let mut cursor =
+                Self { part, readers, left, batch, spooled, at: 0, rows: 0, time: i64::MIN };
+            Ok(cursor.advance(names)?.then_some(cursor))
+        };
+        begin().map_err(|error| part.damaged(error))
     }
 
     /// What is in a spool by now; nothing in one that has nothing.
-    fn of_spool(
-        path: &Path,
-        number: u32,
-        names: &mut LimitedNames<'_>,
-    ) -> Result<Option<Self>, TraceError> {
+    fn of_spool(path: &Path, names: &mut LimitedNames<'_>) -> Result<Option<Self>, TraceError> {
         let (mut spooled, mut own) = (Vec::new(), TraceNames::default());
-        let read = spool::read(path, &mut own, |rows, _| {
+        // It may be written just now; what was cut off is told by whoever makes a file of it.
+        spool::read(path, &mut own, |rows, _| {
             spooled.extend_from_slice(rows);
             Ok(())
-        });
-        match read {
-            // It may be written just now; what was cut off is told by whoever makes a file of it.
-            Ok(_) => {}
-            // Its file is there by now.
-            Err(TraceError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                let file = path.with_file_name(crate::store::file_name(number));
-                let part = StoredPart { path: file, part: 0, parts: 1, begin: i64::MIN };
-                let mut cursor = Self::open(&part).map_err(|error| part.damaged(error))?;
-                let is_there = cursor.advance(names).map_err(|error| part.damaged(error))?;
-                return Ok(is_there.then_some(cursor));
-            }
-            Err(error) => return Err(error),
-        }
+        })?;
         let numbers: Vec<u32> =
             (0..own.len() as u32).map(|name| names.number(own.text(name))).collect();
         for row in &mut spooled {
@@ -318,7 +355,7 @@ impl LimitedNames<'_> {
     }
 }
 
-fn open_file(path: &Path) -> Result<SerializedFileReader<File>, TraceError> {
+pub(crate) fn open_file(path: &Path) -> Result<SerializedFileReader<File>, TraceError> {
     let file = File::open(path).map_err(TraceError::io(path))?;
     let reader = decoded(|| SerializedFileReader::new(file));
     let reader = reader.map_err(|error| cut_off(path, error))?;
@@ -329,7 +366,9 @@ fn open_file(path: &Path) -> Result<SerializedFileReader<File>, TraceError> {
 
 /// What is decoded. The Parquet library panics at some bytes that no writer writes: that is damage as
 /// any other.
-fn decoded<T>(decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+pub(crate) fn decoded<T>(
+    decode: impl FnOnce() -> Result<T, ParquetError>,
+) -> Result<T, ParquetError> {
     let undecodable = |_| Err(ParquetError::General("it cannot be decoded".to_owned()));
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(undecodable)
 }

@@ -7,8 +7,12 @@
 //! makes the rest: nothing that a ring has committed is lost by that, and nothing is there twice.
 use crate::collect::SourceState;
 use crate::kernel::{KernelCollector, KernelTrace};
+use crate::parts::PartKeeper;
 use crate::spool::{self, SpoolFacts, SpoolWriter};
-use crate::{Collected, Collector, TraceError, TraceInfo, TraceNames, TraceRow};
+use crate::{
+    Collected, Collector, KeepLimits, PartLimits, RemovedParts, TraceError, TraceInfo, TraceNames,
+    TraceRow,
+};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -27,10 +31,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// meanwhile unless the program becomes sixteen times as fast.
 const PAUSE_FEW_MAX: Duration = Duration::from_millis(8);
 const FEW_ROWS: usize = 1 << 10;
-/// Rows of one spool, and of one file of the store, at most; with the last batch they may be more.
-pub(crate) const FILE_ROWS_MAX: u64 = 1 << 20;
-/// A spool with anything in it is stored after so long.
-pub(crate) const FILE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Held for as long as somebody writes the trace.
 const LOCK_FILE: &str = "recording.lock";
 
@@ -83,21 +83,31 @@ impl Recording {
     /// # Errors
     /// When one of the directories cannot be read or written, somebody records there, or there is
     /// no thread.
-    pub fn begin(segments: &Path, store: &Path, host: &str) -> Result<Self, TraceError> {
+    pub fn begin(
+        segments: &Path,
+        store: &Path,
+        host: &str,
+        parts: PartLimits,
+    ) -> Result<Self, TraceError> {
         let lock = lock(store)?;
         let source = RowSource::Segments(Collector::new(segments, host)?);
-        Self::go_on(source, TraceNames::default(), store, lock, 0)
+        Self::go_on(source, TraceNames::default(), store, lock, (0, parts))
     }
 
     /// Begins to write what the kernel tells into `store`, which is there.
     ///
     /// # Errors
     /// When the directory cannot be written, somebody records there, or there is no thread.
-    pub fn begin_kernel(kernel: KernelTrace, store: &Path, host: &str) -> Result<Self, TraceError> {
+    pub fn begin_kernel(
+        kernel: KernelTrace,
+        store: &Path,
+        host: &str,
+        parts: PartLimits,
+    ) -> Result<Self, TraceError> {
         let lock = lock(store)?;
         let mut names = TraceNames::default();
         let source = RowSource::Kernel(Box::new(KernelCollector::new(kernel, host, &mut names)));
-        Self::go_on(source, names, store, lock, 0)
+        Self::go_on(source, names, store, lock, (0, parts))
     }
 
     /// Goes on with spools from this number, and with the names that the collector's segments have.
@@ -106,7 +116,7 @@ impl Recording {
         names: TraceNames,
         store: &Path,
         lock: StoreLock,
-        number: u32,
+        (number, parts): (u32, PartLimits),
     ) -> Result<Self, TraceError> {
         let mut taker = SpoolTaker {
             spool: SpoolWriter::begin(
@@ -119,6 +129,7 @@ impl Recording {
             source,
             names,
             begun: Instant::now(),
+            parts,
             totals: RecordTotals::default(),
         };
         let until = Arc::new(OnceLock::new());
@@ -190,7 +201,8 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     let mut collector = Collector::new(buffers, &info.host)?;
     collector.resume(states.into_iter().flatten().map(|(_, state)| state));
     let source = RowSource::Segments(collector);
-    let recording = Recording::go_on(source, names, store, lock, next)?;
+    let parts = PartLimits::default();
+    let recording = Recording::go_on(source, names, store, lock, (next, parts))?;
     let mut totals = recording.finish_within(Duration::ZERO);
     totals.damaged.splice(..0, before.damaged);
     remove_buffers(buffers)?;
@@ -199,22 +211,10 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
 }
 
 /// What is stored in all, and what is told there to be lost.
-pub(crate) fn count(store: &Path, totals: &mut RecordTotals) -> Result<(), TraceError> {
-    (totals.rows, totals.lost) = (0, 0);
-    if crate::TraceStore::is_empty(store)? {
-        return Ok(());
-    }
-    let damaged =
-        crate::StoreReader::open(store)?.read(&mut TraceNames::default(), |row, names| {
-            if names.text(row.op) == crate::store::LOST {
-                totals.lost += row.bytes.max(0) as u64;
-            } else {
-                totals.rows += 1;
-            }
-            Ok(())
-        })?;
-    let told = damaged.into_iter().map(|error| (store.to_owned(), error.to_string()));
-    totals.damaged.extend(told);
+fn count(store: &Path, totals: &mut RecordTotals) -> Result<(), TraceError> {
+    let (none, limits) = (RemovedParts::default(), KeepLimits::default());
+    let parts = PartKeeper::open(store, none, limits, &mut totals.damaged)?;
+    (totals.rows, totals.lost) = parts.stored();
     Ok(())
 }
 
@@ -372,8 +372,9 @@ struct SpoolTaker {
     source: RowSource,
     names: TraceNames,
     spool: SpoolWriter,
-    /// When the spool was begun.
+    /// When the spool was begun, and when it is to be ended.
     begun: Instant,
+    parts: PartLimits,
     totals: RecordTotals,
 }
 
@@ -392,8 +393,7 @@ impl SpoolTaker {
             if let Err(error) = self.source.release() {
                 self.fail(error);
             }
-            let is_old = self.begun.elapsed() >= FILE_TIME_MAX && self.spool.rows() > 0;
-            if self.spool.rows() >= FILE_ROWS_MAX || is_old {
+            if self.parts.are_reached(self.spool.rows(), self.begun) {
                 self.rotate(to_store);
             }
             let is_over =
@@ -491,15 +491,15 @@ impl SpoolTaker {
 }
 
 /// Nobody listens any more only when that thread has panicked, which shows when it is joined.
-pub(crate) fn send(to_store: &Sender<u32>, number: u32) {
-    let _ = to_store.send(number);
+pub(crate) fn send<T>(to_store: &Sender<T>, task: T) {
+    let _ = to_store.send(task);
 }
 
 /// Operations that are stored, what could not be read, and why not all is stored.
-pub(crate) type SpoolsKept = (u64, Vec<(PathBuf, String)>, Option<TraceError>);
+type SpoolsKept = (u64, Vec<(PathBuf, String)>, Option<TraceError>);
 
 /// Stores spools until no more come. After a failure they stay where they are, for [`recover`].
-pub(crate) fn keep(directory: &Path, spools: &Receiver<u32>) -> SpoolsKept {
+fn keep(directory: &Path, spools: &Receiver<u32>) -> SpoolsKept {
     let (mut kept, mut damaged, mut failed) = (0, Vec::new(), None);
     for number in spools {
         if failed.is_some() {

@@ -27,7 +27,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 pub(crate) use sums::class_of;
 use sums::{PowerCounts, SplitSums, bytes_of};
-pub(crate) use units::{count, escaped, size};
+pub(crate) use units::{count, day, escaped, size};
 
 /// Limits of a report: what it may take in memory, and how long it may be.
 #[derive(Debug, Clone, Copy)]

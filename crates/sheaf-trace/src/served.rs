@@ -21,6 +21,7 @@ pub use live::{LIVE_SECONDS_MAX, LiveAnswer, LiveBy, LiveFilter, LiveRequest, Li
 pub use store::{ServedStore, ServedTotals};
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// The filter that merges what servers answer.
 pub const TRACE_MERGE: &str = "trace-merge";
@@ -49,4 +50,9 @@ pub fn is_collected(segments: &Path) -> std::io::Result<bool> {
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
         Err(error) => Err(error.into()),
     }
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

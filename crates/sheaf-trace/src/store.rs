@@ -9,6 +9,7 @@ use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -38,6 +39,11 @@ pub(crate) const SCHEMA: &str = "
 /// What rows are called that tell of operations which were not kept.
 pub(crate) const LOST: &[u8] = b"lost";
 
+/// What stands at the end of each file: how many operations are in it, and how many are told there to
+/// be lost.
+pub(crate) const OPERATIONS_KEY: &str = "sheaf.operations";
+pub(crate) const LOST_KEY: &str = "sheaf.lost";
+
 /// Rows of a part of a file: what is in memory at most while it is written.
 const PART_ROWS_MAX: usize = 1 << 20;
 
@@ -57,6 +63,7 @@ struct StoreFile {
     writer: SerializedFileWriter<File>,
     rows: u64,
     operations: u64,
+    lost: u64,
 }
 
 impl TraceStore {
@@ -151,7 +158,13 @@ impl TraceStore {
         }
         let lost = names.find(LOST);
         open.rows += rows.len() as u64;
-        open.operations += rows.iter().filter(|row| Some(row.op) != lost).count() as u64;
+        for row in &rows {
+            if Some(row.op) == lost {
+                open.lost = open.lost.saturating_add(row.bytes.max(0).unsigned_abs());
+            } else {
+                open.operations += 1;
+            }
+        }
         self.written += rows.len() as u64;
         if open.rows >= self.file_rows_max {
             self.end_file()?;
@@ -169,11 +182,15 @@ impl TraceStore {
         let schema = parse_message_type(SCHEMA).expect("a schema of ours");
         let writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties()))
             .map_err(|error| TraceError::damaged(&path, error))?;
-        Ok(StoreFile { path, writer, rows: 0, operations: 0 })
+        Ok(StoreFile { path, writer, rows: 0, operations: 0, lost: 0 })
     }
 
     fn end_file(&mut self) -> Result<(), TraceError> {
-        let Some(open) = self.open.take() else { return Ok(()) };
+        let Some(mut open) = self.open.take() else { return Ok(()) };
+        for (key, count) in [(OPERATIONS_KEY, open.operations), (LOST_KEY, open.lost)] {
+            let said = KeyValue::new(key.to_owned(), count.to_string());
+            open.writer.append_key_value_metadata(said);
+        }
         let (path, operations) = (open.path, open.operations);
         let ended = match open.writer.into_inner() {
             Ok(file) => file.sync_all().map_err(TraceError::io(&path)),
@@ -296,14 +313,15 @@ pub(crate) fn files_of(directory: &Path) -> Result<Vec<(u32, PathBuf)>, TraceErr
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(TraceError::io(directory))? {
         let path = entry.map_err(TraceError::io(directory))?.path();
-        let number = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .and_then(|name| name.strip_prefix("trace-"))
-            .and_then(|name| name.split_once(".parquet"))
-            .and_then(|(number, _)| number.parse().ok());
+        let number = number_of(&path);
         files.extend(number.map(|number| (number, path)));
     }
     files.sort();
     Ok(files)
+}
+
+/// The number of a file by its name; nothing of other files.
+pub(crate) fn number_of(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?.strip_prefix("trace-")?;
+    name.split_once(".parquet")?.0.parse().ok()
 }

@@ -1,4 +1,5 @@
 //! What a report says, as it is written as JSON.
+use crate::RemovedParts;
 use crate::report::findings::Finding;
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +64,8 @@ pub struct ReportData {
     pub totals: TraceTotals,
     /// What was not kept.
     pub lost: LostOperations,
+    /// What was kept, and removed as was asked for; it is in no sum here.
+    pub removed: RemovedParts,
     /// What stands out, the gravest first.
     pub findings: Vec<Finding>,
     /// By host, in the order of their names.

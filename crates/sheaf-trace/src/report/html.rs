@@ -3,7 +3,7 @@ use crate::report::data::{
     AccessPattern, FileData, HeatData, IoSums, OpClass, ReportData, SizeBucket, SlowOperation,
 };
 use crate::report::html_page::{SCRIPT, STYLE};
-use crate::report::units::{count, percent, ratio, shortened, shown, size, time};
+use crate::report::units::{count, day, percent, ratio, shortened, shown, size, time};
 use std::fmt::Write;
 
 /// Rows of a table; the others are in the JSON.
@@ -40,6 +40,7 @@ impl ReportData {
         page.slowest(self);
         page.failures(self);
         page.lost(self);
+        page.removed(self);
         if !self.notes.is_empty() {
             page.title("Not in this report", "");
             page.raw("<ul>");
@@ -195,6 +196,9 @@ impl HtmlPage {
         self.tile(&count(data.hosts.len() as u64), "hosts");
         self.tile(&count(data.totals.all.failed), "failed");
         self.tile(&count(data.lost.count), "lost");
+        if data.removed.parts > 0 {
+            self.tile(&count(data.removed.operations), "removed");
+        }
         self.raw("</div></header>");
     }
 
@@ -559,6 +563,12 @@ impl HtmlPage {
         });
         self.table(&["count", "from", "within", "process"], rows, data.lost.ranges);
     }
+
+    fn removed(&mut self, data: &ReportData) {
+        if data.removed.parts > 0 {
+            self.title("Removed operations", &data.removed.sentence());
+        }
+    }
 }
 
 fn class_word(class: OpClass) -> &'static str {
@@ -573,13 +583,6 @@ fn class_word(class: OpClass) -> &'static str {
 }
 
 /// A moment as date and time.
-fn day(ns: i64) -> String {
-    match jiff::Timestamp::from_nanosecond(ns.into()) {
-        Ok(at) => at.strftime("%Y-%m-%d %H:%M:%S%.3f UTC").to_string(),
-        Err(_) => format!("{ns} ns since 1970"),
-    }
-}
-
 fn sizes(bucket: &SizeBucket) -> String {
     match bucket.from {
         0 => "0 B".to_owned(),

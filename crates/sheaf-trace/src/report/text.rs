@@ -113,6 +113,9 @@ impl ReportText {
                 count(data.lost.count)
             ),
         );
+        if data.removed.parts > 0 {
+            self.paragraph("", &data.removed.sentence());
+        }
         let kinds: [(&str, &IoSums); 5] = [
             ("read", &totals.read),
             ("write", &totals.write),

@@ -66,6 +66,14 @@ pub(crate) fn time(ns: impl Into<u128>) -> String {
     }
 }
 
+/// A point in time.
+pub(crate) fn day(ns: i64) -> String {
+    match jiff::Timestamp::from_nanosecond(ns.into()) {
+        Ok(at) => at.strftime("%Y-%m-%d %H:%M:%S%.3f UTC").to_string(),
+        Err(_) => format!("{ns} ns since 1970"),
+    }
+}
+
 /// Three digits that count, and a unit.
 fn scaled(number: u128, step: u128, units: &[&str]) -> String {
     let mut unit = 0;

@@ -1,7 +1,7 @@
 //! The log client: takes what programs of a host record, and keeps it until it is stored elsewhere.
 use super::batch::{BatchPart, CollectRequest, HostPlace, ReadyFilter, RowFilter, TraceBatch};
 use super::live::{LIVE_SECONDS_MAX, LiveAnswer, LiveFilter, LiveRequest, LiveWindow};
-use super::{BatchFilter, TRACE_LIVE, TRACE_MERGE, shared_segments};
+use super::{BatchFilter, TRACE_LIVE, TRACE_MERGE, now_ns, shared_segments};
 use crate::record::check_own;
 use crate::spool::{self, SpoolFacts, SpoolWriter};
 use crate::{Collector, TraceError, TraceNames, TraceRow};
@@ -16,7 +16,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// What log clients are asked, by the tags of requests: a [`CollectRequest`].
 pub const COLLECT: i32 = 0;
@@ -225,6 +225,8 @@ struct ClientState {
     /// Who has asked last, and when.
     collected_for: Option<u64>,
     asked: Instant,
+    /// It is known what is to be kept: before, nothing is taken.
+    is_asked: bool,
     is_at_work: bool,
     _lock: File,
 }
@@ -279,6 +281,7 @@ impl ClientState {
             damaged,
             collected_for: None,
             asked: Instant::now(),
+            is_asked: false,
             is_at_work: true,
             _lock: held,
         })
@@ -304,7 +307,7 @@ impl ClientState {
     fn turn(&mut self) -> bool {
         // What is not looked at may have more.
         self.more = true;
-        if self.waiting.is_none() && !self.is_full() {
+        if self.is_asked && self.waiting.is_none() && !self.is_full() {
             match self.collector.collect(&mut self.names) {
                 Ok(mut collected) => {
                     self.more = collected.more;
@@ -399,7 +402,7 @@ impl ClientState {
 
     /// What follows on what is stored.
     fn answer(&mut self, asked: &CollectRequest, leaf: u32) -> Result<TraceBatch, TraceError> {
-        self.asked = Instant::now();
+        (self.asked, self.is_asked) = (Instant::now(), true);
         (self.collected, self.is_only_looked_at) = (Some(self.asked), false);
         let marker = self.directory.join(COLLECTED_FILE);
         File::create(&marker).map_err(TraceError::io(&marker))?;
@@ -461,7 +464,7 @@ impl ClientState {
 
     /// What is done just now. Where nobody stores it, it is not kept either.
     fn live_answer(&mut self, asked: &LiveRequest) -> LiveAnswer {
-        self.asked = Instant::now();
+        (self.asked, self.is_asked) = (Instant::now(), true);
         self.is_only_looked_at = self.collected.is_none_or(|at| at.elapsed() > COLLECTED_MAX);
         self.turn();
         let last = Duration::from_millis(asked.last_ms.min(LIVE_SECONDS_MAX * 1000).into());
@@ -532,11 +535,6 @@ fn life_of(directory: &Path) -> Result<u64, TraceError> {
 fn errno_of(error: &TraceError) -> Errno {
     match error {
         TraceError::Io { source, .. } => Errno::from_io(source),
-        TraceError::Damaged { .. } => Errno::PERM,
+        TraceError::Damaged { .. } | TraceError::Removed { .. } => Errno::PERM,
     }
-}
-
-fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -1,16 +1,22 @@
 //! The log server: stores what the servers of hosts have taken, each row once.
 use super::batch::{BatchPart, HostPlace, TraceBatch};
 use super::clock::HostClock;
-use crate::record::{
-    FILE_ROWS_MAX, FILE_TIME_MAX, SpoolsKept, StoreLock, check_own, count, keep, lock, send,
-};
+use super::now_ns;
+use crate::parts::PartKeeper;
+use crate::record::{StoreLock, check_own, lock, send};
 use crate::spool::{self, SpoolFacts, SpoolWriter};
-use crate::{RecordTotals, ServedHost, TraceError, TraceInfo, TraceNames, TraceStore};
+use crate::{
+    KeepLimits, PartLimits, RecordTotals, RemovedParts, ServedHost, TraceError, TraceInfo,
+    TraceNames,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Parts that have become too old are looked for so often.
+const TRIM_TIME: Duration = Duration::from_secs(10);
 
 /// A directory into which the traces of hosts go. Whatever ends the process that has it, another
 /// goes on with it; what it had said to be stored is.
@@ -18,12 +24,15 @@ pub struct ServedStore {
     directory: PathBuf,
     spool: SpoolWriter,
     names: TraceNames,
+    /// When the spool was begun, and when it is to be ended.
     begun: Instant,
+    parts: PartLimits,
     hosts: BTreeMap<String, StoredHost>,
-    to_store: Sender<u32>,
-    storer: JoinHandle<SpoolsKept>,
+    to_store: Sender<StoreTask>,
+    storer: JoinHandle<PartStorer>,
+    trimmed: Instant,
     lock: StoreLock,
-    /// What was stored before.
+    /// What was found damaged before.
     before: RecordTotals,
 }
 
@@ -40,16 +49,89 @@ struct StoredHost {
 pub struct ServedTotals {
     /// Rows, losses and troubles of the store.
     pub totals: RecordTotals,
+    /// What was removed, from the beginning.
+    pub removed: RemovedParts,
     /// The hosts, by name.
     pub hosts: Vec<ServedHost>,
 }
 
+/// What the thread does that stores.
+enum StoreTask {
+    /// Makes a part of the spool of this number.
+    Convert(u32),
+    /// Removes parts that have become too old.
+    Trim,
+    /// Makes a part of the last spool; hosts are where these say.
+    End(u32, Vec<ServedHost>),
+}
+
+/// Makes parts of spools, and removes the oldest parts.
+struct PartStorer {
+    directory: PathBuf,
+    parts: PartKeeper,
+    damaged: Vec<(PathBuf, String)>,
+    /// Why not all is stored; spools stay where they are from then on.
+    failed: Option<TraceError>,
+}
+
+impl PartStorer {
+    fn work(mut self, tasks: &Receiver<StoreTask>) -> Self {
+        for task in tasks {
+            match task {
+                StoreTask::Convert(number) => self.convert(number),
+                StoreTask::Trim => {}
+                StoreTask::End(number, hosts) => {
+                    self.note(hosts);
+                    self.convert(number);
+                }
+            }
+            self.trim();
+        }
+        self
+    }
+
+    /// Once the last spool is a part, `trace.json` alone says how far hosts are.
+    fn note(&mut self, hosts: Vec<ServedHost>) {
+        let noted = TraceInfo::read(&self.directory).and_then(|info| {
+            TraceInfo { served: hosts, ..info.unwrap_or_default() }.write(&self.directory)
+        });
+        if let Err(error) = noted {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn convert(&mut self, number: u32) {
+        if self.failed.is_some() {
+            return;
+        }
+        match spool::convert(&self.directory, number, &mut TraceNames::default()) {
+            Ok((_, content)) => {
+                let path = spool::path_of(&self.directory, number);
+                self.damaged.extend(content.cut.map(|why| (path, why)));
+                let path = self.parts.path_of(number);
+                self.damaged.extend(self.parts.add(number).map(|why| (path, why)));
+            }
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    fn trim(&mut self) {
+        if let Err(error) = self.parts.trim(now_ns()) {
+            let told = (self.directory.clone(), format!("old parts cannot be removed: {error}"));
+            if !self.damaged.contains(&told) {
+                self.damaged.push(told);
+            }
+        }
+    }
+}
+
 impl ServedStore {
     /// Begins in a directory that is there and empty, or goes on in one where another was before.
+    /// While this is open, `trace.json` there is this one's to write.
     ///
     /// # Errors
     /// When it cannot be read or written, or somebody writes it.
-    pub fn open(directory: &Path) -> Result<Self, TraceError> {
+    pub fn open(directory: &Path, parts: PartLimits, keep: KeepLimits) -> Result<Self, TraceError> {
         check_own(directory)?;
         let lock = lock(directory)?;
         let info = TraceInfo::read(directory)?.unwrap_or_default();
@@ -62,28 +144,30 @@ impl ServedStore {
             hosts.extend(content.hosts);
             next = number + 1;
         }
-        while TraceStore::has_file(directory, next)? {
-            next += 1;
-        }
-        count(directory, &mut before)?;
+        let kept = PartKeeper::open(directory, info.removed, keep, &mut before.damaged)?;
+        let next = next.max(kept.next());
         let names = TraceNames::default();
         let facts = SpoolFacts::of_hosts(hosts.values().cloned().collect());
         let spool = SpoolWriter::begin(directory, next, &names, facts)?;
-        let (to_store, spools) = channel();
-        let kept_in = directory.to_owned();
+        let (to_store, tasks) = channel();
+        let (directory, damaged) = (directory.to_owned(), Vec::new());
+        let storer =
+            PartStorer { directory: directory.clone(), parts: kept, damaged, failed: None };
         let storer = std::thread::Builder::new()
             .name("sheaf-trace-store".to_owned())
-            .spawn(move || keep(&kept_in, &spools))
-            .map_err(TraceError::io(directory))?;
+            .spawn(move || storer.work(&tasks))
+            .map_err(TraceError::io(&directory))?;
         let stored = |(name, place)| (name, StoredHost { place, ..StoredHost::default() });
         Ok(Self {
-            directory: directory.to_owned(),
+            directory,
             spool,
             names,
             begun: Instant::now(),
+            parts,
             hosts: hosts.into_iter().map(stored).collect(),
             to_store,
             storer,
+            trimmed: Instant::now(),
             lock,
             before,
         })
@@ -175,8 +259,11 @@ impl ServedStore {
     }
 
     fn rotate_in_time(&mut self) -> Result<(), TraceError> {
-        let is_old = self.begun.elapsed() >= FILE_TIME_MAX && self.spool.rows() > 0;
-        if self.spool.rows() < FILE_ROWS_MAX && !is_old {
+        if self.trimmed.elapsed() >= TRIM_TIME {
+            self.trimmed = Instant::now();
+            send(&self.to_store, StoreTask::Trim);
+        }
+        if !self.parts.are_reached(self.spool.rows(), self.begun) {
             return Ok(());
         }
         let number = self.spool.number();
@@ -189,7 +276,7 @@ impl ServedStore {
             SpoolFacts::of_hosts(hosts),
         )?;
         self.begun = Instant::now();
-        send(&self.to_store, number);
+        send(&self.to_store, StoreTask::Convert(number));
         Ok(())
     }
 
@@ -199,19 +286,18 @@ impl ServedStore {
     /// When the thread that stores has panicked.
     #[must_use]
     pub fn finish(self) -> ServedTotals {
-        send(&self.to_store, self.spool.number());
-        drop(self.to_store);
-        let (kept, damaged, error) =
-            self.storer.join().expect("the thread that stores has told its panic");
         let hosts: Vec<ServedHost> = self.hosts.into_values().map(|host| host.place).collect();
+        send(&self.to_store, StoreTask::End(self.spool.number(), hosts.clone()));
+        drop(self.to_store);
+        let stored = self.storer.join().expect("the thread that stores has told its panic");
         let mut totals = self.before;
-        totals.rows += kept;
+        (totals.rows, _) = stored.parts.stored();
         totals.lost = hosts.iter().map(|host| host.lost).sum();
         totals.names_lost = hosts.iter().map(|host| host.names_lost).sum();
         totals.segments = hosts.iter().map(|host| host.segments).sum();
-        totals.damaged.extend(damaged);
-        totals.error = error;
+        totals.damaged.extend(stored.damaged);
+        totals.error = stored.failed;
         self.lock.end(&mut totals);
-        ServedTotals { totals, hosts }
+        ServedTotals { totals, removed: stored.parts.removed(), hosts }
     }
 }

@@ -2,6 +2,7 @@
 mod again;
 mod export;
 mod made;
+mod parts;
 mod replay;
 mod report;
 mod served;

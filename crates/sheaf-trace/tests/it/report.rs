@@ -1,8 +1,8 @@
 //! What a report says of rows that are made up, number by number.
 use proptest::prelude::*;
 use sheaf_trace::{
-    FindingKind, FindingSeverity, IoSums, ReportData, ReportOptions, TraceNames, TraceReport,
-    TraceRow,
+    FindingKind, FindingSeverity, IoSums, RemovedParts, ReportData, ReportOptions, TraceNames,
+    TraceReport, TraceRow,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -554,4 +554,25 @@ proptest! {
         prop_assert_eq!(&embedded(&data.to_html()), &data);
         prop_assert!(data.to_text(80).contains("Findings"));
     }
+}
+
+#[test]
+fn what_was_removed_is_said() {
+    let mut made = MadeTrace::new();
+    made.put("read", b"/f", Some(0), 10);
+    let mut data = made.report_with(ReportOptions::default());
+    assert!(
+        !data.to_text(80).contains("removed") && !data.to_html().contains("Removed operations")
+    );
+    let until_ns = BEGIN_NS + 123_456_789;
+    data.removed =
+        RemovedParts { parts: 2, operations: 1_234_567, lost: 8, until_ns, kept_from: 2 };
+    let sentence = "1,234,567 operations and counts of 8 lost ones, the last of \
+                    2023-11-14 22:13:20.123 UTC, were stored before and removed since, as serve \
+                    --keep says";
+    assert_eq!(data.removed.sentence(), sentence);
+    assert!(data.to_text(1000).contains(sentence));
+    assert!(data.to_html().contains(sentence));
+    let back: ReportData = serde_json::from_str(&data.to_json()).unwrap();
+    assert_eq!(back.removed, data.removed);
 }

@@ -6,7 +6,7 @@ use sheaf_trace::served::{
     COLLECT, CollectRequest, LogClients, ServedStore, TRACE_MERGE, TRACE_SERVICE, TraceBatch,
     shared_segments,
 };
-use sheaf_trace::{StoreReader, TraceNames};
+use sheaf_trace::{KeepLimits, PartLimits, StoreReader, TraceNames};
 use sheaf_tree::Sync;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::service::Services;
@@ -70,7 +70,8 @@ async fn clocks_that_are_wrong_are_put_right_within_what_is_said() {
     let network = session.client().network();
     let members = network.everyone();
     let stream = network.open(TRACE_SERVICE, members.clone(), TRACE_MERGE, b"", Sync::WaitForAll);
-    let mut store = ServedStore::open(trace.path()).unwrap();
+    let mut store =
+        ServedStore::open(trace.path(), PartLimits::default(), KeepLimits::default()).unwrap();
     let mut stored = 0;
     for round in 0.. {
         let place = |leaf: u32| store.place(&format!("n{}", leaf + 1), leaf);

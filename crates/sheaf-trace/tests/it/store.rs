@@ -306,7 +306,7 @@ fn what_a_trace_says_of_itself_is_read_whole_while_it_is_written() {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            (1..=2_000).for_each(|operations| info(operations).write(directory.path()).unwrap());
+            (1..=300).for_each(|operations| info(operations).write(directory.path()).unwrap());
             is_over.store(true, Ordering::Release);
         });
         let mut last = 0;
@@ -316,6 +316,6 @@ fn what_a_trace_says_of_itself_is_read_whole_while_it_is_written() {
             last = read.operations;
         }
     });
-    assert_eq!(TraceInfo::read(directory.path()).unwrap(), Some(info(2_000)));
+    assert_eq!(TraceInfo::read(directory.path()).unwrap(), Some(info(300)));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }

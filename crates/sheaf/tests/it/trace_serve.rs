@@ -174,6 +174,45 @@ fn whoever_serves_may_be_killed_and_another_goes_on() {
     assert!(all.is_ordered);
 }
 
+/// What is removed is counted, also when whoever removes it is killed at any moment.
+#[test]
+fn old_parts_are_removed_and_counted_whoever_is_killed() {
+    const EACH: u64 = 60_000;
+    let home = with_hosts(1);
+    let out = home.path().canonicalize().unwrap().join("out");
+    let mut program = writer(&home, "n1", "out", EACH);
+    let parts = ["--period", "20", "--part-rows", "500", "--keep", "40K", "--op", "write"];
+    let more = [&parts[..], &["--path", out.to_str().unwrap()]].concat();
+    for round in 1..=4 {
+        let args = serve(&home, "1", &more);
+        let mut server = home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut server = server.stderr(Stdio::null()).spawn().unwrap();
+        wait_for_bytes(&home, "out", EACH * round / 5);
+        server.kill().unwrap();
+        server.wait().unwrap();
+        let told = home.run(&["--json", "trace", "report", "the.trace"]);
+        assert_eq!(told.code, Some(4), "{told:?}");
+    }
+    assert!(program.wait().unwrap().success());
+    let last = run(&home, &serve(&home, "1", &[&more[..], &["--for", "0"]].concat()));
+    assert_eq!(last.code, Some(0), "{last:?}");
+    assert!(last.stderr.contains("were stored before and removed since"), "{last:?}");
+    let (all, info) = (Seen::of(&home, ""), info(&home));
+    let stored = all.sum("n1", "write").0;
+    assert_eq!((all.sums.len(), all.lost.len(), info.lost), (1, 0, 0), "{all:?}");
+    assert_eq!((info.operations, stored + info.removed.operations), (stored, EACH));
+    assert!(info.removed.parts > 10, "{info:?}");
+    let files = std::fs::read_dir(home.path().join("the.trace")).unwrap().flatten();
+    let parts = files.filter(|file| file.path().extension().is_some_and(|it| it == "parquet"));
+    let bytes: u64 = parts.map(|part| part.metadata().unwrap().len()).sum();
+    assert!(bytes <= 40 << 10, "{bytes}");
+    let report = home.run(&["trace", "report", "the.trace"]);
+    assert!(report.stdout.contains("were stored before and removed since"), "{report:?}");
+    let report = home.run(&["--json", "trace", "report", "the.trace"]);
+    let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    assert_eq!(report["report"]["removed"]["operations"], info.removed.operations);
+}
+
 /// The processes that a process has started.
 fn children_of(parent: u32) -> Vec<u32> {
     let path = format!("/proc/{parent}/task/{parent}/children");

@@ -1,6 +1,7 @@
 //! `sheaf trace record`: a program run with its I/O recorded.
 mod child;
 mod flight;
+pub(super) mod parts;
 pub(super) mod places;
 mod served;
 
@@ -11,8 +12,8 @@ use anyhow::Result;
 use clap::Args;
 use sheaf_session::config::own_name;
 use sheaf_trace::{
-    BlindSpot, FLIGHT_VARIABLE, KernelTrace, RecordTotals, Recording, SEGMENTS_VARIABLE,
-    SegmentOptions, TraceInfo, blind_spot,
+    BlindSpot, FLIGHT_VARIABLE, KernelTrace, PartLimits, RecordTotals, Recording,
+    SEGMENTS_VARIABLE, SegmentOptions, TraceInfo, blind_spot,
 };
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -87,6 +88,9 @@ pub struct RecordArgs {
     #[command(flatten)]
     pub flight: flight::FlightArgs,
 
+    #[command(flatten)]
+    pub parts: parts::PartArgs,
+
     /// The program and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
@@ -104,6 +108,10 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
     // A program that may be run and not be read is not looked into.
     let blind = || blind_spot(&program).unwrap_or_default();
     if args.served {
+        if args.parts.limits() != PartLimits::default() {
+            let text = "--part-minutes and --part-rows are for whoever stores: sheaf trace serve";
+            return Err(Stop::usage(text).into());
+        }
         return served::run(args, &program, &places::find_library()?, blind(), global);
     }
     if args.flight.flight {
@@ -153,10 +161,11 @@ fn record(
     info.write(store)?;
     let mut command = Command::new(program);
     command.arg0(&args.command[0]).args(&args.command[1..]);
+    let parts = args.parts.limits();
     let recording = match by {
-        RecordBy::Kernel(kernel) => Recording::begin_kernel(kernel, store, &info.host)?,
+        RecordBy::Kernel(kernel) => Recording::begin_kernel(kernel, store, &info.host, parts)?,
         RecordBy::Preload(library, blind) => {
-            let recording = Recording::begin(segments.path(), store, &info.host)?;
+            let recording = Recording::begin(segments.path(), store, &info.host, parts)?;
             tell_blind(program, blind.as_ref(), &mut info);
             if may_preload(blind.as_ref()) {
                 set_preload(&mut command, args, &library, segments.path())?;
@@ -300,6 +309,9 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
 pub(super) fn tell(info: &TraceInfo, store: &Path) {
     for missing in &info.missing {
         output::tell(format_args!("sheaf: {}", printable(missing)));
+    }
+    if info.removed.parts > 0 {
+        output::tell(format_args!("sheaf: {}", info.removed.sentence()));
     }
     let path = printable(&store.display().to_string());
     let programs = if info.segments == 1 { "program" } else { "programs" };

@@ -4,8 +4,8 @@ use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::Args;
-use sheaf_trace::TraceInfo;
 use sheaf_trace::served::ServedStore;
+use sheaf_trace::{KeepLimits, PartLimits, TraceInfo};
 use std::path::PathBuf;
 
 /// Make a whole trace of one whose recorder was killed
@@ -49,8 +49,9 @@ pub fn run(args: &RecoverArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// Of a trace of many hosts: what they have still is for whoever serves again.
 fn end_served(args: &RecoverArgs, mut info: TraceInfo, global: &GlobalArgs) -> Result<Exit> {
-    let served = ServedStore::open(&args.trace)?.finish();
-    info.served = served.hosts;
+    let (parts, keep) = (PartLimits::default(), KeepLimits::default());
+    let served = ServedStore::open(&args.trace, parts, keep)?.finish();
+    (info.served, info.removed) = (served.hosts, served.removed);
     info.ended_ns = record::now_ns();
     info.missing = vec![
         "whoever served it was killed: what hosts had recorded meanwhile is in it once sheaf trace \

@@ -58,7 +58,10 @@ fn make(trace: &Path) -> Result<(ReportData, Vec<String>)> {
     let mut damaged = Vec::from_iter(whole(trace, info.as_ref())?);
     let (mut names, mut report) =
         (TraceNames::default(), TraceReport::new(ReportOptions::default()));
+    let mut removed = info.as_ref().map(|info| info.removed).unwrap_or_default();
     if let Some(reader) = super::open(trace, info.as_ref())? {
+        // More may have been removed since.
+        removed = reader.removed();
         let unread = reader.read(&mut names, |row, names| {
             report.add(row, names);
             Ok(())
@@ -66,6 +69,7 @@ fn make(trace: &Path) -> Result<(ReportData, Vec<String>)> {
         damaged.extend(unread.iter().map(ToString::to_string));
     }
     let mut data = report.finish(&names);
+    data.removed = removed;
     data.notes.extend(info.into_iter().flat_map(|info| info.missing));
     data.notes.extend(damaged.iter().cloned());
     Ok((data, damaged))

@@ -2,6 +2,7 @@
 pub mod rounds;
 
 use super::record;
+use super::record::parts::PartArgs;
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, printable};
@@ -10,8 +11,8 @@ use anyhow::Result;
 use clap::Args;
 use rounds::{RoundNews, Rounds};
 use sheaf_group::Client;
-use sheaf_trace::TraceInfo;
 use sheaf_trace::served::{RowFilter, ServedStore};
+use sheaf_trace::{KeepLimits, TraceInfo};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,7 @@ const END_MAX: Duration = Duration::from_secs(30);
 Examples:
   sheaf trace serve -w n[1-16] -o job.trace -- srun -w n[1-16] sheaf trace record --served ./solver
   sheaf trace serve -w n[1-16] -o slow.trace --for 60 --path '/scratch/**' --min-us 1000
+  sheaf trace serve -w n[1-16] -o days.trace --part-minutes 10 --keep 20G --keep-hours 72
   sheaf trace report job.trace")]
 pub struct TraceServeArgs {
     /// Where the trace goes: a directory that is not there yet, is empty, or has a trace of this
@@ -71,6 +73,19 @@ pub struct TraceServeArgs {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub spool_mib: u64,
 
+    #[command(flatten)]
+    pub parts: PartArgs,
+
+    /// Keep finished parts of so many bytes at most: the oldest are removed, and counted
+    /// [default: all stay]
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::bytes)]
+    pub keep: Option<u64>,
+
+    /// Keep finished parts for so many hours: those are removed, and counted, whose last operation
+    /// is longer ago [default: all stay]
+    #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep_hours: Option<u32>,
+
     /// What to run meanwhile, on this machine
     #[arg(value_name = "COMMAND", last = true)]
     pub command: Vec<OsString>,
@@ -86,6 +101,11 @@ impl TraceServeArgs {
         filter.check().map_err(|why| Stop::usage(format!("--path: {why}")))?;
         Ok(filter)
     }
+
+    fn keep(&self) -> KeepLimits {
+        let hours = |hours: u32| Duration::from_secs(u64::from(hours) * 3600);
+        KeepLimits { bytes_max: self.keep, time_max: self.keep_hours.map(hours) }
+    }
 }
 
 /// Serves until it is to end.
@@ -94,7 +114,7 @@ pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut opening = Opening::new(global)?;
     opening.lift_deadline();
     let hosts = opening.config().everyone_folded()?;
-    let (store, mut info) = open_store(&args.output, hosts)?;
+    let (store, mut info) = open_store(args, hosts)?;
     info.command = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     info.missing.clear();
     info.filter = (!filter.is_open()).then(|| told(&filter));
@@ -137,7 +157,8 @@ fn told(filter: &RowFilter) -> String {
 }
 
 /// The directory of the trace: a new one, or one that was served into before.
-fn open_store(path: &Path, hosts: String) -> Result<(ServedStore, TraceInfo)> {
+fn open_store(args: &TraceServeArgs, hosts: String) -> Result<(ServedStore, TraceInfo)> {
+    let path = args.output.as_path();
     let before = if path.is_dir() { TraceInfo::read(path)? } else { None };
     let mut info = before.filter(|info| info.is_served).unwrap_or_default();
     if !info.is_served {
@@ -148,7 +169,7 @@ fn open_store(path: &Path, hosts: String) -> Result<(ServedStore, TraceInfo)> {
         info.write(path)?;
     }
     (info.host, info.ended_ns, info.exit_code) = (hosts, 0, None);
-    Ok((ServedStore::open(path)?, info))
+    Ok((ServedStore::open(path, args.parts.limits(), args.keep())?, info))
 }
 
 fn start(command: &[OsString]) -> Result<Option<Child>> {
@@ -213,7 +234,7 @@ fn finish(
     info.ended_ns = record::now_ns();
     info.exit_code = code;
     info.missing = missing;
-    info.served = served.hosts;
+    (info.served, info.removed) = (served.hosts, served.removed);
     record::note_totals(&mut info, &served.totals);
     info.write(&args.output)?;
     if !global.quiet {
