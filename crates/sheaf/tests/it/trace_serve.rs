@@ -4,7 +4,7 @@ use crate::support::{Home, Run};
 use rustix::process::{Pid, Signal, kill_process};
 use sheaf_trace::{StoreReader, TraceInfo, TraceNames};
 use std::collections::BTreeMap;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -211,6 +211,46 @@ fn old_parts_are_removed_and_counted_whoever_is_killed() {
     let report = home.run(&["--json", "trace", "report", "the.trace"]);
     let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
     assert_eq!(report["report"]["removed"]["operations"], info.removed.operations);
+}
+
+/// The disk of whoever stores is full: what runs goes on to its end, and what hosts had not given
+/// is there for whoever serves again where there is room.
+#[test]
+fn a_full_disk_stops_the_trace_and_not_the_command() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("only root mounts a file system to fill");
+    }
+    let home = with_hosts(2);
+    std::fs::create_dir(home.path().join("small")).unwrap();
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    let command = format!(
+        "for host in 1 2; do for round in $(seq 10); do \
+           {sheaf} trace record --quiet --served --buffers buffers/n$host -- \
+             dd if=/dev/zero of=out.$host bs=1 status=none count=4000 oflag=append conv=notrunc; \
+         done & done; wait; echo at the end; exit 6"
+    );
+    let serve = format!("{sheaf} --processes 2 trace serve --period 20 --buffers buffers/%h -o");
+    let script = format!(
+        "mount -t tmpfs -o size=100k none small; \
+         {serve} small/t -- sh -c '{command}'; echo $?; cp -r small/t the.trace; \
+         {serve} the.trace --for 0; echo $?"
+    );
+    let mut shell = Command::new("unshare");
+    shell.args(["-m", "--propagation", "private", "sh", "-c", &script]);
+    let run = Run::of(shell.current_dir(home.path()).output().unwrap());
+    if run.stderr.contains("unshare failed") || run.stderr.contains("mount:") {
+        return sheaf_testing::skipped("no file system can be mounted here");
+    }
+    assert_eq!(run.stdout, "at the end\n6\n0\n", "{run:?}");
+    assert!(run.stderr.contains("No space left"), "{run:?}");
+    assert!(run.stderr.contains("nothing more is stored; COMMAND goes on"), "{run:?}");
+    let all = Seen::of(&home, "");
+    let lost: u64 = all.lost.values().sum();
+    assert_eq!((lost, all.is_ordered), (0, true));
+    for host in ["n1", "n2"] {
+        let out = Seen::of(&home, &format!("/out.{}", &host[1..]));
+        assert_eq!(out.sum(host, "write"), (40_000, 40_000), "{host}");
+    }
 }
 
 /// The processes that a process has started.

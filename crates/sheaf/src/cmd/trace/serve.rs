@@ -130,7 +130,14 @@ pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
         let mut ended = None;
         loop {
             let begun = Instant::now();
-            let news = rounds.next().await?;
+            let news = match rounds.next().await {
+                Ok(news) => news,
+                Err(error) => {
+                    rounds.stop(&error);
+                    ended = Some((begun, outlast(&mut child, session.client(), &error).await?));
+                    break;
+                }
+            };
             tell_news(&news, global);
             if ended.is_none() {
                 ended = wait(&mut child, session.client(), begun, period, deadline, &news).await?;
@@ -208,6 +215,26 @@ async fn wait(
             return Ok(None);
         }
         tokio::time::sleep(left.min(LOOK)).await;
+    }
+}
+
+/// Nothing can be stored any more: what runs meanwhile goes on to its end, and gives its exit code.
+async fn outlast(
+    child: &mut Option<Child>,
+    client: &Client,
+    error: &anyhow::Error,
+) -> Result<Option<i32>> {
+    let Some(child) = child else { return Ok(None) };
+    let why = printable(&format!("{error:#}"));
+    output::tell(format_args!("sheaf: {why}: nothing more is stored; COMMAND goes on"));
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(code_of(status)));
+        }
+        if client.is_interrupted() {
+            return Ok(None);
+        }
+        tokio::time::sleep(LOOK).await;
     }
 }
 

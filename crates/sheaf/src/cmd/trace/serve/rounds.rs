@@ -162,6 +162,14 @@ impl<'a> Rounds<'a> {
         );
     }
 
+    /// Nothing can be taken or stored any more: what hosts give was not taken from them.
+    pub fn stop(&mut self, error: &anyhow::Error) {
+        self.missing.insert(format!(
+            "{error:#}: what hosts have beyond that stays there for a while: sheaf trace serve with \
+             the same --output goes on with it"
+        ));
+    }
+
     /// Ends the trace; gives what is missing of it, too.
     pub fn finish(mut self) -> (ServedTotals, Vec<String>) {
         let mut by_cause: BTreeMap<Errno, RangeSet> = BTreeMap::new();
