@@ -1,7 +1,7 @@
 //! Calls on names: of directories, attributes and links, and files in memory.
 use crate::ctypes::{AnyPointer, CPath};
 use crate::files;
-use crate::turn::{Did, FilePlace, descriptor_of_directory};
+use crate::turn::{AT_FDCWD, Did, FilePlace, descriptor_of_directory};
 use std::ffi::{c_char, c_int, c_uint};
 
 fn is_none<T>(pointer: *const T) -> bool {
@@ -157,17 +157,20 @@ wrap! {
     fn mkdtemp(template: *mut c_char) -> *mut c_char
         = MakeDirectory, |name| Did::path(template).failed_if(is_none(name));
     fn rmdir(path: CPath) -> c_int = RemoveDirectory, |came| Did::path(path).came(came);
-    fn rename(path: CPath, to: CPath) -> c_int = Rename, |came| Did::path(path).came(came);
+    fn rename(path: CPath, to: CPath) -> c_int
+        = Rename, |came| Did::paths((AT_FDCWD, path), (AT_FDCWD, to)).came(came);
     fn renameat(directory: c_int, path: CPath, to: c_int, name: CPath) -> c_int
-        = Rename, |came| Did::path_at(directory, path).came(came);
+        = Rename, |came| Did::paths((directory, path), (to, name)).came(came);
     fn renameat2(directory: c_int, path: CPath, to: c_int, name: CPath, flags: c_uint) -> c_int
-        = Rename, |came| Did::path_at(directory, path).came(came);
-    fn link(path: CPath, to: CPath) -> c_int = Link, |came| Did::path(path).came(came);
+        = Rename, |came| Did::paths((directory, path), (to, name)).came(came);
+    fn link(path: CPath, to: CPath) -> c_int
+        = Link, |came| Did::paths((AT_FDCWD, path), (AT_FDCWD, to)).came(came);
     fn linkat(directory: c_int, path: CPath, to: c_int, name: CPath, flags: c_int) -> c_int
-        = Link, |came| Did::path_at(directory, path).came(came);
-    fn symlink(target: CPath, path: CPath) -> c_int = SymLink, |came| Did::path(path).came(came);
+        = Link, |came| Did::paths((directory, path), (to, name)).came(came);
+    fn symlink(target: CPath, path: CPath) -> c_int
+        = SymLink, |came| Did::path_and_text((AT_FDCWD, path), target).came(came);
     fn symlinkat(target: CPath, directory: c_int, path: CPath) -> c_int
-        = SymLink, |came| Did::path_at(directory, path).came(came);
+        = SymLink, |came| Did::path_and_text((directory, path), target).came(came);
     fn unlink(path: CPath) -> c_int = Unlink, |came| Did::path(path).came(came);
     fn unlinkat(directory: c_int, path: CPath, flags: c_int) -> c_int
         = Unlink, |came| Did::path_at(directory, path).came(came);

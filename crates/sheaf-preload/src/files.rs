@@ -27,14 +27,19 @@ struct KnownDescriptor {
 
 const MANY: u32 = u32::MAX;
 
-/// Nothing is known of it.
-const UNKNOWN: KnownDescriptor = KnownDescriptor {
-    file: AtomicU64::new(NO_FILE),
-    place: AtomicU64::new(!NO_PLACE),
-    twin: AtomicU32::new(0),
-};
+impl KnownDescriptor {
+    /// One of which nothing is known.
+    const fn new() -> Self {
+        Self {
+            file: AtomicU64::new(NO_FILE),
+            place: AtomicU64::new(!NO_PLACE),
+            twin: AtomicU32::new(0),
+        }
+    }
+}
 
-static DESCRIPTORS: [KnownDescriptor; DESCRIPTORS_MAX] = [const { UNKNOWN }; DESCRIPTORS_MAX];
+static DESCRIPTORS: [KnownDescriptor; DESCRIPTORS_MAX] =
+    [const { KnownDescriptor::new() }; DESCRIPTORS_MAX];
 
 /// The end of those that were ever known: what lies behind is in no memory, and is not looked at,
 /// which would bring it there.
@@ -286,6 +291,15 @@ pub fn named(directory: c_int, path: *const c_char, writer: &mut RingWriter<'_>)
         }
         tell(room.as_bytes(), writer)
     })
+}
+
+/// The number of a text that a call was given.
+pub fn text(text: *const c_char, writer: &mut RingWriter<'_>) -> u64 {
+    if text.is_null() {
+        return NO_FILE;
+    }
+    // SAFETY: as for paths.
+    tell(unsafe { CStr::from_ptr(text) }.to_bytes(), writer)
 }
 
 /// The number of a name, of which readers are told once.

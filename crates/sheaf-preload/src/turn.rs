@@ -343,6 +343,11 @@ pub enum CallTarget {
     Descriptor(c_int),
     /// A directory's descriptor, or that of the working one, and a path.
     Path(c_int, *const c_char),
+    /// The same, and a second one: its directory's descriptor is what [`Did::bytes`] says, and it lies
+    /// where [`Did::asked`] says.
+    Paths(c_int, *const c_char),
+    /// A path, and a text which lies there.
+    PathAndText(c_int, *const c_char),
     /// A buffered file of the C library's.
     Stream(*mut c_void),
     /// Memory where a file is mapped.
@@ -415,6 +420,20 @@ impl Did {
     /// On a path below a directory.
     pub const fn path_at(directory: c_int, path: *const c_char) -> Self {
         Self::on(CallTarget::Path(directory, path))
+    }
+
+    /// On a path below a directory, and another one.
+    pub fn paths(from: (c_int, *const c_char), to: (c_int, *const c_char)) -> Self {
+        let mut did = Self::on(CallTarget::Paths(from.0, from.1));
+        (did.bytes, did.asked) = (to.0 as u64, to.1 as u64);
+        did
+    }
+
+    /// On a path below a directory, which is to say a text.
+    pub fn path_and_text(path: (c_int, *const c_char), text: *const c_char) -> Self {
+        let mut did = Self::on(CallTarget::PathAndText(path.0, path.1));
+        did.asked = text as u64;
+        did
     }
 
     /// On a buffered file.
@@ -611,6 +630,22 @@ fn take_ring(mine: &Mine, segment: &'static TraceSegment) -> bool {
     true
 }
 
+/// Puts the number of the second name, if there is one, in the place of where it lies.
+#[inline]
+fn second_name(did: Did, errno: c_int, writer: &mut RingWriter<'_>) -> (Did, u16) {
+    if !matches!(did.target, CallTarget::Paths(..) | CallTarget::PathAndText(..)) {
+        return (did, 0);
+    }
+    let text = did.asked as usize as *const c_char;
+    let number = match did.target {
+        // What could not be read there is not read here.
+        _ if did.has_failed && errno == EFAULT => 0,
+        CallTarget::Paths(..) => files::named(did.bytes as c_int, text, writer),
+        _ => files::text(text, writer),
+    };
+    (Did { asked: number, bytes: 0, ..did }, flag::NAMED)
+}
+
 #[inline]
 fn record(
     writer: &mut RingWriter<'_>,
@@ -637,9 +672,16 @@ fn record(
         CallTarget::Memory(at) => (files::mapped(at), None),
         CallTarget::Known(number) => (number, None),
         // What could not be read there is not read here.
-        CallTarget::Path(..) if did.has_failed && errno == EFAULT => (0, None),
-        CallTarget::Path(directory, path) => (files::named(directory, path, writer), None),
+        CallTarget::Path(..) | CallTarget::Paths(..) | CallTarget::PathAndText(..)
+            if did.has_failed && errno == EFAULT =>
+        {
+            (0, None)
+        }
+        CallTarget::Path(directory, path)
+        | CallTarget::Paths(directory, path)
+        | CallTarget::PathAndText(directory, path) => (files::named(directory, path, writer), None),
     };
+    let (did, named) = second_name(did, errno, writer);
     let moves = did.place == FilePlace::Follows;
     let offset = did.offset.or(place.filter(|_| moves));
     if let CallTarget::Descriptor(fd) = did.target
@@ -670,7 +712,7 @@ fn record(
     if did.mpi_file != 0 {
         crate::mpi_files::opened(did.mpi_file, file);
     }
-    let failed = if did.has_failed { flag::FAILED } else { 0 };
+    let failed = if did.has_failed { flag::FAILED } else { 0 } | named;
     let placed = if offset.is_some() { flag::PLACED } else { 0 };
     writer.put(&IoEvent {
         op,

@@ -50,6 +50,7 @@ fn row(number: u64, time_ns: &mut i64, seed: &mut u64, of: &Numbers) -> TraceRow
         pid: 1000 + process as i32,
         thread: 1000 + process as i32,
         is_nested: false,
+        new_path: None,
     }
 }
 

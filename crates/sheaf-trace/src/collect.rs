@@ -382,7 +382,9 @@ impl TraceSource {
         let mut ops = OpNumbers::new(names);
         for record in &read.records {
             let path = self.names.get(&record.file).copied().unwrap_or(unnamed);
-            let row = TraceRow { path, ..row(record.begun, record.ticks) };
+            let is_named = record.flags & flag::NAMED != 0;
+            let new_path = if is_named { self.names.get(&record.asked).copied() } else { None };
+            let row = TraceRow { path, new_path, ..row(record.begun, record.ticks) };
             into.rows.push(of_record(record, row, &mut ops));
         }
         for gap in &read.gaps {
@@ -452,7 +454,7 @@ fn of_record(record: &RingRecord, row: TraceRow, ops: &mut OpNumbers<'_>) -> Tra
         op: ops.op(record.op_number),
         layer: ops.names.number(record.layer.word().as_bytes()),
         offset: (record.flags & flag::PLACED != 0).then_some(record.offset as i64),
-        asked: amount(record.asked),
+        asked: if record.flags & flag::NAMED != 0 { 0 } else { amount(record.asked) },
         bytes: if has_failed { 0 } else { amount(record.bytes) },
         errno: if has_failed { record.bytes as i32 } else { 0 },
         thread: record.thread as i32,

@@ -13,7 +13,7 @@
 //! let mut export = CsvExport::new(Vec::new()).unwrap();
 //! export.row(&row, &names).unwrap();
 //! let text = String::from_utf8(export.finish().unwrap()).unwrap();
-//! assert_eq!(text.lines().nth(1).unwrap(), r#"0,0,read,,,,"/data/a,b\xff",,0,0,0,,0,0,false"#);
+//! assert_eq!(text.lines().nth(1).unwrap(), r#"0,0,read,,,,"/data/a,b\xff",,0,0,0,,0,0,false,"#);
 //! ```
 mod chrome;
 mod csv;

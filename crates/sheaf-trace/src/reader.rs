@@ -1,6 +1,6 @@
 //! Reads what a [`TraceStore`](crate::TraceStore) has written: column by column, batch by batch.
 use crate::spool;
-use crate::store::{SCHEMA, file_name, files_of, number_of};
+use crate::store::{COLUMNS_MIN, SCHEMA, file_name, files_of, number_of};
 use crate::{RemovedParts, TraceError, TraceInfo, TraceNames, TraceRow};
 use parquet::basic::Repetition;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -298,11 +298,7 @@ impl PartCursor {
         let numbers: Vec<u32> =
             (0..own.len() as u32).map(|name| names.number(own.text(name))).collect();
         for row in &mut spooled {
-            for name in
-                [&mut row.op, &mut row.layer, &mut row.host, &mut row.command, &mut row.path]
-            {
-                *name = numbers[*name as usize];
-            }
+            row.names_mut().for_each(|name| *name = numbers[*name as usize]);
         }
         spooled.sort_by_key(|row| row.time_ns);
         let Some(first) = spooled.first() else { return Ok(None) };
@@ -413,6 +409,7 @@ fn check_schema(schema: &SchemaDescriptor) -> Result<(), String> {
                     at + 1
                 ));
             }
+            None if at >= COLUMNS_MIN => {}
             None => return Err(format!("is Parquet, but no trace: it has no column “{wanted}”")),
         }
     }
@@ -440,6 +437,7 @@ struct ColumnBatch {
     pid: Vec<i32>,
     thread: Vec<i32>,
     nested: Vec<bool>,
+    new_path: Vec<Option<u32>>,
 }
 
 impl ColumnBatch {
@@ -480,10 +478,39 @@ impl ColumnBatch {
                 (13, ColumnReader::BoolColumnReader(reader)) => {
                     values(reader, rows, &mut self.nested)
                 }
+                (14, ColumnReader::ByteArrayColumnReader(reader)) => {
+                    self.fill_new_paths(reader, rows, names)
+                }
                 _ => Err(ParquetError::General(format!("column {at} is of another type"))),
             }?;
         }
+        if readers.len() <= COLUMNS_MIN {
+            self.new_path.clear();
+            self.new_path.resize(rows, None);
+        }
         Ok(rows)
+    }
+
+    fn fill_new_paths(
+        &mut self,
+        reader: &mut ColumnReaderImpl<parquet::data_type::ByteArrayType>,
+        rows: usize,
+        names: &mut LimitedNames<'_>,
+    ) -> Result<(), ParquetError> {
+        self.texts.clear();
+        self.is_there.clear();
+        let (read, _, levels) =
+            reader.read_records(rows, Some(&mut self.is_there), None, &mut self.texts)?;
+        if read != rows || levels != rows {
+            return Err(too_few(read, rows));
+        }
+        self.new_path.clear();
+        let mut texts = self.texts.iter();
+        for &is_there in &self.is_there {
+            let text = if is_there > 0 { texts.next() } else { None };
+            self.new_path.push(text.map(|text| names.number(text.data())));
+        }
+        Ok(())
     }
 
     fn fill_offsets(
@@ -543,6 +570,7 @@ impl ColumnBatch {
             pid: self.pid[at],
             thread: self.thread[at],
             is_nested: self.nested[at],
+            new_path: self.new_path[at],
         }
     }
 }

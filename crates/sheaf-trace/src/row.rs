@@ -34,6 +34,17 @@ pub struct TraceRow {
     pub thread: i32,
     /// Within an operation of a layer above.
     pub is_nested: bool,
+    /// The new path of `rename` and `link`, and what a symbolic link says.
+    pub new_path: Option<u32>,
+}
+
+impl TraceRow {
+    /// The numbers of all its names.
+    pub(crate) fn names_mut(&mut self) -> impl Iterator<Item = &mut u32> {
+        [&mut self.op, &mut self.layer, &mut self.host, &mut self.command, &mut self.path]
+            .into_iter()
+            .chain(&mut self.new_path)
+    }
 }
 
 /// Texts, each kept once: rows have their numbers.

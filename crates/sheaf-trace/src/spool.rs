@@ -13,11 +13,13 @@ use std::io::{BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// How a file of this kind begins.
-const MAGIC: &[u8; 8] = b"sheafsp2";
+const MAGIC: &[u8; 8] = b"sheafsp3";
 /// The longest block that is believed.
 const BLOCK_BYTES_MAX: u32 = 1 << 30;
 /// Of a row in a block.
-pub(crate) const ROW_BYTES: usize = 74;
+pub(crate) const ROW_BYTES: usize = 78;
+/// The number of no name.
+const NO_NAME: u32 = u32::MAX;
 
 /// What stands before the rows of a block.
 #[derive(Debug, Default, Deserialize)]
@@ -167,6 +169,7 @@ pub(crate) fn put(row: &TraceRow, into: &mut Vec<u8>) {
     for number in [row.errno, row.pid, row.thread] {
         add(&number.to_le_bytes());
     }
+    add(&row.new_path.unwrap_or(NO_NAME).to_le_bytes());
     add(&[u8::from(row.offset.is_some()), u8::from(row.is_nested)]);
     into.extend_from_slice(&bytes);
 }
@@ -191,6 +194,7 @@ pub(crate) fn row_of(bytes: &[u8; ROW_BYTES]) -> TraceRow {
         pid: number(6),
         thread: number(7),
         is_nested: bytes[ROW_BYTES - 1] != 0,
+        new_path: Some(name(8)).filter(|name| *name != NO_NAME),
     }
 }
 
@@ -261,9 +265,7 @@ pub(crate) fn read(
         let mut taken = Vec::with_capacity(rows.len());
         for bytes in rows {
             let mut row = row_of(bytes);
-            for name in
-                [&mut row.op, &mut row.layer, &mut row.host, &mut row.command, &mut row.path]
-            {
+            for name in row.names_mut() {
                 *name =
                     *numbers.get(name).ok_or_else(|| damaged("a row has a name of no block"))?;
             }

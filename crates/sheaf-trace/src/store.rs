@@ -34,7 +34,10 @@ pub(crate) const SCHEMA: &str = "
         required int32 pid;
         required int32 thread;
         required boolean nested;
+        optional binary new_path;
     }";
+/// Columns that a file of an earlier version may lack, from here on.
+pub(crate) const COLUMNS_MIN: usize = 14;
 
 /// What rows are called that tell of operations which were not kept.
 pub(crate) const LOST: &[u8] = b"lost";
@@ -284,6 +287,17 @@ fn write_rows(
                 writer.write_batch(&rows.iter().map(of).collect::<Vec<_>>(), None, None)?;
             }
             ColumnWriter::ByteArrayColumnWriter(writer) => {
+                if column == COLUMNS_MIN {
+                    let named = rows.iter().filter_map(|row| row.new_path);
+                    let values: Vec<ByteArray> =
+                        named.map(|name| texts[name as usize].clone()).collect();
+                    let there: Vec<i16> =
+                        rows.iter().map(|row| i16::from(row.new_path.is_some())).collect();
+                    writer.write_batch(&values, Some(&there), None)?;
+                    next.close()?;
+                    column += 1;
+                    continue;
+                }
                 let of: fn(&TraceRow) -> u32 = match column {
                     2 => |row| row.op,
                     3 => |row| row.layer,

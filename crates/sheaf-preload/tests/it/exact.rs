@@ -169,6 +169,16 @@ fn a_known_mix_is_recorded_as_it_was() {
     ] {
         assert_eq!(traced.sum(op, file), (calls, failed, bytes), "{} {file}", op.word());
     }
+    for (op, file, new) in [
+        (IoOp::Rename, "/sub/copy", "/sub/moved"),
+        (IoOp::Link, "/sub/moved", "/sub/linked"),
+        (IoOp::SymLink, "/sub/soft", "moved"),
+    ] {
+        let [one] = traced.of(op, file)[..] else { panic!("{}", op.word()) };
+        assert_ne!(one.flags & flag::NAMED, 0, "{}", op.word());
+        let name = String::from_utf8_lossy(&traced.read.names[&one.asked]).into_owned();
+        assert!(name.ends_with(new), "{}: {name}", op.word());
+    }
     let far: Vec<u64> = traced.of(IoOp::Write, "/plain")[100..].iter().map(|r| r.offset).collect();
     assert_eq!(far, [5 << 30, 1000, 1000]);
     let reads = traced.of(IoOp::Read, "/plain");

@@ -141,6 +141,10 @@ impl<W: Write> ChromeExport<W> {
             self.out.write_all(b",\"path\":")?;
             json_text(&mut self.out, path)?;
         }
+        if let Some(path) = row.new_path {
+            self.out.write_all(b",\"new_path\":")?;
+            json_text(&mut self.out, names.text(path))?;
+        }
         Ok(())
     }
 

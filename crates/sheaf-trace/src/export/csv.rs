@@ -3,7 +3,7 @@ use super::{errno_name, escaped};
 use crate::{TraceNames, TraceRow};
 use std::io;
 
-const HEADER: [&str; 15] = [
+const HEADER: [&str; 16] = [
     "time_ns",
     "duration_ns",
     "op",
@@ -19,6 +19,7 @@ const HEADER: [&str; 15] = [
     "pid",
     "thread",
     "nested",
+    "new_path",
 ];
 
 /// Writes comma-separated values (RFC 4180, lines end with a line feed alone): a header, then a line
@@ -59,6 +60,7 @@ impl<W: io::Write> CsvExport<W> {
         writer.write_field(row.pid.to_string())?;
         writer.write_field(row.thread.to_string())?;
         writer.write_field(if row.is_nested { "true" } else { "false" })?;
+        writer.write_field(&*row.new_path.map(text).unwrap_or_default())?;
         Ok(writer.write_record(None::<&[u8]>)?)
     }
 

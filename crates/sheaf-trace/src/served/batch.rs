@@ -90,7 +90,10 @@ impl ReadyFilter {
             Some(row.op) == lost
                 || (row.duration_ns >= self.duration_ns
                     && self.ops_known[row.op as usize]
-                    && self.paths_known[row.path as usize])
+                    && [Some(row.path), row.new_path]
+                        .into_iter()
+                        .flatten()
+                        .any(|path| self.paths_known[path as usize]))
         });
     }
 }
@@ -221,15 +224,8 @@ impl TraceBatch {
             *known
         };
         self.rows.reserve(rows.len());
-        for row in rows {
-            let row = TraceRow {
-                op: of(row.op),
-                layer: of(row.layer),
-                host: of(row.host),
-                command: of(row.command),
-                path: of(row.path),
-                ..*row
-            };
+        for &(mut row) in rows {
+            row.names_mut().for_each(|name| *name = of(*name));
             self.rows.push(row);
         }
     }
@@ -290,8 +286,8 @@ impl TraceBatch {
             }
         }
         let rows: Vec<TraceRow> = rows.iter().map(row_of).collect();
-        let numbers = |row: &TraceRow| [row.op, row.layer, row.host, row.command, row.path];
-        if rows.iter().flat_map(numbers).any(|name| name as usize >= names.len()) {
+        let mut copies = rows.clone().into_iter();
+        if copies.any(|mut row| row.names_mut().any(|name| *name as usize >= names.len())) {
             return Err("a row has a name that is not there");
         }
         Ok(Self { parts: head.parts, names, rows })

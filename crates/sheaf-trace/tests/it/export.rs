@@ -19,6 +19,8 @@ fn mixed() -> Made {
     let row = made.put("lost", "");
     (row.bytes, row.duration_ns) = (17, 5000);
     made.put("close", "/other").host = other;
+    let new_path = made.number("/data/new");
+    made.put("rename", "/data/c,d").new_path = Some(new_path);
     made
 }
 
@@ -64,6 +66,8 @@ fn chrome_has_each_row_exactly() {
         );
         assert_eq!(args["offset"].as_i64(), row.offset);
         assert_eq!(args["nested"].as_bool(), row.is_nested.then_some(true));
+        let new_path = row.new_path.map(|name| String::from_utf8_lossy(made.names.text(name)));
+        assert_eq!(args["new_path"].as_str(), new_path.as_deref());
         let errno = match row.errno {
             0 => None,
             2 => Some("ENOENT"),
@@ -80,6 +84,7 @@ fn chrome_has_each_row_exactly() {
         "/other",
         "/x",
         "/other",
+        "/data/c,d",
     ];
     assert_eq!(paths, all);
     assert_eq!(processes.len(), 2);
@@ -111,7 +116,7 @@ fn csv_comes_back_as_it_was() {
     let text = export.finish().unwrap();
     let mut reader = csv::Reader::from_reader(&text[..]);
     let header: Vec<String> = reader.headers().unwrap().iter().map(str::to_owned).collect();
-    assert_eq!((header.len(), &*header[0], &*header[14]), (15, "time_ns", "nested"));
+    assert_eq!((header.len(), &*header[0], &*header[15]), (16, "time_ns", "new_path"));
     let records: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     assert_eq!(records.len(), made.rows.len());
     for (row, record) in made.rows.iter().zip(&records) {
@@ -136,6 +141,7 @@ fn csv_comes_back_as_it_was() {
             row.pid.to_string(),
             row.thread.to_string(),
             row.is_nested.to_string(),
+            row.new_path.map(text).unwrap_or_default(),
         ];
         assert_eq!(record.iter().collect::<Vec<_>>(), expected);
     }

@@ -39,6 +39,7 @@ impl MadeTrace {
             pid: 100,
             thread: 100,
             is_nested: false,
+            new_path: None,
         });
         self.rows.last_mut().unwrap()
     }

@@ -69,8 +69,11 @@ fn read(directory: &Path) -> (Vec<TraceRow>, TraceNames, Vec<String>) {
 
 #[test]
 fn rows_come_back_as_they_were() {
-    let (rows, names) = recorded(30_000, |number| number * 4096);
+    let (mut rows, mut names) = recorded(30_000, |number| number * 4096);
     assert_eq!(rows.len(), 30_000);
+    for number in [0, 1, 4097, 29_999] {
+        rows[number].new_path = Some(names.number(format!("/new/{number}").as_bytes()));
+    }
     assert!(rows.is_sorted_by_key(|row| row.time_ns));
     let (directory, _) = stored(&rows, &names, 10_000_000);
     let (back, other, damaged) = read(directory.path());
@@ -78,11 +81,21 @@ fn rows_come_back_as_they_were() {
     assert_eq!(back.len(), rows.len());
     for (row, back) in rows.iter().zip(&back) {
         let named = |row: &TraceRow, names: &TraceNames| {
-            [row.op, row.layer, row.host, row.command, row.path].map(|at| names.text(at).to_vec())
+            let new_path = row.new_path.map(|at| names.text(at).to_vec());
+            let all = [row.op, row.layer, row.host, row.command, row.path];
+            (all.map(|at| names.text(at).to_vec()), new_path)
         };
         assert_eq!(named(row, &names), named(back, &other));
-        let numbers = TraceRow { op: 0, layer: 0, host: 0, command: 0, path: 0, ..*row };
-        assert_eq!(numbers, TraceRow { op: 0, layer: 0, host: 0, command: 0, path: 0, ..*back });
+        let numbers = |row: &TraceRow| TraceRow {
+            op: 0,
+            layer: 0,
+            host: 0,
+            command: 0,
+            path: 0,
+            new_path: None,
+            ..*row
+        };
+        assert_eq!(numbers(row), numbers(back));
     }
     let mut report = TraceReport::new(ReportOptions::default());
     back.iter().for_each(|row| report.add(row, &other));
@@ -197,11 +210,12 @@ fn parquet_file(path: &Path, schema: &str) {
     let mut group = writer.next_row_group().unwrap();
     while let Some(mut column) = group.next_column().unwrap() {
         match column.untyped() {
-            ColumnWriter::Int64ColumnWriter(column) => column.write_batch(&[1], None, None),
+            ColumnWriter::Int64ColumnWriter(column) => column.write_batch(&[1], Some(&[1]), None),
             ColumnWriter::Int32ColumnWriter(column) => column.write_batch(&[1], Some(&[1]), None),
             ColumnWriter::ByteArrayColumnWriter(column) => {
                 column.write_batch(&["x".into()], None, None)
             }
+            ColumnWriter::BoolColumnWriter(column) => column.write_batch(&[true], None, None),
             _ => unreachable!("there are none"),
         }
         .unwrap();
@@ -237,6 +251,17 @@ fn a_file_of_others_is_told_and_not_read() {
         said(&format!("{begin} }}")),
         "is Parquet, but no trace: it has no column “optional INT64 offset”"
     );
+    // One that was written before new paths were kept.
+    let whole = format!(
+        "{begin} optional int64 offset; required int64 asked; required int64 bytes;
+        required int32 errno; required int32 pid; required int32 thread; required boolean nested; }}"
+    );
+    parquet_file(&path, &whole.replace("optional int64 offset", "required int64 offset"));
+    assert_eq!(read(directory.path()).2.len(), 1);
+    parquet_file(&path, &whole);
+    let (rows, _, damaged) = read(directory.path());
+    assert_eq!((rows.len(), damaged), (1, vec![]));
+    assert_eq!((rows[0].new_path, rows[0].is_nested, rows[0].thread), (None, true, 1));
     std::fs::rename(&path, path.with_extension("parquet.part")).unwrap();
     std::fs::write(path.with_extension("parquet.part"), b"PAR1 cut off").unwrap();
     let (_, _, damaged) = read(directory.path());

@@ -242,6 +242,32 @@ fn other_preloads_and_odd_directories_stand() {
 }
 
 /// Nothing is left in memory, whatever became of the program.
+#[test]
+fn both_paths_of_a_rename_and_of_links_are_there() {
+    let home = Home::new();
+    home.write("a", "x");
+    let run = home.record(&["sh", "-c", "mv a b; ln b c; ln -s b d; mv d missing/e 2>&-"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let csv = home.run(&["trace", "export", "--to", "csv", "the.trace"]);
+    let here = home.path().canonicalize().unwrap();
+    let here = format!("{}/", here.display());
+    let of = |line: &str| -> Option<(String, String, String)> {
+        let fields: Vec<String> = line.split(',').map(|text| text.replace(&here, "")).collect();
+        let is_one = ["rename", "link", "symlink"].contains(&fields[2].as_str());
+        is_one.then(|| (fields[2].clone(), fields[6].clone(), fields[15].clone()))
+    };
+    let told: std::collections::BTreeSet<_> = csv.stdout.lines().filter_map(of).collect();
+    for (op, path, new_path) in [
+        ("rename", "a", "b"),
+        ("link", "b", "c"),
+        ("symlink", "d", "b"),
+        ("rename", "d", "missing/e"),
+    ] {
+        let one = (op.to_owned(), path.to_owned(), new_path.to_owned());
+        assert!(told.contains(&one), "{one:?}: {told:?}");
+    }
+}
+
 const SANITIZED: &str = r#"
 #include <fcntl.h>
 #include <pthread.h>
