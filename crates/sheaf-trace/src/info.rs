@@ -106,6 +106,8 @@ pub struct TraceInfo {
     pub is_served: bool,
     /// How hosts know whoever asks for this trace, which is the same after it was killed.
     pub collector: u64,
+    /// Whose programs it is of, if somebody was named.
+    pub user: Option<String>,
     /// The hosts whose programs it is of, if so.
     pub served: Vec<ServedHost>,
     /// What was to be kept alone, as it was said; all else is not in it.

@@ -13,6 +13,7 @@ mod clock;
 mod live;
 mod live_text;
 mod store;
+mod user;
 
 pub use batch::{BatchFilter, BatchPart, CollectRequest, HostPlace, RowFilter, TraceBatch};
 pub use client::{COLLECT, LIVE, LogClients, TRACE_SERVICE};

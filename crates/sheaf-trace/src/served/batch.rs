@@ -118,6 +118,8 @@ pub struct CollectRequest {
     pub collector: u64,
     /// Below which directory programs record ([`super::shared_segments`]); `%h` is the host's name.
     pub buffers: String,
+    /// Whose programs, by name or number; nobody named: those of whoever asks.
+    pub user: Option<String>,
     /// The most rows that are wanted of each host at once; 0: what its clock says is all that is.
     pub rows_max: u32,
     /// The most bytes that a host keeps of what is not stored yet; beyond, rings fill.

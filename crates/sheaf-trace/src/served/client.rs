@@ -1,6 +1,7 @@
 //! The log client: takes what programs of a host record, and keeps it until it is stored elsewhere.
 use super::batch::{BatchPart, CollectRequest, HostPlace, ReadyFilter, RowFilter, TraceBatch};
 use super::live::{LIVE_SECONDS_MAX, LiveAnswer, LiveFilter, LiveRequest, LiveWindow};
+use super::user::as_user;
 use super::{BatchFilter, TRACE_LIVE, TRACE_MERGE, now_ns, shared_segments};
 use crate::record::check_own;
 use crate::spool::{self, SpoolFacts, SpoolWriter};
@@ -144,13 +145,17 @@ impl ClientWorker {
     fn collect(&self, payload: &[u8]) -> Result<Vec<u8>, Errno> {
         let heard_ns = now_ns() + (self.clients.skew)(&self.host);
         let asked: CollectRequest = postcard::from_bytes(payload).map_err(|_| Errno::BADMSG)?;
+        as_user(asked.user.as_deref(), || self.collect_as_user(&asked, heard_ns))
+    }
+
+    fn collect_as_user(&self, asked: &CollectRequest, heard_ns: i64) -> Result<Vec<u8>, Errno> {
         let client = self.client(&asked.buffers)?;
         let mut state = lock(&client.state);
         // Another host of the same machine's, or another trace: each row is stored once.
         if state.host != self.host || !state.is_for(asked.collector) {
             return Err(Errno::BUSY);
         }
-        let mut batch = state.answer(&asked, self.leaf).map_err(|error| {
+        let mut batch = state.answer(asked, self.leaf).map_err(|error| {
             tracing::warn!(host = self.host, %error, "what programs have recorded cannot be given");
             errno_of(&error)
         })?;
@@ -164,12 +169,14 @@ impl ClientWorker {
     /// What is done just now.
     fn live(&self, payload: &[u8]) -> Result<Vec<u8>, Errno> {
         let asked: LiveRequest = postcard::from_bytes(payload).map_err(|_| Errno::BADMSG)?;
-        let client = self.client(&asked.buffers)?;
-        let mut state = lock(&client.state);
-        if state.host != self.host {
-            return Err(Errno::BUSY);
-        }
-        Ok(state.live_answer(&asked).encode())
+        as_user(asked.user.as_deref(), || {
+            let client = self.client(&asked.buffers)?;
+            let mut state = lock(&client.state);
+            if state.host != self.host {
+                return Err(Errno::BUSY);
+            }
+            Ok(state.live_answer(&asked).encode())
+        })
     }
 }
 

@@ -38,6 +38,8 @@ pub enum LiveBy {
 pub struct LiveRequest {
     /// See [`super::CollectRequest::buffers`].
     pub buffers: String,
+    /// See [`super::CollectRequest::user`].
+    pub user: Option<String>,
     /// What is summed up.
     pub by: LiveBy,
     /// Over how many ms until now.

@@ -7,3 +7,4 @@ mod replay;
 mod report;
 mod served;
 mod store;
+mod users;

@@ -46,6 +46,10 @@ pub struct TraceTopArgs {
     #[arg(short = 'n', long, value_name = "N")]
     pub count: Option<u64>,
 
+    /// Show the programs that this user has recorded, by name or number: only root may name another
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+
     /// Where programs of the hosts record (record --buffers); %h is the host's name
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub buffers: String,
@@ -81,8 +85,9 @@ pub fn run(args: &TraceTopArgs, global: &GlobalArgs) -> Result<Exit> {
         let stream =
             network.open(TRACE_SERVICE, members.clone(), TRACE_LIVE, b"", Sync::WaitForAll);
         let span = Duration::from_secs(args.interval.into());
-        let (buffers, last_ms) = (args.buffers.clone(), args.interval * 1000);
-        let asked = LiveRequest { buffers, by: args.by.into(), last_ms }.encode();
+        let (buffers, user, last_ms) =
+            (args.buffers.clone(), args.user.clone(), args.interval * 1000);
+        let asked = LiveRequest { buffers, user, by: args.by.into(), last_ms }.encode();
         let mut exit = Exit::Success;
         // Whoever has not been asked before knows of nothing yet.
         stream.send(LIVE, &asked[..], Some(ANSWER_MAX)).await;

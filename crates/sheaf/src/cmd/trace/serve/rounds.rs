@@ -57,6 +57,7 @@ impl<'a> Rounds<'a> {
         let request = CollectRequest {
             collector,
             buffers: args.buffers.clone(),
+            user: args.user.clone(),
             rows_max: u32::try_from(rows_max).unwrap_or(u32::MAX),
             spool_bytes_max: args.spool_mib << 20,
             filter,
@@ -194,6 +195,7 @@ pub fn cause(errno: Errno) -> String {
              where each records"
                 .to_owned()
         }
+        Errno::INVAL => "its server knows no such user (EINVAL)".to_owned(),
         Errno::NOSYS => "its server has no service for that (ENOSYS)".to_owned(),
         Errno::AGAIN => "another server of that machine takes it (EAGAIN)".to_owned(),
         other => other.to_string(),
