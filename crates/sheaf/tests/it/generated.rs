@@ -62,13 +62,13 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-status.1 22
     sheaf-token.1 24
     sheaf-trace-export.1 24
-    sheaf-trace-record.1 31
+    sheaf-trace-record.1 33
     sheaf-trace-recover.1 22
     sheaf-trace-replay.1 24
     sheaf-trace-report.1 23
-    sheaf-trace-serve.1 30
+    sheaf-trace-serve.1 35
     sheaf-trace-snapshot.1 22
-    sheaf-trace-top.1 26
+    sheaf-trace-top.1 27
     sheaf-trace.1 22
     sheaf-tree-bench.1 27
     sheaf-tree-plan.1 23

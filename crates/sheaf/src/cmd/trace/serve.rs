@@ -67,7 +67,7 @@ pub struct TraceServeArgs {
     /// Take from the programs that this user has recorded, by name or number: only root may name
     /// another
     #[arg(long, value_name = "USER")]
-    pub user: Option<String>,
+    pub of_user: Option<String>,
 
     /// Where programs of the hosts record (record --buffers); %h is the host's name
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
@@ -173,15 +173,15 @@ fn open_store(args: &TraceServeArgs, hosts: String) -> Result<(ServedStore, Trac
     let path = args.output.as_path();
     let before = if path.is_dir() { TraceInfo::read(path)? } else { None };
     let mut info = before.filter(|info| info.is_served).unwrap_or_default();
-    if info.is_served && info.user != args.user {
+    if info.is_served && info.user != args.of_user {
         // How far hosts are is known of one user's directories.
-        let text = format!("{} is of another user's programs (--user)", path.display());
+        let text = format!("{} is of another user's programs (--of-user)", path.display());
         return Err(Stop::usage(printable(&text)).into());
     }
     if !info.is_served {
         record::places::make_store(Some(path), OsStr::new("trace"), "trace")?;
         let (begun_ns, collector) = (record::now_ns(), fastrand::u64(1..));
-        let user = args.user.clone();
+        let user = args.of_user.clone();
         info = TraceInfo { begun_ns, is_served: true, collector, user, ..info };
         // Whoever goes on with it knows it by that.
         info.write(path)?;

@@ -48,7 +48,7 @@ pub struct TraceTopArgs {
 
     /// Show the programs that this user has recorded, by name or number: only root may name another
     #[arg(long, value_name = "USER")]
-    pub user: Option<String>,
+    pub of_user: Option<String>,
 
     /// Where programs of the hosts record (record --buffers); %h is the host's name
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
@@ -86,7 +86,7 @@ pub fn run(args: &TraceTopArgs, global: &GlobalArgs) -> Result<Exit> {
             network.open(TRACE_SERVICE, members.clone(), TRACE_LIVE, b"", Sync::WaitForAll);
         let span = Duration::from_secs(args.interval.into());
         let (buffers, user, last_ms) =
-            (args.buffers.clone(), args.user.clone(), args.interval * 1000);
+            (args.buffers.clone(), args.of_user.clone(), args.interval * 1000);
         let asked = LiveRequest { buffers, user, by: args.by.into(), last_ms }.encode();
         let mut exit = Exit::Success;
         // Whoever has not been asked before knows of nothing yet.

@@ -57,7 +57,7 @@ impl<'a> Rounds<'a> {
         let request = CollectRequest {
             collector,
             buffers: args.buffers.clone(),
-            user: args.user.clone(),
+            user: args.of_user.clone(),
             rows_max: u32::try_from(rows_max).unwrap_or(u32::MAX),
             spool_bytes_max: args.spool_mib << 20,
             filter,
