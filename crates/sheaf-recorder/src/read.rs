@@ -139,7 +139,8 @@ pub struct Reader {
     options: SegmentOptions,
     process: Process,
     started: u64,
-    boot: [u64; 2],
+    /// It was made in this boot of the machine.
+    is_of_this_boot: bool,
     /// In a ring that is overwritten: how many have been passed over unread.
     overwritten: u64,
     /// How often names were passed over that are none of ours.
@@ -211,8 +212,8 @@ impl Reader {
             made: header.made.load(Relaxed),
             made_ns: header.made_ns.load(Relaxed),
         };
-        let (started, boot) =
-            (header.started.load(Relaxed), [0, 1].map(|at| header.boot[at].load(Relaxed)));
+        let started = header.started.load(Relaxed);
+        let is_of_this_boot = [0, 1].map(|at| header.boot[at].load(Relaxed)) == boot();
         let mapping = Mapping::of(file, options.bytes()).map_err(kernel)?;
         let taken = Vec::new();
         Ok(Self {
@@ -220,7 +221,7 @@ impl Reader {
             options,
             process,
             started,
-            boot,
+            is_of_this_boot,
             overwritten: 0,
             names_passed: 0,
             taken,
@@ -249,7 +250,7 @@ impl Reader {
     /// at another time is another.
     #[must_use]
     pub fn is_written(&self) -> bool {
-        if self.boot != boot() || self.has_ended() {
+        if !self.is_of_this_boot || self.has_ended() {
             return false;
         }
         let mut line = [0; 1024];
@@ -279,6 +280,13 @@ impl Reader {
     /// [`Reader::read_some`], but what was taken keeps its room until it is released: another
     /// reader that follows this one takes it once more.
     pub fn take_some(&mut self, records_max: usize) -> Read {
+        let is_written = self.is_written();
+        self.take_while(records_max, is_written)
+    }
+
+    /// [`Reader::take_some`] for who knows whether its process runs, or ran lately. Losses that
+    /// a thread had no more room to tell of are told once it does not.
+    pub fn take_while(&mut self, records_max: usize, is_written: bool) -> Read {
         let used = self.begin_rings();
         let unplaced = header_of(&self.mapping).unplaced.load(Relaxed);
         let mut read = Read { unplaced, ..Read::default() };
@@ -289,7 +297,7 @@ impl Reader {
             self.read_names(at, &mut read);
         }
         for (at, head) in (0..used).zip(heads) {
-            self.read_ring(at, head, records_max, &mut read);
+            self.read_ring(at, head, (records_max, is_written), &mut read);
         }
         match self.options.full {
             Full::Overwrite => read.overwritten = self.overwritten,
@@ -417,7 +425,13 @@ impl Reader {
         commits.filter(is_possible).map(|(_, commit)| commit).max().unwrap_or(tail)
     }
 
-    fn read_ring(&mut self, at: u32, head: u64, records_max: usize, read: &mut Read) {
+    fn read_ring(
+        &mut self,
+        at: u32,
+        head: u64,
+        (records_max, is_written): (usize, bool),
+        read: &mut Read,
+    ) {
         let size = u64::from(self.options.records);
         let mut tail = self.taken[at as usize].records;
         let mut passed = 0;
@@ -448,7 +462,9 @@ impl Reader {
         let line = &self.ring(at).by_writer;
         read.lost = read.lost.saturating_add(line.lost.load(Acquire));
         read.names_lost = read.names_lost.saturating_add(line.names_lost.load(Relaxed));
-        if end == head && self.options.full == Full::DropNewest && !self.is_written_at(at) {
+        // While a thread has the ring, and its process runs, it tells of them itself.
+        let is_written = is_written && line.thread.load(Relaxed) != 0;
+        if end == head && self.options.full == Full::DropNewest && !is_written {
             let untold = line.untold.load(Acquire);
             if untold > 0 && self.taken[at as usize].untold == 0 {
                 let (from, to) = (line.untold_from.load(Relaxed), line.untold_to.load(Relaxed));
@@ -456,11 +472,6 @@ impl Reader {
                 self.taken[at as usize].untold = untold;
             }
         }
-    }
-
-    /// Whether a thread has the ring, and its process runs.
-    fn is_written_at(&self, at: u32) -> bool {
-        self.ring(at).by_writer.thread.load(Relaxed) != 0 && self.is_written()
     }
 
     fn record(&self, ring: u32, position: u64) -> Option<RingRecord> {

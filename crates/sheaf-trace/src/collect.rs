@@ -6,13 +6,20 @@ use sheaf_recorder::{
 };
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// What is taken from a ring at once: others have their turn before it goes on.
 const RECORDS_MAX: usize = 64 << 10;
 /// The clock's rate is measured over this at least: an error of 100 ns at either end is then five
 /// in a million.
 const RATE_TIME_MIN: Duration = Duration::from_millis(40);
+
+/// Whether a process runs that has nothing to tell, and what there is in a directory that has not
+/// changed, is looked at so often where nothing hangs on it.
+const LOOK_TIME: Duration = Duration::from_secs(1);
+/// The time of a directory's last change counts clock ticks: what follows within one shows in no
+/// other time.
+const CHANGE_TICK_MAX: Duration = Duration::from_millis(50);
 
 /// Making a segment takes no longer than this, also where others have the processor.
 const MAKING_MAX: Duration = Duration::from_secs(2);
@@ -96,6 +103,31 @@ pub struct Collector {
     damaged: BTreeMap<PathBuf, (Instant, Option<String>)>,
     /// When rings were last seen not to be held, on the clock.
     unheld: u64,
+    /// What the directory was when it was listed last.
+    listed: Option<DirectoryLook>,
+}
+
+/// A directory as it was looked at.
+#[derive(Debug, Clone, Copy)]
+struct DirectoryLook {
+    at: Instant,
+    changed: SystemTime,
+    /// What changes it from here on gives it another time.
+    is_settled: bool,
+}
+
+impl DirectoryLook {
+    fn of(directory: &Path) -> std::io::Result<Self> {
+        let (at, now) = (Instant::now(), SystemTime::now());
+        let changed = std::fs::metadata(directory)?.modified()?;
+        let is_settled = now.duration_since(changed).is_ok_and(|age| age > CHANGE_TICK_MAX);
+        Ok(Self { at, changed, is_settled })
+    }
+
+    /// Whether what was listed then is all that is there now.
+    fn holds(&self, now: &Self) -> bool {
+        self.is_settled && self.changed == now.changed && now.at.duration_since(self.at) < LOOK_TIME
+    }
 }
 
 /// Whose records are taken.
@@ -110,6 +142,10 @@ enum TakeFrom {
 #[derive(Debug)]
 struct TraceSource {
     reader: Reader,
+    /// Whether its process ran when that was looked at last, and when.
+    runs: (bool, Instant),
+    /// Nothing had come at the last look.
+    was_quiet: bool,
     names: HashMap<u64, u32>,
     /// Names that were not taken for want of memory.
     names_passed: u64,
@@ -143,6 +179,7 @@ impl Collector {
             states: HashMap::new(),
             damaged: BTreeMap::new(),
             unheld: clock.now(),
+            listed: None,
         })
     }
 
@@ -156,7 +193,16 @@ impl Collector {
     /// # Errors
     /// When the directory cannot be read.
     pub fn collect(&mut self, names: &mut TraceNames) -> Result<Collected, TraceError> {
-        self.collect_from(TakeFrom::Everybody, names)
+        self.look(TakeFrom::Everybody, names, true)
+    }
+
+    /// [`Collector::collect`], for whoever looks again soon: that a process was killed which has
+    /// nothing to tell may be seen a second later. What has come is there all the same.
+    ///
+    /// # Errors
+    /// As [`Collector::collect`].
+    pub fn collect_lately(&mut self, names: &mut TraceNames) -> Result<Collected, TraceError> {
+        self.look(TakeFrom::Everybody, names, false)
     }
 
     /// [`Collector::collect`], of processes that have ended alone.
@@ -167,7 +213,7 @@ impl Collector {
         &mut self,
         names: &mut TraceNames,
     ) -> Result<Collected, TraceError> {
-        self.collect_from(TakeFrom::TheEnded, names)
+        self.look(TakeFrom::TheEnded, names, true)
     }
 
     /// Of rings that are overwritten: takes the names for which there is no room much longer, up to
@@ -181,7 +227,7 @@ impl Collector {
         names_bytes_max: usize,
         into: &mut Collected,
     ) -> Result<bool, TraceError> {
-        self.find(names, into)?;
+        self.find(names, into, false)?;
         let mut is_held = false;
         for source in self.segments.values_mut() {
             for (number, name) in source.reader.take_names() {
@@ -210,23 +256,25 @@ impl Collector {
         self.unheld = self.clock.now();
     }
 
-    fn collect_from(
+    fn look(
         &mut self,
         whom: TakeFrom,
         names: &mut TraceNames,
+        is_last: bool,
     ) -> Result<Collected, TraceError> {
         let mut collected = Collected::default();
-        self.find(names, &mut collected)?;
+        self.find(names, &mut collected, is_last)?;
         let ns_per_tick = self.ns_per_tick();
         let host = names.number(&self.host);
         let held = (self.unheld, self.clock.now());
         for (path, source) in &mut self.segments {
             // Whoever ends after this look has written all before the next.
-            let was_written = source.reader.is_written();
+            let was_written = source.is_written(is_last);
             if was_written && whom == TakeFrom::TheEnded {
                 continue;
             }
-            let more = source.take(path, host, ns_per_tick, held, names, &mut collected);
+            let take = (was_written, ns_per_tick, held);
+            let more = source.take(path, host, take, names, &mut collected);
             collected.more |= more;
             if !was_written && !more && !self.over.contains(path) {
                 self.over.push(path.clone());
@@ -287,8 +335,21 @@ impl Collector {
         self.seen
     }
 
-    fn find(&mut self, names: &mut TraceNames, into: &mut Collected) -> Result<(), TraceError> {
+    /// Finds segments that are new, `is_last` also where nothing seems to have changed.
+    fn find(
+        &mut self,
+        names: &mut TraceNames,
+        into: &mut Collected,
+        is_last: bool,
+    ) -> Result<(), TraceError> {
         let error = || TraceError::io(&self.directory);
+        let now = DirectoryLook::of(&self.directory).map_err(error())?;
+        // One that is being made is not seen in it.
+        let is_awaited = self.damaged.values().any(|(_, untold)| untold.is_some());
+        if !is_last && !is_awaited && self.listed.is_some_and(|listed| listed.holds(&now)) {
+            return Ok(());
+        }
+        self.listed = Some(now);
         for entry in std::fs::read_dir(&self.directory).map_err(error())? {
             let path = entry.map_err(error())?.path();
             let is_segment = path.extension().is_some_and(|extension| extension == "segment");
@@ -307,6 +368,8 @@ impl Collector {
                     });
                     reader.resume(&places.collect::<Vec<_>>());
                     let source = TraceSource {
+                        runs: (reader.is_written(), Instant::now()),
+                        was_quiet: false,
                         reader,
                         names: state.names.into_iter().collect(),
                         command,
@@ -348,18 +411,30 @@ impl Collector {
 }
 
 impl TraceSource {
+    /// Whether its process ran lately; just now, if this is asked for the last time. One that has
+    /// something to tell runs, or did.
+    fn is_written(&mut self, is_last: bool) -> bool {
+        let (runs, since) = self.runs;
+        if !runs || self.reader.has_ended() {
+            return false;
+        }
+        if is_last || (self.was_quiet && since.elapsed() >= LOOK_TIME) {
+            self.runs = (self.reader.is_written(), Instant::now());
+        }
+        self.runs.0
+    }
+
     /// Takes what has come; of rings that are overwritten, `held` is when something may have been
     /// lost. Whether more is there.
     fn take(
         &mut self,
         path: &Path,
         host: u32,
-        ns_per_tick: f64,
-        held: (u64, u64),
+        (was_written, ns_per_tick, held): (bool, f64, (u64, u64)),
         names: &mut TraceNames,
         into: &mut Collected,
     ) -> bool {
-        let read = self.reader.take_some(RECORDS_MAX);
+        let read = self.reader.take_while(RECORDS_MAX, was_written);
         let fresh: Vec<(u64, u32)> =
             read.names.iter().map(|(number, name)| (*number, names.number(name))).collect();
         self.names.extend(fresh.iter().copied());
@@ -409,7 +484,8 @@ impl TraceSource {
             let gap = Gap { ring: 0, count: unplaced, from: made, to: made };
             into.rows.push(of_gap(&gap, row(made, 0), &mut ops));
         }
-        if !is_quiet || !is_as_before {
+        self.was_quiet = is_quiet && is_as_before;
+        if !self.was_quiet {
             into.sources.push(self.state(path, fresh));
         }
         read.more

@@ -302,9 +302,15 @@ enum RowSource {
 }
 
 impl RowSource {
-    fn collect(&mut self, names: &mut TraceNames) -> Result<Collected, TraceError> {
+    /// What has come; `is_to_end`: whoever ends it needs to know who runs.
+    fn collect(
+        &mut self,
+        names: &mut TraceNames,
+        is_to_end: bool,
+    ) -> Result<Collected, TraceError> {
         match self {
-            Self::Segments(collector) => collector.collect(names),
+            Self::Segments(collector) if is_to_end => collector.collect(names),
+            Self::Segments(collector) => collector.collect_lately(names),
             Self::Kernel(collector) => collector.collect(names),
         }
     }
@@ -383,7 +389,7 @@ impl SpoolTaker {
         let mut pause = PAUSE_MIN;
         loop {
             let is_to_end = until.get().copied();
-            let collected = match self.source.collect(&mut self.names) {
+            let collected = match self.source.collect(&mut self.names, is_to_end.is_some()) {
                 Ok(collected) => collected,
                 Err(error) => return self.fail(error),
             };

@@ -195,7 +195,7 @@ impl LogClient {
                 state.is_at_work = false;
                 return;
             }
-            let came = state.turn();
+            let came = state.turn(false);
             drop(state);
             pause = if came { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
             std::thread::sleep(pause);
@@ -310,12 +310,17 @@ impl ClientState {
         self.ended.values().sum::<u64>() + self.spool.bytes() >= self.spool_bytes_max
     }
 
-    /// Takes what has come; whether any was there.
-    fn turn(&mut self) -> bool {
+    /// Takes what has come; whether any was there. `is_wanted`: somebody wants to know just now.
+    fn turn(&mut self, is_wanted: bool) -> bool {
         // What is not looked at may have more.
         self.more = true;
         if self.is_asked && self.waiting.is_none() && !self.is_full() {
-            match self.collector.collect(&mut self.names) {
+            let collected = if is_wanted {
+                self.collector.collect(&mut self.names)
+            } else {
+                self.collector.collect_lately(&mut self.names)
+            };
+            match collected {
                 Ok(mut collected) => {
                     self.more = collected.more;
                     self.names_lost += collected.names_lost;
@@ -422,7 +427,7 @@ impl ClientState {
         let place = asked.places.iter().find(|place| place.leaf == leaf).cloned();
         let place = place.filter(|place| place.life == self.life).unwrap_or_default();
         self.forget(&place)?;
-        self.turn();
+        self.turn(true);
         // What waits is not in it, and what is known where the next begins has it.
         if self.ended.is_empty() && self.spool.rows() > 0 && self.waiting.is_none() {
             self.end_spool()?;
@@ -473,7 +478,7 @@ impl ClientState {
     fn live_answer(&mut self, asked: &LiveRequest) -> LiveAnswer {
         (self.asked, self.is_asked) = (Instant::now(), true);
         self.is_only_looked_at = self.collected.is_none_or(|at| at.elapsed() > COLLECTED_MAX);
-        self.turn();
+        self.turn(true);
         let last = Duration::from_millis(asked.last_ms.min(LIVE_SECONDS_MAX * 1000).into());
         let answer = self.live.answer(asked.by, &self.host, last, Instant::now());
         LiveAnswer { programs: self.collector.open() as u64, ..answer }
