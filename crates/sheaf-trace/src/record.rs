@@ -90,7 +90,7 @@ impl Recording {
         parts: PartLimits,
     ) -> Result<Self, TraceError> {
         let lock = lock(store)?;
-        let source = RowSource::Segments(Collector::new(segments, host)?);
+        let source = RowSource::Segments(Box::new(Collector::new(segments, host)?));
         Self::go_on(source, TraceNames::default(), store, lock, (0, parts))
     }
 
@@ -200,7 +200,7 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     check_own(buffers)?;
     let mut collector = Collector::new(buffers, &info.host)?;
     collector.resume(states.into_iter().flatten().map(|(_, state)| state));
-    let source = RowSource::Segments(collector);
+    let source = RowSource::Segments(Box::new(collector));
     let parts = PartLimits::default();
     let recording = Recording::go_on(source, names, store, lock, (next, parts))?;
     let mut totals = recording.finish_within(Duration::ZERO);
@@ -296,7 +296,7 @@ impl StoreLock {
 /// Where rows come from.
 enum RowSource {
     /// Segments of programs that the preload is in.
-    Segments(Collector),
+    Segments(Box<Collector>),
     /// The kernel's rings.
     Kernel(Box<KernelCollector>),
 }

@@ -66,7 +66,7 @@ async fn taken(
         };
         stream.send(COLLECT, asked.encode(), Some(LIMIT)).await;
         let answer = stream.recv().await;
-        if let Some((errno, _)) = answer.coverage.failed.iter().next() {
+        if let Some((errno, _)) = answer.coverage.failed.first() {
             return Err(*errno);
         }
         let batch = TraceBatch::decode(&answer.payload.unwrap()).unwrap();
@@ -144,7 +144,7 @@ async fn shown(session: &Session, buffers: &Path, user: Option<&str>) -> Result<
     let asked = LiveRequest { buffers, user, by: LiveBy::File, last_ms: 60_000 };
     stream.send(LIVE, asked.encode(), Some(LIMIT)).await;
     let answer = stream.recv().await;
-    if let Some((errno, _)) = answer.coverage.failed.iter().next() {
+    if let Some((errno, _)) = answer.coverage.failed.first() {
         return Err(*errno);
     }
     Ok(LiveAnswer::decode(&answer.payload.unwrap()).unwrap().total().operations)
