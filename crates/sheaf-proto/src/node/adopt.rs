@@ -495,6 +495,19 @@ mod tests {
     }
 
     #[test]
+    fn an_ancestor_that_finds_no_parent_itself_sends_nobody_away_who_asks() {
+        let root = root();
+        let leaves = RangeSet::full(2);
+        let config = NodeConfig { rank: 3, role: NodeRole::Inner, leaves, ..root.config.clone() };
+        let mut inner = Node::new(config, Registry::with_builtins(), Time(0));
+        inner.begin_empty();
+        let asks = inner.child_link(Time(0), 1, &RangeSet::single(0)).unwrap();
+        inner.attach(Time(0), asks);
+        inner.disband();
+        assert_eq!(out(&mut inner, asks), Vec::<u8>::new());
+    }
+
+    #[test]
     fn whoever_comes_when_the_session_is_over_hears_its_assignment_before_that() {
         let mut root = root();
         root.shut_down_children();

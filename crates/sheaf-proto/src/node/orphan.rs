@@ -110,7 +110,9 @@ impl Node {
     /// children from them: each looks for a parent itself, and this node ends alone.
     ///
     /// All of a sub-tree take no longer than twice the time that its first node has for its search:
-    /// it leaves as much to those below, of which each takes half.
+    /// it leaves as much to those below, of which each takes half. Who has only asked to be taken is
+    /// told nothing: it would take the farewell for one from its place ([`Node::on_replaced`]), and
+    /// sees the link close.
     pub fn disband(&mut self) {
         if self.config.role == NodeRole::Leaf {
             return self.abandon();
@@ -120,7 +122,7 @@ impl Node {
         let shutdown = Header::new(Kind::Shutdown).to_bytes();
         for at in self.links.ids() {
             let link = &self.links[at];
-            if link.is_live_child() {
+            if link.is_live_child() && link.is_member() {
                 // Those of this process end with it.
                 let frame = if link.is_inside() { &shutdown } else { &farewell };
                 self.links.send(at, frame);
