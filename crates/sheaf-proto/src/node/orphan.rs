@@ -111,7 +111,7 @@ impl Node {
     ///
     /// All of a sub-tree take no longer than twice the time that its first node has for its search:
     /// it leaves as much to those below, of which each takes half. Who has only asked to be taken is
-    /// told nothing: it would take the farewell for one from its place ([`Node::on_replaced`]), and
+    /// told nothing: it would take the farewell for one from its place (`on_replaced`), and
     /// sees the link close.
     pub fn disband(&mut self) {
         if self.config.role == NodeRole::Leaf {

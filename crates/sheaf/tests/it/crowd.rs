@@ -79,7 +79,10 @@ fn begin(to: SocketAddr) -> OwnedFd {
 enum Standing {
     Coming,
     Here,
-    Gone,
+    /// It was let in, perhaps between two looks, and its connection was closed.
+    SentAway,
+    /// Nobody listens.
+    Refused,
 }
 
 fn standing(fd: &OwnedFd) -> Standing {
@@ -92,7 +95,8 @@ fn standing(fd: &OwnedFd) -> Standing {
     match rustix::net::recv(fd, &mut [0; 16], RecvFlags::DONTWAIT) {
         Err(Errno::AGAIN) => Standing::Here,
         Ok((_, count)) if count > 0 => panic!("a silent stranger was told something"),
-        _ => Standing::Gone,
+        Err(Errno::CONNREFUSED) => Standing::Refused,
+        _ => Standing::SentAway,
     }
 }
 
@@ -105,7 +109,12 @@ fn hold(to: SocketAddr, count: usize, over: &AtomicBool, came: &AtomicUsize) {
                 Standing::Here => {
                     came.fetch_add(usize::from(!std::mem::replace(here, true)), Ordering::Relaxed);
                 }
-                Standing::Gone => (*fd, *here) = (begin(to), false),
+                // A door that is as quick as this loop sends each away before it is looked at.
+                Standing::SentAway => {
+                    came.fetch_add(usize::from(!*here), Ordering::Relaxed);
+                    (*fd, *here) = (begin(to), false);
+                }
+                Standing::Refused => (*fd, *here) = (begin(to), false),
             }
         }
         std::thread::park_timeout(LOOK);
