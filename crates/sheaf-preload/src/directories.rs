@@ -114,8 +114,8 @@ wrap! {
         = OpenDirectory, |directory| opened_directory(Did::path(path), directory);
     fn fdopendir(fd: c_int) -> AnyPointer
         = OpenDirectory, |directory| Did::fd(fd).failed_if(is_none(directory));
-    fn readdir(directory: AnyPointer) -> AnyPointer = ReadDirectory, |entry| listed(directory, entry);
-    fn readdir64(directory: AnyPointer) -> AnyPointer = ReadDirectory, |entry| listed(directory, entry);
+    fn readdir(directory: AnyPointer) -> AnyPointer = ReadDirectory, |_entry| in_directory(directory);
+    fn readdir64(directory: AnyPointer) -> AnyPointer = ReadDirectory, |_entry| in_directory(directory);
     fn readdir_r(directory: AnyPointer, entry: AnyPointer, result: *mut AnyPointer) -> c_int
         = ReadDirectory, |came| in_directory(directory).failed_if(came != 0);
     fn readdir64_r(directory: AnyPointer, entry: AnyPointer, result: *mut AnyPointer) -> c_int
@@ -224,17 +224,6 @@ unsafe fn opened_directory(did: Did, directory: AnyPointer) -> Did {
 unsafe fn in_directory(directory: AnyPointer) -> Did {
     // SAFETY: as above.
     Did::fd(unsafe { descriptor_of_directory(directory) })
-}
-
-/// An entry, or the end.
-///
-/// # Safety
-/// As above.
-unsafe fn listed(directory: AnyPointer, entry: AnyPointer) -> Did {
-    // SAFETY: as above.
-    let mut did = unsafe { in_directory(directory) };
-    did.bytes = u64::from(!entry.is_null());
-    did
 }
 
 fn mapped(memory: AnyPointer, len: usize, flags: c_int, fd: c_int, offset: i64) -> Did {

@@ -1,5 +1,6 @@
 //! Which file a descriptor is, where it is in there, and what paths are called.
-use crate::turn::{AT_FDCWD, FilePlace, Text};
+use crate::text::Text;
+use crate::turn::{AT_FDCWD, FilePlace};
 use sheaf_recorder::{RingWriter, sys};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};

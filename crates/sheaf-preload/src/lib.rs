@@ -26,6 +26,7 @@ mod posix;
 mod process;
 mod real;
 mod stdio;
+mod text;
 mod turn;
 
 /// Runs when the program is loaded, after the C library's own beginning.

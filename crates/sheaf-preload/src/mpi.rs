@@ -147,7 +147,7 @@ unsafe fn told_missing(error: usize) {
     }
 }
 
-type PathText = crate::turn::Text<4096>;
+type PathText = crate::text::Text<4096>;
 
 impl MpiShape {
     /// Where a status is among the arguments.

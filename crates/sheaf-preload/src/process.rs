@@ -50,9 +50,7 @@ fn forked(child: c_int) -> Did {
     if child == 0 {
         return Did::skip();
     }
-    let mut did = Did::nothing().came(child);
-    did.bytes = child.max(0) as u64;
-    did
+    Did::nothing().came(child)
 }
 
 /// What is asked for asynchronously (`struct aiocb` of glibc on machines of 64 bits).

@@ -1,5 +1,5 @@
 //! The functions behind those of this library.
-use crate::turn::Text;
+use crate::text::Text;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 

@@ -325,6 +325,18 @@ impl Reader {
         header_of(&self.mapping).held.store(0, Release);
     }
 
+    /// How many records rings have that were not taken.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        let size = u64::from(self.options.records);
+        let used = header_of(&self.mapping).used.load(Acquire).min(self.options.rings);
+        let of = |at: u32| {
+            let taken = self.taken.get(at as usize).map_or(0, |place| place.records);
+            self.head(at).saturating_sub(taken).min(size)
+        };
+        (0..used).map(of).sum()
+    }
+
     /// Names that have come since the last time, where they take half of their room or more: their
     /// records are taken later, or never.
     pub fn take_names(&mut self) -> HashMap<u64, Vec<u8>> {

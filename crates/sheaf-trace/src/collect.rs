@@ -1,10 +1,11 @@
 //! From the segments of processes to rows with the time of day.
+use crate::info::remove;
 use crate::{TraceError, TraceNames, TraceRow};
 use serde::{Deserialize, Serialize};
 use sheaf_recorder::{
     ClockKind, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TraceClock, flag, sys,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -103,6 +104,9 @@ pub struct Collector {
     damaged: BTreeMap<PathBuf, (Instant, Option<String>)>,
     /// When rings were last seen not to be held, on the clock.
     unheld: u64,
+    /// Of a flight recorder: segments of processes that have ended, in that order, and how many
+    /// records they have.
+    buried: VecDeque<(PathBuf, u64)>,
     /// What the directory was when it was listed last.
     listed: Option<DirectoryLook>,
 }
@@ -130,12 +134,14 @@ impl DirectoryLook {
     }
 }
 
-/// Whose records are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TakeFrom {
-    Everybody,
-    /// Processes that have ended.
-    TheEnded,
+/// What a flight recorder keeps beside the rings of processes that run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WatchLimits {
+    /// Bytes of names, of all processes together.
+    pub names_bytes: usize,
+    /// Records of processes that have ended, and how many of those.
+    pub buried_records: u64,
+    pub buried: usize,
 }
 
 /// A segment, and how much of its losses is told.
@@ -146,6 +152,8 @@ struct TraceSource {
     runs: (bool, Instant),
     /// Nothing had come at the last look.
     was_quiet: bool,
+    /// Its process has ended, and what it has recorded is kept.
+    is_buried: bool,
     names: HashMap<u64, u32>,
     /// Names that were not taken for want of memory.
     names_passed: u64,
@@ -179,6 +187,7 @@ impl Collector {
             states: HashMap::new(),
             damaged: BTreeMap::new(),
             unheld: clock.now(),
+            buried: VecDeque::new(),
             listed: None,
         })
     }
@@ -193,7 +202,7 @@ impl Collector {
     /// # Errors
     /// When the directory cannot be read.
     pub fn collect(&mut self, names: &mut TraceNames) -> Result<Collected, TraceError> {
-        self.look(TakeFrom::Everybody, names, true)
+        self.look(names, true)
     }
 
     /// [`Collector::collect`], for whoever looks again soon: that a process was killed which has
@@ -202,36 +211,29 @@ impl Collector {
     /// # Errors
     /// As [`Collector::collect`].
     pub fn collect_lately(&mut self, names: &mut TraceNames) -> Result<Collected, TraceError> {
-        self.look(TakeFrom::Everybody, names, false)
+        self.look(names, false)
     }
 
-    /// [`Collector::collect`], of processes that have ended alone.
+    /// Of rings that are overwritten: takes the names for which there is no room much longer, and
+    /// lets go of the processes that have ended first. Whether somebody holds what the rings have.
     ///
     /// # Errors
-    /// As there.
-    pub(crate) fn collect_ended(
-        &mut self,
-        names: &mut TraceNames,
-    ) -> Result<Collected, TraceError> {
-        self.look(TakeFrom::TheEnded, names, true)
-    }
-
-    /// Of rings that are overwritten: takes the names for which there is no room much longer, up to
-    /// `names_bytes_max` of them in all. Whether somebody holds what the rings have.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
+    /// When the directory cannot be read, or a segment not be taken away.
     pub(crate) fn watch(
         &mut self,
         names: &mut TraceNames,
-        names_bytes_max: usize,
+        limits: &WatchLimits,
         into: &mut Collected,
     ) -> Result<bool, TraceError> {
         self.find(names, into, false)?;
         let mut is_held = false;
-        for source in self.segments.values_mut() {
+        for (path, source) in &mut self.segments {
+            if !source.is_buried && !source.is_written(false) {
+                source.is_buried = true;
+                self.buried.push_back((path.clone(), source.reader.waiting()));
+            }
             for (number, name) in source.reader.take_names() {
-                if names.bytes() < names_bytes_max || names.find(&name).is_some() {
+                if names.bytes() < limits.names_bytes || names.find(&name).is_some() {
                     source.names.insert(number, names.number(&name));
                 } else {
                     source.names_passed += 1;
@@ -242,7 +244,31 @@ impl Collector {
         if !is_held {
             self.unheld = self.clock.now();
         }
+        self.let_buried_go(limits, into)?;
         Ok(is_held)
+    }
+
+    /// Takes away the oldest segments beyond what is kept of processes that have ended: what is in
+    /// them counts as overwritten.
+    fn let_buried_go(
+        &mut self,
+        limits: &WatchLimits,
+        into: &mut Collected,
+    ) -> Result<(), TraceError> {
+        let mut records: u64 = self.buried.iter().map(|(_, records)| records).sum();
+        while records > limits.buried_records || self.buried.len() > limits.buried {
+            let Some((path, own)) = self.buried.pop_front() else { return Ok(()) };
+            records -= own;
+            if let Some(mut source) = self.segments.remove(&path) {
+                let read = source.reader.read();
+                into.overwritten += read.overwritten - source.overwritten;
+                into.overwritten += read.records.len() as u64;
+                into.lost += read.lost.saturating_sub(source.lost);
+                into.lost += read.unplaced.saturating_sub(source.unplaced);
+            }
+            remove(&path)?;
+        }
+        Ok(())
     }
 
     /// Rings that are overwritten stay as they are.
@@ -256,12 +282,7 @@ impl Collector {
         self.unheld = self.clock.now();
     }
 
-    fn look(
-        &mut self,
-        whom: TakeFrom,
-        names: &mut TraceNames,
-        is_last: bool,
-    ) -> Result<Collected, TraceError> {
+    fn look(&mut self, names: &mut TraceNames, is_last: bool) -> Result<Collected, TraceError> {
         let mut collected = Collected::default();
         self.find(names, &mut collected, is_last)?;
         let ns_per_tick = self.ns_per_tick();
@@ -270,9 +291,6 @@ impl Collector {
         for (path, source) in &mut self.segments {
             // Whoever ends after this look has written all before the next.
             let was_written = source.is_written(is_last);
-            if was_written && whom == TakeFrom::TheEnded {
-                continue;
-            }
             let take = (was_written, ns_per_tick, held);
             let more = source.take(path, host, take, names, &mut collected);
             collected.more |= more;
@@ -295,13 +313,9 @@ impl Collector {
         }
         for path in std::mem::take(&mut self.over) {
             self.segments.remove(&path);
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(TraceError::io(&path)(error));
-                }
-                _ => {}
-            }
+            remove(&path)?;
         }
+        self.buried.retain(|(path, _)| self.segments.contains_key(path));
         Ok(())
     }
 
@@ -327,6 +341,14 @@ impl Collector {
     #[must_use]
     pub fn open(&self) -> usize {
         self.segments.len()
+    }
+
+    /// How many of those run.
+    pub(crate) fn running(&mut self) -> usize {
+        self.segments
+            .values_mut()
+            .filter_map(|source| source.is_written(true).then_some(()))
+            .count()
     }
 
     /// How many segments were read so far.
@@ -370,6 +392,7 @@ impl Collector {
                     let source = TraceSource {
                         runs: (reader.is_written(), Instant::now()),
                         was_quiet: false,
+                        is_buried: false,
                         reader,
                         names: state.names.into_iter().collect(),
                         command,

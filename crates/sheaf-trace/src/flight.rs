@@ -5,26 +5,28 @@
 //! it costs next to nothing while nothing happens. On a trigger rings are held as they are until
 //! they have been read; a process whose operation was slow holds its own at once, without waiting
 //! for anybody to look. What finds no room meanwhile is lost and counted.
+use crate::collect::WatchLimits;
+use crate::info::remove;
 use crate::record::{self, StoreLock, check_own};
 use crate::report::units::{self, shown};
+use crate::served::now_ns;
+use crate::spool::{self, SpoolFacts, SpoolWriter};
 use crate::{Collected, Collector, TraceError, TraceInfo, TraceNames, TraceRow, TraceStore};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sheaf_recorder::{ClockKind, TraceClock, sys};
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Has the preload overwrite its rings: a number of ticks, which an operation takes that is slow; 0
 /// for none.
 pub const FLIGHT_VARIABLE: &str = "SHEAF_TRACE_FLIGHT";
 /// How often it is looked whether rings are held, and who has ended.
 const LOOK: Duration = Duration::from_millis(10);
-/// Operations of processes that have ended, of which the last are kept.
-const PAST_ROWS_MAX: usize = 1 << 18;
-/// Names are kept up to so many bytes, of all processes together.
-const NAMES_BYTES_MAX: usize = 256 << 20;
+/// What is kept beside the rings of processes that run.
+const LIMITS: WatchLimits =
+    WatchLimits { names_bytes: 256 << 20, buried_records: 1 << 18, buried: 1 << 10 };
 /// The clock's rate is measured for so long.
 const RATE_TIME: Duration = Duration::from_millis(40);
 /// How long somebody who has asked waits for a snapshot to be whole.
@@ -125,7 +127,6 @@ impl FlightRecording {
             options,
             collector,
             names: TraceNames::default(),
-            past: VecDeque::new(),
             since: Since::default(),
             totals: FlightTotals::default(),
             slow_snapshots: 0,
@@ -183,8 +184,6 @@ struct Flight {
     options: FlightOptions,
     collector: Collector,
     names: TraceNames,
-    /// Of processes that have ended, in the order in which they did.
-    past: VecDeque<TraceRow>,
     since: Since,
     totals: FlightTotals,
     slow_snapshots: u32,
@@ -216,23 +215,12 @@ impl Flight {
         }
     }
 
-    /// Looks who has ended, and keeps what those have recorded last. Whether an operation was slow.
+    /// Looks who has come and who has ended. Whether an operation was slow.
     fn look(&mut self) -> Result<bool, TraceError> {
         let mut collected = Collected::default();
-        let watched = self.collector.watch(&mut self.names, NAMES_BYTES_MAX, &mut collected);
+        let watched = self.collector.watch(&mut self.names, &LIMITS, &mut collected);
         self.since.note(&mut collected);
-        let is_held = watched?;
-        let mut collected = self.collector.collect_ended(&mut self.names)?;
-        self.since.note(&mut collected);
-        let mut slow = None;
-        self.note_slow(&collected.rows, &mut slow);
-        self.past.extend(collected.rows);
-        let over = self.past.len().saturating_sub(PAST_ROWS_MAX);
-        let lost = self.names.find(crate::store::LOST);
-        let gone = self.past.drain(..over).filter(|row| Some(row.op) != lost).count();
-        self.since.overwritten += gone as u64;
-        self.collector.release()?;
-        Ok(is_held || slow.is_some())
+        watched
     }
 
     fn pull(&mut self, trigger: FlightTrigger) {
@@ -277,6 +265,9 @@ impl Flight {
         });
         if kept.is_ok() {
             self.totals.snapshots = number;
+            if let Err(error) = self.write_state(number) {
+                self.fail(error);
+            }
         } else if let Err(error) = std::fs::remove_dir_all(&part)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -286,13 +277,22 @@ impl Flight {
         kept
     }
 
+    /// Writes down how far everything was taken, and what it is called, for whoever goes on when
+    /// this was killed: what is in a snapshot is in no other.
+    fn write_state(&self, number: u32) -> Result<(), TraceError> {
+        let facts = SpoolFacts::of_sources(self.collector.states());
+        SpoolWriter::begin(&self.options.store, number, &self.names, facts)?;
+        self.remove_state(number - 1)
+    }
+
+    fn remove_state(&self, number: u32) -> Result<(), TraceError> {
+        remove(&spool::path_of(&self.options.store, number))
+    }
+
     /// Stores what is there; gives how many operations, and the last slow one in words.
     fn fill(&mut self, part: &Path) -> Result<(u64, Option<String>), TraceError> {
         let mut store = TraceStore::open(part, u64::MAX)?;
         let mut slow = None;
-        let past: Vec<TraceRow> = self.past.drain(..).collect();
-        self.note_slow(&past, &mut slow);
-        store.push(&past, &self.names)?;
         loop {
             let mut collected = self.collector.collect(&mut self.names)?;
             self.note_slow(&collected.rows, &mut slow);
@@ -358,9 +358,12 @@ impl Flight {
 
     /// Whoever still runs overwrites its rings for itself from here on.
     fn end(mut self, lock: StoreLock) -> FlightTotals {
-        self.totals.still_run = self.collector.open();
+        self.totals.still_run = self.collector.running();
         self.totals.segments = self.collector.seen();
-        let mut ended = record::RecordTotals::default();
+        let mut ended = record::RecordTotals {
+            error: self.remove_state(self.totals.snapshots).err(),
+            ..Default::default()
+        };
         lock.end(&mut ended);
         self.totals.error = self.totals.error.or(ended.error);
         self.totals
@@ -419,9 +422,4 @@ fn ticks_in(time: Duration) -> u64 {
     std::thread::sleep(RATE_TIME);
     let rate = clock.now().wrapping_sub(ticks) as f64 / (raw() - since).max(1) as f64;
     ((ns as f64 * rate) as u64).max(1)
-}
-
-fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -2,11 +2,23 @@
 use crate::{RemovedParts, TraceError};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Its file in the directory of the trace.
 pub const INFO_FILE: &str = "trace.json";
+
+/// A link is not followed.
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+
+/// Takes away a file, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<(), TraceError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(TraceError::io(path)(error)),
+        _ => Ok(()),
+    }
+}
 
 /// What the kernel has counted of processes (`/proc/PID/io`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,25 +49,28 @@ impl KernelCounts {
     }
 }
 
-/// What the kernel may count more than a trace has before that is told: the loader reads the heads
-/// of libraries, and the C library reads ahead.
-const UNSEEN_BYTES_MIN: u64 = 1 << 20;
+/// What the kernel may count as read more than a trace has before that is told: the loader reads the
+/// heads of libraries, and the C library reads ahead.
+const UNSEEN_READ_MIN: u64 = 1 << 20;
 /// The same for each program.
-const UNSEEN_BYTES_OF_PROGRAM: u64 = 16 << 10;
+const UNSEEN_READ_OF_PROGRAM: u64 = 16 << 10;
+/// As written: the C library itself writes but a word when something fails.
+const UNSEEN_WRITTEN_MAX: u64 = 4 << 10;
 
 impl KernelCounts {
     /// Says what was read and written that the trace, of so many programs, has not: `seen` is what
     /// it has of bytes read and written.
     #[must_use]
     pub fn unseen(&self, programs: u64, seen: (u64, u64)) -> Option<String> {
-        let allowed = UNSEEN_BYTES_MIN + programs.saturating_mul(UNSEEN_BYTES_OF_PROGRAM);
+        let allowed = UNSEEN_READ_MIN + programs.saturating_mul(UNSEEN_READ_OF_PROGRAM);
         let read = self.bytes_read.saturating_sub(seen.0);
         let written = self.bytes_written.saturating_sub(seen.1);
-        (read > allowed || written > allowed).then(|| {
+        (read > allowed || written > UNSEEN_WRITTEN_MAX).then(|| {
             format!(
                 "the kernel counted {} bytes read and {} written, of which {read} and {written} \
                  are not in the trace: done by programs that cannot be seen into (linked \
-                 statically, setuid), or not through the C library (io_uring)",
+                 statically, setuid, run as another user), that could not make their buffers (a \
+                 limit, a full --buffers), or not through the C library (io_uring)",
                 self.bytes_read, self.bytes_written
             )
         })
@@ -151,17 +166,20 @@ impl TraceInfo {
             serde_json::to_vec_pretty(self).map_err(|error| TraceError::damaged(&path, error))?;
         text.push(b'\n');
         let part = path.with_extension("json.part");
-        let written = File::create(&part).and_then(|mut file| {
+        remove(&part)?;
+        let made = File::options().write(true).create_new(true).open(&part);
+        let written = made.and_then(|mut file| {
             file.write_all(&text)?;
             file.sync_all()?;
             std::fs::rename(&part, &path)
         });
-        if written.is_ok() {
-            return Ok(());
+        let Err(error) = written else { return Ok(()) };
+        remove(&part)?;
+        if error.kind() != ErrorKind::StorageFull {
+            return Err(TraceError::io(&part)(error));
         }
-        // What is in its way is told by the next attempt, if it is in that one's way, too.
-        let _ = std::fs::remove_file(&part);
-        std::fs::write(&path, text).map_err(TraceError::io(&path))
+        let over = File::options().write(true).truncate(true).custom_flags(NO_FOLLOW).open(&path);
+        over.and_then(|mut file| file.write_all(&text)).map_err(TraceError::io(&path))
     }
 
     /// That of a directory; nothing where there is none.
@@ -172,7 +190,7 @@ impl TraceInfo {
         let path = directory.join(INFO_FILE);
         let text = match std::fs::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(TraceError::io(&path)(error)),
         };
         serde_json::from_slice(&text).map(Some).map_err(|error| TraceError::damaged(&path, error))

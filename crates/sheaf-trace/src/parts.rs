@@ -5,6 +5,7 @@
 //! many are told there to be lost. What is removed is counted in `trace.json` first, with the number
 //! of the first part that stays, and taken away then: a part below that number is removed, whether
 //! its file is gone yet or not. So the count is right whenever whoever stores is killed.
+use crate::info::remove;
 use crate::reader::{decoded, open_file};
 use crate::report::{count, day};
 use crate::store::{LOST, LOST_KEY, OPERATIONS_KEY, file_name, files_of};
@@ -264,12 +265,7 @@ impl PartKeeper {
         }
         while let Some(&number) = self.counted.front() {
             let path = self.path_of(number);
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(TraceError::io(&path)(error));
-                }
-                _ => {}
-            }
+            remove(&path)?;
             self.counted.pop_front();
         }
         Ok(beyond as u64)

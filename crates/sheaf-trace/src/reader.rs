@@ -459,7 +459,10 @@ impl ColumnBatch {
                 (2..=6, ColumnReader::ByteArrayColumnReader(reader)) => {
                     values(reader, rows, &mut self.texts).map(|()| self.number(at - 2, names))
                 }
-                (7, ColumnReader::Int64ColumnReader(reader)) => self.fill_offsets(reader, rows),
+                (7, ColumnReader::Int64ColumnReader(reader)) => {
+                    let there = &mut self.is_there;
+                    optional(reader, rows, (there, &mut self.offsets), &mut self.offset, |at| *at)
+                }
                 (8, ColumnReader::Int64ColumnReader(reader)) => {
                     values(reader, rows, &mut self.asked)
                 }
@@ -479,7 +482,9 @@ impl ColumnBatch {
                     values(reader, rows, &mut self.nested)
                 }
                 (14, ColumnReader::ByteArrayColumnReader(reader)) => {
-                    self.fill_new_paths(reader, rows, names)
+                    let number = |text: &ByteArray| names.number(text.data());
+                    let there = &mut self.is_there;
+                    optional(reader, rows, (there, &mut self.texts), &mut self.new_path, number)
                 }
                 _ => Err(ParquetError::General(format!("column {at} is of another type"))),
             }?;
@@ -489,49 +494,6 @@ impl ColumnBatch {
             self.new_path.resize(rows, None);
         }
         Ok(rows)
-    }
-
-    fn fill_new_paths(
-        &mut self,
-        reader: &mut ColumnReaderImpl<parquet::data_type::ByteArrayType>,
-        rows: usize,
-        names: &mut LimitedNames<'_>,
-    ) -> Result<(), ParquetError> {
-        self.texts.clear();
-        self.is_there.clear();
-        let (read, _, levels) =
-            reader.read_records(rows, Some(&mut self.is_there), None, &mut self.texts)?;
-        if read != rows || levels != rows {
-            return Err(too_few(read, rows));
-        }
-        self.new_path.clear();
-        let mut texts = self.texts.iter();
-        for &is_there in &self.is_there {
-            let text = if is_there > 0 { texts.next() } else { None };
-            self.new_path.push(text.map(|text| names.number(text.data())));
-        }
-        Ok(())
-    }
-
-    fn fill_offsets(
-        &mut self,
-        reader: &mut ColumnReaderImpl<parquet::data_type::Int64Type>,
-        rows: usize,
-    ) -> Result<(), ParquetError> {
-        self.offsets.clear();
-        self.is_there.clear();
-        let (read, _, levels) =
-            reader.read_records(rows, Some(&mut self.is_there), None, &mut self.offsets)?;
-        if read != rows || levels != rows {
-            return Err(too_few(read, rows));
-        }
-        self.offset.clear();
-        let mut offsets = self.offsets.iter();
-        let offset = &mut self.offset;
-        for &is_there in &self.is_there {
-            offset.push(if is_there > 0 { offsets.next().copied() } else { None });
-        }
-        Ok(())
     }
 
     /// Texts to numbers. Those of a dictionary lie at one place however many rows have them, as
@@ -583,6 +545,27 @@ fn values<T: DataType>(
     into.clear();
     let (read, _, _) = reader.read_records(rows, None, None, into)?;
     if read == rows { Ok(()) } else { Err(too_few(read, rows)) }
+}
+
+/// The values of a column that not all rows have.
+fn optional<T: DataType, V>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    (is_there, values): (&mut Vec<i16>, &mut Vec<T::T>),
+    into: &mut Vec<Option<V>>,
+    mut of: impl FnMut(&T::T) -> V,
+) -> Result<(), ParquetError> {
+    is_there.clear();
+    values.clear();
+    let (read, _, levels) = reader.read_records(rows, Some(is_there), None, values)?;
+    if read != rows || levels != rows {
+        return Err(too_few(read, rows));
+    }
+    into.clear();
+    let mut values = values.iter();
+    let value = |is_there: &i16| (*is_there > 0).then(|| values.next()).flatten().map(&mut of);
+    into.extend(is_there.iter().map(value));
+    Ok(())
 }
 
 fn too_few(read: usize, rows: usize) -> ParquetError {

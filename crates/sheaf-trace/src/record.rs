@@ -34,6 +34,9 @@ const FEW_ROWS: usize = 1 << 10;
 /// Held for as long as somebody writes the trace.
 const LOCK_FILE: &str = "recording.lock";
 
+/// How the names of directories begin that are made for segments.
+pub const BUFFERS_PREFIX: &str = "sheaf-trace-";
+
 /// What is preloaded, where it is linked to from beside the segments.
 pub const PRELOAD_FILE: &str = "libsheaf_trace.so";
 
@@ -91,7 +94,7 @@ impl Recording {
     ) -> Result<Self, TraceError> {
         let lock = lock(store)?;
         let source = RowSource::Segments(Box::new(Collector::new(segments, host)?));
-        Self::go_on(source, TraceNames::default(), store, lock, (0, parts))
+        Self::go_on(source, TraceNames::default(), store, lock, (0, parts), WhenFull::Count)
     }
 
     /// Begins to write what the kernel tells into `store`, which is there.
@@ -107,7 +110,7 @@ impl Recording {
         let lock = lock(store)?;
         let mut names = TraceNames::default();
         let source = RowSource::Kernel(Box::new(KernelCollector::new(kernel, host, &mut names)));
-        Self::go_on(source, names, store, lock, (0, parts))
+        Self::go_on(source, names, store, lock, (0, parts), WhenFull::Count)
     }
 
     /// Goes on with spools from this number, and with the names that the collector's segments have.
@@ -117,6 +120,7 @@ impl Recording {
         store: &Path,
         lock: StoreLock,
         (number, parts): (u32, PartLimits),
+        when_full: WhenFull,
     ) -> Result<Self, TraceError> {
         let mut taker = SpoolTaker {
             spool: SpoolWriter::begin(
@@ -130,14 +134,16 @@ impl Recording {
             names,
             begun: Instant::now(),
             parts,
+            when_full,
             totals: RecordTotals::default(),
         };
         let until = Arc::new(OnceLock::new());
         let (to_store, spools) = channel();
-        let (directory, is_to_end) = (store.to_owned(), Arc::clone(&until));
+        let (stored, is_to_end) = (store.to_owned(), Arc::clone(&until));
+        let directory = store.to_owned();
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let storer = spawn("sheaf-trace-store")
-            .spawn(move || keep(&directory, &spools))
+            .spawn(move || keep(&stored, &spools))
             .map_err(TraceError::io(store))?;
         let taker = spawn("sheaf-trace-take")
             .spawn(move || {
@@ -149,6 +155,11 @@ impl Recording {
                 totals.rows = kept;
                 totals.damaged.extend(damaged);
                 totals.error = totals.error.take().or(error);
+                if totals.error.is_some()
+                    && let Ok(rows) = spool::rows_of(&directory)
+                {
+                    totals.rows += rows;
+                }
                 lock.end(&mut totals);
                 totals
             })
@@ -197,16 +208,18 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
         count(store, &mut before)?;
         return Ok(before);
     };
-    check_own(buffers)?;
+    check_buffers(buffers)?;
     let mut collector = Collector::new(buffers, &info.host)?;
     collector.resume(states.into_iter().flatten().map(|(_, state)| state));
     let source = RowSource::Segments(Box::new(collector));
     let parts = PartLimits::default();
-    let recording = Recording::go_on(source, names, store, lock, (next, parts))?;
+    let recording = Recording::go_on(source, names, store, lock, (next, parts), WhenFull::Keep)?;
     let mut totals = recording.finish_within(Duration::ZERO);
     totals.damaged.splice(..0, before.damaged);
-    remove_buffers(buffers)?;
-    count(store, &mut totals)?;
+    if totals.error.is_none() {
+        remove_buffers(buffers)?;
+        count(store, &mut totals)?;
+    }
     Ok(totals)
 }
 
@@ -224,6 +237,28 @@ pub(crate) fn check_own(directory: &Path) -> Result<(), TraceError> {
     let about = std::fs::symlink_metadata(directory).map_err(TraceError::io(directory))?;
     if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
         return Err(TraceError::damaged(directory, "it is no directory of this user's"));
+    }
+    Ok(())
+}
+
+/// That nobody else writes in a directory, besides.
+pub(crate) fn check_private(directory: &Path) -> Result<(), TraceError> {
+    const OTHERS_WRITE: u32 = 0o022;
+    check_own(directory)?;
+    let about = std::fs::symlink_metadata(directory).map_err(TraceError::io(directory))?;
+    if about.mode() & OTHERS_WRITE != 0 {
+        return Err(TraceError::damaged(directory, "others than its owner may write there"));
+    }
+    Ok(())
+}
+
+/// That a directory was made for a recording: its segments are taken away once they are stored.
+fn check_buffers(directory: &Path) -> Result<(), TraceError> {
+    check_private(directory)?;
+    let name = directory.file_name().and_then(|name| name.to_str());
+    if !name.is_some_and(|name| name.starts_with(BUFFERS_PREFIX)) {
+        let why = format!("it was not made for a recording (it is not called {BUFFERS_PREFIX}…)");
+        return Err(TraceError::damaged(directory, why));
     }
     Ok(())
 }
@@ -381,7 +416,17 @@ struct SpoolTaker {
     /// When the spool was begun, and when it is to be ended.
     begun: Instant,
     parts: PartLimits,
+    when_full: WhenFull,
     totals: RecordTotals,
+}
+
+/// What becomes of what cannot be written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WhenFull {
+    /// It is counted: the program goes on, and needs the room in its rings.
+    Count,
+    /// It stays in the rings, for the next attempt.
+    Keep,
 }
 
 impl SpoolTaker {
@@ -396,6 +441,10 @@ impl SpoolTaker {
             let (more, rows) = (collected.more, collected.rows.len());
             self.note(&collected);
             self.write(&collected);
+            if self.when_full == WhenFull::Keep && self.totals.error.is_some() {
+                self.totals.segments = self.source.seen();
+                return;
+            }
             if let Err(error) = self.source.release() {
                 self.fail(error);
             }

@@ -40,6 +40,11 @@ pub struct TraceRow {
 
 impl TraceRow {
     /// The numbers of all its names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = u32> {
+        [self.op, self.layer, self.host, self.command, self.path].into_iter().chain(self.new_path)
+    }
+
+    /// The same, to give them others.
     pub(crate) fn names_mut(&mut self) -> impl Iterator<Item = &mut u32> {
         [&mut self.op, &mut self.layer, &mut self.host, &mut self.command, &mut self.path]
             .into_iter()

@@ -5,11 +5,13 @@
 //! after a crash needs it alone. One that is full is converted, and taken away once its rows are
 //! stored. A block that was cut off was never released: it is in the rings still.
 use crate::collect::SourceState;
+use crate::reader::open_file;
+use crate::store::{LOST, file_name};
 use crate::{ServedHost, TraceError, TraceNames, TraceRow, TraceStore};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read, Write};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// How a file of this kind begins.
@@ -82,6 +84,31 @@ pub(crate) fn spools_of(directory: &Path) -> Result<BTreeMap<u32, PathBuf>, Trac
     Ok(spools)
 }
 
+/// How many operations are in the spools of a directory.
+///
+/// # Errors
+/// When one cannot be read.
+pub(crate) fn rows_of(directory: &Path) -> Result<u64, TraceError> {
+    let mut operations = 0;
+    for path in spools_of(directory)?.values() {
+        read(path, &mut TraceNames::default(), |rows, names| {
+            let lost = names.find(LOST);
+            operations += rows.iter().filter(|row| Some(row.op) != lost).count() as u64;
+            Ok(())
+        })?;
+    }
+    Ok(operations)
+}
+
+/// Whether the file of a number can be read; a damaged one is made anew.
+fn is_whole(directory: &Path, number: u32) -> Result<bool, TraceError> {
+    match open_file(&directory.join(file_name(number))) {
+        Ok(_) => Ok(true),
+        Err(TraceError::Damaged { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 impl SpoolWriter {
     /// Begins a spool, with all that is known so far.
     ///
@@ -143,7 +170,9 @@ impl SpoolWriter {
         self.block[4..8].copy_from_slice(&sum.to_le_bytes());
         if let Err(error) = self.file.write_all(&self.block) {
             // What stands there of it would hide what comes behind.
-            self.file.set_len(self.bytes).map_err(TraceError::io(&self.path))?;
+            let undone = self.file.set_len(self.bytes);
+            let undone = undone.and_then(|()| self.file.seek(SeekFrom::Start(self.bytes)));
+            undone.map_err(TraceError::io(&self.path))?;
             return Err(TraceError::io(&self.path)(error));
         }
         self.bytes += self.block.len() as u64;
@@ -296,7 +325,7 @@ fn block(file: &mut impl Read) -> std::io::Result<SpoolBlock> {
     }
     let [len, sum] =
         [0, 4].map(|at| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 bytes")));
-    if len > BLOCK_BYTES_MAX {
+    if len == 0 || len > BLOCK_BYTES_MAX {
         return Ok(SpoolBlock::Cut("the length of a block is damaged"));
     }
     let mut block = Vec::new();
@@ -312,8 +341,7 @@ fn block(file: &mut impl Read) -> std::io::Result<SpoolBlock> {
 
 /// Stores the rows of a spool as the file of its number, and takes it away. Returns how many
 /// operations are stored, and what else was in it, with the numbers that its names have in `names`.
-/// One whose file is there already has been
-/// stored, and was about to be taken away.
+/// One whose file is there already, and can be read, has been stored and was about to be taken away.
 ///
 /// # Errors
 /// When it cannot be read, or its rows not be stored: it stays.
@@ -323,7 +351,7 @@ pub(crate) fn convert(
     names: &mut TraceNames,
 ) -> Result<(u64, SpoolContent), TraceError> {
     let path = path_of(directory, number);
-    let is_stored = TraceStore::has_file(directory, number)?;
+    let is_stored = TraceStore::has_file(directory, number)? && is_whole(directory, number)?;
     let mut store = TraceStore::numbered(directory, number);
     let content =
         read(&path, names, |rows, names| if is_stored { Ok(()) } else { store.push(rows, names) })?;

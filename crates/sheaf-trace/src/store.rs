@@ -95,17 +95,20 @@ impl TraceStore {
         Ok(files_of(directory)?.is_empty() && crate::spool::spools_of(directory)?.is_empty())
     }
 
+    /// Whether rows are there that are in no file yet.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn has_spools(directory: &Path) -> Result<bool, TraceError> {
+        Ok(!crate::spool::spools_of(directory)?.is_empty())
+    }
+
     /// Whether the file of this number is there as a whole. What is left of one that is not is taken
     /// away.
     pub(crate) fn has_file(directory: &Path, number: u32) -> Result<bool, TraceError> {
         let whole = directory.join(file_name(number));
         let part = directory.join(format!("{}.part", file_name(number)));
-        match std::fs::remove_file(&part) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(TraceError::io(&part)(error));
-            }
-            _ => {}
-        }
+        crate::info::remove(&part)?;
         whole.try_exists().map_err(TraceError::io(&whole))
     }
 

@@ -119,7 +119,7 @@ impl Output {
 pub fn conclude(outcome: anyhow::Result<Exit>, as_json: bool) -> Exit {
     let mut out = stdout();
     let exit = outcome.unwrap_or_else(|error| {
-        let (text, exit) = (exit::one_line(&error), exit::of_error(&error));
+        let (text, exit) = (printable(&exit::one_line(&error)), exit::of_error(&error));
         let _ = out.flush();
         // Where records do not arrive, a line may.
         let is_told =

@@ -149,7 +149,7 @@ fn a_known_mix_is_recorded_as_it_was() {
         (IoOp::SymLink, "/sub/soft", 1, 0, 0),
         (IoOp::ReadLink, "/sub/soft", 1, 0, 5),
         (IoOp::OpenDirectory, "/sub", 1, 0, 0),
-        (IoOp::ReadDirectory, "/sub", 6, 0, 5),
+        (IoOp::ReadDirectory, "/sub", 6, 0, 0),
         (IoOp::CloseDirectory, "/sub", 1, 0, 0),
         (IoOp::Unlink, "/sub/soft", 1, 0, 0),
         (IoOp::RemoveDirectory, "/sub", 1, 0, 0),

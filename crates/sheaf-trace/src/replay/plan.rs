@@ -191,7 +191,8 @@ impl ReplayPlan {
 }
 
 fn rustix_errno(errno: i32) -> Option<Errno> {
-    (errno != 0).then(|| Errno::from_raw_os_error(errno))
+    const ERRNO_MAX: i32 = 4095;
+    (errno != 0).then(|| Errno::from_raw_os_error(errno.clamp(1, ERRNO_MAX)))
 }
 
 fn failed(target: &ReplayTarget, path: &[u8], errno: Errno) -> TraceError {

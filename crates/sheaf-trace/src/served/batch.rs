@@ -5,6 +5,7 @@ use crate::{ServedHost, TraceNames, TraceRow};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
+use sheaf_recorder::IoOp;
 use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input};
 
 /// The most bytes of a batch before it is compressed.
@@ -46,7 +47,12 @@ impl RowFilter {
     /// # Errors
     /// When a pattern is none.
     pub fn check(&self) -> Result<(), String> {
-        self.ready().map(drop)
+        let known: Vec<&str> =
+            (0..=u8::MAX).filter_map(|at| IoOp::of(at.into())).map(IoOp::word).collect();
+        if let Some(op) = self.ops.iter().find(|op| !known.contains(&op.as_str())) {
+            return Err(format!("--op: there is no operation {op:?}, but {}", known.join(", ")));
+        }
+        self.ready().map(drop).map_err(|why| format!("--path: {why}"))
     }
 
     pub(crate) fn ready(&self) -> Result<ReadyFilter, String> {
@@ -288,8 +294,7 @@ impl TraceBatch {
             }
         }
         let rows: Vec<TraceRow> = rows.iter().map(row_of).collect();
-        let mut copies = rows.clone().into_iter();
-        if copies.any(|mut row| row.names_mut().any(|name| *name as usize >= names.len())) {
+        if rows.iter().flat_map(TraceRow::names).any(|name| name as usize >= names.len()) {
             return Err("a row has a name that is not there");
         }
         Ok(Self { parts: head.parts, names, rows })

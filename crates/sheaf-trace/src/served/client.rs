@@ -1,9 +1,9 @@
 //! The log client: takes what programs of a host record, and keeps it until it is stored elsewhere.
-use super::batch::{BatchPart, CollectRequest, HostPlace, ReadyFilter, RowFilter, TraceBatch};
+use super::batch::{BatchPart, CollectRequest, ReadyFilter, RowFilter, TraceBatch};
 use super::live::{LIVE_SECONDS_MAX, LiveAnswer, LiveFilter, LiveRequest, LiveWindow};
 use super::user::as_user;
 use super::{BatchFilter, TRACE_LIVE, TRACE_MERGE, now_ns, shared_segments};
-use crate::record::check_own;
+use crate::record::check_private;
 use crate::spool::{self, SpoolFacts, SpoolWriter};
 use crate::{Collector, TraceError, TraceNames, TraceRow};
 use rustix::fs::{FlockOperation, flock};
@@ -32,6 +32,8 @@ pub(super) const CLIENT_LOCK: &str = "client.lock";
 const LIFE_FILE: &str = "life";
 /// When somebody stored what is recorded there last, by the time of this file.
 const COLLECTED_FILE: &str = "collected";
+/// What of the spools is stored elsewhere, by whoever asked last and left.
+const STORED_FILE: &str = "stored";
 /// What nobody has stored for so long is not kept for anybody, while somebody looks at it.
 const COLLECTED_MAX: Duration = Duration::from_secs(60);
 /// A spool of so many bytes is followed by another, however few rows it has.
@@ -213,6 +215,8 @@ struct ClientState {
     /// What is written, and how many bytes those hold that were ended and are not stored elsewhere.
     spool: SpoolWriter,
     ended: BTreeMap<u32, u64>,
+    /// What of them somebody has stored who has left: a spool, and how many of its rows.
+    stored: (u32, u64),
     /// Rows that were taken and could not be written yet.
     waiting: Option<(Vec<TraceRow>, SpoolFacts)>,
     /// The first of those that were ended, in memory.
@@ -247,7 +251,7 @@ impl ClientState {
             }
             _ => {}
         }
-        check_own(directory)?;
+        check_private(directory)?;
         let held = hold(directory)?;
         let life = life_of(directory)?;
         let (mut names, mut sources, mut ended) = (TraceNames::default(), None, BTreeMap::new());
@@ -275,6 +279,7 @@ impl ClientState {
             names,
             spool,
             ended,
+            stored: stored_of(directory)?,
             waiting: None,
             going: None,
             filter: RowFilter::default(),
@@ -386,11 +391,8 @@ impl ClientState {
     }
 
     /// Everything of the spools before this one, and so many rows of it, is stored elsewhere.
-    fn forget(&mut self, place: &HostPlace) -> Result<(), TraceError> {
-        if place.life != self.life {
-            return Ok(());
-        }
-        let before = self.ended.range(..place.spool).map(|(number, _)| *number);
+    fn forget(&mut self, (spool, _): (u32, u64)) -> Result<(), TraceError> {
+        let before = self.ended.range(..spool).map(|(number, _)| *number);
         for number in before.collect::<Vec<_>>() {
             self.remove(number)?;
         }
@@ -426,22 +428,27 @@ impl ClientState {
         }
         let place = asked.places.iter().find(|place| place.leaf == leaf).cloned();
         let place = place.filter(|place| place.life == self.life).unwrap_or_default();
-        self.forget(&place)?;
+        let stored = self.stored.max((place.spool, place.rows));
+        if asked.rows_max == 0 && stored != self.stored {
+            // Whoever asks for nothing may be about to leave, and the next one knows nothing of it.
+            write_stored(&self.directory, stored)?;
+            self.stored = stored;
+        }
+        self.forget(stored)?;
         self.turn(true);
         // What waits is not in it, and what is known where the next begins has it.
         if self.ended.is_empty() && self.spool.rows() > 0 && self.waiting.is_none() {
             self.end_spool()?;
         }
-        let mut begin = (place.spool, place.rows);
+        let mut begin = stored;
         let mut batch = TraceBatch::default();
         while let Some(number) = self.ended.first_key_value().map(|(number, _)| *number)
             && asked.rows_max > 0
         {
-            let stored =
-                if number == place.spool && place.life == self.life { place.rows } else { 0 };
+            let taken = if number == stored.0 { stored.1 } else { 0 };
             self.load(number)?;
             let Some((_, rows, names)) = &self.going else { break };
-            let from = rows.len().min(usize::try_from(stored).unwrap_or(usize::MAX));
+            let from = rows.len().min(usize::try_from(taken).unwrap_or(usize::MAX));
             let to = rows.len().min(from.saturating_add(asked.rows_max as usize));
             begin = (number, from as u64);
             if from < to {
@@ -519,6 +526,25 @@ fn collected_at(directory: &Path) -> Option<Instant> {
     let about = std::fs::metadata(directory.join(COLLECTED_FILE)).ok()?;
     let age = about.modified().ok()?.elapsed().unwrap_or_default();
     Instant::now().checked_sub(age)
+}
+
+/// What somebody has stored who has left.
+fn stored_of(directory: &Path) -> Result<(u32, u64), TraceError> {
+    let path = directory.join(STORED_FILE);
+    let text = match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((0, 0)),
+        read => read.map_err(TraceError::io(&path))?,
+    };
+    let words = text.trim_end().split_once(' ');
+    let stored = words.and_then(|(spool, rows)| Some((spool.parse().ok()?, rows.parse().ok()?)));
+    stored.ok_or_else(|| TraceError::damaged(&path, "it is no spool's number and its rows"))
+}
+
+fn write_stored(directory: &Path, (spool, rows): (u32, u64)) -> Result<(), TraceError> {
+    let path = directory.join(STORED_FILE);
+    let part = path.with_extension("part");
+    std::fs::write(&part, format!("{spool} {rows}\n")).map_err(TraceError::io(&part))?;
+    std::fs::rename(&part, &path).map_err(TraceError::io(&path))
 }
 
 /// The directory's number, made once.

@@ -1,5 +1,5 @@
 //! `sheaf trace record --flight`: what led to something out of the ordinary is kept.
-use crate::support::{Home, Run};
+use crate::support::Home;
 use rustix::process::{Pid, Signal, kill_process};
 use sheaf_trace::{StoreReader, TraceInfo, TraceNames, TraceRow};
 use std::io::{BufRead, BufReader, Write};
@@ -206,25 +206,39 @@ fn a_flight_recorder_that_is_killed_leaves_what_rings_have() {
     assert!(rows(&home.path().join("f")).iter().any(|(_, op, _)| op == "read"));
 }
 
+/// What snapshots have is in none of what is recovered, and its losses are counted once.
+#[test]
+fn what_snapshots_have_is_not_recovered_again() {
+    let home = Home::new();
+    let (mut child, mut out) = begin(&home);
+    ask(&mut child, 500, &mut out);
+    assert_eq!(home.run(&["trace", "snapshot", "f"]).code, Some(0));
+    ask(&mut child, 200, &mut out);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(child.stdin.take());
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut out, &mut rest).unwrap();
+    let recovered = home.run(&["trace", "recover", "f"]);
+    assert_eq!(recovered.code, Some(0), "{recovered:?}");
+    let (first, rest) = (home.path().join("f/1"), home.path().join("f"));
+    assert_eq!((writes(&first, "/out"), writes(&rest, "/out")), (500, 200));
+    let seen = |trace: &Path| -> std::collections::HashSet<(i64, i32)> {
+        rows(trace).iter().map(|(row, ..)| (row.time_ns, row.pid)).collect()
+    };
+    assert_eq!(seen(&first).intersection(&seen(&rest)).count(), 0);
+}
+
 #[test]
 fn a_disk_that_is_full_costs_the_snapshot_alone() {
-    if !rustix::process::geteuid().is_root() {
-        return sheaf_testing::skipped("only root mounts a file system to fill");
-    }
     let home = Home::new();
-    std::fs::create_dir(home.path().join("small")).unwrap();
     let sheaf = env!("CARGO_BIN_EXE_sheaf");
     let script = format!(
-        "mount -t tmpfs -o size=16k none small && {sheaf} trace record --flight -o small/f -- \
+        "{sheaf} trace record --flight -o small/f -- \
          sh -c 'dd if=/dev/zero of=/dev/null bs=1 count=300000 status=none; echo said; exit 5'; \
          code=$?; ls small/f; exit $code"
     );
-    let mut command = Command::new("unshare");
-    command.args(["-m", "--propagation", "private", "sh", "-c", &script]);
-    let run = Run::of(command.current_dir(home.path()).output().unwrap());
-    if run.stderr.contains("unshare failed") || run.stderr.contains("mount:") {
-        return sheaf_testing::skipped("no file system can be mounted here");
-    }
+    let Some(run) = home.on_small_disk("16k", &script) else { return };
     assert_eq!((run.code, run.stdout.as_str()), (Some(5), "said\ntrace.json\n"), "{run:?}");
     assert!(run.stderr.contains("a snapshot could not be made: "), "{run:?}");
     assert!(run.stderr.contains("No space left"), "{run:?}");

@@ -4,7 +4,7 @@ use crate::support::{Home, Run};
 use rustix::process::{Pid, Signal, kill_process};
 use sheaf_trace::{StoreReader, TraceInfo, TraceNames};
 use std::collections::BTreeMap;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -227,11 +227,7 @@ fn old_parts_are_removed_and_counted_whoever_is_killed() {
 /// is there for whoever serves again where there is room.
 #[test]
 fn a_full_disk_stops_the_trace_and_not_the_command() {
-    if !rustix::process::geteuid().is_root() {
-        return sheaf_testing::skipped("only root mounts a file system to fill");
-    }
     let home = with_hosts(2);
-    std::fs::create_dir(home.path().join("small")).unwrap();
     let sheaf = env!("CARGO_BIN_EXE_sheaf");
     let command = format!(
         "for host in 1 2; do for round in $(seq 10); do \
@@ -241,16 +237,10 @@ fn a_full_disk_stops_the_trace_and_not_the_command() {
     );
     let serve = format!("{sheaf} --processes 2 trace serve --period 20 --buffers buffers/%h -o");
     let script = format!(
-        "mount -t tmpfs -o size=100k none small; \
-         {serve} small/t -- sh -c '{command}'; echo $?; cp -r small/t the.trace; \
+        "{serve} small/t -- sh -c '{command}'; echo $?; cp -r small/t the.trace; \
          {serve} the.trace --for 0; echo $?"
     );
-    let mut shell = Command::new("unshare");
-    shell.args(["-m", "--propagation", "private", "sh", "-c", &script]);
-    let run = Run::of(shell.current_dir(home.path()).output().unwrap());
-    if run.stderr.contains("unshare failed") || run.stderr.contains("mount:") {
-        return sheaf_testing::skipped("no file system can be mounted here");
-    }
+    let Some(run) = home.on_small_disk("100k", &script) else { return };
     assert_eq!(run.stdout, "at the end\n6\n0\n", "{run:?}");
     assert!(run.stderr.contains("No space left"), "{run:?}");
     assert!(run.stderr.contains("nothing more is stored; COMMAND goes on"), "{run:?}");
@@ -261,6 +251,36 @@ fn a_full_disk_stops_the_trace_and_not_the_command() {
         let out = Seen::of(&home, &format!("/out.{}", &host[1..]));
         assert_eq!(out.sum(host, "write"), (40_000, 40_000), "{host}");
     }
+}
+
+#[test]
+fn what_one_trace_has_the_next_has_not() {
+    let home = with_hosts(2);
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    let program = format!(
+        "{sheaf} trace record --served --buffers buffers/n2 -- \
+         dd if=/dev/zero of=out bs=1 count=500 status=none"
+    );
+    let first = run(&home, &serve(&home, "2", &["--", "sh", "-c", &program]));
+    assert_eq!(first.code, Some(0), "{first:?}");
+    assert_eq!(Seen::of(&home, "/out").sum("n2", "write"), (500, 500));
+    std::fs::rename(home.path().join("the.trace"), home.path().join("first")).unwrap();
+    let second = run(&home, &serve(&home, "2", &["--for", "1"]));
+    assert_eq!(second.code, Some(0), "{second:?}");
+    assert!(second.stderr.contains("sheaf: 0 operations of "), "{second:?}");
+}
+
+#[test]
+fn a_filter_that_keeps_nothing_or_another_is_refused() {
+    let home = with_hosts(1);
+    let wrong = run(&home, &serve(&home, "1", &["--op", "wirte", "--for", "0"]));
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.stderr.contains("--op: there is no operation \"wirte\", but "), "{wrong:?}");
+    let first = run(&home, &serve(&home, "1", &["--op", "write", "--for", "0"]));
+    assert_eq!(first.code, Some(0), "{first:?}");
+    let other = run(&home, &serve(&home, "1", &["--op", "read", "--for", "0"]));
+    assert_eq!(other.code, Some(2), "{other:?}");
+    assert!(other.stderr.contains("the.trace has another filter (--op write)"), "{other:?}");
 }
 
 /// The processes that a process has started.

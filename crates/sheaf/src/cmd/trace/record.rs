@@ -27,6 +27,8 @@ const RECORDS_VARIABLE: &str = "SHEAF_TRACE_RECORDS";
 const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 /// What tells the loader to load it.
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+/// How it is said that not all was stored.
+pub(super) const NOT_WHOLE: &str = "the trace is not whole";
 /// Processes that the program has left behind may be ending with it: it is waited for them for so
 /// long.
 const AFTERMATH: Duration = Duration::from_millis(100);
@@ -101,10 +103,11 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
     let program = match places::find_program(&args.command[0]) {
         Ok(program) => program,
         Err((code, text)) => {
-            output::tell(format_args!("sheaf: {text}"));
+            output::tell(format_args!("sheaf: {}", printable(&text)));
             std::process::exit(code);
         }
     };
+    places::check_descriptors()?;
     // A program that may be run and not be read is not looked into.
     let blind = || blind_spot(&program).unwrap_or_default();
     if args.served {
@@ -253,8 +256,11 @@ pub(super) fn note(info: &mut TraceInfo, totals: &RecordTotals) {
         let text = "the kernel's own counts of the command are not known, so that what was done unseen is not";
         info.missing.push(text.to_owned());
     }
-    // What was lost moved bytes, too, and how many is not known.
-    if let Some(kernel) = info.kernel.filter(|_| totals.lost == 0) {
+    if totals.lost > 0 {
+        let text =
+            "how many bytes the lost ones moved is not known, so that what was done unseen is not";
+        info.missing.push(text.to_owned());
+    } else if let Some(kernel) = info.kernel {
         let seen = (totals.bytes_read, totals.bytes_written);
         info.missing.extend(kernel.unseen(totals.segments, seen));
     }
@@ -285,7 +291,9 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     if totals.unwritten > 0 {
         missing.push(format!("{} operations could not be stored", totals.unwritten));
     }
-    missing.extend(totals.error.as_ref().map(|error| format!("the trace is not whole: {error}")));
+    missing.extend(totals.error.as_ref().map(|error| {
+        format!("{NOT_WHOLE}: {error}; where there is room, sheaf trace recover makes files of what is there")
+    }));
     if totals.names_lost > 0 {
         missing.push(format!("{} files are there without their names", totals.names_lost));
     }

@@ -2,10 +2,11 @@
 use super::record;
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
+use crate::output::{self, printable};
 use anyhow::Result;
 use clap::Args;
 use sheaf_trace::served::ServedStore;
-use sheaf_trace::{KeepLimits, PartLimits, TraceInfo};
+use sheaf_trace::{KeepLimits, PartLimits, TraceInfo, TraceStore};
 use std::path::PathBuf;
 
 /// Make a whole trace of one whose recorder was killed
@@ -26,25 +27,41 @@ pub struct RecoverArgs {
 pub fn run(args: &RecoverArgs, global: &GlobalArgs) -> Result<Exit> {
     let Some(mut info) = TraceInfo::read(&args.trace)? else {
         let text = format!("{} is no trace of sheaf trace record", args.trace.display());
-        return Err(Stop::usage(text).into());
+        return Err(Stop::usage(printable(&text)).into());
     };
     let is_ended = if info.is_served { info.ended_ns != 0 } else { info.exit_code.is_some() };
-    if is_ended && info.buffers.is_none() {
-        crate::output::tell(format_args!("sheaf: {} is whole", args.trace.display()));
+    if is_ended && info.buffers.is_none() && !TraceStore::has_spools(&args.trace)? {
+        let path = printable(&args.trace.display().to_string());
+        output::tell(format_args!("sheaf: {path} is whole"));
         return Ok(Exit::Success);
     }
     if info.is_served {
         return end_served(args, info, global);
     }
     let totals = sheaf_trace::recover(&args.trace)?;
+    if let Some(error) = &totals.error {
+        // What is still in memory stays there, and so does what is said of it.
+        let text = format!("{error}: what could not be stored stays where it is for another try");
+        output::tell(format_args!("sheaf: {}", printable(&text)));
+        return Ok(Exit::Partial);
+    }
+    // What a recording that has ended says of its losses stays true.
+    let is_killed = info.exit_code.is_none();
+    info.missing.retain(|text| is_killed || !text.starts_with(record::NOT_WHOLE));
+    if is_killed {
+        info.missing.push("its recorder was killed".to_owned());
+        let programs = info.segments.max(totals.segments);
+        record::note(&mut info, &totals);
+        info.segments = programs;
+    } else {
+        info.operations = totals.rows;
+    }
     info.buffers = None;
-    info.missing.push("its recorder was killed".to_owned());
-    record::note(&mut info, &totals);
     info.write(&args.trace)?;
     if !global.quiet {
         record::tell(&info, &args.trace);
     }
-    Ok(if totals.error.is_some() { Exit::Partial } else { Exit::Success })
+    Ok(Exit::Success)
 }
 
 /// Of a trace of many hosts: what they have still is for whoever serves again.

@@ -5,7 +5,7 @@ use crate::exit::{Exit, Stop};
 use crate::output::{self, Records, printable};
 use anyhow::{Context, Result};
 use clap::Args;
-use sheaf_trace::{ReportData, ReportOptions, TraceInfo, TraceNames, TraceReport};
+use sheaf_trace::{RemovedParts, ReportData, ReportOptions, TraceInfo, TraceNames, TraceReport};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -40,6 +40,8 @@ pub fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let mut out = output::stdout();
     if global.json {
+        let report = serde_json::to_value(report)
+            .with_context(|| format!("{}: its numbers are too large", args.trace.display()))?;
         let report = serde_json::json!({ "type": "trace_report", "report": report });
         Records::new(global).write(&mut out, report)?;
     } else if args.html.is_none() {
@@ -69,10 +71,20 @@ fn make(trace: &Path) -> Result<(ReportData, Vec<String>)> {
         damaged.extend(unread.iter().map(ToString::to_string));
     }
     let mut data = report.finish(&names);
+    damaged.extend(gone(&data, info.as_ref(), removed));
     data.removed = removed;
     data.notes.extend(info.into_iter().flat_map(|info| info.missing));
     data.notes.extend(damaged.iter().cloned());
     Ok((data, damaged))
+}
+
+/// What is not there any more of a trace that was whole.
+fn gone(data: &ReportData, info: Option<&TraceInfo>, removed: RemovedParts) -> Option<String> {
+    let info = info.filter(|info| info.ended_ns != 0 && info.buffers.is_none())?;
+    // More may have been removed since that was written down.
+    let known = info.operations.checked_sub(removed.operations - info.removed.operations)?;
+    let gone = known.checked_sub(data.rows).filter(|gone| *gone > 0)?;
+    Some(format!("{gone} of the {known} operations that were stored are not there any more"))
 }
 
 fn columns() -> usize {

@@ -103,7 +103,7 @@ impl TraceServeArgs {
             ops: self.op.clone(),
             duration_ns: i64::from(self.min_us) * 1000,
         };
-        filter.check().map_err(|why| Stop::usage(format!("--path: {why}")))?;
+        filter.check().map_err(Stop::usage)?;
         Ok(filter)
     }
 
@@ -119,10 +119,10 @@ pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut opening = Opening::new(global)?;
     opening.lift_deadline();
     let hosts = opening.config().everyone_folded()?;
-    let (store, mut info) = open_store(args, hosts)?;
+    let said = (!filter.is_open()).then(|| told(&filter));
+    let (store, mut info) = open_store(args, hosts, said)?;
     info.command = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     info.missing.clear();
-    info.filter = (!filter.is_open()).then(|| told(&filter));
     info.write(&args.output)?;
     opening.run(async |session, config, _| {
         let members = config.everyone()?.clone();
@@ -132,13 +132,14 @@ pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
         let deadline = args.time.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         tell_news(&rounds.measure_clocks().await?, global);
         let mut child = start(&args.command)?;
-        let mut ended = None;
+        let (mut ended, mut is_stored) = (None, true);
         loop {
             let begun = Instant::now();
             let news = match rounds.next().await {
                 Ok(news) => news,
                 Err(error) => {
                     rounds.stop(&error);
+                    is_stored = false;
                     ended = Some((begun, outlast(&mut child, session.client(), &error).await?));
                     break;
                 }
@@ -155,6 +156,9 @@ pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
             }
         }
         let code = ended.and_then(|(_, code)| code);
+        if is_stored {
+            rounds.take_leave().await;
+        }
         finish(rounds, info, args, global, code)
     })
 }
@@ -169,7 +173,11 @@ fn told(filter: &RowFilter) -> String {
 }
 
 /// The directory of the trace: a new one, or one that was served into before.
-fn open_store(args: &TraceServeArgs, hosts: String) -> Result<(ServedStore, TraceInfo)> {
+fn open_store(
+    args: &TraceServeArgs,
+    hosts: String,
+    filter: Option<String>,
+) -> Result<(ServedStore, TraceInfo)> {
     let path = args.output.as_path();
     let before = if path.is_dir() { TraceInfo::read(path)? } else { None };
     let mut info = before.filter(|info| info.is_served).unwrap_or_default();
@@ -178,11 +186,19 @@ fn open_store(args: &TraceServeArgs, hosts: String) -> Result<(ServedStore, Trac
         let text = format!("{} is of another user's programs (--of-user)", path.display());
         return Err(Stop::usage(printable(&text)).into());
     }
+    if info.is_served && info.filter != filter {
+        let was = info.filter.as_deref().unwrap_or("none");
+        let text = format!(
+            "{} has another filter ({was}): go on with that one, or in another directory",
+            path.display()
+        );
+        return Err(Stop::usage(printable(&text)).into());
+    }
     if !info.is_served {
         record::places::make_store(Some(path), OsStr::new("trace"), "trace")?;
         let (begun_ns, collector) = (record::now_ns(), fastrand::u64(1..));
         let user = args.of_user.clone();
-        info = TraceInfo { begun_ns, is_served: true, collector, user, ..info };
+        info = TraceInfo { begun_ns, is_served: true, collector, user, filter, ..info };
         // Whoever goes on with it knows it by that.
         info.write(path)?;
     }

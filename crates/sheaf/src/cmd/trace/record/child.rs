@@ -4,26 +4,29 @@ use sheaf_trace::KernelCounts;
 use std::fs::File;
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
 /// Runs it to its end; gives how it ended, and what the kernel counted of it and of all that it has
 /// waited for, where that can be read.
 ///
 /// Signals of the terminal are for the program, which has them, too: this one stays for as long as
-/// it does. What asks this process to end is handed on; on SIGUSR1 it does what it is told here.
+/// it does. What else is sent to this process is handed on; on SIGUSR1 it does what it is told here.
+/// What is ignored here is ignored there, and stays so (`nohup`).
 pub fn run(
     command: &mut Command,
     on_user_signal: Option<&dyn Fn()>,
 ) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let (mut interrupt, mut quit) =
-            (signal(SignalKind::interrupt())?, signal(SignalKind::quit())?);
-        let (mut end, mut hang_up) =
-            (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-        // Without a use for it, it has its usual effect.
-        let mut user_signal =
-            on_user_signal.map(|_| signal(SignalKind::user_defined1())).transpose()?;
+        let ignored = ignored_signals()?;
+        let listen = |what: Signal| -> io::Result<Option<SignalStream>> {
+            let is_ignored = ignored >> (what.as_raw() - 1) & 1 != 0;
+            let heard = || signal(SignalKind::from_raw(what.as_raw()));
+            if is_ignored { Ok(None) } else { heard().map(Some) }
+        };
+        let (mut interrupt, mut quit) = (listen(Signal::INT)?, listen(Signal::QUIT)?);
+        let (mut end, mut hang_up) = (listen(Signal::TERM)?, listen(Signal::HUP)?);
+        let (mut first, mut second) = (listen(Signal::USR1)?, listen(Signal::USR2)?);
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let counts = KernelCountsFile::open(&child);
@@ -31,25 +34,23 @@ pub fn run(
         let ended = tokio::task::spawn_blocking(move || wait(pid));
         tokio::pin!(ended);
         loop {
-            let asked = async {
-                match &mut user_signal {
-                    Some(signals) => signals.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
             let handed_on = tokio::select! {
                 ended = &mut ended => {
                     ended.map_err(io::Error::other)??;
                     break;
                 }
-                _ = asked => {
-                    on_user_signal.into_iter().for_each(|act| act());
-                    None
-                }
-                _ = interrupt.recv() => None,
-                _ = quit.recv() => None,
-                _ = end.recv() => Some(Signal::TERM),
-                _ = hang_up.recv() => Some(Signal::HUP),
+                () = heard(&mut first) => match on_user_signal {
+                    Some(act) => {
+                        act();
+                        None
+                    }
+                    None => Some(Signal::USR1),
+                },
+                () = heard(&mut second) => Some(Signal::USR2),
+                () = heard(&mut interrupt) => None,
+                () = heard(&mut quit) => None,
+                () = heard(&mut end) => Some(Signal::TERM),
+                () = heard(&mut hang_up) => Some(Signal::HUP),
             };
             if let Some(signal) = handed_on {
                 // It may just have ended.
@@ -62,6 +63,26 @@ pub fn run(
         let counts = counts.read();
         Ok((child.wait()?, counts))
     })
+}
+
+/// The next time that a signal comes; never, if nobody listens.
+async fn heard(signals: &mut Option<SignalStream>) {
+    let came = match signals {
+        Some(signals) => signals.recv().await,
+        None => None,
+    };
+    if came.is_none() {
+        // No more come once the runtime ends.
+        std::future::pending().await
+    }
+}
+
+/// The signals that this process ignores, as whoever started it has wanted: a bit for each.
+fn ignored_signals() -> io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/status")?;
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.ok_or_else(|| io::Error::other("/proc/self/status does not say which signals are ignored"))
 }
 
 /// What the kernel counts of a process. Once it has ended its file is root's: others read it then if

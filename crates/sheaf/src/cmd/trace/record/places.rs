@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -80,12 +80,29 @@ pub fn find_library() -> Result<PathBuf> {
     .into())
 }
 
+/// That there are descriptors for a recording: it has some open at once, beside the program's own.
+pub fn check_descriptors() -> Result<()> {
+    const NEEDED: usize = 16;
+    let spare: io::Result<Vec<_>> = (0..NEEDED).map(|_| std::fs::File::open("/dev/null")).collect();
+    spare.map(drop).map_err(|error| {
+        let why = io_text(Path::new("/dev/null"), &error);
+        let text =
+            format!("a recording needs {NEEDED} descriptors (ulimit -n): {why}: nothing was run");
+        Stop::usage(text).into()
+    })
+}
+
 /// The directory of the trace, made for it; of a name of its own choice, `kind` is the end.
 pub fn make_store(asked: Option<&Path>, command: &OsStr, kind: &str) -> Result<PathBuf> {
     if let Some(path) = asked {
         match make_private(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| path.to_owned()).with_context(|| shown(path)),
+        }
+        let owner = std::fs::metadata(path).with_context(|| shown(path))?.uid();
+        if owner != rustix::process::geteuid().as_raw() {
+            let text = format!("{} belongs to another user (--output)", shown(path));
+            return Err(Stop::usage(text).into());
         }
         let is_empty = std::fs::read_dir(path).with_context(|| shown(path))?.next().is_none();
         if !is_empty {
@@ -122,7 +139,7 @@ fn make_private(path: &Path) -> io::Result<()> {
 pub fn make_segments(buffers: &Path) -> Result<TempDir> {
     let private = std::fs::Permissions::from_mode(0o700);
     let mut made = tempfile::Builder::new();
-    let made = made.prefix("sheaf-trace-").permissions(private).tempdir_in(buffers);
+    let made = made.prefix(sheaf_trace::BUFFERS_PREFIX).permissions(private).tempdir_in(buffers);
     made.map_err(|error| {
         Stop::usage(format!("no buffers can be made (--buffers): {}", io_text(buffers, &error)))
             .into()

@@ -57,5 +57,11 @@ fn make(segments: &Path) -> Result<()> {
         let text = format!("{} is not this user's directory (--buffers)", segments.display());
         return Err(Stop::usage(printable(&text)).into());
     }
+    const OTHERS_WRITE: u32 = 0o022;
+    if about.mode() & OTHERS_WRITE != 0 {
+        let text =
+            format!("{}: others than its owner may write there (--buffers)", segments.display());
+        return Err(Stop::usage(printable(&text)).into());
+    }
     Ok(())
 }

@@ -171,6 +171,15 @@ impl<'a> Rounds<'a> {
         ));
     }
 
+    /// Tells hosts what is stored, so that they keep none of it for the next trace. What goes wrong
+    /// with that is noted as in any other round.
+    pub async fn take_leave(&mut self) {
+        self.request.rows_max = 0;
+        if let Err(error) = self.next().await {
+            self.stop(&error);
+        }
+    }
+
     /// Ends the trace; gives what is missing of it, too.
     pub fn finish(mut self) -> (ServedTotals, Vec<String>) {
         let mut by_cause: BTreeMap<Errno, RangeSet> = BTreeMap::new();
