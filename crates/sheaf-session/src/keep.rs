@@ -155,9 +155,9 @@ pub struct Come {
     pub missing: RangeSet,
 }
 
-/// Which hosts run once all have started or failed to, or `wait` of them have started, or the
-/// time to do so is over. Hosts that come by themselves come when they come: unless `wait` says how
-/// many, none is waited for.
+/// Which hosts run once all have started or failed to, or `wait` of them have started, or the time is
+/// over in which another one had to start. Hosts that come by themselves come when they come: unless
+/// `wait` says how many, none is waited for.
 pub async fn started(session: &Session, wait: Option<u64>) -> Come {
     let config = &session.config;
     if config.launch() == Launch::Attach && wait.is_none() {
@@ -184,13 +184,28 @@ pub async fn started(session: &Session, wait: Option<u64>) -> Come {
         if count >= wait {
             return Come { count, missing: lost(session) };
         }
-    } else if let Some(leaves) = network.ready(patience).await {
+    } else if let Some(leaves) = ready(session, patience).await {
         return Come { count: leaves.len(), missing: network.everyone().difference(&leaves) };
     }
     let survey = network.survey(COUNT_TIME).await;
     let nodes = survey.reports.iter().filter_map(|report| session.topology.node(report.rank));
     let leaves: RangeSet = nodes.filter_map(|node| node.leaf_index()).collect();
     Come { count: leaves.len(), missing: network.everyone().difference(&leaves) }
+}
+
+/// Those that run, once all have started or failed to; none after `patience` without another one.
+async fn ready(session: &Session, patience: Duration) -> Option<RangeSet> {
+    let (network, deadline) = (session.client.network(), session.config.deadline);
+    let mut most = network.present();
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let ready = network.ready(left.map_or(patience, |left| left.min(patience))).await;
+        let present = network.present();
+        if ready.is_some() || present <= most || left.is_some_and(|left| left.is_zero()) {
+            return ready;
+        }
+        most = present;
+    }
 }
 
 /// How many of the hosts that have not started may come yet, in a tree that has started as far as

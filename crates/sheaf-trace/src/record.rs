@@ -70,6 +70,8 @@ pub struct RecordTotals {
     pub damaged: Vec<(PathBuf, String)>,
     /// Why not all was written down.
     pub error: Option<TraceError>,
+    /// Whether some of [`RecordTotals::rows`] is in no file yet, so that [`recover`] has to make one.
+    pub is_unfinished: bool,
 }
 
 /// A recording under way. Dropped, it goes on in the background until the process ends.
@@ -182,8 +184,10 @@ impl Recording {
 /// Makes a whole trace of what a recording has left that was killed: what it had in its spools, and
 /// what is in the rings still.
 ///
+/// What cannot be stored stays where it is, and [`RecordTotals::error`] says why.
+///
 /// # Errors
-/// When it is being recorded, or cannot be read or written.
+/// When it is being recorded, or cannot be read.
 pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     check_own(store)?;
     let lock = lock(store)?;
@@ -191,7 +195,14 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     let (mut before, mut states, mut next) = (RecordTotals::default(), None, 0);
     let mut names = TraceNames::default();
     for (number, path) in spool::spools_of(store)? {
-        let (_, content) = spool::convert(store, number, &mut names)?;
+        let content = match spool::convert(store, number, &mut names) {
+            Ok((_, content)) => content,
+            Err(error) => {
+                before.error = Some(error);
+                lock.end(&mut before);
+                return Ok(before);
+            }
+        };
         before.damaged.extend(content.cut.map(|why| (path, why)));
         // Each begins with all that is known, unless it was cut off just there.
         if content.has_begun {
@@ -278,6 +289,7 @@ fn remove_buffers(directory: &Path) -> Result<(), TraceError> {
 
 /// That somebody writes a trace; others are refused meanwhile, until its process is gone.
 pub(crate) struct StoreLock {
+    store: PathBuf,
     path: PathBuf,
     file: File,
 }
@@ -287,7 +299,7 @@ pub(crate) fn lock(store: &Path) -> Result<StoreLock, TraceError> {
     let file = File::options().create(true).append(true).open(&path);
     let file = file.map_err(TraceError::io(&path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(StoreLock { path, file }),
+        Ok(()) => Ok(StoreLock { store: store.to_owned(), path, file }),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             Err(TraceError::damaged(store, "somebody is recording it"))
         }
@@ -319,12 +331,12 @@ impl StoreLock {
         Ok(Some(text))
     }
 
-    /// The trace is whole, if nothing failed.
+    /// Nobody writes the trace any more.
     pub(crate) fn end(self, totals: &mut RecordTotals) {
-        if totals.error.is_none() {
-            totals.error =
-                std::fs::remove_file(&self.path).map_err(TraceError::io(&self.path)).err();
-        }
+        let is_unfinished = crate::TraceStore::has_spools(&self.store);
+        totals.is_unfinished = is_unfinished.as_ref().is_ok_and(|is_unfinished| *is_unfinished);
+        let removed = std::fs::remove_file(&self.path).map_err(TraceError::io(&self.path));
+        totals.error = totals.error.take().or(is_unfinished.err()).or(removed.err());
     }
 }
 

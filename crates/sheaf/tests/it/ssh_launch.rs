@@ -91,6 +91,23 @@ fn no_ssh_stays_and_a_session_whose_root_is_killed_ends_everywhere() {
     assert!(took < END_MAX, "{took:?}");
 }
 
+/// The time to start is each host's: many that come one after the other may take longer together.
+#[test]
+fn a_session_waits_for_as_long_as_hosts_come() {
+    use std::os::unix::fs::PermissionsExt;
+    let _turn = turn();
+    let tuning = "ssh = \"/root/slowly\"\n[tuning]\nstart_timeout_ms = 7000\nssh_starts_max = 1\n";
+    let Some(machines) = machines(5, "flat", tuning) else { return };
+    machines.write(LOGIN, "slowly", "#!/bin/sh\nsleep 2; exec ssh \"$@\"\n");
+    let slowly = machines.home(LOGIN, "slowly");
+    std::fs::set_permissions(slowly, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let begun = Instant::now();
+    let up = machines.run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    assert!(begun.elapsed() > Duration::from_secs(7), "they have come sooner");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
 #[test]
 fn hosts_that_cannot_be_logged_in_to_are_named_with_the_reason_in_time() {
     let _turn = turn();

@@ -292,7 +292,11 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
         missing.push(format!("{} operations could not be stored", totals.unwritten));
     }
     missing.extend(totals.error.as_ref().map(|error| {
-        format!("{NOT_WHOLE}: {error}; where there is room, sheaf trace recover makes files of what is there")
+        if totals.is_unfinished {
+            format!("{NOT_WHOLE}: {error}; where there is room, sheaf trace recover makes files of what is there")
+        } else {
+            error.to_string()
+        }
     }));
     if totals.names_lost > 0 {
         missing.push(format!("{} files are there without their names", totals.names_lost));
