@@ -123,7 +123,11 @@ impl Replay {
         if let Some(op) = self.ops.of(row.op, names)
             && let Ok(path) = self.paths.of(row.path, names)
         {
-            self.plan.add(op, &path, row, is_stdio);
+            let new_path = match (op, row.new_path) {
+                (IoOp::Rename, Some(number)) => self.paths.of(number, names).ok(),
+                _ => None,
+            };
+            self.plan.add(op, (&path, new_path.as_deref()), row, is_stdio);
         }
     }
 
@@ -271,10 +275,12 @@ impl Replaying {
         }
         outcome::doable(op, row)?;
         let path = self.paths.of(row.path, names)?;
+        let new_path = row.new_path.filter(|_| op == IoOp::Rename);
+        let new_path = new_path.map(|number| self.paths.of(number, names)).transpose()?;
         let target = &self.target;
         let process = self.processes.entry((row.host, row.pid));
         let process = process.or_insert_with(|| Arc::new(ReplayProcess::new(target.clone())));
-        Ok(ReplayJob { op, row: *row, path, process: process.clone(), is_stdio, end })
+        Ok(ReplayJob { op, row: *row, path, new_path, process: process.clone(), is_stdio, end })
     }
 
     /// Which thread here does a recorded thread's operations.

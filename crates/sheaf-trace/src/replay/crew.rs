@@ -20,6 +20,8 @@ pub(super) struct ReplayJob {
     pub op: IoOp,
     pub row: TraceRow,
     pub path: Arc<[u8]>,
+    /// Of a rename.
+    pub new_path: Option<Arc<[u8]>>,
     pub process: Arc<ReplayProcess>,
     pub is_stdio: bool,
     /// When it had ended when it was recorded.

@@ -210,6 +210,12 @@ impl ReplayIssuer {
                 Err(Errno::ISDIR) if job.row.errno == 0 => target.remove_directory(name)?,
                 done => done?,
             },
+            IoOp::Rename => {
+                let Some(new_name) = &job.new_path else {
+                    return Err(ReplayStop::Skip(ReplaySkip::TargetNotRecorded));
+                };
+                target.rename(name, new_name)?;
+            }
             _ => return Err(ReplayStop::Skip(ReplaySkip::NotOfFile)),
         }
         Ok(0)

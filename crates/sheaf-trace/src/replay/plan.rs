@@ -19,7 +19,7 @@ enum Before {
     Directory,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct PlannedPath {
     before: Before,
     /// How long it has to be before, in bytes.
@@ -30,11 +30,13 @@ struct PlannedPath {
     place: i64,
     /// It was taken away: what comes later says nothing of what it was.
     is_gone: bool,
+    /// What the path was before whose file was moved here: reads say of that what it was.
+    origin: Option<Vec<u8>>,
 }
 
 impl PlannedPath {
     fn new(before: Before) -> Self {
-        Self { before, size: 0, written: 0, place: 0, is_gone: false }
+        Self { before, size: 0, written: 0, place: 0, is_gone: false, origin: None }
     }
 }
 
@@ -60,7 +62,14 @@ impl ReplayPlan {
         self.unplanned
     }
 
-    pub fn add(&mut self, op: IoOp, path: &[u8], row: &TraceRow, is_stdio: bool) {
+    /// Looks at an operation on a path, or on two where something is moved.
+    pub fn add(
+        &mut self,
+        op: IoOp,
+        (path, new_path): (&[u8], Option<&[u8]>),
+        row: &TraceRow,
+        is_stdio: bool,
+    ) {
         match rustix_errno(row.errno) {
             None => {}
             Some(Errno::NOENT) => {
@@ -105,9 +114,14 @@ impl ReplayPlan {
             IoOp::Stat | IoOp::Access | IoOp::Link | IoOp::SetAttributes | IoOp::Xattr => {
                 self.seen(path, Before::File);
             }
-            IoOp::Unlink | IoOp::Rename => {
+            IoOp::Rename => {
+                if let Some(new_path) = new_path {
+                    self.rename(path, new_path);
+                }
+            }
+            IoOp::Unlink => {
                 if let Some(planned) = self.seen(path, Before::File) {
-                    planned.is_gone = true;
+                    (planned.is_gone, planned.origin) = (true, None);
                 }
             }
             _ => drop(self.seen(path, Before::Unknown)),
@@ -130,8 +144,28 @@ impl ReplayPlan {
         planned.place = end;
         if op.writes() {
             planned.written = planned.written.max(end);
-        } else if bytes > 0 && end > planned.written && !planned.is_gone {
-            planned.size = planned.size.max(end);
+        } else if bytes > 0 && end > planned.written {
+            let was = match planned.origin.clone() {
+                Some(origin) => self.paths.get_mut(&origin),
+                None => Some(planned).filter(|planned| !planned.is_gone),
+            };
+            if let Some(was) = was {
+                was.size = was.size.max(end);
+            }
+        }
+    }
+
+    /// What was at a path is at another one from now on.
+    fn rename(&mut self, path: &[u8], new_path: &[u8]) {
+        let Some(planned) = self.seen(path, Before::File) else { return };
+        let written = planned.written.max(planned.size);
+        let is_as_before = !planned.is_gone && planned.before != Before::Absent;
+        let origin = planned.origin.take().or_else(|| is_as_before.then(|| path.to_owned()));
+        planned.is_gone = true;
+        self.above(new_path);
+        if let Some(planned) = self.seen(new_path, Before::Absent) {
+            (planned.written, planned.place) = (written, 0);
+            (planned.is_gone, planned.origin) = (true, origin);
         }
     }
 

@@ -152,6 +152,12 @@ impl ReplayTarget {
         rustix::fs::unlinkat(parent, name, AtFlags::empty())
     }
 
+    pub fn rename(&self, path: &[u8], new_path: &[u8]) -> Result<()> {
+        let (from, name) = self.parent(path)?;
+        let (to, new_name) = self.parent(new_path)?;
+        rustix::fs::renameat(from, name, to, new_name)
+    }
+
     pub fn stat(&self, path: &[u8]) -> Result<Stat> {
         if path == b"." {
             return rustix::fs::fstat(&self.root);

@@ -137,11 +137,53 @@ fn a_store_is_replayed_and_differences_are_told() {
     assert_eq!((outcome.differed(), outcome.threads), (2, 1));
 }
 
+/// What was read of a file after it was moved says how long it was where it was before; one that
+/// takes another's place has its own length.
+#[test]
+fn files_are_moved() {
+    let mut made = Made::default();
+    let rename = |made: &mut Made, path: &str, new_path: &str| {
+        let new_path = made.number(new_path);
+        made.put("rename", path).new_path = Some(new_path);
+    };
+    rename(&mut made, "/d/first", "/e/second");
+    rename(&mut made, "/e/second", "/e/third");
+    made.put("open", "/e/third");
+    made.moved("read", "/e/third", 0, 700);
+    made.put("stat", "/d/config");
+    made.put("open", "/d/config.new");
+    made.moved("write", "/d/config.new", 0, 30);
+    rename(&mut made, "/d/config.new", "/d/config");
+    made.moved("read", "/d/config", 0, 30).asked = 4096;
+    let there = made.number("/d/none");
+    let failed = made.failed("rename", "/d/absent", 2);
+    failed.new_path = Some(there);
+    let outside = made.number("/elsewhere/out");
+    made.put("rename", "/d/config").new_path = Some(outside);
+    let directory = tempfile::tempdir().unwrap();
+    let outcome = replayed(&made, options(directory.path())).unwrap();
+    assert_eq!(outcome.differences, []);
+    assert_eq!((outcome.issued(), outcome.differed()), (made.rows.len() as u64, 0));
+    assert_eq!(names_in(&directory.path().join("e")), ["third"]);
+    assert_eq!(names_in(&directory.path().join("d")), [""; 0]);
+    assert_eq!(fs::metadata(directory.path().join("e/third")).unwrap().len(), 700);
+    let out = fs::read(directory.path().join("elsewhere/out")).unwrap();
+    assert_eq!(out, pattern(0, 30));
+    // Where a second path is not below the prefix, nothing is moved.
+    let other = tempfile::tempdir().unwrap();
+    let options = ReplayOptions { from_prefix: Some("/d".into()), ..options(other.path()) };
+    let outcome = replayed(&made, options).unwrap();
+    let left: Vec<_> = skipped(&outcome).into_iter().filter(|(_, op, _)| *op == "rename").collect();
+    assert_eq!(left, [(ReplaySkip::OutsidePrefix, "rename", 3)]);
+    assert_eq!(names_in(other.path()), [".sheaf-replay", "config"]);
+}
+
 #[test]
 fn what_cannot_be_done_is_told_by_kind() {
     let mut made = Made::default();
     let mpi = made.number("mpi-io");
     made.put("rename", "/a");
+    made.put("symlink", "/c").new_path = Some(0);
     made.put("copy_file_range", "/a").bytes = 5;
     made.put("fcntl", "/a");
     made.put("mmap", "/a");
@@ -171,6 +213,7 @@ fn what_cannot_be_done_is_told_by_kind() {
         (ReplaySkip::LayerAbove, "write", 1),
         (ReplaySkip::TargetNotRecorded, "copy_file_range", 1),
         (ReplaySkip::TargetNotRecorded, "rename", 1),
+        (ReplaySkip::Link, "symlink", 1),
         (ReplaySkip::ArgumentsNotRecorded, "fcntl", 1),
         (ReplaySkip::MappedMemory, "mmap", 1),
         (ReplaySkip::CallFailed, "read", 1),
