@@ -1,6 +1,7 @@
 //! `sheaf trace serve`: one trace of what programs of many hosts do.
 use crate::cluster::wait_until;
 use crate::support::{Home, Run};
+use crate::trace_unseen::copy_of_sheaf;
 use rustix::process::{Pid, Signal, kill_process};
 use sheaf_trace::{StoreReader, TraceInfo, TraceNames};
 use std::collections::BTreeMap;
@@ -134,6 +135,47 @@ fn programs_of_sixteen_hosts_make_one_ordered_trace() {
     let report = home.run(&["trace", "report", "the.trace"]);
     assert_eq!(report.code, Some(0), "{report:?}");
     assert!(report.stdout.contains("64 processes on 16 hosts"), "{report:?}");
+}
+
+/// Each user's programs are in a trace of their own, and only root takes those of another.
+#[test]
+fn whose_programs_are_taken_is_said() {
+    use std::os::unix::fs::PermissionsExt;
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("only root takes what another user has recorded");
+    }
+    let home = with_hosts(1);
+    let sheaf = copy_of_sheaf(&home);
+    for (path, mode) in [("", 0o777), ("buffers", 0o755), ("buffers/n1", 0o1777)] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(home.path().join(path), mode).unwrap();
+    }
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=.";
+    let record = |count: u32| {
+        format!(
+            "{} trace record --quiet --served --buffers buffers/n1 -- \
+             dd if=/dev/zero of=/dev/null bs=1 count={count} status=none",
+            sheaf.display()
+        )
+    };
+    let script = format!("{nobody} {} && {}", record(500), record(300));
+    for (user, count) in [(&["--of-user", "65534"][..], 500), (&[], 300)] {
+        let begun = if count == 500 { &script } else { "true" };
+        let run = run(&home, &serve(&home, "1", &[user, &["--", "sh", "-c", begun]].concat()));
+        assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");
+        assert_eq!(Seen::of(&home, "/zero").sum("n1", "read"), (count, count as i64), "{run:?}");
+        std::fs::remove_dir_all(home.path().join("the.trace")).unwrap();
+    }
+    let args = serve(&home, "1", &["--of-user", "0", "--", "true"]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let as_nobody = format!(
+        "mkdir -m 1777 theirs; exec {nobody} XDG_RUNTIME_DIR=$PWD/theirs TMPDIR=$PWD/theirs \
+         ./sheaf \"$@\""
+    );
+    let refused = home.shell(&args, &as_nobody);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    let why = "n1: nothing can be taken there: Operation not permitted (EPERM)";
+    assert!(refused.stderr.contains(why), "{refused:?}");
 }
 
 /// Whoever stores is killed, with all servers: programs go on, and whoever serves again has what

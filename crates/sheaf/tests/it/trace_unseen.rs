@@ -179,7 +179,7 @@ fn a_setuid_program_is_not_seen_and_that_is_said() {
 }
 
 /// Sheaf where anybody may run it.
-fn copy_of_sheaf(home: &Home) -> PathBuf {
+pub fn copy_of_sheaf(home: &Home) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_sheaf"));
     let library = built.with_file_name("deps").join("libsheaf_preload.so");
     std::fs::copy(library, home.path().join("libsheaf_trace.so")).unwrap();
