@@ -165,8 +165,11 @@ impl ReplayIssuer {
                 rustix::fs::seek(&file.0, SeekFrom::Current(0))?;
             }
             IoOp::Flush => {
-                let file = file_of(job, path, OFlags::empty())?;
-                self.flush(&mut lock(path), &file.0)?;
+                // A stream that has kept something has a file.
+                let mut open = lock(path);
+                if let Some(file) = open.files.last().or(open.unopened.as_ref()).cloned() {
+                    self.flush(&mut open, &file.0)?;
+                }
             }
             IoOp::Sync | IoOp::AsyncSync => {
                 rustix::fs::fsync(&file_of(job, path, OFlags::empty())?.0)?;

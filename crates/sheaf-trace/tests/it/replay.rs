@@ -333,6 +333,8 @@ fn streams_are_buffered_and_written_at_the_end() {
         let row = made.moved("read", "/lines", 0, bytes);
         (row.offset, row.asked) = (None, 5000);
     }
+    // One that was open before, and has kept nothing.
+    made.put("flush", "/inherited");
     made.rows.iter_mut().for_each(|row| row.layer = stdio);
     let directory = tempfile::tempdir().unwrap();
     let outcome = replayed(&made, options(directory.path())).unwrap();
@@ -340,6 +342,7 @@ fn streams_are_buffered_and_written_at_the_end() {
     assert_eq!(fs::read(directory.path().join("closed")).unwrap(), pattern(0, 513_000));
     assert_eq!(fs::read(directory.path().join("left")).unwrap(), pattern(0, 513_000));
     assert_eq!(fs::metadata(directory.path().join("lines")).unwrap().len(), 4179);
+    assert!(!directory.path().join("inherited").exists());
 }
 
 /// More threads than there are here: what one makes others find, in each of many rounds.

@@ -110,7 +110,7 @@ fn write_text(outcome: &ReplayOutcome, out: &mut impl Write) -> std::io::Result<
     }
     writeln!(
         out,
-        "{} operations of {} threads in {:.3} s; {} files made before",
+        "operations: {}, threads: {}, {:.3} s; files made before: {}",
         outcome.issued(),
         outcome.threads,
         outcome.took.as_secs_f64(),
