@@ -9,7 +9,7 @@ use crate::{
     KeepLimits, PartLimits, RecordTotals, RemovedParts, ServedHost, TraceError, TraceInfo,
     TraceNames,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -30,6 +30,7 @@ pub struct ServedStore {
     hosts: BTreeMap<String, StoredHost>,
     to_store: Sender<StoreTask>,
     storer: JoinHandle<PartStorer>,
+    troubles: Receiver<String>,
     trimmed: Instant,
     lock: StoreLock,
     /// What was found damaged before.
@@ -59,7 +60,7 @@ pub struct ServedTotals {
 enum StoreTask {
     /// Makes a part of the spool of this number.
     Convert(u32),
-    /// Removes parts that have become too old.
+    /// Removes parts that have become too old, and makes those for which there was no room.
     Trim,
     /// Makes a part of the last spool; hosts are where these say.
     End(u32, Vec<ServedHost>),
@@ -70,55 +71,69 @@ struct PartStorer {
     directory: PathBuf,
     parts: PartKeeper,
     damaged: Vec<(PathBuf, String)>,
-    /// Why not all is stored; spools stay where they are from then on.
+    /// Spools that are not parts yet, in order, and why.
+    waiting: VecDeque<u32>,
     failed: Option<TraceError>,
+    /// Why it is not noted how far hosts are.
+    unnoted: Option<TraceError>,
+    /// For whoever serves, while it does.
+    troubles: Sender<String>,
 }
 
 impl PartStorer {
     fn work(mut self, tasks: &Receiver<StoreTask>) -> Self {
         for task in tasks {
             match task {
-                StoreTask::Convert(number) => self.convert(number),
+                StoreTask::Convert(number) => self.waiting.push_back(number),
                 StoreTask::Trim => {}
                 StoreTask::End(number, hosts) => {
-                    self.note(hosts);
-                    self.convert(number);
+                    self.unnoted = self.note(hosts).err();
+                    self.waiting.push_back(number);
                 }
             }
+            self.convert();
             self.trim();
         }
         self
     }
 
     /// Once the last spool is a part, `trace.json` alone says how far hosts are.
-    fn note(&mut self, hosts: Vec<ServedHost>) {
-        let noted = TraceInfo::read(&self.directory).and_then(|info| {
-            TraceInfo { served: hosts, ..info.unwrap_or_default() }.write(&self.directory)
-        });
-        if let Err(error) = noted {
-            self.failed.get_or_insert(error);
+    fn note(&self, hosts: Vec<ServedHost>) -> Result<(), TraceError> {
+        let info = TraceInfo::read(&self.directory)?;
+        TraceInfo { served: hosts, ..info.unwrap_or_default() }.write(&self.directory)
+    }
+
+    /// Makes parts of all spools that wait; those for which there is no room wait on.
+    fn convert(&mut self) {
+        while let Some(&number) = self.waiting.front() {
+            match spool::convert(&self.directory, number, &mut TraceNames::default()) {
+                Ok((_, content)) => {
+                    let path = spool::path_of(&self.directory, number);
+                    self.damaged.extend(content.cut.map(|why| (path, why)));
+                    let path = self.parts.path_of(number);
+                    self.damaged.extend(self.parts.add(number).map(|why| (path, why)));
+                    self.waiting.pop_front();
+                    self.failed = None;
+                }
+                Err(error) => {
+                    self.tell(format!("{error}: what came is kept, and is tried again"));
+                    self.failed = Some(error);
+                    return;
+                }
+            }
         }
     }
 
-    fn convert(&mut self, number: u32) {
-        if self.failed.is_some() {
-            return;
-        }
-        match spool::convert(&self.directory, number, &mut TraceNames::default()) {
-            Ok((_, content)) => {
-                let path = spool::path_of(&self.directory, number);
-                self.damaged.extend(content.cut.map(|why| (path, why)));
-                let path = self.parts.path_of(number);
-                self.damaged.extend(self.parts.add(number).map(|why| (path, why)));
-            }
-            Err(error) => self.failed = Some(error),
-        }
+    /// Nobody hears it once that has ended, which is told all of it then.
+    fn tell(&self, trouble: String) {
+        let _ = self.troubles.send(trouble);
     }
 
     fn trim(&mut self) {
         if let Err(error) = self.parts.trim(now_ns()) {
             let told = (self.directory.clone(), format!("old parts cannot be removed: {error}"));
             if !self.damaged.contains(&told) {
+                self.tell(told.1.clone());
                 self.damaged.push(told);
             }
         }
@@ -150,9 +165,17 @@ impl ServedStore {
         let facts = SpoolFacts::of_hosts(hosts.values().cloned().collect());
         let spool = SpoolWriter::begin(directory, next, &names, facts)?;
         let (to_store, tasks) = channel();
-        let (directory, damaged) = (directory.to_owned(), Vec::new());
-        let storer =
-            PartStorer { directory: directory.clone(), parts: kept, damaged, failed: None };
+        let (to_tell, troubles) = channel();
+        let directory = directory.to_owned();
+        let storer = PartStorer {
+            directory: directory.clone(),
+            parts: kept,
+            damaged: Vec::new(),
+            waiting: VecDeque::new(),
+            failed: None,
+            unnoted: None,
+            troubles: to_tell,
+        };
         let storer = std::thread::Builder::new()
             .name("sheaf-trace-store".to_owned())
             .spawn(move || storer.work(&tasks))
@@ -167,10 +190,16 @@ impl ServedStore {
             hosts: hosts.into_iter().map(stored).collect(),
             to_store,
             storer,
+            troubles,
             trimmed: Instant::now(),
             lock,
             before,
         })
+    }
+
+    /// What went wrong with what was stored, since this was asked last.
+    pub fn troubles(&mut self) -> Vec<String> {
+        self.troubles.try_iter().collect()
     }
 
     /// How far a host is, for whoever asks it.
@@ -296,7 +325,7 @@ impl ServedStore {
         totals.names_lost = hosts.iter().map(|host| host.names_lost).sum();
         totals.segments = hosts.iter().map(|host| host.segments).sum();
         totals.damaged.extend(stored.damaged);
-        totals.error = stored.failed;
+        totals.error = stored.failed.or(stored.unnoted);
         self.lock.end(&mut totals);
         ServedTotals { totals, removed: stored.parts.removed(), hosts }
     }

@@ -10,7 +10,7 @@ use sheaf_trace::{
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Rows of each batch, which is a part: all but one are operations, and that tells of so many lost.
 const ROWS: u64 = 10;
@@ -112,6 +112,31 @@ fn old_parts_are_removed_and_all_adds_up() {
     store.add(batch(10, now), 0, 0).unwrap();
     assert_eq!(counts(&store.finish()), (54, 33, removed));
     assert_eq!(files(trace.path()), [5, 6, 7, 8, 9, 10]);
+}
+
+/// A spool of which no part can be made is told of at once, and made one when it can.
+#[test]
+fn a_part_that_cannot_be_made_is_made_later() {
+    let trace = tempfile::tempdir().unwrap();
+    let in_the_way = trace.path().join("trace-000000.parquet.part");
+    fs::create_dir(&in_the_way).unwrap();
+    let mut store = ServedStore::open(trace.path(), EACH, ALL).unwrap();
+    store.add(batch(0, now_ns()), 0, 0).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let told = loop {
+        if let Some(told) = store.troubles().pop() {
+            break told;
+        }
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert!(told.ends_with("Is a directory (os error 21): what came is kept, and is tried again"));
+    fs::remove_dir(in_the_way).unwrap();
+    store.add(batch(1, now_ns()), 0, 0).unwrap();
+    let ended = store.finish();
+    assert_eq!(counts(&ended), (18, 6, RemovedParts::default()));
+    assert!(!ended.totals.is_unfinished);
+    assert_eq!(files(trace.path()), [0, 1]);
 }
 
 /// Whoever is killed has written the count and not removed all parts.

@@ -120,6 +120,9 @@ impl<'a> Rounds<'a> {
             }
             self.store.add(batch, sent_ns, came_ns)?;
         }
+        for trouble in self.store.troubles() {
+            self.tell(&mut news, trouble);
+        }
         Ok(news)
     }
 
