@@ -88,7 +88,9 @@ impl SegmentOptions {
         RING_HEADER_BYTES + self.records as usize * RECORD_BYTES + self.names_bytes as usize
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    /// How long the file of a segment is, most of which is a hole until it is used.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         HEADER_BYTES + self.rings as usize * self.stride()
     }
 }

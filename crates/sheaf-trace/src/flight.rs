@@ -14,6 +14,8 @@ use crate::spool::{self, SpoolFacts, SpoolWriter};
 use crate::{Collected, Collector, TraceError, TraceInfo, TraceNames, TraceRow, TraceStore};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sheaf_recorder::{ClockKind, TraceClock, sys};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -75,6 +77,8 @@ pub struct FlightTotals {
     pub still_run: usize,
     /// Programs that were seen.
     pub segments: u64,
+    /// Operations that were taken and are in no snapshot, as none could be made of them.
+    pub unwritten: u64,
     /// Why the last look failed, or a snapshot could not be made.
     pub error: Option<TraceError>,
 }
@@ -165,6 +169,7 @@ impl FlightRecording {
 struct Since {
     overwritten: u64,
     lost: u64,
+    unwritten: u64,
     names_lost: u64,
     damaged: Vec<(PathBuf, String)>,
 }
@@ -240,7 +245,18 @@ impl Flight {
         let made = self.snapshot(reason);
         (self.told)(made.as_ref());
         if let Err(error) = made {
+            self.tell_trouble(&error);
             self.fail(error);
+        }
+    }
+
+    /// For whoever has asked: the disk of the trace may be full.
+    fn tell_trouble(&self, error: &TraceError) {
+        let path = self.options.segments.join(record::TROUBLE_FILE);
+        let file = File::options().create(true).append(true).open(&path);
+        let line = format!("{error}\n");
+        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+            tracing::warn!(%error, "{}", path.display());
         }
     }
 
@@ -254,7 +270,8 @@ impl Flight {
         let path = self.options.store.join(number.to_string());
         let part = self.options.store.join(format!("{number}.part"));
         self.collector.hold();
-        let filled = self.fill(&part);
+        let mut taken = 0;
+        let filled = self.fill(&part, &mut taken);
         self.collector.let_go();
         let kept = filled.and_then(|(operations, slowest)| {
             let reason = reason.or(slowest).unwrap_or_else(|| "an operation was slow".to_owned());
@@ -263,6 +280,9 @@ impl Flight {
             std::fs::rename(&part, &path).map_err(TraceError::io(&path))?;
             Ok(FlightSnapshot { path: path.clone(), info })
         });
+        if kept.is_err() {
+            self.since.unwritten += taken;
+        }
         if kept.is_ok() {
             self.totals.snapshots = number;
             if let Err(error) = self.write_state(number) {
@@ -289,13 +309,20 @@ impl Flight {
         remove(&spool::path_of(&self.options.store, number))
     }
 
-    /// Stores what is there; gives how many operations, and the last slow one in words.
-    fn fill(&mut self, part: &Path) -> Result<(u64, Option<String>), TraceError> {
+    /// Stores what is there; gives how many operations, and the last slow one in words. So many are
+    /// `taken`, also where it fails.
+    fn fill(
+        &mut self,
+        part: &Path,
+        taken: &mut u64,
+    ) -> Result<(u64, Option<String>), TraceError> {
         let mut store = TraceStore::open(part, u64::MAX)?;
         let mut slow = None;
         loop {
             let mut collected = self.collector.collect(&mut self.names)?;
             self.note_slow(&collected.rows, &mut slow);
+            let lost = self.names.find(crate::store::LOST);
+            *taken += collected.rows.iter().filter(|row| Some(row.op) != lost).count() as u64;
             store.push(&collected.rows, &self.names)?;
             self.since.note(&mut collected);
             self.collector.release()?;
@@ -328,11 +355,13 @@ impl Flight {
 
     /// What is said of a snapshot.
     fn tell(&mut self, operations: u64, reason: String) -> TraceInfo {
-        let Since { overwritten, lost, names_lost, damaged } = std::mem::take(&mut self.since);
+        let Since { overwritten, lost, unwritten, names_lost, damaged } =
+            std::mem::take(&mut self.since);
         let mut info = TraceInfo {
             operations,
             overwritten,
             lost,
+            unwritten,
             names_lost,
             buffers: None,
             ended_ns: now_ns(),
@@ -347,6 +376,12 @@ impl Flight {
             let lost = units::count(lost);
             info.missing.push(format!("{lost} operations found no room while this was made"));
         }
+        if unwritten > 0 {
+            let unwritten = units::count(unwritten);
+            info.missing.push(format!(
+                "{unwritten} operations before could not be stored, in a snapshot that failed"
+            ));
+        }
         if names_lost > 0 {
             info.missing.push(format!("{names_lost} files are there without their names"));
         }
@@ -360,6 +395,7 @@ impl Flight {
     fn end(mut self, lock: StoreLock) -> FlightTotals {
         self.totals.still_run = self.collector.running();
         self.totals.segments = self.collector.seen();
+        self.totals.unwritten = self.since.unwritten;
         let mut ended = record::RecordTotals {
             error: self.remove_state(self.totals.snapshots).err(),
             ..Default::default()
@@ -384,12 +420,18 @@ pub fn ask_snapshot(store: &Path) -> Result<PathBuf, TraceError> {
     StoreLock::signed(store)?.filter(|again| *again == signed).ok_or_else(nobody)?;
     let next = last_snapshot(store)? + 1;
     let path = store.join(next.to_string());
+    let told = TraceInfo::read(store)?.unwrap_or_default().buffers;
+    let troubles = told.map(|buffers| buffers.join(record::TROUBLE_FILE));
+    let before = failures(troubles.as_deref())?.len();
     let sent = pidfd_send_signal(&process, Signal::USR1);
     sent.map_err(|error| TraceError::io(store)(error.into()))?;
     let end = Instant::now() + SNAPSHOT_TIME_MAX;
     while Instant::now() < end {
         if path.try_exists().map_err(TraceError::io(&path))? {
             return Ok(path);
+        }
+        if let Some(trouble) = failures(troubles.as_deref())?.into_iter().nth(before) {
+            return Err(TraceError::damaged(store, format!("no snapshot could be made: {trouble}")));
         }
         if StoreLock::signed(store)?.is_none() && !path.exists() {
             return Err(TraceError::damaged(store, "its recorder has ended"));
@@ -398,6 +440,17 @@ pub fn ask_snapshot(store: &Path) -> Result<PathBuf, TraceError> {
     }
     let seconds = SNAPSHOT_TIME_MAX.as_secs();
     Err(TraceError::damaged(store, format!("no snapshot was made in {seconds} s")))
+}
+
+/// Why snapshots have failed so far, each.
+fn failures(path: Option<&Path>) -> Result<Vec<String>, TraceError> {
+    let Some(path) = path else { return Ok(Vec::new()) };
+    match std::fs::read_to_string(path) {
+        // What is being written has no end yet.
+        Ok(text) => Ok(text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(TraceError::io(path)(error)),
+    }
 }
 
 /// The number of the last snapshot of a directory; 0: there is none.

@@ -2,7 +2,7 @@
 use crate::{RemovedParts, TraceError};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,17 @@ pub(crate) fn remove(path: &Path) -> Result<(), TraceError> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(TraceError::io(path)(error)),
         _ => Ok(()),
     }
+}
+
+/// Opens a file to be read; anything else, a pipe for one, which would be waited for, is refused.
+pub(crate) fn open(path: &Path) -> Result<File, TraceError> {
+    const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let opened = File::options().read(true).custom_flags(NONBLOCK).open(path);
+    let file = opened.map_err(TraceError::io(path))?;
+    if !file.metadata().map_err(TraceError::io(path))?.is_file() {
+        return Err(TraceError::damaged(path, "it is no file"));
+    }
+    Ok(file)
 }
 
 /// What the kernel has counted of processes (`/proc/PID/io`).
@@ -59,16 +70,17 @@ const UNSEEN_WRITTEN_MAX: u64 = 4 << 10;
 
 impl KernelCounts {
     /// Says what was read and written that the trace, of so many programs, has not: `seen` is what
-    /// it has of bytes read and written.
+    /// it has of bytes read and written. Operations that were lost have moved some of the rest.
     #[must_use]
-    pub fn unseen(&self, programs: u64, seen: (u64, u64)) -> Option<String> {
+    pub fn unseen(&self, programs: u64, seen: (u64, u64), lost: u64) -> Option<String> {
         let allowed = UNSEEN_READ_MIN + programs.saturating_mul(UNSEEN_READ_OF_PROGRAM);
         let read = self.bytes_read.saturating_sub(seen.0);
         let written = self.bytes_written.saturating_sub(seen.1);
         (read > allowed || written > UNSEEN_WRITTEN_MAX).then(|| {
+            let of_lost = if lost > 0 { "by what was lost, or " } else { "" };
             format!(
                 "the kernel counted {} bytes read and {} written, of which {read} and {written} \
-                 are not in the trace: done by programs that cannot be seen into (linked \
+                 are not in the trace: done {of_lost}by programs that cannot be seen into (linked \
                  statically, setuid, run as another user), that could not make their buffers (a \
                  limit, a full --buffers), or not through the C library (io_uring)",
                 self.bytes_read, self.bytes_written
@@ -188,11 +200,11 @@ impl TraceInfo {
     /// When it cannot be read, or is not of this kind.
     pub fn read(directory: &Path) -> Result<Option<Self>, TraceError> {
         let path = directory.join(INFO_FILE);
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(TraceError::io(&path)(error)),
-        };
+        if matches!(path.try_exists(), Ok(false)) {
+            return Ok(None);
+        }
+        let mut text = Vec::new();
+        open(&path)?.read_to_end(&mut text).map_err(TraceError::io(&path))?;
         serde_json::from_slice(&text).map(Some).map_err(|error| TraceError::damaged(&path, error))
     }
 }

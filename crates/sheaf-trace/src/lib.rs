@@ -34,7 +34,9 @@ pub use own::{SEGMENTS_VARIABLE, record_own};
 pub use parts::{KeepLimits, PartLimits, RemovedParts};
 pub use program::{BlindSpot, blind_spot};
 pub use reader::{NAME_BYTES_MAX, OTHER_NAME, PARTS_OPEN_MAX, StoreReader};
-pub use record::{BUFFERS_PREFIX, PRELOAD_FILE, RecordTotals, Recording, recover};
+pub use record::{
+    BUFFERS_PREFIX, BuffersLock, PRELOAD_FILE, RecordTotals, Recording, lock_buffers, recover,
+};
 pub use report::{
     AccessData, AccessPattern, CommonSize, DirectoryData, FailureData, FileData, FilesBeyond,
     Finding, FindingEvidence, FindingKind, FindingSeverity, HeatData, HeatRow, HostData, IoSums,

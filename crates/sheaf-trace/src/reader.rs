@@ -352,7 +352,7 @@ impl LimitedNames<'_> {
 }
 
 pub(crate) fn open_file(path: &Path) -> Result<SerializedFileReader<File>, TraceError> {
-    let file = File::open(path).map_err(TraceError::io(path))?;
+    let file = crate::info::open(path)?;
     let reader = decoded(|| SerializedFileReader::new(file));
     let reader = reader.map_err(|error| cut_off(path, error))?;
     check_schema(reader.metadata().file_metadata().schema_descr())

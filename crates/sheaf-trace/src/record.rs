@@ -39,6 +39,8 @@ pub const BUFFERS_PREFIX: &str = "sheaf-trace-";
 
 /// What is preloaded, where it is linked to from beside the segments.
 pub const PRELOAD_FILE: &str = "libsheaf_trace.so";
+/// In a directory for segments: why snapshots could not be made, a line each.
+pub(crate) const TROUBLE_FILE: &str = "snapshots.failed";
 
 /// What a recording came to.
 #[derive(Debug, Default)]
@@ -70,6 +72,8 @@ pub struct RecordTotals {
     pub damaged: Vec<(PathBuf, String)>,
     /// Why not all was written down.
     pub error: Option<TraceError>,
+    /// Whether a spool was not read to its end, and is kept.
+    pub is_damaged: bool,
     /// Whether some of [`RecordTotals::rows`] is in no file yet, so that [`recover`] has to make one.
     pub is_unfinished: bool,
 }
@@ -192,6 +196,9 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     check_own(store)?;
     let lock = lock(store)?;
     let info = TraceInfo::read(store)?.unwrap_or_default();
+    let buffers = info.buffers.as_deref().filter(|buffers| buffers.exists());
+    let taken = |buffers| check_buffers(buffers).and_then(|()| lock_buffers(buffers));
+    let _taken = buffers.map(taken).transpose()?;
     let (mut before, mut states, mut next) = (RecordTotals::default(), None, 0);
     let mut names = TraceNames::default();
     for (number, path) in spool::spools_of(store)? {
@@ -204,6 +211,7 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
             }
         };
         before.damaged.extend(content.cut.map(|why| (path, why)));
+        before.is_damaged |= content.is_damaged;
         // Each begins with all that is known, unless it was cut off just there.
         if content.has_begun {
             states = Some(content.sources);
@@ -214,12 +222,11 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     while crate::TraceStore::has_file(store, next)? {
         next += 1;
     }
-    let Some(buffers) = info.buffers.as_deref().filter(|buffers| buffers.exists()) else {
+    let Some(buffers) = buffers else {
         lock.end(&mut before);
         count(store, &mut before)?;
         return Ok(before);
     };
-    check_buffers(buffers)?;
     let mut collector = Collector::new(buffers, &info.host)?;
     collector.resume(states.into_iter().flatten().map(|(_, state)| state));
     let source = RowSource::Segments(Box::new(collector));
@@ -227,6 +234,7 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     let recording = Recording::go_on(source, names, store, lock, (next, parts), WhenFull::Keep)?;
     let mut totals = recording.finish_within(Duration::ZERO);
     totals.damaged.splice(..0, before.damaged);
+    totals.is_damaged = before.is_damaged;
     if totals.error.is_none() {
         remove_buffers(buffers)?;
         count(store, &mut totals)?;
@@ -263,6 +271,28 @@ pub(crate) fn check_private(directory: &Path) -> Result<(), TraceError> {
     Ok(())
 }
 
+/// Held by whoever takes what is recorded into a directory; given up with its process.
+#[derive(Debug)]
+pub struct BuffersLock {
+    _directory: File,
+}
+
+/// Takes what is recorded into a directory for oneself: another trace may name the same (a copy of
+/// one that is being made).
+///
+/// # Errors
+/// When somebody has it, or it cannot be opened.
+pub fn lock_buffers(directory: &Path) -> Result<BuffersLock, TraceError> {
+    let opened = File::open(directory).map_err(TraceError::io(directory))?;
+    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(BuffersLock { _directory: opened }),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(TraceError::damaged(directory, "somebody is recording there"))
+        }
+        Err(error) => Err(TraceError::io(directory)(error.into())),
+    }
+}
+
 /// That a directory was made for a recording: its segments are taken away once they are stored.
 fn check_buffers(directory: &Path) -> Result<(), TraceError> {
     check_private(directory)?;
@@ -279,7 +309,7 @@ fn remove_buffers(directory: &Path) -> Result<(), TraceError> {
     for entry in std::fs::read_dir(directory).map_err(TraceError::io(directory))? {
         let path = entry.map_err(TraceError::io(directory))?.path();
         let is_ours = path.extension().is_some_and(|extension| extension == "segment")
-            || path.file_name().is_some_and(|name| name == PRELOAD_FILE);
+            || path.file_name().is_some_and(|name| name == PRELOAD_FILE || name == TROUBLE_FILE);
         if is_ours {
             std::fs::remove_file(&path).map_err(TraceError::io(&path))?;
         }

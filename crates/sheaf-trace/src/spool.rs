@@ -238,6 +238,8 @@ pub(crate) struct SpoolContent {
     pub has_begun: bool,
     /// Why it is not read to its end; the rest is in the rings still.
     pub cut: Option<String>,
+    /// It is not only cut off: more may be in it.
+    pub is_damaged: bool,
 }
 
 /// Reads a spool; `take` is given each block's rows, with the numbers that their names have in
@@ -250,7 +252,7 @@ pub(crate) fn read(
     names: &mut TraceNames,
     mut take: impl FnMut(&[TraceRow], &TraceNames) -> Result<(), TraceError>,
 ) -> Result<SpoolContent, TraceError> {
-    let mut file = BufReader::new(File::open(path).map_err(TraceError::io(path))?);
+    let mut file = BufReader::new(crate::info::open(path)?);
     let mut content = SpoolContent::default();
     let mut magic = [0; MAGIC.len()];
     match file.read_exact(&mut magic) {
@@ -269,6 +271,10 @@ pub(crate) fn read(
             SpoolBlock::Whole(block) => block,
             SpoolBlock::Cut(why) => {
                 content.cut = Some(why.to_owned());
+                return Ok(content);
+            }
+            SpoolBlock::Damaged(why) => {
+                (content.cut, content.is_damaged) = (Some(why.to_owned()), true);
                 return Ok(content);
             }
             SpoolBlock::End => return Ok(content),
@@ -306,8 +312,10 @@ pub(crate) fn read(
 
 enum SpoolBlock {
     Whole(Vec<u8>),
-    /// Why nothing more is read.
+    /// Why nothing more is there.
     Cut(&'static str),
+    /// Why nothing more is read.
+    Damaged(&'static str),
     End,
 }
 
@@ -326,7 +334,7 @@ fn block(file: &mut impl Read) -> std::io::Result<SpoolBlock> {
     let [len, sum] =
         [0, 4].map(|at| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 bytes")));
     if len == 0 || len > BLOCK_BYTES_MAX {
-        return Ok(SpoolBlock::Cut("the length of a block is damaged"));
+        return Ok(SpoolBlock::Damaged("the length of a block is damaged"));
     }
     let mut block = Vec::new();
     file.take(u64::from(len)).read_to_end(&mut block)?;
@@ -334,7 +342,7 @@ fn block(file: &mut impl Read) -> std::io::Result<SpoolBlock> {
         return Ok(SpoolBlock::Cut("its last block was cut off"));
     }
     if crc32fast::hash(&block) != sum {
-        return Ok(SpoolBlock::Cut("a block is damaged"));
+        return Ok(SpoolBlock::Damaged("a block is damaged"));
     }
     Ok(SpoolBlock::Whole(block))
 }
@@ -342,6 +350,7 @@ fn block(file: &mut impl Read) -> std::io::Result<SpoolBlock> {
 /// Stores the rows of a spool as the file of its number, and takes it away. Returns how many
 /// operations are stored, and what else was in it, with the numbers that its names have in `names`.
 /// One whose file is there already, and can be read, has been stored and was about to be taken away.
+/// One that is damaged is kept under another name.
 ///
 /// # Errors
 /// When it cannot be read, or its rows not be stored: it stays.
@@ -353,9 +362,19 @@ pub(crate) fn convert(
     let path = path_of(directory, number);
     let is_stored = TraceStore::has_file(directory, number)? && is_whole(directory, number)?;
     let mut store = TraceStore::numbered(directory, number);
-    let content =
+    let mut content =
         read(&path, names, |rows, names| if is_stored { Ok(()) } else { store.push(rows, names) })?;
     store.finish(names)?;
-    std::fs::remove_file(&path).map_err(TraceError::io(&path))?;
+    if content.is_damaged {
+        let kept = directory.join(format!("damaged-{number:06}"));
+        std::fs::rename(&path, &kept).map_err(TraceError::io(&path))?;
+        let why = content.cut.take().unwrap_or_default();
+        content.cut = Some(format!(
+            "{why}, and nothing behind it is in the trace: it is kept as {}",
+            kept.display()
+        ));
+    } else {
+        std::fs::remove_file(&path).map_err(TraceError::io(&path))?;
+    }
     Ok((store.kept(), content))
 }

@@ -58,7 +58,9 @@ fn mapped(path: &[u8], prefix: &[u8]) -> Result<Arc<[u8]>, ReplaySkip> {
     match rest {
         b"" => Ok(Arc::from(&b"."[..])),
         // That name is taken.
-        rest if rest == MARK.as_bytes() => Err(ReplaySkip::NoPath),
+        rest if rest.split(|byte| *byte == b'/').next() == Some(MARK.as_bytes()) => {
+            Err(ReplaySkip::NoPath)
+        }
         rest => Ok(Arc::from(rest)),
     }
 }

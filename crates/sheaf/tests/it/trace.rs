@@ -3,6 +3,7 @@ use crate::support::{Home, Run};
 use sheaf_trace::{StoreReader, TraceInfo, TraceNames};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -407,7 +408,7 @@ fn a_full_disk_costs_the_trace_and_not_the_program() {
     assert!(run.stderr.contains("operations could not be stored"), "{run:?}");
     assert!(run.stderr.contains("No space left"), "{run:?}");
     // What is in a spool still is made a file of; where all is in files, that is said.
-    let is_finished = run.stderr.contains("small/t is whole");
+    let is_finished = run.stderr.contains("small/t: nothing more can be recovered");
     assert_ne!(
         is_finished,
         run.stderr.contains("where there is room, sheaf trace recover"),
@@ -556,6 +557,51 @@ fn a_damaged_file_costs_no_spool() {
     all_recovered(&home);
 }
 
+/// What a copy of a trace names as its memory is that of the recorder which still runs.
+#[test]
+fn nothing_is_taken_from_a_recorder_that_runs() {
+    let home = Home::new();
+    assert!(Command::new("mkfifo").arg(home.path().join("go")).status().unwrap().success());
+    let dd = "dd if=/dev/zero bs=1 status=none count=1000";
+    let script = format!("{dd} of=out; read -r line <go; exec {dd} of=more");
+    let args = ["trace", "record", "--quiet", "-o", "the.trace", "--", "sh", "-c", &script];
+    let mut child = home.command(&args).spawn().unwrap();
+    let until = Instant::now() + LIMIT;
+    while std::fs::metadata(home.path().join("out")).map_or(0, |about| about.len()) < 1000 {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut copy = Command::new("cp");
+    copy.args(["-r", "the.trace", "copy"]).current_dir(home.path());
+    assert!(copy.status().unwrap().success());
+    let refused = home.run(&["trace", "recover", "copy"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.stderr.contains("somebody is recording there"), "{refused:?}");
+    home.write("go", "");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let trace = home.path().join("the.trace");
+    assert_eq!(sums(&trace, "/zero")["read"], (2000, 2000));
+    assert_eq!(home.info().lost, 0);
+}
+
+/// What cannot be read is not taken away.
+#[test]
+fn a_damaged_spool_is_kept() {
+    let home = Home::new();
+    killed(&home);
+    let spool = home.path().join("the.trace/spool-000000");
+    let mut bytes = std::fs::read(&spool).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&spool, &bytes).unwrap();
+    let run = home.run(&["trace", "recover", "the.trace"]);
+    assert_eq!(run.code, Some(4), "{run:?}");
+    assert!(run.stderr.contains("it is kept as the.trace/damaged-000000"), "{run:?}");
+    assert_eq!(std::fs::read(home.path().join("the.trace/damaged-000000")).unwrap(), bytes);
+    let more = sums(&home.path().join("the.trace"), "/more")["write"];
+    assert_eq!(more, (IN_MEMORY.cast_unsigned(), IN_MEMORY));
+}
+
 /// A trace says itself where its operations are in memory, and may be somebody else's.
 #[test]
 fn nothing_is_taken_away_but_what_was_made_for_a_recording() {
@@ -579,13 +625,14 @@ fn nothing_is_taken_away_but_what_was_made_for_a_recording() {
 #[test]
 fn what_is_ignored_stays_ignored_and_other_signals_arrive() {
     let home = Home::new();
-    let script = "trap 'echo first' USR1; trap 'echo second' USR2; kill -HUP $$; kill -INT $$; \
+    let script = "trap 'echo first' USR1; trap 'echo second' ALRM; trap 'echo third' QUIT; kill -HUP $$; kill -INT $$; \
                   echo ready; while [ ! -e stop ]; do sleep 0.02; done; echo end";
+    // A group of its own, which has no terminal's keys.
     let record = "trap '' HUP INT; exec \"$0\" \"$@\"";
     let sheaf = env!("CARGO_BIN_EXE_sheaf");
     let args = ["trace", "record", "--quiet", "-o", "the.trace", "--", "sh", "-c", script];
     let mut shell = Command::new("sh");
-    shell.args(["-c", record, sheaf]).args(args).current_dir(home.path());
+    shell.args(["-c", record, sheaf]).args(args).current_dir(home.path()).process_group(0);
     let mut child = shell.stdout(Stdio::piped()).spawn().unwrap();
     let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
     let mut expect = |expected: &str| {
@@ -600,8 +647,10 @@ fn what_is_ignored_stays_ignored_and_other_signals_arrive() {
         send(signal);
     }
     expect("first\n");
-    send(rustix::process::Signal::USR2);
+    send(rustix::process::Signal::ALARM);
     expect("second\n");
+    send(rustix::process::Signal::QUIT);
+    expect("third\n");
     home.write("stop", "");
     expect("end\n");
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -615,6 +664,18 @@ fn too_few_descriptors_are_said_before_anything_is_run() {
     assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{run:?}");
     assert!(run.stderr.contains("a recording needs 16 descriptors (ulimit -n)"), "{run:?}");
     assert!(!home.path().join("the.trace").exists());
+}
+
+#[test]
+fn too_small_files_are_said_before_anything_is_run() {
+    let home = Home::new();
+    for limit in ["-f 1000", "-v 200000"] {
+        let args = ["trace", "record", "-o", "the.trace", "--", "echo", "run"];
+        let run = home.shell(&args, &format!("ulimit {limit}; exec \"$0\" \"$@\""));
+        assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+        assert!(run.stderr.contains(&format!("ulimit {} allows ", &limit[..2])), "{run:?}");
+        assert!(!home.path().join("the.trace").exists());
+    }
 }
 
 #[test]

@@ -188,6 +188,31 @@ fn a_snapshot_is_made_by_a_command_and_by_a_signal() {
     assert_eq!(again.stderr, "sheaf: f: no flight recorder runs there\n");
 }
 
+/// What a snapshot had taken that failed is counted, and whoever has asked is told at once.
+#[test]
+fn a_snapshot_that_fails_is_told_and_counted() {
+    let home = Home::new();
+    let (mut child, mut out) = begin(&home);
+    ask(&mut child, 700, &mut out);
+    home.write("f/1/in the way", "");
+    let asked = home.run(&["trace", "snapshot", "f"]);
+    assert_eq!((asked.code, asked.stdout.as_str()), (Some(4), ""), "{asked:?}");
+    assert!(asked.stderr.contains("f: no snapshot could be made: "), "{asked:?}");
+    assert!(asked.stderr.contains("not empty"), "{asked:?}");
+    std::fs::remove_dir_all(home.path().join("f/1")).unwrap();
+    ask(&mut child, 300, &mut out);
+    let asked = home.run(&["trace", "snapshot", "f"]);
+    assert_eq!((asked.code, asked.stdout.as_str()), (Some(0), "f/1\n"), "{asked:?}");
+    assert_eq!(writes(&home.path().join("f/1"), "/out"), 300);
+    let kept = info(&home.path().join("f/1"));
+    // Reads and writes of dd, and what it and the shell do besides.
+    assert!((1400..1500).contains(&kept.unwritten), "{kept:?}");
+    assert_eq!((kept.lost, kept.overwritten), (0, 0));
+    drop(child.stdin.take());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+}
+
 #[test]
 fn a_flight_recorder_that_is_killed_leaves_what_rings_have() {
     let home = Home::new();
@@ -242,4 +267,5 @@ fn a_disk_that_is_full_costs_the_snapshot_alone() {
     assert_eq!((run.code, run.stdout.as_str()), (Some(5), "said\ntrace.json\n"), "{run:?}");
     assert!(run.stderr.contains("a snapshot could not be made: "), "{run:?}");
     assert!(run.stderr.contains("No space left"), "{run:?}");
+    assert!(run.stderr.contains(" operations could not be stored"), "{run:?}");
 }

@@ -108,6 +108,9 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     };
     places::check_descriptors()?;
+    if !args.kernel {
+        places::check_limits(args.records)?;
+    }
     // A program that may be run and not be read is not looked into.
     let blind = || blind_spot(&program).unwrap_or_default();
     if args.served {
@@ -256,13 +259,15 @@ pub(super) fn note(info: &mut TraceInfo, totals: &RecordTotals) {
         let text = "the kernel's own counts of the command are not known, so that what was done unseen is not";
         info.missing.push(text.to_owned());
     }
-    if totals.lost > 0 {
-        let text =
-            "how many bytes the lost ones moved is not known, so that what was done unseen is not";
-        info.missing.push(text.to_owned());
-    } else if let Some(kernel) = info.kernel {
+    if let Some(kernel) = info.kernel {
         let seen = (totals.bytes_read, totals.bytes_written);
-        info.missing.extend(kernel.unseen(totals.segments, seen));
+        let lost = totals.lost + totals.unwritten;
+        info.missing.extend(kernel.unseen(totals.segments, seen, lost));
+    }
+    if totals.segments == 0 && !info.by_kernel && info.missing.is_empty() {
+        let text = "no program could record what it did (it was linked statically, is setuid, or \
+                    had no room: a limit, a full --buffers)";
+        info.missing.push(text.to_owned());
     }
 }
 

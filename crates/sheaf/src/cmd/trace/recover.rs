@@ -32,7 +32,13 @@ pub fn run(args: &RecoverArgs, global: &GlobalArgs) -> Result<Exit> {
     let is_ended = if info.is_served { info.ended_ns != 0 } else { info.exit_code.is_some() };
     if is_ended && info.buffers.is_none() && !TraceStore::has_spools(&args.trace)? {
         let path = printable(&args.trace.display().to_string());
-        output::tell(format_args!("sheaf: {path} is whole"));
+        let state = match info.unwritten {
+            0 => " is whole".to_owned(),
+            unwritten => format!(
+                ": nothing more can be recovered; {unwritten} operations could not be stored"
+            ),
+        };
+        output::tell(format_args!("sheaf: {path}{state}"));
         return Ok(Exit::Success);
     }
     if info.is_served {
@@ -61,7 +67,7 @@ pub fn run(args: &RecoverArgs, global: &GlobalArgs) -> Result<Exit> {
     if !global.quiet {
         record::tell(&info, &args.trace);
     }
-    Ok(Exit::Success)
+    Ok(if totals.is_damaged { Exit::Partial } else { Exit::Success })
 }
 
 /// Of a trace of many hosts: what they have still is for whoever serves again.

@@ -9,9 +9,9 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 /// Runs it to its end; gives how it ended, and what the kernel counted of it and of all that it has
 /// waited for, where that can be read.
 ///
-/// Signals of the terminal are for the program, which has them, too: this one stays for as long as
-/// it does. What else is sent to this process is handed on; on SIGUSR1 it does what it is told here.
-/// What is ignored here is ignored there, and stays so (`nohup`).
+/// Signals that end a process, or are the user's, are handed on; on SIGUSR1 it does what it is told
+/// here. Those of a terminal's keys go to both: where this may be one, it is not sent again. What is
+/// ignored here is ignored there, and stays so (`nohup`).
 pub fn run(
     command: &mut Command,
     on_user_signal: Option<&dyn Fn()>,
@@ -24,9 +24,17 @@ pub fn run(
             let heard = || signal(SignalKind::from_raw(what.as_raw()));
             if is_ignored { Ok(None) } else { heard().map(Some) }
         };
-        let (mut interrupt, mut quit) = (listen(Signal::INT)?, listen(Signal::QUIT)?);
-        let (mut end, mut hang_up) = (listen(Signal::TERM)?, listen(Signal::HUP)?);
-        let (mut first, mut second) = (listen(Signal::USR1)?, listen(Signal::USR2)?);
+        let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        for what in HANDED_ON.into_iter().chain(OF_KEYS) {
+            let Some(mut stream) = listen(what)? else { continue };
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                // Nobody hears more once the program has ended.
+                while stream.recv().await.is_some() && sender.send(what).is_ok() {}
+            });
+        }
+        // A file that becomes too large is an error for whoever writes it.
+        let _too_large = listen(Signal::XFSZ)?;
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let counts = KernelCountsFile::open(&child);
@@ -34,30 +42,24 @@ pub fn run(
         let ended = tokio::task::spawn_blocking(move || wait(pid));
         tokio::pin!(ended);
         loop {
-            let handed_on = tokio::select! {
+            let signal = tokio::select! {
                 ended = &mut ended => {
                     ended.map_err(io::Error::other)??;
                     break;
                 }
-                () = heard(&mut first) => match on_user_signal {
-                    Some(act) => {
-                        act();
-                        None
-                    }
-                    None => Some(Signal::USR1),
-                },
-                () = heard(&mut second) => Some(Signal::USR2),
-                () = heard(&mut interrupt) => None,
-                () = heard(&mut quit) => None,
-                () = heard(&mut end) => Some(Signal::TERM),
-                () = heard(&mut hang_up) => Some(Signal::HUP),
+                Some(signal) = heard.recv() => signal,
             };
-            if let Some(signal) = handed_on {
-                // It may just have ended.
-                match kill_process(pid, signal) {
-                    Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                    Err(error) => return Err(error.into()),
-                }
+            if let Some(act) = on_user_signal.filter(|_| signal == Signal::USR1) {
+                act();
+                continue;
+            }
+            if OF_KEYS.contains(&signal) && is_in_foreground() {
+                continue;
+            }
+            // It may just have ended.
+            match kill_process(pid, signal) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         let counts = counts.read();
@@ -65,16 +67,27 @@ pub fn run(
     })
 }
 
-/// The next time that a signal comes; never, if nobody listens.
-async fn heard(signals: &mut Option<SignalStream>) {
-    let came = match signals {
-        Some(signals) => signals.recv().await,
-        None => None,
-    };
-    if came.is_none() {
-        // No more come once the runtime ends.
-        std::future::pending().await
-    }
+/// What is sent to this process and meant for the program.
+const HANDED_ON: [Signal; 9] = [
+    Signal::HUP,
+    Signal::TERM,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    Signal::POWER,
+];
+/// What a terminal's keys send to all processes in its foreground.
+const OF_KEYS: [Signal; 2] = [Signal::INT, Signal::QUIT];
+
+/// Whether a terminal's keys may have sent a signal to this process, and to the program with it.
+fn is_in_foreground() -> bool {
+    let terminal = File::open("/dev/tty");
+    terminal.is_ok_and(|terminal| {
+        rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group == rustix::process::getpgrp())
+    })
 }
 
 /// The signals that this process ignores, as whoever started it has wanted: a bit for each.

@@ -127,6 +127,16 @@ fn end(
     info.buffers = None;
     info.segments = totals.segments;
     info.still_run = totals.still_run as u64;
+    info.unwritten = totals.unwritten;
+    if totals.unwritten > 0 {
+        let why = totals.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        let text = format!(
+            "{} operations could not be stored, as no snapshot could be made{why}",
+            totals.unwritten
+        );
+        output::tell(format_args!("sheaf: {}", printable(&text)));
+        info.missing.push(text);
+    }
     info.write(store)?;
     if totals.passed_over > 0 {
         let (count, most) = (totals.passed_over, args.snapshots);

@@ -1,6 +1,7 @@
 //! Where things are: the program, the preload, the trace and the segments.
 use crate::exit::{Stop, io_text};
 use anyhow::{Context, Result};
+use sheaf_trace::SegmentOptions;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -92,6 +93,28 @@ pub fn check_descriptors() -> Result<()> {
     })
 }
 
+/// That there may be files as large as each program's records have, which are mapped.
+pub fn check_limits(records: Option<u32>) -> Result<()> {
+    use rustix::process::{Resource, getrlimit};
+    const MIB: u64 = 1 << 20;
+    let options = SegmentOptions::default();
+    let options = records.map_or(options, |records| options.with_records(records));
+    let needed = options.bytes() as u64;
+    for (resource, option) in [(Resource::Fsize, "-f"), (Resource::As, "-v")] {
+        let allowed = getrlimit(resource).current.unwrap_or(u64::MAX);
+        if allowed < needed {
+            let text = format!(
+                "the records of each program need {} MiB, of which what is used is memory, and \
+                 ulimit {option} allows {} MiB: nothing was run; fewer --records N need less",
+                needed.div_ceil(MIB),
+                allowed / MIB
+            );
+            return Err(Stop::usage(text).into());
+        }
+    }
+    Ok(())
+}
+
 /// The directory of the trace, made for it; of a name of its own choice, `kind` is the end.
 pub fn make_store(asked: Option<&Path>, command: &OsStr, kind: &str) -> Result<PathBuf> {
     if let Some(path) = asked {
@@ -135,15 +158,27 @@ fn make_private(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(path)
 }
 
-/// A directory for segments, for as long as the trace goes on.
-pub fn make_segments(buffers: &Path) -> Result<TempDir> {
+/// A directory for segments that is nobody else's, for as long as the trace goes on.
+pub struct SegmentsPlace {
+    directory: TempDir,
+    _lock: sheaf_trace::BuffersLock,
+}
+
+impl SegmentsPlace {
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+pub fn make_segments(buffers: &Path) -> Result<SegmentsPlace> {
     let private = std::fs::Permissions::from_mode(0o700);
     let mut made = tempfile::Builder::new();
     let made = made.prefix(sheaf_trace::BUFFERS_PREFIX).permissions(private).tempdir_in(buffers);
-    made.map_err(|error| {
+    let directory = made.map_err(|error| {
         Stop::usage(format!("no buffers can be made (--buffers): {}", io_text(buffers, &error)))
-            .into()
-    })
+    })?;
+    let _lock = sheaf_trace::lock_buffers(directory.path())?;
+    Ok(SegmentsPlace { directory, _lock })
 }
 
 /// What the loader is told to load: the library, and what it was told before.
