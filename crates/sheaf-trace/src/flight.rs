@@ -311,11 +311,7 @@ impl Flight {
 
     /// Stores what is there; gives how many operations, and the last slow one in words. So many are
     /// `taken`, also where it fails.
-    fn fill(
-        &mut self,
-        part: &Path,
-        taken: &mut u64,
-    ) -> Result<(u64, Option<String>), TraceError> {
+    fn fill(&mut self, part: &Path, taken: &mut u64) -> Result<(u64, Option<String>), TraceError> {
         let mut store = TraceStore::open(part, u64::MAX)?;
         let mut slow = None;
         loop {
@@ -431,7 +427,10 @@ pub fn ask_snapshot(store: &Path) -> Result<PathBuf, TraceError> {
             return Ok(path);
         }
         if let Some(trouble) = failures(troubles.as_deref())?.into_iter().nth(before) {
-            return Err(TraceError::damaged(store, format!("no snapshot could be made: {trouble}")));
+            return Err(TraceError::damaged(
+                store,
+                format!("no snapshot could be made: {trouble}"),
+            ));
         }
         if StoreLock::signed(store)?.is_none() && !path.exists() {
             return Err(TraceError::damaged(store, "its recorder has ended"));
@@ -447,7 +446,11 @@ fn failures(path: Option<&Path>) -> Result<Vec<String>, TraceError> {
     let Some(path) = path else { return Ok(Vec::new()) };
     match std::fs::read_to_string(path) {
         // What is being written has no end yet.
-        Ok(text) => Ok(text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect()),
+        Ok(text) => Ok(text
+            .split_inclusive('\n')
+            .filter_map(|line| line.strip_suffix('\n'))
+            .map(str::to_owned)
+            .collect()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(TraceError::io(path)(error)),
     }

@@ -82,7 +82,7 @@ impl KernelCounts {
                 "the kernel counted {} bytes read and {} written, of which {read} and {written} \
                  are not in the trace: done {of_lost}by programs that cannot be seen into (linked \
                  statically, setuid, run as another user), that could not make their buffers (a \
-                 limit, a full --buffers), or not through the C library (io_uring)",
+                 limit, a full --buffers), or not through the C library",
                 self.bytes_read, self.bytes_written
             )
         })

@@ -53,6 +53,7 @@ mod trace;
 mod trace_flight;
 mod trace_kernel;
 mod trace_page;
+mod trace_recover;
 mod trace_serve;
 mod trace_unseen;
 mod tree;
