@@ -117,9 +117,9 @@ wrap! {
     fn readdir(directory: AnyPointer) -> AnyPointer = ReadDirectory, |_entry| in_directory(directory);
     fn readdir64(directory: AnyPointer) -> AnyPointer = ReadDirectory, |_entry| in_directory(directory);
     fn readdir_r(directory: AnyPointer, entry: AnyPointer, result: *mut AnyPointer) -> c_int
-        = ReadDirectory, |came| in_directory(directory).failed_if(came != 0);
+        = ReadDirectory, |came| in_directory(directory).returned(came);
     fn readdir64_r(directory: AnyPointer, entry: AnyPointer, result: *mut AnyPointer) -> c_int
-        = ReadDirectory, |came| in_directory(directory).failed_if(came != 0);
+        = ReadDirectory, |came| in_directory(directory).returned(came);
     fn getdents64(fd: c_int, into: AnyPointer, len: usize) -> isize
         = ReadDirectory, |done| Did::fd(fd).moved(len, done);
     fn closedir(directory: AnyPointer) -> c_int
@@ -146,9 +146,9 @@ wrap! {
     fn fts_children(walk: AnyPointer, options: c_int) -> AnyPointer = ReadDirectory, |_entry| Did::nothing();
     fn fts64_children(walk: AnyPointer, options: c_int) -> AnyPointer = ReadDirectory, |_entry| Did::nothing();
     fn glob(pattern: CPath, flags: c_int, call: AnyPointer, into: AnyPointer) -> c_int
-        = ReadDirectory, |came| Did::path(pattern).failed_if(came != 0);
+        = ReadDirectory, |came| globbed(pattern, came);
     fn glob64(pattern: CPath, flags: c_int, call: AnyPointer, into: AnyPointer) -> c_int
-        = ReadDirectory, |came| Did::path(pattern).failed_if(came != 0);
+        = ReadDirectory, |came| globbed(pattern, came);
 
     fn mkdir(path: CPath, mode: c_uint) -> c_int
         = MakeDirectory, |came| Did::path(path).came(came);
@@ -224,6 +224,25 @@ unsafe fn opened_directory(did: Did, directory: AnyPointer) -> Did {
 unsafe fn in_directory(directory: AnyPointer) -> Did {
     // SAFETY: as above.
     Did::fd(unsafe { descriptor_of_directory(directory) })
+}
+
+/// What `glob` gives is none of the errors that `errno` has, which it leaves as it is but where a
+/// directory could not be read.
+fn globbed(pattern: CPath, came: c_int) -> Did {
+    const NO_SPACE: c_int = 1;
+    const NO_MATCH: c_int = 3;
+    const NOT_THERE: c_int = 4;
+    const ENOENT: c_int = 2;
+    const ENOMEM: c_int = 12;
+    const ENOSYS: c_int = 38;
+    let mut did = Did::path(pattern).failed_if(came != 0);
+    did.error = match came {
+        NO_SPACE => ENOMEM,
+        NO_MATCH => ENOENT,
+        NOT_THERE => ENOSYS,
+        _ => 0,
+    };
+    did
 }
 
 fn mapped(memory: AnyPointer, len: usize, flags: c_int, fd: c_int, offset: i64) -> Did {

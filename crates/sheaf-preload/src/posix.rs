@@ -170,13 +170,13 @@ wrap! {
     fn fallocate64(fd: c_int, mode: c_int, at: i64, len: i64) -> c_int
         = Allocate, |came| Did::fd(fd).of(len).at(at).came(came);
     fn posix_fallocate(fd: c_int, at: i64, len: i64) -> c_int
-        = Allocate, |came| Did::fd(fd).of(len).at(at).failed_if(came != 0);
+        = Allocate, |came| Did::fd(fd).of(len).at(at).returned(came);
     fn posix_fallocate64(fd: c_int, at: i64, len: i64) -> c_int
-        = Allocate, |came| Did::fd(fd).of(len).at(at).failed_if(came != 0);
+        = Allocate, |came| Did::fd(fd).of(len).at(at).returned(came);
     fn posix_fadvise(fd: c_int, at: i64, len: i64, advice: c_int) -> c_int
-        = Advise, |came| Did::fd(fd).of(len).at(at).failed_if(came != 0);
+        = Advise, |came| Did::fd(fd).of(len).at(at).returned(came);
     fn posix_fadvise64(fd: c_int, at: i64, len: i64, advice: c_int) -> c_int
-        = Advise, |came| Did::fd(fd).of(len).at(at).failed_if(came != 0);
+        = Advise, |came| Did::fd(fd).of(len).at(at).returned(came);
     fn readahead(fd: c_int, at: i64, len: usize) -> isize
         = Advise, |came| Did::fd(fd).of(len as i64).at(at).failed_if(came < 0);
     fn fsync(fd: c_int) -> c_int = Sync, |came| Did::fd(fd).came(came);

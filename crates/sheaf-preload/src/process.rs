@@ -18,9 +18,9 @@ wrap! {
     fn fexecve(fd: c_int, words: CWords, environment: CWords) -> c_int
         = Exec, |came| Did::fd(fd).came(came);
     fn posix_spawn(child: *mut c_int, path: CPath, actions: AnyPointer, how: AnyPointer, words: CWords, environment: CWords)
-        -> c_int = Exec, |came| Did::path(path).failed_if(came != 0);
+        -> c_int = Exec, |came| Did::path(path).returned(came);
     fn posix_spawnp(child: *mut c_int, path: CPath, actions: AnyPointer, how: AnyPointer, words: CWords, environment: CWords)
-        -> c_int = Exec, |came| Did::path(path).failed_if(came != 0);
+        -> c_int = Exec, |came| Did::path(path).returned(came);
 
     fn aio_read(request: *const AioRequest) -> c_int = AsyncRead, |came| submitted(request, came);
     fn aio_read64(request: *const AioRequest) -> c_int = AsyncRead, |came| submitted(request, came);
@@ -62,7 +62,10 @@ pub struct AioRequest {
     buffer: AnyPointer,
     len: usize,
     tell: [u64; 8],
-    own: [u64; 4],
+    own: [u64; 2],
+    /// Why it has failed: `aio_return` does not set `errno`.
+    error: c_int,
+    result: isize,
     offset: i64,
 }
 
@@ -79,7 +82,9 @@ unsafe fn submitted(request: *const AioRequest, came: c_int) -> Did {
 unsafe fn returned(request: *const AioRequest, done: isize) -> Did {
     // SAFETY: as above.
     let request = unsafe { &*request };
-    Did::fd(request.fd).moved(request.len, done).at(request.offset)
+    let mut did = Did::fd(request.fd).moved(request.len, done).at(request.offset);
+    did.error = if done < 0 { request.error } else { 0 };
+    did
 }
 
 // The child of a `vfork` runs on this thread's stack until it is another program: whoever stands in

@@ -365,6 +365,8 @@ pub struct Did {
     pub bytes: u64,
     pub offset: Option<u64>,
     pub has_failed: bool,
+    /// Why it has failed, where that is not what `errno` says; 0: it is.
+    pub error: c_int,
     pub layer: IoLayer,
     /// Where the descriptor is after it.
     pub place: FilePlace,
@@ -399,6 +401,7 @@ impl Did {
             bytes: 0,
             offset: None,
             has_failed: false,
+            error: 0,
             layer: IoLayer::Posix,
             place: FilePlace::Stays,
             opened: None,
@@ -469,6 +472,12 @@ impl Did {
     /// A result below 0 is a failure.
     pub fn came(mut self, result: impl Into<i64>) -> Self {
         self.has_failed = result.into() < 0;
+        self
+    }
+
+    /// Its result is the error itself, or 0: `errno` is not set.
+    pub fn returned(mut self, error: c_int) -> Self {
+        (self.has_failed, self.error) = (error != 0, error);
         self
     }
 
@@ -656,8 +665,12 @@ fn record(
     nested: u16,
     errno: c_int,
 ) {
-    // MPI sets no errno.
-    let errno = if did.layer == IoLayer::Mpi { EIO } else { errno };
+    let errno = match did.error {
+        // MPI sets no errno.
+        0 if did.layer == IoLayer::Mpi => EIO,
+        0 => errno,
+        error => error,
+    };
     if let (CallTarget::Descriptor(fd), Some(new)) = (did.target, did.opened)
         && fd == new
     {

@@ -321,3 +321,69 @@ fn places_of_descriptors_that_move_together_are_right_or_not_told() {
     assert_eq!(places("/child"), [None]);
     assert_eq!(places("/again"), [Some(0), Some(3)]);
 }
+
+const RETURNED: &str = r#"
+#define _GNU_SOURCE
+#include <aio.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define WANT(x) do { if (!(x)) exit(9); } while (0)
+int main(void) {
+    int fd = open("file", O_RDWR | O_CREAT, 0600), ends[2];
+    WANT(fd >= 0 && pipe(ends) == 0);
+    errno = EXDEV;
+    WANT(posix_fallocate(fd, 0, 4096) == 0);
+    WANT(posix_fallocate(fd, 0, 0) == EINVAL);
+    WANT(posix_fallocate64(fd, 10, -1) == EINVAL);
+    WANT(posix_fallocate(ends[1], 0, 1) == ESPIPE);
+    WANT(posix_fadvise(fd, 0, 100, POSIX_FADV_DONTNEED) == 0);
+    WANT(posix_fadvise64(fd, 0, 0, 12345) == EINVAL);
+    WANT(posix_fadvise(ends[0], 0, 0, POSIX_FADV_NORMAL) == ESPIPE);
+    WANT(errno == EXDEV);
+    char *words[] = {"missing", 0};
+    pid_t child;
+    WANT(posix_spawn(&child, "./missing", 0, 0, words, words) == ENOENT);
+    glob_t found;
+    errno = EXDEV;
+    WANT(glob("absent", 0, 0, &found) == GLOB_NOMATCH);
+    struct aiocb request = {0};
+    int null = open("/dev/null", O_RDONLY);
+    char byte = 'x';
+    request.aio_fildes = null;
+    request.aio_buf = &byte;
+    request.aio_nbytes = 1;
+    const struct aiocb *one = &request;
+    WANT(aio_write(&request) == 0 && aio_suspend(&one, 1, 0) == 0);
+    errno = EXDEV;
+    WANT(aio_error(&request) == EBADF && aio_return(&request) == -1 && errno == EXDEV);
+    return 0;
+}
+"#;
+
+/// What functions return that set no `errno`: 18 is what that was before.
+#[test]
+fn errors_that_are_returned_are_recorded() {
+    const OK: i32 = 0;
+    const ENOENT: i32 = 2;
+    const EBADF: i32 = 9;
+    const EINVAL: i32 = 22;
+    const ESPIPE: i32 = 29;
+    let place = tempfile::tempdir().unwrap();
+    let Some(program) = compile(RETURNED, &["-lrt"], place.path()) else { return };
+    let trace = Trace::new();
+    succeed(trace.command(program).current_dir(place.path()));
+    let all = trace.traced();
+    let errors = |op: IoOp| -> Vec<i32> {
+        let of = all[0].read.records.iter().filter(|record| record.op == Some(op));
+        of.map(|one| if one.flags & flag::FAILED != 0 { one.bytes as i32 } else { OK }).collect()
+    };
+    assert_eq!(errors(IoOp::Allocate), [OK, EINVAL, EINVAL, ESPIPE]);
+    assert_eq!(errors(IoOp::Advise), [OK, EINVAL, ESPIPE]);
+    assert_eq!(errors(IoOp::Exec), [ENOENT]);
+    assert_eq!(errors(IoOp::ReadDirectory), [ENOENT]);
+    assert_eq!(errors(IoOp::AsyncWait), [OK, EBADF]);
+}
