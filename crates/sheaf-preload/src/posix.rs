@@ -137,9 +137,9 @@ wrap! {
     fn pwritev64(fd: c_int, pieces: *const IoPiece, count: c_int, at: i64) -> isize
         = Write, |done| Did::fd(fd).moved(long(pieces, count, done), done).at(at);
     fn pwritev2(fd: c_int, pieces: *const IoPiece, count: c_int, at: i64, flags: c_int) -> isize
-        = Write, |done| perhaps_at(Did::fd(fd).moved(long(pieces, count, done), done), at);
+        = Write, |done| written_at(Did::fd(fd).moved(long(pieces, count, done), done), at, flags);
     fn pwritev64v2(fd: c_int, pieces: *const IoPiece, count: c_int, at: i64, flags: c_int) -> isize
-        = Write, |done| perhaps_at(Did::fd(fd).moved(long(pieces, count, done), done), at);
+        = Write, |done| written_at(Did::fd(fd).moved(long(pieces, count, done), done), at, flags);
 
     fn lseek(fd: c_int, offset: i64, from: c_int) -> i64
         = Seek, |now| Did::fd(fd).came(now).place(seeked(now));
@@ -202,6 +202,17 @@ wrap! {
 /// From where the descriptor is, if no offset is given.
 fn perhaps_at(did: Did, at: i64) -> Did {
     if at == -1 { did.in_turn() } else { did.at(at) }
+}
+
+/// The same; what is appended lands at the end, wherever that is, and without an offset given the
+/// descriptor is behind it then.
+fn written_at(did: Did, at: i64, flags: c_int) -> Did {
+    const RWF_APPEND: c_int = 0x10;
+    match (flags & RWF_APPEND != 0, at) {
+        (false, _) => perhaps_at(did, at),
+        (true, -1) => did.place(FilePlace::Unknown),
+        (true, _) => did,
+    }
 }
 
 /// # Safety

@@ -495,8 +495,9 @@ impl Did {
         self
     }
 
+    /// At an offset of the file; one below 0, which no file has, is not told.
     pub fn at(mut self, offset: i64) -> Self {
-        self.offset = Some(offset as u64);
+        self.offset = u64::try_from(offset).ok();
         self
     }
 

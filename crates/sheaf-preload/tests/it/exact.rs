@@ -387,3 +387,58 @@ fn errors_that_are_returned_are_recorded() {
     assert_eq!(errors(IoOp::ReadDirectory), [ENOENT]);
     assert_eq!(errors(IoOp::AsyncWait), [OK, EBADF]);
 }
+
+const APPENDED: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#ifndef RWF_APPEND
+#define RWF_APPEND 0x10
+#endif
+#define WANT(x) do { if (!(x)) exit(9); } while (0)
+static struct iovec pieces[2] = {{"abcdef", 4}, {"ghijkl", 6}};
+int main(void) {
+    char buffer[10];
+    struct iovec into = {buffer, 10};
+    int fd = open("file", O_RDWR | O_CREAT, 0600);
+    WANT(fd >= 0 && pwrite(fd, "x", 1, 99) == 1 && write(fd, "abc", 3) == 3);
+    WANT(pwritev2(fd, pieces, 2, 20, 0) == 10 && write(fd, "d", 1) == 1);
+    WANT(pwritev2(fd, pieces, 2, -1, 0) == 10 && write(fd, "e", 1) == 1);
+    WANT(pwritev2(fd, pieces, 2, 30, RWF_APPEND) == 10 && write(fd, "f", 1) == 1);
+    WANT(lseek(fd, 0, SEEK_CUR) == 16 && lseek(fd, 0, SEEK_END) == 110 && lseek(fd, 16, SEEK_SET) == 16);
+    WANT(pwritev64v2(fd, pieces, 2, -1, RWF_APPEND) == 10 && write(fd, "g", 1) == 1);
+    WANT(lseek(fd, 40, SEEK_SET) == 40 && write(fd, "h", 1) == 1);
+    WANT(pwrite(fd, "i", 1, -1) == -1 && errno == EINVAL && write(fd, "j", 1) == 1);
+    WANT(pwritev2(fd, pieces, 2, -1, RWF_APPEND | 1 << 30) == -1 && write(fd, "k", 1) == 1);
+
+    WANT(lseek(fd, 5, SEEK_SET) == 5);
+    WANT(preadv2(fd, &into, 1, 50, 0) == 10 && read(fd, buffer, 1) == 1);
+    WANT(preadv2(fd, &into, 1, -1, 0) == 10 && read(fd, buffer, 1) == 1);
+    WANT(pread(fd, buffer, 1, -1) == -1 && errno == EINVAL && read(fd, buffer, 1) == 1);
+    return 0;
+}
+"#;
+
+/// Where vectors were written and read, and where the descriptor is then.
+#[test]
+fn places_of_vectors_with_flags_are_right_or_not_told() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(program) = compile(APPENDED, &[], place.path()) else { return };
+    let trace = Trace::new();
+    succeed(trace.command(program).current_dir(place.path()));
+    let all = trace.traced();
+    let places = |op: IoOp| -> Vec<Option<u64>> {
+        let of = all[0].of(op, "/file");
+        of.iter().map(|one| (one.flags & flag::PLACED != 0).then_some(one.offset)).collect()
+    };
+    let writes = places(IoOp::Write);
+    assert_eq!(writes[..2], [99, 0].map(Some));
+    assert_eq!(writes[2..6], [20, 3, 4, 14].map(Some), "at an offset, and in turn");
+    assert_eq!(writes[6..8], [None, Some(15)], "appended with an offset: the descriptor stays");
+    assert_eq!(writes[8..10], [None, None], "appended without: it is where nobody told");
+    assert_eq!(writes[10..], [Some(40), None, Some(41), None, Some(42)], "known again; failures");
+    assert_eq!(places(IoOp::Read), [Some(50), Some(5), Some(6), Some(16), None, Some(17)]);
+}
