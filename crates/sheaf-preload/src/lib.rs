@@ -28,6 +28,7 @@ mod real;
 mod stdio;
 mod text;
 mod turn;
+mod wide;
 
 /// Runs when the program is loaded, after the C library's own beginning.
 #[used]

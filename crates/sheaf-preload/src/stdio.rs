@@ -1,6 +1,6 @@
 //! The C library's buffered files: what they read and write of the kernel's they do within it,
 //! where no other library sees it.
-use crate::ctypes::{AnyPointer, CFile, CFormat, VaList, WideChar};
+use crate::ctypes::{AnyPointer, CFile, CFormat, VaList};
 use crate::turn::{Did, FilePlace, descriptor_of};
 use std::ffi::{c_char, c_int, c_long, c_void};
 
@@ -16,14 +16,14 @@ unsafe extern "C" {
 
 /// # Safety
 /// The C library has begun.
-unsafe fn input() -> Did {
+pub unsafe fn input() -> Did {
     // SAFETY: as our caller vouches for.
     Did::stream(unsafe { INPUT })
 }
 
 /// # Safety
 /// As above.
-unsafe fn output() -> Did {
+pub unsafe fn output() -> Did {
     // SAFETY: as above.
     Did::stream(unsafe { OUTPUT })
 }
@@ -44,7 +44,7 @@ impl Did {
     }
 
     /// So much was printed, or nothing for a failure.
-    fn printed(mut self, came: c_int) -> Self {
+    pub fn printed(mut self, came: c_int) -> Self {
         self.has_failed = came < 0;
         self.bytes = came.max(0) as u64;
         self.asked = self.bytes;
@@ -133,12 +133,6 @@ wrap! {
     fn getchar() -> c_int = Read, |came| input().one(came);
     fn getchar_unlocked() -> c_int = Read, |came| input().one(came);
     fn getw(file: CFile) -> c_int = Read, |came| Did::stream(file).items(4, 1, 1);
-    fn fgetwc(file: CFile) -> WideChar = Read, |came| Did::stream(file).one(came);
-    fn fgetwc_unlocked(file: CFile) -> WideChar = Read, |came| Did::stream(file).one(came);
-    fn getwc(file: CFile) -> WideChar = Read, |came| Did::stream(file).one(came);
-    fn getwc_unlocked(file: CFile) -> WideChar = Read, |came| Did::stream(file).one(came);
-    fn getwchar() -> WideChar = Read, |came| input().one(came);
-    fn getwchar_unlocked() -> WideChar = Read, |came| input().one(came);
     fn getline(into: *mut *mut c_char, room: *mut usize, file: CFile) -> isize
         = Read, |done| Did::stream(file).moved(done.max(0) as usize, done.max(0));
     fn getdelim(into: *mut *mut c_char, room: *mut usize, end: c_int, file: CFile) -> isize
@@ -173,14 +167,6 @@ wrap! {
     fn putchar_unlocked(character: c_int) -> c_int = Write, |came| wrote_one(output(), came);
     fn putw(word: c_int, file: CFile) -> c_int
         = Write, |came| Did::stream(file).items(4, 1, usize::from(came == 0)).failed_if(came != 0);
-    fn fputwc(character: WideChar, file: CFile) -> WideChar = Write, |came| wrote_one(Did::stream(file), came);
-    fn fputwc_unlocked(character: WideChar, file: CFile) -> WideChar
-        = Write, |came| wrote_one(Did::stream(file), came);
-    fn putwc(character: WideChar, file: CFile) -> WideChar = Write, |came| wrote_one(Did::stream(file), came);
-    fn putwc_unlocked(character: WideChar, file: CFile) -> WideChar
-        = Write, |came| wrote_one(Did::stream(file), came);
-    fn putwchar(character: WideChar) -> WideChar = Write, |came| wrote_one(output(), came);
-    fn putwchar_unlocked(character: WideChar) -> WideChar = Write, |came| wrote_one(output(), came);
     fn vfprintf(file: CFile, format: CFormat, rest: VaList) -> c_int
         = Write, |came| Did::stream(file).printed(came);
     fn vprintf(format: CFormat, rest: VaList) -> c_int = Write, |came| output().printed(came);
@@ -283,4 +269,14 @@ listed! {
     __isoc99_scanf 1 "rsi" __isoc99_vscanf;
     __isoc23_fscanf 2 "rdx" __isoc23_vfscanf;
     __isoc23_scanf 1 "rsi" __isoc23_vscanf;
+    fwprintf 2 "rdx" crate::wide::vfwprintf;
+    wprintf 1 "rsi" crate::wide::vwprintf;
+    __fwprintf_chk 3 "rcx" crate::wide::__vfwprintf_chk;
+    __wprintf_chk 2 "rdx" crate::wide::__vwprintf_chk;
+    fwscanf 2 "rdx" crate::wide::vfwscanf;
+    wscanf 1 "rsi" crate::wide::vwscanf;
+    __isoc99_fwscanf 2 "rdx" crate::wide::__isoc99_vfwscanf;
+    __isoc99_wscanf 1 "rsi" crate::wide::__isoc99_vwscanf;
+    __isoc23_fwscanf 2 "rdx" crate::wide::__isoc23_vfwscanf;
+    __isoc23_wscanf 1 "rsi" crate::wide::__isoc23_vwscanf;
 }

@@ -299,6 +299,16 @@ pub fn note_child() {
     MINE.with(|mine| mine.has_child.set(true));
 }
 
+/// Does something that may change `errno`, which stays as it is.
+pub fn keep_errno<T>(act: impl FnOnce() -> T) -> T {
+    // SAFETY: the thread's own.
+    let errno = unsafe { *__errno_location() };
+    let done = act();
+    // SAFETY: as above.
+    unsafe { *__errno_location() = errno };
+    done
+}
+
 /// An answer for a function that this C library does not have.
 #[cold]
 pub fn missing<T: Missing>() -> T {

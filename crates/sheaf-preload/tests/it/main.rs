@@ -5,3 +5,4 @@ mod mpi;
 mod program;
 mod same;
 mod symbols;
+mod wide;
