@@ -139,6 +139,8 @@ wrap! {
         = Read, |done| Did::stream(file).moved(done.max(0) as usize, done.max(0));
     fn __getdelim(into: *mut *mut c_char, room: *mut usize, end: c_int, file: CFile) -> isize
         = Read, |done| Did::stream(file).moved(done.max(0) as usize, done.max(0));
+    // What they take is not told, and counts as no bytes: the C library says it nowhere but by
+    // where the file is, for which it asks the kernel, and which a pipe does not have.
     fn vfscanf(file: CFile, format: CFormat, rest: VaList) -> c_int = Read, |_came| Did::stream(file);
     fn vscanf(format: CFormat, rest: VaList) -> c_int = Read, |_came| input();
     fn __isoc99_vfscanf(file: CFile, format: CFormat, rest: VaList) -> c_int
