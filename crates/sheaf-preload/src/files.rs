@@ -1,7 +1,8 @@
 //! Which file a descriptor is, where it is in there, and what paths are called.
 use crate::text::Text;
 use crate::turn::{AT_FDCWD, FilePlace};
-use sheaf_recorder::{RingWriter, sys};
+use sheaf_recorder::RingWriter;
+use sheaf_recorder::sys::{self, KernelError};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -11,6 +12,9 @@ const DESCRIPTORS_MAX: usize = 1 << 16;
 /// Names that are known to be told, by the last bits of their numbers.
 const KNOWN_MAX: usize = 1 << 13;
 const PATH_BYTES_MAX: usize = 4096;
+/// What the kernel says of paths that are too long for it, or for the room that they have.
+const ERANGE: i32 = 34;
+const ENAMETOOLONG: i32 = 36;
 
 /// No file is known.
 const NO_FILE: u64 = 0;
@@ -98,20 +102,18 @@ pub fn remembered(fd: c_int) -> u64 {
 /// Asks the kernel: for what was open before, or was opened by calls that are not seen.
 #[cold]
 fn look_up(fd: c_int, writer: &mut RingWriter<'_>) -> u64 {
-    with_room(
-        |room| {
-            if read_descriptor(fd, room) { tell(room.as_bytes(), writer) } else { NO_FILE }
-        },
-    )
+    with_room(|room| {
+        let is_known = room.fill(|bytes| read_descriptor(fd, bytes).map_or(0, <[u8]>::len));
+        if is_known { tell(room.as_bytes(), writer) } else { NO_FILE }
+    })
 }
 
 /// What the kernel says that a descriptor is.
-fn read_descriptor(fd: c_int, room: &mut Text<PATH_BYTES_MAX>) -> bool {
+fn read_descriptor(fd: c_int, into: &mut [u8]) -> Result<&[u8], KernelError> {
     let mut link = Text::<64>::new();
     link.push(b"/proc/self/fd/");
     link.push_number(fd.max(0) as u64);
-    let Some(link) = link.as_c_str() else { return false };
-    room.fill(|bytes| sys::read_link(link, bytes).map_or(0, <[u8]>::len))
+    sys::read_link(link.as_c_str().unwrap_or_default(), into)
 }
 
 /// Where a descriptor is in its file, if that is known.
@@ -272,11 +274,25 @@ pub fn named(directory: c_int, path: *const c_char, writer: &mut RingWriter<'_>)
         return of(directory, writer);
     }
     with_room(|room| {
-        let is_known = if directory == AT_FDCWD {
-            room.fill(|bytes| sys::working_directory(bytes).map_or(0, <[u8]>::len))
-        } else {
-            read_descriptor(directory, room)
-        };
+        let mut is_too_long = false;
+        let is_known = room.fill(|bytes| {
+            let read = if directory == AT_FDCWD {
+                sys::working_directory(bytes)
+            } else {
+                read_descriptor(directory, bytes)
+            };
+            match read {
+                Ok(name) => name.len(),
+                Err(KernelError(error)) => {
+                    is_too_long = matches!(error, ERANGE | ENAMETOOLONG);
+                    0
+                }
+            }
+        });
+        if is_too_long {
+            writer.lose_name();
+            return NO_FILE;
+        }
         if !is_known {
             return tell(path, writer);
         }
@@ -285,9 +301,13 @@ pub fn named(directory: c_int, path: *const c_char, writer: &mut RingWriter<'_>)
             path = rest;
         }
         if path != b"." {
-            if room.as_bytes() != b"/" {
-                room.push(b"/");
+            let separator: &[u8] = if room.as_bytes() == b"/" { b"" } else { b"/" };
+            if room.as_bytes().len() + separator.len() + path.len() >= PATH_BYTES_MAX {
+                // Told apart from others by its number alone.
+                writer.lose_name();
+                return RingWriter::number_of_parts([room.as_bytes(), separator, path]);
             }
+            room.push(separator);
             room.push(path);
         }
         tell(room.as_bytes(), writer)

@@ -24,7 +24,7 @@ pub(crate) const RECORD_BYTES: usize = 64;
 pub(crate) const NAME_HEADER_BYTES: usize = 16;
 /// What is kept of a process's command line.
 pub(crate) const COMMAND_BYTES_MAX: usize = 1024;
-/// The longest name that is kept; of a longer one this much is.
+/// The longest name that is kept; a longer one is lost.
 pub(crate) const NAME_BYTES_MAX: usize = 4096;
 
 /// An operation, as it lies in a ring.

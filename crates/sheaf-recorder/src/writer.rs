@@ -253,10 +253,17 @@ impl<'a> RingWriter<'a> {
     /// The number of a name, which stays the same wherever it is named.
     #[must_use]
     pub fn number_of(name: &[u8]) -> u64 {
+        Self::number_of_parts([name])
+    }
+
+    /// The number of the name that parts are together.
+    #[must_use]
+    pub fn number_of_parts<const COUNT: usize>(parts: [&[u8]; COUNT]) -> u64 {
         // FNV-1a, with its bits mixed once more: names differ in their last bytes.
-        let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        });
+        let add = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let hash = parts
+            .into_iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, part| part.iter().fold(hash, add));
         let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (hash ^ hash >> 32).max(1)
     }
@@ -269,10 +276,19 @@ impl<'a> RingWriter<'a> {
         number
     }
 
-    /// Tells readers of a name; whether there was room.
+    /// A name is not kept, which is counted.
+    #[cold]
+    pub fn lose_name(&self) {
+        self.line().names_lost.fetch_add(1, Relaxed);
+    }
+
+    /// Tells readers of a name; whether there was room, and it was not too long.
     #[expect(unsafe_code, reason = "names lie behind a ring's records")]
     pub fn tell(&mut self, number: u64, name: &[u8]) -> bool {
-        let name = &name[..name.len().min(NAME_BYTES_MAX)];
+        if name.len() > NAME_BYTES_MAX {
+            self.lose_name();
+            return false;
+        }
         let bytes = u64::from(self.segment.options.names_bytes);
         let need = (NAME_HEADER_BYTES + name.len().next_multiple_of(8)) as u64;
         let (head, tail) =
@@ -281,14 +297,14 @@ impl<'a> RingWriter<'a> {
         let left = bytes - head % bytes;
         let skip = if left < need { left } else { 0 };
         if head + skip + need - tail > bytes {
-            self.line().names_lost.fetch_add(1, Relaxed);
+            self.lose_name();
             return false;
         }
         let records = self.segment.options.records as usize;
         // What is passed over is marked at its beginning.
         let end = if skip > 0 { bytes } else { head % bytes + need };
         if !self.set_names_aside(end as usize) {
-            self.line().names_lost.fetch_add(1, Relaxed);
+            self.lose_name();
             return false;
         }
         // SAFETY: behind the records there are as many bytes as the options say; these are between

@@ -1,6 +1,7 @@
 //! Programs with the library preloaded: what is recorded of them, and that they do what they did.
 mod exact;
 mod forks;
+mod long;
 mod mpi;
 mod program;
 mod same;
