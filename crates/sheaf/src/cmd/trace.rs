@@ -9,7 +9,7 @@ mod snapshot;
 mod top;
 
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, Stop};
 use crate::output::printable;
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -61,6 +61,13 @@ pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
 /// The rows of a trace; none for one of a program in which nothing was seen.
 fn open(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<StoreReader>> {
     if trace.is_dir() && TraceStore::is_empty(trace)? {
+        // Of a flight recorder.
+        let first = trace.join("1");
+        if TraceInfo::read(&first)?.is_some() {
+            let (path, first) = (trace.display(), first.display());
+            let text = format!("{path} has snapshots, each a trace: {first} and those after it");
+            return Err(Stop::usage(printable(&text)).into());
+        }
         return if info.is_some() { Ok(None) } else { Err(report::no_trace(trace)) };
     }
     Ok(Some(StoreReader::open(trace)?))

@@ -84,6 +84,9 @@ fn a_program_that_fails_leaves_what_it_did_last() {
     let (last, all) = (of(&kept, "dd"), of(&done, "dd"));
     assert_eq!((last.len(), &last[..]), (1024, &all[all.len() - 1024..]));
     assert_eq!(of(&kept, "sh"), of(&done, "sh"));
+    let report = home.run(&["trace", "report", "sh.flight"]);
+    let told = "sheaf: sh.flight has snapshots, each a trace: sh.flight/1 and those after it\n";
+    assert_eq!((report.code, report.stderr.as_str()), (Some(2), told), "{report:?}");
     let report = home.run(&["trace", "report", "sh.flight/1"]);
     assert_eq!(report.code, Some(0), "{report:?}");
     assert!(report.stdout.contains("operations before were overwritten"), "{report:?}");

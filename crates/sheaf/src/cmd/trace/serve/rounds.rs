@@ -209,7 +209,11 @@ pub fn cause(errno: Errno) -> String {
         }
         Errno::INVAL => "its server knows no such user (EINVAL)".to_owned(),
         Errno::NOSYS => "its server has no service for that (ENOSYS)".to_owned(),
-        Errno::AGAIN => "another server of that machine takes it (EAGAIN)".to_owned(),
+        Errno::AGAIN => {
+            "another server of that machine takes it (EAGAIN); --buffers 'DIR/%h' gives each a \
+             directory of its own"
+                .to_owned()
+        }
         other => other.to_string(),
     }
 }
