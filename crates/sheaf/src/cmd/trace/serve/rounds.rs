@@ -208,6 +208,7 @@ pub fn cause(errno: Errno) -> String {
                 .to_owned()
         }
         Errno::INVAL => "its server knows no such user (EINVAL)".to_owned(),
+        Errno::NOENT => "there is no such directory there (ENOENT; --buffers)".to_owned(),
         Errno::NOSYS => "its server has no service for that (ENOSYS)".to_owned(),
         Errno::AGAIN => {
             "another server of that machine takes it (EAGAIN); --buffers 'DIR/%h' gives each a \
