@@ -424,10 +424,14 @@ fn a_full_disk_costs_the_trace_and_not_the_program() {
 #[test]
 fn what_is_ignored_stays_ignored_and_other_signals_arrive() {
     let home = Home::new();
-    let script = "trap 'echo first' USR1; trap 'echo second' ALRM; trap 'echo third' QUIT; kill -HUP $$; kill -INT $$; \
-                  echo ready; while [ ! -e stop ]; do sleep 0.02; done; echo end";
-    // A group of its own, which has no terminal's keys.
-    let record = "trap '' HUP INT; exec \"$0\" \"$@\"";
+    // It ends by itself, after a minute.
+    let script = "trap 'echo first' USR1; trap 'echo second' ALRM; trap 'echo third' QUIT; \
+                  kill -HUP $$; kill -INT $$; echo ready; n=0; \
+                  while [ ! -e stop ] && [ $n -lt 3000 ]; do sleep 0.02; n=$((n+1)); done; \
+                  echo end";
+    // A group of its own, which has no terminal's keys. What a shell runs in the background has
+    // QUIT ignored.
+    let record = "trap '' HUP INT; exec env --default-signal=QUIT \"$0\" \"$@\"";
     let sheaf = env!("CARGO_BIN_EXE_sheaf");
     let args = ["trace", "record", "--quiet", "-o", "the.trace", "--", "sh", "-c", script];
     let mut shell = Command::new("sh");
