@@ -6,6 +6,8 @@ use sheaf_core::Errno;
 use sheaf_core::observer::{self, Begun, Ending, Observer};
 use sheaf_group::message::{DataAggregation, OpenMessage, Operation};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// What begins with this, or is about at least so many bytes, is of these tests.
@@ -15,8 +17,12 @@ const ASKED_MIN: u64 = 4711;
 /// Name, members, offset and bytes asked for.
 type Told = (&'static str, String, u64, Option<u64>, u64);
 
+/// What has begun since the last look, by its mark, which no other has.
 #[derive(Default)]
-struct Seen(Mutex<Vec<(Told, Option<Ending>)>>);
+struct Seen {
+    marks: AtomicU64,
+    begun: Mutex<BTreeMap<u64, (Told, Option<Ending>)>>,
+}
 
 impl Observer for Seen {
     fn begins(&self, begun: &Begun<'_>) -> u64 {
@@ -24,15 +30,16 @@ impl Observer for Seen {
         if !name.starts_with(NAME) && begun.asked < ASKED_MIN || begun.asked > ASKED_MIN + 100 {
             return u64::MAX;
         }
-        let mut seen = self.0.lock().unwrap();
-        seen.push(((begun.kind, name, begun.members, begun.offset, begun.asked), None));
-        seen.len() as u64 - 1
+        let mark = self.marks.fetch_add(1, Ordering::Relaxed);
+        let told = (begun.kind, name, begun.members, begun.offset, begun.asked);
+        self.begun.lock().unwrap().insert(mark, (told, None));
+        mark
     }
 
     fn ends(&self, mark: u64, ending: Ending) {
-        if mark != u64::MAX {
-            let before = self.0.lock().unwrap()[mark as usize].1.replace(ending);
-            assert_eq!(before, None, "it ends once");
+        // What was looked at before it ended is not there any more.
+        if let Some((_, before)) = self.begun.lock().unwrap().get_mut(&mark) {
+            assert_eq!(before.replace(ending), None, "it ends once");
         }
     }
 }
@@ -40,7 +47,8 @@ impl Observer for Seen {
 impl Seen {
     /// What was seen since the last look, sorted.
     fn look(&self) -> Vec<(Told, Option<Ending>)> {
-        let mut seen = std::mem::take(&mut *self.0.lock().unwrap());
+        let begun = std::mem::take(&mut *self.begun.lock().unwrap());
+        let mut seen: Vec<_> = begun.into_values().collect();
         seen.sort_by(|a, b| a.0.cmp(&b.0));
         seen
     }
