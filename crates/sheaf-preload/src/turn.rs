@@ -217,7 +217,11 @@ fn create_segment(parent: Option<&TraceSegment>) -> Option<TraceSegment> {
     }
     let mut path = Text::<PATH_BYTES_MAX>::new();
     // SAFETY: variables end with a zero.
-    path.push(unsafe { CStr::from_ptr(directory) }.to_bytes());
+    let directory = unsafe { CStr::from_ptr(directory) }.to_bytes();
+    if directory.is_empty() {
+        return None;
+    }
+    path.push(directory);
     path.push(b"/");
     path.push_number(u64::from(sys::process()));
     path.push(b".");

@@ -49,6 +49,7 @@ fn programs_say_what_they_say_without_it() {
 
 #[test]
 fn without_a_directory_nothing_is_recorded_and_all_runs() {
+    let begun = std::time::SystemTime::now();
     for directory in ["/nonexistent", "/proc", "", "/etc/passwd"] {
         let trace = Trace::new();
         let output =
@@ -56,6 +57,12 @@ fn without_a_directory_nothing_is_recorded_and_all_runs() {
         assert_eq!(output.stdout, b"here\n", "{directory}");
         assert!(trace.traced().is_empty());
     }
+    let is_segment = |entry: std::fs::DirEntry| {
+        let path = entry.path();
+        path.extension().is_some_and(|extension| extension == "segment")
+            && path.metadata().is_ok_and(|about| about.modified().unwrap() >= begun)
+    };
+    assert!(!std::fs::read_dir("/").unwrap().flatten().any(is_segment), "one is in the root");
     let trace = Trace::new();
     let output = succeed(trace.command("/bin/echo").arg("here").env_remove("SHEAF_TRACE_DIR"));
     assert_eq!(output.stdout, b"here\n");

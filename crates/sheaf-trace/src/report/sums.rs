@@ -66,7 +66,7 @@ pub(crate) fn class_of(word: &[u8]) -> OpClass {
     match op {
         _ if op.reads() => OpClass::Read,
         _ if op.writes() => OpClass::Write,
-        IoOp::Sync | IoOp::SyncMap | IoOp::AsyncSync | IoOp::Flush => OpClass::Sync,
+        IoOp::Sync | IoOp::SyncMap | IoOp::AsyncSync => OpClass::Sync,
         IoOp::Lost | IoOp::Mark | IoOp::Fork | IoOp::Exec | IoOp::Exit => OpClass::Process,
         IoOp::Open
         | IoOp::Close
