@@ -88,9 +88,11 @@ fn killed(home: &Home) {
     let args = ["trace", "record", "--quiet", "-o", "the.trace", "--", "sh", "-c", &script];
     let mut child = home.command(&args).spawn().unwrap();
     let until = Instant::now() + LIMIT;
-    // A row has more bytes than this.
-    let spooled = || std::fs::metadata(home.path().join("the.trace/spool-000000"));
-    while spooled().map_or(0, |about| about.len()) < 2 * ON_DISK.cast_unsigned() * 64 {
+    // What is being written just now is not read.
+    let trace = home.path().join("the.trace");
+    while !trace.join("spool-000000").exists()
+        || sums(&trace, "/out").get("write").is_none_or(|sum| sum.1 < ON_DISK)
+    {
         assert!(Instant::now() < until);
         std::thread::sleep(Duration::from_millis(1));
     }
