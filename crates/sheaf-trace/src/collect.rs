@@ -96,6 +96,8 @@ pub struct Collector {
     segments: BTreeMap<PathBuf, TraceSource>,
     /// Segments that were read so far.
     seen: u64,
+    /// How many of those somebody has read from before.
+    resumed: u64,
     /// Those that are read to their end, once what was taken is released.
     over: Vec<PathBuf>,
     /// Where another collector was that has gone.
@@ -183,6 +185,7 @@ impl Collector {
             begun: (clock.now(), sys::clock_ns(sys::CLOCK_MONOTONIC_RAW)),
             segments: BTreeMap::new(),
             seen: 0,
+            resumed: 0,
             over: Vec::new(),
             states: HashMap::new(),
             damaged: BTreeMap::new(),
@@ -357,6 +360,11 @@ impl Collector {
         self.seen
     }
 
+    /// How many of those somebody has read from before.
+    pub(crate) fn resumed(&self) -> u64 {
+        self.resumed
+    }
+
     /// Finds segments that are new, `is_last` also where nothing seems to have changed.
     fn find(
         &mut self,
@@ -382,7 +390,9 @@ impl Collector {
                 Ok(mut reader) => {
                     self.damaged.remove(&path);
                     let command = names.number(&reader.process().command);
-                    let state = self.states.remove(&file_of(&path)).unwrap_or_default();
+                    let state = self.states.remove(&file_of(&path));
+                    self.resumed += u64::from(state.is_some());
+                    let state = state.unwrap_or_default();
                     let places = state.places.iter().map(|&(records, names, untold)| RingPlace {
                         records,
                         names,

@@ -19,7 +19,7 @@ pub use batch::{BatchFilter, BatchPart, CollectRequest, HostPlace, RowFilter, Tr
 pub use client::{COLLECT, LIVE, LogClients, TRACE_SERVICE};
 pub use clock::{ClockSample, HostClock};
 pub use live::{LIVE_SECONDS_MAX, LiveAnswer, LiveBy, LiveFilter, LiveRequest, LiveSums};
-pub use store::{ServedStore, ServedTotals};
+pub use store::{KeptRows, ServedStore, ServedTotals};
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

@@ -15,7 +15,9 @@ use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// How a file of this kind begins.
-const MAGIC: &[u8; 8] = b"sheafsp3";
+const MAGIC: &[u8; 8] = b"sheafsp4";
+/// A spool that has not begun yet.
+const PART_FILE: &str = "spool.part";
 /// The longest block that is believed.
 const BLOCK_BYTES_MAX: u32 = 1 << 30;
 /// Of a row in a block.
@@ -110,7 +112,8 @@ fn is_whole(directory: &Path, number: u32) -> Result<bool, TraceError> {
 }
 
 impl SpoolWriter {
-    /// Begins a spool, with all that is known so far.
+    /// Begins a spool, with all that is known so far. Whoever is killed meanwhile leaves none: it
+    /// has its name once that is there.
     ///
     /// # Errors
     /// When it is there already, or cannot be written.
@@ -121,13 +124,27 @@ impl SpoolWriter {
         facts: SpoolFacts,
     ) -> Result<Self, TraceError> {
         let path = path_of(directory, number);
-        let file = File::options().write(true).create_new(true).open(&path);
-        let mut file = file.map_err(TraceError::io(&path))?;
-        file.write_all(MAGIC).map_err(TraceError::io(&path))?;
-        let bytes = MAGIC.len() as u64;
-        let mut spool = Self { path, number, file, named: 0, rows: 0, bytes, block: Vec::new() };
-        spool.append(&[], names, &facts)?;
-        Ok(spool)
+        if path.try_exists().map_err(TraceError::io(&path))? {
+            return Err(TraceError::io(&path)(ErrorKind::AlreadyExists.into()));
+        }
+        let part = directory.join(PART_FILE);
+        crate::info::remove(&part)?;
+        let made = File::options().write(true).create_new(true).open(&part);
+        let begun = made.map_err(TraceError::io(&path)).and_then(|mut file| {
+            file.write_all(MAGIC).map_err(TraceError::io(&path))?;
+            let bytes = MAGIC.len() as u64;
+            let path = path.clone();
+            let mut spool =
+                Self { path, number, file, named: 0, rows: 0, bytes, block: Vec::new() };
+            spool.append(&[], names, &facts)?;
+            std::fs::rename(&part, &spool.path).map_err(TraceError::io(&spool.path))?;
+            Ok(spool)
+        });
+        if begun.is_err() {
+            // It takes room, and nothing is in it.
+            let _ = std::fs::remove_file(&part);
+        }
+        begun
     }
 
     pub fn number(&self) -> u32 {

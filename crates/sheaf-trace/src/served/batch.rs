@@ -165,6 +165,10 @@ pub struct BatchPart {
     pub open: u64,
     /// Programs that were recorded since its server takes.
     pub segments: u64,
+    /// How many of those a server before it has recorded from, too.
+    pub resumed: u64,
+    /// Which server that is: a random number.
+    pub taker: u64,
     /// Files without names since then.
     pub names_lost: u64,
     /// What it keeps has reached its limit.
@@ -195,8 +199,15 @@ impl BatchPart {
     pub(crate) fn note(&self, host: &mut ServedHost) {
         host.host.clone_from(&self.host);
         (host.life, host.spool, host.rows) = self.end();
-        // Its server may have begun anew.
-        host.segments = host.segments.max(self.segments);
+        if host.taker != self.taker {
+            // Those that run are new to a trace that begins.
+            let had_ended = || self.segments.saturating_sub(self.open);
+            let known = if host.taker == 0 { had_ended() } else { self.resumed };
+            let counted = i64::try_from(host.segments).unwrap_or(i64::MAX);
+            host.segments_before = i64::try_from(known).unwrap_or(i64::MAX) - counted;
+            host.taker = self.taker;
+        }
+        host.segments = self.segments.saturating_sub_signed(host.segments_before);
         host.names_lost = host.names_lost.max(self.names_lost);
     }
 }

@@ -210,6 +210,8 @@ struct ClientState {
     host: String,
     skew: i64,
     life: u64,
+    /// Which client of the directory this is.
+    taker: u64,
     collector: Collector,
     names: TraceNames,
     /// What is written, and how many bytes those hold that were ended and are not stored elsewhere.
@@ -275,6 +277,7 @@ impl ClientState {
             host: host.to_owned(),
             skew,
             life,
+            taker: random(directory)?,
             collector,
             names,
             spool,
@@ -473,6 +476,8 @@ impl ClientState {
             more: more || self.more || self.waiting.is_some(),
             open: self.collector.open() as u64,
             segments: self.collector.seen(),
+            resumed: self.collector.resumed(),
+            taker: self.taker,
             names_lost: self.names_lost,
             is_full: self.is_full(),
             damaged: self.damaged.clone(),
@@ -558,16 +563,20 @@ fn life_of(directory: &Path) -> Result<u64, TraceError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(TraceError::io(&path)(error)),
     }
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| TraceError::io(&path)(error.into()))?;
-    // 0 is nobody's.
-    let life = u64::from_le_bytes(bytes).max(1);
+    let life = random(&path)?;
     let part = path.with_extension("part");
     let mut file = File::create(&part).map_err(TraceError::io(&part))?;
     writeln!(file, "{life:016x}").map_err(TraceError::io(&part))?;
     std::fs::rename(&part, &path).map_err(TraceError::io(&path))?;
     Ok(life)
+}
+
+/// A number that no other directory and no other client has; it is nobody's who is 0.
+fn random(path: &Path) -> Result<u64, TraceError> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| TraceError::io(path)(error.into()))?;
+    Ok(u64::from_le_bytes(bytes).max(1))
 }
 
 fn errno_of(error: &TraceError) -> Errno {

@@ -1,5 +1,5 @@
 //! The log server: stores what the servers of hosts have taken, each row once.
-use super::batch::{BatchPart, HostPlace, TraceBatch};
+use super::batch::{BatchPart, HostPlace, RowFilter, TraceBatch};
 use super::clock::HostClock;
 use super::now_ns;
 use crate::parts::PartKeeper;
@@ -9,7 +9,7 @@ use crate::{
     KeepLimits, PartLimits, RecordTotals, RemovedParts, ServedHost, TraceError, TraceInfo,
     TraceNames,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -33,8 +33,19 @@ pub struct ServedStore {
     troubles: Receiver<String>,
     trimmed: Instant,
     lock: StoreLock,
+    /// What of the rows that come is kept: hosts may have taken them for somebody else.
+    kept: KeptRows,
     /// What was found damaged before.
     before: RecordTotals,
+}
+
+/// Which rows a trace keeps.
+#[derive(Debug, Clone, Default)]
+pub struct KeptRows {
+    /// Those that were done at or after this time, in ns since 1970 by the clock here.
+    pub begun_ns: i64,
+    /// And these of them.
+    pub filter: RowFilter,
 }
 
 /// How far a host is, and its clock.
@@ -193,8 +204,32 @@ impl ServedStore {
             troubles,
             trimmed: Instant::now(),
             lock,
+            kept: KeptRows::default(),
             before,
         })
+    }
+
+    /// This one, which keeps these rows of what comes, and no others.
+    #[must_use]
+    pub fn keeping(self, kept: KeptRows) -> Self {
+        Self { kept, ..self }
+    }
+
+    /// Ends it, and takes away what was begun: nothing has come.
+    ///
+    /// # Errors
+    /// When it cannot be taken away.
+    ///
+    /// # Panics
+    /// When the thread that stores has panicked.
+    pub fn discard(self) -> Result<(), TraceError> {
+        drop(self.to_store);
+        self.storer.join().expect("the thread that stores has told its panic");
+        crate::info::remove(&spool::path_of(&self.directory, self.spool.number()))?;
+        crate::info::remove(&self.directory.join(crate::INFO_FILE))?;
+        let mut totals = RecordTotals::default();
+        self.lock.end(&mut totals);
+        totals.error.map_or(Ok(()), Err)
     }
 
     /// What went wrong with what was stored, since this was asked last.
@@ -250,6 +285,7 @@ impl ServedStore {
             row.time_ns += offset.unwrap_or(0);
             offset.is_some()
         });
+        self.leave_out(&mut batch, &mut places)?;
         let lost = batch.names.find(crate::store::LOST);
         for row in batch.rows.iter().filter(|row| Some(row.op) == lost) {
             let host = batch.names.text(row.host);
@@ -272,6 +308,37 @@ impl ServedStore {
         }
         self.rotate_in_time()?;
         Ok(numbered.rows.len() as u64)
+    }
+
+    /// Leaves out what was done before the trace began, which is counted in `places`, and what it
+    /// does not keep.
+    fn leave_out(
+        &self,
+        batch: &mut TraceBatch,
+        places: &mut [ServedHost],
+    ) -> Result<(), TraceError> {
+        let (begun_ns, lost) = (self.kept.begun_ns, batch.names.find(crate::store::LOST));
+        let mut before: HashMap<u32, u64> = HashMap::new();
+        batch.rows.retain(|row| {
+            let is_kept = row.time_ns.saturating_add(row.duration_ns) >= begun_ns;
+            if !is_kept {
+                let is_lost = Some(row.op) == lost;
+                let operations = if is_lost { row.bytes.max(0) as u64 } else { 1 };
+                *before.entry(row.host).or_default() += operations;
+            }
+            is_kept
+        });
+        for (host, operations) in before {
+            let host = batch.names.text(host);
+            let place = places.iter_mut().find(|place| place.host.as_bytes() == host);
+            if let Some(place) = place {
+                place.before += operations;
+            }
+        }
+        let ready = self.kept.filter.ready();
+        let mut ready = ready.map_err(|why| TraceError::damaged(&self.directory, why))?;
+        ready.apply(&mut batch.rows, &batch.names);
+        Ok(())
     }
 
     /// Takes in what a host says of its clock; what is to be added to its times, and how far off

@@ -3,7 +3,7 @@ use parquet::column::writer::ColumnCloseResult;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
-use sheaf_trace::served::{BatchPart, ServedStore, ServedTotals, TraceBatch};
+use sheaf_trace::served::{BatchPart, KeptRows, RowFilter, ServedStore, ServedTotals, TraceBatch};
 use sheaf_trace::{
     KeepLimits, PartLimits, RemovedParts, StoreReader, TraceError, TraceInfo, TraceNames, TraceRow,
 };
@@ -70,6 +70,36 @@ fn path(directory: &Path, number: u32) -> PathBuf {
 /// The numbers of the parts that are there.
 fn files(directory: &Path) -> Vec<u32> {
     (0..20).filter(|&number| path(directory, number).exists()).collect()
+}
+
+/// What hosts have taken for somebody else is left out, and counted where it was done before.
+#[test]
+fn what_a_trace_does_not_keep_is_left_out() {
+    let trace = tempfile::tempdir().unwrap();
+    let begun_ns = now_ns() - HOUR_NS;
+    let reads = RowFilter { ops: vec!["read".to_owned()], ..RowFilter::default() };
+    let kept = KeptRows { begun_ns, filter: reads };
+    let mut store = ServedStore::open(trace.path(), EACH, ALL).unwrap().keeping(kept);
+    // The first three, of which one is 3 that are lost, come too early.
+    let mut begun = batch(0, begun_ns - 3);
+    begun.rows[9].op = begun.names.number(b"write");
+    assert_eq!(store.add(begun, 0, 0).unwrap(), 6);
+    // It is done a little too early, and not over yet.
+    let mut long = batch(1, begun_ns - 3);
+    long.rows[2].duration_ns = 1;
+    assert_eq!(store.add(long, 0, 0).unwrap(), 8);
+    let ended = store.finish();
+    assert_eq!(counts(&ended), (14, 0, RemovedParts::default()));
+    assert_eq!(ended.hosts[0].before, (LOST + 2) + (LOST + 1));
+}
+
+/// A store in which nothing is yet leaves nothing when it is given up.
+#[test]
+fn a_store_that_is_given_up_leaves_nothing() {
+    let trace = tempfile::tempdir().unwrap();
+    TraceInfo::default().write(trace.path()).unwrap();
+    ServedStore::open(trace.path(), EACH, ALL).unwrap().discard().unwrap();
+    assert_eq!(fs::read_dir(trace.path()).unwrap().count(), 0);
 }
 
 /// Opens and ends it with these limits.

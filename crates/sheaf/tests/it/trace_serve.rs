@@ -160,8 +160,7 @@ fn whose_programs_are_taken_is_said() {
     };
     let script = format!("{nobody} {} && {}", record(500), record(300));
     for (user, count) in [(&["--of-user", "65534"][..], 500), (&[], 300)] {
-        let begun = if count == 500 { &script } else { "true" };
-        let run = run(&home, &serve(&home, "1", &[user, &["--", "sh", "-c", begun]].concat()));
+        let run = run(&home, &serve(&home, "1", &[user, &["--", "sh", "-c", &script]].concat()));
         assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");
         assert_eq!(Seen::of(&home, "/zero").sum("n1", "read"), (count, count as i64), "{run:?}");
         std::fs::remove_dir_all(home.path().join("the.trace")).unwrap();
@@ -173,9 +172,11 @@ fn whose_programs_are_taken_is_said() {
          ./sheaf \"$@\""
     );
     let refused = home.shell(&args, &as_nobody);
-    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert_eq!(refused.code, Some(3), "{refused:?}");
     let why = "n1: nothing can be taken there: Operation not permitted (EPERM)";
     assert!(refused.stderr.contains(why), "{refused:?}");
+    assert!(refused.stderr.ends_with(": COMMAND was not run\n"), "{refused:?}");
+    assert!(!home.path().join("the.trace").exists(), "nothing is left of it");
 }
 
 /// Whoever stores is killed, with all servers: programs go on, and whoever serves again has what
@@ -293,6 +294,70 @@ fn a_full_disk_stops_the_trace_and_not_the_command() {
         let out = Seen::of(&home, &format!("/out.{}", &host[1..]));
         assert_eq!(out.sum(host, "write"), (40_000, 40_000), "{host}");
     }
+}
+
+/// A trace begins when it is begun, whatever programs have recorded before, and keeps what it is
+/// told to, whatever hosts have taken for others.
+#[test]
+fn what_was_done_before_is_not_in_a_trace() {
+    let home = with_hosts(1);
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    let program = |out: &str, count: u32| {
+        format!(
+            "{sheaf} trace record --quiet --served --buffers buffers/n1 -- \
+             dd if=/dev/zero of={out} bs=1 count={count} status=none"
+        )
+    };
+    let before = |count: u32| {
+        let run = home.shell(&[], &program("before", count));
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    };
+    before(500);
+    // Whoever looks has hosts take everything, and keep nothing.
+    let top = ["--processes", "1", "trace", "top", "-n", "1", "--interval", "1", "--buffers"];
+    let top = home.run(&[&top[..], &[&buffers(&home)]].concat());
+    assert_eq!(top.code, Some(0), "{top:?}");
+    before(400);
+    let (name, more) = (program("out", 300), ["--op", "write", "--", "sh", "-c"]);
+    let first = run(&home, &serve(&home, "1", &[&more[..], &[&name]].concat()));
+    assert_eq!(first.code, Some(0), "{first:?}");
+    let (all, first_info) = (Seen::of(&home, ""), info(&home));
+    assert_eq!(all.sums.len(), 1, "{all:?}");
+    assert_eq!(all.sum("n1", "write"), (300, 300));
+    let before = first_info.served[0].before;
+    assert_eq!(before, 400, "{first_info:?}");
+    let told = format!("{before} operations were done before the trace began, and are not in it");
+    assert!(first.stderr.contains(&told), "{first:?}");
+    assert!(first.stderr.contains("300 operations of 1 program are in the.trace"), "{first:?}");
+    // It has begun already, where it goes on.
+    assert_eq!(home.shell(&[], &program("out", 200)).code, Some(0));
+    let again = run(&home, &serve(&home, "1", &["--op", "write", "--for", "0"]));
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert_eq!(Seen::of(&home, "").sum("n1", "write"), (500, 500));
+    assert!(again.stderr.contains("500 operations of 2 programs are in the.trace"), "{again:?}");
+}
+
+/// Whoever ends it ends the command first, and has all that it has done.
+#[test]
+fn a_command_that_is_interrupted_is_in_the_trace_to_its_end() {
+    let home = with_hosts(1);
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    let script = format!(
+        "trap '{sheaf} trace record --quiet --served --buffers buffers/n1 -- \
+           dd if=/dev/zero of=at-end bs=1 count=700 status=none; exit 5' TERM; \
+         touch begun; while :; do sleep 0.05; done"
+    );
+    let args = serve(&home, "1", &["--", "sh", "-c", &script]);
+    let mut server = home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let server = server.stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("it runs", || home.path().join("begun").exists());
+    kill_process(Pid::from_raw(server.id() as i32).unwrap(), Signal::TERM).unwrap();
+    let ended = Run::of(server.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    assert_eq!(Seen::of(&home, "/at-end").sum("n1", "write"), (700, 700));
+    let none = run(&home, &serve(&home, "1", &["--for", "0", "--", "./not-there"]));
+    assert_eq!(none.code, Some(127), "{none:?}");
+    assert!(none.stderr.starts_with("sheaf: ./not-there: "), "{none:?}");
 }
 
 #[test]
@@ -490,7 +555,8 @@ fn what_is_done_just_now_is_shown_while_it_is_stored() {
     assert_eq!(again.code, Some(0), "{again:?}");
     let args = ["--session", "prod", "trace", "serve", "-o", "other", "--for", "0"];
     let other = home.run(&[&args[..], &["--buffers", &buffers]].concat());
-    assert_eq!(other.code, Some(4), "{other:?}");
+    assert_eq!(other.code, Some(3), "{other:?}");
     assert!(other.stderr.contains("n[1-2]: nothing can be taken there"), "{other:?}");
+    assert!(!home.path().join("other").exists());
     assert_eq!(home.run(&["down", "prod"]).code, Some(0));
 }

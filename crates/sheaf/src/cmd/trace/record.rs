@@ -1,5 +1,5 @@
 //! `sheaf trace record`: a program run with its I/O recorded.
-mod child;
+pub(super) mod child;
 mod flight;
 pub(super) mod parts;
 pub(super) mod places;

@@ -1,4 +1,5 @@
 //! `sheaf trace serve`: one trace of what programs of many hosts do.
+mod meanwhile;
 pub mod rounds;
 
 use super::record;
@@ -9,15 +10,15 @@ use crate::output::{self, printable};
 use crate::session::Opening;
 use anyhow::Result;
 use clap::Args;
+use meanwhile::{CommandState, Meanwhile};
 use rounds::{RoundNews, Rounds};
 use sheaf_group::Client;
-use sheaf_trace::served::{RowFilter, ServedStore};
+use sheaf_trace::served::{KeptRows, RowFilter, ServedStore};
 use sheaf_trace::{KeepLimits, TraceInfo};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tokio::process::{Child, Command};
 
 /// How often it is looked whether to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -116,11 +117,18 @@ impl TraceServeArgs {
 /// Serves until it is to end.
 pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
     let filter = args.filter()?;
+    let mut meanwhile = match Meanwhile::find(&args.command) {
+        Ok(meanwhile) => meanwhile,
+        Err((code, text)) => {
+            output::tell(format_args!("sheaf: {}", printable(&text)));
+            std::process::exit(code);
+        }
+    };
     let mut opening = Opening::new(global)?;
     opening.lift_deadline();
     let hosts = opening.config().everyone_folded()?;
-    let said = (!filter.is_open()).then(|| told(&filter));
-    let (store, mut info) = open_store(args, hosts, said)?;
+    let is_new = !args.output.exists();
+    let (store, mut info, is_begun) = open_store(args, hosts, &filter)?;
     info.command = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     info.missing.clear();
     info.write(&args.output)?;
@@ -128,39 +136,57 @@ pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
         let members = config.everyone()?.clone();
         let mut rounds =
             Rounds::begin(session.client(), &members, args, filter, (store, info.collector));
-        let period = Duration::from_millis(args.period);
-        let deadline = args.time.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        tell_news(&rounds.measure_clocks().await?, global);
-        let mut child = start(&args.command)?;
-        let (mut ended, mut is_stored) = (None, true);
-        loop {
-            let begun = Instant::now();
-            let news = match rounds.next().await {
-                Ok(news) => news,
-                Err(error) => {
-                    rounds.stop(&error);
-                    is_stored = false;
-                    ended = Some((begun, outlast(&mut child, session.client(), &error).await?));
-                    break;
-                }
-            };
-            tell_news(&news, global);
-            if ended.is_none() {
-                ended = wait(&mut child, session.client(), begun, period, deadline, &news).await?;
-            } else if !news.more {
-                break;
+        let news = rounds.measure_clocks().await?;
+        if is_begun && let Some(why) = rounds.refusal() {
+            rounds.discard()?;
+            if is_new {
+                std::fs::remove_dir(&args.output)?;
             }
-            if ended.is_some_and(|(since, _): (Instant, _)| since.elapsed() >= END_MAX) {
-                rounds.break_off();
-                break;
-            }
+            let unrun = if meanwhile.is_any() { ": COMMAND was not run" } else { "" };
+            return Err(Stop::unreachable(printable(&format!("{why}{unrun}"))).into());
         }
-        let code = ended.and_then(|(_, code)| code);
-        if is_stored {
-            rounds.take_leave().await;
+        tell_news(&news, global);
+        if let Some(code) = meanwhile.start() {
+            return finish(rounds, info, args, global, Some(code));
         }
+        let code = take(&mut rounds, &mut meanwhile, session.client(), args, global).await?;
         finish(rounds, info, args, global, code)
     })
+}
+
+/// Takes what hosts have until it is to end; the exit code of what ran meanwhile.
+async fn take(
+    rounds: &mut Rounds<'_>,
+    meanwhile: &mut Meanwhile,
+    client: &Client,
+    args: &TraceServeArgs,
+    global: &GlobalArgs,
+) -> Result<Option<i32>> {
+    let period = Duration::from_millis(args.period);
+    let deadline = args.time.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut ended: ToEnd = None;
+    loop {
+        let begun = Instant::now();
+        let news = match rounds.next().await {
+            Ok(news) => news,
+            Err(error) => {
+                rounds.stop(&error);
+                return outlast(meanwhile, client, &error).await;
+            }
+        };
+        tell_news(&news, global);
+        if ended.is_none() {
+            ended = wait(meanwhile, client, begun, period, deadline, &news).await?;
+        } else if !news.more {
+            break;
+        }
+        if ended.is_some_and(|(since, _)| since.elapsed() >= END_MAX) {
+            rounds.break_off();
+            break;
+        }
+    }
+    rounds.take_leave().await;
+    Ok(ended.and_then(|(_, code)| code))
 }
 
 fn told(filter: &RowFilter) -> String {
@@ -172,12 +198,13 @@ fn told(filter: &RowFilter) -> String {
     told.join(" ")
 }
 
-/// The directory of the trace: a new one, or one that was served into before.
+/// The directory of the trace: one that is begun, or one that was served into before.
 fn open_store(
     args: &TraceServeArgs,
     hosts: String,
-    filter: Option<String>,
-) -> Result<(ServedStore, TraceInfo)> {
+    keeps: &RowFilter,
+) -> Result<(ServedStore, TraceInfo, bool)> {
+    let filter = (!keeps.is_open()).then(|| told(keeps));
     let path = args.output.as_path();
     let before = if path.is_dir() { TraceInfo::read(path)? } else { None };
     let mut info = before.filter(|info| info.is_served).unwrap_or_default();
@@ -194,7 +221,8 @@ fn open_store(
         );
         return Err(Stop::usage(printable(&text)).into());
     }
-    if !info.is_served {
+    let is_begun = !info.is_served;
+    if is_begun {
         record::places::make_store(Some(path), OsStr::new("trace"), "trace")?;
         let (begun_ns, collector) = (record::now_ns(), fastrand::u64(1..));
         let user = args.of_user.clone();
@@ -203,17 +231,9 @@ fn open_store(
         info.write(path)?;
     }
     (info.host, info.ended_ns, info.exit_code) = (hosts, 0, None);
-    Ok((ServedStore::open(path, args.parts.limits(), args.keep())?, info))
-}
-
-fn start(command: &[OsString]) -> Result<Option<Child>> {
-    let Some((program, rest)) = command.split_first() else { return Ok(None) };
-    let child = Command::new(program).args(rest).spawn();
-    let child = child.map_err(|error| {
-        let text = crate::exit::io_text(Path::new(program), &error);
-        Stop::usage(format!("cannot run {}", printable(&text)))
-    });
-    Ok(Some(child?))
+    let kept = KeptRows { begun_ns: info.begun_ns, filter: keeps.clone() };
+    let store = ServedStore::open(path, args.parts.limits(), args.keep())?;
+    Ok((store.keeping(kept), info, is_begun))
 }
 
 /// When it was to end, and with which exit code.
@@ -221,7 +241,7 @@ type ToEnd = Option<(Instant, Option<i32>)>;
 
 /// Waits for the next round, or until it is to end.
 async fn wait(
-    child: &mut Option<Child>,
+    meanwhile: &mut Meanwhile,
     client: &Client,
     begun: Instant,
     period: Duration,
@@ -229,12 +249,10 @@ async fn wait(
     news: &RoundNews,
 ) -> io::Result<ToEnd> {
     loop {
-        if let Some(child) = child
-            && let Some(status) = child.try_wait()?
-        {
-            return Ok(Some((Instant::now(), Some(code_of(status)))));
+        if let CommandState::Ended(code) = meanwhile.look(client)? {
+            return Ok(Some((Instant::now(), code)));
         }
-        if client.is_interrupted() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(Some((Instant::now(), None)));
         }
         let left = period.saturating_sub(begun.elapsed());
@@ -247,27 +265,21 @@ async fn wait(
 
 /// Nothing can be stored any more: what runs meanwhile goes on to its end, and gives its exit code.
 async fn outlast(
-    child: &mut Option<Child>,
+    meanwhile: &mut Meanwhile,
     client: &Client,
     error: &anyhow::Error,
 ) -> Result<Option<i32>> {
-    let Some(child) = child else { return Ok(None) };
+    if !meanwhile.is_any() {
+        return Ok(None);
+    }
     let why = printable(&format!("{error:#}"));
     output::tell(format_args!("sheaf: {why}: nothing more is stored; COMMAND goes on"));
     loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(code_of(status)));
-        }
-        if client.is_interrupted() {
-            return Ok(None);
+        if let CommandState::Ended(code) = meanwhile.look(client)? {
+            return Ok(code);
         }
         tokio::time::sleep(LOOK).await;
     }
-}
-
-fn code_of(status: std::process::ExitStatus) -> i32 {
-    use std::os::unix::process::ExitStatusExt;
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
 fn tell_news(news: &RoundNews, global: &GlobalArgs) {
@@ -284,15 +296,24 @@ fn finish(
     global: &GlobalArgs,
     code: Option<i32>,
 ) -> Result<Exit> {
-    let (served, missing) = rounds.finish();
+    let known: u64 = info.served.iter().map(|host| host.before).sum();
+    let (served, missing, told) = rounds.finish();
     info.ended_ns = record::now_ns();
     info.exit_code = code;
     info.missing = missing;
+    let before = served.hosts.iter().map(|host| host.before).sum::<u64>().saturating_sub(known);
     (info.served, info.removed) = (served.hosts, served.removed);
     record::note_totals(&mut info, &served.totals);
     info.write(&args.output)?;
     if !global.quiet {
-        record::tell(&info, &args.output);
+        if before > 0 {
+            output::tell(format_args!(
+                "sheaf: {before} operations were done before the trace began, and are not in it"
+            ));
+        }
+        let missing = info.missing.iter().filter(|missing| !told.contains(*missing));
+        let untold = TraceInfo { missing: missing.cloned().collect(), ..info.clone() };
+        record::tell(&untold, &args.output);
     }
     if let Some(code) = code.filter(|code| *code != 0) {
         // The command's own exit code is this one's.

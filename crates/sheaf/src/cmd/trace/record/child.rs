@@ -83,7 +83,7 @@ const HANDED_ON: [Signal; 9] = [
 const OF_KEYS: [Signal; 2] = [Signal::INT, Signal::QUIT];
 
 /// Whether a terminal's keys may have sent a signal to this process, and to the program with it.
-fn is_in_foreground() -> bool {
+pub fn is_in_foreground() -> bool {
     let terminal = File::open("/dev/tty");
     terminal.is_ok_and(|terminal| {
         rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group == rustix::process::getpgrp())

@@ -4,6 +4,7 @@ use crate::cmd::trace::record::now_ns;
 use anyhow::{Result, anyhow};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::Client;
+use sheaf_trace::TraceError;
 use sheaf_trace::served::{
     COLLECT, CollectRequest, RowFilter, ServedStore, ServedTotals, TRACE_MERGE, TRACE_SERVICE,
     TraceBatch,
@@ -183,19 +184,39 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Ends the trace; gives what is missing of it, too.
-    pub fn finish(mut self) -> (ServedTotals, Vec<String>) {
+    /// Why nothing can be taken of any host, if so.
+    pub fn refusal(&self) -> Option<String> {
+        let is_none_left = self.members.iter().all(|leaf| self.failing.contains_key(&leaf));
+        let by_cause = self.by_cause().into_iter();
+        let texts = by_cause.map(|(errno, leaves)| {
+            format!("{}: nothing can be taken there: {}", self.client.fold(&leaves), cause(errno))
+        });
+        is_none_left.then(|| texts.collect::<Vec<_>>().join("; "))
+    }
+
+    /// Who does not give anything, by why.
+    fn by_cause(&self) -> BTreeMap<Errno, RangeSet> {
         let mut by_cause: BTreeMap<Errno, RangeSet> = BTreeMap::new();
         for (&leaf, &errno) in &self.failing {
             by_cause.entry(errno).or_default().insert(leaf);
         }
-        for (errno, leaves) in by_cause {
+        by_cause
+    }
+
+    /// Ends a trace of which there is nothing yet, and takes it away.
+    pub fn discard(self) -> Result<(), TraceError> {
+        self.store.discard()
+    }
+
+    /// Ends the trace; gives what is missing of it, and what was told, too.
+    pub fn finish(mut self) -> (ServedTotals, Vec<String>, BTreeSet<String>) {
+        for (errno, leaves) in self.by_cause() {
             let (hosts, cause) = (self.client.fold(&leaves), cause(errno));
             self.missing.insert(format!(
                 "{hosts}: what was recorded there at the end is not in the trace: {cause}"
             ));
         }
-        (self.store.finish(), self.missing.into_iter().collect())
+        (self.store.finish(), self.missing.into_iter().collect(), self.told)
     }
 }
 
