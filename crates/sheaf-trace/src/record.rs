@@ -366,7 +366,10 @@ impl StoreLock {
         let is_unfinished = crate::TraceStore::has_spools(&self.store);
         totals.is_unfinished = is_unfinished.as_ref().is_ok_and(|is_unfinished| *is_unfinished);
         let removed = std::fs::remove_file(&self.path).map_err(TraceError::io(&self.path));
-        totals.error = totals.error.take().or(is_unfinished.err()).or(removed.err());
+        // Of somebody who was killed before.
+        let unbegun = crate::info::remove(&self.store.join(spool::PART_FILE));
+        let failed = [is_unfinished.map(drop), removed, unbegun].into_iter().find_map(Result::err);
+        totals.error = totals.error.take().or(failed);
     }
 }
 

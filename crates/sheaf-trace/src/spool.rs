@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// How a file of this kind begins.
 const MAGIC: &[u8; 8] = b"sheafsp4";
 /// A spool that has not begun yet.
-const PART_FILE: &str = "spool.part";
+pub(crate) const PART_FILE: &str = "spool.part";
 /// The longest block that is believed.
 const BLOCK_BYTES_MAX: u32 = 1 << 30;
 /// Of a row in a block.
@@ -364,6 +364,16 @@ fn block(file: &mut impl Read) -> std::io::Result<SpoolBlock> {
     Ok(SpoolBlock::Whole(block))
 }
 
+/// Keeps a spool that is damaged under another name: where.
+///
+/// # Errors
+/// When it cannot be given one.
+pub(crate) fn keep_damaged(directory: &Path, number: u32) -> Result<PathBuf, TraceError> {
+    let (path, kept) = (path_of(directory, number), directory.join(format!("damaged-{number:06}")));
+    std::fs::rename(&path, &kept).map_err(TraceError::io(&path))?;
+    Ok(kept)
+}
+
 /// Stores the rows of a spool as the file of its number, and takes it away. Returns how many
 /// operations are stored, and what else was in it, with the numbers that its names have in `names`.
 /// One whose file is there already, and can be read, has been stored and was about to be taken away.
@@ -383,8 +393,7 @@ pub(crate) fn convert(
         read(&path, names, |rows, names| if is_stored { Ok(()) } else { store.push(rows, names) })?;
     store.finish(names)?;
     if content.is_damaged {
-        let kept = directory.join(format!("damaged-{number:06}"));
-        std::fs::rename(&path, &kept).map_err(TraceError::io(&path))?;
+        let kept = keep_damaged(directory, number)?;
         let why = content.cut.take().unwrap_or_default();
         content.cut = Some(format!(
             "{why}, and nothing behind it is in the trace: it is kept as {}",

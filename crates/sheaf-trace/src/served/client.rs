@@ -257,19 +257,29 @@ impl ClientState {
         let held = hold(directory)?;
         let life = life_of(directory)?;
         let (mut names, mut sources, mut ended) = (TraceNames::default(), None, BTreeMap::new());
-        let mut damaged = Vec::new();
+        let (mut damaged, mut next) = (Vec::new(), 0);
         for (number, path) in spool::spools_of(directory)? {
-            let content = spool::read(&path, &mut names, |_, _| Ok(()))?;
+            next = number + 1;
+            let content = match spool::read(&path, &mut names, |_, _| Ok(())) {
+                Err(TraceError::Damaged { why, .. }) => {
+                    // Of another version, for one: what comes now is taken all the same.
+                    let kept = spool::keep_damaged(directory, number)?;
+                    damaged.push(format!("{why}: it is kept as {}", kept.display()));
+                    continue;
+                }
+                read => read?,
+            };
             if content.has_begun {
                 sources = Some(content.sources);
             }
-            damaged.extend(content.cut.map(|why| format!("{}: {why}", path.display())));
+            // Where it was cut off the rest is in the rings still.
+            let cut = content.cut.filter(|_| content.is_damaged);
+            damaged.extend(cut.map(|why| format!("{}: {why}", path.display())));
             let about = std::fs::metadata(&path).map_err(TraceError::io(&path))?;
             ended.insert(number, about.len());
         }
         let mut collector = Collector::new(directory, host)?;
         collector.resume(sources.into_iter().flatten().map(|(_, source)| source));
-        let next = ended.last_key_value().map_or(0, |(number, _)| number + 1);
         let facts = SpoolFacts::of_sources(collector.states());
         let spool = SpoolWriter::begin(directory, next, &names, facts)?;
         Ok(Self {
@@ -507,7 +517,7 @@ impl ClientState {
             rows.extend_from_slice(more);
             Ok(())
         })?;
-        if let Some(why) = content.cut {
+        if let Some(why) = content.cut.filter(|_| content.is_damaged) {
             self.tell(format!("{}: {why}", path.display()));
         }
         rows.sort_by_key(|row| row.time_ns);

@@ -166,7 +166,9 @@ impl ServedStore {
         let (mut before, mut next) = (RecordTotals::default(), 0);
         for (number, path) in spool::spools_of(directory)? {
             let (_, content) = spool::convert(directory, number, &mut TraceNames::default())?;
-            before.damaged.extend(content.cut.map(|why| (path, why)));
+            // What was cut off was not said to be stored: hosts have it still.
+            let cut = content.cut.filter(|_| content.is_damaged);
+            before.damaged.extend(cut.map(|why| (path, why)));
             hosts.extend(content.hosts);
             next = number + 1;
         }

@@ -364,6 +364,9 @@ fn no_buffers_stay_behind() {
         assert!(run.code.is_some(), "{run:?}");
         assert_eq!(std::fs::read_dir(&buffers).unwrap().count(), 0, "{command}");
     }
+    let none = home.run(&["trace", "record", "--buffers", "none", "-o", "other", "--", "true"]);
+    assert_eq!(none.code, Some(2), "{none:?}");
+    assert!(!home.path().join("other").exists(), "{none:?}");
 }
 
 #[test]
@@ -520,6 +523,11 @@ fn a_trace_is_told_in_every_form_alike() {
     let record: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     let report: sheaf_trace::ReportData = serde_json::from_value(record["report"].clone()).unwrap();
     assert_eq!(report.rows, home.info().operations);
+    home.write("notes", "of mine");
+    let other = home.run(&["trace", "report", "--html", "notes", "the.trace"]);
+    assert_eq!(other.code, Some(2), "{other:?}");
+    assert_eq!(std::fs::read_to_string(home.path().join("notes")).unwrap(), "of mine");
+    home.write("page.html", "<!DOCTYPE html> an older one");
     let page = home.run(&["trace", "report", "--html", "page.html", "the.trace"]);
     assert_eq!((page.code, page.stdout.as_str()), (Some(0), ""), "{page:?}");
     let page = std::fs::read_to_string(home.path().join("page.html")).unwrap();

@@ -67,8 +67,11 @@ fn a_recorder_that_is_killed_loses_nothing_uncounted() {
             let name = name.to_str().unwrap();
             name == "trace.json" || name.ends_with(".parquet")
         }));
+        let said = std::fs::read(trace.join("trace.json")).unwrap();
         let again = home.run(&["trace", "recover", "the.trace"]);
         assert_eq!(again.code, Some(0), "{again:?}");
+        assert_eq!(again.stderr, "sheaf: the.trace is whole\n");
+        assert_eq!(std::fs::read(trace.join("trace.json")).unwrap(), said, "once is enough");
     }
     assert!(killed > 0, "no recorder was killed in time");
 }

@@ -74,6 +74,12 @@ fn info(home: &Home) -> TraceInfo {
     TraceInfo::read(&home.path().join("the.trace")).unwrap().expect("a trace says what it is of")
 }
 
+/// A trace begins, of what is done from now on.
+fn begin(home: &Home, hosts: &str, more: &[&str]) {
+    let begun = run(home, &serve(home, hosts, &[more, &["--for", "0"]].concat()));
+    assert_eq!(begun.code, Some(0), "{begun:?}");
+}
+
 /// How many bytes each program of a [`writer`] writes: fewer than a ring has room for.
 const BY_ONE: u64 = 400;
 
@@ -185,19 +191,27 @@ fn whose_programs_are_taken_is_said() {
 fn whoever_serves_may_be_killed_and_another_goes_on() {
     const EACH: u64 = 60_000;
     let home = with_hosts(2);
+    begin(&home, "2", &[]);
     let mut programs: Vec<Child> =
         ["n1", "n2"].map(|host| writer(&home, host, &format!("out.{host}"), EACH)).into();
     let mut last = 0;
+    let known = || -> u64 {
+        let told = home.run(&["trace", "report", "the.trace"]);
+        assert!(told.stderr.contains("goes on"), "{told:?}");
+        told.stdout.split(' ').next().unwrap().replace(',', "").parse().unwrap()
+    };
     for round in 1..=3 {
         let args = serve(&home, "2", &["--period", "20"]);
         let mut server = home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
         let mut server = server.stderr(Stdio::null()).spawn().unwrap();
         wait_for_bytes(&home, "out.n1", EACH * round / 4);
+        if round == 1 {
+            wait_until("it serves", || info(&home).ended_ns == 0);
+            wait_until("it stores", || known() > 0);
+        }
         server.kill().unwrap();
         server.wait().unwrap();
-        let told = home.run(&["trace", "report", "the.trace"]);
-        assert!(told.stderr.contains("goes on"), "{told:?}");
-        let known: u64 = told.stdout.split(' ').next().unwrap().replace(',', "").parse().unwrap();
+        let known = known();
         assert!(known >= last, "what was stored is there: {known}, before {last}");
         last = known;
     }
@@ -223,9 +237,10 @@ fn old_parts_are_removed_and_counted_whoever_is_killed() {
     const EACH: u64 = 60_000;
     let home = with_hosts(1);
     let out = home.path().canonicalize().unwrap().join("out");
-    let mut program = writer(&home, "n1", "out", EACH);
     let parts = ["--period", "20", "--part-rows", "500", "--keep", "40K", "--op", "write"];
     let more = [&parts[..], &["--path", out.to_str().unwrap()]].concat();
+    begin(&home, "1", &more);
+    let mut program = writer(&home, "n1", "out", EACH);
     for round in 1..=4 {
         let args = serve(&home, "1", &more);
         let mut server = home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -403,6 +418,7 @@ fn children_of(parent: u32) -> Vec<u32> {
 fn a_server_that_is_killed_loses_nothing() {
     const EACH: u64 = 60_000;
     let home = with_hosts(2);
+    begin(&home, "2", &[]);
     let mut program = writer(&home, "n2", "out", EACH);
     let args = serve(&home, "2", &["--period", "20"]);
     let mut server = home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());

@@ -135,8 +135,10 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
     } else {
         RecordBy::Preload(places::find_library()?, blind())
     };
+    // Where there is no room for segments, nothing is left of the trace either.
+    let segments = places::make_segments(&args.buffers)?;
     let store = places::make_store(args.output.as_deref(), &args.command[0], "trace")?;
-    let code = record(args, global, &program, &store, by)?;
+    let code = record(args, global, &program, (&store, segments), by)?;
     // The program's own exit code is none of this program's.
     std::process::exit(code);
 }
@@ -152,7 +154,7 @@ fn record(
     args: &RecordArgs,
     global: &GlobalArgs,
     program: &Path,
-    store: &Path,
+    (store, segments): (&Path, places::SegmentsPlace),
     by: RecordBy,
 ) -> Result<i32> {
     let mut info = TraceInfo {
@@ -162,7 +164,6 @@ fn record(
         by_kernel: args.kernel,
         ..TraceInfo::default()
     };
-    let segments = places::make_segments(&args.buffers)?;
     info.buffers = Some(segments.path().to_owned());
     info.write(store)?;
     let mut command = Command::new(program);
@@ -283,7 +284,11 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     info.still_run = totals.still_run as u64;
     let missing = &mut info.missing;
     if totals.lost > 0 {
-        let option = if info.by_kernel { "--kernel-buffer SIZE" } else { "--records N" };
+        let option = match (info.by_kernel, info.is_served) {
+            (true, _) => "--kernel-buffer SIZE",
+            (false, true) => "record --records N, or --spool-mib N,",
+            (false, false) => "--records N",
+        };
         missing.push(format!(
             "{} operations came faster than they could be kept: {option} keeps more of them",
             totals.lost

@@ -29,8 +29,8 @@ pub fn run(args: &RecoverArgs, global: &GlobalArgs) -> Result<Exit> {
         let text = format!("{} is no trace of sheaf trace record", args.trace.display());
         return Err(Stop::usage(printable(&text)).into());
     };
-    let is_ended = if info.is_served { info.ended_ns != 0 } else { info.exit_code.is_some() };
-    if is_ended && info.buffers.is_none() && !TraceStore::has_spools(&args.trace)? {
+    // How the program of a recorder that was killed has ended is not known.
+    if info.ended_ns != 0 && info.buffers.is_none() && !TraceStore::has_spools(&args.trace)? {
         let path = printable(&args.trace.display().to_string());
         let state = match info.unwritten {
             0 => " is whole".to_owned(),
@@ -52,13 +52,13 @@ pub fn run(args: &RecoverArgs, global: &GlobalArgs) -> Result<Exit> {
         return Ok(Exit::Partial);
     }
     // What a recording that has ended says of its losses stays true.
-    let is_killed = info.exit_code.is_none();
+    let is_killed = info.ended_ns == 0;
     info.missing.retain(|text| is_killed || !text.starts_with(record::NOT_WHOLE));
     if is_killed {
         info.missing.push("its recorder was killed".to_owned());
         let programs = info.segments.max(totals.segments);
         record::note(&mut info, &totals);
-        info.segments = programs;
+        (info.segments, info.ended_ns) = (programs, record::now_ns());
     } else {
         info.operations = totals.rows;
     }

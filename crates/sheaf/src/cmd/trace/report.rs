@@ -6,7 +6,8 @@ use crate::output::{self, Records, printable};
 use anyhow::{Context, Result};
 use clap::Args;
 use sheaf_trace::{RemovedParts, ReportData, ReportOptions, TraceInfo, TraceNames, TraceReport};
-use std::io::{IsTerminal, Write};
+use std::fs::File;
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Columns where standard output is no terminal.
@@ -26,13 +27,15 @@ pub struct ReportArgs {
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
-    /// Write a page for the browser instead, which needs nothing beside it
+    /// Write a page for the browser instead, which needs nothing beside it: over an older one, and
+    /// over nothing else
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
 /// Prints the report, or writes its page.
 pub fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit> {
+    args.html.as_deref().map_or(Ok(()), check_page)?;
     let (report, damaged) = make(&args.trace)?;
     if let Some(path) = &args.html {
         std::fs::write(path, report.to_html())
@@ -52,6 +55,24 @@ pub fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit> {
         output::tell(format_args!("sheaf: {}", printable(text)));
     }
     Ok(if damaged.is_empty() { Exit::Success } else { Exit::Partial })
+}
+
+/// That what is there of that name, if anything, is a page.
+fn check_page(path: &Path) -> Result<()> {
+    const BEGIN: &[u8] = b"<!DOCTYPE html>";
+    // A pipe or a device is written to as it is.
+    if !path.is_file() {
+        return Ok(());
+    }
+    let mut begin = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(BEGIN.len() as u64).read_to_end(&mut begin));
+    read.with_context(|| printable(&path.display().to_string()))?;
+    if begin == BEGIN || begin.is_empty() {
+        return Ok(());
+    }
+    let text = format!("--html: {} is there, and is no page: nothing was written", path.display());
+    Err(Stop::usage(printable(&text)).into())
 }
 
 /// The report of a trace, and what of it could not be read.

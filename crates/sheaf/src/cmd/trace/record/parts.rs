@@ -11,7 +11,8 @@ pub struct PartArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub part_minutes: u32,
 
-    /// End a part of the trace with so many operations
+    /// End a part of the trace once it has so many operations: what came with the last of them is
+    /// in it, too
     #[arg(long, value_name = "N", default_value_t = PartLimits::ROWS_MAX)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=PartLimits::ROWS_MAX))]
     pub part_rows: u64,

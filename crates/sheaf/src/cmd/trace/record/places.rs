@@ -44,7 +44,12 @@ pub fn find_program(name: &OsStr) -> Result<PathBuf, (i32, String)> {
             Err(_) => {}
         }
     }
-    Err(refused.unwrap_or((NOT_FOUND, format!("{shown}: no such program on the PATH"))))
+    let split = if name.as_bytes().contains(&b' ') {
+        " (a program and its arguments are words of their own, without quotes around all)"
+    } else {
+        ""
+    };
+    Err(refused.unwrap_or((NOT_FOUND, format!("{shown}: no such program on the PATH{split}"))))
 }
 
 /// Whether it is a file that may be run.
