@@ -26,7 +26,7 @@ use sheaf_core::Errno;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 pub(crate) use sums::class_of;
-use sums::{PowerCounts, SplitSums, bytes_of};
+use sums::{PowerCounts, SplitSums, bytes_of, is_stream};
 pub(crate) use units::{count, day, escaped, size};
 
 /// Limits of a report: what it may take in memory, and how long it may be.
@@ -79,8 +79,9 @@ impl Default for ReportOptions {
 /// some dozens.
 const OPS_MAX: usize = 1024;
 const FAILURES_MAX: usize = 4096;
-/// Files that are named for each failure.
+/// Files that are named for each failure, of so many directories that are counted.
 const FAILURE_EXAMPLES: usize = 3;
+const FAILURE_DIRECTORIES: usize = 8;
 /// Layers; the last one stands for those beyond.
 const LAYERS_MAX: usize = 32;
 
@@ -92,6 +93,8 @@ struct OpEntry {
     is_lost: bool,
     is_open: bool,
     is_seek: bool,
+    is_flush: bool,
+    is_by_kernel: bool,
     /// Not nested, nested.
     sums: [IoSums; 2],
     durations: PowerCounts,
@@ -101,7 +104,29 @@ struct OpEntry {
 struct FailureEntry {
     count: u64,
     time_ns: u128,
-    examples: Vec<u32>,
+    /// Files, with how many of the failures were in their directories: too few where there are many.
+    examples: Vec<(u32, u64)>,
+}
+
+impl FailureEntry {
+    /// Takes a file in. Directories with many are found with few counters (Misra and Gries).
+    fn show(&mut self, path: u32, is_beside: impl Fn(u32) -> bool) {
+        let known = self.examples.iter_mut().find(|(other, _)| *other == path || is_beside(*other));
+        if let Some((_, count)) = known {
+            *count += 1;
+        } else if self.examples.len() < FAILURE_DIRECTORIES {
+            self.examples.push((path, 1));
+        } else if let Some(free) = self.examples.iter_mut().find(|(_, count)| *count == 0) {
+            *free = (path, 1);
+        } else {
+            self.examples.iter_mut().for_each(|(_, count)| *count -= 1);
+        }
+    }
+}
+
+/// Where a file is, by its path.
+fn directory_of(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|byte| *byte == b'/').map_or(b".", |slash| &path[..slash])
 }
 
 /// Orders rows by what they took.
@@ -155,7 +180,7 @@ pub struct TraceReport {
     hosts: Vec<(u32, u64, SplitSums)>,
     /// By host, number and command.
     process_places: FxHashMap<(u32, i32, u32), u32>,
-    processes: Vec<((u32, i32, u32), SplitSums)>,
+    processes: Vec<((u32, i32, u32), SplitSums, i64)>,
     processes_beyond: IoSums,
     files: FileTable,
     read_sizes: PowerCounts,
@@ -201,10 +226,20 @@ impl TraceReport {
         if op.is_lost {
             return self.add_lost(row);
         }
-        let file_op =
-            FileOp { class: op.class, is_open: op.is_open, is_seek: op.is_seek, layer: op.layer };
+        let moves = matches!(op.class, OpClass::Read | OpClass::Write);
+        let is_stream = is_stream(names.text(row.path), op.is_by_kernel);
+        let class = if moves && is_stream { OpClass::Stream } else { op.class };
+        let file_op = FileOp {
+            class: op.class,
+            is_open: op.is_open,
+            is_seek: op.is_seek,
+            is_flush: op.is_flush,
+            layer: op.layer,
+        };
         op.sums[usize::from(row.is_nested)].add(row);
-        op.durations.add(row.duration_ns.max(0) as u64);
+        if class != OpClass::Stream {
+            op.durations.add(row.duration_ns.max(0) as u64);
+        }
         self.data.rows += 1;
         self.data.nested_rows += u64::from(row.is_nested);
         let is_implausible = row.duration_ns < 0 || row.asked < 0 || row.bytes < 0;
@@ -219,7 +254,7 @@ impl TraceReport {
         }
         let (host, process) = self.who(row);
         if !row.is_nested {
-            self.add_outermost(row, file_op.class, host, process);
+            self.add_outermost(row, class, host, process);
         }
         if !names.text(row.path).is_empty() {
             self.files.add(row, file_op, process, host, names);
@@ -236,6 +271,7 @@ impl TraceReport {
             OpClass::Sync => &mut totals.sync,
             OpClass::Other => &mut totals.other,
             OpClass::Process => &mut totals.process,
+            OpClass::Stream => &mut totals.stream,
         }
         .add(row);
         self.hosts[host as usize].2.add(class, row);
@@ -256,7 +292,7 @@ impl TraceReport {
                 }
             }
         }
-        if class != OpClass::Process {
+        if !matches!(class, OpClass::Process | OpClass::Stream) {
             self.add_slow(row);
         }
     }
@@ -294,11 +330,9 @@ impl TraceReport {
         let entry = self.failures.entry((op, if known { row.errno } else { 0 })).or_default();
         entry.count += 1;
         entry.time_ns += row.duration_ns.max(0) as u128;
-        if entry.examples.len() < FAILURE_EXAMPLES
-            && !entry.examples.contains(&row.path)
-            && !names.text(row.path).is_empty()
-        {
-            entry.examples.push(row.path);
+        let path = names.text(row.path);
+        if !path.is_empty() {
+            entry.show(row.path, |other| directory_of(names.text(other)) == directory_of(path));
         }
     }
 
@@ -329,6 +363,8 @@ impl TraceReport {
                     is_lost: word == b"lost",
                     is_open: word == b"open",
                     is_seek: word == b"seek",
+                    is_flush: word == b"flush",
+                    is_by_kernel: names.text(row.layer) == b"kernel",
                     sums: Default::default(),
                     durations: PowerCounts::default(),
                 });
@@ -360,7 +396,7 @@ impl TraceReport {
             return (host, None);
         }
         let place = self.processes.len() as u32;
-        self.processes.push((key, SplitSums::default()));
+        self.processes.push((key, SplitSums::default(), row.time_ns));
         self.process_places.insert(key, place);
         self.hosts[host as usize].1 += 1;
         (host, Some(place))
@@ -368,7 +404,8 @@ impl TraceReport {
 }
 
 impl ProcessData {
-    /// The time of its operations that are not nested, in ns, of all its threads together.
+    /// The time of its operations that are not nested, in ns, of all its threads together; without
+    /// those on pipes, sockets and terminals.
     #[must_use]
     pub fn time_ns(&self) -> u128 {
         self.reads.time_ns + self.writes.time_ns + self.other.time_ns

@@ -38,6 +38,12 @@ pub struct TraceRow {
     pub new_path: Option<u32>,
 }
 
+/// A command line to be read: its words, of which each ends with a zero, with blanks between.
+pub(crate) fn command_line(words: &[u8]) -> Vec<u8> {
+    let words = words.strip_suffix(&[0]).unwrap_or(words);
+    words.iter().map(|&byte| if byte == 0 { b' ' } else { byte }).collect()
+}
+
 impl TraceRow {
     /// The numbers of all its names.
     pub(crate) fn names(&self) -> impl Iterator<Item = u32> {

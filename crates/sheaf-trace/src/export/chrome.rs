@@ -1,5 +1,6 @@
 //! Chrome's trace events.
 use super::{errno_name, escaped};
+use crate::row::command_line;
 use crate::{TraceNames, TraceRow};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -162,7 +163,7 @@ impl<W: Write> ChromeExport<W> {
         )?;
         let mut name = names.text(row.host).to_vec();
         name.extend_from_slice(format!(":{} ", row.pid).as_bytes());
-        name.extend_from_slice(names.text(row.command));
+        name.extend_from_slice(&command_line(names.text(row.command)));
         json_text(&mut self.out, &name)?;
         self.out.write_all(b"}}")
     }

@@ -1,5 +1,6 @@
 //! A line per operation.
 use super::{errno_name, escaped};
+use crate::row::command_line;
 use crate::{TraceNames, TraceRow};
 use std::io;
 
@@ -49,9 +50,11 @@ impl<W: io::Write> CsvExport<W> {
         let writer = &mut self.writer;
         writer.write_field(row.time_ns.to_string())?;
         writer.write_field(row.duration_ns.to_string())?;
-        for number in [row.op, row.layer, row.host, row.command, row.path] {
+        for number in [row.op, row.layer, row.host] {
             writer.write_field(&*text(number))?;
         }
+        writer.write_field(&*escaped(&command_line(names.text(row.command))))?;
+        writer.write_field(&*text(row.path))?;
         writer.write_field(row.offset.map(|at| at.to_string()).unwrap_or_default())?;
         writer.write_field(row.asked.to_string())?;
         writer.write_field(row.bytes.to_string())?;

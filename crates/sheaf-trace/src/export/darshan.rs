@@ -3,6 +3,7 @@ use super::darshan_record::{
     ALIGNMENT_BYTES, COMMON_TOLD, FileRecord, Moments, SIZES, Transfers, is_counted,
 };
 use super::escaped;
+use crate::row::command_line;
 use crate::{TraceNames, TraceRow};
 use sheaf_recorder::RingWriter;
 use std::collections::{BTreeMap, HashMap};
@@ -119,7 +120,8 @@ impl<W: Write> DarshanExport<W> {
         let processes = &mut self.processes;
         *self.ranks.entry((row.host, row.pid)).or_insert_with(|| {
             let text = |number| named(names.text(number));
-            processes.push((text(row.host), row.pid, text(row.command)));
+            let command = named(&command_line(names.text(row.command)));
+            processes.push((text(row.host), row.pid, command));
             next
         })
     }

@@ -39,6 +39,9 @@ pub enum OpClass {
     Other,
     /// Processes begin and end; marks.
     Process,
+    /// Takes data from a pipe, a socket or a terminal, or gives it there: what it takes is mostly
+    /// the time of whoever is at the other end.
+    Stream,
 }
 
 /// All of a trace. Paths and commands are text in which what is no text stands as `\xff`, and a
@@ -60,6 +63,8 @@ pub struct ReportData {
     pub nested_rows: u64,
     /// Those with a negative time or amount, which was taken as none.
     pub implausible_rows: u64,
+    /// What was to be kept alone, as it was said; all else is in no sum here.
+    pub filter: Option<String>,
     /// Of all operations that are not nested.
     pub totals: TraceTotals,
     /// What was not kept.
@@ -139,6 +144,8 @@ pub struct TraceTotals {
     pub other: IoSums,
     /// Processes begin and end.
     pub process: IoSums,
+    /// Reads and writes of pipes, sockets and terminals, which are in none of the others.
+    pub stream: IoSums,
 }
 
 /// Operations that were not kept for want of room.
@@ -183,6 +190,8 @@ pub struct HostData {
     pub writes: IoSums,
     /// All else.
     pub other: IoSums,
+    /// Reads and writes of pipes, sockets and terminals, which are in none of the others.
+    pub streams: IoSums,
 }
 
 /// Sums of a process.
@@ -195,12 +204,16 @@ pub struct ProcessData {
     pub pid: i32,
     /// Its command line.
     pub command: String,
+    /// When the first of its operations began, in ns since 1970.
+    pub first_ns: i64,
     /// Reads.
     pub reads: IoSums,
     /// Writes.
     pub writes: IoSums,
     /// All else.
     pub other: IoSums,
+    /// Reads and writes of pipes, sockets and terminals, which are in none of the others.
+    pub streams: IoSums,
 }
 
 /// Sums of a layer.
@@ -232,7 +245,7 @@ pub struct OperationData {
     pub sums: IoSums,
     /// How many of them are nested.
     pub nested: u64,
-    /// How long they took, in ns.
+    /// How long they took, in ns, without those of pipes, sockets and terminals.
     pub durations: Vec<SizeBucket>,
 }
 
@@ -273,6 +286,10 @@ pub struct FileData {
     pub missing: u64,
     /// How often it was placed anew.
     pub seeks: u64,
+    /// How often what was gathered to be written was given to the kernel at once (`fflush`).
+    pub flushes: u64,
+    /// Where the furthest read ended, in bytes.
+    pub read_to: u64,
     /// Of these, those after which it went on where it had been, or was placed again.
     pub idle_seeks: u64,
     /// Waits until data is stored, each right after a single write of the process.
@@ -285,8 +302,10 @@ pub struct FileData {
     pub hosts: u64,
     /// Processes that wrote to it at known offsets.
     pub writers: u64,
-    /// Those of them whose range of offsets overlaps another's.
+    /// Those of them whose range of offsets overlaps another's, while both wrote.
     pub overlapping_writers: u64,
+    /// It is a pipe, a socket or a terminal.
+    pub is_stream: bool,
     /// Some of its operations are in [`FilesBeyond`], as there were too many files at once.
     pub is_partial: bool,
 }

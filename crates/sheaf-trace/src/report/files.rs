@@ -1,6 +1,6 @@
 //! Files, directories, and what each process does to each file.
 use crate::report::data::{AccessData, DirectoryData, FileData, FilesBeyond, IoSums, OpClass};
-use crate::report::sums::{PatternSums, SplitSums, StreamPosition, bytes_of};
+use crate::report::sums::{PatternSums, SplitSums, StreamPosition, bytes_of, is_stream};
 use crate::report::units::escaped;
 use crate::{TraceNames, TraceRow};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -17,6 +17,7 @@ pub(crate) struct FileOp {
     pub class: OpClass,
     pub is_open: bool,
     pub is_seek: bool,
+    pub is_flush: bool,
     pub layer: u8,
 }
 
@@ -32,6 +33,8 @@ struct FileSums {
     opens: u64,
     missing: u64,
     seeks: u64,
+    flushes: u64,
+    read_to: i64,
     idle_seeks: u64,
     syncs_after_write: u64,
     reads_back: u64,
@@ -53,6 +56,8 @@ struct FileStream {
     run: (i64, i64),
     /// From the least to the greatest offset that was written.
     written: Option<(i64, i64)>,
+    /// When: from the beginning of the first to the end of the last.
+    wrote: (i64, i64),
 }
 
 impl FileStream {
@@ -68,7 +73,10 @@ impl FileStream {
         &mut self.more[at].1
     }
 
-    fn wrote(&mut self, offset: i64, end: i64) {
+    fn wrote(&mut self, offset: i64, end: i64, row: &TraceRow) {
+        let ended_ns = row.time_ns.saturating_add(row.duration_ns.max(0));
+        let (begun, ended) = self.written.map_or((row.time_ns, ended_ns), |_| self.wrote);
+        self.wrote = (begun.min(row.time_ns), ended.max(ended_ns));
         let (first, last) = self.written.unwrap_or((offset, end));
         self.written = Some((first.min(offset), last.max(end)));
         self.run = if offset == self.run.1 { (self.run.0, end) } else { (offset, end) };
@@ -142,7 +150,11 @@ impl FileTable {
             }
         }
         let moves = matches!(op.class, OpClass::Read | OpClass::Write);
-        if row.errno != 0 || !(moves || op.is_open || op.is_seek || op.class == OpClass::Sync) {
+        if row.errno != 0 {
+            return;
+        }
+        file.flushes += u64::from(op.is_flush);
+        if !(moves || op.is_open || op.is_seek || op.class == OpClass::Sync) {
             return;
         }
         let stream = process.and_then(|process| self.stream(place, process, host));
@@ -259,15 +271,17 @@ impl FileTable {
         names: &TraceNames,
         layer: impl Fn(u8) -> String,
     ) -> (Vec<FileData>, FilesBeyond) {
-        let mut writers: FxHashMap<u32, Vec<(i64, i64)>> = FxHashMap::default();
+        let mut writers: FxHashMap<u32, Vec<WriterRange>> = FxHashMap::default();
         for (&(file, _), &place) in &self.stream_places {
-            if let Some(range) = self.streams[place as usize].written {
-                writers.entry(file).or_default().push(range);
+            let stream = &self.streams[place as usize];
+            if let Some(written) = stream.written {
+                writers.entry(file).or_default().push((stream.wrote, written));
             }
         }
         let mut files: Vec<FileData> = Vec::with_capacity(self.files.len());
         for (at, file) in self.files.iter().enumerate() {
-            let mut ranges = writers.remove(&(at as u32)).unwrap_or_default();
+            let ranges = writers.remove(&(at as u32)).unwrap_or_default();
+            let is_stream = is_stream(names.text(file.path), false);
             files.push(FileData {
                 path: escaped(names.text(file.path)),
                 reads: file.sums.reads,
@@ -280,18 +294,21 @@ impl FileTable {
                 opens: file.opens,
                 missing: file.missing,
                 seeks: file.seeks,
+                flushes: file.flushes,
+                read_to: u64::try_from(file.read_to).unwrap_or(0),
                 idle_seeks: file.idle_seeks,
                 syncs_after_write: file.syncs_after_write,
                 reads_back: file.reads_back,
                 processes: file.processes,
                 hosts: file.hosts,
                 writers: ranges.len() as u64,
-                overlapping_writers: overlapping(&mut ranges),
+                overlapping_writers: among_each_other(ranges),
+                is_stream,
                 is_partial: file.is_partial,
             });
         }
         files.sort_by(|a, b| {
-            let key = |file: &FileData| (file.time_ns(), file.operations());
+            let key = |file: &FileData| (!file.is_stream, file.time_ns(), file.operations());
             key(b).cmp(&key(a)).then_with(|| a.path.cmp(&b.path))
         });
         (files, FilesBeyond { files: self.beyond.folded, ..self.beyond.clone() })
@@ -335,6 +352,10 @@ impl FileSums {
             .as_deref_mut()
             .map(|stream| &mut stream.positions(op.layer)[usize::from(is_write)]);
         let step = pattern.add(row, position);
+        if let Some(offset) = row.offset.filter(|_| !is_write) {
+            let bytes = i64::try_from(bytes_of(row)).unwrap_or(i64::MAX);
+            self.read_to = self.read_to.max(offset.saturating_add(bytes));
+        }
         let (Some(stream), false) = (stream, row.is_nested) else { return };
         if stream.has_sought && step == Some(crate::report::sums::AccessStep::Consecutive) {
             self.idle_seeks += 1;
@@ -346,7 +367,7 @@ impl FileSums {
         if is_write {
             stream.unsynced += 1;
             if let Some((offset, end)) = placed {
-                stream.wrote(offset, end);
+                stream.wrote(offset, end, row);
             }
         } else if let Some((offset, end)) = placed
             && offset < end
@@ -436,9 +457,21 @@ impl FilesBeyond {
     }
 }
 
-/// How many of the ranges overlap another one.
-fn overlapping(ranges: &mut [(i64, i64)]) -> u64 {
+/// When a process wrote to a file, and where.
+type WriterRange = ((i64, i64), (i64, i64));
+
+/// How many of the writers write where another one does, of those that write while another one does.
+fn among_each_other(mut writers: Vec<WriterRange>) -> u64 {
+    writers.sort_unstable();
+    let times: Vec<_> = writers.iter().map(|(times, _)| *times).collect();
+    let together = overlapping(&times).into_iter().zip(&writers).filter(|(is_one, _)| *is_one);
+    let mut ranges: Vec<_> = together.map(|(_, (_, range))| *range).collect();
     ranges.sort_unstable();
+    overlapping(&ranges).into_iter().filter(|is_one| *is_one).count() as u64
+}
+
+/// Which of the ranges, which are in order, overlap another one.
+fn overlapping(ranges: &[(i64, i64)]) -> Vec<bool> {
     let mut is_overlapping = vec![false; ranges.len()];
     let mut furthest: Option<usize> = None;
     for at in 0..ranges.len() {
@@ -450,18 +483,27 @@ fn overlapping(ranges: &mut [(i64, i64)]) -> u64 {
             furthest = Some(at);
         }
     }
-    is_overlapping.into_iter().filter(|is| *is).count() as u64
+    is_overlapping
 }
 
 #[cfg(test)]
 mod tests {
-    use super::overlapping;
+    use super::{among_each_other, overlapping};
 
     #[test]
-    fn ranges_that_overlap_are_counted() {
-        assert_eq!(overlapping(&mut []), 0);
-        assert_eq!(overlapping(&mut [(0, 10), (10, 20), (20, 30)]), 0);
-        assert_eq!(overlapping(&mut [(0, 10), (9, 20), (20, 30)]), 2);
-        assert_eq!(overlapping(&mut [(0, 100), (10, 20), (30, 40), (100, 101)]), 3);
+    fn ranges_that_overlap_are_found() {
+        assert!(overlapping(&[]).is_empty());
+        assert_eq!(overlapping(&[(0, 10), (10, 20), (20, 30)]), [false; 3]);
+        assert_eq!(overlapping(&[(0, 10), (9, 20), (20, 30)]), [true, true, false]);
+        let ranges = [(0, 100), (10, 20), (30, 40), (100, 101)];
+        assert_eq!(overlapping(&ranges), [true, true, true, false]);
+    }
+
+    #[test]
+    fn writers_one_after_the_other_are_not_among_each_other() {
+        let all = (0, 1000);
+        assert_eq!(among_each_other(vec![((0, 10), all), ((10, 20), all), ((20, 30), all)]), 0);
+        assert_eq!(among_each_other(vec![((20, 30), all), ((0, 11), all), ((10, 20), all)]), 2);
+        assert_eq!(among_each_other(vec![((0, 9), (0, 10)), ((0, 9), (10, 20))]), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! How sums become data.
 use super::*;
+use crate::row::command_line;
 
 impl TraceReport {
     /// What the rows say.
@@ -127,7 +128,7 @@ impl TraceReport {
                 name: of(errno),
                 count: entry.count,
                 time_ns: entry.time_ns,
-                examples: entry.examples.iter().map(|&at| escaped(names.text(at))).collect(),
+                examples: examples(entry).map(|at| escaped(names.text(at))).collect(),
             })
             .collect();
         failures.sort_by(|a, b| {
@@ -146,16 +147,21 @@ impl TraceReport {
             reads: sums.reads,
             writes: sums.writes,
             other: sums.other,
+            streams: sums.streams,
         });
         data.hosts = hosts.collect();
         data.hosts.sort_by(|a, b| a.host.cmp(&b.host));
-        let processes = self.processes.iter().map(|((host, pid, command), sums)| ProcessData {
+        let command = |number: u32| escaped(&command_line(names.text(number)));
+        let of = self.processes.iter();
+        let processes = of.map(|((host, pid, words), sums, first_ns)| ProcessData {
             host: text(*host),
             pid: *pid,
-            command: text(*command),
+            command: command(*words),
+            first_ns: *first_ns,
             reads: sums.reads,
             writes: sums.writes,
             other: sums.other,
+            streams: sums.streams,
         });
         data.processes = processes.collect();
         data.processes.sort_by(|a, b| {
@@ -215,7 +221,7 @@ impl TraceReport {
         }
         let keep = self.options.processes_listed_max.min(data.processes.len());
         for process in data.processes.drain(keep..) {
-            for sums in [&process.reads, &process.writes, &process.other] {
+            for sums in [&process.reads, &process.writes, &process.other, &process.streams] {
                 data.processes_beyond.merge(sums);
             }
         }
@@ -230,7 +236,7 @@ impl TraceReport {
             if by_process { (self.process_heat, "process") } else { (self.host_heat, "host") };
         let (first_ns, bin_ns, mut rows) = heat.finish(|row| match row {
             Some(row) if by_process => match self.processes.get(row as usize) {
-                Some(((host, pid, _), _)) => format!("{} {pid}", text(*host)),
+                Some(((host, pid, _), ..)) => format!("{} {pid}", text(*host)),
                 None => "(other processes)".to_owned(),
             },
             Some(row) => text(self.hosts[row as usize].0),
@@ -239,4 +245,11 @@ impl TraceReport {
         rows.sort_by(|a, b| a.label.cmp(&b.label));
         HeatData { by: by.to_owned(), first_ns, bin_ns, rows }
     }
+}
+
+/// Files of the directories with the most failures, one each.
+fn examples(entry: &FailureEntry) -> impl Iterator<Item = u32> {
+    let mut examples = entry.examples.clone();
+    examples.sort_by_key(|(_, count)| Reverse(*count));
+    examples.into_iter().take(FAILURE_EXAMPLES).map(|(path, _)| path)
 }

@@ -3,6 +3,7 @@ use crate::report::data::{
     AccessPattern, FileData, HeatData, IoSums, OpClass, ReportData, SizeBucket, SlowOperation,
 };
 use crate::report::html_page::{SCRIPT, STYLE};
+use crate::report::text::share_of;
 use crate::report::units::{count, day, percent, ratio, shortened, shown, size, time};
 use std::fmt::Write;
 
@@ -190,7 +191,7 @@ impl HtmlPage {
         self.tile(&count(data.rows), "operations");
         self.tile(&size(data.totals.read.bytes), "read");
         self.tile(&size(data.totals.write.bytes), "written");
-        self.tile(&time(data.totals.all.time_ns), "time in I/O, of all threads");
+        self.tile(&time(data.io_time_ns()), "time in I/O, of all threads");
         self.tile(&count(data.files_total), "files");
         self.tile(&count(data.processes_total), "processes");
         self.tile(&count(data.hosts.len() as u64), "hosts");
@@ -234,18 +235,21 @@ impl HtmlPage {
 
     fn time_split(&mut self, data: &ReportData) {
         let totals = &data.totals;
-        let kinds: [(&str, &IoSums); 6] = [
+        let kinds: [(&str, &IoSums); 7] = [
             ("read", &totals.read),
             ("write", &totals.write),
             ("metadata", &totals.metadata),
             ("sync", &totals.sync),
             ("other", &totals.other),
             ("process", &totals.process),
+            ("stream", &totals.stream),
         ];
-        let what = "Of operations that are not within another one, all threads together.";
+        let what = "Of operations that are not within another one, all threads together. Where \
+                    processes begin and end, and what a pipe, a socket or a terminal is waited for, \
+                    is no time of files.";
         self.title("Where the time went", what);
         let parts: Vec<(&str, u128)> =
-            kinds.iter().map(|(kind, sums)| (*kind, sums.time_ns)).collect();
+            kinds[..5].iter().map(|(kind, sums)| (*kind, sums.time_ns)).collect();
         let chart = stacked(&parts, "wide", 18);
         self.raw(&chart);
         self.raw("<div class=\"key\">");
@@ -255,7 +259,7 @@ impl HtmlPage {
                 "<span><svg><rect class=\"{kind}\" width=\"10\" height=\"10\"/></svg>"
             )
             .expect("a string takes all");
-            let share = percent(sums.time_ns, totals.all.time_ns);
+            let share = share_of(data, kind, sums);
             self.text(&format!("{kind} {share} · {} · {}×", time(sums.time_ns), count(sums.count)));
             self.raw("</span>");
         }
@@ -477,11 +481,13 @@ impl HtmlPage {
                 number(process.writes.count),
                 bytes(process.writes.bytes),
                 number(process.other.count),
+                number(process.streams.count),
                 HtmlCell::Path(process.command.clone()),
             ]
         });
         let heads = [
-            "host", "process", "time", "", "reads", "read", "writes", "written", "other", "command",
+            "host", "process", "time", "", "reads", "read", "writes", "written", "other",
+            "streams", "command",
         ];
         self.table(&heads, rows, data.processes_total);
     }
@@ -498,9 +504,11 @@ impl HtmlPage {
                 number(host.writes.count),
                 bytes(host.writes.bytes),
                 number(host.other.count),
+                number(host.streams.count),
             ]
         });
-        let heads = ["host", "processes", "time", "reads", "read", "writes", "written", "other"];
+        let heads =
+            ["host", "processes", "time", "reads", "read", "writes", "written", "other", "streams"];
         self.table(&heads, rows, data.hosts.len() as u64);
     }
 
@@ -579,6 +587,7 @@ fn class_word(class: OpClass) -> &'static str {
         OpClass::Sync => "sync",
         OpClass::Other => "other",
         OpClass::Process => "process",
+        OpClass::Stream => "stream",
     }
 }
 

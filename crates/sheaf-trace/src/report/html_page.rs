@@ -41,7 +41,7 @@ th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; }
 svg { display: block; } svg.bar { width: 90px; height: 10px; } svg.wide { width: 100%; }
 .bar .box { fill: var(--bar); } .read { fill: var(--read); } .write { fill: var(--write); }
 .metadata { fill: var(--meta); } .sync { fill: var(--sync); } .other { fill: var(--other); }
-.process { fill: var(--line); } .f0 { fill: var(--good); } .f1 { fill: var(--read); }
+.process, .stream { fill: var(--line); } .f0 { fill: var(--good); } .f1 { fill: var(--read); }
 .f2 { fill: var(--warn); } .f3 { fill: var(--grave); } .f4 { fill: var(--line); }
 .key { display: flex; flex-wrap: wrap; gap: 4px 16px; font-size: 12px; margin: 6px 0; }
 .key svg { width: 10px; height: 10px; display: inline-block; margin-right: 5px; }

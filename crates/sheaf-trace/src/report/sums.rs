@@ -39,6 +39,7 @@ pub(crate) struct SplitSums {
     pub reads: IoSums,
     pub writes: IoSums,
     pub other: IoSums,
+    pub streams: IoSums,
 }
 
 impl SplitSums {
@@ -46,6 +47,7 @@ impl SplitSums {
         match class {
             OpClass::Read => self.reads.add(row),
             OpClass::Write => self.writes.add(row),
+            OpClass::Stream => self.streams.add(row),
             _ => self.other.add(row),
         }
     }
@@ -54,8 +56,17 @@ impl SplitSums {
         let mut all = self.reads;
         all.merge(&self.writes);
         all.merge(&self.other);
+        all.merge(&self.streams);
         all
     }
+}
+
+/// Whether a path of a layer is that of a pipe, a socket or a terminal. What a program has from no
+/// path is one of these, too, but for what the kernel has told, which names nothing by itself.
+pub(crate) fn is_stream(path: &[u8], is_by_kernel: bool) -> bool {
+    const BEGINS: [&[u8]; 6] =
+        [b"pipe:[", b"socket:[", b"anon_inode:", b"/dev/pts/", b"/dev/tty", b"/dev/console"];
+    if path.is_empty() { !is_by_kernel } else { BEGINS.iter().any(|begin| path.starts_with(begin)) }
 }
 
 /// What an operation is for.

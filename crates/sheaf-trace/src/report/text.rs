@@ -116,16 +116,21 @@ impl ReportText {
         if data.removed.parts > 0 {
             self.paragraph("", &data.removed.sentence());
         }
-        let kinds: [(&str, &IoSums); 5] = [
+        if let Some(filter) = &data.filter {
+            let text = format!("kept alone, when it was recorded: {}", shown(filter));
+            self.paragraph("", &text);
+        }
+        let kinds: [(&str, &IoSums); 7] = [
             ("read", &totals.read),
             ("write", &totals.write),
             ("metadata", &totals.metadata),
             ("sync", &totals.sync),
             ("other", &totals.other),
+            ("process", &totals.process),
+            ("stream", &totals.stream),
         ];
-        let all = totals.all.time_ns;
         let rows = kinds.iter().filter(|(_, sums)| sums.count > 0).map(|(kind, sums)| {
-            let share = percent(sums.time_ns, all);
+            let share = share_of(data, kind, sums);
             let moved = size(sums.bytes);
             vec![count(sums.count), moved, time(sums.time_ns), share, (*kind).to_owned()]
         });
@@ -136,8 +141,12 @@ impl ReportText {
 
     fn findings(&mut self, data: &ReportData) {
         self.title("Findings");
-        if data.findings.is_empty() {
-            self.line("nothing stands out");
+        match (data.findings.is_empty(), data.rows, data.notes.is_empty()) {
+            (false, ..) => {}
+            (true, 0, true) => self.line("no operation was recorded"),
+            (true, 0, false) => self.line("no operation was recorded: why is at the end"),
+            (true, _, true) => self.line("nothing stands out"),
+            (true, _, false) => self.line("nothing stands out of what was recorded"),
         }
         for finding in &data.findings {
             let mark = format!("{:>7}  ", finding.severity.word());
@@ -232,6 +241,14 @@ impl ReportText {
         });
         let rows = rows.collect();
         self.table(&["time", "bytes", "what", "process", "file"], rows);
+    }
+}
+
+/// The share of the time of all that is done to files.
+pub(crate) fn share_of(data: &ReportData, kind: &str, sums: &IoSums) -> String {
+    match kind {
+        "process" | "stream" => "-".to_owned(),
+        _ => percent(sums.time_ns, data.io_time_ns()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What programs do just now: sums of the last seconds, by file, program or operation.
 use crate::report::class_of;
+use crate::row::command_line;
 use crate::{OpClass, TraceNames, TraceRow};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -215,6 +216,10 @@ impl LiveWindow {
             }
         }
         let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        if by == LiveBy::Program {
+            let lines = by_name.into_iter().map(|(words, sums)| (command_line(&words), sums));
+            by_name = lines.collect();
+        }
         LiveAnswer { span_ms, ..LiveAnswer::of(by_name, others) }
     }
 }

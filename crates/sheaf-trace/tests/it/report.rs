@@ -311,6 +311,132 @@ fn processes_are_compared() {
     assert!(trace.kinds().contains(&FindingKind::SlowOutlier), "{:?}", trace.kinds());
 }
 
+/// Whoever is at the other end of a pipe is waited for, and no file.
+#[test]
+fn what_others_are_waited_for_is_no_time_of_files() {
+    let mut trace = MadeTrace::new();
+    trace.put("read", b"pipe:[17]", None, 100).duration_ns = 5_000_000_000;
+    trace.put("write", b"/dev/pts/3", None, 50);
+    trace.put("read", b"", None, 1);
+    for number in 0..1000 {
+        trace.put("read", b"/in", Some(number * 10), 10);
+    }
+    let data = trace.report();
+    assert_eq!((data.totals.stream.count, data.totals.stream.time_ns), (3, 5_000_002_000));
+    assert_eq!((data.totals.read.count, data.io_time_ns()), (1000, 1_000_000));
+    assert_eq!(
+        data.findings.iter().map(|of| of.kind).collect::<Vec<_>>(),
+        [FindingKind::SmallReads]
+    );
+    assert_eq!((data.processes[0].time_ns(), data.processes[0].streams.count), (1_000_000, 3));
+    assert_eq!((data.files[0].path.as_str(), data.files[1].is_stream), ("/in", true));
+    assert!(data.slowest.iter().all(|slow| slow.path == "/in"));
+    let text = data.to_text(80);
+    assert!(text.contains("1,000  9.76 KiB  1 ms  100 %  read\n"), "{text}");
+    assert!(text.contains("  -  stream\n"), "{text}");
+    // What the kernel tells has no name where it was closed too soon.
+    let mut trace = MadeTrace::new();
+    trace.put("read", b"", Some(0), 1).layer = 0;
+    trace.rows[0].layer = trace.names.number(b"kernel");
+    assert_eq!(trace.report().totals.read.count, 1);
+}
+
+#[test]
+fn what_is_waited_for_often_is_found() {
+    let mut trace = MadeTrace::new();
+    for _ in 0..200 {
+        for (at, bytes) in [(0, 512), (512, 4096), (0, 12)] {
+            trace.put("write", b"/db-journal", Some(at), bytes);
+        }
+        trace.put("fsync", b"/db-journal", None, 0).duration_ns = 1_000_000;
+    }
+    let data = trace.report();
+    let [finding] = &data.findings[..] else { panic!("{:?}", data.findings) };
+    assert_eq!(
+        (finding.kind, finding.severity),
+        (FindingKind::FrequentSyncs, FindingSeverity::Grave)
+    );
+    let sentence = "/db-journal is waited for 200 times until it is stored (fsync): 200 ms, for \
+                    4.51 KiB that are written each time.";
+    assert_eq!(finding.sentence, sentence);
+    // Much between two of them is what they are for.
+    trace.rows.iter_mut().filter(|row| row.bytes == 4096).for_each(|row| row.bytes = 1 << 20);
+    assert_eq!(trace.kinds(), []);
+}
+
+#[test]
+fn what_is_given_away_or_read_too_often_is_found() {
+    let mut trace = MadeTrace::new();
+    for _ in 0..1000 {
+        trace.put("write", b"/log", None, 30);
+        trace.put("flush", b"/log", None, 0);
+    }
+    let stdio = trace.names.number(b"stdio");
+    trace.rows.iter_mut().for_each(|row| row.layer = stdio);
+    let data = trace.report();
+    let [finding] = &data.findings[..] else { panic!("{:?}", data.findings) };
+    let sentence = "/log is given to the kernel 1,000 times (fflush), after 30 B each time.";
+    assert_eq!((finding.kind, finding.sentence.as_str()), (FindingKind::Flushed, sentence));
+    assert_eq!(finding.severity, FindingSeverity::Warning);
+    assert_eq!(finding.evidence[0].time_ns, 1_000_000);
+    for with_offset in [true, false] {
+        let mut trace = MadeTrace::new();
+        for _ in 0..20 {
+            trace.put("open", b"/in", None, 0);
+            for part in 0..2 {
+                trace.put("read", b"/in", with_offset.then_some(part << 20), 1 << 20);
+            }
+        }
+        let data = trace.report();
+        let [finding] = &data.findings[..] else { panic!("{:?}", data.findings) };
+        let sentence =
+            "/in is read 20 times over: 40 MiB, of which 2 MiB each time, by 1 process(es).";
+        assert_eq!((finding.kind, finding.sentence.as_str()), (FindingKind::ReadAgain, sentence));
+    }
+}
+
+/// Those that a shell starts in the course of time do less than it, and write one after the other.
+#[test]
+fn processes_that_come_later_are_not_compared() {
+    let mut trace = MadeTrace::new();
+    for pid in 0..10 {
+        trace.now_ns += 1_000_000;
+        for number in 0..100 {
+            let row = trace.put("write", b"/log", Some(number * 100_000), 100_000);
+            (row.pid, row.duration_ns) = (pid, if pid == 0 { 900_000 } else { 1000 });
+        }
+    }
+    assert_eq!(trace.kinds(), []);
+    let file = &trace.report().files[0];
+    assert_eq!((file.writers, file.overlapping_writers), (10, 0));
+}
+
+#[test]
+fn failures_are_shown_where_most_of_them_are() {
+    let mut trace = MadeTrace::new();
+    for number in 0..20 {
+        trace.put("stat", format!("/etc/first/{number}").as_bytes(), None, 0).errno = 2;
+    }
+    for number in 0..5000 {
+        let path = format!("/usr/lib/python/{}/{number}", if number % 10 == 0 { "a" } else { "b" });
+        trace.put("stat", path.as_bytes(), None, 0).errno = 2;
+    }
+    let data = trace.report();
+    let wanted = ["/usr/lib/python/b/1", "/usr/lib/python/a/0", "/etc/first/0"];
+    assert_eq!(data.failures[0].examples, wanted);
+}
+
+#[test]
+fn an_empty_report_says_so_and_names_the_filter() {
+    let mut data = MadeTrace::new().report();
+    assert!(data.to_text(80).contains("\nno operation was recorded\n"));
+    data.notes.push("it is linked statically".to_owned());
+    data.filter = Some("--op write".to_owned());
+    let text = data.to_text(80);
+    assert!(text.contains("\nno operation was recorded: why is at the end\n"), "{text}");
+    assert!(text.contains("\nkept alone, when it was recorded: --op write\n"), "{text}");
+}
+
 #[test]
 fn a_good_program_has_no_findings() {
     let mut trace = MadeTrace::new();
@@ -476,8 +602,7 @@ proptest! {
         let data = report.finish(&names);
 
         let lost = |row: &&TraceRow| names.text(row.op) == b"lost";
-        let (mut all, mut reads, mut with_path) =
-            (IoSums::default(), IoSums::default(), IoSums::default());
+        let [mut all, mut reads, mut streams, mut with_path] = [IoSums::default(); 4];
         let mut by_op: BTreeMap<(String, String), IoSums> = BTreeMap::new();
         let mut moved = 0u128;
         let mut processes = BTreeSet::new();
@@ -489,19 +614,25 @@ proptest! {
                 continue;
             }
             add(&mut all, row);
-            if text(row.op) == "read" {
+            let (moves, has_path) =
+                (["read", "write"].contains(&text(row.op).as_str()), !text(row.path).is_empty());
+            if text(row.op) == "read" && has_path {
                 add(&mut reads, row);
             }
-            if ["read", "write"].contains(&text(row.op).as_str()) && row.errno == 0 {
+            if moves && !has_path {
+                add(&mut streams, row);
+            }
+            if moves && has_path && row.errno == 0 {
                 moved += row.bytes.max(0) as u128;
             }
-            if !text(row.path).is_empty() {
+            if has_path {
                 add(&mut with_path, row);
             }
         }
         let count = |sums: &IoSums| (sums.count, sums.failed, sums.bytes, sums.time_ns);
         prop_assert_eq!(data.totals.all, all);
-        prop_assert_eq!(data.totals.read, reads);
+        prop_assert_eq!((data.totals.read, data.totals.stream), (reads, streams));
+        prop_assert_eq!(all.time_ns, data.io_time_ns() + streams.time_ns);
         prop_assert_eq!(data.rows, rows.iter().filter(|row| !lost(row)).count() as u64);
         let lost: u128 = rows.iter().filter(lost).map(|row| row.bytes.max(0) as u128).sum();
         prop_assert_eq!(data.lost.count, lost);
@@ -518,9 +649,10 @@ proptest! {
         prop_assert_eq!(count(&files), count(&with_path));
         let of = data.directories.iter().flat_map(|of| [&of.reads, &of.writes, &of.other]);
         prop_assert_eq!(count(&merged(of)), count(&with_path));
-        let of = data.processes.iter().flat_map(|of| [&of.reads, &of.writes, &of.other]);
+        let of = data.processes.iter();
+        let of = of.flat_map(|of| [&of.reads, &of.writes, &of.other, &of.streams]);
         prop_assert_eq!(merged(of), all);
-        let of = data.hosts.iter().flat_map(|of| [&of.reads, &of.writes, &of.other]);
+        let of = data.hosts.iter().flat_map(|of| [&of.reads, &of.writes, &of.other, &of.streams]);
         prop_assert_eq!(merged(of), all);
         prop_assert_eq!(merged(data.layers.iter().map(|layer| &layer.outermost)), all);
         let heat = data.heat.rows.iter().flat_map(|row| row.read_bytes.iter().chain(&row.written_bytes));

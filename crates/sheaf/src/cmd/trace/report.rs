@@ -94,6 +94,7 @@ fn make(trace: &Path) -> Result<(ReportData, Vec<String>)> {
     let mut data = report.finish(&names);
     damaged.extend(gone(&data, info.as_ref(), removed));
     data.removed = removed;
+    data.filter = info.as_ref().and_then(|info| info.filter.clone());
     data.notes.extend(info.into_iter().flat_map(|info| info.missing));
     data.notes.extend(damaged.iter().cloned());
     Ok((data, damaged))

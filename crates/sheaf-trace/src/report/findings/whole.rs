@@ -1,0 +1,240 @@
+//! What stands out of a trace as a whole, of its operations and its processes.
+use super::{
+    ACCESSES_MIN, EVIDENCE_MAX, Finding, FindingKind, FindingSeverity, evidence, severity_of,
+};
+use crate::report::data::{OpClass, ReportData, SizeBucket};
+use crate::report::units::{count, percent, ratio, time};
+
+/// Where names and attributes take half of the time, data is not what is waited for.
+const METADATA_SHARE_MIN: f64 = 0.5;
+/// A search path of some directories misses a few hundred times when a program starts.
+const MISSING_MIN: u64 = 1000;
+/// Of looks at names, those that find nothing.
+const MISSING_SHARE_MIN: f64 = 0.5;
+/// An operation so many times as long as nine in ten (99 %) of its kind …
+const OUTLIER_FACTOR: u64 = 50;
+/// … and at least as long as somebody notices …
+const OUTLIER_NS_MIN: u64 = 100_000_000;
+/// … is an outlier, if there are enough to compare.
+const OUTLIER_OPS_MIN: u64 = 100;
+/// Processes of which one is compared with the others.
+const STRAGGLER_PROCESSES_MIN: usize = 4;
+/// It takes so many times as long as the one in the middle …
+const STRAGGLER_FACTOR: u128 = 2;
+/// … and more by this share of the whole trace.
+const STRAGGLER_SPAN_SHARE: u128 = 10;
+/// From a hundredth lost, sums and patterns are no longer what they seem.
+const LOST_GRAVE_SHARE: f64 = 0.01;
+
+pub(super) fn lost(data: &ReportData) -> Option<Finding> {
+    let lost = data.lost.count;
+    if lost == 0 {
+        return None;
+    }
+    let all = lost + u128::from(data.rows);
+    let is_grave = ratio(lost, all) >= LOST_GRAVE_SHARE;
+    let shown = data.lost.biggest.iter().take(EVIDENCE_MAX).map(|range| {
+        let length = range.to_ns.abs_diff(range.from_ns);
+        let subject = format!("{} {}", range.host, range.pid);
+        evidence(&subject, range.count.into(), all, "lost operations", length.into())
+    });
+    Some(Finding {
+        kind: FindingKind::LostOperations,
+        severity: if is_grave { FindingSeverity::Grave } else { FindingSeverity::Warning },
+        sentence: format!(
+            "{} of {} operations ({}) are not in the trace, in {} ranges of time: all sums are too \
+             low by them.",
+            count(lost),
+            count(all),
+            percent(lost, all),
+            count(data.lost.ranges)
+        ),
+        advice: "Record with more room: sheaf trace record --records N, or --kernel-buffer."
+            .to_owned(),
+        evidence: shown.collect(),
+        evidence_beyond: data.lost.ranges.saturating_sub(EVIDENCE_MAX as u64),
+    })
+}
+
+pub(super) fn metadata_bound(data: &ReportData) -> Option<Finding> {
+    let metadata = &data.totals.metadata;
+    let all = data.io_time_ns();
+    let is_so =
+        metadata.count >= ACCESSES_MIN && ratio(metadata.time_ns, all) >= METADATA_SHARE_MIN;
+    let ops = || data.operations.iter().filter(|op| op.class == OpClass::Metadata);
+    is_so.then(|| Finding {
+        kind: FindingKind::MetadataBound,
+        severity: severity_of(metadata.time_ns, data),
+        sentence: format!(
+            "{} of the time of all I/O, {} of {}, went into {} operations on names, attributes \
+             and directories.",
+            percent(metadata.time_ns, all),
+            time(metadata.time_ns),
+            time(all),
+            count(metadata.count)
+        ),
+        advice: "Open files once and keep them open; put many small files into one; look at \
+                 names in one process and tell the others."
+            .to_owned(),
+        evidence: ops()
+            .take(EVIDENCE_MAX)
+            .map(|op| {
+                let of = metadata.count.max(op.sums.count);
+                let unit = "operations on names";
+                evidence(&op.op, op.sums.count.into(), of.into(), unit, op.sums.time_ns)
+            })
+            .collect(),
+        evidence_beyond: ops().count().saturating_sub(EVIDENCE_MAX) as u64,
+    })
+}
+
+pub(super) fn missing(data: &ReportData) -> Option<Finding> {
+    const ENOENT: i32 = 2;
+    let is_look = |op: &str| matches!(op, "open" | "stat" | "access" | "readlink");
+    let looks: u64 =
+        data.operations.iter().filter(|op| is_look(&op.op)).map(|op| op.sums.count).sum();
+    let failed = || data.failures.iter().filter(|of| of.errno == ENOENT && is_look(&of.op));
+    let missing: u64 = failed().map(|failure| failure.count).sum();
+    let time_ns: u128 = failed().map(|failure| failure.time_ns).sum();
+    if missing < MISSING_MIN || ratio(missing, looks) < MISSING_SHARE_MIN {
+        return None;
+    }
+    let mut directories: Vec<_> =
+        data.directories.iter().filter(|directory| directory.missing > 0).collect();
+    directories.sort_by(|a, b| b.missing.cmp(&a.missing).then_with(|| a.path.cmp(&b.path)));
+    let shown = directories.iter().take(EVIDENCE_MAX).map(|directory| {
+        let (count, of) = (directory.missing.into(), missing.max(directory.missing).into());
+        evidence(&directory.path, count, of, "looks for files that are not there", 0)
+    });
+    Some(Finding {
+        kind: FindingKind::MissingFiles,
+        severity: severity_of(time_ns, data),
+        sentence: format!(
+            "{} of {} looks at names (open, stat, access, readlink) found no file: {} in {} \
+             directories.",
+            percent(missing, looks),
+            count(looks),
+            time(time_ns),
+            count(directories.len() as u64)
+        ),
+        advice: "Shorten search paths (PATH, PYTHONPATH, LD_LIBRARY_PATH), or put what is looked \
+                 for first."
+            .to_owned(),
+        evidence: shown.collect(),
+        evidence_beyond: directories.len().saturating_sub(EVIDENCE_MAX) as u64,
+    })
+}
+
+/// A time in which 99 % of the operations ended, by the powers of two that are counted.
+fn usual_time(durations: &[SizeBucket]) -> u64 {
+    let all: u128 = durations.iter().map(|bucket| u128::from(bucket.count)).sum();
+    let mut passed = 0;
+    for bucket in durations {
+        passed += u128::from(bucket.count);
+        if passed * 100 >= all * 99 {
+            return bucket.to;
+        }
+    }
+    0
+}
+
+pub(super) fn slow_outlier(data: &ReportData) -> Option<Finding> {
+    let mut outliers: Vec<_> = data
+        .slowest
+        .iter()
+        .filter_map(|slow| {
+            let of_kind =
+                data.operations.iter().find(|op| op.op == slow.op && op.layer == slow.layer)?;
+            let usual_ns = usual_time(&of_kind.durations);
+            let is_so = of_kind.sums.count >= OUTLIER_OPS_MIN
+                && slow.duration_ns >= OUTLIER_NS_MIN
+                && slow.duration_ns / OUTLIER_FACTOR >= usual_ns.max(1);
+            is_so.then_some((slow, of_kind, usual_ns))
+        })
+        .collect();
+    outliers.sort_by_key(|(slow, ..)| std::cmp::Reverse(slow.duration_ns));
+    let (slow, of_kind, usual_ns) = outliers.first()?;
+    let time_ns = outliers.iter().map(|(slow, ..)| u128::from(slow.duration_ns)).sum();
+    let shown = outliers.iter().take(EVIDENCE_MAX).map(|(slow, of_kind, _)| {
+        let subject = match slow.path.as_str() {
+            "" => format!("{} on {}", slow.op, slow.host),
+            path => format!("{} {path} on {}", slow.op, slow.host),
+        };
+        evidence(&subject, 1, of_kind.sums.count.into(), "operations", slow.duration_ns.into())
+    });
+    Some(Finding {
+        kind: FindingKind::SlowOutlier,
+        severity: severity_of(time_ns, data),
+        sentence: format!(
+            "A {} of process {} on {} took {}, while 99 % of {} took less than {}.{}",
+            slow.op,
+            slow.pid,
+            slow.host,
+            time(slow.duration_ns),
+            count(of_kind.sums.count),
+            time(usual_ns.saturating_add(1)),
+            match outliers.len() - 1 {
+                0 => String::new(),
+                more => format!(" {more} more are like it."),
+            }
+        ),
+        advice: "See what the server or the disk did at that time.".to_owned(),
+        evidence: shown.collect(),
+        evidence_beyond: outliers.len().saturating_sub(EVIDENCE_MAX) as u64,
+    })
+}
+
+pub(super) fn straggler(data: &ReportData) -> Option<Finding> {
+    // Of the program with the most processes: others are not its like.
+    let mut by_command: std::collections::BTreeMap<&str, Vec<_>> = Default::default();
+    for process in &data.processes {
+        by_command.entry(&process.command).or_default().push(process);
+    }
+    let mut alike = by_command.into_values().max_by_key(Vec::len)?;
+    if alike.len() < STRAGGLER_PROCESSES_MIN {
+        return None;
+    }
+    // Nor are the processes that it has started in the course of time: those alike begin together.
+    let span_ns = u128::from(data.span.map_or(0, |span| span.length_ns()));
+    let slowest = alike.iter().copied().max_by_key(|process| process.time_ns())?;
+    let apart_ns = span_ns / STRAGGLER_SPAN_SHARE;
+    alike.retain(|process| u128::from(process.first_ns.abs_diff(slowest.first_ns)) <= apart_ns);
+    if alike.len() < STRAGGLER_PROCESSES_MIN {
+        return None;
+    }
+    alike.sort_by_key(|process| process.time_ns());
+    let (middle_ns, longest_ns) = (alike[(alike.len() - 1) / 2].time_ns(), slowest.time_ns());
+    let is_so = longest_ns >= middle_ns.max(1) * STRAGGLER_FACTOR
+        && longest_ns - middle_ns >= (span_ns / STRAGGLER_SPAN_SHARE).max(1);
+    let late = || {
+        alike
+            .iter()
+            .rev()
+            .filter(|process| process.time_ns() >= middle_ns.max(1) * STRAGGLER_FACTOR)
+    };
+    is_so.then(|| Finding {
+        kind: FindingKind::Straggler,
+        severity: FindingSeverity::Warning,
+        sentence: format!(
+            "Process {} on {} did I/O for {}, the middle one of {} alike for {}: the others may \
+             wait for it.",
+            slowest.pid,
+            slowest.host,
+            time(longest_ns),
+            count(alike.len() as u64),
+            time(middle_ns)
+        ),
+        advice: "See whether it does more than its share, or its host is slower.".to_owned(),
+        evidence: late()
+            .take(EVIDENCE_MAX)
+            .map(|process| {
+                let subject = format!("{} {}", process.host, process.pid);
+                let sums = [process.reads.count, process.writes.count, process.other.count];
+                let done = sums.iter().map(|count| u128::from(*count)).sum();
+                let of = u128::from(data.totals.all.count).max(done);
+                evidence(&subject, done, of, "operations", process.time_ns())
+            })
+            .collect(),
+        evidence_beyond: late().count().saturating_sub(EVIDENCE_MAX) as u64,
+    })
+}
