@@ -4,9 +4,15 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 const O_APPEND: c_int = 0o2000;
 
-/// Where a file is that was opened so: with `O_APPEND` it is written at its end, wherever that is.
-const fn begins(flags: c_int) -> FilePlace {
-    if flags & O_APPEND == 0 { FilePlace::At(0) } else { FilePlace::Unknown }
+/// As `creat` opens a file, and as those do that find a name for a new one.
+const CREATED: c_int = 0o1101;
+const TEMPORARY: c_int = 0o302;
+
+/// Opened with these flags, which are what it was asked for. With `O_APPEND` it is written at its
+/// end, wherever that is.
+fn by_flags(did: Did, flags: c_int) -> Did {
+    let begins = if flags & O_APPEND == 0 { FilePlace::At(0) } else { FilePlace::Unknown };
+    did.place(begins).of(flags.into())
 }
 
 fn seeked(result: i64) -> FilePlace {
@@ -42,49 +48,49 @@ const fn came_of(result: c_int) -> Did {
 wrap! {
     // The mode lies where it would in a call of a function with a variable number of arguments.
     fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| Did::path(path).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
     fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| Did::path(path).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
     fn __open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| Did::path(path).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
     fn __open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| Did::path(path).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
     fn __open_2(path: *const c_char, flags: c_int) -> c_int
-        = Open, |fd| Did::path(path).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
     fn __open64_2(path: *const c_char, flags: c_int) -> c_int
-        = Open, |fd| Did::path(path).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
     fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| Did::path_at(directory, path).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path_at(directory, path), flags).opens(fd);
     fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| Did::path_at(directory, path).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path_at(directory, path), flags).opens(fd);
     fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int
-        = Open, |fd| Did::path_at(directory, path).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path_at(directory, path), flags).opens(fd);
     fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int
-        = Open, |fd| Did::path_at(directory, path).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path_at(directory, path), flags).opens(fd);
     fn creat(path: *const c_char, mode: c_uint) -> c_int
-        = Open, |fd| Did::path(path).place(FilePlace::At(0)).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), CREATED).opens(fd);
     fn creat64(path: *const c_char, mode: c_uint) -> c_int
-        = Open, |fd| Did::path(path).place(FilePlace::At(0)).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), CREATED).opens(fd);
     fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int
-        = Open, |fd| Did::fd(fd).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::fd(fd), flags).opens(fd);
     fn memfd_create(name: *const c_char, flags: c_uint) -> c_int
         = Open, |fd| Did::fd(fd).place(FilePlace::At(0)).opens(fd);
     fn mkstemp(template: *mut c_char) -> c_int
-        = Open, |fd| Did::path(template).place(FilePlace::At(0)).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), TEMPORARY).opens(fd);
     fn mkstemp64(template: *mut c_char) -> c_int
-        = Open, |fd| Did::path(template).place(FilePlace::At(0)).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), TEMPORARY).opens(fd);
     fn mkostemp(template: *mut c_char, flags: c_int) -> c_int
-        = Open, |fd| Did::path(template).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY).opens(fd);
     fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int
-        = Open, |fd| Did::path(template).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY).opens(fd);
     fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int
-        = Open, |fd| Did::path(template).place(FilePlace::At(0)).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), TEMPORARY).opens(fd);
     fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int
-        = Open, |fd| Did::path(template).place(FilePlace::At(0)).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), TEMPORARY).opens(fd);
     fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int
-        = Open, |fd| Did::path(template).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY).opens(fd);
     fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int
-        = Open, |fd| Did::path(template).place(begins(flags)).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY).opens(fd);
 
     fn close(fd: c_int) -> c_int = Close, |result| Did::fd(fd).came(result).closes(fd);
     fn __close(fd: c_int) -> c_int = Close, |result| Did::fd(fd).came(result).closes(fd);

@@ -12,6 +12,8 @@ unsafe extern "C" {
     #[link_name = "stdout"]
     static OUTPUT: CFile;
     fn strnlen(text: *const c_char, most: usize) -> usize;
+    fn ftello64(file: CFile) -> i64;
+    fn __errno_location() -> *mut c_int;
 }
 
 /// # Safety
@@ -77,11 +79,71 @@ impl Did {
     }
 }
 
-/// Opened, or not.
+/// What a mode of `fopen` is as the flags of `open`.
 ///
 /// # Safety
-/// The file is open, or null.
-unsafe fn opened(mut did: Did, file: CFile) -> Did {
+/// It is a text, as whoever has opened a file by it has found.
+unsafe fn flags_of(mode: *const c_char) -> c_int {
+    const RDWR: c_int = 0o2;
+    // SAFETY: as our caller vouches for.
+    let text = unsafe { std::ffi::CStr::from_ptr(mode) }.to_bytes();
+    // What follows on a comma is an encoding.
+    let text = text.split(|byte| *byte == b',').next().unwrap_or_default();
+    let flags = match text.first() {
+        Some(b'w') => 0o1101,
+        Some(b'a') => 0o2101,
+        _ => 0,
+    };
+    let flags = if text.contains(&b'+') { flags & !1 | RDWR } else { flags };
+    if text.contains(&b'x') { flags | 0o200 } else { flags }
+}
+
+/// A descriptor that is open becomes a stream, where the descriptor is: of the flags, that it appends
+/// is left to be said.
+///
+/// # Safety
+/// The stream is open by this mode, or null.
+unsafe fn reopened(file: CFile, mode: *const c_char) -> Did {
+    const APPEND: c_int = 0o2000;
+    if file.is_null() {
+        return Did::stream(file).failed_if(true);
+    }
+    // SAFETY: as our caller vouches for.
+    let did = unsafe { moved_to(file, 0) };
+    // SAFETY: as above.
+    did.of((unsafe { flags_of(mode) } & APPEND).into())
+}
+
+/// Placed anew: where is its offset.
+///
+/// # Safety
+/// The stream is open.
+unsafe fn moved_to(file: CFile, came: c_int) -> Did {
+    let did = Did::stream(file).came(came);
+    if came < 0 {
+        return did;
+    }
+    // What has no places stays without one, and so does `errno`.
+    // SAFETY: the thread's own, and as our caller vouches for.
+    let place = unsafe {
+        let errno = __errno_location();
+        let before = *errno;
+        let place = ftello64(file);
+        *errno = before;
+        place
+    };
+    did.at(place)
+}
+
+/// Opened, or not; the flags are what was asked for.
+///
+/// # Safety
+/// The file is open by this mode, or null.
+unsafe fn opened(mut did: Did, file: CFile, mode: *const c_char) -> Did {
+    if !file.is_null() {
+        // SAFETY: as our caller vouches for.
+        did = did.of(unsafe { flags_of(mode) }.into());
+    }
     // SAFETY: as our caller vouches for.
     let fd = unsafe { descriptor_of(file) };
     did.layer = sheaf_recorder::IoLayer::Stdio;
@@ -92,15 +154,15 @@ unsafe fn opened(mut did: Did, file: CFile) -> Did {
 }
 
 wrap! {
-    fn fopen(path: *const c_char, mode: *const c_char) -> CFile = Open, |file| opened(Did::path(path), file);
+    fn fopen(path: *const c_char, mode: *const c_char) -> CFile = Open, |file| opened(Did::path(path), file, mode);
     fn fopen64(path: *const c_char, mode: *const c_char) -> CFile
-        = Open, |file| opened(Did::path(path), file);
+        = Open, |file| opened(Did::path(path), file, mode);
     fn fdopen(fd: c_int, mode: *const c_char) -> CFile
-        = Open, |file| Did::stream(file).failed_if(file.is_null());
+        = Open, |file| reopened(file, mode);
     fn freopen(path: *const c_char, mode: *const c_char, old: CFile) -> CFile
-        = Open, |file| opened(Did::path(path), file);
+        = Open, |file| opened(Did::path(path), file, mode);
     fn freopen64(path: *const c_char, mode: *const c_char, old: CFile) -> CFile
-        = Open, |file| opened(Did::path(path), file);
+        = Open, |file| opened(Did::path(path), file, mode);
     fn tmpfile() -> CFile = Open, |file| Did::stream(file).failed_if(file.is_null());
     fn tmpfile64() -> CFile = Open, |file| Did::stream(file).failed_if(file.is_null());
     fn popen(command: *const c_char, mode: *const c_char) -> CFile
@@ -181,13 +243,13 @@ wrap! {
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: CFormat, rest: VaList) -> c_int
         = Write, |came| Did::fd(fd).printed(came).in_turn();
 
-    fn fseek(file: CFile, offset: c_long, from: c_int) -> c_int = Seek, |came| Did::stream(file).came(came);
-    fn fseeko(file: CFile, offset: i64, from: c_int) -> c_int = Seek, |came| Did::stream(file).came(came);
+    fn fseek(file: CFile, offset: c_long, from: c_int) -> c_int = Seek, |came| moved_to(file, came);
+    fn fseeko(file: CFile, offset: i64, from: c_int) -> c_int = Seek, |came| moved_to(file, came);
     fn fseeko64(file: CFile, offset: i64, from: c_int) -> c_int
-        = Seek, |came| Did::stream(file).came(came);
-    fn rewind(file: CFile) -> () = Seek, |_nothing| Did::stream(file);
-    fn fsetpos(file: CFile, place: AnyPointer) -> c_int = Seek, |came| Did::stream(file).came(came);
-    fn fsetpos64(file: CFile, place: AnyPointer) -> c_int = Seek, |came| Did::stream(file).came(came);
+        = Seek, |came| moved_to(file, came);
+    fn rewind(file: CFile) -> () = Seek, |_nothing| moved_to(file, 0);
+    fn fsetpos(file: CFile, place: AnyPointer) -> c_int = Seek, |came| moved_to(file, came);
+    fn fsetpos64(file: CFile, place: AnyPointer) -> c_int = Seek, |came| moved_to(file, came);
     fn fflush(file: CFile) -> c_int = Flush, |came| Did::stream(file).came(came);
     fn fflush_unlocked(file: CFile) -> c_int = Flush, |came| Did::stream(file).came(came);
 }

@@ -208,8 +208,9 @@ struct ReplayThread {
 /// Data written is made up: the byte at offset `o` is `o` modulo 251. Descriptors are not
 /// recorded, so a process uses the one of a path that it has opened last; a write without a known offset is
 /// appended, such a read goes on behind the one before. A file that was opened is opened for
-/// reading and writing, and made if it is not there: flags are not recorded. A stream begins at the
-/// beginning of its file, and stays where it is when it is moved: where to is not recorded.
+/// reading and writing, made if it is not there, and cut off where it was (`O_TRUNC`). A stream
+/// begins at the beginning of its file, or writes at its end where it was opened to append, or by
+/// somebody else, and is moved to where it was moved.
 pub struct Replaying {
     target: Arc<ReplayTarget>,
     crew: Crew,

@@ -442,3 +442,72 @@ fn places_of_vectors_with_flags_are_right_or_not_told() {
     assert_eq!(writes[10..], [Some(40), None, Some(41), None, Some(42)], "known again; failures");
     assert_eq!(places(IoOp::Read), [Some(50), Some(5), Some(6), Some(16), None, Some(17)]);
 }
+
+const OPENED: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define WANT(x) do { if (!(x)) exit(9); } while (0)
+int main(void) {
+    fpos_t place;
+    int ends[2];
+    int fd = open("fd", O_WRONLY | O_CREAT | O_APPEND | O_SYNC, 0600);
+    WANT(fd >= 0 && close(fd) == 0 && (fd = creat("fd", 0600)) >= 0 && close(fd) == 0);
+    WANT((fd = open("fd", O_RDONLY)) >= 0 && close(fd) == 0);
+    WANT((fd = open("none", O_RDWR | O_EXCL)) == -1 && errno == ENOENT);
+    const char *modes[] = {"w", "w+", "a", "a+b", "r", "r+", "wx,ccs=UTF-8"};
+    for (int at = 0; at < 7; at++) {
+        FILE *file = fopen(at < 6 ? "file" : "new", modes[at]);
+        WANT(file != NULL && fclose(file) == 0);
+    }
+    FILE *file = fopen("file", "w");
+    WANT(fputs("0123456789", file) >= 0 && fgetpos(file, &place) == 0);
+    WANT(fseek(file, 4, SEEK_SET) == 0 && fseeko(file, -1, SEEK_END) == 0);
+    rewind(file);
+    errno = 77;
+    WANT(fsetpos(file, &place) == 0 && errno == 77);
+    WANT(fseek(file, -1, SEEK_SET) == -1 && errno == EINVAL && fclose(file) == 0);
+    WANT((fd = open("fd", O_WRONLY)) >= 0 && write(fd, "abc", 3) == 3);
+    file = fdopen(fd, "a");
+    WANT(file != NULL && fclose(file) == 0);
+    WANT(pipe(ends) == 0 && (errno = 0, file = fdopen(ends[1], "w")) != NULL && errno == 0);
+    return 0;
+}
+"#;
+
+/// What files were opened for, and where streams were moved to.
+#[test]
+fn what_files_are_opened_for_is_told_and_where_streams_are() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(program) = compile(OPENED, &[], place.path()) else { return };
+    let trace = Trace::new();
+    succeed(trace.command(program).current_dir(place.path()));
+    let all = trace.traced();
+    let asked = |op: IoOp, path: &str| -> Vec<u64> {
+        all[0].of(op, path).iter().map(|one| one.asked).collect()
+    };
+    let places = |op: IoOp, path: &str| -> Vec<Option<u64>> {
+        let of = all[0].of(op, path);
+        of.iter().map(|one| (one.flags & flag::PLACED != 0).then_some(one.offset)).collect()
+    };
+    const O_WRONLY: u64 = 1;
+    const O_RDWR: u64 = 2;
+    const O_CREAT: u64 = 0o100;
+    const O_EXCL: u64 = 0o200;
+    const O_TRUNC: u64 = 0o1000;
+    const O_APPEND: u64 = 0o2000;
+    const O_SYNC: u64 = 0o4_010_000;
+    let (made, added) = (O_CREAT | O_TRUNC, O_CREAT | O_APPEND);
+    let of_fd = [O_WRONLY | added | O_SYNC, O_WRONLY | made, 0, O_WRONLY, O_APPEND];
+    assert_eq!(asked(IoOp::Open, "/fd"), of_fd);
+    assert_eq!(asked(IoOp::Open, "/none"), [O_RDWR | O_EXCL]);
+    let modes = [made | 1, made | 2, added | 1, added | 2, 0, 2, made | 1];
+    assert_eq!(asked(IoOp::Open, "/file"), modes);
+    assert_eq!(asked(IoOp::Open, "/new"), [O_WRONLY | made | O_EXCL]);
+    assert_eq!(places(IoOp::Seek, "/file"), [Some(4), Some(9), Some(0), Some(10), None]);
+    // A descriptor that becomes a stream is where it is.
+    assert_eq!(places(IoOp::Open, "/fd"), [None, None, None, None, Some(3)]);
+}

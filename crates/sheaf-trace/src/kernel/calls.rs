@@ -86,7 +86,11 @@ const fn fd(op: IoOp) -> CallSpec {
 }
 
 const fn open(place: OpenPlace) -> CallSpec {
-    on(IoOp::Open, CallOn::Opened).effect(CallEffect::Opens(place))
+    let mut spec = on(IoOp::Open, CallOn::Opened).effect(CallEffect::Opens(place));
+    if let OpenPlace::Flags(argument) = place {
+        spec.asked = Some(argument);
+    }
+    spec
 }
 
 const fn path(op: IoOp) -> CallSpec {

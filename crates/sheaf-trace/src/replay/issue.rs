@@ -2,6 +2,7 @@
 use super::ReplaySkip;
 use super::crew::ReplayJob;
 use super::outcome::ReplayTally;
+use super::plan::{StreamEnd, open_flags, opened_at};
 use super::target::ReplayTarget;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Dir, FallocateFlags, OFlags, SeekFrom};
@@ -10,7 +11,7 @@ use sheaf_recorder::IoOp;
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Files that are open at once; further ones are not opened.
@@ -23,6 +24,11 @@ const PIECE_BYTES_MAX: usize = 1 << 20;
 const STREAM_BYTES: u64 = 4096;
 /// The byte at an offset is what is left when it is divided by this: nothing that blocks divide.
 const PATTERN_BYTES: usize = 251;
+
+/// What is written, made once.
+static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    (0..PIECE_BYTES_MAX + PATTERN_BYTES).map(|at| (at % PATTERN_BYTES) as u8).collect()
+});
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -70,6 +76,7 @@ struct OpenPath {
     unopened: Option<Arc<CountedFile>>,
     directories: Vec<(Dir, CountedFile)>,
     place: u64,
+    appends: StreamEnd,
     /// Of a stream: bytes before its place that are not written, and behind it that are read.
     unwritten: u64,
     ahead: u64,
@@ -111,10 +118,16 @@ impl ReplayProcess {
 }
 
 /// What a thread needs to do operations.
-#[derive(Default)]
 pub(super) struct ReplayIssuer {
-    pattern: Vec<u8>,
+    pattern: &'static [u8],
     room: Vec<u8>,
+}
+
+impl Default for ReplayIssuer {
+    /// All of it is there before the first operation, whose time it is not.
+    fn default() -> Self {
+        Self { pattern: &PATTERN, room: vec![1; PIECE_BYTES_MAX] }
+    }
 }
 
 impl ReplayIssuer {
@@ -161,6 +174,9 @@ impl ReplayIssuer {
                     let mut open = lock(path);
                     self.flush(&mut open, &file.0)?;
                     open.ahead = 0;
+                    let place = job.row.offset.and_then(|at| u64::try_from(at).ok());
+                    open.place = place.unwrap_or(open.place);
+                    open.appends.seek();
                 }
                 rustix::fs::seek(&file.0, SeekFrom::Current(0))?;
             }
@@ -224,13 +240,24 @@ impl ReplayIssuer {
         Ok(0)
     }
 
-    /// Opens as the trace says: flags are not recorded, but whether it could be made.
+    /// Opens as the trace says: of its flags what becomes of the file, and to read and to write, as
+    /// others of this path may go on with it.
     fn open(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> ReplayIssued {
+        let asked = open_flags(&job.row);
         let flags = match job.row.errno {
-            0 => OFlags::CREATE,
+            // Whether it was there is not known for all.
+            0 => OFlags::CREATE | (asked & OFlags::TRUNC),
             errno if errno == Errno::EXIST.raw_os_error() => OFlags::CREATE | OFlags::EXCL,
             _ => OFlags::empty(),
         };
+        let begins = opened_at(&job.row, job.is_stdio).and_then(|at| u64::try_from(at).ok());
+        if let Some(place) = begins {
+            file_of(job, path, flags)?;
+            let mut open = lock(path);
+            open.place = place;
+            open.appends.open(asked, true);
+            return Ok(0);
+        }
         let file = opened(job, flags)?;
         if job.row.errno == 0 {
             let mut open = lock(path);
@@ -239,6 +266,7 @@ impl ReplayIssuer {
                 self.flush(&mut open, &other.0)?;
             }
             (open.place, open.ahead, open.unwritten) = (0, 0, 0);
+            open.appends.open(asked, false);
             open.files.push(Arc::new(file));
         }
         Ok(0)
@@ -308,17 +336,14 @@ impl ReplayIssuer {
     fn flush(&mut self, open: &mut OpenPath, file: &OwnedFd) -> Result<()> {
         let len = std::mem::take(&mut open.unwritten);
         if len > 0 {
-            self.write(file, Some(open.place.saturating_sub(len)), len)?;
+            let at = open.place.saturating_sub(len);
+            self.write(file, (!open.appends.is_so()).then_some(at), len)?;
         }
         Ok(())
     }
 
     /// Writes at an offset, or at the end.
     fn write(&mut self, file: &OwnedFd, at: Option<u64>, len: u64) -> Result<u64> {
-        if self.pattern.is_empty() {
-            let bytes = (0..PIECE_BYTES_MAX + PATTERN_BYTES).map(|at| (at % PATTERN_BYTES) as u8);
-            self.pattern = bytes.collect();
-        }
         in_pieces(len, |done, len| {
             let at = at.map(|at| at.saturating_add(done));
             let from = (at.unwrap_or(done) % PATTERN_BYTES as u64) as usize;
@@ -334,7 +359,6 @@ impl ReplayIssuer {
     }
 
     fn read(&mut self, file: &OwnedFd, at: u64, len: u64) -> Result<u64> {
-        self.room.resize(PIECE_BYTES_MAX, 0);
         in_pieces(len, |done, len| {
             rustix::io::pread(file, &mut self.room[..len], at.saturating_add(done))
         })
@@ -380,6 +404,8 @@ fn file_of(
     }
     let file = Arc::new(opened(job, flags)?);
     open.unopened = Some(file.clone());
+    // Others have it, too, and each goes on where the one before has ended.
+    open.appends = StreamEnd::Yet;
     Ok(file)
 }
 

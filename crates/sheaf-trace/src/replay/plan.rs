@@ -28,6 +28,10 @@ struct PlannedPath {
     written: i64,
     /// Where accesses without an offset are.
     place: i64,
+    /// It was cut off: no more is there than was written since.
+    is_cut: bool,
+    /// Streams write at its end.
+    appends: StreamEnd,
     /// It was taken away: what comes later says nothing of what it was.
     is_gone: bool,
     /// What the path was before whose file was moved here: reads say of that what it was.
@@ -36,7 +40,26 @@ struct PlannedPath {
 
 impl PlannedPath {
     fn new(before: Before) -> Self {
-        Self { before, size: 0, written: 0, place: 0, is_gone: false, origin: None }
+        Self {
+            before,
+            size: 0,
+            written: 0,
+            place: 0,
+            is_cut: false,
+            appends: StreamEnd::default(),
+            is_gone: false,
+            origin: None,
+        }
+    }
+
+    /// How long it is by now.
+    fn len(&self) -> i64 {
+        if self.is_cut { self.written } else { self.written.max(self.size) }
+    }
+
+    /// It is so long from now on.
+    fn cut(&mut self, len: i64) {
+        (self.written, self.is_cut) = (len, true);
     }
 }
 
@@ -95,14 +118,28 @@ impl ReplayPlan {
             | IoOp::ChangeDirectory => self.directory(path),
             IoOp::ReadLink => {}
             IoOp::Open => {
-                if let Some(planned) = self.seen(path, Before::Unknown) {
-                    planned.place = 0;
+                let flags = open_flags(row);
+                let is_new = flags.contains(OFlags::CREATE | OFlags::EXCL);
+                let before = if is_new { Before::Absent } else { Before::Unknown };
+                if let Some(planned) = self.seen(path, before) {
+                    let begins = opened_at(row, is_stdio);
+                    planned.place = begins.unwrap_or(0);
+                    planned.appends.open(flags, begins.is_some());
+                    if is_new || flags.contains(OFlags::TRUNC) {
+                        planned.cut(0);
+                    }
+                }
+            }
+            IoOp::Seek => {
+                if let Some(planned) = self.seen(path, Before::File) {
+                    planned.place = row.offset.filter(|_| is_stdio).unwrap_or(planned.place);
+                    planned.appends.seek();
                 }
             }
             op if op.moves_data() => self.transfer(op, path, row, is_stdio),
             IoOp::Truncate => {
                 if let Some(planned) = self.seen(path, Before::File) {
-                    planned.written = row.asked;
+                    planned.cut(row.asked);
                 }
             }
             IoOp::Allocate => {
@@ -124,20 +161,20 @@ impl ReplayPlan {
                     (planned.is_gone, planned.origin) = (true, None);
                 }
             }
-            _ => drop(self.seen(path, Before::Unknown)),
+            // Nothing has opened it: it was open before.
+            _ => drop(self.seen(path, Before::File)),
         }
     }
 
     fn transfer(&mut self, op: IoOp, path: &[u8], row: &TraceRow, is_stdio: bool) {
-        let before = if op.writes() { Before::Unknown } else { Before::File };
-        let Some(planned) = self.seen(path, before) else { return };
+        let Some(planned) = self.seen(path, Before::File) else { return };
         let is_ordered = matches!(op, IoOp::AsyncRead | IoOp::AsyncWrite);
         let bytes = if is_ordered { row.asked } else { row.bytes }.max(0);
         let offset = if is_stdio { None } else { row.offset };
         let begin = match offset {
             Some(offset) => offset,
             // Such a write is appended.
-            None if op.writes() && !is_stdio => planned.written.max(planned.size),
+            None if op.writes() && (!is_stdio || planned.appends.is_so()) => planned.len(),
             None => planned.place,
         };
         let end = begin.saturating_add(bytes);
@@ -158,13 +195,14 @@ impl ReplayPlan {
     /// What was at a path is at another one from now on.
     fn rename(&mut self, path: &[u8], new_path: &[u8]) {
         let Some(planned) = self.seen(path, Before::File) else { return };
-        let written = planned.written.max(planned.size);
+        let written = planned.len();
         let is_as_before = !planned.is_gone && planned.before != Before::Absent;
         let origin = planned.origin.take().or_else(|| is_as_before.then(|| path.to_owned()));
         planned.is_gone = true;
         self.above(new_path);
         if let Some(planned) = self.seen(new_path, Before::Absent) {
-            (planned.written, planned.place) = (written, 0);
+            planned.cut(written);
+            planned.place = 0;
             (planned.is_gone, planned.origin) = (true, origin);
         }
     }
@@ -267,4 +305,53 @@ fn make_file(
     prepared.files += 1;
     prepared.bytes += u128::from(planned.size.unsigned_abs());
     Ok(())
+}
+
+/// Whether what a stream writes is at the end of its file, wherever that is by then: others may
+/// have its descriptor, too, and go on where it ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum StreamEnd {
+    /// It writes where it is.
+    #[default]
+    No,
+    /// It began with nothing, and was not placed anew.
+    Yet,
+    /// It was opened to append.
+    Always,
+}
+
+impl StreamEnd {
+    /// Opened with these flags; `goes_on`: what was open before becomes a stream.
+    pub fn open(&mut self, flags: OFlags, goes_on: bool) {
+        *self = if flags.contains(OFlags::APPEND) {
+            Self::Always
+        } else if flags.intersects(OFlags::TRUNC | OFlags::EXCL) {
+            Self::Yet
+        } else if goes_on {
+            *self
+        } else {
+            Self::No
+        };
+    }
+
+    /// Placed anew.
+    pub fn seek(&mut self) {
+        if *self == Self::Yet {
+            *self = Self::No;
+        }
+    }
+
+    pub fn is_so(self) -> bool {
+        self != Self::No
+    }
+}
+
+/// Where a descriptor was that became a stream.
+pub(super) fn opened_at(row: &TraceRow, is_stdio: bool) -> Option<i64> {
+    row.offset.filter(|_| is_stdio)
+}
+
+/// The flags that a file was opened with, as far as they are recorded.
+pub(super) fn open_flags(row: &TraceRow) -> OFlags {
+    OFlags::from_bits_retain(u32::try_from(row.asked).unwrap_or(0))
 }

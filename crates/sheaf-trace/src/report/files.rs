@@ -7,6 +7,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::HashMap;
 
 const ENOENT: i32 = 2;
+/// Of the flags with which a file is opened; `O_SYNC` has it, too.
+const O_DSYNC: i64 = 0o10_000;
 /// Names of paths that have no file with sums of its own.
 const UNSEEN: u32 = u32::MAX;
 const FOLDED: u32 = u32::MAX - 1;
@@ -31,6 +33,7 @@ struct FileSums {
     syncs: IoSums,
     layers: Vec<(u8, Box<[PatternSums; 2]>)>,
     opens: u64,
+    sync_opens: u64,
     missing: u64,
     seeks: u64,
     flushes: u64,
@@ -154,6 +157,7 @@ impl FileTable {
             return;
         }
         file.flushes += u64::from(op.is_flush);
+        file.sync_opens += u64::from(op.is_open && row.asked & O_DSYNC != 0);
         if !(moves || op.is_open || op.is_seek || op.class == OpClass::Sync) {
             return;
         }
@@ -292,6 +296,7 @@ impl FileTable {
                 syncs: file.syncs,
                 accesses: file.accesses(&layer),
                 opens: file.opens,
+                sync_opens: file.sync_opens,
                 missing: file.missing,
                 seeks: file.seeks,
                 flushes: file.flushes,

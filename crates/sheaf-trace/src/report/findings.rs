@@ -56,6 +56,8 @@ pub enum FindingKind {
     ReadAgain,
     /// What is gathered to be written is given away after each few bytes.
     Flushed,
+    /// A file was opened so that each write waits until it is stored.
+    SyncOpened,
 }
 
 /// How much it matters.
@@ -129,6 +131,7 @@ pub(crate) fn find(data: &ReportData) -> Vec<Finding> {
     findings.extend(files::sync_each_write(data));
     findings.extend(whole::slow_outlier(data));
     findings.extend(files::frequent_syncs(data));
+    findings.extend(files::sync_opened(data));
     findings.extend(files::flushed(data));
     findings.extend(files::read_again(data));
     findings.extend(files::shared(data));

@@ -258,6 +258,7 @@ fn nothing_outside_is_touched() {
     let mut replay = Replay::new(create.clone()).unwrap();
     made.rows[..2].iter().for_each(|row| replay.plan(row, &made.names));
     let mut replaying = replay.begin().unwrap();
+    fs::remove_file(into.join("link")).unwrap();
     std::os::unix::fs::symlink("../outside/kept", into.join("link")).unwrap();
     std::os::unix::fs::symlink("../outside", into.join("way")).unwrap();
     fs::remove_file(into.join("hard")).unwrap();
@@ -342,7 +343,60 @@ fn streams_are_buffered_and_written_at_the_end() {
     assert_eq!(fs::read(directory.path().join("closed")).unwrap(), pattern(0, 513_000));
     assert_eq!(fs::read(directory.path().join("left")).unwrap(), pattern(0, 513_000));
     assert_eq!(fs::metadata(directory.path().join("lines")).unwrap().len(), 4179);
-    assert!(!directory.path().join("inherited").exists());
+    assert_eq!(fs::metadata(directory.path().join("inherited")).unwrap().len(), 0, "it was there");
+}
+
+const APPEND: i64 = 0o2000;
+const TRUNC: i64 = 0o1000;
+const CREATE: i64 = 0o100;
+
+/// What a file was opened for, and where a stream was moved to, say how long it becomes.
+#[test]
+fn files_become_as_long_as_they_were() {
+    let mut made = Made::default();
+    let stdio = made.number("stdio");
+    let stream = |made: &mut Made, path: &str, flags: i64, steps: &[(&str, i64)]| {
+        let first = made.rows.len();
+        made.put("open", path).asked = flags;
+        for &(op, amount) in steps {
+            match op {
+                "write" => made.moved("write", path, 0, amount).offset = None,
+                _ => made.put(op, path).offset = Some(amount),
+            }
+        }
+        made.put("close", path);
+        made.rows[first..].iter_mut().for_each(|row| row.layer = stdio);
+    };
+    let new = CREATE | TRUNC;
+    stream(&mut made, "/moved", new, &[("write", 50_000), ("seek", 100), ("write", 7)]);
+    (0..3).for_each(|_| stream(&mut made, "/log", CREATE | APPEND, &[("write", 7)]));
+    stream(&mut made, "/again", new, &[("write", 9000)]);
+    stream(&mut made, "/again", new, &[("write", 12)]);
+    stream(&mut made, "/far", new, &[("seek", 1000), ("write", 1), ("seek", 0), ("write", 3)]);
+    stream(&mut made, "/over", new, &[("write", 6000)]);
+    stream(&mut made, "/over", 1, &[("write", 5)]);
+    stream(&mut made, "/both", 2 | CREATE | APPEND, &[("write", 5), ("seek", 0), ("write", 5)]);
+    // What was a descriptor, and where it is, becomes a stream.
+    made.put("open", "/fd").asked = new;
+    made.moved("write", "/fd", 0, 10);
+    stream(&mut made, "/fd", 0, &[("write", 3)]);
+    let open = made.rows.len() - 3;
+    made.rows[open].offset = Some(10);
+    // Of processes that have it from another one each goes on where the one before has ended.
+    for pid in [100, 101, 100] {
+        let row = made.moved("write", "/inherited", 0, 4);
+        (row.pid, row.thread, row.offset, row.layer) = (pid, pid, None, stdio);
+        let row = made.put("flush", "/inherited");
+        (row.pid, row.thread, row.layer) = (pid, pid, stdio);
+        // One after the other.
+        made.put("stat", "/inherited");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let outcome = replayed(&made, options(directory.path())).unwrap();
+    assert_eq!((outcome.differences.as_slice(), outcome.flushes_failed), (&[][..], 0));
+    let len = |name: &str| fs::metadata(directory.path().join(name)).unwrap().len();
+    let lens = ["moved", "log", "again", "far", "over", "both", "fd", "inherited"].map(len);
+    assert_eq!(lens, [50_000, 21, 12, 1001, 6000, 10, 13, 12]);
 }
 
 /// More threads than there are here: what one makes others find, in each of many rounds.

@@ -365,6 +365,22 @@ fn what_is_waited_for_often_is_found() {
 }
 
 #[test]
+fn files_that_are_opened_to_wait_are_found() {
+    let mut trace = MadeTrace::new();
+    trace.put("open", b"/log", None, 0).asked = 0o10_101;
+    for number in 0..100 {
+        trace.put("write", b"/log", Some(number * 4096), 4096).duration_ns = 2_000_000;
+    }
+    let data = trace.report();
+    let [finding] = &data.findings[..] else { panic!("{:?}", data.findings) };
+    let sentence =
+        "Each of 100 writes to /log waits until it is stored (O_SYNC or O_DSYNC): 200 ms.";
+    assert_eq!((finding.kind, finding.sentence.as_str()), (FindingKind::SyncOpened, sentence));
+    trace.rows[0].asked = 0o101;
+    assert_eq!(trace.kinds(), []);
+}
+
+#[test]
 fn what_is_given_away_or_read_too_often_is_found() {
     let mut trace = MadeTrace::new();
     for _ in 0..1000 {

@@ -559,6 +559,10 @@ fn a_trace_is_told_in_every_form_alike() {
     let replay =
         home.run(&["trace", "replay", "--speed", "max", "--only", only, "the.trace", "again"]);
     assert_eq!(replay.code, Some(0), "{replay:?}");
+    let none = home.run(&["trace", "replay", "--only", "/no/such/place", "the.trace", "none"]);
+    assert_eq!(none.code, Some(1), "{none:?}");
+    let why = "nothing was done: the trace has no operation below /no/such/place that can be";
+    assert!(none.stderr.contains(why), "{none:?}");
     assert_eq!(std::fs::metadata(home.path().join("again/out")).unwrap().len(), 10_000);
 }
 

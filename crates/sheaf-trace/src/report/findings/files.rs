@@ -228,6 +228,28 @@ pub(super) fn frequent_syncs(data: &ReportData) -> Option<Finding> {
     )
 }
 
+pub(super) fn sync_opened(data: &ReportData) -> Option<Finding> {
+    of_files(
+        data,
+        FindingKind::SyncOpened,
+        "writes of files that were opened with O_SYNC",
+        "Write more at once, or open it without O_SYNC and wait for all of it once (fdatasync).",
+        |file| {
+            let count = file.writes.count;
+            let is_so = file.sync_opens > 0 && count >= SYNCS_MIN;
+            is_so.then_some(FileProof { count, of: count, time_ns: file.writes.time_ns })
+        },
+        |file, proof| {
+            format!(
+                "Each of {} writes to {} waits until it is stored (O_SYNC or O_DSYNC): {}.",
+                count(proof.count),
+                path(file),
+                time(proof.time_ns)
+            )
+        },
+    )
+}
+
 pub(super) fn flushed(data: &ReportData) -> Option<Finding> {
     of_files(
         data,

@@ -74,6 +74,15 @@ pub fn run(args: &ReplayArgs, global: &GlobalArgs) -> Result<Exit> {
     for text in unread.iter().chain(&unwhole) {
         output::tell(format_args!("sheaf: {}", printable(text)));
     }
+    if outcome.issued() == 0 {
+        let below = args.only.as_deref().map(|prefix| format!(" below {}", prefix.display()));
+        let text = format!(
+            "nothing was done: the trace has no operation{} that can be",
+            below.unwrap_or_default()
+        );
+        output::tell(format_args!("sheaf: {}", printable(&text)));
+        return Ok(Exit::Unmatched);
+    }
     let is_whole = unread.is_empty() && unwhole.is_none() && outcome.lost == 0;
     Ok(match (is_whole, outcome.differed()) {
         (false, _) => Exit::Partial,
