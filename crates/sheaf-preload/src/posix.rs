@@ -9,10 +9,22 @@ const CREATED: c_int = 0o1101;
 const TEMPORARY: c_int = 0o302;
 
 /// Opened with these flags, which are what it was asked for. With `O_APPEND` it is written at its
-/// end, wherever that is.
-fn by_flags(did: Did, flags: c_int) -> Did {
+/// end, wherever that is. One that can be written and is not new has its length as the offset.
+fn by_flags(did: Did, flags: c_int, fd: c_int) -> Did {
     let begins = if flags & O_APPEND == 0 { FilePlace::At(0) } else { FilePlace::Unknown };
-    did.place(begins).of(flags.into())
+    did.place(begins).opens(fd).of(flags.into()).at(length_before(flags, fd))
+}
+
+/// How long a file is that was opened with these flags and may have been there; below 0: it is of
+/// no matter.
+pub fn length_before(flags: c_int, fd: c_int) -> i64 {
+    const O_EXCL: c_int = 0o200;
+    const O_TRUNC: c_int = 0o1000;
+    const O_ACCMODE: c_int = 0o3;
+    if fd < 0 || flags & O_ACCMODE == 0 || flags & (O_EXCL | O_TRUNC) != 0 {
+        return -1;
+    }
+    sheaf_recorder::sys::file_length(fd).and_then(|length| i64::try_from(length).ok()).unwrap_or(-1)
 }
 
 fn seeked(result: i64) -> FilePlace {
@@ -48,49 +60,49 @@ const fn came_of(result: c_int) -> Did {
 wrap! {
     // The mode lies where it would in a call of a function with a variable number of arguments.
     fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags, fd);
     fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags, fd);
     fn __open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags, fd);
     fn __open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags, fd);
     fn __open_2(path: *const c_char, flags: c_int) -> c_int
-        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags, fd);
     fn __open64_2(path: *const c_char, flags: c_int) -> c_int
-        = Open, |fd| by_flags(Did::path(path), flags).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), flags, fd);
     fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| by_flags(Did::path_at(directory, path), flags).opens(fd);
+        = Open, |fd| by_flags(Did::path_at(directory, path), flags, fd);
     fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int
-        = Open, |fd| by_flags(Did::path_at(directory, path), flags).opens(fd);
+        = Open, |fd| by_flags(Did::path_at(directory, path), flags, fd);
     fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int
-        = Open, |fd| by_flags(Did::path_at(directory, path), flags).opens(fd);
+        = Open, |fd| by_flags(Did::path_at(directory, path), flags, fd);
     fn __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int
-        = Open, |fd| by_flags(Did::path_at(directory, path), flags).opens(fd);
+        = Open, |fd| by_flags(Did::path_at(directory, path), flags, fd);
     fn creat(path: *const c_char, mode: c_uint) -> c_int
-        = Open, |fd| by_flags(Did::path(path), CREATED).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), CREATED, fd);
     fn creat64(path: *const c_char, mode: c_uint) -> c_int
-        = Open, |fd| by_flags(Did::path(path), CREATED).opens(fd);
+        = Open, |fd| by_flags(Did::path(path), CREATED, fd);
     fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int
-        = Open, |fd| by_flags(Did::fd(fd), flags).opens(fd);
+        = Open, |fd| by_flags(Did::fd(fd), flags, fd);
     fn memfd_create(name: *const c_char, flags: c_uint) -> c_int
         = Open, |fd| Did::fd(fd).place(FilePlace::At(0)).opens(fd);
     fn mkstemp(template: *mut c_char) -> c_int
-        = Open, |fd| by_flags(Did::path(template), TEMPORARY).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), TEMPORARY, fd);
     fn mkstemp64(template: *mut c_char) -> c_int
-        = Open, |fd| by_flags(Did::path(template), TEMPORARY).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), TEMPORARY, fd);
     fn mkostemp(template: *mut c_char, flags: c_int) -> c_int
-        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY, fd);
     fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int
-        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY, fd);
     fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int
-        = Open, |fd| by_flags(Did::path(template), TEMPORARY).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), TEMPORARY, fd);
     fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int
-        = Open, |fd| by_flags(Did::path(template), TEMPORARY).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), TEMPORARY, fd);
     fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int
-        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY, fd);
     fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int
-        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY).opens(fd);
+        = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY, fd);
 
     fn close(fd: c_int) -> c_int = Close, |result| Did::fd(fd).came(result).closes(fd);
     fn __close(fd: c_int) -> c_int = Close, |result| Did::fd(fd).came(result).closes(fd);

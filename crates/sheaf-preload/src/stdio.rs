@@ -1,6 +1,7 @@
 //! The C library's buffered files: what they read and write of the kernel's they do within it,
 //! where no other library sees it.
 use crate::ctypes::{AnyPointer, CFile, CFormat, VaList};
+use crate::posix::length_before;
 use crate::turn::{Did, FilePlace, descriptor_of};
 use std::ffi::{c_char, c_int, c_long, c_void};
 
@@ -135,6 +136,11 @@ unsafe fn moved_to(file: CFile, came: c_int) -> Did {
     did.at(place)
 }
 
+/// Without a path it is the file that it was, opened in another way.
+fn again(path: *const c_char, file: CFile) -> Did {
+    if path.is_null() { Did::stream(file) } else { Did::path(path) }
+}
+
 /// Opened, or not; the flags are what was asked for.
 ///
 /// # Safety
@@ -142,7 +148,8 @@ unsafe fn moved_to(file: CFile, came: c_int) -> Did {
 unsafe fn opened(mut did: Did, file: CFile, mode: *const c_char) -> Did {
     if !file.is_null() {
         // SAFETY: as our caller vouches for.
-        did = did.of(unsafe { flags_of(mode) }.into());
+        let (flags, fd) = unsafe { (flags_of(mode), descriptor_of(file)) };
+        did = did.of(flags.into()).at(length_before(flags, fd));
     }
     // SAFETY: as our caller vouches for.
     let fd = unsafe { descriptor_of(file) };
@@ -160,9 +167,9 @@ wrap! {
     fn fdopen(fd: c_int, mode: *const c_char) -> CFile
         = Open, |file| reopened(file, mode);
     fn freopen(path: *const c_char, mode: *const c_char, old: CFile) -> CFile
-        = Open, |file| opened(Did::path(path), file, mode);
+        = Open, |file| opened(again(path, file), file, mode);
     fn freopen64(path: *const c_char, mode: *const c_char, old: CFile) -> CFile
-        = Open, |file| opened(Did::path(path), file, mode);
+        = Open, |file| opened(again(path, file), file, mode);
     fn tmpfile() -> CFile = Open, |file| Did::stream(file).failed_if(file.is_null());
     fn tmpfile64() -> CFile = Open, |file| Did::stream(file).failed_if(file.is_null());
     fn popen(command: *const c_char, mode: *const c_char) -> CFile

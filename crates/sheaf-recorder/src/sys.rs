@@ -36,6 +36,7 @@ mod number {
     pub const UNLINKAT: usize = 263;
     pub const READLINKAT: usize = 267;
     pub const PRLIMIT: usize = 302;
+    pub const STATX: usize = 332;
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -57,6 +58,7 @@ mod number {
     pub const MMAP: usize = 222;
     pub const MADVISE: usize = 233;
     pub const PRLIMIT: usize = 261;
+    pub const STATX: usize = 291;
 }
 
 /// Makes a call of the kernel.
@@ -336,6 +338,33 @@ pub fn read_link<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8], Kernel
     // SAFETY: the path ends with a zero; no more is written than there is room.
     let len = unsafe { call(number::READLINKAT, args) }?;
     Ok(&into[..len])
+}
+
+/// How long an open file is, in bytes; `None` for what is no ordinary file, or cannot be asked.
+#[must_use]
+pub fn file_length(descriptor: i32) -> Option<u64> {
+    const EMPTY_PATH: usize = 0x1000;
+    const TYPE_AND_SIZE: usize = 0x201;
+    const TYPE_BITS: u16 = 0o170_000;
+    const REGULAR: u16 = 0o100_000;
+    /// `struct statx`, as far as it is looked at.
+    #[repr(C)]
+    struct Told {
+        before: [u32; 7],
+        mode: u16,
+        spare: u16,
+        inode: u64,
+        size: u64,
+        behind: [u64; 26],
+    }
+    const _: () = assert!(size_of::<Told>() == 256);
+    let mut told = Told { before: [0; 7], mode: 0, spare: 0, inode: 0, size: 0, behind: [0; 26] };
+    let into = &raw mut told;
+    let file = usize::try_from(descriptor).ok()?;
+    let args = [file, c"".as_ptr() as usize, EMPTY_PATH, TYPE_AND_SIZE, into as usize, 0];
+    // SAFETY: the path ends with a zero; what is written has 256 bytes, for which there is room.
+    unsafe { call(number::STATX, args) }.ok()?;
+    (told.mode & TYPE_BITS == REGULAR).then_some(told.size)
 }
 
 /// The working directory.

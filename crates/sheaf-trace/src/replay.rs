@@ -39,7 +39,7 @@ use outcome::ReplayTally;
 use paths::PathMap;
 use plan::ReplayPlan;
 use sheaf_recorder::IoOp;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use target::ReplayTarget;
@@ -152,6 +152,7 @@ impl Replay {
             ops: OpTable::default(),
             processes: HashMap::new(),
             threads: HashMap::new(),
+            used: HashSet::new(),
             outcome,
             tally: ReplayTally::default(),
         })
@@ -198,7 +199,8 @@ struct ReplayThread {
 /// their times.
 ///
 /// An operation on names (an open, `mkdir`, `stat`, …) begins when all are done that had ended
-/// before it when they were recorded; reads and writes wait for their own thread alone.
+/// before it when they were recorded, and so does the first one of a process on a file; other reads
+/// and writes wait for their own thread alone.
 ///
 /// Calls of the kernel and of the C library's streams are done: what streams do within is not seen
 /// by the recorder, and so they are imitated with a buffer of 4 KiB. A row that is marked as nested,
@@ -218,6 +220,8 @@ pub struct Replaying {
     ops: OpTable,
     processes: HashMap<(u32, i32), Arc<ReplayProcess>>,
     threads: HashMap<(u32, i32, i32), ReplayThread>,
+    /// Paths that processes have had operations on.
+    used: HashSet<(u32, i32, u32)>,
     outcome: ReplayOutcome,
     tally: ReplayTally,
 }
@@ -281,7 +285,9 @@ impl Replaying {
         let target = &self.target;
         let process = self.processes.entry((row.host, row.pid));
         let process = process.or_insert_with(|| Arc::new(ReplayProcess::new(target.clone())));
-        Ok(ReplayJob { op, row: *row, path, new_path, process: process.clone(), is_stdio, end })
+        let process = process.clone();
+        let is_first = self.used.insert((row.host, row.pid, row.path));
+        Ok(ReplayJob { op, row: *row, path, new_path, process, is_stdio, is_first, end })
     }
 
     /// Which thread here does a recorded thread's operations.

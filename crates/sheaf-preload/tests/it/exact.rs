@@ -509,5 +509,7 @@ fn what_files_are_opened_for_is_told_and_where_streams_are() {
     assert_eq!(asked(IoOp::Open, "/new"), [O_WRONLY | made | O_EXCL]);
     assert_eq!(places(IoOp::Seek, "/file"), [Some(4), Some(9), Some(0), Some(10), None]);
     // A descriptor that becomes a stream is where it is.
-    assert_eq!(places(IoOp::Open, "/fd"), [None, None, None, None, Some(3)]);
+    assert_eq!(places(IoOp::Open, "/fd"), [Some(0), None, None, Some(0), Some(3)]);
+    let of_file = [None, None, Some(0), Some(0), None, Some(0), None];
+    assert_eq!(places(IoOp::Open, "/file"), of_file, "how long what was there is");
 }

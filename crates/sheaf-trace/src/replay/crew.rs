@@ -24,6 +24,8 @@ pub(super) struct ReplayJob {
     pub new_path: Option<Arc<[u8]>>,
     pub process: Arc<ReplayProcess>,
     pub is_stdio: bool,
+    /// No operation of its process on this path came before it.
+    pub is_first: bool,
     /// When it had ended when it was recorded.
     pub end: i64,
 }
@@ -31,7 +33,9 @@ pub(super) struct ReplayJob {
 impl ReplayJob {
     /// Whether it waits until all is done that had ended before it.
     fn waits(&self) -> bool {
-        !(self.op.moves_data() || matches!(self.op, IoOp::Seek | IoOp::Flush | IoOp::Sync))
+        // What another process has opened, and perhaps cut off, its children use.
+        self.is_first
+            || !(self.op.moves_data() || matches!(self.op, IoOp::Seek | IoOp::Flush | IoOp::Sync))
     }
 }
 

@@ -52,6 +52,11 @@ impl PlannedPath {
         }
     }
 
+    /// Nothing is known to have been written to it, or to be there in its place.
+    fn is_as_before(&self) -> bool {
+        self.written == 0 && !self.is_cut && !self.is_gone && self.origin.is_none()
+    }
+
     /// How long it is by now.
     fn len(&self) -> i64 {
         if self.is_cut { self.written } else { self.written.max(self.size) }
@@ -125,6 +130,12 @@ impl ReplayPlan {
                     let begins = opened_at(row, is_stdio);
                     planned.place = begins.unwrap_or(0);
                     planned.appends.open(flags, begins.is_some());
+                    if begins.is_none()
+                        && let Some(length) = row.offset
+                        && planned.is_as_before()
+                    {
+                        planned.size = planned.size.max(length);
+                    }
                     if is_new || flags.contains(OFlags::TRUNC) {
                         planned.cut(0);
                     }
@@ -346,9 +357,11 @@ impl StreamEnd {
     }
 }
 
-/// Where a descriptor was that became a stream.
+/// Where a descriptor was that became a stream: of its flags none but `O_APPEND` is told. What any
+/// other has for an offset is how long it was.
 pub(super) fn opened_at(row: &TraceRow, is_stdio: bool) -> Option<i64> {
-    row.offset.filter(|_| is_stdio)
+    let is_of_descriptor = is_stdio && open_flags(row).difference(OFlags::APPEND).is_empty();
+    row.offset.filter(|_| is_of_descriptor)
 }
 
 /// The flags that a file was opened with, as far as they are recorded.

@@ -54,6 +54,7 @@ mod trace_flight;
 mod trace_kernel;
 mod trace_page;
 mod trace_recover;
+mod trace_replay;
 mod trace_serve;
 mod trace_unseen;
 mod tree;
