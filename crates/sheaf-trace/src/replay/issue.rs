@@ -75,7 +75,9 @@ struct OpenPath {
     /// Opened for operations on it, as the trace has no open.
     unopened: Option<Arc<CountedFile>>,
     directories: Vec<(Dir, CountedFile)>,
+    /// Where they write, and where they read: of a file that is open twice, for each, they are apart.
     place: u64,
+    read: u64,
     appends: StreamEnd,
     /// Of a stream: bytes before its place that are not written, and behind it that are read.
     unwritten: u64,
@@ -175,7 +177,9 @@ impl ReplayIssuer {
                     self.flush(&mut open, &file.0)?;
                     open.ahead = 0;
                     let place = job.row.offset.and_then(|at| u64::try_from(at).ok());
-                    open.place = place.unwrap_or(open.place);
+                    if let Some(place) = place {
+                        (open.place, open.read) = (place, place);
+                    }
                     open.appends.seek();
                 }
                 rustix::fs::seek(&file.0, SeekFrom::Current(0))?;
@@ -254,7 +258,7 @@ impl ReplayIssuer {
         if let Some(place) = begins {
             file_of(job, path, flags)?;
             let mut open = lock(path);
-            open.place = place;
+            (open.place, open.read) = (place, place);
             open.appends.open(asked, true);
             return Ok(0);
         }
@@ -265,7 +269,7 @@ impl ReplayIssuer {
             if let Some(other) = open.files.last().or(open.unopened.as_ref()).cloned() {
                 self.flush(&mut open, &other.0)?;
             }
-            (open.place, open.ahead, open.unwritten) = (0, 0, 0);
+            (open.place, open.read, open.ahead, open.unwritten) = (0, 0, 0, 0);
             open.appends.open(asked, false);
             open.files.push(Arc::new(file));
         }
@@ -298,9 +302,9 @@ impl ReplayIssuer {
             (true, at) => self.write(&file.0, at, asked)?,
             (false, Some(at)) => self.read(&file.0, at, asked)?,
             (false, None) => {
-                let at = lock(path).place;
+                let at = lock(path).read;
                 let moved = self.read(&file.0, at, asked)?;
-                lock(path).place = at.saturating_add(moved);
+                lock(path).read = at.saturating_add(moved);
                 moved
             }
         };
@@ -323,12 +327,12 @@ impl ReplayIssuer {
         }
         self.flush(open, file)?;
         if amount > open.ahead {
-            let from = open.place.saturating_add(open.ahead);
+            let from = open.read.saturating_add(open.ahead);
             open.ahead += self.read(file, from, (amount - open.ahead).max(STREAM_BYTES))?;
         }
         let moved = amount.min(open.ahead);
         open.ahead -= moved;
-        open.place = open.place.saturating_add(moved);
+        open.read = open.read.saturating_add(moved);
         Ok(moved as i64)
     }
 

@@ -26,8 +26,10 @@ struct PlannedPath {
     size: i64,
     /// How long the operations so far have made it.
     written: i64,
-    /// Where accesses without an offset are.
+    /// Where writes and reads without an offset are: of a file that is open twice, for each, they
+    /// are apart.
     place: i64,
+    read: i64,
     /// It was cut off: no more is there than was written since.
     is_cut: bool,
     /// Streams write at its end.
@@ -45,6 +47,7 @@ impl PlannedPath {
             size: 0,
             written: 0,
             place: 0,
+            read: 0,
             is_cut: false,
             appends: StreamEnd::default(),
             is_gone: false,
@@ -128,7 +131,7 @@ impl ReplayPlan {
                 let before = if is_new { Before::Absent } else { Before::Unknown };
                 if let Some(planned) = self.seen(path, before) {
                     let begins = opened_at(row, is_stdio);
-                    planned.place = begins.unwrap_or(0);
+                    (planned.place, planned.read) = (begins.unwrap_or(0), begins.unwrap_or(0));
                     planned.appends.open(flags, begins.is_some());
                     if begins.is_none()
                         && let Some(length) = row.offset
@@ -143,7 +146,9 @@ impl ReplayPlan {
             }
             IoOp::Seek => {
                 if let Some(planned) = self.seen(path, Before::File) {
-                    planned.place = row.offset.filter(|_| is_stdio).unwrap_or(planned.place);
+                    if let Some(at) = row.offset.filter(|_| is_stdio) {
+                        (planned.place, planned.read) = (at, at);
+                    }
                     planned.appends.seek();
                 }
             }
@@ -186,10 +191,11 @@ impl ReplayPlan {
             Some(offset) => offset,
             // Such a write is appended.
             None if op.writes() && (!is_stdio || planned.appends.is_so()) => planned.len(),
-            None => planned.place,
+            None if op.writes() => planned.place,
+            None => planned.read,
         };
         let end = begin.saturating_add(bytes);
-        planned.place = end;
+        *(if op.writes() { &mut planned.place } else { &mut planned.read }) = end;
         if op.writes() {
             planned.written = planned.written.max(end);
         } else if bytes > 0 && end > planned.written {
@@ -213,7 +219,7 @@ impl ReplayPlan {
         self.above(new_path);
         if let Some(planned) = self.seen(new_path, Before::Absent) {
             planned.cut(written);
-            planned.place = 0;
+            (planned.place, planned.read) = (0, 0);
             (planned.is_gone, planned.origin) = (true, origin);
         }
     }

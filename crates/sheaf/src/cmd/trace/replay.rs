@@ -74,6 +74,7 @@ pub fn run(args: &ReplayArgs, global: &GlobalArgs) -> Result<Exit> {
     for text in unread.iter().chain(&unwhole) {
         output::tell(format_args!("sheaf: {}", printable(text)));
     }
+    let is_whole = unread.is_empty() && unwhole.is_none() && outcome.lost == 0;
     if outcome.issued() == 0 {
         let below = args.only.as_deref().map(|prefix| format!(" below {}", prefix.display()));
         let text = format!(
@@ -81,12 +82,10 @@ pub fn run(args: &ReplayArgs, global: &GlobalArgs) -> Result<Exit> {
             below.unwrap_or_default()
         );
         output::tell(format_args!("sheaf: {}", printable(&text)));
-        return Ok(Exit::Unmatched);
     }
-    let is_whole = unread.is_empty() && unwhole.is_none() && outcome.lost == 0;
     Ok(match (is_whole, outcome.differed()) {
         (false, _) => Exit::Partial,
-        (true, 0) => Exit::Success,
+        (true, 0) if outcome.issued() > 0 => Exit::Success,
         (true, _) => Exit::Unmatched,
     })
 }
