@@ -124,7 +124,7 @@ impl Replay {
             && let Ok(path) = self.paths.of(row.path, names)
         {
             let new_path = match (op, row.new_path) {
-                (IoOp::Rename, Some(number)) => self.paths.of(number, names).ok(),
+                (IoOp::Rename | IoOp::Link, Some(number)) => self.paths.of(number, names).ok(),
                 _ => None,
             };
             self.plan.add(op, (&path, new_path.as_deref()), row, is_stdio);
@@ -204,7 +204,8 @@ struct ReplayThread {
 ///
 /// Calls of the kernel and of the C library's streams are done: what streams do within is not seen
 /// by the recorder, and so they are imitated with a buffer of 4 KiB. A row that is marked as nested,
-/// and lies within one of its thread that is done, is not done again. Layers above (MPI-IO, Sheaf's
+/// and lies within one of its thread that is done, is not done again. A hard link becomes a file of
+/// its own, as long as the other. Layers above (MPI-IO, Sheaf's
 /// own) are not done: what they called is recorded as well.
 ///
 /// Data written is made up: the byte at offset `o` is `o` modulo 251. Descriptors are not
@@ -280,7 +281,7 @@ impl Replaying {
         }
         outcome::doable(op, row)?;
         let path = self.paths.of(row.path, names)?;
-        let new_path = row.new_path.filter(|_| op == IoOp::Rename);
+        let new_path = row.new_path.filter(|_| matches!(op, IoOp::Rename | IoOp::Link));
         let new_path = new_path.map(|number| self.paths.of(number, names)).transpose()?;
         let target = &self.target;
         let process = self.processes.entry((row.host, row.pid));

@@ -20,7 +20,7 @@ pub(super) struct ReplayJob {
     pub op: IoOp,
     pub row: TraceRow,
     pub path: Arc<[u8]>,
-    /// Of a rename.
+    /// Of a rename and a link.
     pub new_path: Option<Arc<[u8]>>,
     pub process: Arc<ReplayProcess>,
     pub is_stdio: bool,

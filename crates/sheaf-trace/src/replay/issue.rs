@@ -239,6 +239,14 @@ impl ReplayIssuer {
                 };
                 target.rename(name, new_name)?;
             }
+            IoOp::Link => {
+                let Some(new_name) = &job.new_path else {
+                    return Err(ReplayStop::Skip(ReplaySkip::TargetNotRecorded));
+                };
+                let len = target.stat(name)?.st_size;
+                let file = target.file(new_name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+                rustix::fs::ftruncate(&file, u64::try_from(len).unwrap_or(0))?;
+            }
             _ => return Err(ReplayStop::Skip(ReplaySkip::NotOfFile)),
         }
         Ok(0)

@@ -27,7 +27,7 @@ pub enum ReplaySkip {
     LayerAbove,
     /// It has a second path, which is not recorded.
     TargetNotRecorded,
-    /// It makes or reads a link: there are none below the target.
+    /// It makes or reads a symbolic link: there are none below the target.
     Link,
     /// What it was to do is not recorded.
     ArgumentsNotRecorded,
@@ -55,7 +55,7 @@ impl fmt::Display for ReplaySkip {
             Self::Nested => "within an operation that is done",
             Self::LayerAbove => "of a layer above, whose calls are recorded as well",
             Self::TargetNotRecorded => "its second path is not recorded",
-            Self::Link => "of links, which a replay has none of",
+            Self::Link => "of symbolic links, which a replay has none of",
             Self::ArgumentsNotRecorded => "its arguments are not recorded",
             Self::MappedMemory => "accesses of mapped memory are not recorded",
             Self::Asynchronous => "done when it was ordered",
@@ -73,8 +73,8 @@ pub(super) fn doable(op: IoOp, row: &TraceRow) -> Result<(), ReplaySkip> {
         [Errno::INTR, Errno::AGAIN, Errno::BADF, Errno::FAULT, Errno::INVAL];
     match op {
         IoOp::Copy | IoOp::Splice => Err(ReplaySkip::TargetNotRecorded),
-        IoOp::Rename if row.new_path.is_none() => Err(ReplaySkip::TargetNotRecorded),
-        IoOp::Link | IoOp::SymLink | IoOp::ReadLink => Err(ReplaySkip::Link),
+        IoOp::Rename | IoOp::Link if row.new_path.is_none() => Err(ReplaySkip::TargetNotRecorded),
+        IoOp::SymLink | IoOp::ReadLink => Err(ReplaySkip::Link),
         IoOp::Fcntl | IoOp::Advise | IoOp::SetAttributes | IoOp::Xattr | IoOp::MakeNode => {
             Err(ReplaySkip::ArgumentsNotRecorded)
         }
@@ -99,6 +99,7 @@ pub(super) fn doable(op: IoOp, row: &TraceRow) -> Result<(), ReplaySkip> {
         | IoOp::RemoveDirectory
         | IoOp::Unlink
         | IoOp::Rename
+        | IoOp::Link
         | IoOp::AsyncRead
         | IoOp::AsyncWrite
         | IoOp::AsyncSync

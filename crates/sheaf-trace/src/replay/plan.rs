@@ -164,7 +164,17 @@ impl ReplayPlan {
                     planned.written = planned.written.max(end);
                 }
             }
-            IoOp::Stat | IoOp::Access | IoOp::Link | IoOp::SetAttributes | IoOp::Xattr => {
+            IoOp::Link => {
+                let len = self.seen(path, Before::File).map(|planned| planned.len());
+                let new = new_path.and_then(|new_path| {
+                    self.above(new_path);
+                    self.seen(new_path, Before::Absent)
+                });
+                if let (Some(len), Some(planned)) = (len, new) {
+                    planned.cut(len);
+                }
+            }
+            IoOp::Stat | IoOp::Access | IoOp::SetAttributes | IoOp::Xattr => {
                 self.seen(path, Before::File);
             }
             IoOp::Rename => {

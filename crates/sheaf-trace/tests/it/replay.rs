@@ -350,6 +350,32 @@ const APPEND: i64 = 0o2000;
 const TRUNC: i64 = 0o1000;
 const CREATE: i64 = 0o100;
 
+/// A hard link becomes a file of its own, so that each can be opened.
+#[test]
+fn linked_files_are_as_long_as_each_other() {
+    let mut made = Made::default();
+    made.put("open", "/objects/tmp").asked = CREATE | 0o202;
+    made.moved("write", "/objects/tmp", 0, 128);
+    made.put("close", "/objects/tmp");
+    let name = made.number("/objects/01/final");
+    made.put("mkdir", "/objects/01");
+    made.put("link", "/objects/tmp").new_path = Some(name);
+    made.put("unlink", "/objects/tmp");
+    made.moved("read", "/objects/01/final", 0, 128);
+    // One that is there already, and one of which the other name is not known.
+    let row = made.put("link", "/kept");
+    (row.new_path, row.errno) = (Some(name), 17);
+    made.put("link", "/kept");
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let outcome = replayed(&made, options(directory.path())).unwrap();
+        assert_eq!(outcome.differences, []);
+        assert_eq!(skipped(&outcome), [(ReplaySkip::TargetNotRecorded, "link", 1)]);
+        let len = fs::metadata(directory.path().join("objects/01/final")).unwrap().len();
+        assert_eq!((len, directory.path().join("objects/tmp").exists()), (128, false));
+    }
+}
+
 /// What a file was opened for, and where a stream was moved to, say how long it becomes.
 #[test]
 fn files_become_as_long_as_they_were() {
