@@ -340,16 +340,18 @@ pub fn read_link<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8], Kernel
     Ok(&into[..len])
 }
 
-/// How long an open file is, in bytes; `None` for what is no ordinary file, or cannot be asked.
+/// How long an open file is, in bytes, as far as this machine knows without asking a server; `None`
+/// for what is no ordinary file, or cannot be asked.
 #[must_use]
 pub fn file_length(descriptor: i32) -> Option<u64> {
     const EMPTY_PATH: usize = 0x1000;
+    const DONT_SYNC: usize = 0x4000;
     const TYPE_AND_SIZE: usize = 0x201;
     const TYPE_BITS: u16 = 0o170_000;
     const REGULAR: u16 = 0o100_000;
     /// `struct statx`, as far as it is looked at.
     #[repr(C)]
-    struct Told {
+    struct KernelFileStat {
         before: [u32; 7],
         mode: u16,
         spare: u16,
@@ -357,11 +359,13 @@ pub fn file_length(descriptor: i32) -> Option<u64> {
         size: u64,
         behind: [u64; 26],
     }
-    const _: () = assert!(size_of::<Told>() == 256);
-    let mut told = Told { before: [0; 7], mode: 0, spare: 0, inode: 0, size: 0, behind: [0; 26] };
+    const _: () = assert!(size_of::<KernelFileStat>() == 256);
+    let mut told =
+        KernelFileStat { before: [0; 7], mode: 0, spare: 0, inode: 0, size: 0, behind: [0; 26] };
     let into = &raw mut told;
     let file = usize::try_from(descriptor).ok()?;
-    let args = [file, c"".as_ptr() as usize, EMPTY_PATH, TYPE_AND_SIZE, into as usize, 0];
+    let (path, flags) = (c"".as_ptr() as usize, EMPTY_PATH | DONT_SYNC);
+    let args = [file, path, flags, TYPE_AND_SIZE, into as usize, 0];
     // SAFETY: the path ends with a zero; what is written has 256 bytes, for which there is room.
     unsafe { call(number::STATX, args) }.ok()?;
     (told.mode & TYPE_BITS == REGULAR).then_some(told.size)

@@ -146,7 +146,7 @@ pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
             return Err(Stop::unreachable(printable(&format!("{why}{unrun}"))).into());
         }
         tell_news(&news, global);
-        if let Some(code) = meanwhile.start() {
+        if let Some(code) = meanwhile.start()? {
             return finish(rounds, info, args, global, Some(code));
         }
         let code = take(&mut rounds, &mut meanwhile, session.client(), args, global).await?;

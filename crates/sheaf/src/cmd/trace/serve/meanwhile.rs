@@ -8,8 +8,10 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
 /// One that was told to end has so long until it is said that it is waited for.
 const SILENT: Duration = Duration::from_secs(1);
@@ -19,6 +21,8 @@ pub struct Meanwhile {
     command: Vec<OsString>,
     program: Option<PathBuf>,
     child: Option<Child>,
+    /// Sent to this process alone: no key of a terminal sends it.
+    terminate: Option<SignalStream>,
     /// When it was told to end.
     told: Option<Instant>,
     is_awaited: bool,
@@ -37,7 +41,8 @@ impl Meanwhile {
     pub fn find(command: &[OsString]) -> Result<Self, (i32, String)> {
         let program = command.first().map(|name| places::find_program(name)).transpose()?;
         let command = command.to_vec();
-        Ok(Self { command, program, child: None, told: None, is_awaited: false })
+        let (child, terminate) = (None, None);
+        Ok(Self { command, program, child, terminate, told: None, is_awaited: false })
     }
 
     /// Whether there is something to run.
@@ -46,18 +51,22 @@ impl Meanwhile {
     }
 
     /// Begins it; what it ends with where it cannot be run.
-    pub fn start(&mut self) -> Option<i32> {
-        let program = self.program.as_ref()?;
+    ///
+    /// # Errors
+    /// When signals cannot be listened for.
+    pub fn start(&mut self) -> io::Result<Option<i32>> {
+        let Some(program) = &self.program else { return Ok(None) };
+        self.terminate = Some(signal(SignalKind::terminate())?);
         let spawned = Command::new(program).arg0(&self.command[0]).args(&self.command[1..]).spawn();
         match spawned {
             Ok(child) => self.child = Some(child),
             Err(error) => {
                 let text = io_text(program, &error);
                 output::tell(format_args!("sheaf: cannot run {}", printable(&text)));
-                return Some(places::NOT_RUN);
+                return Ok(Some(places::NOT_RUN));
             }
         }
-        None
+        Ok(None)
     }
 
     /// Looks whether it has ended. A user who wants an end wants its end first: what it does until
@@ -76,9 +85,12 @@ impl Meanwhile {
         match self.told {
             None => {
                 self.told = Some(Instant::now());
+                let mut now = Context::from_waker(Waker::noop());
+                let is_told = |heard: &mut SignalStream| heard.poll_recv(&mut now).is_ready();
                 // Where it may have been a terminal's key, the command has heard it, too.
+                let is_key = !self.terminate.as_mut().is_some_and(is_told);
                 let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-                if let Some(pid) = pid.filter(|_| !child::is_in_foreground()) {
+                if let Some(pid) = pid.filter(|_| !(is_key && child::is_in_foreground())) {
                     match kill_process(pid, Signal::TERM) {
                         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
                         Err(error) => return Err(error.into()),
