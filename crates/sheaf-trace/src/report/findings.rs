@@ -203,6 +203,16 @@ fn of_disk(data: &ReportData) -> impl Iterator<Item = &FileData> {
 }
 
 impl ReportData {
+    /// What is said where there are no findings.
+    pub(crate) fn without_findings(&self) -> &'static str {
+        match (self.rows, self.notes.is_empty()) {
+            (0, true) => "no operation was recorded",
+            (0, false) => "no operation was recorded: why is at the end",
+            (_, true) => "nothing stands out",
+            (_, false) => "nothing stands out of what was recorded",
+        }
+    }
+
     /// The time of what is done to files, of all threads together, in ns: without that processes
     /// begin and end, and without pipes, sockets and terminals, where others are waited for.
     #[must_use]

@@ -206,7 +206,10 @@ impl HtmlPage {
     fn findings(&mut self, data: &ReportData) {
         self.title("Findings", "");
         if data.findings.is_empty() {
-            self.raw("<div class=\"finding none\">Nothing stands out.</div>");
+            let text = data.without_findings();
+            let (first, rest) = text.split_at(1);
+            let text = format!("{}{rest}.", first.to_uppercase());
+            self.element("div", "finding none", &text);
         }
         for finding in &data.findings {
             let word = finding.severity.word();

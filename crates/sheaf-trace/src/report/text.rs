@@ -141,12 +141,8 @@ impl ReportText {
 
     fn findings(&mut self, data: &ReportData) {
         self.title("Findings");
-        match (data.findings.is_empty(), data.rows, data.notes.is_empty()) {
-            (false, ..) => {}
-            (true, 0, true) => self.line("no operation was recorded"),
-            (true, 0, false) => self.line("no operation was recorded: why is at the end"),
-            (true, _, true) => self.line("nothing stands out"),
-            (true, _, false) => self.line("nothing stands out of what was recorded"),
+        if data.findings.is_empty() {
+            self.line(data.without_findings());
         }
         for finding in &data.findings {
             let mark = format!("{:>7}  ", finding.severity.word());

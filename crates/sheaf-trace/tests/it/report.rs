@@ -450,6 +450,9 @@ fn an_empty_report_says_so_and_names_the_filter() {
     data.filter = Some("--op write".to_owned());
     let text = data.to_text(80);
     assert!(text.contains("\nno operation was recorded: why is at the end\n"), "{text}");
+    let page = data.to_html();
+    assert!(page.contains(">No operation was recorded: why is at the end.</div>"));
+    assert!(!page.contains("Nothing stands out"));
     assert!(text.contains("\nkept alone, when it was recorded: --op write\n"), "{text}");
 }
 
