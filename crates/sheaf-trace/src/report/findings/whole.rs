@@ -1,9 +1,10 @@
 //! What stands out of a trace as a whole, of its operations and its processes.
 use super::{
-    ACCESSES_MIN, EVIDENCE_MAX, Finding, FindingKind, FindingSeverity, evidence, severity_of,
+    ACCESSES_MIN, EVIDENCE_MAX, Finding, FindingKind, FindingSeverity, PATH_CHARS_MAX, evidence,
+    severity_of,
 };
 use crate::report::data::{OpClass, ReportData, SizeBucket};
-use crate::report::units::{count, percent, ratio, time};
+use crate::report::units::{count, percent, ratio, shortened, time};
 
 /// Where names and attributes take half of the time, data is not what is waited for.
 const METADATA_SHARE_MIN: f64 = 0.5;
@@ -166,8 +167,12 @@ pub(super) fn slow_outlier(data: &ReportData) -> Option<Finding> {
         kind: FindingKind::SlowOutlier,
         severity: severity_of(time_ns, data),
         sentence: format!(
-            "A {} of process {} on {} took {}, while 99 % of {} took less than {}.{}",
+            "A {}{} by process {} on {} took {}, while 99 % of {} took less than {}.{}",
             slow.op,
+            match slow.path.as_str() {
+                "" => String::new(),
+                path => format!(" of {}", shortened(path, PATH_CHARS_MAX)),
+            },
             slow.pid,
             slow.host,
             time(slow.duration_ns),
