@@ -407,6 +407,8 @@ pub struct DirectoryData {
     pub writes: IoSums,
     /// All else.
     pub other: IoSums,
+    /// Of `other`: names, attributes, opening.
+    pub metadata: IoSums,
     /// How often something was not there (`ENOENT`).
     pub missing: u64,
 }

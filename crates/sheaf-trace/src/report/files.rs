@@ -9,6 +9,8 @@ use std::collections::HashMap;
 const ENOENT: i32 = 2;
 /// Of the flags with which a file is opened; `O_SYNC` has it, too.
 const O_DSYNC: i64 = 0o10_000;
+/// What has no path is in no directory.
+const STREAMS: &[u8] = b"(pipes and sockets)";
 /// Names of paths that have no file with sums of its own.
 const UNSEEN: u32 = u32::MAX;
 const FOLDED: u32 = u32::MAX - 1;
@@ -44,6 +46,15 @@ struct FileSums {
     processes: u64,
     hosts: u64,
     is_partial: bool,
+}
+
+/// What was done to what lies right in a directory.
+#[derive(Debug, Default)]
+struct DirectorySums {
+    sums: SplitSums,
+    metadata: IoSums,
+    files: u64,
+    missing: u64,
 }
 
 /// What a process does to a file.
@@ -100,7 +111,7 @@ pub(crate) struct FileTable {
     streams: Vec<FileStream>,
     hosts: FxHashSet<(u32, u32)>,
     directory_places: HashMap<Box<[u8]>, u32>,
-    directories: Vec<(SplitSums, u64, u64)>,
+    directories: Vec<DirectorySums>,
     beyond: FilesBeyond,
     /// Files of processes for which there was no room.
     pub streams_beyond: bool,
@@ -141,15 +152,18 @@ impl FileTable {
         } else {
             file.sums.add(op.class, row);
             let directory = &mut self.directories[file.directory as usize];
-            directory.0.add(op.class, row);
+            directory.sums.add(op.class, row);
             match op.class {
-                OpClass::Metadata => file.metadata.add(row),
+                OpClass::Metadata => {
+                    file.metadata.add(row);
+                    directory.metadata.add(row);
+                }
                 OpClass::Sync => file.syncs.add(row),
                 _ => {}
             }
             if row.errno == ENOENT {
                 file.missing += 1;
-                directory.2 += 1;
+                directory.missing += 1;
             }
         }
         let moves = matches!(op.class, OpClass::Read | OpClass::Write);
@@ -196,6 +210,7 @@ impl FileTable {
         let parent: &[u8] = match path.iter().rposition(|byte| *byte == b'/') {
             Some(0) => b"/",
             Some(slash) => &path[..slash],
+            None if is_stream(path, false) => STREAMS,
             None => b".",
         };
         let place = match self.directory_places.get(parent) {
@@ -208,7 +223,7 @@ impl FileTable {
                 place
             }
         };
-        self.directories[place as usize].1 += u64::from(is_new);
+        self.directories[place as usize].files += u64::from(is_new);
         place
     }
 
@@ -321,16 +336,17 @@ impl FileTable {
 
     /// Directories, those with the most time first, and whether there are others.
     pub fn directories(&self) -> (Vec<DirectoryData>, bool) {
-        let of = |path: String, (sums, files, missing): &(SplitSums, u64, u64)| DirectoryData {
+        let of = |path: String, of: &DirectorySums| DirectoryData {
             path,
-            files: *files,
-            reads: sums.reads,
-            writes: sums.writes,
-            other: sums.other,
-            missing: *missing,
+            files: of.files,
+            reads: of.sums.reads,
+            writes: of.sums.writes,
+            other: of.sums.other,
+            metadata: of.metadata,
+            missing: of.missing,
         };
         let others = &self.directories[0];
-        let has_others = others.0.all().count > 0;
+        let has_others = others.sums.all().count > 0;
         let mut directories: Vec<DirectoryData> = self
             .directory_places
             .iter()

@@ -447,6 +447,31 @@ fn failures_are_shown_where_most_of_them_are() {
     assert_eq!(data.failures[0].examples, wanted);
 }
 
+/// Not the directory that comes first, nor the one with the most operations.
+#[test]
+fn the_directory_that_names_cost_most_in_is_named() {
+    let mut trace = MadeTrace::new();
+    for number in 0..1500 {
+        let (directory, took_ns) = if number % 3 == 0 { ("/slow", 9000) } else { ("/a", 1000) };
+        let path = format!("{directory}/{number}");
+        trace.put("stat", path.as_bytes(), None, 0).duration_ns = took_ns;
+        trace.put("access", format!("/lib{}/x", number % 5 / 4).as_bytes(), None, 0).errno = 2;
+    }
+    trace.put("read", b"pipe:[7]", None, 1).duration_ns = 3_000_000_000;
+    let data = trace.report();
+    let sentences: Vec<_> = data.findings.iter().map(|of| of.sentence.as_str()).collect();
+    assert_eq!(
+        sentences,
+        [
+            "100 % of the time of all I/O, 7 ms of 7 ms, went into 3,000 operations on names, \
+             attributes and directories; the most, 4.5 ms, into 500 in /slow.",
+            "50 % of 3,000 looks at names (open, stat, access, readlink) found no file: 1.5 ms in \
+             2 directories, the most, 1,200, in /lib0.",
+        ]
+    );
+    assert!(data.directories.iter().all(|of| of.path != "."));
+}
+
 #[test]
 fn an_empty_report_says_so_and_names_the_filter() {
     let mut data = MadeTrace::new().report();

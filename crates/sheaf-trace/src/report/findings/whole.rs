@@ -63,16 +63,28 @@ pub(super) fn metadata_bound(data: &ReportData) -> Option<Finding> {
     let is_so =
         metadata.count >= ACCESSES_MIN && ratio(metadata.time_ns, all) >= METADATA_SHARE_MIN;
     let ops = || data.operations.iter().filter(|op| op.class == OpClass::Metadata);
+    let most = data.directories.iter().max_by(|a, b| {
+        a.metadata.time_ns.cmp(&b.metadata.time_ns).then_with(|| b.path.cmp(&a.path))
+    });
     is_so.then(|| Finding {
         kind: FindingKind::MetadataBound,
         severity: severity_of(metadata.time_ns, data),
         sentence: format!(
             "{} of the time of all I/O, {} of {}, went into {} operations on names, attributes \
-             and directories.",
+             and directories{}.",
             percent(metadata.time_ns, all),
             time(metadata.time_ns),
             time(all),
-            count(metadata.count)
+            count(metadata.count),
+            match most {
+                Some(of) => format!(
+                    "; the most, {}, into {} in {}",
+                    time(of.metadata.time_ns),
+                    count(of.metadata.count),
+                    shortened(&of.path, PATH_CHARS_MAX)
+                ),
+                None => String::new(),
+            }
         ),
         advice: "Open files once and keep them open; put many small files into one; look at \
                  names in one process and tell the others."
@@ -112,11 +124,19 @@ pub(super) fn missing(data: &ReportData) -> Option<Finding> {
         severity: severity_of(time_ns, data),
         sentence: format!(
             "{} of {} looks at names (open, stat, access, readlink) found no file: {} in {} \
-             directories.",
+             directories{}.",
             percent(missing, looks),
             count(looks),
             time(time_ns),
-            count(directories.len() as u64)
+            count(directories.len() as u64),
+            match directories.first() {
+                Some(of) => format!(
+                    ", the most, {}, in {}",
+                    count(of.missing),
+                    shortened(&of.path, PATH_CHARS_MAX)
+                ),
+                None => String::new(),
+            }
         ),
         advice: "Shorten search paths (PATH, PYTHONPATH, LD_LIBRARY_PATH), or put what is looked \
                  for first."
