@@ -304,7 +304,7 @@ pub struct FileData {
     pub hosts: u64,
     /// Processes that wrote to it at known offsets.
     pub writers: u64,
-    /// Those of them whose range of offsets overlaps another's, while both wrote.
+    /// Those of them whose range of offsets overlaps another's, while both wrote in turns.
     pub overlapping_writers: u64,
     /// It is a pipe, a socket or a terminal.
     pub is_stream: bool,

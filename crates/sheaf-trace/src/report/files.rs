@@ -43,6 +43,8 @@ struct FileSums {
     idle_seeks: u64,
     syncs_after_write: u64,
     reads_back: u64,
+    /// The process that wrote last.
+    last_writer: Option<u32>,
     processes: u64,
     hosts: u64,
     is_partial: bool,
@@ -72,6 +74,8 @@ struct FileStream {
     written: Option<(i64, i64)>,
     /// When: from the beginning of the first to the end of the last.
     wrote: (i64, i64),
+    /// It wrote again after another one had.
+    has_returned: bool,
 }
 
 impl FileStream {
@@ -179,7 +183,7 @@ impl FileTable {
         let file = &mut self.files[place as usize];
         let stream = stream.map(|stream| &mut self.streams[stream as usize]);
         if moves {
-            file.moved(row, op, stream);
+            file.moved(row, op, process, stream);
         } else if !row.is_nested {
             file.placed(op, stream);
         }
@@ -294,7 +298,8 @@ impl FileTable {
         for (&(file, _), &place) in &self.stream_places {
             let stream = &self.streams[place as usize];
             if let Some(written) = stream.written {
-                writers.entry(file).or_default().push((stream.wrote, written));
+                let writer = (stream.wrote, written, stream.has_returned);
+                writers.entry(file).or_default().push(writer);
             }
         }
         let mut files: Vec<FileData> = Vec::with_capacity(self.files.len());
@@ -359,7 +364,13 @@ impl FileTable {
 }
 
 impl FileSums {
-    fn moved(&mut self, row: &TraceRow, op: FileOp, mut stream: Option<&mut FileStream>) {
+    fn moved(
+        &mut self,
+        row: &TraceRow,
+        op: FileOp,
+        process: Option<u32>,
+        mut stream: Option<&mut FileStream>,
+    ) {
         let is_write = op.class == OpClass::Write;
         let at = match self.layers.iter().position(|(layer, _)| *layer == op.layer) {
             Some(at) => at,
@@ -387,6 +398,8 @@ impl FileSums {
         });
         if is_write {
             stream.unsynced += 1;
+            stream.has_returned |= stream.written.is_some() && self.last_writer != process;
+            self.last_writer = process;
             if let Some((offset, end)) = placed {
                 stream.wrote(offset, end, row);
             }
@@ -478,15 +491,17 @@ impl FilesBeyond {
     }
 }
 
-/// When a process wrote to a file, and where.
-type WriterRange = ((i64, i64), (i64, i64));
+/// When a process wrote to a file, where, and whether it did again after another one had.
+type WriterRange = ((i64, i64), (i64, i64), bool);
 
-/// How many of the writers write where another one does, of those that write while another one does.
+/// How many of the writers write where another one does, of those that write while another one does
+/// and take turns with it: who writes before and after another one, but not between, does not.
 fn among_each_other(mut writers: Vec<WriterRange>) -> u64 {
     writers.sort_unstable();
-    let times: Vec<_> = writers.iter().map(|(times, _)| *times).collect();
-    let together = overlapping(&times).into_iter().zip(&writers).filter(|(is_one, _)| *is_one);
-    let mut ranges: Vec<_> = together.map(|(_, (_, range))| *range).collect();
+    let times: Vec<_> = writers.iter().map(|(times, ..)| *times).collect();
+    let together = overlapping(&times).into_iter().zip(&writers);
+    let together = together.filter(|(is_one, (.., has_returned))| *is_one && *has_returned);
+    let mut ranges: Vec<_> = together.map(|(_, (_, range, _))| *range).collect();
     ranges.sort_unstable();
     overlapping(&ranges).into_iter().filter(|is_one| *is_one).count() as u64
 }
@@ -523,8 +538,13 @@ mod tests {
     #[test]
     fn writers_one_after_the_other_are_not_among_each_other() {
         let all = (0, 1000);
-        assert_eq!(among_each_other(vec![((0, 10), all), ((10, 20), all), ((20, 30), all)]), 0);
-        assert_eq!(among_each_other(vec![((20, 30), all), ((0, 11), all), ((10, 20), all)]), 2);
-        assert_eq!(among_each_other(vec![((0, 9), (0, 10)), ((0, 9), (10, 20))]), 0);
+        let of = |writers: &[((i64, i64), (i64, i64))], has_returned| {
+            let writers = writers.iter().map(|(times, range)| (*times, *range, has_returned));
+            among_each_other(writers.collect())
+        };
+        assert_eq!(of(&[((0, 10), all), ((10, 20), all), ((20, 30), all)], true), 0);
+        assert_eq!(of(&[((20, 30), all), ((0, 11), all), ((10, 20), all)], true), 2);
+        assert_eq!(of(&[((0, 9), (0, 10)), ((0, 9), (10, 20))], true), 0);
+        assert_eq!(of(&[((20, 30), all), ((0, 11), all), ((10, 20), all)], false), 0);
     }
 }

@@ -416,6 +416,25 @@ fn what_is_given_away_or_read_too_often_is_found() {
     }
 }
 
+/// A shell writes a head and an end, and what it starts writes one after the other between them.
+#[test]
+fn programs_of_a_shell_do_not_write_among_each_other() {
+    let mut trace = MadeTrace::new();
+    let mut offset = 0;
+    for pid in 1..=4 {
+        trace.put("write", b"/log", Some(offset), 10).pid = 0;
+        for number in 0..50 {
+            let row = trace.put("write", b"/log", Some(offset + 10 + number * 70_000), 70_000);
+            row.pid = pid;
+        }
+        offset += 10 + 50 * 70_000;
+    }
+    trace.put("write", b"/log", Some(offset), 10).pid = 0;
+    assert_eq!(trace.kinds(), []);
+    let file = &trace.report().files[0];
+    assert_eq!((file.writers, file.overlapping_writers), (5, 0));
+}
+
 /// Those that a shell starts in the course of time do less than it, and write one after the other.
 #[test]
 fn processes_that_come_later_are_not_compared() {
