@@ -435,6 +435,35 @@ fn programs_of_a_shell_do_not_write_among_each_other() {
     assert_eq!((file.writers, file.overlapping_writers), (5, 0));
 }
 
+/// A shell's forks begin when it does, have its name, and do next to nothing.
+#[test]
+fn forks_of_a_shell_are_not_compared_with_it() {
+    let mut trace = MadeTrace::new();
+    let forks = |trace: &mut MadeTrace, each: i64| {
+        for pid in 1..=4 {
+            for number in 0..each {
+                trace.put("stat", format!("/bin/{number}").as_bytes(), None, 0).pid = pid;
+            }
+        }
+    };
+    for number in 0..60 {
+        let row = trace.put("stat", format!("/bin/{number}").as_bytes(), None, 0);
+        (row.pid, row.duration_ns) = (0, 500_000);
+        trace.now_ns += 1_000_000;
+    }
+    trace.now_ns = BEGIN_NS;
+    forks(&mut trace, 3);
+    assert_eq!(trace.kinds(), []);
+    // Where they do as much as it does, they are its like.
+    forks(&mut trace, 3);
+    let data = trace.report();
+    let [finding] = &data.findings[..] else { panic!("{:?}", data.findings) };
+    assert_eq!((finding.kind, finding.severity), (FindingKind::Straggler, FindingSeverity::Warning));
+    let sentence = "Process 0 on n1 did I/O for 30 ms, the middle one of 5 alike for 6 µs: the \
+                    others may wait for it.";
+    assert_eq!(finding.sentence, sentence);
+}
+
 /// Those that a shell starts in the course of time do less than it, and write one after the other.
 #[test]
 fn processes_that_come_later_are_not_compared() {

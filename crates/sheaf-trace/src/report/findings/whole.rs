@@ -3,7 +3,7 @@ use super::{
     ACCESSES_MIN, EVIDENCE_MAX, Finding, FindingKind, FindingSeverity, PATH_CHARS_MAX, evidence,
     severity_of,
 };
-use crate::report::data::{OpClass, ReportData, SizeBucket};
+use crate::report::data::{OpClass, ProcessData, ReportData, SizeBucket};
 use crate::report::units::{count, percent, ratio, shortened, time};
 
 /// Where names and attributes take half of the time, data is not what is waited for.
@@ -24,6 +24,8 @@ const STRAGGLER_PROCESSES_MIN: usize = 4;
 const STRAGGLER_FACTOR: u128 = 2;
 /// … and more by this share of the whole trace.
 const STRAGGLER_SPAN_SHARE: u128 = 10;
+/// Processes that do less than this part of the operations of another one do something else.
+const STRAGGLER_OPS_PART: u64 = 10;
 /// From a hundredth lost, sums and patterns are no longer what they seem.
 const LOST_GRAVE_SHARE: f64 = 0.01;
 
@@ -209,6 +211,11 @@ pub(super) fn slow_outlier(data: &ReportData) -> Option<Finding> {
     })
 }
 
+/// What it does to files.
+fn operations_of(process: &ProcessData) -> u64 {
+    process.reads.count + process.writes.count + process.other.count
+}
+
 pub(super) fn straggler(data: &ReportData) -> Option<Finding> {
     // Of the program with the most processes: others are not its like.
     let mut by_command: std::collections::BTreeMap<&str, Vec<_>> = Default::default();
@@ -224,6 +231,9 @@ pub(super) fn straggler(data: &ReportData) -> Option<Finding> {
     let slowest = alike.iter().copied().max_by_key(|process| process.time_ns())?;
     let apart_ns = span_ns / STRAGGLER_SPAN_SHARE;
     alike.retain(|process| u128::from(process.first_ns.abs_diff(slowest.first_ns)) <= apart_ns);
+    // A shell's forks have its name until they become others, and have done next to nothing then.
+    let ops_min = operations_of(slowest) / STRAGGLER_OPS_PART;
+    alike.retain(|process| operations_of(process) >= ops_min);
     if alike.len() < STRAGGLER_PROCESSES_MIN {
         return None;
     }
@@ -239,7 +249,7 @@ pub(super) fn straggler(data: &ReportData) -> Option<Finding> {
     };
     is_so.then(|| Finding {
         kind: FindingKind::Straggler,
-        severity: FindingSeverity::Warning,
+        severity: severity_of(longest_ns - middle_ns, data).min(FindingSeverity::Warning),
         sentence: format!(
             "Process {} on {} did I/O for {}, the middle one of {} alike for {}: the others may \
              wait for it.",
@@ -254,8 +264,7 @@ pub(super) fn straggler(data: &ReportData) -> Option<Finding> {
             .take(EVIDENCE_MAX)
             .map(|process| {
                 let subject = format!("{} {}", process.host, process.pid);
-                let sums = [process.reads.count, process.writes.count, process.other.count];
-                let done = sums.iter().map(|count| u128::from(*count)).sum();
+                let done = u128::from(operations_of(process));
                 let of = u128::from(data.totals.all.count).max(done);
                 evidence(&subject, done, of, "operations", process.time_ns())
             })
