@@ -94,6 +94,7 @@ struct OpEntry {
     is_open: bool,
     is_seek: bool,
     is_flush: bool,
+    is_unlink: bool,
     is_by_kernel: bool,
     /// Not nested, nested.
     sums: [IoSums; 2],
@@ -234,6 +235,7 @@ impl TraceReport {
             is_open: op.is_open,
             is_seek: op.is_seek,
             is_flush: op.is_flush,
+            is_unlink: op.is_unlink,
             layer: op.layer,
         };
         op.sums[usize::from(row.is_nested)].add(row);
@@ -364,6 +366,7 @@ impl TraceReport {
                     is_open: word == b"open",
                     is_seek: word == b"seek",
                     is_flush: word == b"flush",
+                    is_unlink: word == b"unlink",
                     is_by_kernel: names.text(row.layer) == b"kernel",
                     sums: Default::default(),
                     durations: PowerCounts::default(),

@@ -284,6 +284,8 @@ pub struct FileData {
     pub opens: u64,
     /// How often it was opened so that each write waits until it is stored (`O_SYNC`, `O_DSYNC`).
     pub sync_opens: u64,
+    /// How often it was removed.
+    pub removals: u64,
     /// How often it was not there (`ENOENT`).
     pub missing: u64,
     /// How often it was placed anew.

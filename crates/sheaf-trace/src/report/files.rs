@@ -22,6 +22,7 @@ pub(crate) struct FileOp {
     pub is_open: bool,
     pub is_seek: bool,
     pub is_flush: bool,
+    pub is_unlink: bool,
     pub layer: u8,
 }
 
@@ -36,6 +37,7 @@ struct FileSums {
     layers: Vec<(u8, Box<[PatternSums; 2]>)>,
     opens: u64,
     sync_opens: u64,
+    removals: u64,
     missing: u64,
     seeks: u64,
     flushes: u64,
@@ -175,6 +177,7 @@ impl FileTable {
             return;
         }
         file.flushes += u64::from(op.is_flush);
+        file.removals += u64::from(op.is_unlink && !row.is_nested);
         file.sync_opens += u64::from(op.is_open && row.asked & O_DSYNC != 0);
         if !(moves || op.is_open || op.is_seek || op.class == OpClass::Sync) {
             return;
@@ -317,6 +320,7 @@ impl FileTable {
                 accesses: file.accesses(&layer),
                 opens: file.opens,
                 sync_opens: file.sync_opens,
+                removals: file.removals,
                 missing: file.missing,
                 seeks: file.seeks,
                 flushes: file.flushes,

@@ -362,8 +362,22 @@ fn what_is_waited_for_often_is_found() {
         (FindingKind::FrequentSyncs, FindingSeverity::Grave)
     );
     let sentence = "/db-journal is waited for 200 times until it is stored (fsync): 200 ms, for \
-                    4.51 KiB that are written each time.";
+                    4.51 KiB that are written each time, 226 for each MiB.";
     assert_eq!(finding.sentence, sentence);
+    // A database's own file comes with what is beside it.
+    for _ in 0..150 {
+        trace.put("write", b"/db", Some(0), 4096);
+        trace.put("write", b"/db", Some(4096), 4096);
+        trace.put("fsync", b"/db", None, 0).duration_ns = 2_000_000;
+        trace.put("unlink", b"/db-journal", None, 0);
+    }
+    let data = trace.report();
+    let finding = data.findings.iter().find(|of| of.kind == FindingKind::FrequentSyncs).unwrap();
+    let sentence = "/db is waited for 150 times until it is stored (fsync): 300 ms, for 8 KiB that \
+                    are written each time, 128 for each MiB. /db-journal is written and removed \
+                    150 times. One more file is like it.";
+    assert_eq!((finding.sentence.as_str(), data.findings.len()), (sentence, 1));
+    trace.rows.truncate(800);
     // Much between two of them is what they are for.
     trace.rows.iter_mut().filter(|row| row.bytes == 4096).for_each(|row| row.bytes = 1 << 20);
     assert_eq!(trace.kinds(), []);

@@ -218,14 +218,44 @@ pub(super) fn frequent_syncs(data: &ReportData) -> Option<Finding> {
         |file, proof| {
             format!(
                 "{} is waited for {} times until it is stored (fsync): {}, for {} that are \
-                 written each time.",
+                 written each time{}.{}",
                 path(file),
                 count(proof.count),
                 time(proof.time_ns),
-                size(file.writes.bytes / u128::from(proof.count))
+                size(file.writes.bytes / u128::from(proof.count)),
+                syncs_of_mib(file),
+                journal_of(data, file)
             )
         },
     )
+}
+
+/// How many waits each MiB takes.
+fn syncs_of_mib(file: &FileData) -> String {
+    match (u128::from(file.syncs.count) << 20).checked_div(file.writes.bytes) {
+        Some(each) => format!(", {} for each MiB", count(each)),
+        None => String::new(),
+    }
+}
+
+/// What a database writes beside the file, and removes at the end of each transaction.
+fn journal_of(data: &ReportData, file: &FileData) -> String {
+    let of_it = |other: &&FileData| {
+        other.removals >= SYNCS_MIN && (other.path == file.path || is_beside(other, file))
+    };
+    match data.files.iter().filter(of_it).max_by_key(|other| other.removals) {
+        Some(journal) => {
+            let (path, removals) = (path(journal), count(journal.removals));
+            format!(" {path} is written and removed {removals} times.")
+        }
+        None => String::new(),
+    }
+}
+
+/// Whether its name is that of the other one with something behind it.
+fn is_beside(file: &FileData, other: &FileData) -> bool {
+    let rest = file.path.strip_prefix(&other.path);
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
 }
 
 pub(super) fn sync_opened(data: &ReportData) -> Option<Finding> {
