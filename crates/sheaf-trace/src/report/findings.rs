@@ -3,7 +3,7 @@ mod files;
 mod whole;
 
 use crate::report::data::{FileData, ReportData};
-use crate::report::units::{count, ratio, shortened};
+use crate::report::units::{count, percent, ratio, shortened, time};
 use serde::{Deserialize, Serialize};
 
 /// Fewer accesses than this are no pattern, whatever they look like.
@@ -94,6 +94,9 @@ pub struct Finding {
     pub severity: FindingSeverity,
     /// What was found, with numbers.
     pub sentence: String,
+    /// The time that it is about, of all threads together, in ns; 0 where it is about none.
+    #[serde(default)]
+    pub time_ns: u128,
     /// What may help.
     pub advice: String,
     /// Files, processes or operations that show it, the ones with the most first.
@@ -138,7 +141,11 @@ pub(crate) fn find(data: &ReportData) -> Vec<Finding> {
     findings.extend(whole::straggler(data));
     findings.extend(files::read_back(data));
     findings.extend(files::idle_seeks(data));
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    // What cannot be relied on is said before what took longest.
+    findings.sort_by_key(|finding| {
+        let is_lost = finding.kind == FindingKind::LostOperations;
+        std::cmp::Reverse((finding.severity, is_lost, finding.time_ns))
+    });
     findings
 }
 
@@ -182,6 +189,7 @@ fn of_files(
         kind,
         severity: severity_of(time_ns, data),
         sentence: text,
+        time_ns,
         advice: advice.to_owned(),
         evidence: evidence.collect(),
         evidence_beyond: shown.len().saturating_sub(EVIDENCE_MAX) as u64,
@@ -203,6 +211,14 @@ fn of_disk(data: &ReportData) -> impl Iterator<Item = &FileData> {
 }
 
 impl ReportData {
+    /// The time that a finding is about, as a sentence, unless its own says it.
+    pub(crate) fn cost_of(&self, finding: &Finding) -> Option<String> {
+        let is_said = finding.kind == FindingKind::MetadataBound || finding.time_ns == 0;
+        let share = percent(finding.time_ns, self.io_time_ns().max(finding.time_ns));
+        let took = time(finding.time_ns);
+        (!is_said).then(|| format!("That is {took}, {share} of the time of all I/O."))
+    }
+
     /// What is said where there are no findings.
     pub(crate) fn without_findings(&self) -> &'static str {
         match (self.rows, self.notes.is_empty()) {

@@ -216,6 +216,9 @@ impl HtmlPage {
             write!(self.out, "<div class=\"finding {word}\">").expect("a string takes all");
             self.element("span", "word", word);
             self.element("p", "", &finding.sentence);
+            if let Some(cost) = data.cost_of(finding) {
+                self.element("p", "", &cost);
+            }
             self.element("p", "soft", &finding.advice);
             if !finding.evidence.is_empty() {
                 self.raw("<details><summary>Evidence</summary>");

@@ -147,6 +147,9 @@ impl ReportText {
         for finding in &data.findings {
             let mark = format!("{:>7}  ", finding.severity.word());
             self.paragraph(&mark, &shown(&finding.sentence));
+            if let Some(cost) = data.cost_of(finding) {
+                self.paragraph("         ", &cost);
+            }
             self.paragraph("         ", &shown(&finding.advice));
         }
     }

@@ -364,6 +364,9 @@ fn what_is_waited_for_often_is_found() {
     let sentence = "/db-journal is waited for 200 times until it is stored (fsync): 200 ms, for \
                     4.51 KiB that are written each time, 226 for each MiB.";
     assert_eq!(finding.sentence, sentence);
+    let cost = "That is 200 ms, > 99 % of the time of all I/O.";
+    assert_eq!(finding.time_ns, 200_000_000);
+    assert!(data.to_text(80).contains(cost) && data.to_html().contains(&cost.replace('>', "&gt;")));
     // A database's own file comes with what is beside it.
     for _ in 0..150 {
         trace.put("write", b"/db", Some(0), 4096);

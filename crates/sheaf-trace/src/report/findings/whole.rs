@@ -52,6 +52,7 @@ pub(super) fn lost(data: &ReportData) -> Option<Finding> {
             percent(lost, all),
             count(data.lost.ranges)
         ),
+        time_ns: 0,
         advice: "Record with more room: sheaf trace record --records N, or --kernel-buffer."
             .to_owned(),
         evidence: shown.collect(),
@@ -88,6 +89,7 @@ pub(super) fn metadata_bound(data: &ReportData) -> Option<Finding> {
                 None => String::new(),
             }
         ),
+        time_ns: metadata.time_ns,
         advice: "Open files once and keep them open; put many small files into one; look at \
                  names in one process and tell the others."
             .to_owned(),
@@ -140,6 +142,7 @@ pub(super) fn missing(data: &ReportData) -> Option<Finding> {
                 None => String::new(),
             }
         ),
+        time_ns,
         advice: "Shorten search paths (PATH, PYTHONPATH, LD_LIBRARY_PATH), or put what is looked \
                  for first."
             .to_owned(),
@@ -205,6 +208,7 @@ pub(super) fn slow_outlier(data: &ReportData) -> Option<Finding> {
                 more => format!(" {more} more are like it."),
             }
         ),
+        time_ns,
         advice: "See what the server or the disk did at that time.".to_owned(),
         evidence: shown.collect(),
         evidence_beyond: outliers.len().saturating_sub(EVIDENCE_MAX) as u64,
@@ -259,6 +263,7 @@ pub(super) fn straggler(data: &ReportData) -> Option<Finding> {
             count(alike.len() as u64),
             time(middle_ns)
         ),
+        time_ns: longest_ns - middle_ns,
         advice: "See whether it does more than its share, or its host is slower.".to_owned(),
         evidence: late()
             .take(EVIDENCE_MAX)
