@@ -1,6 +1,7 @@
 //! From segments to files and back.
 mod again;
 mod export;
+mod findings;
 mod looks;
 mod made;
 mod parts;
