@@ -14,6 +14,8 @@ use crate::output::printable;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use sheaf_trace::{StoreReader, TraceInfo, TraceStore};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// Record the I/O of programs, and tell what they did
@@ -70,7 +72,22 @@ fn open(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<StoreReader>> {
         }
         return if info.is_some() { Ok(None) } else { Err(report::no_trace(trace)) };
     }
+    if is_another_file(trace) {
+        return Err(report::no_trace(trace));
+    }
     Ok(Some(StoreReader::open(trace)?))
+}
+
+/// Whether it is a file that begins as no file of a trace does; one that cannot be read is not.
+fn is_another_file(path: &Path) -> bool {
+    const PARQUET: [u8; 4] = *b"PAR1";
+    let mut begin = [0; PARQUET.len()];
+    let is_file = std::fs::metadata(path).is_ok_and(|of| of.is_file());
+    is_file
+        && File::open(path).is_ok_and(|mut file| match file.read_exact(&mut begin) {
+            Ok(()) => begin != PARQUET,
+            Err(error) => error.kind() == ErrorKind::UnexpectedEof,
+        })
 }
 
 /// What is to be said of a trace that is not whole.

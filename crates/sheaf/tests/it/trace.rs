@@ -630,6 +630,13 @@ fn what_is_no_trace_is_said() {
         let run = home.run(&args);
         assert!(run.code != Some(0) && run.stderr.contains("absent"), "{run:?}");
     }
-    let run = home.run(&["trace", "report", "text"]);
-    assert!(run.code == Some(4) && run.stderr.contains("text"), "{run:?}");
+    home.write("short", "no");
+    for text in ["text", "short"] {
+        let run = home.run(&["trace", "report", text]);
+        let said = format!(
+            "sheaf: {text} is no trace: it is no directory that sheaf trace record has made, and \
+             no Parquet file of one\n"
+        );
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr), (Some(2), "", said));
+    }
 }

@@ -122,7 +122,11 @@ fn columns() -> usize {
 
 /// A usage error of a path that is no trace.
 pub fn no_trace(path: &Path) -> anyhow::Error {
-    let text =
-        format!("{} is no trace: there is no trace.json, and no trace-*.parquet", path.display());
+    let why = if path.is_dir() {
+        "there is no trace.json, and no trace-*.parquet"
+    } else {
+        "it is no directory that sheaf trace record has made, and no Parquet file of one"
+    };
+    let text = format!("{} is no trace: {why}", path.display());
     Stop::usage(printable(&text)).into()
 }
