@@ -245,8 +245,9 @@ fn journal_of(data: &ReportData, file: &FileData) -> String {
     };
     match data.files.iter().filter(of_it).max_by_key(|other| other.removals) {
         Some(journal) => {
-            let (path, removals) = (path(journal), count(journal.removals));
-            format!(" {path} is written and removed {removals} times.")
+            let is_itself = journal.path == file.path;
+            let what = if is_itself { "It".to_owned() } else { path(journal) };
+            format!(" {what} is written and removed {} times.", count(journal.removals))
         }
         None => String::new(),
     }
