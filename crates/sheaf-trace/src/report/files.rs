@@ -542,13 +542,13 @@ mod tests {
     #[test]
     fn writers_one_after_the_other_are_not_among_each_other() {
         let all = (0, 1000);
-        let of = |writers: &[((i64, i64), (i64, i64))], has_returned| {
-            let writers = writers.iter().map(|(times, range)| (*times, *range, has_returned));
-            among_each_other(writers.collect())
+        let of = |times: &[(i64, i64)], has_returned| {
+            among_each_other(times.iter().map(|times| (*times, all, has_returned)).collect())
         };
-        assert_eq!(of(&[((0, 10), all), ((10, 20), all), ((20, 30), all)], true), 0);
-        assert_eq!(of(&[((20, 30), all), ((0, 11), all), ((10, 20), all)], true), 2);
-        assert_eq!(of(&[((0, 9), (0, 10)), ((0, 9), (10, 20))], true), 0);
-        assert_eq!(of(&[((20, 30), all), ((0, 11), all), ((10, 20), all)], false), 0);
+        assert_eq!(of(&[(0, 10), (10, 20), (20, 30)], true), 0);
+        assert_eq!(of(&[(20, 30), (0, 11), (10, 20)], true), 2);
+        assert_eq!(of(&[(20, 30), (0, 11), (10, 20)], false), 0);
+        let apart = vec![((0, 9), (0, 10), true), ((0, 9), (10, 20), true)];
+        assert_eq!(among_each_other(apart), 0);
     }
 }
