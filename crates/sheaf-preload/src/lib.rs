@@ -25,6 +25,7 @@ mod mpi_files;
 mod posix;
 mod process;
 mod real;
+mod sockets;
 mod stdio;
 mod text;
 mod turn;

@@ -42,7 +42,7 @@ pub struct IoPiece {
 ///
 /// # Safety
 /// There are so many, unless the call has failed.
-unsafe fn long(pieces: *const IoPiece, count: c_int, result: isize) -> usize {
+pub unsafe fn long(pieces: *const IoPiece, count: c_int, result: isize) -> usize {
     if result < 0 || pieces.is_null() {
         return 0;
     }
@@ -258,7 +258,7 @@ unsafe fn copied(
 
 /// # Safety
 /// Two descriptors are there, if the call has not failed.
-unsafe fn piped(ends: *const c_int, came: c_int) -> Did {
+pub unsafe fn piped(ends: *const c_int, came: c_int) -> Did {
     if came == 0 {
         for end in 0..2 {
             // SAFETY: as our caller vouches for.

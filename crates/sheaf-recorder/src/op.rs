@@ -87,6 +87,11 @@ ops! {
     Exit = 112 "exit",
     SetView = 120 "set_view",
     Wait = 121 "wait",
+    Socket = 130 "socket",
+    Connect = 131 "connect",
+    Accept = 132 "accept",
+    Send = 133 "send",
+    Receive = 134 "recv",
     Own = 200 "own",
 }
 

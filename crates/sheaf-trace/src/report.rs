@@ -26,7 +26,7 @@ use sheaf_core::Errno;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 pub(crate) use sums::class_of;
-use sums::{PowerCounts, SplitSums, bytes_of, is_stream};
+use sums::{PowerCounts, SplitSums, bytes_of, is_of_sockets, is_stream};
 pub(crate) use units::{count, day, escaped, size};
 
 /// Limits of a report: what it may take in memory, and how long it may be.
@@ -96,6 +96,7 @@ struct OpEntry {
     is_flush: bool,
     is_unlink: bool,
     is_by_kernel: bool,
+    is_of_sockets: bool,
     /// Not nested, nested.
     sums: [IoSums; 2],
     durations: PowerCounts,
@@ -228,10 +229,10 @@ impl TraceReport {
             return self.add_lost(row);
         }
         let moves = matches!(op.class, OpClass::Read | OpClass::Write);
-        let is_stream = is_stream(names.text(row.path), op.is_by_kernel);
+        let is_stream = op.is_of_sockets || is_stream(names.text(row.path), op.is_by_kernel);
         let class = if moves && is_stream { OpClass::Stream } else { op.class };
         let file_op = FileOp {
-            class: op.class,
+            class: if moves || !op.is_of_sockets { op.class } else { OpClass::Other },
             is_open: op.is_open,
             is_seek: op.is_seek,
             is_flush: op.is_flush,
@@ -368,6 +369,7 @@ impl TraceReport {
                     is_flush: word == b"flush",
                     is_unlink: word == b"unlink",
                     is_by_kernel: names.text(row.layer) == b"kernel",
+                    is_of_sockets: is_of_sockets(word),
                     sums: Default::default(),
                     durations: PowerCounts::default(),
                 });

@@ -210,9 +210,13 @@ const THREADS: &str = r#"
 #include <stdio.h>
 #include <sys/time.h>
 #include <unistd.h>
-static volatile int handled;
+static int handled;
 static int null;
-static void on_alarm(int signal) { handled++; (void)!write(null, "s", 1); }
+static void on_alarm(int signal) {
+    // Threads handle signals side by side.
+    __atomic_fetch_add(&handled, 1, __ATOMIC_SEQ_CST);
+    (void)!write(null, "s", 1);
+}
 static void *work(void *name) {
     char buffer[16];
     int zero = open("/dev/zero", O_RDONLY);
@@ -232,7 +236,7 @@ int main(void) {
     }
     often.it_interval.tv_usec = often.it_value.tv_usec = 0;
     setitimer(ITIMER_REAL, &often, 0);
-    printf("%d\n", handled);
+    printf("%d\n", __atomic_load_n(&handled, __ATOMIC_SEQ_CST));
     return 0;
 }
 "#;

@@ -5,5 +5,6 @@ mod long;
 mod mpi;
 mod program;
 mod same;
+mod sockets;
 mod symbols;
 mod wide;

@@ -68,6 +68,11 @@ const WORDS: &[&str] = &[
     "flock",
     "memfd",
     "fadvise",
+    "socket",
+    "connect",
+    "accept",
+    "send",
+    "recv",
 ];
 
 /// Beginnings of names of functions that are not stood in for, with the reason.
@@ -183,6 +188,7 @@ const OTHERS: &[(&str, &[&str])] = &[
             "nis_",
             "xdr",
             "svc",
+            "tcsendbreak",
             "key_",
             "clnt",
             "authdes",

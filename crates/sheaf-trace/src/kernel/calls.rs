@@ -154,6 +154,27 @@ const CALLS: &[(c_long, CallSpec)] = &[
     (libc::SYS_fcntl, fd(IoOp::Fcntl).effect(CallEffect::Fcntl)),
     (libc::SYS_flock, fd(IoOp::Fcntl)),
     (libc::SYS_pipe2, on(IoOp::Pipe, CallOn::Nothing)),
+    (
+        libc::SYS_socket,
+        on(IoOp::Socket, CallOn::Opened).effect(CallEffect::Opens(OpenPlace::Unknown)),
+    ),
+    (libc::SYS_socketpair, on(IoOp::Socket, CallOn::Nothing)),
+    (libc::SYS_connect, fd(IoOp::Connect)),
+    (
+        libc::SYS_accept,
+        on(IoOp::Accept, CallOn::Opened).effect(CallEffect::Opens(OpenPlace::Unknown)),
+    ),
+    (
+        libc::SYS_accept4,
+        on(IoOp::Accept, CallOn::Opened).effect(CallEffect::Opens(OpenPlace::Unknown)),
+    ),
+    (libc::SYS_sendto, fd(IoOp::Send).asks(2).moves()),
+    (libc::SYS_sendmsg, fd(IoOp::Send).moves()),
+    // How many bytes their messages have is in the program's memory.
+    (libc::SYS_sendmmsg, fd(IoOp::Send)),
+    (libc::SYS_recvfrom, fd(IoOp::Receive).asks(2).moves()),
+    (libc::SYS_recvmsg, fd(IoOp::Receive).moves()),
+    (libc::SYS_recvmmsg, fd(IoOp::Receive)),
     (libc::SYS_read, fd(IoOp::Read).moving(2, Turn)),
     (libc::SYS_write, fd(IoOp::Write).moving(2, Turn)),
     (libc::SYS_pread64, fd(IoOp::Read).moving(2, At(3))),

@@ -80,7 +80,8 @@ impl TraceReport {
             .map(|(op, (layer, name))| {
                 let mut sums = op.sums[0];
                 sums.merge(&op.sums[1]);
-                let (class, nested) = (op.class, op.sums[1].count);
+                let class = if op.is_of_sockets { OpClass::Stream } else { op.class };
+                let nested = op.sums[1].count;
                 let durations = op.durations.buckets();
                 OperationData { layer, op: name, class, sums, nested, durations }
             })

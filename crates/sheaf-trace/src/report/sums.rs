@@ -69,6 +69,12 @@ pub(crate) fn is_stream(path: &[u8], is_by_kernel: bool) -> bool {
     if path.is_empty() { !is_by_kernel } else { BEGINS.iter().any(|begin| path.starts_with(begin)) }
 }
 
+/// Whether it is of sockets alone, whatever they are called.
+pub(crate) fn is_of_sockets(word: &[u8]) -> bool {
+    let of = [IoOp::Send, IoOp::Receive, IoOp::Connect, IoOp::Accept];
+    of.iter().any(|op| op.word().as_bytes() == word)
+}
+
 /// What an operation is for.
 pub(crate) fn class_of(word: &[u8]) -> OpClass {
     let Some(op) = IoOp::ALL.iter().copied().find(|op| op.word().as_bytes() == word) else {
@@ -77,6 +83,9 @@ pub(crate) fn class_of(word: &[u8]) -> OpClass {
     match op {
         _ if op.reads() => OpClass::Read,
         _ if op.writes() => OpClass::Write,
+        IoOp::Send => OpClass::Write,
+        IoOp::Receive => OpClass::Read,
+        IoOp::Connect | IoOp::Accept => OpClass::Stream,
         IoOp::Sync | IoOp::SyncMap | IoOp::AsyncSync => OpClass::Sync,
         IoOp::Lost | IoOp::Mark | IoOp::Fork | IoOp::Exec | IoOp::Exit => OpClass::Process,
         IoOp::Open
