@@ -25,6 +25,10 @@ const CHANGE_TICK_MAX: Duration = Duration::from_millis(50);
 /// Making a segment takes no longer than this, also where others have the processor.
 const MAKING_MAX: Duration = Duration::from_secs(2);
 
+/// A row of lost operations has this (`ENOBUFS`) where there was no ring for them, and 0 where a ring
+/// had no room.
+pub(crate) const UNPLACED_ERRNO: i32 = 105;
+
 /// What has come, and what has not.
 #[derive(Debug, Clone, Default)]
 pub struct Collected {
@@ -32,6 +36,8 @@ pub struct Collected {
     pub rows: Vec<TraceRow>,
     /// Operations that were not kept since the last time, for want of room or of a ring.
     pub lost: u64,
+    /// Of those, operations for which there was no ring.
+    pub unplaced: u64,
     /// Operations that later ones took the place of since the last time, in a flight recorder.
     pub overwritten: u64,
     /// TraceNames for which there was no room since the last time: their files have none.
@@ -267,7 +273,9 @@ impl Collector {
                 into.overwritten += read.overwritten - source.overwritten;
                 into.overwritten += read.records.len() as u64;
                 into.lost += read.lost.saturating_sub(source.lost);
-                into.lost += read.unplaced.saturating_sub(source.unplaced);
+                let unplaced = read.unplaced.saturating_sub(source.unplaced);
+                into.lost += unplaced;
+                into.unplaced += unplaced;
             }
             remove(&path)?;
         }
@@ -508,6 +516,7 @@ impl TraceSource {
             into.rows.push(of_gap(&gap, row(held.0, held.1 - held.0), &mut ops));
         }
         into.lost += lost + unplaced;
+        into.unplaced += unplaced;
         into.overwritten += read.overwritten.saturating_sub(self.overwritten);
         self.overwritten = read.overwritten;
         into.names_lost += std::mem::take(&mut self.names_passed);
@@ -515,7 +524,8 @@ impl TraceSource {
         (self.lost, self.names_lost, self.unplaced) = (read.lost, read.names_lost, read.unplaced);
         if unplaced > 0 {
             let gap = Gap { ring: 0, count: unplaced, from: made, to: made };
-            into.rows.push(of_gap(&gap, row(made, 0), &mut ops));
+            let row = TraceRow { errno: UNPLACED_ERRNO, ..row(made, 0) };
+            into.rows.push(of_gap(&gap, row, &mut ops));
         }
         self.was_quiet = is_quiet && is_as_before;
         if !self.was_quiet {

@@ -6,7 +6,7 @@
 //! they have been read; a process whose operation was slow holds its own at once, without waiting
 //! for anybody to look. What finds no room meanwhile is lost and counted.
 use crate::collect::WatchLimits;
-use crate::info::remove;
+use crate::info::{remove, unplaced_words};
 use crate::record::{self, StoreLock, check_own};
 use crate::report::units::{self, shown};
 use crate::served::now_ns;
@@ -169,6 +169,7 @@ impl FlightRecording {
 struct Since {
     overwritten: u64,
     lost: u64,
+    unplaced: u64,
     unwritten: u64,
     names_lost: u64,
     damaged: Vec<(PathBuf, String)>,
@@ -178,6 +179,7 @@ impl Since {
     fn note(&mut self, collected: &mut Collected) {
         self.overwritten += collected.overwritten;
         self.lost += collected.lost;
+        self.unplaced += collected.unplaced;
         self.names_lost += collected.names_lost;
         self.damaged.append(&mut collected.damaged);
     }
@@ -351,12 +353,13 @@ impl Flight {
 
     /// What is said of a snapshot.
     fn tell(&mut self, operations: u64, reason: String) -> TraceInfo {
-        let Since { overwritten, lost, unwritten, names_lost, damaged } =
+        let Since { overwritten, lost, unplaced, unwritten, names_lost, damaged } =
             std::mem::take(&mut self.since);
         let mut info = TraceInfo {
             operations,
             overwritten,
             lost,
+            unplaced,
             unwritten,
             names_lost,
             buffers: None,
@@ -368,8 +371,11 @@ impl Flight {
         info.missing.push(format!(
             "snapshot of a flight recorder: {reason}; {earlier} operations before were overwritten"
         ));
-        if lost > 0 {
-            let lost = units::count(lost);
+        if unplaced > 0 {
+            info.missing.push(unplaced_words(unplaced));
+        }
+        if lost > unplaced {
+            let lost = units::count(lost - unplaced);
             info.missing.push(format!("{lost} operations found no room while this was made"));
         }
         if unwritten > 0 {

@@ -1,6 +1,7 @@
 //! What is known of a trace beside its operations.
 use crate::{RemovedParts, TraceError};
 use serde::{Deserialize, Serialize};
+use sheaf_recorder::SegmentOptions;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -89,6 +90,17 @@ impl KernelCounts {
     }
 }
 
+/// What is said of so many operations for which there was no ring.
+#[must_use]
+pub fn unplaced_words(count: u64) -> String {
+    format!(
+        "{count} operations were done where they could not be recorded: by a process that could not \
+         make buffers of its own (it was forked and runs as another user, or has a limit), by more \
+         than {} threads of one at once, or by a signal's handler within another operation",
+        SegmentOptions::default().rings
+    )
+}
+
 /// What is known of a trace beside its operations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -111,6 +123,8 @@ pub struct TraceInfo {
     pub removed: RemovedParts,
     /// Operations that there was no room for when they were done.
     pub lost: u64,
+    /// Of those, operations for which there was no ring.
+    pub unplaced: u64,
     /// Operations that later ones took the place of: of a flight recorder.
     pub overwritten: u64,
     /// Why a flight recorder's memory was kept.
@@ -156,6 +170,8 @@ pub struct ServedHost {
     pub rows: u64,
     /// Operations that there was no room for, by the rows that are here.
     pub lost: u64,
+    /// Of those, operations for which there was no ring.
+    pub unplaced: u64,
     /// Files whose names there was no room for.
     pub names_lost: u64,
     /// Programs that were recorded, as far as its servers have seen them.

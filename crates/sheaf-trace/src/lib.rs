@@ -28,7 +28,7 @@ pub use flight::{
     FLIGHT_VARIABLE, FlightAsk, FlightOptions, FlightRecording, FlightSnapshot, FlightTotals,
     ask_snapshot,
 };
-pub use info::{INFO_FILE, KernelCounts, ServedHost, TraceInfo};
+pub use info::{INFO_FILE, KernelCounts, ServedHost, TraceInfo, unplaced_words};
 pub use kernel::{KernelRefusal, KernelTrace};
 pub use own::{SEGMENTS_VARIABLE, record_own};
 pub use parts::{KeepLimits, PartLimits, RemovedParts};

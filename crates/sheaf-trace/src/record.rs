@@ -49,6 +49,8 @@ pub struct RecordTotals {
     pub rows: u64,
     /// Operations that rings had no room for; the store says when.
     pub lost: u64,
+    /// Of those, operations for which there was no ring.
+    pub unplaced: u64,
     /// Operations that later ones took the place of, in a flight recorder.
     pub overwritten: u64,
     /// Operations that were taken from rings and could not be written down.
@@ -568,6 +570,7 @@ impl SpoolTaker {
     fn note(&mut self, collected: &Collected) {
         let totals = &mut self.totals;
         totals.lost += collected.lost;
+        totals.unplaced += collected.unplaced;
         totals.overwritten += collected.overwritten;
         totals.names_lost += collected.names_lost;
         totals.unnamed += collected.unnamed;

@@ -18,6 +18,7 @@ pub use data::{
 };
 pub use findings::{Finding, FindingEvidence, FindingKind, FindingSeverity};
 
+use crate::collect::UNPLACED_ERRNO;
 use crate::{TraceNames, TraceRow};
 use files::{FileOp, FileTable};
 use heat::HeatMap;
@@ -318,6 +319,9 @@ impl TraceReport {
     fn add_lost(&mut self, row: &TraceRow) {
         let count = row.bytes.max(0) as u64;
         self.data.lost.count += u128::from(count);
+        if row.errno == UNPLACED_ERRNO {
+            self.data.lost.unplaced += u128::from(count);
+        }
         self.data.lost.ranges += 1;
         let end_ns = row.time_ns.saturating_add(row.duration_ns.max(0));
         self.lost.push(Reverse((count, row.time_ns, end_ns, row.host, row.pid)));

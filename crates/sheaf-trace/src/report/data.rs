@@ -154,6 +154,8 @@ pub struct TraceTotals {
 pub struct LostOperations {
     /// How many.
     pub count: u128,
+    /// Of those, operations for which there was no buffer, however large others are.
+    pub unplaced: u128,
     /// In how many ranges of time.
     pub ranges: u64,
     /// Those with the most.

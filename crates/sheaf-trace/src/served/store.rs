@@ -2,6 +2,7 @@
 use super::batch::{BatchPart, HostPlace, RowFilter, TraceBatch};
 use super::clock::HostClock;
 use super::now_ns;
+use crate::collect::UNPLACED_ERRNO;
 use crate::parts::PartKeeper;
 use crate::record::{StoreLock, check_own, lock, send};
 use crate::spool::{self, SpoolFacts, SpoolWriter};
@@ -293,7 +294,9 @@ impl ServedStore {
             let host = batch.names.text(row.host);
             let place = places.iter_mut().find(|place| place.host.as_bytes() == host);
             if let Some(place) = place {
-                place.lost += row.bytes.max(0) as u64;
+                let count = row.bytes.max(0) as u64;
+                place.lost += count;
+                place.unplaced += if row.errno == UNPLACED_ERRNO { count } else { 0 };
             }
         }
         let mut numbered =
@@ -391,6 +394,7 @@ impl ServedStore {
         let mut totals = self.before;
         (totals.rows, _) = stored.parts.stored();
         totals.lost = hosts.iter().map(|host| host.lost).sum();
+        totals.unplaced = hosts.iter().map(|host| host.unplaced).sum();
         totals.names_lost = hosts.iter().map(|host| host.names_lost).sum();
         totals.segments = hosts.iter().map(|host| host.segments).sum();
         totals.damaged.extend(stored.damaged);

@@ -13,7 +13,7 @@ use clap::Args;
 use sheaf_session::config::own_name;
 use sheaf_trace::{
     BlindSpot, FLIGHT_VARIABLE, KernelTrace, PartLimits, RecordTotals, Recording,
-    SEGMENTS_VARIABLE, SegmentOptions, TraceInfo, blind_spot,
+    SEGMENTS_VARIABLE, SegmentOptions, TraceInfo, blind_spot, unplaced_words,
 };
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -276,6 +276,7 @@ pub(super) fn note(info: &mut TraceInfo, totals: &RecordTotals) {
 pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     info.operations = totals.rows;
     info.lost = totals.lost;
+    info.unplaced = totals.unplaced;
     info.overwritten = totals.overwritten;
     info.unwritten = totals.unwritten;
     info.names_lost = totals.names_lost;
@@ -283,15 +284,18 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     info.segments = totals.segments;
     info.still_run = totals.still_run as u64;
     let missing = &mut info.missing;
-    if totals.lost > 0 {
+    if totals.unplaced > 0 {
+        missing.push(unplaced_words(totals.unplaced));
+    }
+    let too_fast = totals.lost.saturating_sub(totals.unplaced);
+    if too_fast > 0 {
         let option = match (info.by_kernel, info.is_served) {
             (true, _) => "--kernel-buffer SIZE",
             (false, true) => "record --records N, or --spool-mib N,",
             (false, false) => "--records N",
         };
         missing.push(format!(
-            "{} operations came faster than they could be kept: {option} keeps more of them",
-            totals.lost
+            "{too_fast} operations came faster than they could be kept: {option} keeps more of them"
         ));
     }
     if totals.overwritten > 0 {
