@@ -130,6 +130,9 @@ pub struct Process {
     pub made: u64,
     /// The time of day then, in ns.
     pub made_ns: u64,
+    /// When it was started, in the kernel's own ticks since the machine was; 0: not known. It stays
+    /// the same when the process becomes another program.
+    pub started: u64,
 }
 
 /// A segment, at who reads it. There is one reader at a time; the next goes on where it was.
@@ -203,6 +206,7 @@ impl Reader {
         }
         let command_len = header.command_len.load(Relaxed) as usize;
         let command = header.command[..command_len.min(COMMAND_BYTES_MAX)].to_vec();
+        let started = header.started.load(Relaxed);
         let process = Process {
             pid: header.pid.load(Relaxed),
             parent: header.parent.load(Relaxed),
@@ -211,8 +215,8 @@ impl Reader {
             clock,
             made: header.made.load(Relaxed),
             made_ns: header.made_ns.load(Relaxed),
+            started,
         };
-        let started = header.started.load(Relaxed);
         let is_of_this_boot = [0, 1].map(|at| header.boot[at].load(Relaxed)) == boot();
         let mapping = Mapping::of(file, options.bytes()).map_err(kernel)?;
         let taken = Vec::new();

@@ -13,6 +13,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// The longest path of a segment, and a zero.
 const PATH_BYTES_MAX: usize = 1024;
 
+/// Room for names by the number of records: most are on files that are known.
+const NAME_BYTES_OF_RECORD: u32 = 4;
+
 /// What a full ring does with the next record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u32)]
@@ -52,8 +55,8 @@ impl Default for SegmentOptions {
     fn default() -> Self {
         Self {
             rings: 256,
-            records: 16 << 10,
-            names_bytes: 64 << 10,
+            records: Self::RECORDS_USUAL,
+            names_bytes: Self::RECORDS_USUAL * NAME_BYTES_OF_RECORD,
             full: Full::DropNewest,
             slow: 0,
         }
@@ -61,19 +64,25 @@ impl Default for SegmentOptions {
 }
 
 impl SegmentOptions {
+    /// How many records a ring has, if nothing else is said: 4 MiB, as far as they are used. At full
+    /// speed that lasts for some 10 ms.
+    pub const RECORDS_USUAL: u32 = 64 << 10;
     /// The fewest records of a ring.
     pub const RECORDS_MIN: u32 = 4;
     /// The most records of a ring: 1 GiB.
     pub const RECORDS_MAX: u32 = 1 << 24;
     pub(crate) const RINGS_MAX: u32 = 1 << 16;
+    const NAMES_BYTES_USUAL_MIN: u32 = 64 << 10;
     pub(crate) const NAMES_BYTES_MAX: u32 = 1 << 28;
 
-    /// With rings of at least so many records: rounded up to a power of two, from
-    /// [`Self::RECORDS_MIN`] to [`Self::RECORDS_MAX`].
+    /// With rings of at least so many records, rounded up to a power of two, from
+    /// [`Self::RECORDS_MIN`] to [`Self::RECORDS_MAX`], and room for as many names as they may need.
     #[must_use]
     pub fn with_records(self, records: u32) -> Self {
         let records = records.clamp(Self::RECORDS_MIN, Self::RECORDS_MAX).next_power_of_two();
-        Self { records, ..self }
+        let names_bytes = records.saturating_mul(NAME_BYTES_OF_RECORD);
+        let names_bytes = names_bytes.clamp(Self::NAMES_BYTES_USUAL_MIN, Self::NAMES_BYTES_MAX);
+        Self { records, names_bytes, ..self }
     }
 
     pub(crate) fn are_sound(&self) -> bool {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_recorder::{
     ClockKind, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TraceClock, flag, sys,
 };
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -102,8 +102,6 @@ pub struct Collector {
     segments: BTreeMap<PathBuf, TraceSource>,
     /// Segments that were read so far.
     seen: u64,
-    /// How many of those somebody has read from before.
-    resumed: u64,
     /// Those that are read to their end, once what was taken is released.
     over: Vec<PathBuf>,
     /// Where another collector was that has gone.
@@ -191,7 +189,6 @@ impl Collector {
             begun: (clock.now(), sys::clock_ns(sys::CLOCK_MONOTONIC_RAW)),
             segments: BTreeMap::new(),
             seen: 0,
-            resumed: 0,
             over: Vec::new(),
             states: HashMap::new(),
             damaged: BTreeMap::new(),
@@ -348,29 +345,26 @@ impl Collector {
         self.damaged.iter_mut().filter_map(untold).collect()
     }
 
-    /// How many processes have a segment that is not read to its end.
+    /// How many processes have a segment that is not read to its end; one that became another
+    /// program has more.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.segments.len()
+        self.segments.values().map(TraceSource::process).collect::<HashSet<_>>().len()
     }
 
     /// How many of those run.
     pub(crate) fn running(&mut self) -> usize {
-        self.segments
-            .values_mut()
-            .filter_map(|source| source.is_written(true).then_some(()))
-            .count()
+        let running = self.segments.values_mut().filter_map(|source| {
+            let runs = source.is_written(true);
+            runs.then(|| source.process())
+        });
+        running.collect::<HashSet<_>>().len()
     }
 
     /// How many segments were read so far.
     #[must_use]
     pub fn seen(&self) -> u64 {
         self.seen
-    }
-
-    /// How many of those somebody has read from before.
-    pub(crate) fn resumed(&self) -> u64 {
-        self.resumed
     }
 
     /// Finds segments that are new, `is_last` also where nothing seems to have changed.
@@ -398,9 +392,7 @@ impl Collector {
                 Ok(mut reader) => {
                     self.damaged.remove(&path);
                     let command = names.number(&reader.process().command);
-                    let state = self.states.remove(&file_of(&path));
-                    self.resumed += u64::from(state.is_some());
-                    let state = state.unwrap_or_default();
+                    let state = self.states.remove(&file_of(&path)).unwrap_or_default();
                     let places = state.places.iter().map(|&(records, names, untold)| RingPlace {
                         records,
                         names,
@@ -452,6 +444,12 @@ impl Collector {
 }
 
 impl TraceSource {
+    /// Its process: its number, and when it was started.
+    fn process(&self) -> (u32, u64) {
+        let process = self.reader.process();
+        (process.pid, process.started)
+    }
+
     /// Whether its process ran lately; just now, if this is asked for the last time. One that has
     /// something to tell runs, or did.
     fn is_written(&mut self, is_last: bool) -> bool {

@@ -174,13 +174,6 @@ pub struct ServedHost {
     pub unplaced: u64,
     /// Files whose names there was no room for.
     pub names_lost: u64,
-    /// Programs that were recorded, as far as its servers have seen them.
-    pub segments: u64,
-    /// Which of its servers has said so last, by a random number.
-    pub taker: u64,
-    /// How many fewer these are than that server has seen: those that had ended before the trace
-    /// began, and those that were counted before, less all that were.
-    pub segments_before: i64,
     /// Operations that were done before the trace began, and are not in it.
     pub before: u64,
     /// What was added to the times of its clock last, in ns, and how far off any was at most.

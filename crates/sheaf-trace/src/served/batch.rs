@@ -163,12 +163,6 @@ pub struct BatchPart {
     pub more: bool,
     /// Programs that are being recorded.
     pub open: u64,
-    /// Programs that were recorded since its server takes.
-    pub segments: u64,
-    /// How many of those a server before it has recorded from, too.
-    pub resumed: u64,
-    /// Which server that is: a random number.
-    pub taker: u64,
     /// Files without names since then.
     pub names_lost: u64,
     /// What it keeps has reached its limit.
@@ -199,15 +193,6 @@ impl BatchPart {
     pub(crate) fn note(&self, host: &mut ServedHost) {
         host.host.clone_from(&self.host);
         (host.life, host.spool, host.rows) = self.end();
-        if host.taker != self.taker {
-            // Those that run are new to a trace that begins.
-            let had_ended = || self.segments.saturating_sub(self.open);
-            let known = if host.taker == 0 { had_ended() } else { self.resumed };
-            let counted = i64::try_from(host.segments).unwrap_or(i64::MAX);
-            host.segments_before = i64::try_from(known).unwrap_or(i64::MAX) - counted;
-            host.taker = self.taker;
-        }
-        host.segments = self.segments.saturating_sub_signed(host.segments_before);
         host.names_lost = host.names_lost.max(self.names_lost);
     }
 }

@@ -210,8 +210,6 @@ struct ClientState {
     host: String,
     skew: i64,
     life: u64,
-    /// Which client of the directory this is.
-    taker: u64,
     collector: Collector,
     names: TraceNames,
     /// What is written, and how many bytes those hold that were ended and are not stored elsewhere.
@@ -287,7 +285,6 @@ impl ClientState {
             host: host.to_owned(),
             skew,
             life,
-            taker: random(directory)?,
             collector,
             names,
             spool,
@@ -485,9 +482,6 @@ impl ClientState {
             count,
             more: more || self.more || self.waiting.is_some(),
             open: self.collector.open() as u64,
-            segments: self.collector.seen(),
-            resumed: self.collector.resumed(),
-            taker: self.taker,
             names_lost: self.names_lost,
             is_full: self.is_full(),
             damaged: self.damaged.clone(),

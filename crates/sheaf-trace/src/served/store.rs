@@ -396,7 +396,6 @@ impl ServedStore {
         totals.lost = hosts.iter().map(|host| host.lost).sum();
         totals.unplaced = hosts.iter().map(|host| host.unplaced).sum();
         totals.names_lost = hosts.iter().map(|host| host.names_lost).sum();
-        totals.segments = hosts.iter().map(|host| host.segments).sum();
         totals.damaged.extend(stored.damaged);
         totals.error = stored.failed.or(stored.unnoted);
         self.lock.end(&mut totals);

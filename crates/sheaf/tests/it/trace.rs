@@ -68,7 +68,7 @@ fn what_a_program_does_is_recorded_to_the_byte() {
     home.write("in", &"x".repeat(10_000));
     let run = home.record(&["dd", "if=in", "of=out", "bs=1000", "status=none"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");
-    assert!(run.stderr.contains("of 1 program are in the.trace"), "{run:?}");
+    assert!(run.stderr.contains("operations are in the.trace"), "{run:?}");
     let trace = home.path().join("the.trace");
     let (read, written) = (sums(&trace, "/in"), sums(&trace, "/out"));
     // The last read finds the end.
@@ -228,7 +228,7 @@ fn rings_have_a_size_that_there_can_be() {
     // What is not used takes no memory.
     let run = home.run(&["trace", "record", "--records", "16777216", "touch", "done"]);
     assert_eq!(run.code, Some(0), "{run:?}");
-    assert!(run.stderr.contains("of 1 program are in touch.trace"), "{run:?}");
+    assert!(run.stderr.contains("operations are in touch.trace"), "{run:?}");
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(super) const NOT_WHOLE: &str = "the trace is not whole";
 /// Processes that the program has left behind may be ending with it: it is waited for them for so
 /// long.
 const AFTERMATH: Duration = Duration::from_millis(100);
+/// Records of each ring of a flight recorder, if nothing else is said.
+const FLIGHT_RECORDS: u32 = 16 << 10;
 /// The most that is asked of the kernel for each processor.
 const KERNEL_BUFFER_MAX: usize = 1 << 30;
 
@@ -45,7 +47,7 @@ const KERNEL_BUFFER_MAX: usize = 1 << 30;
 /// Programs that are linked statically, that are setuid, or not of this machine's kind, run but
 /// cannot be seen into; what the kernel counted for them is told. With --kernel it is the kernel
 /// that tells what they do, of all programs alike.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Clone)]
 #[command(after_help = "\
 Examples:
   sheaf trace record -- tar xf linux.tar
@@ -59,13 +61,14 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 
-    /// Where operations are kept until they are stored: a file system in memory, 1 MiB a thread
+    /// Where operations are kept until they are stored: a file system in memory, 4 MiB a thread
     /// unless --records says otherwise
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub buffers: PathBuf,
 
     /// How many operations of a thread are kept until they are stored, of 64 bytes each: rounded
-    /// up to a power of two. What comes faster is lost, and counted [default: 16384]
+    /// up to a power of two. What comes faster is lost, and counted [default: 65536, less where
+    /// --buffers or a ulimit is small; 16384 with --flight]
     #[arg(long, value_name = "N", conflicts_with = "kernel",
         value_parser = clap::value_parser!(u32)
             .range(i64::from(SegmentOptions::RECORDS_MIN)..=i64::from(SegmentOptions::RECORDS_MAX)))]
@@ -108,9 +111,12 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     };
     places::check_descriptors()?;
+    let usual = if args.flight.flight { FLIGHT_RECORDS } else { SegmentOptions::RECORDS_USUAL };
+    let records = args.records.unwrap_or_else(|| places::usual_records(usual, &args.buffers));
     if !args.kernel {
-        places::check_limits(args.records)?;
+        places::check_limits(records)?;
     }
+    let args = &RecordArgs { records: Some(records), ..args.clone() };
     // A program that may be run and not be read is not looked into.
     let blind = || blind_spot(&program).unwrap_or_default();
     if args.served {
@@ -232,11 +238,9 @@ fn set_preload(
 ) -> Result<()> {
     command.env(SEGMENTS_VARIABLE, segments);
     command.env(PRELOAD_VARIABLE, places::preload(library, segments)?);
-    match args.records {
-        Some(records) => command.env(RECORDS_VARIABLE, records.to_string()),
-        // Of a recording that this one is recorded by.
-        None => command.env_remove(RECORDS_VARIABLE),
-    };
+    if let Some(records) = args.records {
+        command.env(RECORDS_VARIABLE, records.to_string());
+    }
     command.env_remove(FLIGHT_VARIABLE);
     command.env(SANITIZER_VARIABLE, sanitizer_options(std::env::var_os(SANITIZER_VARIABLE)));
     Ok(())
@@ -313,7 +317,11 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
         }
     }));
     if totals.names_lost > 0 {
-        missing.push(format!("{} files are there without their names", totals.names_lost));
+        missing.push(format!(
+            "{} files are there without their names, which were new faster than they could be kept: \
+             --records N keeps more of them",
+            totals.names_lost
+        ));
     }
     if totals.unnamed > 0 {
         missing.push(format!(
@@ -340,10 +348,10 @@ pub(super) fn tell(info: &TraceInfo, store: &Path) {
         output::tell(format_args!("sheaf: {}", info.removed.sentence()));
     }
     let path = printable(&store.display().to_string());
-    let programs = if info.segments == 1 { "program" } else { "programs" };
+    let operations = if info.operations == 1 { "operation is" } else { "operations are" };
     output::tell(format_args!(
-        "sheaf: {} operations of {} {programs} are in {path}; sheaf trace report {path}",
-        info.operations, info.segments
+        "sheaf: {} {operations} in {path}; sheaf trace report {path}",
+        info.operations
     ));
 }
 

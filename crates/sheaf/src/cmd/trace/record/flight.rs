@@ -16,7 +16,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 /// What a flight recorder keeps.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Clone)]
 pub struct FlightArgs {
     /// Keep the last operations of each thread in memory, and store them when something is out of
     /// the ordinary: the program fails, an operation is slow (--slow-ms), or `sheaf trace snapshot`

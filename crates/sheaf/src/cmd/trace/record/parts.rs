@@ -4,7 +4,7 @@ use sheaf_trace::PartLimits;
 use std::time::Duration;
 
 /// When parts of a trace are ended: at whichever comes first.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Clone)]
 pub struct PartArgs {
     /// End a part of the trace after so many minutes
     #[arg(long, value_name = "MINUTES", default_value_t = 1)]

@@ -1,6 +1,7 @@
 //! Where things are: the program, the preload, the trace and the segments.
 use crate::exit::{Stop, io_text};
 use anyhow::{Context, Result};
+use rustix::process::{Resource, getrlimit};
 use sheaf_trace::SegmentOptions;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -98,14 +99,36 @@ pub fn check_descriptors() -> Result<()> {
     })
 }
 
+/// How many records each ring has, if nobody asks for other than the usual: fewer where limits, or
+/// what is free in `buffers`, are small.
+pub fn usual_records(usual: u32, buffers: &Path) -> u32 {
+    const FEWER_MIN: u32 = 16 << 10;
+    /// Threads that have room at once for all of their records, in half of what is free.
+    const THREADS: u64 = 64;
+    // Where nothing can be made is said when it is to be made.
+    let free = rustix::fs::statvfs(buffers)
+        .map_or(u64::MAX, |about| about.f_bavail.saturating_mul(about.f_frsize));
+    let limits = LIMITS.map(|(limit, _)| getrlimit(limit).current.unwrap_or(u64::MAX));
+    let fits = |records: u32| {
+        let options = SegmentOptions::default().with_records(records);
+        let of_threads = options.bytes() as u64 / u64::from(options.rings) * THREADS;
+        of_threads <= free / 2 && limits.iter().all(|limit| options.bytes() as u64 <= *limit)
+    };
+    let mut records = usual;
+    while records > FEWER_MIN && !fits(records) {
+        records /= 2;
+    }
+    records
+}
+
+/// Limits of a file that is mapped, and the options that set them.
+const LIMITS: [(Resource, &str); 2] = [(Resource::Fsize, "-f"), (Resource::As, "-v")];
+
 /// That there may be files as large as each program's records have, which are mapped.
-pub fn check_limits(records: Option<u32>) -> Result<()> {
-    use rustix::process::{Resource, getrlimit};
+pub fn check_limits(records: u32) -> Result<()> {
     const MIB: u64 = 1 << 20;
-    let options = SegmentOptions::default();
-    let options = records.map_or(options, |records| options.with_records(records));
-    let needed = options.bytes() as u64;
-    for (resource, option) in [(Resource::Fsize, "-f"), (Resource::As, "-v")] {
+    let needed = SegmentOptions::default().with_records(records).bytes() as u64;
+    for (resource, option) in LIMITS {
         let allowed = getrlimit(resource).current.unwrap_or(u64::MAX);
         if allowed < needed {
             let text = format!(
