@@ -108,11 +108,10 @@ pub fn usual_records(usual: u32, buffers: &Path) -> u32 {
     // Where nothing can be made is said when it is to be made.
     let free = rustix::fs::statvfs(buffers)
         .map_or(u64::MAX, |about| about.f_bavail.saturating_mul(about.f_frsize));
-    let limits = LIMITS.map(|(limit, _)| getrlimit(limit).current.unwrap_or(u64::MAX));
     let fits = |records: u32| {
         let options = SegmentOptions::default().with_records(records);
         let of_threads = options.bytes() as u64 / u64::from(options.rings) * THREADS;
-        of_threads <= free / 2 && limits.iter().all(|limit| options.bytes() as u64 <= *limit)
+        of_threads <= free / 2 && LIMITS.iter().all(|limit| allowed(limit) >= needed(limit, records))
     };
     let mut records = usual;
     while records > FEWER_MIN && !fits(records) {
@@ -121,15 +120,23 @@ pub fn usual_records(usual: u32, buffers: &Path) -> u32 {
     records
 }
 
-/// Limits of a file that is mapped, and the options that set them.
-const LIMITS: [(Resource, &str); 2] = [(Resource::Fsize, "-f"), (Resource::As, "-v")];
+/// Limits of a file that is mapped, the options that set them, and what else a program has there.
+const LIMITS: [(Resource, &str, u64); 2] =
+    [(Resource::Fsize, "-f", 0), (Resource::As, "-v", 128 << 20)];
+
+fn allowed((limit, ..): &(Resource, &str, u64)) -> u64 {
+    getrlimit(*limit).current.unwrap_or(u64::MAX)
+}
+
+fn needed((.., besides): &(Resource, &str, u64), records: u32) -> u64 {
+    besides + SegmentOptions::default().with_records(records).bytes() as u64
+}
 
 /// That there may be files as large as each program's records have, which are mapped.
 pub fn check_limits(records: u32) -> Result<()> {
     const MIB: u64 = 1 << 20;
-    let needed = SegmentOptions::default().with_records(records).bytes() as u64;
-    for (resource, option) in LIMITS {
-        let allowed = getrlimit(resource).current.unwrap_or(u64::MAX);
+    for limit in &LIMITS {
+        let (allowed, needed, option) = (allowed(limit), needed(limit, records), limit.1);
         if allowed < needed {
             let text = format!(
                 "the records of each program need {} MiB, of which what is used is memory, and \
