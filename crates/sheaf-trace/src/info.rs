@@ -83,7 +83,8 @@ impl KernelCounts {
                 "the kernel counted {} bytes read and {} written, of which {read} and {written} \
                  are not in the trace: done {of_lost}by programs that cannot be seen into (linked \
                  statically, setuid, run as another user), that could not make their buffers (a \
-                 limit, a full --buffers), or not through the C library",
+                 limit, a full --buffers), by macros of stdio.h (putc_unlocked), or not through the \
+                 C library; --kernel sees them all",
                 self.bytes_read, self.bytes_written
             )
         })

@@ -32,7 +32,7 @@ const NS: i64 = 1_000_000_000;
 /// - Asynchronous accesses, `sendfile` and `copy_file_range` have no counters.
 /// - Control characters in names are written `\xHH`, besides what the module says of text.
 ///
-/// Times are in seconds since the beginning of the second in which the first operation began.
+/// Moments are in seconds since the first operation began, which a comment tells to the ns.
 pub struct DarshanExport<W: Write> {
     out: W,
     records_max: usize,
@@ -132,20 +132,19 @@ impl<W: Write> DarshanExport<W> {
     /// Those of the writer.
     pub fn finish(mut self) -> io::Result<W> {
         let (first, last) = self.span_ns.unwrap_or_default();
-        let start = first.div_euclid(NS);
         self.head(first, last)?;
         let Self { out, posix, stdio, paths, .. } = &mut self;
         if !posix.is_empty() {
             module_head(out, "POSIX")?;
         }
         for (key, record) in posix {
-            posix_record(&mut RecordLines::new(out, "POSIX", *key, paths, start), record)?;
+            posix_record(&mut RecordLines::new(out, "POSIX", *key, paths, first), record)?;
         }
         if !stdio.is_empty() {
             module_head(out, "STDIO")?;
         }
         for (key, record) in stdio {
-            stdio_record(&mut RecordLines::new(out, "STDIO", *key, paths, start), record)?;
+            stdio_record(&mut RecordLines::new(out, "STDIO", *key, paths, first), record)?;
         }
         self.out.flush()?;
         Ok(self.out)
@@ -170,6 +169,8 @@ impl<W: Write> DarshanExport<W> {
             span % 1_000_000_000 / 100_000
         )?;
         writeln!(out, "# metadata: made from a trace of Sheaf's")?;
+        let (s, ns) = (first.div_euclid(NS), first.rem_euclid(NS));
+        writeln!(out, "# the first operation began at: {s}.{ns:09}")?;
         for (rank, (host, pid, command)) in self.processes.iter().enumerate() {
             writeln!(out, "# rank {rank}: {host} {pid} {command}")?;
         }
@@ -223,7 +224,7 @@ struct RecordLines<'a, W> {
     rank: u32,
     id: u64,
     name: String,
-    start: i64,
+    start_ns: i64,
 }
 
 impl<'a, W: Write> RecordLines<'a, W> {
@@ -232,10 +233,10 @@ impl<'a, W: Write> RecordLines<'a, W> {
         module: &'static str,
         (rank, path): (u32, u32),
         paths: &HashMap<u32, Vec<u8>>,
-        start: i64,
+        start_ns: i64,
     ) -> Self {
         let path: &[u8] = paths.get(&path).map_or(b"", Vec::as_slice);
-        Self { out, module, rank, id: RingWriter::number_of(path), name: named(path), start }
+        Self { out, module, rank, id: RingWriter::number_of(path), name: named(path), start_ns }
     }
 
     fn put(&mut self, counter: &str, value: impl std::fmt::Display) -> io::Result<()> {
@@ -254,7 +255,7 @@ impl<'a, W: Write> RecordLines<'a, W> {
 
     /// A moment; 0 for none.
     fn moment(&mut self, counter: &str, ns: Option<i64>) -> io::Result<()> {
-        let start = i128::from(self.start) * i128::from(NS);
+        let start = i128::from(self.start_ns);
         self.time(counter, ns.map_or(0, |ns| i128::from(ns) - start))
     }
 

@@ -111,7 +111,8 @@ pub fn usual_records(usual: u32, buffers: &Path) -> u32 {
     let fits = |records: u32| {
         let options = SegmentOptions::default().with_records(records);
         let of_threads = options.bytes() as u64 / u64::from(options.rings) * THREADS;
-        of_threads <= free / 2 && LIMITS.iter().all(|limit| allowed(limit) >= needed(limit, records))
+        of_threads <= free / 2
+            && LIMITS.iter().all(|limit| allowed(limit) >= needed(limit, records))
     };
     let mut records = usual;
     while records > FEWER_MIN && !fits(records) {
