@@ -18,6 +18,7 @@
 #[macro_use]
 mod wrap;
 mod ctypes;
+mod did;
 mod directories;
 mod files;
 mod mpi;

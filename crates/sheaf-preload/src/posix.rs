@@ -212,9 +212,9 @@ wrap! {
         = CloseRange, |_nothing| ranged(first as c_uint, c_uint::MAX, 0, 0);
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int = Fcntl, |came| controlled(fd, command, came);
     fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int = Fcntl, |came| controlled(fd, command, came);
-    fn flock(fd: c_int, how: c_int) -> c_int = Fcntl, |came| Did::fd(fd).came(came);
-    fn lockf(fd: c_int, how: c_int, len: i64) -> c_int = Fcntl, |came| Did::fd(fd).came(came);
-    fn lockf64(fd: c_int, how: c_int, len: i64) -> c_int = Fcntl, |came| Did::fd(fd).came(came);
+    fn flock(fd: c_int, how: c_int) -> c_int = Lock, |came| Did::fd(fd).came(came);
+    fn lockf(fd: c_int, how: c_int, len: i64) -> c_int = Lock, |came| Did::fd(fd).came(came);
+    fn lockf64(fd: c_int, how: c_int, len: i64) -> c_int = Lock, |came| Did::fd(fd).came(came);
 }
 
 /// From where the descriptor is, if no offset is given.
@@ -279,6 +279,9 @@ fn ranged(first: c_uint, last: c_uint, flags: c_int, came: c_int) -> Did {
 fn controlled(fd: c_int, command: c_int, came: c_int) -> Did {
     const F_DUPFD: c_int = 0;
     const F_DUPFD_CLOEXEC: c_int = 1030;
+    if sheaf_recorder::is_lock(command) {
+        return Did::fd(fd).came(came).on_lock();
+    }
     if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) {
         return Did::fd(fd).place(FilePlace::Shared).opens(came);
     }

@@ -36,7 +36,7 @@ mod writer;
 
 pub use clock::{ClockKind, TraceClock};
 pub use layout::{IO_LAYERS, IoLayer, IoRecord, flag};
-pub use op::IoOp;
+pub use op::{IoOp, is_lock};
 pub use read::{Damage, Gap, Process, Read, Reader, RingPlace, RingRecord};
 pub use segment::{Full, SegmentOptions, TraceSegment};
 pub use writer::{IoEvent, RingWriter};

@@ -47,6 +47,7 @@ ops! {
     Dup = 12 "dup",
     Fcntl = 13 "fcntl",
     CloseRange = 14 "close_range",
+    Lock = 15 "lock",
     Read = 20 "read",
     Write = 21 "write",
     Seek = 22 "seek",
@@ -93,6 +94,13 @@ ops! {
     Send = 133 "send",
     Receive = 134 "recv",
     Own = 200 "own",
+}
+
+/// Whether a command of `fcntl` is on locks of the file (`F_GETLK`, `F_SETLK`, `F_SETLKW`, and those
+/// of `F_OFD_…`).
+#[must_use]
+pub const fn is_lock(command: i32) -> bool {
+    matches!(command, 5..=7 | 36..=38)
 }
 
 impl IoOp {

@@ -118,6 +118,8 @@ pub struct TraceInfo {
     pub buffers: Option<PathBuf>,
     /// Its exit code; 128 and the signal for one that was killed.
     pub exit_code: Option<i32>,
+    /// The signal that has ended it.
+    pub signal: Option<i32>,
     /// Operations that are stored.
     pub operations: u64,
     /// What was stored and then removed, as was asked for.

@@ -42,6 +42,7 @@ pub use report::{
     Finding, FindingEvidence, FindingKind, FindingSeverity, HeatData, HeatRow, HostData, IoSums,
     LayerData, LostOperations, LostRange, OpClass, OperationData, ProcessData, REPORT_VERSION,
     ReportData, ReportOptions, SizeBucket, SlowOperation, TraceReport, TraceSpan, TraceTotals,
+    TracedRun,
 };
 pub use row::{TraceNames, TraceRow};
 pub use sheaf_recorder::SegmentOptions;

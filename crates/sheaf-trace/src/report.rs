@@ -14,7 +14,7 @@ pub use data::{
     AccessData, AccessPattern, CommonSize, DirectoryData, FailureData, FileData, FilesBeyond,
     HeatData, HeatRow, HostData, IoSums, LayerData, LostOperations, LostRange, OpClass,
     OperationData, ProcessData, REPORT_VERSION, ReportData, SizeBucket, SlowOperation, TraceSpan,
-    TraceTotals,
+    TraceTotals, TracedRun,
 };
 pub use findings::{Finding, FindingEvidence, FindingKind, FindingSeverity};
 
@@ -22,7 +22,7 @@ use crate::collect::UNPLACED_ERRNO;
 use crate::{TraceNames, TraceRow};
 use files::{FileOp, FileTable};
 use heat::HeatMap;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::Errno;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -96,6 +96,7 @@ struct OpEntry {
     is_seek: bool,
     is_flush: bool,
     is_unlink: bool,
+    is_rename: bool,
     is_by_kernel: bool,
     is_of_sockets: bool,
     /// Not nested, nested.
@@ -185,12 +186,15 @@ pub struct TraceReport {
     process_places: FxHashMap<(u32, i32, u32), u32>,
     processes: Vec<((u32, i32, u32), SplitSums, i64)>,
     processes_beyond: IoSums,
+    /// Hosts and numbers of processes.
+    pids: FxHashSet<(u32, i32)>,
     files: FileTable,
     read_sizes: PowerCounts,
     write_sizes: PowerCounts,
     process_heat: HeatMap,
     host_heat: HeatMap,
     slowest: SlowRows,
+    slowest_streams: SlowRows,
     lost: BinaryHeap<Reverse<LostRow>>,
 }
 
@@ -212,12 +216,14 @@ impl TraceReport {
             process_places: FxHashMap::default(),
             processes: Vec::new(),
             processes_beyond: IoSums::default(),
+            pids: FxHashSet::default(),
             files: FileTable::new(options.files_max, options.streams_max, options.directories_max),
             read_sizes: PowerCounts::default(),
             write_sizes: PowerCounts::default(),
             process_heat: heat(),
             host_heat: heat(),
             slowest: BinaryHeap::new(),
+            slowest_streams: BinaryHeap::new(),
             lost: BinaryHeap::new(),
         }
     }
@@ -238,6 +244,7 @@ impl TraceReport {
             is_seek: op.is_seek,
             is_flush: op.is_flush,
             is_unlink: op.is_unlink,
+            is_rename: op.is_rename,
             layer: op.layer,
         };
         op.sums[usize::from(row.is_nested)].add(row);
@@ -296,24 +303,25 @@ impl TraceReport {
                 }
             }
         }
-        if !matches!(class, OpClass::Process | OpClass::Stream) {
-            self.add_slow(row);
+        if class != OpClass::Process {
+            self.add_slow(row, class == OpClass::Stream);
         }
     }
 
-    fn add_slow(&mut self, row: &TraceRow) {
+    fn add_slow(&mut self, row: &TraceRow, is_stream: bool) {
         let entry = SlowEntry {
             duration_ns: row.duration_ns.max(0) as u64,
             time_ns: Reverse(row.time_ns),
             number: Reverse(self.data.rows),
         };
-        if self.slowest.len() >= self.options.slowest_max {
-            match self.slowest.peek() {
-                Some(Reverse((fastest, _))) if *fastest < entry => drop(self.slowest.pop()),
+        let slowest = if is_stream { &mut self.slowest_streams } else { &mut self.slowest };
+        if slowest.len() >= self.options.slowest_max {
+            match slowest.peek() {
+                Some(Reverse((fastest, _))) if *fastest < entry => drop(slowest.pop()),
                 _ => return,
             }
         }
-        self.slowest.push(Reverse((entry, RowBits(*row))));
+        slowest.push(Reverse((entry, RowBits(*row))));
     }
 
     fn add_lost(&mut self, row: &TraceRow) {
@@ -372,6 +380,7 @@ impl TraceReport {
                     is_seek: word == b"seek",
                     is_flush: word == b"flush",
                     is_unlink: word == b"unlink",
+                    is_rename: word == b"rename",
                     is_by_kernel: names.text(row.layer) == b"kernel",
                     is_of_sockets: is_of_sockets(word),
                     sums: Default::default(),
@@ -407,7 +416,7 @@ impl TraceReport {
         let place = self.processes.len() as u32;
         self.processes.push((key, SplitSums::default(), row.time_ns));
         self.process_places.insert(key, place);
-        self.hosts[host as usize].1 += 1;
+        self.hosts[host as usize].1 += u64::from(self.pids.insert((row.host, row.pid)));
         (host, Some(place))
     }
 }

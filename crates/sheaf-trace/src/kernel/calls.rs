@@ -152,7 +152,7 @@ const CALLS: &[(c_long, CallSpec)] = &[
     (libc::SYS_dup, fd(IoOp::Dup).effect(CallEffect::Dups(None))),
     (libc::SYS_dup3, fd(IoOp::Dup).effect(CallEffect::Dups(Some(1)))),
     (libc::SYS_fcntl, fd(IoOp::Fcntl).effect(CallEffect::Fcntl)),
-    (libc::SYS_flock, fd(IoOp::Fcntl)),
+    (libc::SYS_flock, fd(IoOp::Lock)),
     (libc::SYS_pipe2, on(IoOp::Pipe, CallOn::Nothing)),
     (
         libc::SYS_socket,

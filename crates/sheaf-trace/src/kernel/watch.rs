@@ -4,6 +4,7 @@ use super::calls::{CallEffect, CallOn, CallPlace, CallSpec, OpenPlace, call_spec
 use super::files::{DescriptorOf, OpenFiles, OpenId};
 use super::rings::{KernelEvent, KernelWhat};
 use crate::{TraceNames, TraceRow};
+use sheaf_recorder::{IoOp, is_lock};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// What the kernel calls an error: the numbers above this, as they are below 0.
@@ -340,8 +341,10 @@ impl KernelWatch {
             self.process(event.pid).is_seen = true;
             self.seen += 1;
         }
-        let op = self.ops.entry(spec.op as u16);
-        let op = *op.or_insert_with(|| names.number(spec.op.word().as_bytes()));
+        let is_lock = spec.effect == CallEffect::Fcntl && is_lock(call.arguments[1] as i32);
+        let op = if is_lock { IoOp::Lock } else { spec.op };
+        let number = || names.number(op.word().as_bytes());
+        let op = *self.ops.entry(op as u16).or_insert_with(number);
         let row = TraceRow {
             time_ns: call.time as i64,
             duration_ns: event.time.saturating_sub(call.time) as i64,

@@ -75,9 +75,12 @@ pub(super) fn doable(op: IoOp, row: &TraceRow) -> Result<(), ReplaySkip> {
         IoOp::Copy | IoOp::Splice => Err(ReplaySkip::TargetNotRecorded),
         IoOp::Rename | IoOp::Link if row.new_path.is_none() => Err(ReplaySkip::TargetNotRecorded),
         IoOp::SymLink | IoOp::ReadLink => Err(ReplaySkip::Link),
-        IoOp::Fcntl | IoOp::Advise | IoOp::SetAttributes | IoOp::Xattr | IoOp::MakeNode => {
-            Err(ReplaySkip::ArgumentsNotRecorded)
-        }
+        IoOp::Fcntl
+        | IoOp::Lock
+        | IoOp::Advise
+        | IoOp::SetAttributes
+        | IoOp::Xattr
+        | IoOp::MakeNode => Err(ReplaySkip::ArgumentsNotRecorded),
         IoOp::Map | IoOp::SyncMap | IoOp::Unmap => Err(ReplaySkip::MappedMemory),
         IoOp::AsyncWait => Err(ReplaySkip::Asynchronous),
         IoOp::Open

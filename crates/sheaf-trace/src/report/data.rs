@@ -57,6 +57,8 @@ pub struct ReportData {
     pub version: u32,
     /// The time of the first beginning and of the last end, in ns since 1970.
     pub span: Option<TraceSpan>,
+    /// What was run, if it was one program.
+    pub run: Option<TracedRun>,
     /// Operations, nested ones also.
     pub rows: u64,
     /// Those within another one.
@@ -75,10 +77,12 @@ pub struct ReportData {
     pub findings: Vec<Finding>,
     /// By host, in the order of their names.
     pub hosts: Vec<HostData>,
-    /// By process, those with the most time first.
+    /// By process, and by program where it became another; those with the most time first.
     pub processes: Vec<ProcessData>,
-    /// How many processes there are (programs: one that becomes another counts twice).
+    /// How many processes there are.
     pub processes_total: u64,
+    /// How many programs they ran: one that becomes another, or is started again, counts twice.
+    pub programs_total: u64,
     /// Those that are not in `processes`.
     pub processes_beyond: IoSums,
     /// By layer.
@@ -103,10 +107,28 @@ pub struct ReportData {
     pub heat: HeatData,
     /// The slowest operations that are not nested, the slowest first.
     pub slowest: Vec<SlowOperation>,
+    /// The longest waits for pipes, sockets and terminals, the longest first.
+    pub slowest_streams: Vec<SlowOperation>,
     /// What failed, the most frequent first.
     pub failures: Vec<FailureData>,
     /// What is not in this report, in words.
     pub notes: Vec<String>,
+}
+
+/// The program that was recorded, with all that it has started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TracedRun {
+    /// Its command line.
+    pub command: String,
+    /// When it was begun, in ns since 1970.
+    pub begun_ns: i64,
+    /// When it had ended, in ns since 1970; 0: that is not known.
+    pub ended_ns: i64,
+    /// Its exit code; 128 and the signal for one that was killed.
+    pub exit_code: Option<i32>,
+    /// The signal that has ended it.
+    pub signal: Option<i32>,
 }
 
 /// From when to when.
@@ -288,6 +310,8 @@ pub struct FileData {
     pub sync_opens: u64,
     /// How often it was removed.
     pub removals: u64,
+    /// How often it was given another path.
+    pub renames: u64,
     /// How often it was not there (`ENOENT`).
     pub missing: u64,
     /// How often it was placed anew.

@@ -23,6 +23,7 @@ pub(crate) struct FileOp {
     pub is_seek: bool,
     pub is_flush: bool,
     pub is_unlink: bool,
+    pub is_rename: bool,
     pub layer: u8,
 }
 
@@ -38,6 +39,7 @@ struct FileSums {
     opens: u64,
     sync_opens: u64,
     removals: u64,
+    renames: u64,
     missing: u64,
     seeks: u64,
     flushes: u64,
@@ -178,6 +180,7 @@ impl FileTable {
         }
         file.flushes += u64::from(op.is_flush);
         file.removals += u64::from(op.is_unlink && !row.is_nested);
+        file.renames += u64::from(op.is_rename && !row.is_nested && row.errno == 0);
         file.sync_opens += u64::from(op.is_open && row.asked & O_DSYNC != 0);
         if !(moves || op.is_open || op.is_seek || op.class == OpClass::Sync) {
             return;
@@ -321,6 +324,7 @@ impl FileTable {
                 opens: file.opens,
                 sync_opens: file.sync_opens,
                 removals: file.removals,
+                renames: file.renames,
                 missing: file.missing,
                 seeks: file.seeks,
                 flushes: file.flushes,

@@ -1,5 +1,6 @@
 //! What stands out, with the numbers that show it.
 mod files;
+mod waits;
 mod whole;
 
 use crate::report::data::{FileData, ReportData};
@@ -14,6 +15,9 @@ const MOST: f64 = 0.8;
 const WARNING_NS_MIN: u128 = 1_000_000;
 /// … and less than this nobody has to wait for.
 const GRAVE_NS_MIN: u128 = 10_000_000;
+/// The same of parts of the run.
+const WARNING_RUN_PART: u128 = 100;
+const GRAVE_RUN_PART: u128 = 10;
 /// Files that are named for each finding.
 const EVIDENCE_MAX: usize = 10;
 /// How much of a path is in a sentence.
@@ -58,6 +62,10 @@ pub enum FindingKind {
     Flushed,
     /// A file was opened so that each write waits until it is stored.
     SyncOpened,
+    /// Locks of files were waited for.
+    LockWaits,
+    /// Somebody at the other end of a pipe, a socket or a terminal was waited for.
+    StreamWaits,
 }
 
 /// How much it matters.
@@ -141,6 +149,8 @@ pub(crate) fn find(data: &ReportData) -> Vec<Finding> {
     findings.extend(whole::straggler(data));
     findings.extend(files::read_back(data));
     findings.extend(files::idle_seeks(data));
+    findings.extend(waits::locks(data));
+    findings.extend(waits::streams(data));
     // What cannot be relied on is said before what took longest.
     findings.sort_by_key(|finding| {
         let is_lost = finding.kind == FindingKind::LostOperations;
@@ -196,13 +206,22 @@ fn of_files(
     })
 }
 
-/// By its share of the time of all I/O, and by what it costs at all.
+/// By its share of the time of all I/O, by what it costs at all, and by what that is of the run.
 fn severity_of(time_ns: u128, data: &ReportData) -> FindingSeverity {
+    let run_ns = span_ns(data);
+    let is_of_run = |part: u128, least_ns: u128| time_ns >= least_ns.max(run_ns / part);
     match ratio(time_ns, data.io_time_ns()) {
-        share if share >= 0.5 && time_ns >= GRAVE_NS_MIN => FindingSeverity::Grave,
-        share if share >= 0.05 && time_ns >= WARNING_NS_MIN => FindingSeverity::Warning,
+        share if share >= 0.5 && is_of_run(GRAVE_RUN_PART, GRAVE_NS_MIN) => FindingSeverity::Grave,
+        share if share >= 0.05 && is_of_run(WARNING_RUN_PART, WARNING_NS_MIN) => {
+            FindingSeverity::Warning
+        }
         _ => FindingSeverity::Note,
     }
+}
+
+/// How long what was recorded took, in ns.
+fn span_ns(data: &ReportData) -> u128 {
+    data.span.map_or(0, |span| span.length_ns().into())
 }
 
 /// Files, without what somebody else is at the other end of.
@@ -213,10 +232,15 @@ fn of_disk(data: &ReportData) -> impl Iterator<Item = &FileData> {
 impl ReportData {
     /// The time that a finding is about, as a sentence, unless its own says it.
     pub(crate) fn cost_of(&self, finding: &Finding) -> Option<String> {
-        let is_said = finding.kind == FindingKind::MetadataBound || finding.time_ns == 0;
         let share = percent(finding.time_ns, self.io_time_ns().max(finding.time_ns));
-        let took = time(finding.time_ns);
-        (!is_said).then(|| format!("That is {took}, {share} of the time of all I/O."))
+        let (took, run_ns) = (time(finding.time_ns), span_ns(self));
+        (finding.time_ns > 0).then(|| match finding.kind {
+            FindingKind::MetadataBound => format!("The run took {}.", time(run_ns)),
+            _ => format!(
+                "That is {took}, {share} of the time of all I/O, in a run of {}.",
+                time(run_ns)
+            ),
+        })
     }
 
     /// What is said where there are no findings.

@@ -19,7 +19,8 @@ impl TraceReport {
                 pid,
             })
             .collect();
-        data.slowest = self.slowest(names);
+        data.slowest = slowest(std::mem::take(&mut self.slowest), names);
+        data.slowest_streams = slowest(std::mem::take(&mut self.slowest_streams), names);
         data.operations = self.operations(names);
         data.layers = self.layers(names);
         data.failures = self.failures(names);
@@ -31,25 +32,6 @@ impl TraceReport {
         self.cut(&mut data);
         data.heat = self.heat(names);
         data
-    }
-
-    fn slowest(&mut self, names: &TraceNames) -> Vec<SlowOperation> {
-        let text = |number: u32| escaped(names.text(number));
-        let rows = std::mem::take(&mut self.slowest).into_sorted_vec();
-        let slow = rows.iter().map(|Reverse((entry, RowBits(row)))| SlowOperation {
-            duration_ns: entry.duration_ns,
-            time_ns: row.time_ns,
-            layer: text(row.layer),
-            op: text(row.op),
-            path: text(row.path),
-            offset: row.offset,
-            bytes: bytes_of(row),
-            errno: row.errno,
-            host: text(row.host),
-            pid: row.pid,
-            thread: row.thread,
-        });
-        slow.collect()
     }
 
     fn layer(&self, layer: u8, names: &TraceNames) -> String {
@@ -169,7 +151,8 @@ impl TraceReport {
             let key = |process: &ProcessData| (process.host.clone(), process.pid);
             b.time_ns().cmp(&a.time_ns()).then_with(|| key(a).cmp(&key(b)))
         });
-        data.processes_total = self.processes.len() as u64;
+        data.processes_total = self.pids.len() as u64;
+        data.programs_total = self.processes.len() as u64;
         data.processes_beyond = self.processes_beyond;
         if self.processes_beyond.count > 0 {
             data.notes.push(format!(
@@ -253,4 +236,24 @@ fn examples(entry: &FailureEntry) -> impl Iterator<Item = u32> {
     let mut examples = entry.examples.clone();
     examples.sort_by_key(|(_, count)| Reverse(*count));
     examples.into_iter().take(FAILURE_EXAMPLES).map(|(path, _)| path)
+}
+
+/// The slowest of some, the slowest first.
+fn slowest(rows: SlowRows, names: &TraceNames) -> Vec<SlowOperation> {
+    let text = |number: u32| escaped(names.text(number));
+    let rows = rows.into_sorted_vec();
+    let slow = rows.iter().map(|Reverse((entry, RowBits(row)))| SlowOperation {
+        duration_ns: entry.duration_ns,
+        time_ns: row.time_ns,
+        layer: text(row.layer),
+        op: text(row.op),
+        path: text(row.path),
+        offset: row.offset,
+        bytes: bytes_of(row),
+        errno: row.errno,
+        host: text(row.host),
+        pid: row.pid,
+        thread: row.thread,
+    });
+    slow.collect()
 }

@@ -38,7 +38,9 @@ impl ReportData {
         page.directories(self);
         page.processes(self);
         page.hosts(self);
-        page.slowest(self);
+        page.slowest(self, "Slowest operations", &self.slowest);
+        let title = "Longest waits for pipes, sockets and terminals";
+        page.slowest(self, title, &self.slowest_streams);
         page.failures(self);
         page.lost(self);
         page.removed(self);
@@ -187,6 +189,9 @@ impl HtmlPage {
             let text = format!("{}, {} long", day(span.first_ns), time(span.length_ns()));
             self.element("p", "soft", &text);
         }
+        if let Some(run) = &data.run {
+            self.element("p", "soft", &run.sentence());
+        }
         self.raw("<div class=\"tiles\">");
         self.tile(&count(data.rows), "operations");
         self.tile(&size(data.totals.read.bytes), "read");
@@ -194,6 +199,7 @@ impl HtmlPage {
         self.tile(&time(data.io_time_ns()), "time in I/O, of all threads");
         self.tile(&count(data.files_total), "files");
         self.tile(&count(data.processes_total), "processes");
+        self.tile(&count(data.programs_total), "programs");
         self.tile(&count(data.hosts.len() as u64), "hosts");
         self.tile(&count(data.totals.all.failed), "failed");
         self.tile(&count(data.lost.count), "lost");
@@ -495,7 +501,7 @@ impl HtmlPage {
             "host", "process", "time", "", "reads", "read", "writes", "written", "other",
             "streams", "command",
         ];
-        self.table(&heads, rows, data.processes_total);
+        self.table(&heads, rows, data.programs_total);
     }
 
     fn hosts(&mut self, data: &ReportData) {
@@ -518,13 +524,13 @@ impl HtmlPage {
         self.table(&heads, rows, data.hosts.len() as u64);
     }
 
-    fn slowest(&mut self, data: &ReportData) {
-        if data.slowest.is_empty() {
+    fn slowest(&mut self, data: &ReportData, title: &str, slowest: &[SlowOperation]) {
+        if slowest.is_empty() {
             return;
         }
-        self.title("Slowest operations", "");
+        self.title(title, "");
         let begin = data.span.map_or(0, |span| span.first_ns);
-        let rows = data.slowest.iter().map(|slow: &SlowOperation| {
+        let rows = slowest.iter().map(|slow| {
             let offset = slow.offset.map_or("–".to_owned(), |offset| offset.to_string());
             vec![
                 ns(slow.duration_ns),
@@ -540,7 +546,7 @@ impl HtmlPage {
             ]
         });
         let heads = ["took", "at", "operation", "bytes", "offset", "process", "file"];
-        self.table(&heads, rows, data.slowest.len() as u64);
+        self.table(&heads, rows, slowest.len() as u64);
     }
 
     fn failures(&mut self, data: &ReportData) {

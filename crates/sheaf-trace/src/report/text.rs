@@ -1,10 +1,14 @@
 //! A report for a terminal.
-use crate::report::data::{IoSums, ReportData};
-use crate::report::units::{count, percent, shortened, shown, size, time};
+use crate::report::data::{IoSums, ReportData, SlowOperation, TracedRun};
+use crate::report::units::{count, day, percent, shortened, shown, size, time};
 use std::fmt::Write;
 
 /// Rows of each table.
 const ROWS_MAX: usize = 8;
+/// Shorter waits for others are not listed here.
+const STREAM_NS_MIN: u64 = 1_000_000;
+/// How much of a command line is told.
+const COMMAND_CHARS_MAX: usize = 200;
 /// Columns that a terminal has at least.
 const WIDTH_MIN: usize = 40;
 
@@ -16,11 +20,15 @@ impl ReportData {
         let mut text = ReportText { out: String::new(), width: width.max(WIDTH_MIN) };
         text.head(self);
         text.findings(self);
+        text.processes(self);
         text.layers(self);
         text.operations(self);
         text.files(self);
         text.failures(self);
-        text.slowest(self);
+        text.slowest("Slowest operations", &self.slowest);
+        let streams = self.slowest_streams.iter().filter(|slow| slow.duration_ns >= STREAM_NS_MIN);
+        let streams: Vec<SlowOperation> = streams.cloned().collect();
+        text.slowest("Longest waits for pipes, sockets and terminals", &streams);
         if !self.notes.is_empty() {
             text.title("Not in this report");
             self.notes.iter().for_each(|note| text.paragraph("- ", &shown(note)));
@@ -104,15 +112,22 @@ impl ReportText {
         self.paragraph(
             "",
             &format!(
-                "{} operations ({} nested) in {} by {} {}; {} lost",
+                "{} operations ({} nested) in {} by {}{} on {}; {} lost",
                 count(data.rows),
                 count(data.nested_rows),
                 time(span),
-                plural(data.processes_total, "process on", "processes on"),
+                plural(data.processes_total, "process", "processes"),
+                match data.programs_total {
+                    more if more > data.processes_total => format!(" ({} programs)", count(more)),
+                    _ => String::new(),
+                },
                 plural(data.hosts.len() as u64, "host", "hosts"),
                 count(data.lost.count)
             ),
         );
+        if let Some(run) = &data.run {
+            self.paragraph("", &run.sentence());
+        }
         if data.removed.parts > 0 {
             self.paragraph("", &data.removed.sentence());
         }
@@ -137,6 +152,7 @@ impl ReportText {
         let rows = rows.collect();
         self.line("");
         self.table(&["count", "bytes", "time", "share", "kind"], rows);
+        self.line("(times are of all threads together)");
     }
 
     fn findings(&mut self, data: &ReportData) {
@@ -152,6 +168,26 @@ impl ReportText {
             }
             self.paragraph("         ", &shown(&finding.advice));
         }
+    }
+
+    fn processes(&mut self, data: &ReportData) {
+        if data.processes.len() < 2 {
+            return;
+        }
+        self.title("Processes with the most time");
+        let rows = data.processes.iter().take(ROWS_MAX).map(|process| {
+            vec![
+                time(process.time_ns()),
+                time(process.streams.time_ns),
+                size(process.reads.bytes),
+                size(process.writes.bytes),
+                shortened(&format!("{} {}", shown(&process.host), process.pid), 20),
+                shown(&process.command),
+            ]
+        });
+        let rows = rows.collect();
+        self.table(&["time", "streams", "read", "written", "process", "command"], rows);
+        self.more(data.programs_total, "programs");
     }
 
     fn layers(&mut self, data: &ReportData) {
@@ -224,12 +260,12 @@ impl ReportText {
         self.more(data.failures.len() as u64, "kinds of failures");
     }
 
-    fn slowest(&mut self, data: &ReportData) {
-        if data.slowest.is_empty() {
+    fn slowest(&mut self, title: &str, slowest: &[SlowOperation]) {
+        if slowest.is_empty() {
             return;
         }
-        self.title("Slowest operations");
-        let rows = data.slowest.iter().take(ROWS_MAX).map(|slow| {
+        self.title(title);
+        let rows = slowest.iter().take(ROWS_MAX).map(|slow| {
             vec![
                 time(slow.duration_ns),
                 size(slow.bytes),
@@ -240,6 +276,23 @@ impl ReportText {
         });
         let rows = rows.collect();
         self.table(&["time", "bytes", "what", "process", "file"], rows);
+    }
+}
+
+impl TracedRun {
+    /// What was run, when, and how it ended.
+    pub(crate) fn sentence(&self) -> String {
+        let ended = match (self.signal, self.exit_code) {
+            (Some(signal), _) => format!(", ended by signal {signal}"),
+            (None, Some(code)) => format!(", exit code {code}"),
+            (None, None) => String::new(),
+        };
+        let took = match self.ended_ns {
+            0 => ", and how it ended is not known".to_owned(),
+            end => format!(" for {}", time(end.abs_diff(self.begun_ns))),
+        };
+        let command = shortened(&shown(&self.command), COMMAND_CHARS_MAX);
+        format!("{command}: from {}{took}{ended}", day(self.begun_ns))
     }
 }
 

@@ -131,7 +131,7 @@ fn what_others_are_waited_for_is_no_time_of_files() {
     assert_eq!((data.totals.read.count, data.io_time_ns()), (1000, 1_000_000));
     assert_eq!(
         data.findings.iter().map(|of| of.kind).collect::<Vec<_>>(),
-        [FindingKind::SmallReads]
+        [FindingKind::SmallReads, FindingKind::StreamWaits]
     );
     assert_eq!((data.processes[0].time_ns(), data.processes[0].streams.count), (1_000_000, 3));
     assert_eq!((data.files[0].path.as_str(), data.files[1].is_stream), ("/in", true));
@@ -164,7 +164,7 @@ fn what_is_waited_for_often_is_found() {
     let sentence = "/db-journal is waited for 200 times until it is stored (fsync): 200 ms, for \
                     4.51 KiB that are written each time, 226 for each MiB.";
     assert_eq!(finding.sentence, sentence);
-    let cost = "That is 200 ms, > 99 % of the time of all I/O.";
+    let cost = "That is 200 ms, > 99 % of the time of all I/O, in a run of 8.99 ms.";
     assert_eq!(finding.time_ns, 200_000_000);
     assert!(data.to_text(80).contains(cost) && data.to_html().contains(&cost.replace('>', "&gt;")));
     // A database's own file comes with what is beside it.
@@ -176,9 +176,9 @@ fn what_is_waited_for_often_is_found() {
     }
     let data = trace.report();
     let finding = data.findings.iter().find(|of| of.kind == FindingKind::FrequentSyncs).unwrap();
-    let sentence = "/db is waited for 150 times until it is stored (fsync): 300 ms, for 8 KiB that \
-                    are written each time, 128 for each MiB. /db-journal is written and removed \
-                    150 times. One more file is like it.";
+    let sentence = "/db is waited for 150 times until it is stored (fsync): 300 ms (other files \
+                    200 ms), for 8 KiB that are written each time, 128 for each MiB. /db-journal is \
+                    written and removed 150 times. One more file is like it.";
     assert_eq!((finding.sentence.as_str(), data.findings.len()), (sentence, 1));
     let database = trace.names.number(b"/db");
     trace.rows.retain(|row| row.path != database);
@@ -339,9 +339,12 @@ fn the_directory_that_names_cost_most_in_is_named() {
         sentences,
         [
             "100 % of the time of all I/O, 7 ms of 7 ms, went into 3,000 operations on names, \
-             attributes and directories; the most, 4.5 ms, into 500 in /slow.",
+             attributes and directories, 5.5 ms of it into 1,500 stat; by directory the most, \
+             4.5 ms, into 500 in /slow.",
             "50 % of 3,000 looks at names (open, stat, access, readlink) found no file: 1.5 ms in \
              2 directories, the most, 1,200, in /lib0.",
+            "Process 100 on n1 (./job) waited for 3 s in 1 operation on pipes, sockets and \
+             terminals; the longest, 3 s, is a read of pipe:[7].",
         ]
     );
     assert!(data.directories.iter().all(|of| of.path != "."));

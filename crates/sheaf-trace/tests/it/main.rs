@@ -10,3 +10,4 @@ mod report;
 mod served;
 mod store;
 mod users;
+mod waits;

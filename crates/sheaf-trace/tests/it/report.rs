@@ -374,6 +374,7 @@ proptest! {
         prop_assert_eq!((data.totals.read, data.totals.stream), (reads, streams));
         prop_assert_eq!(all.time_ns, data.io_time_ns() + streams.time_ns);
         prop_assert_eq!(data.rows, rows.iter().filter(|row| !lost(row)).count() as u64);
+        let pids: BTreeSet<_> = rows.iter().filter(|row| !lost(row)).map(|row| (row.host, row.pid)).collect();
         let lost: u128 = rows.iter().filter(lost).map(|row| row.bytes.max(0) as u128).sum();
         prop_assert_eq!(data.lost.count, lost);
         let ops: BTreeMap<_, _> = data
@@ -382,7 +383,8 @@ proptest! {
             .map(|op| ((op.layer.clone(), op.op.clone()), op.sums))
             .collect();
         prop_assert_eq!(ops, by_op);
-        prop_assert_eq!(data.processes_total, processes.len() as u64);
+        prop_assert_eq!(data.programs_total, processes.len() as u64);
+        prop_assert_eq!(data.processes_total, pids.len() as u64);
         let files = data.files.iter().flat_map(|file| [&file.reads, &file.writes, &file.other]);
         let beyond = &data.files_beyond;
         let files = merged(files.chain([&beyond.reads, &beyond.writes, &beyond.other]));

@@ -11,6 +11,8 @@ const BACKWARD_SHARE_MIN: f64 = 0.3;
 const REOPENS_MIN: u64 = 100;
 /// … for no more accesses each time than this.
 const ACCESSES_OF_OPEN_MAX: u64 = 4;
+/// A small file is read by a read, and another one that finds its end.
+const READS_OF_OPEN_MAX: u64 = 2;
 /// Waits until data is stored: fewer are what a careful program does.
 const SYNCS_MIN: u64 = 100;
 /// Fewer bytes than this for each wait are little.
@@ -23,6 +25,7 @@ const READ_AGAIN_BYTES_MIN: u128 = 16 << 20;
 /// Reads of what was just written: fewer are headers.
 const READS_BACK_MIN: u64 = 100;
 const READS_BACK_SHARE_MIN: f64 = 0.5;
+const SEEKS_OF_OPEN_MAX: u64 = 4;
 /// Of seeks, those that move nothing.
 const IDLE_SEEKS_SHARE_MIN: f64 = 0.5;
 
@@ -93,7 +96,9 @@ pub(super) fn small_reads(data: &ReportData) -> Option<Finding> {
             let in_order = reads.consecutive + reads.first;
             let is_so = small >= ACCESSES_MIN
                 && ratio(small, reads.count) >= MOST
-                && ratio(in_order, reads.placed) >= MOST;
+                && ratio(in_order, reads.placed) >= MOST
+                // One that is read whole, to its end, is as small as it is.
+                && reads.count > file.opens.saturating_mul(READS_OF_OPEN_MAX);
             let time_ns = part_of(&file.reads, small);
             is_so.then_some(FileProof { count: small, of: reads.count, time_ns })
         },
@@ -144,13 +149,15 @@ pub(super) fn reopened(data: &ReportData) -> Option<Finding> {
         data,
         FindingKind::Reopened,
         "openings",
-        "Open it once, and keep it open.",
+        "Open it once, and keep it open (a shell's >> opens its file each time: put it behind the \
+         loop's done).",
         |file| {
             let processes = file.processes.max(1);
             let accesses = file.reads.count + file.writes.count;
             // Where nothing is read or written, its names are stored (fsync), or looked at.
             let is_so = file.opens >= REOPENS_MIN.saturating_mul(processes)
                 && (accesses > 0 || file.syncs.count == 0)
+                && !is_made_anew(file)
                 && accesses <= file.opens.saturating_mul(ACCESSES_OF_OPEN_MAX);
             let time_ns = part_of(&file.metadata, file.metadata.count);
             is_so.then_some(FileProof { count: file.opens, of: file.opens, time_ns })
@@ -166,6 +173,11 @@ pub(super) fn reopened(data: &ReportData) -> Option<Finding> {
             )
         },
     )
+}
+
+/// Whether it is another file each time that it is opened: it is moved or taken away in between.
+fn is_made_anew(file: &FileData) -> bool {
+    file.removals.saturating_add(file.renames).saturating_mul(2) >= file.opens
 }
 
 pub(super) fn sync_each_write(data: &ReportData) -> Option<Finding> {
@@ -206,8 +218,13 @@ pub(super) fn frequent_syncs(data: &ReportData) -> Option<Finding> {
         data,
         FindingKind::FrequentSyncs,
         "waits until data is stored",
-        "Put more into one transaction or between two waits; a database may have a log for it \
-         (sqlite: BEGIN … COMMIT, journal_mode=WAL).",
+        if has_log(data) {
+            "Put more into one transaction or between two waits (sqlite: BEGIN … COMMIT; with its \
+             log synchronous=NORMAL waits less often)."
+        } else {
+            "Put more into one transaction or between two waits; a database may have a log for it \
+             (sqlite: BEGIN … COMMIT, journal_mode=WAL)."
+        },
         |file| {
             let count = file.syncs.count;
             let is_so = count >= SYNCS_MIN
@@ -217,17 +234,26 @@ pub(super) fn frequent_syncs(data: &ReportData) -> Option<Finding> {
         },
         |file, proof| {
             format!(
-                "{} is waited for {} times until it is stored (fsync): {}, for {} that are \
-                 written each time{}.{}",
+                "{} is waited for {} times until it is stored (fsync): {}{}, for {} that are written each time{}.{}",
                 path(file),
                 count(proof.count),
                 time(proof.time_ns),
+                match data.totals.sync.time_ns.saturating_sub(proof.time_ns) {
+                    0 => String::new(),
+                    others => format!(" (other files {})", time(others)),
+                },
                 size(file.writes.bytes / u128::from(proof.count)),
                 syncs_of_mib(file),
                 journal_of(data, file)
             )
         },
     )
+}
+
+/// Whether a database has a log that it writes ahead.
+fn has_log(data: &ReportData) -> bool {
+    let is_log = |file: &&FileData| file.path.ends_with("-wal") || file.path.ends_with(".wal");
+    data.files.iter().filter(is_log).any(|file| file.writes.count > 0)
 }
 
 /// How many waits each MiB takes.
@@ -291,7 +317,9 @@ pub(super) fn flushed(data: &ReportData) -> Option<Finding> {
         |file| {
             let stdio = file.accesses.iter().find(|access| access.layer == "stdio")?;
             let (count, writes) = (file.flushes, &stdio.writes);
+            // A shell that appends a line at a time opens the file for each.
             let is_so = count >= ACCESSES_MIN
+                && count > file.opens.saturating_mul(2)
                 && ratio(count, writes.count) >= 0.5
                 && writes.bytes / u128::from(count) < FLUSH_BYTES_MAX;
             // Where it is given away is not told apart from other calls on it.
@@ -401,6 +429,8 @@ pub(super) fn idle_seeks(data: &ReportData) -> Option<Finding> {
         "Leave them out, or use pread and pwrite, which take the offset along.",
         |file| {
             let is_so = file.idle_seeks >= ACCESSES_MIN
+                // Interpreters look where they are each time that they open a file.
+                && file.seeks > file.opens.saturating_mul(SEEKS_OF_OPEN_MAX)
                 && ratio(file.idle_seeks, file.seeks) >= IDLE_SEEKS_SHARE_MIN;
             let seek_ns = file.other.time_ns - file.metadata.time_ns - file.syncs.time_ns;
             let (count, of) = (file.idle_seeks, file.seeks);

@@ -45,19 +45,56 @@ pub(super) fn lost(data: &ReportData) -> Option<Finding> {
         kind: FindingKind::LostOperations,
         severity: if is_grave { FindingSeverity::Grave } else { FindingSeverity::Warning },
         sentence: format!(
-            "{} of {} operations ({}) are not in the trace, in {} ranges of time: all sums are too \
-             low by them.",
+            "{} of {} operations ({}) are not in the trace, in {} of time: all sums are too low by \
+             them.",
             count(lost),
             count(all),
             percent(lost, all),
-            count(data.lost.ranges)
+            match data.lost.ranges {
+                1 => "1 range".to_owned(),
+                more => format!("{} ranges", count(more)),
+            }
         ),
         time_ns: 0,
-        advice: "Record with more room: sheaf trace record --records N, or --kernel-buffer."
-            .to_owned(),
+        advice: if data.lost.unplaced >= lost {
+            "No buffer could be made for them, however much room there is: why is at the end."
+                .to_owned()
+        } else if data.layers.iter().any(|layer| layer.layer == "kernel") {
+            "Record with more room: sheaf trace record --kernel-buffer SIZE.".to_owned()
+        } else {
+            "Record with more room: sheaf trace record --records N.".to_owned()
+        },
         evidence: shown.collect(),
         evidence_beyond: data.lost.ranges.saturating_sub(EVIDENCE_MAX as u64),
     })
+}
+
+/// What may help where most of the time of operations on names goes into this one.
+fn advice_on_names(op: &str) -> &'static str {
+    match op {
+        "open" | "close" => {
+            "Open files once and keep them open, where they are used again; put many small files \
+             into one."
+        }
+        "stat" | "access" | "readlink" | "xattr" => {
+            "Look at each name once, and tell others what was found; whoever watches for changes \
+             has inotify for it."
+        }
+        "readdir" | "opendir" | "closedir" => {
+            "List each directory once; spread many files over directories, or put small ones into \
+             one file."
+        }
+        "unlink" | "rmdir" | "rename" | "link" | "symlink" | "mkdir" | "mknod" => {
+            "Each name that is made, moved or taken away changes its directory: put many small files \
+             into one, or keep and write over them."
+        }
+        "truncate" | "fallocate" => "Set a file's length once, and write over what is there.",
+        "setattr" => "Set owner, mode and times once, or where the file is made.",
+        _ => {
+            "Open files once and keep them open; put many small files into one; look at names in \
+             one process and tell the others."
+        }
+    }
 }
 
 pub(super) fn metadata_bound(data: &ReportData) -> Option<Finding> {
@@ -69,19 +106,29 @@ pub(super) fn metadata_bound(data: &ReportData) -> Option<Finding> {
     let most = data.directories.iter().max_by(|a, b| {
         a.metadata.time_ns.cmp(&b.metadata.time_ns).then_with(|| b.path.cmp(&a.path))
     });
+    let costly = ops().next();
     is_so.then(|| Finding {
         kind: FindingKind::MetadataBound,
         severity: severity_of(metadata.time_ns, data),
         sentence: format!(
             "{} of the time of all I/O, {} of {}, went into {} operations on names, attributes \
-             and directories{}.",
+             and directories{}{}.",
             percent(metadata.time_ns, all),
             time(metadata.time_ns),
             time(all),
             count(metadata.count),
+            match costly {
+                Some(op) => format!(
+                    ", {} of it into {} {}",
+                    time(op.sums.time_ns),
+                    count(op.sums.count),
+                    op.op
+                ),
+                None => String::new(),
+            },
             match most {
                 Some(of) => format!(
-                    "; the most, {}, into {} in {}",
+                    "; by directory the most, {}, into {} in {}",
                     time(of.metadata.time_ns),
                     count(of.metadata.count),
                     shortened(&of.path, PATH_CHARS_MAX)
@@ -90,9 +137,7 @@ pub(super) fn metadata_bound(data: &ReportData) -> Option<Finding> {
             }
         ),
         time_ns: metadata.time_ns,
-        advice: "Open files once and keep them open; put many small files into one; look at \
-                 names in one process and tell the others."
-            .to_owned(),
+        advice: costly.map_or("", |op| advice_on_names(&op.op)).to_owned(),
         evidence: ops()
             .take(EVIDENCE_MAX)
             .map(|op| {
@@ -123,6 +168,8 @@ pub(super) fn missing(data: &ReportData) -> Option<Finding> {
         let (count, of) = (directory.missing.into(), missing.max(directory.missing).into());
         evidence(&directory.path, count, of, "looks for files that are not there", 0)
     });
+    let polled = data.files.iter().max_by_key(|file| file.missing);
+    let polled = polled.filter(|file| ratio(file.missing, missing) >= METADATA_SHARE_MIN);
     Some(Finding {
         kind: FindingKind::MissingFiles,
         severity: severity_of(time_ns, data),
@@ -143,9 +190,16 @@ pub(super) fn missing(data: &ReportData) -> Option<Finding> {
             }
         ),
         time_ns,
-        advice: "Shorten search paths (PATH, PYTHONPATH, LD_LIBRARY_PATH), or put what is looked \
-                 for first."
-            .to_owned(),
+        advice: match polled {
+            Some(file) => format!(
+                "{} of them were looks for {}: wait for it with inotify, or look less often.",
+                count(file.missing),
+                shortened(&file.path, PATH_CHARS_MAX)
+            ),
+            None => "Shorten search paths (PATH, PYTHONPATH, LD_LIBRARY_PATH), or put what is \
+                     looked for first."
+                .to_owned(),
+        },
         evidence: shown.collect(),
         evidence_beyond: directories.len().saturating_sub(EVIDENCE_MAX) as u64,
     })

@@ -187,10 +187,11 @@ fn record(
         }
     };
     let ended = child::run(&mut command, None);
+    info.ended_ns = now_ns();
     let totals = recording.finish_within(AFTERMATH);
     let code = match ended {
         Ok((status, kernel)) => {
-            info.kernel = kernel;
+            (info.kernel, info.signal) = (kernel, status.signal());
             status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
         }
         Err(error) => {
@@ -199,7 +200,6 @@ fn record(
             places::NOT_RUN
         }
     };
-    info.ended_ns = now_ns();
     info.exit_code = Some(code);
     info.buffers = None;
     note(&mut info, &totals);

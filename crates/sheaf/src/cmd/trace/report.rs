@@ -5,7 +5,9 @@ use crate::exit::{Exit, Stop};
 use crate::output::{self, Records, printable};
 use anyhow::{Context, Result};
 use clap::Args;
-use sheaf_trace::{RemovedParts, ReportData, ReportOptions, TraceInfo, TraceNames, TraceReport};
+use sheaf_trace::{
+    RemovedParts, ReportData, ReportOptions, TraceInfo, TraceNames, TraceReport, TracedRun,
+};
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -94,10 +96,23 @@ fn make(trace: &Path) -> Result<(ReportData, Vec<String>)> {
     let mut data = report.finish(&names);
     damaged.extend(gone(&data, info.as_ref(), removed));
     data.removed = removed;
+    data.run = info.as_ref().and_then(run_of);
     data.filter = info.as_ref().and_then(|info| info.filter.clone());
     data.notes.extend(info.into_iter().flat_map(|info| info.missing));
     data.notes.extend(damaged.iter().cloned());
     Ok((data, damaged))
+}
+
+/// What was run: of a trace of many hosts the command is not what was recorded.
+fn run_of(info: &TraceInfo) -> Option<TracedRun> {
+    let is_one = !info.is_served && !info.command.is_empty();
+    is_one.then(|| TracedRun {
+        command: info.command.join(" "),
+        begun_ns: info.begun_ns,
+        ended_ns: info.ended_ns,
+        exit_code: info.exit_code,
+        signal: info.signal,
+    })
 }
 
 /// What is not there any more of a trace that was whole.
