@@ -15,7 +15,7 @@ body { margin: 0; background: var(--paper); color: var(--ink);
 main { max-width: 1180px; margin: 0 auto; padding: 20px 24px 60px; }
 h1 { font-size: 22px; margin: 0 0 2px; } h2 { font-size: 16px; margin: 34px 0 8px; }
 h3 { font-size: 13px; margin: 14px 0 4px; color: var(--soft); font-weight: 600; }
-p { margin: 4px 0; } .soft { color: var(--soft); } .small { font-size: 12px; }
+p { margin: 4px 0; overflow-wrap: anywhere; } .soft { color: var(--soft); } .small { font-size: 12px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(112px, 1fr)); gap: 8px;
   margin: 14px 0; }
 .tile, .finding, .card { background: var(--card); border: 1px solid var(--line);
