@@ -64,6 +64,8 @@ pub enum FindingKind {
     SyncOpened,
     /// Locks of files were waited for.
     LockWaits,
+    /// Reading takes most of the time, as from a disk and not from memory.
+    SlowReads,
     /// Somebody at the other end of a pipe, a socket or a terminal was waited for.
     StreamWaits,
 }
@@ -149,6 +151,7 @@ pub(crate) fn find(data: &ReportData) -> Vec<Finding> {
     findings.extend(whole::straggler(data));
     findings.extend(files::read_back(data));
     findings.extend(files::idle_seeks(data));
+    findings.extend(waits::slow_reads(data));
     findings.extend(waits::locks(data));
     findings.extend(waits::streams(data));
     // What cannot be relied on is said before what took longest.

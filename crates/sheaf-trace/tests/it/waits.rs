@@ -74,3 +74,25 @@ fn programs_and_processes_are_told_apart() {
                  2 µs     0 ns  20 B      0 B     n1 2  sh\n";
     assert!(text.contains(table), "{text}");
 }
+
+#[test]
+fn reads_as_slow_as_a_disk_are_found() {
+    let mut trace = MadeTrace::new();
+    for number in 0..100 {
+        trace.put("read", b"/cold", Some(number << 16), 1 << 16).duration_ns = 2_000_000;
+    }
+    let data = trace.report();
+    let [finding] = &data.findings[..] else { panic!("{:?}", data.findings) };
+    assert_eq!((finding.kind, finding.severity), (FindingKind::SlowReads, FindingSeverity::Grave));
+    assert_eq!(
+        finding.sentence,
+        "6.25 MiB were read in 200 ms, 31.2 MiB each second, as from a disk and not from memory; \
+         the most, 200 ms, of /cold."
+    );
+    // In 200 ms of 10 s, and as fast as memory.
+    trace.put("stat", b"/last", None, 0).time_ns += 10_000_000_000;
+    assert_eq!(trace.kinds(), []);
+    trace.rows.pop();
+    trace.rows.iter_mut().for_each(|row| row.duration_ns = 20_000);
+    assert_eq!(trace.kinds(), []);
+}

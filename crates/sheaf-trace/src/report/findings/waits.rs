@@ -1,14 +1,19 @@
 //! What somebody else is waited for.
 use super::{EVIDENCE_MAX, Finding, FindingKind, FindingSeverity, PATH_CHARS_MAX, evidence};
 use super::{severity_of, span_ns};
-use crate::report::data::{ProcessData, ReportData, SlowOperation};
-use crate::report::units::{count, shortened, time};
+use crate::report::data::{IoSums, ProcessData, ReportData, SlowOperation};
+use crate::report::units::{count, ratio, shortened, size, time};
 use sheaf_recorder::IoOp;
 
 /// Waits that take less than this in all nobody notices …
 const WAIT_NS_MIN: u128 = 100_000_000;
 /// … nor those of less than this part of the run.
 const WAIT_SPAN_PART: u128 = 10;
+
+/// Fewer bytes than this are no measure of how fast they are read.
+const SLOW_BYTES_MIN: u128 = 1 << 20;
+/// Memory gives some GiB each second; many disks less than this.
+const SLOW_BYTES_OF_SECOND: u128 = 200 << 20;
 
 fn is_long(time_ns: u128, data: &ReportData) -> bool {
     time_ns >= WAIT_NS_MIN && time_ns >= span_ns(data) / WAIT_SPAN_PART
@@ -56,6 +61,50 @@ pub(super) fn locks(data: &ReportData) -> Option<Finding> {
                 .to_owned(),
         evidence: shown.collect(),
         evidence_beyond: waits.len().saturating_sub(EVIDENCE_MAX) as u64,
+    })
+}
+
+/// Files that are read as slowly as disks are: from memory it is ten times as fast.
+pub(super) fn slow_reads(data: &ReportData) -> Option<Finding> {
+    let reads = &data.totals.read;
+    let slow = |reads: &IoSums| {
+        let is_much =
+            reads.bytes >= SLOW_BYTES_MIN && reads.bytes >= u128::from(reads.count) * 4096;
+        is_much && reads.bytes * 1_000_000_000 < SLOW_BYTES_OF_SECOND * reads.time_ns
+    };
+    let is_so = slow(reads)
+        && is_long(reads.time_ns, data)
+        && ratio(reads.time_ns, data.io_time_ns()) >= 0.5;
+    let mut files: Vec<_> = data.files.iter().filter(|file| !file.is_stream).collect();
+    files.retain(|file| file.reads.time_ns > 0);
+    files.sort_by_key(|file| std::cmp::Reverse(file.reads.time_ns));
+    let shown = files.iter().take(EVIDENCE_MAX).map(|file| {
+        let (count, of) = (file.reads.count.into(), reads.count.max(file.reads.count).into());
+        evidence(&file.path, count, of, "reads", file.reads.time_ns)
+    });
+    is_so.then(|| Finding {
+        kind: FindingKind::SlowReads,
+        severity: severity_of(reads.time_ns, data),
+        sentence: format!(
+            "{} were read in {}, {} each second, as from a disk and not from memory{}.",
+            size(reads.bytes),
+            time(reads.time_ns),
+            size(reads.bytes * 1_000_000_000 / reads.time_ns.max(1)),
+            match files.first() {
+                Some(file) => format!(
+                    "; the most, {}, of {}",
+                    time(file.reads.time_ns),
+                    shortened(&file.path, PATH_CHARS_MAX)
+                ),
+                None => String::new(),
+            }
+        ),
+        time_ns: reads.time_ns,
+        advice: "Where the same is read again it is in memory then; else read ahead \
+                 (posix_fadvise WILLNEED) or from several threads at once."
+            .to_owned(),
+        evidence: shown.collect(),
+        evidence_beyond: files.len().saturating_sub(EVIDENCE_MAX) as u64,
     })
 }
 
