@@ -11,9 +11,12 @@ use crate::record::{self, StoreLock, check_own};
 use crate::report::units::{self, shown};
 use crate::served::now_ns;
 use crate::spool::{self, SpoolFacts, SpoolWriter};
-use crate::{Collected, Collector, TraceError, TraceInfo, TraceNames, TraceRow, TraceStore};
+use crate::{
+    Collected, Collector, INFO_FILE, TraceError, TraceInfo, TraceNames, TraceRow, TraceStore,
+};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sheaf_recorder::{ClockKind, TraceClock, sys};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -464,12 +467,27 @@ fn failures(path: Option<&Path>) -> Result<Vec<String>, TraceError> {
 
 /// The number of the last snapshot of a directory; 0: there is none.
 fn last_snapshot(store: &Path) -> Result<u32, TraceError> {
-    let mut last = 0;
+    Ok(numbered(store)?.last().copied().unwrap_or(0))
+}
+
+/// The numbers of the snapshots that a flight recorder has made in a directory.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn snapshots_of(store: &Path) -> Result<Vec<u32>, TraceError> {
+    let is_trace = |number: &u32| store.join(number.to_string()).join(INFO_FILE).is_file();
+    Ok(numbered(store)?.into_iter().filter(is_trace).collect())
+}
+
+/// What is in a directory under a number above 0.
+fn numbered(store: &Path) -> Result<BTreeSet<u32>, TraceError> {
+    let mut numbers = BTreeSet::new();
     for entry in std::fs::read_dir(store).map_err(TraceError::io(store))? {
         let name = entry.map_err(TraceError::io(store))?.file_name();
-        last = name.to_str().and_then(|name| name.parse().ok()).unwrap_or(0).max(last);
+        let number = name.to_str().and_then(|name| name.parse::<u32>().ok());
+        numbers.extend(number.filter(|number| *number > 0));
     }
-    Ok(last)
+    Ok(numbers)
 }
 
 /// How many ticks of the clock of segments so long is.

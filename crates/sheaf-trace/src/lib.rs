@@ -21,12 +21,13 @@ mod row;
 pub mod served;
 mod spool;
 mod store;
+mod writers;
 
 pub use collect::{Collected, Collector};
 pub use error::TraceError;
 pub use flight::{
     FLIGHT_VARIABLE, FlightAsk, FlightOptions, FlightRecording, FlightSnapshot, FlightTotals,
-    ask_snapshot,
+    ask_snapshot, snapshots_of,
 };
 pub use info::{INFO_FILE, KernelCounts, ServedHost, TraceInfo, unplaced_words};
 pub use kernel::{KernelRefusal, KernelTrace};
@@ -47,3 +48,4 @@ pub use report::{
 pub use row::{TraceNames, TraceRow};
 pub use sheaf_recorder::SegmentOptions;
 pub use store::TraceStore;
+pub use writers::{TraceWriter, writers_of};

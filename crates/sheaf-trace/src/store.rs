@@ -95,6 +95,14 @@ impl TraceStore {
         Ok(files_of(directory)?.is_empty() && crate::spool::spools_of(directory)?.is_empty())
     }
 
+    /// Whether a directory has no file of rows, though it may have rows that are in none yet.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn has_no_file(directory: &Path) -> Result<bool, TraceError> {
+        Ok(files_of(directory)?.is_empty())
+    }
+
     /// Whether rows are there that are in no file yet.
     ///
     /// # Errors

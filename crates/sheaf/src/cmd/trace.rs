@@ -13,7 +13,7 @@ use crate::exit::{Exit, Stop};
 use crate::output::printable;
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use sheaf_trace::{StoreReader, TraceInfo, TraceStore};
+use sheaf_trace::{INFO_FILE, StoreReader, TraceInfo, TraceStore};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -62,15 +62,15 @@ pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// The rows of a trace; none for one of a program in which nothing was seen.
 fn open(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<StoreReader>> {
-    if trace.is_dir() && TraceStore::is_empty(trace)? {
-        // Of a flight recorder.
-        let first = trace.join("1");
-        if TraceInfo::read(&first)?.is_some() {
-            let (path, first) = (trace.display(), first.display());
-            let text = format!("{path} has snapshots, each a trace: {first} and those after it");
+    if trace.is_dir() && TraceStore::has_no_file(trace)? {
+        // Of a flight recorder; in its spool, if there is one, is how far it was.
+        if let Some(mut text) = snapshots(trace)? {
+            text.extend(whole(trace, info)?.map(|unwhole| format!("; {unwhole}")));
             return Err(Stop::usage(printable(&text)).into());
         }
         return if info.is_some() { Ok(None) } else { Err(report::no_trace(trace)) };
+    }
+    if trace.is_dir() && TraceStore::is_empty(trace)? {
     }
     if is_another_file(trace) {
         return Err(report::no_trace(trace));
@@ -79,6 +79,33 @@ fn open(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<StoreReader>> {
 }
 
 /// Whether it is a file that begins as no file of a trace does; one that cannot be read is not.
+/// The directory of a trace, of which somebody may have named the file that says what it is.
+fn directory(named: &Path) -> &Path {
+    let is_info = named.file_name().is_some_and(|name| name == INFO_FILE) && named.is_file();
+    match named.parent().filter(|_| is_info) {
+        Some(above) if above.as_os_str().is_empty() => Path::new("."),
+        Some(above) => above,
+        None => named,
+    }
+}
+
+/// What snapshots a flight recorder has left there, if any.
+fn snapshots(trace: &Path) -> Result<Option<String>> {
+    const NAMED_MAX: usize = 4;
+    let (path, numbers) = (trace.display(), sheaf_trace::snapshots_of(trace)?);
+    let name = |number: &u32| trace.join(number.to_string()).display().to_string();
+    let names: Vec<String> = numbers.iter().map(name).collect();
+    Ok(match &names[..] {
+        [] => None,
+        [only] => Some(format!("{path} has a snapshot, which is a trace: {only}")),
+        [first, .., last] if names.len() > NAMED_MAX => {
+            let count = names.len();
+            Some(format!("{path} has {count} snapshots, each a trace: {first} to {last}"))
+        }
+        _ => Some(format!("{path} has snapshots, each a trace: {}", names.join(", "))),
+    })
+}
+
 fn is_another_file(path: &Path) -> bool {
     const PARQUET: [u8; 4] = *b"PAR1";
     let mut begin = [0; PARQUET.len()];

@@ -85,7 +85,7 @@ fn a_program_that_fails_leaves_what_it_did_last() {
     assert_eq!((last.len(), &last[..]), (1024, &all[all.len() - 1024..]));
     assert_eq!(of(&kept, "sh"), of(&done, "sh"));
     let report = home.run(&["trace", "report", "sh.flight"]);
-    let told = "sheaf: sh.flight has snapshots, each a trace: sh.flight/1 and those after it\n";
+    let told = "sheaf: sh.flight has a snapshot, which is a trace: sh.flight/1\n";
     assert_eq!((report.code, report.stderr.as_str()), (Some(2), told), "{report:?}");
     let report = home.run(&["trace", "report", "sh.flight/1"]);
     assert_eq!(report.code, Some(0), "{report:?}");
@@ -255,6 +255,36 @@ fn what_snapshots_have_is_not_recovered_again() {
         rows(trace).iter().map(|(row, ..)| (row.time_ns, row.pid)).collect()
     };
     assert_eq!(seen(&first).intersection(&seen(&rest)).count(), 0);
+    let told = "f has a snapshot, which is a trace: f/1";
+    assert!(recovered.stderr.ends_with(&format!("sheaf: {told}\n")), "{recovered:?}");
+    let report = home.run(&["trace", "report", "--json", "f"]);
+    let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    let notes = report["report"]["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note == told), "{notes:?}");
+}
+
+/// Nor is it hidden while nobody has recovered anything, and where there is nothing else.
+#[test]
+fn snapshots_are_named_where_nothing_else_is_kept() {
+    let home = Home::new();
+    let (mut child, mut out) = begin(&home);
+    ask(&mut child, 100, &mut out);
+    for _ in 0..2 {
+        assert_eq!(home.run(&["trace", "snapshot", "f"]).code, Some(0));
+    }
+    let told = "sheaf: f has snapshots, each a trace: f/1, f/2; f is being recorded, or its recorder was \
+                killed: then sheaf trace recover f\n";
+    for trace in ["f", "f/trace.json"] {
+        let report = home.run(&["trace", "report", trace]);
+        assert_eq!((report.code, report.stderr.as_str()), (Some(2), told), "{report:?}");
+    }
+    drop(child.stdin.take());
+    let ended = child.wait_with_output().unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert!(!told.contains("the last 0"), "{told}");
+    let none = "sheaf: it was asked for: f/2 has no operation, as none was done since it began, or \
+                since the snapshot before\n";
+    assert!(told.ends_with(none), "{told}");
 }
 
 #[test]

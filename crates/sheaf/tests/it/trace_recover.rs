@@ -137,6 +137,78 @@ fn all_recovered(home: &Home) {
     assert_eq!(sums(&trace, "").get("lost"), None);
 }
 
+/// A recorder that was killed, whose program waits for a line in `go` and then copies on; its number.
+fn waiting(home: &Home) -> u32 {
+    assert!(Command::new("mkfifo").arg(home.path().join("go")).status().unwrap().success());
+    let copy = "dd if=/dev/zero bs=1 status=none";
+    let script = format!(
+        "{copy} of=out count=2000; echo $$ >pid; read -r line <go; exec {copy} of=more count=1000"
+    );
+    let args = ["trace", "record", "--quiet", "-o", "the.trace", "--", "sh", "-c", &script];
+    let mut child = home.command(&args).spawn().unwrap();
+    let until = Instant::now() + LIMIT;
+    let pid = loop {
+        let text = std::fs::read_to_string(home.path().join("pid")).unwrap_or_default();
+        if let Some(pid) = text.strip_suffix('\n') {
+            break pid.parse().unwrap();
+        }
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    pid
+}
+
+/// Lets the program of [`waiting`] go on, and waits for its end.
+fn let_go(home: &Home, pid: u32) {
+    home.write("go", "");
+    let until = Instant::now() + LIMIT;
+    let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    while stat().is_some_and(|stat| !stat.contains(") Z ")) {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What a program does after its recorder was killed is recovered, too, once it has ended.
+#[test]
+fn a_program_that_goes_on_is_waited_for() {
+    let home = Home::new();
+    let pid = waiting(&home);
+    let refused = home.run(&["trace", "recover", "the.trace"]);
+    let told = format!(
+        "sheaf: the.trace: process {pid} (sh) goes on: recover it after the end, so that nothing is \
+         left out; --now stores what there is, and what is done from then on is not recorded\n"
+    );
+    assert_eq!((refused.code, refused.stderr.as_str()), (Some(4), told.as_str()), "{refused:?}");
+    let_go(&home, pid);
+    let run = home.run(&["trace", "recover", "the.trace"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let trace = home.path().join("the.trace");
+    assert_eq!(sums(&trace, "/zero")["read"], (3000, 3000));
+    assert_eq!(sums(&trace, "/out")["write"], (2000, 2000));
+    assert_eq!(sums(&trace, "/more")["write"], (1000, 1000));
+    assert_eq!(home.run(&["trace", "recover", "the.trace"]).stderr, "sheaf: the.trace is whole\n");
+}
+
+#[test]
+fn what_a_program_has_done_is_stored_at_once_if_that_is_wanted() {
+    let home = Home::new();
+    let pid = waiting(&home);
+    let run = home.run(&["trace", "recover", "--now", "the.trace"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let told = "sheaf: a process goes on, and what it does now is not recorded\n";
+    assert!(run.stderr.contains(told), "{run:?}");
+    let_go(&home, pid);
+    let trace = home.path().join("the.trace");
+    assert_eq!(sums(&trace, "/out")["write"], (2000, 2000));
+    assert_eq!(sums(&trace, "/more").get("write"), None);
+    let again = home.run(&["trace", "recover", "the.trace"]);
+    let told = "sheaf: the.trace: nothing more can be recovered; a process went on unrecorded\n";
+    assert_eq!((again.code, again.stderr.as_str()), (Some(0), told));
+}
+
 #[test]
 fn a_damaged_file_costs_no_spool() {
     let home = Home::new();

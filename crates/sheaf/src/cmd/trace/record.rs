@@ -332,8 +332,7 @@ pub(super) fn note_totals(info: &mut TraceInfo, totals: &RecordTotals) {
     }
     missing.extend(totals.unseen.iter().cloned());
     if totals.still_run > 0 {
-        let count = totals.still_run;
-        missing.push(format!("{count} processes go on, and what they do now is not recorded"));
+        missing.push(go_on(totals.still_run));
     }
     for (path, why) in &totals.damaged {
         missing.push(format!("{}: {why}", path.display()));
@@ -359,3 +358,11 @@ pub(super) fn now_ns() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
+/// That so many processes outlive their recorder.
+fn go_on(count: usize) -> String {
+    match count {
+        1 => "a process goes on, and what it does now is not recorded".to_owned(),
+        _ => format!("{count} processes go on, and what they do now is not recorded"),
+    }
+}
+

@@ -38,7 +38,7 @@ pub struct ReportArgs {
 /// Prints the report, or writes its page.
 pub fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit> {
     args.html.as_deref().map_or(Ok(()), check_page)?;
-    let (report, damaged) = make(&args.trace)?;
+    let (report, damaged) = make(super::directory(&args.trace))?;
     if let Some(path) = &args.html {
         std::fs::write(path, report.to_html())
             .with_context(|| printable(&path.display().to_string()))?;
@@ -99,6 +99,9 @@ fn make(trace: &Path) -> Result<(ReportData, Vec<String>)> {
     data.run = info.as_ref().and_then(run_of);
     data.filter = info.as_ref().and_then(|info| info.filter.clone());
     data.notes.extend(info.into_iter().flat_map(|info| info.missing));
+    if trace.is_dir() {
+        data.notes.extend(super::snapshots(trace)?);
+    }
     data.notes.extend(damaged.iter().cloned());
     Ok((data, damaged))
 }

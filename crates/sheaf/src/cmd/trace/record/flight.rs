@@ -103,10 +103,18 @@ fn tell_snapshot(made: Result<&FlightSnapshot, &TraceError>, is_quiet: bool) {
         Ok(snapshot) if !is_quiet => {
             let reason = printable(snapshot.info.trigger.as_deref().unwrap_or_default());
             let path = printable(&snapshot.path.display().to_string());
-            let count = snapshot.info.operations;
-            output::tell(format_args!(
-                "sheaf: {reason}: the last {count} operations are in {path}; sheaf trace report {path}"
-            ));
+            match snapshot.info.operations {
+                0 => output::tell(format_args!(
+                    "sheaf: {reason}: {path} has no operation, as none was done since it began, or since \
+                     the snapshot before"
+                )),
+                1 => output::tell(format_args!(
+                    "sheaf: {reason}: the last operation is in {path}; sheaf trace report {path}"
+                )),
+                count => output::tell(format_args!(
+                    "sheaf: {reason}: the last {count} operations are in {path}; sheaf trace report {path}"
+                )),
+            }
         }
         Ok(_) => {}
         Err(error) => {
@@ -145,10 +153,7 @@ fn end(
         ));
     }
     if totals.still_run > 0 {
-        let count = totals.still_run;
-        output::tell(format_args!(
-            "sheaf: {count} processes go on, and what they do now is not recorded"
-        ));
+        output::tell(format_args!("sheaf: {}", super::go_on(totals.still_run)));
     }
     if totals.snapshots > 0 || totals.error.is_some() {
         return Ok(());
