@@ -375,6 +375,23 @@ fn a_command_that_is_interrupted_is_in_the_trace_to_its_end() {
     assert!(none.stderr.starts_with("sheaf: ./not-there: "), "{none:?}");
 }
 
+/// Ctrl-C, which reaches this process alone, is what COMMAND is ended for.
+#[test]
+fn a_command_that_records_nothing_is_told_and_interrupted() {
+    let home = with_hosts(1);
+    let args = serve(&home, "1", &["--", "sh", "-c", "touch begun; exec sleep 600"]);
+    let mut server = home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let server = server.stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("it runs", || home.path().join("begun").exists());
+    kill_process(Pid::from_raw(server.id() as i32).unwrap(), Signal::INT).unwrap();
+    let ended = Run::of(server.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let told = "sheaf: COMMAND has recorded nothing on these hosts: what is taken is what sheaf trace \
+                record --served runs (with the same --buffers), as in -- sheaf trace record --served \
+                ./solver\n";
+    assert!(ended.stderr.ends_with(told), "{ended:?}");
+}
+
 #[test]
 fn what_one_trace_has_the_next_has_not() {
     let home = with_hosts(2);

@@ -137,7 +137,7 @@ pub fn run(args: &TraceServeArgs, global: &GlobalArgs) -> Result<Exit> {
         let mut rounds =
             Rounds::begin(session.client(), &members, args, filter, (store, info.collector));
         let news = rounds.measure_clocks().await?;
-        if is_begun && let Some(why) = rounds.refusal() {
+        if is_begun && let Some(why) = rounds.refusal(&session.gone()) {
             rounds.discard()?;
             if is_new {
                 std::fs::remove_dir(&args.output)?;
@@ -313,6 +313,7 @@ fn finish(
         }
         let missing = info.missing.iter().filter(|missing| !told.contains(*missing));
         let untold = TraceInfo { missing: missing.cloned().collect(), ..info.clone() };
+    let had = info.operations;
         record::tell(&untold, &args.output);
     }
     if let Some(code) = code.filter(|code| *code != 0) {
@@ -321,3 +322,11 @@ fn finish(
     }
     Ok(if info.missing.is_empty() { Exit::Success } else { Exit::Partial })
 }
+        // Programs of others may be there that have recorded nothing meanwhile, either.
+        let is_none_stored = info.operations == had && info.lost == 0 && before == 0;
+        if is_none_stored && info.filter.is_none() && !args.command.is_empty() {
+            output::tell(format_args!(
+                "sheaf: COMMAND has recorded nothing on these hosts: what is taken is what sheaf trace \
+                 record --served runs (with the same --buffers), as in -- sheaf trace record --served ./solver"
+            ));
+        }

@@ -1,6 +1,6 @@
 //! The command that runs while a trace is taken.
 use crate::cmd::trace::record::{child, places};
-use crate::exit::io_text;
+use crate::exit::{Exit, io_text};
 use crate::output::{self, printable};
 use rustix::process::{Pid, Signal, kill_process};
 use sheaf_group::Client;
@@ -15,16 +15,22 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
 /// One that was told to end has so long until it is said that it is waited for.
 const SILENT: Duration = Duration::from_secs(1);
+/// What a shell says of a program that SIGTERM has ended.
+const ENDED_BY_TERM: i32 = 128 + Signal::TERM.as_raw();
 
 /// What runs meanwhile, if anything does.
+#[derive(Default)]
 pub struct Meanwhile {
     command: Vec<OsString>,
     program: Option<PathBuf>,
     child: Option<Child>,
     /// Sent to this process alone: no key of a terminal sends it.
     terminate: Option<SignalStream>,
+    interrupt: Option<SignalStream>,
     /// When it was told to end.
     told: Option<Instant>,
+    /// That was sent as somebody has interrupted this process alone.
+    is_interrupted: bool,
     is_awaited: bool,
 }
 
@@ -41,8 +47,7 @@ impl Meanwhile {
     pub fn find(command: &[OsString]) -> Result<Self, (i32, String)> {
         let program = command.first().map(|name| places::find_program(name)).transpose()?;
         let command = command.to_vec();
-        let (child, terminate) = (None, None);
-        Ok(Self { command, program, child, terminate, told: None, is_awaited: false })
+        Ok(Self { command, program, ..Self::default() })
     }
 
     /// Whether there is something to run.
@@ -57,6 +62,7 @@ impl Meanwhile {
     pub fn start(&mut self) -> io::Result<Option<i32>> {
         let Some(program) = &self.program else { return Ok(None) };
         self.terminate = Some(signal(SignalKind::terminate())?);
+        self.interrupt = Some(signal(SignalKind::interrupt())?);
         let spawned = Command::new(program).arg0(&self.command[0]).args(&self.command[1..]).spawn();
         match spawned {
             Ok(child) => self.child = Some(child),
@@ -77,7 +83,9 @@ impl Meanwhile {
             return Ok(if is_to_end { CommandState::Ended(None) } else { CommandState::Runs });
         };
         if let Some(status) = child.try_wait()? {
-            return Ok(CommandState::Ended(Some(code_of(status))));
+            let is_ended_here = self.is_interrupted && code_of(status) == ENDED_BY_TERM;
+            let code = if is_ended_here { Exit::Interrupted as i32 } else { code_of(status) };
+            return Ok(CommandState::Ended(Some(code)));
         }
         if !is_to_end {
             return Ok(CommandState::Runs);
@@ -86,9 +94,10 @@ impl Meanwhile {
             None => {
                 self.told = Some(Instant::now());
                 let mut now = Context::from_waker(Waker::noop());
-                let is_told = |heard: &mut SignalStream| heard.poll_recv(&mut now).is_ready();
+                let mut is_told = |heard: &mut SignalStream| heard.poll_recv(&mut now).is_ready();
                 // Where it may have been a terminal's key, the command has heard it, too.
-                let is_key = !self.terminate.as_mut().is_some_and(is_told);
+                let is_key = !self.terminate.as_mut().is_some_and(&mut is_told);
+                self.is_interrupted = is_key && self.interrupt.as_mut().is_some_and(&mut is_told);
                 let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
                 if let Some(pid) = pid.filter(|_| !(is_key && child::is_in_foreground())) {
                     match kill_process(pid, Signal::TERM) {

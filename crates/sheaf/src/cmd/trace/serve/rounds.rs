@@ -4,6 +4,8 @@ use crate::cmd::trace::record::now_ns;
 use anyhow::{Result, anyhow};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::Client;
+use sheaf_session::config::own_name;
+use sheaf_session::{Gone, is_unreached};
 use sheaf_trace::TraceError;
 use sheaf_trace::served::{
     COLLECT, CollectRequest, RowFilter, ServedStore, ServedTotals, TRACE_MERGE, TRACE_SERVICE,
@@ -184,14 +186,37 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Why nothing can be taken of any host, if so.
-    pub fn refusal(&self) -> Option<String> {
-        let is_none_left = self.members.iter().all(|leaf| self.failing.contains_key(&leaf));
-        let by_cause = self.by_cause().into_iter();
-        let texts = by_cause.map(|(errno, leaves)| {
-            format!("{}: nothing can be taken there: {}", self.client.fold(&leaves), cause(errno))
-        });
-        is_none_left.then(|| texts.collect::<Vec<_>>().join("; "))
+    /// Why nothing can be taken of any host, if so; `gone` is what was noticed of those that are not
+    /// there.
+    pub fn refusal(&self, gone: &[Gone]) -> Option<String> {
+        if !self.members.iter().all(|leaf| self.failing.contains_key(&leaf)) {
+            return None;
+        }
+        let mut texts = Vec::new();
+        for (errno, mut leaves) in self.by_cause() {
+            for gone in gone {
+                let those = leaves.intersection(&gone.leaves);
+                if those.is_empty() {
+                    continue;
+                }
+                leaves = leaves.difference(&those);
+                let hosts = self.client.fold(&those);
+                let cause = gone.cause.replace("%h", &hosts);
+                let own = own_name();
+                let is_here = hosts == "localhost" || hosts == own;
+                let hint = if is_here && is_unreached(&gone.cause) {
+                    " (-w reaches hosts over ssh; without -w it is this machine alone)"
+                } else {
+                    ""
+                };
+                texts.push(format!("{hosts}: nothing can be taken there: {cause}{hint}"));
+            }
+            if !leaves.is_empty() {
+                let (hosts, cause) = (self.client.fold(&leaves), cause(errno));
+                texts.push(format!("{hosts}: nothing can be taken there: {cause}"));
+            }
+        }
+        Some(texts.join("; "))
     }
 
     /// Who does not give anything, by why.
