@@ -20,6 +20,7 @@
 //! assert_eq!(replaying.finish().unwrap().issued(), 1);
 //! assert_eq!(std::fs::metadata(directory.path().join("data/out")).unwrap().len(), 4106);
 //! ```
+mod call_time;
 mod crew;
 mod issue;
 mod outcome;

@@ -1,5 +1,6 @@
 //! Operations done again.
 use super::ReplaySkip;
+use super::call_time::{self, timed, untimed};
 use super::crew::ReplayJob;
 use super::outcome::ReplayTally;
 use super::plan::{StreamEnd, open_flags, opened_at};
@@ -12,7 +13,6 @@ use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 /// Files that are open at once; further ones are not opened.
 pub const REPLAY_OPEN_MAX: usize = 768;
@@ -136,10 +136,10 @@ impl ReplayIssuer {
     /// Does an operation and counts what came of it.
     pub fn issue(&mut self, job: &ReplayJob, tally: &mut ReplayTally) {
         let path = job.process.path(&job.path);
-        let begun = Instant::now();
+        call_time::take();
         let done =
             if job.op.moves_data() { self.transfer(job, &path) } else { self.operate(job, &path) };
-        let took = begun.elapsed();
+        let took = call_time::take();
         let (errno, bytes) = match done {
             Ok(bytes) => (0, bytes),
             Err(ReplayStop::Failed(errno)) => (errno.raw_os_error(), 0),
@@ -158,16 +158,19 @@ impl ReplayIssuer {
             IoOp::Close => return self.close(job, path),
             IoOp::CloseDirectory => {
                 let mut open = lock(path);
-                if open.directories.pop().is_none() && open.files.pop().is_none() {
+                let directory = open.directories.pop();
+                let file = if directory.is_none() { open.files.pop() } else { None };
+                if directory.is_none() && file.is_none() {
                     return Err(ReplayStop::Skip(ReplaySkip::NotOpen));
                 }
+                timed(|| drop((directory, file)));
             }
             IoOp::Dup => {
                 let mut open = lock(path);
                 let Some(file) = open.files.last().cloned() else {
                     return Err(ReplayStop::Skip(ReplaySkip::NotOpen));
                 };
-                let dup = || rustix::io::fcntl_dupfd_cloexec(&file.0, 0);
+                let dup = || timed(|| rustix::io::fcntl_dupfd_cloexec(&file.0, 0));
                 open.files.push(Arc::new(CountedFile::new(dup)?));
             }
             IoOp::Seek => {
@@ -182,7 +185,7 @@ impl ReplayIssuer {
                     }
                     open.appends.seek();
                 }
-                rustix::fs::seek(&file.0, SeekFrom::Current(0))?;
+                timed(|| rustix::fs::seek(&file.0, SeekFrom::Current(0)))?;
             }
             IoOp::Flush => {
                 // A stream that has kept something has a file.
@@ -192,24 +195,26 @@ impl ReplayIssuer {
                 }
             }
             IoOp::Sync | IoOp::AsyncSync => {
-                rustix::fs::fsync(&file_of(job, path, OFlags::empty())?.0)?;
+                let file = file_of(job, path, OFlags::empty())?;
+                timed(|| rustix::fs::fsync(&file.0))?;
             }
             IoOp::Truncate => {
                 let file = file_of(job, path, OFlags::empty())?;
-                rustix::fs::ftruncate(&file.0, job.row.asked.max(0).unsigned_abs())?;
+                let len = job.row.asked.max(0).unsigned_abs();
+                timed(|| rustix::fs::ftruncate(&file.0, len))?;
             }
             IoOp::Allocate => {
                 let file = file_of(job, path, OFlags::CREATE)?;
                 let (at, len) = (job.row.offset.unwrap_or(0), job.row.asked);
                 let (at, len) = (at.max(0).unsigned_abs(), len.max(0).unsigned_abs());
-                rustix::fs::fallocate(&file.0, FallocateFlags::empty(), at, len)?;
+                timed(|| rustix::fs::fallocate(&file.0, FallocateFlags::empty(), at, len))?;
             }
             IoOp::Stat | IoOp::Access => {
                 // One that is open and taken away can be looked at by its descriptor.
                 let file = lock(path).files.last().cloned();
                 match (target.stat(name), file) {
                     (Err(Errno::NOENT), Some(file)) if job.row.errno == 0 => {
-                        rustix::fs::fstat(&file.0)?
+                        timed(|| rustix::fs::fstat(&file.0))?
                     }
                     (stat, _) => stat?,
                 };
@@ -221,10 +226,11 @@ impl ReplayIssuer {
             IoOp::ReadDirectory => {
                 let mut open = lock(path);
                 if open.directories.is_empty() {
-                    open.directories.push(directory(job)?);
+                    open.directories.push(untimed(|| directory(job))?);
                 }
                 let (directory, _) = open.directories.last_mut().expect("just put there");
-                return Ok(i64::from(directory.read().transpose()?.is_some()));
+                let entry = timed(|| directory.read()).transpose()?;
+                return Ok(i64::from(entry.is_some()));
             }
             IoOp::MakeDirectory => target.make_directory(name)?,
             IoOp::RemoveDirectory => target.remove_directory(name)?,
@@ -243,7 +249,7 @@ impl ReplayIssuer {
                 let Some(new_name) = &job.new_path else {
                     return Err(ReplayStop::Skip(ReplaySkip::TargetNotRecorded));
                 };
-                let len = target.stat(name)?.st_size;
+                let len = untimed(|| target.stat(name))?.st_size;
                 let file = target.file(new_name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
                 rustix::fs::ftruncate(&file, u64::try_from(len).unwrap_or(0))?;
             }
@@ -293,6 +299,7 @@ impl ReplayIssuer {
             self.flush(&mut open, &file.0)?;
         }
         open.ahead = 0;
+        timed(|| drop(file));
         Ok(0)
     }
 
@@ -361,10 +368,10 @@ impl ReplayIssuer {
             let from = (at.unwrap_or(done) % PATTERN_BYTES as u64) as usize;
             let piece = &self.pattern[from..from + len];
             match at {
-                Some(at) => rustix::io::pwrite(file, piece, at),
+                Some(at) => timed(|| rustix::io::pwrite(file, piece, at)),
                 None => {
                     let pieces = [IoSlice::new(piece)];
-                    rustix::io::pwritev2(file, &pieces, 0, ReadWriteFlags::APPEND)
+                    timed(|| rustix::io::pwritev2(file, &pieces, 0, ReadWriteFlags::APPEND))
                 }
             }
         })
@@ -372,7 +379,7 @@ impl ReplayIssuer {
 
     fn read(&mut self, file: &OwnedFd, at: u64, len: u64) -> Result<u64> {
         in_pieces(len, |done, len| {
-            rustix::io::pread(file, &mut self.room[..len], at.saturating_add(done))
+            timed(|| rustix::io::pread(file, &mut self.room[..len], at.saturating_add(done)))
         })
     }
 }
@@ -414,7 +421,7 @@ fn file_of(
     if let Some(file) = open.files.last().or(open.unopened.as_ref()) {
         return Ok(file.clone());
     }
-    let file = Arc::new(opened(job, flags)?);
+    let file = Arc::new(untimed(|| opened(job, flags))?);
     open.unopened = Some(file.clone());
     // Others have it, too, and each goes on where the one before has ended.
     open.appends = StreamEnd::Yet;

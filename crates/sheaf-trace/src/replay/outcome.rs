@@ -129,7 +129,7 @@ pub struct ReplayedOp {
     pub bytes_replayed: u128,
     /// Time they took when they were recorded, by all threads together, in ns.
     pub recorded_ns: u128,
-    /// Time they took now, in ns.
+    /// Time that their calls took now, in ns, without what has to be done for them before.
     pub replayed_ns: u128,
 }
 

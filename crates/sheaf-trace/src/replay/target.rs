@@ -1,6 +1,7 @@
 //! The directory that a replay does not leave.
+use super::call_time::timed;
 use crate::TraceError;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, Result};
 use std::ffi::OsStr;
@@ -114,7 +115,7 @@ impl ReplayTarget {
     /// Opens a file or a directory; `ELOOP` for anything else, and for a file that has another name
     /// somewhere.
     pub fn file(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
-        let file = self.openat2(path, flags)?;
+        let file = timed(|| self.openat2(path, flags))?;
         let stat = rustix::fs::fstat(&file)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => Ok(file),
@@ -125,7 +126,7 @@ impl ReplayTarget {
 
     /// A directory, opened to be listed.
     pub fn directory(&self, path: &[u8]) -> Result<OwnedFd> {
-        self.openat2(path, OFlags::RDONLY | OFlags::DIRECTORY)
+        timed(|| self.openat2(path, OFlags::RDONLY | OFlags::DIRECTORY))
     }
 
     /// The directory in which a path's last name is; that is never a link that would be followed.
@@ -139,30 +140,30 @@ impl ReplayTarget {
             return Err(Errno::EXIST);
         }
         let (parent, name) = self.parent(path)?;
-        rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))
+        timed(|| rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)))
     }
 
     pub fn remove_directory(&self, path: &[u8]) -> Result<()> {
         let (parent, name) = self.parent(path)?;
-        rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+        timed(|| rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR))
     }
 
     pub fn remove(&self, path: &[u8]) -> Result<()> {
         let (parent, name) = self.parent(path)?;
-        rustix::fs::unlinkat(parent, name, AtFlags::empty())
+        timed(|| rustix::fs::unlinkat(&parent, name, AtFlags::empty()))
     }
 
     pub fn rename(&self, path: &[u8], new_path: &[u8]) -> Result<()> {
         let (from, name) = self.parent(path)?;
         let (to, new_name) = self.parent(new_path)?;
-        rustix::fs::renameat(from, name, to, new_name)
+        timed(|| rustix::fs::renameat(&from, name, &to, new_name))
     }
 
     pub fn stat(&self, path: &[u8]) -> Result<Stat> {
         if path == b"." {
-            return rustix::fs::fstat(&self.root);
+            return timed(|| rustix::fs::fstat(&self.root));
         }
         let (parent, name) = self.parent(path)?;
-        rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)
+        timed(|| rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW))
     }
 }

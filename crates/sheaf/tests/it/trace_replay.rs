@@ -1,5 +1,6 @@
 //! `sheaf trace replay`: what programs did, done again, leaves files as long as theirs.
 use crate::support::Home;
+use sheaf_trace::{TraceNames, TraceRow, TraceStore};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -132,4 +133,34 @@ fn inherited_output_is_made_before() {
     assert_eq!((replay.code, replay.stderr.as_str()), (Some(0), ""), "{replay:?}");
     let is = lengths(&home.path().join("again"));
     assert_eq!((is["in"], is["out"]), (6, 16), "{replay:?}");
+}
+
+/// What differed is counted where it is not listed, and what is elsewhere is told in one line.
+#[test]
+fn what_differed_is_listed_and_counted() {
+    let home = Home::new();
+    let mut names = TraceNames::default();
+    let mut name = |text: &str| names.number(text.as_bytes());
+    let words = ["stat", "open", "posix", "n1", "a", "/data/f", "/else/g"].map(&mut name);
+    let [stat, open, layer, host, command, path, elsewhere] = words;
+    // Of a disk that has failed.
+    let failed =
+        TraceRow { op: stat, layer, host, command, path, pid: 1, errno: 5, ..TraceRow::default() };
+    let mut rows: Vec<TraceRow> = (0..20).map(|time_ns| TraceRow { time_ns, ..failed }).collect();
+    rows.extend((20..23).map(|time_ns| TraceRow { time_ns, path: elsewhere, ..failed }));
+    rows.extend((23..25).map(|time_ns| TraceRow { time_ns, path: elsewhere, op: open, ..failed }));
+    std::fs::create_dir(home.path().join("x")).unwrap();
+    let mut store = TraceStore::open(&home.path().join("x"), u64::MAX).unwrap();
+    store.push(&rows, &names).unwrap();
+    store.finish(&names).unwrap();
+    let args = ["trace", "replay", "--speed", "max", "--only", "/data", "x", "again"];
+    let run = home.run(&args);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(1), ""), "{run:?}");
+    let lines: Vec<&str> = run.stdout.lines().skip(2).collect();
+    assert_eq!(lines[0], "not done: 5 that are not below the prefix (--only)", "{run:?}");
+    let differed =
+        "differed: stat f: was Input/output error (EIO), is No such file or directory (ENOENT)";
+    assert_eq!(lines[1..17], [differed; 16], "{run:?}");
+    assert_eq!(lines[17], "differed: and 4 more", "{run:?}");
+    assert!(lines[18].starts_with("operations: 20, threads: 1, "), "{run:?}");
 }

@@ -1,13 +1,13 @@
 //! `sheaf trace replay`: what a trace did, done again on other files.
 use super::whole;
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, Stop};
 use crate::output::{self, Records, printable};
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use sheaf_trace::TraceInfo;
-use sheaf_trace::replay::{Replay, ReplayOptions, ReplayOutcome, ReplaySpeed};
+use sheaf_trace::replay::{Replay, ReplayOptions, ReplayOutcome, ReplaySkip, ReplaySpeed};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -16,6 +16,11 @@ use std::path::PathBuf;
 /// Files are made below the directory with the same names and lengths, without their data, and
 /// nothing outside of it is touched: links are not followed. It has to be empty, or from an
 /// earlier replay.
+///
+/// `was ms` is the time that operations took when they were recorded, `is ms` that of the same calls
+/// now. An operation differed that has failed otherwise, or has moved another number of bytes.
+/// Exit status: 0 where all was as recorded, 1 where operations differed or none could be done, 4
+/// where the trace is not whole.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -55,10 +60,12 @@ fn speed(text: &str) -> Result<ReplaySpeed, String> {
 
 /// Does it again, and says what came of it.
 pub fn run(args: &ReplayArgs, global: &GlobalArgs) -> Result<Exit> {
-    let info = if args.trace.is_dir() { TraceInfo::read(&args.trace)? } else { None };
-    let unwhole = whole(&args.trace, info.as_ref())?;
-    let Some(reader) = super::open(&args.trace, info.as_ref())? else {
-        return Err(super::report::no_trace(&args.trace));
+    let trace = super::directory(&args.trace);
+    let info = if trace.is_dir() { TraceInfo::read(trace)? } else { None };
+    let unwhole = whole(trace, info.as_ref())?;
+    let Some(reader) = super::open(trace, info.as_ref())? else {
+        let text = format!("{} has no operation: nothing was done", trace.display());
+        return Err(Stop::Unmatched(printable(&text)).into());
     };
     let mut options = ReplayOptions::new(&args.into);
     (options.speed, options.from_prefix, options.create) = (args.speed, args.only.clone(), true);
@@ -101,8 +108,14 @@ fn write_text(outcome: &ReplayOutcome, out: &mut impl Write) -> std::io::Result<
         let (was, is) = (ms(sum.recorded_ns), ms(sum.replayed_ns));
         writeln!(out, "{op:<16}{:>12}{:>12}{was:>14.3}{is:>14.3}", sum.count, sum.differed)?;
     }
-    for ((why, op), count) in &outcome.skipped {
+    let is_other = |why: ReplaySkip| why == ReplaySkip::OutsidePrefix;
+    for ((why, op), count) in outcome.skipped.iter().filter(|((why, _), _)| !is_other(*why)) {
         writeln!(out, "not done: {count} {}: {why}", printable(op))?;
+    }
+    let others = outcome.skipped.iter().filter(|((why, _), _)| is_other(*why));
+    let others: u64 = others.map(|(_, count)| count).sum();
+    if others > 0 {
+        writeln!(out, "not done: {others} that are not below the prefix (--only)")?;
     }
     for difference in &outcome.differences {
         let path = printable(&String::from_utf8_lossy(&difference.path));
@@ -112,6 +125,10 @@ fn write_text(outcome: &ReplayOutcome, out: &mut impl Write) -> std::io::Result<
         };
         let (was, is) = (of(difference.recorded), of(difference.replayed));
         writeln!(out, "differed: {} {path}: was {was}, is {is}", difference.op)?;
+    }
+    let untold = outcome.differed().saturating_sub(outcome.differences.len() as u64);
+    if untold > 0 {
+        writeln!(out, "differed: and {untold} more")?;
     }
     if outcome.lost > 0 {
         writeln!(out, "not done: {} that the trace has not kept", outcome.lost)?;
