@@ -1,3 +1,4 @@
+use sheaf_core::Errno;
 use std::path::{Path, PathBuf};
 
 /// Why a trace cannot be collected, stored or read.
@@ -5,7 +6,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum TraceError {
     /// The kernel says so of a file.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), in_words(source))]
     Io {
         /// The file.
         path: PathBuf,
@@ -32,6 +33,11 @@ pub enum TraceError {
         /// How many parts.
         parts: u64,
     },
+}
+
+/// As failures of hosts are told: with the name of the error in place of its number.
+fn in_words(error: &std::io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), |errno| Errno(errno).to_string())
 }
 
 impl TraceError {

@@ -1,10 +1,12 @@
 //! What is said of a command line that is wrong.
+mod tracing;
+
 use crate::cmd;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 
 /// Commands that other tools have: what does it here, or that nothing does.
-pub const ELSEWHERE: [(&str, &str); 32] = [
+pub const ELSEWHERE: [(&str, &str); 38] = [
     (
         "append",
         "sheaf write --append writes at the end of files (--create makes those that are not there)",
@@ -15,6 +17,7 @@ pub const ELSEWHERE: [(&str, &str); 32] = [
     ("echo", "sheaf write --data TEXT writes a text into files"),
     ("edit", "sheaf cp copies a file here and back, sheaf write replaces it"),
     ("exec", "sheaf works on files and runs no programs on hosts"),
+    ("export", "sheaf trace export writes a trace in another form"),
     ("find", "sheaf ls -R lists directories with what is below, and globs are expanded on hosts"),
     ("get", "sheaf cp HOSTSET:PATH DEST copies from hosts to here"),
     ("groups", "sheaf hosts --list lists the groups of hosts"),
@@ -28,12 +31,17 @@ pub const ELSEWHERE: [(&str, &str); 32] = [
     ("mv", "files on hosts cannot be renamed yet"),
     ("ps", "sheaf works on files; sheaf grep . '/proc/[0-9]*/comm' searches those of processes"),
     ("put", "sheaf cp SRC HOSTSET:DEST copies from here to hosts"),
+    ("record", "sheaf trace record -- COMMAND records the I/O of a program"),
+    ("recover", "sheaf trace recover makes a whole trace of one whose recorder was killed"),
+    ("replay", "sheaf trace replay does the operations of a trace again"),
+    ("report", "sheaf trace report tells what a trace shows"),
     ("rmdir", "sheaf rm -d removes empty directories"),
     ("rsync", "sheaf cp -a copies directories to hosts and from hosts"),
     ("run", "sheaf works on files and runs no programs on hosts"),
     ("scp", "sheaf cp copies to hosts and from hosts"),
     ("sed", "sheaf grep prints lines, and sheaf write replaces files"),
     ("sha256sum", "sheaf sha prints and checks the same digests"),
+    ("snapshot", "sheaf trace snapshot has a flight recorder store what it has in memory"),
     ("sort", "sheaf cat and sheaf grep print lines, for sort to read"),
     (
         "ssh",
@@ -69,6 +77,12 @@ pub fn told(error: &clap::Error, words: &[OsString]) -> String {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
     };
+    let command = command_in(words);
+    if let Some(name) = command.strip_prefix("trace ")
+        && let Some(told) = tracing::told(error, name.trim_end(), words)
+    {
+        return format!("{told}; see sheaf {command}--help");
+    }
     match error.kind() {
         ErrorKind::UnknownArgument => {
             if let Some(option) = text(ContextKind::InvalidArg).filter(|word| word.starts_with('-'))
@@ -122,7 +136,7 @@ pub fn told(error: &clap::Error, words: &[OsString]) -> String {
     }
     let line = one_line(&error.render().to_string());
     let line = line.replace("invalid digit found in string", "it has to be a number");
-    let (mark, command) = (if line.ends_with('?') { "" } else { ";" }, command_in(words));
+    let mark = if line.ends_with('?') { "" } else { ";" };
     format!("{line}{mark} see sheaf {command}--help")
 }
 

@@ -6,6 +6,7 @@ mod replay;
 mod report;
 mod serve;
 mod snapshot;
+mod times;
 mod top;
 
 use crate::cli::GlobalArgs;
@@ -68,9 +69,9 @@ fn open(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<StoreReader>> {
             text.extend(whole(trace, info)?.map(|unwhole| format!("; {unwhole}")));
             return Err(Stop::usage(printable(&text)).into());
         }
-        return if info.is_some() { Ok(None) } else { Err(report::no_trace(trace)) };
     }
     if trace.is_dir() && TraceStore::is_empty(trace)? {
+        return if info.is_some() { Ok(None) } else { Err(report::no_trace(trace)) };
     }
     if is_another_file(trace) {
         return Err(report::no_trace(trace));
@@ -78,7 +79,6 @@ fn open(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<StoreReader>> {
     Ok(Some(StoreReader::open(trace)?))
 }
 
-/// Whether it is a file that begins as no file of a trace does; one that cannot be read is not.
 /// The directory of a trace, of which somebody may have named the file that says what it is.
 fn directory(named: &Path) -> &Path {
     let is_info = named.file_name().is_some_and(|name| name == INFO_FILE) && named.is_file();
@@ -106,6 +106,7 @@ fn snapshots(trace: &Path) -> Result<Option<String>> {
     })
 }
 
+/// Whether it is a file that begins as no file of a trace does; one that cannot be read is not.
 fn is_another_file(path: &Path) -> bool {
     const PARQUET: [u8; 4] = *b"PAR1";
     let mut begin = [0; PARQUET.len()];

@@ -57,6 +57,7 @@ mod trace_recover;
 mod trace_replay;
 mod trace_serve;
 mod trace_unseen;
+mod trace_words;
 mod tree;
 mod tree_show;
 mod trust;

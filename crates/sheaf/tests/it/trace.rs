@@ -144,7 +144,13 @@ fn who_cannot_be_run_is_told_as_a_shell_does() {
         ("there-is-no-such-program", 127, "no such program on the PATH"),
         ("./absent", 127, "./absent: No such file or directory (ENOENT)"),
         ("./plain", 126, "./plain: Permission denied (EACCES)"),
-        ("/", 126, "/: Permission denied (EACCES)"),
+        ("/", 126, "/: Is a directory (EISDIR)"),
+        (".", 126, ". is a directory, and no program"),
+        (
+            "shift",
+            127,
+            "shift is no program, but a command within shells, which one runs: -- sh -c 'shift …'",
+        ),
     ] {
         let run = home.record(&[name]);
         assert_eq!((run.code, run.stdout.as_str()), (Some(code), ""), "{run:?}");

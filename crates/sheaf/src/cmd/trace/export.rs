@@ -24,7 +24,7 @@ pub struct ExportArgs {
     pub trace: PathBuf,
 
     /// In which form
-    #[arg(long, value_name = "FORM")]
+    #[arg(long, value_name = "FORM", ignore_case = true)]
     pub to: ExportForm,
 
     /// Where to, in place of standard output: a file that is not there yet
@@ -46,9 +46,10 @@ pub enum ExportForm {
 
 /// Writes it.
 pub fn run(args: &ExportArgs, _: &GlobalArgs) -> Result<Exit> {
-    let info = if args.trace.is_dir() { TraceInfo::read(&args.trace)? } else { None };
-    let mut damaged = Vec::from_iter(whole(&args.trace, info.as_ref())?);
-    let reader = super::open(&args.trace, info.as_ref())?;
+    let trace = super::directory(&args.trace);
+    let info = if trace.is_dir() { TraceInfo::read(trace)? } else { None };
+    let mut damaged = Vec::from_iter(whole(trace, info.as_ref())?);
+    let reader = super::open(trace, info.as_ref())?;
     let written = match &args.output {
         Some(path) => {
             let file = File::options().write(true).create_new(true).open(path);

@@ -2,8 +2,8 @@
 mod meanwhile;
 pub mod rounds;
 
-use super::record;
 use super::record::parts::PartArgs;
+use super::{record, times};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, printable};
@@ -45,8 +45,9 @@ pub struct TraceServeArgs {
     pub output: PathBuf,
 
     /// End after so many seconds
-    #[arg(long = "for", value_name = "SECONDS")]
-    pub time: Option<u64>,
+    #[arg(long = "for", value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(value_parser = times::seconds)]
+    pub time: Option<Duration>,
 
     /// Ask the hosts so often
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
@@ -82,9 +83,9 @@ pub struct TraceServeArgs {
     #[command(flatten)]
     pub parts: PartArgs,
 
-    /// Keep finished parts of so many bytes at most: the oldest are removed, and counted
+    /// Keep finished parts of so many bytes at most, as 20G: the oldest are removed, and counted
     /// [default: all stay]
-    #[arg(long, value_name = "SIZE", value_parser = crate::size::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = keep_bytes)]
     pub keep: Option<u64>,
 
     /// Keep finished parts for so many hours: those are removed, and counted, whose last operation
@@ -95,6 +96,21 @@ pub struct TraceServeArgs {
     /// What to run meanwhile, on this machine
     #[arg(value_name = "COMMAND", last = true)]
     pub command: Vec<OsString>,
+}
+
+/// Parses how many bytes of parts are kept: none is smaller than the least of them.
+fn keep_bytes(text: &str) -> Result<u64, String> {
+    const BYTES_MIN: u64 = 4096;
+    let bytes = crate::size::bytes(text)?;
+    if bytes < BYTES_MIN {
+        let unit = if text.bytes().all(|byte| byte.is_ascii_digit()) && bytes > 0 {
+            format!("; did you mean {text}G?")
+        } else {
+            String::new()
+        };
+        return Err(format!("it has to be 4K at least, as no part is smaller than that{unit}"));
+    }
+    Ok(bytes)
 }
 
 impl TraceServeArgs {
@@ -163,7 +179,7 @@ async fn take(
     global: &GlobalArgs,
 ) -> Result<Option<i32>> {
     let period = Duration::from_millis(args.period);
-    let deadline = args.time.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let deadline = args.time.map(|time| Instant::now() + time);
     let mut ended: ToEnd = None;
     loop {
         let begun = Instant::now();
@@ -297,6 +313,7 @@ fn finish(
     code: Option<i32>,
 ) -> Result<Exit> {
     let known: u64 = info.served.iter().map(|host| host.before).sum();
+    let had = info.operations;
     let (served, missing, told) = rounds.finish();
     info.ended_ns = record::now_ns();
     info.exit_code = code;
@@ -313,15 +330,7 @@ fn finish(
         }
         let missing = info.missing.iter().filter(|missing| !told.contains(*missing));
         let untold = TraceInfo { missing: missing.cloned().collect(), ..info.clone() };
-    let had = info.operations;
         record::tell(&untold, &args.output);
-    }
-    if let Some(code) = code.filter(|code| *code != 0) {
-        // The command's own exit code is this one's.
-        std::process::exit(code);
-    }
-    Ok(if info.missing.is_empty() { Exit::Success } else { Exit::Partial })
-}
         // Programs of others may be there that have recorded nothing meanwhile, either.
         let is_none_stored = info.operations == had && info.lost == 0 && before == 0;
         if is_none_stored && info.filter.is_none() && !args.command.is_empty() {
@@ -330,3 +339,10 @@ fn finish(
                  record --served runs (with the same --buffers), as in -- sheaf trace record --served ./solver"
             ));
         }
+    }
+    if let Some(code) = code.filter(|code| *code != 0) {
+        // The command's own exit code is this one's.
+        std::process::exit(code);
+    }
+    Ok(if info.missing.is_empty() { Exit::Success } else { Exit::Partial })
+}

@@ -1,6 +1,7 @@
 //! `sheaf trace snapshot`: a flight recorder stores what it has in memory.
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, Stop};
+use crate::output::printable;
 use anyhow::Result;
 use clap::Args;
 use std::io::Write;
@@ -24,6 +25,19 @@ pub struct SnapshotArgs {
 
 /// Asks, and waits until it is there.
 pub fn run(args: &SnapshotArgs, _: &GlobalArgs) -> Result<Exit> {
+    let named = &args.directory;
+    if !named.exists() {
+        let name = printable(&named.display().to_string());
+        let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+        let text = match is_number {
+            true => format!(
+                "{name} is no directory: say that of the recorder, as NAME.flight; a recorder whose number \
+                 is {name} makes a snapshot on kill -USR1 {name}"
+            ),
+            false => format!("{name} is not there: say the recorder's directory, as NAME.flight"),
+        };
+        return Err(Stop::usage(text).into());
+    }
     let path = sheaf_trace::ask_snapshot(&args.directory)?;
     let mut line = path.into_os_string().into_vec();
     line.push(b'\n');

@@ -1,6 +1,7 @@
 //! A program recorded as by a flight recorder: what led to something out of the ordinary is kept.
 use super::{RecordArgs, child, may_preload, now_ns, places, set_preload, tell_blind};
 use crate::cli::GlobalArgs;
+use crate::cmd::trace::times::milliseconds;
 use crate::exit::io_text;
 use crate::output::{self, printable};
 use anyhow::Result;
@@ -25,9 +26,9 @@ pub struct FlightArgs {
     pub flight: bool,
 
     /// With --flight: an operation that takes so long is out of the ordinary
-    #[arg(long, value_name = "MS", requires = "flight",
-        value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
-    pub slow_ms: Option<u64>,
+    #[arg(long, value_name = "MS", requires = "flight", allow_negative_numbers = true)]
+    #[arg(value_parser = milliseconds)]
+    pub slow_ms: Option<Duration>,
 
     /// With --slow-ms: so often at most
     #[arg(long, value_name = "N", default_value_t = 10, requires = "slow_ms")]
@@ -55,7 +56,7 @@ pub fn run(
     let options = FlightOptions {
         segments: segments.path().to_owned(),
         store: store.clone(),
-        slow: args.flight.slow_ms.map(Duration::from_millis),
+        slow: args.flight.slow_ms,
         slow_snapshots_max: args.flight.snapshots,
         info: info.clone(),
     };

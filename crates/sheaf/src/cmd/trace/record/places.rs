@@ -19,6 +19,12 @@ const NAMES_MAX: u32 = 10_000;
 /// What a shell says of programs that it does not find, and of those that it may not run.
 const NOT_FOUND: i32 = 127;
 pub const NOT_RUN: i32 = 126;
+/// Commands that shells have within, and that are no programs on most machines.
+const OF_SHELLS: [&str; 32] = [
+    "alias", "bg", "builtin", "case", "cd", "declare", "eval", "exec", "exit", "export", "fg",
+    "for", "function", "history", "if", "jobs", "local", "popd", "pushd", "read", "return", "set",
+    "shift", "source", "time", "times", "trap", "ulimit", "umask", "unset", "wait", "while",
+];
 
 /// The program that a shell would run; else what it would exit with, and why.
 pub fn find_program(name: &OsStr) -> Result<PathBuf, (i32, String)> {
@@ -33,6 +39,9 @@ pub fn find_program(name: &OsStr) -> Result<PathBuf, (i32, String)> {
             Err(error) => Err((NOT_RUN, io_text(&path, &error))),
         };
     }
+    if name == "." || name == ".." {
+        return Err((NOT_RUN, format!("{shown} is a directory, and no program")));
+    }
     let places = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let mut refused = None;
     for directory in std::env::split_paths(&places) {
@@ -44,6 +53,12 @@ pub fn find_program(name: &OsStr) -> Result<PathBuf, (i32, String)> {
             }
             Err(_) => {}
         }
+    }
+    if let Some(command) = OF_SHELLS.iter().find(|command| *name == ***command) {
+        let text = format!(
+            "{command} is no program, but a command within shells, which one runs: -- sh -c '{command} …'"
+        );
+        return Err((NOT_FOUND, text));
     }
     let split = if name.as_bytes().contains(&b' ') {
         " (a program and its arguments are words of their own, without quotes around all)"
@@ -57,7 +72,10 @@ pub fn find_program(name: &OsStr) -> Result<PathBuf, (i32, String)> {
 fn check(path: &Path) -> io::Result<()> {
     const RUN: u32 = 0o111;
     let about = std::fs::metadata(path)?;
-    if about.is_dir() || about.permissions().mode() & RUN == 0 {
+    if about.is_dir() {
+        return Err(io::Error::from_raw_os_error(sheaf_core::Errno::ISDIR.0));
+    }
+    if about.permissions().mode() & RUN == 0 {
         return Err(io::Error::from_raw_os_error(sheaf_core::Errno::ACCES.0));
     }
     rustix::fs::access(path, rustix::fs::Access::EXEC_OK)?;
@@ -211,10 +229,23 @@ pub fn make_segments(buffers: &Path) -> Result<SegmentsPlace> {
     let mut made = tempfile::Builder::new();
     let made = made.prefix(sheaf_trace::BUFFERS_PREFIX).permissions(private).tempdir_in(buffers);
     let directory = made.map_err(|error| {
-        Stop::usage(format!("no buffers can be made (--buffers): {}", io_text(buffers, &error)))
+        let why = io_text(buffers, &with_errno(&error));
+        Stop::usage(format!("no buffers can be made (--buffers): {why}"))
     })?;
     let _lock = sheaf_trace::lock_buffers(directory.path())?;
     Ok(SegmentsPlace { directory, _lock })
+}
+
+/// The kernel's own error, where a library has put a path of its own choice around it.
+fn with_errno(error: &io::Error) -> io::Error {
+    use sheaf_core::Errno;
+    let errno = match error.kind() {
+        io::ErrorKind::StorageFull => Errno::NOSPC,
+        io::ErrorKind::ReadOnlyFilesystem => Errno::ROFS,
+        io::ErrorKind::NotADirectory => Errno::NOTDIR,
+        _ => Errno::from_io(error),
+    };
+    io::Error::from_raw_os_error(errno.0)
 }
 
 /// What the loader is told to load: the library, and what it was told before.
