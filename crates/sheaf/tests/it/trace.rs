@@ -383,7 +383,8 @@ fn processes_that_go_on_are_counted() {
     let begun = Instant::now();
     let run = home.record(&["sh", "-c", script]);
     assert!(run.code == Some(0) && begun.elapsed() < LIMIT, "{run:?}");
-    assert!(run.stderr.contains("go on, and what they do now is not recorded"), "{run:?}");
+    let told = "sheaf: a process goes on, and what it does now is not recorded\n";
+    assert!(run.stderr.starts_with(told), "{run:?}");
     let of_group = std::fs::read_to_string(home.path().join("pid")).unwrap();
     assert!(!of_group.is_empty());
     end_sleeper(&home);
