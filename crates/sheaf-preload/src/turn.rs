@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const DIRECTORY: &CStr = c"SHEAF_TRACE_DIR";
 /// How many records each ring has, if not as many as usual.
 const RECORDS: &CStr = c"SHEAF_TRACE_RECORDS";
+/// How many threads of a process have a ring at once, if not as many as usual.
+const THREADS: &CStr = c"SHEAF_TRACE_THREADS";
 /// Rings are overwritten, and held once an operation takes so many ticks; 0: none does.
 const FLIGHT: &CStr = c"SHEAF_TRACE_FLIGHT";
 /// An address that is none.
@@ -238,6 +240,10 @@ fn options() -> SegmentOptions {
     let sized = match number_in(RECORDS).and_then(|records| u32::try_from(records).ok()) {
         Some(records) => usual.with_records(records),
         None => usual,
+    };
+    let sized = match number_in(THREADS).and_then(|threads| u32::try_from(threads).ok()) {
+        Some(rings) => SegmentOptions { rings, ..sized },
+        None => sized,
     };
     match number_in(FLIGHT) {
         Some(slow) => SegmentOptions { full: Full::Overwrite, slow, ..sized },

@@ -71,7 +71,8 @@ impl SegmentOptions {
     pub const RECORDS_MIN: u32 = 4;
     /// The most records of a ring: 1 GiB.
     pub const RECORDS_MAX: u32 = 1 << 24;
-    pub(crate) const RINGS_MAX: u32 = 1 << 16;
+    /// The most threads that record at once.
+    pub const RINGS_MAX: u32 = 1 << 16;
     const NAMES_BYTES_USUAL_MIN: u32 = 64 << 10;
     pub(crate) const NAMES_BYTES_MAX: u32 = 1 << 28;
 

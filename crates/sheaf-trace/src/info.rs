@@ -1,7 +1,6 @@
 //! What is known of a trace beside its operations.
 use crate::{RemovedParts, TraceError};
 use serde::{Deserialize, Serialize};
-use sheaf_recorder::SegmentOptions;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -97,8 +96,8 @@ pub fn unplaced_words(count: u64) -> String {
     format!(
         "{count} operations were done where they could not be recorded: by a process that could not \
          make buffers of its own (it was forked and runs as another user, or has a limit), by more \
-         than {} threads of one at once, or by a signal's handler within another operation",
-        SegmentOptions::default().rings
+         threads of one at once than have room (--threads), or by a signal's handler within another \
+         operation"
     )
 }
 

@@ -267,6 +267,22 @@ fn threads_and_signals_lose_nothing_uncounted() {
     assert!(rings <= 65, "rings of threads that have ended are taken again: {rings}");
 }
 
+/// What has no ring is counted, and how many there are can be said.
+#[test]
+fn threads_beyond_those_that_have_rings_are_counted() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(program) = compile(THREADS, &["-lpthread"], place.path()) else { return };
+    let trace = Trace::new();
+    let mut command = trace.command(program);
+    let output = succeed(command.env("SHEAF_TRACE_THREADS", "2").current_dir(place.path()));
+    let handled: u64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+    let all = trace.traced();
+    let read = &all[0].read;
+    let recorded = read.records.len() as u64;
+    assert_eq!(recorded + read.lost + read.unplaced, 3 * 64 * 2002 + handled + 2);
+    assert!(read.records.iter().all(|record| record.place.0 < 2) && read.unplaced > 0);
+}
+
 const TWINS: &str = r#"
 #include <fcntl.h>
 #include <stdlib.h>

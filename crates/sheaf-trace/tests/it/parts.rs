@@ -160,7 +160,7 @@ fn a_part_that_cannot_be_made_is_made_later() {
         assert!(Instant::now() < until);
         std::thread::sleep(Duration::from_millis(1));
     };
-    assert!(told.ends_with("Is a directory (os error 21): what came is kept, and is tried again"));
+    assert!(told.ends_with("Is a directory (EISDIR): what came is kept, and is tried again"));
     fs::remove_dir(in_the_way).unwrap();
     store.add(batch(1, now_ns()), 0, 0).unwrap();
     let ended = store.finish();

@@ -62,7 +62,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-status.1 22
     sheaf-token.1 24
     sheaf-trace-export.1 24
-    sheaf-trace-record.1 33
+    sheaf-trace-record.1 34
     sheaf-trace-recover.1 23
     sheaf-trace-replay.1 24
     sheaf-trace-report.1 23

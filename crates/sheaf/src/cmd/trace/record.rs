@@ -23,6 +23,8 @@ use std::time::{Duration, SystemTime};
 
 /// How many records the rings of the preload have.
 const RECORDS_VARIABLE: &str = "SHEAF_TRACE_RECORDS";
+/// How many of its threads have a ring at once.
+const THREADS_VARIABLE: &str = "SHEAF_TRACE_THREADS";
 /// What AddressSanitizer reads.
 const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 /// What tells the loader to load it.
@@ -74,6 +76,13 @@ pub struct RecordArgs {
             .range(i64::from(SegmentOptions::RECORDS_MIN)..=i64::from(SegmentOptions::RECORDS_MAX)))]
     pub records: Option<u32>,
 
+    /// How many threads of a process have room for operations at once: what those beyond do is lost,
+    /// and counted
+    #[arg(long, value_name = "N", default_value_t = SegmentOptions::default().rings,
+        conflicts_with = "kernel",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(SegmentOptions::RINGS_MAX)))]
+    pub threads: u32,
+
     /// Record for sheaf trace serve, which takes it from this host into a trace of many
     #[arg(long, conflicts_with = "output")]
     pub served: bool,
@@ -113,9 +122,10 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
     };
     places::check_descriptors()?;
     let usual = if args.flight.flight { FLIGHT_RECORDS } else { SegmentOptions::RECORDS_USUAL };
-    let records = args.records.unwrap_or_else(|| places::usual_records(usual, &args.buffers));
+    let records =
+        args.records.unwrap_or_else(|| places::usual_records(usual, args.threads, &args.buffers));
     if !args.kernel {
-        places::check_limits(records)?;
+        places::check_limits(records, args.threads)?;
     }
     let args = &RecordArgs { records: Some(records), ..args.clone() };
     // A program that may be run and not be read is not looked into.
@@ -270,6 +280,7 @@ fn set_preload(
     if let Some(records) = args.records {
         command.env(RECORDS_VARIABLE, records.to_string());
     }
+    command.env(THREADS_VARIABLE, args.threads.to_string());
     command.env_remove(FLIGHT_VARIABLE);
     command.env(SANITIZER_VARIABLE, sanitizer_options(std::env::var_os(SANITIZER_VARIABLE)));
     Ok(())

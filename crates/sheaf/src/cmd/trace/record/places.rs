@@ -119,7 +119,7 @@ pub fn check_descriptors() -> Result<()> {
 
 /// How many records each ring has, if nobody asks for other than the usual: fewer where limits, or
 /// what is free in `buffers`, are small.
-pub fn usual_records(usual: u32, buffers: &Path) -> u32 {
+pub fn usual_records(usual: u32, rings: u32, buffers: &Path) -> u32 {
     const FEWER_MIN: u32 = 16 << 10;
     /// Threads that have room at once for all of their records, in half of what is free.
     const THREADS: u64 = 64;
@@ -127,10 +127,10 @@ pub fn usual_records(usual: u32, buffers: &Path) -> u32 {
     let free = rustix::fs::statvfs(buffers)
         .map_or(u64::MAX, |about| about.f_bavail.saturating_mul(about.f_frsize));
     let fits = |records: u32| {
-        let options = SegmentOptions::default().with_records(records);
+        let options = options_of(records, rings);
         let of_threads = options.bytes() as u64 / u64::from(options.rings) * THREADS;
         of_threads <= free / 2
-            && LIMITS.iter().all(|limit| allowed(limit) >= needed(limit, records))
+            && LIMITS.iter().all(|limit| allowed(limit) >= needed(limit, options))
     };
     let mut records = usual;
     while records > FEWER_MIN && !fits(records) {
@@ -147,19 +147,25 @@ fn allowed((limit, ..): &(Resource, &str, u64)) -> u64 {
     getrlimit(*limit).current.unwrap_or(u64::MAX)
 }
 
-fn needed((.., besides): &(Resource, &str, u64), records: u32) -> u64 {
-    besides + SegmentOptions::default().with_records(records).bytes() as u64
+fn needed((.., besides): &(Resource, &str, u64), options: SegmentOptions) -> u64 {
+    besides + options.bytes() as u64
+}
+
+fn options_of(records: u32, rings: u32) -> SegmentOptions {
+    SegmentOptions { rings, ..SegmentOptions::default().with_records(records) }
 }
 
 /// That there may be files as large as each program's records have, which are mapped.
-pub fn check_limits(records: u32) -> Result<()> {
+pub fn check_limits(records: u32, rings: u32) -> Result<()> {
     const MIB: u64 = 1 << 20;
     for limit in &LIMITS {
-        let (allowed, needed, option) = (allowed(limit), needed(limit, records), limit.1);
+        let (allowed, needed, option) =
+            (allowed(limit), needed(limit, options_of(records, rings)), limit.1);
         if allowed < needed {
             let text = format!(
                 "the records of each program need {} MiB, of which what is used is memory, and \
-                 ulimit {option} allows {} MiB: nothing was run; fewer --records N need less",
+                 ulimit {option} allows {} MiB: nothing was run; fewer --records N or \
+                 --threads N need less",
                 needed.div_ceil(MIB),
                 allowed / MIB
             );
