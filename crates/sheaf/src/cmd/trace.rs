@@ -49,6 +49,7 @@ impl TraceArgs {
 
 /// Does what the sub-command says.
 pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
+    check_hosts(&args.command, global)?;
     match &args.command {
         TraceCommand::Record(args) => record::run(args, global),
         TraceCommand::Report(args) => report::run(args, global),
@@ -59,6 +60,41 @@ pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
         TraceCommand::Serve(args) => serve::run(args, global),
         TraceCommand::Top(args) => top::run(args, global),
     }
+}
+
+/// That no option says which hosts to work on, where it is this machine alone.
+fn check_hosts(command: &TraceCommand, global: &GlobalArgs) -> Result<()> {
+    let name = match command {
+        TraceCommand::Record(_) => "record",
+        TraceCommand::Report(_) => "report",
+        TraceCommand::Export(_) => "export",
+        TraceCommand::Replay(_) => "replay",
+        TraceCommand::Recover(_) => "recover",
+        TraceCommand::Snapshot(_) => "snapshot",
+        TraceCommand::Serve(_) | TraceCommand::Top(_) => return Ok(()),
+    };
+    let options = [
+        ("-w", !global.on_hosts.is_empty()),
+        ("-x", !global.exclude_hosts.is_empty()),
+        ("-C", global.cluster.is_some()),
+        ("--embedded", global.embedded.is_some()),
+        ("--processes", global.processes.is_some()),
+        ("--session", global.session.is_some()),
+        ("--launch", global.launch.is_some()),
+        ("--tree", global.tree.is_some()),
+        ("--inner-hosts", global.inner_hosts.is_some()),
+        ("--link", global.link.is_some()),
+        ("--export", global.export.is_some()),
+        ("-l", global.user.is_some()),
+        ("--sudo", global.sudo),
+    ];
+    let Some((option, _)) = options.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
+    let mut text =
+        format!("{option} is for work on many hosts, and trace {name} works on this machine alone");
+    if name == "record" {
+        text += "; sheaf trace serve takes from many what sheaf trace record --served runs there";
+    }
+    Err(Stop::usage(text).into())
 }
 
 /// The rows of a trace; none for one of a program in which nothing was seen.

@@ -127,15 +127,18 @@ fn what_is_none_is_told_with_what_would_be() {
             (
                 "trace record -w n1 -- true",
                 2,
-                "-w says which hosts to work on, and trace record runs COMMAND on this machine alone; of \
-                 many hosts sheaf trace serve -w … takes what sheaf trace record --served runs there",
+                "-w is for work on many hosts, and trace record works on this machine alone; sheaf trace \
+                 serve takes from many what sheaf trace record --served runs there",
             ),
             (
-                "--embedded 2 trace record -- true",
+                "--embedded 2 trace report x",
                 2,
-                "--embedded says which hosts to work on, and trace record runs COMMAND on this machine \
-                 alone; of many hosts sheaf trace serve --embedded … takes what sheaf trace record --served \
-                 runs there",
+                "--embedded is for work on many hosts, and trace report works on this machine alone",
+            ),
+            (
+                "--timeout 2 trace record -- true",
+                2,
+                "--timeout does not end COMMAND: sheaf trace record -- timeout SECONDS COMMAND does",
             ),
             (
                 "trace recover nope",

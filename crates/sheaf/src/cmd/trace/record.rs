@@ -112,7 +112,11 @@ pub struct RecordArgs {
 
 /// Runs the program, and ends with its exit code.
 pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
-    check_global(global)?;
+    if global.timeout.is_some() {
+        let text =
+            "--timeout does not end COMMAND: sheaf trace record -- timeout SECONDS COMMAND does";
+        return Err(Stop::usage(text).into());
+    }
     let program = match places::find_program(&args.command[0]) {
         Ok(program) => program,
         Err((code, text)) => {
@@ -158,34 +162,6 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
     let code = record(args, global, &program, (&store, segments), by)?;
     // The program's own exit code is none of this program's.
     std::process::exit(code);
-}
-
-/// That no option says which hosts to work on, or how long: the program is of this machine, and has
-/// its own end.
-fn check_global(global: &GlobalArgs) -> Result<()> {
-    let of_hosts = [
-        ("-w", !global.on_hosts.is_empty()),
-        ("-x", !global.exclude_hosts.is_empty()),
-        ("-C", global.cluster.is_some()),
-        ("--embedded", global.embedded.is_some()),
-        ("--processes", global.processes.is_some()),
-        ("--session", global.session.is_some()),
-        ("--launch", global.launch.is_some()),
-        ("--tree", global.tree.is_some()),
-    ];
-    if let Some((option, _)) = of_hosts.iter().find(|(_, is_given)| *is_given) {
-        let text = format!(
-            "{option} says which hosts to work on, and trace record runs COMMAND on this machine alone; of \
-             many hosts sheaf trace serve {option} … takes what sheaf trace record --served runs there"
-        );
-        return Err(Stop::usage(text).into());
-    }
-    if global.timeout.is_some() {
-        let text =
-            "--timeout does not end COMMAND: sheaf trace record -- timeout SECONDS COMMAND does";
-        return Err(Stop::usage(text).into());
-    }
-    Ok(())
 }
 
 /// Who tells what the program does.
