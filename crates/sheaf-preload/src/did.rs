@@ -35,9 +35,8 @@ pub struct Did {
     pub layer: IoLayer,
     /// Where the descriptor is after it.
     pub place: FilePlace,
-    /// The descriptor that it opened as the target, or closed.
+    /// The descriptor that it opened as the target.
     pub opened: Option<c_int>,
-    pub closed: Option<c_int>,
     /// The file of MPI's that it opened as the target; 0: none.
     pub mpi_file: usize,
     pub is_skipped: bool,
@@ -72,7 +71,6 @@ impl Did {
             layer: IoLayer::Posix,
             place: FilePlace::Stays,
             opened: None,
-            closed: None,
             mpi_file: 0,
             is_skipped: false,
             is_lock: false,
@@ -184,12 +182,6 @@ impl Did {
     pub fn opens(mut self, fd: c_int) -> Self {
         self.has_failed = fd < 0;
         self.opened = (fd >= 0).then_some(fd);
-        self
-    }
-
-    /// Its descriptor is closed, whatever came of it.
-    pub fn closes(mut self, fd: c_int) -> Self {
-        self.closed = Some(fd);
         self
     }
 

@@ -123,8 +123,8 @@ wrap! {
     fn getdents64(fd: c_int, into: AnyPointer, len: usize) -> isize
         = ReadDirectory, |done| Did::fd(fd).moved(len, done);
     fn closedir(directory: AnyPointer) -> c_int
-        = CloseDirectory, before fd = descriptor_of_directory(directory),
-          |came| Did::fd(fd).came(came).closes(fd);
+        = CloseDirectory, before file = files::left(descriptor_of_directory(directory)),
+          |came| Did::known(file).came(came);
     fn scandir(path: CPath, into: AnyPointer, select: AnyPointer, order: AnyPointer) -> c_int
         = ReadDirectory, |came| Did::path(path).came(came);
     fn scandir64(path: CPath, into: AnyPointer, select: AnyPointer, order: AnyPointer) -> c_int

@@ -4,8 +4,12 @@ use crate::turn::{AT_FDCWD, FilePlace};
 use sheaf_recorder::RingWriter;
 use sheaf_recorder::sys::{self, KernelError};
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+unsafe extern "C" {
+    fn strnlen(text: *const c_char, most: usize) -> usize;
+}
 
 /// Descriptors of which the file and the place are kept; those beyond are looked up each time.
 const DESCRIPTORS_MAX: usize = 1 << 16;
@@ -97,6 +101,13 @@ fn known_before(end: usize) -> &'static [KnownDescriptor] {
 /// The file behind a descriptor, as far as it is known without the kernel.
 pub fn remembered(fd: c_int) -> u64 {
     known(fd).map_or(NO_FILE, |known| known.file.load(Ordering::Relaxed))
+}
+
+/// The same of one that is about to be closed: as soon as it is, it may be another thread's.
+pub fn left(fd: c_int) -> u64 {
+    let file = remembered(fd);
+    closed(fd);
+    file
 }
 
 /// Asks the kernel: for what was open before, or was opened by calls that are not seen.
@@ -259,14 +270,32 @@ pub fn forget_names() {
     }
 }
 
+/// The kernel reads no further, and what is behind may not even be there: told apart from others by
+/// the number of what it has read.
+struct TooLong(u64);
+
+/// What the kernel has just read of a path, or would have. One that it could not read has made the
+/// call fail with EFAULT, and then it is not read here.
+fn read<'a>(path: *const c_char) -> Result<&'a [u8], TooLong> {
+    // SAFETY: as above, up to the end of it, or to the most that the kernel takes.
+    let len = unsafe { strnlen(path, PATH_BYTES_MAX) };
+    // SAFETY: as above.
+    let bytes = unsafe { std::slice::from_raw_parts(path.cast::<u8>(), len) };
+    if len == PATH_BYTES_MAX { Err(TooLong(RingWriter::number_of(bytes))) } else { Ok(bytes) }
+}
+
 /// The number of the file that a path leads to: of the path from the root, as it is written.
 pub fn named(directory: c_int, path: *const c_char, writer: &mut RingWriter<'_>) -> u64 {
     if path.is_null() {
         return NO_FILE;
     }
-    // SAFETY: the C library has just read the path there. One that it could not read has made the
-    // call fail with EFAULT, and then it is not read here.
-    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let path = match read(path) {
+        Ok(path) => path,
+        Err(TooLong(number)) => {
+            writer.lose_name();
+            return number;
+        }
+    };
     if path.first() == Some(&b'/') {
         return tell(path, writer);
     }
@@ -319,8 +348,13 @@ pub fn text(text: *const c_char, writer: &mut RingWriter<'_>) -> u64 {
     if text.is_null() {
         return NO_FILE;
     }
-    // SAFETY: as for paths.
-    tell(unsafe { CStr::from_ptr(text) }.to_bytes(), writer)
+    match read(text) {
+        Ok(text) => tell(text, writer),
+        Err(TooLong(number)) => {
+            writer.lose_name();
+            number
+        }
+    }
 }
 
 /// The number of a name, of which readers are told once.

@@ -104,8 +104,10 @@ wrap! {
     fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int
         = Open, |fd| by_flags(Did::path(template), flags | TEMPORARY, fd);
 
-    fn close(fd: c_int) -> c_int = Close, |result| Did::fd(fd).came(result).closes(fd);
-    fn __close(fd: c_int) -> c_int = Close, |result| Did::fd(fd).came(result).closes(fd);
+    fn close(fd: c_int) -> c_int
+        = Close, before file = crate::files::left(fd), |result| Did::known(file).came(result);
+    fn __close(fd: c_int) -> c_int
+        = Close, before file = crate::files::left(fd), |result| Did::known(file).came(result);
     fn dup(fd: c_int) -> c_int = Dup, |new| Did::fd(fd).place(FilePlace::Shared).opens(new);
     fn dup2(fd: c_int, to: c_int) -> c_int = Dup, |new| Did::fd(fd).place(FilePlace::Shared).opens(new);
     fn __dup2(fd: c_int, to: c_int) -> c_int

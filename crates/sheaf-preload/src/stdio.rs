@@ -1,6 +1,7 @@
 //! The C library's buffered files: what they read and write of the kernel's they do within it,
 //! where no other library sees it.
 use crate::ctypes::{AnyPointer, CFile, CFormat, VaList};
+use crate::files;
 use crate::posix::length_before;
 use crate::turn::{Did, FilePlace, descriptor_of};
 use std::ffi::{c_char, c_int, c_long, c_void};
@@ -175,9 +176,9 @@ wrap! {
     fn popen(command: *const c_char, mode: *const c_char) -> CFile
         = Open, |file| Did::stream(file).failed_if(file.is_null());
     fn pclose(file: CFile) -> c_int
-        = Close, before fd = descriptor_of(file), |came| closed(fd, came < 0);
+        = Close, before number = files::left(descriptor_of(file)), |came| closed(number, came < 0);
     fn fclose(file: CFile) -> c_int
-        = Close, before fd = descriptor_of(file), |came| closed(fd, came == END);
+        = Close, before number = files::left(descriptor_of(file)), |came| closed(number, came == END);
 
     fn fread(into: AnyPointer, size: usize, count: usize, file: CFile) -> usize
         = Read, |done| Did::stream(file).items(size, count, done);
@@ -262,8 +263,8 @@ wrap! {
 }
 
 /// A buffered file is closed, whatever came of it.
-fn closed(fd: c_int, has_failed: bool) -> Did {
-    let mut did = Did::fd(fd).failed_if(has_failed).closes(fd);
+fn closed(number: u64, has_failed: bool) -> Did {
+    let mut did = Did::known(number).failed_if(has_failed);
     did.layer = sheaf_recorder::IoLayer::Stdio;
     did
 }

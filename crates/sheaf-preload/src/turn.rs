@@ -507,8 +507,6 @@ fn record(
     }
     let (file, place) = match did.target {
         CallTarget::Nothing => (0, None),
-        // It is another by now, if it is any.
-        CallTarget::Descriptor(fd) if did.closed.is_some() => (files::remembered(fd), None),
         CallTarget::Descriptor(fd) => (files::of(fd, writer), files::place(fd)),
         CallTarget::Stream(stream) => (stream_file(stream, writer), None),
         CallTarget::Memory(at) => (files::mapped(at), None),
@@ -547,9 +545,6 @@ fn record(
         if let (CallTarget::Descriptor(old), FilePlace::Shared) = (did.target, did.place) {
             files::share(old, fd);
         }
-    }
-    if let Some(fd) = did.closed {
-        files::closed(fd);
     }
     if did.mpi_file != 0 {
         crate::mpi_files::opened(did.mpi_file, file);

@@ -31,7 +31,7 @@ macro_rules! wrap {
                     return unsafe { real($($arg),*) };
                 };
                 // SAFETY: as our caller vouches for.
-                $(let $before = unsafe { $look };)?
+                $(#[allow(unused_unsafe)] let $before = unsafe { $look };)?
                 let begun = turn.now();
                 // SAFETY: as our caller vouches for.
                 let $came = unsafe { real($($arg),*) };

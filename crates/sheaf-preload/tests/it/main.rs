@@ -1,4 +1,5 @@
 //! Programs with the library preloaded: what is recorded of them, and that they do what they did.
+mod edges;
 mod exact;
 mod forks;
 mod long;
