@@ -82,8 +82,8 @@ impl KernelCounts {
                 "the kernel counted {} bytes read and {} written, of which {read} and {written} \
                  are not in the trace: done {of_lost}by programs that cannot be seen into (linked \
                  statically, setuid, run as another user), that could not make their buffers (a \
-                 limit, a full --buffers), by macros of stdio.h (putc_unlocked), or not through the \
-                 C library; --kernel sees them all",
+                 limit, a full --buffers), by macros of stdio.h (putc_unlocked), by what its streams \
+                 read ahead, or not through the C library; --kernel sees them all",
                 self.bytes_read, self.bytes_written
             )
         })
@@ -96,8 +96,8 @@ pub fn unplaced_words(count: u64) -> String {
     format!(
         "{count} operations were done where they could not be recorded: by a process that could not \
          make buffers of its own (it was forked and runs as another user, or has a limit), by more \
-         threads of one at once than have room (--threads), or by a signal's handler within another \
-         operation"
+         threads of one at once than have room (--threads), while its buffers were being made, or by a signal's \
+         handler within another operation"
     )
 }
 
@@ -205,7 +205,7 @@ impl TraceInfo {
         });
         let Err(error) = written else { return Ok(()) };
         remove(&part)?;
-        if error.kind() != ErrorKind::StorageFull {
+        if error.kind() != ErrorKind::StorageFull || matches!(path.try_exists(), Ok(false)) {
             return Err(TraceError::io(&part)(error));
         }
         let over = File::options().write(true).truncate(true).custom_flags(NO_FOLLOW).open(&path);

@@ -196,6 +196,8 @@ pub struct TraceReport {
     slowest: SlowRows,
     slowest_streams: SlowRows,
     lost: BinaryHeap<Reverse<LostRow>>,
+    /// How many were lost at least.
+    known_lost: u128,
 }
 
 impl TraceReport {
@@ -225,7 +227,13 @@ impl TraceReport {
             slowest: BinaryHeap::new(),
             slowest_streams: BinaryHeap::new(),
             lost: BinaryHeap::new(),
+            known_lost: 0,
         }
+    }
+
+    /// Takes in what is known of losses beside the rows: where the disk was full, those have no row.
+    pub fn know_losses(&mut self, lost: u64, unwritten: u64) {
+        (self.known_lost, self.data.unwritten) = (lost.into(), unwritten);
     }
 
     /// Adds a row. Those of one process come in the order of their times, or nearly so.

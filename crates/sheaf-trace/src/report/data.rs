@@ -71,6 +71,8 @@ pub struct ReportData {
     pub totals: TraceTotals,
     /// What was not kept.
     pub lost: LostOperations,
+    /// Operations that were kept and could not be stored, as on a full disk; they are in no sum here.
+    pub unwritten: u64,
     /// What was kept, and removed as was asked for; it is in no sum here.
     pub removed: RemovedParts,
     /// What stands out, the gravest first.

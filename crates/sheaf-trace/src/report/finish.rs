@@ -19,6 +19,7 @@ impl TraceReport {
                 pid,
             })
             .collect();
+        data.lost.count = data.lost.count.max(self.known_lost);
         data.slowest = slowest(std::mem::take(&mut self.slowest), names);
         data.slowest_streams = slowest(std::mem::take(&mut self.slowest_streams), names);
         data.operations = self.operations(names);

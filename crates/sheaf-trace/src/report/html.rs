@@ -203,6 +203,9 @@ impl HtmlPage {
         self.tile(&count(data.hosts.len() as u64), "hosts");
         self.tile(&count(data.totals.all.failed), "failed");
         self.tile(&count(data.lost.count), "lost");
+        if data.unwritten > 0 {
+            self.tile(&count(data.unwritten), "not stored");
+        }
         if data.removed.parts > 0 {
             self.tile(&count(data.removed.operations), "removed");
         }

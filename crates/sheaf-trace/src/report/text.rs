@@ -112,7 +112,7 @@ impl ReportText {
         self.paragraph(
             "",
             &format!(
-                "{} operations ({} nested) in {} by {}{} on {}; {} lost",
+                "{} operations ({} nested) in {} by {}{} on {}; {} lost{}",
                 count(data.rows),
                 count(data.nested_rows),
                 time(span),
@@ -122,7 +122,11 @@ impl ReportText {
                     _ => String::new(),
                 },
                 plural(data.hosts.len() as u64, "host", "hosts"),
-                count(data.lost.count)
+                count(data.lost.count),
+                match data.unwritten {
+                    0 => String::new(),
+                    unwritten => format!(", {} not stored", count(unwritten)),
+                }
             ),
         );
         if let Some(run) = &data.run {

@@ -1,6 +1,6 @@
 //! What is waited for, and what that is of a run.
 use crate::report::MadeTrace;
-use sheaf_trace::{FindingKind, FindingSeverity};
+use sheaf_trace::{FindingKind, FindingSeverity, ReportOptions, TraceReport};
 
 #[test]
 fn locks_that_are_waited_for_are_found() {
@@ -95,4 +95,21 @@ fn reads_as_slow_as_a_disk_are_found() {
     trace.rows.pop();
     trace.rows.iter_mut().for_each(|row| row.duration_ns = 20_000);
     assert_eq!(trace.kinds(), []);
+}
+
+/// Where the disk was full, neither what was lost nor what was not stored has rows.
+#[test]
+fn losses_without_rows_are_told() {
+    let mut trace = MadeTrace::new();
+    trace.put("write", b"/out", Some(0), 10);
+    let mut report = TraceReport::new(ReportOptions::default());
+    report.add(&trace.rows[0], &trace.names);
+    report.know_losses(20, 79);
+    let data = report.finish(&trace.names);
+    assert_eq!((data.rows, data.lost.count, data.unwritten), (1, 20, 79));
+    assert_eq!(
+        data.findings[0].sentence,
+        "99 of 100 operations (99 %) are not in the trace: all sums are too low by them."
+    );
+    assert!(data.to_text(120).contains("on 1 host; 20 lost, 79 not stored\n"));
 }

@@ -30,7 +30,7 @@ const STRAGGLER_OPS_PART: u64 = 10;
 const LOST_GRAVE_SHARE: f64 = 0.01;
 
 pub(super) fn lost(data: &ReportData) -> Option<Finding> {
-    let lost = data.lost.count;
+    let lost = data.lost.count + u128::from(data.unwritten);
     if lost == 0 {
         return None;
     }
@@ -45,18 +45,20 @@ pub(super) fn lost(data: &ReportData) -> Option<Finding> {
         kind: FindingKind::LostOperations,
         severity: if is_grave { FindingSeverity::Grave } else { FindingSeverity::Warning },
         sentence: format!(
-            "{} of {} operations ({}) are not in the trace, in {} of time: all sums are too low by \
-             them.",
+            "{} of {} operations ({}) are not in the trace{}: all sums are too low by them.",
             count(lost),
             count(all),
             percent(lost, all),
             match data.lost.ranges {
-                1 => "1 range".to_owned(),
-                more => format!("{} ranges", count(more)),
+                0 => String::new(),
+                1 => ", in 1 range of time".to_owned(),
+                more => format!(", in {} ranges of time", count(more)),
             }
         ),
         time_ns: 0,
-        advice: if data.lost.unplaced >= lost {
+        advice: if data.unwritten > 0 {
+            "They could not be stored: give the trace a disk with more room (--output).".to_owned()
+        } else if data.lost.unplaced >= lost {
             "No buffer could be made for them, however much room there is: why is at the end."
                 .to_owned()
         } else if data.layers.iter().any(|layer| layer.layer == "kernel") {

@@ -8,7 +8,7 @@ mod served;
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop, io_text};
 use crate::output::{self, printable};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use sheaf_session::config::own_name;
 use sheaf_trace::{
@@ -186,7 +186,7 @@ fn record(
         ..TraceInfo::default()
     };
     info.buffers = Some(segments.path().to_owned());
-    info.write(store)?;
+    info.write(store).context("nothing was run")?;
     let mut command = Command::new(program);
     command.arg0(&args.command[0]).args(&args.command[1..]);
     let parts = args.parts.limits();

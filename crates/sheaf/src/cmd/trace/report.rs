@@ -93,6 +93,9 @@ fn make(trace: &Path) -> Result<(ReportData, Vec<String>)> {
         })?;
         damaged.extend(unread.iter().map(ToString::to_string));
     }
+    if let Some(info) = &info {
+        report.know_losses(info.lost.saturating_sub(removed.lost), info.unwritten);
+    }
     let mut data = report.finish(&names);
     damaged.extend(gone(&data, info.as_ref(), removed));
     data.removed = removed;
