@@ -6,6 +6,8 @@ use sheaf_recorder::{
     ClockKind, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TraceClock, flag, sys,
 };
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -115,6 +117,8 @@ pub struct Collector {
     buried: VecDeque<(PathBuf, u64)>,
     /// What the directory was when it was listed last.
     listed: Option<DirectoryLook>,
+    /// What is taken can be stored nowhere.
+    is_dropping: bool,
 }
 
 /// A directory as it was looked at.
@@ -168,6 +172,50 @@ struct TraceSource {
     overwritten: u64,
     names_lost: u64,
     unplaced: u64,
+    /// What was taken since the last release.
+    unreleased: DroppedSums,
+}
+
+/// In a directory for segments: what was dropped of those that are gone, a line each.
+pub(crate) const DROPPED_FILE: &str = "dropped";
+
+/// Operations of a segment that were taken and not stored, and those that it had lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DroppedSums {
+    pub unwritten: u64,
+    pub lost: u64,
+}
+
+impl DroppedSums {
+    /// Writes it down, before the segment is taken away.
+    fn note(self, directory: &Path, segment: &Path) -> Result<(), TraceError> {
+        let path = directory.join(DROPPED_FILE);
+        let line = format!("{} {} {}\n", file_of(segment), self.unwritten, self.lost);
+        let file = File::options().create(true).append(true).open(&path);
+        file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(TraceError::io(&path))
+    }
+
+    /// What was written down in a directory. Segments that are there still are taken away.
+    pub fn take(directory: &Path) -> Result<Self, TraceError> {
+        let path = directory.join(DROPPED_FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            read => read.map_err(TraceError::io(&path))?,
+        };
+        let mut sums = Self::default();
+        for line in text.lines() {
+            let mut words = line.split(' ');
+            let (segment, mut number) =
+                (words.next().unwrap_or_default(), || words.next()?.parse::<u64>().ok());
+            let (Some(unwritten), Some(lost)) = (number(), number()) else {
+                return Err(TraceError::damaged(&path, format!("it says {line:?}")));
+            };
+            remove(&directory.join(segment))?;
+            sums.unwritten += unwritten;
+            sums.lost += lost;
+        }
+        Ok(sums)
+    }
 }
 
 fn file_of(path: &Path) -> String {
@@ -195,6 +243,7 @@ impl Collector {
             unheld: clock.now(),
             buried: VecDeque::new(),
             listed: None,
+            is_dropping: false,
         })
     }
 
@@ -316,15 +365,28 @@ impl Collector {
     /// # Errors
     /// When a segment cannot be taken away.
     pub fn release(&mut self) -> Result<(), TraceError> {
-        for source in self.segments.values_mut() {
-            source.reader.release();
+        if !self.is_dropping {
+            for source in self.segments.values_mut() {
+                source.reader.release();
+                source.unreleased = DroppedSums::default();
+            }
         }
         for path in std::mem::take(&mut self.over) {
+            if let Some(source) = self.segments.get(&path).filter(|_| self.is_dropping) {
+                source.unreleased.note(&self.directory, &path)?;
+            }
             self.segments.remove(&path);
             remove(&path)?;
         }
         self.buried.retain(|(path, _)| self.segments.contains_key(path));
         Ok(())
+    }
+
+    /// What is taken, and was since the last release, can be stored nowhere: rings keep what they have
+    /// room for, and count what they have not, for whoever goes on here. Of processes that end it is
+    /// written down how much that was.
+    pub(crate) fn drop_from_here(&mut self) {
+        self.is_dropping = true;
     }
 
     /// Where all open segments are, with all their names.
@@ -409,6 +471,7 @@ impl Collector {
                         names_passed: 0,
                         lost: state.lost,
                         overwritten: 0,
+                        unreleased: DroppedSums::default(),
                         names_lost: state.names_lost,
                         unplaced: state.unplaced,
                     };
@@ -514,6 +577,8 @@ impl TraceSource {
             into.rows.push(of_gap(&gap, row(held.0, held.1 - held.0), &mut ops));
         }
         into.lost += lost + unplaced;
+        self.unreleased.unwritten += read.records.len() as u64;
+        self.unreleased.lost += lost + unplaced;
         into.unplaced += unplaced;
         into.overwritten += read.overwritten.saturating_sub(self.overwritten);
         self.overwritten = read.overwritten;

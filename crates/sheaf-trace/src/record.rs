@@ -5,7 +5,7 @@
 //! [`spool`](crate::spool), and does nothing else; the other makes Parquet files of spools that are
 //! full, which takes its time. Whoever is killed leaves spools and rings, from which [`recover`]
 //! makes the rest: nothing that a ring has committed is lost by that, and nothing is there twice.
-use crate::collect::SourceState;
+use crate::collect::{DROPPED_FILE, DroppedSums, SourceState};
 use crate::kernel::{KernelCollector, KernelTrace};
 use crate::parts::PartKeeper;
 use crate::spool::{self, SpoolFacts, SpoolWriter};
@@ -229,6 +229,7 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
         count(store, &mut before)?;
         return Ok(before);
     };
+    let dropped = DroppedSums::take(buffers)?;
     let mut collector = Collector::new(buffers, &info.host)?;
     collector.resume(states.into_iter().flatten().map(|(_, state)| state));
     let source = RowSource::Segments(Box::new(collector));
@@ -240,6 +241,8 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     if totals.error.is_none() {
         remove_buffers(buffers)?;
         count(store, &mut totals)?;
+        totals.lost += dropped.lost;
+        totals.unwritten += dropped.unwritten;
     }
     Ok(totals)
 }
@@ -308,10 +311,11 @@ fn check_buffers(directory: &Path) -> Result<(), TraceError> {
 
 /// Takes away what was made for a recording, and nothing else.
 fn remove_buffers(directory: &Path) -> Result<(), TraceError> {
+    const OURS: [&str; 3] = [PRELOAD_FILE, TROUBLE_FILE, DROPPED_FILE];
     for entry in std::fs::read_dir(directory).map_err(TraceError::io(directory))? {
         let path = entry.map_err(TraceError::io(directory))?.path();
         let is_ours = path.extension().is_some_and(|extension| extension == "segment")
-            || path.file_name().is_some_and(|name| name == PRELOAD_FILE || name == TROUBLE_FILE);
+            || path.file_name().is_some_and(|name| OURS.iter().any(|ours| name == *ours));
         if is_ours {
             std::fs::remove_file(&path).map_err(TraceError::io(&path))?;
         }
@@ -542,6 +546,9 @@ impl SpoolTaker {
             }
         };
         if failed {
+            if let RowSource::Segments(collector) = &mut self.source {
+                collector.drop_from_here();
+            }
             let lost = self.names.find(crate::store::LOST);
             let operations = collected.rows.iter().filter(|row| Some(row.op) != lost).count();
             self.totals.unwritten += operations as u64;

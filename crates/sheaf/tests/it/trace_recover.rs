@@ -127,6 +127,37 @@ fn what_cannot_be_stored_stays_in_memory_until_it_can() {
     all_recovered(&home);
 }
 
+/// What a recorder drops for want of room is counted also if it is killed then.
+#[test]
+fn what_a_killed_recorder_has_dropped_is_counted() {
+    let home = Home::new();
+    let copy = "dd if=/dev/zero of=/dev/null bs=1 status=none";
+    let job = format!(
+        "for i in 1 2 3 4 5 6; do {copy} count=2000; done; echo . >begun; read -r line <go; \
+         {copy} count=3000; echo . >ended"
+    );
+    home.write("job.sh", &job);
+    let sheaf = env!("CARGO_BIN_EXE_sheaf");
+    let script = format!(
+        "mkfifo go; (echo . >go) & {sheaf} trace record --quiet -o whole.trace -- sh job.sh; \
+         rm begun ended; \
+         mkdir rings; \
+         {sheaf} trace record --quiet --buffers rings -o small/t -- sh job.sh & recorder=$!; \
+         n=0; until test -s begun && cat rings/*/dropped >dropped 2>&- || test $((n+=1)) -gt 6000; \
+         do sleep 0.01; done; kill -9 $recorder; wait $recorder; \
+         echo . >go; until test -s ended || test $((n+=1)) -gt 9000; do sleep 0.01; done; \
+         mount -o remount,size=20m small && {sheaf} trace recover --quiet small/t; echo $?; \
+         cp -r small/t the.trace"
+    );
+    let Some(run) = home.on_small_disk("100k", &script) else { return };
+    assert_eq!(run.stdout, "0\n", "{run:?}");
+    let info = |name: &str| TraceInfo::read(&home.path().join(name)).unwrap().unwrap();
+    let (whole, cut) = (info("whole.trace"), info("the.trace"));
+    assert_eq!((whole.lost, whole.unwritten), (0, 0));
+    assert!(whole.operations > 30_000 && cut.unwritten > 0, "{cut:?}");
+    assert_eq!(cut.operations + cut.lost + cut.unwritten, whole.operations, "{cut:?}");
+}
+
 /// Every byte that [`killed`] has copied is there.
 fn all_recovered(home: &Home) {
     let trace = home.path().join("the.trace");
