@@ -4,6 +4,7 @@
 //! the last time, as [`TraceRow`]s with the time of day; a [`TraceStore`] writes them to files that
 //! anything reads which reads Parquet; a [`TraceReport`] is made of rows, one by one, in memory
 //! that does not grow with their number, and becomes [`ReportData`]: JSON, text, or an HTML page.
+mod checksum;
 mod collect;
 mod error;
 pub mod export;

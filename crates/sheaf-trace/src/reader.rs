@@ -1,4 +1,5 @@
 //! Reads what a [`TraceStore`](crate::TraceStore) has written: column by column, batch by batch.
+use crate::checksum::{self, CHECKSUM_KEY};
 use crate::spool;
 use crate::store::{COLUMNS_MIN, SCHEMA, file_name, files_of, number_of};
 use crate::{RemovedParts, TraceError, TraceInfo, TraceNames, TraceRow};
@@ -6,6 +7,7 @@ use parquet::basic::Repetition;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::FileMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 use parquet::schema::parser::parse_message_type;
@@ -238,6 +240,7 @@ fn parts_of(files: &[PathBuf], damaged: &mut Vec<TraceError>) -> Vec<StoredPart>
             }
         };
         let metadata = reader.metadata();
+        damaged.extend(checked(path, metadata.file_metadata()).err());
         let parts = metadata.num_row_groups();
         for part in 0..parts {
             let least = match metadata.row_group(part).column(0).statistics() {
@@ -349,6 +352,21 @@ impl LimitedNames<'_> {
         }
         self.names.number(text)
     }
+}
+
+/// That a file is as it was written; what can be read of one that is not is read all the same.
+fn checked(path: &Path, about: &FileMetaData) -> Result<(), TraceError> {
+    let footer = about.key_value_metadata().into_iter().flatten();
+    let Some(said) =
+        footer.filter(|said| said.key == CHECKSUM_KEY).find_map(|said| said.value.as_ref())
+    else {
+        return Ok(());
+    };
+    if checksum::is_as_written(path, said).map_err(TraceError::io(path))? {
+        return Ok(());
+    }
+    let why = "it is not as it was written (checksum): what is read of it may be wrong";
+    Err(TraceError::damaged(path, why))
 }
 
 pub(crate) fn open_file(path: &Path) -> Result<SerializedFileReader<File>, TraceError> {

@@ -4,6 +4,7 @@
 //! left is compressed (zstd). A file is named `trace-N.parquet`, N counting up; one that is being
 //! written ends in `.part`: cut off, it cannot be read, so that what is lost is at most a file's rows.
 //! Whoever records ends each file after one part.
+use crate::checksum::{CHECKSUM_KEY, SummedFile};
 use crate::{TraceError, TraceNames, TraceRow};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -63,7 +64,7 @@ pub struct TraceStore {
 
 struct StoreFile {
     path: PathBuf,
-    writer: SerializedFileWriter<File>,
+    writer: SerializedFileWriter<SummedFile>,
     rows: u64,
     operations: u64,
     lost: u64,
@@ -194,8 +195,12 @@ impl TraceStore {
             .open(&path)
             .map_err(TraceError::io(&path))?;
         let schema = parse_message_type(SCHEMA).expect("a schema of ours");
-        let writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties()))
-            .map_err(|error| TraceError::damaged(&path, error))?;
+        let writer = SerializedFileWriter::new(
+            SummedFile::new(file),
+            Arc::new(schema),
+            Arc::new(properties()),
+        )
+        .map_err(|error| TraceError::damaged(&path, error))?;
         Ok(StoreFile { path, writer, rows: 0, operations: 0, lost: 0 })
     }
 
@@ -206,10 +211,13 @@ impl TraceStore {
             open.writer.append_key_value_metadata(said);
         }
         let (path, operations) = (open.path, open.operations);
-        let ended = match open.writer.into_inner() {
+        let flushed = open.writer.flush().map_err(TraceError::io(&path));
+        let said = open.writer.inner().said();
+        open.writer.append_key_value_metadata(KeyValue::new(CHECKSUM_KEY.to_owned(), said));
+        let ended = flushed.and_then(|()| match open.writer.into_inner() {
             Ok(file) => file.sync_all().map_err(TraceError::io(&path)),
             Err(error) => Err(TraceError::damaged(&path, error)),
-        };
+        });
         let named = ended.and_then(|()| {
             std::fs::rename(&path, path.with_extension("")).map_err(TraceError::io(&path))
         });
@@ -259,7 +267,7 @@ fn properties() -> WriterProperties {
 type PartWritten = parquet::errors::Result<()>;
 
 fn write_rows(
-    writer: &mut SerializedFileWriter<File>,
+    writer: &mut SerializedFileWriter<SummedFile>,
     rows: &[TraceRow],
     names: &TraceNames,
 ) -> PartWritten {
