@@ -1,12 +1,16 @@
 //! What a file was written as: the Parquet library has no checksums of its own, and a bit that is
 //! another one gives other numbers.
+//!
+//! What is said of a file stands in its footer, and covers the footer, too: there the digits of the
+//! footer's own sum count as zeros.
 use crc32fast::Hasher;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// In a file's footer: how many bytes are before it, and their CRC-32.
+/// In a file's footer: how many bytes are before it, their CRC-32, and that of what comes after them.
 pub(crate) const CHECKSUM_KEY: &str = "sheaf.crc32";
+const NOT_SUMMED_YET: &str = "00000000";
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// A file of which all that is written is summed up.
@@ -15,27 +19,50 @@ pub(crate) struct SummedFile {
     file: File,
     sum: Hasher,
     bytes: u64,
+    footer: Option<Footer>,
+}
+
+/// What is written behind the rows, and what is said in it of them.
+#[derive(Debug)]
+struct Footer {
+    said: String,
+    bytes: Vec<u8>,
 }
 
 impl SummedFile {
     pub fn new(file: File) -> Self {
-        Self { file, sum: Hasher::new(), bytes: 0 }
+        Self { file, sum: Hasher::new(), bytes: 0, footer: None }
     }
 
-    /// What is said of all that was written so far.
-    pub fn said(&self) -> String {
-        said(self.bytes, &self.sum)
+    /// What the footer is to say of the rows, which end here: all that is written from now on is
+    /// written when the file is ended, with the footer's own sum in it.
+    pub fn begin_footer(&mut self) -> String {
+        let rows = said(self.bytes, &self.sum);
+        let said = format!("{rows} {NOT_SUMMED_YET}");
+        self.footer = Some(Footer { said: said.clone(), bytes: Vec::new() });
+        said
     }
 
+    /// Writes the footer; all is on the disk then.
+    ///
     /// # Errors
-    /// As the kernel says.
-    pub fn sync_all(&self) -> io::Result<()> {
+    /// As the kernel says, and where the footer does not say what it was to.
+    pub fn end(mut self) -> io::Result<()> {
+        if let Some(Footer { said, mut bytes }) = self.footer.take() {
+            let sum = format!("{:08x}", crc32fast::hash(&bytes));
+            let digits = digits_in(&bytes, &said).ok_or(io::ErrorKind::InvalidData)?;
+            bytes[digits..digits + sum.len()].copy_from_slice(sum.as_bytes());
+            self.file.write_all(&bytes)?;
+        }
         self.file.sync_all()
     }
 }
 
 impl Write for SummedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(footer) = &mut self.footer {
+            return footer.bytes.write(bytes);
+        }
         let written = self.file.write(bytes)?;
         self.sum.update(&bytes[..written]);
         self.bytes += written as u64;
@@ -51,22 +78,42 @@ fn said(bytes: u64, sum: &Hasher) -> String {
     format!("{bytes} {:08x}", sum.clone().finalize())
 }
 
+/// Where the digits of a footer's own sum begin.
+fn digits_in(footer: &[u8], said: &str) -> Option<usize> {
+    let at = footer.windows(said.len()).position(|bytes| bytes == said.as_bytes())?;
+    Some(at + said.len() - NOT_SUMMED_YET.len())
+}
+
 /// Whether a file is as its footer says that it was written.
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn is_as_written(path: &Path, footer: &str) -> io::Result<bool> {
-    let Some(bytes) = footer.split(' ').next().and_then(|bytes| bytes.parse::<u64>().ok()) else {
+pub(crate) fn is_as_written(path: &Path, said_of_it: &str) -> io::Result<bool> {
+    let (Some((rows, footer_sum)), mut file) = (said_of_it.rsplit_once(' '), File::open(path)?)
+    else {
         return Ok(false);
     };
-    let (mut file, mut sum) = (File::open(path)?.take(bytes), Hasher::new());
-    let (mut room, mut all) = (vec![0; CHUNK_BYTES], 0);
+    let Some(bytes) = rows.split(' ').next().and_then(|bytes| bytes.parse::<u64>().ok()) else {
+        return Ok(false);
+    };
+    if said(bytes, &sum_of(&mut file, bytes)?) != rows {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::Start(bytes))?;
+    let mut footer = Vec::new();
+    file.read_to_end(&mut footer)?;
+    let Some(digits) = digits_in(&footer, said_of_it) else { return Ok(false) };
+    footer[digits..][..NOT_SUMMED_YET.len()].copy_from_slice(NOT_SUMMED_YET.as_bytes());
+    Ok(format!("{:08x}", crc32fast::hash(&footer)) == footer_sum)
+}
+
+/// The sum of so many bytes, or of all where there are fewer.
+fn sum_of(file: &mut File, bytes: u64) -> io::Result<Hasher> {
+    let (mut file, mut sum, mut room) = (file.take(bytes), Hasher::new(), vec![0; CHUNK_BYTES]);
     loop {
-        let read = file.read(&mut room)?;
-        if read == 0 {
-            return Ok(said(all, &sum) == footer);
+        match file.read(&mut room)? {
+            0 => return Ok(sum),
+            read => sum.update(&room[..read]),
         }
-        sum.update(&room[..read]);
-        all += read as u64;
     }
 }

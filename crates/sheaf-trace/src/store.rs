@@ -206,16 +206,19 @@ impl TraceStore {
 
     fn end_file(&mut self) -> Result<(), TraceError> {
         let Some(mut open) = self.open.take() else { return Ok(()) };
-        for (key, count) in [(OPERATIONS_KEY, open.operations), (LOST_KEY, open.lost)] {
-            let said = KeyValue::new(key.to_owned(), count.to_string());
-            open.writer.append_key_value_metadata(said);
-        }
         let (path, operations) = (open.path, open.operations);
         let flushed = open.writer.flush().map_err(TraceError::io(&path));
-        let said = open.writer.inner().said();
-        open.writer.append_key_value_metadata(KeyValue::new(CHECKSUM_KEY.to_owned(), said));
+        let sums = open.writer.inner_mut().begin_footer();
+        // The sums first: what makes the list shorter leaves them in it.
+        for (key, said) in [
+            (CHECKSUM_KEY, sums),
+            (OPERATIONS_KEY, operations.to_string()),
+            (LOST_KEY, open.lost.to_string()),
+        ] {
+            open.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), said));
+        }
         let ended = flushed.and_then(|()| match open.writer.into_inner() {
-            Ok(file) => file.sync_all().map_err(TraceError::io(&path)),
+            Ok(file) => file.end().map_err(TraceError::io(&path)),
             Err(error) => Err(TraceError::damaged(&path, error)),
         });
         let named = ended.and_then(|()| {
