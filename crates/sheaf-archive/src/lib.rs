@@ -1,0 +1,32 @@
+//! An archive of millions of files: small ones lie in packs, which any tar reads.
+//!
+//! A pack is a tar of (a part of) one directory's small files, sorted by name, with a binary index as
+//! its last member (`docs/format.md`). [`PackWriter`] writes one; [`PackIndex`] is what is known of its
+//! members without a look at them; [`scan_pack`] makes an index of the tar alone, where both of its
+//! copies are lost; [`verify_pack`] compares each byte with what the index says.
+//!
+//! ```
+//! use sheaf_archive::{MemberAttributes, MemberKind, PackId, PackIndex, PackWriter, content_of};
+//! let mut pack = PackWriter::new(Vec::new(), PackId([7; 16]));
+//! let hosts = MemberAttributes::new(b"hosts", MemberKind::File, 0o644);
+//! pack.add(&hosts, b"127.0.0.1 localhost\n")?;
+//! let (tar, written) = pack.finish()?;
+//!
+//! let index = PackIndex::in_pack(&tar)?;
+//! assert_eq!(index, written);
+//! assert_eq!(content_of(&tar, index.find(b"hosts").unwrap())?, b"127.0.0.1 localhost\n");
+//! # Ok::<(), sheaf_archive::PackError>(())
+//! ```
+//!
+//! The idea is of *The Parallel Archive Interface* (Roschke, Cook, Parliman, Sherrill), section 6.
+#![forbid(unsafe_code)]
+
+mod error;
+mod pack;
+
+pub use error::PackError;
+pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
+pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
+pub use pack::scan::scan_pack;
+pub use pack::verify::{Difference, content_of, verify_pack};
+pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};

@@ -1,0 +1,16 @@
+//! Packs: `member` → `header` → `write`; back by `index`, or where that is lost by `scan`.
+mod header;
+pub(crate) mod index;
+pub(crate) mod member;
+mod pax;
+pub(crate) mod scan;
+pub(crate) mod verify;
+pub(crate) mod write;
+
+/// What tar counts in.
+pub(crate) const BLOCK_BYTES: usize = 512;
+
+/// How many blocks so many bytes fill.
+pub(crate) fn blocks_of(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK_BYTES as u64)
+}

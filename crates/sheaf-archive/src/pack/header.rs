@@ -1,0 +1,147 @@
+//! The headers of a member: ustar where it has room, and an extended header before it where not.
+//!
+//! They follow from the attributes alone, and the same attributes give the same bytes: so each byte
+//! of a pack can be compared with its index.
+use super::{BLOCK_BYTES, blocks_of, pax};
+use crate::{MemberAttributes, MemberKind};
+use sheaf_core::files::Timestamp;
+
+const NAME_BYTES_MAX: usize = 100;
+/// The largest number of seven and of eleven octal digits.
+const SMALL_MAX: u64 = 0o7_777_777;
+const LARGE_MAX: u64 = 0o77_777_777_777;
+
+/// Where each field is.
+pub(crate) struct HeaderField {
+    pub at: usize,
+    pub bytes: usize,
+}
+
+pub(crate) const NAME: HeaderField = HeaderField { at: 0, bytes: 100 };
+pub(crate) const MODE: HeaderField = HeaderField { at: 100, bytes: 8 };
+pub(crate) const UID: HeaderField = HeaderField { at: 108, bytes: 8 };
+pub(crate) const GID: HeaderField = HeaderField { at: 116, bytes: 8 };
+pub(crate) const SIZE: HeaderField = HeaderField { at: 124, bytes: 12 };
+pub(crate) const MTIME: HeaderField = HeaderField { at: 136, bytes: 12 };
+pub(crate) const CHECKSUM: HeaderField = HeaderField { at: 148, bytes: 8 };
+pub(crate) const TYPE_AT: usize = 156;
+pub(crate) const LINK: HeaderField = HeaderField { at: 157, bytes: 100 };
+const MAGIC_AT: usize = 257;
+const MAGIC: &[u8] = b"ustar\x0000";
+pub(crate) const MAJOR: HeaderField = HeaderField { at: 329, bytes: 8 };
+pub(crate) const MINOR: HeaderField = HeaderField { at: 337, bytes: 8 };
+
+/// What a block is of.
+pub(crate) const EXTENDED: u8 = b'x';
+pub(crate) const FILE: u8 = b'0';
+pub(crate) const HARD_LINK: u8 = b'1';
+pub(crate) const SYMLINK: u8 = b'2';
+pub(crate) const CHAR_DEVICE: u8 = b'3';
+pub(crate) const BLOCK_DEVICE: u8 = b'4';
+pub(crate) const FIFO: u8 = b'6';
+
+/// Adds all headers of a member.
+pub(crate) fn push(tar: &mut Vec<u8>, of: &MemberAttributes, size: u64) {
+    let records = records_of(of);
+    if !records.is_empty() {
+        let mut name = b"PaxHeaders/".to_vec();
+        name.extend_from_slice(&of.name[..of.name.len().min(NAME_BYTES_MAX - name.len())]);
+        let bytes = records.len() as u64;
+        push_block(tar, &name, EXTENDED, |block| {
+            put(block, &MODE, 0o644);
+            put(block, &UID, 0);
+            put(block, &GID, 0);
+            put(block, &SIZE, bytes);
+            put(block, &MTIME, 0);
+        });
+        tar.extend_from_slice(&records);
+        tar.resize(tar.len() + padding_of(bytes), 0);
+    }
+    let (kind, device) = match of.kind {
+        MemberKind::File => (FILE, (0, 0)),
+        MemberKind::HardLink { .. } => (HARD_LINK, (0, 0)),
+        MemberKind::Symlink { .. } => (SYMLINK, (0, 0)),
+        MemberKind::Fifo => (FIFO, (0, 0)),
+        MemberKind::CharDevice { major, minor } => (CHAR_DEVICE, (major, minor)),
+        MemberKind::BlockDevice { major, minor } => (BLOCK_DEVICE, (major, minor)),
+    };
+    push_block(tar, &of.name, kind, |block| {
+        put(block, &MODE, u64::from(of.mode & 0o7777));
+        put(block, &UID, u64::from(of.uid).min(SMALL_MAX));
+        put(block, &GID, u64::from(of.gid).min(SMALL_MAX));
+        put(block, &SIZE, size);
+        put(block, &MTIME, u64::try_from(of.mtime.seconds).unwrap_or(0).min(LARGE_MAX));
+        put(block, &MAJOR, u64::from(device.0).min(SMALL_MAX));
+        put(block, &MINOR, u64::from(device.1).min(SMALL_MAX));
+        if let Some(link) = of.link() {
+            put_text(block, &LINK, link);
+        }
+    });
+}
+
+/// What a ustar header has no room for.
+fn records_of(of: &MemberAttributes) -> Vec<u8> {
+    let mut records = Vec::new();
+    let is_long = |text: &[u8]| text.len() > NAME_BYTES_MAX;
+    let (path, link) =
+        (Some(&of.name[..]).filter(|name| is_long(name)), of.link().filter(|link| is_long(link)));
+    let is_text = |bytes: Option<&[u8]>| bytes.is_none_or(|bytes| str::from_utf8(bytes).is_ok());
+    if !(is_text(path) && is_text(link)) {
+        pax::push(&mut records, b"hdrcharset", b"BINARY");
+    }
+    for (key, text) in [(b"path".as_slice(), path), (b"linkpath", link)] {
+        if let Some(text) = text {
+            pax::push(&mut records, key, text);
+        }
+    }
+    for (key, number) in [(b"uid", of.uid), (b"gid", of.gid)] {
+        if u64::from(number) > SMALL_MAX {
+            pax::push(&mut records, key, number.to_string().as_bytes());
+        }
+    }
+    let Timestamp { seconds, nanoseconds } = of.mtime;
+    if nanoseconds != 0 || !u64::try_from(seconds).is_ok_and(|seconds| seconds <= LARGE_MAX) {
+        pax::push(&mut records, b"mtime", pax::time_text(of.mtime).as_bytes());
+    }
+    for (name, value) in &of.xattrs {
+        pax::push_xattr(&mut records, name, value);
+    }
+    records
+}
+
+fn push_block(tar: &mut Vec<u8>, name: &[u8], kind: u8, fill: impl FnOnce(&mut [u8])) {
+    let from = tar.len();
+    tar.resize(from + BLOCK_BYTES, 0);
+    let block = &mut tar[from..];
+    put_text(block, &NAME, name);
+    block[TYPE_AT] = kind;
+    block[MAGIC_AT..MAGIC_AT + MAGIC.len()].copy_from_slice(MAGIC);
+    fill(block);
+    let sum = checksum_of(block);
+    block[CHECKSUM.at..][..CHECKSUM.bytes].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+}
+
+/// The sum of a block's bytes, those of the checksum taken for blanks.
+pub(crate) fn checksum_of(block: &[u8]) -> u64 {
+    let own = CHECKSUM.at..CHECKSUM.at + CHECKSUM.bytes;
+    let all: u64 = block.iter().map(|&byte| u64::from(byte)).sum();
+    let of_own: u64 = block[own].iter().map(|&byte| u64::from(byte)).sum();
+    all - of_own + CHECKSUM.bytes as u64 * u64::from(b' ')
+}
+
+/// Writes a number in octal digits, which end with a NUL.
+fn put(block: &mut [u8], field: &HeaderField, number: u64) {
+    let digits = format!("{number:0width$o}", width = field.bytes - 1);
+    block[field.at..field.at + digits.len()].copy_from_slice(digits.as_bytes());
+}
+
+/// Writes as much of a text as there is room for.
+fn put_text(block: &mut [u8], field: &HeaderField, text: &[u8]) {
+    let bytes = text.len().min(field.bytes);
+    block[field.at..field.at + bytes].copy_from_slice(&text[..bytes]);
+}
+
+/// What is missing of a whole block.
+pub(crate) fn padding_of(bytes: u64) -> usize {
+    (blocks_of(bytes) * BLOCK_BYTES as u64 - bytes) as usize
+}

@@ -1,0 +1,134 @@
+//! An index of what a pack's tar says, for where no index is left.
+use super::header::{self, HeaderField};
+use super::index::{INDEX_NAME, PackIndex};
+use super::member::{MemberAttributes, MemberKind, PackId, PackedMember};
+use super::{BLOCK_BYTES, blocks_of, pax};
+use crate::PackError;
+use sheaf_core::files::Timestamp;
+
+/// Makes an index of a pack's members, with all that a tar has of them: inodes and their times, by
+/// which a change is noticed, are not known then, and the pack's name is the one given.
+///
+/// # Errors
+/// When a header is damaged, or is none that a [`PackWriter`](crate::PackWriter) writes.
+pub fn scan_pack(tar: &[u8], id: PackId) -> Result<PackIndex, PackError> {
+    let mut index = PackIndex { id, generation: 0, member_blocks: 0, members: Vec::new() };
+    let mut block = 0;
+    while let Some(member) = member_at(tar, block)? {
+        block = member.end_block();
+        if member.attributes.name == INDEX_NAME {
+            break;
+        }
+        index.member_blocks = block;
+        index.members.push(member);
+    }
+    index.check().map_err(|why| PackError::damaged(format!("its tar {why}")))?;
+    Ok(index)
+}
+
+/// The member whose headers begin at a block; nothing at the end of the tar.
+fn member_at(tar: &[u8], first: u64) -> Result<Option<PackedMember>, PackError> {
+    let damaged = |why| PackError::damaged(format!("its tar {why} at block {first}"));
+    let mut block = block_of(tar, first).ok_or_else(|| damaged("is cut off"))?;
+    if block.iter().all(|&byte| byte == 0) {
+        return Ok(None);
+    }
+    let (mut at, mut records) = (first, Vec::new());
+    if checked_kind(block).ok_or_else(|| damaged("has no header"))? == header::EXTENDED {
+        let bytes = number_in(block, &header::SIZE).ok_or_else(|| damaged("has no size"))?;
+        let text = bytes_at(tar, at + 1, bytes).ok_or_else(|| damaged("is cut off"))?;
+        records = pax::records(text)?;
+        at += 1 + blocks_of(bytes);
+        block = block_of(tar, at).ok_or_else(|| damaged("is cut off"))?;
+    }
+    let kind = checked_kind(block).ok_or_else(|| damaged("has no header"))?;
+    let attributes = attributes_of(block, kind, &records)
+        .ok_or_else(|| damaged("has a header that no pack has"))?;
+    let size = number_in(block, &header::SIZE).ok_or_else(|| damaged("has no size"))?;
+    let content = bytes_at(tar, at + 1, size).ok_or_else(|| damaged("is cut off"))?;
+    let first_block = u32::try_from(first).map_err(|_| damaged("is too long"))?;
+    let header_blocks = u16::try_from(at + 1 - first).map_err(|_| damaged("is too long"))?;
+    let digest = *blake3::hash(content).as_bytes();
+    Ok(Some(PackedMember { attributes, size, digest, first_block, header_blocks }))
+}
+
+fn attributes_of(
+    block: &[u8],
+    kind: u8,
+    records: &[pax::PaxRecord<'_>],
+) -> Option<MemberAttributes> {
+    let said =
+        |key: &[u8]| records.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
+    let text = |key, field| said(key).unwrap_or_else(|| text_in(block, field)).to_owned();
+    let number = |key, field| match said(key) {
+        Some(digits) => pax::number(digits),
+        None => u32::try_from(number_in(block, field)?).ok(),
+    };
+    let link = text(b"linkpath", &header::LINK);
+    let device = |field| u32::try_from(number_in(block, field)?).ok();
+    let kind = match kind {
+        header::FILE => MemberKind::File,
+        header::HARD_LINK => MemberKind::HardLink { to: link },
+        header::SYMLINK => MemberKind::Symlink { target: link },
+        header::FIFO => MemberKind::Fifo,
+        header::CHAR_DEVICE => MemberKind::CharDevice {
+            major: device(&header::MAJOR)?,
+            minor: device(&header::MINOR)?,
+        },
+        header::BLOCK_DEVICE => MemberKind::BlockDevice {
+            major: device(&header::MAJOR)?,
+            minor: device(&header::MINOR)?,
+        },
+        _ => return None,
+    };
+    let mtime = match said(b"mtime") {
+        Some(text) => pax::time_of(text)?,
+        None => {
+            let seconds = i64::try_from(number_in(block, &header::MTIME)?).ok()?;
+            Timestamp { seconds, nanoseconds: 0 }
+        }
+    };
+    let xattrs = records
+        .iter()
+        .filter_map(|(key, value)| Some((pax::xattr_of(key)?, (*value).to_owned())))
+        .collect();
+    Some(MemberAttributes {
+        name: text(b"path", &header::NAME),
+        kind,
+        mode: u32::try_from(number_in(block, &header::MODE)?).ok()?,
+        uid: number(b"uid".as_slice(), &header::UID)?,
+        gid: number(b"gid".as_slice(), &header::GID)?,
+        mtime,
+        ctime_ns: 0,
+        ino: 0,
+        xattrs,
+    })
+}
+
+/// What a header is of, if its checksum is right.
+fn checked_kind(block: &[u8]) -> Option<u8> {
+    let sum = number_in(block, &header::CHECKSUM)?;
+    (sum == header::checksum_of(block)).then(|| block[header::TYPE_AT])
+}
+
+/// A number in octal digits.
+fn number_in(block: &[u8], field: &HeaderField) -> Option<u64> {
+    let digits = text_in(block, field).trim_ascii_end();
+    u64::from_str_radix(str::from_utf8(digits).ok()?, 8).ok()
+}
+
+/// A text up to its NUL, if it has one.
+fn text_in<'a>(block: &'a [u8], field: &HeaderField) -> &'a [u8] {
+    let text = &block[field.at..field.at + field.bytes];
+    text.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+fn block_of(tar: &[u8], block: u64) -> Option<&[u8]> {
+    bytes_at(tar, block, BLOCK_BYTES as u64)
+}
+
+/// So many bytes from a block on.
+pub(crate) fn bytes_at(tar: &[u8], block: u64, bytes: u64) -> Option<&[u8]> {
+    let from = usize::try_from(block.checked_mul(BLOCK_BYTES as u64)?).ok()?;
+    tar.get(from..from.checked_add(usize::try_from(bytes).ok()?)?)
+}

@@ -1,0 +1,110 @@
+//! Each byte of a pack against what its index says.
+use super::header::{self, padding_of};
+use super::index::{PackIndex, TAR_END_BYTES};
+use super::member::{MemberKind, PackedMember};
+use super::scan::bytes_at;
+use super::{BLOCK_BYTES, write};
+use crate::PackError;
+
+/// What of a pack is not as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Difference {
+    /// A member's content.
+    Content {
+        /// Its name.
+        name: Vec<u8>,
+    },
+    /// What the tar says of a member, or what fills up its last block.
+    Headers {
+        /// Its name.
+        name: Vec<u8>,
+    },
+    /// The index within the pack, or the end of the tar.
+    End,
+}
+
+/// The content of a pack's member, compared with its digest.
+///
+/// # Errors
+/// When it is not as it was written, or is not there. A hard link has the content of the member it
+/// names.
+pub fn content_of<'a>(tar: &'a [u8], member: &PackedMember) -> Result<&'a [u8], PackError> {
+    let name = member.attributes.name.escape_ascii();
+    let at = member.content_at() / BLOCK_BYTES as u64;
+    let content = bytes_at(tar, at, member.size)
+        .ok_or_else(|| PackError::damaged(format!("it ends before {name} does")))?;
+    if blake3::hash(content) != member.digest {
+        return Err(PackError::damaged(format!("{name} is not as it was written (checksum)")));
+    }
+    Ok(content)
+}
+
+/// All that is not as an index says, by members in their order. What lies between members, where
+/// others were removed, belongs to none and is not looked at.
+#[must_use]
+pub fn verify_pack(tar: &[u8], index: &PackIndex) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut headers = Vec::new();
+    for member in &index.members {
+        let name = || member.attributes.name.clone();
+        if content_of(tar, member).is_err() {
+            found.push(Difference::Content { name: name() });
+        }
+        headers.clear();
+        header::push(&mut headers, &member.attributes, member.size);
+        let padding = padding_of(member.size);
+        let end = member.end_block() * BLOCK_BYTES as u64 - padding as u64;
+        let is_same = bytes_at(tar, u64::from(member.first_block), headers.len() as u64)
+            == Some(&headers[..])
+            && usize::try_from(end)
+                .ok()
+                .and_then(|end| tar.get(end..end.checked_add(padding)?))
+                .is_some_and(|padding| padding.iter().all(|&byte| byte == 0));
+        if !is_same {
+            found.push(Difference::Headers { name: name() });
+        }
+    }
+    if !is_end_whole(tar, index) {
+        found.push(Difference::End);
+    }
+    found
+}
+
+/// Whether the index within a pack is whole, and this one or the one that it began with.
+fn is_end_whole(tar: &[u8], index: &PackIndex) -> bool {
+    let from = usize::try_from(index.member_blocks * BLOCK_BYTES as u64).ok();
+    let Some((within, end)) = from
+        .and_then(|from| tar.get(from..))
+        .and_then(|end| end.split_at_checked(end.len().checked_sub(TAR_END_BYTES)?))
+    else {
+        return false;
+    };
+    let first = PackIndex::in_pack(tar).ok().filter(|first| {
+        first.id == index.id && (first == index || first.generation < index.generation)
+    });
+    first.is_some_and(|first| write::index_member(&first) == within)
+        && end.iter().all(|&byte| byte == 0)
+}
+
+impl Difference {
+    /// The member whose it is; nothing of the pack's end.
+    #[must_use]
+    pub fn name(&self) -> Option<&[u8]> {
+        match self {
+            Self::Content { name } | Self::Headers { name } => Some(name),
+            Self::End => None,
+        }
+    }
+}
+
+impl PackedMember {
+    /// The member that has this one's content: itself, or the one it is another name of.
+    #[must_use]
+    pub fn whose_content<'a>(&'a self, index: &'a PackIndex) -> Option<&'a Self> {
+        match &self.attributes.kind {
+            MemberKind::HardLink { to } => index.find(to),
+            _ => Some(self),
+        }
+    }
+}

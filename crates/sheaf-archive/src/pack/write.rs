@@ -1,0 +1,138 @@
+//! Writing a pack: members in the order of their names, then the index, then the end of the tar.
+use super::header::{self, padding_of};
+use super::index::{INDEX_NAME, PackIndex, TAR_END_BYTES};
+use super::member::{MemberAttributes, MemberKind, PackId, PackedMember};
+use super::{BLOCK_BYTES, blocks_of};
+use crate::PackError;
+use std::collections::HashSet;
+use std::io::Write;
+
+/// Members of a pack at most: 2²⁰.
+pub const PACK_MEMBERS_MAX: usize = 1 << 20;
+/// Bytes that a member of a pack may have at most. What is longer is an object of its own.
+pub const MEMBER_BYTES_MAX: usize = 64 << 20;
+/// Pairs of owner and group in a pack at most: each has a number of 16 bits.
+const PACK_OWNERS_MAX: usize = 1 << 16;
+const NAME_BYTES_MAX: usize = 255;
+
+/// Writes a pack to whatever takes bytes.
+#[derive(Debug)]
+pub struct PackWriter<W> {
+    out: W,
+    index: PackIndex,
+    owners: HashSet<(u32, u32)>,
+    headers: Vec<u8>,
+}
+
+impl<W: Write> PackWriter<W> {
+    /// Begins a pack of this name.
+    pub fn new(out: W, id: PackId) -> Self {
+        let index = PackIndex { id, generation: 0, member_blocks: 0, members: Vec::new() };
+        Self { out, index, owners: HashSet::new(), headers: Vec::new() }
+    }
+
+    /// Whether one more member may have no room: the pack is to be ended before.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let room = (MEMBER_BYTES_MAX / BLOCK_BYTES) as u64 + u64::from(u16::MAX);
+        self.index.members.len() >= PACK_MEMBERS_MAX
+            || self.owners.len() >= PACK_OWNERS_MAX
+            || self.index.member_blocks + room > u64::from(u32::MAX)
+    }
+
+    /// Bytes of the pack so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.index.member_blocks * BLOCK_BYTES as u64
+    }
+
+    /// Adds a member whose name comes behind those of all others: a file with its whole content, or
+    /// what has none.
+    ///
+    /// # Errors
+    /// When this cannot be a member, which leaves the pack as it was; when it cannot be written.
+    pub fn add(&mut self, of: &MemberAttributes, content: &[u8]) -> Result<(), PackError> {
+        let no_member = |why| Err(PackError::NoMember { name: of.name.clone(), why });
+        if let Some(why) = self.refusal(of, content) {
+            return no_member(why);
+        }
+        self.headers.clear();
+        header::push(&mut self.headers, of, content.len() as u64);
+        let blocks = blocks_of(self.headers.len() as u64);
+        let Ok(header_blocks) = u16::try_from(blocks) else {
+            return no_member("its extended attributes are too long for a pack");
+        };
+        self.out.write_all(&self.headers)?;
+        write_padded(&mut self.out, content)?;
+        let member = PackedMember {
+            attributes: of.clone(),
+            size: content.len() as u64,
+            digest: *blake3::hash(content).as_bytes(),
+            first_block: self.index.member_blocks as u32,
+            header_blocks,
+        };
+        self.index.member_blocks = member.end_block();
+        self.owners.insert((of.uid, of.gid));
+        self.index.members.push(member);
+        Ok(())
+    }
+
+    /// Why this cannot be a member.
+    fn refusal(&self, of: &MemberAttributes, content: &[u8]) -> Option<&'static str> {
+        if self.is_full() {
+            return Some("the pack is full");
+        }
+        if matches!(&of.name[..], b"" | b"." | b"..")
+            || of.name.len() > NAME_BYTES_MAX
+            || of.name.iter().any(|byte| matches!(byte, b'/' | 0))
+        {
+            return Some("this is no name of a file");
+        }
+        if of.name == INDEX_NAME {
+            return Some("the index of a pack has this name");
+        }
+        let last = self.index.members.last();
+        if last.is_some_and(|last| last.attributes.name >= of.name) {
+            return Some("it does not come behind the pack's last member");
+        }
+        if content.len() > MEMBER_BYTES_MAX {
+            return Some("it is too long for a pack");
+        }
+        if of.mtime.nanoseconds >= 1_000_000_000 {
+            return Some("its time is none");
+        }
+        if !content.is_empty() && of.kind != MemberKind::File {
+            return Some("a file of this kind has no content");
+        }
+        if let MemberKind::HardLink { to } = &of.kind
+            && !self.index.find(to).is_some_and(|to| to.attributes.kind == MemberKind::File)
+        {
+            return Some("the file that it is another name of is not in the pack");
+        }
+        None
+    }
+
+    /// Writes the index and the end; nothing is flushed or synced.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(mut self) -> Result<(W, PackIndex), PackError> {
+        self.out.write_all(&index_member(&self.index))?;
+        self.out.write_all(&[0; TAR_END_BYTES])?;
+        Ok((self.out, self.index))
+    }
+}
+
+/// An index as the member of a pack that it is.
+pub(crate) fn index_member(index: &PackIndex) -> Vec<u8> {
+    let (mut bytes, encoded) = (Vec::new(), index.encode());
+    let named = MemberAttributes::new(INDEX_NAME, MemberKind::File, 0o644);
+    header::push(&mut bytes, &named, encoded.len() as u64);
+    bytes.extend_from_slice(&encoded);
+    bytes
+}
+
+fn write_padded(out: &mut impl Write, content: &[u8]) -> std::io::Result<()> {
+    out.write_all(content)?;
+    out.write_all(&[0; BLOCK_BYTES][..padding_of(content.len() as u64)])
+}

@@ -1,0 +1,203 @@
+//! GNU tar, bsdtar and Python read packs as Sheaf does.
+use crate::made::{Made, file, packed};
+use sheaf_archive::{INDEX_NAME, MemberAttributes, MemberKind, content_of};
+use sheaf_core::files::Timestamp;
+use sheaf_testing::program::have;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const XATTR: &[u8] = b"user.sheaf";
+/// Only GNU tar reads the name of this one as it writes it.
+const ODD_XATTR: &[u8] = b"user.sheaf=50%25";
+
+/// Members of all kinds, with attributes that have no room in a plain header.
+fn everything() -> Vec<Made> {
+    let is_root = rustix::process::geteuid().is_root();
+    let owner = if is_root { (3_000_000, 54321) } else { here() };
+    let mut members = BTreeMap::new();
+    let mut add = |name: &[u8], kind: MemberKind, mtime: (i64, u32), content: &[u8]| {
+        let (mut made, _) = file(name, b"");
+        made.mtime = Timestamp { seconds: mtime.0, nanoseconds: mtime.1 };
+        (made.kind, made.uid, made.gid) = (kind, owner.0, owner.1);
+        members.insert(name.to_owned(), (made, content.to_owned()));
+    };
+    add(b"plain", MemberKind::File, (1_600_000_000, 0), b"content\n");
+    add(b"empty", MemberKind::File, (1_600_000_000, 1), b"");
+    add(b"before 1970", MemberKind::File, (-86_400, 250_000_000), b"old");
+    add(b"before 1970 whole", MemberKind::File, (-1_000, 0), b"old");
+    add(b"after 2242", MemberKind::File, (0o100_000_000_000, 999_999_999), b"new");
+    add(b"-rf *\n\t'\"\\", MemberKind::File, (7, 7), &[0, 255, 10]);
+    add(&[b'n'; 255], MemberKind::File, (1, 0), &[b'x'; 513]);
+    add(&[b'n'; 100], MemberKind::File, (1, 0), &[b'x'; 512]);
+    add(&"é".repeat(60).into_bytes(), MemberKind::File, (1, 0), b"utf-8");
+    add(b"\xff\xfe not utf-8", MemberKind::File, (1, 0), b"bytes");
+    add(&[0xe9; 255], MemberKind::File, (1, 0), b"long and not utf-8");
+    add(b"plain's other name", MemberKind::HardLink { to: b"plain".to_vec() }, (1, 0), b"");
+    add(b"link", MemberKind::Symlink { target: b"../gone/\xff".to_vec() }, (5, 5), b"");
+    add(b"long link", MemberKind::Symlink { target: [b'l'; 200].to_vec() }, (5, 5), b"");
+    add(b"pipe", MemberKind::Fifo, (5, 500_000_000), b"");
+    if is_root {
+        add(b"null", MemberKind::CharDevice { major: 1, minor: 3 }, (9, 0), b"");
+        add(b"disk", MemberKind::BlockDevice { major: 259, minor: 1_048_575 }, (9, 0), b"");
+    }
+    let noted: &mut Made = members.get_mut(&b"plain"[..]).unwrap();
+    let value = vec![0, b'\n', 255];
+    noted.0.xattrs = vec![(XATTR.to_vec(), value.clone()), (ODD_XATTR.to_vec(), value)];
+    // The attributes of one file are those that its last name has.
+    let shared = noted.0.clone();
+    let other = members.get_mut(&b"plain's other name"[..]).unwrap();
+    let kind = other.0.kind.clone();
+    other.0 = MemberAttributes { name: other.0.name.clone(), kind, ..shared };
+    members.into_values().collect()
+}
+
+fn here() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// What a program that takes tars apart can do.
+#[derive(Clone, Copy, PartialEq)]
+enum Program {
+    GnuTar,
+    /// libarchive takes the fraction of a time before 1970 for one that counts forwards.
+    Bsdtar,
+    /// Times are floating-point numbers, and those of links stay; there are no extended attributes.
+    Python,
+}
+
+impl Program {
+    /// How many nanoseconds the time of a file may be off; nothing where it is not set.
+    fn time_slack_ns(self, of: &MemberAttributes) -> Option<i128> {
+        let is_before_1970 = of.mtime.seconds < 0 && of.mtime.nanoseconds != 0;
+        match self {
+            Self::Bsdtar if is_before_1970 => Some(2_000_000_000),
+            Self::GnuTar | Self::Bsdtar => Some(0),
+            Self::Python => (!matches!(of.kind, MemberKind::Symlink { .. })).then_some(2_000),
+        }
+    }
+}
+
+fn compare(dir: &Path, members: &[Made], program: Program, said: &Output) {
+    let has_ended_well = said.status.success();
+    let said = String::from_utf8_lossy(&said.stderr);
+    assert!(has_ended_well, "{said}");
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut found: Vec<_> = entries.map(OsStringExt::into_vec).collect();
+    found.retain(|name| name != INDEX_NAME);
+    found.sort();
+    let names: Vec<_> = members.iter().map(|(of, _)| of.name.clone()).collect();
+    assert_eq!(found, names, "{said}");
+    let (tar, index) = packed(members);
+    let has_xattrs = program != Program::Python && takes_xattrs(dir);
+    for member in &index.members {
+        let of = &member.attributes;
+        let (path, name) = (dir.join(OsStr::from_bytes(&of.name)), of.name.escape_ascii());
+        let is = std::fs::symlink_metadata(&path).unwrap();
+        let (kind, device) = match of.kind {
+            MemberKind::File | MemberKind::HardLink { .. } => (0o100_000, 0),
+            MemberKind::Symlink { .. } => (0o120_000, 0),
+            MemberKind::Fifo => (0o010_000, 0),
+            MemberKind::CharDevice { major, minor } => {
+                (0o020_000, rustix::fs::makedev(major, minor))
+            }
+            MemberKind::BlockDevice { major, minor } => {
+                (0o060_000, rustix::fs::makedev(major, minor))
+            }
+        };
+        // A link has no permissions of its own.
+        let mode = if kind == 0o120_000 { 0o777 } else { of.mode };
+        assert_eq!((is.mode(), is.rdev()), (kind | mode, device), "{name}");
+        assert_eq!((is.uid(), is.gid()), (of.uid, of.gid), "{name}");
+        let ns = |seconds: i64, more: i64| i128::from(seconds) * 1_000_000_000 + i128::from(more);
+        let time = ns(of.mtime.seconds, i64::from(of.mtime.nanoseconds));
+        let off = (ns(is.mtime(), is.mtime_nsec()) - time).abs();
+        let slack = program.time_slack_ns(of);
+        assert!(slack.is_none_or(|slack| off <= slack), "{name}: {off} ns off");
+        match &of.kind {
+            MemberKind::Symlink { target } => {
+                assert_eq!(std::fs::read_link(&path).unwrap().as_os_str().as_bytes(), target);
+            }
+            MemberKind::HardLink { to } => {
+                let to = std::fs::symlink_metadata(dir.join(OsStr::from_bytes(to))).unwrap();
+                assert_eq!((is.ino(), is.nlink()), (to.ino(), 2), "{name}");
+            }
+            MemberKind::File => {
+                assert_eq!(std::fs::read(&path).unwrap(), content_of(&tar, member).unwrap());
+            }
+            _ => {}
+        }
+        for (xattr, value) in of.xattrs.iter().filter(|_| has_xattrs) {
+            if program == Program::Bsdtar && xattr == ODD_XATTR {
+                continue;
+            }
+            let mut is = [0; 64];
+            let length = rustix::fs::getxattr(&path, OsStr::from_bytes(xattr), &mut is[..]);
+            assert_eq!(&is[..length.unwrap()], value, "{name}");
+        }
+    }
+}
+
+/// Takes a pack of everything apart in a directory of its own.
+fn taken_apart(command: &mut Command, program: Program) {
+    let members = everything();
+    let dir = tempfile::tempdir().unwrap();
+    let (pack, out) = (dir.path().join("pack.tar"), dir.path().join("out"));
+    std::fs::write(&pack, packed(&members).0).unwrap();
+    std::fs::create_dir(&out).unwrap();
+    let said = command.arg(&pack).current_dir(&out).env("LC_ALL", "C.UTF-8").output().unwrap();
+    compare(&out, &members, program, &said);
+}
+
+/// Whether the file system here has extended attributes of users.
+fn takes_xattrs(dir: &Path) -> bool {
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(dir, OsStr::from_bytes(XATTR), b"x", flags).is_ok()
+}
+
+#[test]
+fn gnu_tar_takes_packs_apart() {
+    if have("tar") {
+        let mut tar = Command::new("tar");
+        tar.args(["--extract", "--same-permissions", "--xattrs", "--xattrs-include=*", "--file"]);
+        taken_apart(&mut tar, Program::GnuTar);
+    }
+}
+
+#[test]
+fn bsdtar_takes_packs_apart() {
+    if have("bsdtar") {
+        let mut tar = Command::new("bsdtar");
+        tar.args(["-x", "-p", "-f"]);
+        taken_apart(&mut tar, Program::Bsdtar);
+    }
+}
+
+#[test]
+fn python_takes_packs_apart() {
+    if have("python3") {
+        let mut python = Command::new("python3");
+        python.args(["-c", "import sys, tarfile; tarfile.open(sys.argv[1]).extractall()"]);
+        taken_apart(&mut python, Program::Python);
+    }
+}
+
+/// What `tar --list` prints is each member, and the index.
+#[test]
+fn a_pack_is_listed_in_order() {
+    if !have("tar") {
+        return;
+    }
+    let members: Vec<_> =
+        (0..500).map(|number| file(format!("file-{number:03}").as_bytes(), b"content")).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let pack = dir.path().join("pack.tar");
+    std::fs::write(&pack, packed(&members).0).unwrap();
+    let listed = Command::new("tar").arg("--list").arg("--file").arg(&pack).output().unwrap();
+    assert!(listed.status.success() && listed.stderr.is_empty(), "{listed:?}");
+    let expected: String = (0..500).map(|number| format!("file-{number:03}\n")).collect();
+    assert_eq!(String::from_utf8(listed.stdout).unwrap(), format!("{expected}.sheaf-index\n"));
+}
