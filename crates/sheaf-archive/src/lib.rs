@@ -22,6 +22,8 @@
 #![forbid(unsafe_code)]
 
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod pack;
 
 pub use error::PackError;

@@ -11,6 +11,9 @@ pub const INDEX_VERSION: u32 = 1;
 
 const MAGIC: &[u8; 8] = b"sheafidx";
 const END_MAGIC: &[u8; 8] = b"sheafend";
+/// Blocks of a pack's members at most: those of 2 TiB.
+pub(crate) const PACK_BLOCKS_MAX: u64 = 1 << 32;
+
 const HEADER_BYTES: usize = 64;
 const RECORD_BYTES: usize = 86;
 const OWNER_BYTES: usize = 8;
@@ -115,8 +118,7 @@ impl PackIndex {
         if bytes.len() < HEADER_BYTES + FOOTER_BYTES || !bytes.starts_with(MAGIC) {
             return damaged("is no index");
         }
-        let mut header = IndexBytes { left: &bytes[MAGIC.len()..HEADER_BYTES] };
-        let version = header.u32()?;
+        let version = IndexBytes { left: &bytes[MAGIC.len()..] }.u32()?;
         if version > INDEX_VERSION {
             return Err(PackError::Version { version, known: INDEX_VERSION });
         }
@@ -128,11 +130,17 @@ impl PackIndex {
         if blake3::hash(body) != *<&[u8; 32]>::try_from(digest).expect("32 bytes were split off") {
             return damaged("is not as it was written (checksum)");
         }
+        Self::of_body(&body[MAGIC.len() + size_of::<u32>()..])
+    }
+
+    /// What an index says between its version and its checksum.
+    pub(crate) fn of_body(body: &[u8]) -> Result<Self, PackError> {
+        let mut rest = IndexBytes { left: body };
+        let header = &mut rest;
         let (members, owners) = (header.u32()? as usize, header.u32()? as usize);
         let (names, extras) = (header.u32()? as usize, header.u64()? as usize);
         let (member_blocks, generation) = (header.u64()?, header.u64()?);
         let id = PackId(header.take()?);
-        let mut rest = IndexBytes { left: &body[HEADER_BYTES..] };
         let mut records = IndexBytes { left: rest.bytes(members.saturating_mul(RECORD_BYTES))? };
         let owners = rest.bytes(owners.saturating_mul(OWNER_BYTES))?;
         let mut names = IndexBytes { left: rest.bytes(names)? };
@@ -194,7 +202,7 @@ impl PackIndex {
             }
             (name, block) = (&of.name, member.end_block());
         }
-        if block > self.member_blocks {
+        if block > self.member_blocks || self.member_blocks > PACK_BLOCKS_MAX {
             return Err("says that there is more than there is".to_owned());
         }
         Ok(())

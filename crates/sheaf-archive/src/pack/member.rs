@@ -2,7 +2,7 @@
 use sheaf_core::files::Timestamp;
 
 /// The name of a pack: never that of another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PackId(pub [u8; 16]);
 
 /// What a member is. Directories are none, and sockets cannot be archived.

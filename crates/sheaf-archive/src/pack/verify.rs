@@ -54,7 +54,7 @@ pub fn verify_pack(tar: &[u8], index: &PackIndex) -> Vec<Difference> {
         headers.clear();
         header::push(&mut headers, &member.attributes, member.size);
         let padding = padding_of(member.size);
-        let end = member.end_block() * BLOCK_BYTES as u64 - padding as u64;
+        let end = member.content_at().saturating_add(member.size);
         let is_same = bytes_at(tar, u64::from(member.first_block), headers.len() as u64)
             == Some(&headers[..])
             && usize::try_from(end)
@@ -73,7 +73,7 @@ pub fn verify_pack(tar: &[u8], index: &PackIndex) -> Vec<Difference> {
 
 /// Whether the index within a pack is whole, and this one or the one that it began with.
 fn is_end_whole(tar: &[u8], index: &PackIndex) -> bool {
-    let from = usize::try_from(index.member_blocks * BLOCK_BYTES as u64).ok();
+    let from = usize::try_from(index.member_blocks.saturating_mul(BLOCK_BYTES as u64)).ok();
     let Some((within, end)) = from
         .and_then(|from| tar.get(from..))
         .and_then(|end| end.split_at_checked(end.len().checked_sub(TAR_END_BYTES)?))

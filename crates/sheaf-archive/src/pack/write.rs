@@ -1,6 +1,6 @@
 //! Writing a pack: members in the order of their names, then the index, then the end of the tar.
 use super::header::{self, padding_of};
-use super::index::{INDEX_NAME, PackIndex, TAR_END_BYTES};
+use super::index::{INDEX_NAME, PACK_BLOCKS_MAX, PackIndex, TAR_END_BYTES};
 use super::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 use super::{BLOCK_BYTES, blocks_of};
 use crate::PackError;
@@ -37,7 +37,7 @@ impl<W: Write> PackWriter<W> {
         let room = (MEMBER_BYTES_MAX / BLOCK_BYTES) as u64 + u64::from(u16::MAX);
         self.index.members.len() >= PACK_MEMBERS_MAX
             || self.owners.len() >= PACK_OWNERS_MAX
-            || self.index.member_blocks + room > u64::from(u32::MAX)
+            || self.index.member_blocks + room > PACK_BLOCKS_MAX
     }
 
     /// Bytes of the pack so far.

@@ -3,3 +3,10 @@ mod damage;
 mod made;
 mod others;
 mod pack;
+#[path = "../../../../fuzz/seeds.rs"]
+mod seeds;
+
+#[test]
+fn fuzz_seeds_pass() {
+    seeds::pass(sheaf_archive::fuzzing::TARGETS);
+}

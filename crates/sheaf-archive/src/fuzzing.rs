@@ -1,0 +1,25 @@
+//! What the fuzz targets in `fuzz/` run. No part of the API.
+#![allow(missing_docs)]
+use crate::{PackId, PackIndex, scan_pack, verify_pack};
+use sheaf_core::fuzzing::FuzzTarget;
+
+/// The targets of this crate.
+pub const TARGETS: &[FuzzTarget] = &[("pack", pack), ("pack_index", index)];
+
+/// A tar: what is found in it is written as it is there.
+pub fn pack(data: &[u8]) {
+    let _ = PackIndex::in_pack(data);
+    if let Ok(index) = scan_pack(data, PackId::default()) {
+        drop(verify_pack(data, &index));
+        let again = PackIndex::decode(&index.encode()).expect("it was found, so it can be");
+        assert_eq!(again, index);
+    }
+}
+
+/// What an index says between its version and its checksum.
+pub fn index(data: &[u8]) {
+    if let Ok(index) = PackIndex::of_body(data) {
+        assert_eq!(PackIndex::decode(&index.encode()).expect("it is checked"), index);
+        drop(verify_pack(data, &index));
+    }
+}
