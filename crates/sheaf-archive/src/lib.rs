@@ -25,6 +25,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod pack;
+mod store;
 
 pub use error::PackError;
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
@@ -32,3 +33,4 @@ pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 pub use pack::scan::scan_pack;
 pub use pack::verify::{Difference, content_of, verify_pack};
 pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};
+pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};

@@ -5,6 +5,7 @@ mod others;
 mod pack;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
+mod store;
 
 #[test]
 fn fuzz_seeds_pass() {

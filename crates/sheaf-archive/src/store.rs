@@ -1,0 +1,95 @@
+//! Where an archive lies: objects by their keys, each written once as a whole.
+mod key;
+mod local;
+
+pub use key::StoreKey;
+pub use local::LocalStore;
+
+use sheaf_core::Errno;
+use std::io::{Read, Write};
+use std::ops::Range;
+
+/// A place for objects. None is ever changed: what is there under a key stays until it is removed.
+///
+/// Calls take as long as the store needs, and any number of threads may call at once.
+pub trait Store: Send + Sync {
+    /// Begins an object. Nobody sees it before its [commit](StoreWriter::commit).
+    ///
+    /// # Errors
+    /// When there is no place where it could be written.
+    fn create(&self, key: &StoreKey) -> Result<Box<dyn StoreWriter>, StoreError>;
+
+    /// Reads an object from a byte on, to its end.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is none.
+    fn open(&self, key: &StoreKey, from: u64) -> Result<Box<dyn Read + Send>, StoreError>;
+
+    /// These bytes of an object, all of them.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is none, `ENODATA` where it is shorter.
+    fn read(&self, key: &StoreKey, range: Range<u64>) -> Result<Vec<u8>, StoreError>;
+
+    /// How many bytes an object has.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is none.
+    fn size(&self, key: &StoreKey) -> Result<u64, StoreError>;
+
+    /// Calls `each` with all objects whose keys begin with some parts, as they are found, in the
+    /// order of their keys. What is written or removed meanwhile may be among them or not.
+    ///
+    /// # Errors
+    /// When they cannot be listed, and what `each` returns: nothing more is listed then.
+    fn list(
+        &self,
+        parts: &[&str],
+        each: &mut dyn FnMut(StoredObject) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError>;
+
+    /// Removes an object.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is none.
+    fn remove(&self, key: &StoreKey) -> Result<(), StoreError>;
+}
+
+/// An object that is being written. Dropped, it was never there.
+pub trait StoreWriter: Write + Send {
+    /// Makes it an object: durable, whole, and there for everybody.
+    ///
+    /// # Errors
+    /// `EEXIST` where somebody else's has its key, which stays as it is; when it cannot be written.
+    fn commit(self: Box<Self>) -> Result<(), StoreError>;
+}
+
+/// An object that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredObject {
+    /// Its key.
+    pub key: StoreKey,
+    /// How many bytes it has.
+    pub bytes: u64,
+}
+
+/// Why a store did not do something.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {doing}: {errno}")]
+pub struct StoreError {
+    /// The store and the object, as its user knows them.
+    pub place: String,
+    /// What was to be done.
+    pub doing: &'static str,
+    /// Why it was not.
+    pub errno: Errno,
+}
+
+impl StoreError {
+    /// Whether the same may be done a little later.
+    #[must_use]
+    pub fn retry_can_help(&self) -> bool {
+        let passing = [Errno::INTR, Errno::AGAIN, Errno::NFILE, Errno::MFILE, Errno::TIMEDOUT];
+        passing.contains(&self.errno)
+    }
+}

@@ -1,0 +1,302 @@
+//! A directory as a store: an object is a file, by its key.
+//!
+//! A file is written without a name and gets one when it is durable (`O_TMPFILE`, `linkat`): a crash
+//! leaves nothing, and who comes second finds the name taken. Where the file system has no files
+//! without names, one of `tmp/` has a name of nobody's until then.
+use super::key::is_part;
+use super::{Store, StoreError, StoreKey, StoreWriter, StoredObject};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use sheaf_core::Errno;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Says that a directory is a store, and of which version.
+const MARK: &str = "sheaf-archive";
+const MARK_TEXT: &str = "sheaf archive, version 1\n";
+/// Files that have no object's name yet.
+const UNNAMED: &str = "tmp";
+const OBJECTS: &str = "objects";
+
+/// A directory of this machine that has an archive in it.
+#[derive(Clone, Debug)]
+pub struct LocalStore {
+    directory: PathBuf,
+}
+
+impl LocalStore {
+    /// Makes a store of a directory, which is made if it is not there. One that is a store stays as
+    /// it is.
+    ///
+    /// # Errors
+    /// `ENOTEMPTY` where something else is in it; when it cannot be made.
+    pub fn create(directory: &Path) -> Result<Self, StoreError> {
+        let doing = "cannot be made a store";
+        let failed = |error: io::Error| failed(directory, doing, &error);
+        std::fs::create_dir_all(directory).map_err(failed)?;
+        match Self::open(directory) {
+            Err(error) if error.errno == Errno::NOENT => {}
+            opened => return opened,
+        }
+        if !is_as_if_empty(directory).map_err(failed)? {
+            return Err(StoreError {
+                place: directory.display().to_string(),
+                doing: "is no store, and something is in it",
+                errno: Errno::NOTEMPTY,
+            });
+        }
+        for part in [OBJECTS, UNNAMED] {
+            std::fs::create_dir_all(directory.join(part)).map_err(failed)?;
+        }
+        let mut mark = File::create_new(directory.join(MARK)).map_err(failed)?;
+        mark.write_all(MARK_TEXT.as_bytes()).and_then(|()| mark.sync_all()).map_err(failed)?;
+        synced(directory).map_err(failed)?;
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// A store that is there.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is none, `EOPNOTSUPP` for one of a later version.
+    pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        let mark = std::fs::read(directory.join(MARK))
+            .map_err(|error| failed(directory, "is no store", &error))?;
+        if mark != MARK_TEXT.as_bytes() {
+            return Err(StoreError {
+                place: directory.display().to_string(),
+                doing: "a later Sheaf has made this store, or its mark is damaged",
+                errno: Errno::OPNOTSUPP,
+            });
+        }
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    fn path(&self, key: &StoreKey) -> PathBuf {
+        self.directory.join(OBJECTS).join(key.as_path())
+    }
+}
+
+fn failed(path: &Path, doing: &'static str, error: &io::Error) -> StoreError {
+    let errno = match (error.raw_os_error(), error.kind()) {
+        (Some(errno), _) => Errno(errno),
+        (None, ErrorKind::UnexpectedEof) => Errno::NODATA,
+        (None, _) => Errno::IO,
+    };
+    StoreError { place: path.display().to_string(), doing, errno }
+}
+
+/// Whether nothing is in a directory, or what a making that was cut off has left.
+fn is_as_if_empty(directory: &Path) -> io::Result<bool> {
+    for entry in directory.read_dir()? {
+        let entry = entry?;
+        let is_ours = [OBJECTS, UNNAMED].iter().any(|part| entry.file_name() == *part);
+        if !is_ours || entry.path().read_dir()?.next().is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Makes the names in a directory durable.
+fn synced(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+impl Store for LocalStore {
+    fn create(&self, key: &StoreKey) -> Result<Box<dyn StoreWriter>, StoreError> {
+        let path = self.path(key);
+        let unnamed = self.directory.join(UNNAMED);
+        let (file, name) =
+            unnamed_file(&unnamed).map_err(|error| failed(&path, "cannot be written", &error))?;
+        let objects = self.directory.join(OBJECTS);
+        Ok(Box::new(LocalWriter { file, name, path, objects }))
+    }
+
+    fn open(&self, key: &StoreKey, from: u64) -> Result<Box<dyn Read + Send>, StoreError> {
+        let path = self.path(key);
+        let open = || {
+            let mut file = File::open(&path)?;
+            file.seek(SeekFrom::Start(from))?;
+            Ok(file)
+        };
+        Ok(Box::new(open().map_err(|error| failed(&path, "cannot be read", &error))?))
+    }
+
+    fn read(&self, key: &StoreKey, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        let path = self.path(key);
+        let read = || {
+            let file = File::open(&path)?;
+            let length = file.metadata()?.len();
+            if range.end > length || range.start > range.end {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            // It is not longer than the file, so there may be memory for it.
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            file.read_exact_at(&mut bytes, range.start)?;
+            Ok(bytes)
+        };
+        read().map_err(|error| failed(&path, "cannot be read", &error))
+    }
+
+    fn size(&self, key: &StoreKey) -> Result<u64, StoreError> {
+        let path = self.path(key);
+        let metadata = path.metadata().map_err(|error| failed(&path, "cannot be read", &error))?;
+        Ok(metadata.len())
+    }
+
+    fn list(
+        &self,
+        parts: &[&str],
+        each: &mut dyn FnMut(StoredObject) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let directory = self.directory.join(OBJECTS).join(parts.join("/"));
+        list_below(&directory, &parts.join("/"), each)
+    }
+
+    fn remove(&self, key: &StoreKey) -> Result<(), StoreError> {
+        let path = self.path(key);
+        let remove = || {
+            std::fs::remove_file(&path)?;
+            synced(path.parent().expect("it is below the store"))
+        };
+        remove().map_err(|error| failed(&path, "cannot be removed", &error))
+    }
+}
+
+/// A file without a name, or with one that nobody looks for.
+fn unnamed_file(directory: &Path) -> io::Result<(File, Option<PathBuf>)> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mode = Mode::from_raw_mode(0o644);
+    match rustix::fs::openat(CWD, directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode)
+    {
+        Ok(file) => return Ok((file.into(), None)),
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = directory.join(format!("{}-{count}", std::process::id()));
+        match File::options().write(true).create_new(true).open(&name) {
+            // Another machine's, or one of a process that was killed.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            opened => return Ok((opened?, Some(name))),
+        }
+    }
+}
+
+/// An object of a directory that is being written.
+struct LocalWriter {
+    file: File,
+    /// Its name meanwhile, if it needs one.
+    name: Option<PathBuf>,
+    path: PathBuf,
+    objects: PathBuf,
+}
+
+impl Write for LocalWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl StoreWriter for LocalWriter {
+    fn commit(self: Box<Self>) -> Result<(), StoreError> {
+        let commit = || {
+            self.file.sync_data()?;
+            let directory = self.path.parent().expect("it is below the store");
+            match self.link() {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    make_directories(directory, &self.objects)?;
+                    self.link()?;
+                }
+                linked => linked?,
+            }
+            synced(directory)
+        };
+        commit().map_err(|error| failed(&self.path, "cannot be written", &error))
+    }
+}
+
+impl LocalWriter {
+    fn link(&self) -> io::Result<()> {
+        match &self.name {
+            Some(name) => std::fs::hard_link(name, &self.path),
+            None => {
+                let file = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                let follow = AtFlags::SYMLINK_FOLLOW;
+                Ok(rustix::fs::linkat(CWD, file, CWD, &self.path, follow)?)
+            }
+        }
+    }
+}
+
+impl Drop for LocalWriter {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            // What stays is no object, and is found by who looks for leftovers.
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}
+
+/// Makes a directory and those above it, up to one that is there, and makes their names durable.
+fn make_directories(directory: &Path, up_to: &Path) -> io::Result<()> {
+    if directory == up_to || directory.is_dir() {
+        return Ok(());
+    }
+    let above = directory.parent().expect("it is below the store");
+    make_directories(above, up_to)?;
+    match std::fs::create_dir(directory) {
+        // Somebody else has.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    synced(above)
+}
+
+fn list_below(
+    directory: &Path,
+    key: &str,
+    each: &mut dyn FnMut(StoredObject) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let cannot = |error: io::Error| failed(directory, "cannot be listed", &error);
+    let entries = match directory.read_dir() {
+        // Nothing is there, or it has just been taken away.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(cannot)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(cannot)?;
+        let name = entry.file_name().into_string().ok().filter(|name| is_part(name));
+        // Whoever puts other files there has not put objects there.
+        let Some(name) = name else { continue };
+        let is_directory = entry.file_type().map_err(cannot)?.is_dir();
+        // In the order of whole keys: a directory is where its name ends with a slash.
+        found.push((if is_directory { name + "/" } else { name }, entry.path()));
+    }
+    found.sort();
+    for (name, path) in found {
+        let whole = if key.is_empty() { name } else { format!("{key}/{name}") };
+        if let Some(below) = whole.strip_suffix('/') {
+            list_below(&path, below, each)?;
+            continue;
+        }
+        let bytes = match path.metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            metadata => metadata.map_err(cannot)?.len(),
+        };
+        if let Some(key) = StoreKey::new(&whole) {
+            each(StoredObject { key, bytes })?;
+        }
+    }
+    Ok(())
+}

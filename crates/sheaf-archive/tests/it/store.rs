@@ -1,0 +1,231 @@
+//! Objects are written once, whole, and for good.
+use sheaf_archive::{LocalStore, Store, StoreKey};
+use sheaf_core::Errno;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Barrier;
+
+fn key(text: &str) -> StoreKey {
+    StoreKey::new(text).unwrap()
+}
+
+fn put(store: &dyn Store, name: &str, content: &[u8]) -> Result<(), Errno> {
+    let mut object = store.create(&key(name)).map_err(|error| error.errno)?;
+    object.write_all(content).unwrap();
+    object.commit().map_err(|error| error.errno)
+}
+
+fn keys(store: &dyn Store, parts: &[&str]) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    let listed = store.list(parts, &mut |object| {
+        found.push((object.key.to_string(), object.bytes));
+        Ok(())
+    });
+    listed.unwrap();
+    found
+}
+
+/// All files of a directory, the store's own among them.
+fn files(directory: &Path) -> usize {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
+}
+
+#[test]
+fn an_object_is_there_when_it_is_committed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = LocalStore::create(directory.path()).unwrap();
+    let name = key("packs/ab/one.tar");
+    let error = |errno, doing: &str| {
+        format!("{}/objects/{name}: {doing}: {errno}", directory.path().display())
+    };
+    let missing = store.size(&name).unwrap_err();
+    assert_eq!(missing.to_string(), error(Errno::NOENT, "cannot be read"));
+
+    let mut object = store.create(&name).unwrap();
+    object.write_all(b"some ").unwrap();
+    assert!(store.size(&name).is_err() && keys(&store, &[]).is_empty());
+    object.write_all(b"content").unwrap();
+    object.commit().unwrap();
+    assert_eq!(store.size(&name).unwrap(), 12);
+    let mut from = String::new();
+    store.open(&name, 5).unwrap().read_to_string(&mut from).unwrap();
+    assert_eq!(from, "content");
+    assert_eq!(store.read(&name, 1..4).unwrap(), b"ome");
+    for range in [0..13, 13..13, u64::MAX - 1..u64::MAX] {
+        assert_eq!(store.read(&name, range).unwrap_err().errno, Errno::NODATA);
+    }
+
+    let taken = put(&store, "packs/ab/one.tar", b"other").unwrap_err();
+    assert_eq!(taken, Errno::EXIST);
+    assert_eq!(store.read(&name, 0..12).unwrap(), b"some content");
+
+    store.remove(&name).unwrap();
+    let gone = store.remove(&name).unwrap_err();
+    assert_eq!(gone.to_string(), error(Errno::NOENT, "cannot be removed"));
+    put(&store, "packs/ab/one.tar", b"other").unwrap();
+    assert_eq!(keys(&store, &[]), [("packs/ab/one.tar".to_owned(), 5)]);
+}
+
+#[test]
+fn what_is_dropped_was_never_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = LocalStore::create(directory.path()).unwrap();
+    let mut object = store.create(&key("packs/one")).unwrap();
+    object.write_all(b"content").unwrap();
+    drop(object);
+    assert_eq!(files(directory.path()), 1, "only the mark is there");
+}
+
+#[test]
+fn objects_are_listed_in_the_order_of_their_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = LocalStore::create(directory.path()).unwrap();
+    let mut names = ["b", "a/b", "a-b", "a/a/c", "a.b", "a0", "c/d"].map(str::to_owned);
+    for name in &names {
+        put(&store, name, name.as_bytes()).unwrap();
+    }
+    // What is not of the store is no object.
+    std::fs::write(directory.path().join("objects/a/.hidden"), "x").unwrap();
+    std::fs::write(directory.path().join("objects/a/Not An Object"), "x").unwrap();
+    names.sort();
+    let listed: Vec<_> = keys(&store, &[]).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(listed, names);
+    assert_eq!(keys(&store, &["a"]), [("a/a/c".to_owned(), 5), ("a/b".to_owned(), 3)]);
+    assert_eq!(keys(&store, &["nothing"]), []);
+
+    let mut seen = 0;
+    let stopped = store.list(&[], &mut |object| {
+        seen += 1;
+        store.open(&key("nothing"), object.bytes).map(drop)
+    });
+    assert_eq!((stopped.unwrap_err().errno, seen), (Errno::NOENT, 1));
+}
+
+/// Of many who write one object, one does, and the others are told.
+#[test]
+fn one_of_many_writers_has_written_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = LocalStore::create(directory.path()).unwrap();
+    for round in 0..20 {
+        let (name, start) = (format!("packs/{round}/one"), Barrier::new(8));
+        let results: Vec<Result<(), Errno>> = std::thread::scope(|scope| {
+            let (store, name, start) = (&store, &name, &start);
+            let writers: Vec<_> = (0..8u8)
+                .map(|writer| {
+                    scope.spawn(move || {
+                        start.wait();
+                        put(store, name, &[writer; 10_000])
+                    })
+                })
+                .collect();
+            writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+        });
+        let winner = results.iter().position(Result::is_ok).unwrap();
+        let is_told = |(at, result): (usize, &Result<(), Errno>)| {
+            *result == if at == winner { Ok(()) } else { Err(Errno::EXIST) }
+        };
+        assert!(results.iter().enumerate().all(is_told), "{results:?}");
+        let content = store.read(&key(&name), 0..10_000).unwrap();
+        assert_eq!(content, [winner as u8; 10_000]);
+        assert_eq!(store.size(&key(&name)).unwrap(), 10_000);
+    }
+}
+
+#[test]
+fn only_a_store_is_opened_and_only_nothing_is_made_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let said = |result: Result<LocalStore, sheaf_archive::StoreError>| {
+        let error = result.unwrap_err();
+        error.to_string().replace(&path.display().to_string(), "DIR")
+    };
+    let missing = "is no store: No such file or directory (ENOENT)";
+    assert_eq!(said(LocalStore::open(path)), format!("DIR: {missing}"));
+    assert_eq!(said(LocalStore::open(&path.join("gone"))), format!("DIR/gone: {missing}"));
+    // A making that was cut off is begun again.
+    std::fs::create_dir(path.join("objects")).unwrap();
+    LocalStore::create(path).unwrap();
+    put(&LocalStore::create(path).unwrap(), "a", b"content").unwrap();
+    assert_eq!(keys(&LocalStore::open(path).unwrap(), &[]), [("a".to_owned(), 7)]);
+
+    std::fs::write(path.join("sheaf-archive"), "sheaf archive, version 2\n").unwrap();
+    let later = "DIR: a later Sheaf has made this store, or its mark is damaged: Operation not \
+                 supported (EOPNOTSUPP)";
+    assert_eq!(said(LocalStore::open(path)), later);
+    assert_eq!(said(LocalStore::create(path)), later);
+    std::fs::remove_file(path.join("sheaf-archive")).unwrap();
+    let full = "DIR: is no store, and something is in it: Directory not empty (ENOTEMPTY)";
+    assert_eq!(said(LocalStore::create(path)), full);
+}
+
+#[test]
+fn keys_are_names_that_any_store_takes() {
+    for text in ["a", "packs/0a/b-c_d.tar", &"a".repeat(512)] {
+        assert_eq!(StoreKey::new(text).unwrap().as_str(), text);
+    }
+    let long = "a".repeat(513);
+    for text in ["", "/", "a/", "/a", "a//b", "..", "a/../b", "a/.b", "A", "a b", "é", "a\0", &long]
+    {
+        assert_eq!(StoreKey::new(text), None, "{text:?}");
+    }
+}
+
+/// Run by `a_killed_writer_leaves_whole_objects`, as a process of its own.
+#[test]
+fn as_a_writer() {
+    let Some(directory) = std::env::var_os("SHEAF_TEST_STORE") else { return };
+    let store = LocalStore::open(Path::new(&directory)).unwrap();
+    for number in 0..u64::MAX {
+        put(&store, &format!("packs/{:02}/{number}", number % 7), &[number as u8; 50_000]).unwrap();
+        println!("has written {number}");
+    }
+}
+
+/// What a writer has told of is there, what it was at is not, and nothing else is left of it.
+#[test]
+fn a_killed_writer_leaves_whole_objects() {
+    for round in 0..10 {
+        let directory = tempfile::tempdir().unwrap();
+        let store = LocalStore::create(directory.path()).unwrap();
+        let mut writer = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "store::as_a_writer", "--nocapture"])
+            .env("SHEAF_TEST_STORE", directory.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = std::io::BufReader::new(writer.stdout.take().unwrap());
+        let mut told = 0;
+        while told < 5 + round * 3 {
+            let mut line = String::new();
+            assert_ne!(std::io::BufRead::read_line(&mut said, &mut line).unwrap(), 0);
+            told += u64::from(line.contains("has written"));
+        }
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).unwrap();
+        told += rest.matches("has written").count() as u64;
+
+        let found = keys(&store, &["packs"]);
+        assert!(found.iter().all(|(_, bytes)| *bytes == 50_000), "{found:?}");
+        for number in 0..told {
+            let name = format!("packs/{:02}/{number}", number % 7);
+            assert_eq!(store.read(&key(&name), 0..50_000).unwrap(), [number as u8; 50_000]);
+        }
+        // One more may have been written and not told of.
+        let objects = found.len() as u64;
+        assert!((told..=told + 1).contains(&objects), "{told} of {objects}");
+        assert_eq!(files(directory.path()) as u64, objects + 1);
+    }
+}
+
+#[test]
+fn who_may_not_write_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = LocalStore::create(directory.path()).unwrap();
+    sheaf_testing::as_nobody(|| {
+        assert_eq!(put(&store, "a", b"content").unwrap_err(), Errno::ACCES);
+    });
+}
