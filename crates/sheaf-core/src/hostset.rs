@@ -97,7 +97,7 @@ impl HostSet {
     ///
     /// # Errors
     /// [`ParseError`] with the byte position when it is malformed, names an unknown group, or
-    /// stands for more than [`HOSTS_MAX`] hosts.
+    /// stands for more than [`HOSTS_MAX`] hosts or [`RANGES_MAX`](crate::RANGES_MAX) ranges.
     pub fn parse_with(expr: &str, groups: &dyn Groups) -> Result<Self, ParseError> {
         Evaluator::new(groups).expression(expr, None)
     }

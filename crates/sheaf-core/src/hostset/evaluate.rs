@@ -3,6 +3,7 @@ use super::build::Builder;
 use super::scan::{Operand, Scanner};
 use super::sweep::SetOp;
 use super::{Groups, HOSTS_MAX, HostSet, ParseError};
+use crate::rangeset::RANGES_MAX;
 use std::collections::HashMap;
 
 /// How deep groups may name groups.
@@ -19,11 +20,13 @@ pub(super) struct Evaluator<'g> {
     within: Vec<String>,
     /// Names of all hosts are not matched against all hosts again.
     wildcards: bool,
+    /// How many ranges all operands have together, at most [`RANGES_MAX`].
+    ranges: u64,
 }
 
 impl<'g> Evaluator<'g> {
     pub(super) fn new(groups: &'g dyn Groups) -> Self {
-        Self { groups, known: HashMap::new(), within: Vec::new(), wildcards: true }
+        Self { groups, known: HashMap::new(), within: Vec::new(), wildcards: true, ranges: 0 }
     }
 
     pub(super) fn expression(
@@ -53,6 +56,16 @@ impl<'g> Evaluator<'g> {
         out: &mut Builder,
     ) -> Result<(), ParseError> {
         let products = operand.products()?;
+        // One of each is what the text itself is as long as.
+        let axes = products.iter().flat_map(|(_, axes)| axes);
+        let ranges: u64 = axes.map(|axis| axis.ranges_len().saturating_sub(1)).sum();
+        self.ranges = self.ranges.saturating_add(ranges);
+        if self.ranges > RANGES_MAX {
+            return Err(ParseError::new(
+                operand.at,
+                format!("more than {RANGES_MAX} ranges apart in all"),
+            ));
+        }
         let is_plain = !operand.is_group() && (!self.wildcards || !operand.is_wildcard());
         if is_plain {
             for (pattern, axes) in products {

@@ -205,8 +205,16 @@ impl NumberSet {
         Some(run.before + number.abs_diff(run.first))
     }
 
+    /// How many ranges apart it has.
+    pub(super) fn ranges_len(&self) -> u64 {
+        self.runs.len() as u64
+    }
+
     /// The negative numbers made positive, and the others.
-    pub(super) fn split_signs(&self) -> (Self, Self) {
+    pub(super) fn split_signs(self) -> (Self, Self) {
+        if self.first().is_none_or(|first| first >= 0) {
+            return (Self::new(), self);
+        }
         let (mut below, mut above) = (Vec::new(), Vec::new());
         for (first, last) in self.ranges() {
             if last < 0 {

@@ -154,7 +154,7 @@ impl Operand<'_> {
             if hosts > HOSTS_MAX {
                 return Err(ParseError::new(part.at, format!("more than {HOSTS_MAX} hosts")));
             }
-            builders = with_axis(builders, &axis);
+            builders = with_axis(builders, axis);
         }
         Ok(builders.into_iter().map(|(builder, axes)| (builder.finish(), axes)).collect())
     }
@@ -253,7 +253,7 @@ fn with_head(set: &NumberSet, head: &str) -> Result<String, String> {
 
 type Product = (PatternBuilder, Vec<NumberSet>);
 
-fn with_axis(builders: Vec<Product>, axis: &NumberSet) -> Vec<Product> {
+fn with_axis(builders: Vec<Product>, axis: NumberSet) -> Vec<Product> {
     let (below, above) = axis.split_signs();
     let mut out = Vec::with_capacity(builders.len());
     for (builder, axes) in builders {

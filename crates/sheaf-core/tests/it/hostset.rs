@@ -409,6 +409,15 @@ fn huge_input_is_an_error_or_quick() {
         let error = HostSet::parse(expr).unwrap_err().to_string();
         assert!(error.contains("more than"), "{error}");
     }
+    for (expr, said) in [
+        ("n[0-33554430/4]", "byte 2: more than 4194304 ranges apart: '0-33554430/4'"),
+        ("n[0-8388606/2,8388608-9000000/3]", "ranges apart: '8388608-9000000/3'"),
+        ("a[0-6000000/2]x,b[0-6000000/2]y", "byte 16: more than 4194304 ranges apart in all"),
+    ] {
+        let error = HostSet::parse(expr).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    assert_eq!(HostSet::parse("n[0-8388606/2]").unwrap().len(), 1 << 22);
     let digits = "1a".repeat(100_000);
     assert_eq!(HostSet::parse(&digits).unwrap().iter().next(), Some(digits.clone()));
     assert!(HostSet::parse(&"[1-2]a".repeat(100_000)).is_err());

@@ -2,13 +2,14 @@
 use super::NumberSet;
 use crate::hostset::number::{self, DIGITS_MAX};
 use crate::hostset::{HOSTS_MAX, ParseError};
+use crate::rangeset::RANGES_MAX;
 
 impl NumberSet {
     /// Reads comma-separated `N`, `N-M` and `N-M/STEP`; a leading zero fixes the number of digits.
     ///
     /// # Errors
     /// [`ParseError`] when an element is no range, its ends have different widths though one is
-    /// padded, or all together exceed [`HOSTS_MAX`].
+    /// padded, or all together exceed [`HOSTS_MAX`] numbers or [`RANGES_MAX`] ranges apart.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let (mut ranges, mut total, mut at) = (Vec::new(), 0u64, 0);
         for element in text.split(',') {
@@ -60,6 +61,9 @@ fn one(element: &str, out: &mut Vec<(i64, i64)>) -> Result<u64, String> {
     } else if step == 1 {
         out.push((number::pack(width, from), number::pack(width, to)));
     } else {
+        if count + out.len() as u64 > RANGES_MAX {
+            return Err(format!("more than {RANGES_MAX} ranges apart: '{}'", shown(element)));
+        }
         out.extend((from..=to).step_by(step as usize).map(|value| {
             let packed =
                 if width == 0 { number::pack_plain(value) } else { number::pack(width, value) };
