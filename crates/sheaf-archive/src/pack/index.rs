@@ -1,8 +1,10 @@
 //! A pack's index: what is known of each member, in 86 bytes beside its name. See `docs/format.md`.
 use super::BLOCK_BYTES;
 use super::member::{MemberAttributes, MemberKind, PackId, PackedMember};
+use super::write::{NAME_BYTES_MAX, PACK_MEMBERS_MAX, PACK_OWNERS_MAX};
 use crate::PackError;
 use sheaf_core::files::Timestamp;
+use std::collections::{HashMap, HashSet};
 
 /// What the index is called among the members of a pack. A file of this name is none.
 pub const INDEX_NAME: &[u8] = b".sheaf-index";
@@ -59,11 +61,11 @@ impl PackIndex {
     /// The index in bytes: a multiple of 512.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let (mut records, mut owners) = (Vec::new(), Vec::new());
+        let (mut records, mut owners) = (Vec::new(), Owners::default());
         let (mut names, mut extras) = (Vec::new(), Vec::new());
         for member in &self.members {
             let of = &member.attributes;
-            let owner = owner_number(&mut owners, (of.uid, of.gid));
+            let owner = owners.number((of.uid, of.gid));
             let from = extras.len();
             push_extras(&mut extras, of);
             names.extend_from_slice(&of.name);
@@ -86,7 +88,7 @@ impl PackIndex {
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&INDEX_VERSION.to_le_bytes());
         bytes.extend_from_slice(&(self.members.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&(owners.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(owners.all.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&(names.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&(extras.len() as u64).to_le_bytes());
         bytes.extend_from_slice(&self.member_blocks.to_le_bytes());
@@ -94,7 +96,7 @@ impl PackIndex {
         bytes.extend_from_slice(&self.id.0);
         debug_assert_eq!(bytes.len(), HEADER_BYTES);
         bytes.extend_from_slice(&records);
-        for (uid, gid) in owners {
+        for (uid, gid) in owners.all {
             bytes.extend_from_slice(&u32::to_le_bytes(uid));
             bytes.extend_from_slice(&u32::to_le_bytes(gid));
         }
@@ -179,16 +181,29 @@ impl PackIndex {
     /// # Errors
     /// What does not hold.
     pub fn check(&self) -> Result<(), String> {
+        let owners =
+            self.members.iter().map(|member| (member.attributes.uid, member.attributes.gid));
+        if self.members.len() > PACK_MEMBERS_MAX
+            || (self.members.len() > PACK_OWNERS_MAX
+                && owners.collect::<HashSet<_>>().len() > PACK_OWNERS_MAX)
+        {
+            return Err("has more members or owners than a pack has".to_owned());
+        }
         let (mut name, mut block) = (&[][..], 0);
         for member in &self.members {
             let of = &member.attributes;
             let said = || format!("says of {} what cannot be", of.name.escape_ascii());
             let is_name = !matches!(&of.name[..], b"" | b"." | b".." | INDEX_NAME)
+                && of.name.len() <= NAME_BYTES_MAX
                 && !of.name.iter().any(|byte| matches!(byte, b'/' | 0));
             if !is_name || of.name[..] <= *name {
                 return Err(format!("has no order: {}", of.name.escape_ascii()));
             }
-            if u64::from(member.first_block) < block || member.header_blocks == 0 {
+            if u64::from(member.first_block) < block
+                || member.header_blocks == 0
+                || of.mode > 0o7777
+                || of.mtime.nanoseconds >= 1_000_000_000
+            {
                 return Err(said());
             }
             if member.size != 0 && of.kind != MemberKind::File {
@@ -209,13 +224,20 @@ impl PackIndex {
     }
 }
 
-fn owner_number(owners: &mut Vec<(u32, u32)>, owner: (u32, u32)) -> u16 {
-    // Who has the files of a directory is mostly who had the last one.
-    let at = owners.iter().rposition(|known| *known == owner).unwrap_or_else(|| {
-        owners.push(owner);
-        owners.len() - 1
-    });
-    u16::try_from(at).expect("a pack is ended before it has more owners (PACK_OWNERS_MAX)")
+/// Pairs of user and group, by their numbers.
+#[derive(Default)]
+struct Owners {
+    all: Vec<(u32, u32)>,
+    numbers: HashMap<(u32, u32), u16>,
+}
+
+impl Owners {
+    fn number(&mut self, owner: (u32, u32)) -> u16 {
+        *self.numbers.entry(owner).or_insert_with(|| {
+            self.all.push(owner);
+            u16::try_from(self.all.len() - 1).expect("an index has no more owners (`check`)")
+        })
+    }
 }
 
 /// Kind and permission bits, as `st_mode` has them.
@@ -311,9 +333,6 @@ fn member_of(
         (0o060_000, 0) => MemberKind::BlockDevice { major, minor },
         _ => return Err(PackError::damaged("its index has a kind of file that is not known")),
     };
-    if nanoseconds >= 1_000_000_000 {
-        return Err(PackError::damaged("its index has a time that is none"));
-    }
     let (mode, mtime) = (raw_mode & 0o7777, Timestamp { seconds, nanoseconds });
     let attributes = MemberAttributes { name, kind, mode, uid, gid, mtime, ctime_ns, ino, xattrs };
     Ok(PackedMember { attributes, size, digest, first_block, header_blocks })

@@ -12,8 +12,8 @@ pub const PACK_MEMBERS_MAX: usize = 1 << 20;
 /// Bytes that a member of a pack may have at most. What is longer is an object of its own.
 pub const MEMBER_BYTES_MAX: usize = 64 << 20;
 /// Pairs of owner and group in a pack at most: each has a number of 16 bits.
-const PACK_OWNERS_MAX: usize = 1 << 16;
-const NAME_BYTES_MAX: usize = 255;
+pub(crate) const PACK_OWNERS_MAX: usize = 1 << 16;
+pub(crate) const NAME_BYTES_MAX: usize = 255;
 
 /// Writes a pack to whatever takes bytes.
 #[derive(Debug)]
@@ -98,8 +98,8 @@ impl<W: Write> PackWriter<W> {
         if content.len() > MEMBER_BYTES_MAX {
             return Some("it is too long for a pack");
         }
-        if of.mtime.nanoseconds >= 1_000_000_000 {
-            return Some("its time is none");
+        if of.mtime.nanoseconds >= 1_000_000_000 || of.mode > 0o7777 {
+            return Some("its time or its mode is none");
         }
         if !content.is_empty() && of.kind != MemberKind::File {
             return Some("a file of this kind has no content");

@@ -77,7 +77,11 @@ fn what_cannot_be_a_member_leaves_the_pack_as_it_was() {
         (named(b"n"), &too_long, "n: it is too long for a pack"),
         (link(b"l"), b"", "n: the file that it is another name of is not in the pack"),
         (link(b"m"), b"x", "n: a file of this kind has no content"),
-        (MemberAttributes { mtime: no_time, ..named(b"n") }, b"", "n: its time is none"),
+        (
+            MemberAttributes { mtime: no_time, ..named(b"n") },
+            b"",
+            "n: its time or its mode is none",
+        ),
         (
             MemberAttributes { xattrs: heavy, ..named(b"n") },
             b"",
