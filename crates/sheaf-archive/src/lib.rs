@@ -26,6 +26,7 @@ mod error;
 pub mod fuzzing;
 mod pack;
 mod store;
+mod walk;
 
 pub use error::PackError;
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
@@ -34,3 +35,4 @@ pub use pack::scan::scan_pack;
 pub use pack::verify::{Difference, content_of, verify_pack};
 pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};
 pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
+pub use walk::{TreeEntry, TreeWalk, TreeWalkOptions};

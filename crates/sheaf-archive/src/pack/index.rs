@@ -61,7 +61,7 @@ impl PackIndex {
     /// The index in bytes: a multiple of 512.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let (mut records, mut owners) = (Vec::new(), Owners::default());
+        let (mut records, mut owners) = (Vec::new(), PackOwners::default());
         let (mut names, mut extras) = (Vec::new(), Vec::new());
         for member in &self.members {
             let of = &member.attributes;
@@ -226,12 +226,12 @@ impl PackIndex {
 
 /// Pairs of user and group, by their numbers.
 #[derive(Default)]
-struct Owners {
+struct PackOwners {
     all: Vec<(u32, u32)>,
     numbers: HashMap<(u32, u32), u16>,
 }
 
-impl Owners {
+impl PackOwners {
     fn number(&mut self, owner: (u32, u32)) -> u16 {
         *self.numbers.entry(owner).or_insert_with(|| {
             self.all.push(owner);

@@ -6,6 +6,7 @@ mod pack;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 mod store;
+mod walk;
 
 #[test]
 fn fuzz_seeds_pass() {
