@@ -21,18 +21,25 @@
 //! The idea is of *The Parallel Archive Interface* (Roschke, Cook, Parliman, Sherrill), section 6.
 #![forbid(unsafe_code)]
 
+mod catalog;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod pack;
+mod path;
 mod store;
 mod walk;
 
+pub use catalog::{
+    ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Commit, ContentPlace,
+    DirectoryChange, LOG_VERSION,
+};
 pub use error::PackError;
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
 pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 pub use pack::scan::scan_pack;
 pub use pack::verify::{Difference, content_of, verify_pack};
 pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};
+pub use path::ArchivePath;
 pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
 pub use walk::{TreeEntry, TreeWalk, TreeWalkOptions};

@@ -1,12 +1,15 @@
 //! What is known of a file in a pack.
+use serde::{Deserialize, Serialize};
 use sheaf_core::files::Timestamp;
 
 /// The name of a pack: never that of another one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub struct PackId(pub [u8; 16]);
 
 /// What a member is. Directories are none, and sockets cannot be archived.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberKind {
     /// A regular file.
     File,
@@ -39,7 +42,7 @@ pub enum MemberKind {
 }
 
 /// A file's name and attributes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberAttributes {
     /// One component of a path: any bytes but NUL and `/`.
     pub name: Vec<u8>,

@@ -1,4 +1,5 @@
 //! Packs: what is written is read, by Sheaf and by others, and what is damaged is named.
+mod catalog;
 mod damage;
 mod made;
 mod others;

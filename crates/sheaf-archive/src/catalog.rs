@@ -1,0 +1,84 @@
+//! What is in an archive: directories, and in each its packs and objects.
+//!
+//! A change is a [`Commit`]. It is written to the store's log, as the next object there, which only
+//! one of two writers can do; that makes it so. A [`Catalog`] is the table that the log adds up to: it
+//! can be behind, and catches up, and where it is lost it is made of the log again.
+mod log;
+mod rows;
+mod sqlite;
+
+pub use log::LOG_VERSION;
+pub use rows::{
+    ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace, DirectoryChange,
+};
+pub use sqlite::Catalog;
+
+use crate::{ArchivePath, StoreError};
+use sheaf_core::Errno;
+
+/// Why a catalog cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CatalogError {
+    /// What the store says.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What the table's file says.
+    #[error("the catalog {place}: {why}")]
+    Table {
+        /// Where it is.
+        place: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A commit in the log is not as it was written.
+    #[error("commit {number} of the archive's log is damaged: {why}")]
+    Damaged {
+        /// Which one.
+        number: u64,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A later Sheaf has written it.
+    #[error(
+        "commit {number} of the archive's log has format version {version}, and this Sheaf knows \
+         them up to {LOG_VERSION}: use a later one"
+    )]
+    Version {
+        /// Which one.
+        number: u64,
+        /// Its version.
+        version: u32,
+    },
+    /// Somebody else has changed a directory since it was looked at. Nothing was changed by this
+    /// commit.
+    #[error("{path}: another writer has changed it meanwhile: try again")]
+    Changed {
+        /// The directory.
+        path: ArchivePath,
+    },
+}
+
+impl CatalogError {
+    /// The number of this error.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Store(error) => error.errno,
+            Self::Table { .. } => Errno::IO,
+            Self::Damaged { .. } => Errno::BADMSG,
+            Self::Version { .. } => Errno::OPNOTSUPP,
+            Self::Changed { .. } => Errno::AGAIN,
+        }
+    }
+
+    /// Whether the same may be done a little later.
+    #[must_use]
+    pub fn retry_can_help(&self) -> bool {
+        match self {
+            Self::Store(error) => error.retry_can_help(),
+            Self::Changed { .. } => true,
+            Self::Table { .. } | Self::Damaged { .. } | Self::Version { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! A catalog in a file of SQLite.
+use super::{
+    ArchivedDirectory, ArchivedObject, ArchivedPack, CatalogError, Commit, DirectoryChange, log,
+};
+use crate::{ArchivePath, Store};
+use rusqlite::{Connection, OptionalExtension, ToSql, Transaction, params};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long one waits for another who writes to the same file.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Counts up when the tables change; a file of another version is made anew of the log.
+const TABLES_VERSION: i64 = 1;
+
+const TABLES: &str = "
+CREATE TABLE applied (number INTEGER NOT NULL);
+INSERT INTO applied VALUES (0);
+CREATE TABLE directory (path BLOB PRIMARY KEY, changed INTEGER NOT NULL, row BLOB NOT NULL)
+    WITHOUT ROWID;
+CREATE TABLE pack (path BLOB, id BLOB, row BLOB NOT NULL, PRIMARY KEY (path, id)) WITHOUT ROWID;
+CREATE TABLE object (path BLOB, name BLOB, row BLOB NOT NULL, PRIMARY KEY (path, name))
+    WITHOUT ROWID;
+";
+
+/// The directories of an archive, and their packs and objects.
+#[derive(Debug)]
+pub struct Catalog {
+    file: PathBuf,
+    tables: Connection,
+}
+
+impl Catalog {
+    /// Opens a catalog, or makes one, which is empty until it has [caught up](Self::catch_up).
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or is something else.
+    pub fn open(file: &Path) -> Result<Self, CatalogError> {
+        let failed = |error| failed(file, &error);
+        let mut tables = Connection::open(file).map_err(failed)?;
+        tables.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
+        // What a power cut takes from the file is in the log: it need not be synced for each commit.
+        tables
+            .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
+            .map_err(failed)?;
+        let making = tables
+            .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+            .map_err(failed)?;
+        let version: i64 =
+            making.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
+        match version {
+            TABLES_VERSION => {}
+            0 => {
+                making.execute_batch(TABLES).map_err(failed)?;
+                making.pragma_update(None, "user_version", TABLES_VERSION).map_err(failed)?;
+            }
+            _ => {
+                let place = file.display().to_string();
+                let why = format!(
+                    "its tables have version {version}, and this Sheaf knows {TABLES_VERSION}: \
+                     remove the file, and it is made again"
+                );
+                return Err(CatalogError::Table { place, why });
+            }
+        }
+        making.commit().map_err(failed)?;
+        Ok(Self { file: file.to_owned(), tables })
+    }
+
+    /// The last commit that is in the tables; 0 before the first.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn applied(&self) -> Result<u64, CatalogError> {
+        applied(&self.tables).map_err(|error| failed(&self.file, &error))
+    }
+
+    /// Takes in what others have written to the log meanwhile; of an empty catalog, all of it.
+    ///
+    /// # Errors
+    /// When the log or the file cannot be read. What came before that is taken in.
+    pub fn catch_up(&mut self, store: &dyn Store) -> Result<u64, CatalogError> {
+        loop {
+            let next = self.applied()? + 1;
+            let Some(commit) = log::read(store, next)? else { return Ok(next - 1) };
+            self.apply(next, &commit)?;
+        }
+    }
+
+    /// Makes changes, all of them or none: in the log of the store, then here. Its number there.
+    ///
+    /// # Errors
+    /// [`CatalogError::Changed`] when another writer was first in one of the directories; when it
+    /// cannot be written. After an error of the store it may have been written all the same, as where
+    /// a connection ends before the answer comes: [`Catalog::catch_up`] shows it.
+    pub fn commit(&mut self, store: &dyn Store, commit: &Commit) -> Result<u64, CatalogError> {
+        loop {
+            let next = self.catch_up(store)? + 1;
+            for change in &commit.changes {
+                if self.changed(&change.path)? != change.since {
+                    return Err(CatalogError::Changed { path: change.path.clone() });
+                }
+            }
+            if log::append(store, next, commit)? {
+                self.apply(next, commit)?;
+                return Ok(next);
+            }
+        }
+    }
+
+    /// The commit that has changed a directory last; 0 where there is none.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn changed(&self, path: &ArchivePath) -> Result<u64, CatalogError> {
+        let changed = self.tables.prepare_cached("SELECT changed FROM directory WHERE path = ?");
+        let changed = changed.and_then(|mut query| {
+            query.query_row([path.key()], |row| row.get::<_, i64>(0)).optional()
+        });
+        Ok(changed.map_err(|error| failed(&self.file, &error))?.unwrap_or(0).cast_unsigned())
+    }
+
+    /// A directory, if it is there.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn directory(&self, path: &ArchivePath) -> Result<Option<ArchivedDirectory>, CatalogError> {
+        let query = "SELECT row FROM directory WHERE path = ?";
+        Ok(self.rows(query, path.key())?.pop())
+    }
+
+    /// The packs of a directory, by their names.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn packs(&self, path: &ArchivePath) -> Result<Vec<ArchivedPack>, CatalogError> {
+        self.rows("SELECT row FROM pack WHERE path = ? ORDER BY id", path.key())
+    }
+
+    /// The objects of a directory, by their names.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn objects(&self, path: &ArchivePath) -> Result<Vec<ArchivedObject>, CatalogError> {
+        self.rows("SELECT row FROM object WHERE path = ? ORDER BY name", path.key())
+    }
+
+    /// A directory and those below it that come behind one of them, so many at most, in serial order.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn below(
+        &self,
+        directory: &ArchivePath,
+        behind: Option<&ArchivePath>,
+        directories_max: usize,
+    ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
+        let query = "SELECT path, row FROM directory
+            WHERE path >= ?1 AND (?2 IS NULL OR path > ?2) AND (?3 IS NULL OR path < ?3)
+            ORDER BY path LIMIT ?4";
+        let failed = |error| failed(&self.file, &error);
+        let mut query = self.tables.prepare_cached(query).map_err(failed)?;
+        let behind = behind.map(ArchivePath::key);
+        let end = directory.key_behind();
+        let limit = i64::try_from(directories_max).unwrap_or(i64::MAX);
+        let found = query
+            .query_map(params![directory.key(), behind, end, limit], |row| {
+                Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?))
+            })
+            .map_err(failed)?;
+        let known = found.map(|found| {
+            let (path, row) = found.map_err(failed)?;
+            let path = ArchivePath::of_key(path).ok_or_else(|| self.unreadable())?;
+            Ok((path, self.row(&row)?))
+        });
+        known.collect()
+    }
+
+    fn rows<T: serde::de::DeserializeOwned>(
+        &self,
+        query: &str,
+        path: &[u8],
+    ) -> Result<Vec<T>, CatalogError> {
+        let failed = |error| failed(&self.file, &error);
+        let mut query = self.tables.prepare_cached(query).map_err(failed)?;
+        let rows = query.query_map([path], |row| row.get::<_, Vec<u8>>(0)).map_err(failed)?;
+        rows.map(|row| self.row(&row.map_err(failed)?)).collect()
+    }
+
+    fn row<T: serde::de::DeserializeOwned>(&self, row: &[u8]) -> Result<T, CatalogError> {
+        postcard::from_bytes(row).map_err(|_| self.unreadable())
+    }
+
+    fn unreadable(&self) -> CatalogError {
+        let place = self.file.display().to_string();
+        let why = "a row of it cannot be read: remove the file, and it is made again".to_owned();
+        CatalogError::Table { place, why }
+    }
+
+    fn apply(&mut self, number: u64, commit: &Commit) -> Result<(), CatalogError> {
+        let file = &self.file;
+        let failed = |error| failed(file, &error);
+        let behavior = rusqlite::TransactionBehavior::Immediate;
+        let applying = self.tables.transaction_with_behavior(behavior).map_err(failed)?;
+        // Another process with the same file may have been first.
+        if applied(&applying).map_err(failed)? + 1 != number {
+            return Ok(());
+        }
+        for change in &commit.changes {
+            apply_change(&applying, number, change).map_err(failed)?;
+        }
+        let number = i64::try_from(number).expect("a log has fewer commits than 2⁶³");
+        applying.execute("UPDATE applied SET number = ?", [number]).map_err(failed)?;
+        applying.commit().map_err(failed)
+    }
+}
+
+fn apply_change(
+    to: &Transaction<'_>,
+    number: u64,
+    change: &DirectoryChange,
+) -> rusqlite::Result<()> {
+    fn run(on: &Transaction<'_>, sql: &str, params: &[&dyn ToSql]) -> rusqlite::Result<usize> {
+        on.prepare_cached(sql)?.execute(params)
+    }
+
+    let path = change.path.key();
+    if change.removed {
+        for sql in [
+            "DELETE FROM directory WHERE path = ?",
+            "DELETE FROM pack WHERE path = ?",
+            "DELETE FROM object WHERE path = ?",
+        ] {
+            run(to, sql, &[&path])?;
+        }
+        return Ok(());
+    }
+    for id in &change.packs_removed {
+        run(to, "DELETE FROM pack WHERE path = ? AND id = ?", &[&path, &id.0])?;
+    }
+    for name in &change.objects_removed {
+        run(to, "DELETE FROM object WHERE path = ? AND name = ?", &[&path, name])?;
+    }
+    for pack in &change.packs {
+        run(
+            to,
+            "INSERT OR REPLACE INTO pack VALUES (?, ?, ?)",
+            &[&path, &pack.id.0, &encoded(pack)],
+        )?;
+    }
+    for object in &change.objects {
+        let params: &[&dyn ToSql] = &[&path, &object.attributes.name, &encoded(object)];
+        run(to, "INSERT OR REPLACE INTO object VALUES (?, ?, ?)", params)?;
+    }
+    let number = i64::try_from(number).expect("a log has fewer commits than 2⁶³");
+    match &change.directory {
+        Some(directory) => run(
+            to,
+            "INSERT OR REPLACE INTO directory VALUES (?, ?, ?)",
+            &[&path, &number, &encoded(directory)],
+        )?,
+        None => run(to, "UPDATE directory SET changed = ?2 WHERE path = ?1", &[&path, &number])?,
+    };
+    Ok(())
+}
+
+fn applied(tables: &Connection) -> rusqlite::Result<u64> {
+    let number = tables.query_row("SELECT number FROM applied", [], |row| row.get::<_, i64>(0))?;
+    Ok(number.cast_unsigned())
+}
+
+fn encoded(row: &impl serde::Serialize) -> Vec<u8> {
+    postcard::to_stdvec(row).expect("memory takes what it is given")
+}
+
+fn failed(file: &Path, error: &rusqlite::Error) -> CatalogError {
+    CatalogError::Table { place: file.display().to_string(), why: error.to_string() }
+}

@@ -1,0 +1,336 @@
+//! Catalogs: what writers commit, what others see of it, and what is made of the log again.
+use proptest::prelude::*;
+use sheaf_archive::{
+    ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Commit,
+    DirectoryChange, LocalStore, MemberAttributes, MemberKind, PackId, Store, StoreKey,
+};
+use sheaf_core::Errno;
+use std::path::Path;
+use std::sync::Barrier;
+
+fn path(text: &str) -> ArchivePath {
+    ArchivePath::new(text.as_bytes()).unwrap()
+}
+
+fn directory(mode: u32) -> ArchivedDirectory {
+    ArchivedDirectory { mode, uid: 1, gid: 2, mtime_s: -3, mtime_ns: 4, xattrs: Vec::new() }
+}
+
+fn pack(number: u8) -> ArchivedPack {
+    ArchivedPack {
+        id: PackId([number; 16]),
+        generation: 0,
+        index_bytes: 512,
+        members: 1,
+        content_bytes: 1,
+        tar_bytes: 2048,
+        first: b"a".to_vec(),
+        last: b"a".to_vec(),
+    }
+}
+
+fn object(name: &str) -> ArchivedObject {
+    let attributes = MemberAttributes::new(name.as_bytes(), MemberKind::File, 0o600);
+    ArchivedObject { attributes, size: 0, digest: *blake3::hash(b"").as_bytes(), place: None }
+}
+
+/// A directory that is not there yet.
+fn new(at: &str, mode: u32) -> DirectoryChange {
+    DirectoryChange { path: path(at), directory: Some(directory(mode)), ..Default::default() }
+}
+
+fn commit_of(change: DirectoryChange) -> Commit {
+    Commit { changes: vec![change] }
+}
+
+/// All that a catalog says.
+fn said(
+    catalog: &Catalog,
+) -> Vec<(ArchivePath, ArchivedDirectory, Vec<ArchivedPack>, Vec<ArchivedObject>)> {
+    let below = catalog.below(&ArchivePath::ROOT, None, usize::MAX).unwrap();
+    let all = below.into_iter().map(|(path, directory)| {
+        let packs = catalog.packs(&path).unwrap();
+        let objects = catalog.objects(&path).unwrap();
+        (path, directory, packs, objects)
+    });
+    all.collect()
+}
+
+struct Made {
+    place: tempfile::TempDir,
+    store: LocalStore,
+}
+
+impl Made {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let store = LocalStore::create(&place.path().join("store")).unwrap();
+        Self { place, store }
+    }
+
+    fn catalog(&self, name: &str) -> Catalog {
+        Catalog::open(&self.file(name)).unwrap()
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// Where the store keeps a commit.
+    fn log(&self, number: u64) -> std::path::PathBuf {
+        self.place.path().join(format!("store/objects/log/{number:020}"))
+    }
+}
+
+#[test]
+fn what_one_commits_the_other_sees_after_it_catches_up() {
+    let made = Made::new();
+    let (mut one, mut other) = (made.catalog("one"), made.catalog("other"));
+    let mut first = new("/home", 0o755);
+    first.packs = vec![pack(1), pack(2)];
+    first.objects = vec![object("x"), object("y")];
+    let commit = Commit { changes: vec![new("/", 0o700), first] };
+    assert_eq!(one.commit(&made.store, &commit).unwrap(), 1);
+    assert!(said(&other).is_empty());
+    assert_eq!(other.catch_up(&made.store).unwrap(), 1);
+    assert_eq!(said(&one), said(&other));
+    assert_eq!(other.changed(&path("/home")).unwrap(), 1);
+
+    let change = DirectoryChange {
+        path: path("/home"),
+        since: 1,
+        packs_removed: vec![PackId([1; 16])],
+        objects_removed: vec![b"x".to_vec()],
+        packs: vec![ArchivedPack { generation: 1, ..pack(2) }],
+        objects: vec![ArchivedObject { size: 0, ..object("z") }],
+        ..Default::default()
+    };
+    assert_eq!(other.commit(&made.store, &commit_of(change)).unwrap(), 2);
+    one.catch_up(&made.store).unwrap();
+    assert_eq!(said(&one), said(&other));
+    let home = said(&one).pop().unwrap();
+    assert_eq!(home.1, directory(0o755), "what is not said anew stays");
+    assert_eq!(home.2, [ArchivedPack { generation: 1, ..pack(2) }]);
+    assert_eq!(home.3, [object("y"), object("z")]);
+}
+
+#[test]
+fn of_two_writers_to_one_directory_the_second_is_told_and_changes_nothing() {
+    let made = Made::new();
+    let (mut one, mut other) = (made.catalog("one"), made.catalog("other"));
+    one.commit(&made.store, &commit_of(new("/home", 0o755))).unwrap();
+    let both = Commit { changes: vec![new("/tmp", 0o777), new("/home", 0o700)] };
+    let refused = other.commit(&made.store, &both).unwrap_err();
+    assert_eq!(refused.to_string(), "/home: another writer has changed it meanwhile: try again");
+    assert!(refused.retry_can_help());
+    assert_eq!(said(&other), said(&one));
+    assert_eq!(other.directory(&path("/tmp")).unwrap(), None);
+    // Elsewhere nobody was in its way.
+    other.commit(&made.store, &commit_of(new("/tmp", 0o777))).unwrap();
+}
+
+#[test]
+fn a_directory_that_goes_takes_its_packs_and_objects_along_and_may_come_again() {
+    let made = Made::new();
+    let mut catalog = made.catalog("catalog");
+    let mut home = new("/home", 0o755);
+    (home.packs, home.objects) = (vec![pack(1)], vec![object("x")]);
+    catalog.commit(&made.store, &commit_of(home)).unwrap();
+    let gone =
+        DirectoryChange { path: path("/home"), since: 1, removed: true, ..Default::default() };
+    catalog.commit(&made.store, &commit_of(gone)).unwrap();
+    assert!(said(&catalog).is_empty());
+    assert!(catalog.packs(&path("/home")).unwrap().is_empty());
+    catalog.commit(&made.store, &commit_of(new("/home", 0o700))).unwrap();
+    assert!(catalog.objects(&path("/home")).unwrap().is_empty());
+}
+
+#[test]
+fn many_writers_at_once_lose_nothing_and_agree() {
+    const WRITERS: usize = 4;
+    const COMMITS: usize = 12;
+    let made = Made::new();
+    let begin = Barrier::new(WRITERS);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (made, begin) = (&made, &begin);
+            scope.spawn(move || {
+                // Two of them have one file.
+                let mut catalog = made.catalog(&format!("catalog-{}", writer / 2));
+                begin.wait();
+                for number in 0..COMMITS {
+                    let own = new(&format!("/{writer}/{number}"), 0o700);
+                    catalog.commit(&made.store, &commit_of(own)).unwrap();
+                }
+            });
+        }
+    });
+    let mut all = made.catalog("all");
+    assert_eq!(all.catch_up(&made.store).unwrap(), (WRITERS * COMMITS) as u64);
+    assert_eq!(said(&all).len(), WRITERS * COMMITS);
+    let mut one = made.catalog("catalog-0");
+    one.catch_up(&made.store).unwrap();
+    assert_eq!(said(&one), said(&all));
+}
+
+#[test]
+fn of_many_writers_at_once_to_one_directory_one_wins_each_time() {
+    const WRITERS: usize = 4;
+    let made = Made::new();
+    let begin = Barrier::new(WRITERS);
+    let won = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (made, begin) = (&made, &begin);
+                scope.spawn(move || {
+                    let mut catalog = made.catalog(&format!("catalog-{writer}"));
+                    begin.wait();
+                    match catalog.commit(&made.store, &commit_of(new("/home", writer as u32))) {
+                        Ok(_) => Some(writer as u32),
+                        Err(CatalogError::Changed { .. }) => None,
+                        Err(error) => panic!("{error}"),
+                    }
+                })
+            })
+            .collect();
+        writers.into_iter().filter_map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
+    });
+    let [won] = won[..] else { panic!("{} have won", won.len()) };
+    let mut catalog = made.catalog("catalog");
+    catalog.catch_up(&made.store).unwrap();
+    assert_eq!(catalog.directory(&path("/home")).unwrap(), Some(directory(won)));
+}
+
+#[test]
+fn a_lost_catalog_is_made_of_the_log_again() {
+    let made = Made::new();
+    let mut lost = made.catalog("lost");
+    for number in 0..5 {
+        let mut change = new(&format!("/{number}"), 0o700);
+        change.packs = vec![pack(number)];
+        lost.commit(&made.store, &commit_of(change)).unwrap();
+    }
+    let before = said(&lost);
+    drop(lost);
+    for suffix in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(made.file(&format!("lost{suffix}")));
+    }
+    let mut again = made.catalog("lost");
+    assert!(said(&again).is_empty());
+    again.catch_up(&made.store).unwrap();
+    assert_eq!(said(&again), before);
+}
+
+#[test]
+fn a_damaged_or_later_commit_is_named_and_those_before_it_are_taken_in() {
+    let made = Made::new();
+    let mut one = made.catalog("one");
+    one.commit(&made.store, &commit_of(new("/1", 0o700))).unwrap();
+    one.commit(&made.store, &commit_of(new("/2", 0o700))).unwrap();
+    let log = made.log(2);
+    let whole = std::fs::read(&log).unwrap();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x40;
+        std::fs::write(&log, &damaged).unwrap();
+        let mut other = made.catalog(&format!("other-{at}"));
+        let error = other.catch_up(&made.store).unwrap_err();
+        assert!(error.to_string().starts_with("commit 2 of the archive's log"), "{at}: {error}");
+        assert_eq!(said(&other).len(), 1, "{at}");
+    }
+    for length in 0..whole.len() {
+        std::fs::write(&log, &whole[..length]).unwrap();
+        let mut other = made.catalog("cut");
+        let error = other.catch_up(&made.store).unwrap_err();
+        assert_eq!(error.errno(), Errno::BADMSG, "{length}: {error}");
+    }
+    // One that is whole, in the place of another.
+    std::fs::copy(made.log(1), &log).unwrap();
+    let error = made.catalog("moved").catch_up(&made.store).unwrap_err();
+    assert_eq!(error.to_string(), "commit 2 of the archive's log is damaged: it is another one");
+    let mut later = whole;
+    later[8] = 9;
+    std::fs::write(&log, &later).unwrap();
+    let error = made.catalog("later").catch_up(&made.store).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "commit 2 of the archive's log has format version 9, and this Sheaf knows them up to 1: use \
+         a later one"
+    );
+}
+
+#[test]
+fn a_file_that_is_no_catalog_is_left_alone_and_named() {
+    let made = Made::new();
+    std::fs::write(
+        made.file("text"),
+        "something else, and long enough to be a header\n".repeat(99),
+    )
+    .unwrap();
+    let error = Catalog::open(&made.file("text")).unwrap_err();
+    assert!(error.to_string().contains("file is not a database"), "{error}");
+    let error = Catalog::open(Path::new("/nowhere/at/all")).unwrap_err();
+    assert!(error.to_string().starts_with("the catalog /nowhere/at/all: "), "{error}");
+}
+
+#[test]
+fn a_commit_in_the_log_counts_even_if_its_writer_was_killed_before_the_table() {
+    let made = Made::new();
+    let mut one = made.catalog("one");
+    one.commit(&made.store, &commit_of(new("/1", 0o700))).unwrap();
+    let mut other = made.catalog("other");
+    other.commit(&made.store, &commit_of(new("/2", 0o700))).unwrap();
+    // Its own table has never heard of the second, as that of a writer who was killed.
+    assert_eq!(one.applied().unwrap(), 1);
+    let again = one.commit(&made.store, &commit_of(new("/2", 0o755))).unwrap_err();
+    assert!(matches!(again, CatalogError::Changed { .. }), "{again}");
+    assert_eq!(said(&one), said(&other));
+    let key = StoreKey::new(&format!("log/{:020}", 2)).unwrap();
+    assert!(made.store.size(&key).is_ok());
+}
+
+fn components() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let byte = prop_oneof![1..=3u8, b'.'..=b'0', 0xfe..=0xffu8];
+    let name = proptest::collection::vec(byte.prop_filter("no slash", |&byte| byte != b'/'), 1..4)
+        .prop_filter("no dots", |name| !matches!(&name[..], b"." | b".."));
+    proptest::collection::vec(name, 0..4)
+}
+
+proptest! {
+    #[test]
+    fn paths_are_in_the_serial_order_of_a_tree(one in components(), other in components()) {
+        let of = |parts: &[Vec<u8>]| ArchivePath::new(&parts.join(&b'/')).unwrap();
+        let (path_one, path_other) = (of(&one), of(&other));
+        prop_assert_eq!(path_one.cmp(&path_other), one.cmp(&other));
+        prop_assert_eq!(path_one.is_within(&path_other), one.starts_with(&other));
+        prop_assert_eq!(path_one.depth(), one.len());
+        let mut joined = ArchivePath::ROOT;
+        for part in &one {
+            let next = joined.join(part);
+            prop_assert_eq!(next.split(), Some((joined, &part[..])));
+            joined = next;
+        }
+        prop_assert_eq!(joined, path_one);
+    }
+}
+
+#[test]
+fn what_is_below_a_directory_is_found_in_pieces_and_nothing_else() {
+    let made = Made::new();
+    let mut catalog = made.catalog("catalog");
+    let all = ["/", "/a", "/a/b", "/a/b/c", "/a-b", "/a\u{1}", "/ab", "/b"];
+    let changes = all.iter().map(|at| new(at, 0o700)).collect();
+    catalog.commit(&made.store, &Commit { changes }).unwrap();
+    let mut found = Vec::new();
+    loop {
+        let next = catalog.below(&path("/a"), found.last(), 2).unwrap();
+        if next.is_empty() {
+            break;
+        }
+        found.extend(next.into_iter().map(|(path, _)| path));
+    }
+    assert_eq!(found, ["/a", "/a/b", "/a/b/c"].map(path));
+    let everything = catalog.below(&ArchivePath::ROOT, None, 100).unwrap();
+    let expected = ["/", "/a", "/a/b", "/a/b/c", "/a\u{1}", "/a-b", "/ab", "/b"].map(path);
+    assert_eq!(everything.into_iter().map(|(path, _)| path).collect::<Vec<_>>(), expected);
+}
