@@ -10,6 +10,7 @@ mod sqlite;
 pub use log::LOG_VERSION;
 pub use rows::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace, DirectoryChange,
+    DirectoryRows,
 };
 pub use sqlite::Catalog;
 

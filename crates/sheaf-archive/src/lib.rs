@@ -21,18 +21,21 @@
 //! The idea is of *The Parallel Archive Interface* (Roschke, Cook, Parliman, Sherrill), section 6.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod catalog;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod pack;
 mod path;
+mod save;
 mod store;
 mod walk;
 
+pub use archive::{Archive, ArchiveError, ArchiveEvent};
 pub use catalog::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Commit, ContentPlace,
-    DirectoryChange, LOG_VERSION,
+    DirectoryChange, DirectoryRows, LOG_VERSION,
 };
 pub use error::PackError;
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
@@ -41,5 +44,6 @@ pub use pack::scan::scan_pack;
 pub use pack::verify::{Difference, content_of, verify_pack};
 pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};
 pub use path::ArchivePath;
+pub use save::{SaveOptions, SaveReport, save};
 pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
 pub use walk::{TreeEntry, TreeWalk, TreeWalkOptions};

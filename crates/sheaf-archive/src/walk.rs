@@ -7,7 +7,7 @@
 //!
 //! *The Parallel Archive Interface*, section 4.1: one thread a directory, and work in the order of a
 //! serial traversal where the last phase needs it.
-mod names;
+pub(crate) mod names;
 
 use names::{Directory, OpenDirectory};
 use sheaf_core::files::Metadata;
@@ -49,13 +49,13 @@ type TreePlace = Arc<[u32]>;
 
 /// One name of a directory.
 #[derive(Debug)]
-struct NamedFile {
-    name: OsString,
-    found: Result<Metadata, Errno>,
+pub(crate) struct NamedFile {
+    pub name: OsString,
+    pub found: Result<Metadata, Errno>,
 }
 
 /// Some names of a directory in their order, or why there are no more.
-type NamedPiece = Result<Vec<NamedFile>, Errno>;
+pub(crate) type NamedPiece = Result<Vec<NamedFile>, Errno>;
 
 #[derive(Default)]
 struct WalkKnown {
@@ -156,7 +156,7 @@ impl WalkShared {
 }
 
 impl NamedFile {
-    fn is_directory(&self) -> bool {
+    pub fn is_directory(&self) -> bool {
         self.found.as_ref().is_ok_and(Metadata::is_dir)
     }
 }

@@ -1,6 +1,7 @@
 //! The rows of a catalog, and how they change.
 use crate::{ArchivePath, MemberAttributes, PackId};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// A directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,12 +46,41 @@ pub struct ArchivedPack {
 pub struct ArchivedObject {
     /// Its name and attributes.
     pub attributes: MemberAttributes,
-    /// Bytes of its content.
+    /// Bytes of its content, holes among them.
     pub size: u64,
-    /// BLAKE3 of its content.
+    /// BLAKE3 of what is stored of its content.
     pub digest: [u8; 32],
     /// Where its content is; a file without content has no place.
     pub place: Option<ContentPlace>,
+    /// Which bytes of its content are stored, one behind the other, where the rest are holes. Nothing
+    /// where all are.
+    pub extents: Option<Vec<Range<u64>>>,
+    /// What all names of one file have in common, where it has several.
+    pub link: Option<PackId>,
+}
+
+impl ArchivedObject {
+    /// Bytes that are stored of its content.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        match &self.extents {
+            Some(extents) => extents.iter().map(|extent| extent.end - extent.start).sum(),
+            None => self.size,
+        }
+    }
+}
+
+/// What is known of a directory, all of it from one commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirectoryRows {
+    /// The commit that has changed it last; 0 where there is none.
+    pub changed: u64,
+    /// What it is, if it is there.
+    pub directory: Option<ArchivedDirectory>,
+    /// Its packs, by their names.
+    pub packs: Vec<ArchivedPack>,
+    /// Its objects, by their names.
+    pub objects: Vec<ArchivedObject>,
 }
 
 /// Where the content of a file is that is in no pack of its directory.

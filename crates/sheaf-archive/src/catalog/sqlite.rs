@@ -1,6 +1,7 @@
 //! A catalog in a file of SQLite.
 use super::{
-    ArchivedDirectory, ArchivedObject, ArchivedPack, CatalogError, Commit, DirectoryChange, log,
+    ArchivedDirectory, ArchivedObject, ArchivedPack, CatalogError, Commit, DirectoryChange,
+    DirectoryRows, log,
 };
 use crate::{ArchivePath, Store};
 use rusqlite::{Connection, OptionalExtension, ToSql, Transaction, params};
@@ -142,6 +143,54 @@ impl Catalog {
     /// When the file cannot be read.
     pub fn objects(&self, path: &ArchivePath) -> Result<Vec<ArchivedObject>, CatalogError> {
         self.rows("SELECT row FROM object WHERE path = ? ORDER BY name", path.key())
+    }
+
+    /// All that is known of a directory, all of it from one commit.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn rows_of(&self, path: &ArchivePath) -> Result<DirectoryRows, CatalogError> {
+        let failed = |error| failed(&self.file, &error);
+        let reading = self.tables.unchecked_transaction().map_err(failed)?;
+        let rows = DirectoryRows {
+            changed: self.changed(path)?,
+            directory: self.directory(path)?,
+            packs: self.packs(path)?,
+            objects: self.objects(path)?,
+        };
+        reading.commit().map_err(failed)?;
+        Ok(rows)
+    }
+
+    /// The first directory within this one that comes behind all that is below a name there; without
+    /// a name, the first of all. So one goes from one directory within it to the next.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn directory_behind(
+        &self,
+        within: &ArchivePath,
+        name: Option<&[u8]>,
+    ) -> Result<Option<(Vec<u8>, ArchivedDirectory)>, CatalogError> {
+        let from = match name {
+            Some(name) => within.join(name).key_behind().expect("a name is behind a directory"),
+            // What is below a directory begins with its key and is longer.
+            None => [within.key(), &[1]].concat(),
+        };
+        let query = "SELECT path FROM directory WHERE path >= ?1 AND (?2 IS NULL OR path < ?2)
+            ORDER BY path LIMIT 1";
+        let failed = |error| failed(&self.file, &error);
+        let mut query = self.tables.prepare_cached(query).map_err(failed)?;
+        let found = query
+            .query_row(params![from, within.key_behind()], |row| row.get::<_, Vec<u8>>(0))
+            .optional()
+            .map_err(failed)?;
+        let Some(found) = found else { return Ok(None) };
+        let path = ArchivePath::of_key(found).ok_or_else(|| self.unreadable())?;
+        // A directory comes before what is in it, so this is one within.
+        let directory = self.directory(&path)?.ok_or_else(|| self.unreadable())?;
+        let Some((_, name)) = path.split() else { return Ok(None) };
+        Ok(Some((name.to_vec(), directory)))
     }
 
     /// A directory and those below it that come behind one of them, so many at most, in serial order.

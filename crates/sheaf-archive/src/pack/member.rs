@@ -41,6 +41,9 @@ pub enum MemberKind {
     },
 }
 
+/// Names of extended attributes and their values, sorted.
+pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A file's name and attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberAttributes {

@@ -40,6 +40,12 @@ impl<W: Write> PackWriter<W> {
             || self.index.member_blocks + room > PACK_BLOCKS_MAX
     }
 
+    /// Whether nothing is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.index.members.is_empty()
+    }
+
     /// Bytes of the pack so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {

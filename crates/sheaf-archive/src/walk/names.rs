@@ -15,7 +15,7 @@ const NAMES_AT_ONCE: usize = 1024;
 const READ_BYTES: usize = 128 << 10;
 
 /// A directory that can be opened.
-pub(super) struct Directory {
+pub(crate) struct Directory {
     /// Open as long as something in it is not.
     above: Option<Arc<OwnedFd>>,
     name: OsString,
@@ -55,7 +55,7 @@ fn name_at(names: &[u8], (from, bytes): NamePlace) -> &[u8] {
 }
 
 /// A directory whose names are known.
-pub(super) struct OpenDirectory {
+pub(crate) struct OpenDirectory {
     /// All names, one behind the other.
     names: Vec<u8>,
     /// Where each is, in their order.
@@ -107,6 +107,11 @@ impl OpenDirectory {
         Some(Ok(all))
     }
 
+    /// The directory itself.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
     /// How many names were told.
     pub fn told(&self) -> usize {
         self.told
@@ -119,7 +124,7 @@ impl OpenDirectory {
 }
 
 /// What a path leads to, or a link that it ends with.
-pub(super) fn lstat(path: &Path) -> Result<Metadata, Errno> {
+pub(crate) fn lstat(path: &Path) -> Result<Metadata, Errno> {
     lstat_at(CWD, path.as_os_str())
 }
 

@@ -31,7 +31,8 @@ fn pack(number: u8) -> ArchivedPack {
 
 fn object(name: &str) -> ArchivedObject {
     let attributes = MemberAttributes::new(name.as_bytes(), MemberKind::File, 0o600);
-    ArchivedObject { attributes, size: 0, digest: *blake3::hash(b"").as_bytes(), place: None }
+    let digest = *blake3::hash(b"").as_bytes();
+    ArchivedObject { attributes, size: 0, digest, place: None, extents: None, link: None }
 }
 
 /// A directory that is not there yet.

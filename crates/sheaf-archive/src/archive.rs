@@ -1,0 +1,217 @@
+//! An archive: a store, and the catalog of what is in it.
+use crate::{
+    ArchivePath, ArchivedPack, Catalog, CatalogError, PackError, PackId, PackIndex, Store,
+    StoreError, StoreKey,
+};
+use sheaf_core::{Errno, lock};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Why something of an archive cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArchiveError {
+    /// What the store says.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What the catalog says.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// What is wrong with a pack.
+    #[error("{place}: {why}")]
+    Pack {
+        /// The object of the store that it is in.
+        place: StoreKey,
+        /// What is wrong.
+        why: PackError,
+    },
+    /// A file of this machine cannot be read or written.
+    #[error("{}: {doing}: {errno}", path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// What was to be done.
+        doing: &'static str,
+        /// Why it was not.
+        errno: Errno,
+    },
+    /// Something archived is in the way of what was to be stored.
+    #[error("{path}: is archived as {what}: remove it there first")]
+    InTheWay {
+        /// Its name in the archive.
+        path: ArchivePath,
+        /// What it is.
+        what: &'static str,
+    },
+    /// There is nothing of this name.
+    #[error("{path}: is not in the archive")]
+    NotArchived {
+        /// The name.
+        path: ArchivePath,
+    },
+    /// A content is not as it was stored.
+    #[error("{path}: its content is damaged in the store (checksum)")]
+    Content {
+        /// The name of the file.
+        path: ArchivePath,
+    },
+}
+
+impl ArchiveError {
+    /// The number of this error.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Store(error) => error.errno,
+            Self::Catalog(error) => error.errno(),
+            Self::Pack { why, .. } => why.errno(),
+            Self::File { errno, .. } => *errno,
+            Self::InTheWay { .. } => Errno::EXIST,
+            Self::NotArchived { .. } => Errno::NOENT,
+            Self::Content { .. } => Errno::BADMSG,
+        }
+    }
+
+    /// Whether the same may be done a little later.
+    #[must_use]
+    pub fn retry_can_help(&self) -> bool {
+        match self {
+            Self::Store(error) => error.retry_can_help(),
+            Self::Catalog(error) => error.retry_can_help(),
+            _ => false,
+        }
+    }
+}
+
+/// What is told of single files while many are worked on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ArchiveEvent {
+    /// A file or directory was left out by an error.
+    Failed(ArchiveError),
+    /// A file was left out, as it is not one that is archived or fetched.
+    Skipped {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
+    /// A file was written to while it was read: what is stored may be of several moments.
+    Changing {
+        /// Which one.
+        path: PathBuf,
+    },
+}
+
+/// A store, and the catalog of what is in it. Any number of threads may use it at once.
+pub struct Archive {
+    store: Arc<dyn Store>,
+    catalog: Mutex<Catalog>,
+}
+
+impl Archive {
+    /// An archive, as far as its log goes.
+    ///
+    /// # Errors
+    /// When the log or the catalog cannot be read.
+    pub fn new(store: Arc<dyn Store>, mut catalog: Catalog) -> Result<Self, ArchiveError> {
+        catalog.catch_up(&*store)?;
+        Ok(Self { store, catalog: Mutex::new(catalog) })
+    }
+
+    /// Where its objects are.
+    #[must_use]
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// What is in it. Others wait as long as this is held.
+    pub fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        lock(&self.catalog)
+    }
+
+    /// What is in a pack.
+    ///
+    /// # Errors
+    /// When its index cannot be read, or is another one's.
+    pub fn index(&self, pack: &ArchivedPack) -> Result<PackIndex, ArchiveError> {
+        let place = index_key(pack.id, pack.generation);
+        let read = self.store.read(&place, 0..pack.index_bytes)?;
+        let failed = |why| ArchiveError::Pack { place: place.clone(), why };
+        let index = PackIndex::decode(&read).map_err(failed)?;
+        if (index.id, index.generation) != (pack.id, pack.generation) {
+            return Err(failed(PackError::damaged("its index is of another pack")));
+        }
+        Ok(index)
+    }
+
+    /// Writes an index of a pack under its generation, or the next that nobody has taken.
+    pub(crate) fn write_index(&self, index: &mut PackIndex) -> Result<u64, ArchiveError> {
+        loop {
+            let (key, bytes) = (index_key(index.id, index.generation), index.encode());
+            match put(&*self.store, &key, &bytes) {
+                Err(error) if error.errno == Errno::EXIST => index.generation += 1,
+                written => return written.map(|()| bytes.len() as u64).map_err(Into::into),
+            }
+        }
+    }
+}
+
+/// Writes an object of these bytes.
+pub(crate) fn put(store: &dyn Store, key: &StoreKey, bytes: &[u8]) -> Result<(), StoreError> {
+    let mut object = store.create(key)?;
+    object.write_all(bytes).map_err(|error| unwritten(key, &error))?;
+    object.commit()
+}
+
+/// An error of an object's writer.
+pub(crate) fn unwritten(key: &StoreKey, error: &std::io::Error) -> StoreError {
+    let errno = Errno(error.raw_os_error().unwrap_or(Errno::IO.0));
+    StoreError { place: key.to_string(), doing: "cannot be written", errno }
+}
+
+/// A name that nothing has.
+pub(crate) fn new_id() -> Result<PackId, ArchiveError> {
+    let mut id = [0; 16];
+    let got = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
+    match got {
+        Ok(16) => Ok(PackId(id)),
+        Ok(_) => Err(no_id(Errno::IO)),
+        Err(errno) => Err(no_id(Errno(errno.raw_os_error()))),
+    }
+}
+
+fn no_id(errno: Errno) -> ArchiveError {
+    let place = "a name for an object".to_owned();
+    StoreError { place, doing: "the system has no random numbers", errno }.into()
+}
+
+/// Where a pack's tar is.
+#[must_use]
+pub(crate) fn pack_key(id: PackId) -> StoreKey {
+    key("packs", id, ".tar")
+}
+
+/// Where this index of a pack is.
+#[must_use]
+pub(crate) fn index_key(id: PackId, generation: u64) -> StoreKey {
+    key("packs", id, &format!(".idx.{generation}"))
+}
+
+/// Where the content of one file is.
+#[must_use]
+pub(crate) fn data_key(id: PackId) -> StoreKey {
+    key("data", id, "")
+}
+
+fn key(kind: &str, id: PackId, behind: &str) -> StoreKey {
+    let mut digits = String::with_capacity(32);
+    for byte in id.0 {
+        // Texts take what is written to them.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    let text = format!("{kind}/{}/{digits}{behind}", &digits[..2]);
+    StoreKey::new(&text).expect("digits are parts of a key")
+}

@@ -1,0 +1,300 @@
+//! Storing trees: directories by many workers, small files into packs, only what has changed.
+//!
+//! A directory is the work of one. What it finds of names it compares with what is archived of them,
+//! a pack's index at a time; what is new or has changed goes into new packs and objects, and is taken
+//! out of the older ones in the same commit. What was stored before is not stored again, so one that
+//! was broken off goes on where it was.
+//!
+//! *The Parallel Archive Interface*, sections 4 and 6: phases of work, and packs of a directory each.
+mod commits;
+mod directory;
+mod links;
+mod old;
+mod source;
+
+use crate::walk::names::{self, Directory};
+use crate::{
+    Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, Commit, DirectoryChange,
+};
+use commits::Commits;
+use directory::DirectorySave;
+use links::Links;
+use sheaf_core::files::{FileKind, Metadata};
+use sheaf_core::{Errno, lock};
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// How to store.
+#[derive(Clone, Copy, Debug)]
+pub struct SaveOptions {
+    /// Directories at once.
+    pub workers: usize,
+    /// Bytes of the longest file that goes into a pack; with 0 there are no packs.
+    pub member_bytes_max: u64,
+    /// Bytes after which a directory's next pack begins.
+    pub pack_bytes: u64,
+    /// Device and inode of a directory that is left out: the store itself, where it may be among the
+    /// sources.
+    pub left_out: Option<(u64, u64)>,
+}
+
+impl Default for SaveOptions {
+    fn default() -> Self {
+        let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+        Self { workers, member_bytes_max: 1 << 20, pack_bytes: 64 << 20, left_out: None }
+    }
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SaveReport {
+    /// Directories that were looked through.
+    pub directories: u64,
+    /// Files that were stored.
+    pub stored: u64,
+    /// Bytes of their contents.
+    pub stored_bytes: u64,
+    /// Files that are archived as they are.
+    pub unchanged: u64,
+    /// Files that were written to while they were read.
+    pub changing: u64,
+    /// Files that are none that can be archived.
+    pub skipped: u64,
+    /// Files and directories that were left out by errors.
+    pub failed: u64,
+}
+
+/// The same as [`SaveReport`], by many.
+#[derive(Default)]
+struct SaveCounters {
+    directories: AtomicU64,
+    stored: AtomicU64,
+    stored_bytes: AtomicU64,
+    unchanged: AtomicU64,
+    changing: AtomicU64,
+    skipped: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// A directory on its way into the archive.
+struct SavedDirectory {
+    path: ArchivePath,
+    above: Option<Arc<Self>>,
+    /// What it is.
+    is: ArchivedDirectory,
+    /// The commit that has changed it last, as far as is known here; 0 where it is not archived yet.
+    since: AtomicU64,
+}
+
+/// A directory that nobody has begun.
+struct SaveWork {
+    from: Directory,
+    /// Where it is, as its user calls it.
+    path: PathBuf,
+    to: ArchivePath,
+    above: Option<Arc<SavedDirectory>>,
+}
+
+#[derive(Default)]
+struct SaveQueue {
+    /// The last is the next: so a tree is gone through in depth, and few wait.
+    waiting: Vec<SaveWork>,
+    busy: usize,
+    /// Why all is over.
+    error: Option<ArchiveError>,
+}
+
+struct SaveShared<'a> {
+    archive: &'a Archive,
+    options: SaveOptions,
+    told: &'a (dyn Fn(ArchiveEvent) + Sync),
+    queue: Mutex<SaveQueue>,
+    work: Condvar,
+    commits: Mutex<Commits>,
+    links: Links,
+    counters: SaveCounters,
+}
+
+/// Stores files and directories with all that is in them in a directory of an archive, which is made
+/// if it is not there. Each keeps its name; of a path that ends with `/.` it is what is in the directory
+/// that is stored.
+///
+/// What is archived there and is not among the sources stays. Single files that cannot be stored are
+/// told, counted and left out.
+///
+/// # Errors
+/// When the store or the catalog cannot be written, or two sources have one name. What was committed
+/// until then stays, and is not stored again the next time.
+pub fn save(
+    archive: &Archive,
+    sources: &[PathBuf],
+    to: &ArchivePath,
+    options: SaveOptions,
+    told: &(dyn Fn(ArchiveEvent) + Sync),
+) -> Result<SaveReport, ArchiveError> {
+    let shared = SaveShared {
+        archive,
+        options,
+        told,
+        queue: Mutex::default(),
+        work: Condvar::new(),
+        commits: Mutex::default(),
+        links: Links::default(),
+        counters: SaveCounters::default(),
+    };
+    make_directories(archive, to)?;
+    shared.begin(sources, to)?;
+    std::thread::scope(|scope| {
+        for number in 1..options.workers {
+            let worker = std::thread::Builder::new().name(format!("save-{number}"));
+            if worker.spawn_scoped(scope, || shared.work()).is_err() {
+                // Where there are no more threads the same is done, and takes longer.
+                break;
+            }
+        }
+        shared.work();
+    });
+    let queue = shared.queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let commits = shared.commits.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // What is whole is kept also where something else has failed.
+    let refused = commits.finish(archive);
+    if let Some(error) = queue.error {
+        return Err(error);
+    }
+    for error in refused? {
+        shared.counters.failed.fetch_add(1, Ordering::Relaxed);
+        told(ArchiveEvent::Failed(error));
+    }
+    Ok(shared.counters.report())
+}
+
+/// Makes a directory of an archive and those above it, where they are not there.
+fn make_directories(archive: &Archive, to: &ArchivePath) -> Result<(), ArchiveError> {
+    loop {
+        let (mut missing, mut catalog) = (Vec::new(), archive.catalog());
+        let mut next = Some(to.clone());
+        while let Some(path) = next {
+            next = path.split().map(|(above, _)| above);
+            if catalog.directory(&path)?.is_none() {
+                missing.push(path);
+            }
+        }
+        let changes = missing.into_iter().rev().map(|path| DirectoryChange {
+            path,
+            directory: Some(directory::made_now()),
+            ..Default::default()
+        });
+        let commit = Commit { changes: changes.collect() };
+        if commit.changes.is_empty() {
+            return Ok(());
+        }
+        match catalog.commit(archive.store(), &commit) {
+            // Somebody else has made one of them.
+            Err(crate::CatalogError::Changed { .. }) => {}
+            committed => return committed.map(drop).map_err(Into::into),
+        }
+    }
+}
+
+impl SaveShared<'_> {
+    /// Takes what is to be stored: directories are work, and files are stored at once.
+    fn begin(&self, sources: &[PathBuf], to: &ArchivePath) -> Result<(), ArchiveError> {
+        let mut files: Vec<(OsString, &Path, Metadata)> = Vec::new();
+        let mut names = HashSet::new();
+        for source in sources {
+            let of_contents = source.as_os_str().as_bytes().ends_with(b"/.")
+                || source.as_os_str() == OsStr::new(".");
+            let name = source.file_name().filter(|_| !of_contents);
+            let found = match names::lstat(source) {
+                Ok(found) => found,
+                Err(errno) => {
+                    self.failed(file_error(source, "cannot be stored", errno));
+                    continue;
+                }
+            };
+            if name.is_some_and(|name| !names.insert(name)) {
+                let doing = "cannot be stored beside another of this name";
+                return Err(file_error(source, doing, Errno::EXIST));
+            }
+            if found.kind == FileKind::Directory {
+                let to = name.map_or_else(|| to.clone(), |name| to.join(name.as_bytes()));
+                let (from, path) = (Directory::at(source), source.clone());
+                lock(&self.queue).waiting.push(SaveWork { from, path, to, above: None });
+            } else if let Some(name) = name {
+                files.push((name.to_owned(), source, found));
+            }
+        }
+        files.sort_by(|one, other| one.0.cmp(&other.0));
+        DirectorySave::files(self, to, &files)
+    }
+
+    fn work(&self) {
+        while let Some(work) = self.next() {
+            let result = DirectorySave::whole(self, work);
+            let mut queue = lock(&self.queue);
+            queue.busy -= 1;
+            if let Err(error) = result {
+                queue.error.get_or_insert(error);
+            }
+            self.work.notify_all();
+        }
+    }
+
+    /// The next directory; nothing when there is none and none can come.
+    fn next(&self) -> Option<SaveWork> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if queue.error.is_some() {
+                return None;
+            }
+            if let Some(work) = queue.waiting.pop() {
+                queue.busy += 1;
+                return Some(work);
+            }
+            if queue.busy == 0 {
+                return None;
+            }
+            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn push(&self, work: SaveWork) {
+        lock(&self.queue).waiting.push(work);
+        self.work.notify_one();
+    }
+
+    /// A file or directory is none that is archived.
+    fn skipped(&self, path: &Path, why: &'static str) {
+        self.counters.skipped.fetch_add(1, Ordering::Relaxed);
+        (self.told)(ArchiveEvent::Skipped { path: path.to_owned(), why });
+    }
+
+    /// A file or directory is left out by an error.
+    fn failed(&self, error: ArchiveError) {
+        self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        (self.told)(ArchiveEvent::Failed(error));
+    }
+}
+
+impl SaveCounters {
+    fn report(&self) -> SaveReport {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        SaveReport {
+            directories: of(&self.directories),
+            stored: of(&self.stored),
+            stored_bytes: of(&self.stored_bytes),
+            unchanged: of(&self.unchanged),
+            changing: of(&self.changing),
+            skipped: of(&self.skipped),
+            failed: of(&self.failed),
+        }
+    }
+}
+
+fn file_error(path: &Path, doing: &'static str, errno: Errno) -> ArchiveError {
+    ArchiveError::File { path: path.to_owned(), doing, errno }
+}

@@ -1,0 +1,100 @@
+//! Changes of many directories in one commit.
+use super::SavedDirectory;
+use crate::{Archive, ArchiveError, CatalogError, Commit, DirectoryChange};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Directories in a commit at most.
+const DIRECTORIES_MAX: usize = 512;
+/// How long a change waits for others, where some come.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Changes that are not committed yet.
+#[derive(Default)]
+pub(super) struct Commits {
+    waiting: Vec<(Arc<SavedDirectory>, DirectoryChange)>,
+    since: Option<Instant>,
+    /// Directories that another writer has changed meanwhile.
+    refused: Vec<ArchiveError>,
+}
+
+impl Commits {
+    /// Takes a change of a directory, whose packs and objects are all in the store.
+    pub fn push(
+        &mut self,
+        archive: &Archive,
+        of: &Arc<SavedDirectory>,
+        change: DirectoryChange,
+    ) -> Result<(), ArchiveError> {
+        self.waiting.push((of.clone(), change));
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if self.waiting.len() >= DIRECTORIES_MAX || since.elapsed() >= WAIT_MAX {
+            self.commit(archive)?;
+        }
+        Ok(())
+    }
+
+    /// Commits the rest; what was refused.
+    pub fn finish(mut self, archive: &Archive) -> Result<Vec<ArchiveError>, ArchiveError> {
+        self.commit(archive)?;
+        Ok(self.refused)
+    }
+
+    fn commit(&mut self, archive: &Archive) -> Result<(), ArchiveError> {
+        self.since = None;
+        let mut waiting = std::mem::take(&mut self.waiting);
+        while !waiting.is_empty() {
+            let mut commit = Commit::default();
+            let mut directories: Vec<&Arc<SavedDirectory>> = Vec::new();
+            let mut later = Vec::new();
+            for (of, change) in &waiting {
+                // Two changes of one directory are of two commits.
+                if directories.iter().any(|known| known.path == of.path) {
+                    later.push((of.clone(), change.clone()));
+                    continue;
+                }
+                push_above(of, &mut directories, &mut commit);
+                let since = of.since.load(Ordering::Relaxed);
+                commit.changes.push(DirectoryChange { since, ..change.clone() });
+                directories.push(of);
+            }
+            match archive.catalog().commit(archive.store(), &commit) {
+                Ok(number) => {
+                    for directory in directories {
+                        directory.since.store(number, Ordering::Relaxed);
+                    }
+                    waiting = later;
+                }
+                Err(CatalogError::Changed { path }) => {
+                    // The others are committed without it, and without what is below it.
+                    waiting.retain(|(of, _)| !of.path.is_within(&path));
+                    self.refused.push(CatalogError::Changed { path }.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Directories above one that are not archived yet are, in the same commit.
+fn push_above<'a>(
+    of: &'a SavedDirectory,
+    directories: &mut Vec<&'a Arc<SavedDirectory>>,
+    commit: &mut Commit,
+) {
+    let Some(above) = &of.above else { return };
+    let is_there = above.since.load(Ordering::Relaxed) != 0
+        || directories.iter().any(|known| known.path == above.path);
+    if is_there {
+        return;
+    }
+    push_above(above, directories, commit);
+    commit.changes.push(DirectoryChange {
+        path: above.path.clone(),
+        directory: Some(above.is.clone()),
+        ..Default::default()
+    });
+    directories.push(above);
+}

@@ -1,0 +1,458 @@
+//! One directory on its way into the archive.
+use super::links::StoredLink;
+use super::old::{OldFile, OldFiles};
+use super::source::{self, SourceFile};
+use super::{SaveShared, SaveWork, SavedDirectory, file_error};
+use crate::archive::{data_key, new_id, pack_key, unwritten};
+use crate::walk::names::OpenDirectory;
+use crate::{
+    ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack,
+    ContentPlace, DirectoryChange, MEMBER_BYTES_MAX, PackError, PackId, PackWriter, StoreWriter,
+};
+use sheaf_core::files::{FileKind, Metadata};
+use sheaf_core::{Errno, lock};
+use std::ffi::{OsStr, OsString};
+use std::io::{BufWriter, Write};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+const WRITE_BYTES: usize = 1 << 20;
+/// Objects of a directory after which it is committed, as after a pack.
+const OBJECTS_MAX: usize = 1024;
+
+type OpenPack = PackWriter<BufWriter<Box<dyn StoreWriter>>>;
+
+/// A directory, what is archived of it, and what becomes of that.
+pub(super) struct DirectorySave<'a> {
+    shared: &'a SaveShared<'a>,
+    of: Arc<SavedDirectory>,
+    /// It was archived before, so other directories may be in it.
+    is_old: bool,
+    old: OldFiles,
+    pack: Option<(PackId, OpenPack)>,
+    change: DirectoryChange,
+    content: Vec<u8>,
+}
+
+/// A directory that is made in an archive.
+pub(super) fn made_now() -> ArchivedDirectory {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    ArchivedDirectory {
+        mode: 0o755,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        mtime_s: now.as_secs().cast_signed(),
+        mtime_ns: now.subsec_nanos(),
+        xattrs: Vec::new(),
+    }
+}
+
+impl<'a> DirectorySave<'a> {
+    /// Stores a directory's files and finds those in it. An error is one with which all is over.
+    pub fn whole(shared: &'a SaveShared<'a>, work: SaveWork) -> Result<(), ArchiveError> {
+        let (mut open, is) = match Self::open(&work) {
+            Ok(Some(open)) => open,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                shared.failed(error);
+                return Ok(());
+            }
+        };
+        let mut save = Self::begin(shared, work.to, work.above, is)?;
+        save.change.directory = Some(save.of.is.clone());
+        while let Some(piece) = open.next() {
+            let named = match piece {
+                Ok(named) => named,
+                Err(errno) => {
+                    shared.failed(file_error(&work.path, "cannot be read", errno));
+                    break;
+                }
+            };
+            for file in named {
+                let path = work.path.join(&file.name);
+                match file.found {
+                    Err(errno) => shared.failed(file_error(&path, "cannot be read", errno)),
+                    Ok(found) if found.is_dir() => {
+                        if shared.options.left_out == Some(found.id()) {
+                            shared.skipped(&path, "the archive itself is there");
+                        } else {
+                            save.directory(&open, &file.name, path)?;
+                        }
+                    }
+                    Ok(found) => save.file(open.file(), &file.name, &path, &found)?,
+                }
+            }
+        }
+        shared.counters.directories.fetch_add(1, Ordering::Relaxed);
+        save.flush()
+    }
+
+    /// Stores files that are in any directories.
+    pub fn files(
+        shared: &'a SaveShared<'a>,
+        to: &ArchivePath,
+        files: &[(OsString, &Path, Metadata)],
+    ) -> Result<(), ArchiveError> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        let mut save = Self::begin(shared, to.clone(), None, made_now())?;
+        for (_, path, found) in files {
+            // The path as a whole is what is opened.
+            save.file(rustix::fs::CWD, path.as_os_str(), path, found)?;
+        }
+        save.flush()
+    }
+
+    /// Nothing if it was taken away since it was found.
+    fn open(work: &SaveWork) -> Result<Option<(OpenDirectory, ArchivedDirectory)>, ArchiveError> {
+        let failed = |errno| file_error(&work.path, "cannot be read", errno);
+        let open = match work.from.open() {
+            // It was taken away since.
+            Err(Errno::NOENT) if work.above.is_some() => return Ok(None),
+            open => open.map_err(failed)?,
+        };
+        let found = source::status(open.file()).map_err(failed)?;
+        let is = ArchivedDirectory {
+            mode: found.mode,
+            uid: found.uid,
+            gid: found.gid,
+            mtime_s: found.mtime.seconds,
+            mtime_ns: found.mtime.nanoseconds,
+            xattrs: source::xattrs_of(open.file()).map_err(failed)?,
+        };
+        Ok(Some((open, is)))
+    }
+
+    fn begin(
+        shared: &'a SaveShared<'a>,
+        to: ArchivePath,
+        above: Option<Arc<SavedDirectory>>,
+        is: ArchivedDirectory,
+    ) -> Result<Self, ArchiveError> {
+        let rows = shared.archive.catalog().rows_of(&to)?;
+        let is_old = rows.directory.is_some();
+        let since = AtomicU64::new(rows.changed);
+        let of = Arc::new(SavedDirectory { path: to.clone(), above, is, since });
+        let change = DirectoryChange { path: to, ..Default::default() };
+        let old = OldFiles::new(rows.packs, rows.objects);
+        Ok(Self { shared, of, is_old, old, pack: None, change, content: Vec::new() })
+    }
+
+    /// A directory in this one is for whoever is free.
+    fn directory(
+        &mut self,
+        open: &OpenDirectory,
+        name: &OsStr,
+        path: PathBuf,
+    ) -> Result<(), ArchiveError> {
+        let to = self.of.path.join(name.as_bytes());
+        if self.old.find(self.shared.archive, name.as_bytes(), &mut self.change)?.is_some() {
+            self.shared.failed(ArchiveError::InTheWay { path: to, what: "a file" });
+            return Ok(());
+        }
+        let (from, above) = (open.directory(name), Some(self.of.clone()));
+        self.shared.push(SaveWork { from, path, to, above });
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        name: &OsStr,
+        path: &Path,
+        found: &Metadata,
+    ) -> Result<(), ArchiveError> {
+        let shared = self.shared;
+        if matches!(found.kind, FileKind::Socket | FileKind::Unknown) {
+            shared.skipped(path, "a socket is no file that can be archived");
+            return Ok(());
+        }
+        let key = path.file_name().unwrap_or(name).as_bytes();
+        let old = self.old.find(shared.archive, key, &mut self.change)?;
+        if old.as_ref().is_some_and(|old| is_unchanged(old, found)) {
+            shared.counters.unchanged.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        if old.is_none() && self.is_old {
+            let to = self.of.path.join(key);
+            if shared.archive.catalog().directory(&to)?.is_some() {
+                shared.failed(ArchiveError::InTheWay { path: to, what: "a directory" });
+                return Ok(());
+            }
+        }
+        let opened = SourceFile::open(directory, name, path, found.kind);
+        let mut file = match opened {
+            Ok(file) => file,
+            // It was taken away since it was looked at: it is not there.
+            Err(ArchiveError::File { errno: Errno::NOENT, .. }) => return Ok(()),
+            Err(error) => {
+                shared.failed(error);
+                return Ok(());
+            }
+        };
+        file.attributes.name = key.to_vec();
+        match self.store(&mut file) {
+            Ok(bytes) => {
+                shared.counters.stored.fetch_add(1, Ordering::Relaxed);
+                shared.counters.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
+                if file.attributes.ctime_ns == 0 && !file.is_same().unwrap_or(false) {
+                    shared.counters.changing.fetch_add(1, Ordering::Relaxed);
+                    (shared.told)(ArchiveEvent::Changing { path: path.to_owned() });
+                }
+                Ok(())
+            }
+            Err(Unstored::File(errno)) => {
+                shared.failed(file_error(path, "cannot be read", errno));
+                Ok(())
+            }
+            Err(Unstored::Archive(error)) => Err(error),
+        }
+    }
+
+    /// Stores a file; how many bytes its content has.
+    fn store(&mut self, file: &mut SourceFile) -> Result<u64, Unstored> {
+        let is_file = file.found.is_file();
+        let extents = if is_file { file.extents()? } else { None };
+        let member_bytes_max = self.shared.options.member_bytes_max.min(MEMBER_BYTES_MAX as u64);
+        let may_be_member = member_bytes_max > 0
+            && file.found.nlink == 1
+            && extents.is_none()
+            && (!is_file || file.found.size <= member_bytes_max);
+        if may_be_member && self.store_member(file)? {
+            return Ok(self.content.len() as u64);
+        }
+        if file.found.nlink > 1 {
+            return self.store_link(file, extents);
+        }
+        let object = self.content_object(file, extents)?;
+        let bytes = object.size;
+        self.put_object(object)?;
+        Ok(bytes)
+    }
+
+    /// Stores a file in a pack, if it can be a member.
+    fn store_member(&mut self, file: &mut SourceFile) -> Result<bool, Unstored> {
+        self.content.clear();
+        if file.found.is_file() {
+            let mut content = std::mem::take(&mut self.content);
+            let is_whole = file.read_whole(&mut content);
+            self.content = content;
+            if !is_whole? {
+                // It grows: what is too long by now is stored alone.
+                file.forget();
+                return Ok(false);
+            }
+            if !file.is_same()? || self.content.len() as u64 != file.found.size {
+                file.forget();
+            }
+        }
+        let options = &self.shared.options;
+        let is_full = |pack: &OpenPack| pack.is_full() || pack.bytes() >= options.pack_bytes;
+        if self.pack.as_ref().is_some_and(|(_, pack)| is_full(pack)) {
+            self.flush()?;
+        }
+        let (id, mut pack) = match self.pack.take() {
+            Some(pack) => pack,
+            None => {
+                let id = new_id()?;
+                let to = self.shared.archive.store().create(&pack_key(id));
+                let to = to.map_err(ArchiveError::from)?;
+                (id, PackWriter::new(BufWriter::with_capacity(WRITE_BYTES, to), id))
+            }
+        };
+        let added = pack.add(&file.attributes, &self.content);
+        self.pack = Some((id, pack));
+        match added {
+            Ok(()) => {
+                self.old.retire(&file.attributes.name, &mut self.change);
+                Ok(true)
+            }
+            Err(PackError::NoMember { .. }) => Ok(false),
+            Err(why) => Err(pack_error(id, why).into()),
+        }
+    }
+
+    /// Stores a name of a file that has several.
+    fn store_link(
+        &mut self,
+        file: &mut SourceFile,
+        extents: Option<Vec<Range<u64>>>,
+    ) -> Result<u64, Unstored> {
+        let slot = self.shared.links.slot(&file.found);
+        let mut slot = lock(&slot);
+        let object = match &slot.stored {
+            Some(StoredLink { id, as_is }) => {
+                let mut object = as_is.clone();
+                object.attributes.name.clone_from(&file.attributes.name);
+                object.link = Some(*id);
+                object
+            }
+            None => {
+                let id = new_id()?;
+                let mut object = self.content_object(file, extents)?;
+                object.link = Some(id);
+                slot.stored = Some(StoredLink { id, as_is: object.clone() });
+                object
+            }
+        };
+        let bytes = object.size;
+        drop(slot);
+        self.put_object(object)?;
+        Ok(bytes)
+    }
+
+    /// A file as an object, with its content stored.
+    fn content_object(
+        &mut self,
+        file: &mut SourceFile,
+        extents: Option<Vec<Range<u64>>>,
+    ) -> Result<ArchivedObject, Unstored> {
+        let mut object = ArchivedObject {
+            attributes: file.attributes.clone(),
+            size: if file.found.is_file() { file.found.size } else { 0 },
+            digest: *blake3::hash(b"").as_bytes(),
+            place: None,
+            extents,
+            link: None,
+        };
+        if object.stored_bytes() == 0 {
+            return Ok(object);
+        }
+        let id = new_id()?;
+        let key = data_key(id);
+        let mut to = self.shared.archive.store().create(&key).map_err(ArchiveError::from)?;
+        let (mut digest, mut stored) = (blake3::Hasher::new(), 0);
+        self.content.resize(WRITE_BYTES, 0);
+        let extents = object.extents.clone().unwrap_or_else(|| Vec::from([0..object.size]));
+        'extents: for extent in &extents {
+            let mut at = extent.start;
+            while at < extent.end {
+                let room = (extent.end - at).min(WRITE_BYTES as u64) as usize;
+                let read = file.read_at(&mut self.content[..room], at)?;
+                if read == 0 {
+                    break 'extents;
+                }
+                let bytes = &self.content[..read];
+                digest.update(bytes);
+                to.write_all(bytes).map_err(|error| ArchiveError::from(unwritten(&key, &error)))?;
+                at += read as u64;
+                stored += read as u64;
+            }
+        }
+        if !file.is_same()? || stored != object.stored_bytes() {
+            file.forget();
+            object.attributes.ctime_ns = 0;
+            if stored != object.stored_bytes() {
+                // It is shorter by now; where its holes are is no longer known.
+                object = shortened(object, stored);
+            }
+        }
+        to.commit().map_err(ArchiveError::from)?;
+        object.digest = *digest.finalize().as_bytes();
+        object.place = Some(ContentPlace::Object(id));
+        Ok(object)
+    }
+
+    fn put_object(&mut self, object: ArchivedObject) -> Result<(), ArchiveError> {
+        let name = object.attributes.name.clone();
+        self.old.retire(&name, &mut self.change);
+        self.change.objects_removed.retain(|removed| *removed != name);
+        self.change.objects.push(object);
+        if self.change.objects.len() >= OBJECTS_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Ends the pack, and has what was done so far committed.
+    fn flush(&mut self) -> Result<(), ArchiveError> {
+        if let Some((id, pack)) = self.pack.take()
+            && !pack.is_empty()
+        {
+            self.change.packs.push(self.finish(id, pack)?);
+        }
+        self.old.settle(self.shared.archive, &mut self.change)?;
+        let next = DirectoryChange { path: self.of.path.clone(), ..Default::default() };
+        let change = std::mem::replace(&mut self.change, next);
+        if change == self.change {
+            return Ok(());
+        }
+        lock(&self.shared.commits).push(self.shared.archive, &self.of, change)
+    }
+
+    /// Writes a pack's end and its index.
+    fn finish(&self, id: PackId, pack: OpenPack) -> Result<ArchivedPack, ArchiveError> {
+        let (to, mut index) = pack.finish().map_err(|why| pack_error(id, why))?;
+        let key = pack_key(id);
+        let to = to.into_inner().map_err(|error| unwritten(&key, error.error()))?;
+        to.commit()?;
+        let index_bytes = self.shared.archive.write_index(&mut index)?;
+        let tar_bytes = self.shared.archive.store().size(&key)?;
+        let name = |member: Option<&crate::PackedMember>| {
+            member.map(|member| member.attributes.name.clone()).unwrap_or_default()
+        };
+        Ok(ArchivedPack {
+            id,
+            generation: index.generation,
+            index_bytes,
+            members: index.members.len() as u32,
+            content_bytes: index.content_bytes(),
+            tar_bytes,
+            first: name(index.members.first()),
+            last: name(index.members.last()),
+        })
+    }
+}
+
+/// Why a file was not stored: by itself, or because nothing can be.
+enum Unstored {
+    File(Errno),
+    Archive(ArchiveError),
+}
+
+impl From<Errno> for Unstored {
+    fn from(errno: Errno) -> Self {
+        Self::File(errno)
+    }
+}
+
+impl From<ArchiveError> for Unstored {
+    fn from(error: ArchiveError) -> Self {
+        Self::Archive(error)
+    }
+}
+
+fn pack_error(id: PackId, why: PackError) -> ArchiveError {
+    ArchiveError::Pack { place: pack_key(id), why }
+}
+
+/// A file of which less was there than it had said.
+fn shortened(mut object: ArchivedObject, stored: u64) -> ArchivedObject {
+    match &mut object.extents {
+        None => object.size = stored,
+        Some(extents) => {
+            let mut left = stored;
+            for extent in extents.iter_mut() {
+                let bytes = (extent.end - extent.start).min(left);
+                extent.end = extent.start + bytes;
+                left -= bytes;
+            }
+            extents.retain(|extent| !extent.is_empty());
+            object.size = extents.last().map_or(0, |extent| extent.end);
+        }
+    }
+    object
+}
+
+/// Whether a file is archived as it is.
+fn is_unchanged(old: &OldFile<'_>, found: &Metadata) -> bool {
+    let of = old.attributes;
+    of.ctime_ns != 0
+        && (of.mode, of.uid, of.gid) == (found.mode, found.uid, found.gid)
+        && (of.mtime, of.ctime_ns, of.ino)
+            == (found.mtime, source::nanoseconds(found.ctime), found.ino)
+        && old.size == if found.is_file() { found.size } else { 0 }
+}

@@ -1,0 +1,202 @@
+//! Files as they are read.
+use super::file_error;
+use crate::pack::member::Xattrs;
+use crate::{ArchiveError, MemberAttributes, MemberKind};
+use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, StatxFlags};
+use sheaf_core::Errno;
+use sheaf_core::files::{FileKind, Metadata, Timestamp};
+use std::ffi::{CStr, OsStr};
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Clocks of file systems step so far at most: what was changed within it may change again unseen.
+const CLOCK_STEP: Duration = Duration::from_millis(20);
+
+/// A file that was opened.
+pub(super) struct SourceFile {
+    file: File,
+    pub found: Metadata,
+    pub attributes: MemberAttributes,
+}
+
+impl SourceFile {
+    /// Opens a file of a directory. `path` is what it is called where something is told.
+    pub fn open(
+        directory: BorrowedFd<'_>,
+        name: &OsStr,
+        path: &Path,
+        kind: FileKind,
+    ) -> Result<Self, ArchiveError> {
+        let failed = |errno| file_error(path, "cannot be read", errno);
+        // Nothing but a file is opened for reading: a pipe would wait, and a device may do anything.
+        let flags = match kind {
+            FileKind::File => OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK,
+            _ => OFlags::PATH,
+        };
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, name, flags, Mode::empty())
+            .map_err(|errno| failed(of(errno)))?;
+        let found = status(file.as_fd()).map_err(failed)?;
+        if found.kind != kind {
+            return Err(failed(Errno::AGAIN));
+        }
+        let attributes = attributes_of(&file, name, &found).map_err(failed)?;
+        Ok(Self { file: file.into(), found, attributes })
+    }
+
+    /// Its whole content, if it is not longer than it says; else nothing.
+    pub fn read_whole(&mut self, into: &mut Vec<u8>) -> Result<bool, Errno> {
+        into.clear();
+        let limit = self.found.size;
+        let read = (&self.file).take(limit + 1).read_to_end(into);
+        read.map_err(|error| Errno::from_io(&error))?;
+        Ok(into.len() as u64 <= limit)
+    }
+
+    /// Bytes that are not holes; nothing if all are.
+    pub fn extents(&self) -> Result<Option<Vec<Range<u64>>>, Errno> {
+        let size = self.found.size;
+        if self.found.blocks.saturating_mul(512) >= size {
+            return Ok(None);
+        }
+        let (mut extents, mut at) = (Vec::new(), 0);
+        while at < size {
+            let from = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(from) if from < size => from,
+                // There is no more data; or the file is shorter by now.
+                Ok(_) | Err(rustix::io::Errno::NXIO) => break,
+                // The file system knows of no holes.
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => return Ok(None),
+                Err(errno) => return Err(of(errno)),
+            };
+            let end = rustix::fs::seek(&self.file, SeekFrom::Hole(from)).map_err(of)?.min(size);
+            extents.push(from..end);
+            at = end;
+        }
+        let is_whole = extents.len() == 1 && extents[0] == (0..size);
+        Ok((!is_whole).then_some(extents))
+    }
+
+    /// Some bytes of it, as many as there are up to the length of `into`.
+    pub fn read_at(&self, into: &mut [u8], at: u64) -> Result<usize, Errno> {
+        loop {
+            match self.file.read_at(into, at) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                read => return read.map_err(|error| Errno::from_io(&error)),
+            }
+        }
+    }
+
+    /// Whether it is as it was when it was opened.
+    pub fn is_same(&self) -> Result<bool, Errno> {
+        let now = status(self.file.as_fd())?;
+        let of = &self.found;
+        Ok((now.size, now.mtime, now.ctime) == (of.size, of.mtime, of.ctime))
+    }
+
+    /// It was written to while it was read, so it is to be stored again the next time.
+    pub fn forget(&mut self) {
+        self.attributes.ctime_ns = 0;
+    }
+}
+
+/// A time in nanoseconds, modulo 2⁶⁴.
+pub(super) fn nanoseconds(time: Timestamp) -> u64 {
+    let seconds = time.seconds.cast_unsigned();
+    seconds.wrapping_mul(1_000_000_000).wrapping_add(u64::from(time.nanoseconds))
+}
+
+pub(super) fn status(file: BorrowedFd<'_>) -> Result<Metadata, Errno> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted);
+    found.map(Metadata::from).map_err(of)
+}
+
+fn attributes_of(
+    file: &OwnedFd,
+    name: &OsStr,
+    found: &Metadata,
+) -> Result<MemberAttributes, Errno> {
+    let (major, minor) = (rustix::fs::major(found.rdev), rustix::fs::minor(found.rdev));
+    let kind = match found.kind {
+        FileKind::File => MemberKind::File,
+        FileKind::Symlink => {
+            let target = rustix::fs::readlinkat(file, c"", Vec::new()).map_err(of)?;
+            MemberKind::Symlink { target: target.into_bytes() }
+        }
+        FileKind::Fifo => MemberKind::Fifo,
+        FileKind::CharDevice => MemberKind::CharDevice { major, minor },
+        FileKind::BlockDevice => MemberKind::BlockDevice { major, minor },
+        FileKind::Directory | FileKind::Socket | FileKind::Unknown => return Err(Errno::INVAL),
+    };
+    let ctime_ns = nanoseconds(found.ctime);
+    Ok(MemberAttributes {
+        name: name.as_bytes().to_vec(),
+        kind,
+        mode: found.mode,
+        uid: found.uid,
+        gid: found.gid,
+        mtime: found.mtime,
+        ctime_ns: if is_recent(ctime_ns) { 0 } else { ctime_ns },
+        ino: found.ino,
+        xattrs: xattrs_of(file.as_fd())?,
+    })
+}
+
+/// Whether it may be changed again without another time.
+fn is_recent(ctime_ns: u64) -> bool {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let step = CLOCK_STEP.as_nanos() as u64;
+    (now.as_nanos() as u64).wrapping_sub(ctime_ns) < step
+}
+
+/// Extended attributes of what is open, also where it is open as a mere path, sorted by name.
+pub(super) fn xattrs_of(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let mut room = Vec::new();
+    let names = match grown(&mut room, |room| rustix::fs::listxattr(&path, room)) {
+        Ok(bytes) => room[..bytes].to_vec(),
+        // The file system has none.
+        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Err(errno) => return Err(of(errno)),
+    };
+    let mut all = Vec::new();
+    for name in names.split_inclusive(|&byte| byte == 0) {
+        let name = CStr::from_bytes_with_nul(name).map_err(|_| Errno::IO)?;
+        match grown(&mut room, |room| rustix::fs::getxattr(&path, name, room)) {
+            Ok(bytes) => all.push((name.to_bytes().to_vec(), room[..bytes].to_vec())),
+            // It was taken away since.
+            Err(rustix::io::Errno::NODATA) => {}
+            Err(errno) => return Err(of(errno)),
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// Calls until there is room.
+fn grown(
+    room: &mut Vec<u8>,
+    mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<usize> {
+    const XATTRS_MAX: usize = 1 << 20;
+    room.resize(room.len().max(1024), 0);
+    loop {
+        match call(&mut room[..]) {
+            Err(rustix::io::Errno::RANGE) if room.len() < XATTRS_MAX => {
+                room.resize(room.len() * 4, 0);
+            }
+            called => return called,
+        }
+    }
+}
+
+pub(super) fn of(errno: rustix::io::Errno) -> Errno {
+    Errno(errno.raw_os_error())
+}
