@@ -24,6 +24,7 @@
 mod archive;
 mod catalog;
 mod error;
+mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
 mod pack;
@@ -38,6 +39,7 @@ pub use catalog::{
     DirectoryChange, DirectoryRows, LOG_VERSION,
 };
 pub use error::PackError;
+pub use fetch::{FetchOptions, FetchReport, fetch};
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
 pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 pub use pack::scan::scan_pack;

@@ -1,6 +1,9 @@
 //! Names of what is archived.
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// Where something is in an archive: components of any bytes but NUL and `/`.
 ///
@@ -57,6 +60,23 @@ impl ArchivePath {
     #[must_use]
     pub fn is_within(&self, directory: &Self) -> bool {
         self.0.starts_with(&directory.0)
+    }
+
+    /// Its components.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|&byte| byte == 0).filter(|part| !part.is_empty())
+    }
+
+    /// What is behind a directory's own components; nothing of what is not within it.
+    #[must_use]
+    pub fn within(&self, directory: &Self) -> Option<Self> {
+        Some(Self(self.0.strip_prefix(&directory.0[..])?.to_owned()))
+    }
+
+    /// As a path of the system's, without a slash before it.
+    #[must_use]
+    pub fn as_relative(&self) -> PathBuf {
+        self.parts().map(OsStr::from_bytes).collect()
     }
 
     /// How many components it has.

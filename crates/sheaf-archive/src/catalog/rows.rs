@@ -60,13 +60,19 @@ pub struct ArchivedObject {
 }
 
 impl ArchivedObject {
+    /// Which bytes of its content are stored, one behind the other; the rest are holes.
+    #[must_use]
+    pub fn stored_extents(&self) -> Vec<Range<u64>> {
+        match &self.extents {
+            Some(extents) => extents.clone(),
+            None => std::iter::once(0..self.size).collect(),
+        }
+    }
+
     /// Bytes that are stored of its content.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
-        match &self.extents {
-            Some(extents) => extents.iter().map(|extent| extent.end - extent.start).sum(),
-            None => self.size,
-        }
+        self.stored_extents().iter().map(|extent| extent.end - extent.start).sum()
     }
 }
 

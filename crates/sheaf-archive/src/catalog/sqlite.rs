@@ -206,13 +206,39 @@ impl Catalog {
         let query = "SELECT path, row FROM directory
             WHERE path >= ?1 AND (?2 IS NULL OR path > ?2) AND (?3 IS NULL OR path < ?3)
             ORDER BY path LIMIT ?4";
+        self.directories(query, directory, behind, directories_max)
+    }
+
+    /// As [`Catalog::below`], from the end: those that come before one of them, the last first.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn below_from_end(
+        &self,
+        directory: &ArchivePath,
+        before: Option<&ArchivePath>,
+        directories_max: usize,
+    ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
+        let query = "SELECT path, row FROM directory
+            WHERE path >= ?1 AND (?2 IS NULL OR path < ?2) AND (?3 IS NULL OR path < ?3)
+            ORDER BY path DESC LIMIT ?4";
+        self.directories(query, directory, before, directories_max)
+    }
+
+    fn directories(
+        &self,
+        query: &str,
+        directory: &ArchivePath,
+        next_to: Option<&ArchivePath>,
+        directories_max: usize,
+    ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
         let failed = |error| failed(&self.file, &error);
         let mut query = self.tables.prepare_cached(query).map_err(failed)?;
-        let behind = behind.map(ArchivePath::key);
+        let next_to = next_to.map(ArchivePath::key);
         let end = directory.key_behind();
         let limit = i64::try_from(directories_max).unwrap_or(i64::MAX);
         let found = query
-            .query_map(params![directory.key(), behind, end, limit], |row| {
+            .query_map(params![directory.key(), next_to, end, limit], |row| {
                 Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?))
             })
             .map_err(failed)?;

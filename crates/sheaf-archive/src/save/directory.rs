@@ -329,8 +329,7 @@ impl<'a> DirectorySave<'a> {
         let mut to = self.shared.archive.store().create(&key).map_err(ArchiveError::from)?;
         let (mut digest, mut stored) = (blake3::Hasher::new(), 0);
         self.content.resize(WRITE_BYTES, 0);
-        let extents = object.extents.clone().unwrap_or_else(|| Vec::from([0..object.size]));
-        'extents: for extent in &extents {
+        'extents: for extent in object.stored_extents() {
             let mut at = extent.start;
             while at < extent.end {
                 let room = (extent.end - at).min(WRITE_BYTES as u64) as usize;

@@ -4,9 +4,11 @@ mod damage;
 mod made;
 mod others;
 mod pack;
+mod round;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 mod store;
+mod trees;
 mod walk;
 
 #[test]

@@ -1,0 +1,230 @@
+//! Fetching: directories are made in their order, and filled by many workers.
+//!
+//! A file is written under a name of nobody's and gets its own when it is whole, with owner, mode and
+//! time. What is there already, with the same size and time, is not written again, so one that was
+//! broken off goes on where it was. Directories get their attributes at the end, the deepest first.
+mod directory;
+mod target;
+
+use crate::{Archive, ArchiveError, ArchiveEvent, ArchivePath};
+use directory::{FetchLinks, FetchWorker};
+use sheaf_core::{Errno, lock};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use target::FetchTarget;
+
+/// Directories that wait for a worker.
+const WAITING_MAX: usize = 256;
+/// Directories that are asked of the catalog at once.
+const DIRECTORIES_AT_ONCE: usize = 1024;
+
+/// How to fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct FetchOptions {
+    /// Directories at once.
+    pub workers: usize,
+    /// Whether what is newer than the archived is written over.
+    pub overwrite: bool,
+}
+
+impl Default for FetchOptions {
+    fn default() -> Self {
+        let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+        Self { workers, overwrite: false }
+    }
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FetchReport {
+    /// Directories that were made or were there.
+    pub directories: u64,
+    /// Files that were written.
+    pub fetched: u64,
+    /// Bytes of their contents.
+    pub fetched_bytes: u64,
+    /// Files that were there as they are archived.
+    pub unchanged: u64,
+    /// Files that were there and are newer, and were left as they are.
+    pub newer: u64,
+    /// Extended attributes that could not be set.
+    pub attributes_left: u64,
+    /// Files and directories that could not be fetched.
+    pub failed: u64,
+}
+
+/// The same as [`FetchReport`], by many.
+#[derive(Default)]
+struct FetchCounters {
+    directories: AtomicU64,
+    fetched: AtomicU64,
+    fetched_bytes: AtomicU64,
+    unchanged: AtomicU64,
+    newer: AtomicU64,
+    attributes_left: AtomicU64,
+    failed: AtomicU64,
+}
+
+struct FetchShared<'a> {
+    archive: &'a Archive,
+    options: FetchOptions,
+    told: &'a (dyn Fn(ArchiveEvent) + Sync),
+    target: FetchTarget,
+    /// Where that is, as its user calls it.
+    to: PathBuf,
+    /// The archived directory that the target stands for.
+    above: ArchivePath,
+    links: FetchLinks,
+    counters: FetchCounters,
+}
+
+/// Fetches a file, or a directory with all that is in it, into a directory, which is made if it is not
+/// there. It keeps its name; of the root it is what is in it that is fetched.
+///
+/// Single files that cannot be fetched are told, counted and left out. No link below the target is
+/// followed.
+///
+/// # Errors
+/// When there is nothing of this name, or nothing can be written there.
+pub fn fetch(
+    archive: &Archive,
+    from: &ArchivePath,
+    to: &Path,
+    options: FetchOptions,
+    told: &(dyn Fn(ArchiveEvent) + Sync),
+) -> Result<FetchReport, ArchiveError> {
+    let failed =
+        |errno| ArchiveError::File { path: to.to_owned(), doing: "cannot be written", errno };
+    std::fs::create_dir_all(to).map_err(|error| failed(Errno::from_io(&error)))?;
+    let above = from.split().map_or(ArchivePath::ROOT, |(above, _)| above);
+    let shared = FetchShared {
+        archive,
+        options,
+        told,
+        target: FetchTarget::open(to).map_err(failed)?,
+        to: to.to_owned(),
+        above,
+        links: FetchLinks::default(),
+        counters: FetchCounters::default(),
+    };
+    if archive.catalog().directory(from)?.is_some() {
+        shared.fill(from)?;
+        shared.finish_directories(from)?;
+    } else if let Some((above, name)) = from.split()
+        && FetchWorker::new(&shared, 0).one(&above, name)?
+    {
+        // It was a file.
+    } else {
+        return Err(ArchiveError::NotArchived { path: from.clone() });
+    }
+    Ok(shared.counters.report())
+}
+
+impl FetchShared<'_> {
+    /// A path below the target, by its archived one.
+    fn below(&self, path: &ArchivePath) -> ArchivePath {
+        path.within(&self.above).expect("what is fetched is below what was asked for")
+    }
+
+    /// Where something goes, as its user calls it.
+    fn path(&self, path: &ArchivePath) -> PathBuf {
+        self.to.join(self.below(path).as_relative())
+    }
+
+    /// Makes the directories, and has workers fill them.
+    fn fill(&self, from: &ArchivePath) -> Result<(), ArchiveError> {
+        let (send, receive) = sync_channel::<ArchivePath>(WAITING_MAX);
+        let receive = Mutex::new(receive);
+        std::thread::scope(|scope| {
+            for number in 0..self.options.workers.max(1) {
+                let receive = &receive;
+                let worker = std::thread::Builder::new().name(format!("fetch-{number}"));
+                let work = move || {
+                    let mut worker = FetchWorker::new(self, number);
+                    loop {
+                        let next = lock(receive).recv();
+                        let Ok(path) = next else { break };
+                        worker.directory(&path);
+                    }
+                };
+                if let Err(error) = worker.spawn_scoped(scope, work)
+                    && number == 0
+                {
+                    let (path, errno) = (self.to.clone(), Errno::from_io(&error));
+                    return Err(ArchiveError::File { path, doing: "no thread fills it", errno });
+                }
+            }
+            let mut last: Option<ArchivePath> = None;
+            loop {
+                let next =
+                    self.archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+                let Some((path, _)) = next.last() else { break };
+                last = Some(path.clone());
+                for (path, _) in next {
+                    match self.target.make_directory(&self.below(&path)) {
+                        Ok(()) => {
+                            self.counters.directories.fetch_add(1, Ordering::Relaxed);
+                            if send.send(path).is_err() {
+                                return Ok(());
+                            }
+                        }
+                        Err(errno) => self.failed(&path, "cannot be made a directory", errno),
+                    }
+                }
+            }
+            drop(send);
+            Ok(())
+        })
+    }
+
+    /// Sets what directories are, the last first, so that none is closed before what is in it is done.
+    fn finish_directories(&self, from: &ArchivePath) -> Result<(), ArchiveError> {
+        let mut last: Option<ArchivePath> = None;
+        loop {
+            let catalog = self.archive.catalog();
+            let next = catalog.below_from_end(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+            drop(catalog);
+            let Some((path, _)) = next.last() else { return Ok(()) };
+            last = Some(path.clone());
+            for (path, is) in next {
+                // The target itself is its user's.
+                if path == self.above {
+                    continue;
+                }
+                match self.target.finish_directory(&self.below(&path), &is) {
+                    Ok(left) => {
+                        self.counters.attributes_left.fetch_add(left, Ordering::Relaxed);
+                    }
+                    Err(errno) => self.failed(&path, "cannot be given its attributes", errno),
+                }
+            }
+        }
+    }
+
+    fn failed(&self, path: &ArchivePath, doing: &'static str, errno: Errno) {
+        self.left_out(1, ArchiveError::File { path: self.path(path), doing, errno });
+    }
+
+    /// So many files are left out.
+    fn left_out(&self, files: u64, error: ArchiveError) {
+        self.counters.failed.fetch_add(files, Ordering::Relaxed);
+        (self.told)(ArchiveEvent::Failed(error));
+    }
+}
+
+impl FetchCounters {
+    fn report(&self) -> FetchReport {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        FetchReport {
+            directories: of(&self.directories),
+            fetched: of(&self.fetched),
+            fetched_bytes: of(&self.fetched_bytes),
+            unchanged: of(&self.unchanged),
+            newer: of(&self.newer),
+            attributes_left: of(&self.attributes_left),
+            failed: of(&self.failed),
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! One directory's files on their way out of the archive.
+use super::FetchShared;
+use super::target::{FetchDirectory, Put};
+use crate::archive::{data_key, pack_key};
+use crate::{
+    ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ArchivedPack, ContentPlace,
+    MemberKind, PackId, PackedMember, StoreError, StoreKey,
+};
+use sheaf_core::{Errno, lock};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+const READ_BYTES: usize = 1 << 20;
+
+/// A name of each file with several that was fetched: its directory, and its name there.
+#[derive(Default)]
+pub(super) struct FetchLinks {
+    fetched: Mutex<HashMap<PackId, FetchedLink>>,
+}
+
+type FetchedLink = Arc<Mutex<Option<(ArchivePath, Vec<u8>)>>>;
+
+/// Who fills directories, one after the other.
+pub(super) struct FetchWorker<'a> {
+    shared: &'a FetchShared<'a>,
+    number: usize,
+    room: Vec<u8>,
+}
+
+/// An object that is read from one place to a later one.
+struct Forwards<'a> {
+    shared: &'a FetchShared<'a>,
+    key: StoreKey,
+    open: Option<BufReader<Box<dyn Read + Send>>>,
+    at: u64,
+}
+
+impl<'a> FetchWorker<'a> {
+    pub fn new(shared: &'a FetchShared<'a>, number: usize) -> Self {
+        Self { shared, number, room: Vec::new() }
+    }
+
+    /// Fetches one file; whether there is one.
+    pub fn one(&mut self, above: &ArchivePath, name: &[u8]) -> Result<bool, ArchiveError> {
+        let rows = self.shared.archive.catalog().rows_of(above)?;
+        let Some(mut to) = self.open(above) else { return Ok(true) };
+        let objects = rows.objects.into_iter().filter(|object| object.attributes.name == name);
+        let mut is_there = false;
+        for object in objects {
+            is_there = true;
+            self.object(&mut to, above, &object);
+        }
+        let may_have = |pack: &&ArchivedPack| (&pack.first[..]..=&pack.last[..]).contains(&name);
+        for pack in rows.packs.iter().filter(may_have) {
+            let index = self.shared.archive.index(pack)?;
+            let members: Vec<_> = index.find(name).into_iter().cloned().collect();
+            is_there |= !members.is_empty();
+            self.members(&mut to, above, pack.id, &members);
+        }
+        self.close(&to);
+        Ok(is_there)
+    }
+
+    /// Fetches all files of a directory.
+    pub fn directory(&mut self, path: &ArchivePath) {
+        let rows = match self.shared.archive.catalog().rows_of(path) {
+            Ok(rows) => rows,
+            Err(error) => return self.shared.left_out(1, error.into()),
+        };
+        let Some(mut to) = self.open(path) else { return };
+        for object in &rows.objects {
+            self.object(&mut to, path, object);
+        }
+        for pack in &rows.packs {
+            match self.shared.archive.index(pack) {
+                Ok(index) => self.members(&mut to, path, pack.id, &index.members),
+                Err(error) => self.shared.left_out(u64::from(pack.members), error),
+            }
+        }
+        self.close(&to);
+    }
+
+    fn open(&self, path: &ArchivePath) -> Option<FetchDirectory<'a>> {
+        let target = &self.shared.target;
+        match target.directory(&self.shared.below(path)) {
+            Ok(open) => {
+                let part = format!(".sheaf-part-{}-{}", std::process::id(), self.number);
+                let overwrite = self.shared.options.overwrite;
+                Some(FetchDirectory { target, open, part, overwrite, left: 0 })
+            }
+            Err(errno) => {
+                self.shared.failed(path, "cannot be opened", errno);
+                None
+            }
+        }
+    }
+
+    fn close(&self, to: &FetchDirectory<'_>) {
+        self.shared.counters.attributes_left.fetch_add(to.left, Ordering::Relaxed);
+    }
+
+    /// What came of a file.
+    fn came(&self, path: &ArchivePath, bytes: u64, put: Result<Put, ArchiveError>) {
+        let counters = &self.shared.counters;
+        match put {
+            Ok(Put::Written) => {
+                counters.fetched.fetch_add(1, Ordering::Relaxed);
+                counters.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            Ok(Put::Same) => drop(counters.unchanged.fetch_add(1, Ordering::Relaxed)),
+            Ok(Put::Newer) => {
+                counters.newer.fetch_add(1, Ordering::Relaxed);
+                let why = "what is there is newer";
+                (self.shared.told)(ArchiveEvent::Skipped { path: self.shared.path(path), why });
+            }
+            Err(error) => self.shared.left_out(1, error),
+        }
+    }
+
+    fn unwritten(&self, path: &ArchivePath, errno: Errno) -> ArchiveError {
+        let path = self.shared.path(path);
+        ArchiveError::File { path, doing: "cannot be written", errno }
+    }
+
+    /// Fetches members of a pack, in their order.
+    fn members(
+        &mut self,
+        to: &mut FetchDirectory<'_>,
+        directory: &ArchivePath,
+        id: PackId,
+        members: &[PackedMember],
+    ) {
+        let mut from = Forwards { shared: self.shared, key: pack_key(id), open: None, at: 0 };
+        for member in members {
+            let path = directory.join(&member.attributes.name);
+            let put = self.member(to, &path, &mut from, member);
+            self.came(&path, member.size, put);
+        }
+    }
+
+    fn member(
+        &mut self,
+        to: &mut FetchDirectory<'_>,
+        path: &ArchivePath,
+        from: &mut Forwards<'_>,
+        member: &PackedMember,
+    ) -> Result<Put, ArchiveError> {
+        let is = &member.attributes;
+        let failed = |worker: &Self, errno| worker.unwritten(path, errno);
+        if let Some(put) = to.standing(is, member.size).map_err(|errno| failed(self, errno))? {
+            return Ok(put);
+        }
+        match &is.kind {
+            MemberKind::File => {
+                let bytes = usize::try_from(member.size).map_err(|_| failed(self, Errno::FBIG))?;
+                self.room.resize(bytes, 0);
+                from.read(member.content_at(), &mut self.room)?;
+                if blake3::hash(&self.room) != member.digest {
+                    return Err(ArchiveError::Content { path: path.clone() });
+                }
+                let fill = |file: &File| {
+                    file.write_all_at(&self.room, 0).map_err(|error| Errno::from_io(&error))
+                };
+                to.put_file(is, fill).map_err(|errno| failed(self, errno))?;
+                Ok(Put::Written)
+            }
+            MemberKind::HardLink { to: old } => {
+                let open = to.open.try_clone().map_err(|error| Errno::from_io(&error));
+                let put = open.and_then(|open| to.put_link(&open, old, &is.name));
+                put.map_err(|errno| failed(self, errno))
+            }
+            _ => {
+                to.put_special(is).map_err(|errno| failed(self, errno))?;
+                Ok(Put::Written)
+            }
+        }
+    }
+
+    /// Fetches a file that is in no pack.
+    fn object(
+        &mut self,
+        to: &mut FetchDirectory<'_>,
+        directory: &ArchivePath,
+        object: &ArchivedObject,
+    ) {
+        let path = directory.join(&object.attributes.name);
+        let put = match object.link {
+            Some(link) => self.link(to, directory, object, link, &path),
+            None => self.content(to, object, &path),
+        };
+        self.came(&path, object.size, put);
+    }
+
+    /// Fetches a name of a file that has several: the first with its content, the others as links.
+    fn link(
+        &mut self,
+        to: &mut FetchDirectory<'_>,
+        directory: &ArchivePath,
+        object: &ArchivedObject,
+        link: PackId,
+        path: &ArchivePath,
+    ) -> Result<Put, ArchiveError> {
+        let known = lock(&self.shared.links.fetched).entry(link).or_default().clone();
+        let mut known = lock(&known);
+        let name = &object.attributes.name;
+        if let Some((above, old)) = &*known {
+            let from = self.shared.target.directory(&self.shared.below(above));
+            let put = from.and_then(|from| to.put_link(&from, old, name));
+            return put.map_err(|errno| self.unwritten(path, errno));
+        }
+        let put = self.content(to, object, path)?;
+        if !matches!(put, Put::Newer) {
+            *known = Some((directory.clone(), name.clone()));
+        }
+        Ok(put)
+    }
+
+    fn content(
+        &mut self,
+        to: &mut FetchDirectory<'_>,
+        object: &ArchivedObject,
+        path: &ArchivePath,
+    ) -> Result<Put, ArchiveError> {
+        let is = &object.attributes;
+        let failed = |errno| self.unwritten(path, errno);
+        if let Some(put) = to.standing(is, object.size).map_err(failed)? {
+            return Ok(put);
+        }
+        if is.kind != MemberKind::File {
+            to.put_special(is).map_err(failed)?;
+            return Ok(Put::Written);
+        }
+        let (shared, room) = (self.shared, &mut self.room);
+        let fill = |file: &File| fill(shared, room, file, object, path);
+        match to.put_file(is, fill) {
+            Ok(()) => Ok(Put::Written),
+            Err(Unfetched::File(errno)) => Err(self.unwritten(path, errno)),
+            Err(Unfetched::Archive(error)) => Err(error),
+        }
+    }
+}
+
+/// Writes the content of an object into a file, with its holes.
+fn fill(
+    shared: &FetchShared<'_>,
+    room: &mut Vec<u8>,
+    file: &File,
+    object: &ArchivedObject,
+    path: &ArchivePath,
+) -> Result<(), Unfetched> {
+    let failed = |error: std::io::Error| Unfetched::File(Errno::from_io(&error));
+    let mut digest = blake3::Hasher::new();
+    if let Some(place) = &object.place {
+        let (key, mut at) = match place {
+            ContentPlace::Object(id) => (data_key(*id), 0),
+            ContentPlace::Pack { id, at } => (pack_key(*id), *at),
+        };
+        let mut from = Forwards { shared, key, open: None, at: 0 };
+        for extent in object.stored_extents() {
+            let mut next = extent.start;
+            while next < extent.end {
+                room.resize((extent.end - next).min(READ_BYTES as u64) as usize, 0);
+                from.read(at, room)?;
+                digest.update(room);
+                file.write_all_at(room, next).map_err(failed)?;
+                at += room.len() as u64;
+                next += room.len() as u64;
+            }
+        }
+    }
+    if digest.finalize() != object.digest {
+        return Err(ArchiveError::Content { path: path.clone() }.into());
+    }
+    // A hole at the end is nothing that was written.
+    file.set_len(object.size).map_err(failed)
+}
+
+impl Forwards<'_> {
+    /// Fills `into` with what is there from a byte on, which is not before what was read.
+    fn read(&mut self, from: u64, into: &mut [u8]) -> Result<(), ArchiveError> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let key = &self.key;
+        let failed = |error: std::io::Error| {
+            let errno = match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => Errno::NODATA,
+                _ => Errno::from_io(&error),
+            };
+            StoreError { place: key.to_string(), doing: "cannot be read", errno }
+        };
+        let is_near = from >= self.at && from - self.at <= READ_BYTES as u64;
+        if self.open.is_none() || !is_near {
+            let open = self.shared.archive.store().open(key, from)?;
+            self.open = Some(BufReader::with_capacity(READ_BYTES, open));
+            self.at = from;
+        }
+        let open = self.open.as_mut().expect("it was opened above");
+        let between = from - self.at;
+        let read = std::io::copy(&mut open.take(between), &mut std::io::sink())
+            .and_then(|_| open.read_exact(into));
+        if let Err(error) = read {
+            self.open = None;
+            return Err(failed(error).into());
+        }
+        self.at = from + into.len() as u64;
+        Ok(())
+    }
+}
+
+/// Why the content of a file was not written: by the file, or by the archive.
+enum Unfetched {
+    File(Errno),
+    Archive(ArchiveError),
+}
+
+impl From<Errno> for Unfetched {
+    fn from(errno: Errno) -> Self {
+        Self::File(errno)
+    }
+}
+
+impl From<ArchiveError> for Unfetched {
+    fn from(error: ArchiveError) -> Self {
+        Self::Archive(error)
+    }
+}

@@ -1,0 +1,270 @@
+//! The directory that files are fetched into. No link in it is followed.
+use crate::pack::member::Xattrs;
+use crate::{ArchivePath, ArchivedDirectory, MemberAttributes, MemberKind};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, Timestamps, XattrFlags,
+};
+use rustix::fs::{Gid, Uid};
+use sheaf_core::Errno;
+use sheaf_core::files::{FileKind, Metadata, Timestamp};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Bytes of a path that is opened at once.
+const PATH_BYTES_MAX: usize = 4000;
+
+/// Where files go.
+pub(super) struct FetchTarget {
+    base: OwnedFd,
+    is_root: bool,
+}
+
+/// What is put in a directory.
+pub(super) enum Put {
+    /// It was written.
+    Written,
+    /// The same was there.
+    Same,
+    /// What was there is newer.
+    Newer,
+}
+
+impl FetchTarget {
+    pub fn open(path: &Path) -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let base = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(of)?;
+        Ok(Self { base, is_root: rustix::process::geteuid().is_root() })
+    }
+
+    /// A directory below, whose path may be longer than the system takes.
+    pub fn directory(&self, path: &ArchivePath) -> Result<OwnedFd, Errno> {
+        let mut open = self.base.try_clone().map_err(|error| Errno::from_io(&error))?;
+        let mut step = Vec::new();
+        for part in path.parts() {
+            if step.len() + part.len() >= PATH_BYTES_MAX {
+                open = beneath(open.as_fd(), &step)?;
+                step.clear();
+            }
+            if !step.is_empty() {
+                step.push(b'/');
+            }
+            step.extend_from_slice(part);
+        }
+        if step.is_empty() { Ok(open) } else { beneath(open.as_fd(), &step) }
+    }
+
+    /// Makes a directory, if it is not there. Until its attributes are set it is its maker's alone.
+    pub fn make_directory(&self, path: &ArchivePath) -> Result<(), Errno> {
+        let Some((above, name)) = path.split() else { return Ok(()) };
+        let above = self.directory(&above)?;
+        match rustix::fs::mkdirat(&above, OsStr::from_bytes(name), Mode::RWXU) {
+            Err(rustix::io::Errno::EXIST) => self.directory(path).map(drop),
+            made => made.map_err(of),
+        }
+    }
+
+    /// Sets what a directory is. How many attributes could not be set.
+    pub fn finish_directory(
+        &self,
+        path: &ArchivePath,
+        is: &ArchivedDirectory,
+    ) -> Result<u64, Errno> {
+        let open = self.directory(path)?;
+        let mtime = Timestamp { seconds: is.mtime_s, nanoseconds: is.mtime_ns };
+        self.set(open.as_fd(), (is.uid, is.gid), &is.xattrs, Some(is.mode), mtime)
+    }
+
+    /// Owner, extended attributes, mode and time, in an order in which none undoes another.
+    fn set(
+        &self,
+        file: BorrowedFd<'_>,
+        (uid, gid): (u32, u32),
+        xattrs: &Xattrs,
+        mode: Option<u32>,
+        mtime: Timestamp,
+    ) -> Result<u64, Errno> {
+        let mut left = 0;
+        // What is open as a mere path is reached by this one.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        if self.is_root {
+            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+            rustix::fs::chownat(file, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(of)?;
+        }
+        for (name, value) in xattrs {
+            let is_mine = name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_");
+            let set = if self.is_root || is_mine {
+                rustix::fs::setxattr(&path, OsStr::from_bytes(name), value, XattrFlags::empty())
+            } else {
+                Err(rustix::io::Errno::PERM)
+            };
+            left += u64::from(set.is_err());
+        }
+        if let Some(mode) = mode {
+            let mode = Mode::from_raw_mode(mode);
+            rustix::fs::chmodat(CWD, &path, mode, AtFlags::empty()).map_err(of)?;
+        }
+        let time =
+            rustix::fs::Timespec { tv_sec: mtime.seconds, tv_nsec: i64::from(mtime.nanoseconds) };
+        let times = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(file, c"", &times, AtFlags::EMPTY_PATH).map_err(of)?;
+        Ok(left)
+    }
+
+    /// Sets what a file is. How many attributes could not be set.
+    fn finish(&self, file: BorrowedFd<'_>, is: &MemberAttributes) -> Result<u64, Errno> {
+        let mode = (!matches!(is.kind, MemberKind::Symlink { .. })).then_some(is.mode);
+        self.set(file, (is.uid, is.gid), &is.xattrs, mode, is.mtime)
+    }
+}
+
+/// A directory that files are put in, by one worker.
+pub(super) struct FetchDirectory<'a> {
+    pub target: &'a FetchTarget,
+    pub open: OwnedFd,
+    /// What files are called until they are whole.
+    pub part: String,
+    pub overwrite: bool,
+    /// Attributes that could not be set.
+    pub left: u64,
+}
+
+impl FetchDirectory<'_> {
+    /// What is to become of a file of this name: nothing if it is to be written.
+    pub fn standing(&self, is: &MemberAttributes, size: u64) -> Result<Option<Put>, Errno> {
+        let Some(found) = self.found(&is.name)? else { return Ok(None) };
+        if found.is_dir() {
+            return Err(Errno::ISDIR);
+        }
+        if found.kind == kind_of(is) && found.mtime == is.mtime && found.size == size_of(is, size) {
+            return Ok(Some(Put::Same));
+        }
+        Ok((found.mtime > is.mtime && !self.overwrite).then_some(Put::Newer))
+    }
+
+    /// What is there under a name.
+    fn found(&self, name: &[u8]) -> Result<Option<Metadata>, Errno> {
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+        let name = OsStr::from_bytes(name);
+        match rustix::fs::statx(&self.open, name, AtFlags::SYMLINK_NOFOLLOW, wanted) {
+            Ok(found) => Ok(Some(found.into())),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(errno) => Err(of(errno)),
+        }
+    }
+
+    /// Puts a regular file there, of what `fill` writes into it.
+    pub fn put_file<E: From<Errno>>(
+        &mut self,
+        is: &MemberAttributes,
+        fill: impl FnOnce(&File) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = self.made(|part, open| rustix::fs::openat(open, part, flags, mode))?;
+        let file = File::from(file);
+        let put = fill(&file).and_then(|()| Ok(self.target.finish(file.as_fd(), is)?));
+        self.named(&is.name, put)
+    }
+
+    /// Puts there what has no content.
+    pub fn put_special(&mut self, is: &MemberAttributes) -> Result<(), Errno> {
+        let node = |kind, device| {
+            move |part: &str, open: &OwnedFd| {
+                rustix::fs::mknodat(open, part, kind, Mode::RUSR | Mode::WUSR, device)
+            }
+        };
+        let device = |major, minor| rustix::fs::makedev(major, minor);
+        match &is.kind {
+            MemberKind::Symlink { target } => {
+                let target = OsStr::from_bytes(target);
+                self.made(|part, open| rustix::fs::symlinkat(target, open, part))?;
+            }
+            MemberKind::Fifo => self.made(node(FileType::Fifo, 0))?,
+            MemberKind::CharDevice { major, minor } => {
+                self.made(node(FileType::CharacterDevice, device(*major, *minor)))?;
+            }
+            MemberKind::BlockDevice { major, minor } => {
+                self.made(node(FileType::BlockDevice, device(*major, *minor)))?;
+            }
+            MemberKind::File | MemberKind::HardLink { .. } => return Err(Errno::INVAL),
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.open, &*self.part, flags, Mode::empty());
+        let put = file.map_err(of).and_then(|file| self.target.finish(file.as_fd(), is));
+        self.named(&is.name, put)
+    }
+
+    /// Puts another name of a file there, which is in a directory under a name.
+    pub fn put_link(&mut self, from: &OwnedFd, old: &[u8], name: &[u8]) -> Result<Put, Errno> {
+        let wanted = StatxFlags::BASIC_STATS;
+        let old = OsStr::from_bytes(old);
+        let known = rustix::fs::statx(from, old, AtFlags::SYMLINK_NOFOLLOW, wanted).map_err(of)?;
+        let known = Metadata::from(known);
+        match self.found(name)? {
+            Some(found) if found.is_dir() => return Err(Errno::ISDIR),
+            Some(found) if found.id() == known.id() => return Ok(Put::Same),
+            Some(found) if found.mtime > known.mtime && !self.overwrite => return Ok(Put::Newer),
+            _ => {}
+        }
+        self.made(|part, open| rustix::fs::linkat(from, old, open, part, AtFlags::empty()))?;
+        self.named(name, Ok::<u64, Errno>(0)).map(|()| Put::Written)
+    }
+
+    /// Makes what has no name yet; what one that was killed has left is in the way no longer.
+    fn made<T>(&self, make: impl Fn(&str, &OwnedFd) -> rustix::io::Result<T>) -> Result<T, Errno> {
+        match make(&self.part, &self.open) {
+            Err(rustix::io::Errno::EXIST) => {
+                rustix::fs::unlinkat(&self.open, &*self.part, AtFlags::empty()).map_err(of)?;
+                make(&self.part, &self.open).map_err(of)
+            }
+            made => made.map_err(of),
+        }
+    }
+
+    /// Gives it its name, or takes it away if it is not whole.
+    fn named<E: From<Errno>>(&mut self, name: &[u8], put: Result<u64, E>) -> Result<(), E> {
+        let renamed = put.and_then(|left| {
+            self.left += left;
+            let name = OsStr::from_bytes(name);
+            Ok(rustix::fs::renameat(&self.open, &*self.part, &self.open, name).map_err(of)?)
+        });
+        if renamed.is_err() {
+            // The first error is told; what stays has a name that is nobody's.
+            let _ = rustix::fs::unlinkat(&self.open, &*self.part, AtFlags::empty());
+        }
+        renamed
+    }
+}
+
+fn beneath(open: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let path = OsStr::from_bytes(path);
+    rustix::fs::openat2(open, path, flags, Mode::empty(), resolve).map_err(of)
+}
+
+fn kind_of(is: &MemberAttributes) -> FileKind {
+    match is.kind {
+        MemberKind::File | MemberKind::HardLink { .. } => FileKind::File,
+        MemberKind::Symlink { .. } => FileKind::Symlink,
+        MemberKind::Fifo => FileKind::Fifo,
+        MemberKind::CharDevice { .. } => FileKind::CharDevice,
+        MemberKind::BlockDevice { .. } => FileKind::BlockDevice,
+    }
+}
+
+/// What `st_size` is of it.
+fn size_of(is: &MemberAttributes, size: u64) -> u64 {
+    match &is.kind {
+        MemberKind::Symlink { target } => target.len() as u64,
+        _ => size,
+    }
+}
+
+pub(super) fn of(errno: rustix::io::Errno) -> Errno {
+    Errno(errno.raw_os_error())
+}

@@ -1,0 +1,241 @@
+//! What is stored and fetched again is the same.
+use crate::trees::{assert_same, make_everything};
+use sheaf_archive::{
+    Archive, ArchiveEvent, ArchivePath, Catalog, FetchOptions, FetchReport, LocalStore,
+    SaveOptions, SaveReport, fetch, save,
+};
+use sheaf_core::lock;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// An archive in a directory of a test's own.
+pub struct Place {
+    pub directory: tempfile::TempDir,
+    pub archive: Archive,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Arc::new(LocalStore::create(&directory.path().join("store")).unwrap());
+        let catalog = Catalog::open(&directory.path().join("catalog")).unwrap();
+        let archive = Archive::new(store, catalog).unwrap();
+        Self { directory, archive }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Stores a file or directory in the root; what was told.
+    pub fn save(&self, name: &str, options: SaveOptions) -> (SaveReport, Vec<String>) {
+        let told = Mutex::new(Vec::new());
+        let tell = |event: ArchiveEvent| lock(&told).push(format!("{event:?}"));
+        let sources = [self.path(name)];
+        let report = save(&self.archive, &sources, &ArchivePath::ROOT, options, &tell).unwrap();
+        (report, told.into_inner().unwrap())
+    }
+
+    /// Fetches something into a directory; what was told.
+    pub fn fetch(&self, from: &str, to: &str, options: FetchOptions) -> (FetchReport, Vec<String>) {
+        let told = Mutex::new(Vec::new());
+        let tell = |event: ArchiveEvent| lock(&told).push(format!("{event:?}"));
+        let report = fetch(&self.archive, &path(from), &self.path(to), options, &tell).unwrap();
+        (report, told.into_inner().unwrap())
+    }
+}
+
+pub fn path(text: &str) -> ArchivePath {
+    ArchivePath::new(text.as_bytes()).unwrap()
+}
+
+/// Files that are as old as that are known to be unchanged.
+pub fn settle() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+fn round(options: SaveOptions) {
+    let place = Place::new();
+    make_everything(&place.path("tree"));
+    settle();
+    let (saved, told) = place.save("tree", options);
+    assert_eq!((saved.failed, &told[..]), (0, &[][..]));
+    let (fetched, told) = place.fetch("/tree", "back", FetchOptions::default());
+    assert_eq!((fetched.failed, fetched.attributes_left, &told[..]), (0, 0, &[][..]));
+    assert_eq!(fetched.fetched, saved.stored);
+    assert_eq!(fetched.directories, saved.directories);
+    assert_same(&place.path("tree"), &place.path("back/tree"));
+
+    // Once more, nothing is to be done.
+    let (again, _) = place.save("tree", options);
+    assert_eq!((again.stored, again.unchanged), (0, saved.stored));
+    let (again, _) = place.fetch("/tree", "back", FetchOptions::default());
+    assert_eq!((again.fetched, again.unchanged), (0, fetched.fetched));
+    assert_same(&place.path("tree"), &place.path("back/tree"));
+}
+
+#[test]
+fn a_tree_of_everything_comes_back_as_it_was() {
+    round(SaveOptions::default());
+}
+
+#[test]
+fn without_packs_it_does_too() {
+    round(SaveOptions { member_bytes_max: 0, ..SaveOptions::default() });
+}
+
+#[test]
+fn with_many_small_packs_it_does_too() {
+    round(SaveOptions { pack_bytes: 4096, workers: 8, ..SaveOptions::default() });
+}
+
+#[test]
+fn only_what_has_changed_is_stored_and_the_rest_stays() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    for number in 0..100 {
+        fs::write(tree.join(format!("{number:02}")), format!("first {number}")).unwrap();
+    }
+    settle();
+    let (first, _) = place.save("tree", SaveOptions::default());
+    assert_eq!(first.stored, 100);
+    fs::write(tree.join("07"), "other text").unwrap();
+    fs::remove_file(tree.join("08")).unwrap();
+    fs::write(tree.join("new"), "new text").unwrap();
+    // One that is replaced by another of the same size and time is another inode.
+    let time = fs::metadata(tree.join("50")).unwrap().modified().unwrap();
+    fs::write(tree.join("other"), "FIRST 50").unwrap();
+    fs::File::open(tree.join("other")).unwrap().set_modified(time).unwrap();
+    fs::rename(tree.join("other"), tree.join("50")).unwrap();
+    settle();
+    let (second, _) = place.save("tree", SaveOptions::default());
+    assert_eq!((second.stored, second.unchanged), (3, 97));
+
+    let rows = place.archive.catalog().rows_of(&path("/tree")).unwrap();
+    let members: Vec<_> = rows.packs.iter().map(|pack| pack.members).collect();
+    assert_eq!(members.iter().sum::<u32>(), 101, "{members:?}");
+    place.fetch("/tree", "back", FetchOptions::default());
+    let read = |name: &str| fs::read_to_string(place.path("back/tree").join(name)).unwrap();
+    assert_eq!(read("07"), "other text");
+    assert_eq!(read("08"), "first 8", "what is gone from the source stays in the archive");
+    assert_eq!(read("50"), "FIRST 50");
+    assert_eq!(read("new"), "new text");
+    assert_eq!(read("99"), "first 99");
+}
+
+#[test]
+fn what_is_newer_is_left_and_what_is_older_is_replaced() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    fs::write(place.path("tree/a"), "archived").unwrap();
+    fs::write(place.path("tree/b"), "archived").unwrap();
+    place.save("tree", SaveOptions::default());
+    place.fetch("/tree", "back", FetchOptions::default());
+    let newer = place.path("back/tree/a");
+    fs::write(&newer, "newer").unwrap();
+    let older = place.path("back/tree/b");
+    fs::write(&older, "older").unwrap();
+    let time = std::time::SystemTime::UNIX_EPOCH;
+    fs::File::open(&older).unwrap().set_modified(time).unwrap();
+    let (report, told) = place.fetch("/tree", "back", FetchOptions::default());
+    assert_eq!((report.newer, report.fetched, told.len()), (1, 1, 1), "{told:?}");
+    assert_eq!(fs::read_to_string(&newer).unwrap(), "newer");
+    assert_eq!(fs::read_to_string(&older).unwrap(), "archived");
+    let options = FetchOptions { overwrite: true, ..FetchOptions::default() };
+    place.fetch("/tree", "back", options);
+    assert_eq!(fs::read_to_string(&newer).unwrap(), "archived");
+}
+
+#[test]
+fn no_link_leads_out_of_the_target() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/d")).unwrap();
+    fs::write(place.path("tree/d/file"), "archived").unwrap();
+    fs::write(place.path("tree/other"), "archived").unwrap();
+    place.save("tree", SaveOptions::default());
+    for (link, to) in [("back/tree/d", "outside"), ("back/tree/other", "outside/victim")] {
+        let outside = place.path("outside");
+        let _ = fs::remove_dir_all(place.path("back"));
+        fs::create_dir_all(&outside).unwrap();
+        fs::write(outside.join("victim"), "untouched").unwrap();
+        fs::create_dir_all(place.path("back/tree")).unwrap();
+        symlink(place.path(to), place.path(link)).unwrap();
+        let options = FetchOptions { overwrite: true, ..FetchOptions::default() };
+        let (report, told) = place.fetch("/tree", "back", options);
+        let expected = u64::from(link.ends_with("/d"));
+        assert!(report.failed >= expected, "{told:?}");
+        assert_eq!(fs::read_to_string(outside.join("victim")).unwrap(), "untouched");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+        if expected == 0 {
+            assert!(!place.path(link).is_symlink(), "the file is in the place of the link");
+        }
+    }
+}
+
+#[test]
+fn one_file_is_fetched_alone_and_what_is_not_there_is_said() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    fs::write(place.path("tree/a"), "one").unwrap();
+    fs::write(place.path("tree/b"), vec![1; 2 << 20]).unwrap();
+    place.save("tree", SaveOptions::default());
+    for name in ["a", "b"] {
+        let (report, _) = place.fetch(&format!("/tree/{name}"), "alone", FetchOptions::default());
+        assert_eq!((report.fetched, report.directories), (1, 0));
+        let fetched = fs::read(place.path("alone").join(name)).unwrap();
+        assert_eq!(fetched, fs::read(place.path("tree").join(name)).unwrap());
+    }
+    let to = place.path("alone");
+    for name in ["/tree/c", "/c", "/tree/a/c"] {
+        let options = FetchOptions::default();
+        let error = fetch(&place.archive, &path(name), &to, options, &drop).unwrap_err();
+        assert_eq!(error.to_string(), format!("{name}: is not in the archive"));
+    }
+}
+
+#[test]
+fn a_file_and_a_directory_of_one_name_do_not_go_together() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/x")).unwrap();
+    fs::write(place.path("tree/y"), "file").unwrap();
+    place.save("tree", SaveOptions::default());
+    fs::remove_dir(place.path("tree/x")).unwrap();
+    fs::write(place.path("tree/x"), "file").unwrap();
+    fs::remove_file(place.path("tree/y")).unwrap();
+    fs::create_dir(place.path("tree/y")).unwrap();
+    let (report, told) = place.save("tree", SaveOptions::default());
+    assert_eq!(report.failed, 2, "{told:?}");
+    assert!(place.archive.catalog().directory(&path("/tree/y")).unwrap().is_none());
+}
+
+#[test]
+fn the_store_is_not_stored_in_itself_and_sockets_are_said() {
+    let place = Place::new();
+    let root = place.directory.path();
+    let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+    fs::write(root.join("file"), "file").unwrap();
+    let store = fs::metadata(root.join("store")).unwrap();
+    let left_out = Some((store.dev(), store.ino()));
+    let (report, told) = place.save(".", SaveOptions { left_out, ..SaveOptions::default() });
+    assert_eq!(report.skipped, 2, "{told:?}");
+    assert_eq!(report.failed, 0, "{told:?}");
+    assert!(place.archive.catalog().directory(&path("/store")).unwrap().is_none());
+}
+
+#[test]
+fn a_lost_catalog_is_made_again_and_all_comes_back() {
+    let place = Place::new();
+    make_everything(&place.path("tree"));
+    place.save("tree", SaveOptions::default());
+    let store = Arc::new(LocalStore::open(&place.path("store")).unwrap());
+    let catalog = Catalog::open(&place.path("another")).unwrap();
+    let archive = Archive::new(store, catalog).unwrap();
+    let to = place.path("back");
+    let report = fetch(&archive, &path("/tree"), &to, FetchOptions::default(), &drop).unwrap();
+    assert_eq!(report.failed, 0);
+    assert_same(&place.path("tree"), &to.join("tree"));
+}
