@@ -27,6 +27,7 @@ mod error;
 mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
+mod list;
 mod pack;
 mod path;
 mod save;
@@ -40,6 +41,7 @@ pub use catalog::{
 };
 pub use error::PackError;
 pub use fetch::{FetchOptions, FetchReport, fetch};
+pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
 pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 pub use pack::scan::scan_pack;

@@ -1,6 +1,7 @@
 //! Packs: what is written is read, by Sheaf and by others, and what is damaged is named.
 mod catalog;
 mod damage;
+mod list;
 mod made;
 mod others;
 mod pack;

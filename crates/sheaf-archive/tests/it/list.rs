@@ -1,0 +1,109 @@
+//! What is archived is listed as it was in the tree: each name once, in order.
+use crate::round::{Place, path, settle};
+use crate::trees::make_everything;
+use sheaf_archive::{
+    ArchivePath, ArchivedFile, FetchOptions, SaveOptions, TreeWalk, TreeWalkOptions,
+};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+/// All paths below the root, as a walk of the archive tells them.
+fn walked(place: &Place) -> Vec<ArchivePath> {
+    let walk = place.archive.walk(&path("/tree")).unwrap();
+    walk.map(|found| found.unwrap().0).collect()
+}
+
+/// Those of the tree itself.
+fn expected(place: &Place) -> Vec<ArchivePath> {
+    let walk = TreeWalk::new(&place.path("tree"), TreeWalkOptions::default());
+    let found = walk.map(|entry| {
+        let below = entry.path.strip_prefix(place.directory.path()).unwrap();
+        ArchivePath::new(below.as_os_str().as_bytes()).unwrap()
+    });
+    found.collect()
+}
+
+#[test]
+fn a_walk_tells_what_one_of_the_tree_does_in_the_same_order() {
+    for pack_bytes in [1, 8192, 64 << 20] {
+        let place = Place::new();
+        make_everything(&place.path("tree"));
+        place.save("tree", SaveOptions { pack_bytes, ..SaveOptions::default() });
+        assert_eq!(walked(&place), expected(&place), "{pack_bytes}");
+    }
+}
+
+#[test]
+fn each_name_is_told_once_when_files_are_stored_again_and_again() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    let options = SaveOptions { pack_bytes: 16 << 10, ..SaveOptions::default() };
+    let mut random = 7u32;
+    for round in 0..8 {
+        for number in 0..60 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if round == 0 || random >> 29 == 0 {
+                let large = random >> 27 & 3 == 0;
+                let content = vec![round; if large { 2 << 20 } else { 700 }];
+                fs::write(place.path("tree").join(format!("{number:02}")), content).unwrap();
+            }
+        }
+        settle();
+        place.save("tree", options);
+        assert_eq!(walked(&place), expected(&place), "{round}");
+        let to = format!("back-{round}");
+        place.fetch("/tree", &to, FetchOptions::default());
+        crate::trees::assert_same(&place.path("tree"), &place.path(&format!("{to}/tree")));
+    }
+}
+
+#[test]
+fn single_names_are_looked_up_and_directories_skipped() {
+    let place = Place::new();
+    make_everything(&place.path("tree"));
+    place.save("tree", SaveOptions::default());
+    let look = |name: &str| place.archive.look_up(&path(name)).unwrap();
+    assert!(matches!(look("/tree/d"), Some(ArchivedFile::Directory(_))));
+    let Some(ArchivedFile::Member { member, .. }) = look("/tree/d/text") else { panic!() };
+    assert_eq!(member.size, 10);
+    let Some(ArchivedFile::Object(object)) = look("/tree/d/large") else { panic!() };
+    assert_eq!(object.size, 3 << 20);
+    for name in ["/tree/d/nothing", "/other", "/tree/d/text/x"] {
+        assert_eq!(look(name), None, "{name}");
+    }
+    let mut walk = place.archive.walk(&path("/tree")).unwrap();
+    let mut told = Vec::new();
+    while let Some(found) = walk.next() {
+        let (at, _) = found.unwrap();
+        if at == path("/tree/d") {
+            walk.skip_directory();
+        }
+        told.push(at);
+    }
+    assert!(told.contains(&path("/tree/d")) && told.contains(&path("/tree/zero")));
+    assert!(!told.contains(&path("/tree/d/text")));
+    assert!(place.archive.walk(&path("/nothing")).is_err());
+}
+
+#[test]
+fn a_pack_whose_index_is_lost_is_told_and_the_rest_is_listed() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(place.path("tree").join(name), name).unwrap();
+    }
+    fs::write(place.path("tree/large"), vec![1; 2 << 20]).unwrap();
+    place.save("tree", SaveOptions { pack_bytes: 1, ..SaveOptions::default() });
+    let rows = place.archive.catalog().rows_of(&path("/tree")).unwrap();
+    let lost = rows.packs.iter().find(|pack| pack.first == b"b").unwrap().id;
+    let digits: String = lost.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let index = format!("store/objects/packs/{}/{digits}.idx.0", &digits[..2]);
+    fs::remove_file(place.path(&index)).unwrap();
+    let told: Vec<_> = place.archive.list(&path("/tree")).unwrap().collect();
+    let names: Vec<_> = told.iter().flatten().map(|(name, _)| &name[..]).collect();
+    assert_eq!(names, [&b"a"[..], b"c", b"large"]);
+    let errors: Vec<_> = told.iter().filter_map(|told| told.as_ref().err()).collect();
+    assert!(matches!(&errors[..], [error] if error.to_string().contains(&digits)), "{errors:?}");
+    let (report, told) = place.fetch("/tree", "back", FetchOptions::default());
+    assert_eq!((report.fetched, report.failed, told.len()), (3, 1, 1));
+}
