@@ -9,6 +9,7 @@ mod target;
 use crate::{Archive, ArchiveError, ArchiveEvent, ArchivePath};
 use directory::{FetchLinks, FetchWorker};
 use sheaf_core::{Errno, lock};
+use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,6 +54,18 @@ pub struct FetchReport {
     pub attributes_left: u64,
     /// Files and directories that could not be fetched.
     pub failed: u64,
+}
+
+impl AddAssign for FetchReport {
+    fn add_assign(&mut self, other: Self) {
+        self.directories += other.directories;
+        self.fetched += other.fetched;
+        self.fetched_bytes += other.fetched_bytes;
+        self.unchanged += other.unchanged;
+        self.newer += other.newer;
+        self.attributes_left += other.attributes_left;
+        self.failed += other.failed;
+    }
 }
 
 /// The same as [`FetchReport`], by many.

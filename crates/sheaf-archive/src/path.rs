@@ -79,6 +79,13 @@ impl ArchivePath {
         self.parts().map(OsStr::from_bytes).collect()
     }
 
+    /// As it is written, with a slash before each component; the root is a slash.
+    #[must_use]
+    pub fn as_bytes(&self) -> Vec<u8> {
+        let written: Vec<u8> = self.parts().flat_map(|part| [b"/", part].concat()).collect();
+        if written.is_empty() { b"/".to_vec() } else { written }
+    }
+
     /// How many components it has.
     #[must_use]
     pub fn depth(&self) -> usize {

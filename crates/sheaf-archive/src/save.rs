@@ -18,7 +18,7 @@ use crate::{
 };
 use commits::Commits;
 use directory::DirectorySave;
-use links::Links;
+use links::SavedLinks;
 use sheaf_core::files::{FileKind, Metadata};
 use sheaf_core::{Errno, lock};
 use std::collections::HashSet;
@@ -115,7 +115,7 @@ struct SaveShared<'a> {
     queue: Mutex<SaveQueue>,
     work: Condvar,
     commits: Mutex<Commits>,
-    links: Links,
+    links: SavedLinks,
     counters: SaveCounters,
 }
 
@@ -143,7 +143,7 @@ pub fn save(
         queue: Mutex::default(),
         work: Condvar::new(),
         commits: Mutex::default(),
-        links: Links::default(),
+        links: SavedLinks::default(),
         counters: SaveCounters::default(),
     };
     make_directories(archive, to)?;

@@ -16,7 +16,7 @@ use sheaf_group::tool::Tools;
 pub mod check;
 mod contents;
 mod digest;
-pub(crate) mod human;
+pub mod human;
 mod leaf;
 pub mod list;
 mod owners;

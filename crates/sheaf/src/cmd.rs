@@ -1,4 +1,5 @@
 //! The commands: one file each, all of them listed and dispatched here.
+pub mod archive;
 pub mod cat;
 mod caution;
 pub mod chmod;
@@ -71,6 +72,7 @@ pub enum Command {
     Token(token::TokenArgs),
     Tree(tree::TreeArgs),
     Trace(trace::TraceArgs),
+    Archive(archive::ArchiveArgs),
     Serve(serve::ServeArgs),
     Demo(demo::DemoArgs),
     Completions(completions::CompletionsArgs),
@@ -98,6 +100,7 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
         &["hosts", "config", "up", "down", "status", "token", "tree", "serve"],
     ),
     ("What programs do to files", &["trace"]),
+    ("Archives of this machine's files", &["archive"]),
     ("Sheaf itself", &["demo", "completions", "man", "help"]),
 ];
 
@@ -131,12 +134,33 @@ pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
         Command::Token(args) => token::run(args, global),
         Command::Tree(args) => tree::run(args, global),
         Command::Trace(args) => trace::run(args, global),
+        Command::Archive(args) => archive::run(args, global),
         Command::Serve(args) => serve::run(args),
         Command::Demo(args) => demo::run(args, global),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args, global),
         Command::Help(args) => help::run(args),
     }
+}
+
+/// The option that says which hosts to work on, if there is one.
+fn option_for_hosts(global: &GlobalArgs) -> Option<&'static str> {
+    let options = [
+        ("-w", !global.on_hosts.is_empty()),
+        ("-x", !global.exclude_hosts.is_empty()),
+        ("-C", global.cluster.is_some()),
+        ("--embedded", global.embedded.is_some()),
+        ("--processes", global.processes.is_some()),
+        ("--session", global.session.is_some()),
+        ("--launch", global.launch.is_some()),
+        ("--tree", global.tree.is_some()),
+        ("--inner-hosts", global.inner_hosts.is_some()),
+        ("--link", global.link.is_some()),
+        ("--export", global.export.is_some()),
+        ("-l", global.user.is_some()),
+        ("--sudo", global.sudo),
+    ];
+    options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
 }
 
 /// The files a command reads.

@@ -4,7 +4,8 @@ use super::{
     DirectoryRows, log,
 };
 use crate::{ArchivePath, Store};
-use rusqlite::{Connection, OptionalExtension, ToSql, Transaction, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, Transaction, params};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,13 +32,27 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Opens a catalog, or makes one, which is empty until it has [caught up](Self::catch_up).
+    /// Opens a catalog, or makes one, which is empty until it has [caught up](Self::catch_up). No part
+    /// of its path may be a link.
     ///
     /// # Errors
     /// When the file cannot be opened, or is something else.
     pub fn open(file: &Path) -> Result<Self, CatalogError> {
         let failed = |error| failed(file, &error);
-        let mut tables = Connection::open(file).map_err(failed)?;
+        // Names are for whoever may read the store; the files beside this one get its mode.
+        let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+        if let Err(error) = made
+            && error.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            let (place, why) = (file.display().to_string(), error.to_string());
+            return Err(CatalogError::Table { place, why });
+        }
+        // Links are not followed: who may write to the directory says which file is opened.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let mut tables = Connection::open_with_flags(file, flags).map_err(failed)?;
         tables.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
         // What a power cut takes from the file is in the log: it need not be synced for each commit.
         tables

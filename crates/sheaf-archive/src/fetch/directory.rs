@@ -1,6 +1,6 @@
 //! One directory's files on their way out of the archive.
 use super::FetchShared;
-use super::target::{FetchDirectory, Put};
+use super::target::{FetchDirectory, PutFile};
 use crate::archive::{data_key, pack_key};
 use crate::{
     ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ArchivedPack, ContentPlace,
@@ -104,15 +104,15 @@ impl<'a> FetchWorker<'a> {
     }
 
     /// What came of a file.
-    fn came(&self, path: &ArchivePath, bytes: u64, put: Result<Put, ArchiveError>) {
+    fn came(&self, path: &ArchivePath, bytes: u64, put: Result<PutFile, ArchiveError>) {
         let counters = &self.shared.counters;
         match put {
-            Ok(Put::Written) => {
+            Ok(PutFile::Written) => {
                 counters.fetched.fetch_add(1, Ordering::Relaxed);
                 counters.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
-            Ok(Put::Same) => drop(counters.unchanged.fetch_add(1, Ordering::Relaxed)),
-            Ok(Put::Newer) => {
+            Ok(PutFile::Same) => drop(counters.unchanged.fetch_add(1, Ordering::Relaxed)),
+            Ok(PutFile::Newer) => {
                 counters.newer.fetch_add(1, Ordering::Relaxed);
                 let why = "what is there is newer";
                 (self.shared.told)(ArchiveEvent::Skipped { path: self.shared.path(path), why });
@@ -148,7 +148,7 @@ impl<'a> FetchWorker<'a> {
         path: &ArchivePath,
         from: &mut Forwards<'_>,
         member: &PackedMember,
-    ) -> Result<Put, ArchiveError> {
+    ) -> Result<PutFile, ArchiveError> {
         let is = &member.attributes;
         let failed = |worker: &Self, errno| worker.unwritten(path, errno);
         if let Some(put) = to.standing(is, member.size).map_err(|errno| failed(self, errno))? {
@@ -166,7 +166,7 @@ impl<'a> FetchWorker<'a> {
                     file.write_all_at(&self.room, 0).map_err(|error| Errno::from_io(&error))
                 };
                 to.put_file(is, fill).map_err(|errno| failed(self, errno))?;
-                Ok(Put::Written)
+                Ok(PutFile::Written)
             }
             MemberKind::HardLink { to: old } => {
                 let open = to.open.try_clone().map_err(|error| Errno::from_io(&error));
@@ -175,7 +175,7 @@ impl<'a> FetchWorker<'a> {
             }
             _ => {
                 to.put_special(is).map_err(|errno| failed(self, errno))?;
-                Ok(Put::Written)
+                Ok(PutFile::Written)
             }
         }
     }
@@ -203,7 +203,7 @@ impl<'a> FetchWorker<'a> {
         object: &ArchivedObject,
         link: PackId,
         path: &ArchivePath,
-    ) -> Result<Put, ArchiveError> {
+    ) -> Result<PutFile, ArchiveError> {
         let known = lock(&self.shared.links.fetched).entry(link).or_default().clone();
         let mut known = lock(&known);
         let name = &object.attributes.name;
@@ -213,7 +213,7 @@ impl<'a> FetchWorker<'a> {
             return put.map_err(|errno| self.unwritten(path, errno));
         }
         let put = self.content(to, object, path)?;
-        if !matches!(put, Put::Newer) {
+        if !matches!(put, PutFile::Newer) {
             *known = Some((directory.clone(), name.clone()));
         }
         Ok(put)
@@ -224,7 +224,7 @@ impl<'a> FetchWorker<'a> {
         to: &mut FetchDirectory<'_>,
         object: &ArchivedObject,
         path: &ArchivePath,
-    ) -> Result<Put, ArchiveError> {
+    ) -> Result<PutFile, ArchiveError> {
         let is = &object.attributes;
         let failed = |errno| self.unwritten(path, errno);
         if let Some(put) = to.standing(is, object.size).map_err(failed)? {
@@ -232,12 +232,12 @@ impl<'a> FetchWorker<'a> {
         }
         if is.kind != MemberKind::File {
             to.put_special(is).map_err(failed)?;
-            return Ok(Put::Written);
+            return Ok(PutFile::Written);
         }
         let (shared, room) = (self.shared, &mut self.room);
         let fill = |file: &File| fill(shared, room, file, object, path);
         match to.put_file(is, fill) {
-            Ok(()) => Ok(Put::Written),
+            Ok(()) => Ok(PutFile::Written),
             Err(Unfetched::File(errno)) => Err(self.unwritten(path, errno)),
             Err(Unfetched::Archive(error)) => Err(error),
         }

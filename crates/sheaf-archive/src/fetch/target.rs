@@ -23,7 +23,7 @@ pub(super) struct FetchTarget {
 }
 
 /// What is put in a directory.
-pub(super) enum Put {
+pub(super) enum PutFile {
     /// It was written.
     Written,
     /// The same was there.
@@ -133,15 +133,15 @@ pub(super) struct FetchDirectory<'a> {
 
 impl FetchDirectory<'_> {
     /// What is to become of a file of this name: nothing if it is to be written.
-    pub fn standing(&self, is: &MemberAttributes, size: u64) -> Result<Option<Put>, Errno> {
+    pub fn standing(&self, is: &MemberAttributes, size: u64) -> Result<Option<PutFile>, Errno> {
         let Some(found) = self.found(&is.name)? else { return Ok(None) };
         if found.is_dir() {
             return Err(Errno::ISDIR);
         }
         if found.kind == kind_of(is) && found.mtime == is.mtime && found.size == size_of(is, size) {
-            return Ok(Some(Put::Same));
+            return Ok(Some(PutFile::Same));
         }
-        Ok((found.mtime > is.mtime && !self.overwrite).then_some(Put::Newer))
+        Ok((found.mtime > is.mtime && !self.overwrite).then_some(PutFile::Newer))
     }
 
     /// What is there under a name.
@@ -199,19 +199,21 @@ impl FetchDirectory<'_> {
     }
 
     /// Puts another name of a file there, which is in a directory under a name.
-    pub fn put_link(&mut self, from: &OwnedFd, old: &[u8], name: &[u8]) -> Result<Put, Errno> {
+    pub fn put_link(&mut self, from: &OwnedFd, old: &[u8], name: &[u8]) -> Result<PutFile, Errno> {
         let wanted = StatxFlags::BASIC_STATS;
         let old = OsStr::from_bytes(old);
         let known = rustix::fs::statx(from, old, AtFlags::SYMLINK_NOFOLLOW, wanted).map_err(of)?;
         let known = Metadata::from(known);
         match self.found(name)? {
             Some(found) if found.is_dir() => return Err(Errno::ISDIR),
-            Some(found) if found.id() == known.id() => return Ok(Put::Same),
-            Some(found) if found.mtime > known.mtime && !self.overwrite => return Ok(Put::Newer),
+            Some(found) if found.id() == known.id() => return Ok(PutFile::Same),
+            Some(found) if found.mtime > known.mtime && !self.overwrite => {
+                return Ok(PutFile::Newer);
+            }
             _ => {}
         }
         self.made(|part, open| rustix::fs::linkat(from, old, open, part, AtFlags::empty()))?;
-        self.named(name, Ok::<u64, Errno>(0)).map(|()| Put::Written)
+        self.named(name, Ok::<u64, Errno>(0)).map(|()| PutFile::Written)
     }
 
     /// Makes what has no name yet; what one that was killed has left is in the way no longer.

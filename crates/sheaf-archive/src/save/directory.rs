@@ -1,6 +1,6 @@
 //! One directory on its way into the archive.
 use super::links::StoredLink;
-use super::old::{OldFile, OldFiles};
+use super::old::{OldArchived, OldFiles};
 use super::source::{self, SourceFile};
 use super::{SaveShared, SaveWork, SavedDirectory, file_error};
 use crate::archive::{data_key, new_id, pack_key, unwritten};
@@ -447,7 +447,7 @@ fn shortened(mut object: ArchivedObject, stored: u64) -> ArchivedObject {
 }
 
 /// Whether a file is archived as it is.
-fn is_unchanged(old: &OldFile<'_>, found: &Metadata) -> bool {
+fn is_unchanged(old: &OldArchived<'_>, found: &Metadata) -> bool {
     let of = old.attributes;
     of.ctime_ns != 0
         && (of.mode, of.uid, of.gid) == (found.mode, found.uid, found.gid)

@@ -24,11 +24,11 @@ type KnownLink = (Arc<Mutex<LinkSlot>>, u32);
 
 /// Those of which not all names have come.
 #[derive(Default)]
-pub(super) struct Links {
+pub(super) struct SavedLinks {
     slots: Mutex<HashMap<(u64, u64), KnownLink>>,
 }
 
-impl Links {
+impl SavedLinks {
     /// The slot of a file. Who comes second waits at it until the first has stored the content.
     pub fn slot(&self, found: &Metadata) -> Arc<Mutex<LinkSlot>> {
         let mut slots = lock(&self.slots);

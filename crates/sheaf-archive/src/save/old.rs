@@ -21,7 +21,7 @@ struct OldPack {
 }
 
 /// What is archived of a name.
-pub(super) struct OldFile<'a> {
+pub(super) struct OldArchived<'a> {
     pub attributes: &'a MemberAttributes,
     pub size: u64,
 }
@@ -40,7 +40,7 @@ impl OldFiles {
         archive: &Archive,
         name: &[u8],
         change: &mut DirectoryChange,
-    ) -> Result<Option<OldFile<'_>>, ArchiveError> {
+    ) -> Result<Option<OldArchived<'_>>, ArchiveError> {
         while self.coming.front().is_some_and(|pack| pack.first[..] <= *name) {
             let row = self.coming.pop_front().expect("one is there");
             let index = archive.index(&row)?;
@@ -50,10 +50,10 @@ impl OldFiles {
             self.open.swap_remove(at).settle(archive, change)?;
         }
         if let Some(object) = self.objects.get(name) {
-            return Ok(Some(OldFile { attributes: &object.attributes, size: object.size }));
+            return Ok(Some(OldArchived { attributes: &object.attributes, size: object.size }));
         }
         let found = self.open.iter().find_map(|pack| pack.index.find(name));
-        Ok(found.map(|member| OldFile { attributes: &member.attributes, size: member.size }))
+        Ok(found.map(|member| OldArchived { attributes: &member.attributes, size: member.size }))
     }
 
     /// A name is archived elsewhere from the next change on.

@@ -7,11 +7,11 @@ use super::key::is_part;
 use super::{Store, StoreError, StoreKey, StoreWriter, StoredObject};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use sheaf_core::Errno;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,7 +37,7 @@ impl LocalStore {
     pub fn create(directory: &Path) -> Result<Self, StoreError> {
         let doing = "cannot be made a store";
         let failed = |error: io::Error| failed(directory, doing, &error);
-        std::fs::create_dir_all(directory).map_err(failed)?;
+        own_directories().create(directory).map_err(failed)?;
         match Self::open(directory) {
             Err(error) if error.errno == Errno::NOENT => {}
             opened => return opened,
@@ -50,7 +50,7 @@ impl LocalStore {
             });
         }
         for part in [OBJECTS, UNNAMED] {
-            std::fs::create_dir_all(directory.join(part)).map_err(failed)?;
+            own_directories().create(directory.join(part)).map_err(failed)?;
         }
         let mut mark = File::create_new(directory.join(MARK)).map_err(failed)?;
         mark.write_all(MARK_TEXT.as_bytes()).and_then(|()| mark.sync_all()).map_err(failed)?;
@@ -99,6 +99,13 @@ fn is_as_if_empty(directory: &Path) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Makes directories that are their owner's alone.
+fn own_directories() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
 }
 
 /// Makes the names in a directory durable.
@@ -170,7 +177,8 @@ impl Store for LocalStore {
 /// A file without a name, or with one that nobody looks for.
 fn unnamed_file(directory: &Path) -> io::Result<(File, Option<PathBuf>)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let mode = Mode::from_raw_mode(0o644);
+    // What was nobody's to read is not in a file that anybody may read.
+    let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::openat(CWD, directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode)
     {
         Ok(file) => return Ok((file.into(), None)),
@@ -180,7 +188,7 @@ fn unnamed_file(directory: &Path) -> io::Result<(File, Option<PathBuf>)> {
     loop {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = directory.join(format!("{}-{count}", std::process::id()));
-        match File::options().write(true).create_new(true).open(&name) {
+        match File::options().write(true).create_new(true).mode(0o600).open(&name) {
             // Another machine's, or one of a process that was killed.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             opened => return Ok((opened?, Some(name))),
@@ -254,7 +262,7 @@ fn make_directories(directory: &Path, up_to: &Path) -> io::Result<()> {
     }
     let above = directory.parent().expect("it is below the store");
     make_directories(above, up_to)?;
-    match std::fs::create_dir(directory) {
+    match DirBuilder::new().mode(0o700).create(directory) {
         // Somebody else has.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         made => made?,

@@ -2,7 +2,7 @@
 use crate::trees::{assert_same, make_everything};
 use sheaf_archive::{
     Archive, ArchiveEvent, ArchivePath, Catalog, FetchOptions, FetchReport, LocalStore,
-    SaveOptions, SaveReport, fetch, save,
+    SaveOptions, SaveReport, TreeWalk, TreeWalkOptions, fetch, save,
 };
 use sheaf_core::lock;
 use std::fs;
@@ -238,4 +238,18 @@ fn a_lost_catalog_is_made_again_and_all_comes_back() {
     let report = fetch(&archive, &path("/tree"), &to, FetchOptions::default(), &drop).unwrap();
     assert_eq!(report.failed, 0);
     assert_same(&place.path("tree"), &to.join("tree"));
+}
+
+#[test]
+fn nobody_else_reads_what_is_stored() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    fs::write(place.path("tree/secret"), "secret").unwrap();
+    fs::write(place.path("tree/large"), vec![1; 2 << 20]).unwrap();
+    place.save("tree", SaveOptions::default());
+    let catalog = fs::metadata(place.path("catalog")).unwrap();
+    assert_eq!(catalog.mode() & 0o077, 0);
+    for entry in TreeWalk::new(&place.path("store/objects"), TreeWalkOptions::default()) {
+        assert_eq!(entry.found.unwrap().mode & 0o077, 0, "{:?}", entry.path);
+    }
 }

@@ -73,22 +73,7 @@ fn check_hosts(command: &TraceCommand, global: &GlobalArgs) -> Result<()> {
         TraceCommand::Snapshot(_) => "snapshot",
         TraceCommand::Serve(_) | TraceCommand::Top(_) => return Ok(()),
     };
-    let options = [
-        ("-w", !global.on_hosts.is_empty()),
-        ("-x", !global.exclude_hosts.is_empty()),
-        ("-C", global.cluster.is_some()),
-        ("--embedded", global.embedded.is_some()),
-        ("--processes", global.processes.is_some()),
-        ("--session", global.session.is_some()),
-        ("--launch", global.launch.is_some()),
-        ("--tree", global.tree.is_some()),
-        ("--inner-hosts", global.inner_hosts.is_some()),
-        ("--link", global.link.is_some()),
-        ("--export", global.export.is_some()),
-        ("-l", global.user.is_some()),
-        ("--sudo", global.sudo),
-    ];
-    let Some((option, _)) = options.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
+    let Some(option) = super::option_for_hosts(global) else { return Ok(()) };
     let mut text =
         format!("{option} is for work on many hosts, and trace {name} works on this machine alone");
     if name == "record" {

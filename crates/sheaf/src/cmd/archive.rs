@@ -1,0 +1,71 @@
+//! `sheaf archive`: trees of files stored, listed and fetched.
+mod get;
+mod ls;
+mod place;
+mod store;
+
+use crate::cli::GlobalArgs;
+use crate::exit::{Exit, Stop};
+use crate::output::{self, printable};
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use sheaf_archive::ArchiveEvent;
+
+/// Store trees of files, list what is stored and get it back
+///
+/// An archived name is STORE::PATH: a directory that is the store, and a path in
+/// it. Small files lie in packs there, which any tar reads; names are those of
+/// the files all the same. $SHEAF_ARCHIVE is the STORE of a name that begins
+/// with `::`.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct ArchiveArgs {
+    #[command(subcommand)]
+    pub command: ArchiveCommand,
+}
+
+/// What to do with an archive.
+#[derive(Debug, Subcommand)]
+pub enum ArchiveCommand {
+    Store(store::StoreArgs),
+    Get(get::GetArgs),
+    Ls(ls::ArchiveLsArgs),
+}
+
+/// Does what the sub-command says.
+pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
+    let name = match &args.command {
+        ArchiveCommand::Store(_) => "store",
+        ArchiveCommand::Get(_) => "get",
+        ArchiveCommand::Ls(_) => "ls",
+    };
+    if let Some(option) = super::option_for_hosts(global) {
+        return Err(Stop::usage(format!(
+            "{option} is for work on many hosts, and archive {name} works on this machine alone"
+        ))
+        .into());
+    }
+    match &args.command {
+        ArchiveCommand::Store(args) => store::run(args, global),
+        ArchiveCommand::Get(args) => get::run(args, global),
+        ArchiveCommand::Ls(args) => ls::run(args, global),
+    }
+}
+
+/// Tells of a single file.
+fn tell(event: &ArchiveEvent) {
+    let text = match event {
+        ArchiveEvent::Failed(error) => error.to_string(),
+        ArchiveEvent::Skipped { path, why } => format!("{}: left out: {why}", path.display()),
+        ArchiveEvent::Changing { path } => {
+            format!("{}: was written to while it was read: store it again", path.display())
+        }
+        _ => return,
+    };
+    output::tell(format_args!("sheaf: {}", printable(&text)));
+}
+
+/// `1 file`, `2 files`.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}

@@ -1,0 +1,98 @@
+//! `sheaf archive get`: files out of an archive.
+use super::place::{self, ArchivedName};
+use super::{counted, tell};
+use crate::cli::GlobalArgs;
+use crate::exit::{Exit, Stop};
+use crate::output::{self, Output, printable};
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::json;
+use sheaf_archive::{ArchiveError, FetchOptions, FetchReport, fetch};
+use sheaf_tools::report::human;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Get archived files and directories, with all that is in them
+///
+/// Each keeps its name below DIR. What is there already, with the same size and
+/// time, is not written again, and what is newer stays unless --overwrite is
+/// given. Owners are those of the archive where root gets them.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+#[command(after_help = "\
+Examples:
+  sheaf archive get /backup::/home/ada/thesis .
+  sheaf archive get --overwrite /backup::/etc/ssh /etc")]
+pub struct GetArgs {
+    /// Archived files and directories, and the directory of this machine they go to
+    #[arg(value_name = "STORE::SRC… DIR", required = true, num_args = 2..)]
+    pub names: Vec<OsString>,
+
+    /// Write over files that are newer than the archived ones, too
+    #[arg(long)]
+    pub overwrite: bool,
+}
+
+/// Gets the files.
+pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
+    let (to, sources) = args.names.split_last().context("clap asks for two names")?;
+    if ArchivedName::parse(to).is_ok() && !Path::new(to).exists() {
+        let to = printable(&to.to_string_lossy());
+        let text =
+            format!("{to} is an archived name: what is got goes to a directory, behind all others");
+        return Err(Stop::usage(text).into());
+    }
+    let sources: Result<Vec<_>> = sources.iter().map(|name| ArchivedName::parse(name)).collect();
+    let options = FetchOptions { overwrite: args.overwrite, ..FetchOptions::default() };
+    let mut all = FetchReport::default();
+    for source in sources? {
+        let archive = place::open(&source.store, false)?;
+        match fetch(&archive, &source.path, Path::new(to), options, &|event| tell(&event)) {
+            Ok(report) => all += report,
+            Err(error @ ArchiveError::NotArchived { .. }) => {
+                output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+                all.failed += 1;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    tell_report(&all, global)?;
+    Ok(if all.failed > 0 { Exit::Partial } else { Exit::Success })
+}
+
+fn tell_report(report: &FetchReport, global: &GlobalArgs) -> Result<()> {
+    if global.json {
+        let record = json!({
+            "type": "archive_fetched",
+            "directories": report.directories,
+            "fetched": report.fetched,
+            "fetched_bytes": report.fetched_bytes,
+            "unchanged": report.unchanged,
+            "newer": report.newer,
+            "attributes_left": report.attributes_left,
+            "failed": report.failed,
+        });
+        return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+    }
+    if global.quiet {
+        return Ok(());
+    }
+    let mut text = format!(
+        "got {} ({}) of {}",
+        counted(report.fetched, "file", "files"),
+        human::size(report.fetched_bytes),
+        counted(report.directories, "directory", "directories"),
+    );
+    for (count, what) in [
+        (report.unchanged, "there already"),
+        (report.newer, "newer and kept"),
+        (report.attributes_left, "extended attributes not set"),
+        (report.failed, "failed"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    output::tell(format_args!("sheaf: {text}"));
+    Ok(())
+}

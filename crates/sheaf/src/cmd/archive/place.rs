@@ -1,0 +1,120 @@
+//! Archived names of the command line, and the archives they are in.
+use crate::exit::Stop;
+use crate::output::printable;
+use anyhow::{Context, Result, bail};
+use sheaf_archive::{Archive, ArchivePath, Catalog, LocalStore};
+use sheaf_core::Errno;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The store of names that begin with `::`.
+const STORE_VARIABLE: &str = "SHEAF_ARCHIVE";
+/// The catalog of a store, in its directory.
+const CATALOG: &str = "catalog.sqlite";
+
+/// What `STORE::PATH` says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ArchivedName {
+    /// The store's directory.
+    pub store: PathBuf,
+    /// The path in it.
+    pub path: ArchivePath,
+}
+
+impl ArchivedName {
+    /// Reads `STORE::PATH`.
+    pub fn parse(text: &OsStr) -> Result<Self> {
+        let said = || printable(&text.to_string_lossy());
+        let bytes = text.as_bytes();
+        let Some(at) = bytes.windows(2).position(|two| two == b"::") else {
+            let text = format!("{}: an archived name is STORE::PATH", said());
+            return Err(Stop::usage(text).into());
+        };
+        let (store, path) = (&bytes[..at], &bytes[at + 2..]);
+        let store = match store {
+            b"" => std::env::var_os(STORE_VARIABLE).filter(|store| !store.is_empty()),
+            store => Some(OsString::from(OsStr::from_bytes(store))),
+        };
+        let Some(store) = store else {
+            let text = format!("{}: say STORE::PATH, or set {STORE_VARIABLE}", said());
+            return Err(Stop::usage(text).into());
+        };
+        if store.as_bytes().windows(3).any(|three| three == b"://") {
+            let text = format!("{}: a store is a directory of this machine", said());
+            return Err(Stop::usage(text).into());
+        }
+        let Some(path) = ArchivePath::new(path) else {
+            let text = format!("{}: there is no .. in an archive", said());
+            return Err(Stop::usage(text).into());
+        };
+        Ok(Self { store: store.into(), path })
+    }
+}
+
+/// Opens the archive of a store; with `create` one that is not there is made.
+pub fn open(store: &Path, create: bool) -> Result<Archive> {
+    let opened = match LocalStore::open(store) {
+        Err(error) if error.errno == Errno::NOENT && create => LocalStore::create(store),
+        Err(error) if error.errno == Errno::NOENT => {
+            let text = format!(
+                "{}: there is no store: sheaf archive store --create makes one",
+                printable(&store.display().to_string())
+            );
+            return Err(Stop::usage(text).into());
+        }
+        opened => opened,
+    };
+    let opened = opened?;
+    let catalog = Catalog::open(&catalog_file(store)?)?;
+    Ok(Archive::new(Arc::new(opened), catalog)?)
+}
+
+/// Where the catalog of a store is: beside it, or with its reader's own files where nobody but
+/// others may write there.
+fn catalog_file(store: &Path) -> Result<PathBuf> {
+    let said = || printable(&store.display().to_string());
+    let store = store.canonicalize().with_context(said)?;
+    let (beside, write) = (store.join(CATALOG), rustix::fs::Access::WRITE_OK);
+    let is_mine = |path: &Path| rustix::fs::access(path, write).is_ok();
+    if is_mine(&store) && (!beside.exists() || is_mine(&beside)) {
+        return Ok(beside);
+    }
+    let variable =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || variable("HOME").map(|home| home.join(".local/state"));
+    let Some(state) = variable("XDG_STATE_HOME").or_else(home) else {
+        bail!("{}: no place for its catalog: set XDG_STATE_HOME or HOME", said());
+    };
+    let digest = blake3::hash(store.as_os_str().as_bytes()).to_hex();
+    let directory = state.join("sheaf/archives");
+    std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
+    Ok(directory.join(format!("{}.sqlite", &digest[..32])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_a_store_and_a_path() {
+        let parse = |text: &str| ArchivedName::parse(OsStr::new(text));
+        let name = |store: &str, path: &str| ArchivedName {
+            store: store.into(),
+            path: ArchivePath::new(path.as_bytes()).unwrap(),
+        };
+        assert_eq!(parse("/backup::/home/x").unwrap(), name("/backup", "home/x"));
+        assert_eq!(parse("backup::").unwrap(), name("backup", ""));
+        assert_eq!(parse("a::b::c").unwrap(), name("a", "b::c"));
+        for (text, error) in [
+            ("/backup", "/backup: an archived name is STORE::PATH"),
+            ("a:/b", "a:/b: an archived name is STORE::PATH"),
+            ("/backup::a/../b", "/backup::a/../b: there is no .. in an archive"),
+            ("s3://bucket::/x", "s3://bucket::/x: a store is a directory of this machine"),
+        ] {
+            assert_eq!(parse(text).unwrap_err().to_string(), error);
+        }
+    }
+}

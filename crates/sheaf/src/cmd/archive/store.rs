@@ -1,0 +1,93 @@
+//! `sheaf archive store`: files of this machine into an archive.
+use super::place::{self, ArchivedName};
+use super::{counted, tell};
+use crate::cli::GlobalArgs;
+use crate::exit::Exit;
+use crate::output::{self, Output};
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::json;
+use sheaf_archive::{SaveOptions, SaveReport, save};
+use sheaf_tools::report::human;
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// Store files and directories, with all that is in them
+///
+/// Each keeps its name below STORE::DIR; of SRC/. it is what is in the directory
+/// that is stored. What is archived already, with the same size, times and inode,
+/// is not stored again. What is no longer among the sources stays archived.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+#[command(after_help = "\
+Examples:
+  sheaf archive store --create /home /backup::/
+  sheaf archive store /etc/ssh /etc/fstab /backup::/etc")]
+pub struct StoreArgs {
+    /// Files and directories of this machine, and the archived directory they go to
+    #[arg(value_name = "SRC… STORE::DIR", required = true, num_args = 2..)]
+    pub names: Vec<OsString>,
+
+    /// Make a store of the directory STORE, if there is none
+    #[arg(long)]
+    pub create: bool,
+
+    /// Put every file into an object of its own
+    #[arg(long)]
+    pub no_packs: bool,
+}
+
+/// Stores the files.
+pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
+    let (to, sources) = args.names.split_last().context("clap asks for two names")?;
+    let to = ArchivedName::parse(to)?;
+    let archive = place::open(&to.store, args.create)?;
+    let store = std::fs::metadata(&to.store).with_context(|| to.store.display().to_string())?;
+    let mut options =
+        SaveOptions { left_out: Some((store.dev(), store.ino())), ..SaveOptions::default() };
+    if args.no_packs {
+        options.member_bytes_max = 0;
+    }
+    let sources: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
+    let report = save(&archive, &sources, &to.path, options, &|event| tell(&event))?;
+    tell_report(&report, global)?;
+    Ok(if report.failed > 0 { Exit::Partial } else { Exit::Success })
+}
+
+fn tell_report(report: &SaveReport, global: &GlobalArgs) -> Result<()> {
+    if global.json {
+        let record = json!({
+            "type": "archive_stored",
+            "directories": report.directories,
+            "stored": report.stored,
+            "stored_bytes": report.stored_bytes,
+            "unchanged": report.unchanged,
+            "changing": report.changing,
+            "skipped": report.skipped,
+            "failed": report.failed,
+        });
+        return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+    }
+    if global.quiet {
+        return Ok(());
+    }
+    let mut text = format!(
+        "stored {} ({}) of {}",
+        counted(report.stored, "file", "files"),
+        human::size(report.stored_bytes),
+        counted(report.directories, "directory", "directories"),
+    );
+    for (count, what) in [
+        (report.unchanged, "unchanged"),
+        (report.changing, "written to meanwhile"),
+        (report.skipped, "left out"),
+        (report.failed, "failed"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    output::tell(format_args!("sheaf: {text}"));
+    Ok(())
+}
