@@ -100,7 +100,7 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
         &["hosts", "config", "up", "down", "status", "token", "tree", "serve"],
     ),
     ("What programs do to files", &["trace"]),
-    ("Archives of this machine's files", &["archive"]),
+    ("Archives of files", &["archive"]),
     ("Sheaf itself", &["demo", "completions", "man", "help"]),
 ];
 

@@ -36,6 +36,10 @@ fn every_command_has_a_page_with_its_options() {
         list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
     }
     insta::assert_snapshot!(list, @"
+    sheaf-archive-get.1 23
+    sheaf-archive-ls.1 28
+    sheaf-archive-store.1 24
+    sheaf-archive.1 22
     sheaf-cat.1 27
     sheaf-chmod.1 27
     sheaf-chown.1 28

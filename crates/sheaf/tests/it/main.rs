@@ -1,5 +1,6 @@
 //! The real binary, as a user runs it.
 mod addresses;
+mod archive;
 mod arguments;
 mod attach;
 mod bad_input;

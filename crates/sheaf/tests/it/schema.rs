@@ -2,6 +2,7 @@
 use crate::help::COMMANDS;
 use crate::support::{Home, Run};
 use serde_json::{Map, Value, json};
+use std::os::unix::ffi::OsStrExt;
 
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json-schema.json");
 
@@ -210,8 +211,37 @@ const RUNS: &[(i32, &[&str])] = &[
 ];
 
 /// Commands that have no answer to give as records, and those that are run apart.
-const OTHERS: &[&str] =
-    &["serve", "demo", "completions", "man", "help", "up", "token", "down", "status", "trace"];
+const OTHERS: &[&str] = &[
+    "serve",
+    "demo",
+    "completions",
+    "man",
+    "help",
+    "up",
+    "token",
+    "down",
+    "status",
+    "trace",
+    "archive",
+];
+
+#[test]
+fn what_an_archive_tells_is_in_the_schema() {
+    let home = Home::new();
+    std::fs::create_dir(home.path().join("tree")).unwrap();
+    std::fs::write(home.path().join("tree/file"), "text").unwrap();
+    let strange = std::ffi::OsStr::from_bytes(b"tree/\xff");
+    std::os::unix::fs::symlink(strange, home.path().join(strange)).unwrap();
+    for (args, names) in [
+        (&["store", "--create", "tree", "s::/"][..], &["archive_stored"][..]),
+        (&["ls", "s::/", "s::tree"], &["archived"; 3]),
+        (&["get", "s::tree", "back"], &["archive_fetched"]),
+    ] {
+        let told = records(&home.run(&[&["--json", "archive"], args].concat()), args);
+        let types: Vec<_> = told.iter().map(|record| record["type"].as_str().unwrap()).collect();
+        assert_eq!(types, names, "{args:?}");
+    }
+}
 
 #[test]
 fn what_a_trace_tells_is_in_the_schema() {

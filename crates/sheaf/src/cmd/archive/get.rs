@@ -18,14 +18,18 @@ use std::path::Path;
 /// time, is not written again, and what is newer stays unless --overwrite is
 /// given. Owners are those of the archive where root gets them.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(
+    verbatim_doc_comment,
+    override_usage = "sheaf archive get [OPTIONS] <STORE::SRC>... <DIR>"
+)]
 #[command(after_help = "\
 Examples:
   sheaf archive get /backup::/home/ada/thesis .
   sheaf archive get --overwrite /backup::/etc/ssh /etc")]
 pub struct GetArgs {
-    /// Archived files and directories, and the directory of this machine they go to
-    #[arg(value_name = "STORE::SRC… DIR", required = true, num_args = 2..)]
+    /// Archived files and directories; the last is the directory of this machine they
+    /// go to
+    #[arg(value_name = "STORE::SRC", required = true, num_args = 2..)]
     pub names: Vec<OsString>,
 
     /// Write over files that are newer than the archived ones, too

@@ -19,14 +19,18 @@ use std::path::PathBuf;
 /// that is stored. What is archived already, with the same size, times and inode,
 /// is not stored again. What is no longer among the sources stays archived.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(
+    verbatim_doc_comment,
+    override_usage = "sheaf archive store [OPTIONS] <SRC>... <STORE::DIR>"
+)]
 #[command(after_help = "\
 Examples:
   sheaf archive store --create /home /backup::/
   sheaf archive store /etc/ssh /etc/fstab /backup::/etc")]
 pub struct StoreArgs {
-    /// Files and directories of this machine, and the archived directory they go to
-    #[arg(value_name = "SRC… STORE::DIR", required = true, num_args = 2..)]
+    /// Files and directories of this machine; the last is the archived directory they
+    /// go to
+    #[arg(value_name = "SRC", required = true, num_args = 2..)]
     pub names: Vec<OsString>,
 
     /// Make a store of the directory STORE, if there is none

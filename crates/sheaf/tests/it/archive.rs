@@ -1,0 +1,97 @@
+//! `sheaf archive` as its user types it.
+use crate::support::Home;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
+
+/// A home with a small tree in it.
+fn home() -> Home {
+    let home = Home::new();
+    fs::create_dir_all(home.path().join("tree/sub/.hidden")).unwrap();
+    for (name, content) in
+        [("a", "first\n"), ("sub/b", "second\n"), ("sub/.c", "third\n"), ("sub/.hidden/d", "")]
+    {
+        fs::write(home.path().join("tree").join(name), content).unwrap();
+    }
+    let mode = fs::Permissions::from_mode(0o640);
+    fs::set_permissions(home.path().join("tree/a"), mode).unwrap();
+    home
+}
+
+#[test]
+fn a_tree_is_stored_listed_and_got_back() {
+    let home = home();
+    let stored = home.run(&["archive", "store", "--create", "tree", "s::/backup"]);
+    assert_eq!(stored.code, Some(0), "{stored:?}");
+    assert_eq!(stored.stderr, "sheaf: stored 4 files (19) of 3 directories\n");
+    let listed = home.run(&["archive", "ls", "-R", "s::"]);
+    assert_eq!(
+        listed.stdout,
+        "/:\nbackup\n\n/backup:\ntree\n\n/backup/tree:\na\nsub\n\n/backup/tree/sub:\nb\n"
+    );
+    let all = home.run(&["archive", "ls", "-a", "s::/backup/tree/sub"]);
+    assert_eq!(all.stdout, ".c\n.hidden\nb\n");
+    let long = home.run(&["archive", "ls", "-ln", "s::/backup/tree/a"]);
+    let found = fs::metadata(home.path().join("tree/a")).unwrap();
+    let begin = format!("-rw-r----- {:<8} {:<8} {:>10} ", found.uid(), found.gid(), 6);
+    assert!(long.stdout.starts_with(&begin), "{long:?}");
+    assert!(long.stdout.ends_with(" /backup/tree/a\n"), "{long:?}");
+
+    let got = home.run(&["archive", "get", "s::/backup/tree", "back"]);
+    assert_eq!(got.stderr, "sheaf: got 4 files (19) of 3 directories\n");
+    let mut diff = Command::new("diff");
+    let diff = diff.args(["-r", "tree", "back/tree"]).current_dir(home.path()).output().unwrap();
+    assert!(diff.status.success(), "{diff:?}");
+    let again = home.run(&["archive", "get", "s::/backup/tree", "back"]);
+    let nothing = "sheaf: got 0 files (0) of 3 directories, 4 there already\n";
+    assert_eq!(again.stderr, nothing);
+    // Nobody else looks into what may be secret.
+    let catalog = fs::metadata(home.path().join("s/catalog.sqlite")).unwrap();
+    assert_eq!(catalog.mode() & 0o077, 0);
+}
+
+#[test]
+fn the_store_may_be_said_once() {
+    let home = home();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    let mut command = home.command(&["archive", "ls", "::"]);
+    let listed = command.env("SHEAF_ARCHIVE", home.path().join("s")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&listed.stdout), "tree\n", "{listed:?}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let home = home();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    for (code, args, error) in [
+        (
+            2,
+            &["store", "tree", "other::"][..],
+            "other: there is no store: sheaf archive store --create makes one",
+        ),
+        (2, &["store", "tree", "other"], "other: an archived name is STORE::PATH"),
+        (2, &["ls", "tree"], "tree: an archived name is STORE::PATH"),
+        (2, &["ls", "::"], "::: say STORE::PATH, or set SHEAF_ARCHIVE"),
+        (4, &["ls", "s::/nothing"], "/nothing: is not in the archive"),
+        (
+            4,
+            &["store", "--create", "tree", "tree::"],
+            "tree: is no store, and something is in it: Directory not empty (ENOTEMPTY)",
+        ),
+        (
+            2,
+            &["-w", "n1", "ls", "s::"],
+            "-w is for work on many hosts, and archive ls works on this machine alone",
+        ),
+    ] {
+        let run = home.run(&[&["archive"], args].concat());
+        assert_eq!((run.code, run.stderr), (Some(code), format!("sheaf: {error}\n")), "{args:?}");
+    }
+    let partial = home.run(&["archive", "store", "nothing", "tree/a", "s::"]);
+    assert_eq!(partial.code, Some(4));
+    assert_eq!(
+        partial.stderr,
+        "sheaf: nothing: cannot be stored: No such file or directory (ENOENT)\n\
+         sheaf: stored 1 file (6) of 0 directories, 1 failed\n"
+    );
+}
