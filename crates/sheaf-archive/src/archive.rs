@@ -51,6 +51,22 @@ pub enum ArchiveError {
         /// The name.
         path: ArchivePath,
     },
+    /// A name is archived more than once.
+    #[error("{path}: is archived twice")]
+    Twice {
+        /// The name.
+        path: ArchivePath,
+    },
+    /// A member of a pack is not as it was stored.
+    #[error("{path}: {what} is damaged, in {place}")]
+    Member {
+        /// The name of the file.
+        path: ArchivePath,
+        /// The pack that it is in.
+        place: StoreKey,
+        /// What of it.
+        what: &'static str,
+    },
     /// A content is not as it was stored.
     #[error("{path}: its content is damaged in the store (checksum)")]
     Content {
@@ -70,7 +86,7 @@ impl ArchiveError {
             Self::File { errno, .. } => *errno,
             Self::InTheWay { .. } => Errno::EXIST,
             Self::NotArchived { .. } => Errno::NOENT,
-            Self::Content { .. } => Errno::BADMSG,
+            Self::Content { .. } | Self::Member { .. } | Self::Twice { .. } => Errno::BADMSG,
         }
     }
 

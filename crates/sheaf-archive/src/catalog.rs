@@ -51,6 +51,16 @@ pub enum CatalogError {
         /// Its version.
         version: u32,
     },
+    /// The tables are not what the log adds up to.
+    #[error(
+        "the catalog {place} is not what the log says, at {path}: remove the file, and it is made again"
+    )]
+    Differs {
+        /// Where it is.
+        place: String,
+        /// The first directory of which it says something else.
+        path: ArchivePath,
+    },
     /// Somebody else has changed a directory since it was looked at. Nothing was changed by this
     /// commit.
     #[error("{path}: another writer has changed it meanwhile: try again")]
@@ -67,7 +77,7 @@ impl CatalogError {
         match self {
             Self::Store(error) => error.errno,
             Self::Table { .. } => Errno::IO,
-            Self::Damaged { .. } => Errno::BADMSG,
+            Self::Damaged { .. } | Self::Differs { .. } => Errno::BADMSG,
             Self::Version { .. } => Errno::OPNOTSUPP,
             Self::Changed { .. } => Errno::AGAIN,
         }
@@ -79,7 +89,10 @@ impl CatalogError {
         match self {
             Self::Store(error) => error.retry_can_help(),
             Self::Changed { .. } => true,
-            Self::Table { .. } | Self::Damaged { .. } | Self::Version { .. } => false,
+            Self::Table { .. }
+            | Self::Damaged { .. }
+            | Self::Differs { .. }
+            | Self::Version { .. } => false,
         }
     }
 }

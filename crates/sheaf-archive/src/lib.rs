@@ -32,6 +32,7 @@ mod pack;
 mod path;
 mod save;
 mod store;
+mod verify;
 mod walk;
 
 pub use archive::{Archive, ArchiveError, ArchiveEvent};
@@ -50,4 +51,5 @@ pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};
 pub use path::ArchivePath;
 pub use save::{SaveOptions, SaveReport, save};
 pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
+pub use verify::{VerifyOptions, VerifyReport, verify};
 pub use walk::{TreeEntry, TreeWalk, TreeWalkOptions};

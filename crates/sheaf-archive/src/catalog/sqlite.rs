@@ -52,7 +52,13 @@ impl Catalog {
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-        let mut tables = Connection::open_with_flags(file, flags).map_err(failed)?;
+        let tables = Connection::open_with_flags(file, flags).map_err(failed)?;
+        Self::of(file, tables)
+    }
+
+    /// Has the tables made, if they are not there.
+    fn of(file: &Path, mut tables: Connection) -> Result<Self, CatalogError> {
+        let failed = |error| failed(file, &error);
         tables.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
         // What a power cut takes from the file is in the log: it need not be synced for each commit.
         tables
@@ -120,6 +126,41 @@ impl Catalog {
                 self.apply(next, commit)?;
                 return Ok(next);
             }
+        }
+    }
+
+    /// Compares the tables with what the log adds up to; the first difference.
+    ///
+    /// # Errors
+    /// When the log or the file cannot be read.
+    pub fn differs(&mut self, store: &dyn Store) -> Result<Option<CatalogError>, CatalogError> {
+        let failed = |error| failed(Path::new("in memory"), &error);
+        let memory = Connection::open_in_memory().map_err(failed)?;
+        let mut made = Self::of(Path::new("in memory"), memory)?;
+        // Somebody may go on writing: both are to be of one commit.
+        while self.catch_up(store)? != made.catch_up(store)? {}
+        let mut last = None;
+        loop {
+            let directories_max = 256;
+            let said = self.below(&ArchivePath::ROOT, last.as_ref(), directories_max)?;
+            let expected = made.below(&ArchivePath::ROOT, last.as_ref(), directories_max)?;
+            let mut both = said.iter().zip(&expected);
+            let mut differs = both.find(|(one, other)| one != other).map(|(one, _)| one.0.clone());
+            if said.len() != expected.len() && differs.is_none() {
+                let longer = if said.len() > expected.len() { &said } else { &expected };
+                differs = longer.get(said.len().min(expected.len())).map(|(path, _)| path.clone());
+            }
+            for (path, _) in &expected {
+                if differs.is_none() && self.rows_of(path)? != made.rows_of(path)? {
+                    differs = Some(path.clone());
+                }
+            }
+            if let Some(path) = differs {
+                let place = self.file.display().to_string();
+                return Ok(Some(CatalogError::Differs { place, path }));
+            }
+            let Some((path, _)) = expected.last() else { return Ok(None) };
+            last = Some(path.clone());
         }
     }
 

@@ -88,6 +88,16 @@ fn is_end_whole(tar: &[u8], index: &PackIndex) -> bool {
 }
 
 impl Difference {
+    /// What it is, in words.
+    #[must_use]
+    pub fn what(&self) -> &'static str {
+        match self {
+            Self::Content { .. } => "its content",
+            Self::Headers { .. } => "its tar header",
+            Self::End => "the pack's end",
+        }
+    }
+
     /// The member whose it is; nothing of the pack's end.
     #[must_use]
     pub fn name(&self) -> Option<&[u8]> {

@@ -10,6 +10,7 @@ mod round;
 mod seeds;
 mod store;
 mod trees;
+mod verify;
 mod walk;
 
 #[test]

@@ -1,0 +1,301 @@
+//! Each byte of an archive against what was said of it when it was stored.
+//!
+//! The catalog is compared with the log, a pack with its index (tar headers, contents, the index
+//! within, the end), an object with its digest, and no name is archived twice.
+use crate::archive::{data_key, pack_key};
+use crate::{
+    Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, ContentPlace, DirectoryRows,
+    PackError, PackIndex, StoreError, verify_pack,
+};
+use sheaf_core::{Errno, lock};
+use std::collections::HashSet;
+use std::io::Read as _;
+use std::ops::AddAssign;
+use std::sync::Mutex;
+
+/// Directories that are asked of the catalog at once.
+const DIRECTORIES_AT_ONCE: usize = 256;
+const READ_BYTES: usize = 1 << 20;
+const PARTS: u64 = 1_000_000;
+
+/// How to verify.
+#[derive(Clone, Copy, Debug)]
+pub struct VerifyOptions {
+    /// Directories at once.
+    pub workers: usize,
+    /// How many packs and objects of a million are read, picked at random; the others are only looked
+    /// for. Indexes and the catalog are always read.
+    pub sample_of_million: u64,
+}
+
+impl Default for VerifyOptions {
+    fn default() -> Self {
+        let workers = std::thread::available_parallelism().map_or(2, usize::from);
+        Self { workers, sample_of_million: PARTS }
+    }
+}
+
+/// What was verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Directories.
+    pub directories: u64,
+    /// Packs of which each byte was read.
+    pub packs: u64,
+    /// Objects of which each byte was read.
+    pub objects: u64,
+    /// Bytes of both.
+    pub bytes: u64,
+    /// Packs and objects that were not picked: they are there.
+    pub unread: u64,
+    /// What is not as it was stored: each was told.
+    pub damaged: u64,
+}
+
+impl AddAssign for VerifyReport {
+    fn add_assign(&mut self, other: Self) {
+        self.directories += other.directories;
+        self.packs += other.packs;
+        self.objects += other.objects;
+        self.bytes += other.bytes;
+        self.unread += other.unread;
+        self.damaged += other.damaged;
+    }
+}
+
+/// Verifies a directory and all that is below it, and the catalog as a whole. What is damaged is told
+/// and counted.
+///
+/// # Errors
+/// When there is no such directory, or the catalog cannot be read.
+pub fn verify(
+    archive: &Archive,
+    from: &ArchivePath,
+    options: VerifyOptions,
+    told: &(dyn Fn(ArchiveError) + Sync),
+) -> Result<VerifyReport, ArchiveError> {
+    if archive.catalog().directory(from)?.is_none() {
+        return Err(ArchiveError::NotArchived { path: from.clone() });
+    }
+    let mut report = VerifyReport::default();
+    if let Some(error) = archive.catalog().differs(archive.store())? {
+        report.damaged += 1;
+        told(error.into());
+    }
+    let mut last: Option<ArchivePath> = None;
+    loop {
+        let next = archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+        let Some((path, _)) = next.last() else { return Ok(report) };
+        last = Some(path.clone());
+        let queue = Mutex::new(next.into_iter());
+        let all = Mutex::new(&mut report);
+        std::thread::scope(|scope| {
+            let work = || {
+                let verifier = Verifier { archive, options, told };
+                loop {
+                    let next = lock(&queue).next();
+                    let Some((path, _)) = next else { break };
+                    let verified = verifier.directory(&path);
+                    **lock(&all) += verified;
+                }
+            };
+            for number in 1..options.workers {
+                let worker = std::thread::Builder::new().name(format!("verify-{number}"));
+                if worker.spawn_scoped(scope, work).is_err() {
+                    // Where there are no more threads the same is done, and takes longer.
+                    break;
+                }
+            }
+            work();
+        });
+    }
+}
+
+struct Verifier<'a> {
+    archive: &'a Archive,
+    options: VerifyOptions,
+    told: &'a (dyn Fn(ArchiveError) + Sync),
+}
+
+impl Verifier<'_> {
+    fn directory(&self, path: &ArchivePath) -> VerifyReport {
+        let mut report = VerifyReport { directories: 1, ..VerifyReport::default() };
+        let rows = match self.archive.catalog().rows_of(path) {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.damaged(&mut report, error.into());
+                return report;
+            }
+        };
+        let mut names = HashSet::new();
+        for object in &rows.objects {
+            names.insert(object.attributes.name.clone());
+            let at = path.join(&object.attributes.name);
+            if let Err(error) = self.object(&mut report, &at, object) {
+                self.damaged(&mut report, error);
+            }
+        }
+        for pack in &rows.packs {
+            match self.index(pack) {
+                Ok(index) => self.pack(&mut report, path, pack, &index, &mut names),
+                Err(error) => self.damaged(&mut report, error),
+            }
+        }
+        self.directories(&mut report, path, &rows, &names);
+        report
+    }
+
+    fn damaged(&self, report: &mut VerifyReport, error: ArchiveError) {
+        report.damaged += 1;
+        (self.told)(error);
+    }
+
+    /// A directory does not have the name of a file beside it.
+    fn directories(
+        &self,
+        report: &mut VerifyReport,
+        path: &ArchivePath,
+        rows: &DirectoryRows,
+        names: &HashSet<Vec<u8>>,
+    ) {
+        if rows.objects.is_empty() && rows.packs.is_empty() {
+            return;
+        }
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            let next = self.archive.catalog().directory_behind(path, last.as_deref());
+            match next {
+                Ok(Some((name, _))) => {
+                    if names.contains(&name) {
+                        self.damaged(report, ArchiveError::Twice { path: path.join(&name) });
+                    }
+                    last = Some(name);
+                }
+                Ok(None) => return,
+                Err(error) => return self.damaged(report, error.into()),
+            }
+        }
+    }
+
+    fn is_picked(&self) -> Result<bool, ArchiveError> {
+        if self.options.sample_of_million >= PARTS {
+            return Ok(true);
+        }
+        let random = crate::archive::new_id()?.0;
+        let random = u64::from_le_bytes(*random.first_chunk().expect("it has 16 bytes"));
+        Ok(random % PARTS < self.options.sample_of_million)
+    }
+
+    /// A pack's index, as the catalog knows it.
+    fn index(&self, pack: &ArchivedPack) -> Result<PackIndex, ArchiveError> {
+        let index = self.archive.index(pack)?;
+        let name = |member: Option<&crate::PackedMember>| {
+            member.map(|member| member.attributes.name.clone()).unwrap_or_default()
+        };
+        let said = (index.members.len(), index.content_bytes());
+        let known = (pack.members as usize, pack.content_bytes);
+        let ends = (name(index.members.first()), name(index.members.last()));
+        if said != known || (&ends.0, &ends.1) != (&pack.first, &pack.last) {
+            let why = PackError::damaged("its index is not the one that the catalog knows");
+            return Err(ArchiveError::Pack { place: pack_key(pack.id), why });
+        }
+        Ok(index)
+    }
+
+    fn pack(
+        &self,
+        report: &mut VerifyReport,
+        path: &ArchivePath,
+        pack: &ArchivedPack,
+        index: &PackIndex,
+        names: &mut HashSet<Vec<u8>>,
+    ) {
+        for member in &index.members {
+            let name = &member.attributes.name;
+            if !names.insert(name.clone()) {
+                self.damaged(report, ArchiveError::Twice { path: path.join(name) });
+            }
+        }
+        let key = pack_key(pack.id);
+        let read = self.is_picked().and_then(|is_picked| {
+            let bytes = self.archive.store().size(&key)?;
+            if bytes != pack.tar_bytes {
+                let why = PackError::damaged("it is not as long as it was written");
+                return Err(ArchiveError::Pack { place: key.clone(), why });
+            }
+            Ok(if is_picked { Some(self.archive.store().read(&key, 0..bytes)?) } else { None })
+        });
+        let tar = match read {
+            Ok(Some(tar)) => tar,
+            Ok(None) => return report.unread += 1,
+            Err(error) => return self.damaged(report, error),
+        };
+        report.packs += 1;
+        report.bytes += tar.len() as u64;
+        for difference in verify_pack(&tar, index) {
+            let error = match difference.name() {
+                Some(name) => ArchiveError::Member {
+                    path: path.join(name),
+                    place: key.clone(),
+                    what: difference.what(),
+                },
+                None => ArchiveError::Pack {
+                    place: key.clone(),
+                    why: PackError::damaged(
+                        "its end, or the index in it, is not as it was written",
+                    ),
+                },
+            };
+            self.damaged(report, error);
+        }
+    }
+
+    fn object(
+        &self,
+        report: &mut VerifyReport,
+        path: &ArchivePath,
+        object: &ArchivedObject,
+    ) -> Result<(), ArchiveError> {
+        let stored = object.stored_bytes();
+        let (key, from) = match &object.place {
+            None if stored == 0 => return Ok(()),
+            None => return Err(ArchiveError::Content { path: path.clone() }),
+            Some(ContentPlace::Object(id)) => (data_key(*id), 0),
+            Some(ContentPlace::Pack { id, at }) => (pack_key(*id), *at),
+        };
+        let store = self.archive.store();
+        let bytes = store.size(&key)?;
+        let is_whole = match &object.place {
+            Some(ContentPlace::Object(_)) => bytes == stored,
+            _ => bytes >= from.saturating_add(stored),
+        };
+        if !is_whole {
+            return Err(ArchiveError::Content { path: path.clone() });
+        }
+        if !self.is_picked()? {
+            report.unread += 1;
+            return Ok(());
+        }
+        let failed = |error: std::io::Error| StoreError {
+            place: key.to_string(),
+            doing: "cannot be read",
+            errno: Errno::from_io(&error),
+        };
+        let (mut digest, mut room) = (blake3::Hasher::new(), vec![0; READ_BYTES]);
+        let mut content = store.open(&key, from)?.take(stored);
+        loop {
+            match content.read(&mut room).map_err(failed)? {
+                0 => break,
+                read => {
+                    digest.update(&room[..read]);
+                }
+            }
+        }
+        report.objects += 1;
+        report.bytes += stored;
+        if digest.finalize() != object.digest {
+            return Err(ArchiveError::Content { path: path.clone() });
+        }
+        Ok(())
+    }
+}
