@@ -99,8 +99,7 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
         "Hosts, sessions and the tree",
         &["hosts", "config", "up", "down", "status", "token", "tree", "serve"],
     ),
-    ("What programs do to files", &["trace"]),
-    ("Archives of files", &["archive"]),
+    ("Traces and archives", &["trace", "archive"]),
     ("Sheaf itself", &["demo", "completions", "man", "help"]),
 ];
 
