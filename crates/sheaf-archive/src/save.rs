@@ -9,7 +9,7 @@
 mod commits;
 mod directory;
 mod links;
-mod old;
+pub(crate) mod old;
 mod source;
 
 use crate::walk::names::{self, Directory};

@@ -5,6 +5,7 @@ use super::{
 };
 use crate::{ArchivePath, Store};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, Transaction, params};
+use std::collections::{BTreeSet, HashSet};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -117,10 +118,8 @@ impl Catalog {
     pub fn commit(&mut self, store: &dyn Store, commit: &Commit) -> Result<u64, CatalogError> {
         loop {
             let next = self.catch_up(store)? + 1;
-            for change in &commit.changes {
-                if self.changed(&change.path)? != change.since {
-                    return Err(CatalogError::Changed { path: change.path.clone() });
-                }
+            if let Some(path) = self.refused(commit)? {
+                return Err(CatalogError::Changed { path });
             }
             if log::append(store, next, commit)? {
                 self.apply(next, commit)?;
@@ -199,6 +198,44 @@ impl Catalog {
     /// When the file cannot be read.
     pub fn objects(&self, path: &ArchivePath) -> Result<Vec<ArchivedObject>, CatalogError> {
         self.rows("SELECT row FROM object WHERE path = ? ORDER BY name", path.key())
+    }
+
+    /// A directory by which a commit cannot be made: somebody has changed it since its writer has looked
+    /// at it, has put another directory in it that was to go, or has removed the one that it was to be
+    /// in. Each directory but the root is in one.
+    fn refused(&self, commit: &Commit) -> Result<Option<ArchivePath>, CatalogError> {
+        let is_new = |change: &&DirectoryChange| change.directory.is_some() && change.since == 0;
+        let made: HashSet<_> = commit.changes.iter().filter(is_new).map(|of| &of.path).collect();
+        let removed: BTreeSet<_> =
+            commit.changes.iter().filter(|of| of.removed).map(|of| &of.path).collect();
+        for change in &commit.changes {
+            if self.changed(&change.path)? != change.since {
+                return Ok(Some(change.path.clone()));
+            }
+            if change.removed {
+                let going = removed.range::<&ArchivePath, _>(&change.path..);
+                let going = going.take_while(|path| path.is_within(&change.path)).count();
+                if self.count_below(&change.path)? != going as u64 {
+                    return Ok(Some(change.path.clone()));
+                }
+            } else if let Some((above, _)) = change.path.split()
+                && is_new(&change)
+                && !made.contains(&above)
+                && (removed.contains(&above) || self.changed(&above)? == 0)
+            {
+                return Ok(Some(change.path.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many directories there are from one on, itself among them.
+    fn count_below(&self, path: &ArchivePath) -> Result<u64, CatalogError> {
+        let query = "SELECT count(*) FROM directory WHERE path >= ?1 AND (?2 IS NULL OR path < ?2)";
+        let counted = self.tables.prepare_cached(query).and_then(|mut query| {
+            query.query_row(params![path.key(), path.key_behind()], |row| row.get::<_, i64>(0))
+        });
+        counted.map(i64::cast_unsigned).map_err(|error| failed(&self.file, &error))
     }
 
     /// All that is known of a directory, all of it from one commit.

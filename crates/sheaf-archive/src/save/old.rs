@@ -6,7 +6,7 @@ use crate::{
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// The archived files of a directory. Indexes are read when names come to them.
-pub(super) struct OldFiles {
+pub(crate) struct OldFiles {
     objects: BTreeMap<Vec<u8>, ArchivedObject>,
     /// Packs whose first name has not come, by it.
     coming: VecDeque<ArchivedPack>,
@@ -21,7 +21,7 @@ struct OldPack {
 }
 
 /// What is archived of a name.
-pub(super) struct OldArchived<'a> {
+pub(crate) struct OldArchived<'a> {
     pub attributes: &'a MemberAttributes,
     pub size: u64,
 }

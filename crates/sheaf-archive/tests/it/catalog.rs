@@ -44,12 +44,13 @@ fn commit_of(change: DirectoryChange) -> Commit {
     Commit { changes: vec![change] }
 }
 
-/// All that a catalog says.
+/// All that a catalog says of what is in the root.
 fn said(
     catalog: &Catalog,
 ) -> Vec<(ArchivePath, ArchivedDirectory, Vec<ArchivedPack>, Vec<ArchivedObject>)> {
     let below = catalog.below(&ArchivePath::ROOT, None, usize::MAX).unwrap();
-    let all = below.into_iter().map(|(path, directory)| {
+    let below = below.into_iter().filter(|(path, _)| *path != ArchivePath::ROOT);
+    let all = below.map(|(path, directory)| {
         let packs = catalog.packs(&path).unwrap();
         let objects = catalog.objects(&path).unwrap();
         (path, directory, packs, objects)
@@ -66,9 +67,12 @@ impl Made {
     fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
         let store = LocalStore::create(&place.path().join("store")).unwrap();
-        Self { place, store }
+        let made = Self { place, store };
+        made.catalog("first").commit(&made.store, &commit_of(new("/", 0o755))).unwrap();
+        made
     }
 
+    /// A catalog of this file, empty until it has caught up.
     fn catalog(&self, name: &str) -> Catalog {
         Catalog::open(&self.file(name)).unwrap()
     }
@@ -90,26 +94,26 @@ fn what_one_commits_the_other_sees_after_it_catches_up() {
     let mut first = new("/home", 0o755);
     first.packs = vec![pack(1), pack(2)];
     first.objects = vec![object("x"), object("y")];
-    let commit = Commit { changes: vec![new("/", 0o700), first] };
-    assert_eq!(one.commit(&made.store, &commit).unwrap(), 1);
+    let commit = Commit { changes: vec![new("/tmp", 0o700), first] };
+    assert_eq!(one.commit(&made.store, &commit).unwrap(), 2);
     assert!(said(&other).is_empty());
-    assert_eq!(other.catch_up(&made.store).unwrap(), 1);
+    assert_eq!(other.catch_up(&made.store).unwrap(), 2);
     assert_eq!(said(&one), said(&other));
-    assert_eq!(other.changed(&path("/home")).unwrap(), 1);
+    assert_eq!(other.changed(&path("/home")).unwrap(), 2);
 
     let change = DirectoryChange {
         path: path("/home"),
-        since: 1,
+        since: 2,
         packs_removed: vec![PackId([1; 16])],
         objects_removed: vec![b"x".to_vec()],
         packs: vec![ArchivedPack { generation: 1, ..pack(2) }],
         objects: vec![ArchivedObject { size: 0, ..object("z") }],
         ..Default::default()
     };
-    assert_eq!(other.commit(&made.store, &commit_of(change)).unwrap(), 2);
+    assert_eq!(other.commit(&made.store, &commit_of(change)).unwrap(), 3);
     one.catch_up(&made.store).unwrap();
     assert_eq!(said(&one), said(&other));
-    let home = said(&one).pop().unwrap();
+    let home = said(&one).remove(0);
     assert_eq!(home.1, directory(0o755), "what is not said anew stays");
     assert_eq!(home.2, [ArchivedPack { generation: 1, ..pack(2) }]);
     assert_eq!(home.3, [object("y"), object("z")]);
@@ -138,7 +142,7 @@ fn a_directory_that_goes_takes_its_packs_and_objects_along_and_may_come_again() 
     (home.packs, home.objects) = (vec![pack(1)], vec![object("x")]);
     catalog.commit(&made.store, &commit_of(home)).unwrap();
     let gone =
-        DirectoryChange { path: path("/home"), since: 1, removed: true, ..Default::default() };
+        DirectoryChange { path: path("/home"), since: 2, removed: true, ..Default::default() };
     catalog.commit(&made.store, &commit_of(gone)).unwrap();
     assert!(said(&catalog).is_empty());
     assert!(catalog.packs(&path("/home")).unwrap().is_empty());
@@ -160,14 +164,14 @@ fn many_writers_at_once_lose_nothing_and_agree() {
                 let mut catalog = made.catalog(&format!("catalog-{}", writer / 2));
                 begin.wait();
                 for number in 0..COMMITS {
-                    let own = new(&format!("/{writer}/{number}"), 0o700);
+                    let own = new(&format!("/{writer}-{number}"), 0o700);
                     catalog.commit(&made.store, &commit_of(own)).unwrap();
                 }
             });
         }
     });
     let mut all = made.catalog("all");
-    assert_eq!(all.catch_up(&made.store).unwrap(), (WRITERS * COMMITS) as u64);
+    assert_eq!(all.catch_up(&made.store).unwrap(), (WRITERS * COMMITS + 1) as u64);
     assert_eq!(said(&all).len(), WRITERS * COMMITS);
     let mut one = made.catalog("catalog-0");
     one.catch_up(&made.store).unwrap();
@@ -228,7 +232,7 @@ fn a_damaged_or_later_commit_is_named_and_those_before_it_are_taken_in() {
     let mut one = made.catalog("one");
     one.commit(&made.store, &commit_of(new("/1", 0o700))).unwrap();
     one.commit(&made.store, &commit_of(new("/2", 0o700))).unwrap();
-    let log = made.log(2);
+    let log = made.log(3);
     let whole = std::fs::read(&log).unwrap();
     for at in 0..whole.len() {
         let mut damaged = whole.clone();
@@ -236,7 +240,7 @@ fn a_damaged_or_later_commit_is_named_and_those_before_it_are_taken_in() {
         std::fs::write(&log, &damaged).unwrap();
         let mut other = made.catalog(&format!("other-{at}"));
         let error = other.catch_up(&made.store).unwrap_err();
-        assert!(error.to_string().starts_with("commit 2 of the archive's log"), "{at}: {error}");
+        assert!(error.to_string().starts_with("commit 3 of the archive's log"), "{at}: {error}");
         assert_eq!(said(&other).len(), 1, "{at}");
     }
     for length in 0..whole.len() {
@@ -246,16 +250,16 @@ fn a_damaged_or_later_commit_is_named_and_those_before_it_are_taken_in() {
         assert_eq!(error.errno(), Errno::BADMSG, "{length}: {error}");
     }
     // One that is whole, in the place of another.
-    std::fs::copy(made.log(1), &log).unwrap();
+    std::fs::copy(made.log(2), &log).unwrap();
     let error = made.catalog("moved").catch_up(&made.store).unwrap_err();
-    assert_eq!(error.to_string(), "commit 2 of the archive's log is damaged: it is another one");
+    assert_eq!(error.to_string(), "commit 3 of the archive's log is damaged: it is another one");
     let mut later = whole;
     later[8] = 9;
     std::fs::write(&log, &later).unwrap();
     let error = made.catalog("later").catch_up(&made.store).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "commit 2 of the archive's log has format version 9, and this Sheaf knows them up to 1: use \
+        "commit 3 of the archive's log has format version 9, and this Sheaf knows them up to 1: use \
          a later one"
     );
 }
@@ -282,11 +286,11 @@ fn a_commit_in_the_log_counts_even_if_its_writer_was_killed_before_the_table() {
     let mut other = made.catalog("other");
     other.commit(&made.store, &commit_of(new("/2", 0o700))).unwrap();
     // Its own table has never heard of the second, as that of a writer who was killed.
-    assert_eq!(one.applied().unwrap(), 1);
+    assert_eq!(one.applied().unwrap(), 2);
     let again = one.commit(&made.store, &commit_of(new("/2", 0o755))).unwrap_err();
     assert!(matches!(again, CatalogError::Changed { .. }), "{again}");
     assert_eq!(said(&one), said(&other));
-    let key = StoreKey::new(&format!("log/{:020}", 2)).unwrap();
+    let key = StoreKey::new(&format!("log/{:020}", 3)).unwrap();
     assert!(made.store.size(&key).is_ok());
 }
 
@@ -319,7 +323,7 @@ proptest! {
 fn what_is_below_a_directory_is_found_in_pieces_and_nothing_else() {
     let made = Made::new();
     let mut catalog = made.catalog("catalog");
-    let all = ["/", "/a", "/a/b", "/a/b/c", "/a-b", "/a\u{1}", "/ab", "/b"];
+    let all = ["/a", "/a/b", "/a/b/c", "/a-b", "/a\u{1}", "/ab", "/b"];
     let changes = all.iter().map(|at| new(at, 0o700)).collect();
     catalog.commit(&made.store, &Commit { changes }).unwrap();
     let mut found = Vec::new();
@@ -334,4 +338,37 @@ fn what_is_below_a_directory_is_found_in_pieces_and_nothing_else() {
     let everything = catalog.below(&ArchivePath::ROOT, None, 100).unwrap();
     let expected = ["/", "/a", "/a/b", "/a/b/c", "/a\u{1}", "/a-b", "/ab", "/b"].map(path);
     assert_eq!(everything.into_iter().map(|(path, _)| path).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn each_directory_is_in_one() {
+    let made = Made::new();
+    let mut one = made.catalog("one");
+    let refused = one.commit(&made.store, &commit_of(new("/a/b", 0o700))).unwrap_err();
+    assert!(matches!(refused, CatalogError::Changed { path: at } if at == path("/a/b")));
+    let both = Commit { changes: vec![new("/a/b", 0o700), new("/a", 0o700)] };
+    one.commit(&made.store, &both).unwrap();
+
+    // Who removes a directory does not remove what another has put there.
+    let mut other = made.catalog("other");
+    other.catch_up(&made.store).unwrap();
+    one.commit(&made.store, &commit_of(new("/a/b/c", 0o700))).unwrap();
+    let gone = |at: &str| DirectoryChange {
+        path: path(at),
+        since: 2,
+        removed: true,
+        ..Default::default()
+    };
+    let removal = Commit { changes: vec![gone("/a"), gone("/a/b")] };
+    let refused = other.commit(&made.store, &removal).unwrap_err();
+    assert!(matches!(refused, CatalogError::Changed { .. }), "{refused}");
+    assert_eq!(said(&other).len(), 3);
+    let last = DirectoryChange { since: 3, ..gone("/a/b/c") };
+    let removal = Commit { changes: vec![gone("/a"), gone("/a/b"), last] };
+    other.commit(&made.store, &removal).unwrap();
+    assert!(said(&other).is_empty());
+
+    // And who puts something there that goes at the same time is told.
+    let refused = one.commit(&made.store, &commit_of(new("/a/b/d", 0o700))).unwrap_err();
+    assert!(matches!(refused, CatalogError::Changed { .. }), "{refused}");
 }

@@ -5,6 +5,7 @@ mod list;
 mod made;
 mod others;
 mod pack;
+mod remove;
 mod round;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;

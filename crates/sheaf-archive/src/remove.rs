@@ -1,0 +1,98 @@
+//! Removing from an archive: rows and indexes go, and what nobody refers to stays in the store until it
+//! is cleaned up.
+use crate::save::old::OldFiles;
+use crate::{Archive, ArchiveError, ArchivePath, CatalogError, Commit, DirectoryChange};
+
+/// Directories that go in one commit, the deepest first.
+const DIRECTORIES_AT_ONCE: usize = 512;
+/// How often one begins anew where others write meanwhile.
+const TRIES_MAX: u32 = 8;
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoveReport {
+    /// Directories.
+    pub directories: u64,
+    /// Files.
+    pub files: u64,
+    /// Bytes of their contents.
+    pub bytes: u64,
+}
+
+/// Removes a file, or a directory with all that is in it. Nothing of a pack is read but its row where
+/// a whole directory goes. The root stays, and what is in it goes.
+///
+/// # Errors
+/// When there is nothing of this name, or the catalog cannot be written. What was committed before that
+/// is removed: what is deepest goes first.
+pub fn remove(archive: &Archive, path: &ArchivePath) -> Result<RemoveReport, ArchiveError> {
+    if archive.catalog().directory(path)?.is_some() {
+        return remove_tree(archive, path);
+    }
+    for _ in 0..TRIES_MAX {
+        match remove_file(archive, path) {
+            Err(ArchiveError::Catalog(CatalogError::Changed { .. })) => {}
+            removed => return removed,
+        }
+    }
+    remove_file(archive, path)
+}
+
+fn remove_file(archive: &Archive, path: &ArchivePath) -> Result<RemoveReport, ArchiveError> {
+    let missing = || ArchiveError::NotArchived { path: path.clone() };
+    let (above, name) = path.split().ok_or_else(missing)?;
+    let rows = archive.catalog().rows_of(&above)?;
+    let since = rows.changed;
+    let mut change = DirectoryChange { path: above, since, ..Default::default() };
+    let mut old = OldFiles::new(rows.packs, rows.objects);
+    let bytes = old.find(archive, name, &mut change)?.ok_or_else(missing)?.size;
+    old.retire(name, &mut change);
+    old.settle(archive, &mut change)?;
+    archive.catalog().commit(archive.store(), &Commit { changes: vec![change] })?;
+    Ok(RemoveReport { directories: 0, files: 1, bytes })
+}
+
+fn remove_tree(archive: &Archive, path: &ArchivePath) -> Result<RemoveReport, ArchiveError> {
+    let mut report = RemoveReport::default();
+    let mut tries = 0;
+    loop {
+        let mut catalog = archive.catalog();
+        let next = catalog.below_from_end(path, None, DIRECTORIES_AT_ONCE)?;
+        let (mut commit, mut removed) = (Commit::default(), RemoveReport::default());
+        for (path, _) in next {
+            let rows = catalog.rows_of(&path)?;
+            let packed =
+                rows.packs.iter().map(|pack| (u64::from(pack.members), pack.content_bytes));
+            let alone = rows.objects.iter().map(|object| (1, object.size));
+            for (files, bytes) in packed.chain(alone) {
+                removed.files += files;
+                removed.bytes += bytes;
+            }
+            let mut change = DirectoryChange { path, since: rows.changed, ..Default::default() };
+            if change.path == ArchivePath::ROOT {
+                change.packs_removed = rows.packs.iter().map(|pack| pack.id).collect();
+                let names = rows.objects.into_iter().map(|object| object.attributes.name);
+                change.objects_removed = names.collect();
+                if change.packs_removed.is_empty() && change.objects_removed.is_empty() {
+                    continue;
+                }
+            } else {
+                removed.directories += 1;
+                change.removed = true;
+            }
+            commit.changes.push(change);
+        }
+        if commit.changes.is_empty() {
+            return Ok(report);
+        }
+        match catalog.commit(archive.store(), &commit) {
+            Ok(_) => {
+                report.directories += removed.directories;
+                report.files += removed.files;
+                report.bytes += removed.bytes;
+            }
+            Err(CatalogError::Changed { .. }) if tries < TRIES_MAX => tries += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
