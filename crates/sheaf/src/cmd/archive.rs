@@ -2,7 +2,9 @@
 mod get;
 mod ls;
 mod place;
+mod rm;
 mod store;
+mod verify;
 
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
@@ -30,6 +32,8 @@ pub enum ArchiveCommand {
     Store(store::StoreArgs),
     Get(get::GetArgs),
     Ls(ls::ArchiveLsArgs),
+    Rm(rm::ArchiveRmArgs),
+    Verify(verify::VerifyArgs),
 }
 
 /// Does what the sub-command says.
@@ -38,6 +42,8 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Store(_) => "store",
         ArchiveCommand::Get(_) => "get",
         ArchiveCommand::Ls(_) => "ls",
+        ArchiveCommand::Rm(_) => "rm",
+        ArchiveCommand::Verify(_) => "verify",
     };
     if let Some(option) = super::option_for_hosts(global) {
         return Err(Stop::usage(format!(
@@ -49,6 +55,8 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Store(args) => store::run(args, global),
         ArchiveCommand::Get(args) => get::run(args, global),
         ArchiveCommand::Ls(args) => ls::run(args, global),
+        ArchiveCommand::Rm(args) => rm::run(args, global),
+        ArchiveCommand::Verify(args) => verify::run(args, global),
     }
 }
 

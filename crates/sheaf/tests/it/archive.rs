@@ -51,6 +51,33 @@ fn a_tree_is_stored_listed_and_got_back() {
 }
 
 #[test]
+fn what_is_stored_is_verified_and_removed() {
+    let home = home();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    let whole = home.run(&["archive", "verify", "s::"]);
+    assert_eq!(whole.code, Some(0), "{whole:?}");
+    let text = "sheaf: verified 3 packs and 0 objects (14K) of 4 directories: nothing is damaged\n";
+    assert_eq!(whole.stderr, text);
+    let sampled = home.run(&["archive", "verify", "--sample", "0", "s::"]);
+    assert!(sampled.stderr.contains(", 3 not read: nothing is damaged"), "{sampled:?}");
+
+    for (args, error) in [
+        (&["rm", "s::tree"][..], "/tree: is a directory: -r removes it"),
+        (&["rm", "s::none"], "/none: is not in the archive"),
+    ] {
+        let run = home.run(&[&["archive"], args].concat());
+        assert_eq!(run.code, Some(4));
+        assert!(run.stderr.starts_with(&format!("sheaf: {error}\n")), "{run:?}");
+    }
+    assert_eq!(home.run(&["archive", "rm", "-f", "s::none"]).code, Some(0));
+    let root = home.run(&["archive", "rm", "-r", "s::/"]);
+    assert_eq!(root.code, Some(2));
+    let removed = home.run(&["archive", "rm", "-r", "s::tree/sub", "s::tree/a"]);
+    assert_eq!(removed.stderr, "sheaf: removed 4 files (19) and 2 directories\n");
+    assert_eq!(home.run(&["archive", "ls", "-Ra", "s::tree"]).stdout, "/tree:\n");
+}
+
+#[test]
 fn the_store_may_be_said_once() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);

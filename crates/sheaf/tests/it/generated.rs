@@ -38,7 +38,9 @@ fn every_command_has_a_page_with_its_options() {
     insta::assert_snapshot!(list, @"
     sheaf-archive-get.1 23
     sheaf-archive-ls.1 28
+    sheaf-archive-rm.1 25
     sheaf-archive-store.1 24
+    sheaf-archive-verify.1 23
     sheaf-archive.1 22
     sheaf-cat.1 27
     sheaf-chmod.1 27

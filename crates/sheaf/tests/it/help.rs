@@ -38,6 +38,8 @@ pub const COMMANDS: &[&[&str]] = &[
     &["archive", "store"],
     &["archive", "get"],
     &["archive", "ls"],
+    &["archive", "rm"],
+    &["archive", "verify"],
     &["tree"],
     &["tree", "plan"],
     &["tree", "show"],

@@ -236,6 +236,8 @@ fn what_an_archive_tells_is_in_the_schema() {
         (&["store", "--create", "tree", "s::/"][..], &["archive_stored"][..]),
         (&["ls", "s::/", "s::tree"], &["archived"; 3]),
         (&["get", "s::tree", "back"], &["archive_fetched"]),
+        (&["verify", "s::"], &["archive_verified"]),
+        (&["rm", "-r", "s::tree"], &["archive_removed"]),
     ] {
         let told = records(&home.run(&[&["--json", "archive"], args].concat()), args);
         let types: Vec<_> = told.iter().map(|record| record["type"].as_str().unwrap()).collect();
