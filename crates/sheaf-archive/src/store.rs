@@ -8,6 +8,7 @@ pub use local::LocalStore;
 use sheaf_core::Errno;
 use std::io::{Read, Write};
 use std::ops::Range;
+use std::time::SystemTime;
 
 /// A place for objects. None is ever changed: what is there under a key stays until it is removed.
 ///
@@ -71,6 +72,8 @@ pub struct StoredObject {
     pub key: StoreKey,
     /// How many bytes it has.
     pub bytes: u64,
+    /// When it was written, by the clock of the store.
+    pub written: SystemTime,
 }
 
 /// Why a store did not do something.

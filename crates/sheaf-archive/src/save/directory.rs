@@ -3,7 +3,8 @@ use super::links::StoredLink;
 use super::old::{OldArchived, OldFiles};
 use super::source::{self, SourceFile};
 use super::{SaveShared, SaveWork, SavedDirectory, file_error};
-use crate::archive::{data_key, new_id, pack_key, unwritten};
+use crate::archive::{data_key, index_key, new_id, pack_key, unwritten};
+use crate::repair::LEFTOVER_AGE;
 use crate::walk::names::OpenDirectory;
 use crate::{
     ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack,
@@ -36,6 +37,8 @@ pub(super) struct DirectorySave<'a> {
     old: OldFiles,
     pack: Option<(PackId, OpenPack)>,
     change: DirectoryChange,
+    /// When the first of what is in no commit yet was written.
+    since: Option<SystemTime>,
     content: Vec<u8>,
 }
 
@@ -141,7 +144,7 @@ impl<'a> DirectorySave<'a> {
         let of = Arc::new(SavedDirectory { path: to.clone(), above, is, since });
         let change = DirectoryChange { path: to, ..Default::default() };
         let old = OldFiles::new(rows.packs, rows.objects);
-        Ok(Self { shared, of, is_old, old, pack: None, change, content: Vec::new() })
+        Ok(Self { shared, of, is_old, old, pack: None, change, since: None, content: Vec::new() })
     }
 
     /// A directory in this one is for whoever is free.
@@ -197,6 +200,7 @@ impl<'a> DirectorySave<'a> {
             }
         };
         file.attributes.name = key.to_vec();
+        self.since.get_or_insert_with(SystemTime::now);
         match self.store(&mut file) {
             Ok(bytes) => {
                 shared.counters.stored.fetch_add(1, Ordering::Relaxed);
@@ -379,7 +383,33 @@ impl<'a> DirectorySave<'a> {
         if change == self.change {
             return Ok(());
         }
+        self.check_there(&change)?;
         lock(&self.shared.commits).push(self.shared.archive, &self.of, change)
+    }
+
+    /// What was written long ago, and is in no commit yet, may have been taken for a leftover: then it
+    /// is not committed.
+    fn check_there(&mut self, change: &DirectoryChange) -> Result<(), ArchiveError> {
+        let is_old = self.since.is_some_and(|since| {
+            // A clock that was set back says nothing.
+            since.elapsed().map_or(true, |elapsed| elapsed >= LEFTOVER_AGE / 2)
+        });
+        self.since = None;
+        if !is_old {
+            return Ok(());
+        }
+        let packs = change
+            .packs
+            .iter()
+            .flat_map(|pack| [pack_key(pack.id), index_key(pack.id, pack.generation)]);
+        let objects = change.objects.iter().filter_map(|object| match object.place {
+            Some(ContentPlace::Object(id)) => Some(data_key(id)),
+            _ => None,
+        });
+        for key in packs.chain(objects) {
+            self.shared.archive.store().size(&key)?;
+        }
+        Ok(())
     }
 
     /// Writes a pack's end and its index.

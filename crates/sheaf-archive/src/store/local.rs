@@ -298,12 +298,13 @@ fn list_below(
             list_below(&path, below, each)?;
             continue;
         }
-        let bytes = match path.metadata() {
+        let metadata = match path.metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            metadata => metadata.map_err(cannot)?.len(),
+            metadata => metadata.map_err(cannot)?,
         };
+        let (bytes, written) = (metadata.len(), metadata.modified().map_err(cannot)?);
         if let Some(key) = StoreKey::new(&whole) {
-            each(StoredObject { key, bytes })?;
+            each(StoredObject { key, bytes, written })?;
         }
     }
     Ok(())

@@ -1,0 +1,151 @@
+//! Leftovers: objects that no commit refers to, of writers that were cut off, or of what was removed.
+use crate::{
+    Archive, ArchiveError, ArchivePath, ContentPlace, PackId, StoreError, StoreKey, StoredObject,
+};
+use sheaf_core::Errno;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
+
+/// What is younger may be of a writer that goes on, and has not committed it yet.
+pub(crate) const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 3600);
+/// Directories that are asked of the catalog at once.
+const DIRECTORIES_AT_ONCE: usize = 1024;
+
+/// How to repair.
+#[derive(Clone, Copy, Debug)]
+pub struct RepairOptions {
+    /// How old leftovers are at least. One that is younger may be of a writer that goes on.
+    pub age: Duration,
+    /// Whether they are only counted.
+    pub dry_run: bool,
+}
+
+impl Default for RepairOptions {
+    fn default() -> Self {
+        Self { age: LEFTOVER_AGE, dry_run: false }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    /// Leftovers that were removed, or would be.
+    pub leftovers: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Objects that no commit refers to and that are too young.
+    pub young: u64,
+}
+
+/// Objects that commits refer to.
+#[derive(Default)]
+struct Referred {
+    /// Packs, and which of their indexes.
+    packs: HashMap<PackId, HashSet<u64>>,
+    objects: HashSet<PackId>,
+}
+
+/// Removes what no commit refers to.
+///
+/// # Errors
+/// When the catalog or the store cannot be read, or something cannot be removed. What was removed
+/// before that stays so.
+pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport, ArchiveError> {
+    let (mut report, mut leftovers) = (RepairReport::default(), Vec::new());
+    let now = SystemTime::now();
+    // Objects are listed before the commits are read: what is committed between is referred to.
+    let mut found: Vec<StoredObject> = Vec::new();
+    for kind in ["packs", "data"] {
+        archive.store().list(&[kind], &mut |object| {
+            found.push(object);
+            Ok(())
+        })?;
+    }
+    let referred = referred(archive)?;
+    for object in found {
+        if referred.has(&object.key) {
+            continue;
+        }
+        // One that is written in the future is young.
+        let age = now.duration_since(object.written).unwrap_or_default();
+        if age < options.age {
+            report.young += 1;
+        } else {
+            report.leftovers += 1;
+            report.bytes += object.bytes;
+            leftovers.push(object.key);
+        }
+    }
+    if !options.dry_run {
+        for key in leftovers {
+            removed(archive.store().remove(&key))?;
+        }
+    }
+    Ok(report)
+}
+
+/// Somebody else may have removed it.
+fn removed(removed: Result<(), StoreError>) -> Result<(), StoreError> {
+    match removed {
+        Err(error) if error.errno == Errno::NOENT => Ok(()),
+        removed => removed,
+    }
+}
+
+fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
+    let mut catalog = archive.catalog();
+    catalog.catch_up(archive.store())?;
+    let (mut referred, mut last) = (Referred::default(), None);
+    loop {
+        let next = catalog.below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+        let Some((path, _)) = next.last() else { return Ok(referred) };
+        last = Some(path.clone());
+        for (path, _) in next {
+            for pack in catalog.packs(&path)? {
+                referred.packs.entry(pack.id).or_default().insert(pack.generation);
+            }
+            for object in catalog.objects(&path)? {
+                match object.place {
+                    Some(ContentPlace::Object(id)) => {
+                        referred.objects.insert(id);
+                    }
+                    Some(ContentPlace::Pack { id, .. }) => {
+                        referred.packs.entry(id).or_default();
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+}
+
+impl Referred {
+    /// Whether a commit refers to it; what is none of an archive's objects is left alone.
+    fn has(&self, key: &StoreKey) -> bool {
+        let name = key.as_str().rsplit('/').next().unwrap_or_default();
+        let (id, kind) = name.split_at_checked(32).unwrap_or((name, ""));
+        let Some(id) = id_of(id) else { return true };
+        if key.as_str().starts_with("data/") {
+            return !kind.is_empty() || self.objects.contains(&id);
+        }
+        match (kind, self.packs.get(&id)) {
+            (".tar", known) => known.is_some(),
+            (kind, known) => {
+                let generation = kind.strip_prefix(".idx.").and_then(|digits| digits.parse().ok());
+                let Some(generation) = generation else { return true };
+                known.is_some_and(|known| known.contains(&generation))
+            }
+        }
+    }
+}
+
+fn id_of(digits: &str) -> Option<PackId> {
+    let mut id = [0; 16];
+    if digits.len() != 32 {
+        return None;
+    }
+    for (byte, at) in id.iter_mut().zip((0..32).step_by(2)) {
+        *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(PackId(id))
+}
