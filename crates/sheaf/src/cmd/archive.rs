@@ -2,6 +2,7 @@
 mod get;
 mod ls;
 mod place;
+mod repair;
 mod rm;
 mod store;
 mod verify;
@@ -34,6 +35,7 @@ pub enum ArchiveCommand {
     Ls(ls::ArchiveLsArgs),
     Rm(rm::ArchiveRmArgs),
     Verify(verify::VerifyArgs),
+    Repair(repair::RepairArgs),
 }
 
 /// Does what the sub-command says.
@@ -44,6 +46,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Ls(_) => "ls",
         ArchiveCommand::Rm(_) => "rm",
         ArchiveCommand::Verify(_) => "verify",
+        ArchiveCommand::Repair(_) => "repair",
     };
     if let Some(option) = super::option_for_hosts(global) {
         return Err(Stop::usage(format!(
@@ -57,6 +60,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Ls(args) => ls::run(args, global),
         ArchiveCommand::Rm(args) => rm::run(args, global),
         ArchiveCommand::Verify(args) => verify::run(args, global),
+        ArchiveCommand::Repair(args) => repair::run(args, global),
     }
 }
 

@@ -75,6 +75,15 @@ fn what_is_stored_is_verified_and_removed() {
     let removed = home.run(&["archive", "rm", "-r", "s::tree/sub", "s::tree/a"]);
     assert_eq!(removed.stderr, "sheaf: removed 4 files (19) and 2 directories\n");
     assert_eq!(home.run(&["archive", "ls", "-Ra", "s::tree"]).stdout, "/tree:\n");
+
+    // What is left of it in the store is young, and goes when that is known to be nobody's.
+    let young = home.run(&["archive", "repair", "s::"]);
+    assert_eq!(young.stderr, "sheaf: removed 0 leftovers (0), 6 too young stay\n");
+    let would = home.run(&["archive", "repair", "-n", "--age", "0", "s::"]);
+    assert_eq!(would.stderr, "sheaf: would remove 6 leftovers (15K)\n");
+    let removed = home.run(&["archive", "repair", "--age", "0", "s::"]);
+    assert_eq!(removed.stderr, "sheaf: removed 6 leftovers (15K)\n");
+    assert_eq!(home.run(&["archive", "repair", "s::tree"]).code, Some(2));
 }
 
 #[test]

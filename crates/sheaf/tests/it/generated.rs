@@ -38,6 +38,7 @@ fn every_command_has_a_page_with_its_options() {
     insta::assert_snapshot!(list, @"
     sheaf-archive-get.1 23
     sheaf-archive-ls.1 28
+    sheaf-archive-repair.1 24
     sheaf-archive-rm.1 25
     sheaf-archive-store.1 24
     sheaf-archive-verify.1 23

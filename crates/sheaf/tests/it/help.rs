@@ -40,6 +40,7 @@ pub const COMMANDS: &[&[&str]] = &[
     &["archive", "ls"],
     &["archive", "rm"],
     &["archive", "verify"],
+    &["archive", "repair"],
     &["tree"],
     &["tree", "plan"],
     &["tree", "show"],

@@ -238,6 +238,7 @@ fn what_an_archive_tells_is_in_the_schema() {
         (&["get", "s::tree", "back"], &["archive_fetched"]),
         (&["verify", "s::"], &["archive_verified"]),
         (&["rm", "-r", "s::tree"], &["archive_removed"]),
+        (&["repair", "s::"], &["archive_repaired"]),
     ] {
         let told = records(&home.run(&[&["--json", "archive"], args].concat()), args);
         let types: Vec<_> = told.iter().map(|record| record["type"].as_str().unwrap()).collect();
