@@ -2,6 +2,7 @@
 //! is cleaned up.
 use crate::save::old::OldFiles;
 use crate::{Archive, ArchiveError, ArchivePath, CatalogError, Commit, DirectoryChange};
+use std::ops::AddAssign;
 
 /// Directories that go in one commit, the deepest first.
 const DIRECTORIES_AT_ONCE: usize = 512;
@@ -17,6 +18,14 @@ pub struct RemoveReport {
     pub files: u64,
     /// Bytes of their contents.
     pub bytes: u64,
+}
+
+impl AddAssign for RemoveReport {
+    fn add_assign(&mut self, other: Self) {
+        self.directories += other.directories;
+        self.files += other.files;
+        self.bytes += other.bytes;
+    }
 }
 
 /// Removes a file, or a directory with all that is in it. Nothing of a pack is read but its row where
@@ -86,11 +95,7 @@ fn remove_tree(archive: &Archive, path: &ArchivePath) -> Result<RemoveReport, Ar
             return Ok(report);
         }
         match catalog.commit(archive.store(), &commit) {
-            Ok(_) => {
-                report.directories += removed.directories;
-                report.files += removed.files;
-                report.bytes += removed.bytes;
-            }
+            Ok(_) => report += removed,
             Err(CatalogError::Changed { .. }) if tries < TRIES_MAX => tries += 1,
             Err(error) => return Err(error.into()),
         }

@@ -1,8 +1,10 @@
 //! Patterns of paths, with the shell's meaning.
 
 mod brace;
+mod expand;
 mod name;
 
+pub use expand::PatternTree;
 pub(crate) use name::NamePattern;
 
 use crate::PatternError;

@@ -87,6 +87,26 @@ fn what_is_stored_is_verified_and_removed() {
 }
 
 #[test]
+fn names_may_be_patterns_that_reach_into_packs() {
+    let home = home();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    let listed = home.run(&["archive", "ls", "-d", "s::/tree/*", "s::**/[bd]"]);
+    assert_eq!(listed.stdout, "/tree/a\n/tree/sub\n/tree/sub/b\n");
+    let got = home.run(&["archive", "get", "s::tree/{a,sub/?}", "back"]);
+    assert_eq!(got.stderr, "sheaf: got 2 files (13) of 0 directories\n");
+    assert_eq!(fs::read_to_string(home.path().join("back/b")).unwrap(), "second\n");
+    let removed = home.run(&["archive", "rm", "s::tree/sub/.[!h]*"]);
+    assert_eq!(removed.stderr, "sheaf: removed 1 file (6) and 0 directories\n");
+    for command in
+        [&["ls", "s::tree/n*"][..], &["get", "s::tree/n*", "back"], &["rm", "s::tree/n*"]]
+    {
+        let none = home.run(&[&["archive"], command].concat());
+        assert_eq!(none.code, Some(1), "{none:?}");
+        assert_eq!(none.stderr, "sheaf: tree/n*: nothing archived has such a name\n");
+    }
+}
+
+#[test]
 fn the_store_may_be_said_once() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);

@@ -51,13 +51,15 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut all = FetchReport::default();
     for source in sources? {
         let archive = place::open(&source.store, false)?;
-        match fetch(&archive, &source.path, Path::new(to), options, &|event| tell(&event)) {
-            Ok(report) => all += report,
-            Err(error @ ArchiveError::NotArchived { .. }) => {
-                output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
-                all.failed += 1;
+        for path in source.paths(&archive)? {
+            match fetch(&archive, &path, Path::new(to), options, &|event| tell(&event)) {
+                Ok(report) => all += report,
+                Err(error @ ArchiveError::NotArchived { .. }) => {
+                    output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+                    all.failed += 1;
+                }
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
         }
     }
     tell_report(&all, global)?;

@@ -63,7 +63,11 @@ pub fn run(args: &ArchiveLsArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut lister = ArchiveLister::new(args, global);
     for name in names? {
         let archive = place::open(&name.store, false)?;
-        lister.list(&archive, &name.path)?;
+        let paths = name.paths(&archive)?;
+        lister.has_heads |= paths.len() > 1;
+        for path in paths {
+            lister.list(&archive, &path)?;
+        }
     }
     lister.out.flush()?;
     Ok(if lister.has_failed { Exit::Partial } else { Exit::Success })

@@ -2,8 +2,9 @@
 use crate::exit::Stop;
 use crate::output::printable;
 use anyhow::{Context, Result, bail};
-use sheaf_archive::{Archive, ArchivePath, Catalog, LocalStore};
+use sheaf_archive::{Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, LocalStore};
 use sheaf_core::Errno;
+use sheaf_file::{Pattern, PatternTree};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub struct ArchivedName {
     pub store: PathBuf,
     /// The path in it.
     pub path: ArchivePath,
+    /// As it was written, if it is a pattern.
+    pattern: Option<String>,
 }
 
 impl ArchivedName {
@@ -45,12 +48,61 @@ impl ArchivedName {
             let text = format!("{}: a store is a directory of this machine", said());
             return Err(Stop::usage(text).into());
         }
+        let path_bytes = path;
         let Some(path) = ArchivePath::new(path) else {
             let text = format!("{}: there is no .. in an archive", said());
             return Err(Stop::usage(text).into());
         };
-        Ok(Self { store: store.into(), path })
+        let text = str::from_utf8(path_bytes).ok();
+        let pattern = text.filter(|text| sheaf_file::is_pattern(text)).map(ToOwned::to_owned);
+        Ok(Self { store: store.into(), path, pattern })
     }
+
+    /// As [`ArchivedName::parse`], of one directory, which is named as it is.
+    pub fn parse_literal(text: &OsStr) -> Result<Self> {
+        Ok(Self { pattern: None, ..Self::parse(text)? })
+    }
+
+    /// The paths that it stands for: itself, or what is there that its pattern means. A backslash before
+    /// a character says that it is meant as it is.
+    pub fn paths(&self, archive: &Archive) -> Result<Vec<ArchivePath>> {
+        let Some(text) = &self.pattern else { return Ok(vec![self.path.clone()]) };
+        let pattern = Pattern::new(text).map_err(|error| Stop::usage(error.to_string()))?;
+        let found = pattern.paths_in(&mut ArchivedTree(archive))?;
+        if found.is_empty() {
+            let text = printable(&format!("{text}: nothing archived has such a name"));
+            return Err(Stop::Unmatched(text).into());
+        }
+        Ok(found.iter().map(|path| archive_path(path)).collect())
+    }
+}
+
+/// What is archived, for patterns.
+struct ArchivedTree<'a>(&'a Archive);
+
+impl PatternTree for ArchivedTree<'_> {
+    type Error = ArchiveError;
+
+    fn names(
+        &mut self,
+        directory: &[Vec<u8>],
+        each: &mut dyn FnMut(&[u8], bool),
+    ) -> Result<(), ArchiveError> {
+        for found in self.0.list(&archive_path(directory))? {
+            let (name, file) = found?;
+            each(&name, matches!(file, ArchivedFile::Directory(_)));
+        }
+        Ok(())
+    }
+
+    fn is_directory(&mut self, path: &[Vec<u8>]) -> Result<Option<bool>, ArchiveError> {
+        let found = self.0.look_up(&archive_path(path))?;
+        Ok(found.map(|found| matches!(found, ArchivedFile::Directory(_))))
+    }
+}
+
+fn archive_path(parts: &[Vec<u8>]) -> ArchivePath {
+    parts.iter().fold(ArchivePath::ROOT, |path, part| path.join(part))
 }
 
 /// Opens the archive of a store; with `create` one that is not there is made.
@@ -104,6 +156,7 @@ mod tests {
         let name = |store: &str, path: &str| ArchivedName {
             store: store.into(),
             path: ArchivePath::new(path.as_bytes()).unwrap(),
+            pattern: None,
         };
         assert_eq!(parse("/backup::/home/x").unwrap(), name("/backup", "home/x"));
         assert_eq!(parse("backup::").unwrap(), name("backup", ""));

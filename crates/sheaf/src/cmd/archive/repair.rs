@@ -40,7 +40,7 @@ pub struct RepairArgs {
 
 /// Removes the leftovers.
 pub fn run(args: &RepairArgs, global: &GlobalArgs) -> Result<Exit> {
-    let name = ArchivedName::parse(&args.name)?;
+    let name = ArchivedName::parse_literal(&args.name)?;
     if name.path != ArchivePath::ROOT {
         let text = "a store is repaired as a whole: say STORE:: without a path";
         return Err(Stop::usage(text).into());

@@ -48,22 +48,20 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
     let (mut all, mut failed) = (RemoveReport::default(), 0u64);
     for name in names {
         let archive = place::open(&name.store, false)?;
-        let mut fail = |text: &str| {
+        for path in name.paths(&archive)? {
+            let text = match archive.look_up(&path)? {
+                None if args.force => continue,
+                None => ArchiveError::NotArchived { path }.to_string(),
+                Some(ArchivedFile::Directory(_)) if !args.recursive => {
+                    format!("{path}: is a directory: -r removes it")
+                }
+                Some(_) => {
+                    all += remove(&archive, &path)?;
+                    continue;
+                }
+            };
             failed += 1;
-            output::tell(format_args!("sheaf: {}", printable(text)));
-        };
-        match archive.look_up(&name.path)? {
-            None if args.force => continue,
-            None => fail(&ArchiveError::NotArchived { path: name.path }.to_string()),
-            Some(ArchivedFile::Directory(_)) if !args.recursive => {
-                fail(&format!("{}: is a directory: -r removes it", name.path));
-            }
-            Some(_) => {
-                let removed = remove(&archive, &name.path)?;
-                all.directories += removed.directories;
-                all.files += removed.files;
-                all.bytes += removed.bytes;
-            }
+            output::tell(format_args!("sheaf: {}", printable(&text)));
         }
     }
     if global.json {

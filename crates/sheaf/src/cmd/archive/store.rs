@@ -45,7 +45,7 @@ pub struct StoreArgs {
 /// Stores the files.
 pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = args.names.split_last().context("clap asks for two names")?;
-    let to = ArchivedName::parse(to)?;
+    let to = ArchivedName::parse_literal(to)?;
     let archive = place::open(&to.store, args.create)?;
     let store = std::fs::metadata(&to.store).with_context(|| to.store.display().to_string())?;
     let mut options =

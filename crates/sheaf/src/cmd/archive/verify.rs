@@ -44,7 +44,7 @@ fn percent(text: &str) -> Result<u64, String> {
 
 /// Verifies the directory.
 pub fn run(args: &VerifyArgs, global: &GlobalArgs) -> Result<Exit> {
-    let name = ArchivedName::parse(&args.name)?;
+    let name = ArchivedName::parse_literal(&args.name)?;
     let archive = place::open(&name.store, false)?;
     let mut options = VerifyOptions::default();
     if let Some(sample) = args.sample {
