@@ -34,6 +34,7 @@ mod remove;
 mod repair;
 mod save;
 mod store;
+mod usage;
 mod verify;
 mod walk;
 
@@ -55,5 +56,6 @@ pub use remove::{RemoveReport, remove};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use save::{SaveOptions, SaveReport, save};
 pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
+pub use usage::{ArchivedUsage, UsageSum};
 pub use verify::{VerifyOptions, VerifyReport, verify};
 pub use walk::{TreeEntry, TreeWalk, TreeWalkOptions};

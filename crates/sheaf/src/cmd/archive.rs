@@ -1,4 +1,5 @@
 //! `sheaf archive`: trees of files stored, listed and fetched.
+mod du;
 mod get;
 mod ls;
 mod place;
@@ -33,6 +34,7 @@ pub enum ArchiveCommand {
     Store(store::StoreArgs),
     Get(get::GetArgs),
     Ls(ls::ArchiveLsArgs),
+    Du(du::ArchiveDuArgs),
     Rm(rm::ArchiveRmArgs),
     Verify(verify::VerifyArgs),
     Repair(repair::RepairArgs),
@@ -44,6 +46,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Store(_) => "store",
         ArchiveCommand::Get(_) => "get",
         ArchiveCommand::Ls(_) => "ls",
+        ArchiveCommand::Du(_) => "du",
         ArchiveCommand::Rm(_) => "rm",
         ArchiveCommand::Verify(_) => "verify",
         ArchiveCommand::Repair(_) => "repair",
@@ -58,6 +61,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Store(args) => store::run(args, global),
         ArchiveCommand::Get(args) => get::run(args, global),
         ArchiveCommand::Ls(args) => ls::run(args, global),
+        ArchiveCommand::Du(args) => du::run(args, global),
         ArchiveCommand::Rm(args) => rm::run(args, global),
         ArchiveCommand::Verify(args) => verify::run(args, global),
         ArchiveCommand::Repair(args) => repair::run(args, global),

@@ -87,6 +87,26 @@ fn what_is_stored_is_verified_and_removed() {
 }
 
 #[test]
+fn what_is_archived_is_summed_up() {
+    let home = home();
+    let large = home.path().join("tree/sub/large");
+    fs::write(&large, vec![1; 1_100_000]).unwrap();
+    fs::hard_link(&large, home.path().join("tree/again")).unwrap();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    let all = home.run(&["archive", "du", "-b", "s::/tree"]);
+    let (below, whole) = (7 + 6, 1_100_000 + 7 + 6 + 6);
+    let expected = format!("0\t/tree/sub/.hidden\n{below}\t/tree/sub\n{whole}\t/tree\n");
+    assert_eq!(all.stdout, expected, "what has two names counts where it is met first");
+    let some = home.run(&["archive", "du", "-cd0", "s::tree/sub", "s::tree/[a]"]);
+    assert_eq!(some.stdout, "1075\t/tree/sub\n1\t/tree/a\n1075\ttotal\n");
+    let twice = home.run(&["archive", "du", "-cb", "s::tree/{again,sub/large}"]);
+    assert_eq!(twice.stdout, "1100000\t/tree/again\n0\t/tree/sub/large\n1100000\ttotal\n");
+    let none = home.run(&["archive", "du", "-sh", "s::none", "s::"]);
+    assert_eq!((none.code, &none.stdout[..]), (Some(4), "1.1M\t/\n"));
+    assert_eq!(none.stderr, "sheaf: /none: is not in the archive\n");
+}
+
+#[test]
 fn names_may_be_patterns_that_reach_into_packs() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
