@@ -25,6 +25,7 @@ mod archive;
 mod catalog;
 mod error;
 mod fetch;
+mod find;
 #[doc(hidden)]
 pub mod fuzzing;
 mod list;
@@ -45,6 +46,7 @@ pub use catalog::{
 };
 pub use error::PackError;
 pub use fetch::{FetchOptions, FetchReport, fetch};
+pub use find::{FindError, FindExpression, FindFile, FindNames};
 pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
 pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};

@@ -1,5 +1,6 @@
 //! `sheaf archive`: trees of files stored, listed and fetched.
 mod du;
+mod find;
 mod get;
 mod ls;
 mod place;
@@ -34,6 +35,7 @@ pub enum ArchiveCommand {
     Store(store::StoreArgs),
     Get(get::GetArgs),
     Ls(ls::ArchiveLsArgs),
+    Find(find::FindArgs),
     Du(du::ArchiveDuArgs),
     Rm(rm::ArchiveRmArgs),
     Verify(verify::VerifyArgs),
@@ -46,6 +48,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Store(_) => "store",
         ArchiveCommand::Get(_) => "get",
         ArchiveCommand::Ls(_) => "ls",
+        ArchiveCommand::Find(_) => "find",
         ArchiveCommand::Du(_) => "du",
         ArchiveCommand::Rm(_) => "rm",
         ArchiveCommand::Verify(_) => "verify",
@@ -61,6 +64,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Store(args) => store::run(args, global),
         ArchiveCommand::Get(args) => get::run(args, global),
         ArchiveCommand::Ls(args) => ls::run(args, global),
+        ArchiveCommand::Find(args) => find::run(args, global),
         ArchiveCommand::Du(args) => du::run(args, global),
         ArchiveCommand::Rm(args) => rm::run(args, global),
         ArchiveCommand::Verify(args) => verify::run(args, global),

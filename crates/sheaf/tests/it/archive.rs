@@ -171,3 +171,89 @@ fn what_cannot_be_done_is_said() {
          sheaf: stored 1 file (6) of 0 directories, 1 failed\n"
     );
 }
+
+#[test]
+fn it_finds_what_gnu_find_finds() {
+    let home = home();
+    let tree = home.path().join("tree");
+    fs::write(tree.join("sub/large"), vec![1; 1_100_000]).unwrap();
+    fs::write(tree.join("sub/[odd] {name}"), "odd").unwrap();
+    fs::create_dir(tree.join("empty")).unwrap();
+    std::os::unix::fs::symlink("a", tree.join("link")).unwrap();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(10 * 86_400);
+    fs::File::open(tree.join("sub/b")).unwrap().set_modified(old).unwrap();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    for words in [
+        &[][..],
+        &["-name", "*a*"],
+        &["-name", ".*"],
+        &["-name", "[a-c]"],
+        &["-name", "[!a-c]"],
+        &["-name", r"\[odd\]*"],
+        &["-name", "*{name}"],
+        &["-iname", "LARGE"],
+        &["-path", "*sub*"],
+        &["-path", "*tree/*/b"],
+        &["-type", "f"],
+        &["-type", "d,l"],
+        &["-type", "f", "-size", "+1k"],
+        &["-type", "f", "-size", "-2"],
+        &["-type", "f", "-size", "6c"],
+        &["-type", "f", "-size", "2M"],
+        &["-mtime", "+7"],
+        &["-mtime", "-7"],
+        &["-mtime", "10"],
+        &["-mmin", "-60"],
+        &["-newermt", "2020-01-31"],
+        &["-newer", "tree/sub/b"],
+        &["-perm", "640"],
+        &["-perm", "-200", "-type", "f"],
+        &["-perm", "/111"],
+        &["-uid", "0"],
+        &["-empty"],
+        &["-maxdepth", "1"],
+        &["-mindepth", "2"],
+        &["-mindepth", "1", "-maxdepth", "2", "-type", "d"],
+        &["!", "-type", "d"],
+        &["-type", "l", "-o", "-name", "b", "-type", "f"],
+        &["(", "-type", "l", "-o", "-name", "b", ")", "-a", "-not", "-type", "f"],
+        &["-false", "-o", "-true", "-type", "p"],
+        &["-name", "a", "-print0"],
+    ] {
+        let found = home.run(&[&["archive", "find", "s::/tree"], words].concat());
+        assert_eq!(found.code, Some(0), "{words:?}: {found:?}");
+        let mut find = Command::new("find");
+        let expected = find.arg("tree").args(words).current_dir(home.path()).output().unwrap();
+        assert!(expected.status.success(), "{words:?}: {expected:?}");
+        let lines = |text: &str| {
+            let ends = |char| matches!(char, '\n' | '\0');
+            let mut lines: Vec<_> = text
+                .split_inclusive(ends)
+                .map(|line| line.trim_start_matches('/').to_owned())
+                .collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(
+            lines(&found.stdout),
+            lines(&String::from_utf8_lossy(&expected.stdout)),
+            "{words:?}"
+        );
+    }
+    for (words, error) in [
+        (&["-nam", "x"][..], "-nam: no such test; sheaf archive find --help lists them"),
+        (&["-name"], "-name: its value is missing"),
+        (
+            &["-size", "1x"],
+            "-size 1x: it takes a number with c w b k M G behind it, and + or - before it",
+        ),
+        (&["(", "-empty"], "a ( has no )"),
+        (&["-empty", ")"], "): there is no ( before it"),
+        (&["-o", "-empty"], "-o: a test is missing before it"),
+        (&["-empty", "-o"], "a test is missing at the end"),
+        (&["-user", "nobody-of-this-name"], "-user nobody-of-this-name: there is no such user"),
+    ] {
+        let wrong = home.run(&[&["archive", "find", "s::/tree"], words].concat());
+        assert_eq!((wrong.code, wrong.stderr), (Some(2), format!("sheaf: {error}\n")));
+    }
+}

@@ -37,6 +37,7 @@ fn every_command_has_a_page_with_its_options() {
     }
     insta::assert_snapshot!(list, @"
     sheaf-archive-du.1 27
+    sheaf-archive-find.1 22
     sheaf-archive-get.1 23
     sheaf-archive-ls.1 28
     sheaf-archive-repair.1 24

@@ -236,6 +236,7 @@ fn what_an_archive_tells_is_in_the_schema() {
         (&["store", "--create", "tree", "s::/"][..], &["archive_stored"][..]),
         (&["ls", "s::/", "s::tree"], &["archived"; 3]),
         (&["get", "s::tree", "back"], &["archive_fetched"]),
+        (&["find", "s::"], &["archived"; 4]),
         (&["du", "-c", "s::"], &["archive_usage"; 3]),
         (&["verify", "s::"], &["archive_verified"]),
         (&["rm", "-r", "s::tree"], &["archive_removed"]),

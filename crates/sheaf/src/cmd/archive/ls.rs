@@ -167,11 +167,10 @@ impl<'a> ArchiveLister<'a> {
     }
 
     fn entry(&mut self, path: &ArchivePath, name: &[u8], file: &ArchivedFile) -> Result<()> {
-        let shown = shown(file);
         if self.output.json {
-            let record = record(path, &shown);
-            return Ok(self.output.records.write(&mut self.out, record)?);
+            return Ok(self.output.records.write(&mut self.out, record_of(path, file))?);
         }
+        let shown = shown(file);
         if self.args.long || self.args.numeric_uid_gid {
             let long = self.long(&shown);
             self.out.write_all(long.as_bytes())?;
@@ -255,7 +254,9 @@ fn shown_file(of: &MemberAttributes, size: u64) -> ShownFile<'_> {
     ShownFile { kind, mode: of.mode, uid: of.uid, gid: of.gid, size, mtime, link }
 }
 
-fn record(path: &ArchivePath, shown: &ShownFile<'_>) -> Value {
+/// The record of an archived file.
+pub fn record_of(path: &ArchivePath, file: &ArchivedFile) -> Value {
+    let shown = shown(file);
     let kind = match shown.kind {
         'd' => "directory",
         'l' => "symlink",

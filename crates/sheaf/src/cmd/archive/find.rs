@@ -1,0 +1,191 @@
+//! `sheaf archive find`: archived files that pass tests.
+use super::ls::record_of;
+use super::place::{self, ArchivedName};
+use crate::cli::GlobalArgs;
+use crate::exit::{Exit, Stop};
+use crate::output::{self, Output, printable};
+use anyhow::Result;
+use clap::Args;
+use sheaf_archive::{
+    Archive, ArchiveError, ArchivePath, ArchivedFile, FindExpression, FindFile, FindNames,
+};
+use sheaf_core::files::Timestamp;
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// Find archived files
+///
+/// Tests are those of find: -name -iname -path -ipath PATTERN, -type LETTERS,
+/// -size N[cwbkMG], -mtime DAYS, -mmin MINUTES, -newer FILE, -newermt TIME,
+/// -uid N, -gid N, -user NAME, -group NAME, -perm MODE, -empty, -true, -false,
+/// -maxdepth N, -mindepth N, -print, -print0; `!` before a test, -a and -o between
+/// two, and ( ) around some.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+#[command(override_usage = "sheaf archive find [OPTIONS] <STORE::PATH>... [TEST]...")]
+#[command(after_help = "\
+Options stand before the first name.
+
+Examples:
+  sheaf archive find /backup::/home -name '*.tex' -mtime -7
+  sheaf archive find /backup::/ -type f -size +1G -o -empty")]
+pub struct FindArgs {
+    /// Archived files and directories, and the tests behind them
+    #[arg(
+        value_name = "STORE::PATH",
+        required = true,
+        num_args = 1..,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub words: Vec<OsString>,
+}
+
+/// Finds the files.
+pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
+    let is_test = |word: &OsString| {
+        let word = word.as_bytes();
+        word.starts_with(b"-") || matches!(word, b"!" | b"(")
+    };
+    let names = args.words.iter().position(is_test).unwrap_or(args.words.len());
+    let (names, tests) = args.words.split_at(names);
+    if names.is_empty() {
+        return Err(Stop::usage("say where to find: STORE::PATH before the first test").into());
+    }
+    let names: Result<Vec<_>> = names.iter().map(|name| ArchivedName::parse(name)).collect();
+    let tests: Option<Vec<_>> = tests.iter().map(|word| word.to_str().map(String::from)).collect();
+    let tests = tests.ok_or_else(|| Stop::usage("a test is no text"))?;
+    let expression = FindExpression::new(&tests, &SystemNames);
+    let expression = expression.map_err(|error| Stop::usage(printable(&error.to_string())))?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut finder = Finder {
+        expression,
+        now: Timestamp { seconds: now.as_secs().cast_signed(), nanoseconds: now.subsec_nanos() },
+        out: output::stdout(),
+        output: Output::new(global),
+        has_failed: false,
+    };
+    for name in names? {
+        let archive = place::open(&name.store, false)?;
+        for path in name.paths(&archive)? {
+            finder.find(&archive, &path)?;
+        }
+    }
+    finder.out.flush()?;
+    Ok(if finder.has_failed { Exit::Partial } else { Exit::Success })
+}
+
+struct Finder {
+    expression: FindExpression,
+    now: Timestamp,
+    out: output::Stdout,
+    output: Output,
+    has_failed: bool,
+}
+
+impl Finder {
+    fn find(&mut self, archive: &Archive, start: &ArchivePath) -> Result<()> {
+        let mut walk = match archive.walk(start) {
+            Ok(walk) => walk,
+            Err(error) => return self.failed(error),
+        };
+        while let Some(found) = walk.next() {
+            let (path, file) = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    self.failed(error)?;
+                    continue;
+                }
+            };
+            let depth = path.depth() - start.depth();
+            if depth >= self.expression.depth_max && matches!(file, ArchivedFile::Directory(_)) {
+                walk.skip_directory();
+            }
+            self.file(archive, &path, depth, &file)?;
+        }
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        archive: &Archive,
+        path: &ArchivePath,
+        depth: usize,
+        file: &ArchivedFile,
+    ) -> Result<()> {
+        let name = path.as_bytes();
+        let found = FindFile::archived(Path::new(OsStr::from_bytes(&name)), depth, file);
+        let mut is_empty =
+            || -> Result<bool, ArchiveError> { Ok(archive.list(path)?.next().is_none()) };
+        match self.expression.passes(&found, self.now, &mut is_empty) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) => return self.failed(error),
+        }
+        if self.output.json {
+            return Ok(self.output.records.write(&mut self.out, record_of(path, file))?);
+        }
+        if self.output.stdout_is_terminal && !self.expression.ends_with_nul {
+            write!(self.out, "{}", printable(&String::from_utf8_lossy(&name)))?;
+        } else {
+            self.out.write_all(&name)?;
+        }
+        let end: &[u8] = if self.expression.ends_with_nul { b"\0" } else { b"\n" };
+        Ok(self.out.write_all(end)?)
+    }
+
+    /// Tells what went wrong, and goes on; what concerns the catalog is the end.
+    fn failed(&mut self, error: ArchiveError) -> Result<()> {
+        if matches!(error, ArchiveError::Catalog(_)) {
+            return Err(error.into());
+        }
+        self.has_failed = true;
+        output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+        Ok(())
+    }
+}
+
+/// Owners and times as this machine knows them.
+struct SystemNames;
+
+impl FindNames for SystemNames {
+    fn uid(&self, name: &str) -> Option<u32> {
+        sheaf_file::Owner::resolve(name).ok()?.uid
+    }
+
+    fn gid(&self, name: &str) -> Option<u32> {
+        sheaf_file::Owner::resolve(&format!(":{name}")).ok()?.gid
+    }
+
+    fn time(&self, text: &str) -> Option<Timestamp> {
+        let text = text.trim();
+        if let Ok(time) = text.parse::<jiff::Timestamp>() {
+            return timestamp(time);
+        }
+        let local: jiff::civil::DateTime = text.parse().ok().or_else(|| {
+            let date: jiff::civil::Date = text.parse().ok()?;
+            Some(date.at(0, 0, 0, 0))
+        })?;
+        timestamp(local.to_zoned(jiff::tz::TimeZone::system()).ok()?.timestamp())
+    }
+
+    fn mtime(&self, path: &str) -> Option<Timestamp> {
+        let found = std::fs::metadata(path).ok()?;
+        let (seconds, nanoseconds) = (
+            std::os::unix::fs::MetadataExt::mtime(&found),
+            std::os::unix::fs::MetadataExt::mtime_nsec(&found),
+        );
+        Some(Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).ok()? })
+    }
+}
+
+fn timestamp(time: jiff::Timestamp) -> Option<Timestamp> {
+    // Before 1970 both parts count down.
+    let nanoseconds = time.as_nanosecond();
+    let seconds = i64::try_from(nanoseconds.div_euclid(1_000_000_000)).ok()?;
+    let nanoseconds = u32::try_from(nanoseconds.rem_euclid(1_000_000_000)).ok()?;
+    Some(Timestamp { seconds, nanoseconds })
+}
