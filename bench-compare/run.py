@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 import measure
+import scenario_archive
 import scenario_cp
 import scenario_grep
 import scenario_iotrace
@@ -31,8 +32,9 @@ from sheaf import Sheaf
 HERE = pathlib.Path(__file__).resolve().parent
 SCENARIOS = {"tree": scenario_tree, "grep": scenario_grep, "cp": scenario_cp,
              "simulate": scenario_simulate, "launch": scenario_launch, "links": scenario_links, "joins": scenario_joins, "mrnet": scenario_mrnet,
-             "peers": scenario_peers, "iotrace": scenario_iotrace}
-VERSIONS = {"grep": "--version", "rg": "--version", "pdsh": "-V", "clush": "--version",
+             "peers": scenario_peers, "iotrace": scenario_iotrace, "archive": scenario_archive}
+VERSIONS = {"grep": "--version", "rg": "--version", "find": "--version", "bfs": "--version", "tar": "--version",
+            "rsync": "--version", "restic": "version", "rclone": "version", "pdsh": "-V", "clush": "--version",
             "cc": "--version"}
 
 
@@ -49,6 +51,7 @@ def arguments():
                         help="where the servers' files are (a temporary one in /dev/shm)")
     parser.add_argument("--servers", type=int, nargs="+",
                         help="numbers of servers for grep, cp, launch and joins, of leaves for simulate")
+    parser.add_argument("--files", type=int, default=1_000_000, help="files of the archive's tree")
     parser.add_argument("--links", nargs="+", choices=["tcp", "unix", "tls"], default=["tcp", "unix"],
                         help="tls is compared with the bare tree over tcp, which encrypts nothing (peers: with rustls)")
     parser.add_argument("--cpus", help="CPUs to run on, such as 0,1 (default: all, not pinned)")
