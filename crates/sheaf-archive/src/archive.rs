@@ -153,24 +153,32 @@ impl Archive {
     /// # Errors
     /// When its index cannot be read, or is another one's.
     pub fn index(&self, pack: &ArchivedPack) -> Result<PackIndex, ArchiveError> {
-        let place = index_key(pack.id, pack.generation);
-        let read = self.store.read(&place, 0..pack.index_bytes)?;
-        let failed = |why| ArchiveError::Pack { place: place.clone(), why };
-        let index = PackIndex::decode(&read).map_err(failed)?;
-        if (index.id, index.generation) != (pack.id, pack.generation) {
-            return Err(failed(PackError::damaged("its index is of another pack")));
-        }
-        Ok(index)
+        read_index(&*self.store, pack)
     }
+}
 
-    /// Writes an index of a pack under its generation, or the next that nobody has taken.
-    pub(crate) fn write_index(&self, index: &mut PackIndex) -> Result<u64, ArchiveError> {
-        loop {
-            let (key, bytes) = (index_key(index.id, index.generation), index.encode());
-            match put(&*self.store, &key, &bytes) {
-                Err(error) if error.errno == Errno::EXIST => index.generation += 1,
-                written => return written.map(|()| bytes.len() as u64).map_err(Into::into),
-            }
+/// What is in a pack of a store.
+pub(crate) fn read_index(
+    store: &dyn Store,
+    pack: &ArchivedPack,
+) -> Result<PackIndex, ArchiveError> {
+    let place = index_key(pack.id, pack.generation);
+    let read = store.read(&place, 0..pack.index_bytes)?;
+    let failed = |why| ArchiveError::Pack { place: place.clone(), why };
+    let index = PackIndex::decode(&read).map_err(failed)?;
+    if (index.id, index.generation) != (pack.id, pack.generation) {
+        return Err(failed(PackError::damaged("its index is of another pack")));
+    }
+    Ok(index)
+}
+
+/// Writes an index of a pack under its generation, or the next that nobody has taken.
+pub(crate) fn write_index(store: &dyn Store, index: &mut PackIndex) -> Result<u64, ArchiveError> {
+    loop {
+        let (key, bytes) = (index_key(index.id, index.generation), index.encode());
+        match put(store, &key, &bytes) {
+            Err(error) if error.errno == Errno::EXIST => index.generation += 1,
+            written => return written.map(|()| bytes.len() as u64).map_err(Into::into),
         }
     }
 }

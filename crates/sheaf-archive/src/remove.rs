@@ -54,9 +54,9 @@ fn remove_file(archive: &Archive, path: &ArchivePath) -> Result<RemoveReport, Ar
     let since = rows.changed;
     let mut change = DirectoryChange { path: above, since, ..Default::default() };
     let mut old = OldFiles::new(rows.packs, rows.objects);
-    let bytes = old.find(archive, name, &mut change)?.ok_or_else(missing)?.size;
+    let bytes = old.find(archive.store(), name, &mut change)?.ok_or_else(missing)?.size;
     old.retire(name, &mut change);
-    old.settle(archive, &mut change)?;
+    old.settle(archive.store(), &mut change)?;
     archive.catalog().commit(archive.store(), &Commit { changes: vec![change] })?;
     Ok(RemoveReport { directories: 0, files: 1, bytes })
 }

@@ -7,6 +7,7 @@
 //!
 //! *The Parallel Archive Interface*, sections 4 and 6: phases of work, and packs of a directory each.
 mod commits;
+mod desk;
 mod directory;
 mod links;
 pub(crate) mod old;
@@ -15,10 +16,10 @@ mod source;
 use crate::walk::names::{self, Directory};
 use crate::{
     Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, Commit, DirectoryChange,
+    Store,
 };
-use commits::Commits;
+use desk::{CatalogDesk, SaveDesk};
 use directory::DirectorySave;
-use links::SavedLinks;
 use sheaf_core::files::{FileKind, Metadata};
 use sheaf_core::{Errno, lock};
 use std::collections::HashSet;
@@ -109,13 +110,15 @@ struct SaveQueue {
 }
 
 struct SaveShared<'a> {
-    archive: &'a Archive,
+    /// Where packs and objects go.
+    store: &'a dyn Store,
+    /// Where it is known what is archived, and becomes so.
+    desk: &'a dyn SaveDesk,
     options: SaveOptions,
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
     queue: Mutex<SaveQueue>,
     work: Condvar,
-    commits: Mutex<Commits>,
-    links: SavedLinks,
+    /// Of directories as far as they have handed in what they did.
     counters: SaveCounters,
 }
 
@@ -136,14 +139,14 @@ pub fn save(
     options: SaveOptions,
     told: &(dyn Fn(ArchiveEvent) + Sync),
 ) -> Result<SaveReport, ArchiveError> {
+    let desk = CatalogDesk::new(archive);
     let shared = SaveShared {
-        archive,
+        store: archive.store(),
+        desk: &desk,
         options,
         told,
         queue: Mutex::default(),
         work: Condvar::new(),
-        commits: Mutex::default(),
-        links: SavedLinks::default(),
         counters: SaveCounters::default(),
     };
     make_directories(archive, to)?;
@@ -158,18 +161,18 @@ pub fn save(
         }
         shared.work();
     });
-    let queue = shared.queue.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let commits = shared.commits.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let error = lock(&shared.queue).error.take();
+    let mut report = shared.counters.take();
     // What is whole is kept also where something else has failed.
-    let refused = commits.finish(archive);
-    if let Some(error) = queue.error {
+    let refused = desk.finish();
+    if let Some(error) = error {
         return Err(error);
     }
     for error in refused? {
-        shared.counters.failed.fetch_add(1, Ordering::Relaxed);
+        report.failed += 1;
         told(ArchiveEvent::Failed(error));
     }
-    Ok(shared.counters.report())
+    Ok(report)
 }
 
 /// Makes a directory of an archive and those above it, where they are not there.
@@ -267,12 +270,6 @@ impl SaveShared<'_> {
         self.work.notify_one();
     }
 
-    /// A file or directory is none that is archived.
-    fn skipped(&self, path: &Path, why: &'static str) {
-        self.counters.skipped.fetch_add(1, Ordering::Relaxed);
-        (self.told)(ArchiveEvent::Skipped { path: path.to_owned(), why });
-    }
-
     /// A file or directory is left out by an error.
     fn failed(&self, error: ArchiveError) {
         self.counters.failed.fetch_add(1, Ordering::Relaxed);
@@ -281,8 +278,9 @@ impl SaveShared<'_> {
 }
 
 impl SaveCounters {
-    fn report(&self) -> SaveReport {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    /// What was counted; they begin again.
+    fn take(&self) -> SaveReport {
+        let of = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
         SaveReport {
             directories: of(&self.directories),
             stored: of(&self.stored),
@@ -291,6 +289,20 @@ impl SaveCounters {
             changing: of(&self.changing),
             skipped: of(&self.skipped),
             failed: of(&self.failed),
+        }
+    }
+
+    fn add(&self, report: &SaveReport) {
+        for (counter, count) in [
+            (&self.directories, report.directories),
+            (&self.stored, report.stored),
+            (&self.stored_bytes, report.stored_bytes),
+            (&self.unchanged, report.unchanged),
+            (&self.changing, report.changing),
+            (&self.skipped, report.skipped),
+            (&self.failed, report.failed),
+        ] {
+            counter.fetch_add(count, Ordering::Relaxed);
         }
     }
 }

@@ -1,17 +1,18 @@
 //! One directory on its way into the archive.
+use super::desk::Unstored;
 use super::links::StoredLink;
 use super::old::{OldArchived, OldFiles};
 use super::source::{self, SourceFile};
-use super::{SaveShared, SaveWork, SavedDirectory, file_error};
-use crate::archive::{data_key, index_key, new_id, pack_key, unwritten};
+use super::{SaveCounters, SaveReport, SaveShared, SaveWork, SavedDirectory, file_error};
+use crate::archive::{data_key, index_key, new_id, pack_key, unwritten, write_index};
 use crate::repair::LEFTOVER_AGE;
 use crate::walk::names::OpenDirectory;
 use crate::{
     ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack,
     ContentPlace, DirectoryChange, MEMBER_BYTES_MAX, PackError, PackId, PackWriter, StoreWriter,
 };
+use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
-use sheaf_core::{Errno, lock};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, Write};
 use std::ops::Range;
@@ -39,6 +40,8 @@ pub(super) struct DirectorySave<'a> {
     change: DirectoryChange,
     /// When the first of what is in no commit yet was written.
     since: Option<SystemTime>,
+    /// What was done since the last change.
+    counters: SaveCounters,
     content: Vec<u8>,
 }
 
@@ -58,41 +61,52 @@ pub(super) fn made_now() -> ArchivedDirectory {
 impl<'a> DirectorySave<'a> {
     /// Stores a directory's files and finds those in it. An error is one with which all is over.
     pub fn whole(shared: &'a SaveShared<'a>, work: SaveWork) -> Result<(), ArchiveError> {
-        let (mut open, is) = match Self::open(&work) {
-            Ok(Some(open)) => open,
-            Ok(None) => return Ok(()),
+        let to = work.to.clone();
+        let report = match Self::open(&work) {
+            Ok(Some((open, is))) => {
+                let mut save = Self::begin(shared, work.to, work.above, is)?;
+                shared.desk.begun(&save.of);
+                save.change.directory = Some(save.of.is.clone());
+                save.all_of(open, &work.path)?;
+                save.counters.take()
+            }
+            Ok(None) => SaveReport::default(),
             Err(error) => {
-                shared.failed(error);
-                return Ok(());
+                (shared.told)(ArchiveEvent::Failed(error));
+                SaveReport { failed: 1, ..SaveReport::default() }
             }
         };
-        let mut save = Self::begin(shared, work.to, work.above, is)?;
-        save.change.directory = Some(save.of.is.clone());
+        shared.counters.add(&report);
+        shared.desk.done(&to, report);
+        Ok(())
+    }
+
+    fn all_of(&mut self, mut open: OpenDirectory, path: &Path) -> Result<(), ArchiveError> {
         while let Some(piece) = open.next() {
             let named = match piece {
                 Ok(named) => named,
                 Err(errno) => {
-                    shared.failed(file_error(&work.path, "cannot be read", errno));
+                    self.failed(file_error(path, "cannot be read", errno));
                     break;
                 }
             };
             for file in named {
-                let path = work.path.join(&file.name);
+                let path = path.join(&file.name);
                 match file.found {
-                    Err(errno) => shared.failed(file_error(&path, "cannot be read", errno)),
+                    Err(errno) => self.failed(file_error(&path, "cannot be read", errno)),
                     Ok(found) if found.is_dir() => {
-                        if shared.options.left_out == Some(found.id()) {
-                            shared.skipped(&path, "the archive itself is there");
+                        if self.shared.options.left_out == Some(found.id()) {
+                            self.skipped(&path, "the archive itself is there");
                         } else {
-                            save.directory(&open, &file.name, path)?;
+                            self.directory(&open, &file.name, path)?;
                         }
                     }
-                    Ok(found) => save.file(open.file(), &file.name, &path, &found)?,
+                    Ok(found) => self.file(open.file(), &file.name, &path, &found)?,
                 }
             }
         }
-        shared.counters.directories.fetch_add(1, Ordering::Relaxed);
-        save.flush()
+        self.counters.directories.fetch_add(1, Ordering::Relaxed);
+        self.flush()
     }
 
     /// Stores files that are in any directories.
@@ -109,7 +123,11 @@ impl<'a> DirectorySave<'a> {
             // The path as a whole is what is opened.
             save.file(rustix::fs::CWD, path.as_os_str(), path, found)?;
         }
-        save.flush()
+        save.flush()?;
+        let report = save.counters.take();
+        shared.counters.add(&report);
+        shared.desk.done(to, report);
+        Ok(())
     }
 
     /// Nothing if it was taken away since it was found.
@@ -138,13 +156,23 @@ impl<'a> DirectorySave<'a> {
         above: Option<Arc<SavedDirectory>>,
         is: ArchivedDirectory,
     ) -> Result<Self, ArchiveError> {
-        let rows = shared.archive.catalog().rows_of(&to)?;
+        let rows = shared.desk.rows_of(&to)?;
         let is_old = rows.directory.is_some();
         let since = AtomicU64::new(rows.changed);
         let of = Arc::new(SavedDirectory { path: to.clone(), above, is, since });
         let change = DirectoryChange { path: to, ..Default::default() };
         let old = OldFiles::new(rows.packs, rows.objects);
-        Ok(Self { shared, of, is_old, old, pack: None, change, since: None, content: Vec::new() })
+        Ok(Self {
+            shared,
+            of,
+            is_old,
+            old,
+            pack: None,
+            change,
+            since: None,
+            counters: SaveCounters::default(),
+            content: Vec::new(),
+        })
     }
 
     /// A directory in this one is for whoever is free.
@@ -155,13 +183,27 @@ impl<'a> DirectorySave<'a> {
         path: PathBuf,
     ) -> Result<(), ArchiveError> {
         let to = self.of.path.join(name.as_bytes());
-        if self.old.find(self.shared.archive, name.as_bytes(), &mut self.change)?.is_some() {
-            self.shared.failed(ArchiveError::InTheWay { path: to, what: "a file" });
+        if self.old.find(self.shared.store, name.as_bytes(), &mut self.change)?.is_some() {
+            self.failed(ArchiveError::InTheWay { path: to, what: "a file" });
             return Ok(());
         }
         let (from, above) = (open.directory(name), Some(self.of.clone()));
-        self.shared.push(SaveWork { from, path, to, above });
+        if let Some(work) = self.shared.desk.found(SaveWork { from, path, to, above }) {
+            self.shared.push(work);
+        }
         Ok(())
+    }
+
+    /// A file or directory is none that is archived.
+    fn skipped(&self, path: &Path, why: &'static str) {
+        self.counters.skipped.fetch_add(1, Ordering::Relaxed);
+        (self.shared.told)(ArchiveEvent::Skipped { path: path.to_owned(), why });
+    }
+
+    /// A file or directory is left out by an error.
+    fn failed(&self, error: ArchiveError) {
+        self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        (self.shared.told)(ArchiveEvent::Failed(error));
     }
 
     fn file(
@@ -173,19 +215,19 @@ impl<'a> DirectorySave<'a> {
     ) -> Result<(), ArchiveError> {
         let shared = self.shared;
         if matches!(found.kind, FileKind::Socket | FileKind::Unknown) {
-            shared.skipped(path, "a socket is no file that can be archived");
+            self.skipped(path, "a socket is no file that can be archived");
             return Ok(());
         }
         let key = path.file_name().unwrap_or(name).as_bytes();
-        let old = self.old.find(shared.archive, key, &mut self.change)?;
+        let old = self.old.find(shared.store, key, &mut self.change)?;
         if old.as_ref().is_some_and(|old| is_unchanged(old, found)) {
-            shared.counters.unchanged.fetch_add(1, Ordering::Relaxed);
+            self.counters.unchanged.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
         if old.is_none() && self.is_old {
             let to = self.of.path.join(key);
-            if shared.archive.catalog().directory(&to)?.is_some() {
-                shared.failed(ArchiveError::InTheWay { path: to, what: "a directory" });
+            if shared.desk.is_directory(&to)? {
+                self.failed(ArchiveError::InTheWay { path: to, what: "a directory" });
                 return Ok(());
             }
         }
@@ -195,7 +237,7 @@ impl<'a> DirectorySave<'a> {
             // It was taken away since it was looked at: it is not there.
             Err(ArchiveError::File { errno: Errno::NOENT, .. }) => return Ok(()),
             Err(error) => {
-                shared.failed(error);
+                self.failed(error);
                 return Ok(());
             }
         };
@@ -203,16 +245,16 @@ impl<'a> DirectorySave<'a> {
         self.since.get_or_insert_with(SystemTime::now);
         match self.store(&mut file) {
             Ok(bytes) => {
-                shared.counters.stored.fetch_add(1, Ordering::Relaxed);
-                shared.counters.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.counters.stored.fetch_add(1, Ordering::Relaxed);
+                self.counters.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
                 if file.attributes.ctime_ns == 0 && !file.is_same().unwrap_or(false) {
-                    shared.counters.changing.fetch_add(1, Ordering::Relaxed);
+                    self.counters.changing.fetch_add(1, Ordering::Relaxed);
                     (shared.told)(ArchiveEvent::Changing { path: path.to_owned() });
                 }
                 Ok(())
             }
             Err(Unstored::File(errno)) => {
-                shared.failed(file_error(path, "cannot be read", errno));
+                self.failed(file_error(path, "cannot be read", errno));
                 Ok(())
             }
             Err(Unstored::Archive(error)) => Err(error),
@@ -265,7 +307,7 @@ impl<'a> DirectorySave<'a> {
             Some(pack) => pack,
             None => {
                 let id = new_id()?;
-                let to = self.shared.archive.store().create(&pack_key(id));
+                let to = self.shared.store.create(&pack_key(id));
                 let to = to.map_err(ArchiveError::from)?;
                 (id, PackWriter::new(BufWriter::with_capacity(WRITE_BYTES, to), id))
             }
@@ -288,25 +330,17 @@ impl<'a> DirectorySave<'a> {
         file: &mut SourceFile,
         extents: Option<Vec<Range<u64>>>,
     ) -> Result<u64, Unstored> {
-        let slot = self.shared.links.slot(&file.found);
-        let mut slot = lock(&slot);
-        let object = match &slot.stored {
-            Some(StoredLink { id, as_is }) => {
-                let mut object = as_is.clone();
-                object.attributes.name.clone_from(&file.attributes.name);
-                object.link = Some(*id);
-                object
-            }
-            None => {
-                let id = new_id()?;
-                let mut object = self.content_object(file, extents)?;
-                object.link = Some(id);
-                slot.stored = Some(StoredLink { id, as_is: object.clone() });
-                object
-            }
+        let (desk, found) = (self.shared.desk, file.found.clone());
+        let mut extents = Some(extents);
+        let mut store = || {
+            let extents = extents.take().expect("it is stored by one who comes first");
+            let (id, as_is) = (new_id()?, self.content_object(file, extents)?);
+            Ok(StoredLink { id, as_is })
         };
+        let StoredLink { id, as_is: mut object } = desk.link(&found, &mut store)?;
+        object.attributes.name.clone_from(&file.attributes.name);
+        object.link = Some(id);
         let bytes = object.size;
-        drop(slot);
         self.put_object(object)?;
         Ok(bytes)
     }
@@ -330,7 +364,7 @@ impl<'a> DirectorySave<'a> {
         }
         let id = new_id()?;
         let key = data_key(id);
-        let mut to = self.shared.archive.store().create(&key).map_err(ArchiveError::from)?;
+        let mut to = self.shared.store.create(&key).map_err(ArchiveError::from)?;
         let (mut digest, mut stored) = (blake3::Hasher::new(), 0);
         self.content.resize(WRITE_BYTES, 0);
         'extents: for extent in object.stored_extents() {
@@ -377,14 +411,16 @@ impl<'a> DirectorySave<'a> {
         {
             self.change.packs.push(self.finish(id, pack)?);
         }
-        self.old.settle(self.shared.archive, &mut self.change)?;
+        self.old.settle(self.shared.store, &mut self.change)?;
         let next = DirectoryChange { path: self.of.path.clone(), ..Default::default() };
         let change = std::mem::replace(&mut self.change, next);
         if change == self.change {
             return Ok(());
         }
         self.check_there(&change)?;
-        lock(&self.shared.commits).push(self.shared.archive, &self.of, change)
+        let report = self.counters.take();
+        self.shared.counters.add(&report);
+        self.shared.desk.change(&self.of, change, report)
     }
 
     /// What was written long ago, and is in no commit yet, may have been taken for a leftover: then it
@@ -407,7 +443,7 @@ impl<'a> DirectorySave<'a> {
             _ => None,
         });
         for key in packs.chain(objects) {
-            self.shared.archive.store().size(&key)?;
+            self.shared.store.size(&key)?;
         }
         Ok(())
     }
@@ -418,8 +454,8 @@ impl<'a> DirectorySave<'a> {
         let key = pack_key(id);
         let to = to.into_inner().map_err(|error| unwritten(&key, error.error()))?;
         to.commit()?;
-        let index_bytes = self.shared.archive.write_index(&mut index)?;
-        let tar_bytes = self.shared.archive.store().size(&key)?;
+        let index_bytes = write_index(self.shared.store, &mut index)?;
+        let tar_bytes = self.shared.store.size(&key)?;
         let name = |member: Option<&crate::PackedMember>| {
             member.map(|member| member.attributes.name.clone()).unwrap_or_default()
         };
@@ -433,24 +469,6 @@ impl<'a> DirectorySave<'a> {
             first: name(index.members.first()),
             last: name(index.members.last()),
         })
-    }
-}
-
-/// Why a file was not stored: by itself, or because nothing can be.
-enum Unstored {
-    File(Errno),
-    Archive(ArchiveError),
-}
-
-impl From<Errno> for Unstored {
-    fn from(errno: Errno) -> Self {
-        Self::File(errno)
-    }
-}
-
-impl From<ArchiveError> for Unstored {
-    fn from(error: ArchiveError) -> Self {
-        Self::Archive(error)
     }
 }
 

@@ -1,4 +1,5 @@
 //! Files with several names: the content is stored once, by whoever comes first.
+use super::desk::Unstored;
 use crate::{ArchivedObject, PackId};
 use sheaf_core::files::Metadata;
 use sheaf_core::lock;
@@ -13,14 +14,11 @@ pub(super) struct StoredLink {
     pub as_is: ArchivedObject,
 }
 
-/// A file with several names: what is stored of it, when it is, and how many names are still to come.
-#[derive(Default)]
-pub(super) struct LinkSlot {
-    pub stored: Option<StoredLink>,
-}
+/// What is stored of a file with several names, when it is.
+type LinkSlot = Mutex<Option<StoredLink>>;
 
 /// A slot, and how many names have come to it.
-type KnownLink = (Arc<Mutex<LinkSlot>>, u32);
+type KnownLink = (Arc<LinkSlot>, u32);
 
 /// Those of which not all names have come.
 #[derive(Default)]
@@ -29,8 +27,21 @@ pub(super) struct SavedLinks {
 }
 
 impl SavedLinks {
-    /// The slot of a file. Who comes second waits at it until the first has stored the content.
-    pub fn slot(&self, found: &Metadata) -> Arc<Mutex<LinkSlot>> {
+    /// What is stored of a file, by `store` when its first name comes. Who comes second waits for that.
+    pub fn stored(
+        &self,
+        found: &Metadata,
+        store: &mut dyn FnMut() -> Result<StoredLink, Unstored>,
+    ) -> Result<StoredLink, Unstored> {
+        let slot = self.slot(found);
+        let mut slot = lock(&slot);
+        match &*slot {
+            Some(stored) => Ok(stored.clone()),
+            None => Ok(slot.insert(store()?).clone()),
+        }
+    }
+
+    fn slot(&self, found: &Metadata) -> Arc<LinkSlot> {
         let mut slots = lock(&self.slots);
         let (slot, names) = slots.entry(found.id()).or_default();
         *names += 1;

@@ -1,7 +1,8 @@
 //! What is archived of a directory, beside the names that are found in it, in their order.
+use crate::archive::{read_index, write_index};
 use crate::{
-    Archive, ArchiveError, ArchivedObject, ArchivedPack, DirectoryChange, MemberAttributes,
-    PackIndex, PackedMember,
+    ArchiveError, ArchivedObject, ArchivedPack, DirectoryChange, MemberAttributes, PackIndex,
+    PackedMember, Store,
 };
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -37,17 +38,17 @@ impl OldFiles {
     /// What is archived of this name, which comes behind those before.
     pub fn find(
         &mut self,
-        archive: &Archive,
+        store: &dyn Store,
         name: &[u8],
         change: &mut DirectoryChange,
     ) -> Result<Option<OldArchived<'_>>, ArchiveError> {
         while self.coming.front().is_some_and(|pack| pack.first[..] <= *name) {
             let row = self.coming.pop_front().expect("one is there");
-            let index = archive.index(&row)?;
+            let index = read_index(store, &row)?;
             self.open.push(OldPack { row, index, retired: HashSet::new() });
         }
         while let Some(at) = self.open.iter().position(|pack| pack.row.last[..] < *name) {
-            self.open.swap_remove(at).settle(archive, change)?;
+            self.open.swap_remove(at).settle(store, change)?;
         }
         if let Some(object) = self.objects.get(name) {
             return Ok(Some(OldArchived { attributes: &object.attributes, size: object.size }));
@@ -69,11 +70,11 @@ impl OldFiles {
     /// Has all that was retired in `change`, so that each name is archived once.
     pub fn settle(
         &mut self,
-        archive: &Archive,
+        store: &dyn Store,
         change: &mut DirectoryChange,
     ) -> Result<(), ArchiveError> {
         for pack in std::mem::take(&mut self.open) {
-            self.open.extend(pack.settle(archive, change)?);
+            self.open.extend(pack.settle(store, change)?);
         }
         Ok(())
     }
@@ -84,7 +85,7 @@ impl OldPack {
     /// is left of it.
     fn settle(
         mut self,
-        archive: &Archive,
+        store: &dyn Store,
         change: &mut DirectoryChange,
     ) -> Result<Option<Self>, ArchiveError> {
         let retired = std::mem::take(&mut self.retired);
@@ -102,7 +103,7 @@ impl OldPack {
         self.row.first.clone_from(&first.attributes.name);
         self.row.last.clone_from(&last.attributes.name);
         self.index.generation = self.row.generation + 1;
-        self.row.index_bytes = archive.write_index(&mut self.index)?;
+        self.row.index_bytes = write_index(store, &mut self.index)?;
         self.row.generation = self.index.generation;
         self.row.members = self.index.members.len() as u32;
         self.row.content_bytes = self.index.content_bytes();
