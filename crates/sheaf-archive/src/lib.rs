@@ -34,10 +34,13 @@ mod path;
 mod remove;
 mod repair;
 mod save;
+#[allow(dead_code, reason = "storing and getting come under it next")]
+mod schedule;
 mod store;
 mod usage;
 mod verify;
 mod walk;
+mod width;
 
 pub use archive::{Archive, ArchiveError, ArchiveEvent};
 pub use catalog::{
@@ -57,7 +60,11 @@ pub use path::ArchivePath;
 pub use remove::{RemoveReport, remove};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use save::{SaveOptions, SaveReport, save};
+pub use schedule::{
+    HostStats, KindStats, Limiting, Limits, Needs, Phase, PhaseStats, Resource, ScheduleStats,
+};
 pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
 pub use usage::{ArchivedUsage, UsageSum};
 pub use verify::{VerifyOptions, VerifyReport, verify};
 pub use walk::{TreeEntry, TreeWalk, TreeWalkOptions};
+pub use width::{AdaptiveWidth, WIDTH_MAX};
