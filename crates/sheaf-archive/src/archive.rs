@@ -1,7 +1,7 @@
 //! An archive: a store, and the catalog of what is in it.
 use crate::{
-    ArchivePath, ArchivedPack, Catalog, CatalogError, PackError, PackId, PackIndex, Store,
-    StoreError, StoreKey,
+    ArchivePath, ArchivedPack, Catalog, CatalogError, MemberClass, PackError, PackId, PackIndex,
+    Store, StoreError, StoreKey,
 };
 use sheaf_core::{Errno, lock};
 use std::fmt::Write as _;
@@ -148,7 +148,7 @@ impl Archive {
         lock(&self.catalog)
     }
 
-    /// What is in a pack.
+    /// What is in a pack, with modes and owners as they are now.
     ///
     /// # Errors
     /// When its index cannot be read, or is another one's.
@@ -157,7 +157,7 @@ impl Archive {
     }
 }
 
-/// What is in a pack of a store.
+/// What is in a pack of a store, with modes and owners as they are now.
 pub(crate) fn read_index(
     store: &dyn Store,
     pack: &ArchivedPack,
@@ -165,9 +165,12 @@ pub(crate) fn read_index(
     let place = index_key(pack.id, pack.generation);
     let read = store.read(&place, 0..pack.index_bytes)?;
     let failed = |why| ArchiveError::Pack { place: place.clone(), why };
-    let index = PackIndex::decode(&read).map_err(failed)?;
+    let mut index = PackIndex::decode(&read).map_err(failed)?;
     if (index.id, index.generation) != (pack.id, pack.generation) {
         return Err(failed(PackError::damaged("its index is of another pack")));
+    }
+    if !pack.classes.as_ref().is_none_or(|classes| MemberClass::apply(classes, &mut index)) {
+        return Err(failed(PackError::damaged("its index is not the one that the catalog knows")));
     }
     Ok(index)
 }

@@ -4,13 +4,15 @@
 //! one of two writers can do; that makes it so. A [`Catalog`] is the table that the log adds up to: it
 //! can be behind, and catches up, and where it is lost it is made of the log again.
 mod log;
+mod rights;
 mod rows;
 mod sqlite;
 
 pub use log::LOG_VERSION;
+pub use rights::{FileRights, MemberClass};
 pub use rows::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace, DirectoryChange,
-    DirectoryRows,
+    DirectoryRows, TreeSource,
 };
 pub use sqlite::Catalog;
 

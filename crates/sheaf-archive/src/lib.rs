@@ -45,7 +45,7 @@ mod width;
 pub use archive::{Archive, ArchiveError, ArchiveEvent};
 pub use catalog::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Commit, ContentPlace,
-    DirectoryChange, DirectoryRows, LOG_VERSION,
+    DirectoryChange, DirectoryRows, FileRights, LOG_VERSION, MemberClass, TreeSource,
 };
 pub use error::PackError;
 pub use fetch::{FetchOptions, FetchReport, fetch};

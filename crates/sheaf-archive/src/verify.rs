@@ -5,7 +5,7 @@
 use crate::archive::{data_key, pack_key};
 use crate::{
     Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, ContentPlace, DirectoryRows,
-    PackError, PackIndex, StoreError, verify_pack,
+    MemberClass, PackError, PackIndex, StoreError, verify_pack,
 };
 use sheaf_core::{Errno, lock};
 use std::collections::HashSet;
@@ -189,13 +189,13 @@ impl Verifier<'_> {
     /// A pack's index, as the catalog knows it.
     fn index(&self, pack: &ArchivedPack) -> Result<PackIndex, ArchiveError> {
         let index = self.archive.index(pack)?;
-        let name = |member: Option<&crate::PackedMember>| {
-            member.map(|member| member.attributes.name.clone()).unwrap_or_default()
-        };
-        let said = (index.members.len(), index.content_bytes());
-        let known = (pack.members as usize, pack.content_bytes);
-        let ends = (name(index.members.first()), name(index.members.last()));
-        if said != known || (&ends.0, &ends.1) != (&pack.first, &pack.last) {
+        let mut said = pack.clone();
+        said.describe(&index);
+        let counted = (said.classes.as_deref(), pack.classes.as_deref());
+        let is_counted = pack.classes.is_none()
+            || counted.0.map(MemberClass::all_now) == counted.1.map(MemberClass::all_now);
+        said.classes.clone_from(&pack.classes);
+        if said != *pack || !is_counted {
             let why = PackError::damaged("its index is not the one that the catalog knows");
             return Err(ArchiveError::Pack { place: pack_key(pack.id), why });
         }

@@ -1,6 +1,8 @@
 //! The rows of a catalog, and how they change.
-use crate::{ArchivePath, MemberAttributes, PackId};
+use super::rights::MemberClass;
+use crate::{ArchivePath, MemberAttributes, PackId, PackIndex};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A directory.
@@ -21,7 +23,7 @@ pub struct ArchivedDirectory {
 }
 
 /// A pack of a directory's files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchivedPack {
     /// Its name, by which its objects are found.
     pub id: PackId,
@@ -39,6 +41,25 @@ pub struct ArchivedPack {
     pub first: Vec<u8>,
     /// The name of the last member.
     pub last: Vec<u8>,
+    /// Modes and owners of its members, as the index says and as they are now: what is known without
+    /// a look at that, and changed without another one. Nothing where there are too many.
+    pub classes: Option<Vec<MemberClass>>,
+}
+
+impl ArchivedPack {
+    /// Has all that an index says of its members. Its bytes, and those of the tar, are not known by it.
+    pub(crate) fn describe(&mut self, index: &PackIndex) {
+        let name = |member: Option<&crate::PackedMember>| {
+            member.map(|member| member.attributes.name.clone()).unwrap_or_default()
+        };
+        self.id = index.id;
+        self.generation = index.generation;
+        self.members = index.members.len() as u32;
+        self.content_bytes = index.content_bytes();
+        self.first = name(index.members.first());
+        self.last = name(index.members.last());
+        self.classes = MemberClass::all(index);
+    }
 }
 
 /// A file that is in no pack.
@@ -103,6 +124,33 @@ pub enum ContentPlace {
     },
 }
 
+/// Where a directory and all that is below it come from, in one change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TreeSource {
+    /// It was there, and is so no longer.
+    Moved(ArchivePath),
+    /// It is there, too: packs and objects are those of both. Files with several names have them among
+    /// their own copies.
+    Copied(ArchivePath),
+}
+
+impl TreeSource {
+    /// The directory that it was.
+    #[must_use]
+    pub fn from(&self) -> &ArchivePath {
+        match self {
+            Self::Moved(from) | Self::Copied(from) => from,
+        }
+    }
+}
+
+/// What all names of a copied file have in common; a copy in this commit, of what has this in common.
+pub(super) fn copied_link(link: PackId, number: u64, to: &ArchivePath) -> PackId {
+    let mut digest = blake3::Hasher::new();
+    digest.update(&link.0).update(&number.to_le_bytes()).update(to.key());
+    PackId(*digest.finalize().as_bytes().first_chunk().expect("a digest has 32 bytes"))
+}
+
 /// What becomes of one directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryChange {
@@ -115,6 +163,9 @@ pub struct DirectoryChange {
     pub directory: Option<ArchivedDirectory>,
     /// It goes, with its packs and objects. Directories below it go by changes of their own.
     pub removed: bool,
+    /// It comes from elsewhere, with all that is below it. It is not there before, or empty; what is
+    /// said beside this is done behind it. No other change of a commit is of what is within either.
+    pub tree: Option<TreeSource>,
     /// Packs that it no longer has.
     pub packs_removed: Vec<PackId>,
     /// Names of objects that it no longer has.
@@ -123,6 +174,37 @@ pub struct DirectoryChange {
     pub packs: Vec<ArchivedPack>,
     /// Objects that it has, or has with other attributes or contents.
     pub objects: Vec<ArchivedObject>,
+}
+
+/// A directory of which a commit says two things that would depend on their order: one that is moved
+/// or copied, or is the new place, with something else within it.
+pub(super) fn overlapping(commit: &Commit) -> Option<ArchivePath> {
+    let trees = || commit.changes.iter().filter(|change| change.tree.is_some());
+    trees().next()?;
+    let mut named: BTreeMap<ArchivePath, usize> = BTreeMap::new();
+    let mut name = |path: &ArchivePath| *named.entry(path.clone()).or_default() += 1;
+    for change in &commit.changes {
+        name(&change.path);
+        if let Some(tree) = &change.tree {
+            name(tree.from());
+        }
+        // What is new needs the directory that it is in.
+        if (change.tree.is_some() || change.directory.is_some())
+            && let Some((above, _)) = change.path.split()
+        {
+            name(&above);
+        }
+    }
+    let within = |path: &ArchivePath| -> usize {
+        let within = named.range(path..).take_while(|(other, _)| other.is_within(path));
+        within.map(|(_, times)| times).sum()
+    };
+    let is_alone = |change: &&DirectoryChange| match &change.tree {
+        None => true,
+        Some(TreeSource::Moved(from)) => within(&change.path) == 1 && within(from) == 1,
+        Some(TreeSource::Copied(from)) => within(&change.path) == 1 && within(from) == named[from],
+    };
+    trees().find(|change| !is_alone(change)).map(|change| change.path.clone())
 }
 
 /// Changes that are made together, or not at all.

@@ -1,7 +1,7 @@
 //! A catalog in a file of SQLite.
 use super::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, CatalogError, Commit, DirectoryChange,
-    DirectoryRows, log,
+    DirectoryRows, TreeSource, log, rows,
 };
 use crate::{ArchivePath, Store};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, Transaction, params};
@@ -204,13 +204,24 @@ impl Catalog {
     /// at it, has put another directory in it that was to go, or has removed the one that it was to be
     /// in. Each directory but the root is in one.
     fn refused(&self, commit: &Commit) -> Result<Option<ArchivePath>, CatalogError> {
-        let is_new = |change: &&DirectoryChange| change.directory.is_some() && change.since == 0;
+        if let Some(path) = rows::overlapping(commit) {
+            return Ok(Some(path));
+        }
+        let is_new = |change: &&DirectoryChange| {
+            (change.directory.is_some() || change.tree.is_some()) && change.since == 0
+        };
         let made: HashSet<_> = commit.changes.iter().filter(is_new).map(|of| &of.path).collect();
         let removed: BTreeSet<_> =
             commit.changes.iter().filter(|of| of.removed).map(|of| &of.path).collect();
         for change in &commit.changes {
             if self.changed(&change.path)? != change.since {
                 return Ok(Some(change.path.clone()));
+            }
+            if let Some(tree) = &change.tree {
+                // What it takes the place of is empty.
+                if self.changed(tree.from())? == 0 || self.count_below(&change.path)? > 1 {
+                    return Ok(Some(tree.from().clone()));
+                }
             }
             if change.removed {
                 let going = removed.range::<&ArchivePath, _>(&change.path..);
@@ -253,6 +264,69 @@ impl Catalog {
         };
         reading.commit().map_err(failed)?;
         Ok(rows)
+    }
+
+    /// All that is known of a directory and of those below it, from behind one of them on, so many at
+    /// most, in serial order.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn rows_below(
+        &self,
+        directory: &ArchivePath,
+        behind: Option<&ArchivePath>,
+        directories_max: usize,
+    ) -> Result<Vec<(ArchivePath, DirectoryRows)>, CatalogError> {
+        let failed = |error| failed(&self.file, &error);
+        let reading = self.tables.unchecked_transaction().map_err(failed)?;
+        let mut all = Vec::new();
+        for (path, is) in self.below(directory, behind, directories_max)? {
+            all.push((path, DirectoryRows { directory: Some(is), ..DirectoryRows::default() }));
+        }
+        if let (Some((first, _)), Some((last, _))) = (all.first(), all.last()) {
+            let range = (first.clone(), last.clone());
+            let changed = "SELECT path, changed FROM directory";
+            self.each_between(&range, changed, &mut all, |rows, row| {
+                rows.changed = row.get::<_, i64>(1).map_err(failed)?.cast_unsigned();
+                Ok(())
+            })?;
+            self.each_between(&range, "SELECT path, row FROM pack", &mut all, |rows, row| {
+                rows.packs
+                    .push(self.row(row.get_ref(1).map_err(failed)?.as_blob().unwrap_or(&[]))?);
+                Ok(())
+            })?;
+            self.each_between(&range, "SELECT path, row FROM object", &mut all, |rows, row| {
+                let object = row.get_ref(1).map_err(failed)?;
+                rows.objects.push(self.row(object.as_blob().unwrap_or(&[]))?);
+                Ok(())
+            })?;
+        }
+        reading.commit().map_err(failed)?;
+        Ok(all)
+    }
+
+    /// Has rows of directories, from one to the other, told with what is known of each.
+    fn each_between(
+        &self,
+        (first, last): &(ArchivePath, ArchivePath),
+        query: &str,
+        all: &mut [(ArchivePath, DirectoryRows)],
+        mut each: impl FnMut(&mut DirectoryRows, &rusqlite::Row<'_>) -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
+        let failed = |error| failed(&self.file, &error);
+        // The key is the path and what is behind it, so this is the order of the rows.
+        let query = format!("{query} WHERE path BETWEEN ? AND ? ORDER BY path");
+        let mut query = self.tables.prepare_cached(&query).map_err(failed)?;
+        let mut found = query.query(params![first.key(), last.key()]).map_err(failed)?;
+        let mut at = all.iter_mut().peekable();
+        while let Some(row) = found.next().map_err(failed)? {
+            let path = row.get_ref(0).map_err(failed)?.as_blob().unwrap_or(&[]);
+            while at.next_if(|(known, _)| known.key() < path).is_some() {}
+            if let Some((_, rows)) = at.peek_mut().filter(|(known, _)| known.key() == path) {
+                each(rows, row)?;
+            }
+        }
+        Ok(())
     }
 
     /// The first directory within this one that comes behind all that is below a name there; without
@@ -382,15 +456,15 @@ impl Catalog {
     }
 }
 
+fn run(on: &Transaction<'_>, sql: &str, params: &[&dyn ToSql]) -> rusqlite::Result<usize> {
+    on.prepare_cached(sql)?.execute(params)
+}
+
 fn apply_change(
     to: &Transaction<'_>,
     number: u64,
     change: &DirectoryChange,
 ) -> rusqlite::Result<()> {
-    fn run(on: &Transaction<'_>, sql: &str, params: &[&dyn ToSql]) -> rusqlite::Result<usize> {
-        on.prepare_cached(sql)?.execute(params)
-    }
-
     let path = change.path.key();
     if change.removed {
         for sql in [
@@ -401,6 +475,9 @@ fn apply_change(
             run(to, sql, &[&path])?;
         }
         return Ok(());
+    }
+    if let Some(tree) = &change.tree {
+        apply_tree(to, number, &change.path, tree)?;
     }
     for id in &change.packs_removed {
         run(to, "DELETE FROM pack WHERE path = ? AND id = ?", &[&path, &id.0])?;
@@ -428,6 +505,63 @@ fn apply_change(
         )?,
         None => run(to, "UPDATE directory SET changed = ?2 WHERE path = ?1", &[&path, &number])?,
     };
+    Ok(())
+}
+
+/// Has all that is within one directory be within another one, by its keys alone.
+fn apply_tree(
+    on: &Transaction<'_>,
+    number: u64,
+    to: &ArchivePath,
+    tree: &TreeSource,
+) -> rusqlite::Result<()> {
+    let from = tree.from();
+    let (key, behind) = (to.key(), from.key_behind());
+    let from_byte = i64::try_from(from.key().len() + 1).expect("a path has fewer bytes than 2⁶³");
+    let commit = i64::try_from(number).expect("a log has fewer commits than 2⁶³");
+    run(on, "DELETE FROM directory WHERE path = ?", &[&key])?;
+    // What is joined is a text to SQLite, of the same bytes.
+    let path = "CAST(?1 || substr(path, ?2) AS BLOB)";
+    let within = "path >= ?3 AND (?4 IS NULL OR path < ?4)";
+    let params: &[&dyn ToSql] = &[&key, &from_byte, &from.key(), &behind];
+    let with_commit: &[&dyn ToSql] = &[&key, &from_byte, &from.key(), &behind, &commit];
+    if let TreeSource::Moved(_) = tree {
+        let sql = format!("UPDATE directory SET path = {path}, changed = ?5 WHERE {within}");
+        run(on, &sql, with_commit)?;
+        for table in ["pack", "object"] {
+            run(on, &format!("UPDATE {table} SET path = {path} WHERE {within}"), params)?;
+        }
+        return Ok(());
+    }
+    let sql = format!("INSERT INTO directory SELECT {path}, ?5, row FROM directory WHERE {within}");
+    run(on, &sql, with_commit)?;
+    for (table, name) in [("pack", "id"), ("object", "name")] {
+        let sql =
+            format!("INSERT INTO {table} SELECT {path}, {name}, row FROM {table} WHERE {within}");
+        run(on, &sql, params)?;
+    }
+    copy_links(on, number, to)
+}
+
+/// Gives files of a copied tree that have several names something in common that is theirs.
+fn copy_links(on: &Transaction<'_>, number: u64, to: &ArchivePath) -> rusqlite::Result<()> {
+    let sql = "SELECT path, name, row FROM object WHERE path >= ?1 AND (?2 IS NULL OR path < ?2)";
+    let mut query = on.prepare_cached(sql)?;
+    let mut found = query.query(params![to.key(), to.key_behind()])?;
+    let mut copies: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> = Vec::new();
+    while let Some(row) = found.next()? {
+        // One that cannot be read is told when it is looked at.
+        let object = postcard::from_bytes::<ArchivedObject>(row.get_ref(2)?.as_blob()?);
+        let Ok(mut object) = object else { continue };
+        if let Some(link) = object.link {
+            object.link = Some(rows::copied_link(link, number, to));
+            copies.push((row.get(0)?, row.get(1)?, encoded(&object)));
+        }
+    }
+    for (path, name, row) in copies {
+        let sql = "UPDATE object SET row = ?3 WHERE path = ?1 AND name = ?2";
+        run(on, sql, &[&path, &name, &row])?;
+    }
     Ok(())
 }
 

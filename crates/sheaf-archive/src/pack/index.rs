@@ -2,8 +2,9 @@
 use super::BLOCK_BYTES;
 use super::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 use super::write::{NAME_BYTES_MAX, PACK_MEMBERS_MAX, PACK_OWNERS_MAX};
-use crate::PackError;
+use crate::{FileRights, PackError};
 use sheaf_core::files::Timestamp;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 /// What the index is called among the members of a pack. A file of this name is none.
@@ -28,6 +29,7 @@ const HARD_LINK: u8 = 1;
 /// What is beside a name: each piece is a tag, a length of four bytes, and so many bytes.
 const LINK_TAG: u8 = b'l';
 const DEVICE_TAG: u8 = b'd';
+const RIGHTS_TAG: u8 = b'r';
 const XATTR_NAME_TAG: u8 = b'n';
 const XATTR_VALUE_TAG: u8 = b'v';
 
@@ -58,6 +60,20 @@ impl PackIndex {
         self.members.iter().map(|member| member.size).sum()
     }
 
+    /// The same with modes and owners as they are in the tar.
+    pub(crate) fn as_in_tar(&self) -> Cow<'_, Self> {
+        if self.members.iter().all(|member| member.in_tar.is_none()) {
+            return Cow::Borrowed(self);
+        }
+        let mut index = self.clone();
+        for member in &mut index.members {
+            if let Some(in_tar) = member.in_tar.take() {
+                member.attributes.set_rights(in_tar);
+            }
+        }
+        Cow::Owned(index)
+    }
+
     /// The index in bytes: a multiple of 512.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -67,7 +83,7 @@ impl PackIndex {
             let of = &member.attributes;
             let owner = owners.number((of.uid, of.gid));
             let from = extras.len();
-            push_extras(&mut extras, of);
+            push_extras(&mut extras, member);
             names.extend_from_slice(&of.name);
             records.extend_from_slice(&member.first_block.to_le_bytes());
             records.extend_from_slice(&member.header_blocks.to_le_bytes());
@@ -202,6 +218,7 @@ impl PackIndex {
             if u64::from(member.first_block) < block
                 || member.header_blocks == 0
                 || of.mode > 0o7777
+                || member.in_tar.is_some_and(|in_tar| in_tar.mode > 0o7777)
                 || of.mtime.nanoseconds >= 1_000_000_000
             {
                 return Err(said());
@@ -252,7 +269,8 @@ fn raw_mode(of: &MemberAttributes) -> u32 {
     kind | of.mode & 0o7777
 }
 
-fn push_extras(extras: &mut Vec<u8>, of: &MemberAttributes) {
+fn push_extras(extras: &mut Vec<u8>, member: &PackedMember) {
+    let of = &member.attributes;
     let mut push = |tag, bytes: &[u8]| {
         extras.push(tag);
         extras.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
@@ -267,6 +285,9 @@ fn push_extras(extras: &mut Vec<u8>, of: &MemberAttributes) {
         let device = u64::from(major) << 32 | u64::from(minor);
         push(DEVICE_TAG, &device.to_le_bytes());
     }
+    if let Some(FileRights { mode, uid, gid }) = member.in_tar {
+        push(RIGHTS_TAG, &[mode, uid, gid].map(u32::to_le_bytes).concat());
+    }
     for (name, value) in &of.xattrs {
         push(XATTR_NAME_TAG, name);
         push(XATTR_VALUE_TAG, value);
@@ -279,6 +300,7 @@ struct Extras {
     link: Vec<u8>,
     device: u64,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    in_tar: Option<FileRights>,
 }
 
 impl Extras {
@@ -290,6 +312,11 @@ impl Extras {
             let bytes = from.bytes(bytes)?;
             match tag {
                 LINK_TAG => extras.link = bytes.to_owned(),
+                RIGHTS_TAG => {
+                    let mut bytes = IndexBytes { left: bytes };
+                    let (mode, uid, gid) = (bytes.u32()?, bytes.u32()?, bytes.u32()?);
+                    extras.in_tar = Some(FileRights { mode, uid, gid });
+                }
                 DEVICE_TAG => extras.device = IndexBytes { left: bytes }.u64()?,
                 XATTR_NAME_TAG => extras.xattrs.push((bytes.to_owned(), Vec::new())),
                 XATTR_VALUE_TAG => {
@@ -321,7 +348,7 @@ fn member_of(
     let [name_bytes, flags] = records.take()?;
     let digest = records.take()?;
     let name = names.bytes(usize::from(name_bytes))?.to_owned();
-    let Extras { link, device, xattrs } =
+    let Extras { link, device, xattrs, in_tar } =
         Extras::read(IndexBytes { left: extras.bytes(extras_bytes)? })?;
     let (major, minor) = ((device >> 32) as u32, device as u32);
     let kind = match (raw_mode & 0o170_000, flags) {
@@ -335,7 +362,7 @@ fn member_of(
     };
     let (mode, mtime) = (raw_mode & 0o7777, Timestamp { seconds, nanoseconds });
     let attributes = MemberAttributes { name, kind, mode, uid, gid, mtime, ctime_ns, ino, xattrs };
-    Ok(PackedMember { attributes, size, digest, first_block, header_blocks })
+    Ok(PackedMember { attributes, size, digest, first_block, header_blocks, in_tar })
 }
 
 /// Bytes from which pieces are cut off.

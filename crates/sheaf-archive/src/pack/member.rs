@@ -1,4 +1,5 @@
 //! What is known of a file in a pack.
+use crate::FileRights;
 use serde::{Deserialize, Serialize};
 use sheaf_core::files::Timestamp;
 
@@ -100,6 +101,8 @@ pub struct PackedMember {
     pub first_block: u32,
     /// How many blocks its headers have; its content is behind them.
     pub header_blocks: u16,
+    /// Mode and owner as the tar has them, where they have been changed since.
+    pub in_tar: Option<FileRights>,
 }
 
 impl PackedMember {

@@ -49,7 +49,7 @@ fn member_at(tar: &[u8], first: u64) -> Result<Option<PackedMember>, PackError> 
     let first_block = u32::try_from(first).map_err(|_| damaged("is too long"))?;
     let header_blocks = u16::try_from(at + 1 - first).map_err(|_| damaged("is too long"))?;
     let digest = *blake3::hash(content).as_bytes();
-    Ok(Some(PackedMember { attributes, size, digest, first_block, header_blocks }))
+    Ok(Some(PackedMember { attributes, size, digest, first_block, header_blocks, in_tar: None }))
 }
 
 fn attributes_of(

@@ -44,6 +44,7 @@ pub fn content_of<'a>(tar: &'a [u8], member: &PackedMember) -> Result<&'a [u8], 
 /// others were removed, belongs to none and is not looked at.
 #[must_use]
 pub fn verify_pack(tar: &[u8], index: &PackIndex) -> Vec<Difference> {
+    let index = &*index.as_in_tar();
     let mut found = Vec::new();
     let mut headers = Vec::new();
     for member in &index.members {

@@ -76,6 +76,7 @@ impl<W: Write> PackWriter<W> {
             digest: *blake3::hash(content).as_bytes(),
             first_block: self.index.member_blocks as u32,
             header_blocks,
+            in_tar: None,
         };
         self.index.member_blocks = member.end_block();
         self.owners.insert((of.uid, of.gid));

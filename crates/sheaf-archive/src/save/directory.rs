@@ -456,19 +456,9 @@ impl<'a> DirectorySave<'a> {
         to.commit()?;
         let index_bytes = write_index(self.shared.store, &mut index)?;
         let tar_bytes = self.shared.store.size(&key)?;
-        let name = |member: Option<&crate::PackedMember>| {
-            member.map(|member| member.attributes.name.clone()).unwrap_or_default()
-        };
-        Ok(ArchivedPack {
-            id,
-            generation: index.generation,
-            index_bytes,
-            members: index.members.len() as u32,
-            content_bytes: index.content_bytes(),
-            tar_bytes,
-            first: name(index.members.first()),
-            last: name(index.members.last()),
-        })
+        let mut row = ArchivedPack { index_bytes, tar_bytes, ..ArchivedPack::default() };
+        row.describe(&index);
+        Ok(row)
     }
 }
 

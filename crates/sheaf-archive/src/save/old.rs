@@ -95,18 +95,13 @@ impl OldPack {
         let is_left = |member: &PackedMember| !retired.contains(&member.attributes.name);
         self.index.members.retain(is_left);
         change.packs.retain(|pack| pack.id != self.row.id);
-        let (Some(first), Some(last)) = (self.index.members.first(), self.index.members.last())
-        else {
+        if self.index.members.is_empty() {
             change.packs_removed.push(self.row.id);
             return Ok(None);
-        };
-        self.row.first.clone_from(&first.attributes.name);
-        self.row.last.clone_from(&last.attributes.name);
+        }
         self.index.generation = self.row.generation + 1;
         self.row.index_bytes = write_index(store, &mut self.index)?;
-        self.row.generation = self.index.generation;
-        self.row.members = self.index.members.len() as u32;
-        self.row.content_bytes = self.index.content_bytes();
+        self.row.describe(&self.index);
         change.packs.push(self.row.clone());
         Ok(Some(self))
     }

@@ -2,7 +2,7 @@
 use proptest::prelude::*;
 use sheaf_archive::{
     ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Commit,
-    DirectoryChange, LocalStore, MemberAttributes, MemberKind, PackId, Store, StoreKey,
+    DirectoryChange, LocalStore, MemberAttributes, MemberKind, PackId, Store, StoreKey, TreeSource,
 };
 use sheaf_core::Errno;
 use std::path::Path;
@@ -26,6 +26,7 @@ fn pack(number: u8) -> ArchivedPack {
         tar_bytes: 2048,
         first: b"a".to_vec(),
         last: b"a".to_vec(),
+        classes: None,
     }
 }
 
@@ -371,4 +372,115 @@ fn each_directory_is_in_one() {
     // And who puts something there that goes at the same time is told.
     let refused = one.commit(&made.store, &commit_of(new("/a/b/d", 0o700))).unwrap_err();
     assert!(matches!(refused, CatalogError::Changed { .. }), "{refused}");
+}
+
+/// A directory that comes from elsewhere.
+fn tree(at: &str, tree: TreeSource) -> DirectoryChange {
+    DirectoryChange { path: path(at), tree: Some(tree), ..Default::default() }
+}
+
+/// A tree with names of any bytes, with packs and with objects, two of which are one file.
+fn tree_to_move(made: &Made) -> Catalog {
+    let mut catalog = made.catalog("catalog");
+    let mut one = new("/a/b\u{1}\u{fd}", 0o700);
+    one.path = path("/a").join(b"\xff\x01\xfe");
+    one.packs = vec![pack(1), pack(2)];
+    let linked = |name: &str| ArchivedObject { link: Some(PackId([7; 16])), ..object(name) };
+    one.objects = vec![linked("x"), object("y"), linked("z")];
+    let (mut a, mut beside) = (new("/a", 0o711), new("/ab", 0o755));
+    a.packs = vec![pack(3)];
+    beside.packs = vec![pack(4)];
+    let changes = vec![a, one, new("/a/empty", 0o700), beside, new("/b", 0o755)];
+    catalog.commit(&made.store, &Commit { changes }).unwrap();
+    catalog
+}
+
+#[test]
+fn a_tree_moves_and_is_copied_by_one_small_change() {
+    let made = Made::new();
+    let mut catalog = tree_to_move(&made);
+    let before = said(&catalog);
+    let moved = tree("/b/c", TreeSource::Moved(path("/a")));
+    let number = catalog.commit(&made.store, &commit_of(moved)).unwrap();
+    let within = |all: &[(ArchivePath, _, Vec<_>, Vec<_>)], at: &str| {
+        let at = path(at);
+        let all = all.iter().filter_map(|(path, is, packs, objects)| {
+            let (is, packs, objects): (&ArchivedDirectory, _, _) = (is, packs, objects);
+            Some((path.within(&at)?, is.clone(), packs.clone(), objects.clone()))
+        });
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(within(&said(&catalog), "/b/c"), within(&before, "/a"));
+    assert!(within(&said(&catalog), "/a").is_empty());
+    assert_eq!(within(&said(&catalog), "/ab"), within(&before, "/ab"));
+    assert_eq!(catalog.changed(&path("/b/c/empty")).unwrap(), number);
+    assert!(std::fs::metadata(made.log(number)).unwrap().len() < 100);
+
+    // A copy has files of its own, with as many names.
+    let copied = tree("/a", TreeSource::Copied(path("/b/c")));
+    catalog.commit(&made.store, &commit_of(copied)).unwrap();
+    let both = [within(&said(&catalog), "/a"), within(&said(&catalog), "/b/c")];
+    let links = |all: &[(_, _, _, Vec<ArchivedObject>)]| {
+        let _: &[(ArchivePath, ArchivedDirectory, Vec<ArchivedPack>, _)] = all;
+        all.iter().flat_map(|of| of.3.iter().map(|object| object.link)).collect::<Vec<_>>()
+    };
+    let (copies, originals) = (links(&both[0]), links(&both[1]));
+    assert_eq!(originals, [Some(PackId([7; 16])), None, Some(PackId([7; 16]))]);
+    assert_eq!(copies, [copies[0], None, copies[0]]);
+    assert!(copies[0].is_some() && copies[0] != originals[0]);
+    assert_eq!(both[0].len(), 3);
+    assert_eq!(both[0][2].2, both[1][2].2);
+
+    // Whoever reads the log comes to the same, and finds it in pieces.
+    let mut other = made.catalog("other");
+    other.catch_up(&made.store).unwrap();
+    assert_eq!(said(&other), said(&catalog));
+    assert!(catalog.differs(&made.store).unwrap().is_none());
+    let mut last = None;
+    let mut found = Vec::new();
+    loop {
+        let next = catalog.rows_below(&path("/b"), last.as_ref(), 2).unwrap();
+        let Some((behind, _)) = next.last() else { break };
+        last = Some(behind.clone());
+        found.extend(next);
+    }
+    assert_eq!(found.len(), 4);
+    for (path, rows) in found {
+        assert_eq!(rows, catalog.rows_of(&path).unwrap(), "{path}");
+    }
+}
+
+#[test]
+fn a_tree_goes_only_where_nothing_is_and_only_once() {
+    let made = Made::new();
+    let mut catalog = tree_to_move(&made);
+    let before = said(&catalog);
+    let (moved, copied) =
+        (|at: &str| TreeSource::Moved(path(at)), |at: &str| TreeSource::Copied(path(at)));
+    for changes in [
+        vec![tree("/b", moved("/a"))],
+        vec![DirectoryChange { since: 2, ..tree("/a", moved("/b")) }],
+        vec![tree("/c", moved("/none"))],
+        vec![tree("/none/c", copied("/a"))],
+        vec![tree("/a/empty/c", moved("/a"))],
+        vec![tree("/a/c", copied("/a"))],
+        vec![tree("/c", moved("/a")), tree("/d", moved("/a"))],
+        vec![tree("/c", moved("/a")), tree("/d", moved("/a/empty"))],
+        vec![tree("/c", copied("/a")), tree("/d", moved("/a/empty"))],
+        vec![tree("/c", copied("/a")), new("/c/d", 0o700)],
+        vec![tree("/c", moved("/a")), tree("/a/empty/b", moved("/b"))],
+        vec![tree("/c", moved("/a")), new("/a/d", 0o700)],
+    ] {
+        let refused = catalog.commit(&made.store, &Commit { changes: changes.clone() });
+        assert!(matches!(refused, Err(CatalogError::Changed { .. })), "{changes:?}: {refused:?}");
+        assert_eq!(said(&catalog), before);
+    }
+    // What is empty gives way; and two copies may be made at once.
+    let replaced = DirectoryChange { since: 2, ..tree("/b", moved("/a")) };
+    let twice = vec![tree("/c", copied("/ab")), tree("/d", copied("/ab")), replaced];
+    catalog.commit(&made.store, &Commit { changes: twice }).unwrap();
+    let all: Vec<_> = said(&catalog).into_iter().map(|of| of.0.to_string()).collect();
+    let odd = path("/b").join(b"\xff\x01\xfe").to_string();
+    assert_eq!(all, ["/ab", "/b", "/b/empty", &odd, "/c", "/d"]);
+    assert!(catalog.differs(&made.store).unwrap().is_none());
 }
