@@ -54,6 +54,7 @@ pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
 pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 pub use pack::scan::scan_pack;
+pub use pack::sparse::SPARSE_EXTENTS_MAX;
 pub use pack::verify::{Difference, content_of, verify_pack};
 pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};
 pub use path::ArchivePath;

@@ -1,9 +1,11 @@
 //! Packs: `member` → `header` → `write`; back by `index`, or where that is lost by `scan`.
+mod acl;
 mod header;
 pub(crate) mod index;
 pub(crate) mod member;
 mod pax;
 pub(crate) mod scan;
+pub(crate) mod sparse;
 pub(crate) mod verify;
 pub(crate) mod write;
 

@@ -103,7 +103,7 @@ impl<'a> UsageSum<'a> {
         let rows = self.archive.catalog().rows_of(path)?;
         let mut usage = ArchivedUsage::default();
         for pack in &rows.packs {
-            usage += ArchivedUsage { files: pack.members.into(), bytes: pack.content_bytes };
+            usage += ArchivedUsage { files: pack.files.into(), bytes: pack.content_bytes };
         }
         for object in &rows.objects {
             if object.link.is_none_or(|link| self.links.insert(link)) {

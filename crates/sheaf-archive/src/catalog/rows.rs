@@ -33,10 +33,14 @@ pub struct ArchivedPack {
     pub index_bytes: u64,
     /// How many members that has.
     pub members: u32,
+    /// How many files these are: members that are names of one file are one.
+    pub files: u32,
     /// Bytes of their contents.
     pub content_bytes: u64,
     /// Bytes of the tar.
     pub tar_bytes: u64,
+    /// Bytes of the object that has it, where it is compressed with zstd.
+    pub zstd_bytes: Option<u64>,
     /// The name of the first member.
     pub first: Vec<u8>,
     /// The name of the last member.
@@ -55,6 +59,7 @@ impl ArchivedPack {
         self.id = index.id;
         self.generation = index.generation;
         self.members = index.members.len() as u32;
+        self.files = index.files().count() as u32;
         self.content_bytes = index.content_bytes();
         self.first = name(index.members.first());
         self.last = name(index.members.last());

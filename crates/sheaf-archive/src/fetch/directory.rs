@@ -135,11 +135,38 @@ impl<'a> FetchWorker<'a> {
         members: &[PackedMember],
     ) {
         let mut from = Forwards { shared: self.shared, key: pack_key(id), open: None, at: 0 };
+        // Of each file with several names here, the first that is there.
+        let links = members.iter().filter_map(|member| member.file_block);
+        let mut files: HashMap<u64, Option<&[u8]>> =
+            links.map(|block| (block.into(), None)).collect();
         for member in members {
-            let path = directory.join(&member.attributes.name);
-            let put = self.member(to, &path, &mut from, member);
+            let (name, mut file) =
+                (&member.attributes.name, files.get_mut(&member.content_block()));
+            let path = directory.join(name);
+            let put = match &file {
+                Some(Some(old)) => self.other_name(to, &path, old, name),
+                _ => self.member(to, &path, &mut from, member),
+            };
+            if let Some(file) = &mut file
+                && matches!(put, Ok(PutFile::Written | PutFile::Same))
+            {
+                file.get_or_insert(name);
+            }
             self.came(&path, member.size, put);
         }
+    }
+
+    /// Puts another name of a file of this directory there.
+    fn other_name(
+        &self,
+        to: &mut FetchDirectory<'_>,
+        path: &ArchivePath,
+        old: &[u8],
+        name: &[u8],
+    ) -> Result<PutFile, ArchiveError> {
+        let open = to.open.try_clone().map_err(|error| Errno::from_io(&error));
+        let put = open.and_then(|open| to.put_link(&open, old, name));
+        put.map_err(|errno| self.unwritten(path, errno))
     }
 
     fn member(
@@ -155,23 +182,16 @@ impl<'a> FetchWorker<'a> {
             return Ok(put);
         }
         match &is.kind {
-            MemberKind::File => {
-                let bytes = usize::try_from(member.size).map_err(|_| failed(self, Errno::FBIG))?;
-                self.room.resize(bytes, 0);
+            MemberKind::File | MemberKind::HardLink { .. } => {
+                let bytes = usize::try_from(member.stored_bytes());
+                self.room.resize(bytes.map_err(|_| failed(self, Errno::FBIG))?, 0);
                 from.read(member.content_at(), &mut self.room)?;
                 if blake3::hash(&self.room) != member.digest {
                     return Err(ArchiveError::Content { path: path.clone() });
                 }
-                let fill = |file: &File| {
-                    file.write_all_at(&self.room, 0).map_err(|error| Errno::from_io(&error))
-                };
+                let fill = |file: &File| write_member(file, member, &self.room);
                 to.put_file(is, fill).map_err(|errno| failed(self, errno))?;
                 Ok(PutFile::Written)
-            }
-            MemberKind::HardLink { to: old } => {
-                let open = to.open.try_clone().map_err(|error| Errno::from_io(&error));
-                let put = open.and_then(|open| to.put_link(&open, old, &is.name));
-                put.map_err(|errno| failed(self, errno))
             }
             _ => {
                 to.put_special(is).map_err(|errno| failed(self, errno))?;
@@ -242,6 +262,18 @@ impl<'a> FetchWorker<'a> {
             Err(Unfetched::Archive(error)) => Err(error),
         }
     }
+}
+
+/// Writes the content of a member into a file, with its holes.
+fn write_member(file: &File, member: &PackedMember, mut content: &[u8]) -> Result<(), Errno> {
+    let failed = |error: std::io::Error| Errno::from_io(&error);
+    for extent in member.stored_extents() {
+        let (piece, rest) = content.split_at((extent.end - extent.start) as usize);
+        file.write_all_at(piece, extent.start).map_err(failed)?;
+        content = rest;
+    }
+    // A hole at the end is nothing that was written.
+    if member.extents.is_some() { file.set_len(member.size).map_err(failed) } else { Ok(()) }
 }
 
 /// Writes the content of an object into a file, with its holes.

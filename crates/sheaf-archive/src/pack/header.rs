@@ -2,9 +2,19 @@
 //!
 //! They follow from the attributes alone, and the same attributes give the same bytes: so each byte
 //! of a pack can be compared with its index.
-use super::{BLOCK_BYTES, blocks_of, pax};
+use super::member::stored_bytes;
+use super::{BLOCK_BYTES, acl, blocks_of, pax, sparse};
 use crate::{MemberAttributes, MemberKind};
 use sheaf_core::files::Timestamp;
+use std::ops::Range;
+
+/// The records of a sparse file, of version 1.0.
+pub(crate) const SPARSE_MAJOR: &[u8] = b"GNU.sparse.major";
+pub(crate) const SPARSE_MINOR: &[u8] = b"GNU.sparse.minor";
+pub(crate) const SPARSE_NAME: &[u8] = b"GNU.sparse.name";
+pub(crate) const SPARSE_SIZE: &[u8] = b"GNU.sparse.realsize";
+/// What a reader that knows nothing of sparse files calls one, before its name.
+const SPARSE_PREFIX: &[u8] = b"GNUSparseFile/";
 
 const NAME_BYTES_MAX: usize = 100;
 /// The largest number of seven and of eleven octal digits.
@@ -40,14 +50,28 @@ pub(crate) const CHAR_DEVICE: u8 = b'3';
 pub(crate) const BLOCK_DEVICE: u8 = b'4';
 pub(crate) const FIFO: u8 = b'6';
 
-/// Adds all headers of a member.
-pub(crate) fn push(tar: &mut Vec<u8>, of: &MemberAttributes, size: u64) {
-    let records = records_of(of);
+/// What the headers say of a member's content.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct HeaderContent<'a> {
+    /// Bytes of the file.
+    pub size: u64,
+    /// The pieces of a sparse one.
+    pub extents: Option<&'a [Range<u64>]>,
+}
+
+/// Adds all headers of a member, and its map if it is sparse. A hard link has no content.
+pub(crate) fn push(tar: &mut Vec<u8>, of: &MemberAttributes, content: HeaderContent<'_>) {
+    let is_link = matches!(of.kind, MemberKind::HardLink { .. });
+    let content = if is_link { HeaderContent::default() } else { content };
+    let (mut map, mut size) = (Vec::new(), stored_bytes(content.size, content.extents));
+    if let Some(extents) = content.extents {
+        sparse::push_map(&mut map, extents, content.size);
+        size += map.len() as u64;
+    }
+    let records = records_of(of, content);
     if !records.is_empty() {
-        let mut name = b"PaxHeaders/".to_vec();
-        name.extend_from_slice(&of.name[..of.name.len().min(NAME_BYTES_MAX - name.len())]);
         let bytes = records.len() as u64;
-        push_block(tar, &name, EXTENDED, |block| {
+        push_block(tar, &prefixed(b"PaxHeaders/", &of.name), EXTENDED, |block| {
             put(block, &MODE, 0o644);
             put(block, &UID, 0);
             put(block, &GID, 0);
@@ -65,7 +89,8 @@ pub(crate) fn push(tar: &mut Vec<u8>, of: &MemberAttributes, size: u64) {
         MemberKind::CharDevice { major, minor } => (CHAR_DEVICE, (major, minor)),
         MemberKind::BlockDevice { major, minor } => (BLOCK_DEVICE, (major, minor)),
     };
-    push_block(tar, &of.name, kind, |block| {
+    let sparse_name = content.extents.map(|_| prefixed(SPARSE_PREFIX, &of.name));
+    push_block(tar, sparse_name.as_deref().unwrap_or(&of.name), kind, |block| {
         put(block, &MODE, u64::from(of.mode & 0o7777));
         put(block, &UID, u64::from(of.uid).min(SMALL_MAX));
         put(block, &GID, u64::from(of.gid).min(SMALL_MAX));
@@ -77,19 +102,33 @@ pub(crate) fn push(tar: &mut Vec<u8>, of: &MemberAttributes, size: u64) {
             put_text(block, &LINK, link);
         }
     });
+    tar.extend_from_slice(&map);
+}
+
+/// A name behind another, as far as there is room.
+fn prefixed(prefix: &[u8], name: &[u8]) -> Vec<u8> {
+    let room = NAME_BYTES_MAX - prefix.len();
+    [prefix, &name[..name.len().min(room)]].concat()
 }
 
 /// What a ustar header has no room for.
-fn records_of(of: &MemberAttributes) -> Vec<u8> {
+fn records_of(of: &MemberAttributes, content: HeaderContent<'_>) -> Vec<u8> {
     let mut records = Vec::new();
     let is_long = |text: &[u8]| text.len() > NAME_BYTES_MAX;
-    let (path, link) =
-        (Some(&of.name[..]).filter(|name| is_long(name)), of.link().filter(|link| is_long(link)));
+    let is_sparse = content.extents.is_some();
+    let path = Some(&of.name[..]).filter(|name| is_sparse || is_long(name));
+    let link = of.link().filter(|link| is_long(link));
     let is_text = |bytes: Option<&[u8]>| bytes.is_none_or(|bytes| str::from_utf8(bytes).is_ok());
     if !(is_text(path) && is_text(link)) {
         pax::push(&mut records, b"hdrcharset", b"BINARY");
     }
-    for (key, text) in [(b"path".as_slice(), path), (b"linkpath", link)] {
+    if is_sparse {
+        pax::push(&mut records, SPARSE_MAJOR, b"1");
+        pax::push(&mut records, SPARSE_MINOR, b"0");
+        pax::push(&mut records, SPARSE_SIZE, content.size.to_string().as_bytes());
+    }
+    let path_key = if is_sparse { SPARSE_NAME } else { b"path" };
+    for (key, text) in [(path_key, path), (b"linkpath", link)] {
         if let Some(text) = text {
             pax::push(&mut records, key, text);
         }
@@ -104,7 +143,11 @@ fn records_of(of: &MemberAttributes) -> Vec<u8> {
         pax::push(&mut records, b"mtime", pax::time_text(of.mtime).as_bytes());
     }
     for (name, value) in &of.xattrs {
-        pax::push_xattr(&mut records, name, value);
+        let list = acl::ACLS.iter().find(|(known, _)| known == name);
+        match list.and_then(|(_, key)| Some((key, acl::text_of(value)?))) {
+            Some((key, text)) => pax::push(&mut records, key, text.as_bytes()),
+            None => pax::push_xattr(&mut records, name, value),
+        }
     }
     records
 }

@@ -1,11 +1,12 @@
 //! A pack's index: what is known of each member, in 86 bytes beside its name. See `docs/format.md`.
-use super::BLOCK_BYTES;
-use super::member::{MemberAttributes, MemberKind, PackId, PackedMember};
-use super::write::{NAME_BYTES_MAX, PACK_MEMBERS_MAX, PACK_OWNERS_MAX};
+use super::member::{MemberAttributes, MemberKind, PackId, PackedMember, is_name};
+use super::write::{PACK_MEMBERS_MAX, PACK_OWNERS_MAX};
+use super::{BLOCK_BYTES, blocks_of, sparse};
 use crate::{FileRights, PackError};
 use sheaf_core::files::Timestamp;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// What the index is called among the members of a pack. A file of this name is none.
 pub const INDEX_NAME: &[u8] = b".sheaf-index";
@@ -29,6 +30,8 @@ const HARD_LINK: u8 = 1;
 /// What is beside a name: each piece is a tag, a length of four bytes, and so many bytes.
 const LINK_TAG: u8 = b'l';
 const DEVICE_TAG: u8 = b'd';
+const FILE_TAG: u8 = b'f';
+const SPARSE_TAG: u8 = b's';
 const RIGHTS_TAG: u8 = b'r';
 const XATTR_NAME_TAG: u8 = b'n';
 const XATTR_VALUE_TAG: u8 = b'v';
@@ -54,10 +57,21 @@ impl PackIndex {
         at.ok().map(|at| &self.members[at])
     }
 
-    /// Bytes of all contents.
+    /// Bytes of all contents, holes among them. What several members share is counted once.
     #[must_use]
     pub fn content_bytes(&self) -> u64 {
-        self.members.iter().map(|member| member.size).sum()
+        self.files().fold(0, |bytes, member| bytes.saturating_add(member.size))
+    }
+
+    /// The first member of each file: those that share a content are one.
+    pub fn files(&self) -> impl Iterator<Item = &PackedMember> {
+        let mut linked = HashSet::new();
+        // A file is before its other names.
+        let links = self.members.iter().filter_map(|member| member.file_block);
+        let has_other: HashSet<u64> = links.map(u64::from).collect();
+        self.members.iter().filter(move |member| {
+            !has_other.contains(&member.content_block()) || linked.insert(member.content_block())
+        })
     }
 
     /// The same with modes and owners as they are in the tar.
@@ -209,10 +223,7 @@ impl PackIndex {
         for member in &self.members {
             let of = &member.attributes;
             let said = || format!("says of {} what cannot be", of.name.escape_ascii());
-            let is_name = !matches!(&of.name[..], b"" | b"." | b".." | INDEX_NAME)
-                && of.name.len() <= NAME_BYTES_MAX
-                && !of.name.iter().any(|byte| matches!(byte, b'/' | 0));
-            if !is_name || of.name[..] <= *name {
+            if !is_name(&of.name) || of.name == INDEX_NAME || of.name[..] <= *name {
                 return Err(format!("has no order: {}", of.name.escape_ascii()));
             }
             if u64::from(member.first_block) < block
@@ -223,14 +234,14 @@ impl PackIndex {
             {
                 return Err(said());
             }
-            if member.size != 0 && of.kind != MemberKind::File {
+            let pieces = member.extents.as_deref();
+            let is_content = match &of.kind {
+                MemberKind::File => member.file_block.is_none(),
+                MemberKind::HardLink { to } => self.is_link(member, to),
+                _ => member.file_block.is_none() && member.size == 0,
+            };
+            if !is_content || !pieces.is_none_or(|pieces| sparse::are_pieces(pieces, member.size)) {
                 return Err(said());
-            }
-            if let MemberKind::HardLink { to } = &of.kind {
-                let linked = self.find(to).map(|linked| &linked.attributes);
-                if !linked.is_some_and(|to| to.name < of.name && to.kind == MemberKind::File) {
-                    return Err(said());
-                }
             }
             (name, block) = (&of.name, member.end_block());
         }
@@ -238,6 +249,26 @@ impl PackIndex {
             return Err("says that there is more than there is".to_owned());
         }
         Ok(())
+    }
+}
+
+impl PackIndex {
+    /// Whether this is another name of a file that is before it, as far as that is still a member.
+    fn is_link(&self, member: &PackedMember, to: &[u8]) -> bool {
+        let is_before = member.file_block.is_some_and(|block| {
+            u64::from(block).saturating_add(blocks_of(member.stored_bytes()))
+                <= u64::from(member.first_block)
+        });
+        let is_same = |file: &PackedMember| {
+            file.attributes.kind == MemberKind::File
+                && file.content_block() == member.content_block()
+                && (file.size, file.digest, &file.extents)
+                    == (member.size, member.digest, &member.extents)
+        };
+        is_before
+            && *to < *member.attributes.name
+            && is_name(to)
+            && self.find(to).is_none_or(is_same)
     }
 }
 
@@ -279,6 +310,13 @@ fn push_extras(extras: &mut Vec<u8>, member: &PackedMember) {
     if let Some(link) = of.link() {
         push(LINK_TAG, link);
     }
+    if let Some(block) = member.file_block {
+        push(FILE_TAG, &block.to_le_bytes());
+    }
+    if let Some(extents) = &member.extents {
+        let numbers = extents.iter().flat_map(|extent| [extent.start, extent.end]);
+        push(SPARSE_TAG, &numbers.flat_map(u64::to_le_bytes).collect::<Vec<_>>());
+    }
     if let MemberKind::CharDevice { major, minor } | MemberKind::BlockDevice { major, minor } =
         of.kind
     {
@@ -301,6 +339,8 @@ struct Extras {
     device: u64,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     in_tar: Option<FileRights>,
+    file_block: Option<u32>,
+    extents: Option<Vec<Range<u64>>>,
 }
 
 impl Extras {
@@ -312,6 +352,14 @@ impl Extras {
             let bytes = from.bytes(bytes)?;
             match tag {
                 LINK_TAG => extras.link = bytes.to_owned(),
+                FILE_TAG => extras.file_block = Some(IndexBytes { left: bytes }.u32()?),
+                SPARSE_TAG => {
+                    let (mut bytes, mut extents) = (IndexBytes { left: bytes }, Vec::new());
+                    while !bytes.left.is_empty() {
+                        extents.push(bytes.u64()?..bytes.u64()?);
+                    }
+                    extras.extents = Some(extents);
+                }
                 RIGHTS_TAG => {
                     let mut bytes = IndexBytes { left: bytes };
                     let (mode, uid, gid) = (bytes.u32()?, bytes.u32()?, bytes.u32()?);
@@ -348,7 +396,7 @@ fn member_of(
     let [name_bytes, flags] = records.take()?;
     let digest = records.take()?;
     let name = names.bytes(usize::from(name_bytes))?.to_owned();
-    let Extras { link, device, xattrs, in_tar } =
+    let Extras { link, device, xattrs, in_tar, file_block, extents } =
         Extras::read(IndexBytes { left: extras.bytes(extras_bytes)? })?;
     let (major, minor) = ((device >> 32) as u32, device as u32);
     let kind = match (raw_mode & 0o170_000, flags) {
@@ -362,7 +410,16 @@ fn member_of(
     };
     let (mode, mtime) = (raw_mode & 0o7777, Timestamp { seconds, nanoseconds });
     let attributes = MemberAttributes { name, kind, mode, uid, gid, mtime, ctime_ns, ino, xattrs };
-    Ok(PackedMember { attributes, size, digest, first_block, header_blocks, in_tar })
+    Ok(PackedMember {
+        attributes,
+        size,
+        digest,
+        first_block,
+        header_blocks,
+        extents,
+        file_block,
+        in_tar,
+    })
 }
 
 /// Bytes from which pieces are cut off.

@@ -1,7 +1,9 @@
 //! What is known of a file in a pack.
+use super::write::NAME_BYTES_MAX;
 use crate::FileRights;
 use serde::{Deserialize, Serialize};
 use sheaf_core::files::Timestamp;
+use std::ops::Range;
 
 /// The name of a pack: never that of another one.
 #[derive(
@@ -14,9 +16,10 @@ pub struct PackId(pub [u8; 16]);
 pub enum MemberKind {
     /// A regular file.
     File,
-    /// Another name of an earlier member of this pack, whose attributes and content it shares.
+    /// Another name of a file whose first name is that of an earlier member of this pack, with the same
+    /// attributes and content.
     HardLink {
-        /// That member's name.
+        /// That name. By now it may be removed from the index, or be another file's.
         to: Vec<u8>,
     },
     /// A symbolic link.
@@ -93,14 +96,19 @@ impl MemberAttributes {
 pub struct PackedMember {
     /// Its name and attributes.
     pub attributes: MemberAttributes,
-    /// Bytes of its content.
+    /// Bytes of its content, holes among them. A hard link has those of its file.
     pub size: u64,
-    /// BLAKE3 of its content.
+    /// BLAKE3 of what the tar has of its content.
     pub digest: [u8; 32],
     /// The block, of 512 bytes, at which its headers begin.
     pub first_block: u32,
-    /// How many blocks its headers have; its content is behind them.
+    /// How many blocks its headers have, and its map if it is sparse; its content is behind them.
     pub header_blocks: u16,
+    /// Which bytes of its content the tar has, one behind the other, where the rest are holes. Nothing
+    /// where all are there.
+    pub extents: Option<Vec<Range<u64>>>,
+    /// Of a hard link: the block at which the content of its file begins.
+    pub file_block: Option<u32>,
     /// Mode and owner as the tar has them, where they have been changed since.
     pub in_tar: Option<FileRights>,
 }
@@ -109,11 +117,57 @@ impl PackedMember {
     /// At which byte of the pack its content begins.
     #[must_use]
     pub fn content_at(&self) -> u64 {
-        (u64::from(self.first_block) + u64::from(self.header_blocks)) * super::BLOCK_BYTES as u64
+        self.content_block() * super::BLOCK_BYTES as u64
     }
 
-    /// The block behind its content.
-    pub(crate) fn end_block(&self) -> u64 {
-        u64::from(self.first_block) + u64::from(self.header_blocks) + super::blocks_of(self.size)
+    /// Bytes that the tar has of its content.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        stored_bytes(self.size, self.extents.as_deref())
     }
+
+    /// Which bytes of its content the tar has, one behind the other; the rest are holes.
+    #[must_use]
+    pub fn stored_extents(&self) -> Vec<Range<u64>> {
+        match &self.extents {
+            Some(extents) => extents.clone(),
+            None => std::iter::once(0..self.size).collect(),
+        }
+    }
+
+    /// Has the content of another member, whose file this is another name of.
+    pub(crate) fn shares(&mut self, file: &Self) {
+        self.size = file.size;
+        self.digest = file.digest;
+        self.extents.clone_from(&file.extents);
+        self.file_block = u32::try_from(file.content_block()).ok();
+    }
+
+    /// The block at which its content begins. Members of one file have the same.
+    pub(crate) fn content_block(&self) -> u64 {
+        let own = u64::from(self.first_block) + u64::from(self.header_blocks);
+        self.file_block.map_or(own, u64::from)
+    }
+
+    /// The block behind its content, or behind its headers where the content is another member's.
+    pub(crate) fn end_block(&self) -> u64 {
+        let headers = u64::from(self.first_block) + u64::from(self.header_blocks);
+        let content = if self.file_block.is_some() { 0 } else { self.stored_bytes() };
+        headers + super::blocks_of(content)
+    }
+}
+
+/// Bytes that are stored of a content.
+pub(crate) fn stored_bytes(size: u64, extents: Option<&[Range<u64>]>) -> u64 {
+    let bytes = |extent: &Range<u64>| extent.end.saturating_sub(extent.start);
+    extents.map_or(size, |extents| {
+        extents.iter().fold(0, |sum: u64, extent| sum.saturating_add(bytes(extent)))
+    })
+}
+
+/// Whether this can be the name of a file in a directory.
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..")
+        && name.len() <= NAME_BYTES_MAX
+        && !name.iter().any(|byte| matches!(byte, b'/' | 0))
 }

@@ -1,8 +1,8 @@
 //! An index of what a pack's tar says, for where no index is left.
 use super::header::{self, HeaderField};
 use super::index::{INDEX_NAME, PackIndex};
-use super::member::{MemberAttributes, MemberKind, PackId, PackedMember};
-use super::{BLOCK_BYTES, blocks_of, pax};
+use super::member::{MemberAttributes, MemberKind, PackId, PackedMember, is_name, stored_bytes};
+use super::{BLOCK_BYTES, acl, blocks_of, pax, sparse};
 use crate::PackError;
 use sheaf_core::files::Timestamp;
 
@@ -20,15 +20,30 @@ pub fn scan_pack(tar: &[u8], id: PackId) -> Result<PackIndex, PackError> {
             break;
         }
         index.member_blocks = block;
+        let member = linked(member, &index)?;
         index.members.push(member);
     }
     index.check().map_err(|why| PackError::damaged(format!("its tar {why}")))?;
     Ok(index)
 }
 
+/// A member with the content of its file, where it is another name of one.
+fn linked(mut member: PackedMember, index: &PackIndex) -> Result<PackedMember, PackError> {
+    if let MemberKind::HardLink { to } = &member.attributes.kind {
+        // Names are in order, as long as it is a pack.
+        let file = index.find(to).filter(|file| file.attributes.kind == MemberKind::File);
+        let file = file.ok_or_else(|| {
+            let (name, to) = (member.attributes.name.escape_ascii(), to.escape_ascii());
+            PackError::damaged(format!("its tar has no file {to} before {name}, its other name"))
+        })?;
+        member.shares(file);
+    }
+    Ok(member)
+}
+
 /// The member whose headers begin at a block; nothing at the end of the tar.
 fn member_at(tar: &[u8], first: u64) -> Result<Option<PackedMember>, PackError> {
-    let damaged = |why| PackError::damaged(format!("its tar {why} at block {first}"));
+    let damaged = |why: &str| PackError::damaged(format!("its tar {why} at block {first}"));
     let mut block = block_of(tar, first).ok_or_else(|| damaged("is cut off"))?;
     if block.iter().all(|&byte| byte == 0) {
         return Ok(None);
@@ -44,12 +59,58 @@ fn member_at(tar: &[u8], first: u64) -> Result<Option<PackedMember>, PackError> 
     let kind = checked_kind(block).ok_or_else(|| damaged("has no header"))?;
     let attributes = attributes_of(block, kind, &records)
         .ok_or_else(|| damaged("has a header that no pack has"))?;
-    let size = number_in(block, &header::SIZE).ok_or_else(|| damaged("has no size"))?;
-    let content = bytes_at(tar, at + 1, size).ok_or_else(|| damaged("is cut off"))?;
+    if !is_name(&attributes.name) {
+        let name = attributes.name.escape_ascii();
+        return Err(damaged(&format!("has a member \"{name}\", which is no name in a directory")));
+    }
+    let mut stored = number_in(block, &header::SIZE).ok_or_else(|| damaged("has no size"))?;
+    let (mut size, mut extents) = (stored, None);
+    at += 1;
+    if is_sparse(&records).ok_or_else(|| damaged("has a sparse file of another format"))? {
+        size = said(&records, header::SPARSE_SIZE)
+            .and_then(pax::number)
+            .ok_or_else(|| damaged("has a sparse file without a size"))?;
+        let map = sparse::map_of(size, |bytes| bytes_at(tar, at, bytes.min(stored)));
+        let (pieces, blocks) = map.ok_or_else(|| damaged("has a sparse file without a map"))?;
+        at += blocks;
+        stored = stored.saturating_sub(blocks * BLOCK_BYTES as u64);
+        if !sparse::are_pieces(&pieces, size) || stored_bytes(size, Some(&pieces)) != stored {
+            return Err(damaged("has a sparse file with a map of another"));
+        }
+        extents = Some(pieces);
+    }
+    let content = bytes_at(tar, at, stored).ok_or_else(|| damaged("is cut off"))?;
     let first_block = u32::try_from(first).map_err(|_| damaged("is too long"))?;
-    let header_blocks = u16::try_from(at + 1 - first).map_err(|_| damaged("is too long"))?;
+    let header_blocks = u16::try_from(at - first).map_err(|_| damaged("is too long"))?;
     let digest = *blake3::hash(content).as_bytes();
-    Ok(Some(PackedMember { attributes, size, digest, first_block, header_blocks, in_tar: None }))
+    let (file_block, in_tar) = (None, None);
+    Ok(Some(PackedMember {
+        attributes,
+        size,
+        digest,
+        first_block,
+        header_blocks,
+        extents,
+        file_block,
+        in_tar,
+    }))
+}
+
+/// What a record of an extended header says.
+fn said<'a>(records: &[pax::PaxRecord<'a>], key: &[u8]) -> Option<&'a [u8]> {
+    records.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
+}
+
+/// Whether a member is a sparse file; nothing if it is one of a format that no pack has.
+fn is_sparse(records: &[pax::PaxRecord<'_>]) -> Option<bool> {
+    let version = (said(records, header::SPARSE_MAJOR), said(records, header::SPARSE_MINOR));
+    match version {
+        (Some(b"1"), Some(b"0")) => Some(true),
+        _ => {
+            let has_other = records.iter().any(|(key, _)| key.starts_with(b"GNU.sparse."));
+            (!has_other).then_some(false)
+        }
+    }
 }
 
 fn attributes_of(
@@ -57,8 +118,7 @@ fn attributes_of(
     kind: u8,
     records: &[pax::PaxRecord<'_>],
 ) -> Option<MemberAttributes> {
-    let said =
-        |key: &[u8]| records.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
+    let said = |key: &[u8]| said(records, key);
     let text = |key, field| said(key).unwrap_or_else(|| text_in(block, field)).to_owned();
     let number = |key, field| match said(key) {
         Some(digits) => pax::number(digits),
@@ -88,12 +148,18 @@ fn attributes_of(
             Timestamp { seconds, nanoseconds: 0 }
         }
     };
-    let xattrs = records
-        .iter()
-        .filter_map(|(key, value)| Some((pax::xattr_of(key)?, (*value).to_owned())))
-        .collect();
+    let mut xattrs = Vec::new();
+    for (key, value) in records {
+        if let Some((name, _)) = acl::ACLS.iter().find(|(_, known)| known == key) {
+            xattrs.push(((*name).to_owned(), acl::value_of(value)?));
+        } else if let Some(name) = pax::xattr_of(key) {
+            xattrs.push((name, (*value).to_owned()));
+        }
+    }
+    xattrs.sort();
+    let name = said(header::SPARSE_NAME).map(<[u8]>::to_owned);
     Some(MemberAttributes {
-        name: text(b"path", &header::NAME),
+        name: name.unwrap_or_else(|| text(b"path", &header::NAME)),
         kind,
         mode: u32::try_from(number_in(block, &header::MODE)?).ok()?,
         uid: number(b"uid".as_slice(), &header::UID)?,

@@ -1,7 +1,7 @@
 //! Each byte of a pack against what its index says.
-use super::header::{self, padding_of};
+use super::header::{self, HeaderContent, padding_of};
 use super::index::{PackIndex, TAR_END_BYTES};
-use super::member::{MemberKind, PackedMember};
+use super::member::PackedMember;
 use super::scan::bytes_at;
 use super::{BLOCK_BYTES, write};
 use crate::PackError;
@@ -24,15 +24,15 @@ pub enum Difference {
     End,
 }
 
-/// The content of a pack's member, compared with its digest.
+/// What a pack's tar has of a member's content, compared with its digest: of a sparse file that is what
+/// is not in holes.
 ///
 /// # Errors
-/// When it is not as it was written, or is not there. A hard link has the content of the member it
-/// names.
+/// When it is not as it was written, or is not there.
 pub fn content_of<'a>(tar: &'a [u8], member: &PackedMember) -> Result<&'a [u8], PackError> {
     let name = member.attributes.name.escape_ascii();
     let at = member.content_at() / BLOCK_BYTES as u64;
-    let content = bytes_at(tar, at, member.size)
+    let content = bytes_at(tar, at, member.stored_bytes())
         .ok_or_else(|| PackError::damaged(format!("it ends before {name} does")))?;
     if blake3::hash(content) != member.digest {
         return Err(PackError::damaged(format!("{name} is not as it was written (checksum)")));
@@ -53,11 +53,13 @@ pub fn verify_pack(tar: &[u8], index: &PackIndex) -> Vec<Difference> {
             found.push(Difference::Content { name: name() });
         }
         headers.clear();
-        header::push(&mut headers, &member.attributes, member.size);
-        let padding = padding_of(member.size);
-        let end = member.content_at().saturating_add(member.size);
-        let is_same = bytes_at(tar, u64::from(member.first_block), headers.len() as u64)
-            == Some(&headers[..])
+        let content = HeaderContent { size: member.size, extents: member.extents.as_deref() };
+        header::push(&mut headers, &member.attributes, content);
+        let padding = padding_of(member.stored_bytes());
+        let end = member.content_at().saturating_add(member.stored_bytes());
+        let is_same = headers.len() == usize::from(member.header_blocks) * BLOCK_BYTES
+            && bytes_at(tar, u64::from(member.first_block), headers.len() as u64)
+                == Some(&headers[..])
             && usize::try_from(end)
                 .ok()
                 .and_then(|end| tar.get(end..end.checked_add(padding)?))
@@ -105,17 +107,6 @@ impl Difference {
         match self {
             Self::Content { name } | Self::Headers { name } => Some(name),
             Self::End => None,
-        }
-    }
-}
-
-impl PackedMember {
-    /// The member that has this one's content: itself, or the one it is another name of.
-    #[must_use]
-    pub fn whose_content<'a>(&'a self, index: &'a PackIndex) -> Option<&'a Self> {
-        match &self.attributes.kind {
-            MemberKind::HardLink { to } => index.find(to),
-            _ => Some(self),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Writing a pack: members in the order of their names, then the index, then the end of the tar.
-use super::header::{self, padding_of};
+use super::header::{self, HeaderContent, padding_of};
 use super::index::{INDEX_NAME, PACK_BLOCKS_MAX, PackIndex, TAR_END_BYTES};
-use super::member::{MemberAttributes, MemberKind, PackId, PackedMember};
-use super::{BLOCK_BYTES, blocks_of};
+use super::member::{MemberAttributes, MemberKind, PackId, PackedMember, is_name};
+use super::{BLOCK_BYTES, blocks_of, sparse};
 use crate::PackError;
 use std::collections::HashSet;
 use std::io::Write;
+use std::ops::Range;
 
 /// Members of a pack at most: 2²⁰.
 pub const PACK_MEMBERS_MAX: usize = 1 << 20;
@@ -34,10 +35,16 @@ impl<W: Write> PackWriter<W> {
     /// Whether one more member may have no room: the pack is to be ended before.
     #[must_use]
     pub fn is_full(&self) -> bool {
+        !self.has_room(1)
+    }
+
+    /// Whether so many more members have room, however long they are.
+    #[must_use]
+    pub fn has_room(&self, members: usize) -> bool {
         let room = (MEMBER_BYTES_MAX / BLOCK_BYTES) as u64 + u64::from(u16::MAX);
-        self.index.members.len() >= PACK_MEMBERS_MAX
-            || self.owners.len() >= PACK_OWNERS_MAX
-            || self.index.member_blocks + room > PACK_BLOCKS_MAX
+        self.index.members.len() + members <= PACK_MEMBERS_MAX
+            && self.owners.len() + members <= PACK_OWNERS_MAX
+            && self.index.member_blocks + members as u64 * room <= PACK_BLOCKS_MAX
     }
 
     /// Whether nothing is in it.
@@ -53,31 +60,71 @@ impl<W: Write> PackWriter<W> {
     }
 
     /// Adds a member whose name comes behind those of all others: a file with its whole content, or
-    /// what has none.
+    /// what has none. A hard link has the content of the file it names.
     ///
     /// # Errors
     /// When this cannot be a member, which leaves the pack as it was; when it cannot be written.
     pub fn add(&mut self, of: &MemberAttributes, content: &[u8]) -> Result<(), PackError> {
+        self.add_content(of, content.len() as u64, None, content)
+    }
+
+    /// Adds a sparse file of `size` bytes: `content` is what is in its pieces `extents`, in their order.
+    ///
+    /// # Errors
+    /// As [`PackWriter::add`]; each piece begins with a block of 512 bytes, and ends with one or with
+    /// the file, and a hole is between two.
+    pub fn add_sparse(
+        &mut self,
+        of: &MemberAttributes,
+        size: u64,
+        extents: &[Range<u64>],
+        content: &[u8],
+    ) -> Result<(), PackError> {
+        self.add_content(of, size, Some(extents), content)
+    }
+
+    fn add_content(
+        &mut self,
+        of: &MemberAttributes,
+        size: u64,
+        extents: Option<&[Range<u64>]>,
+        content: &[u8],
+    ) -> Result<(), PackError> {
         let no_member = |why| Err(PackError::NoMember { name: of.name.clone(), why });
         if let Some(why) = self.refusal(of, content) {
             return no_member(why);
         }
+        let said = HeaderContent { size, extents };
+        if extents.is_some_and(|extents| {
+            !sparse::are_pieces(extents, size)
+                || super::member::stored_bytes(size, Some(extents)) != content.len() as u64
+                || of.kind != MemberKind::File
+        }) {
+            return no_member("its holes are not those of a file in a pack");
+        }
         self.headers.clear();
-        header::push(&mut self.headers, of, content.len() as u64);
+        header::push(&mut self.headers, of, said);
         let blocks = blocks_of(self.headers.len() as u64);
         let Ok(header_blocks) = u16::try_from(blocks) else {
             return no_member("its extended attributes are too long for a pack");
         };
         self.out.write_all(&self.headers)?;
         write_padded(&mut self.out, content)?;
-        let member = PackedMember {
+        let mut member = PackedMember {
             attributes: of.clone(),
-            size: content.len() as u64,
+            size,
             digest: *blake3::hash(content).as_bytes(),
             first_block: self.index.member_blocks as u32,
             header_blocks,
+            extents: extents.map(<[_]>::to_vec),
+            file_block: None,
             in_tar: None,
         };
+        if let MemberKind::HardLink { to } = &of.kind
+            && let Some(file) = self.index.find(to)
+        {
+            member.shares(file);
+        }
         self.index.member_blocks = member.end_block();
         self.owners.insert((of.uid, of.gid));
         self.index.members.push(member);
@@ -89,10 +136,7 @@ impl<W: Write> PackWriter<W> {
         if self.is_full() {
             return Some("the pack is full");
         }
-        if matches!(&of.name[..], b"" | b"." | b"..")
-            || of.name.len() > NAME_BYTES_MAX
-            || of.name.iter().any(|byte| matches!(byte, b'/' | 0))
-        {
+        if !is_name(&of.name) {
             return Some("this is no name of a file");
         }
         if of.name == INDEX_NAME {
@@ -134,7 +178,8 @@ impl<W: Write> PackWriter<W> {
 pub(crate) fn index_member(index: &PackIndex) -> Vec<u8> {
     let (mut bytes, encoded) = (Vec::new(), index.encode());
     let named = MemberAttributes::new(INDEX_NAME, MemberKind::File, 0o644);
-    header::push(&mut bytes, &named, encoded.len() as u64);
+    let content = HeaderContent { size: encoded.len() as u64, extents: None };
+    header::push(&mut bytes, &named, content);
     bytes.extend_from_slice(&encoded);
     bytes
 }

@@ -1,15 +1,18 @@
 //! One directory on its way into the archive.
 use super::desk::Unstored;
-use super::links::StoredLink;
+use super::links::{PieceLinks, StoredLink};
 use super::old::{OldArchived, OldFiles};
 use super::source::{self, SourceFile};
 use super::{SaveCounters, SaveReport, SaveShared, SaveWork, SavedDirectory, file_error};
 use crate::archive::{data_key, index_key, new_id, pack_key, unwritten, write_index};
+use crate::pack::member::stored_bytes;
+use crate::pack::sparse;
 use crate::repair::LEFTOVER_AGE;
-use crate::walk::names::OpenDirectory;
+use crate::walk::names::{NAMES_AT_ONCE, OpenDirectory};
 use crate::{
     ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack,
-    ContentPlace, DirectoryChange, MEMBER_BYTES_MAX, PackError, PackId, PackWriter, StoreWriter,
+    ContentPlace, DirectoryChange, MEMBER_BYTES_MAX, MemberAttributes, MemberKind, PackError,
+    PackId, PackWriter, SPARSE_EXTENTS_MAX, StoreWriter,
 };
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
@@ -24,6 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 const WRITE_BYTES: usize = 1 << 20;
+/// What a member's headers take of a pack, where its attributes are few.
+const HEADER_BYTES: u64 = 2048;
 /// Objects of a directory after which it is committed, as after a pack.
 const OBJECTS_MAX: usize = 1024;
 
@@ -43,6 +48,8 @@ pub(super) struct DirectorySave<'a> {
     /// What was done since the last change.
     counters: SaveCounters,
     content: Vec<u8>,
+    /// Of the piece that is stored now.
+    links: PieceLinks,
 }
 
 /// A directory that is made in an archive.
@@ -90,6 +97,10 @@ impl<'a> DirectorySave<'a> {
                     break;
                 }
             };
+            let member_bytes_max = self.member_bytes_max();
+            self.links = PieceLinks::of(&named, |found| {
+                HEADER_BYTES + if found.is_file() { found.size.min(member_bytes_max) } else { 0 }
+            });
             for file in named {
                 let path = path.join(&file.name);
                 match file.found {
@@ -104,6 +115,7 @@ impl<'a> DirectorySave<'a> {
                     Ok(found) => self.file(open.file(), &file.name, &path, &found)?,
                 }
             }
+            self.links = PieceLinks::default();
         }
         self.counters.directories.fetch_add(1, Ordering::Relaxed);
         self.flush()
@@ -172,6 +184,7 @@ impl<'a> DirectorySave<'a> {
             since: None,
             counters: SaveCounters::default(),
             content: Vec::new(),
+            links: PieceLinks::default(),
         })
     }
 
@@ -214,6 +227,7 @@ impl<'a> DirectorySave<'a> {
         found: &Metadata,
     ) -> Result<(), ArchiveError> {
         let shared = self.shared;
+        self.links.met(found);
         if matches!(found.kind, FileKind::Socket | FileKind::Unknown) {
             self.skipped(path, "a socket is no file that can be archived");
             return Ok(());
@@ -261,19 +275,31 @@ impl<'a> DirectorySave<'a> {
         }
     }
 
+    /// Bytes that a member may have; with 0 there are none.
+    fn member_bytes_max(&self) -> u64 {
+        self.shared.options.member_bytes_max.min(MEMBER_BYTES_MAX as u64)
+    }
+
     /// Stores a file; how many bytes its content has.
     fn store(&mut self, file: &mut SourceFile) -> Result<u64, Unstored> {
         let is_file = file.found.is_file();
         let extents = if is_file { file.extents()? } else { None };
-        let member_bytes_max = self.shared.options.member_bytes_max.min(MEMBER_BYTES_MAX as u64);
+        let member_bytes_max = self.member_bytes_max();
+        let pieces = extents.as_deref().and_then(|all| sparse::in_blocks(all, file.found.size));
+        let bytes = if is_file { stored_bytes(file.found.size, pieces.as_deref()) } else { 0 };
         let may_be_member = member_bytes_max > 0
-            && file.found.nlink == 1
-            && extents.is_none()
-            && (!is_file || file.found.size <= member_bytes_max);
-        if may_be_member && self.store_member(file)? {
-            return Ok(self.content.len() as u64);
+            && bytes <= member_bytes_max
+            && pieces.as_ref().is_none_or(|pieces| pieces.len() <= SPARSE_EXTENTS_MAX);
+        let is_member = match file.found.nlink {
+            _ if !may_be_member => false,
+            0 | 1 => self.store_member(file, pieces.as_deref())?,
+            _ => self.store_name(file, pieces.as_deref())?,
+        };
+        if is_member {
+            return Ok(if is_file { file.found.size } else { 0 });
         }
         if file.found.nlink > 1 {
+            self.links.leave_out(&file.found);
             return self.store_link(file, extents);
         }
         let object = self.content_object(file, extents)?;
@@ -282,25 +308,83 @@ impl<'a> DirectorySave<'a> {
         Ok(bytes)
     }
 
+    /// Stores a name of a file with several in a pack, if all of them can be its members.
+    fn store_name(
+        &mut self,
+        file: &mut SourceFile,
+        pieces: Option<&[Range<u64>]>,
+    ) -> Result<bool, Unstored> {
+        let held = self.links.hold_pack();
+        let Some(link) = self.links.get(&file.found) else { return Ok(false) };
+        if let Some(first) = &link.member {
+            let name = std::mem::take(&mut file.attributes.name);
+            let kind = MemberKind::HardLink { to: first.name.clone() };
+            file.attributes = MemberAttributes { name, kind, ..first.clone() };
+            if source::nanoseconds(file.found.ctime) != first.ctime_ns {
+                file.forget();
+            }
+            self.content.clear();
+            let is_member = self.add_member(file, None)?;
+            if !is_member {
+                file.attributes.kind = MemberKind::File;
+            }
+            return Ok(is_member);
+        }
+        // The pack is not ended before the last name has come.
+        let room = self.shared.options.pack_bytes.saturating_mul(2);
+        let span = link.span_bytes;
+        let has_room = |pack: &Option<(PackId, OpenPack)>| {
+            let bytes = pack.as_ref().map_or(0, |(_, pack)| pack.bytes());
+            bytes.saturating_add(span) <= room
+        };
+        if !has_room(&self.pack) && !held {
+            self.flush()?;
+        }
+        if !has_room(&self.pack) || !self.store_member(file, pieces)? {
+            return Ok(false);
+        }
+        if let Some(link) = self.links.get(&file.found) {
+            link.member = Some(file.attributes.clone());
+        }
+        Ok(true)
+    }
+
     /// Stores a file in a pack, if it can be a member.
-    fn store_member(&mut self, file: &mut SourceFile) -> Result<bool, Unstored> {
+    fn store_member(
+        &mut self,
+        file: &mut SourceFile,
+        pieces: Option<&[Range<u64>]>,
+    ) -> Result<bool, Unstored> {
         self.content.clear();
         if file.found.is_file() {
             let mut content = std::mem::take(&mut self.content);
-            let is_whole = file.read_whole(&mut content);
+            let is_whole = match pieces {
+                Some(pieces) => file.read_pieces(pieces, &mut content),
+                None => file.read_whole(&mut content),
+            };
             self.content = content;
             if !is_whole? {
-                // It grows: what is too long by now is stored alone.
+                // It grows or shrinks: what is of another length by now is stored alone.
                 file.forget();
                 return Ok(false);
             }
-            if !file.is_same()? || self.content.len() as u64 != file.found.size {
+            let is_shorter = pieces.is_none() && self.content.len() as u64 != file.found.size;
+            if is_shorter || !file.is_same()? {
                 file.forget();
             }
         }
-        let options = &self.shared.options;
-        let is_full = |pack: &OpenPack| pack.is_full() || pack.bytes() >= options.pack_bytes;
-        if self.pack.as_ref().is_some_and(|(_, pack)| is_full(pack)) {
+        self.add_member(file, pieces)
+    }
+
+    /// Adds a file whose content was read to the open pack, if it can be a member.
+    fn add_member(
+        &mut self,
+        file: &SourceFile,
+        pieces: Option<&[Range<u64>]>,
+    ) -> Result<bool, Unstored> {
+        let pack_bytes = self.shared.options.pack_bytes;
+        let is_full = |pack: &OpenPack| !pack.has_room(NAMES_AT_ONCE) || pack.bytes() >= pack_bytes;
+        if self.pack.as_ref().is_some_and(|(_, pack)| is_full(pack)) && !self.links.hold_pack() {
             self.flush()?;
         }
         let (id, mut pack) = match self.pack.take() {
@@ -312,7 +396,12 @@ impl<'a> DirectorySave<'a> {
                 (id, PackWriter::new(BufWriter::with_capacity(WRITE_BYTES, to), id))
             }
         };
-        let added = pack.add(&file.attributes, &self.content);
+        let added = match pieces {
+            Some(pieces) => {
+                pack.add_sparse(&file.attributes, file.found.size, pieces, &self.content)
+            }
+            None => pack.add(&file.attributes, &self.content),
+        };
         self.pack = Some((id, pack));
         match added {
             Ok(()) => {
@@ -401,7 +490,8 @@ impl<'a> DirectorySave<'a> {
         self.old.retire(&name, &mut self.change);
         self.change.objects_removed.retain(|removed| *removed != name);
         self.change.objects.push(object);
-        if self.change.objects.len() >= OBJECTS_MAX { self.flush() } else { Ok(()) }
+        let is_much = self.change.objects.len() >= OBJECTS_MAX && !self.links.hold_pack();
+        if is_much { self.flush() } else { Ok(()) }
     }
 
     /// Ends the pack, and has what was done so far committed.

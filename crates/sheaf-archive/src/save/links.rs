@@ -1,9 +1,14 @@
 //! Files with several names: the content is stored once, by whoever comes first.
+//!
+//! Where all names are in one directory, and not far from each other, they are members of one pack;
+//! else they are objects that refer to one content.
 use super::desk::Unstored;
-use crate::{ArchivedObject, PackId};
+use crate::walk::names::NamedFile;
+use crate::{ArchivedObject, INDEX_NAME, MemberAttributes, PackId};
 use sheaf_core::files::Metadata;
 use sheaf_core::lock;
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 
 /// What all names of one file have in common.
@@ -50,5 +55,68 @@ impl SavedLinks {
             slots.remove(&found.id());
         }
         slot
+    }
+}
+
+/// Files of one piece of a directory all of whose names are in it: they may be members of one pack.
+#[derive(Default)]
+pub(super) struct PieceLinks {
+    files: HashMap<(u64, u64), PieceLink>,
+}
+
+/// Such a file.
+pub(super) struct PieceLink {
+    /// Names that have not come.
+    names_left: u32,
+    /// Bytes of a pack from its first name to its last, at most.
+    pub span_bytes: u64,
+    /// The first name as it is in the pack that is open.
+    pub member: Option<MemberAttributes>,
+}
+
+impl PieceLinks {
+    /// Those among these names. A name that is a member takes `member_bytes` of a pack.
+    pub fn of(named: &[NamedFile], member_bytes: impl Fn(&Metadata) -> u64) -> Self {
+        let mut spans: HashMap<(u64, u64), (u32, u64, u64)> = HashMap::new();
+        let mut at = 0;
+        for file in named {
+            let Ok(found) = &file.found else { continue };
+            let from = at;
+            at += member_bytes(found);
+            // A name that cannot be a member is missing, so none of that file's is one.
+            if found.is_file() && found.nlink > 1 && file.name.as_bytes() != INDEX_NAME {
+                let (names, _, end) = spans.entry(found.id()).or_insert((0, from, at));
+                (*names, *end) = (*names + 1, at);
+            }
+        }
+        let names = |found: &Metadata| spans.get(&found.id()).copied();
+        let found = named.iter().filter_map(|file| file.found.as_ref().ok());
+        let files = found.filter_map(|found| {
+            let (names_left, from, end) = names(found)?;
+            let link = PieceLink { names_left, span_bytes: end - from, member: None };
+            (names_left == found.nlink).then_some((found.id(), link))
+        });
+        Self { files: files.collect() }
+    }
+
+    /// A name has come.
+    pub fn met(&mut self, found: &Metadata) {
+        if let Some(link) = self.files.get_mut(&found.id()) {
+            link.names_left = link.names_left.saturating_sub(1);
+        }
+    }
+
+    pub fn get(&mut self, found: &Metadata) -> Option<&mut PieceLink> {
+        self.files.get_mut(&found.id())
+    }
+
+    /// The names of a file are no members.
+    pub fn leave_out(&mut self, found: &Metadata) {
+        self.files.remove(&found.id());
+    }
+
+    /// Whether names are to come of files that are in the open pack: it is not to be ended before.
+    pub fn hold_pack(&self) -> bool {
+        self.files.values().any(|link| link.member.is_some() && link.names_left > 0)
     }
 }

@@ -83,6 +83,25 @@ impl SourceFile {
         Ok((!is_whole).then_some(extents))
     }
 
+    /// What is in these pieces of it, one behind the other; nothing if it is shorter.
+    pub fn read_pieces(&self, pieces: &[Range<u64>], into: &mut Vec<u8>) -> Result<bool, Errno> {
+        into.clear();
+        for piece in pieces {
+            let mut at = piece.start;
+            while at < piece.end {
+                let (from, left) = (into.len(), (piece.end - at) as usize);
+                into.resize(from + left, 0);
+                let read = self.read_at(&mut into[from..], at)?;
+                if read == 0 {
+                    return Ok(false);
+                }
+                into.truncate(from + read);
+                at += read as u64;
+            }
+        }
+        Ok(true)
+    }
+
     /// Some bytes of it, as many as there are up to the length of `into`.
     pub fn read_at(&self, into: &mut [u8], at: u64) -> Result<usize, Errno> {
         loop {

@@ -1,5 +1,6 @@
 //! The names of one directory.
-use super::{NamedFile, NamedPiece};
+pub(crate) use super::NamedFile;
+use super::NamedPiece;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, StatxFlags};
 use sheaf_core::Errno;
 use sheaf_core::files::Metadata;
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Names whose files are looked at before others are told of them.
-const NAMES_AT_ONCE: usize = 1024;
+pub(crate) const NAMES_AT_ONCE: usize = 1024;
 const READ_BYTES: usize = 128 << 10;
 
 /// A directory that can be opened.

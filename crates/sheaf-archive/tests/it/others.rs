@@ -1,6 +1,6 @@
 //! GNU tar, bsdtar and Python read packs as Sheaf does.
-use crate::made::{Made, file, packed};
-use sheaf_archive::{INDEX_NAME, MemberAttributes, MemberKind, content_of};
+use crate::made::{Made, file, packed, whole_content};
+use sheaf_archive::{INDEX_NAME, MemberAttributes, MemberKind};
 use sheaf_core::files::Timestamp;
 use sheaf_testing::program::have;
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 const XATTR: &[u8] = b"user.sheaf";
+const ACL: &[u8] = b"system.posix_acl_access";
 /// Only GNU tar reads the name of this one as it writes it.
 const ODD_XATTR: &[u8] = b"user.sheaf=50%25";
 
@@ -36,6 +37,23 @@ fn everything() -> Vec<Made> {
     add(&"é".repeat(60).into_bytes(), MemberKind::File, (1, 0), b"utf-8");
     add(b"\xff\xfe not utf-8", MemberKind::File, (1, 0), b"bytes");
     add(&[0xe9; 255], MemberKind::File, (1, 0), b"long and not utf-8");
+    // Holes before, between and behind what is there; and nothing else.
+    let hole = [0; 64 << 10];
+    let pieces = [&hole[..], &[1; 512], &hole, &[2; 1536], &hole];
+    add(b"sparse", MemberKind::File, (3, 3), &pieces.concat());
+    add(
+        b"sparse to a rest",
+        MemberKind::File,
+        (3, 3),
+        &[&[1; 512], &hole[..], b"the end"].concat(),
+    );
+    add(&[b's'; 255], MemberKind::File, (3, 0), &pieces.concat());
+    add(b"sparse \xff", MemberKind::File, (3, 0), &pieces.concat());
+    add(b"hole", MemberKind::File, (3, 0), &hole);
+    let many: Vec<u8> = (0..600).flat_map(|at| [(at % 2) as u8; 512]).collect();
+    add(b"sparse of many pieces", MemberKind::File, (3, 0), &many);
+    add(b"sparse, once more", MemberKind::HardLink { to: b"sparse".to_vec() }, (3, 3), b"");
+    add(b"listed", MemberKind::File, (4, 0), b"with an access control list");
     add(b"plain's other name", MemberKind::HardLink { to: b"plain".to_vec() }, (1, 0), b"");
     add(b"link", MemberKind::Symlink { target: b"../gone/\xff".to_vec() }, (5, 5), b"");
     add(b"long link", MemberKind::Symlink { target: [b'l'; 200].to_vec() }, (5, 5), b"");
@@ -43,6 +61,11 @@ fn everything() -> Vec<Made> {
     if is_root {
         add(b"null", MemberKind::CharDevice { major: 1, minor: 3 }, (9, 0), b"");
         add(b"disk", MemberKind::BlockDevice { major: 259, minor: 1_048_575 }, (9, 0), b"");
+    }
+    if takes(&std::env::temp_dir(), ACL, &acl()) {
+        members.get_mut(&b"listed"[..]).unwrap().0.xattrs = vec![(ACL.to_vec(), acl())];
+    } else {
+        println!("SKIPPED 1 test: the file system of this test has no access control lists");
     }
     let noted: &mut Made = members.get_mut(&b"plain"[..]).unwrap();
     let value = vec![0, b'\n', 255];
@@ -126,7 +149,13 @@ fn compare(dir: &Path, members: &[Made], program: Program, said: &Output) {
                 assert_eq!((is.ino(), is.nlink()), (to.ino(), 2), "{name}");
             }
             MemberKind::File => {
-                assert_eq!(std::fs::read(&path).unwrap(), content_of(&tar, member).unwrap());
+                let (read, content) = (std::fs::read(&path).unwrap(), whole_content(&tar, member));
+                assert!(read == content, "{name}: another content");
+                let pieces = member.stored_extents();
+                // File systems know of holes of a few blocks.
+                let has_holes =
+                    pieces.len() < 10 && member.size - member.stored_bytes() >= 64 << 10;
+                assert!(!has_holes || is.blocks() * 512 < is.size(), "{name} has no holes");
             }
             _ => {}
         }
@@ -154,15 +183,40 @@ fn taken_apart(command: &mut Command, program: Program) {
 
 /// Whether the file system here has extended attributes of users.
 fn takes_xattrs(dir: &Path) -> bool {
+    takes(dir, XATTR, b"x")
+}
+
+fn takes(dir: &Path, xattr: &[u8], value: &[u8]) -> bool {
+    let file = tempfile::NamedTempFile::new_in(dir).unwrap();
     let flags = rustix::fs::XattrFlags::empty();
-    rustix::fs::setxattr(dir, OsStr::from_bytes(XATTR), b"x", flags).is_ok()
+    rustix::fs::setxattr(file.path(), OsStr::from_bytes(xattr), value, flags).is_ok()
+}
+
+/// As the system has it: `user::rw-,user:1000:r--,group::r--,group:7:---,mask::r--,other::---`.
+fn acl() -> Vec<u8> {
+    let entries: [(u16, u16, u32); 6] = [
+        (1, 6, u32::MAX),
+        (2, 4, 1000),
+        (4, 4, u32::MAX),
+        (8, 0, 7),
+        (16, 4, u32::MAX),
+        (32, 0, u32::MAX),
+    ];
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        acl.extend_from_slice(&tag.to_le_bytes());
+        acl.extend_from_slice(&permissions.to_le_bytes());
+        acl.extend_from_slice(&id.to_le_bytes());
+    }
+    acl
 }
 
 #[test]
 fn gnu_tar_takes_packs_apart() {
     if have("tar") {
         let mut tar = Command::new("tar");
-        tar.args(["--extract", "--same-permissions", "--xattrs", "--xattrs-include=*", "--file"]);
+        tar.args(["--extract", "--same-permissions", "--acls"]);
+        tar.args(["--xattrs", "--xattrs-include=*", "--file"]);
         taken_apart(&mut tar, Program::GnuTar);
     }
 }
@@ -171,7 +225,7 @@ fn gnu_tar_takes_packs_apart() {
 fn bsdtar_takes_packs_apart() {
     if have("bsdtar") {
         let mut tar = Command::new("bsdtar");
-        tar.args(["-x", "-p", "-f"]);
+        tar.args(["-x", "-p", "--acls", "-f"]);
         taken_apart(&mut tar, Program::Bsdtar);
     }
 }

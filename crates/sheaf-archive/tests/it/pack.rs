@@ -1,5 +1,5 @@
 //! What is written is read.
-use crate::made::{ID, file, members, packed};
+use crate::made::{ID, file, members, packed, whole_content};
 use proptest::prelude::*;
 use sheaf_archive::{
     INDEX_NAME, MEMBER_BYTES_MAX, MemberAttributes, MemberKind, PackError, PackId, PackIndex,
@@ -23,7 +23,11 @@ proptest! {
         prop_assert_eq!(index.members.len(), members.len());
         for ((attributes, content), member) in members.iter().zip(&index.members) {
             prop_assert_eq!(attributes, &member.attributes);
-            prop_assert_eq!(content_of(&tar, member).unwrap(), &content[..]);
+            let content = match &attributes.kind {
+                MemberKind::HardLink { to } => &members.iter().find(|(of, _)| of.name == *to).unwrap().1,
+                _ => content,
+            };
+            prop_assert_eq!(&whole_content(&tar, member), content);
             prop_assert_eq!(index.find(&attributes.name), Some(member));
         }
         let mut scanned = scan_pack(&tar, ID).unwrap();
@@ -94,8 +98,80 @@ fn what_cannot_be_a_member_leaves_the_pack_as_it_was() {
     add(&mut pack, &link(b"m"), b"").unwrap();
     let (tar, index) = pack.finish().unwrap();
     assert_eq!(verify_pack(&tar, &index), []);
-    let content = index.find(b"n").and_then(|link| link.whose_content(&index));
-    assert_eq!(content_of(&tar, content.unwrap()).unwrap(), b"first");
+    assert_eq!(content_of(&tar, index.find(b"n").unwrap()).unwrap(), b"first");
+}
+
+/// A file stays whole for its other names when its first one goes from the index.
+#[test]
+fn other_names_have_the_content_when_the_first_is_gone() {
+    let link = |name: &[u8]| {
+        let to = b"a".to_vec();
+        (MemberAttributes { kind: MemberKind::HardLink { to }, ..file(name, b"").0 }, Vec::new())
+    };
+    let sparse = [&[0; 4096][..], b"the end"].concat();
+    for content in [&b"of three names"[..], &sparse] {
+        let (tar, mut index) =
+            packed(&[file(b"a", content), link(b"b"), file(b"c", b"x"), link(b"d")]);
+        let length = content.len() as u64;
+        assert_eq!((index.files().count(), index.content_bytes()), (2, length + 1));
+        index.members.remove(0);
+        index.generation = 1;
+        let index = PackIndex::decode(&index.encode()).unwrap();
+        assert_eq!((index.files().count(), index.content_bytes()), (2, length + 1));
+        assert_eq!(verify_pack(&tar, &index), []);
+        for name in [&b"b"[..], b"d"] {
+            assert_eq!(whole_content(&tar, index.find(name).unwrap()), content);
+        }
+        // What is damaged is damaged for each name.
+        let mut damaged = tar.clone();
+        damaged[index.members[0].content_at() as usize + 3] ^= 1;
+        let names: Vec<_> = verify_pack(&damaged, &index)
+            .iter()
+            .map(|found| found.name().unwrap().to_vec())
+            .collect();
+        assert_eq!(names, [b"b", b"d"]);
+    }
+}
+
+/// A name of another file takes the place of none: what an index says of links is all true.
+#[test]
+fn a_link_with_another_content_is_refused() {
+    let to = b"a".to_vec();
+    let link = MemberAttributes { kind: MemberKind::HardLink { to }, ..file(b"b", b"").0 };
+    let (_, index) = packed(&[file(b"a", b"content"), (link, Vec::new()), file(b"c", b"content")]);
+    let change = |change: &dyn Fn(&mut PackIndex)| {
+        let mut index = index.clone();
+        change(&mut index);
+        PackIndex::decode(&index.encode()).unwrap_err().to_string()
+    };
+    let said = "the pack is damaged: its index says of b what cannot be";
+    assert_eq!(change(&|index| index.members[1].size = 5), said);
+    assert_eq!(change(&|index| index.members[1].digest = [0; 32]), said);
+    assert_eq!(change(&|index| index.members[1].file_block = None), said);
+    assert_eq!(change(&|index| index.members[1].file_block = Some(1)), said);
+}
+
+#[test]
+fn holes_that_cannot_be_are_refused() {
+    let mut pack = PackWriter::new(Vec::new(), ID);
+    let of = MemberAttributes::new(b"name", MemberKind::File, 0o600);
+    let wrong: [(u64, &[(u64, u64)]); 7] = [
+        (4096, &[(1, 512)]),
+        (4096, &[(0, 511)]),
+        (4096, &[(512, 1024), (0, 512)]),
+        (4096, &[(0, 512), (512, 1024)]),
+        (4096, &[(0, 4096)]),
+        (4096, &[(0, 4608)]),
+        (0, &[]),
+    ];
+    for (size, pieces) in wrong {
+        let pieces: Vec<_> = pieces.iter().map(|&(start, end)| start..end).collect();
+        let content =
+            vec![1; pieces.iter().map(|piece| piece.end - piece.start).sum::<u64>() as usize];
+        let error = pack.add_sparse(&of, size, &pieces, &content).unwrap_err();
+        assert_eq!(error.to_string(), "name: its holes are not those of a file in a pack");
+    }
+    pack.add_sparse(&of, 4000, &[512..1024, 3584..4000], &[1; 928]).unwrap();
 }
 
 /// A device that is full says so.
@@ -116,6 +192,24 @@ fn a_later_format_is_refused_as_such() {
     assert!(matches!(error, PackError::Version { version: 2, known: 1 }), "{error}");
     let said = "the pack has format version 2, and this Sheaf knows them up to 1: use a later one";
     assert_eq!(error.to_string(), said);
+}
+
+/// A member that would be written elsewhere is no member.
+#[test]
+fn a_tar_with_paths_is_refused() {
+    let (tar, _) = packed(&[file(b"name", b"content")]);
+    for name in ["../x", "/etc", "..", "a/b", "."] {
+        let mut tar = tar.clone();
+        // The second header of the first member, behind the extended one and its block.
+        tar[1024..1124].fill(0);
+        tar[1024..1024 + name.len()].copy_from_slice(name.as_bytes());
+        tar[1024 + 148..1024 + 156].fill(b' ');
+        let sum: u32 = tar[1024..1536].iter().map(|&byte| u32::from(byte)).sum();
+        tar[1024 + 148..1024 + 155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        let error = scan_pack(&tar, ID).unwrap_err().to_string();
+        let why = format!("has a member \"{name}\", which is no name in a directory at block 0");
+        assert_eq!(error, format!("the pack is damaged: its tar {why}"));
+    }
 }
 
 #[test]

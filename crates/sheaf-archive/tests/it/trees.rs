@@ -71,12 +71,16 @@ fn make_links(at: &Path) {
     symlink("text", at.join("d/link")).unwrap();
     symlink("/nowhere/at/all", at.join("d/broken")).unwrap();
     symlink(OsString::from_vec(vec![b'\xf0'; 4000]), at.join("d/long-link")).unwrap();
+    let made = Command::new("mkfifo").arg(at.join("d/fifo")).status().unwrap();
+    assert!(made.success());
     fs::write(at.join("d/one"), "a file with three names").unwrap();
     fs::hard_link(at.join("d/one"), at.join("d/another")).unwrap();
     fs::hard_link(at.join("d/one"), at.join("d/e/elsewhere")).unwrap();
     fs::hard_link(at.join("d/link"), at.join("d/e/link")).unwrap();
-    let made = Command::new("mkfifo").arg(at.join("d/fifo")).status().unwrap();
-    assert!(made.success());
+    fs::write(at.join("d/same"), "a file with three names here").unwrap();
+    fs::hard_link(at.join("d/same"), at.join("d/Same")).unwrap();
+    fs::hard_link(at.join("d/same"), at.join("d/same too")).unwrap();
+    fs::hard_link(at.join("d/fifo"), at.join("d/another fifo")).unwrap();
 }
 
 fn make_sparse(at: &Path) {
@@ -87,6 +91,7 @@ fn make_sparse(at: &Path) {
     File::create(at.join("hole")).unwrap().set_len(1 << 20).unwrap();
     let small = File::create(at.join("small-hole")).unwrap();
     small.write_all_at(b"end", 100_000).unwrap();
+    fs::hard_link(at.join("small-hole"), at.join("the same hole")).unwrap();
 }
 
 fn make_attributes(at: &Path) {
