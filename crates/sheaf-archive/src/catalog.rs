@@ -3,18 +3,26 @@
 //! A change is a [`Commit`]. It is written to the store's log, as the next object there, which only
 //! one of two writers can do; that makes it so. A [`Catalog`] is the table that the log adds up to: it
 //! can be behind, and catches up, and where it is lost it is made of the log again.
+mod apply;
 mod log;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod read;
 mod rights;
 mod rows;
 mod sqlite;
+mod tables;
+mod whole;
 
 pub use log::LOG_VERSION;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresUrl, PostgresUrlError};
 pub use rights::{FileRights, MemberClass};
 pub use rows::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace, DirectoryChange,
     DirectoryRows, TreeSource,
 };
-pub use sqlite::Catalog;
+pub use whole::Catalog;
 
 use crate::{ArchivePath, StoreError};
 use sheaf_core::Errno;
@@ -55,13 +63,36 @@ pub enum CatalogError {
     },
     /// The tables are not what the log adds up to.
     #[error(
-        "the catalog {place} is not what the log says, at {path}: remove the file, and it is made again"
+        "the catalog {place} is not what the log says, at {path}: {remedy}, and it is made again"
     )]
     Differs {
         /// Where it is.
         place: String,
         /// The first directory of which it says something else.
         path: ArchivePath,
+        /// What has to be removed.
+        remedy: String,
+    },
+    /// The tables are of another log.
+    #[error(
+        "the catalog {place} is of another archive, or this one has lost its commit {number}: name \
+         another catalog, or {remedy}, and it is made again"
+    )]
+    OtherLog {
+        /// Where it is.
+        place: String,
+        /// Its last commit.
+        number: u64,
+        /// What has to be removed.
+        remedy: String,
+    },
+    /// The server that has the tables cannot be asked.
+    #[error("the catalog {place}: {why}: what was committed is in the store's log")]
+    Server {
+        /// Where it is, without a password.
+        place: String,
+        /// What is wrong.
+        why: String,
     },
     /// Somebody else has changed a directory since it was looked at. Nothing was changed by this
     /// commit.
@@ -79,7 +110,8 @@ impl CatalogError {
         match self {
             Self::Store(error) => error.errno,
             Self::Table { .. } => Errno::IO,
-            Self::Damaged { .. } | Self::Differs { .. } => Errno::BADMSG,
+            Self::Server { .. } => Errno::TIMEDOUT,
+            Self::Damaged { .. } | Self::Differs { .. } | Self::OtherLog { .. } => Errno::BADMSG,
             Self::Version { .. } => Errno::OPNOTSUPP,
             Self::Changed { .. } => Errno::AGAIN,
         }
@@ -90,10 +122,11 @@ impl CatalogError {
     pub fn retry_can_help(&self) -> bool {
         match self {
             Self::Store(error) => error.retry_can_help(),
-            Self::Changed { .. } => true,
+            Self::Changed { .. } | Self::Server { .. } => true,
             Self::Table { .. }
             | Self::Damaged { .. }
             | Self::Differs { .. }
+            | Self::OtherLog { .. }
             | Self::Version { .. } => false,
         }
     }

@@ -47,6 +47,8 @@ pub use catalog::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Commit, ContentPlace,
     DirectoryChange, DirectoryRows, FileRights, LOG_VERSION, MemberClass, TreeSource,
 };
+#[cfg(feature = "postgres")]
+pub use catalog::{PostgresUrl, PostgresUrlError};
 pub use error::PackError;
 pub use fetch::{FetchOptions, FetchReport, fetch};
 pub use find::{FindError, FindExpression, FindFile, FindNames};

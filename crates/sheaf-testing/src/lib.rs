@@ -1,12 +1,13 @@
 //! What the tests of several crates need: it is built for tests alone, and panics where those fail.
 //!
 //! [`skipped`] says that a test cannot run here, [`as_nobody`] runs one without rights, [`program`]
-//! runs programs to their end, [`Workshop`] compiles programs against `libsheaf.so`, and
+//! runs programs to their end, [`postgres`] a server of PostgreSQL, [`Workshop`] compiles programs against `libsheaf.so`, and
 //! `cluster::TestCluster` (feature `cluster`) is hosts that are directories, served within the
 //! test.
 
 #[cfg(feature = "cluster")]
 pub mod cluster;
+pub mod postgres;
 pub mod program;
 mod user;
 mod workshop;

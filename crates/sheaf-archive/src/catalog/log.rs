@@ -14,16 +14,19 @@ const MAGIC: &[u8; 8] = b"sheaflog";
 const HEADER_BYTES: usize = 8 + 4 + 8;
 const DIGEST_BYTES: usize = 32;
 
+/// BLAKE3 of a commit: no two of all logs have the same.
+type Digest = [u8; DIGEST_BYTES];
+
 pub(super) fn key(number: u64) -> StoreKey {
     StoreKey::new(&format!("log/{number:020}")).expect("digits are parts of a key")
 }
 
-/// Writes a commit as this one of the log. Whether it was: another writer may have been first.
+/// Writes a commit as this one of the log. Its digest, if it was: another writer may have been first.
 pub(super) fn append(
     store: &dyn Store,
     number: u64,
     commit: &Commit,
-) -> Result<bool, CatalogError> {
+) -> Result<Option<Digest>, CatalogError> {
     let key = key(number);
     let failed = |error: std::io::Error| StoreError {
         place: key.to_string(),
@@ -31,23 +34,40 @@ pub(super) fn append(
         errno: Errno(error.raw_os_error().unwrap_or(Errno::IO.0)),
     };
     let mut object = store.create(&key)?;
-    object.write_all(&encoded(number, commit)).map_err(failed)?;
+    let bytes = encoded(number, commit);
+    object.write_all(&bytes).map_err(failed)?;
     match object.commit() {
-        Ok(()) => Ok(true),
-        Err(error) if error.errno == Errno::EXIST => Ok(false),
+        Ok(()) => Ok(bytes.last_chunk().copied()),
+        Err(error) if error.errno == Errno::EXIST => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Reads this commit of the log, if it is there.
-pub(super) fn read(store: &dyn Store, number: u64) -> Result<Option<Commit>, CatalogError> {
+/// Reads this commit of the log, if it is there, with its digest.
+pub(super) fn read(
+    store: &dyn Store,
+    number: u64,
+) -> Result<Option<(Commit, Digest)>, CatalogError> {
     let key = key(number);
-    let bytes = match store.size(&key) {
-        Ok(bytes) => bytes,
-        Err(error) if error.errno == Errno::NOENT => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(bytes) = size(store, &key)? else { return Ok(None) };
     decoded(number, &store.read(&key, 0..bytes)?).map(Some)
+}
+
+/// The digest of this commit of the log, as it is written there; nothing where there is none.
+pub(super) fn digest(store: &dyn Store, number: u64) -> Result<Option<Digest>, CatalogError> {
+    let key = key(number);
+    let Some(bytes) = size(store, &key)? else { return Ok(None) };
+    let read = store.read(&key, bytes.saturating_sub(DIGEST_BYTES as u64)..bytes)?;
+    let too_short = CatalogError::Damaged { number, why: "it is no commit" };
+    read.try_into().map(Some).map_err(|_| too_short)
+}
+
+fn size(store: &dyn Store, key: &StoreKey) -> Result<Option<u64>, CatalogError> {
+    match store.size(key) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.errno == Errno::NOENT => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn encoded(number: u64, commit: &Commit) -> Vec<u8> {
@@ -60,7 +80,7 @@ fn encoded(number: u64, commit: &Commit) -> Vec<u8> {
     bytes
 }
 
-fn decoded(number: u64, bytes: &[u8]) -> Result<Commit, CatalogError> {
+fn decoded(number: u64, bytes: &[u8]) -> Result<(Commit, Digest), CatalogError> {
     let damaged = |why| CatalogError::Damaged { number, why };
     if bytes.len() < HEADER_BYTES + DIGEST_BYTES || !bytes.starts_with(MAGIC) {
         return Err(damaged("it is no commit"));
@@ -70,13 +90,14 @@ fn decoded(number: u64, bytes: &[u8]) -> Result<Commit, CatalogError> {
         return Err(CatalogError::Version { number, version });
     }
     let (body, digest) = bytes.split_at(bytes.len() - DIGEST_BYTES);
-    if blake3::hash(body) != *<&[u8; DIGEST_BYTES]>::try_from(digest).expect("these were split off")
-    {
+    let digest: Digest = digest.try_into().expect("these were split off");
+    if blake3::hash(body) != digest {
         return Err(damaged("it is not as it was written (checksum)"));
     }
     let (header, commit) = body.split_at(HEADER_BYTES);
     if header[12..] != number.to_le_bytes() {
         return Err(damaged("it is another one"));
     }
-    postcard::from_bytes(commit).map_err(|_| damaged("it says what no commit does"))
+    let commit = postcard::from_bytes(commit);
+    Ok((commit.map_err(|_| damaged("it says what no commit does"))?, digest))
 }

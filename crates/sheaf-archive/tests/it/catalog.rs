@@ -2,11 +2,14 @@
 use proptest::prelude::*;
 use sheaf_archive::{
     ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Commit,
-    DirectoryChange, LocalStore, MemberAttributes, MemberKind, PackId, Store, StoreKey, TreeSource,
+    DirectoryChange, LocalStore, MemberAttributes, MemberKind, PackId, PostgresUrl, Store,
+    StoreKey, TreeSource,
 };
 use sheaf_core::Errno;
+use sheaf_testing::postgres::PostgresServer;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier, Mutex};
 
 fn path(text: &str) -> ArchivePath {
     ArchivePath::new(text.as_bytes()).unwrap()
@@ -61,23 +64,53 @@ fn said(
     all.collect()
 }
 
+/// What a catalog's tables stand on.
+enum Tables {
+    Sqlite,
+    /// A database for each name.
+    Postgres(Arc<PostgresServer>, Mutex<BTreeMap<String, String>>),
+}
+
 struct Made {
     place: tempfile::TempDir,
     store: LocalStore,
+    tables: Tables,
 }
 
 impl Made {
     fn new() -> Self {
+        Self::on(Tables::Sqlite)
+    }
+
+    /// A store for each kind of catalog that there is.
+    fn all() -> Vec<Self> {
+        let server = PostgresServer::shared();
+        let postgres = server.map(|server| Tables::Postgres(server, Mutex::default()));
+        std::iter::once(Tables::Sqlite).chain(postgres).map(Self::on).collect()
+    }
+
+    fn on(tables: Tables) -> Self {
         let place = tempfile::tempdir().unwrap();
         let store = LocalStore::create(&place.path().join("store")).unwrap();
-        let made = Self { place, store };
+        let made = Self { place, store, tables };
         made.catalog("first").commit(&made.store, &commit_of(new("/", 0o755))).unwrap();
         made
     }
 
-    /// A catalog of this file, empty until it has caught up.
+    /// A catalog of this name, empty until it has caught up.
     fn catalog(&self, name: &str) -> Catalog {
-        Catalog::open(&self.file(name)).unwrap()
+        match &self.tables {
+            Tables::Sqlite => Catalog::open(&self.file(name)).unwrap(),
+            Tables::Postgres(..) => Catalog::connect(&self.url(name)).unwrap(),
+        }
+    }
+
+    /// The database of this name.
+    fn url(&self, name: &str) -> PostgresUrl {
+        let Tables::Postgres(server, urls) = &self.tables else { panic!("has no databases") };
+        let mut urls = urls.lock().unwrap();
+        let url = urls.entry(name.to_owned()).or_insert_with(|| server.new_database());
+        PostgresUrl::parse(url).unwrap()
     }
 
     fn file(&self, name: &str) -> std::path::PathBuf {
@@ -92,121 +125,129 @@ impl Made {
 
 #[test]
 fn what_one_commits_the_other_sees_after_it_catches_up() {
-    let made = Made::new();
-    let (mut one, mut other) = (made.catalog("one"), made.catalog("other"));
-    let mut first = new("/home", 0o755);
-    first.packs = vec![pack(1), pack(2)];
-    first.objects = vec![object("x"), object("y")];
-    let commit = Commit { changes: vec![new("/tmp", 0o700), first] };
-    assert_eq!(one.commit(&made.store, &commit).unwrap(), 2);
-    assert!(said(&other).is_empty());
-    assert_eq!(other.catch_up(&made.store).unwrap(), 2);
-    assert_eq!(said(&one), said(&other));
-    assert_eq!(other.changed(&path("/home")).unwrap(), 2);
+    for made in &Made::all() {
+        let (mut one, mut other) = (made.catalog("one"), made.catalog("other"));
+        let mut first = new("/home", 0o755);
+        first.packs = vec![pack(1), pack(2)];
+        first.objects = vec![object("x"), object("y")];
+        let commit = Commit { changes: vec![new("/tmp", 0o700), first] };
+        assert_eq!(one.commit(&made.store, &commit).unwrap(), 2);
+        assert!(said(&other).is_empty());
+        assert_eq!(other.catch_up(&made.store).unwrap(), 2);
+        assert_eq!(said(&one), said(&other));
+        assert_eq!(other.changed(&path("/home")).unwrap(), 2);
 
-    let change = DirectoryChange {
-        path: path("/home"),
-        since: 2,
-        packs_removed: vec![PackId([1; 16])],
-        objects_removed: vec![b"x".to_vec()],
-        packs: vec![ArchivedPack { generation: 1, ..pack(2) }],
-        objects: vec![ArchivedObject { size: 0, ..object("z") }],
-        ..Default::default()
-    };
-    assert_eq!(other.commit(&made.store, &commit_of(change)).unwrap(), 3);
-    one.catch_up(&made.store).unwrap();
-    assert_eq!(said(&one), said(&other));
-    let home = said(&one).remove(0);
-    assert_eq!(home.1, directory(0o755), "what is not said anew stays");
-    assert_eq!(home.2, [ArchivedPack { generation: 1, ..pack(2) }]);
-    assert_eq!(home.3, [object("y"), object("z")]);
+        let change = DirectoryChange {
+            path: path("/home"),
+            since: 2,
+            packs_removed: vec![PackId([1; 16])],
+            objects_removed: vec![b"x".to_vec()],
+            packs: vec![ArchivedPack { generation: 1, ..pack(2) }],
+            objects: vec![ArchivedObject { size: 0, ..object("z") }],
+            ..Default::default()
+        };
+        assert_eq!(other.commit(&made.store, &commit_of(change)).unwrap(), 3);
+        one.catch_up(&made.store).unwrap();
+        assert_eq!(said(&one), said(&other));
+        let home = said(&one).remove(0);
+        assert_eq!(home.1, directory(0o755), "what is not said anew stays");
+        assert_eq!(home.2, [ArchivedPack { generation: 1, ..pack(2) }]);
+        assert_eq!(home.3, [object("y"), object("z")]);
+    }
 }
 
 #[test]
 fn of_two_writers_to_one_directory_the_second_is_told_and_changes_nothing() {
-    let made = Made::new();
-    let (mut one, mut other) = (made.catalog("one"), made.catalog("other"));
-    one.commit(&made.store, &commit_of(new("/home", 0o755))).unwrap();
-    let both = Commit { changes: vec![new("/tmp", 0o777), new("/home", 0o700)] };
-    let refused = other.commit(&made.store, &both).unwrap_err();
-    assert_eq!(refused.to_string(), "/home: another writer has changed it meanwhile: try again");
-    assert!(refused.retry_can_help());
-    assert_eq!(said(&other), said(&one));
-    assert_eq!(other.directory(&path("/tmp")).unwrap(), None);
-    // Elsewhere nobody was in its way.
-    other.commit(&made.store, &commit_of(new("/tmp", 0o777))).unwrap();
+    for made in &Made::all() {
+        let (mut one, mut other) = (made.catalog("one"), made.catalog("other"));
+        one.commit(&made.store, &commit_of(new("/home", 0o755))).unwrap();
+        let both = Commit { changes: vec![new("/tmp", 0o777), new("/home", 0o700)] };
+        let refused = other.commit(&made.store, &both).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "/home: another writer has changed it meanwhile: try again"
+        );
+        assert!(refused.retry_can_help());
+        assert_eq!(said(&other), said(&one));
+        assert_eq!(other.directory(&path("/tmp")).unwrap(), None);
+        // Elsewhere nobody was in its way.
+        other.commit(&made.store, &commit_of(new("/tmp", 0o777))).unwrap();
+    }
 }
 
 #[test]
 fn a_directory_that_goes_takes_its_packs_and_objects_along_and_may_come_again() {
-    let made = Made::new();
-    let mut catalog = made.catalog("catalog");
-    let mut home = new("/home", 0o755);
-    (home.packs, home.objects) = (vec![pack(1)], vec![object("x")]);
-    catalog.commit(&made.store, &commit_of(home)).unwrap();
-    let gone =
-        DirectoryChange { path: path("/home"), since: 2, removed: true, ..Default::default() };
-    catalog.commit(&made.store, &commit_of(gone)).unwrap();
-    assert!(said(&catalog).is_empty());
-    assert!(catalog.packs(&path("/home")).unwrap().is_empty());
-    catalog.commit(&made.store, &commit_of(new("/home", 0o700))).unwrap();
-    assert!(catalog.objects(&path("/home")).unwrap().is_empty());
+    for made in &Made::all() {
+        let mut catalog = made.catalog("catalog");
+        let mut home = new("/home", 0o755);
+        (home.packs, home.objects) = (vec![pack(1)], vec![object("x")]);
+        catalog.commit(&made.store, &commit_of(home)).unwrap();
+        let gone =
+            DirectoryChange { path: path("/home"), since: 2, removed: true, ..Default::default() };
+        catalog.commit(&made.store, &commit_of(gone)).unwrap();
+        assert!(said(&catalog).is_empty());
+        assert!(catalog.packs(&path("/home")).unwrap().is_empty());
+        catalog.commit(&made.store, &commit_of(new("/home", 0o700))).unwrap();
+        assert!(catalog.objects(&path("/home")).unwrap().is_empty());
+    }
 }
 
 #[test]
 fn many_writers_at_once_lose_nothing_and_agree() {
     const WRITERS: usize = 4;
     const COMMITS: usize = 12;
-    let made = Made::new();
-    let begin = Barrier::new(WRITERS);
-    std::thread::scope(|scope| {
-        for writer in 0..WRITERS {
-            let (made, begin) = (&made, &begin);
-            scope.spawn(move || {
-                // Two of them have one file.
-                let mut catalog = made.catalog(&format!("catalog-{}", writer / 2));
-                begin.wait();
-                for number in 0..COMMITS {
-                    let own = new(&format!("/{writer}-{number}"), 0o700);
-                    catalog.commit(&made.store, &commit_of(own)).unwrap();
-                }
-            });
-        }
-    });
-    let mut all = made.catalog("all");
-    assert_eq!(all.catch_up(&made.store).unwrap(), (WRITERS * COMMITS + 1) as u64);
-    assert_eq!(said(&all).len(), WRITERS * COMMITS);
-    let mut one = made.catalog("catalog-0");
-    one.catch_up(&made.store).unwrap();
-    assert_eq!(said(&one), said(&all));
+    for made in &Made::all() {
+        let begin = Barrier::new(WRITERS);
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let begin = &begin;
+                scope.spawn(move || {
+                    // Two of them have one file.
+                    let mut catalog = made.catalog(&format!("catalog-{}", writer / 2));
+                    begin.wait();
+                    for number in 0..COMMITS {
+                        let own = new(&format!("/{writer}-{number}"), 0o700);
+                        catalog.commit(&made.store, &commit_of(own)).unwrap();
+                    }
+                });
+            }
+        });
+        let mut all = made.catalog("all");
+        assert_eq!(all.catch_up(&made.store).unwrap(), (WRITERS * COMMITS + 1) as u64);
+        assert_eq!(said(&all).len(), WRITERS * COMMITS);
+        let mut one = made.catalog("catalog-0");
+        one.catch_up(&made.store).unwrap();
+        assert_eq!(said(&one), said(&all));
+    }
 }
 
 #[test]
 fn of_many_writers_at_once_to_one_directory_one_wins_each_time() {
     const WRITERS: usize = 4;
-    let made = Made::new();
-    let begin = Barrier::new(WRITERS);
-    let won = std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let (made, begin) = (&made, &begin);
-                scope.spawn(move || {
-                    let mut catalog = made.catalog(&format!("catalog-{writer}"));
-                    begin.wait();
-                    match catalog.commit(&made.store, &commit_of(new("/home", writer as u32))) {
-                        Ok(_) => Some(writer as u32),
-                        Err(CatalogError::Changed { .. }) => None,
-                        Err(error) => panic!("{error}"),
-                    }
+    for made in &Made::all() {
+        let begin = Barrier::new(WRITERS);
+        let won = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|writer| {
+                    let begin = &begin;
+                    scope.spawn(move || {
+                        let mut catalog = made.catalog(&format!("catalog-{writer}"));
+                        begin.wait();
+                        match catalog.commit(&made.store, &commit_of(new("/home", writer as u32))) {
+                            Ok(_) => Some(writer as u32),
+                            Err(CatalogError::Changed { .. }) => None,
+                            Err(error) => panic!("{error}"),
+                        }
+                    })
                 })
-            })
-            .collect();
-        writers.into_iter().filter_map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
-    });
-    let [won] = won[..] else { panic!("{} have won", won.len()) };
-    let mut catalog = made.catalog("catalog");
-    catalog.catch_up(&made.store).unwrap();
-    assert_eq!(catalog.directory(&path("/home")).unwrap(), Some(directory(won)));
+                .collect();
+            writers.into_iter().filter_map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
+        });
+        let [won] = won[..] else { panic!("{} have won", won.len()) };
+        let mut catalog = made.catalog("catalog");
+        catalog.catch_up(&made.store).unwrap();
+        assert_eq!(catalog.directory(&path("/home")).unwrap(), Some(directory(won)));
+    }
 }
 
 #[test]
@@ -283,18 +324,19 @@ fn a_file_that_is_no_catalog_is_left_alone_and_named() {
 
 #[test]
 fn a_commit_in_the_log_counts_even_if_its_writer_was_killed_before_the_table() {
-    let made = Made::new();
-    let mut one = made.catalog("one");
-    one.commit(&made.store, &commit_of(new("/1", 0o700))).unwrap();
-    let mut other = made.catalog("other");
-    other.commit(&made.store, &commit_of(new("/2", 0o700))).unwrap();
-    // Its own table has never heard of the second, as that of a writer who was killed.
-    assert_eq!(one.applied().unwrap(), 2);
-    let again = one.commit(&made.store, &commit_of(new("/2", 0o755))).unwrap_err();
-    assert!(matches!(again, CatalogError::Changed { .. }), "{again}");
-    assert_eq!(said(&one), said(&other));
-    let key = StoreKey::new(&format!("log/{:020}", 3)).unwrap();
-    assert!(made.store.size(&key).is_ok());
+    for made in &Made::all() {
+        let mut one = made.catalog("one");
+        one.commit(&made.store, &commit_of(new("/1", 0o700))).unwrap();
+        let mut other = made.catalog("other");
+        other.commit(&made.store, &commit_of(new("/2", 0o700))).unwrap();
+        // Its own table has never heard of the second, as that of a writer who was killed.
+        assert_eq!(one.applied().unwrap(), 2);
+        let again = one.commit(&made.store, &commit_of(new("/2", 0o755))).unwrap_err();
+        assert!(matches!(again, CatalogError::Changed { .. }), "{again}");
+        assert_eq!(said(&one), said(&other));
+        let key = StoreKey::new(&format!("log/{:020}", 3)).unwrap();
+        assert!(made.store.size(&key).is_ok());
+    }
 }
 
 fn components() -> impl Strategy<Value = Vec<Vec<u8>>> {
@@ -324,56 +366,58 @@ proptest! {
 
 #[test]
 fn what_is_below_a_directory_is_found_in_pieces_and_nothing_else() {
-    let made = Made::new();
-    let mut catalog = made.catalog("catalog");
-    let all = ["/a", "/a/b", "/a/b/c", "/a-b", "/a\u{1}", "/ab", "/b"];
-    let changes = all.iter().map(|at| new(at, 0o700)).collect();
-    catalog.commit(&made.store, &Commit { changes }).unwrap();
-    let mut found = Vec::new();
-    loop {
-        let next = catalog.below(&path("/a"), found.last(), 2).unwrap();
-        if next.is_empty() {
-            break;
+    for made in &Made::all() {
+        let mut catalog = made.catalog("catalog");
+        let all = ["/a", "/a/b", "/a/b/c", "/a-b", "/a\u{1}", "/ab", "/b"];
+        let changes = all.iter().map(|at| new(at, 0o700)).collect();
+        catalog.commit(&made.store, &Commit { changes }).unwrap();
+        let mut found = Vec::new();
+        loop {
+            let next = catalog.below(&path("/a"), found.last(), 2).unwrap();
+            if next.is_empty() {
+                break;
+            }
+            found.extend(next.into_iter().map(|(path, _)| path));
         }
-        found.extend(next.into_iter().map(|(path, _)| path));
+        assert_eq!(found, ["/a", "/a/b", "/a/b/c"].map(path));
+        let everything = catalog.below(&ArchivePath::ROOT, None, 100).unwrap();
+        let expected = ["/", "/a", "/a/b", "/a/b/c", "/a\u{1}", "/a-b", "/ab", "/b"].map(path);
+        assert_eq!(everything.into_iter().map(|(path, _)| path).collect::<Vec<_>>(), expected);
     }
-    assert_eq!(found, ["/a", "/a/b", "/a/b/c"].map(path));
-    let everything = catalog.below(&ArchivePath::ROOT, None, 100).unwrap();
-    let expected = ["/", "/a", "/a/b", "/a/b/c", "/a\u{1}", "/a-b", "/ab", "/b"].map(path);
-    assert_eq!(everything.into_iter().map(|(path, _)| path).collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn each_directory_is_in_one() {
-    let made = Made::new();
-    let mut one = made.catalog("one");
-    let refused = one.commit(&made.store, &commit_of(new("/a/b", 0o700))).unwrap_err();
-    assert!(matches!(refused, CatalogError::Changed { path: at } if at == path("/a/b")));
-    let both = Commit { changes: vec![new("/a/b", 0o700), new("/a", 0o700)] };
-    one.commit(&made.store, &both).unwrap();
+    for made in &Made::all() {
+        let mut one = made.catalog("one");
+        let refused = one.commit(&made.store, &commit_of(new("/a/b", 0o700))).unwrap_err();
+        assert!(matches!(refused, CatalogError::Changed { path: at } if at == path("/a/b")));
+        let both = Commit { changes: vec![new("/a/b", 0o700), new("/a", 0o700)] };
+        one.commit(&made.store, &both).unwrap();
 
-    // Who removes a directory does not remove what another has put there.
-    let mut other = made.catalog("other");
-    other.catch_up(&made.store).unwrap();
-    one.commit(&made.store, &commit_of(new("/a/b/c", 0o700))).unwrap();
-    let gone = |at: &str| DirectoryChange {
-        path: path(at),
-        since: 2,
-        removed: true,
-        ..Default::default()
-    };
-    let removal = Commit { changes: vec![gone("/a"), gone("/a/b")] };
-    let refused = other.commit(&made.store, &removal).unwrap_err();
-    assert!(matches!(refused, CatalogError::Changed { .. }), "{refused}");
-    assert_eq!(said(&other).len(), 3);
-    let last = DirectoryChange { since: 3, ..gone("/a/b/c") };
-    let removal = Commit { changes: vec![gone("/a"), gone("/a/b"), last] };
-    other.commit(&made.store, &removal).unwrap();
-    assert!(said(&other).is_empty());
+        // Who removes a directory does not remove what another has put there.
+        let mut other = made.catalog("other");
+        other.catch_up(&made.store).unwrap();
+        one.commit(&made.store, &commit_of(new("/a/b/c", 0o700))).unwrap();
+        let gone = |at: &str| DirectoryChange {
+            path: path(at),
+            since: 2,
+            removed: true,
+            ..Default::default()
+        };
+        let removal = Commit { changes: vec![gone("/a"), gone("/a/b")] };
+        let refused = other.commit(&made.store, &removal).unwrap_err();
+        assert!(matches!(refused, CatalogError::Changed { .. }), "{refused}");
+        assert_eq!(said(&other).len(), 3);
+        let last = DirectoryChange { since: 3, ..gone("/a/b/c") };
+        let removal = Commit { changes: vec![gone("/a"), gone("/a/b"), last] };
+        other.commit(&made.store, &removal).unwrap();
+        assert!(said(&other).is_empty());
 
-    // And who puts something there that goes at the same time is told.
-    let refused = one.commit(&made.store, &commit_of(new("/a/b/d", 0o700))).unwrap_err();
-    assert!(matches!(refused, CatalogError::Changed { .. }), "{refused}");
+        // And who puts something there that goes at the same time is told.
+        let refused = one.commit(&made.store, &commit_of(new("/a/b/d", 0o700))).unwrap_err();
+        assert!(matches!(refused, CatalogError::Changed { .. }), "{refused}");
+    }
 }
 
 /// A directory that comes from elsewhere.
@@ -399,90 +443,95 @@ fn tree_to_move(made: &Made) -> Catalog {
 
 #[test]
 fn a_tree_moves_and_is_copied_by_one_small_change() {
-    let made = Made::new();
-    let mut catalog = tree_to_move(&made);
-    let before = said(&catalog);
-    let moved = tree("/b/c", TreeSource::Moved(path("/a")));
-    let number = catalog.commit(&made.store, &commit_of(moved)).unwrap();
-    let within = |all: &[(ArchivePath, _, Vec<_>, Vec<_>)], at: &str| {
-        let at = path(at);
-        let all = all.iter().filter_map(|(path, is, packs, objects)| {
-            let (is, packs, objects): (&ArchivedDirectory, _, _) = (is, packs, objects);
-            Some((path.within(&at)?, is.clone(), packs.clone(), objects.clone()))
-        });
-        all.collect::<Vec<_>>()
-    };
-    assert_eq!(within(&said(&catalog), "/b/c"), within(&before, "/a"));
-    assert!(within(&said(&catalog), "/a").is_empty());
-    assert_eq!(within(&said(&catalog), "/ab"), within(&before, "/ab"));
-    assert_eq!(catalog.changed(&path("/b/c/empty")).unwrap(), number);
-    assert!(std::fs::metadata(made.log(number)).unwrap().len() < 100);
+    for made in &Made::all() {
+        let mut catalog = tree_to_move(&made);
+        let before = said(&catalog);
+        let moved = tree("/b/c", TreeSource::Moved(path("/a")));
+        let number = catalog.commit(&made.store, &commit_of(moved)).unwrap();
+        let within = |all: &[(ArchivePath, _, Vec<_>, Vec<_>)], at: &str| {
+            let at = path(at);
+            let all = all.iter().filter_map(|(path, is, packs, objects)| {
+                let (is, packs, objects): (&ArchivedDirectory, _, _) = (is, packs, objects);
+                Some((path.within(&at)?, is.clone(), packs.clone(), objects.clone()))
+            });
+            all.collect::<Vec<_>>()
+        };
+        assert_eq!(within(&said(&catalog), "/b/c"), within(&before, "/a"));
+        assert!(within(&said(&catalog), "/a").is_empty());
+        assert_eq!(within(&said(&catalog), "/ab"), within(&before, "/ab"));
+        assert_eq!(catalog.changed(&path("/b/c/empty")).unwrap(), number);
+        assert!(std::fs::metadata(made.log(number)).unwrap().len() < 100);
 
-    // A copy has files of its own, with as many names.
-    let copied = tree("/a", TreeSource::Copied(path("/b/c")));
-    catalog.commit(&made.store, &commit_of(copied)).unwrap();
-    let both = [within(&said(&catalog), "/a"), within(&said(&catalog), "/b/c")];
-    let links = |all: &[(_, _, _, Vec<ArchivedObject>)]| {
-        let _: &[(ArchivePath, ArchivedDirectory, Vec<ArchivedPack>, _)] = all;
-        all.iter().flat_map(|of| of.3.iter().map(|object| object.link)).collect::<Vec<_>>()
-    };
-    let (copies, originals) = (links(&both[0]), links(&both[1]));
-    assert_eq!(originals, [Some(PackId([7; 16])), None, Some(PackId([7; 16]))]);
-    assert_eq!(copies, [copies[0], None, copies[0]]);
-    assert!(copies[0].is_some() && copies[0] != originals[0]);
-    assert_eq!(both[0].len(), 3);
-    assert_eq!(both[0][2].2, both[1][2].2);
+        // A copy has files of its own, with as many names.
+        let copied = tree("/a", TreeSource::Copied(path("/b/c")));
+        catalog.commit(&made.store, &commit_of(copied)).unwrap();
+        let both = [within(&said(&catalog), "/a"), within(&said(&catalog), "/b/c")];
+        let links = |all: &[(_, _, _, Vec<ArchivedObject>)]| {
+            let _: &[(ArchivePath, ArchivedDirectory, Vec<ArchivedPack>, _)] = all;
+            all.iter().flat_map(|of| of.3.iter().map(|object| object.link)).collect::<Vec<_>>()
+        };
+        let (copies, originals) = (links(&both[0]), links(&both[1]));
+        assert_eq!(originals, [Some(PackId([7; 16])), None, Some(PackId([7; 16]))]);
+        assert_eq!(copies, [copies[0], None, copies[0]]);
+        assert!(copies[0].is_some() && copies[0] != originals[0]);
+        assert_eq!(both[0].len(), 3);
+        assert_eq!(both[0][2].2, both[1][2].2);
 
-    // Whoever reads the log comes to the same, and finds it in pieces.
-    let mut other = made.catalog("other");
-    other.catch_up(&made.store).unwrap();
-    assert_eq!(said(&other), said(&catalog));
-    assert!(catalog.differs(&made.store).unwrap().is_none());
-    let mut last = None;
-    let mut found = Vec::new();
-    loop {
-        let next = catalog.rows_below(&path("/b"), last.as_ref(), 2).unwrap();
-        let Some((behind, _)) = next.last() else { break };
-        last = Some(behind.clone());
-        found.extend(next);
-    }
-    assert_eq!(found.len(), 4);
-    for (path, rows) in found {
-        assert_eq!(rows, catalog.rows_of(&path).unwrap(), "{path}");
+        // Whoever reads the log comes to the same, and finds it in pieces.
+        let mut other = made.catalog("other");
+        other.catch_up(&made.store).unwrap();
+        assert_eq!(said(&other), said(&catalog));
+        assert!(catalog.differs(&made.store).unwrap().is_none());
+        let mut last = None;
+        let mut found = Vec::new();
+        loop {
+            let next = catalog.rows_below(&path("/b"), last.as_ref(), 2).unwrap();
+            let Some((behind, _)) = next.last() else { break };
+            last = Some(behind.clone());
+            found.extend(next);
+        }
+        assert_eq!(found.len(), 4);
+        for (path, rows) in found {
+            assert_eq!(rows, catalog.rows_of(&path).unwrap(), "{path}");
+        }
     }
 }
 
 #[test]
 fn a_tree_goes_only_where_nothing_is_and_only_once() {
-    let made = Made::new();
-    let mut catalog = tree_to_move(&made);
-    let before = said(&catalog);
-    let (moved, copied) =
-        (|at: &str| TreeSource::Moved(path(at)), |at: &str| TreeSource::Copied(path(at)));
-    for changes in [
-        vec![tree("/b", moved("/a"))],
-        vec![DirectoryChange { since: 2, ..tree("/a", moved("/b")) }],
-        vec![tree("/c", moved("/none"))],
-        vec![tree("/none/c", copied("/a"))],
-        vec![tree("/a/empty/c", moved("/a"))],
-        vec![tree("/a/c", copied("/a"))],
-        vec![tree("/c", moved("/a")), tree("/d", moved("/a"))],
-        vec![tree("/c", moved("/a")), tree("/d", moved("/a/empty"))],
-        vec![tree("/c", copied("/a")), tree("/d", moved("/a/empty"))],
-        vec![tree("/c", copied("/a")), new("/c/d", 0o700)],
-        vec![tree("/c", moved("/a")), tree("/a/empty/b", moved("/b"))],
-        vec![tree("/c", moved("/a")), new("/a/d", 0o700)],
-    ] {
-        let refused = catalog.commit(&made.store, &Commit { changes: changes.clone() });
-        assert!(matches!(refused, Err(CatalogError::Changed { .. })), "{changes:?}: {refused:?}");
-        assert_eq!(said(&catalog), before);
+    for made in &Made::all() {
+        let mut catalog = tree_to_move(&made);
+        let before = said(&catalog);
+        let (moved, copied) =
+            (|at: &str| TreeSource::Moved(path(at)), |at: &str| TreeSource::Copied(path(at)));
+        for changes in [
+            vec![tree("/b", moved("/a"))],
+            vec![DirectoryChange { since: 2, ..tree("/a", moved("/b")) }],
+            vec![tree("/c", moved("/none"))],
+            vec![tree("/none/c", copied("/a"))],
+            vec![tree("/a/empty/c", moved("/a"))],
+            vec![tree("/a/c", copied("/a"))],
+            vec![tree("/c", moved("/a")), tree("/d", moved("/a"))],
+            vec![tree("/c", moved("/a")), tree("/d", moved("/a/empty"))],
+            vec![tree("/c", copied("/a")), tree("/d", moved("/a/empty"))],
+            vec![tree("/c", copied("/a")), new("/c/d", 0o700)],
+            vec![tree("/c", moved("/a")), tree("/a/empty/b", moved("/b"))],
+            vec![tree("/c", moved("/a")), new("/a/d", 0o700)],
+        ] {
+            let refused = catalog.commit(&made.store, &Commit { changes: changes.clone() });
+            assert!(
+                matches!(refused, Err(CatalogError::Changed { .. })),
+                "{changes:?}: {refused:?}"
+            );
+            assert_eq!(said(&catalog), before);
+        }
+        // What is empty gives way; and two copies may be made at once.
+        let replaced = DirectoryChange { since: 2, ..tree("/b", moved("/a")) };
+        let twice = vec![tree("/c", copied("/ab")), tree("/d", copied("/ab")), replaced];
+        catalog.commit(&made.store, &Commit { changes: twice }).unwrap();
+        let all: Vec<_> = said(&catalog).into_iter().map(|of| of.0.to_string()).collect();
+        let odd = path("/b").join(b"\xff\x01\xfe").to_string();
+        assert_eq!(all, ["/ab", "/b", "/b/empty", &odd, "/c", "/d"]);
+        assert!(catalog.differs(&made.store).unwrap().is_none());
     }
-    // What is empty gives way; and two copies may be made at once.
-    let replaced = DirectoryChange { since: 2, ..tree("/b", moved("/a")) };
-    let twice = vec![tree("/c", copied("/ab")), tree("/d", copied("/ab")), replaced];
-    catalog.commit(&made.store, &Commit { changes: twice }).unwrap();
-    let all: Vec<_> = said(&catalog).into_iter().map(|of| of.0.to_string()).collect();
-    let odd = path("/b").join(b"\xff\x01\xfe").to_string();
-    assert_eq!(all, ["/ab", "/b", "/b/empty", &odd, "/c", "/d"]);
-    assert!(catalog.differs(&made.store).unwrap().is_none());
 }

@@ -15,6 +15,7 @@ use crate::output::{self, printable};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use sheaf_archive::ArchiveEvent;
+use std::ffi::OsString;
 
 /// Store trees of files, list what is stored and get it back
 ///
@@ -25,6 +26,12 @@ use sheaf_archive::ArchiveEvent;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct ArchiveArgs {
+    /// The catalog: a file, or postgresql://USER@HOST:PORT/DATABASE, which many
+    /// may share [default: in the store]
+    #[arg(long, value_name = "CATALOG", global = true, env = "SHEAF_ARCHIVE_CATALOG")]
+    #[arg(hide_env_values = true)]
+    pub catalog: Option<OsString>,
+
     #[command(subcommand)]
     pub command: ArchiveCommand,
 }
@@ -59,6 +66,9 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
             "{option} is for work on many hosts, and archive {name} works on this machine alone"
         ))
         .into());
+    }
+    if let Some(catalog) = &args.catalog {
+        place::catalog::name(catalog);
     }
     match &args.command {
         ArchiveCommand::Store(args) => store::run(args, global),

@@ -1,4 +1,6 @@
 //! Archived names of the command line, and the archives they are in.
+pub mod catalog;
+
 use crate::exit::Stop;
 use crate::output::printable;
 use anyhow::{Context, Result, bail};
@@ -119,7 +121,10 @@ pub fn open(store: &Path, create: bool) -> Result<Archive> {
         opened => opened,
     };
     let opened = opened?;
-    let catalog = Catalog::open(&catalog_file(store)?)?;
+    let catalog = match catalog::named()? {
+        Some(catalog) => catalog,
+        None => Catalog::open(&catalog_file(store)?)?,
+    };
     Ok(Archive::new(Arc::new(opened), catalog)?)
 }
 

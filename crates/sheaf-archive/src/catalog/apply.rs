@@ -1,0 +1,222 @@
+//! How a commit of the log changes the tables.
+use super::tables::{Many, Value};
+use super::whole::as_value;
+use super::{ArchivedObject, Catalog, CatalogError, Commit, DirectoryChange, TreeSource, rows};
+use crate::ArchivePath;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A row by the path of its directory, and what it is known by there.
+type Key<'a> = (&'a [u8], &'a [u8]);
+
+const DIRECTORIES_GONE: Many = Many {
+    sqlite: "DELETE FROM directory WHERE path = ?1",
+    postgres: "DELETE FROM directory WHERE path = ANY(?1::BLOB[])",
+};
+const ALL_PACKS_GONE: Many = Many {
+    sqlite: "DELETE FROM pack WHERE path = ?1",
+    postgres: "DELETE FROM pack WHERE path = ANY(?1::BLOB[])",
+};
+const ALL_OBJECTS_GONE: Many = Many {
+    sqlite: "DELETE FROM object WHERE path = ?1",
+    postgres: "DELETE FROM object WHERE path = ANY(?1::BLOB[])",
+};
+const PACKS_GONE: Many = Many {
+    sqlite: "DELETE FROM pack WHERE path = ?1 AND id = ?2",
+    postgres: "DELETE FROM pack USING unnest(?1::BLOB[], ?2::BLOB[]) AS gone(path, id)
+        WHERE pack.path = gone.path AND pack.id = gone.id",
+};
+const OBJECTS_GONE: Many = Many {
+    sqlite: "DELETE FROM object WHERE path = ?1 AND name = ?2",
+    postgres: "DELETE FROM object USING unnest(?1::BLOB[], ?2::BLOB[]) AS gone(path, name)
+        WHERE object.path = gone.path AND object.name = gone.name",
+};
+const PACKS: Many = Many {
+    sqlite: "INSERT OR REPLACE INTO pack VALUES (?1, ?2, ?3)",
+    postgres: "INSERT INTO pack SELECT * FROM unnest(?1::BLOB[], ?2::BLOB[], ?3::BLOB[])
+        ON CONFLICT (path, id) DO UPDATE SET row = excluded.row",
+};
+const OBJECTS: Many = Many {
+    sqlite: "INSERT OR REPLACE INTO object VALUES (?1, ?2, ?3)",
+    postgres: "INSERT INTO object SELECT * FROM unnest(?1::BLOB[], ?2::BLOB[], ?3::BLOB[])
+        ON CONFLICT (path, name) DO UPDATE SET row = excluded.row",
+};
+const DIRECTORIES: Many = Many {
+    sqlite: "INSERT OR REPLACE INTO directory VALUES (?1, ?2, ?3)",
+    postgres: "INSERT INTO directory SELECT * FROM unnest(?1::BLOB[], ?2::BIGINT[], ?3::BLOB[])
+        ON CONFLICT (path) DO UPDATE SET changed = excluded.changed, row = excluded.row",
+};
+const TOUCHED: Many = Many {
+    sqlite: "UPDATE directory SET changed = ?2 WHERE path = ?1",
+    postgres: "UPDATE directory SET changed = now.changed
+        FROM unnest(?1::BLOB[], ?2::BIGINT[]) AS now(path, changed)
+        WHERE directory.path = now.path",
+};
+
+/// Changes of different directories, which are made together.
+#[derive(Default)]
+pub(super) struct Batch<'a> {
+    paths: BTreeSet<&'a [u8]>,
+    gone: BTreeSet<&'a [u8]>,
+    packs_gone: BTreeSet<Key<'a>>,
+    objects_gone: BTreeSet<Key<'a>>,
+    packs: BTreeMap<Key<'a>, Vec<u8>>,
+    objects: BTreeMap<Key<'a>, Vec<u8>>,
+    directories: BTreeMap<&'a [u8], Vec<u8>>,
+    touched: BTreeSet<&'a [u8]>,
+}
+
+impl<'a> Batch<'a> {
+    /// Makes the changes of a commit.
+    pub fn apply(to: &Catalog, number: u64, commit: &'a Commit) -> Result<(), CatalogError> {
+        let mut batch = Self::default();
+        for change in &commit.changes {
+            if change.tree.is_some() || batch.paths.contains(change.path.key()) {
+                std::mem::take(&mut batch).make(to, number)?;
+            }
+            if let Some(tree) = &change.tree
+                && !change.removed
+            {
+                apply_tree(to, number, &change.path, tree)?;
+            }
+            batch.push(change);
+        }
+        batch.make(to, number)
+    }
+
+    fn push(&mut self, change: &'a DirectoryChange) {
+        let path = change.path.key();
+        self.paths.insert(path);
+        if change.removed {
+            self.gone.insert(path);
+            return;
+        }
+        self.packs_gone.extend(change.packs_removed.iter().map(|id| (path, &id.0[..])));
+        self.objects_gone.extend(change.objects_removed.iter().map(|name| (path, &name[..])));
+        let packs = change.packs.iter().map(|pack| ((path, &pack.id.0[..]), encoded(pack)));
+        self.packs.extend(packs);
+        let name = |object: &'a ArchivedObject| &object.attributes.name[..];
+        let objects = change.objects.iter().map(|of| ((path, name(of)), encoded(of)));
+        self.objects.extend(objects);
+        match &change.directory {
+            Some(directory) => {
+                self.directories.insert(path, encoded(directory));
+            }
+            None => {
+                self.touched.insert(path);
+            }
+        }
+    }
+
+    fn make(self, to: &Catalog, number: u64) -> Result<(), CatalogError> {
+        let number = Value::Number(as_value(number));
+        let gone: Vec<_> = self.gone.iter().map(|path| [Value::Bytes(path)]).collect();
+        for many in [&DIRECTORIES_GONE, &ALL_PACKS_GONE, &ALL_OBJECTS_GONE] {
+            run(to, many, &gone)?;
+        }
+        for (many, keys) in [(&PACKS_GONE, self.packs_gone), (&OBJECTS_GONE, self.objects_gone)] {
+            let keys: Vec<_> =
+                keys.iter().map(|(path, key)| [Value::Bytes(path), Value::Bytes(key)]).collect();
+            run(to, many, &keys)?;
+        }
+        for (many, rows) in [(&PACKS, self.packs), (&OBJECTS, self.objects)] {
+            let rows: Vec<_> = rows
+                .iter()
+                .map(|((path, key), row)| {
+                    [Value::Bytes(path), Value::Bytes(key), Value::Bytes(row)]
+                })
+                .collect();
+            run(to, many, &rows)?;
+        }
+        let directories = self
+            .directories
+            .iter()
+            .map(|(path, row)| [Value::Bytes(path), number, Value::Bytes(row)]);
+        run(to, &DIRECTORIES, &directories.collect::<Vec<_>>())?;
+        let touched: Vec<_> =
+            self.touched.iter().map(|path| [Value::Bytes(path), number]).collect();
+        run(to, &TOUCHED, &touched)
+    }
+}
+
+fn run<const VALUES: usize>(
+    on: &Catalog,
+    many: &Many,
+    rows: &[[Value<'_>; VALUES]],
+) -> Result<(), CatalogError> {
+    let rows: Vec<&[Value<'_>]> = rows.iter().map(|values| &values[..]).collect();
+    on.run_many(many, &rows)
+}
+
+/// Has all that is within one directory be within another one, by its keys alone.
+fn apply_tree(
+    on: &Catalog,
+    number: u64,
+    to: &ArchivePath,
+    tree: &TreeSource,
+) -> Result<(), CatalogError> {
+    let from = tree.from();
+    let from_byte = i64::try_from(from.key().len() + 1).expect("a path has fewer bytes than 2⁶³");
+    on.run("DELETE FROM directory WHERE path = ?1", &[Value::Bytes(to.key())])?;
+    // What is joined is a text to SQLite, of the same bytes.
+    let path = "CAST(?1 || substr(path, CAST(CAST(?2 AS BIGINT) AS INTEGER)) AS BLOB)";
+    let behind = from.key_behind();
+    let mut values =
+        vec![Value::Bytes(to.key()), Value::Number(from_byte), Value::Bytes(from.key())];
+    let (within, commit) = match &behind {
+        Some(behind) => {
+            values.push(Value::Bytes(behind));
+            ("path >= ?3 AND path < ?4", "CAST(?5 AS BIGINT)")
+        }
+        None => ("path >= ?3", "CAST(?4 AS BIGINT)"),
+    };
+    let with_commit = [&values[..], &[Value::Number(as_value(number))]].concat();
+    if let TreeSource::Moved(_) = tree {
+        let sql = format!("UPDATE directory SET path = {path}, changed = {commit} WHERE {within}");
+        on.run(&sql, &with_commit)?;
+        for table in ["pack", "object"] {
+            on.run(&format!("UPDATE {table} SET path = {path} WHERE {within}"), &values)?;
+        }
+        return Ok(());
+    }
+    let sql =
+        format!("INSERT INTO directory SELECT {path}, {commit}, row FROM directory WHERE {within}");
+    on.run(&sql, &with_commit)?;
+    for (table, name) in [("pack", "id"), ("object", "name")] {
+        let sql =
+            format!("INSERT INTO {table} SELECT {path}, {name}, row FROM {table} WHERE {within}");
+        on.run(&sql, &values)?;
+    }
+    copy_links(on, number, to)
+}
+
+/// Gives files of a copied tree that have several names something in common that is theirs.
+fn copy_links(on: &Catalog, number: u64, to: &ArchivePath) -> Result<(), CatalogError> {
+    let behind = to.key_behind();
+    let (within, values) = match &behind {
+        Some(behind) => {
+            ("path >= ?1 AND path < ?2", vec![Value::Bytes(to.key()), Value::Bytes(behind)])
+        }
+        None => ("path >= ?1", vec![Value::Bytes(to.key())]),
+    };
+    let mut copies: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> = Vec::new();
+    let sql = format!("SELECT path, name, row FROM object WHERE {within}");
+    on.tables.each(&sql, &values, &mut |found| {
+        // One that cannot be read is told when it is looked at.
+        let object = postcard::from_bytes::<ArchivedObject>(on.bytes(found, 2)?);
+        let Ok(mut object) = object else { return Ok(()) };
+        if let Some(link) = object.link {
+            object.link = Some(rows::copied_link(link, number, to));
+            let (path, name) = (on.bytes(found, 0)?.to_owned(), on.bytes(found, 1)?.to_owned());
+            copies.push((path, name, encoded(&object)));
+        }
+        Ok(())
+    })?;
+    let copies = copies
+        .iter()
+        .map(|(path, name, row)| [Value::Bytes(path), Value::Bytes(name), Value::Bytes(row)]);
+    run(on, &OBJECTS, &copies.collect::<Vec<_>>())
+}
+
+fn encoded(row: &impl serde::Serialize) -> Vec<u8> {
+    postcard::to_stdvec(row).expect("memory takes what it is given")
+}

@@ -1,0 +1,254 @@
+//! What a catalog says.
+use super::tables::{Purpose, Value};
+use super::{
+    ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, DirectoryRows,
+};
+use crate::ArchivePath;
+use serde::de::DeserializeOwned;
+
+/// Keys from one on, and before another one if there is one.
+struct Keys {
+    first: Vec<u8>,
+    behind: Option<Vec<u8>>,
+}
+
+impl Keys {
+    /// A directory, and what is below it.
+    fn within(directory: &ArchivePath) -> Self {
+        Self { first: directory.key().to_owned(), behind: directory.key_behind() }
+    }
+
+    /// Those of them that are behind one.
+    fn after(mut self, path: Option<&ArchivePath>) -> Self {
+        // This is the next key of all.
+        let next = path.map(|path| [path.key(), &[0]].concat());
+        self.first = next.into_iter().fold(self.first, Vec::max);
+        self
+    }
+
+    /// Those of them that are before one.
+    fn before(mut self, path: Option<&ArchivePath>) -> Self {
+        let before = path.map(|path| path.key().to_owned());
+        self.behind = before.into_iter().chain(self.behind).min();
+        self
+    }
+
+    /// What a statement says of a path, which has these as its first parameters.
+    fn condition(&self) -> &'static str {
+        match self.behind {
+            Some(_) => "path >= ?1 AND path < ?2",
+            None => "path >= ?1",
+        }
+    }
+
+    fn values(&self) -> Vec<Value<'_>> {
+        let behind = self.behind.as_deref().map(Value::Bytes);
+        std::iter::once(Value::Bytes(&self.first)).chain(behind).collect()
+    }
+}
+
+impl Catalog {
+    /// The commit that has changed a directory last; 0 where there is none.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn changed(&self, path: &ArchivePath) -> Result<u64, CatalogError> {
+        let mut changed = 0;
+        let sql = "SELECT changed FROM directory WHERE path = ?1";
+        self.tables.each(sql, &[Value::Bytes(path.key())], &mut |found| {
+            changed = self.number(found, 0)?;
+            Ok(())
+        })?;
+        Ok(changed)
+    }
+
+    /// A directory, if it is there.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn directory(&self, path: &ArchivePath) -> Result<Option<ArchivedDirectory>, CatalogError> {
+        Ok(self.rows("SELECT row FROM directory WHERE path = ?1", path.key())?.pop())
+    }
+
+    /// The packs of a directory, by their names.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn packs(&self, path: &ArchivePath) -> Result<Vec<ArchivedPack>, CatalogError> {
+        self.rows("SELECT row FROM pack WHERE path = ?1 ORDER BY id", path.key())
+    }
+
+    /// The objects of a directory, by their names.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn objects(&self, path: &ArchivePath) -> Result<Vec<ArchivedObject>, CatalogError> {
+        self.rows("SELECT row FROM object WHERE path = ?1 ORDER BY name", path.key())
+    }
+
+    /// All that is known of a directory, all of it from one commit.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn rows_of(&self, path: &ArchivePath) -> Result<DirectoryRows, CatalogError> {
+        self.as_one(Purpose::Reading, || {
+            let mut rows = DirectoryRows::default();
+            let sql = "SELECT changed, row FROM directory WHERE path = ?1";
+            self.tables.each(sql, &[Value::Bytes(path.key())], &mut |found| {
+                rows.changed = self.number(found, 0)?;
+                rows.directory = Some(self.row(self.bytes(found, 1)?)?);
+                Ok(())
+            })?;
+            rows.packs = self.packs(path)?;
+            rows.objects = self.objects(path)?;
+            Ok(rows)
+        })
+    }
+
+    /// All that is known of a directory and of those below it, from behind one of them on, so many at
+    /// most, in serial order.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn rows_below(
+        &self,
+        directory: &ArchivePath,
+        behind: Option<&ArchivePath>,
+        directories_max: usize,
+    ) -> Result<Vec<(ArchivePath, DirectoryRows)>, CatalogError> {
+        self.as_one(Purpose::Reading, || {
+            let mut all = Vec::new();
+            let keys = Keys::within(directory).after(behind);
+            let condition = keys.condition();
+            let sql = format!(
+                "SELECT path, changed, row FROM directory WHERE {condition} ORDER BY path \
+                 LIMIT {directories_max}"
+            );
+            self.tables.each(&sql, &keys.values(), &mut |found| {
+                let (changed, directory) =
+                    (self.number(found, 1)?, Some(self.row(self.bytes(found, 2)?)?));
+                let rows = DirectoryRows { changed, directory, ..DirectoryRows::default() };
+                all.push((self.path(self.bytes(found, 0)?)?, rows));
+                Ok(())
+            })?;
+            let sql = "SELECT path, row FROM pack WHERE path BETWEEN ?1 AND ?2 ORDER BY path, id";
+            self.each_between(sql, &mut all, |rows, pack| {
+                rows.packs.push(self.row(pack)?);
+                Ok(())
+            })?;
+            let sql =
+                "SELECT path, row FROM object WHERE path BETWEEN ?1 AND ?2 ORDER BY path, name";
+            self.each_between(sql, &mut all, |rows, object| {
+                rows.objects.push(self.row(object)?);
+                Ok(())
+            })?;
+            Ok(all)
+        })
+    }
+
+    /// Has rows of directories, from the first to the last, told with what is known of each.
+    fn each_between(
+        &self,
+        sql: &str,
+        all: &mut [(ArchivePath, DirectoryRows)],
+        mut each: impl FnMut(&mut DirectoryRows, &[u8]) -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
+        let (Some((first, _)), Some((last, _))) = (all.first(), all.last()) else { return Ok(()) };
+        let (first, last) = (first.clone(), last.clone());
+        let mut at = all.iter_mut().peekable();
+        let values = [Value::Bytes(first.key()), Value::Bytes(last.key())];
+        self.tables.each(sql, &values, &mut |found| {
+            let path = self.bytes(found, 0)?;
+            while at.next_if(|(known, _)| known.key() < path).is_some() {}
+            match at.peek_mut().filter(|(known, _)| known.key() == path) {
+                Some((_, rows)) => each(rows, self.bytes(found, 1)?),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// The first directory within this one that comes behind all that is below a name there; without
+    /// a name, the first of all. So one goes from one directory within it to the next.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn directory_behind(
+        &self,
+        within: &ArchivePath,
+        name: Option<&[u8]>,
+    ) -> Result<Option<(Vec<u8>, ArchivedDirectory)>, CatalogError> {
+        let first = match name {
+            Some(name) => within.join(name).key_behind().expect("a name is behind a directory"),
+            // What is below a directory begins with its key and is longer.
+            None => [within.key(), &[1]].concat(),
+        };
+        let keys = Keys { first, ..Keys::within(within) };
+        // A directory comes before what is in it, so this is one within.
+        let Some((path, directory)) = self.directories(&keys, "", 1)?.pop() else {
+            return Ok(None);
+        };
+        Ok(path.split().map(|(_, name)| (name.to_vec(), directory)))
+    }
+
+    /// A directory and those below it that come behind one of them, so many at most, in serial order.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn below(
+        &self,
+        directory: &ArchivePath,
+        behind: Option<&ArchivePath>,
+        directories_max: usize,
+    ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
+        self.directories(&Keys::within(directory).after(behind), "", directories_max)
+    }
+
+    /// As [`Catalog::below`], from the end: those that come before one of them, the last first.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn below_from_end(
+        &self,
+        directory: &ArchivePath,
+        before: Option<&ArchivePath>,
+        directories_max: usize,
+    ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
+        self.directories(&Keys::within(directory).before(before), "DESC", directories_max)
+    }
+
+    fn directories(
+        &self,
+        keys: &Keys,
+        order: &str,
+        directories_max: usize,
+    ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
+        let condition = keys.condition();
+        let limit = i64::try_from(directories_max).unwrap_or(i64::MAX);
+        let sql = format!(
+            "SELECT path, row FROM directory WHERE {condition} ORDER BY path {order} LIMIT {limit}"
+        );
+        let mut all = Vec::new();
+        self.tables.each(&sql, &keys.values(), &mut |found| {
+            all.push((self.path(self.bytes(found, 0)?)?, self.row(self.bytes(found, 1)?)?));
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    fn rows<T: DeserializeOwned>(&self, sql: &str, path: &[u8]) -> Result<Vec<T>, CatalogError> {
+        let mut rows = Vec::new();
+        self.tables.each(sql, &[Value::Bytes(path)], &mut |found| {
+            rows.push(self.row(self.bytes(found, 0)?)?);
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    fn row<T: DeserializeOwned>(&self, row: &[u8]) -> Result<T, CatalogError> {
+        postcard::from_bytes(row).map_err(|_| self.unreadable())
+    }
+
+    fn path(&self, key: &[u8]) -> Result<ArchivePath, CatalogError> {
+        ArchivePath::of_key(key.to_owned()).ok_or_else(|| self.unreadable())
+    }
+}

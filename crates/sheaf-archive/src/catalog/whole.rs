@@ -1,0 +1,312 @@
+//! A catalog: what the log of a store adds up to.
+use super::apply::Batch;
+use super::sqlite::SqliteTables;
+use super::tables::{Found, Many, Purpose, Tables, Value};
+use super::{CatalogError, Commit, DirectoryChange, log, rows};
+use crate::{ArchivePath, Store};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
+
+const CHANGED: Many = Many {
+    sqlite: "SELECT path, changed FROM directory WHERE path = ?1",
+    postgres: "SELECT path, changed FROM directory WHERE path = ANY(?1::BLOB[])",
+};
+const COUNT_BELOW: Many = Many {
+    sqlite: "SELECT ?1, count(*) FROM directory WHERE path >= ?1 AND path < ?2",
+    postgres: "SELECT first, (SELECT count(*) FROM directory WHERE path >= first AND path < behind)
+        FROM unnest(?1::BLOB[], ?2::BLOB[]) AS asked(first, behind)",
+};
+
+/// The directories of an archive, and their packs and objects.
+#[derive(Debug)]
+pub struct Catalog {
+    pub(super) tables: Box<dyn Tables>,
+    /// Whether the last commit of the tables is one of the log.
+    is_of_log: bool,
+}
+
+impl Catalog {
+    /// Opens a catalog in a file of SQLite, or makes one, which is empty until it has
+    /// [caught up](Self::catch_up). No part of its path may be a link.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or is something else.
+    pub fn open(file: &Path) -> Result<Self, CatalogError> {
+        Ok(Self::of(SqliteTables::open(file)?))
+    }
+
+    pub(super) fn of(tables: impl Tables + 'static) -> Self {
+        Self { tables: Box::new(tables), is_of_log: false }
+    }
+
+    /// Where it is, for people; without passwords.
+    #[must_use]
+    pub fn place(&self) -> String {
+        self.tables.place()
+    }
+
+    /// The last commit that is in the tables; 0 before the first.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn applied(&self) -> Result<u64, CatalogError> {
+        Ok(self.last_applied()?.0)
+    }
+
+    /// The last commit in the tables, and its digest.
+    fn last_applied(&self) -> Result<(u64, Vec<u8>), CatalogError> {
+        let mut last = (0, Vec::new());
+        self.tables.each("SELECT number, digest FROM applied", &[], &mut |found| {
+            last = (self.number(found, 0)?, self.bytes(found, 1)?.to_owned());
+            Ok(())
+        })?;
+        Ok(last)
+    }
+
+    /// Takes in what others have written to the log meanwhile; of an empty catalog, all of it. The
+    /// last commit that there is.
+    ///
+    /// # Errors
+    /// When the log or the tables cannot be read, or the tables are of another log. What came before
+    /// that is taken in.
+    pub fn catch_up(&mut self, store: &dyn Store) -> Result<u64, CatalogError> {
+        if !self.tables.is_bound() {
+            let Some(archive) = log::digest(store, 1)? else { return Ok(0) };
+            self.tables.bind(&archive)?;
+        }
+        let (mut last, digest) = self.last_applied()?;
+        if !self.is_of_log && last > 0 && log::digest(store, last)?.is_none_or(|of| *digest != of) {
+            let (place, remedy) = (self.tables.place(), self.tables.remedy());
+            return Err(CatalogError::OtherLog { place, number: last, remedy });
+        }
+        self.is_of_log = true;
+        while let Some((commit, digest)) = log::read(store, last + 1)? {
+            last = self.apply(last + 1, &commit, &digest)?;
+        }
+        Ok(last)
+    }
+
+    /// Makes changes, all of them or none: in the log of the store, then here. Its number there.
+    ///
+    /// # Errors
+    /// [`CatalogError::Changed`] when another writer was first in one of the directories; when it
+    /// cannot be written. After an error of the store, and after one of the tables, it may have been
+    /// written all the same, as where a connection ends before the answer comes:
+    /// [`Catalog::catch_up`] shows it.
+    pub fn commit(&mut self, store: &dyn Store, commit: &Commit) -> Result<u64, CatalogError> {
+        loop {
+            let next = self.catch_up(store)? + 1;
+            if let Some(path) = self.refused(commit)? {
+                return Err(CatalogError::Changed { path });
+            }
+            if let Some(digest) = log::append(store, next, commit)? {
+                self.apply(next, commit, &digest)?;
+                return Ok(next);
+            }
+        }
+    }
+
+    /// Has the tables take in a commit of the log; the last one in them then.
+    fn apply(
+        &mut self,
+        number: u64,
+        commit: &Commit,
+        digest: &[u8; 32],
+    ) -> Result<u64, CatalogError> {
+        if number == 1 && !self.tables.is_bound() {
+            self.tables.bind(digest)?;
+        }
+        self.as_one(Purpose::Writing, || {
+            // Another process with the same tables may have been first.
+            let last = self.applied()?;
+            if last + 1 != number {
+                return Ok(last);
+            }
+            Batch::apply(self, number, commit)?;
+            let values = [Value::Number(as_value(number)), Value::Bytes(digest)];
+            self.run("UPDATE applied SET number = ?1, digest = ?2", &values)?;
+            Ok(number)
+        })
+    }
+
+    /// Compares the tables with what the log adds up to; the first difference.
+    ///
+    /// # Errors
+    /// When the log or the tables cannot be read.
+    pub fn differs(&mut self, store: &dyn Store) -> Result<Option<CatalogError>, CatalogError> {
+        let mut made = Self::of(SqliteTables::in_memory()?);
+        // Somebody may go on writing: both are to be of one commit.
+        while self.catch_up(store)? != made.catch_up(store)? {}
+        let mut last = None;
+        loop {
+            let directories_max = 256;
+            let said = self.rows_below(&ArchivePath::ROOT, last.as_ref(), directories_max)?;
+            let expected = made.rows_below(&ArchivePath::ROOT, last.as_ref(), directories_max)?;
+            let mut both = said.iter().zip(&expected);
+            let mut differs = both.find(|(one, other)| one != other).map(|(one, _)| one.0.clone());
+            if said.len() != expected.len() && differs.is_none() {
+                let longer = if said.len() > expected.len() { &said } else { &expected };
+                differs = longer.get(said.len().min(expected.len())).map(|(path, _)| path.clone());
+            }
+            if let Some(path) = differs {
+                let (place, remedy) = (self.tables.place(), self.tables.remedy());
+                return Ok(Some(CatalogError::Differs { place, path, remedy }));
+            }
+            let Some((path, _)) = expected.last() else { return Ok(None) };
+            last = Some(path.clone());
+        }
+    }
+
+    /// A directory by which a commit cannot be made: somebody has changed it since its writer has looked
+    /// at it, has put another directory in it that was to go, or has removed the one that it was to be
+    /// in. Each directory but the root is in one.
+    fn refused(&self, commit: &Commit) -> Result<Option<ArchivePath>, CatalogError> {
+        if let Some(path) = rows::overlapping(commit) {
+            return Ok(Some(path));
+        }
+        let is_new = |change: &&DirectoryChange| {
+            (change.directory.is_some() || change.tree.is_some()) && change.since == 0
+        };
+        let made: HashSet<_> = commit.changes.iter().filter(is_new).map(|of| &of.path).collect();
+        let removed: BTreeSet<_> =
+            commit.changes.iter().filter(|of| of.removed).map(|of| &of.path).collect();
+        let changed = self.changed_of(commit)?;
+        let changed = |path: &ArchivePath| changed.get(path.key()).copied().unwrap_or(0);
+        let counted = self.count_below(&counted_of(commit))?;
+        for change in &commit.changes {
+            let count = counted.get(change.path.key()).copied();
+            if changed(&change.path) != change.since {
+                return Ok(Some(change.path.clone()));
+            }
+            // What a tree takes the place of is empty.
+            if let Some(tree) = &change.tree
+                && (changed(tree.from()) == 0 || count.is_some_and(|count| count > 1))
+            {
+                return Ok(Some(tree.from().clone()));
+            }
+            if change.removed {
+                // What is below one that goes is there, and goes, too: then so it is further below.
+                let going = removed.range::<&ArchivePath, _>(&change.path..);
+                let going = || going.take_while(|path| path.is_within(&change.path)).count() as u64;
+                if changed(&change.path) == 0 || count.is_some_and(|count| count != going()) {
+                    return Ok(Some(change.path.clone()));
+                }
+            } else if let Some((above, _)) = change.path.split()
+                && is_new(&change)
+                && !made.contains(&above)
+                && (removed.contains(&above) || changed(&above) == 0)
+            {
+                return Ok(Some(change.path.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The commits that have changed the directories last that a commit names, and those that they are
+    /// in, by their keys; none of what is not there.
+    fn changed_of(&self, commit: &Commit) -> Result<HashMap<Vec<u8>, u64>, CatalogError> {
+        let mut paths = BTreeSet::new();
+        for change in &commit.changes {
+            paths.insert(change.path.clone());
+            paths.extend(change.path.split().map(|(above, _)| above));
+            paths.extend(change.tree.as_ref().map(|tree| tree.from().clone()));
+        }
+        let asked: Vec<_> = paths.iter().map(|path| [Value::Bytes(path.key())]).collect();
+        let asked: Vec<&[Value<'_>]> = asked.iter().map(|values| &values[..]).collect();
+        let mut changed = HashMap::new();
+        self.tables.each_of_many(&CHANGED, &asked, &mut |found| {
+            changed.insert(self.bytes(found, 0)?.to_owned(), self.number(found, 1)?);
+            Ok(())
+        })?;
+        Ok(changed)
+    }
+
+    /// How many directories there are from each of these on, itself among them, by their keys.
+    fn count_below(
+        &self,
+        paths: &BTreeSet<&ArchivePath>,
+    ) -> Result<HashMap<Vec<u8>, u64>, CatalogError> {
+        let mut counted = HashMap::new();
+        let ends: Vec<_> = paths.iter().map(|path| (path.key(), path.key_behind())).collect();
+        let mut asked = Vec::new();
+        for (first, behind) in &ends {
+            match behind {
+                Some(behind) => asked.push([Value::Bytes(first), Value::Bytes(behind)]),
+                None => self.tables.each("SELECT count(*) FROM directory", &[], &mut |found| {
+                    counted.insert(Vec::new(), self.number(found, 0)?);
+                    Ok(())
+                })?,
+            }
+        }
+        let asked: Vec<&[Value<'_>]> = asked.iter().map(|values| &values[..]).collect();
+        self.tables.each_of_many(&COUNT_BELOW, &asked, &mut |found| {
+            counted.insert(self.bytes(found, 0)?.to_owned(), self.number(found, 1)?);
+            Ok(())
+        })?;
+        Ok(counted)
+    }
+
+    /// Does something as one: all of it, or nothing.
+    pub(super) fn as_one<T>(
+        &self,
+        purpose: Purpose,
+        work: impl FnOnce() -> Result<T, CatalogError>,
+    ) -> Result<T, CatalogError> {
+        self.tables.begin(purpose)?;
+        let done = work();
+        let ended = self.tables.end(done.is_ok());
+        // That it is taken back follows from the first error, and is so without a connection, too.
+        let done = done?;
+        ended.map(|()| done)
+    }
+
+    /// Runs a statement that finds nothing.
+    pub(super) fn run(&self, sql: &str, values: &[Value<'_>]) -> Result<(), CatalogError> {
+        self.tables.each(sql, values, &mut |_| Ok(()))
+    }
+
+    /// Runs a statement that finds nothing for many rows of values.
+    pub(super) fn run_many(&self, many: &Many, rows: &[&[Value<'_>]]) -> Result<(), CatalogError> {
+        self.tables.each_of_many(many, rows, &mut |_| Ok(()))
+    }
+
+    pub(super) fn bytes<'a>(
+        &self,
+        found: &'a Found<'_>,
+        column: usize,
+    ) -> Result<&'a [u8], CatalogError> {
+        found.bytes(column).ok_or_else(|| self.unreadable())
+    }
+
+    pub(super) fn number(&self, found: &Found<'_>, column: usize) -> Result<u64, CatalogError> {
+        found.number(column).map(i64::cast_unsigned).ok_or_else(|| self.unreadable())
+    }
+
+    pub(super) fn unreadable(&self) -> CatalogError {
+        let why =
+            format!("a row of it cannot be read: {}, and it is made again", self.tables.remedy());
+        CatalogError::Table { place: self.tables.place(), why }
+    }
+}
+
+/// The directories below which nothing may be but what a commit says: those that go of which none above
+/// goes, and the places of trees.
+fn counted_of(commit: &Commit) -> BTreeSet<&ArchivePath> {
+    let mut counted: BTreeSet<&ArchivePath> =
+        commit.changes.iter().filter(|of| of.tree.is_some()).map(|of| &of.path).collect();
+    let removed: BTreeSet<_> =
+        commit.changes.iter().filter(|of| of.removed).map(|of| &of.path).collect();
+    let mut top: Option<&ArchivePath> = None;
+    for path in removed {
+        if top.is_none_or(|top| !path.is_within(top)) {
+            counted.insert(path);
+            top = Some(path);
+        }
+    }
+    counted
+}
+
+/// A number of a commit, as tables have it.
+pub(super) fn as_value(number: u64) -> i64 {
+    i64::try_from(number).expect("a log has fewer commits than 2⁶³")
+}
