@@ -1,7 +1,7 @@
 //! A server of PostgreSQL for tests, in a directory of its own.
 use crate::program::succeeds;
 use crate::skipped;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ pub struct PostgresServer {
     directory: tempfile::TempDir,
     bin: PathBuf,
     user: Option<u32>,
+    port: u16,
     server: Child,
 }
 
@@ -39,7 +40,8 @@ impl PostgresServer {
         Some(server)
     }
 
-    /// Starts one with these settings; nothing, with a word, where there is no PostgreSQL.
+    /// Starts one with these settings; nothing, with a word, where there is no PostgreSQL. With
+    /// `listen_addresses` it is at a port that was free.
     ///
     /// # Panics
     /// When it does not start.
@@ -57,8 +59,10 @@ impl PostgresServer {
         let mut make = as_user(&bin.join("initdb"), user, directory.path());
         make.args(["--auth=trust", "--no-sync", "--no-locale", "--encoding=UTF8"]);
         succeeds(make.args(["--username=postgres", "--pgdata=data"]));
-        let server = run(&bin, user, directory.path(), settings);
-        let started = Self { directory, bin, user, server };
+        let listens = settings.iter().any(|setting| setting.starts_with("listen_addresses"));
+        let port = if listens { free_port() } else { 5432 };
+        let server = run(&bin, user, directory.path(), port, settings);
+        let started = Self { directory, bin, user, port, server };
         started.wait_until_it_answers();
         Some(started)
     }
@@ -72,13 +76,36 @@ impl PostgresServer {
     /// The socket that it listens at.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        self.directory.path().join(".s.PGSQL.5432")
+        self.directory.path().join(format!(".s.PGSQL.{}", self.port))
+    }
+
+    /// The port that it listens at, with `listen_addresses`.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Writes a file that only the server may read, beside its tables.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write_own_file(&self, name: &str, content: &[u8]) {
+        let path = self.directory().join("data").join(name);
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        if let Some(user) = self.user {
+            chown(&path, Some(user), Some(user)).unwrap();
+        }
     }
 
     /// The URL of a database.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
-        format!("postgresql:///{database}?host={}&user=postgres", self.directory().display())
+        format!(
+            "postgresql:///{database}?host={}&port={}&user=postgres",
+            self.directory().display(),
+            self.port
+        )
     }
 
     /// Makes a database, and gives its URL. It is another one each time.
@@ -102,7 +129,7 @@ impl PostgresServer {
         let mut psql = Command::new(self.bin.join("psql"));
         psql.env_clear().current_dir(self.directory());
         psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h"]);
-        psql.arg(self.directory()).args(["-d", database, "-c", sql]);
+        psql.arg(self.directory()).args(["-p", &self.port.to_string(), "-d", database, "-c", sql]);
         succeeds(&mut psql)
     }
 
@@ -118,14 +145,14 @@ impl PostgresServer {
         rustix::process::kill_process(id, rustix::process::Signal::QUIT).unwrap();
         drop(self.server.stdin.take());
         self.wait();
-        self.server = run(&self.bin, self.user, self.directory.path(), settings);
+        self.server = run(&self.bin, self.user, self.directory.path(), self.port, settings);
         self.wait_until_it_answers();
     }
 
     fn wait_until_it_answers(&self) {
         let deadline = Instant::now() + SERVER_TIMEOUT;
         let mut ready = Command::new(self.bin.join("pg_isready"));
-        ready.args(["-q", "-h"]).arg(self.directory()).stdout(Stdio::null());
+        ready.args(["-q", "-p", &self.port.to_string(), "-h"]).arg(self.directory());
         while !(UnixStream::connect(self.socket()).is_ok() && ready.status().unwrap().success()) {
             let log = || std::fs::read_to_string(self.directory().join("log")).unwrap_or_default();
             assert!(Instant::now() < deadline, "postgres does not start: {}", log());
@@ -155,11 +182,11 @@ impl Drop for PostgresServer {
 }
 
 /// Runs a server that ends with whoever has started it, in whatever way that ends.
-fn run(bin: &Path, user: Option<u32>, directory: &Path, settings: &[&str]) -> Child {
+fn run(bin: &Path, user: Option<u32>, directory: &Path, port: u16, settings: &[&str]) -> Child {
     const SCRIPT: &str = r#""$@" </dev/null >log 2>&1 & read -r _; kill -INT $! 2>/dev/null; wait"#;
     let mut shell = as_user(Path::new("/bin/sh"), user, directory);
     shell.args(["-c", SCRIPT, "sh"]).arg(bin.join("postgres")).args(["-D", "data", "-k"]);
-    shell.arg(directory);
+    shell.arg(directory).args(["-p", &port.to_string()]);
     let common = ["listen_addresses=", "shared_buffers=16MB", "max_connections=60"];
     for setting in common.iter().chain(settings) {
         shell.args(["-c", setting]);
@@ -175,6 +202,11 @@ fn as_user(program: &Path, user: Option<u32>, directory: &Path) -> Command {
         command.uid(user).gid(user);
     }
     command
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 /// Nobody, where one is root: the server refuses to be that.

@@ -1,12 +1,12 @@
 //! How a commit of the log changes the tables.
-use super::tables::{Many, Value};
+use super::tables::{Many, RowValue};
 use super::whole::as_value;
 use super::{ArchivedObject, Catalog, CatalogError, Commit, DirectoryChange, TreeSource, rows};
 use crate::ArchivePath;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A row by the path of its directory, and what it is known by there.
-type Key<'a> = (&'a [u8], &'a [u8]);
+type RowKey<'a> = (&'a [u8], &'a [u8]);
 
 const DIRECTORIES_GONE: Many = Many {
     sqlite: "DELETE FROM directory WHERE path = ?1",
@@ -54,18 +54,18 @@ const TOUCHED: Many = Many {
 
 /// Changes of different directories, which are made together.
 #[derive(Default)]
-pub(super) struct Batch<'a> {
+pub(super) struct RowChanges<'a> {
     paths: BTreeSet<&'a [u8]>,
     gone: BTreeSet<&'a [u8]>,
-    packs_gone: BTreeSet<Key<'a>>,
-    objects_gone: BTreeSet<Key<'a>>,
-    packs: BTreeMap<Key<'a>, Vec<u8>>,
-    objects: BTreeMap<Key<'a>, Vec<u8>>,
+    packs_gone: BTreeSet<RowKey<'a>>,
+    objects_gone: BTreeSet<RowKey<'a>>,
+    packs: BTreeMap<RowKey<'a>, Vec<u8>>,
+    objects: BTreeMap<RowKey<'a>, Vec<u8>>,
     directories: BTreeMap<&'a [u8], Vec<u8>>,
     touched: BTreeSet<&'a [u8]>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> RowChanges<'a> {
     /// Makes the changes of a commit.
     pub fn apply(to: &Catalog, number: u64, commit: &'a Commit) -> Result<(), CatalogError> {
         let mut batch = Self::default();
@@ -108,21 +108,23 @@ impl<'a> Batch<'a> {
     }
 
     fn make(self, to: &Catalog, number: u64) -> Result<(), CatalogError> {
-        let number = Value::Number(as_value(number));
-        let gone: Vec<_> = self.gone.iter().map(|path| [Value::Bytes(path)]).collect();
+        let number = RowValue::Number(as_value(number));
+        let gone: Vec<_> = self.gone.iter().map(|path| [RowValue::Bytes(path)]).collect();
         for many in [&DIRECTORIES_GONE, &ALL_PACKS_GONE, &ALL_OBJECTS_GONE] {
             run(to, many, &gone)?;
         }
         for (many, keys) in [(&PACKS_GONE, self.packs_gone), (&OBJECTS_GONE, self.objects_gone)] {
-            let keys: Vec<_> =
-                keys.iter().map(|(path, key)| [Value::Bytes(path), Value::Bytes(key)]).collect();
+            let keys: Vec<_> = keys
+                .iter()
+                .map(|(path, key)| [RowValue::Bytes(path), RowValue::Bytes(key)])
+                .collect();
             run(to, many, &keys)?;
         }
         for (many, rows) in [(&PACKS, self.packs), (&OBJECTS, self.objects)] {
             let rows: Vec<_> = rows
                 .iter()
                 .map(|((path, key), row)| {
-                    [Value::Bytes(path), Value::Bytes(key), Value::Bytes(row)]
+                    [RowValue::Bytes(path), RowValue::Bytes(key), RowValue::Bytes(row)]
                 })
                 .collect();
             run(to, many, &rows)?;
@@ -130,10 +132,10 @@ impl<'a> Batch<'a> {
         let directories = self
             .directories
             .iter()
-            .map(|(path, row)| [Value::Bytes(path), number, Value::Bytes(row)]);
+            .map(|(path, row)| [RowValue::Bytes(path), number, RowValue::Bytes(row)]);
         run(to, &DIRECTORIES, &directories.collect::<Vec<_>>())?;
         let touched: Vec<_> =
-            self.touched.iter().map(|path| [Value::Bytes(path), number]).collect();
+            self.touched.iter().map(|path| [RowValue::Bytes(path), number]).collect();
         run(to, &TOUCHED, &touched)
     }
 }
@@ -141,9 +143,9 @@ impl<'a> Batch<'a> {
 fn run<const VALUES: usize>(
     on: &Catalog,
     many: &Many,
-    rows: &[[Value<'_>; VALUES]],
+    rows: &[[RowValue<'_>; VALUES]],
 ) -> Result<(), CatalogError> {
-    let rows: Vec<&[Value<'_>]> = rows.iter().map(|values| &values[..]).collect();
+    let rows: Vec<&[RowValue<'_>]> = rows.iter().map(|values| &values[..]).collect();
     on.run_many(many, &rows)
 }
 
@@ -156,20 +158,20 @@ fn apply_tree(
 ) -> Result<(), CatalogError> {
     let from = tree.from();
     let from_byte = i64::try_from(from.key().len() + 1).expect("a path has fewer bytes than 2⁶³");
-    on.run("DELETE FROM directory WHERE path = ?1", &[Value::Bytes(to.key())])?;
+    on.run("DELETE FROM directory WHERE path = ?1", &[RowValue::Bytes(to.key())])?;
     // What is joined is a text to SQLite, of the same bytes.
     let path = "CAST(?1 || substr(path, CAST(CAST(?2 AS BIGINT) AS INTEGER)) AS BLOB)";
     let behind = from.key_behind();
     let mut values =
-        vec![Value::Bytes(to.key()), Value::Number(from_byte), Value::Bytes(from.key())];
+        vec![RowValue::Bytes(to.key()), RowValue::Number(from_byte), RowValue::Bytes(from.key())];
     let (within, commit) = match &behind {
         Some(behind) => {
-            values.push(Value::Bytes(behind));
+            values.push(RowValue::Bytes(behind));
             ("path >= ?3 AND path < ?4", "CAST(?5 AS BIGINT)")
         }
         None => ("path >= ?3", "CAST(?4 AS BIGINT)"),
     };
-    let with_commit = [&values[..], &[Value::Number(as_value(number))]].concat();
+    let with_commit = [&values[..], &[RowValue::Number(as_value(number))]].concat();
     if let TreeSource::Moved(_) = tree {
         let sql = format!("UPDATE directory SET path = {path}, changed = {commit} WHERE {within}");
         on.run(&sql, &with_commit)?;
@@ -194,9 +196,9 @@ fn copy_links(on: &Catalog, number: u64, to: &ArchivePath) -> Result<(), Catalog
     let behind = to.key_behind();
     let (within, values) = match &behind {
         Some(behind) => {
-            ("path >= ?1 AND path < ?2", vec![Value::Bytes(to.key()), Value::Bytes(behind)])
+            ("path >= ?1 AND path < ?2", vec![RowValue::Bytes(to.key()), RowValue::Bytes(behind)])
         }
-        None => ("path >= ?1", vec![Value::Bytes(to.key())]),
+        None => ("path >= ?1", vec![RowValue::Bytes(to.key())]),
     };
     let mut copies: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> = Vec::new();
     let sql = format!("SELECT path, name, row FROM object WHERE {within}");
@@ -211,9 +213,9 @@ fn copy_links(on: &Catalog, number: u64, to: &ArchivePath) -> Result<(), Catalog
         }
         Ok(())
     })?;
-    let copies = copies
-        .iter()
-        .map(|(path, name, row)| [Value::Bytes(path), Value::Bytes(name), Value::Bytes(row)]);
+    let copies = copies.iter().map(|(path, name, row)| {
+        [RowValue::Bytes(path), RowValue::Bytes(name), RowValue::Bytes(row)]
+    });
     run(on, &OBJECTS, &copies.collect::<Vec<_>>())
 }
 

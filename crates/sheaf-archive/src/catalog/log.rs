@@ -15,7 +15,7 @@ const HEADER_BYTES: usize = 8 + 4 + 8;
 const DIGEST_BYTES: usize = 32;
 
 /// BLAKE3 of a commit: no two of all logs have the same.
-type Digest = [u8; DIGEST_BYTES];
+type CommitDigest = [u8; DIGEST_BYTES];
 
 pub(super) fn key(number: u64) -> StoreKey {
     StoreKey::new(&format!("log/{number:020}")).expect("digits are parts of a key")
@@ -26,7 +26,7 @@ pub(super) fn append(
     store: &dyn Store,
     number: u64,
     commit: &Commit,
-) -> Result<Option<Digest>, CatalogError> {
+) -> Result<Option<CommitDigest>, CatalogError> {
     let key = key(number);
     let failed = |error: std::io::Error| StoreError {
         place: key.to_string(),
@@ -47,14 +47,14 @@ pub(super) fn append(
 pub(super) fn read(
     store: &dyn Store,
     number: u64,
-) -> Result<Option<(Commit, Digest)>, CatalogError> {
+) -> Result<Option<(Commit, CommitDigest)>, CatalogError> {
     let key = key(number);
     let Some(bytes) = size(store, &key)? else { return Ok(None) };
     decoded(number, &store.read(&key, 0..bytes)?).map(Some)
 }
 
 /// The digest of this commit of the log, as it is written there; nothing where there is none.
-pub(super) fn digest(store: &dyn Store, number: u64) -> Result<Option<Digest>, CatalogError> {
+pub(super) fn digest(store: &dyn Store, number: u64) -> Result<Option<CommitDigest>, CatalogError> {
     let key = key(number);
     let Some(bytes) = size(store, &key)? else { return Ok(None) };
     let read = store.read(&key, bytes.saturating_sub(DIGEST_BYTES as u64)..bytes)?;
@@ -80,7 +80,7 @@ fn encoded(number: u64, commit: &Commit) -> Vec<u8> {
     bytes
 }
 
-fn decoded(number: u64, bytes: &[u8]) -> Result<(Commit, Digest), CatalogError> {
+fn decoded(number: u64, bytes: &[u8]) -> Result<(Commit, CommitDigest), CatalogError> {
     let damaged = |why| CatalogError::Damaged { number, why };
     if bytes.len() < HEADER_BYTES + DIGEST_BYTES || !bytes.starts_with(MAGIC) {
         return Err(damaged("it is no commit"));
@@ -90,7 +90,7 @@ fn decoded(number: u64, bytes: &[u8]) -> Result<(Commit, Digest), CatalogError> 
         return Err(CatalogError::Version { number, version });
     }
     let (body, digest) = bytes.split_at(bytes.len() - DIGEST_BYTES);
-    let digest: Digest = digest.try_into().expect("these were split off");
+    let digest: CommitDigest = digest.try_into().expect("these were split off");
     if blake3::hash(body) != digest {
         return Err(damaged("it is not as it was written (checksum)"));
     }

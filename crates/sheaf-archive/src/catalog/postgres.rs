@@ -4,7 +4,9 @@ mod url;
 
 pub use url::{PostgresUrl, PostgresUrlError};
 
-use super::tables::{EachFound, Found, Many, Purpose, TABLES, TABLES_VERSION, Tables, Value};
+use super::tables::{
+    EachFound, FoundRow, Many, RowValue, TABLES, TABLES_VERSION, Tables, TablesUse,
+};
 use super::{Catalog, CatalogError};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -37,14 +39,14 @@ impl Catalog {
 struct PostgresTables {
     url: PostgresUrl,
     runtime: Runtime,
-    session: RefCell<Option<Session>>,
+    session: RefCell<Option<ServerSession>>,
     /// The schema with the tables, once it is known of which archive they are.
     schema: Option<String>,
     is_in_transaction: Cell<bool>,
 }
 
 /// A connection, and the statements that it knows.
-struct Session {
+struct ServerSession {
     client: Client,
     statements: HashMap<String, Statement>,
 }
@@ -69,7 +71,7 @@ impl PostgresTables {
     }
 
     /// Makes a connection; each wait in it has an end.
-    fn new_session(&self) -> Result<Session, CatalogError> {
+    fn new_session(&self) -> Result<ServerSession, CatalogError> {
         let tls = tls::connector(&self.url).map_err(|why| self.lost(why))?;
         let connecting = self.url.config.connect(tls);
         let timeout = self.url.connect_timeout;
@@ -81,7 +83,7 @@ impl PostgresTables {
         let (client, connection) = connected.map_err(|error| self.failed(&error))?;
         // Errors of the connection are those of what is asked through it.
         self.runtime.spawn(async { connection.await.unwrap_or(()) });
-        let session = Session { client, statements: HashMap::new() };
+        let session = ServerSession { client, statements: HashMap::new() };
         // Who does not go on does not keep others from it.
         let milliseconds = self.url.statement_timeout.as_millis();
         let mut settings = format!(
@@ -117,7 +119,7 @@ impl PostgresTables {
     /// begun with it.
     fn with_session<T>(
         &self,
-        work: impl FnOnce(&mut Session) -> Result<T, CatalogError>,
+        work: impl FnOnce(&mut ServerSession) -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
         let mut session = self.session.borrow_mut();
         if session.as_ref().is_some_and(|session| session.client.is_closed()) {
@@ -255,13 +257,13 @@ impl Tables for PostgresTables {
         Ok(())
     }
 
-    fn begin(&self, purpose: Purpose) -> Result<(), CatalogError> {
-        match purpose {
-            Purpose::Reading => {
+    fn begin(&self, to: TablesUse) -> Result<(), CatalogError> {
+        match to {
+            TablesUse::Reading => {
                 self.ask_plain("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")?
             }
             // The lock of this row is that of all tables.
-            Purpose::Writing => self.ask_plain("BEGIN; SELECT number FROM applied FOR UPDATE")?,
+            TablesUse::Writing => self.ask_plain("BEGIN; SELECT number FROM applied FOR UPDATE")?,
         }
         self.is_in_transaction.set(true);
         Ok(())
@@ -277,20 +279,20 @@ impl Tables for PostgresTables {
     fn each(
         &self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[RowValue<'_>],
         each: EachFound<'_>,
     ) -> Result<(), CatalogError> {
         if self.schema.is_none() {
             return Ok(());
         }
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(as_parameter).collect();
-        self.ask(sql, &values)?.iter().try_for_each(|row| each(&Found::Postgres(row)))
+        self.ask(sql, &values)?.iter().try_for_each(|row| each(&FoundRow::Postgres(row)))
     }
 
     fn each_of_many(
         &self,
         many: &Many,
-        rows: &[&[Value<'_>]],
+        rows: &[&[RowValue<'_>]],
         each: EachFound<'_>,
     ) -> Result<(), CatalogError> {
         if self.schema.is_none() {
@@ -308,35 +310,35 @@ impl Tables for PostgresTables {
             rest = later;
             let columns = columns(now);
             let values: Vec<&(dyn ToSql + Sync)> =
-                columns.iter().map(Column::as_parameter).collect();
+                columns.iter().map(ValueColumn::as_parameter).collect();
             let found = self.ask(many.postgres, &values)?;
-            found.iter().try_for_each(|row| each(&Found::Postgres(row)))?;
+            found.iter().try_for_each(|row| each(&FoundRow::Postgres(row)))?;
         }
         Ok(())
     }
 }
 
-fn as_parameter<'a>(value: &'a Value<'_>) -> &'a (dyn ToSql + Sync) {
+fn as_parameter<'a>(value: &'a RowValue<'_>) -> &'a (dyn ToSql + Sync) {
     match value {
-        Value::Bytes(bytes) => bytes,
-        Value::Number(number) => number,
+        RowValue::Bytes(bytes) => bytes,
+        RowValue::Number(number) => number,
     }
 }
 
-fn bytes_of(value: &Value<'_>) -> usize {
+fn bytes_of(value: &RowValue<'_>) -> usize {
     match value {
-        Value::Bytes(bytes) => bytes.len() + 8,
-        Value::Number(_) => 16,
+        RowValue::Bytes(bytes) => bytes.len() + 8,
+        RowValue::Number(_) => 16,
     }
 }
 
 /// The values that many rows have in one column.
-enum Column<'a> {
+enum ValueColumn<'a> {
     Bytes(Vec<&'a [u8]>),
     Numbers(Vec<i64>),
 }
 
-impl Column<'_> {
+impl ValueColumn<'_> {
     fn as_parameter(&self) -> &(dyn ToSql + Sync) {
         match self {
             Self::Bytes(all) => all,
@@ -345,20 +347,20 @@ impl Column<'_> {
     }
 }
 
-fn columns<'a>(rows: &[&[Value<'a>]]) -> Vec<Column<'a>> {
+fn columns<'a>(rows: &[&[RowValue<'a>]]) -> Vec<ValueColumn<'a>> {
     let first = rows.first().copied().unwrap_or_default();
-    let mut columns: Vec<Column<'a>> = first
+    let mut columns: Vec<ValueColumn<'a>> = first
         .iter()
         .map(|value| match value {
-            Value::Bytes(_) => Column::Bytes(Vec::with_capacity(rows.len())),
-            Value::Number(_) => Column::Numbers(Vec::with_capacity(rows.len())),
+            RowValue::Bytes(_) => ValueColumn::Bytes(Vec::with_capacity(rows.len())),
+            RowValue::Number(_) => ValueColumn::Numbers(Vec::with_capacity(rows.len())),
         })
         .collect();
     for values in rows {
         for (column, value) in columns.iter_mut().zip(*values) {
             match (column, value) {
-                (Column::Bytes(all), Value::Bytes(bytes)) => all.push(bytes),
-                (Column::Numbers(all), Value::Number(number)) => all.push(*number),
+                (ValueColumn::Bytes(all), RowValue::Bytes(bytes)) => all.push(bytes),
+                (ValueColumn::Numbers(all), RowValue::Number(number)) => all.push(*number),
                 _ => unreachable!("the rows of one statement have the same kinds of values"),
             }
         }

@@ -1,18 +1,18 @@
 //! What a catalog says.
-use super::tables::{Purpose, Value};
+use super::tables::{RowValue, TablesUse};
 use super::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, DirectoryRows,
 };
 use crate::ArchivePath;
 use serde::de::DeserializeOwned;
 
-/// Keys from one on, and before another one if there is one.
-struct Keys {
+/// KeyRange from one on, and before another one if there is one.
+struct KeyRange {
     first: Vec<u8>,
     behind: Option<Vec<u8>>,
 }
 
-impl Keys {
+impl KeyRange {
     /// A directory, and what is below it.
     fn within(directory: &ArchivePath) -> Self {
         Self { first: directory.key().to_owned(), behind: directory.key_behind() }
@@ -41,9 +41,9 @@ impl Keys {
         }
     }
 
-    fn values(&self) -> Vec<Value<'_>> {
-        let behind = self.behind.as_deref().map(Value::Bytes);
-        std::iter::once(Value::Bytes(&self.first)).chain(behind).collect()
+    fn values(&self) -> Vec<RowValue<'_>> {
+        let behind = self.behind.as_deref().map(RowValue::Bytes);
+        std::iter::once(RowValue::Bytes(&self.first)).chain(behind).collect()
     }
 }
 
@@ -55,7 +55,7 @@ impl Catalog {
     pub fn changed(&self, path: &ArchivePath) -> Result<u64, CatalogError> {
         let mut changed = 0;
         let sql = "SELECT changed FROM directory WHERE path = ?1";
-        self.tables.each(sql, &[Value::Bytes(path.key())], &mut |found| {
+        self.tables.each(sql, &[RowValue::Bytes(path.key())], &mut |found| {
             changed = self.number(found, 0)?;
             Ok(())
         })?;
@@ -91,10 +91,10 @@ impl Catalog {
     /// # Errors
     /// When the tables cannot be read.
     pub fn rows_of(&self, path: &ArchivePath) -> Result<DirectoryRows, CatalogError> {
-        self.as_one(Purpose::Reading, || {
+        self.as_one(TablesUse::Reading, || {
             let mut rows = DirectoryRows::default();
             let sql = "SELECT changed, row FROM directory WHERE path = ?1";
-            self.tables.each(sql, &[Value::Bytes(path.key())], &mut |found| {
+            self.tables.each(sql, &[RowValue::Bytes(path.key())], &mut |found| {
                 rows.changed = self.number(found, 0)?;
                 rows.directory = Some(self.row(self.bytes(found, 1)?)?);
                 Ok(())
@@ -116,9 +116,9 @@ impl Catalog {
         behind: Option<&ArchivePath>,
         directories_max: usize,
     ) -> Result<Vec<(ArchivePath, DirectoryRows)>, CatalogError> {
-        self.as_one(Purpose::Reading, || {
+        self.as_one(TablesUse::Reading, || {
             let mut all = Vec::new();
-            let keys = Keys::within(directory).after(behind);
+            let keys = KeyRange::within(directory).after(behind);
             let condition = keys.condition();
             let sql = format!(
                 "SELECT path, changed, row FROM directory WHERE {condition} ORDER BY path \
@@ -156,7 +156,7 @@ impl Catalog {
         let (Some((first, _)), Some((last, _))) = (all.first(), all.last()) else { return Ok(()) };
         let (first, last) = (first.clone(), last.clone());
         let mut at = all.iter_mut().peekable();
-        let values = [Value::Bytes(first.key()), Value::Bytes(last.key())];
+        let values = [RowValue::Bytes(first.key()), RowValue::Bytes(last.key())];
         self.tables.each(sql, &values, &mut |found| {
             let path = self.bytes(found, 0)?;
             while at.next_if(|(known, _)| known.key() < path).is_some() {}
@@ -182,7 +182,7 @@ impl Catalog {
             // What is below a directory begins with its key and is longer.
             None => [within.key(), &[1]].concat(),
         };
-        let keys = Keys { first, ..Keys::within(within) };
+        let keys = KeyRange { first, ..KeyRange::within(within) };
         // A directory comes before what is in it, so this is one within.
         let Some((path, directory)) = self.directories(&keys, "", 1)?.pop() else {
             return Ok(None);
@@ -200,7 +200,7 @@ impl Catalog {
         behind: Option<&ArchivePath>,
         directories_max: usize,
     ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
-        self.directories(&Keys::within(directory).after(behind), "", directories_max)
+        self.directories(&KeyRange::within(directory).after(behind), "", directories_max)
     }
 
     /// As [`Catalog::below`], from the end: those that come before one of them, the last first.
@@ -213,12 +213,12 @@ impl Catalog {
         before: Option<&ArchivePath>,
         directories_max: usize,
     ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
-        self.directories(&Keys::within(directory).before(before), "DESC", directories_max)
+        self.directories(&KeyRange::within(directory).before(before), "DESC", directories_max)
     }
 
     fn directories(
         &self,
-        keys: &Keys,
+        keys: &KeyRange,
         order: &str,
         directories_max: usize,
     ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
@@ -237,7 +237,7 @@ impl Catalog {
 
     fn rows<T: DeserializeOwned>(&self, sql: &str, path: &[u8]) -> Result<Vec<T>, CatalogError> {
         let mut rows = Vec::new();
-        self.tables.each(sql, &[Value::Bytes(path)], &mut |found| {
+        self.tables.each(sql, &[RowValue::Bytes(path)], &mut |found| {
             rows.push(self.row(self.bytes(found, 0)?)?);
             Ok(())
         })?;

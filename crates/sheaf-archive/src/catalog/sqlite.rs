@@ -1,6 +1,8 @@
 //! Tables in a file of SQLite.
 use super::CatalogError;
-use super::tables::{EachFound, Found, Many, Purpose, TABLES, TABLES_VERSION, Tables, Value};
+use super::tables::{
+    EachFound, FoundRow, Many, RowValue, TABLES, TABLES_VERSION, Tables, TablesUse,
+};
 use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OpenFlags, ToSql, TransactionBehavior, params_from_iter};
 use std::os::unix::fs::OpenOptionsExt;
@@ -90,10 +92,10 @@ impl Tables for SqliteTables {
         "remove the file".to_owned()
     }
 
-    fn begin(&self, purpose: Purpose) -> Result<(), CatalogError> {
-        let sql = match purpose {
-            Purpose::Reading => "BEGIN",
-            Purpose::Writing => "BEGIN IMMEDIATE",
+    fn begin(&self, to: TablesUse) -> Result<(), CatalogError> {
+        let sql = match to {
+            TablesUse::Reading => "BEGIN",
+            TablesUse::Writing => "BEGIN IMMEDIATE",
         };
         self.tables.execute_batch(sql).map_err(|error| self.failed(&error))
     }
@@ -110,14 +112,14 @@ impl Tables for SqliteTables {
     fn each(
         &self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[RowValue<'_>],
         each: EachFound<'_>,
     ) -> Result<(), CatalogError> {
         let mut statement = self.tables.prepare_cached(sql).map_err(|error| self.failed(&error))?;
         let found = statement.query(params_from_iter(values));
         let mut found = found.map_err(|error| self.failed(&error))?;
         while let Some(row) = found.next().map_err(|error| self.failed(&error))? {
-            each(&Found::Sqlite(row))?;
+            each(&FoundRow::Sqlite(row))?;
         }
         Ok(())
     }
@@ -125,14 +127,14 @@ impl Tables for SqliteTables {
     fn each_of_many(
         &self,
         many: &Many,
-        rows: &[&[Value<'_>]],
+        rows: &[&[RowValue<'_>]],
         each: EachFound<'_>,
     ) -> Result<(), CatalogError> {
         rows.iter().try_for_each(|values| self.each(many.sqlite, values, each))
     }
 }
 
-impl ToSql for Value<'_> {
+impl ToSql for RowValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         match self {
             Self::Bytes(bytes) => bytes.to_sql(),

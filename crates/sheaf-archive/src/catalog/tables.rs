@@ -17,19 +17,19 @@ CREATE TABLE object (path BLOB, name BLOB, row BLOB NOT NULL, PRIMARY KEY (path,
 
 /// What a statement is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Value<'a> {
+pub(super) enum RowValue<'a> {
     Bytes(&'a [u8]),
     Number(i64),
 }
 
 /// A row that a statement has found.
-pub(super) enum Found<'a> {
+pub(super) enum FoundRow<'a> {
     Sqlite(&'a rusqlite::Row<'a>),
     #[cfg(feature = "postgres")]
     Postgres(&'a tokio_postgres::Row),
 }
 
-impl Found<'_> {
+impl FoundRow<'_> {
     /// The bytes in a column, or nothing if it has something else.
     pub fn bytes(&self, column: usize) -> Option<&[u8]> {
         match self {
@@ -50,7 +50,7 @@ impl Found<'_> {
 }
 
 /// Is told of each row.
-pub(super) type EachFound<'a> = &'a mut dyn FnMut(&Found<'_>) -> Result<(), CatalogError>;
+pub(super) type EachFound<'a> = &'a mut dyn FnMut(&FoundRow<'_>) -> Result<(), CatalogError>;
 
 /// A statement for many rows of values: SQLite runs it for each, as that costs nothing, and PostgreSQL
 /// for all of them at once, given as an array for each column.
@@ -62,7 +62,7 @@ pub(super) struct Many {
 
 /// What is done between a begin and an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum TablesUse {
     /// All that is read is of one commit.
     Reading,
     /// Nobody else writes.
@@ -89,7 +89,7 @@ pub(super) trait Tables: std::fmt::Debug + Send {
     }
 
     /// Begins what is done as one.
-    fn begin(&self, purpose: Purpose) -> Result<(), CatalogError>;
+    fn begin(&self, to: TablesUse) -> Result<(), CatalogError>;
 
     /// Ends what was begun: it is done, or was never.
     fn end(&self, is_done: bool) -> Result<(), CatalogError>;
@@ -98,7 +98,7 @@ pub(super) trait Tables: std::fmt::Debug + Send {
     fn each(
         &self,
         sql: &str,
-        values: &[Value<'_>],
+        values: &[RowValue<'_>],
         each: EachFound<'_>,
     ) -> Result<(), CatalogError>;
 
@@ -107,7 +107,7 @@ pub(super) trait Tables: std::fmt::Debug + Send {
     fn each_of_many(
         &self,
         many: &Many,
-        rows: &[&[Value<'_>]],
+        rows: &[&[RowValue<'_>]],
         each: EachFound<'_>,
     ) -> Result<(), CatalogError>;
 }

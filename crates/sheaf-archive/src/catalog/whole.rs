@@ -1,7 +1,7 @@
 //! A catalog: what the log of a store adds up to.
-use super::apply::Batch;
+use super::apply::RowChanges;
 use super::sqlite::SqliteTables;
-use super::tables::{Found, Many, Purpose, Tables, Value};
+use super::tables::{FoundRow, Many, RowValue, Tables, TablesUse};
 use super::{CatalogError, Commit, DirectoryChange, log, rows};
 use crate::{ArchivePath, Store};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -116,14 +116,14 @@ impl Catalog {
         if number == 1 && !self.tables.is_bound() {
             self.tables.bind(digest)?;
         }
-        self.as_one(Purpose::Writing, || {
+        self.as_one(TablesUse::Writing, || {
             // Another process with the same tables may have been first.
             let last = self.applied()?;
             if last + 1 != number {
                 return Ok(last);
             }
-            Batch::apply(self, number, commit)?;
-            let values = [Value::Number(as_value(number)), Value::Bytes(digest)];
+            RowChanges::apply(self, number, commit)?;
+            let values = [RowValue::Number(as_value(number)), RowValue::Bytes(digest)];
             self.run("UPDATE applied SET number = ?1, digest = ?2", &values)?;
             Ok(number)
         })
@@ -211,8 +211,8 @@ impl Catalog {
             paths.extend(change.path.split().map(|(above, _)| above));
             paths.extend(change.tree.as_ref().map(|tree| tree.from().clone()));
         }
-        let asked: Vec<_> = paths.iter().map(|path| [Value::Bytes(path.key())]).collect();
-        let asked: Vec<&[Value<'_>]> = asked.iter().map(|values| &values[..]).collect();
+        let asked: Vec<_> = paths.iter().map(|path| [RowValue::Bytes(path.key())]).collect();
+        let asked: Vec<&[RowValue<'_>]> = asked.iter().map(|values| &values[..]).collect();
         let mut changed = HashMap::new();
         self.tables.each_of_many(&CHANGED, &asked, &mut |found| {
             changed.insert(self.bytes(found, 0)?.to_owned(), self.number(found, 1)?);
@@ -231,14 +231,14 @@ impl Catalog {
         let mut asked = Vec::new();
         for (first, behind) in &ends {
             match behind {
-                Some(behind) => asked.push([Value::Bytes(first), Value::Bytes(behind)]),
+                Some(behind) => asked.push([RowValue::Bytes(first), RowValue::Bytes(behind)]),
                 None => self.tables.each("SELECT count(*) FROM directory", &[], &mut |found| {
                     counted.insert(Vec::new(), self.number(found, 0)?);
                     Ok(())
                 })?,
             }
         }
-        let asked: Vec<&[Value<'_>]> = asked.iter().map(|values| &values[..]).collect();
+        let asked: Vec<&[RowValue<'_>]> = asked.iter().map(|values| &values[..]).collect();
         self.tables.each_of_many(&COUNT_BELOW, &asked, &mut |found| {
             counted.insert(self.bytes(found, 0)?.to_owned(), self.number(found, 1)?);
             Ok(())
@@ -249,10 +249,10 @@ impl Catalog {
     /// Does something as one: all of it, or nothing.
     pub(super) fn as_one<T>(
         &self,
-        purpose: Purpose,
+        to: TablesUse,
         work: impl FnOnce() -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
-        self.tables.begin(purpose)?;
+        self.tables.begin(to)?;
         let done = work();
         let ended = self.tables.end(done.is_ok());
         // That it is taken back follows from the first error, and is so without a connection, too.
@@ -261,24 +261,28 @@ impl Catalog {
     }
 
     /// Runs a statement that finds nothing.
-    pub(super) fn run(&self, sql: &str, values: &[Value<'_>]) -> Result<(), CatalogError> {
+    pub(super) fn run(&self, sql: &str, values: &[RowValue<'_>]) -> Result<(), CatalogError> {
         self.tables.each(sql, values, &mut |_| Ok(()))
     }
 
     /// Runs a statement that finds nothing for many rows of values.
-    pub(super) fn run_many(&self, many: &Many, rows: &[&[Value<'_>]]) -> Result<(), CatalogError> {
+    pub(super) fn run_many(
+        &self,
+        many: &Many,
+        rows: &[&[RowValue<'_>]],
+    ) -> Result<(), CatalogError> {
         self.tables.each_of_many(many, rows, &mut |_| Ok(()))
     }
 
     pub(super) fn bytes<'a>(
         &self,
-        found: &'a Found<'_>,
+        found: &'a FoundRow<'_>,
         column: usize,
     ) -> Result<&'a [u8], CatalogError> {
         found.bytes(column).ok_or_else(|| self.unreadable())
     }
 
-    pub(super) fn number(&self, found: &Found<'_>, column: usize) -> Result<u64, CatalogError> {
+    pub(super) fn number(&self, found: &FoundRow<'_>, column: usize) -> Result<u64, CatalogError> {
         found.number(column).map(i64::cast_unsigned).ok_or_else(|| self.unreadable())
     }
 

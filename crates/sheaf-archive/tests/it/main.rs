@@ -7,6 +7,8 @@ mod list;
 mod made;
 mod others;
 mod pack;
+mod postgres;
+mod relay;
 mod remove;
 mod round;
 #[path = "../../../../fuzz/seeds.rs"]

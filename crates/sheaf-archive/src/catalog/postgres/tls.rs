@@ -5,18 +5,15 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// What verifies the server of a URL, by its certificates or the system's.
 pub(super) fn connector(url: &PostgresUrl) -> Result<MakeRustlsConnect, String> {
     static BY_SYSTEM: OnceLock<RootCertStore> = OnceLock::new();
-    let is_socket = |host: &Host| matches!(host, Host::Unix(_));
-    let is_plain = url.config.get_ssl_mode() == SslMode::Disable
-        || url.config.get_hosts().iter().all(is_socket);
     let roots = match &url.root_certificates {
-        // Sockets of this machine need none.
-        _ if is_plain => RootCertStore::empty(),
+        // They take their time.
+        _ if url.config.get_ssl_mode() == SslMode::Disable => RootCertStore::empty(),
         Some(file) => read(file)?,
         None => BY_SYSTEM.get_or_init(system).clone(),
     };

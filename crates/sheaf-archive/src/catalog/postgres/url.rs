@@ -44,7 +44,7 @@ impl PostgresUrl {
     /// # Errors
     /// When it is none. What it says may have a password, and is not repeated.
     pub fn parse(text: &str) -> Result<Self, PostgresUrlError> {
-        let (text, mut own) = Own::split(text)?;
+        let (text, mut own) = OwnOptions::split(text)?;
         let config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
             // A source says which option it is, or that something is missing, in words of its own.
             let is_plain = |why: &String| !why.contains(['\'', '"', '`']) || why.len() < 60;
@@ -133,13 +133,13 @@ impl fmt::Debug for PostgresUrl {
 }
 
 /// Options of a URL that are not the client's.
-struct Own {
+struct OwnOptions {
     connect_timeout: Duration,
     statement_timeout: Duration,
     root_certificates: Option<PathBuf>,
 }
 
-impl Own {
+impl OwnOptions {
     /// A URL without them, and what they say.
     fn split(text: &str) -> Result<(String, Self), PostgresUrlError> {
         let mut own = Self {
@@ -188,6 +188,10 @@ impl Own {
         // What asks for certificates is not content with less.
         if self.root_certificates.is_some() && config.get_ssl_mode() == SslMode::Prefer {
             config.ssl_mode(SslMode::Require);
+        }
+        // There is no encryption at a socket of this machine, and it need not be asked for.
+        if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) {
+            config.ssl_mode(SslMode::Disable);
         }
         let Self { connect_timeout, statement_timeout, root_certificates } = self;
         PostgresUrl { config, connect_timeout, statement_timeout, root_certificates }
