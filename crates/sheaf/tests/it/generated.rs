@@ -36,15 +36,15 @@ fn every_command_has_a_page_with_its_options() {
         list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
     }
     insta::assert_snapshot!(list, @"
-    sheaf-archive-du.1 27
-    sheaf-archive-find.1 22
-    sheaf-archive-get.1 23
-    sheaf-archive-ls.1 28
-    sheaf-archive-repair.1 24
-    sheaf-archive-rm.1 25
-    sheaf-archive-store.1 24
-    sheaf-archive-verify.1 23
-    sheaf-archive.1 22
+    sheaf-archive-du.1 28
+    sheaf-archive-find.1 23
+    sheaf-archive-get.1 24
+    sheaf-archive-ls.1 29
+    sheaf-archive-repair.1 25
+    sheaf-archive-rm.1 26
+    sheaf-archive-store.1 25
+    sheaf-archive-verify.1 24
+    sheaf-archive.1 23
     sheaf-cat.1 27
     sheaf-chmod.1 27
     sheaf-chown.1 28

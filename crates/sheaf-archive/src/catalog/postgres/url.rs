@@ -147,12 +147,17 @@ impl OwnOptions {
             statement_timeout: STATEMENT_TIMEOUT,
             root_certificates: None,
         };
-        let Some((before, options)) = text.split_once('?') else {
-            return Ok((text.to_owned(), own));
-        };
+        // A password may have a question mark.
+        let has_user = text.split_once("://").is_some_and(|(_, rest)| !rest.starts_with('/'));
+        let behind_user = text.find('@').filter(|_| has_user).unwrap_or(0);
+        let Some(at) = text[behind_user..].find('?') else { return Ok((text.to_owned(), own)) };
+        let (before, options) = (&text[..behind_user + at], &text[behind_user + at + 1..]);
         let mut others = Vec::new();
         for option in options.split('&') {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let Some((name, value)) = option.split_once('=') else {
+                let why = "the catalog's URL is wrong: behind its ? are options, NAME=VALUE";
+                return Err(PostgresUrlError(why.to_owned()));
+            };
             match name {
                 "statement_timeout" => {
                     let seconds = value.parse().ok().filter(|&seconds| seconds > 0);
@@ -227,6 +232,7 @@ mod tests {
     fn a_url_is_shown_without_its_password() {
         for (text, shown) in [
             ("postgresql://ada:s3cret@db:5433/x", "postgresql://ada@db:5433/x"),
+            ("postgresql://ada:s3cret?a=b@db/x?statement_timeout=3", "postgresql://ada@db:5432/x"),
             ("postgres://ada@db?password=s3cret", "postgresql://ada@db:5432/ada"),
             (
                 "postgresql:///x?host=/run/pg&user=ada&password=s3cret",
@@ -244,14 +250,14 @@ mod tests {
     fn what_is_no_url_is_told_without_what_it_says() {
         for text in [
             "postgresql://ada:s3cret@db:port/x",
-            "postgresql://ada:s3c?ret=x@db/x",
+            "postgresql://ada:s3c?ret=x@db/x?s3cret=1",
             "postgresql://ada:s3cret@db/x?sslmode=s3cret",
             "postgresql://ada:s3cret@db/x?statement_timeout=s3cret",
             "postgresql://ada:%zzs3cret@db/x?s3cret",
         ] {
-            let error = PostgresUrl::parse(text).unwrap_err().to_string();
+            let error = PostgresUrl::parse(text).expect_err(text).to_string();
             assert!(error.starts_with("the catalog") && !error.contains("s3c"), "{error}");
-            assert!(!error.contains("ret"), "{error}");
+            assert!(!error.contains("cret"), "{error}");
         }
     }
 

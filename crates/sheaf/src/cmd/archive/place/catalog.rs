@@ -42,7 +42,7 @@ fn server(_url: &str) -> Result<Catalog> {
 
 #[cfg(feature = "postgres")]
 fn server(url: &str) -> Result<Catalog> {
-    use sheaf_archive::PostgresUrl;
+    use sheaf_archive::{CatalogError, PostgresUrl};
     if !PostgresUrl::is_meant(url) {
         // What it says may be a password.
         let text = "--catalog is a file or postgresql://USER@HOST:PORT/DATABASE";
@@ -54,7 +54,10 @@ fn server(url: &str) -> Result<Catalog> {
     {
         url.set_password(&password);
     }
-    Ok(Catalog::connect(&url)?)
+    Catalog::connect(&url).map_err(|error| match error {
+        error @ CatalogError::Server { .. } => Stop::unreachable(error.to_string()).into(),
+        error => error.into(),
+    })
 }
 
 /// Passwords of the environment, as `libpq` has them.
