@@ -444,7 +444,7 @@ fn tree_to_move(made: &Made) -> Catalog {
 #[test]
 fn a_tree_moves_and_is_copied_by_one_small_change() {
     for made in &Made::all() {
-        let mut catalog = tree_to_move(&made);
+        let mut catalog = tree_to_move(made);
         let before = said(&catalog);
         let moved = tree("/b/c", TreeSource::Moved(path("/a")));
         let number = catalog.commit(&made.store, &commit_of(moved)).unwrap();
@@ -500,7 +500,7 @@ fn a_tree_moves_and_is_copied_by_one_small_change() {
 #[test]
 fn a_tree_goes_only_where_nothing_is_and_only_once() {
     for made in &Made::all() {
-        let mut catalog = tree_to_move(&made);
+        let mut catalog = tree_to_move(made);
         let before = said(&catalog);
         let (moved, copied) =
             (|at: &str| TreeSource::Moved(path(at)), |at: &str| TreeSource::Copied(path(at)));
