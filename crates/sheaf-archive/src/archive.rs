@@ -195,6 +195,9 @@ pub(crate) fn put(store: &dyn Store, key: &StoreKey, bytes: &[u8]) -> Result<(),
 
 /// An error of an object's writer.
 pub(crate) fn unwritten(key: &StoreKey, error: &std::io::Error) -> StoreError {
+    if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>()) {
+        return said.clone();
+    }
     let errno = Errno(error.raw_os_error().unwrap_or(Errno::IO.0));
     StoreError { place: key.to_string(), doing: "cannot be written", errno }
 }

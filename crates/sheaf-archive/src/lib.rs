@@ -67,6 +67,8 @@ pub use schedule::{
     HostStats, KindStats, Limiting, Limits, Needs, Phase, PhaseStats, Resource, ScheduleStats,
 };
 pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
+#[cfg(feature = "s3")]
+pub use store::{S3Credentials, S3Limits, S3Place, S3Store};
 pub use usage::{ArchivedUsage, UsageSum};
 pub use verify::{VerifyOptions, VerifyReport, verify};
 pub use walk::{TreeEntry, TreeWalk, TreeWalkOptions};

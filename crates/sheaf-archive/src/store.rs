@@ -1,9 +1,13 @@
 //! Where an archive lies: objects by their keys, each written once as a whole.
 mod key;
 mod local;
+#[cfg(feature = "s3")]
+mod s3;
 
 pub use key::StoreKey;
 pub use local::LocalStore;
+#[cfg(feature = "s3")]
+pub use s3::{S3Credentials, S3Limits, S3Place, S3Store};
 
 use sheaf_core::Errno;
 use std::io::{Read, Write};
@@ -77,7 +81,7 @@ pub struct StoredObject {
 }
 
 /// Why a store did not do something.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("{place}: {doing}: {errno}")]
 pub struct StoreError {
     /// The store and the object, as its user knows them.

@@ -1,7 +1,8 @@
 //! What the tests of several crates need: it is built for tests alone, and panics where those fail.
 //!
 //! [`skipped`] says that a test cannot run here, [`as_nobody`] runs one without rights, [`program`]
-//! runs programs to their end, [`postgres`] a server of PostgreSQL, [`Workshop`] compiles programs against `libsheaf.so`, and
+//! runs programs to their end, [`postgres`] is a server of PostgreSQL, [`S3Server`] one of S3,
+//! [`Workshop`] compiles programs against `libsheaf.so`, and
 //! `cluster::TestCluster` (feature `cluster`) is hosts that are directories, served within the
 //! test.
 
@@ -9,9 +10,11 @@
 pub mod cluster;
 pub mod postgres;
 pub mod program;
+mod s3;
 mod user;
 mod workshop;
 
+pub use s3::S3Server;
 pub use user::as_nobody;
 pub use workshop::Workshop;
 

@@ -3,7 +3,8 @@
 //! An object is the magic, the version and the commit's number in little-endian bytes, the commit as
 //! postcard, and BLAKE3 of all that.
 use super::{CatalogError, Commit};
-use crate::{Store, StoreError, StoreKey};
+use crate::archive::unwritten;
+use crate::{Store, StoreKey};
 use sheaf_core::Errno;
 use std::io::Write;
 
@@ -28,14 +29,9 @@ pub(super) fn append(
     commit: &Commit,
 ) -> Result<Option<CommitDigest>, CatalogError> {
     let key = key(number);
-    let failed = |error: std::io::Error| StoreError {
-        place: key.to_string(),
-        doing: "cannot be written",
-        errno: Errno(error.raw_os_error().unwrap_or(Errno::IO.0)),
-    };
     let mut object = store.create(&key)?;
     let bytes = encoded(number, commit);
-    object.write_all(&bytes).map_err(failed)?;
+    object.write_all(&bytes).map_err(|error| unwritten(&key, &error))?;
     match object.commit() {
         Ok(()) => Ok(bytes.last_chunk().copied()),
         Err(error) if error.errno == Errno::EXIST => Ok(None),

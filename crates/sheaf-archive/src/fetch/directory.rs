@@ -319,6 +319,9 @@ impl Forwards<'_> {
         }
         let key = &self.key;
         let failed = |error: std::io::Error| {
+            if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
+                return StoreError::clone(said);
+            }
             let errno = match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => Errno::NODATA,
                 _ => Errno::from_io(&error),

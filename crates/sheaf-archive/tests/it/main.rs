@@ -8,12 +8,15 @@ mod made;
 mod others;
 mod pack;
 mod postgres;
+mod proxy;
 mod relay;
 mod remove;
 mod round;
+mod s3;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 mod store;
+mod stores;
 mod trees;
 mod verify;
 mod walk;

@@ -1,8 +1,9 @@
 //! What is stored and fetched again is the same.
+use crate::stores::{self, StorePlace};
 use crate::trees::{assert_same, make_everything};
 use sheaf_archive::{
-    Archive, ArchiveEvent, ArchivePath, Catalog, FetchOptions, FetchReport, LocalStore,
-    SaveOptions, SaveReport, TreeWalk, TreeWalkOptions, fetch, save,
+    Archive, ArchiveEvent, ArchivePath, Catalog, FetchOptions, FetchReport, SaveOptions,
+    SaveReport, Store, TreeWalk, TreeWalkOptions, fetch, save,
 };
 use sheaf_core::lock;
 use std::fs;
@@ -11,19 +12,38 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// An archive in a directory of a test's own.
+/// An archive of a test's own, and a directory for what is stored and fetched.
 pub struct Place {
     pub directory: tempfile::TempDir,
     pub archive: Archive,
+    pub at: StorePlace,
 }
 
 impl Place {
+    /// In the directory itself, as `store`.
     pub fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Arc::new(LocalStore::create(&directory.path().join("store")).unwrap());
+        Self::at(StorePlace::local())
+    }
+
+    /// One in a store of each kind.
+    pub fn all() -> impl Iterator<Item = Self> {
+        StorePlace::all().into_iter().map(Self::at)
+    }
+
+    fn at(mut at: StorePlace) -> Self {
+        let store = at.create().unwrap();
+        let directory = std::mem::replace(&mut at.directory, tempfile::tempdir().unwrap());
         let catalog = Catalog::open(&directory.path().join("catalog")).unwrap();
         let archive = Archive::new(store, catalog).unwrap();
-        Self { directory, archive }
+        Self { directory, archive, at }
+    }
+
+    /// Its store, opened once more.
+    pub fn open_store(&self) -> Arc<dyn Store> {
+        match self.at.server {
+            Some(_) => self.at.open().unwrap(),
+            None => stores::open(&self.path("store").display().to_string()).unwrap(),
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -58,7 +78,10 @@ pub fn settle() {
 }
 
 fn round(options: SaveOptions) {
-    let place = Place::new();
+    Place::all().for_each(|place| round_in(&place, options));
+}
+
+fn round_in(place: &Place, options: SaveOptions) {
     make_everything(&place.path("tree"));
     settle();
     let (saved, told) = place.save("tree", options);
@@ -94,7 +117,10 @@ fn with_many_small_packs_it_does_too() {
 
 #[test]
 fn only_what_has_changed_is_stored_and_the_rest_stays() {
-    let place = Place::new();
+    Place::all().for_each(|place| only_what_has_changed_is_stored(&place));
+}
+
+fn only_what_has_changed_is_stored(place: &Place) {
     let tree = place.path("tree");
     fs::create_dir(&tree).unwrap();
     for number in 0..100 {
@@ -178,7 +204,10 @@ fn no_link_leads_out_of_the_target() {
 
 #[test]
 fn one_file_is_fetched_alone_and_what_is_not_there_is_said() {
-    let place = Place::new();
+    Place::all().for_each(|place| one_file_is_fetched_alone(&place));
+}
+
+fn one_file_is_fetched_alone(place: &Place) {
     fs::create_dir(place.path("tree")).unwrap();
     fs::write(place.path("tree/a"), "one").unwrap();
     fs::write(place.path("tree/b"), vec![1; 2 << 20]).unwrap();
@@ -228,16 +257,16 @@ fn the_store_is_not_stored_in_itself_and_sockets_are_said() {
 
 #[test]
 fn a_lost_catalog_is_made_again_and_all_comes_back() {
-    let place = Place::new();
-    make_everything(&place.path("tree"));
-    place.save("tree", SaveOptions::default());
-    let store = Arc::new(LocalStore::open(&place.path("store")).unwrap());
-    let catalog = Catalog::open(&place.path("another")).unwrap();
-    let archive = Archive::new(store, catalog).unwrap();
-    let to = place.path("back");
-    let report = fetch(&archive, &path("/tree"), &to, FetchOptions::default(), &drop).unwrap();
-    assert_eq!(report.failed, 0);
-    assert_same(&place.path("tree"), &to.join("tree"));
+    for place in Place::all() {
+        make_everything(&place.path("tree"));
+        place.save("tree", SaveOptions::default());
+        let catalog = Catalog::open(&place.path("another")).unwrap();
+        let archive = Archive::new(place.open_store(), catalog).unwrap();
+        let to = place.path("back");
+        let report = fetch(&archive, &path("/tree"), &to, FetchOptions::default(), &drop).unwrap();
+        assert_eq!(report.failed, 0);
+        assert_same(&place.path("tree"), &to.join("tree"));
+    }
 }
 
 #[test]

@@ -1,22 +1,24 @@
 //! Objects are written once, whole, and for good.
-use sheaf_archive::{LocalStore, Store, StoreKey};
+use crate::stores::{self, StorePlace};
+use sheaf_archive::{LocalStore, Store, StoreError, StoreKey};
 use sheaf_core::Errno;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
 
-fn key(text: &str) -> StoreKey {
+pub fn key(text: &str) -> StoreKey {
     StoreKey::new(text).unwrap()
 }
 
-fn put(store: &dyn Store, name: &str, content: &[u8]) -> Result<(), Errno> {
+pub fn put(store: &dyn Store, name: &str, content: &[u8]) -> Result<(), Errno> {
     let mut object = store.create(&key(name)).map_err(|error| error.errno)?;
-    object.write_all(content).unwrap();
+    let written = object.write_all(content);
+    written.map_err(|error| error.downcast::<StoreError>().unwrap().errno)?;
     object.commit().map_err(|error| error.errno)
 }
 
-fn keys(store: &dyn Store, parts: &[&str]) -> Vec<(String, u64)> {
+pub fn keys(store: &dyn Store, parts: &[&str]) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     let listed = store.list(parts, &mut |object| {
         found.push((object.key.to_string(), object.bytes));
@@ -34,66 +36,105 @@ fn files(directory: &Path) -> usize {
 
 #[test]
 fn an_object_is_there_when_it_is_committed() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = LocalStore::create(directory.path()).unwrap();
+    StorePlace::all().iter().for_each(an_object_is_there);
+}
+
+fn an_object_is_there(place: &StorePlace) {
+    let store = &*place.create().unwrap();
     let name = key("packs/ab/one.tar");
-    let error = |errno, doing: &str| {
-        format!("{}/objects/{name}: {doing}: {errno}", directory.path().display())
-    };
+    let error = |errno, doing: &str| format!("{}: {doing}: {errno}", place.said_of(&name));
     let missing = store.size(&name).unwrap_err();
     assert_eq!(missing.to_string(), error(Errno::NOENT, "cannot be read"));
 
     let mut object = store.create(&name).unwrap();
     object.write_all(b"some ").unwrap();
-    assert!(store.size(&name).is_err() && keys(&store, &[]).is_empty());
+    assert!(store.size(&name).is_err() && keys(store, &[]).is_empty());
     object.write_all(b"content").unwrap();
     object.commit().unwrap();
     assert_eq!(store.size(&name).unwrap(), 12);
     let mut from = String::new();
     store.open(&name, 5).unwrap().read_to_string(&mut from).unwrap();
     assert_eq!(from, "content");
+    for beyond in [12, 13] {
+        assert_eq!(store.open(&name, beyond).unwrap().read(&mut [0]).unwrap(), 0);
+    }
+    assert_eq!(store.open(&key("packs/none"), 0).err().unwrap().errno, Errno::NOENT);
+    assert_eq!(store.read(&key("packs/none"), 0..1).unwrap_err().errno, Errno::NOENT);
+    assert_eq!(store.read(&name, 12..12).unwrap(), b"");
     assert_eq!(store.read(&name, 1..4).unwrap(), b"ome");
     for range in [0..13, 13..13, u64::MAX - 1..u64::MAX] {
         assert_eq!(store.read(&name, range).unwrap_err().errno, Errno::NODATA);
     }
 
-    let taken = put(&store, "packs/ab/one.tar", b"other").unwrap_err();
+    let taken = put(store, "packs/ab/one.tar", b"other").unwrap_err();
     assert_eq!(taken, Errno::EXIST);
     assert_eq!(store.read(&name, 0..12).unwrap(), b"some content");
 
     store.remove(&name).unwrap();
     let gone = store.remove(&name).unwrap_err();
     assert_eq!(gone.to_string(), error(Errno::NOENT, "cannot be removed"));
-    put(&store, "packs/ab/one.tar", b"other").unwrap();
-    assert_eq!(keys(&store, &[]), [("packs/ab/one.tar".to_owned(), 5)]);
+    put(store, "packs/ab/one.tar", b"other").unwrap();
+    put(store, "packs/ab/empty", b"").unwrap();
+    let sizes = [("packs/ab/empty".to_owned(), 0), ("packs/ab/one.tar".to_owned(), 5)];
+    assert_eq!(keys(store, &[]), sizes);
+    assert_eq!(store.open(&key("packs/ab/empty"), 0).unwrap().read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_long_object_is_there_as_a_whole() {
+    for place in StorePlace::all() {
+        let store = place.create().unwrap();
+        let content: Vec<u8> = (0..17_000_001u32).map(|at| (at * 7 / 1000) as u8).collect();
+        let mut object = store.create(&key("data/long")).unwrap();
+        for part in content.chunks(100_003) {
+            object.write_all(part).unwrap();
+            assert!(store.size(&key("data/long")).is_err());
+        }
+        object.commit().unwrap();
+        let mut read = Vec::new();
+        store.open(&key("data/long"), 0).unwrap().read_to_end(&mut read).unwrap();
+        assert!(read == content, "{}", place.said());
+        let range = store.read(&key("data/long"), 5_242_000..10_500_000).unwrap();
+        assert!(range == content[5_242_000..10_500_000]);
+        let again = put(&*store, "data/long", &content).unwrap_err();
+        assert_eq!(again, Errno::EXIST);
+    }
 }
 
 #[test]
 fn what_is_dropped_was_never_there() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = LocalStore::create(directory.path()).unwrap();
-    let mut object = store.create(&key("packs/one")).unwrap();
-    object.write_all(b"content").unwrap();
-    drop(object);
-    assert_eq!(files(directory.path()), 1, "only the mark is there");
+    for place in StorePlace::all() {
+        let store = place.create().unwrap();
+        for bytes in [7, 11_000_000] {
+            let mut object = store.create(&key("packs/one")).unwrap();
+            object.write_all(&vec![1; bytes]).unwrap();
+            drop(object);
+        }
+        assert_eq!(files(&place.root()), 1, "only the mark is there");
+        let root = place.server.as_ref().map_or(place.root(), |server| server.bucket());
+        assert_eq!(files(&root), 1, "nor has a server parts of it");
+    }
 }
 
 #[test]
 fn objects_are_listed_in_the_order_of_their_keys() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = LocalStore::create(directory.path()).unwrap();
+    StorePlace::all().iter().for_each(objects_are_listed);
+}
+
+fn objects_are_listed(place: &StorePlace) {
+    let store = &*place.create().unwrap();
     let mut names = ["b", "a/b", "a-b", "a/a/c", "a.b", "a0", "c/d"].map(str::to_owned);
     for name in &names {
-        put(&store, name, name.as_bytes()).unwrap();
+        put(store, name, name.as_bytes()).unwrap();
     }
     // What is not of the store is no object.
-    std::fs::write(directory.path().join("objects/a/.hidden"), "x").unwrap();
-    std::fs::write(directory.path().join("objects/a/Not An Object"), "x").unwrap();
+    std::fs::write(place.root().join("objects/a/.hidden"), "x").unwrap();
+    std::fs::write(place.root().join("objects/a/Not An Object"), "x").unwrap();
     names.sort();
-    let listed: Vec<_> = keys(&store, &[]).into_iter().map(|(name, _)| name).collect();
+    let listed: Vec<_> = keys(store, &[]).into_iter().map(|(name, _)| name).collect();
     assert_eq!(listed, names);
-    assert_eq!(keys(&store, &["a"]), [("a/a/c".to_owned(), 5), ("a/b".to_owned(), 3)]);
-    assert_eq!(keys(&store, &["nothing"]), []);
+    assert_eq!(keys(store, &["a"]), [("a/a/c".to_owned(), 5), ("a/b".to_owned(), 3)]);
+    assert_eq!(keys(store, &["nothing"]), []);
 
     let mut seen = 0;
     let stopped = store.list(&[], &mut |object| {
@@ -106,12 +147,15 @@ fn objects_are_listed_in_the_order_of_their_keys() {
 /// Of many who write one object, one does, and the others are told.
 #[test]
 fn one_of_many_writers_has_written_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = LocalStore::create(directory.path()).unwrap();
+    StorePlace::all().iter().for_each(one_of_many_writers);
+}
+
+fn one_of_many_writers(place: &StorePlace) {
+    let store = &*place.create().unwrap();
     for round in 0..20 {
         let (name, start) = (format!("packs/{round}/one"), Barrier::new(8));
         let results: Vec<Result<(), Errno>> = std::thread::scope(|scope| {
-            let (store, name, start) = (&store, &name, &start);
+            let (name, start) = (&name, &start);
             let writers: Vec<_> = (0..8u8)
                 .map(|writer| {
                     scope.spawn(move || {
@@ -137,7 +181,7 @@ fn one_of_many_writers_has_written_it() {
 fn only_a_store_is_opened_and_only_nothing_is_made_one() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let said = |result: Result<LocalStore, sheaf_archive::StoreError>| {
+    let said = |result: Result<LocalStore, StoreError>| {
         let error = result.unwrap_err();
         error.to_string().replace(&path.display().to_string(), "DIR")
     };
@@ -175,10 +219,11 @@ fn keys_are_names_that_any_store_takes() {
 /// Run by `a_killed_writer_leaves_whole_objects`, as a process of its own.
 #[test]
 fn as_a_writer() {
-    let Some(directory) = std::env::var_os("SHEAF_TEST_STORE") else { return };
-    let store = LocalStore::open(Path::new(&directory)).unwrap();
+    let Ok(name) = std::env::var("SHEAF_TEST_STORE") else { return };
+    let store = stores::open(&name).unwrap();
     for number in 0..u64::MAX {
-        put(&store, &format!("packs/{:02}/{number}", number % 7), &[number as u8; 50_000]).unwrap();
+        let name = format!("packs/{:02}/{number}", number % 7);
+        put(&*store, &name, &[number as u8; 50_000]).unwrap();
         println!("has written {number}");
     }
 }
@@ -187,11 +232,16 @@ fn as_a_writer() {
 #[test]
 fn a_killed_writer_leaves_whole_objects() {
     for round in 0..10 {
-        let directory = tempfile::tempdir().unwrap();
-        let store = LocalStore::create(directory.path()).unwrap();
+        StorePlace::all().iter().for_each(|place| a_writer_is_killed(place, round));
+    }
+}
+
+fn a_writer_is_killed(place: &StorePlace, round: u64) {
+    {
+        let store = &*place.create().unwrap();
         let mut writer = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "store::as_a_writer", "--nocapture"])
-            .env("SHEAF_TEST_STORE", directory.path())
+            .env("SHEAF_TEST_STORE", place.name())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -208,7 +258,7 @@ fn a_killed_writer_leaves_whole_objects() {
         said.read_to_string(&mut rest).unwrap();
         told += rest.matches("has written").count() as u64;
 
-        let found = keys(&store, &["packs"]);
+        let found = keys(store, &["packs"]);
         assert!(found.iter().all(|(_, bytes)| *bytes == 50_000), "{found:?}");
         for number in 0..told {
             let name = format!("packs/{:02}/{number}", number % 7);
@@ -217,7 +267,7 @@ fn a_killed_writer_leaves_whole_objects() {
         // One more may have been written and not told of.
         let objects = found.len() as u64;
         assert!((told..=told + 1).contains(&objects), "{told} of {objects}");
-        assert_eq!(files(directory.path()) as u64, objects + 1);
+        assert_eq!(files(&place.root()) as u64, objects + 1);
     }
 }
 

@@ -1,6 +1,8 @@
 //! The real binary, as a user runs it.
 mod addresses;
 mod archive;
+#[cfg(feature = "s3")]
+mod archive_s3;
 mod arguments;
 mod attach;
 mod bad_input;

@@ -1,14 +1,21 @@
 //! Archived names of the command line, and the archives they are in.
+#[cfg(feature = "s3")]
+mod bucket;
 pub mod catalog;
 
 use crate::exit::Stop;
 use crate::output::printable;
 use anyhow::{Context, Result, bail};
-use sheaf_archive::{Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, LocalStore};
+#[cfg(feature = "s3")]
+use sheaf_archive::S3Store;
+use sheaf_archive::{
+    Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, LocalStore, Store, StoreError,
+};
 use sheaf_core::Errno;
 use sheaf_file::{Pattern, PatternTree};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +27,7 @@ const CATALOG: &str = "catalog.sqlite";
 /// What `STORE::PATH` says.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ArchivedName {
-    /// The store's directory.
+    /// The store's directory, or the URL of a bucket.
     pub store: PathBuf,
     /// The path in it.
     pub path: ArchivePath,
@@ -46,8 +53,10 @@ impl ArchivedName {
             let text = format!("{}: say STORE::PATH, or set {STORE_VARIABLE}", said());
             return Err(Stop::usage(text).into());
         };
-        if store.as_bytes().windows(3).any(|three| three == b"://") {
-            let text = format!("{}: a store is a directory of this machine", said());
+        let is_url = store.as_bytes().windows(3).any(|three| three == b"://");
+        let is_bucket = cfg!(feature = "s3") && store.as_bytes().starts_with(b"s3://");
+        if is_url && !is_bucket {
+            let text = format!("{}: a store is a directory of this machine or s3://…", said());
             return Err(Stop::usage(text).into());
         }
         let path_bytes = path;
@@ -109,8 +118,39 @@ fn archive_path(parts: &[Vec<u8>]) -> ArchivePath {
 
 /// Opens the archive of a store; with `create` one that is not there is made.
 pub fn open(store: &Path, create: bool) -> Result<Archive> {
-    let opened = match LocalStore::open(store) {
-        Err(error) if error.errno == Errno::NOENT && create => LocalStore::create(store),
+    #[cfg(feature = "s3")]
+    if let Some(place) = bucket::place(store) {
+        let place = place?;
+        let open = || bucket::open(&place, S3Store::open);
+        let make = || bucket::open(&place, S3Store::create);
+        let opened = opened(store, create, open, make)?;
+        // Another store of the same name has another catalog.
+        let endpoint = place.endpoint.as_deref().unwrap_or_default();
+        let name = format!("{place}\n{endpoint}\n{}", opened.id().unwrap_or_default());
+        let catalog = match catalog::named()? {
+            Some(catalog) => catalog,
+            None => Catalog::open(&own_catalog_file(name.as_bytes(), &place.to_string())?)?,
+        };
+        return Ok(Archive::new(Arc::new(opened), catalog)?);
+    }
+    let open = || Ok(LocalStore::open(store));
+    let opened = opened(store, create, open, || Ok(LocalStore::create(store)))?;
+    let catalog = match catalog::named()? {
+        Some(catalog) => catalog,
+        None => Catalog::open(&catalog_file(store)?)?,
+    };
+    Ok(Archive::new(Arc::new(opened), catalog)?)
+}
+
+/// Opens a store, or makes it where there is none.
+fn opened<S: Store>(
+    store: &Path,
+    create: bool,
+    open: impl Fn() -> Result<Result<S, StoreError>>,
+    make: impl Fn() -> Result<Result<S, StoreError>>,
+) -> Result<S> {
+    let opened = match open()? {
+        Err(error) if error.errno == Errno::NOENT && create => make()?,
         Err(error) if error.errno == Errno::NOENT => {
             let text = format!(
                 "{}: there is no store: sheaf archive store --create makes one",
@@ -120,12 +160,16 @@ pub fn open(store: &Path, create: bool) -> Result<Archive> {
         }
         opened => opened,
     };
-    let opened = opened?;
-    let catalog = match catalog::named()? {
-        Some(catalog) => catalog,
-        None => Catalog::open(&catalog_file(store)?)?,
-    };
-    Ok(Archive::new(Arc::new(opened), catalog)?)
+    Ok(opened?)
+}
+
+/// Device and inode of a store's directory, if it is one of this machine.
+pub fn directory_id(store: &Path) -> Result<Option<(u64, u64)>> {
+    if store.as_os_str().as_bytes().starts_with(b"s3://") {
+        return Ok(None);
+    }
+    let found = std::fs::metadata(store).with_context(|| store.display().to_string())?;
+    Ok(Some((found.dev(), found.ino())))
 }
 
 /// Where the catalog of a store is: beside it, or with its reader's own files where nobody but
@@ -138,13 +182,18 @@ fn catalog_file(store: &Path) -> Result<PathBuf> {
     if is_mine(&store) && (!beside.exists() || is_mine(&beside)) {
         return Ok(beside);
     }
+    own_catalog_file(store.as_os_str().as_bytes(), &said())
+}
+
+/// Where the catalog of a store of this name is with its reader's own files.
+fn own_catalog_file(name: &[u8], said: &str) -> Result<PathBuf> {
     let variable =
         |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || variable("HOME").map(|home| home.join(".local/state"));
     let Some(state) = variable("XDG_STATE_HOME").or_else(home) else {
-        bail!("{}: no place for its catalog: set XDG_STATE_HOME or HOME", said());
+        bail!("{said}: no place for its catalog: set XDG_STATE_HOME or HOME");
     };
-    let digest = blake3::hash(store.as_os_str().as_bytes()).to_hex();
+    let digest = blake3::hash(name).to_hex();
     let directory = state.join("sheaf/archives");
     std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
@@ -166,11 +215,13 @@ mod tests {
         assert_eq!(parse("/backup::/home/x").unwrap(), name("/backup", "home/x"));
         assert_eq!(parse("backup::").unwrap(), name("backup", ""));
         assert_eq!(parse("a::b::c").unwrap(), name("a", "b::c"));
+        #[cfg(feature = "s3")]
+        assert_eq!(parse("s3://bucket/a::/b").unwrap(), name("s3://bucket/a", "b"));
         for (text, error) in [
             ("/backup", "/backup: an archived name is STORE::PATH"),
             ("a:/b", "a:/b: an archived name is STORE::PATH"),
             ("/backup::a/../b", "/backup::a/../b: there is no .. in an archive"),
-            ("s3://bucket::/x", "s3://bucket::/x: a store is a directory of this machine"),
+            ("ftp://a::/x", "ftp://a::/x: a store is a directory of this machine or s3://…"),
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), error);
         }

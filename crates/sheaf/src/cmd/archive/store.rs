@@ -10,7 +10,6 @@ use serde_json::json;
 use sheaf_archive::{SaveOptions, SaveReport, save};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// Store files and directories, with all that is in them
@@ -47,9 +46,8 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = args.names.split_last().context("clap asks for two names")?;
     let to = ArchivedName::parse_literal(to)?;
     let archive = place::open(&to.store, args.create)?;
-    let store = std::fs::metadata(&to.store).with_context(|| to.store.display().to_string())?;
-    let mut options =
-        SaveOptions { left_out: Some((store.dev(), store.ino())), ..SaveOptions::default() };
+    let left_out = place::directory_id(&to.store)?;
+    let mut options = SaveOptions { left_out, ..SaveOptions::default() };
     if args.no_packs {
         options.member_bytes_max = 0;
     }

@@ -1,0 +1,205 @@
+//! A server, asked by threads that wait: what fails is tried again, for a while.
+use super::failure::{Cause, Failure};
+use super::http::Connector;
+use super::{S3Credentials, S3Limits, S3Place};
+use crate::StoreError;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::path::Path;
+use object_store::{ClientOptions, RetryConfig};
+use sheaf_core::{Errno, lock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{Semaphore, oneshot};
+
+/// What parts under way are counted in.
+pub(super) const ROOM_UNIT: usize = 1 << 10;
+
+/// A client of one bucket, and who drives its connections.
+pub(super) struct Link {
+    pub s3: AmazonS3,
+    pub place: S3Place,
+    pub limits: S3Limits,
+    /// For parts that are under way.
+    pub room: Arc<Semaphore>,
+    pub conditional: Arc<AtomicBool>,
+    pub runtime: Handle,
+    /// When the server may be asked again.
+    not_before: Mutex<Option<Instant>>,
+    /// Dropped, the connections end.
+    _end: oneshot::Sender<()>,
+}
+
+impl Link {
+    /// A client. Nothing is asked yet.
+    pub fn new(
+        place: &S3Place,
+        credentials: &S3Credentials,
+        limits: S3Limits,
+    ) -> Result<Self, StoreError> {
+        let failed = |doing| StoreError { place: place.to_string(), doing, errno: Errno::INVAL };
+        // Who comes second finds it installed.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (runtime, end) = start().map_err(|error| StoreError {
+            place: place.to_string(),
+            doing: "there is no thread for its connections",
+            errno: Errno::from_io(&error),
+        })?;
+        let conditional = Arc::new(AtomicBool::new(true));
+        let is_plain = place.endpoint.as_deref().is_some_and(|url| url.starts_with("http://"));
+        let options = ClientOptions::new()
+            .with_timeout_disabled()
+            .with_read_timeout_disabled()
+            .with_connect_timeout(limits.connect)
+            .with_allow_http(is_plain);
+        let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let mut builder = AmazonS3Builder::new()
+            .with_bucket_name(&place.bucket)
+            .with_region(&place.region)
+            .with_access_key_id(&credentials.access_key_id)
+            .with_secret_access_key(&credentials.secret_access_key)
+            .with_client_options(options)
+            .with_retry(once)
+            .with_disable_bulk_delete(true)
+            .with_http_connector(Connector { conditional: conditional.clone() });
+        if let Some(token) = &credentials.session_token {
+            builder = builder.with_token(token);
+        }
+        if let Some(endpoint) = &place.endpoint {
+            let url = reqwest::Url::parse(endpoint).ok();
+            let is_server = |url: reqwest::Url| {
+                matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none()
+            };
+            if !url.is_some_and(is_server) {
+                return Err(failed("the URL of its server is none"));
+            }
+            builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
+        }
+        let s3 = builder.build().map_err(|_| failed("is no place of a server of S3"))?;
+        let room = Arc::new(Semaphore::new(units(limits.room_bytes) as usize));
+        let (place, not_before) = (place.clone(), Mutex::default());
+        Ok(Self { s3, place, limits, room, conditional, runtime, not_before, _end: end })
+    }
+
+    /// The key of something of the store's.
+    pub fn path(&self, below: &str) -> Result<Path, StoreError> {
+        Path::parse(self.place.key(below)).map_err(|_| StoreError {
+            place: self.place.to_string(),
+            doing: "its prefix is no part of a key",
+            errno: Errno::INVAL,
+        })
+    }
+
+    /// What is said of the place of an object.
+    pub fn said(&self, path: &Path) -> String {
+        format!("s3://{}/{path}", self.place.bucket)
+    }
+
+    /// An error of what is at a place.
+    pub fn failed(&self, failure: Failure, path: &Path, doing: &'static str) -> StoreError {
+        let place = match failure.cause {
+            Cause::NoBucket => format!("s3://{}", self.place.bucket),
+            _ => self.said(path),
+        };
+        failure.at(place, doing)
+    }
+
+    /// Waits for an answer.
+    pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// Waits for what is tried until it is done, or tried often enough. Bytes are sent with it.
+    pub async fn tried<T, F: Future<Output = object_store::Result<T>>>(
+        &self,
+        bytes: usize,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, Failure> {
+        let mut attempts = Attempts::new(self);
+        loop {
+            match self.once(bytes, attempt()).await {
+                Err(failure) => attempts.again(failure).await?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Waits for what is tried once.
+    pub async fn once<T>(
+        &self,
+        bytes: usize,
+        attempt: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, Failure> {
+        let sending = Duration::from_secs(bytes as u64 / self.limits.rate_min.max(1));
+        match tokio::time::timeout(self.limits.silence + sending, attempt).await {
+            Err(_) => Err(Failure::SILENT),
+            Ok(done) => done.map_err(|error| Failure::of(&error)),
+        }
+    }
+
+    /// A server that takes no condition for an upload is not asked for it again; whether it was.
+    pub fn without_condition(&self) -> bool {
+        self.conditional.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// Something that is tried several times.
+pub(super) struct Attempts<'a> {
+    link: &'a Link,
+    made: u32,
+}
+
+impl<'a> Attempts<'a> {
+    pub fn new(link: &'a Link) -> Self {
+        Self { link, made: 0 }
+    }
+
+    /// Waits before it is tried again.
+    ///
+    /// # Errors
+    /// The failure itself, if it is not.
+    pub async fn again(&mut self, failure: Failure) -> Result<(), Failure> {
+        let limits = &self.link.limits;
+        self.made += 1;
+        if self.made >= limits.attempts || !failure.may_pass() {
+            return Err(failure);
+        }
+        if let Some(wait) = failure.wait {
+            // All who ask this server wait.
+            let until = Instant::now() + wait.min(limits.backoff_max);
+            let mut not_before = lock(&self.link.not_before);
+            *not_before = Some(not_before.map_or(until, |known| known.max(until)));
+        }
+        let backoff = limits.backoff.saturating_mul(1 << (self.made - 1).min(16));
+        tokio::time::sleep(backoff.min(limits.backoff_max).mul_f64(between_half_and_one())).await;
+        let not_before = *lock(&self.link.not_before);
+        if let Some(until) = not_before {
+            tokio::time::sleep_until(until.into()).await;
+        }
+        Ok(())
+    }
+}
+
+/// Many who were refused at once do not come back at once.
+fn between_half_and_one() -> f64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let nanos = now.map_or(0, |since| since.subsec_nanos());
+    f64::from(nanos % 1000).mul_add(0.0005, 0.5)
+}
+
+/// How much of the room so many bytes take.
+pub(super) fn units(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX >> 4).max(1)
+}
+
+/// Starts a thread that drives connections until the other end of what it returns is dropped.
+fn start() -> std::io::Result<(Handle, oneshot::Sender<()>)> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (handle, (end, ended)) = (runtime.handle().clone(), oneshot::channel());
+    std::thread::Builder::new().name("s3".to_owned()).spawn(move || {
+        // Nothing is ever sent.
+        let _ = runtime.block_on(ended);
+    })?;
+    Ok((handle, end))
+}

@@ -1,0 +1,239 @@
+//! An object that is written: a short one at once, a longer one in parts.
+use super::failure::{Cause, Failure};
+use super::link::{Attempts, Link, units};
+use super::{S3Limits, head};
+use crate::{StoreError, StoreWriter};
+use bytes::Bytes;
+use object_store::multipart::{MultipartStore as _, PartId};
+use object_store::path::Path;
+use object_store::{
+    GetOptions, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
+};
+use sheaf_core::{Errno, lock};
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use tokio::task::JoinHandle;
+
+const DOING: &str = "cannot be written";
+
+/// An object of a bucket that is being written.
+pub(super) struct S3Writer {
+    link: Arc<Link>,
+    path: Path,
+    /// What is not sent yet.
+    buffer: Vec<u8>,
+    upload: Option<Upload>,
+}
+
+/// An upload in parts. The server shows nothing of it before it is completed.
+struct Upload {
+    id: String,
+    parts: Vec<JoinHandle<Result<PartId, Failure>>>,
+    bytes: u64,
+    /// Why one of its parts is not there.
+    failed: Arc<Mutex<Option<Failure>>>,
+}
+
+impl S3Writer {
+    pub fn new(link: Arc<Link>, path: Path) -> Self {
+        Self { link, path, buffer: Vec::new(), upload: None }
+    }
+
+    fn failed(&self, failure: Failure) -> StoreError {
+        self.link.failed(failure, &self.path, DOING)
+    }
+
+    /// How much is sent at once.
+    fn part_bytes(&self) -> usize {
+        self.link.limits.part_bytes(self.upload.as_ref().map_or(0, |upload| upload.parts.len()))
+    }
+
+    /// Begins an upload in parts.
+    fn begin(&self) -> Result<Upload, Failure> {
+        let link = &*self.link;
+        link.wait(async {
+            // Keys are fresh. Who uses one that is taken is told before all is sent.
+            match head(link, &self.path).await {
+                Err(failure) if failure.cause == Cause::Missing => {}
+                Err(failure) => return Err(failure),
+                Ok(_) => return Err(Failure { cause: Cause::Taken, wait: None }),
+            }
+            let id = link.tried(0, || link.s3.create_multipart(&self.path)).await?;
+            Ok(Upload { id, parts: Vec::new(), bytes: 0, failed: Arc::default() })
+        })
+    }
+
+    /// Sends what is there as a part; waits only until there is room for it.
+    fn send_part(&mut self) -> Result<(), Failure> {
+        if self.upload.is_none() {
+            self.upload = Some(self.begin()?);
+        }
+        let upload = self.upload.as_mut().expect("it was begun above");
+        if let Some(failure) = *lock(&upload.failed) {
+            return Err(failure);
+        }
+        if upload.parts.len() == S3Limits::PARTS_MAX {
+            return Err(Failure { cause: Cause::TooLong, wait: None });
+        }
+        let bytes = Bytes::from(std::mem::take(&mut self.buffer));
+        upload.bytes += bytes.len() as u64;
+        let units = units(bytes.len()).min(units(self.link.limits.room_bytes));
+        let room = self.link.wait(self.link.room.clone().acquire_many_owned(units));
+        let room = room.expect("nobody closes it");
+        let (link, path) = (self.link.clone(), self.path.clone());
+        let (id, number) = (upload.id.clone(), upload.parts.len());
+        let failed = upload.failed.clone();
+        upload.parts.push(self.link.runtime.spawn(async move {
+            let _room = room;
+            let send = || link.s3.put_part(&path, &id, number, PutPayload::from(bytes.clone()));
+            let sent = link.tried(bytes.len(), send).await;
+            if let Err(failure) = &sent {
+                lock(&failed).get_or_insert(*failure);
+            }
+            sent
+        }));
+        Ok(())
+    }
+
+    /// Makes an object of the parts.
+    fn complete(&mut self) -> Result<(), StoreError> {
+        if !self.buffer.is_empty() {
+            self.send_part().map_err(|failure| self.failed(failure))?;
+        }
+        let Some(upload) = &mut self.upload else { return Ok(()) };
+        let (link, path) = (self.link.clone(), self.path.clone());
+        let stored = link.wait(async {
+            let mut parts = Vec::new();
+            // All of them end, also where one has failed: nothing is sent any more then.
+            for part in std::mem::take(&mut upload.parts) {
+                parts.push(part.await.unwrap_or(Err(Failure::BROKEN)));
+            }
+            let parts: Vec<_> = parts.into_iter().collect::<Result<_, _>>()?;
+            complete(&link, &path, upload, &parts).await
+        });
+        match stored {
+            Ok(bytes) if bytes == upload.bytes => {
+                // It is no upload any more.
+                self.upload = None;
+                Ok(())
+            }
+            Ok(_) => {
+                self.upload = None;
+                // Nobody is to take it for what it should be.
+                let removed = link.wait(link.tried(0, || link.s3.delete(&path)));
+                let doing = match removed {
+                    Ok(()) => "the server has not kept all that was sent",
+                    Err(_) => "the server has not kept all that was sent, and does not remove it",
+                };
+                Err(StoreError { place: link.said(&path), doing, errno: Errno::IO })
+            }
+            Err(failure) => Err(self.failed(failure)),
+        }
+    }
+}
+
+/// Completes an upload; how many bytes the object has that is there then.
+async fn complete(
+    link: &Link,
+    path: &Path,
+    upload: &Upload,
+    parts: &[PartId],
+) -> Result<u64, Failure> {
+    let (mut attempts, mut may_be_done) = (Attempts::new(link), false);
+    loop {
+        let complete = link.s3.complete_multipart(path, &upload.id, parts.to_vec());
+        let failure = match link.once(0, complete).await {
+            Ok(_) => return head(link, path).await,
+            Err(failure) => failure,
+        };
+        match failure.cause {
+            // The key is this upload's alone: what is there is of it.
+            Cause::Taken | Cause::NoUpload | Cause::Missing if may_be_done => {
+                return match head(link, path).await {
+                    Err(none) if none.cause == Cause::Missing => Err(failure),
+                    there => there,
+                };
+            }
+            Cause::Unknown if link.without_condition() => {}
+            _ => {
+                may_be_done |= failure.may_be_done();
+                attempts.again(failure).await?;
+            }
+        }
+    }
+}
+
+/// Writes a short object, where there is none.
+pub(super) async fn put_new(link: &Link, path: &Path, bytes: &Bytes) -> Result<(), Failure> {
+    let (mut attempts, mut may_be_done) = (Attempts::new(link), false);
+    loop {
+        let put = link.s3.put_opts(path, bytes.clone().into(), PutOptions::from(PutMode::Create));
+        let failure = match link.once(bytes.len(), put).await {
+            Ok(_) => return Ok(()),
+            Err(failure) => failure,
+        };
+        let is_mine =
+            may_be_done && failure.cause == Cause::Taken && is_there(link, path, bytes).await?;
+        if is_mine {
+            return Ok(());
+        }
+        may_be_done |= failure.may_be_done();
+        attempts.again(failure).await?;
+    }
+}
+
+/// Whether an object has just these bytes.
+async fn is_there(link: &Link, path: &Path, bytes: &Bytes) -> Result<bool, Failure> {
+    let there = link
+        .tried(0, || async {
+            let got = link.s3.get_opts(path, GetOptions::default()).await?;
+            if got.meta.size == bytes.len() as u64 { got.bytes().await.map(Some) } else { Ok(None) }
+        })
+        .await?;
+    Ok(there.is_some_and(|there| there == *bytes))
+}
+
+impl Write for S3Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.len() >= self.part_bytes() {
+            let sent = self.send_part();
+            sent.map_err(|failure| io::Error::other(self.failed(failure)))?;
+        }
+        let taken = bytes.len().min(self.part_bytes().saturating_sub(self.buffer.len()));
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl StoreWriter for S3Writer {
+    fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
+        if self.upload.is_some() {
+            return self.complete();
+        }
+        let bytes = Bytes::from(std::mem::take(&mut self.buffer));
+        let put = self.link.wait(put_new(&self.link, &self.path, &bytes));
+        put.map_err(|failure| self.failed(failure))
+    }
+}
+
+impl Drop for S3Writer {
+    fn drop(&mut self) {
+        let Some(upload) = self.upload.take() else { return };
+        let link = &*self.link;
+        link.wait(async {
+            for part in &upload.parts {
+                part.abort();
+            }
+            for part in upload.parts {
+                // Whatever came of it, it is no longer sent.
+                let _ = part.await;
+            }
+            // What stays is no object: nobody sees it, and a rule of the bucket's may remove it.
+            let _ = link.tried(0, || link.s3.abort_multipart(&self.path, &upload.id)).await;
+        });
+    }
+}

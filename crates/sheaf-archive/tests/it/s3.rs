@@ -1,0 +1,349 @@
+//! Stores of S3 over connections that break, and at servers that fail or lie.
+use crate::proxy::{Fate, Proxy, Request};
+use crate::store::{key, keys, put};
+use crate::stores::{s3_limits, s3_place, s3_place_at};
+use sheaf_archive::{S3Credentials, S3Limits, S3Place, S3Store, Store, StoreError};
+use sheaf_core::Errno;
+use sheaf_testing::S3Server;
+use std::io::{Read, Write};
+use std::time::Duration;
+
+const FAILS: Fate = Fate::Answer { status: 500, headers: "", body: "" };
+const LONG: usize = 12_000_000;
+
+/// A store that is asked through a proxy.
+fn store_behind(
+    server: &S3Server,
+    limits: S3Limits,
+    decide: impl Fn(&Request) -> Fate + Send + Sync + 'static,
+) -> (S3Store, Proxy) {
+    let (place, credentials) = s3_place(server);
+    S3Store::create(&place, &credentials, limits).unwrap();
+    let proxy = Proxy::start(server.address, decide);
+    let store = S3Store::open(&s3_place_at(&proxy.url()), &credentials, limits).unwrap();
+    (store, proxy)
+}
+
+/// The same store, without anything between.
+fn direct(server: &S3Server) -> S3Store {
+    let (place, credentials) = s3_place(server);
+    S3Store::open(&place, &credentials, s3_limits()).unwrap()
+}
+
+fn content(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 13 / 1000) as u8).collect()
+}
+
+fn write(store: &dyn Store, name: &str, content: &[u8]) -> Result<(), String> {
+    let mut object = store.create(&key(name)).map_err(|error| error.to_string())?;
+    object.write_all(content).map_err(|error| error.to_string())?;
+    object.commit().map_err(|error| error.to_string())
+}
+
+/// What is there under a name, read without anything between.
+fn there(server: &S3Server, name: &str) -> Option<Vec<u8>> {
+    let store = direct(server);
+    let size = store.size(&key(name)).ok()?;
+    Some(store.read(&key(name), 0..size).unwrap())
+}
+
+/// Parts of uploads that the server has kept.
+fn parts_left(server: &S3Server) -> usize {
+    fn files(directory: &std::path::Path) -> usize {
+        let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
+    }
+    let own = server.bucket().join(".sgwtmp");
+    if own.is_dir() { files(&own) } else { 0 }
+}
+
+#[test]
+fn what_fails_once_is_tried_again() {
+    let Some(server) = S3Server::start() else { return };
+    for fate in [
+        FAILS,
+        Fate::Answer { status: 503, headers: "retry-after: 1\r\n", body: "" },
+        Fate::Answer { status: 503, headers: "", body: "<Error><Code>SlowDown</Code></Error>" },
+        Fate::Answer { status: 429, headers: "", body: "" },
+        Fate::Answer { status: 200, headers: "", body: "" },
+        Fate::CutRequest,
+        Fate::CutAnswer(0),
+        Fate::CutAnswer(1),
+    ] {
+        let said = format!("{fate:?}").to_lowercase().replace(|c: char| !c.is_alphanumeric(), "-");
+        let lies = matches!(fate, Fate::Answer { status: 200, .. });
+        let once = fate.clone();
+        let (store, proxy) = store_behind(&server, s3_limits(), move |request| {
+            // Who believes what a server says of a short object cannot know better.
+            let is_known_by = request.method == "POST" || request.target.contains("list-type");
+            let is_believed = lies && !is_known_by;
+            if request.number == 0 && !is_believed { once.clone() } else { Fate::Pass }
+        });
+        let (short, long) = (format!("short/{said}"), format!("long/{said}"));
+        let whole = content(LONG);
+        assert_eq!(write(&store, &short, b"content"), Ok(()), "{fate:?}");
+        assert_eq!(write(&store, &long, &whole), Ok(()), "{fate:?}");
+        let mut read = Vec::new();
+        store.open(&key(&long), 5).unwrap().read_to_end(&mut read).unwrap();
+        assert!(read == whole[5..], "{fate:?}");
+        assert_eq!(store.read(&key(&short), 1..4).unwrap(), b"ont");
+        assert_eq!(keys(&store, &["short"]).iter().filter(|(name, _)| *name == short).count(), 1);
+        store.remove(&key(&short)).unwrap();
+        assert!(store.size(&key(&short)).is_err());
+        assert!(there(&server, &long).unwrap() == whole, "{fate:?}");
+        assert_eq!(parts_left(&server), 0, "{fate:?}");
+        assert!(proxy.seen().iter().any(|request| request.number == 1));
+    }
+}
+
+#[test]
+fn a_server_that_says_how_long_is_left_alone_so_long() {
+    let Some(server) = S3Server::start() else { return };
+    let limits = S3Limits { backoff_max: Duration::from_secs(10), ..s3_limits() };
+    let (store, proxy) = store_behind(&server, limits, |request| {
+        let slow = Fate::Answer { status: 503, headers: "retry-after: 1\r\n", body: "" };
+        if request.number == 0 && request.is("PUT", "/a") { slow } else { Fate::Pass }
+    });
+    assert_eq!(write(&store, "a", b"content"), Ok(()));
+    let seen = proxy.seen();
+    let times: Vec<_> = seen.iter().filter(|request| request.is("PUT", "/a")).collect();
+    assert!(times[1].at - times[0].at >= Duration::from_secs(1), "it was asked again too early");
+}
+
+#[test]
+fn what_fails_always_is_given_up() {
+    let Some(server) = S3Server::start() else { return };
+    let silent = "the server says nothing: Connection timed out (ETIMEDOUT)";
+    let broken = "the connection breaks off again and again: Input/output error (EIO)";
+    let late = Fate::Late(Duration::from_secs(2));
+    for (fate, said) in [
+        (FAILS, "the server fails again and again: Input/output error (EIO)"),
+        (
+            Fate::Answer { status: 503, headers: "", body: "" },
+            "the server asks again and again to slow down: Resource temporarily unavailable \
+             (EAGAIN)",
+        ),
+        (Fate::CutRequest, broken),
+        (late, silent),
+    ] {
+        let limits = S3Limits { silence: Duration::from_millis(300), ..s3_limits() };
+        let each = fate.clone();
+        let (store, proxy) = store_behind(&server, limits, move |request| {
+            if request.target.contains("objects") { each.clone() } else { Fate::Pass }
+        });
+        let error = write(&store, "a", b"content").unwrap_err();
+        assert_eq!(error, format!("s3://bucket/some/prefix/objects/a: {said}"));
+        assert_eq!(proxy.count("PUT", "/objects/a"), limits.attempts as usize);
+        let error = store.size(&key("b")).unwrap_err();
+        assert_eq!(error.to_string(), format!("s3://bucket/some/prefix/objects/b: {said}"));
+        assert_eq!(proxy.count("HEAD", "/objects/b"), limits.attempts as usize);
+        let listed = store.list(&[], &mut |_| Ok(())).unwrap_err();
+        assert_eq!(listed.to_string(), format!("s3://bucket/some/prefix: {said}"));
+        // Whoever was silent may have done it.
+        let _ = direct(&server).remove(&key("a"));
+    }
+}
+
+/// Of a commit of the log it must be known whether it was written.
+#[test]
+fn whose_object_it_is_is_found_out() {
+    let Some(server) = S3Server::start() else { return };
+    let (store, proxy) = store_behind(&server, s3_limits(), |request| match request.number {
+        0 if request.is("PUT", "/mine") => Fate::CutAnswer(0),
+        0 if request.is("PUT", "/fails") => Fate::Done { status: 500, body: "" },
+        0 if request.is("PUT", "/conflict") => {
+            let body = "<Error><Code>ConditionalRequestConflict</Code></Error>";
+            Fate::Answer { status: 409, headers: "", body }
+        }
+        0 if request.is("PUT", "/theirs") => Fate::CutRequest,
+        _ => Fate::Pass,
+    });
+    put(&direct(&server), "theirs", b"another's").unwrap();
+    for name in ["mine", "fails", "conflict"] {
+        assert_eq!(write(&store, name, b"my own"), Ok(()), "{name}");
+        assert_eq!(proxy.count("PUT", &format!("/{name}")), 2, "{name}");
+        assert_eq!(there(&server, name).unwrap(), b"my own");
+        assert_eq!(put(&store, name, b"my own").unwrap_err(), Errno::EXIST, "{name}");
+    }
+    assert_eq!(put(&store, "theirs", b"my own").unwrap_err(), Errno::EXIST);
+    assert_eq!(there(&server, "theirs").unwrap(), b"another's");
+}
+
+#[test]
+fn what_breaks_off_while_it_is_read_goes_on_there() {
+    let Some(server) = S3Server::start() else { return };
+    let whole = content(3_000_000);
+    let (store, proxy) = store_behind(&server, s3_limits(), |request| {
+        if request.is("GET", "/cut") {
+            // More often than something is tried that does not get on.
+            return if request.number < 8 { Fate::CutAnswer(300_000) } else { Fate::Pass };
+        }
+        if request.is("GET", "/never") { Fate::CutAnswer(1) } else { Fate::Pass }
+    });
+    put(&store, "cut", &whole).unwrap();
+    let mut read = Vec::new();
+    store.open(&key("cut"), 0).unwrap().read_to_end(&mut read).unwrap();
+    assert!(read == whole);
+    let ranges: Vec<_> = proxy
+        .seen()
+        .iter()
+        .filter(|request| request.is("GET", "/cut"))
+        .map(|request| request.header("range").map(str::to_owned))
+        .collect();
+    assert!(ranges[0].is_none() && ranges[1..].iter().all(Option::is_some), "{ranges:?}");
+    assert!(ranges.len() <= 10, "{ranges:?}");
+    assert_eq!(store.read(&key("cut"), 10..2_000_000).unwrap(), whole[10..2_000_000]);
+
+    put(&store, "never", b"some content").unwrap();
+    let error = store.read(&key("never"), 3..4).map(drop);
+    assert!(error.is_ok(), "one byte comes through: {error:?}");
+}
+
+#[test]
+fn an_upload_is_completed_or_was_never_there() {
+    let Some(server) = S3Server::start() else { return };
+    let whole = content(LONG);
+    const ERROR: &str = "<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code></Error>";
+    let (store, proxy) = store_behind(&server, s3_limits(), |request| {
+        let is_complete = request.is("POST", "uploadId=");
+        let lie = Fate::Answer { status: 200, headers: "", body: ERROR };
+        match request.number {
+            0 if is_complete && request.target.contains("/once") => lie,
+            0 if is_complete && request.target.contains("/done") => Fate::CutAnswer(0),
+            0 if is_complete && request.target.contains("/said") => {
+                Fate::Done { status: 200, body: ERROR }
+            }
+            _ if is_complete && request.target.contains("/always") => lie,
+            _ if is_complete && request.target.contains("/short") => Fate::Done {
+                status: 200,
+                body: "<CompleteMultipartUploadResult><ETag>\"x\"</ETag></CompleteMultipartUploadResult>",
+            },
+            _ if request.is("HEAD", "/short") && request.number > 0 => Fate::Answer {
+                status: 200,
+                headers: "etag: \"x\"\r\nlast-modified: Wed, 21 Oct 2015 07:28:00 GMT\r\n",
+                body: "less",
+            },
+            _ if request.is("PUT", "/part") && request.target.contains("partNumber=2") => FAILS,
+            _ => Fate::Pass,
+        }
+    });
+    for name in ["once", "done", "said"] {
+        assert_eq!(write(&store, name, &whole), Ok(()), "{name}");
+        assert!(there(&server, name).unwrap() == whole, "{name}");
+    }
+    let fails = "the server fails again and again: Input/output error (EIO)";
+    let short = "the server has not kept all that was sent: Input/output error (EIO)";
+    for (name, said) in [("always", fails), ("part", fails), ("short", short)] {
+        let error = write(&store, name, &whole).unwrap_err();
+        assert_eq!(error, format!("s3://bucket/some/prefix/objects/{name}: {said}"));
+        assert_eq!(there(&server, name), None, "{name} is not half there");
+    }
+    assert_eq!(parts_left(&server), 0);
+    assert!(proxy.busy_max() <= 3, "{} parts were under way at once", proxy.busy_max());
+}
+
+#[test]
+fn parts_are_sent_at_once_and_not_too_many() {
+    let Some(server) = S3Server::start() else { return };
+    let (store, proxy) = store_behind(&server, s3_limits(), |request| {
+        if request.is("PUT", "partNumber") {
+            Fate::Late(Duration::from_millis(200))
+        } else {
+            Fate::Pass
+        }
+    });
+    let whole = content(40_000_000);
+    std::thread::scope(|scope| {
+        for name in ["a", "b"] {
+            let (store, whole) = (&store, &whole);
+            scope.spawn(move || assert_eq!(write(store, name, whole), Ok(())));
+        }
+    });
+    assert!(there(&server, "a").unwrap() == whole && there(&server, "b").unwrap() == whole);
+    let limits = s3_limits();
+    assert_eq!(proxy.busy_max(), limits.room_bytes / limits.part_bytes);
+}
+
+#[test]
+fn a_server_that_overwrites_is_refused() {
+    let Some(server) = S3Server::start() else { return };
+    let (store, _proxy) = store_behind(&server, s3_limits(), |request| {
+        let is_mark = request.is("PUT", "/sheaf-archive");
+        if is_mark {
+            Fate::Answer { status: 200, headers: "etag: \"x\"\r\n", body: "" }
+        } else {
+            Fate::Pass
+        }
+    });
+    let error = write(&store, "a", b"content").unwrap_err();
+    let said = "s3://bucket/some/prefix: its server overwrites what is there (it takes no \
+                If-None-Match), and can be no store: Operation not supported (EOPNOTSUPP)";
+    assert_eq!(error, said);
+    assert_eq!(there(&server, "a"), None);
+    // Who only reads has nothing to fear.
+    put(&direct(&server), "b", b"content").unwrap();
+    assert_eq!(store.read(&key("b"), 0..7).unwrap(), b"content");
+}
+
+#[test]
+fn who_is_not_let_in_is_told_why_and_no_secret() {
+    let Some(server) = S3Server::start() else { return };
+    let (place, credentials) = s3_place(&server);
+    let open = |place: &S3Place, credentials: &S3Credentials| -> StoreError {
+        S3Store::create(place, credentials, s3_limits()).unwrap_err()
+    };
+    let secret = "nobody-may-read-this";
+    let wrong = S3Credentials { secret_access_key: secret.to_owned(), ..credentials.clone() };
+    let unknown = S3Credentials { access_key_id: "somebody".to_owned(), ..wrong.clone() };
+    let elsewhere = S3Place { bucket: "missing".to_owned(), ..place.clone() };
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = S3Place { endpoint: Some(format!("http://{closed}")), ..place.clone() };
+    let text = S3Place { endpoint: Some("no url".to_owned()), ..place.clone() };
+    let denied = "Permission denied (EACCES)";
+    for (error, said) in [
+        (open(&place, &wrong), format!("s3://bucket/some/prefix: the secret is not the access key's: {denied}")),
+        (open(&place, &unknown), format!("s3://bucket/some/prefix: the server does not know the access key: {denied}")),
+        (open(&elsewhere, &credentials), "s3://missing: there is no such bucket: No such device or address (ENXIO)".to_owned()),
+        (open(&nowhere, &credentials), "s3://bucket/some/prefix: the server cannot be reached: Connection refused (ECONNREFUSED)".to_owned()),
+    ] {
+        assert_eq!(error.to_string(), said);
+        assert!(!format!("{error:?}").contains(secret));
+    }
+    let said = "s3://bucket/some/prefix: the URL of its server is none: Invalid argument (EINVAL)";
+    assert_eq!(open(&text, &credentials).to_string(), said);
+    let store = S3Store::create(&place, &credentials, s3_limits()).unwrap();
+    let debug = format!("{store:?} {credentials:?}");
+    assert!(!debug.contains(&credentials.secret_access_key), "{debug}");
+
+    // A bucket that goes away is not one without objects.
+    std::fs::remove_dir_all(server.bucket()).unwrap();
+    assert_eq!(store.size(&key("log/1")).unwrap_err().errno, Errno::NXIO);
+}
+
+#[test]
+fn only_a_store_is_opened_and_only_nothing_is_made_one() {
+    let Some(server) = S3Server::start() else { return };
+    let (place, credentials) = s3_place(&server);
+    let open = || S3Store::open(&place, &credentials, s3_limits());
+    let create = || S3Store::create(&place, &credentials, s3_limits());
+    let said = |result: Result<S3Store, StoreError>| result.unwrap_err().to_string();
+    let missing = "s3://bucket/some/prefix: is no store: No such file or directory (ENOENT)";
+    assert_eq!(said(open()), missing);
+    let beside = server.bucket().join("some/prefix");
+    std::fs::create_dir_all(&beside).unwrap();
+    std::fs::write(beside.join("other"), "x").unwrap();
+    let full = "s3://bucket/some/prefix: is no store, and something is in it: Directory not empty \
+                (ENOTEMPTY)";
+    assert_eq!(said(create()), full);
+    std::fs::remove_file(beside.join("other")).unwrap();
+    let id = create().unwrap().id().unwrap().to_owned();
+    assert_eq!(create().unwrap().id(), Some(&id[..]), "it stays as it is");
+    assert_eq!(open().unwrap().id(), Some(&id[..]));
+    for mark in ["sheaf archive, version 2\n", "", &"x".repeat(1000)] {
+        std::fs::write(beside.join("sheaf-archive"), mark).unwrap();
+        let later = "s3://bucket/some/prefix: a later Sheaf has made this store, or its mark is \
+                     damaged: Operation not supported (EOPNOTSUPP)";
+        assert_eq!(said(open()), later);
+        assert_eq!(said(create()), later);
+    }
+}
