@@ -58,6 +58,12 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// `ENOENT` where there is none.
     fn remove(&self, key: &StoreKey) -> Result<(), StoreError>;
+
+    /// How many calls at once it takes to keep it busy: more than there are processors where it is the
+    /// store that they wait for.
+    fn calls_at_once(&self) -> usize {
+        1
+    }
 }
 
 /// An object that is being written. Dropped, it was never there.

@@ -9,7 +9,7 @@ use crate::{
 use sheaf_core::{Errno, lock};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Cursor, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -37,6 +37,8 @@ struct Forwards<'a> {
     key: StoreKey,
     open: Option<BufReader<Box<dyn Read + Send>>>,
     at: u64,
+    /// Nothing behind this is wanted.
+    end: u64,
 }
 
 impl<'a> FetchWorker<'a> {
@@ -134,7 +136,9 @@ impl<'a> FetchWorker<'a> {
         id: PackId,
         members: &[PackedMember],
     ) {
-        let mut from = Forwards { shared: self.shared, key: pack_key(id), open: None, at: 0 };
+        let ends = members.iter().map(|member| member.content_at() + member.stored_bytes());
+        let end = ends.max().unwrap_or(0);
+        let mut from = Forwards { shared: self.shared, key: pack_key(id), open: None, at: 0, end };
         // Of each file with several names here, the first that is there.
         let links = members.iter().filter_map(|member| member.file_block);
         let mut files: HashMap<u64, Option<&[u8]>> =
@@ -291,7 +295,8 @@ fn fill(
             ContentPlace::Object(id) => (data_key(*id), 0),
             ContentPlace::Pack { id, at } => (pack_key(*id), *at),
         };
-        let mut from = Forwards { shared, key, open: None, at: 0 };
+        let end = at + object.stored_bytes();
+        let mut from = Forwards { shared, key, open: None, at: 0, end };
         for extent in object.stored_extents() {
             let mut next = extent.start;
             while next < extent.end {
@@ -330,7 +335,14 @@ impl Forwards<'_> {
         };
         let is_near = from >= self.at && from - self.at <= READ_BYTES as u64;
         if self.open.is_none() || !is_near {
-            let open = self.shared.archive.store().open(key, from)?;
+            let store = self.shared.archive.store();
+            let open: Box<dyn Read + Send> = match self.end.checked_sub(from) {
+                // A little is asked for as such: what a server sends beyond is in vain.
+                Some(bytes) if bytes <= READ_BYTES as u64 => {
+                    Box::new(Cursor::new(store.read(key, from..self.end)?))
+                }
+                _ => store.open(key, from)?,
+            };
             self.open = Some(BufReader::with_capacity(READ_BYTES, open));
             self.at = from;
         }

@@ -16,8 +16,8 @@ pub use settings::{S3Credentials, S3Limits, S3Place};
 use super::key::is_part;
 use super::{Store, StoreError, StoreKey, StoreWriter, StoredObject};
 use bytes::Bytes;
-use failure::{Cause, Failure};
-use link::Link;
+use failure::{S3Cause, S3Failure};
+use link::S3Link;
 use object_store::list::{PaginatedListOptions, PaginatedListStore as _};
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutMode};
@@ -35,6 +35,8 @@ const MARK_TEXT: &str = "sheaf archive, version 1\nstore ";
 /// A mark has not more.
 const MARK_BYTES_MAX: u64 = 256;
 const OBJECTS: &str = "objects";
+/// Requests that are under way at once where many wait for them.
+const CALLS_AT_ONCE: usize = 16;
 /// Where objects end that any server has.
 const OBJECT_BYTES_MAX: u64 = 1 << 60;
 
@@ -43,7 +45,7 @@ const OBJECT_BYTES_MAX: u64 = 1 << 60;
 /// Its calls wait for the server, and are not for tasks of an asynchronous runtime.
 #[derive(Clone)]
 pub struct S3Store {
-    link: Arc<Link>,
+    link: Arc<S3Link>,
     mark: Bytes,
     /// Whether the server is known to keep what is there.
     is_proven: Arc<Mutex<bool>>,
@@ -87,7 +89,7 @@ impl S3Store {
         let path = store.link.path(MARK)?;
         match store.link.wait(put_new(&store.link, &path, &store.mark)) {
             // Somebody else has just made it one.
-            Err(failure) if failure.cause == Cause::Taken => {
+            Err(failure) if failure.cause == S3Cause::Taken => {
                 return Self::open(place, credentials, limits);
             }
             put => put.map_err(|failure| store.failed(failure, "cannot be made a store"))?,
@@ -139,14 +141,14 @@ impl S3Store {
         credentials: &S3Credentials,
         limits: S3Limits,
     ) -> Result<Self, StoreError> {
-        let link = Arc::new(Link::new(place, credentials, limits)?);
+        let link = Arc::new(S3Link::new(place, credentials, limits)?);
         Ok(Self { link, mark: Bytes::new(), is_proven: Arc::default() })
     }
 
     /// An error of the store itself.
-    fn failed(&self, failure: Failure, doing: &'static str) -> StoreError {
+    fn failed(&self, failure: S3Failure, doing: &'static str) -> StoreError {
         let place = match failure.cause {
-            Cause::NoBucket => format!("s3://{}", self.link.place.bucket),
+            S3Cause::NoBucket => format!("s3://{}", self.link.place.bucket),
             _ => self.link.place.to_string(),
         };
         failure.at(place, doing)
@@ -163,7 +165,7 @@ impl S3Store {
             link.s3.put_opts(&mark, self.mark.clone().into(), PutMode::Create.into())
         });
         match link.wait(put) {
-            Err(failure) if failure.cause == Cause::Taken => {
+            Err(failure) if failure.cause == S3Cause::Taken => {
                 *is_proven = true;
                 Ok(())
             }
@@ -216,7 +218,7 @@ impl S3Store {
             }
             if page.page_token == page_token {
                 // It would go on for ever.
-                return Err(failed(Failure::NO_ANSWER));
+                return Err(failed(S3Failure::NO_ANSWER));
             }
             page_token = page.page_token;
         }
@@ -237,14 +239,14 @@ fn new_mark(place: &S3Place) -> Result<String, StoreError> {
 }
 
 /// How many bytes an object has.
-async fn head(link: &Link, path: &Path) -> Result<u64, Failure> {
+async fn head(link: &S3Link, path: &Path) -> Result<u64, S3Failure> {
     let ask = |head| {
         let options = GetOptions { head, ..GetOptions::default() };
         link.tried(0, move || link.s3.get_opts(path, options.clone()))
     };
     let got = match ask(true).await {
         // Only what has a body says whether it is the bucket that is missing.
-        Err(failure) if failure.cause == Cause::Missing => ask(false).await,
+        Err(failure) if failure.cause == S3Cause::Missing => ask(false).await,
         got => got,
     };
     Ok(got?.meta.size)
@@ -311,5 +313,9 @@ impl Store for S3Store {
             link.tried(0, || link.s3.delete(&path)).await
         });
         removed.map_err(|failure| link.failed(failure, &path, "cannot be removed"))
+    }
+
+    fn calls_at_once(&self) -> usize {
+        CALLS_AT_ONCE
     }
 }

@@ -1,5 +1,5 @@
 //! Requests on their way: what a server refuses becomes an error that says why.
-use super::failure::Refusal;
+use super::failure::S3Refusal;
 use futures_util::StreamExt as _;
 use object_store::HeaderValue;
 use object_store::client::{
@@ -16,25 +16,25 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// Makes connections whose refusals are errors.
 #[derive(Debug)]
-pub(super) struct Connector {
+pub(super) struct S3Connector {
     /// Whether the server takes a condition where an upload is completed.
     pub conditional: Arc<AtomicBool>,
 }
 
-impl HttpConnector for Connector {
+impl HttpConnector for S3Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let inner = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Service { inner, conditional: self.conditional.clone() }))
+        Ok(HttpClient::new(S3Service { inner, conditional: self.conditional.clone() }))
     }
 }
 
 #[derive(Debug)]
-struct Service {
+struct S3Service {
     inner: HttpClient,
     conditional: Arc<AtomicBool>,
 }
 
-impl HttpService for Service {
+impl HttpService for S3Service {
     fn call<'a, 'b>(
         &'a self,
         request: HttpRequest,
@@ -47,7 +47,7 @@ impl HttpService for Service {
     }
 }
 
-impl Service {
+impl S3Service {
     async fn send(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let completes = request.method().as_str() == "POST"
             && request.uri().query().is_some_and(|query| query.starts_with("uploadId="));
@@ -69,7 +69,7 @@ impl Service {
         if is_success && !text.contains("<Error>") {
             return Ok(HttpResponse::from_parts(head, text.into()));
         }
-        let refusal = Refusal { status, code: code(&text), wait };
+        let refusal = S3Refusal { status, code: code(&text), wait };
         Err(HttpError::new(HttpErrorKind::Unknown, refusal))
     }
 }

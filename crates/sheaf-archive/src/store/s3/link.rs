@@ -1,6 +1,6 @@
 //! A server, asked by threads that wait: what fails is tried again, for a while.
-use super::failure::{Cause, Failure};
-use super::http::Connector;
+use super::failure::{S3Cause, S3Failure};
+use super::http::S3Connector;
 use super::{S3Credentials, S3Limits, S3Place};
 use crate::StoreError;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, oneshot};
 pub(super) const ROOM_UNIT: usize = 1 << 10;
 
 /// A client of one bucket, and who drives its connections.
-pub(super) struct Link {
+pub(super) struct S3Link {
     pub s3: AmazonS3,
     pub place: S3Place,
     pub limits: S3Limits,
@@ -31,7 +31,7 @@ pub(super) struct Link {
     _end: oneshot::Sender<()>,
 }
 
-impl Link {
+impl S3Link {
     /// A client. Nothing is asked yet.
     pub fn new(
         place: &S3Place,
@@ -62,7 +62,7 @@ impl Link {
             .with_client_options(options)
             .with_retry(once)
             .with_disable_bulk_delete(true)
-            .with_http_connector(Connector { conditional: conditional.clone() });
+            .with_http_connector(S3Connector { conditional: conditional.clone() });
         if let Some(token) = &credentials.session_token {
             builder = builder.with_token(token);
         }
@@ -97,9 +97,9 @@ impl Link {
     }
 
     /// An error of what is at a place.
-    pub fn failed(&self, failure: Failure, path: &Path, doing: &'static str) -> StoreError {
+    pub fn failed(&self, failure: S3Failure, path: &Path, doing: &'static str) -> StoreError {
         let place = match failure.cause {
-            Cause::NoBucket => format!("s3://{}", self.place.bucket),
+            S3Cause::NoBucket => format!("s3://{}", self.place.bucket),
             _ => self.said(path),
         };
         failure.at(place, doing)
@@ -115,8 +115,8 @@ impl Link {
         &self,
         bytes: usize,
         mut attempt: impl FnMut() -> F,
-    ) -> Result<T, Failure> {
-        let mut attempts = Attempts::new(self);
+    ) -> Result<T, S3Failure> {
+        let mut attempts = S3Attempts::new(self);
         loop {
             match self.once(bytes, attempt()).await {
                 Err(failure) => attempts.again(failure).await?,
@@ -130,11 +130,11 @@ impl Link {
         &self,
         bytes: usize,
         attempt: impl Future<Output = object_store::Result<T>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, S3Failure> {
         let sending = Duration::from_secs(bytes as u64 / self.limits.rate_min.max(1));
         match tokio::time::timeout(self.limits.silence + sending, attempt).await {
-            Err(_) => Err(Failure::SILENT),
-            Ok(done) => done.map_err(|error| Failure::of(&error)),
+            Err(_) => Err(S3Failure::SILENT),
+            Ok(done) => done.map_err(|error| S3Failure::of(&error)),
         }
     }
 
@@ -145,13 +145,13 @@ impl Link {
 }
 
 /// Something that is tried several times.
-pub(super) struct Attempts<'a> {
-    link: &'a Link,
+pub(super) struct S3Attempts<'a> {
+    link: &'a S3Link,
     made: u32,
 }
 
-impl<'a> Attempts<'a> {
-    pub fn new(link: &'a Link) -> Self {
+impl<'a> S3Attempts<'a> {
+    pub fn new(link: &'a S3Link) -> Self {
         Self { link, made: 0 }
     }
 
@@ -159,7 +159,7 @@ impl<'a> Attempts<'a> {
     ///
     /// # Errors
     /// The failure itself, if it is not.
-    pub async fn again(&mut self, failure: Failure) -> Result<(), Failure> {
+    pub async fn again(&mut self, failure: S3Failure) -> Result<(), S3Failure> {
         let limits = &self.link.limits;
         self.made += 1;
         if self.made >= limits.attempts || !failure.may_pass() {

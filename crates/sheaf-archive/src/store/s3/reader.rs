@@ -1,6 +1,6 @@
 //! An object that is read: a connection that breaks off goes on where it was.
-use super::failure::{Cause, Failure};
-use super::link::{Attempts, Link};
+use super::failure::{S3Cause, S3Failure};
+use super::link::{S3Attempts, S3Link};
 use crate::StoreError;
 use bytes::{Buf as _, Bytes};
 use futures_util::StreamExt as _;
@@ -15,7 +15,7 @@ const DOING: &str = "cannot be read";
 
 /// Some bytes of an object, from one on.
 pub(super) struct S3Reader {
-    link: Arc<Link>,
+    link: Arc<S3Link>,
     path: Path,
     at: u64,
     /// Where it ends; nothing until a server has said it.
@@ -29,7 +29,7 @@ pub(super) struct S3Reader {
 impl S3Reader {
     /// Begins to read, to a byte or to the end.
     pub fn open(
-        link: &Arc<Link>,
+        link: &Arc<S3Link>,
         path: Path,
         at: u64,
         end: Option<u64>,
@@ -42,8 +42,8 @@ impl S3Reader {
     }
 
     /// All bytes of a range.
-    pub fn whole(link: &Arc<Link>, path: Path, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
-        let short = Failure { cause: Cause::Range, wait: None };
+    pub fn whole(link: &Arc<S3Link>, path: Path, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        let short = S3Failure { cause: S3Cause::Range, wait: None };
         let short = link.failed(short, &path, DOING);
         let mut reader = match Self::open(link, path, range.start, Some(range.end)) {
             Err(error) if error.errno == short.errno => return Err(short),
@@ -61,9 +61,9 @@ impl S3Reader {
     }
 
     /// Has some bytes at hand, if there are more.
-    async fn fill(&mut self) -> Result<(), Failure> {
+    async fn fill(&mut self) -> Result<(), S3Failure> {
         let link = self.link.clone();
-        let mut attempts = Attempts::new(&link);
+        let mut attempts = S3Attempts::new(&link);
         while self.rest.is_empty() && self.end.is_none_or(|end| self.at < end) {
             let failure = match self.more(&link).await {
                 Ok(()) => continue,
@@ -75,30 +75,30 @@ impl S3Reader {
         Ok(())
     }
 
-    async fn more(&mut self, link: &Link) -> Result<(), Failure> {
+    async fn more(&mut self, link: &S3Link) -> Result<(), S3Failure> {
         if self.stream.is_none() {
             self.connect(link).await?;
         }
         let Some(stream) = &mut self.stream else { return Ok(()) };
         let more = tokio::time::timeout(link.limits.silence, stream.next()).await;
-        match more.map_err(|_| Failure::SILENT)? {
+        match more.map_err(|_| S3Failure::SILENT)? {
             Some(Ok(bytes)) => self.rest = bytes,
-            Some(Err(error)) => return Err(Failure::of(&error)),
+            Some(Err(error)) => return Err(S3Failure::of(&error)),
             // It has ended too early.
-            None if self.end.is_some_and(|end| self.at < end) => return Err(Failure::BROKEN),
+            None if self.end.is_some_and(|end| self.at < end) => return Err(S3Failure::BROKEN),
             None => {}
         }
         Ok(())
     }
 
-    async fn connect(&mut self, link: &Link) -> Result<(), Failure> {
+    async fn connect(&mut self, link: &S3Link) -> Result<(), S3Failure> {
         let range = match self.end {
             Some(end) => Some(GetRange::Bounded(self.at..end)),
             None => (self.at > 0).then_some(GetRange::Offset(self.at)),
         };
         let options = GetOptions { range, ..GetOptions::default() };
         let got = match link.once(0, link.s3.get_opts(&self.path, options)).await {
-            Err(failure) if failure.cause == Cause::Range && self.end.is_none() => {
+            Err(failure) if failure.cause == S3Cause::Range && self.end.is_none() => {
                 // There is nothing more than what was asked to be left out.
                 self.end = Some(self.at);
                 return Ok(());
@@ -107,7 +107,7 @@ impl S3Reader {
         };
         let of = (got.meta.size, got.meta.e_tag.clone());
         if got.range.start != self.at || self.of.as_ref().is_some_and(|known| *known != of) {
-            return Err(Failure::NO_ANSWER);
+            return Err(S3Failure::NO_ANSWER);
         }
         self.end = Some(self.end.map_or(of.0, |end| end.min(of.0)));
         self.of = Some(of);
@@ -118,7 +118,7 @@ impl S3Reader {
 
 /// What a reader's error is that is an error of the store within.
 fn as_store_error(error: io::Error, reader: &S3Reader) -> StoreError {
-    let broken = || reader.link.failed(Failure::BROKEN, &reader.path, DOING);
+    let broken = || reader.link.failed(S3Failure::BROKEN, &reader.path, DOING);
     error.downcast::<StoreError>().unwrap_or_else(|_| broken())
 }
 

@@ -1,6 +1,6 @@
 //! An object that is written: a short one at once, a longer one in parts.
-use super::failure::{Cause, Failure};
-use super::link::{Attempts, Link, units};
+use super::failure::{S3Cause, S3Failure};
+use super::link::{S3Attempts, S3Link, units};
 use super::{S3Limits, head};
 use crate::{StoreError, StoreWriter};
 use bytes::Bytes;
@@ -18,28 +18,28 @@ const DOING: &str = "cannot be written";
 
 /// An object of a bucket that is being written.
 pub(super) struct S3Writer {
-    link: Arc<Link>,
+    link: Arc<S3Link>,
     path: Path,
     /// What is not sent yet.
     buffer: Vec<u8>,
-    upload: Option<Upload>,
+    upload: Option<S3Upload>,
 }
 
 /// An upload in parts. The server shows nothing of it before it is completed.
-struct Upload {
+struct S3Upload {
     id: String,
-    parts: Vec<JoinHandle<Result<PartId, Failure>>>,
+    parts: Vec<JoinHandle<Result<PartId, S3Failure>>>,
     bytes: u64,
     /// Why one of its parts is not there.
-    failed: Arc<Mutex<Option<Failure>>>,
+    failed: Arc<Mutex<Option<S3Failure>>>,
 }
 
 impl S3Writer {
-    pub fn new(link: Arc<Link>, path: Path) -> Self {
+    pub fn new(link: Arc<S3Link>, path: Path) -> Self {
         Self { link, path, buffer: Vec::new(), upload: None }
     }
 
-    fn failed(&self, failure: Failure) -> StoreError {
+    fn failed(&self, failure: S3Failure) -> StoreError {
         self.link.failed(failure, &self.path, DOING)
     }
 
@@ -49,22 +49,22 @@ impl S3Writer {
     }
 
     /// Begins an upload in parts.
-    fn begin(&self) -> Result<Upload, Failure> {
+    fn begin(&self) -> Result<S3Upload, S3Failure> {
         let link = &*self.link;
         link.wait(async {
             // Keys are fresh. Who uses one that is taken is told before all is sent.
             match head(link, &self.path).await {
-                Err(failure) if failure.cause == Cause::Missing => {}
+                Err(failure) if failure.cause == S3Cause::Missing => {}
                 Err(failure) => return Err(failure),
-                Ok(_) => return Err(Failure { cause: Cause::Taken, wait: None }),
+                Ok(_) => return Err(S3Failure { cause: S3Cause::Taken, wait: None }),
             }
             let id = link.tried(0, || link.s3.create_multipart(&self.path)).await?;
-            Ok(Upload { id, parts: Vec::new(), bytes: 0, failed: Arc::default() })
+            Ok(S3Upload { id, parts: Vec::new(), bytes: 0, failed: Arc::default() })
         })
     }
 
     /// Sends what is there as a part; waits only until there is room for it.
-    fn send_part(&mut self) -> Result<(), Failure> {
+    fn send_part(&mut self) -> Result<(), S3Failure> {
         if self.upload.is_none() {
             self.upload = Some(self.begin()?);
         }
@@ -73,7 +73,7 @@ impl S3Writer {
             return Err(failure);
         }
         if upload.parts.len() == S3Limits::PARTS_MAX {
-            return Err(Failure { cause: Cause::TooLong, wait: None });
+            return Err(S3Failure { cause: S3Cause::TooLong, wait: None });
         }
         let bytes = Bytes::from(std::mem::take(&mut self.buffer));
         upload.bytes += bytes.len() as u64;
@@ -106,7 +106,7 @@ impl S3Writer {
             let mut parts = Vec::new();
             // All of them end, also where one has failed: nothing is sent any more then.
             for part in std::mem::take(&mut upload.parts) {
-                parts.push(part.await.unwrap_or(Err(Failure::BROKEN)));
+                parts.push(part.await.unwrap_or(Err(S3Failure::BROKEN)));
             }
             let parts: Vec<_> = parts.into_iter().collect::<Result<_, _>>()?;
             complete(&link, &path, upload, &parts).await
@@ -134,12 +134,12 @@ impl S3Writer {
 
 /// Completes an upload; how many bytes the object has that is there then.
 async fn complete(
-    link: &Link,
+    link: &S3Link,
     path: &Path,
-    upload: &Upload,
+    upload: &S3Upload,
     parts: &[PartId],
-) -> Result<u64, Failure> {
-    let (mut attempts, mut may_be_done) = (Attempts::new(link), false);
+) -> Result<u64, S3Failure> {
+    let (mut attempts, mut may_be_done) = (S3Attempts::new(link), false);
     loop {
         let complete = link.s3.complete_multipart(path, &upload.id, parts.to_vec());
         let failure = match link.once(0, complete).await {
@@ -148,13 +148,13 @@ async fn complete(
         };
         match failure.cause {
             // The key is this upload's alone: what is there is of it.
-            Cause::Taken | Cause::NoUpload | Cause::Missing if may_be_done => {
+            S3Cause::Taken | S3Cause::NoUpload | S3Cause::Missing if may_be_done => {
                 return match head(link, path).await {
-                    Err(none) if none.cause == Cause::Missing => Err(failure),
+                    Err(none) if none.cause == S3Cause::Missing => Err(failure),
                     there => there,
                 };
             }
-            Cause::Unknown if link.without_condition() => {}
+            S3Cause::Unknown if link.without_condition() => {}
             _ => {
                 may_be_done |= failure.may_be_done();
                 attempts.again(failure).await?;
@@ -164,8 +164,8 @@ async fn complete(
 }
 
 /// Writes a short object, where there is none.
-pub(super) async fn put_new(link: &Link, path: &Path, bytes: &Bytes) -> Result<(), Failure> {
-    let (mut attempts, mut may_be_done) = (Attempts::new(link), false);
+pub(super) async fn put_new(link: &S3Link, path: &Path, bytes: &Bytes) -> Result<(), S3Failure> {
+    let (mut attempts, mut may_be_done) = (S3Attempts::new(link), false);
     loop {
         let put = link.s3.put_opts(path, bytes.clone().into(), PutOptions::from(PutMode::Create));
         let failure = match link.once(bytes.len(), put).await {
@@ -173,7 +173,7 @@ pub(super) async fn put_new(link: &Link, path: &Path, bytes: &Bytes) -> Result<(
             Err(failure) => failure,
         };
         let is_mine =
-            may_be_done && failure.cause == Cause::Taken && is_there(link, path, bytes).await?;
+            may_be_done && failure.cause == S3Cause::Taken && is_there(link, path, bytes).await?;
         if is_mine {
             return Ok(());
         }
@@ -183,7 +183,7 @@ pub(super) async fn put_new(link: &Link, path: &Path, bytes: &Bytes) -> Result<(
 }
 
 /// Whether an object has just these bytes.
-async fn is_there(link: &Link, path: &Path, bytes: &Bytes) -> Result<bool, Failure> {
+async fn is_there(link: &S3Link, path: &Path, bytes: &Bytes) -> Result<bool, S3Failure> {
     let there = link
         .tried(0, || async {
             let got = link.s3.get_opts(path, GetOptions::default()).await?;

@@ -47,10 +47,11 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
         return Err(Stop::usage(text).into());
     }
     let sources: Result<Vec<_>> = sources.iter().map(|name| ArchivedName::parse(name)).collect();
-    let options = FetchOptions { overwrite: args.overwrite, ..FetchOptions::default() };
+    let mut options = FetchOptions { overwrite: args.overwrite, ..FetchOptions::default() };
     let mut all = FetchReport::default();
     for source in sources? {
         let archive = place::open(&source.store, false)?;
+        options.workers = options.workers.max(archive.store().calls_at_once());
         for path in source.paths(&archive)? {
             match fetch(&archive, &path, Path::new(to), options, &|event| tell(&event)) {
                 Ok(report) => all += report,

@@ -48,6 +48,7 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let archive = place::open(&to.store, args.create)?;
     let left_out = place::directory_id(&to.store)?;
     let mut options = SaveOptions { left_out, ..SaveOptions::default() };
+    options.workers = options.workers.max(archive.store().calls_at_once());
     if args.no_packs {
         options.member_bytes_max = 0;
     }
