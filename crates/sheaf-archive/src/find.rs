@@ -411,7 +411,7 @@ fn kind(letter: &str) -> Option<FileKind> {
 }
 
 /// A pattern as `fnmatch` reads it: no braces, and a `*` goes across slashes.
-fn glob(text: &str, ignores_case: bool) -> Option<GlobMatcher> {
+pub(crate) fn glob(text: &str, ignores_case: bool) -> Option<GlobMatcher> {
     let mut plain = String::with_capacity(text.len() + 8);
     let mut chars = text.chars();
     let mut in_class = false;

@@ -28,6 +28,7 @@ mod fetch;
 mod find;
 #[doc(hidden)]
 pub mod fuzzing;
+mod grep;
 mod list;
 mod pack;
 mod path;
@@ -52,6 +53,10 @@ pub use catalog::{PostgresUrl, PostgresUrlError};
 pub use error::PackError;
 pub use fetch::{FetchOptions, FetchReport, fetch};
 pub use find::{FindError, FindExpression, FindFile, FindNames};
+pub use grep::{
+    ArchiveGrep, ArchiveGrepError, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary, GrepEvent,
+    GrepSyntax,
+};
 pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
 pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};

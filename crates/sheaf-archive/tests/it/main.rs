@@ -2,6 +2,7 @@
 mod catalog;
 mod crash;
 mod damage;
+mod grep;
 mod links;
 mod list;
 mod made;

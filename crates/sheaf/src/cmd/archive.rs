@@ -2,6 +2,7 @@
 mod du;
 mod find;
 mod get;
+mod grep;
 mod ls;
 mod place;
 mod repair;
@@ -43,6 +44,7 @@ pub enum ArchiveCommand {
     Get(get::GetArgs),
     Ls(ls::ArchiveLsArgs),
     Find(find::FindArgs),
+    Grep(Box<grep::ArchiveGrepArgs>),
     Du(du::ArchiveDuArgs),
     Rm(rm::ArchiveRmArgs),
     Verify(verify::VerifyArgs),
@@ -56,6 +58,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Get(_) => "get",
         ArchiveCommand::Ls(_) => "ls",
         ArchiveCommand::Find(_) => "find",
+        ArchiveCommand::Grep(_) => "grep",
         ArchiveCommand::Du(_) => "du",
         ArchiveCommand::Rm(_) => "rm",
         ArchiveCommand::Verify(_) => "verify",
@@ -75,6 +78,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Get(args) => get::run(args, global),
         ArchiveCommand::Ls(args) => ls::run(args, global),
         ArchiveCommand::Find(args) => find::run(args, global),
+        ArchiveCommand::Grep(args) => grep::run(args, global),
         ArchiveCommand::Du(args) => du::run(args, global),
         ArchiveCommand::Rm(args) => rm::run(args, global),
         ArchiveCommand::Verify(args) => verify::run(args, global),

@@ -287,7 +287,8 @@ fn text_of(pattern: &OsStr) -> Result<String> {
     })
 }
 
-fn read_patterns(path: &Path) -> Result<String> {
+/// All patterns of a file, which `-` is standard input for.
+pub(super) fn read_patterns(path: &Path) -> Result<String> {
     let mut text = String::new();
     let file =
         if path == Path::new("-") { Ok(crate::stdio::input()?) } else { std::fs::File::open(path) };

@@ -257,3 +257,32 @@ fn it_finds_what_gnu_find_finds() {
         assert_eq!((wrong.code, wrong.stderr), (Some(2), format!("sheaf: {error}\n")));
     }
 }
+
+#[test]
+fn archived_files_are_searched() {
+    let home = home();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    let run = |args: &[&str]| home.run(&[&["archive", "grep"], args].concat());
+    let found = run(&["-n", "r[sd]", "s::tree"]);
+    assert_eq!(found.stdout, "/tree/a:1:first\n/tree/sub/.c:1:third\n", "{found:?}");
+    assert_eq!(run(&["first", "s::tree/a"]).stdout, "first\n");
+    assert_eq!(
+        run(&["-c", "-e", "d", "s::tree/sub/[!.]*", "s::tree/a"]).stdout,
+        "/tree/sub/b:1\n/tree/a:0\n"
+    );
+    let colored = run(&["--color=always", "-o", "rst", "s::tree/a"]);
+    assert_eq!(colored.stdout, "\u{1b}[01;31m\u{1b}[Krst\u{1b}[m\u{1b}[K\n");
+    for (code, args, stderr) in [
+        (1, &["nothing", "s::"][..], ""),
+        (2, &["first", "s::none", "s::tree"], "/none: is not in the archive"),
+        (2, &["first", "s::n*"], "n*: nothing archived has such a name"),
+        (2, &["\\(", "s::"], "Unmatched ( or \\("),
+        (0, &["-q", "first", "s::tree", "s::none"], ""),
+        (2, &["-qs", "fourth", "s::tree", "s::none"], ""),
+    ] {
+        let run = run(args);
+        assert_eq!(run.code, Some(code), "{args:?} {run:?}");
+        let expected = if stderr.is_empty() { String::new() } else { format!("sheaf: {stderr}\n") };
+        assert_eq!(run.stderr, expected, "{args:?}");
+    }
+}

@@ -39,6 +39,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-du.1 28
     sheaf-archive-find.1 23
     sheaf-archive-get.1 24
+    sheaf-archive-grep.1 53
     sheaf-archive-ls.1 29
     sheaf-archive-repair.1 25
     sheaf-archive-rm.1 26
