@@ -4,7 +4,7 @@ use crate::{
     Store, StoreError, StoreKey,
 };
 use sheaf_core::{Errno, lock};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -119,6 +119,18 @@ pub enum ArchiveEvent {
         /// Which one.
         path: PathBuf,
     },
+}
+
+impl fmt::Display for ArchiveEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => error.fmt(f),
+            Self::Skipped { path, why } => write!(f, "{}: left out: {why}", path.display()),
+            Self::Changing { path } => {
+                write!(f, "{}: was written to while it was read: store it again", path.display())
+            }
+        }
+    }
 }
 
 /// A store, and the catalog of what is in it. Any number of threads may use it at once.

@@ -15,6 +15,7 @@ mod tables;
 mod whole;
 
 pub use log::LOG_VERSION;
+pub(crate) use log::key as log_key;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresUrl, PostgresUrlError};
 pub use rights::{FileRights, MemberClass};

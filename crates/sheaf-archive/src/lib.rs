@@ -29,6 +29,7 @@ mod find;
 #[doc(hidden)]
 pub mod fuzzing;
 mod grep;
+mod hosts;
 mod list;
 mod pack;
 mod path;
@@ -57,6 +58,7 @@ pub use grep::{
     ArchiveGrep, ArchiveGrepError, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary, GrepEvent,
     GrepSyntax,
 };
+pub use hosts::{HostFiles, HostStep, HostStore, HostsRoot};
 pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
 pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
@@ -67,6 +69,7 @@ pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};
 pub use path::ArchivePath;
 pub use remove::{RemoveReport, remove};
 pub use repair::{RepairOptions, RepairReport, repair};
+pub use save::hosts::{SaveHost, SaveRoot, SaveRootOptions};
 pub use save::{SaveOptions, SaveReport, save};
 pub use schedule::{
     HostStats, KindStats, Limiting, Limits, Needs, Phase, PhaseStats, Resource, ScheduleStats,

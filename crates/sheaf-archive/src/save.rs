@@ -9,6 +9,7 @@
 mod commits;
 mod desk;
 mod directory;
+pub(crate) mod hosts;
 mod links;
 pub(crate) mod old;
 mod source;
@@ -19,11 +20,13 @@ use crate::{
     Store,
 };
 use desk::{CatalogDesk, SaveDesk};
-use directory::DirectorySave;
-use sheaf_core::files::{FileKind, Metadata};
+use directory::{DirectorySave, SourceName};
+use rustix::fs::CWD;
+use serde::{Deserialize, Serialize};
+use sheaf_core::files::FileKind;
 use sheaf_core::{Errno, lock};
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +54,7 @@ impl Default for SaveOptions {
 }
 
 /// What was done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveReport {
     /// Directories that were looked through.
     pub directories: u64,
@@ -98,6 +101,8 @@ struct SaveWork {
     path: PathBuf,
     to: ArchivePath,
     above: Option<Arc<SavedDirectory>>,
+    /// It was named, so that it is an error if it is not there.
+    is_source: bool,
 }
 
 #[derive(Default)]
@@ -206,7 +211,7 @@ fn make_directories(archive: &Archive, to: &ArchivePath) -> Result<(), ArchiveEr
 impl SaveShared<'_> {
     /// Takes what is to be stored: directories are work, and files are stored at once.
     fn begin(&self, sources: &[PathBuf], to: &ArchivePath) -> Result<(), ArchiveError> {
-        let mut files: Vec<(OsString, &Path, Metadata)> = Vec::new();
+        let mut files: Vec<SourceName<'_>> = Vec::new();
         let mut names = HashSet::new();
         for source in sources {
             let of_contents = source.as_os_str().as_bytes().ends_with(b"/.")
@@ -226,13 +231,20 @@ impl SaveShared<'_> {
             if found.kind == FileKind::Directory {
                 let to = name.map_or_else(|| to.clone(), |name| to.join(name.as_bytes()));
                 let (from, path) = (Directory::at(source), source.clone());
-                lock(&self.queue).waiting.push(SaveWork { from, path, to, above: None });
+                lock(&self.queue).waiting.push(SaveWork {
+                    from,
+                    path,
+                    to,
+                    above: None,
+                    is_source: true,
+                });
             } else if let Some(name) = name {
-                files.push((name.to_owned(), source, found));
+                // The path as a whole is what is opened.
+                let (opened, found) = (source.as_os_str(), Ok(found));
+                files.push(SourceName { name, directory: CWD, opened, path: source, found });
             }
         }
-        files.sort_by(|one, other| one.0.cmp(&other.0));
-        DirectorySave::files(self, to, &files)
+        DirectorySave::files(self, to, files)
     }
 
     fn work(&self) {

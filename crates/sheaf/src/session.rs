@@ -1,5 +1,7 @@
 //! From a configuration to a running tree, and what happens around a command that uses one.
 use crate::cli::GlobalArgs;
+use crate::cmd::archive;
+use crate::cmd::archive::hosts::serve::ARCHIVE;
 use crate::cmd::tree::event;
 use crate::exit::{Exit, Stop};
 use crate::output::{Changes, Failure, Output, Report};
@@ -293,13 +295,9 @@ pub async fn start(config: Config, depth: u32, servers: &Serving) -> Result<Sess
         }
     };
     let services = &servers.services();
-    let start = Start {
-        services,
-        configs: Configs::new(),
-        program,
-        umask: Some(crate::mode::umask()),
-        depth,
-    };
+    let export = config.cluster.export.value.clone().into_bytes();
+    let configs = Configs::from([(ARCHIVE.to_owned(), export)]);
+    let start = Start { services, configs, program, umask: Some(crate::mode::umask()), depth };
     Ok(start.start(config).await?)
 }
 
@@ -346,6 +344,7 @@ impl Serving {
     pub fn services(&self) -> Services {
         let services = self.0.register(Services::new(filters()).with(PROBE, probe::provide));
         let services = LogClients::default().register(services);
+        let services = services.with(ARCHIVE, archive::hosts::serve::service());
         sheaf_session::gates::register(services, &Environment::of_this_process())
     }
 

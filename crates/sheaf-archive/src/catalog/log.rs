@@ -18,7 +18,8 @@ const DIGEST_BYTES: usize = 32;
 /// BLAKE3 of a commit: no two of all logs have the same.
 type CommitDigest = [u8; DIGEST_BYTES];
 
-pub(super) fn key(number: u64) -> StoreKey {
+/// Where this commit is.
+pub(crate) fn key(number: u64) -> StoreKey {
     StoreKey::new(&format!("log/{number:020}")).expect("digits are parts of a key")
 }
 

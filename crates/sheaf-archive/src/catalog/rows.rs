@@ -103,7 +103,7 @@ impl ArchivedObject {
 }
 
 /// What is known of a directory, all of it from one commit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryRows {
     /// The commit that has changed it last; 0 where there is none.
     pub changed: u64,

@@ -1,9 +1,8 @@
 //! The directory that files are fetched into. No link in it is followed.
 use crate::pack::member::Xattrs;
+use crate::walk::names;
 use crate::{ArchivePath, ArchivedDirectory, MemberAttributes, MemberKind};
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, Timestamps, XattrFlags,
-};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timestamps, XattrFlags};
 use rustix::fs::{Gid, Uid};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
@@ -12,9 +11,6 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// Bytes of a path that is opened at once.
-const PATH_BYTES_MAX: usize = 4000;
 
 /// Where files go.
 pub(super) struct FetchTarget {
@@ -41,19 +37,7 @@ impl FetchTarget {
 
     /// A directory below, whose path may be longer than the system takes.
     pub fn directory(&self, path: &ArchivePath) -> Result<OwnedFd, Errno> {
-        let mut open = self.base.try_clone().map_err(|error| Errno::from_io(&error))?;
-        let mut step = Vec::new();
-        for part in path.parts() {
-            if step.len() + part.len() >= PATH_BYTES_MAX {
-                open = beneath(open.as_fd(), &step)?;
-                step.clear();
-            }
-            if !step.is_empty() {
-                step.push(b'/');
-            }
-            step.extend_from_slice(part);
-        }
-        if step.is_empty() { Ok(open) } else { beneath(open.as_fd(), &step) }
+        names::open_beneath(self.base.as_fd(), path)
     }
 
     /// Makes a directory, if it is not there. Until its attributes are set it is its maker's alone.
@@ -240,13 +224,6 @@ impl FetchDirectory<'_> {
         }
         renamed
     }
-}
-
-fn beneath(open: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let path = OsStr::from_bytes(path);
-    rustix::fs::openat2(open, path, flags, Mode::empty(), resolve).map_err(of)
 }
 
 fn kind_of(is: &MemberAttributes) -> FileKind {

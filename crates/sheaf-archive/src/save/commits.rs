@@ -30,18 +30,19 @@ impl Commits {
         self.waiting.push((of.clone(), change));
         let since = *self.since.get_or_insert_with(Instant::now);
         if self.waiting.len() >= DIRECTORIES_MAX || since.elapsed() >= WAIT_MAX {
-            self.commit(archive)?;
+            self.flush(archive)?;
         }
         Ok(())
     }
 
     /// Commits the rest; what was refused.
     pub fn finish(mut self, archive: &Archive) -> Result<Vec<ArchiveError>, ArchiveError> {
-        self.commit(archive)?;
+        self.flush(archive)?;
         Ok(self.refused)
     }
 
-    fn commit(&mut self, archive: &Archive) -> Result<(), ArchiveError> {
+    /// Commits what waits.
+    pub fn flush(&mut self, archive: &Archive) -> Result<(), ArchiveError> {
         self.since = None;
         let mut waiting = std::mem::take(&mut self.waiting);
         while !waiting.is_empty() {

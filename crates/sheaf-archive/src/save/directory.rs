@@ -16,7 +16,7 @@ use crate::{
 };
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -50,6 +50,19 @@ pub(super) struct DirectorySave<'a> {
     content: Vec<u8>,
     /// Of the piece that is stored now.
     links: PieceLinks,
+}
+
+/// A single file that is stored.
+pub(super) struct SourceName<'a> {
+    /// Its last name, under which it is archived.
+    pub name: &'a OsStr,
+    /// Where it is opened, and under which name there.
+    pub directory: BorrowedFd<'a>,
+    pub opened: &'a OsStr,
+    /// What it is called where something is told.
+    pub path: &'a Path,
+    /// What it is, if that can be seen.
+    pub found: Result<Metadata, Errno>,
 }
 
 /// A directory that is made in an archive.
@@ -125,15 +138,18 @@ impl<'a> DirectorySave<'a> {
     pub fn files(
         shared: &'a SaveShared<'a>,
         to: &ArchivePath,
-        files: &[(OsString, &Path, Metadata)],
+        mut files: Vec<SourceName<'_>>,
     ) -> Result<(), ArchiveError> {
         if files.is_empty() {
             return Ok(());
         }
+        files.sort_by(|one, other| one.name.cmp(other.name));
         let mut save = Self::begin(shared, to.clone(), None, made_now())?;
-        for (_, path, found) in files {
-            // The path as a whole is what is opened.
-            save.file(rustix::fs::CWD, path.as_os_str(), path, found)?;
+        for SourceName { directory, opened, path, found, .. } in &files {
+            match found {
+                Ok(found) => save.file(*directory, opened, path, found)?,
+                Err(errno) => save.failed(file_error(path, "cannot be stored", *errno)),
+            }
         }
         save.flush()?;
         let report = save.counters.take();
@@ -147,7 +163,7 @@ impl<'a> DirectorySave<'a> {
         let failed = |errno| file_error(&work.path, "cannot be read", errno);
         let open = match work.from.open() {
             // It was taken away since.
-            Err(Errno::NOENT) if work.above.is_some() => return Ok(None),
+            Err(Errno::NOENT) if !work.is_source => return Ok(None),
             open => open.map_err(failed)?,
         };
         let found = source::status(open.file()).map_err(failed)?;
@@ -201,7 +217,9 @@ impl<'a> DirectorySave<'a> {
             return Ok(());
         }
         let (from, above) = (open.directory(name), Some(self.of.clone()));
-        if let Some(work) = self.shared.desk.found(SaveWork { from, path, to, above }) {
+        if let Some(work) =
+            self.shared.desk.found(SaveWork { from, path, to, above, is_source: false })
+        {
             self.shared.push(work);
         }
         Ok(())

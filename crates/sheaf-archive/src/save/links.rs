@@ -5,6 +5,7 @@
 use super::desk::Unstored;
 use crate::walk::names::NamedFile;
 use crate::{ArchivedObject, INDEX_NAME, MemberAttributes, PackId};
+use serde::{Deserialize, Serialize};
 use sheaf_core::files::Metadata;
 use sheaf_core::lock;
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 
 /// What all names of one file have in common.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct StoredLink {
     pub id: PackId,
     /// One of them, as it is archived.

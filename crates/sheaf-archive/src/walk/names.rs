@@ -1,7 +1,8 @@
 //! The names of one directory.
 pub(crate) use super::NamedFile;
 use super::NamedPiece;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, StatxFlags};
+use crate::ArchivePath;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags, StatxFlags};
 use sheaf_core::Errno;
 use sheaf_core::files::Metadata;
 use std::ffi::{OsStr, OsString};
@@ -14,6 +15,8 @@ use std::sync::Arc;
 /// Names whose files are looked at before others are told of them.
 pub(crate) const NAMES_AT_ONCE: usize = 1024;
 const READ_BYTES: usize = 128 << 10;
+/// Bytes of a path that is opened at once.
+const PATH_BYTES_MAX: usize = 4000;
 
 /// A directory that can be opened.
 pub(crate) struct Directory {
@@ -26,6 +29,15 @@ impl Directory {
     /// The one that a path leads to.
     pub fn at(path: &Path) -> Self {
         Self { above: None, name: path.as_os_str().to_owned() }
+    }
+
+    /// The one that a path leads to from another, on whose way no link is followed.
+    pub fn beneath(base: &Arc<OwnedFd>, path: &ArchivePath) -> Result<Self, Errno> {
+        let Some((above, name)) = path.split() else {
+            return Ok(Self { above: Some(base.clone()), name: ".".into() });
+        };
+        let above = open_beneath(base.as_fd(), &above)?;
+        Ok(Self { above: Some(Arc::new(above)), name: OsStr::from_bytes(name).to_owned() })
     }
 
     /// Opens it and reads its names.
@@ -129,10 +141,35 @@ pub(crate) fn lstat(path: &Path) -> Result<Metadata, Errno> {
     lstat_at(CWD, path.as_os_str())
 }
 
-fn lstat_at(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Metadata, Errno> {
+/// What a name in a directory is.
+pub(crate) fn lstat_at(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Metadata, Errno> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let found = rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted);
     found.map(Metadata::from).map_err(of)
+}
+
+/// A directory below another, whose path may be longer than the system takes. No link is followed.
+pub(crate) fn open_beneath(base: BorrowedFd<'_>, path: &ArchivePath) -> Result<OwnedFd, Errno> {
+    let mut open = base.try_clone_to_owned().map_err(|error| Errno::from_io(&error))?;
+    let mut step = Vec::new();
+    for part in path.parts() {
+        if step.len() + part.len() >= PATH_BYTES_MAX {
+            open = step_beneath(open.as_fd(), &step)?;
+            step.clear();
+        }
+        if !step.is_empty() {
+            step.push(b'/');
+        }
+        step.extend_from_slice(part);
+    }
+    if step.is_empty() { Ok(open) } else { step_beneath(open.as_fd(), &step) }
+}
+
+fn step_beneath(open: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let path = OsStr::from_bytes(path);
+    rustix::fs::openat2(open, path, flags, Mode::empty(), resolve).map_err(of)
 }
 
 fn of(errno: rustix::io::Errno) -> Errno {

@@ -3,6 +3,7 @@ mod catalog;
 mod crash;
 mod damage;
 mod grep;
+mod hosts;
 mod links;
 mod list;
 mod made;

@@ -3,6 +3,7 @@ mod du;
 mod find;
 mod get;
 mod grep;
+pub mod hosts;
 mod ls;
 mod place;
 mod repair;
@@ -64,7 +65,11 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Verify(_) => "verify",
         ArchiveCommand::Repair(_) => "repair",
     };
-    if let Some(option) = super::option_for_hosts(global) {
+    let on_hosts = match &args.command {
+        ArchiveCommand::Store(args) => args.is_on_hosts(),
+        _ => false,
+    };
+    if let Some(option) = super::option_for_hosts(global).filter(|_| !on_hosts) {
         return Err(Stop::usage(format!(
             "{option} is for work on many hosts, and archive {name} works on this machine alone"
         ))
@@ -88,15 +93,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// Tells of a single file.
 fn tell(event: &ArchiveEvent) {
-    let text = match event {
-        ArchiveEvent::Failed(error) => error.to_string(),
-        ArchiveEvent::Skipped { path, why } => format!("{}: left out: {why}", path.display()),
-        ArchiveEvent::Changing { path } => {
-            format!("{}: was written to while it was read: store it again", path.display())
-        }
-        _ => return,
-    };
-    output::tell(format_args!("sheaf: {}", printable(&text)));
+    output::tell(format_args!("sheaf: {}", printable(&event.to_string())));
 }
 
 /// `1 file`, `2 files`.

@@ -9,12 +9,13 @@ use anyhow::{Context, Result, bail};
 #[cfg(feature = "s3")]
 use sheaf_archive::S3Store;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, LocalStore, Store, StoreError,
+    Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, HostStore, LocalStore, Store,
+    StoreError,
 };
 use sheaf_core::Errno;
 use sheaf_file::{Pattern, PatternTree};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -170,6 +171,26 @@ pub fn directory_id(store: &Path) -> Result<Option<(u64, u64)>> {
     }
     let found = std::fs::metadata(store).with_context(|| store.display().to_string())?;
     Ok(Some((found.dev(), found.ino())))
+}
+
+/// The store of this name, without a catalog, for a host that has none.
+pub fn host_store(name: &Path) -> Result<HostStore> {
+    let directory = directory_id(name)?;
+    #[cfg(feature = "s3")]
+    if let Some(place) = bucket::place(name) {
+        let store = Arc::new(bucket::open(&place?, S3Store::open)??);
+        return Ok(HostStore { store, directory });
+    }
+    Ok(HostStore { store: Arc::new(LocalStore::open(name)?), directory })
+}
+
+/// The name of a store for hosts, which have other working directories.
+pub fn name_for_hosts(store: &Path) -> Result<Vec<u8>> {
+    if store.as_os_str().as_bytes().starts_with(b"s3://") {
+        return Ok(store.as_os_str().as_bytes().to_vec());
+    }
+    let path = store.canonicalize().with_context(|| store.display().to_string())?;
+    Ok(path.into_os_string().into_vec())
 }
 
 /// Where the catalog of a store is: beside it, or with its reader's own files where nobody but

@@ -1,8 +1,8 @@
 //! `sheaf archive store`: files of this machine into an archive.
 use super::place::{self, ArchivedName};
-use super::{counted, tell};
+use super::{counted, hosts, tell};
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, Stop};
 use crate::output::{self, Output};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -17,6 +17,9 @@ use std::path::PathBuf;
 /// Each keeps its name below STORE::DIR; of SRC/. it is what is in the directory
 /// that is stored. What is archived already, with the same size, times and inode,
 /// is not stored again. What is no longer among the sources stays archived.
+///
+/// Of HOSTSET:PATH each host stores its own, straight to the store, below DIR/HOST;
+/// with --shared, where all see the same files, together, below DIR.
 #[derive(Args, Debug)]
 #[command(
     verbatim_doc_comment,
@@ -25,10 +28,12 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   sheaf archive store --create /home /backup::/
-  sheaf archive store /etc/ssh /etc/fstab /backup::/etc")]
+  sheaf archive store /etc/ssh /etc/fstab /backup::/etc
+  sheaf archive store 'n[1-64]:/etc' /net/backup::/hosts
+  sheaf archive store --shared 'n[1-8]:/scratch/ada' /net/backup::/scratch")]
 pub struct StoreArgs {
-    /// Files and directories of this machine; the last is the archived directory they
-    /// go to
+    /// Files and directories of this machine, or HOSTSET:PATH of hosts; the last is the
+    /// archived directory they go to
     #[arg(value_name = "SRC", required = true, num_args = 2..)]
     pub names: Vec<OsString>,
 
@@ -39,12 +44,35 @@ pub struct StoreArgs {
     /// Put every file into an object of its own
     #[arg(long)]
     pub no_packs: bool,
+
+    /// All hosts of HOSTSET:PATH see the same files: each directory is stored once, by
+    /// one of them
+    #[arg(long)]
+    pub shared: bool,
+}
+
+impl StoreArgs {
+    /// Whether files of hosts are stored.
+    pub fn is_on_hosts(&self) -> bool {
+        let sources = self.names.split_last().map_or(&[][..], |(_, sources)| sources);
+        sources.iter().any(|source| hosts::is_on_hosts(source))
+    }
 }
 
 /// Stores the files.
 pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = args.names.split_last().context("clap asks for two names")?;
     let to = ArchivedName::parse_literal(to)?;
+    if args.is_on_hosts() {
+        if !sources.iter().all(|source| hosts::is_on_hosts(source)) {
+            let text = "all sources are on hosts, or all on this machine";
+            return Err(Stop::usage(text).into());
+        }
+        return hosts::store::run(args, sources, &to, global);
+    }
+    if args.shared {
+        return Err(Stop::usage("--shared is for files of hosts: HOSTSET:PATH").into());
+    }
     let archive = place::open(&to.store, args.create)?;
     let left_out = place::directory_id(&to.store)?;
     let mut options = SaveOptions { left_out, ..SaveOptions::default() };
@@ -58,7 +86,8 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(if report.failed > 0 { Exit::Partial } else { Exit::Success })
 }
 
-fn tell_report(report: &SaveReport, global: &GlobalArgs) -> Result<()> {
+/// Says what was stored.
+pub fn tell_report(report: &SaveReport, global: &GlobalArgs) -> Result<()> {
     if global.json {
         let record = json!({
             "type": "archive_stored",

@@ -1,0 +1,206 @@
+//! The part of a host: it stores what the root gives it.
+use super::message::{BeginSave, FromHost, HostRecord, SaveItem, SourceIs, ToHost, encoded};
+use super::work::HostDesk;
+use crate::save::directory::{DirectorySave, SourceName};
+use crate::save::{
+    SaveCounters, SaveOptions, SaveReport, SaveShared, SaveWork, file_error, source,
+};
+use crate::walk::names::{self, Directory};
+use crate::{ArchiveError, ArchiveEvent, HostFiles, HostStore, Store};
+use sheaf_core::Errno;
+use sheaf_core::files::FileKind;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// A host that stores. Dropped, it ends what it is at; what was not handed in was not done.
+#[derive(Default)]
+pub struct SaveHost {
+    begun: Option<Arc<HostShared>>,
+}
+
+struct HostShared {
+    store: Arc<dyn Store>,
+    sources: Vec<Option<HostSource>>,
+    options: SaveOptions,
+    desk: HostDesk,
+}
+
+/// A file or directory of the host that is to be stored.
+struct HostSource {
+    path: PathBuf,
+    /// The directory itself, or that of the file.
+    base: Arc<OwnedFd>,
+    is: SourceIs,
+}
+
+impl SaveHost {
+    /// Does what the root asks, and answers within about `patience`.
+    ///
+    /// # Errors
+    /// `EBADMSG` when it is none of its requests.
+    pub fn answer(
+        &mut self,
+        request: &[u8],
+        of: &dyn HostFiles,
+        patience: Duration,
+    ) -> Result<Vec<u8>, Errno> {
+        let request: ToHost = postcard::from_bytes(request).map_err(|_| Errno::BADMSG)?;
+        let answer = match request {
+            ToHost::Begin(begin) => FromHost::Begun(self.begin(&begin, of)),
+            ToHost::Go { works, answers } => {
+                let shared = self.begun.as_ref().ok_or(Errno::BADMSG)?;
+                shared.desk.take(works, answers);
+                let workers = u32::try_from(shared.options.workers).unwrap_or(u32::MAX);
+                let (records, wants) = shared.desk.records(patience, workers);
+                FromHost::Went { records, wants }
+            }
+        };
+        Ok(encoded(&answer))
+    }
+
+    fn begin(
+        &mut self,
+        begin: &BeginSave,
+        of: &dyn HostFiles,
+    ) -> Result<Vec<Result<SourceIs, Errno>>, String> {
+        let HostStore { store, directory: left_out } = of.store(OsStr::from_bytes(&begin.store))?;
+        begin.mark.check(&*store)?;
+        let sources: Vec<_> = begin.sources.iter().map(|path| HostSource::open(path, of)).collect();
+        let are = sources.iter().map(|source| source.as_ref().map(|source| source.is));
+        let are = are.map(|is| is.map_err(|errno| *errno)).collect();
+        let mut options = SaveOptions {
+            member_bytes_max: begin.member_bytes_max,
+            pack_bytes: begin.pack_bytes,
+            left_out,
+            ..SaveOptions::default()
+        };
+        if begin.workers > 0 {
+            options.workers = begin.workers as usize;
+        }
+        let sources = sources.into_iter().map(Result::ok).collect();
+        let desk = HostDesk::new(begin.is_shared);
+        let shared = Arc::new(HostShared { store, sources, options, desk });
+        for number in 0..options.workers {
+            let worker = std::thread::Builder::new().name(format!("save-{number}"));
+            let at_work = shared.clone();
+            if let Err(error) = worker.spawn(move || at_work.work())
+                && number == 0
+            {
+                return Err(format!("no thread stores anything: {error}"));
+            }
+        }
+        self.begun = Some(shared);
+        Ok(are)
+    }
+}
+
+impl Drop for SaveHost {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.begun {
+            shared.desk.end();
+        }
+    }
+}
+
+impl HostSource {
+    fn open(path: &[u8], of: &dyn HostFiles) -> Result<Self, Errno> {
+        let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+        let file = of.open(&path)?;
+        let found = source::status(file.as_fd())?;
+        let is = SourceIs { is_directory: found.kind == FileKind::Directory, ino: found.ino };
+        let base = match path.parent() {
+            Some(above) if !is.is_directory => of.open(&above.join("."))?,
+            _ => file,
+        };
+        Ok(Self { path, base: Arc::new(base), is })
+    }
+}
+
+impl HostShared {
+    /// One of the workers.
+    fn work(&self) {
+        let told = |event| self.told(&event);
+        let shared = SaveShared {
+            store: &*self.store,
+            desk: &self.desk,
+            options: self.options,
+            told: &told,
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            counters: SaveCounters::default(),
+        };
+        while let Some(item) = self.desk.next() {
+            let to = item.to.clone();
+            let done = match &item.files {
+                Some(files) => self.files(&shared, &item, files),
+                None => self.directory(&shared, item),
+            };
+            self.desk.finished(&to);
+            if let Err(error) = done {
+                // After that there is nothing that could be refused.
+                drop(self.desk.push(&HostRecord::Broken { text: error.to_string() }));
+                return;
+            }
+        }
+    }
+
+    fn directory(&self, shared: &SaveShared<'_>, item: SaveItem) -> Result<(), ArchiveError> {
+        let is_source = item.path.depth() == 0;
+        let Some(source) = self.source(item.source) else {
+            return self.left(&item, None);
+        };
+        let path = source.path.join(item.path.as_relative());
+        match Directory::beneath(&source.base, &item.path) {
+            Ok(from) => {
+                let work = SaveWork { from, path, to: item.to, above: None, is_source };
+                DirectorySave::whole(shared, work)
+            }
+            // It was taken away since.
+            Err(Errno::NOENT) if !is_source => self.left(&item, None),
+            Err(errno) => self.left(&item, Some(file_error(&path, "cannot be read", errno))),
+        }
+    }
+
+    fn files(
+        &self,
+        shared: &SaveShared<'_>,
+        item: &SaveItem,
+        files: &[u32],
+    ) -> Result<(), ArchiveError> {
+        let mut names = Vec::new();
+        for source in files.iter().filter_map(|&number| self.source(number)) {
+            let Some(name) = source.path.file_name() else { continue };
+            let (directory, path) = (source.base.as_fd(), &*source.path);
+            let found = names::lstat_at(directory, name);
+            names.push(SourceName { name, directory, opened: name, path, found });
+        }
+        if names.is_empty() {
+            return self.left(item, None);
+        }
+        DirectorySave::files(shared, &item.to, names)
+    }
+
+    /// A directory is not stored, by an error or because it is not there any more.
+    fn left(&self, item: &SaveItem, error: Option<ArchiveError>) -> Result<(), ArchiveError> {
+        let failed = u64::from(error.is_some());
+        if let Some(error) = error {
+            self.told(&ArchiveEvent::Failed(error));
+        }
+        let report = SaveReport { failed, ..SaveReport::default() };
+        self.desk.push(&HostRecord::Done { id: item.id, report })
+    }
+
+    fn source(&self, number: u32) -> Option<&HostSource> {
+        self.sources.get(number as usize)?.as_ref()
+    }
+
+    fn told(&self, event: &ArchiveEvent) {
+        if self.desk.push(&HostRecord::told(event.to_string())).is_err() {
+            self.desk.end();
+        }
+    }
+}

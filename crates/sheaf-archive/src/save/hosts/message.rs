@@ -1,0 +1,157 @@
+//! What root and hosts say to each other.
+use crate::hosts::StoreMark;
+use crate::save::SaveReport;
+use crate::save::links::StoredLink;
+use crate::{ArchivePath, ArchivedDirectory, DirectoryChange, DirectoryRows};
+use serde::{Deserialize, Serialize};
+use sheaf_core::Errno;
+use sheaf_core::files::Metadata;
+
+/// Bytes after which a message is long enough. One item of it may be longer.
+pub(super) const MESSAGE_BYTES: usize = 256 << 10;
+/// Bytes of a text that is told at most.
+const TEXT_BYTES_MAX: usize = 8 << 10;
+
+/// A request of the root.
+#[derive(Serialize, Deserialize)]
+pub(super) enum ToHost {
+    Begin(BeginSave),
+    Go { works: Vec<SaveItem>, answers: Vec<(u64, DeskAnswer)> },
+}
+
+/// What is to be stored.
+#[derive(Serialize, Deserialize)]
+pub(super) struct BeginSave {
+    /// The store, by its name.
+    pub store: Vec<u8>,
+    pub mark: StoreMark,
+    /// Absolute paths.
+    pub sources: Vec<Vec<u8>>,
+    /// Directories at once; 0 for as many as the host likes.
+    pub workers: u32,
+    pub member_bytes_max: u64,
+    pub pack_bytes: u64,
+    /// Other hosts store some of the same files.
+    pub is_shared: bool,
+}
+
+/// A directory that a host gets.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SaveItem {
+    pub id: u64,
+    /// Which source it is within, and where.
+    pub source: u32,
+    pub path: ArchivePath,
+    /// Only these sources, which are files; they go into `to`.
+    pub files: Option<Vec<u32>>,
+    pub to: ArchivePath,
+    pub rows: DirectoryRows,
+    /// The directories that are archived in it, if there are not too many.
+    pub directories: Option<Vec<Vec<u8>>>,
+}
+
+/// What a host has asked for.
+#[derive(Serialize, Deserialize)]
+pub(super) enum DeskAnswer {
+    IsDirectory(bool),
+    /// What is stored of a file with several names; nothing where the host is to store it.
+    Link(Option<Box<StoredLink>>),
+}
+
+/// An answer of a host.
+#[derive(Serialize, Deserialize)]
+pub(super) enum FromHost {
+    /// What its sources are; or why it stores nothing.
+    Begun(Result<Vec<Result<SourceIs, Errno>>, String>),
+    Went {
+        records: Vec<Vec<u8>>,
+        /// How many directories it would take.
+        wants: u32,
+    },
+}
+
+/// What a source is.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SourceIs {
+    pub is_directory: bool,
+    pub ino: u64,
+}
+
+/// What has happened at a host, in its order.
+#[derive(Serialize, Deserialize)]
+pub(super) enum HostRecord {
+    /// What the directory is.
+    Begun {
+        id: u64,
+        is: ArchivedDirectory,
+    },
+    /// A directory is in it.
+    Found {
+        id: u64,
+        name: Vec<u8>,
+    },
+    Change {
+        id: u64,
+        change: DirectoryChange,
+        report: SaveReport,
+    },
+    Done {
+        id: u64,
+        report: SaveReport,
+    },
+    /// It is to be said to the user.
+    Told {
+        text: String,
+    },
+    IsDirectory {
+        ask: u64,
+        path: ArchivePath,
+    },
+    /// A file with several names is to be stored, or is by somebody else.
+    Link {
+        ask: u64,
+        key: LinkKey,
+    },
+    /// It is stored; nothing if it was not.
+    Linked {
+        key: LinkKey,
+        stored: Option<StoredLink>,
+    },
+    /// The host can store nothing more.
+    Broken {
+        text: String,
+    },
+}
+
+/// A file with several names, as all hosts see it: the number of its device is each host's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct LinkKey {
+    ino: u64,
+    size: u64,
+    ctime: (i64, u32),
+    /// How many names it has.
+    pub names: u32,
+}
+
+impl LinkKey {
+    pub fn of(found: &Metadata) -> Self {
+        let ctime = (found.ctime.seconds, found.ctime.nanoseconds);
+        Self { ino: found.ino, size: found.size, ctime, names: found.nlink }
+    }
+}
+
+impl HostRecord {
+    /// A text, cut off where it is too long.
+    pub fn told(mut text: String) -> Self {
+        if text.len() > TEXT_BYTES_MAX {
+            let end = (0..=TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at));
+            text.truncate(end.unwrap_or(0));
+            text.push('…');
+        }
+        Self::Told { text }
+    }
+}
+
+pub(super) fn encoded<T: Serialize>(message: &T) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("memory takes what it is given")
+}

@@ -1,0 +1,578 @@
+//! The part of the root: it has the catalog, gives directories to hosts, and commits what they did.
+use super::message::{
+    BeginSave, DeskAnswer, FromHost, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, SourceIs,
+    ToHost, encoded,
+};
+use crate::hosts::StoreMark;
+use crate::save::commits::Commits;
+use crate::save::links::StoredLink;
+use crate::save::{SaveReport, SavedDirectory, directory, make_directories};
+use crate::{Archive, ArchiveError, ArchivePath, DirectoryChange, HostStep, HostsRoot};
+use sheaf_core::{Errno, lock};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Directories in one message at most.
+const WORKS_MAX: usize = 64;
+/// Names of archived directories that a host is told of one; of more it asks for each.
+const DIRECTORIES_TOLD_MAX: usize = 1024;
+
+/// Files with several names that are remembered after all of their names have come: who begins a lost
+/// host's directories again may ask once more.
+const LINKS_KEPT_MAX: usize = 1 << 20;
+
+/// What hosts store, and where it goes.
+#[derive(Clone, Debug)]
+pub struct SaveRootOptions {
+    /// The store, as hosts are to call it.
+    pub store: Vec<u8>,
+    /// Absolute paths on hosts; of one that ends with `/.` it is what is in the directory.
+    pub sources: Vec<PathBuf>,
+    /// The archived directory.
+    pub to: ArchivePath,
+    /// All hosts see the same files, and each directory is stored by one of them. Where they do not,
+    /// what each has goes into a directory of its name.
+    pub is_shared: bool,
+    /// Directories at once on each host; 0 for as many as it likes.
+    pub workers: u32,
+    /// As in [`SaveOptions`](crate::SaveOptions).
+    pub member_bytes_max: u64,
+    /// As in [`SaveOptions`](crate::SaveOptions).
+    pub pack_bytes: u64,
+}
+
+/// Files of many hosts on their way into an archive, at the root.
+pub struct SaveRoot {
+    archive: Arc<Archive>,
+    mark: StoreMark,
+    options: SaveRootOptions,
+    state: Mutex<RootState>,
+}
+
+#[derive(Default)]
+struct RootState {
+    hosts: Vec<RootHost>,
+    pools: Vec<RootPool>,
+    commits: Commits,
+    given: u64,
+    /// Files with several names.
+    links: HashMap<LinkKey, LinkHolder>,
+    report: SaveReport,
+    told: Vec<(usize, String)>,
+}
+
+#[derive(Default)]
+struct RootHost {
+    name: String,
+    is_asked: bool,
+    has_begun: bool,
+    /// It is of no more use.
+    is_lost: bool,
+    given: BTreeMap<u64, GivenDirectory>,
+    wants: u32,
+    answers: Vec<(u64, DeskAnswer)>,
+}
+
+/// Hosts that see the same files, and what is to be done there.
+#[derive(Default)]
+struct RootPool {
+    hosts: Vec<usize>,
+    sources: Option<Vec<SourceIs>>,
+    waiting: Vec<WaitingDirectory>,
+}
+
+/// A directory that nobody has in hand.
+struct WaitingDirectory {
+    source: u32,
+    path: ArchivePath,
+    files: Option<Vec<u32>>,
+    to: ArchivePath,
+    above: Option<Arc<SavedDirectory>>,
+    /// What is known of it by one that has begun it and was lost.
+    is: Option<Arc<SavedDirectory>>,
+    /// The last directory that was found in it.
+    found: Vec<u8>,
+    /// What was stored of it and committed.
+    kept: SaveReport,
+}
+
+/// A directory that a host has in hand.
+struct GivenDirectory {
+    of: WaitingDirectory,
+    /// The commit that has changed it last.
+    changed: u64,
+    report: SaveReport,
+}
+
+/// A file with several names, of which one is being stored or was.
+struct LinkHolder {
+    by: usize,
+    stored: Option<StoredLink>,
+    /// Who waits for it, and under which number.
+    waiting: VecDeque<(usize, u64)>,
+    /// How many names have come.
+    names: u32,
+}
+
+impl SaveRoot {
+    /// Of hosts of these names. The archived directory is made, if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn new(
+        archive: Arc<Archive>,
+        options: SaveRootOptions,
+        hosts: Vec<String>,
+    ) -> Result<Self, ArchiveError> {
+        make_directories(&archive, &options.to)?;
+        let mark = StoreMark::of(&archive)?;
+        let mut state = RootState::default();
+        let pools = if options.is_shared { hosts.len().min(1) } else { hosts.len() };
+        state.pools.resize_with(pools, RootPool::default);
+        for (number, name) in hosts.into_iter().enumerate() {
+            state.pools[number.min(pools - 1)].hosts.push(number);
+            state.hosts.push(RootHost { name, ..RootHost::default() });
+        }
+        Ok(Self { archive, mark, options, state: Mutex::new(state) })
+    }
+
+    fn begin(&self) -> Vec<u8> {
+        let of = &self.options;
+        encoded(&ToHost::Begin(BeginSave {
+            store: of.store.clone(),
+            mark: self.mark,
+            sources: of.sources.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
+            workers: of.workers,
+            member_bytes_max: of.member_bytes_max,
+            pack_bytes: of.pack_bytes,
+            is_shared: of.is_shared,
+        }))
+    }
+
+    /// Directories for a host that has room for them: its share of what waits, so that the others
+    /// have something, too.
+    fn works(&self, state: &mut RootState, host: usize) -> Result<Vec<SaveItem>, ArchiveError> {
+        let (mut works, mut bytes) = (Vec::new(), 0);
+        let pool = state.pool_of(host);
+        let others = state.pools[pool].hosts.iter().filter(|&&host| !state.hosts[host].is_lost);
+        let share = state.pools[pool].waiting.len().div_ceil(2 * others.count().max(1));
+        let many = share.min(WORKS_MAX).min(state.hosts[host].wants as usize);
+        while works.len() < many
+            && bytes < MESSAGE_BYTES
+            && let Some(of) = state.pools[pool].waiting.pop()
+        {
+            let item = self.item(state, host, of)?;
+            bytes += encoded(&item).len();
+            works.push(item);
+            state.hosts[host].wants -= 1;
+        }
+        Ok(works)
+    }
+
+    /// Gives a directory to a host.
+    fn item(
+        &self,
+        state: &mut RootState,
+        host: usize,
+        mut of: WaitingDirectory,
+    ) -> Result<SaveItem, ArchiveError> {
+        let rows = self.archive.catalog().rows_of(&of.to)?;
+        if of.files.is_some() {
+            of.is = Some(Arc::new(SavedDirectory {
+                path: of.to.clone(),
+                above: None,
+                is: directory::made_now(),
+                since: AtomicU64::new(0),
+            }));
+        }
+        if let Some(is) = &of.is {
+            is.since.store(rows.changed, Ordering::Relaxed);
+        }
+        state.given += 1;
+        let item = SaveItem {
+            id: state.given,
+            source: of.source,
+            path: of.path.clone(),
+            files: of.files.clone(),
+            to: of.to.clone(),
+            directories: self.directories_in(&of.to)?,
+            rows,
+        };
+        let given =
+            GivenDirectory { of, changed: item.rows.changed, report: SaveReport::default() };
+        state.hosts[host].given.insert(item.id, given);
+        Ok(item)
+    }
+
+    /// The names of the directories that are archived in one, in their order, if they are not too many.
+    fn directories_in(&self, path: &ArchivePath) -> Result<Option<Vec<Vec<u8>>>, ArchiveError> {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let catalog = self.archive.catalog();
+        while let Some((name, _)) =
+            catalog.directory_behind(path, names.last().map(Vec::as_slice))?
+        {
+            if names.len() >= DIRECTORIES_TOLD_MAX {
+                return Ok(None);
+            }
+            names.push(name);
+        }
+        Ok(Some(names))
+    }
+
+    /// A host has said what its sources are.
+    fn begun(
+        &self,
+        state: &mut RootState,
+        host: usize,
+        are: &[Result<SourceIs, Errno>],
+    ) -> Result<(), ArchiveError> {
+        let options = &self.options;
+        if are.len() != options.sources.len() {
+            return self.lose(state, host, UNREADABLE);
+        }
+        let pool = state.pool_of(host);
+        if options.is_shared {
+            let missing = are.iter().zip(&options.sources).find_map(|(is, path)| {
+                is.err().map(|errno| format!("{}: cannot be stored: {errno}", path.display()))
+            });
+            if let Some(missing) = missing {
+                return self.lose(state, host, &missing);
+            }
+        }
+        let this = &mut state.hosts[host];
+        this.has_begun = true;
+        this.wants = 1;
+        let known: Vec<SourceIs> = are.iter().filter_map(|is| is.ok()).collect();
+        if let Some(first) = &state.pools[pool].sources {
+            if *first != known {
+                let why = "sees other files under these names than the first host (inode): they are \
+                           not shared";
+                return self.lose(state, host, why);
+            }
+            return Ok(());
+        }
+        let to = match options.is_shared {
+            true => options.to.clone(),
+            false => options.to.join(state.hosts[host].name.as_bytes()),
+        };
+        if !known.is_empty() {
+            make_directories(&self.archive, &to)?;
+        }
+        self.queue(state, host, are, &to);
+        state.pools[pool].sources = Some(known);
+        Ok(())
+    }
+
+    /// What is named is what there is to do first.
+    fn queue(
+        &self,
+        state: &mut RootState,
+        host: usize,
+        are: &[Result<SourceIs, Errno>],
+        to: &ArchivePath,
+    ) {
+        let (mut files, mut directories) = (Vec::new(), Vec::new());
+        for (number, (is, path)) in (0..).zip(are.iter().zip(&self.options.sources)) {
+            let name = (!path.as_os_str().as_bytes().ends_with(b"/.")).then(|| path.file_name());
+            match (is, name.flatten()) {
+                (Err(errno), _) => {
+                    state.report.failed += 1;
+                    let text = format!("{}: cannot be stored: {errno}", path.display());
+                    state.told.push((host, text));
+                }
+                (Ok(SourceIs { is_directory: false, .. }), Some(_)) => files.push(number),
+                (Ok(_), name) => {
+                    let to = name.map_or_else(|| to.clone(), |name| to.join(name.as_bytes()));
+                    directories.push(WaitingDirectory::new(number, ArchivePath::ROOT, to, None));
+                }
+            }
+        }
+        let pool = state.pool_of(host);
+        let waiting = &mut state.pools[pool].waiting;
+        waiting.extend(directories.into_iter().rev());
+        if !files.is_empty() {
+            let of = WaitingDirectory::new(0, ArchivePath::ROOT, to.clone(), None);
+            waiting.push(WaitingDirectory { files: Some(files), ..of });
+        }
+    }
+
+    fn record(
+        &self,
+        state: &mut RootState,
+        host: usize,
+        record: HostRecord,
+    ) -> Result<(), ArchiveError> {
+        match record {
+            HostRecord::Begun { id, is } => {
+                if let Some(given) = state.hosts[host].given.get_mut(&id)
+                    && given.of.is.is_none()
+                {
+                    given.of.is = Some(Arc::new(SavedDirectory {
+                        path: given.of.to.clone(),
+                        above: given.of.above.clone(),
+                        is,
+                        since: AtomicU64::new(given.changed),
+                    }));
+                }
+            }
+            HostRecord::Found { id, name } => state.found(host, id, &name),
+            HostRecord::Change { id, change, report } => {
+                self.change(state, host, id, change, report)?;
+            }
+            HostRecord::Done { id, report } => {
+                if let Some(given) = state.hosts[host].given.remove(&id) {
+                    let mut all = sum(given.report, report);
+                    // What was stored by one that was lost is not told twice.
+                    all.unchanged = all.unchanged.saturating_sub(given.of.kept.stored);
+                    state.report = sum(state.report, sum(all, given.of.kept));
+                }
+            }
+            HostRecord::Told { text } => state.told.push((host, text)),
+            HostRecord::IsDirectory { ask, path } => {
+                let is = self.archive.catalog().directory(&path)?.is_some();
+                state.hosts[host].answers.push((ask, DeskAnswer::IsDirectory(is)));
+            }
+            HostRecord::Link { ask, key } => state.link(host, ask, key),
+            HostRecord::Linked { key, stored } => state.linked(host, key, stored),
+            HostRecord::Broken { text } => self.lose(state, host, &text)?,
+        }
+        Ok(())
+    }
+
+    fn change(
+        &self,
+        state: &mut RootState,
+        host: usize,
+        id: u64,
+        change: DirectoryChange,
+        report: SaveReport,
+    ) -> Result<(), ArchiveError> {
+        let Some(given) = state.hosts[host].given.get_mut(&id) else { return Ok(()) };
+        let Some(is) = given.of.is.clone().filter(|is| is.path == change.path) else {
+            return self.lose(state, host, UNREADABLE);
+        };
+        given.report = sum(given.report, report);
+        state.commits.push(&self.archive, &is, change)
+    }
+
+    /// Nothing more comes of a host. What it had in hand is for the others that see the same files.
+    fn lose(&self, state: &mut RootState, host: usize, why: &str) -> Result<(), ArchiveError> {
+        let this = &mut state.hosts[host];
+        if std::mem::replace(&mut this.is_lost, true) {
+            return Ok(());
+        }
+        let given = std::mem::take(&mut this.given);
+        // What it has handed in is archived before anybody else looks at these directories.
+        state.commits.flush(&self.archive)?;
+        let pool = state.pool_of(host);
+        for (_, given) in given {
+            let report = given.report;
+            let kept = SaveReport {
+                stored: report.stored,
+                stored_bytes: report.stored_bytes,
+                ..SaveReport::default()
+            };
+            let kept = sum(given.of.kept, kept);
+            state.pools[pool].waiting.push(WaitingDirectory { kept, ..given.of });
+        }
+        state.give_links_up(host);
+        let is_left = |&host: &usize| !state.hosts[host].is_lost;
+        let mut text = why.to_owned();
+        if state.pools[pool].hosts.iter().any(is_left) {
+            text.push_str("; the other hosts do its part");
+        } else {
+            let undone = std::mem::take(&mut state.pools[pool].waiting);
+            let count = undone.len().max(1) as u64;
+            state.report.failed += count;
+            for undone in undone {
+                state.report = sum(state.report, undone.kept);
+            }
+        }
+        state.told.push((host, text));
+        Ok(())
+    }
+
+    /// How far it is.
+    pub fn report(&self) -> SaveReport {
+        lock(&self.state).report
+    }
+
+    /// Commits the rest; what was done, and what was refused.
+    ///
+    /// # Errors
+    /// When it cannot be committed.
+    pub fn finish(&self) -> Result<(SaveReport, Vec<ArchiveError>), ArchiveError> {
+        let mut state = lock(&self.state);
+        let refused = std::mem::take(&mut state.commits).finish(&self.archive)?;
+        state.report.failed += refused.len() as u64;
+        Ok((state.report, refused))
+    }
+}
+
+impl HostsRoot for SaveRoot {
+    fn next(&self, host: usize) -> Result<HostStep, ArchiveError> {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        let this = &mut state.hosts[host];
+        if this.is_lost {
+            return Ok(HostStep::Over);
+        }
+        if !this.is_asked {
+            this.is_asked = true;
+            return Ok(HostStep::Ask(self.begin()));
+        }
+        let pool = state.pool_of(host);
+        let works = self.works(state, host)?;
+        let this = &mut state.hosts[host];
+        let answers = std::mem::take(&mut this.answers);
+        if !works.is_empty() || !answers.is_empty() || !this.given.is_empty() {
+            return Ok(HostStep::Ask(encoded(&ToHost::Go { works, answers })));
+        }
+        let pool = &state.pools[pool];
+        let in_hand = |&host: &usize| {
+            let host = &state.hosts[host];
+            !host.is_lost && (!host.given.is_empty() || !host.has_begun)
+        };
+        let is_over = pool.waiting.is_empty() && !pool.hosts.iter().any(in_hand);
+        Ok(if is_over { HostStep::Over } else { HostStep::Wait })
+    }
+
+    fn answered(&self, host: usize, answer: &[u8]) -> Result<(), ArchiveError> {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        if state.hosts[host].is_lost {
+            return Ok(());
+        }
+        match postcard::from_bytes(answer) {
+            Ok(FromHost::Begun(Ok(are))) => self.begun(state, host, &are),
+            Ok(FromHost::Begun(Err(why))) => self.lose(state, host, &why),
+            Ok(FromHost::Went { records, wants }) => {
+                state.hosts[host].wants = wants;
+                for record in records {
+                    match postcard::from_bytes(&record) {
+                        Ok(record) => self.record(state, host, record)?,
+                        Err(_) => return self.lose(state, host, UNREADABLE),
+                    }
+                }
+                Ok(())
+            }
+            Err(_) => self.lose(state, host, UNREADABLE),
+        }
+    }
+
+    fn lost(&self, host: usize, why: &str) -> Result<(), ArchiveError> {
+        self.lose(&mut lock(&self.state), host, why)
+    }
+
+    fn told(&self) -> Vec<(usize, String)> {
+        std::mem::take(&mut lock(&self.state).told)
+    }
+}
+
+const UNREADABLE: &str = "its answer is none: it is another version";
+
+impl WaitingDirectory {
+    fn new(
+        source: u32,
+        path: ArchivePath,
+        to: ArchivePath,
+        above: Option<Arc<SavedDirectory>>,
+    ) -> Self {
+        let (found, kept) = (Vec::new(), SaveReport::default());
+        Self { source, path, files: None, to, above, is: None, found, kept }
+    }
+}
+
+impl RootState {
+    fn pool_of(&self, host: usize) -> usize {
+        host.min(self.pools.len() - 1)
+    }
+
+    /// A directory is in one that a host has in hand.
+    fn found(&mut self, host: usize, id: u64, name: &[u8]) {
+        let is_name = !matches!(name, b"" | b"." | b"..")
+            && !name.iter().any(|byte| matches!(byte, 0 | b'/'));
+        let pool = self.pool_of(host);
+        let Some(given) = self.hosts[host].given.get_mut(&id).filter(|_| is_name) else { return };
+        // They come in their order, so that who begins again finds nothing twice.
+        if *name <= given.of.found[..] {
+            return;
+        }
+        given.of.found = name.to_vec();
+        let (path, to) = (given.of.path.join(name), given.of.to.join(name));
+        let found = WaitingDirectory::new(given.of.source, path, to, given.of.is.clone());
+        self.pools[pool].waiting.push(found);
+    }
+
+    /// A host wants to store a name of a file with several.
+    fn link(&mut self, host: usize, ask: u64, key: LinkKey) {
+        let (mut answer, is_full) = (None, self.links.len() >= LINKS_KEPT_MAX);
+        let link = self.links.entry(key).or_insert_with(|| {
+            answer = Some(DeskAnswer::Link(None));
+            LinkHolder { by: host, stored: None, waiting: VecDeque::new(), names: 0 }
+        });
+        link.names += 1;
+        let is_last = link.names >= key.names && is_full;
+        if let Some(stored) = &link.stored {
+            answer = Some(DeskAnswer::Link(Some(Box::new(stored.clone()))));
+            if is_last {
+                self.links.remove(&key);
+            }
+        } else if answer.is_none() {
+            link.waiting.push_back((host, ask));
+        }
+        self.hosts[host].answers.extend(answer.map(|answer| (ask, answer)));
+    }
+
+    /// A file with several names is stored, or was not.
+    fn linked(&mut self, host: usize, key: LinkKey, stored: Option<StoredLink>) {
+        let Some(link) = self.links.get_mut(&key).filter(|link| link.by == host) else { return };
+        let Some(stored) = stored else { return self.next_by(key) };
+        for (host, ask) in std::mem::take(&mut link.waiting) {
+            let answer = DeskAnswer::Link(Some(Box::new(stored.clone())));
+            self.hosts[host].answers.push((ask, answer));
+        }
+        link.stored = Some(stored);
+    }
+
+    /// Who waits for a file is the one who stores it.
+    fn next_by(&mut self, key: LinkKey) {
+        let Some(link) = self.links.get_mut(&key) else { return };
+        match link.waiting.pop_front() {
+            Some((host, ask)) => {
+                link.by = host;
+                self.hosts[host].answers.push((ask, DeskAnswer::Link(None)));
+            }
+            None => drop(self.links.remove(&key)),
+        }
+    }
+
+    /// A lost host stores no file.
+    fn give_links_up(&mut self, host: usize) {
+        let mut open = Vec::new();
+        for (key, link) in &mut self.links {
+            link.waiting.retain(|(waiting, _)| *waiting != host);
+            if link.by == host && link.stored.is_none() {
+                open.push(*key);
+            }
+        }
+        for key in open {
+            self.next_by(key);
+        }
+    }
+}
+
+fn sum(one: SaveReport, other: SaveReport) -> SaveReport {
+    SaveReport {
+        directories: one.directories + other.directories,
+        stored: one.stored + other.stored,
+        stored_bytes: one.stored_bytes + other.stored_bytes,
+        unchanged: one.unchanged + other.unchanged,
+        changing: one.changing + other.changing,
+        skipped: one.skipped + other.skipped,
+        failed: one.failed + other.failed,
+    }
+}

@@ -1,0 +1,284 @@
+//! What a host has in hand: directories that wait, records that go to the root, answers that come.
+use super::message::{DeskAnswer, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, encoded};
+use crate::save::desk::{SaveDesk, Unstored};
+use crate::save::links::{SavedLinks, StoredLink};
+use crate::save::{SaveReport, SaveWork, SavedDirectory};
+use crate::{ArchiveError, ArchivePath, DirectoryChange, DirectoryRows, StoreError};
+use sheaf_core::files::Metadata;
+use sheaf_core::{Errno, lock};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of records that wait for the root; beyond that workers wait.
+const RECORDS_BYTES_MAX: usize = 4 << 20;
+/// How long a worker waits for the root.
+const ROOT_WAIT_MAX: Duration = Duration::from_secs(600);
+/// How long an answer waits for a few more records.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// The desk of a host: a channel to the root.
+pub(super) struct HostDesk {
+    state: Mutex<HostState>,
+    /// Something came of the root.
+    came: Condvar,
+    /// There is something for the root.
+    news: Condvar,
+    /// Other hosts store names of the same files.
+    is_shared: bool,
+    links: SavedLinks,
+}
+
+#[derive(Default)]
+struct HostState {
+    waiting: VecDeque<SaveItem>,
+    busy: u32,
+    /// Directories at work, by where they go.
+    items: HashMap<ArchivePath, ItemInHand>,
+    records: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Somebody waits for an answer.
+    is_urgent: bool,
+    asked: u64,
+    answers: HashMap<u64, DeskAnswer>,
+    is_over: bool,
+}
+
+struct ItemInHand {
+    id: u64,
+    /// Until it is begun.
+    rows: Option<DirectoryRows>,
+    directories: Option<Vec<Vec<u8>>>,
+}
+
+impl HostDesk {
+    pub fn new(is_shared: bool) -> Self {
+        Self {
+            state: Mutex::default(),
+            came: Condvar::new(),
+            news: Condvar::new(),
+            is_shared,
+            links: SavedLinks::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, HostState> {
+        lock(&self.state)
+    }
+
+    /// Takes what the root has sent.
+    pub fn take(&self, works: Vec<SaveItem>, answers: Vec<(u64, DeskAnswer)>) {
+        let mut state = self.state();
+        state.waiting.extend(works);
+        state.answers.extend(answers);
+        self.came.notify_all();
+    }
+
+    /// Nobody waits for anything any more.
+    pub fn end(&self) {
+        self.state().is_over = true;
+        self.came.notify_all();
+        self.news.notify_all();
+    }
+
+    /// The next directory; nothing when all is over.
+    pub fn next(&self) -> Option<SaveItem> {
+        let mut state = self.state();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            if let Some(mut item) = state.waiting.pop_front() {
+                state.busy += 1;
+                let (rows, directories) = (std::mem::take(&mut item.rows), item.directories.take());
+                let hand = ItemInHand { id: item.id, rows: Some(rows), directories };
+                state.items.insert(item.to.clone(), hand);
+                self.news.notify_all();
+                return Some(item);
+            }
+            // Idle hosts wait as long as the stream is there: whoever closes it ends this.
+            state = self.came.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A directory is done.
+    pub fn finished(&self, to: &ArchivePath) {
+        let mut state = self.state();
+        state.busy -= 1;
+        state.items.remove(to);
+        self.news.notify_all();
+    }
+
+    /// What goes to the root, after `patience` at the latest, and how many directories more would be
+    /// taken by so many workers. It is sooner where somebody waits for an answer, or work.
+    pub fn records(&self, patience: Duration, workers: u32) -> (Vec<Vec<u8>>, u32) {
+        let (begun, mut state) = (Instant::now(), self.state());
+        let mut first: Option<Instant> = None;
+        loop {
+            let idle = state.waiting.is_empty() && state.busy == 0;
+            if state.is_over || state.is_urgent || state.bytes >= MESSAGE_BYTES || idle {
+                break;
+            }
+            if !state.records.is_empty() {
+                first.get_or_insert_with(Instant::now);
+            }
+            let end = first.map_or(begun + patience, |first| first + GATHER);
+            let Some(left) = end.checked_duration_since(Instant::now()).filter(|l| !l.is_zero())
+            else {
+                break;
+            };
+            state = self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let mut records = Vec::new();
+        let mut bytes = 0;
+        while bytes < MESSAGE_BYTES
+            && let Some(record) = state.records.pop_front()
+        {
+            bytes += record.len();
+            records.push(record);
+        }
+        state.bytes -= bytes;
+        state.is_urgent &= !state.records.is_empty();
+        self.came.notify_all();
+        let in_hand = state.busy + u32::try_from(state.waiting.len()).unwrap_or(u32::MAX);
+        (records, (2 * workers).saturating_sub(in_hand))
+    }
+
+    /// Hands a record in, once there is room for it.
+    pub fn push(&self, record: &HostRecord) -> Result<(), ArchiveError> {
+        let record = encoded(record);
+        let mut state = self.wait(|state| state.bytes < RECORDS_BYTES_MAX)?;
+        state.bytes += record.len();
+        state.records.push_back(record);
+        self.news.notify_all();
+        Ok(())
+    }
+
+    /// Asks the root.
+    fn ask(&self, question: impl FnOnce(u64) -> HostRecord) -> Result<DeskAnswer, ArchiveError> {
+        let mut state = self.state();
+        state.asked += 1;
+        let ask = state.asked;
+        let record = encoded(&question(ask));
+        state.bytes += record.len();
+        state.records.push_back(record);
+        state.is_urgent = true;
+        drop(state);
+        self.news.notify_all();
+        let mut state = self.wait(|state| state.answers.contains_key(&ask))?;
+        Ok(state.answers.remove(&ask).expect("it was seen just now"))
+    }
+
+    /// Waits until something is so.
+    fn wait(
+        &self,
+        is_so: impl Fn(&HostState) -> bool,
+    ) -> Result<MutexGuard<'_, HostState>, ArchiveError> {
+        let (begun, mut state) = (Instant::now(), self.state());
+        loop {
+            if state.is_over {
+                return Err(no_root(Errno::CANCELED));
+            }
+            if is_so(&state) {
+                return Ok(state);
+            }
+            let Some(left) = ROOT_WAIT_MAX.checked_sub(begun.elapsed()) else {
+                return Err(no_root(Errno::TIMEDOUT));
+            };
+            state = self.came.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn id_of(&self, path: &ArchivePath) -> Option<u64> {
+        self.state().items.get(path).map(|item| item.id)
+    }
+
+    /// Hands a record of a directory in. What cannot be is of no use to anybody: all is over.
+    fn record(&self, of: &ArchivePath, record: impl FnOnce(u64) -> HostRecord) {
+        if let Some(id) = self.id_of(of)
+            && self.push(&record(id)).is_err()
+        {
+            self.end();
+        }
+    }
+
+    /// What the first name of a file comes to is for the other hosts, too.
+    fn shared_link(
+        &self,
+        found: &Metadata,
+        store: &mut dyn FnMut() -> Result<StoredLink, Unstored>,
+    ) -> Result<StoredLink, Unstored> {
+        let key = LinkKey::of(found);
+        if let DeskAnswer::Link(Some(stored)) = self.ask(|ask| HostRecord::Link { ask, key })? {
+            return Ok(*stored);
+        }
+        let stored = store();
+        let told = stored.as_ref().ok().cloned();
+        self.push(&HostRecord::Linked { key, stored: told })?;
+        stored
+    }
+}
+
+fn no_root(errno: Errno) -> ArchiveError {
+    let place = "whoever has the catalog".to_owned();
+    StoreError { place, doing: "takes nothing more", errno }.into()
+}
+
+impl SaveDesk for HostDesk {
+    fn rows_of(&self, path: &ArchivePath) -> Result<DirectoryRows, ArchiveError> {
+        let rows = self.state().items.get_mut(path).and_then(|item| item.rows.take());
+        rows.ok_or_else(|| no_root(Errno::CANCELED))
+    }
+
+    fn is_directory(&self, path: &ArchivePath) -> Result<bool, ArchiveError> {
+        if let Some((above, name)) = path.split()
+            && let Some(item) = self.state().items.get(&above)
+            && let Some(names) = &item.directories
+        {
+            return Ok(names.binary_search_by(|known| (**known).cmp(name)).is_ok());
+        }
+        let path = path.clone();
+        match self.ask(|ask| HostRecord::IsDirectory { ask, path })? {
+            DeskAnswer::IsDirectory(is) => Ok(is),
+            DeskAnswer::Link(_) => Err(no_root(Errno::BADMSG)),
+        }
+    }
+
+    fn begun(&self, of: &SavedDirectory) {
+        self.record(&of.path, |id| HostRecord::Begun { id, is: of.is.clone() });
+    }
+
+    fn found(&self, work: SaveWork) -> Option<SaveWork> {
+        if let Some((above, name)) = work.to.split() {
+            let name = name.to_vec();
+            self.record(&above, |id| HostRecord::Found { id, name });
+        }
+        None
+    }
+
+    fn change(
+        &self,
+        of: &Arc<SavedDirectory>,
+        change: DirectoryChange,
+        report: SaveReport,
+    ) -> Result<(), ArchiveError> {
+        let id = self.id_of(&of.path).ok_or_else(|| no_root(Errno::CANCELED))?;
+        self.push(&HostRecord::Change { id, change, report })
+    }
+
+    fn done(&self, path: &ArchivePath, report: SaveReport) {
+        self.record(path, |id| HostRecord::Done { id, report });
+    }
+
+    fn link(
+        &self,
+        found: &Metadata,
+        store: &mut dyn FnMut() -> Result<StoredLink, Unstored>,
+    ) -> Result<StoredLink, Unstored> {
+        if self.is_shared {
+            self.shared_link(found, store)
+        } else {
+            self.links.stored(found, store)
+        }
+    }
+}

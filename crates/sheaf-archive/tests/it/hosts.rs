@@ -1,0 +1,337 @@
+//! Storing by many hosts, each of them a thread here: nothing is missing and nothing is there twice,
+//! whoever is lost on the way.
+use crate::round::{Place, path, settle};
+use crate::trees::{assert_same, make_everything};
+use sheaf_archive::{
+    Archive, ArchivePath, Catalog, FetchOptions, HostFiles, HostStep, HostStore, HostsRoot,
+    LocalStore, SaveHost, SaveOptions, SaveReport, SaveRoot, SaveRootOptions, VerifyOptions, fetch,
+    verify,
+};
+use sheaf_core::{Errno, lock};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A host whose files are below a directory.
+struct TestHost {
+    below: PathBuf,
+    /// What happens at which of its answers.
+    fault: Option<(usize, Fault)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// It does what was asked, and its answer does not come.
+    Lost,
+    /// It says something else.
+    Garbled,
+    /// It has no store, from the beginning.
+    NoStore,
+    /// Its store of this name is another one.
+    OtherStore,
+}
+
+impl HostFiles for TestHost {
+    fn store(&self, name: &OsStr) -> Result<HostStore, String> {
+        if self.fault.is_some_and(|(_, fault)| fault == Fault::NoStore) {
+            return Err("there is no such store here".to_owned());
+        }
+        let other = self.fault.is_some_and(|(_, fault)| fault == Fault::OtherStore);
+        let name = if other { self.below.join("store").into_os_string() } else { name.to_owned() };
+        let name = &name;
+        let store = LocalStore::open(Path::new(name)).map_err(|error| error.to_string())?;
+        let found = fs::metadata(name).unwrap();
+        Ok(HostStore { store: Arc::new(store), directory: Some((found.dev(), found.ino())) })
+    }
+
+    fn open(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let path = self.below.join(path.strip_prefix("/").unwrap());
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::NOFOLLOW;
+        rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+            .map_err(|errno| Errno(errno.raw_os_error()))
+    }
+}
+
+/// An archive that hosts store into.
+struct Many {
+    place: Place,
+}
+
+/// What was done, told, and by whom.
+struct Done {
+    report: SaveReport,
+    told: Vec<String>,
+    answers: Vec<usize>,
+}
+
+impl Many {
+    fn new() -> Self {
+        Self { place: Place::new() }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.place.path(name)
+    }
+
+    fn archive(&self) -> Archive {
+        let store = Arc::new(LocalStore::open(&self.at("store")).unwrap());
+        Archive::new(store, Catalog::open(&self.at("catalog")).unwrap()).unwrap()
+    }
+
+    fn store(&self, sources: &[&str], is_shared: bool, hosts: Vec<TestHost>) -> Done {
+        let options = SaveRootOptions {
+            store: self.at("store").as_os_str().as_bytes().to_vec(),
+            sources: sources.iter().map(PathBuf::from).collect(),
+            to: path("/dest"),
+            is_shared,
+            workers: 2,
+            member_bytes_max: 1 << 20,
+            // Several packs in a directory.
+            pack_bytes: 16 << 10,
+        };
+        let names = (0..hosts.len()).map(|number| format!("n{number}")).collect();
+        let root = SaveRoot::new(Arc::new(self.archive()), options, names).unwrap();
+        let answers = Mutex::new(vec![0; hosts.len()]);
+        std::thread::scope(|scope| {
+            for (number, host) in hosts.iter().enumerate() {
+                let (root, answers) = (&root, &answers);
+                scope.spawn(move || drive(root, number, host, answers));
+            }
+        });
+        let told = root.told().into_iter().map(|(host, text)| format!("n{host}: {text}")).collect();
+        let (report, refused) = root.finish().unwrap();
+        assert!(refused.is_empty(), "{refused:?}");
+        Done { report, told, answers: answers.into_inner().unwrap() }
+    }
+
+    fn assert_archived_file(&self, archived: &str, there: &Path) {
+        let fail = |event| panic!("{event:?}");
+        let (from, to) = (path(archived), self.at("single"));
+        fetch(&self.archive(), &from, &to, FetchOptions::default(), &fail).unwrap();
+        let name = there.file_name().unwrap();
+        assert_eq!(fs::read(to.join(name)).unwrap(), fs::read(there).unwrap());
+        fs::remove_dir_all(to).unwrap();
+    }
+
+    /// Whether what is archived of a path is what is there.
+    fn assert_archived(&self, archived: &str, there: &Path) {
+        let archive = self.archive();
+        let to = tempfile::tempdir_in(self.place.directory.path()).unwrap();
+        let fail = |event| panic!("{event:?}");
+        let from = path(archived);
+        fetch(&archive, &from, to.path(), FetchOptions::default(), &fail).unwrap();
+        let name = from.split().unwrap().1.to_vec();
+        assert_same(there, &to.path().join(OsStr::from_bytes(&name)));
+        let damaged = |error| panic!("{error}");
+        let verified = verify(&archive, &ArchivePath::ROOT, VerifyOptions::default(), &damaged);
+        assert_eq!(verified.unwrap().damaged, 0);
+    }
+}
+
+fn drive(root: &SaveRoot, number: usize, host: &TestHost, answers: &Mutex<Vec<usize>>) {
+    let mut save = SaveHost::default();
+    for count in 0.. {
+        match root.next(number).unwrap() {
+            HostStep::Over => break,
+            HostStep::Wait => std::thread::sleep(Duration::from_millis(1)),
+            HostStep::Ask(request) => {
+                let answer = save.answer(&request, host, PATIENCE).unwrap();
+                lock(answers)[number] += 1;
+                match host.fault {
+                    Some((at, Fault::Lost)) if count >= at => {
+                        root.lost(number, "its process ended").unwrap();
+                    }
+                    Some((at, Fault::Garbled)) if count >= at => {
+                        root.answered(number, b"\xff\xff nothing").unwrap();
+                    }
+                    _ => root.answered(number, &answer).unwrap(),
+                }
+            }
+        }
+    }
+}
+
+fn hosts(below: &Path, count: usize) -> Vec<TestHost> {
+    (0..count).map(|_| TestHost { below: below.to_owned(), fault: None }).collect()
+}
+
+/// A tree of some hundred directories, with names that are linked across them.
+fn make_wide(at: &Path) {
+    make_everything(at);
+    for number in 0..60 {
+        let directory = at.join(format!("wide/{}/{number}", number % 7));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..12 {
+            let content = format!("{number} {file}\n").repeat(200);
+            fs::write(directory.join(format!("{file}")), content).unwrap();
+        }
+        if number > 0 {
+            let first = at.join("wide/0/0/linked");
+            fs::hard_link(first, directory.join("linked")).unwrap();
+        } else {
+            fs::write(directory.join("linked"), vec![1; 50_000]).unwrap();
+        }
+    }
+}
+
+/// What a machine alone makes of it.
+fn alone(tree: &Path) -> SaveReport {
+    let place = Place::new();
+    let fail = |event| panic!("{event:?}");
+    let (options, sources) = (SaveOptions::default(), [tree.to_owned()]);
+    sheaf_archive::save(&place.archive, &sources, &path("/dest"), options, &fail).unwrap()
+}
+
+#[test]
+fn each_host_stores_its_own() {
+    let many = Many::new();
+    let mut hosts = Vec::new();
+    for number in 0..3 {
+        let below = many.at(&format!("host{number}"));
+        make_everything(&below.join("srv/tree"));
+        fs::write(below.join("srv/tree/own"), format!("of {number}")).unwrap();
+        fs::write(below.join("srv/single"), format!("file of {number}")).unwrap();
+        hosts.push(TestHost { below, fault: None });
+    }
+    fs::remove_file(many.at("host1/srv/single")).unwrap();
+    settle();
+    let done = many.store(&["/srv/tree", "/srv/single"], false, hosts);
+    assert_eq!(
+        done.told,
+        ["n1: /srv/single: cannot be stored: No such file or directory (ENOENT)"]
+    );
+    assert_eq!(done.report.failed, 1);
+    let one = alone(&many.at("host0/srv/tree"));
+    assert_eq!(done.report.stored, 3 * one.stored + 2);
+    assert_eq!(done.report.directories, 3 * one.directories);
+    for number in 0..3 {
+        let there = many.at(&format!("host{number}/srv"));
+        many.assert_archived(&format!("/dest/n{number}/tree"), &there.join("tree"));
+        if number != 1 {
+            many.assert_archived_file(&format!("/dest/n{number}/single"), &there.join("single"));
+        }
+    }
+}
+
+#[test]
+fn what_is_stored_already_is_not_stored_again_by_hosts() {
+    let many = Many::new();
+    make_wide(&many.at("files/tree"));
+    settle();
+    let first = many.store(&["/tree/."], false, hosts(&many.at("files"), 2));
+    assert_eq!(first.told, [""; 0]);
+    fs::write(many.at("files/tree/wide/3/3/new"), "new").unwrap();
+    settle();
+    let again = many.store(&["/tree/."], false, hosts(&many.at("files"), 2));
+    assert_eq!((again.report.stored, again.report.failed), (2, 0));
+    assert_eq!(again.report.unchanged, first.report.stored);
+    many.assert_archived("/dest/n1", &many.at("files/tree"));
+}
+
+#[test]
+fn hosts_share_the_work_and_store_nothing_twice() {
+    let many = Many::new();
+    make_wide(&many.at("files/tree"));
+    settle();
+    let done = many.store(&["/tree"], true, hosts(&many.at("files"), 4));
+    assert_eq!(done.told, [""; 0]);
+    assert_eq!(done.report, alone(&many.at("files/tree")));
+    // Nobody was idle all the time.
+    assert!(done.answers.iter().all(|&answers| answers > 1), "{:?}", done.answers);
+    many.assert_archived("/dest/tree", &many.at("files/tree"));
+    assert_linked_once(&many);
+}
+
+/// All names of the file with many are one file, whose content is in the store once.
+fn assert_linked_once(many: &Many) {
+    let archive = many.archive();
+    let mut places = std::collections::BTreeSet::new();
+    let mut names = 0;
+    for number in 0..60 {
+        let directory = path(&format!("/dest/tree/wide/{}/{number}", number % 7));
+        for object in archive.catalog().rows_of(&directory).unwrap().objects {
+            places.insert(format!("{:?} {:?}", object.place, object.link));
+            names += 1;
+        }
+    }
+    assert_eq!((places.len(), names), (1, 60), "{places:?}");
+}
+
+#[test]
+fn the_others_do_what_lost_hosts_had_in_hand() {
+    for fault in [Fault::Lost, Fault::Garbled] {
+        for at in [0, 2, 5] {
+            let many = Many::new();
+            make_wide(&many.at("files/tree"));
+            settle();
+            let mut hosts = hosts(&many.at("files"), 3);
+            hosts[0].fault = Some((at, fault));
+            hosts[1].fault = Some((at + 2, fault));
+            let done = many.store(&["/tree"], true, hosts);
+            let one = alone(&many.at("files/tree"));
+            let lost =
+                done.told.iter().filter(|told| told.ends_with("; the other hosts do its part"));
+            assert!(lost.count() == done.told.len() && done.told.len() <= 2, "{:?}", done.told);
+            assert_eq!(done.report.failed, 0);
+            // What was handed in is counted, and what was found so is no more than that.
+            assert_eq!(done.report.stored + done.report.unchanged, one.stored, "{:?}", done.report);
+            assert_eq!(done.report.directories, one.directories);
+            many.assert_archived("/dest/tree", &many.at("files/tree"));
+        }
+    }
+}
+
+#[test]
+fn who_has_no_store_or_other_files_is_named() {
+    let many = Many::new();
+    make_wide(&many.at("files/tree"));
+    fs::create_dir_all(many.at("other/tree/elsewhere")).unwrap();
+    settle();
+    let mut hosts = hosts(&many.at("files"), 2);
+    hosts[0].fault = Some((0, Fault::NoStore));
+    let done = many.store(&["/tree"], true, hosts);
+    assert_eq!(done.told, ["n0: there is no such store here; the other hosts do its part"]);
+    assert_eq!(done.report, alone(&many.at("files/tree")));
+
+    LocalStore::create(&many.at("files/store")).unwrap();
+    let mut hosts = self::hosts(&many.at("files"), 2);
+    hosts[1].fault = Some((0, Fault::OtherStore));
+    let done = many.store(&["/tree"], true, hosts);
+    let why = "n1: its store of this name is another one; the other hosts do its part";
+    assert_eq!((&done.told[..], done.report.failed), (&[why.to_owned()][..], 0));
+
+    let other = TestHost { below: many.at("other"), fault: None };
+    let files = || TestHost { below: many.at("files"), fault: None };
+    let done = many.store(&["/tree"], true, vec![files(), other, files()]);
+    assert_eq!(done.told.len(), 1, "{:?}", done.told);
+    assert!(done.told[0].contains("sees other files"), "{:?}", done.told);
+
+    let nobody = TestHost { below: many.at("files"), fault: Some((0, Fault::NoStore)) };
+    let done = many.store(&["/tree"], true, vec![nobody]);
+    assert_eq!(done.told, ["n0: there is no such store here"]);
+    assert_eq!((done.report.failed, done.report.stored), (1, 0));
+}
+
+#[test]
+fn a_lost_host_alone_costs_what_it_had() {
+    let many = Many::new();
+    make_wide(&many.at("files/tree"));
+    settle();
+    let mut hosts = hosts(&many.at("files"), 2);
+    hosts[0].fault = Some((3, Fault::Lost));
+    let done = many.store(&["/tree"], false, hosts);
+    assert_eq!(done.told, ["n0: its process ended"]);
+    assert!(done.report.failed > 0);
+    many.assert_archived("/dest/n1/tree", &many.at("files/tree"));
+    // Who comes back goes on where it was.
+    let again = many.store(&["/tree"], false, self::hosts(&many.at("files"), 2));
+    assert_eq!(again.report.failed, 0);
+    many.assert_archived("/dest/n0/tree", &many.at("files/tree"));
+}

@@ -1,0 +1,40 @@
+//! Archives and many hosts: a service that stores where the files are, and who asks it.
+mod drive;
+pub mod serve;
+pub mod store;
+
+use super::place::ArchivedName;
+use crate::exit::Stop;
+use anyhow::Result;
+use sheaf_core::RangeSet;
+use sheaf_session::Config;
+use sheaf_session::address::{Address, Purpose, Side};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// Whether a name is a place on hosts, and no archived name.
+pub fn is_on_hosts(name: &OsStr) -> bool {
+    ArchivedName::parse(name).is_err() && matches!(Address::parse_place(name), Ok(Side::Hosts(_)))
+}
+
+/// Places on one set of hosts: its leaves, and the absolute paths.
+pub fn places(
+    names: &[OsString],
+    config: &Config,
+    purpose: Purpose,
+) -> Result<(RangeSet, Vec<PathBuf>)> {
+    let (mut members, mut paths) = (None, Vec::new());
+    for name in names {
+        let target = Address::parse(name)?.resolve(config, purpose)?;
+        if members.get_or_insert_with(|| target.members.clone()) != &target.members {
+            let text = "all of a command are on the same hosts: do the others by themselves";
+            return Err(Stop::usage(text).into());
+        }
+        if sheaf_file::is_pattern(&target.path) {
+            let text = format!("{}: patterns are not expanded on hosts here", target.path);
+            return Err(Stop::usage(crate::output::printable(&text)).into());
+        }
+        paths.push(PathBuf::from(target.path));
+    }
+    Ok((members.unwrap_or_default(), paths))
+}

@@ -1,0 +1,164 @@
+//! Asks hosts until there is nothing more for them.
+use super::serve::ARCHIVE;
+use crate::output::{self, printable};
+use anyhow::Result;
+use sheaf_archive::{HostStep, HostsRoot};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_session::{Config, Gone, Session};
+use sheaf_tree::proto::filter::builtin::null;
+use sheaf_tree::{Stream, Sync};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// A host that does not answer within this is lost, unless less is said by `--timeout`. It answers
+/// twice a second, whatever it is at.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// How often it is looked whether there is something for a host that is idle.
+const IDLE_LOOK: Duration = Duration::from_millis(20);
+/// When a host without a free thread is asked again.
+const BUSY_LOOK: Duration = Duration::from_millis(50);
+
+/// What came of the hosts.
+#[derive(Default)]
+pub struct Driven {
+    /// Those that answered to the end.
+    pub done: usize,
+    /// Those that did not.
+    pub lost: usize,
+}
+
+/// How the work of a host has ended.
+enum HostEnd {
+    Done,
+    /// It does not answer, or not what it should.
+    Lost(Errno),
+}
+
+/// Has the hosts `members`, which are those of `root` in their order, do their part. The requests have
+/// this tag.
+pub async fn drive<R: HostsRoot + 'static>(
+    session: &Session,
+    config: &Config,
+    members: &RangeSet,
+    tag: i32,
+    root: &Arc<R>,
+) -> Result<Driven> {
+    let (client, mut tasks, mut driven) = (session.client(), JoinSet::new(), Driven::default());
+    let patience = ANSWER_MAX.min(config.timeout.value);
+    let names: Vec<String> =
+        members.iter().map(|leaf| client.host(leaf).unwrap_or_default()).collect();
+    let leaves: Vec<u32> = members.iter().collect();
+    for (host, leaf) in leaves.iter().enumerate() {
+        let one = RangeSet::from_iter([*leaf]);
+        let stream = client.network().open(ARCHIVE, one, "null", b"", Sync::WaitForAll);
+        let drive = HostDrive { root: root.clone(), client: client.clone(), host, tag, patience };
+        tasks.spawn(async move { (host, drive.run(stream).await) });
+    }
+    while let Some(ended) = next(&mut tasks, || tell(&**root, &names)).await {
+        let (host, end) = ended?;
+        match end? {
+            HostEnd::Done => driven.done += 1,
+            HostEnd::Lost(errno) => {
+                driven.lost += 1;
+                let why = why(errno, leaves[host], &session.gone(), &names[host], patience);
+                let root = root.clone();
+                tokio::task::spawn_blocking(move || root.lost(host, &why)).await??;
+            }
+        }
+    }
+    tell(&**root, &names);
+    Ok(driven)
+}
+
+/// The next task that ends; meanwhile what there is to tell is told.
+async fn next<T: 'static>(
+    tasks: &mut JoinSet<T>,
+    tell: impl Fn(),
+) -> Option<Result<T, tokio::task::JoinError>> {
+    const TELL: Duration = Duration::from_millis(200);
+    loop {
+        match tokio::time::timeout(TELL, tasks.join_next()).await {
+            Ok(ended) => return ended,
+            Err(_) => tell(),
+        }
+    }
+}
+
+fn tell(root: &dyn HostsRoot, names: &[String]) {
+    for (host, text) in root.told() {
+        let host = names.get(host).map_or("", |name| &**name);
+        output::tell(format_args!("sheaf: {}", printable(&format!("{host}: {text}"))));
+    }
+}
+
+/// Why a host is lost.
+fn why(errno: Errno, leaf: u32, gone: &[Gone], name: &str, patience: Duration) -> String {
+    if let Some(gone) = gone.iter().rev().find(|gone| gone.leaves.contains(leaf)) {
+        let what = if gone.is_down() { "host is down" } else { "it does not serve" };
+        let name_of = gone.errno.name().unwrap_or("EHOSTDOWN");
+        return format!("{what} ({name_of}): {}", gone.cause.replace("%h", name));
+    }
+    match errno {
+        Errno::NOSYS => {
+            "its server has no service for archives (ENOSYS): it is another program, or \
+                         another version"
+                .to_owned()
+        }
+        Errno::TIMEDOUT => format!("no answer within {} s (ETIMEDOUT)", patience.as_secs_f64()),
+        other => other.to_string(),
+    }
+}
+
+/// The work of one host.
+struct HostDrive<R> {
+    root: Arc<R>,
+    client: sheaf_group::Client,
+    host: usize,
+    tag: i32,
+    patience: Duration,
+}
+
+impl<R: HostsRoot + 'static> HostDrive<R> {
+    async fn run(&self, stream: Stream) -> Result<HostEnd> {
+        // Whoever waits for Ctrl-C ends with what was done until then.
+        while !self.client.is_interrupted() {
+            let (root, host) = (self.root.clone(), self.host);
+            match tokio::task::spawn_blocking(move || root.next(host)).await?? {
+                HostStep::Over => break,
+                HostStep::Wait => tokio::time::sleep(IDLE_LOOK).await,
+                HostStep::Ask(request) => match self.ask(&stream, request).await {
+                    Ok(answer) => {
+                        let root = self.root.clone();
+                        let take = move || root.answered(host, &answer);
+                        tokio::task::spawn_blocking(take).await??;
+                    }
+                    Err(errno) => return Ok(HostEnd::Lost(errno)),
+                },
+            }
+        }
+        Ok(HostEnd::Done)
+    }
+
+    async fn ask(&self, stream: &Stream, request: Vec<u8>) -> Result<Vec<u8>, Errno> {
+        let begun = Instant::now();
+        let request = bytes::Bytes::from(request);
+        loop {
+            let left = self.patience.saturating_sub(begun.elapsed());
+            let asked = stream.request(self.tag, request.clone(), left).await;
+            let asked = asked.map_err(|error| error.errno())?;
+            let answer = asked.answer().await;
+            let coverage = &answer.coverage;
+            if let Some((errno, _)) = coverage.failed.iter().chain(&coverage.silent).next() {
+                if *errno == Errno::AGAIN && begun.elapsed() < self.patience {
+                    tokio::time::sleep(BUSY_LOOK).await;
+                    continue;
+                }
+                return Err(*errno);
+            }
+            let payload = answer.payload.unwrap_or_default();
+            let items = null::items(&payload).map_err(|_| Errno::BADMSG)?;
+            return items.first().map(|item| item.to_vec()).ok_or(Errno::BADMSG);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `sheaf archive store` of files on hosts.
+use super::drive;
+use super::serve::SAVE;
+use crate::cli::GlobalArgs;
+use crate::cmd::archive::place::{self, ArchivedName};
+use crate::cmd::archive::store::{StoreArgs, tell_report};
+use crate::exit::{Exit, Stop};
+use crate::output::{self, printable};
+use crate::session::Opening;
+use anyhow::Result;
+use sheaf_archive::{SaveOptions, SaveRoot, SaveRootOptions};
+use sheaf_session::address::Purpose;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Stores the files of hosts.
+pub fn run(
+    args: &StoreArgs,
+    sources: &[OsString],
+    to: &ArchivedName,
+    global: &GlobalArgs,
+) -> Result<Exit> {
+    let mut opening = Opening::new(global)?;
+    opening.lift_deadline();
+    let (members, sources) = super::places(sources, opening.config(), Purpose::Read)?;
+    check(&sources)?;
+    // It is let go outside of the runtime, which a catalog in a database may not be within.
+    let archive = Arc::new(place::open(&to.store, args.create)?);
+    let defaults = SaveOptions::default();
+    let options = SaveRootOptions {
+        store: place::name_for_hosts(&to.store)?,
+        sources,
+        to: to.path.clone(),
+        is_shared: args.shared,
+        workers: 0,
+        member_bytes_max: if args.no_packs { 0 } else { defaults.member_bytes_max },
+        pack_bytes: defaults.pack_bytes,
+    };
+    opening.run(async |session, config, _| {
+        let hosts = members.iter().map(|leaf| session.client().host(leaf).unwrap_or_default());
+        let (of, hosts) = (archive.clone(), hosts.collect());
+        let root = move || SaveRoot::new(of, options, hosts);
+        let root = Arc::new(tokio::task::spawn_blocking(root).await??);
+        let driven = drive::drive(session, config, &members, SAVE, &root).await;
+        // What was done is kept also where something else has failed.
+        let (report, refused) = tokio::task::spawn_blocking(move || root.finish()).await??;
+        for error in refused {
+            output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+        }
+        let driven = driven?;
+        tell_report(&report, global)?;
+        Ok(match () {
+            () if session.client().is_interrupted() => Exit::Interrupted,
+            () if driven.done == 0 && report.directories == 0 => Exit::Unreachable,
+            () if report.failed > 0 => Exit::Partial,
+            () => Exit::Success,
+        })
+    })
+}
+
+/// Each keeps its name, so no two have the same.
+fn check(sources: &[PathBuf]) -> Result<()> {
+    let is_whole =
+        |path: &Path| path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/.");
+    let mut names = std::collections::HashSet::new();
+    for source in sources {
+        if is_whole(source) && sources.len() > 1 {
+            let text = format!("{}: what is in a directory is stored by itself", source.display());
+            return Err(Stop::usage(printable(&text)).into());
+        }
+        if !names.insert(source.file_name()) {
+            let text = format!("{}: another source has this name", source.display());
+            return Err(Stop::usage(printable(&text)).into());
+        }
+    }
+    Ok(())
+}
