@@ -45,6 +45,14 @@ pub enum ArchiveError {
         /// What it is.
         what: &'static str,
     },
+    /// A directory was to go into itself.
+    #[error("{path}: cannot go to {to}, which is within it")]
+    IntoItself {
+        /// The directory.
+        path: ArchivePath,
+        /// Where it was to go.
+        to: ArchivePath,
+    },
     /// There is nothing of this name.
     #[error("{path}: is not in the archive")]
     NotArchived {
@@ -85,6 +93,7 @@ impl ArchiveError {
             Self::Pack { why, .. } => why.errno(),
             Self::File { errno, .. } => *errno,
             Self::InTheWay { .. } => Errno::EXIST,
+            Self::IntoItself { .. } => Errno::INVAL,
             Self::NotArchived { .. } => Errno::NOENT,
             Self::Content { .. } | Self::Member { .. } | Self::Twice { .. } => Errno::BADMSG,
         }

@@ -18,6 +18,7 @@ pub use log::LOG_VERSION;
 pub(crate) use log::key as log_key;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresUrl, PostgresUrlError};
+pub(crate) use rights::rebind_xattrs;
 pub use rights::{FileRights, MemberClass};
 pub use rows::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace, DirectoryChange,

@@ -23,6 +23,7 @@
 
 mod archive;
 mod catalog;
+mod change_rights;
 mod error;
 mod fetch;
 mod find;
@@ -33,6 +34,7 @@ mod hosts;
 mod list;
 mod pack;
 mod path;
+mod relocate;
 mod remove;
 mod repair;
 mod save;
@@ -51,6 +53,7 @@ pub use catalog::{
 };
 #[cfg(feature = "postgres")]
 pub use catalog::{PostgresUrl, PostgresUrlError};
+pub use change_rights::{RightsChange, RightsOptions, RightsReport, change_rights};
 pub use error::PackError;
 pub use fetch::{FetchOptions, FetchReport, fetch};
 pub use find::{FindError, FindExpression, FindFile, FindNames};
@@ -67,12 +70,14 @@ pub use pack::sparse::SPARSE_EXTENTS_MAX;
 pub use pack::verify::{Difference, content_of, verify_pack};
 pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};
 pub use path::ArchivePath;
+pub use relocate::{RelocateReport, Relocation, copy_tree, move_tree, relocate_files};
 pub use remove::{RemoveReport, remove};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use save::hosts::{SaveHost, SaveRoot, SaveRootOptions};
 pub use save::{SaveOptions, SaveReport, save};
 pub use schedule::{
-    HostStats, KindStats, Limiting, Limits, Needs, Phase, PhaseStats, Resource, ScheduleStats,
+    HostStats, KindStats, Limiting, Needs, Phase, PhaseStats, Resource, ScheduleLimits,
+    ScheduleStats,
 };
 pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
 #[cfg(feature = "s3")]

@@ -23,14 +23,14 @@ mod resources;
 mod simulated;
 mod stats;
 
-pub use resources::{Limits, Needs, Resource};
+pub use resources::{Needs, Resource, ScheduleLimits};
 pub use stats::{HostStats, KindStats, Limiting, PhaseStats, ScheduleStats};
 
 use crate::width::AdaptiveWidth;
 use cost::Costs;
 use limiting::LimitingTimes;
 use queue::PhaseQueue;
-use resources::{Claims, HostUse};
+use resources::{HostUse, ResourceClaims};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,7 +136,7 @@ pub(crate) enum Next<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct ScheduleSettings {
     /// What each host has.
-    pub hosts: Vec<Limits>,
+    pub hosts: Vec<ScheduleLimits>,
     /// Tasks of a phase at once, at most.
     pub widths: [usize; Phase::ALL.len()],
     /// Tasks at once; beside these, one of a phase of which nothing runs.
@@ -414,7 +414,7 @@ impl<T> Schedule<T> {
 
 /// What one look for the next task has come to.
 struct Pass {
-    claims: Vec<Claims>,
+    claims: Vec<ResourceClaims>,
     /// The first reason not to begin something.
     why: Option<Limiting>,
     /// When it may be otherwise.
@@ -423,7 +423,7 @@ struct Pass {
 
 impl Pass {
     fn new(hosts: usize) -> Self {
-        Self { claims: vec![Claims::default(); hosts], why: None, again: None }
+        Self { claims: vec![ResourceClaims::default(); hosts], why: None, again: None }
     }
 
     fn because(&mut self, why: Limiting) {

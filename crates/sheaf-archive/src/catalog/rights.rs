@@ -9,7 +9,11 @@ use serde::{Deserialize, Serialize};
 /// Classes of a row at most.
 const CLASSES_MAX: usize = 16;
 /// What an executable may do beyond its user: it is lost with the owner, as the set-id bits are.
-pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+const CAPABILITY: &[u8] = b"security.capability";
+/// An access control list, whose entries for the owner, others and the mask are the mode.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+const ACL_VERSION_BYTES: usize = 4;
+const ACL_ENTRY_BYTES: usize = 8;
 
 /// Mode and owner of a file.
 #[derive(
@@ -29,8 +33,9 @@ pub struct FileRights {
 pub struct MemberClass {
     /// They are symbolic links, whose mode nobody changes.
     pub are_links: bool,
-    /// They have a capability, which is lost with the owner.
-    pub have_capability: bool,
+    /// They have a capability, which is lost with the owner, or an access control list, which is
+    /// another one with the mode.
+    pub are_bound: bool,
     /// What the index says.
     pub stored: FileRights,
     /// What they have now.
@@ -54,7 +59,7 @@ impl MemberClass {
             let of = &member.attributes;
             classes.push(Self {
                 are_links: of.is_link(),
-                have_capability: of.has_capability(),
+                are_bound: of.are_xattrs_bound(),
                 stored: of.rights(),
                 now: of.rights(),
                 members: 1,
@@ -69,7 +74,7 @@ impl MemberClass {
         let of = &member.attributes;
         self.stored == of.rights()
             && self.are_links == of.is_link()
-            && self.have_capability == of.has_capability()
+            && self.are_bound == of.are_xattrs_bound()
     }
 
     /// Has the members of an index be as they are now. Whether each is of a class.
@@ -99,6 +104,29 @@ impl MemberClass {
     }
 }
 
+/// Has extended attributes be those of a file whose mode or owner has become another one.
+pub(crate) fn rebind_xattrs(
+    xattrs: &mut Vec<(Vec<u8>, Vec<u8>)>,
+    (old, new): (FileRights, FileRights),
+) {
+    if (old.uid, old.gid) != (new.uid, new.gid) {
+        xattrs.retain(|(name, _)| name != CAPABILITY);
+    }
+    for (_, list) in xattrs.iter_mut().filter(|(name, _)| name == ACCESS_ACL) {
+        let entries = list.get_mut(ACL_VERSION_BYTES..).unwrap_or(&mut []);
+        let has_mask = entries.chunks_exact(ACL_ENTRY_BYTES).any(|entry| entry[..2] == [0x10, 0]);
+        for entry in entries.chunks_exact_mut(ACL_ENTRY_BYTES) {
+            let permissions = match (u16::from_le_bytes([entry[0], entry[1]]), has_mask) {
+                (0x01, _) => new.mode >> 6,
+                (0x10, _) | (0x04, false) => new.mode >> 3,
+                (0x20, _) => new.mode,
+                _ => continue,
+            };
+            entry[2..4].copy_from_slice(&((permissions & 0o7) as u16).to_le_bytes());
+        }
+    }
+}
+
 impl MemberAttributes {
     /// Its mode and owner.
     #[must_use]
@@ -117,8 +145,9 @@ impl MemberAttributes {
         matches!(self.kind, MemberKind::Symlink { .. })
     }
 
-    pub(crate) fn has_capability(&self) -> bool {
-        self.xattrs.iter().any(|(name, _)| name == CAPABILITY)
+    /// Whether extended attributes of it change with its mode or owner.
+    fn are_xattrs_bound(&self) -> bool {
+        self.xattrs.iter().any(|(name, _)| name == CAPABILITY || name == ACCESS_ACL)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is known of a file in a pack.
 use super::write::NAME_BYTES_MAX;
-use crate::FileRights;
+use crate::{ArchivedObject, ContentPlace, FileRights};
 use serde::{Deserialize, Serialize};
 use sheaf_core::files::Timestamp;
 use std::ops::Range;
@@ -114,6 +114,23 @@ pub struct PackedMember {
 }
 
 impl PackedMember {
+    /// It as an object, whose content stays where it is.
+    pub(crate) fn to_object(&self, pack: PackId) -> ArchivedObject {
+        let place = ContentPlace::Pack { id: pack, at: self.content_at() };
+        let mut attributes = self.attributes.clone();
+        if matches!(attributes.kind, MemberKind::HardLink { .. }) {
+            attributes.kind = MemberKind::File;
+        }
+        ArchivedObject {
+            attributes,
+            size: self.size,
+            digest: self.digest,
+            place: (self.stored_bytes() > 0).then_some(place),
+            extents: self.extents.clone(),
+            link: None,
+        }
+    }
+
     /// At which byte of the pack its content begins.
     #[must_use]
     pub fn content_at(&self) -> u64 {

@@ -1,10 +1,11 @@
 //! What is archived of a directory, beside the names that are found in it, in their order.
-use crate::archive::{read_index, write_index};
+use crate::archive::{new_id, read_index, write_index};
 use crate::{
-    ArchiveError, ArchivedObject, ArchivedPack, DirectoryChange, MemberAttributes, PackIndex,
-    PackedMember, Store,
+    ArchiveError, ArchivedObject, ArchivedPack, DirectoryChange, MemberAttributes, PackId,
+    PackIndex, PackedMember, Store,
 };
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// The archived files of a directory. Indexes are read when names come to them.
 pub(crate) struct OldFiles {
@@ -19,6 +20,15 @@ struct OldPack {
     index: PackIndex,
     /// Names that are archived elsewhere from now on.
     retired: HashSet<Vec<u8>>,
+    /// Files with several names, by where their content is.
+    files: HashMap<u64, LinkedMembers>,
+}
+
+/// Members that are names of one file.
+struct LinkedMembers {
+    /// What they have in common where they leave the pack.
+    link: PackId,
+    names: Vec<Vec<u8>>,
 }
 
 /// What is archived of a name.
@@ -35,6 +45,21 @@ impl OldFiles {
         Self { objects, coming: packs.into(), open: Vec::new() }
     }
 
+    /// The row of the pack that has this name.
+    pub fn pack_of(
+        store: &dyn Store,
+        packs: Vec<ArchivedPack>,
+        name: &[u8],
+    ) -> Result<Option<ArchivedPack>, ArchiveError> {
+        for row in packs {
+            let may_have = (&row.first[..]..=&row.last[..]).contains(&name);
+            if may_have && read_index(store, &row)?.find(name).is_some() {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+
     /// What is archived of this name, which comes behind those before.
     pub fn find(
         &mut self,
@@ -45,7 +70,7 @@ impl OldFiles {
         while self.coming.front().is_some_and(|pack| pack.first[..] <= *name) {
             let row = self.coming.pop_front().expect("one is there");
             let index = read_index(store, &row)?;
-            self.open.push(OldPack { row, index, retired: HashSet::new() });
+            self.open.push(OldPack::new(row, index)?);
         }
         while let Some(at) = self.open.iter().position(|pack| pack.row.last[..] < *name) {
             self.open.swap_remove(at).settle(store, change)?;
@@ -55,6 +80,41 @@ impl OldFiles {
         }
         let found = self.open.iter().find_map(|pack| pack.index.find(name));
         Ok(found.map(|member| OldArchived { attributes: &member.attributes, size: member.size }))
+    }
+
+    /// What is archived of this name, as an object, whose content stays where it is. As
+    /// [`OldFiles::find`], which tells the order.
+    pub fn object(
+        &mut self,
+        store: &dyn Store,
+        name: &[u8],
+        change: &mut DirectoryChange,
+    ) -> Result<Option<ArchivedObject>, ArchiveError> {
+        let is_there = self.find(store, name, change)?.is_some();
+        Ok(if is_there { self.open_object(name) } else { None })
+    }
+
+    /// The same of a name of those that one has come to, or of another name of such a file.
+    pub fn open_object(&self, name: &[u8]) -> Option<ArchivedObject> {
+        if let Some(object) = self.objects.get(name) {
+            return Some(object.clone());
+        }
+        let member = |pack: &OldPack| {
+            let member = pack.index.find(name)?;
+            let link = pack.files.get(&member.content_block()).map(|file| file.link);
+            Some(ArchivedObject { link, ..member.to_object(pack.row.id) })
+        };
+        self.open.iter().find_map(member)
+    }
+
+    /// Other members that are names of the same file: they stay that where this one leaves the pack.
+    pub fn other_names(&self, name: &[u8]) -> Vec<Vec<u8>> {
+        let of = |pack: &OldPack| {
+            let file = pack.files.get(&pack.index.find(name)?.content_block())?;
+            let is_other = |other: &&Vec<u8>| *other != name && !pack.retired.contains(*other);
+            Some(file.names.iter().filter(is_other).cloned().collect())
+        };
+        self.open.iter().find_map(of).unwrap_or_default()
     }
 
     /// A name is archived elsewhere from the next change on.
@@ -81,6 +141,22 @@ impl OldFiles {
 }
 
 impl OldPack {
+    fn new(row: ArchivedPack, index: PackIndex) -> Result<Self, ArchiveError> {
+        let mut files: HashMap<u64, LinkedMembers> = HashMap::new();
+        for member in index.members.iter().filter(|member| member.file_block.is_some()) {
+            if let Entry::Vacant(file) = files.entry(member.content_block()) {
+                file.insert(LinkedMembers { link: new_id()?, names: Vec::new() });
+            }
+        }
+        let linked = if files.is_empty() { &[] } else { &index.members[..] };
+        for member in linked {
+            if let Some(file) = files.get_mut(&member.content_block()) {
+                file.names.push(member.attributes.name.clone());
+            }
+        }
+        Ok(Self { row, index, retired: HashSet::new(), files })
+    }
+
     /// Writes an index without what was retired, if something was; the pack with that, if something
     /// is left of it.
     fn settle(

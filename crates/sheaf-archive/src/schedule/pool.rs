@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 const STATS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Does one task; what it has used, where a processor's time is measured by whoever calls.
-pub(crate) type Job<'a, T, E> =
-    &'a (dyn Fn(&Pool<T, E>, GrantId, HostId, T) -> Result<Needs, E> + Sync);
+pub(crate) type ScheduledJob<'a, T, E> =
+    &'a (dyn Fn(&SchedulePool<T, E>, GrantId, HostId, T) -> Result<Needs, E> + Sync);
 /// Takes the numbers now and then, and at the end.
 pub(crate) type Watcher<'a> = &'a (dyn Fn(&ScheduleStats) + Sync);
 
-pub(crate) struct Pool<T, E> {
-    known: Mutex<Known<T, E>>,
+pub(crate) struct SchedulePool<T, E> {
+    known: Mutex<KnownTask<T, E>>,
     /// Something may be begun, or all is over.
     work: Condvar,
     start: Instant,
 }
 
-struct Known<T, E> {
+struct KnownTask<T, E> {
     schedule: Schedule<T>,
     idle: usize,
     threads: usize,
@@ -34,14 +34,14 @@ struct Known<T, E> {
 
 /// Ends all where a task panics: nobody waits for it then.
 struct EndsAll<'a, T, E> {
-    pool: &'a Pool<T, E>,
+    pool: &'a SchedulePool<T, E>,
     is_armed: bool,
 }
 
-impl<T: Send, E: Send> Pool<T, E> {
+impl<T: Send, E: Send> SchedulePool<T, E> {
     pub fn new(settings: ScheduleSettings) -> Self {
         let now = Instant::now();
-        let known = Known {
+        let known = KnownTask {
             schedule: Schedule::new(settings),
             idle: 0,
             threads: 0,
@@ -63,7 +63,12 @@ impl<T: Send, E: Send> Pool<T, E> {
     ///
     /// # Errors
     /// The first of a task.
-    pub fn run(&self, name: &str, job: Job<'_, T, E>, watcher: Watcher<'_>) -> Result<(), E> {
+    pub fn run(
+        &self,
+        name: &str,
+        job: ScheduledJob<'_, T, E>,
+        watcher: Watcher<'_>,
+    ) -> Result<(), E> {
         std::thread::scope(|scope| {
             lock(&self.known).threads = 1;
             self.work(scope, name, job, watcher);
@@ -77,7 +82,7 @@ impl<T: Send, E: Send> Pool<T, E> {
         &'scope self,
         scope: &'scope std::thread::Scope<'scope, 'env>,
         name: &'scope str,
-        job: Job<'scope, T, E>,
+        job: ScheduledJob<'scope, T, E>,
         watcher: Watcher<'scope>,
     ) {
         let mut known = lock(&self.known);
@@ -105,7 +110,7 @@ impl<T: Send, E: Send> Pool<T, E> {
 
     fn ended(
         &self,
-        known: &mut Known<T, E>,
+        known: &mut KnownTask<T, E>,
         id: GrantId,
         done: Result<Needs, E>,
         before: Duration,
@@ -131,10 +136,10 @@ impl<T: Send, E: Send> Pool<T, E> {
     /// Has another look whether it can begin something, too.
     fn wake_another<'scope, 'env>(
         &'scope self,
-        known: &mut Known<T, E>,
+        known: &mut KnownTask<T, E>,
         scope: &'scope std::thread::Scope<'scope, 'env>,
         name: &'scope str,
-        job: Job<'scope, T, E>,
+        job: ScheduledJob<'scope, T, E>,
         watcher: Watcher<'scope>,
     ) {
         if !known.schedule.is_waiting() {
@@ -154,10 +159,10 @@ impl<T: Send, E: Send> Pool<T, E> {
 
     fn wait<'a>(
         &self,
-        mut known: MutexGuard<'a, Known<T, E>>,
+        mut known: MutexGuard<'a, KnownTask<T, E>>,
         now: Duration,
         until: Option<Duration>,
-    ) -> MutexGuard<'a, Known<T, E>> {
+    ) -> MutexGuard<'a, KnownTask<T, E>> {
         known.idle += 1;
         let mut known = match until {
             None => self.work.wait(known).unwrap_or_else(PoisonError::into_inner),
@@ -191,7 +196,7 @@ fn computed() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{Limits, Phase, TaskKind};
+    use crate::schedule::{Phase, ScheduleLimits, TaskKind};
     use crate::width::AdaptiveWidth;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -209,9 +214,9 @@ mod tests {
         }
     }
 
-    fn pool<E: Send>(width: usize) -> Pool<usize, E> {
-        Pool::new(ScheduleSettings {
-            hosts: vec![Limits::default()],
+    fn pool<E: Send>(width: usize) -> SchedulePool<usize, E> {
+        SchedulePool::new(ScheduleSettings {
+            hosts: vec![ScheduleLimits::default()],
             widths: [8; 3],
             width: AdaptiveWidth::new(width, width),
             queue_bytes_max: 16,
@@ -223,7 +228,7 @@ mod tests {
         for width in [1, 2, 8] {
             let (pool, sum) = (pool::<()>(width), AtomicUsize::new(0));
             pool.push(None, task(Phase::Walk, &[], 6));
-            let job = |pool: &Pool<usize, ()>, id, _, depth: usize| {
+            let job = |pool: &SchedulePool<usize, ()>, id, _, depth: usize| {
                 sum.fetch_add(1, Ordering::Relaxed);
                 for number in 0..2u32 {
                     if depth > 0 {
@@ -244,7 +249,7 @@ mod tests {
         for number in 0..100 {
             pool.push(None, task(Phase::Transfer, &[number], 0));
         }
-        let job = |_: &Pool<usize, &str>, _, _, _| {
+        let job = |_: &SchedulePool<usize, &str>, _, _, _| {
             begun.fetch_add(1, Ordering::Relaxed);
             Err("no more")
         };
@@ -258,7 +263,7 @@ mod tests {
         for number in 0..100 {
             pool.push(None, task(Phase::Transfer, &[number], number as usize));
         }
-        let job = |_: &Pool<usize, ()>, _, _, number| {
+        let job = |_: &SchedulePool<usize, ()>, _, _, number| {
             assert!(number < 7, "the eighth");
             Ok(Needs::default())
         };

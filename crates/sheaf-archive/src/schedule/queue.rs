@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 type QueuePlace = (TaskPlace, u64);
 
 /// Tasks of one lane behind the one that is ready or runs.
-type Lane<T> = VecDeque<Task<T>>;
+type PhaseLane<T> = VecDeque<Task<T>>;
 
 pub(super) struct PhaseQueue<T> {
     /// Tasks that may be begun, of each host, and of any.
     ready: BTreeMap<Option<HostId>, BTreeMap<QueuePlace, Task<T>>>,
     /// A lane is here as long as one of its tasks is ready or runs.
-    lanes: HashMap<u64, Lane<T>>,
+    lanes: HashMap<u64, PhaseLane<T>>,
     came: u64,
     tasks: usize,
     bytes: u64,
@@ -45,7 +45,7 @@ impl<T> PhaseQueue<T> {
         if let Some(lane) = task.lane {
             match self.lanes.get_mut(&lane) {
                 Some(waiting) => return waiting.push_back(task),
-                None => drop(self.lanes.insert(lane, Lane::new())),
+                None => drop(self.lanes.insert(lane, PhaseLane::new())),
             }
         }
         self.came += 1;

@@ -103,11 +103,11 @@ impl Needs {
 /// How much a host has: at once, or each second where it is a rate. What has no limit is not counted
 /// against one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct ScheduleLimits {
     of: [Option<u64>; Resource::ALL.len()],
 }
 
-impl Limits {
+impl ScheduleLimits {
     /// With a limit; one of 0 would let nothing run, and is 1.
     #[must_use]
     pub fn with(mut self, resource: Resource, limit: u64) -> Self {
@@ -129,7 +129,7 @@ const SECOND_NS: i128 = 1_000_000_000;
 /// What is used of a host.
 #[derive(Clone, Debug)]
 pub(super) struct HostUse {
-    limits: Limits,
+    limits: ScheduleLimits,
     /// What running tasks have.
     held: Needs,
     holders: [u64; Resource::ALL.len()],
@@ -145,7 +145,7 @@ pub(super) struct HostUse {
 }
 
 impl HostUse {
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: ScheduleLimits) -> Self {
         let left = Resource::ALL.map(|resource| burst(limits.of(resource).unwrap_or(0)));
         Self {
             limits,
@@ -160,7 +160,7 @@ impl HostUse {
         }
     }
 
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &ScheduleLimits {
         &self.limits
     }
 
@@ -185,7 +185,7 @@ impl HostUse {
     }
 
     /// The first resource of which there is not enough; of those that are claimed there is nothing.
-    pub fn lacks(&self, needs: &Needs, claimed: &Claims) -> Option<Resource> {
+    pub fn lacks(&self, needs: &Needs, claimed: &ResourceClaims) -> Option<Resource> {
         Resource::ALL.into_iter().find(|&resource| {
             let Some(limit) = self.limits.of(resource) else { return false };
             let need = needs.of(resource);
@@ -273,9 +273,9 @@ fn asked(need: u64, limit: u64) -> i128 {
 
 /// Resources that are kept for a task that comes before others.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Claims([bool; Resource::ALL.len()]);
+pub(super) struct ResourceClaims([bool; Resource::ALL.len()]);
 
-impl Claims {
+impl ResourceClaims {
     pub fn claim(&mut self, resource: Resource) {
         self.0[resource as usize] = true;
     }

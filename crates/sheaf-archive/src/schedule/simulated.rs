@@ -42,7 +42,7 @@ struct Simulated {
 struct Simulation {
     dice: Dice,
     now: Duration,
-    limits: Vec<Limits>,
+    limits: Vec<ScheduleLimits>,
     queue_bytes_max: u64,
     schedule: Schedule<(u32, TaskPlace, Needs, u64)>,
     running: BTreeMap<u64, (GrantId, Simulated)>,
@@ -60,7 +60,7 @@ impl Simulation {
         let mut dice = Dice(seed);
         let mut limits = Vec::new();
         for _ in 0..=dice.below(3) {
-            let mut of = Limits::default();
+            let mut of = ScheduleLimits::default();
             for resource in Resource::ALL {
                 if dice.is(60) {
                     let limit = if resource.is_rate() { 1 << 20 } else { 1 + dice.below(40) };
@@ -172,7 +172,7 @@ impl Simulation {
         }
         let schedule = &self.schedule;
         let state = &schedule.phases[phase as usize];
-        let mut claims = vec![Claims::default(); self.limits.len()];
+        let mut claims = vec![ResourceClaims::default(); self.limits.len()];
         for before in Phase::ALL {
             let other = &schedule.phases[before as usize];
             if before > phase || other.running == 0 {
@@ -195,13 +195,13 @@ impl Simulation {
     }
 
     /// All that a task lacks, on each host.
-    fn claim_lacking<T>(&self, task: &Task<T>, claims: &mut [Claims]) {
+    fn claim_lacking<T>(&self, task: &Task<T>, claims: &mut [ResourceClaims]) {
         let needs = self.schedule.costs.corrected(task.kind, &task.needs);
         for (host, claims) in self.schedule.hosts.iter().zip(claims) {
             for resource in Resource::ALL {
                 let mut alone = Needs::default();
                 *alone.of_mut(resource) = needs.of(resource);
-                if host.lacks(&alone, &Claims::default()).is_some() {
+                if host.lacks(&alone, &ResourceClaims::default()).is_some() {
                     claims.claim(resource);
                 }
             }
@@ -299,7 +299,7 @@ fn what_is_promised_holds_in_thousands_of_trees_of_tasks() {
 #[test]
 fn one_worker_goes_in_serial_order() {
     let settings = ScheduleSettings {
-        hosts: vec![Limits::default()],
+        hosts: vec![ScheduleLimits::default()],
         widths: [1; 3],
         width: AdaptiveWidth::new(1, 1),
         queue_bytes_max: 10,
@@ -329,7 +329,7 @@ fn one_worker_goes_in_serial_order() {
 
 #[test]
 fn what_lacks_a_rate_is_told_when_and_why() {
-    let limits = Limits::default().with(Resource::NetworkBytes, 1_000_000);
+    let limits = ScheduleLimits::default().with(Resource::NetworkBytes, 1_000_000);
     let settings = ScheduleSettings {
         hosts: vec![limits],
         widths: [4; 3],
@@ -372,9 +372,9 @@ fn what_lacks_a_rate_is_told_when_and_why() {
 
 #[test]
 fn the_host_with_fewer_tasks_gets_the_next() {
-    let one = Limits::default().with(Resource::StoreConnections, 2);
+    let one = ScheduleLimits::default().with(Resource::StoreConnections, 2);
     let settings = ScheduleSettings {
-        hosts: vec![one, one, Limits::default().with(Resource::StoreConnections, 1)],
+        hosts: vec![one, one, ScheduleLimits::default().with(Resource::StoreConnections, 1)],
         widths: [9; 3],
         width: AdaptiveWidth::new(9, 9),
         queue_bytes_max: 10,

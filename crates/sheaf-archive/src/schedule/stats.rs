@@ -63,7 +63,7 @@ pub struct PhaseStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostStats {
     /// What it has.
-    pub limits: super::Limits,
+    pub limits: super::ScheduleLimits,
     /// What running tasks have of it.
     pub held: Needs,
     /// How often each was granted.

@@ -1,5 +1,6 @@
 //! Packs: what is written is read, by Sheaf and by others, and what is damaged is named.
 mod catalog;
+mod changes;
 mod crash;
 mod damage;
 mod grep;

@@ -173,6 +173,16 @@ pub struct Seen {
     names: Vec<PathBuf>,
 }
 
+impl Seen {
+    pub fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    pub fn names(&self) -> &[PathBuf] {
+        &self.names
+    }
+}
+
 /// A tree by relative paths.
 pub fn seen(at: &Path) -> BTreeMap<PathBuf, Seen> {
     let mut names: HashMap<(u64, u64), Vec<PathBuf>> = HashMap::new();

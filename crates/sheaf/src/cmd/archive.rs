@@ -6,7 +6,9 @@ mod grep;
 pub mod hosts;
 mod ls;
 mod place;
+mod relocate;
 mod repair;
+mod rights;
 mod rm;
 mod store;
 mod verify;
@@ -47,6 +49,10 @@ pub enum ArchiveCommand {
     Find(find::FindArgs),
     Grep(Box<grep::ArchiveGrepArgs>),
     Du(du::ArchiveDuArgs),
+    Chmod(rights::ArchiveChmodArgs),
+    Chown(rights::ArchiveChownArgs),
+    Cp(relocate::ArchiveCpArgs),
+    Mv(relocate::ArchiveMvArgs),
     Rm(rm::ArchiveRmArgs),
     Verify(verify::VerifyArgs),
     Repair(repair::RepairArgs),
@@ -61,6 +67,10 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Find(_) => "find",
         ArchiveCommand::Grep(_) => "grep",
         ArchiveCommand::Du(_) => "du",
+        ArchiveCommand::Chmod(_) => "chmod",
+        ArchiveCommand::Chown(_) => "chown",
+        ArchiveCommand::Cp(_) => "cp",
+        ArchiveCommand::Mv(_) => "mv",
         ArchiveCommand::Rm(_) => "rm",
         ArchiveCommand::Verify(_) => "verify",
         ArchiveCommand::Repair(_) => "repair",
@@ -85,6 +95,10 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Find(args) => find::run(args, global),
         ArchiveCommand::Grep(args) => grep::run(args, global),
         ArchiveCommand::Du(args) => du::run(args, global),
+        ArchiveCommand::Chmod(args) => rights::chmod(args, global),
+        ArchiveCommand::Chown(args) => rights::chown(args, global),
+        ArchiveCommand::Cp(args) => relocate::cp(args, global),
+        ArchiveCommand::Mv(args) => relocate::mv(args, global),
         ArchiveCommand::Rm(args) => rm::run(args, global),
         ArchiveCommand::Verify(args) => verify::run(args, global),
         ArchiveCommand::Repair(args) => repair::run(args, global),

@@ -286,3 +286,59 @@ fn archived_files_are_searched() {
         assert_eq!(run.stderr, expected, "{args:?}");
     }
 }
+
+#[test]
+fn what_is_stored_gets_other_modes_and_names() {
+    let home = home();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    for (args, code, said) in [
+        (
+            &["chmod", "-R", "--dry-run", "go=", "s::tree"][..],
+            0,
+            "would change 7 files and directories, 0 had it already",
+        ),
+        (
+            &["chmod", "-R", "go=", "s::tree"],
+            0,
+            "changed 7 files and directories, 0 had it already",
+        ),
+        (
+            &["chmod", "-R", "go=", "s::tree"],
+            0,
+            "changed 0 files and directories, 7 had it already",
+        ),
+        (&["chmod", "0640", "s::tree/a"], 0, "changed 1 file or directory, 0 had it already"),
+        (
+            &["chmod", "--reference", "s::tree/a", "s::tree/sub/b"],
+            0,
+            "changed 1 file or directory, 0 had it already",
+        ),
+        (&["chmod", "0640", "s::none"], 4, "/none: is not in the archive"),
+        (&["chown", "no-such-user", "s::tree/a"], 2, "this machine knows no such user or group"),
+        (&["cp", "s::tree", "s::copy"], 4, "/tree: is a directory: -r copies it"),
+        (&["cp", "-r", "s::tree", "s::copy"], 0, "copied 0 files and 1 tree"),
+        (
+            &["cp", "-n", "s::tree/a", "s::copy"],
+            0,
+            "copied 0 files and 0 trees, 1 kept as they were",
+        ),
+        (
+            &["mv", "s::copy/sub/*", "s::copy/a", "s::tree/sub/.hidden"],
+            0,
+            "moved 2 files and 0 trees",
+        ),
+        (&["mv", "s::copy", "s::other"], 0, "moved 0 files and 1 tree"),
+        (&["mv", "s::tree", "s::tree/sub"], 4, "cannot go to /tree/sub/tree, which is within it"),
+        (&["mv", "s::tree/a", "s::tree/sub/b", "s::new"], 2, "/new: is no directory, and several"),
+        (&["mv", "s::tree/a", "other::"], 2, "both names are of one archive"),
+    ] {
+        let run = home.run(&[&["archive"], args].concat());
+        assert_eq!(run.code, Some(code), "{args:?}: {run:?}");
+        assert!(run.stderr.contains(said), "{args:?}: {run:?}");
+    }
+    let all = home.run(&["archive", "find", "s::"]);
+    let names = "/\n/other\n/other/sub\n/other/sub/.c\n/other/sub/.hidden\n/other/sub/.hidden/d\n\
+                 /tree\n/tree/a\n/tree/sub\n/tree/sub/.c\n/tree/sub/.hidden\n\
+                 /tree/sub/.hidden/a\n/tree/sub/.hidden/b\n/tree/sub/.hidden/d\n/tree/sub/b\n";
+    assert_eq!(all.stdout, names);
+}

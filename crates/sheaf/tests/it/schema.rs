@@ -239,6 +239,10 @@ fn what_an_archive_tells_is_in_the_schema() {
         (&["find", "s::"], &["archived"; 4]),
         (&["du", "-c", "s::"], &["archive_usage"; 3]),
         (&["verify", "s::"], &["archive_verified"]),
+        (&["chmod", "-R", "g+w", "s::tree"], &["archive_changed"]),
+        (&["chown", "--dry-run", "-R", ":7", "s::tree"], &["archive_changed"]),
+        (&["cp", "-r", "s::tree", "s::copy"], &["archive_relocated"]),
+        (&["mv", "s::copy/file", "s::copy/other"], &["archive_relocated"]),
         (&["rm", "-r", "s::tree"], &["archive_removed"]),
         (&["repair", "s::"], &["archive_repaired"]),
     ] {

@@ -1,0 +1,391 @@
+//! Modes and owners of what is archived: a pack's row has them, so a tree is changed without a look at
+//! its members.
+use crate::archive::{new_id, read_index, write_index};
+use crate::catalog::rebind_xattrs;
+use crate::save::old::OldFiles;
+use crate::{
+    Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, CatalogError, Commit,
+    DirectoryChange, DirectoryRows, FileRights, MemberAttributes, MemberClass, PackId,
+    PackedMember,
+};
+use std::collections::{HashMap, HashSet};
+
+/// Directories that are changed by one commit.
+const DIRECTORIES_AT_ONCE: usize = 4096;
+/// How often one begins anew where others write meanwhile.
+const TRIES_MAX: u32 = 8;
+
+/// What becomes of modes or owners.
+pub enum RightsChange<'a> {
+    /// What a mode becomes, `0o7777` both, of a directory or of something else. Symbolic links keep theirs.
+    Mode(&'a dyn Fn(u32, bool) -> u32),
+    /// Numeric owner and group, each if it is another one. As the system does, a file that gets them
+    /// loses its set-id bits and capabilities.
+    Owner {
+        /// The owner.
+        uid: Option<u32>,
+        /// The group.
+        gid: Option<u32>,
+    },
+}
+
+/// How to change them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RightsOptions {
+    /// Directories with all that is in them.
+    pub recursive: bool,
+    /// Only say what would change.
+    pub dry_run: bool,
+}
+
+/// What was changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RightsReport {
+    /// Files and directories that have others now.
+    pub changed: u64,
+    /// Files and directories that had these.
+    pub unchanged: u64,
+}
+
+impl std::ops::AddAssign for RightsReport {
+    fn add_assign(&mut self, other: Self) {
+        self.changed += other.changed;
+        self.unchanged += other.unchanged;
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileClass {
+    Directory,
+    Link,
+    Other,
+}
+
+impl RightsChange<'_> {
+    fn of(&self, old: FileRights, what: FileClass) -> FileRights {
+        match self {
+            Self::Mode(_) if what == FileClass::Link => old,
+            Self::Mode(change) => {
+                FileRights { mode: change(old.mode, what == FileClass::Directory) & 0o7777, ..old }
+            }
+            Self::Owner { uid, gid } => {
+                let (uid, gid) = (uid.unwrap_or(old.uid), gid.unwrap_or(old.gid));
+                let mut mode = old.mode;
+                if (uid, gid) != (old.uid, old.gid) && what == FileClass::Other {
+                    mode &= !0o4000;
+                    if mode & 0o010 != 0 {
+                        mode &= !0o2000;
+                    }
+                }
+                FileRights { mode, uid, gid }
+            }
+        }
+    }
+
+    /// Gives a file what it becomes; whether that is something else.
+    fn apply(&self, to: &mut MemberAttributes) -> bool {
+        let old = to.rights();
+        let new = self.of(old, if to.is_link() { FileClass::Link } else { FileClass::Other });
+        if new == old {
+            return false;
+        }
+        rebind_xattrs(&mut to.xattrs, (old, new));
+        to.set_rights(new);
+        true
+    }
+}
+
+/// Changes modes or owners where they differ: of a file, of a directory, or of all that is in it, too. All
+/// names of a file have the same.
+///
+/// # Errors
+/// When there is nothing of this name, or the catalog or an index cannot be read or written. Of a tree,
+/// what was committed before that is changed.
+pub fn change_rights(
+    archive: &Archive,
+    path: &ArchivePath,
+    change: &RightsChange<'_>,
+    options: RightsOptions,
+) -> Result<RightsReport, ArchiveError> {
+    let mut run = RightsRun { archive, change, options, links: HashMap::new() };
+    let is_directory = archive.catalog().directory(path)?.is_some();
+    let report = if is_directory { run.tree(path)? } else { run.file(path)? };
+    run.other_names(is_directory.then_some(path))?;
+    Ok(report)
+}
+
+struct RightsRun<'a> {
+    archive: &'a Archive,
+    change: &'a RightsChange<'a>,
+    options: RightsOptions,
+    /// Files with several names that were changed, and what they have become.
+    links: HashMap<PackId, MemberAttributes>,
+}
+
+impl RightsRun<'_> {
+    fn tree(&mut self, path: &ArchivePath) -> Result<RightsReport, ArchiveError> {
+        let directories_max = if self.options.recursive { DIRECTORIES_AT_ONCE } else { 1 };
+        let (mut all, mut last) = (RightsReport::default(), None);
+        let mut tries = 0;
+        loop {
+            let next = self.archive.catalog().rows_below(path, last.as_ref(), directories_max)?;
+            let Some((behind, _)) = next.last() else { return Ok(all) };
+            let behind = behind.clone();
+            let (mut commit, mut report) = (Commit::default(), RightsReport::default());
+            for (path, rows) in next {
+                let change = self.directory(path, rows, &mut report)?;
+                commit.changes.extend(change);
+            }
+            match self.commit(&commit) {
+                Err(CatalogError::Changed { .. }) if tries < TRIES_MAX => {
+                    tries += 1;
+                    continue;
+                }
+                committed => committed?,
+            }
+            all += report;
+            if !self.options.recursive {
+                return Ok(all);
+            }
+            last = Some(behind);
+        }
+    }
+
+    fn commit(&self, commit: &Commit) -> Result<(), CatalogError> {
+        if commit.changes.is_empty() || self.options.dry_run {
+            return Ok(());
+        }
+        self.archive.catalog().commit(self.archive.store(), commit).map(drop)
+    }
+
+    /// What becomes of a directory, and of what is in it; nothing if all stays as it is.
+    fn directory(
+        &mut self,
+        path: ArchivePath,
+        rows: DirectoryRows,
+        report: &mut RightsReport,
+    ) -> Result<Option<DirectoryChange>, ArchiveError> {
+        let mut into = DirectoryChange { path, since: rows.changed, ..Default::default() };
+        let mut changes = false;
+        if let Some(mut is) = rows.directory {
+            let old = FileRights { mode: is.mode, uid: is.uid, gid: is.gid };
+            let new = self.change.of(old, FileClass::Directory);
+            changes |= report.count(1, new != old);
+            if new != old {
+                rebind_xattrs(&mut is.xattrs, (old, new));
+                (is.mode, is.uid, is.gid) = (new.mode, new.uid, new.gid);
+                into.directory = Some(is);
+            }
+        }
+        if self.options.recursive {
+            for pack in rows.packs {
+                changes |= self.pack(pack, &mut into, report)?;
+            }
+            for object in rows.objects {
+                changes |= self.object(object, &mut into, report);
+            }
+        }
+        Ok(changes.then_some(into))
+    }
+
+    fn object(
+        &mut self,
+        mut object: ArchivedObject,
+        into: &mut DirectoryChange,
+        report: &mut RightsReport,
+    ) -> bool {
+        let changed = report.count(1, self.change.apply(&mut object.attributes));
+        if changed {
+            if let Some(link) = object.link {
+                self.links.insert(link, object.attributes.clone());
+            }
+            into.objects.push(object);
+        }
+        changed
+    }
+
+    /// All members of a pack: by its row, if that has them.
+    fn pack(
+        &mut self,
+        mut row: ArchivedPack,
+        into: &mut DirectoryChange,
+        report: &mut RightsReport,
+    ) -> Result<bool, ArchiveError> {
+        let of_class = |class: &MemberClass| {
+            let what = if class.are_links { FileClass::Link } else { FileClass::Other };
+            self.change.of(class.now, what)
+        };
+        let is_rebound = |class: &MemberClass| class.are_bound && of_class(class) != class.now;
+        let Some(classes) = &mut row.classes else {
+            return self.members(row, None, into, report);
+        };
+        if classes.iter().any(is_rebound) {
+            return self.members(row, None, into, report);
+        }
+        let mut changed = false;
+        for class in classes {
+            let new = of_class(class);
+            changed |= report.count(class.members.into(), new != class.now);
+            class.now = new;
+        }
+        if changed {
+            into.packs.push(row);
+        }
+        Ok(changed)
+    }
+
+    /// Some members of a pack, or all, by another index. Whose extended attributes change with that is an
+    /// object from then on, as the tar says something else.
+    fn members(
+        &mut self,
+        mut row: ArchivedPack,
+        only: Option<&[u8]>,
+        into: &mut DirectoryChange,
+        report: &mut RightsReport,
+    ) -> Result<bool, ArchiveError> {
+        let mut index = read_index(self.archive.store(), &row)?;
+        let of_file = only.and_then(|name| index.find(name)).map(PackedMember::content_block);
+        let (mut changed, mut objects) = (false, Vec::new());
+        for member in &mut index.members {
+            let is_meant = of_file.is_none_or(|block| member.content_block() == block);
+            if !is_meant {
+                continue;
+            }
+            let mut attributes = member.attributes.clone();
+            let is_named = only.is_none_or(|name| name == attributes.name);
+            let differs = self.change.apply(&mut attributes);
+            changed |= differs;
+            if is_named {
+                report.count(1, differs);
+            }
+            if attributes.xattrs == member.attributes.xattrs {
+                member.set_rights(attributes.rights());
+            } else {
+                let object = member.to_object(row.id);
+                let attributes =
+                    MemberAttributes { kind: object.attributes.kind.clone(), ..attributes };
+                objects.push((member.content_block(), ArchivedObject { attributes, ..object }));
+            }
+        }
+        if !changed || self.options.dry_run {
+            return Ok(changed);
+        }
+        let going: HashSet<&[u8]> =
+            objects.iter().map(|(_, object)| &object.attributes.name[..]).collect();
+        index.members.retain(|member| !going.contains(&member.attributes.name[..]));
+        into.objects.extend(linked(objects)?);
+        if index.members.is_empty() {
+            into.packs_removed.push(row.id);
+            return Ok(true);
+        }
+        index.generation = row.generation + 1;
+        row.index_bytes = write_index(self.archive.store(), &mut index)?;
+        row.describe(&index);
+        into.packs.push(row);
+        Ok(true)
+    }
+
+    fn file(&mut self, path: &ArchivePath) -> Result<RightsReport, ArchiveError> {
+        let mut tries = 0;
+        loop {
+            match self.try_file(path) {
+                Err(ArchiveError::Catalog(CatalogError::Changed { .. })) if tries < TRIES_MAX => {
+                    tries += 1;
+                }
+                changed => return changed,
+            }
+        }
+    }
+
+    fn try_file(&mut self, path: &ArchivePath) -> Result<RightsReport, ArchiveError> {
+        let missing = || ArchiveError::NotArchived { path: path.clone() };
+        let (above, name) = path.split().ok_or_else(missing)?;
+        let rows = self.archive.catalog().rows_of(&above)?;
+        let mut into = DirectoryChange { path: above, since: rows.changed, ..Default::default() };
+        let mut report = RightsReport::default();
+        let object = rows.objects.into_iter().find(|object| object.attributes.name == name);
+        let changed = if let Some(object) = object {
+            self.object(object, &mut into, &mut report)
+        } else {
+            let store = self.archive.store();
+            let row = OldFiles::pack_of(store, rows.packs, name)?.ok_or_else(missing)?;
+            self.members(row, Some(name), &mut into, &mut report)?
+        };
+        if changed {
+            self.commit(&Commit { changes: vec![into] })?;
+        }
+        Ok(report)
+    }
+
+    /// Names outside of a directory of files that were changed by other names.
+    fn other_names(&mut self, but: Option<&ArchivePath>) -> Result<(), ArchiveError> {
+        if self.links.is_empty() || self.options.dry_run {
+            return Ok(());
+        }
+        let but = but.filter(|_| self.options.recursive);
+        let (mut last, mut tries) = (None, 0);
+        loop {
+            let catalog = self.archive.catalog();
+            let next =
+                catalog.rows_below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+            drop(catalog);
+            let Some((behind, _)) = next.last() else { return Ok(()) };
+            let behind = behind.clone();
+            let others =
+                next.into_iter().filter(|(path, _)| !but.is_some_and(|but| path.is_within(but)));
+            let changes = others.filter_map(|(path, rows)| self.linked_names(path, rows));
+            let commit = Commit { changes: changes.collect() };
+            match self.commit(&commit) {
+                Err(CatalogError::Changed { .. }) if tries < TRIES_MAX => {
+                    tries += 1;
+                    continue;
+                }
+                committed => committed?,
+            }
+            last = Some(behind);
+        }
+    }
+
+    fn linked_names(&self, path: ArchivePath, rows: DirectoryRows) -> Option<DirectoryChange> {
+        let mut into = DirectoryChange { path, since: rows.changed, ..Default::default() };
+        for mut object in rows.objects {
+            let Some(new) = object.link.and_then(|link| self.links.get(&link)) else { continue };
+            let name = std::mem::take(&mut object.attributes.name);
+            let attributes = MemberAttributes { name: name.clone(), ..new.clone() };
+            object.attributes.name = name;
+            if object.attributes != attributes {
+                into.objects.push(ArchivedObject { attributes, ..object });
+            }
+        }
+        (!into.objects.is_empty()).then_some(into)
+    }
+}
+
+impl RightsReport {
+    /// Counts files that change or not; whether they do.
+    fn count(&mut self, files: u64, change: bool) -> bool {
+        if change {
+            self.changed += files;
+        } else {
+            self.unchanged += files;
+        }
+        change
+    }
+}
+
+/// Objects, of which those of one block are names of one file: these have something in common.
+fn linked(objects: Vec<(u64, ArchivedObject)>) -> Result<Vec<ArchivedObject>, ArchiveError> {
+    let mut files: HashMap<u64, Vec<ArchivedObject>> = HashMap::new();
+    for (block, object) in objects {
+        files.entry(block).or_default().push(object);
+    }
+    let mut all = Vec::new();
+    for mut names in files.into_values() {
+        if names.len() > 1 {
+            let link = Some(new_id()?);
+            names.iter_mut().for_each(|object| object.link = link);
+        }
+        all.append(&mut names);
+    }
+    Ok(all)
+}

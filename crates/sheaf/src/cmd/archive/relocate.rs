@@ -1,0 +1,263 @@
+//! `sheaf archive cp` and `mv`: other names for what is archived, in the same archive.
+use super::counted;
+use super::place::{self, ArchivedName};
+use crate::cli::GlobalArgs;
+use crate::exit::{Exit, Stop};
+use crate::output::{self, Output, printable};
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::json;
+use sheaf_archive::{
+    Archive, ArchiveError, ArchivePath, ArchivedFile, RelocateReport, Relocation, copy_tree,
+    move_tree, relocate_files,
+};
+use std::ffi::OsString;
+
+/// Copy what is archived
+///
+/// The contents are not stored again, whatever their size. Modes, owners and
+/// times are those of what is copied.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sheaf archive cp /backup::/home/ada/notes /backup::/home/bob
+  sheaf archive cp -r /backup::/home/ada /backup::/home/ada.2026")]
+pub struct ArchiveCpArgs {
+    #[command(flatten)]
+    pub names: RelocateArgs,
+
+    /// Copy directories with all that is in them
+    #[arg(short, long, visible_short_aliases = ['R', 'a'])]
+    pub recursive: bool,
+}
+
+/// Give what is archived another name
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sheaf archive mv /backup::/home/ada/draft /backup::/home/ada/letter
+  sheaf archive mv '/backup::/home/*.old' /backup::/old")]
+pub struct ArchiveMvArgs {
+    #[command(flatten)]
+    pub names: RelocateArgs,
+}
+
+/// What goes where.
+#[derive(Args, Debug)]
+pub struct RelocateArgs {
+    /// Archived files and directories; the last is the directory they go to, or a new name
+    #[arg(value_name = "STORE::PATH", required = true, num_args = 2..)]
+    pub names: Vec<OsString>,
+
+    /// Leave what is there as it is
+    #[arg(short, long)]
+    pub no_clobber: bool,
+
+    /// The last is the new name, also where it is a directory
+    #[arg(short = 'T', long)]
+    pub no_target_directory: bool,
+
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Copies.
+pub fn cp(args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
+    RelocateTask {
+        args: &args.names,
+        how: Relocation::Copy,
+        recursive: args.recursive,
+        says: says(&args.names, global),
+    }
+    .run(global)
+}
+
+/// Moves.
+pub fn mv(args: &ArchiveMvArgs, global: &GlobalArgs) -> Result<Exit> {
+    RelocateTask {
+        args: &args.names,
+        how: Relocation::Move,
+        recursive: true,
+        says: says(&args.names, global),
+    }
+    .run(global)
+}
+
+struct RelocateTask<'a> {
+    args: &'a RelocateArgs,
+    how: Relocation,
+    recursive: bool,
+    /// Each name is told.
+    says: bool,
+}
+
+fn says(args: &RelocateArgs, global: &GlobalArgs) -> bool {
+    args.dry_run || global.verbose > 0
+}
+
+/// Files of one directory that go to one directory, by their names there and here.
+struct Together {
+    from: ArchivePath,
+    to: ArchivePath,
+    names: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+#[derive(Default)]
+struct RelocateDone {
+    report: RelocateReport,
+    failed: u64,
+}
+
+impl RelocateDone {
+    fn failed(&mut self, count: u64, error: &ArchiveError) {
+        self.failed += count;
+        output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+    }
+
+    fn add(&mut self, done: Result<RelocateReport, ArchiveError>, count: u64) {
+        match done {
+            Ok(report) => self.report += report,
+            Err(error) => self.failed(count, &error),
+        }
+    }
+}
+
+impl RelocateTask<'_> {
+    fn run(&self, global: &GlobalArgs) -> Result<Exit> {
+        let (to, sources) = self.args.names.split_last().context("clap asks for two names")?;
+        let to = ArchivedName::parse_literal(to)?;
+        let sources: Result<Vec<_>> =
+            sources.iter().map(|name| ArchivedName::parse(name)).collect();
+        let sources = sources?;
+        if sources.iter().any(|source| source.store != to.store) {
+            let text = "both names are of one archive: get and store take files to another one";
+            return Err(Stop::usage(text).into());
+        }
+        let archive = place::open(&to.store, false)?;
+        let is_directory = archive.catalog().directory(&to.path)?.is_some();
+        let mut paths = Vec::new();
+        for source in &sources {
+            paths.extend(source.paths(&archive)?);
+        }
+        let goes_into = is_directory && !self.args.no_target_directory;
+        if !goes_into && paths.len() > 1 {
+            let text = format!("{}: is no directory, and several go there", to.path);
+            return Err(Stop::usage(printable(&text).to_string()).into());
+        }
+        let done = self.all(&archive, paths, &to.path, goes_into)?;
+        self.tell(&done, global)?;
+        Ok(if done.failed > 0 { Exit::Partial } else { Exit::Success })
+    }
+
+    fn all(
+        &self,
+        archive: &Archive,
+        paths: Vec<ArchivePath>,
+        to: &ArchivePath,
+        goes_into: bool,
+    ) -> Result<RelocateDone> {
+        let mut done = RelocateDone::default();
+        let mut together: Option<Together> = None;
+        for path in paths {
+            let Some(is) = archive.look_up(&path)? else {
+                done.failed(1, &ArchiveError::NotArchived { path });
+                continue;
+            };
+            let Some((from, name)) = path.split() else {
+                let (path, to) = (path.clone(), to.clone());
+                done.failed(1, &ArchiveError::IntoItself { path, to });
+                continue;
+            };
+            let target = if goes_into { to.join(name) } else { to.clone() };
+            if self.says {
+                output::tell(format_args!("sheaf: {}", printable(&format!("{path} -> {target}"))));
+            }
+            if matches!(is, ArchivedFile::Directory(_)) {
+                self.files(archive, together.take(), &mut done);
+                self.tree(archive, &path, &target, &mut done);
+                continue;
+            }
+            let Some((to, new)) = target.split() else { continue };
+            let is_same = |with: &Together| with.from == from && with.to == to;
+            if !together.as_ref().is_some_and(is_same) {
+                self.files(archive, together.take(), &mut done);
+            }
+            let with =
+                together.get_or_insert(Together { from: from.clone(), to, names: Vec::new() });
+            with.names.push((name.to_vec(), new.to_vec()));
+        }
+        self.files(archive, together, &mut done);
+        Ok(done)
+    }
+
+    fn tree(
+        &self,
+        archive: &Archive,
+        from: &ArchivePath,
+        to: &ArchivePath,
+        done: &mut RelocateDone,
+    ) {
+        if !self.recursive {
+            done.failed += 1;
+            let text = format!("{from}: is a directory: -r copies it");
+            output::tell(format_args!("sheaf: {}", printable(&text)));
+            return;
+        }
+        if self.args.dry_run {
+            done.report.trees += 1;
+            return;
+        }
+        done.add(
+            match self.how {
+                Relocation::Copy => copy_tree(archive, from, to, self.args.no_clobber),
+                Relocation::Move => move_tree(archive, from, to),
+            },
+            1,
+        );
+    }
+
+    fn files(&self, archive: &Archive, together: Option<Together>, done: &mut RelocateDone) {
+        let Some(Together { from, to, names }) = together else { return };
+        let count = names.len() as u64;
+        if self.args.dry_run {
+            done.report.files += count;
+            return;
+        }
+        let keep = self.args.no_clobber;
+        done.add(relocate_files(archive, (&from, &to), &names, self.how, keep), count);
+    }
+
+    fn tell(&self, done: &RelocateDone, global: &GlobalArgs) -> Result<()> {
+        let report = done.report;
+        if global.json {
+            let record = json!({
+                "type": "archive_relocated",
+                "files": report.files,
+                "trees": report.trees,
+                "skipped": report.skipped,
+                "failed": done.failed,
+                "dry_run": self.args.dry_run,
+            });
+            return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+        }
+        if global.quiet {
+            return Ok(());
+        }
+        let verb = match (self.how, self.args.dry_run) {
+            (Relocation::Copy, false) => "copied",
+            (Relocation::Move, false) => "moved",
+            (Relocation::Copy, true) => "would copy",
+            (Relocation::Move, true) => "would move",
+        };
+        let files = counted(report.files, "file", "files");
+        let trees = counted(report.trees, "tree", "trees");
+        let skipped = if report.skipped > 0 {
+            format!(", {} kept as they were", report.skipped)
+        } else {
+            String::new()
+        };
+        output::tell(format_args!("sheaf: {verb} {files} and {trees}{skipped}"));
+        Ok(())
+    }
+}
