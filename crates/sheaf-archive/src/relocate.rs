@@ -23,6 +23,9 @@ pub enum Relocation {
     Move,
 }
 
+/// A name that a file has, and the one that it gets.
+type NewName = (Vec<u8>, Vec<u8>);
+
 /// What was copied or moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RelocateReport {
@@ -51,7 +54,7 @@ impl std::ops::AddAssign for RelocateReport {
 pub fn relocate_files(
     archive: &Archive,
     (from, to): (&ArchivePath, &ArchivePath),
-    names: &[(Vec<u8>, Vec<u8>)],
+    names: &[NewName],
     how: Relocation,
     keep: bool,
 ) -> Result<RelocateReport, ArchiveError> {
@@ -237,7 +240,7 @@ impl<'a> FileRelocation<'a> {
         Ok(Self { archive, from, to, how, keep, source, target })
     }
 
-    fn run(&self, names: &[(Vec<u8>, Vec<u8>)]) -> Result<RelocateReport, ArchiveError> {
+    fn run(&self, names: &[NewName]) -> Result<RelocateReport, ArchiveError> {
         let (names, skipped) = self.meant(names)?;
         let mut into_source = changed(self.from, &self.source);
         let sources: BTreeSet<&[u8]> = names.iter().map(|(from, _)| &from[..]).collect();
@@ -283,10 +286,7 @@ impl<'a> FileRelocation<'a> {
     }
 
     /// The names without those that would replace something that is to stay.
-    fn meant(
-        &self,
-        names: &[(Vec<u8>, Vec<u8>)],
-    ) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, u64), ArchiveError> {
+    fn meant(&self, names: &[NewName]) -> Result<(Vec<NewName>, u64), ArchiveError> {
         let rows = self.target.as_ref().unwrap_or(&self.source);
         let mut old = OldFiles::new(rows.packs.clone(), rows.objects.clone());
         let mut none = DirectoryChange::default();
