@@ -335,7 +335,8 @@ impl<'a> FileRelocation<'a> {
             let goes = is_source && self.how == Relocation::Move;
             if goes {
                 let stays = |name: &Vec<u8>| {
-                    !sources.contains(&name[..]) && !(is_same && targets.contains_key(&name[..]))
+                    let is_replaced = is_same && targets.contains_key(&name[..]);
+                    !sources.contains(&name[..]) && !is_replaced
                 };
                 for other in old.other_names(name).into_iter().filter(stays) {
                     into.objects.extend(old.open_object(&other));
