@@ -79,7 +79,10 @@ pub use schedule::{
     HostStats, KindStats, Limiting, Needs, Phase, PhaseStats, Resource, ScheduleLimits,
     ScheduleStats,
 };
-pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
+pub use store::{
+    LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject, TapeCounters, TapeSettings,
+    TapeStore,
+};
 #[cfg(feature = "s3")]
 pub use store::{S3Credentials, S3Limits, S3Place, S3Store};
 pub use usage::{ArchivedUsage, UsageSum};

@@ -3,11 +3,13 @@ mod key;
 mod local;
 #[cfg(feature = "s3")]
 mod s3;
+mod tape;
 
 pub use key::StoreKey;
 pub use local::LocalStore;
 #[cfg(feature = "s3")]
 pub use s3::{S3Credentials, S3Limits, S3Place, S3Store};
+pub use tape::{TapeCounters, TapeSettings, TapeStore};
 
 use sheaf_core::Errno;
 use std::io::{Read, Write};
@@ -58,6 +60,17 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// `ENOENT` where there is none.
     fn remove(&self, key: &StoreKey) -> Result<(), StoreError>;
+
+    /// Says that these objects will be read soon, in any order. A store that they are far away in may
+    /// bring them near in an order of its own, as many as there is room for; others do not even ask
+    /// which ones they are.
+    ///
+    /// # Errors
+    /// When they cannot be brought near. One that is not there is none.
+    fn recall(&self, keys: &mut dyn Iterator<Item = StoreKey>) -> Result<(), StoreError> {
+        let _ = keys;
+        Ok(())
+    }
 
     /// How many calls at once it takes to keep it busy: more than there are processors where it is the
     /// store that they wait for.

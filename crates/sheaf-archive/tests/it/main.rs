@@ -20,6 +20,7 @@ mod s3;
 mod seeds;
 mod store;
 mod stores;
+mod tape;
 mod trees;
 mod verify;
 mod walk;

@@ -51,6 +51,29 @@ fn a_tree_is_stored_listed_and_got_back() {
 }
 
 #[test]
+fn a_tree_is_stored_on_tapes_and_got_back() {
+    let home = home();
+    let none = home.run(&["archive", "ls", "tape:t::"]);
+    let text = "sheaf: tape:t: there is no store: sheaf archive store --create makes one\n";
+    assert_eq!((none.code, &none.stderr[..]), (Some(2), text));
+    let stored = home.run(&["archive", "store", "--create", "tree", "tape:t::/backup"]);
+    assert_eq!(stored.stderr, "sheaf: stored 4 files (19) of 3 directories\n");
+    let got = home.run(&["archive", "get", "tape:t::/backup/tree", "back"]);
+    assert_eq!(got.stderr, "sheaf: got 4 files (19) of 3 directories\n");
+    let mut diff = Command::new("diff");
+    let diff = diff.args(["-r", "tree", "back/tree"]).current_dir(home.path()).output().unwrap();
+    assert!(diff.status.success(), "{diff:?}");
+    let whole = home.run(&["archive", "verify", "tape:t::"]);
+    assert_eq!(whole.code, Some(0), "{whole:?}");
+    // What it is like stands in a file.
+    fs::write(home.path().join("t/library"), "drives none\n").unwrap();
+    let wrong = home.run(&["archive", "ls", "tape:t::"]);
+    let text =
+        "sheaf: tape:t/library: says what is not known of a library: Invalid argument (EINVAL)\n";
+    assert_eq!((wrong.code, &wrong.stderr[..]), (Some(4), text));
+}
+
+#[test]
 fn what_is_stored_is_verified_and_removed() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
