@@ -6,7 +6,7 @@
 mod directory;
 mod target;
 
-use crate::archive::{data_key, pack_key};
+use crate::archive::{data_key, pack_key, pack_zstd_key};
 use crate::{Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ContentPlace};
 use directory::{FetchLinks, FetchWorker};
 use sheaf_core::{Errno, lock};
@@ -204,10 +204,11 @@ impl FetchShared<'_> {
         let mut keys = rows.flat_map(|rows| {
             let place = |object: &ArchivedObject| match object.place.as_ref()? {
                 ContentPlace::Object(id) => Some(data_key(*id)),
+                ContentPlace::Pack { id, zstd: true, .. } => Some(pack_zstd_key(*id)),
                 ContentPlace::Pack { id, .. } => Some(pack_key(*id)),
             };
             let objects: Vec<_> = rows.objects.iter().filter_map(place).collect();
-            objects.into_iter().chain(rows.packs.into_iter().map(|pack| pack_key(pack.id)))
+            objects.into_iter().chain(rows.packs.into_iter().map(|pack| pack.key()))
         });
         Ok(self.archive.store().recall(&mut keys)?)
     }

@@ -14,7 +14,7 @@ pub use tape::{TapeCounters, TapeSettings, TapeStore};
 use sheaf_core::Errno;
 use std::io::{Read, Write};
 use std::ops::Range;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// A place for objects. None is ever changed: what is there under a key stays until it is removed.
 ///
@@ -76,6 +76,29 @@ pub trait Store: Send + Sync {
     /// store that they wait for.
     fn calls_at_once(&self) -> usize {
         1
+    }
+
+    /// What its objects cost; nothing where an object more costs little.
+    fn costs(&self) -> Option<StoreCosts> {
+        None
+    }
+}
+
+/// What objects of a store cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreCosts {
+    /// How long an object takes beside its bytes.
+    pub latency: Duration,
+    /// Bytes a second of one object that is read or written.
+    pub bytes_per_second: u64,
+}
+
+impl StoreCosts {
+    /// Bytes that go to and fro in the time that an object more takes.
+    #[must_use]
+    pub fn latency_bytes(&self) -> u64 {
+        let bytes = self.latency.as_nanos() * u128::from(self.bytes_per_second) / 1_000_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 }
 

@@ -24,6 +24,7 @@ mod tape;
 mod trees;
 mod verify;
 mod walk;
+mod zstd;
 
 #[test]
 fn fuzz_seeds_pass() {

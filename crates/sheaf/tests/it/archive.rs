@@ -159,6 +159,36 @@ fn the_store_may_be_said_once() {
 }
 
 #[test]
+fn packs_are_compressed_and_of_files_as_long_as_is_said() {
+    let home = home();
+    fs::write(home.path().join("tree/text"), "line\n".repeat(500_000)).unwrap();
+    let objects = |store: &str, kind: &str| {
+        let pattern = format!("find {store}/objects -name '*{kind}' | wc -l");
+        let mut find = Command::new("sh");
+        let found = find.arg("-c").arg(pattern).current_dir(home.path()).output().unwrap();
+        String::from_utf8(found.stdout).unwrap()
+    };
+    let stored = home.run(&["archive", "store", "--create", "--zstd", "tree/text", "a::"]);
+    assert_eq!((stored.code, &objects("a", ".tar.zst")[..]), (Some(0), "0\n"), "it is too long");
+    let more = ["archive", "store", "--create", "--zstd=19", "--pack-limit=4M", "tree/text", "b::"];
+    assert_eq!(home.run(&more).code, Some(0));
+    assert_eq!((&objects("b", ".tar.zst")[..], &objects("b", ".tar")[..]), ("1\n", "0\n"));
+    assert_eq!(home.run(&["archive", "verify", "b::"]).code, Some(0));
+    assert_eq!(home.run(&["archive", "get", "b::text", "back"]).code, Some(0));
+    let got = fs::read_to_string(home.path().join("back/text")).unwrap();
+    assert!(got == "line\n".repeat(500_000));
+    for (option, error) in [
+        ("--pack-limit=65M", "a file in a pack has at most 64M"),
+        ("--pack-limit=0", "with 0 there are no packs: say --no-packs"),
+        ("--zstd=20", "20 is not in 1..=19"),
+    ] {
+        let run = home.run(&["archive", "store", option, "tree", "b::"]);
+        assert_eq!(run.code, Some(2), "{run:?}");
+        assert!(run.stderr.contains(error), "{run:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_done_is_said() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
