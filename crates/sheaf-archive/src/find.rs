@@ -2,9 +2,9 @@
 //!
 //! What is not said of a test is as in GNU find: sizes and ages are rounded up or down as there, `+5` is
 //! more than five, `-5` less, and tests that stand together are joined by `and`.
-use crate::{ArchivedFile, MemberAttributes, MemberKind};
+use crate::{ArchivedFile, FileFacts, MemberAttributes, MemberKind};
 use globset::{GlobBuilder, GlobMatcher};
-use sheaf_core::files::{FileKind, Timestamp};
+use sheaf_core::files::{FileKind, Metadata, Timestamp};
 use std::path::Path;
 
 /// A file as tests see it.
@@ -56,6 +56,25 @@ impl<'a> FindFile<'a> {
                 size: 0,
                 mtime: Timestamp { seconds: is.mtime_s, nanoseconds: is.mtime_ns },
             },
+        }
+    }
+}
+
+impl<'a> FindFile<'a> {
+    /// A file of this machine, of which `lstat` is asked where [`FindExpression::facts`] says so.
+    #[must_use]
+    pub fn local(path: &'a Path, depth: usize, kind: FileKind, status: Option<&Metadata>) -> Self {
+        let of = |of: fn(&Metadata) -> u32| status.map_or(0, of);
+        let mtime = status.map_or(Timestamp::default(), |status| status.mtime);
+        Self {
+            path,
+            depth,
+            kind,
+            mode: of(|status| status.mode),
+            uid: of(|status| status.uid),
+            gid: of(|status| status.gid),
+            size: status.map_or(0, |status| status.size),
+            mtime,
         }
     }
 }
@@ -139,6 +158,12 @@ impl FindExpression {
         Ok(Self { test, depth_min, depth_max, ends_with_nul })
     }
 
+    /// What it has to know of files.
+    #[must_use]
+    pub fn facts(&self) -> FileFacts {
+        self.test.facts()
+    }
+
     /// Whether a file passes. `is_empty` is asked of directories alone, and only where it counts.
     pub fn passes<E>(
         &self,
@@ -152,6 +177,23 @@ impl FindExpression {
 }
 
 impl FindTest {
+    fn facts(&self) -> FileFacts {
+        match self {
+            Self::All(tests) | Self::Any(tests) => {
+                tests.iter().map(Self::facts).max().unwrap_or(FileFacts::Kind)
+            }
+            Self::Not(test) => test.facts(),
+            Self::Name(_) | Self::Path(_) | Self::Kinds(_) => FileFacts::Kind,
+            Self::Size(..)
+            | Self::Age(..)
+            | Self::Newer(_)
+            | Self::Uid(_)
+            | Self::Gid(_)
+            | Self::Mode(_)
+            | Self::Empty => FileFacts::Status,
+        }
+    }
+
     fn passes<E>(
         &self,
         file: &FindFile<'_>,

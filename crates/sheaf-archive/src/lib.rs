@@ -32,9 +32,9 @@ pub mod fuzzing;
 mod grep;
 mod hosts;
 mod list;
+mod local;
 mod pack;
 mod path;
-mod reader;
 mod relocate;
 mod remove;
 mod repair;
@@ -64,31 +64,30 @@ pub use grep::{
 };
 pub use hosts::{HostFiles, HostStep, HostStore, HostsRoot};
 pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
+pub use local::usage::{LocalUsage, LocalUsageOptions, LocalUsageStep, LocalUsageSum};
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
 pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 pub use pack::scan::scan_pack;
 pub use pack::sparse::SPARSE_EXTENTS_MAX;
 pub use pack::verify::{Difference, content_of, verify_pack};
 pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};
-pub use pack::zstd::ZSTD_LEVEL_MAX;
 pub use path::ArchivePath;
-pub use reader::PackReader;
 pub use relocate::{RelocateReport, Relocation, copy_tree, move_tree, relocate_files};
 pub use remove::{RemoveReport, remove};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use save::hosts::{SaveHost, SaveRoot, SaveRootOptions};
-pub use save::{PACK_LIMIT_MAX, PACK_LIMIT_MIN, SaveOptions, SaveReport, save};
+pub use save::{SaveOptions, SaveReport, save};
 pub use schedule::{
     HostStats, KindStats, Limiting, Needs, Phase, PhaseStats, Resource, ScheduleLimits,
     ScheduleStats,
 };
-pub use store::{
-    LocalStore, Store, StoreCosts, StoreError, StoreKey, StoreWriter, StoredObject, TapeCounters,
-    TapeSettings, TapeStore,
-};
+pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
 #[cfg(feature = "s3")]
 pub use store::{S3Credentials, S3Limits, S3Place, S3Store};
 pub use usage::{ArchivedUsage, UsageSum};
 pub use verify::{VerifyOptions, VerifyReport, verify};
-pub use walk::{TreeEntry, TreeWalk, TreeWalkOptions};
+pub use walk::{
+    FileFacts, TreeEntry, TreeOrder, TreeStep, TreeVisitor, TreeWalk, TreeWalkOptions, VisitWalk,
+    VisitedFile, WalkedDirectory, is_empty_in,
+};
 pub use width::{AdaptiveWidth, WIDTH_MAX};

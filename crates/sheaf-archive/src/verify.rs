@@ -2,12 +2,14 @@
 //!
 //! The catalog is compared with the log, a pack with its index (tar headers, contents, the index
 //! within, the end), an object with its digest, and no name is archived twice.
+use crate::archive::{data_key, pack_key};
 use crate::{
     Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, ContentPlace, DirectoryRows,
-    MemberClass, PackError, PackIndex, PackReader, verify_pack,
+    MemberClass, PackError, PackIndex, StoreError, verify_pack,
 };
-use sheaf_core::lock;
+use sheaf_core::{Errno, lock};
 use std::collections::HashSet;
+use std::io::Read as _;
 use std::ops::AddAssign;
 use std::sync::Mutex;
 
@@ -195,7 +197,7 @@ impl Verifier<'_> {
         said.classes.clone_from(&pack.classes);
         if said != *pack || !is_counted {
             let why = PackError::damaged("its index is not the one that the catalog knows");
-            return Err(ArchiveError::Pack { place: pack.key(), why });
+            return Err(ArchiveError::Pack { place: pack_key(pack.id), why });
         }
         Ok(index)
     }
@@ -214,15 +216,14 @@ impl Verifier<'_> {
                 self.damaged(report, ArchiveError::Twice { path: path.join(name) });
             }
         }
-        let key = pack.key();
+        let key = pack_key(pack.id);
         let read = self.is_picked().and_then(|is_picked| {
             let bytes = self.archive.store().size(&key)?;
-            if bytes != pack.stored_bytes() {
+            if bytes != pack.tar_bytes {
                 let why = PackError::damaged("it is not as long as it was written");
                 return Err(ArchiveError::Pack { place: key.clone(), why });
             }
-            let mut reader = PackReader::new(self.archive.store(), pack);
-            Ok(if is_picked { Some(reader.read_all()?) } else { None })
+            Ok(if is_picked { Some(self.archive.store().read(&key, 0..bytes)?) } else { None })
         });
         let tar = match read {
             Ok(Some(tar)) => tar,
@@ -256,15 +257,17 @@ impl Verifier<'_> {
         object: &ArchivedObject,
     ) -> Result<(), ArchiveError> {
         let stored = object.stored_bytes();
-        let store = self.archive.store();
-        let (mut reader, from) = match &object.place {
+        let (key, from) = match &object.place {
             None if stored == 0 => return Ok(()),
             None => return Err(ArchiveError::Content { path: path.clone() }),
-            Some(place) => PackReader::of(store, place),
+            Some(ContentPlace::Object(id)) => (data_key(*id), 0),
+            Some(ContentPlace::Pack { id, at }) => (pack_key(*id), *at),
         };
+        let store = self.archive.store();
+        let bytes = store.size(&key)?;
         let is_whole = match &object.place {
-            Some(ContentPlace::Object(_)) => reader.bytes()? == stored,
-            _ => reader.bytes()? >= from.saturating_add(stored),
+            Some(ContentPlace::Object(_)) => bytes == stored,
+            _ => bytes >= from.saturating_add(stored),
         };
         if !is_whole {
             return Err(ArchiveError::Content { path: path.clone() });
@@ -273,13 +276,20 @@ impl Verifier<'_> {
             report.unread += 1;
             return Ok(());
         }
-        let (mut digest, mut room) = (blake3::Hasher::new(), Vec::new());
-        let mut at = from;
-        while at < from + stored {
-            room.resize((from + stored - at).min(READ_BYTES as u64) as usize, 0);
-            reader.read(at, &mut room)?;
-            digest.update(&room);
-            at += room.len() as u64;
+        let failed = |error: std::io::Error| StoreError {
+            place: key.to_string(),
+            doing: "cannot be read",
+            errno: Errno::from_io(&error),
+        };
+        let (mut digest, mut room) = (blake3::Hasher::new(), vec![0; READ_BYTES]);
+        let mut content = store.open(&key, from)?.take(stored);
+        loop {
+            match content.read(&mut room).map_err(failed)? {
+                0 => break,
+                read => {
+                    digest.update(&room[..read]);
+                }
+            }
         }
         report.objects += 1;
         report.bytes += stored;

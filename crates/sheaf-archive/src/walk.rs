@@ -1,334 +1,283 @@
 //! A tree of files in serial order, read by many at once.
 //!
-//! A directory is read by one worker, and whoever is free takes the one that comes next. What is read
-//! waits until its turn comes, up to a bound; beyond it, workers wait, but for the one whose directory
-//! is at its turn. A directory that nobody has begun when its turn comes is read by who asks for it,
-//! so nothing waits for a worker that waits.
+//! A directory is read by one worker, and whoever is free takes the one that comes next. A
+//! [`TreeVisitor`] makes pieces of what is read, beside the workers' reading, and the pieces come in
+//! the order of a serial traversal: what was made waits until its turn comes, up to a bound; beyond it,
+//! workers wait, but for the one whose directory is at its turn. A directory that nobody has begun when
+//! its turn comes is read by who asks for it, so nothing waits for a worker that waits.
+//!
+//! There are as many workers as processors, and more while they mostly wait for the files
+//! ([`AdaptiveWidth`]).
 //!
 //! *The Parallel Archive Interface*, section 4.1: one thread a directory, and work in the order of a
 //! serial traversal where the last phase needs it.
+mod entries;
 pub(crate) mod names;
+mod shared;
 
-use names::{Directory, OpenDirectory};
-use sheaf_core::files::Metadata;
-use sheaf_core::{Errno, lock};
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+pub use entries::{TreeEntry, TreeWalk};
+pub use names::is_empty_in;
+
+use crate::width::{AdaptiveWidth, WIDTH_MAX};
+use names::{OpenDirectory, SeenName};
+use shared::{PieceBatch, WalkNode, WalkShared, WalkTurn};
+use sheaf_core::Errno;
+use sheaf_core::files::{FileKind, Metadata};
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
 
 /// How to walk.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeWalkOptions {
-    /// Threads beside whoever asks.
+    /// Threads beside whoever asks, while the files are at hand.
     pub workers: usize,
-    /// Files that wait for their turn, at most, beside what each worker is at.
-    pub waiting_max: usize,
+    /// Threads while they mostly wait for the files.
+    pub workers_max: usize,
+    /// Bytes of what waits for its turn, at most, beside what each worker is at.
+    pub waiting_bytes_max: usize,
+    /// A link that a walk begins with is followed, if it leads somewhere. None is below.
+    pub follows_start: bool,
 }
 
 impl Default for TreeWalkOptions {
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(2, usize::from);
-        Self { workers, waiting_max: 64 << 10 }
+        Self { workers, workers_max: WIDTH_MAX, waiting_bytes_max: 32 << 20, follows_start: false }
     }
 }
 
-/// What is found: a directory before what is in it, and the names of one in bytewise order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TreeEntry {
-    /// Its path, which begins with the path that the walk does.
-    pub path: PathBuf,
-    /// What `lstat` says, or why that is not known. Of a directory that cannot be read, or not to its
-    /// end, a second entry says why.
-    pub found: Result<Metadata, Errno>,
+impl TreeWalkOptions {
+    fn width(&self) -> Option<AdaptiveWidth> {
+        (self.workers > 0).then(|| AdaptiveWidth::new(self.workers, self.workers_max))
+    }
 }
 
-/// The place of a directory in the order of the walk: of each directory on the way to it and of
-/// itself, the number of its name in its own.
-type TreePlace = Arc<[u32]>;
+/// What is to be known of each file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileFacts {
+    /// Its name and kind, which its directory tells.
+    Kind,
+    /// What `lstat` says.
+    Status,
+}
 
-/// One name of a directory.
+/// In which order a tree comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeOrder {
+    /// What is in a directory comes behind its name, as `find` has it.
+    Contents,
+    /// A directory comes whole, and those in it behind it, as `ls -R` has it.
+    Listings,
+}
+
+/// A file that is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct VisitedFile<'a> {
+    /// The path of its directory with a slash at its end; empty where a walk begins.
+    pub above: &'a [u8],
+    /// Its name; where a walk begins, the whole path.
+    pub name: &'a OsStr,
+    /// Levels below where the walk began.
+    pub depth: usize,
+    /// What its directory says that it is.
+    pub kind: FileKind,
+    /// What `lstat` says, or why that is not known; where it was not asked for, nothing.
+    pub found: Option<&'a Result<Metadata, Errno>>,
+    /// Its directory.
+    pub directory: BorrowedFd<'a>,
+}
+
+impl VisitedFile<'_> {
+    /// Puts its path behind what is there.
+    pub fn put_path(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.above);
+        out.extend_from_slice(self.name.as_bytes());
+    }
+}
+
+/// What is made of the files of a tree. Any number of threads ask at once.
+pub trait TreeVisitor: Send + Sync + 'static {
+    /// What is made of some files of one directory, which stand one behind the other.
+    type Piece: Default + Send + 'static;
+
+    /// What it has to know.
+    fn facts(&self) -> FileFacts;
+
+    /// The order that pieces come in.
+    fn order(&self) -> TreeOrder {
+        TreeOrder::Contents
+    }
+
+    /// Looks at a file. Says whether to go into it, if it is a directory.
+    fn visit(&self, piece: &mut Self::Piece, file: &VisitedFile<'_>) -> bool;
+
+    /// A directory cannot be read, or not to its end.
+    fn failed(&self, piece: &mut Self::Piece, directory: &WalkedDirectory, errno: Errno);
+
+    /// Bytes that a piece takes beside its own size.
+    fn bytes(&self, piece: &Self::Piece) -> usize;
+}
+
+/// A directory of a walk.
+#[derive(Clone, Debug)]
+pub struct WalkedDirectory(Arc<WalkNode>);
+
+impl WalkedDirectory {
+    /// Its path, as the walk's begins; no slash is added at the end.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        self.0.path()
+    }
+
+    /// Levels below where the walk began.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.0.depth()
+    }
+}
+
+/// What comes next of a walk.
 #[derive(Debug)]
-pub(crate) struct NamedFile {
-    pub name: OsString,
-    pub found: Result<Metadata, Errno>,
+pub enum TreeStep<P> {
+    /// What was made of some files.
+    Piece(P),
+    /// What follows is of this directory.
+    Enter(WalkedDirectory),
+    /// There is no more of it; of listings, what follows are the directories in it.
+    Leave(WalkedDirectory),
 }
 
-/// Some names of a directory in their order, or why there are no more.
-pub(crate) type NamedPiece = Result<Vec<NamedFile>, Errno>;
-
-#[derive(Default)]
-struct WalkKnown {
-    /// Directories that nobody has begun.
-    next: BTreeMap<TreePlace, Directory>,
-    /// What was read of those that workers have begun; `None` is the end.
-    read: HashMap<TreePlace, VecDeque<Option<NamedPiece>>>,
-    /// Files that wait for their turn.
-    waiting: usize,
-    /// The directory whose turn it is.
-    turn: Option<TreePlace>,
-    is_over: bool,
-}
-
-struct WalkShared {
-    known: Mutex<WalkKnown>,
-    /// Something can be begun or gone on with.
-    work: Condvar,
-    /// Something has been read.
-    read: Condvar,
-    waiting_max: usize,
-}
-
-impl WalkShared {
-    /// Reads directories until there are no more to come.
-    fn work(&self) {
-        while let Some((place, directory)) = self.begin() {
-            let mut open = match directory.open() {
-                Ok(open) => open,
-                Err(errno) => {
-                    self.keep(&place, [Some(Err(errno)), None]);
-                    continue;
-                }
-            };
-            while let Some(piece) = open.next() {
-                if !self.may_keep(&place) {
-                    return;
-                }
-                self.found(&place, &open, &piece);
-                self.keep(&place, [Some(piece)]);
-            }
-            self.keep(&place, [None]);
-        }
-    }
-
-    /// The first directory that nobody has begun, when there is one and room for what is in it.
-    fn begin(&self) -> Option<(TreePlace, Directory)> {
-        let mut known = lock(&self.known);
-        loop {
-            if known.is_over {
-                return None;
-            }
-            if known.waiting < self.waiting_max
-                && let Some((place, directory)) = known.next.pop_first()
-            {
-                known.read.insert(place.clone(), VecDeque::new());
-                return Some((place, directory));
-            }
-            known = wait(&self.work, known);
-        }
-    }
-
-    /// Waits for room; whose turn it is has some. Says whether it is wanted at all.
-    fn may_keep(&self, place: &TreePlace) -> bool {
-        let mut known = lock(&self.known);
-        while !known.is_over
-            && known.waiting >= self.waiting_max
-            && known.turn.as_ref() != Some(place)
-        {
-            known = wait(&self.work, known);
-        }
-        !known.is_over
-    }
-
-    fn keep<const N: usize>(&self, place: &TreePlace, pieces: [Option<NamedPiece>; N]) {
-        let mut known = lock(&self.known);
-        for piece in pieces {
-            known.waiting += piece.as_ref().map_or(0, files_of);
-            // Who has taken the last one has taken the queue away, and there is no other before that.
-            known.read.entry(place.clone()).or_default().push_back(piece);
-        }
-        self.read.notify_one();
-    }
-
-    /// Directories have been found, which anybody may begin.
-    fn found(&self, place: &TreePlace, open: &OpenDirectory, piece: &NamedPiece) {
-        let Ok(named) = piece else { return };
-        let first = open.told() - named.len();
-        let mut known = None;
-        for (at, named) in named.iter().enumerate().filter(|(_, named)| named.is_directory()) {
-            let known = known.get_or_insert_with(|| lock(&self.known));
-            known.next.insert(below(place, first + at), open.directory(&named.name));
-        }
-        if known.is_some() {
-            self.work.notify_all();
-        }
-    }
-}
-
-impl NamedFile {
-    pub fn is_directory(&self) -> bool {
-        self.found.as_ref().is_ok_and(Metadata::is_dir)
-    }
-}
-
-fn files_of(piece: &NamedPiece) -> usize {
-    piece.as_ref().map_or(0, Vec::len)
-}
-
-fn below(place: &TreePlace, number: usize) -> TreePlace {
-    // A directory with more names has no place in memory.
-    let number = u32::try_from(number).expect("fewer names than bytes of names, which are 4 GiB");
-    place.iter().copied().chain([number]).collect()
-}
-
-fn wait<'a>(condition: &Condvar, known: MutexGuard<'a, WalkKnown>) -> MutexGuard<'a, WalkKnown> {
-    condition.wait(known).unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A walk: an iterator of what is found. Dropped, it is over.
-pub struct TreeWalk {
-    shared: Arc<WalkShared>,
+/// A walk with a visitor: an iterator of what it makes. Dropped, it is over.
+pub struct VisitWalk<V: TreeVisitor> {
+    shared: Arc<WalkShared<V>>,
     /// Where it begins, until that was told.
-    start: Option<TreeEntry>,
+    start: Option<(V::Piece, Option<Arc<WalkNode>>)>,
+    /// What is entered next.
+    enter: Option<Arc<WalkNode>>,
     /// The directories that it is in.
-    within: Vec<Within>,
+    within: Vec<Within<V::Piece>>,
 }
 
 /// A directory that a walk is in.
-struct Within {
-    place: TreePlace,
-    path: PathBuf,
-    /// How many of its names were told.
-    told: usize,
-    piece: std::vec::IntoIter<NamedFile>,
+struct Within<P> {
+    node: Arc<WalkNode>,
+    batch: std::vec::IntoIter<(P, Option<Arc<WalkNode>>)>,
+    /// Directories in it that come when it is over.
+    behind: VecDeque<Arc<WalkNode>>,
     /// Where nobody has begun it before its turn.
     own: Option<OpenDirectory>,
+    /// It cannot be opened, which was told.
+    is_closed: bool,
     is_over: bool,
 }
 
-impl Within {
-    fn new(place: TreePlace, path: PathBuf) -> Self {
-        Self { place, path, told: 0, piece: Vec::new().into_iter(), own: None, is_over: false }
+impl<P> Within<P> {
+    fn new(node: Arc<WalkNode>) -> Self {
+        let (batch, behind) = (Vec::new().into_iter(), VecDeque::new());
+        Self { node, batch, behind, own: None, is_closed: false, is_over: false }
     }
 }
 
-impl TreeWalk {
-    /// Begins at a file or directory. A link is a file itself, here as below.
+impl<V: TreeVisitor> VisitWalk<V> {
+    /// Begins at a file or directory. A link is a file itself, here as below. `name` is that of its
+    /// threads, by which they are told apart.
     #[must_use]
-    pub fn new(start: &Path, options: TreeWalkOptions) -> Self {
-        Self::named("walk", start, options)
-    }
-
-    /// As [`TreeWalk::new`], with a name for its threads, by which they are told apart.
-    #[must_use]
-    pub fn named(name: &str, start: &Path, options: TreeWalkOptions) -> Self {
-        let found = names::lstat(start);
-        let mut known = WalkKnown::default();
-        if found.as_ref().is_ok_and(Metadata::is_dir) {
-            known.next.insert(TreePlace::from([]), Directory::at(start));
-        }
-        let shared = Arc::new(WalkShared {
-            known: Mutex::new(known),
-            work: Condvar::new(),
-            read: Condvar::new(),
-            waiting_max: options.waiting_max,
-        });
-        for _ in 0..options.workers {
-            let (worker, shared) = (std::thread::Builder::new(), shared.clone());
-            if worker.name(name.to_owned()).spawn(move || shared.work()).is_err() {
-                // Where there are no more threads the walk finds the same, and takes longer.
-                break;
+    pub fn new(name: &str, start: &Path, visitor: V, options: TreeWalkOptions) -> Self {
+        let found = names::start(start, options.follows_start);
+        let path = start.as_os_str().as_bytes();
+        let file = VisitedFile {
+            above: b"",
+            name: start.as_os_str(),
+            depth: 0,
+            kind: found.as_ref().map_or(FileKind::Unknown, |found| found.kind),
+            found: Some(&found),
+            directory: rustix::fs::CWD,
+        };
+        let mut piece = V::Piece::default();
+        let is_entered = visitor.visit(&mut piece, &file) && file.kind == FileKind::Directory;
+        let node = is_entered.then(|| Arc::new(WalkNode::start(path, options.follows_start)));
+        let shared = WalkShared::new(visitor, &options, node.clone());
+        if is_entered && let Some(width) = options.width() {
+            for _ in 0..width.now() {
+                shared.more_workers(name);
             }
         }
-        let start = Some(TreeEntry { path: start.to_owned(), found });
-        Self { shared, start, within: Vec::new() }
+        Self { shared, start: Some((piece, node)), enter: None, within: Vec::new() }
+    }
+
+    /// The visitor.
+    #[must_use]
+    pub fn visitor(&self) -> &V {
+        &self.shared.visitor
     }
 
     /// What comes next of the directory that the walk is in.
-    fn more(shared: &WalkShared, within: &mut Within) -> Option<NamedPiece> {
-        if within.is_over {
+    fn more(shared: &WalkShared<V>, within: &mut Within<V::Piece>) -> Option<PieceBatch<V::Piece>> {
+        if within.is_closed {
             return None;
         }
         if within.own.is_none() {
-            match Self::turn(shared, &within.place) {
-                WalkTurn::Read(piece) => return piece,
-                WalkTurn::Own(directory) => match directory.open() {
+            match shared.turn(&within.node) {
+                WalkTurn::Read(batch) => return batch,
+                WalkTurn::Own(above) => match within.node.open(above.as_deref()) {
                     Ok(open) => within.own = Some(open),
                     Err(errno) => {
-                        within.is_over = true;
-                        return Some(Err(errno));
+                        within.is_closed = true;
+                        return Some(shared.failure(&within.node, errno));
                     }
                 },
             }
         }
-        let open = within.own.as_mut()?;
-        let piece = open.next()?;
-        shared.found(&within.place, open, &piece);
-        Some(piece)
-    }
-
-    /// Waits for what a worker reads of this directory, or takes it, if none has begun it.
-    fn turn(shared: &WalkShared, place: &TreePlace) -> WalkTurn {
-        let mut known = lock(&shared.known);
-        if let Some(directory) = known.next.remove(place) {
-            return WalkTurn::Own(directory);
-        }
-        loop {
-            let queue = known.read.get_mut(place).expect("who takes it from `next` puts it there");
-            if let Some(piece) = queue.pop_front() {
-                match &piece {
-                    None => drop(known.read.remove(place)),
-                    Some(piece) => known.waiting -= files_of(piece),
-                }
-                known.turn = None;
-                shared.work.notify_all();
-                return WalkTurn::Read(piece);
-            }
-            known.turn = Some(place.clone());
-            shared.work.notify_all();
-            known = wait(&shared.read, known);
-        }
+        shared.read(&within.node, within.own.as_mut()?)
     }
 }
 
-/// What a turn brings.
-enum WalkTurn {
-    /// What a worker has read.
-    Read(Option<NamedPiece>),
-    /// A directory that nobody has begun.
-    Own(Directory),
-}
+impl<V: TreeVisitor> Iterator for VisitWalk<V> {
+    type Item = TreeStep<V::Piece>;
 
-impl Iterator for TreeWalk {
-    type Item = TreeEntry;
-
-    fn next(&mut self) -> Option<TreeEntry> {
-        if let Some(start) = self.start.take() {
-            if start.found.as_ref().is_ok_and(Metadata::is_dir) {
-                self.within.push(Within::new(TreePlace::from([]), start.path.clone()));
-            }
-            return Some(start);
+    fn next(&mut self) -> Option<TreeStep<V::Piece>> {
+        if let Some((piece, node)) = self.start.take() {
+            self.enter = node;
+            return Some(TreeStep::Piece(piece));
         }
         loop {
+            if let Some(node) = self.enter.take() {
+                self.within.push(Within::new(node.clone()));
+                return Some(TreeStep::Enter(WalkedDirectory(node)));
+            }
             let within = self.within.last_mut()?;
-            let Some(named) = within.piece.next() else {
-                match Self::more(&self.shared, within) {
-                    Some(Ok(piece)) => within.piece = piece.into_iter(),
-                    Some(Err(errno)) => {
-                        let (path, found) = (within.path.clone(), Err(errno));
-                        return Some(TreeEntry { path, found });
-                    }
-                    None => drop(self.within.pop()),
+            if let Some((piece, directory)) = within.batch.next() {
+                self.enter = directory;
+                return Some(TreeStep::Piece(piece));
+            }
+            if within.is_over {
+                self.enter = within.behind.pop_front();
+                if self.enter.is_none() {
+                    self.within.pop();
                 }
                 continue;
-            };
-            let path = within.path.join(&named.name);
-            if named.is_directory() {
-                let place = below(&within.place, within.told);
-                within.told += 1;
-                self.within.push(Within::new(place, path.clone()));
-            } else {
-                within.told += 1;
             }
-            return Some(TreeEntry { path, found: named.found });
+            match Self::more(&self.shared, within) {
+                Some(batch) => {
+                    within.batch = batch.pieces.into_iter();
+                    within.behind.extend(batch.behind);
+                }
+                None => {
+                    within.is_over = true;
+                    return Some(TreeStep::Leave(WalkedDirectory(within.node.clone())));
+                }
+            }
         }
     }
 }
 
-impl Drop for TreeWalk {
+impl<V: TreeVisitor> Drop for VisitWalk<V> {
     fn drop(&mut self) {
         // Workers end by themselves: one may be waiting for a disk that does not answer.
-        lock(&self.shared.known).is_over = true;
-        self.shared.work.notify_all();
+        self.shared.end();
     }
 }

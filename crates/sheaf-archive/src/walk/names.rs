@@ -1,11 +1,10 @@
 //! The names of one directory.
-pub(crate) use super::NamedFile;
-use super::NamedPiece;
+use super::FileFacts;
 use crate::ArchivePath;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, StatxFlags};
 use sheaf_core::Errno;
-use sheaf_core::files::Metadata;
-use std::ffi::{OsStr, OsString};
+use sheaf_core::files::{FileKind, Metadata};
+use std::ffi::{CStr, OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -17,6 +16,16 @@ pub(crate) const NAMES_AT_ONCE: usize = 1024;
 const READ_BYTES: usize = 128 << 10;
 /// Bytes of a path that is opened at once.
 const PATH_BYTES_MAX: usize = 4000;
+
+/// One name of a directory.
+#[derive(Debug)]
+pub(crate) struct NamedFile {
+    pub name: OsString,
+    pub found: Result<Metadata, Errno>,
+}
+
+/// Some names of a directory in their order, or why there are no more.
+pub(crate) type NamedPiece = Result<Vec<NamedFile>, Errno>;
 
 /// A directory that can be opened.
 pub(crate) struct Directory {
@@ -42,82 +51,122 @@ impl Directory {
 
     /// Opens it and reads its names.
     pub fn open(&self) -> Result<OpenDirectory, Errno> {
-        let above = self.above.as_ref().map_or(CWD, |above| above.as_fd());
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(above, &self.name, flags, Mode::empty()).map_err(of)?;
-        let mut open = OpenDirectory {
-            names: Vec::new(),
-            places: Vec::new(),
-            file: Arc::new(file),
-            at: 0,
-            told: 0,
-            error: None,
-        };
-        open.error = open.read_names().err();
-        let OpenDirectory { names, places, .. } = &mut open;
-        places.sort_unstable_by(|one, other| name_at(names, *one).cmp(name_at(names, *other)));
-        Ok(open)
+        OpenDirectory::open(self.above.as_deref(), &self.name, false)
     }
 }
 
-/// Where a name begins, and how long it is.
-type NamePlace = (u32, u8);
+/// Where a name begins, how long it is without the NUL behind it, and what it names.
+#[derive(Clone, Copy)]
+struct NamePlace {
+    from: u32,
+    bytes: u8,
+    kind: FileType,
+}
 
-fn name_at(names: &[u8], (from, bytes): NamePlace) -> &[u8] {
-    &names[from as usize..][..usize::from(bytes)]
+fn name_at(names: &[u8], place: NamePlace) -> &[u8] {
+    &names[place.from as usize..][..usize::from(place.bytes)]
+}
+
+/// What is known of a file before its directory's walk goes on.
+pub(crate) struct SeenName<'a> {
+    /// Where it stands among the names of its directory.
+    pub number: u32,
+    pub name: &'a CStr,
+    pub kind: FileKind,
+    /// Of [`FileFacts::Status`].
+    pub found: Option<Result<Metadata, Errno>>,
 }
 
 /// A directory whose names are known.
 pub(crate) struct OpenDirectory {
-    /// All names, one behind the other.
+    /// All names, one behind the other, each with a NUL at its end.
     names: Vec<u8>,
     /// Where each is, in their order.
     places: Vec<NamePlace>,
     file: Arc<OwnedFd>,
     /// How many names were looked at.
     at: usize,
-    /// How many of them were told: those that were still there.
-    told: usize,
     /// Why it was not read to its end.
     error: Option<Errno>,
 }
 
 impl OpenDirectory {
+    /// Opens a directory in another one, or by its path, and reads its names. A link that the path ends
+    /// with is followed if that is said.
+    pub fn open(above: Option<&OwnedFd>, name: &OsStr, follows: bool) -> Result<Self, Errno> {
+        let above = above.map_or(CWD, |above| above.as_fd());
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let flags = if follows { flags } else { flags | OFlags::NOFOLLOW };
+        let file = rustix::fs::openat(above, name, flags, Mode::empty()).map_err(of)?;
+        let mut open = Self {
+            names: Vec::new(),
+            places: Vec::new(),
+            file: Arc::new(file),
+            at: 0,
+            error: None,
+        };
+        open.error = open.read_names().err();
+        let Self { names, places, .. } = &mut open;
+        places.sort_unstable_by(|one, other| name_at(names, *one).cmp(name_at(names, *other)));
+        Ok(open)
+    }
+
     fn read_names(&mut self) -> Result<(), Errno> {
-        let mut room = vec![MaybeUninit::uninit(); READ_BYTES];
-        let mut entries = RawDir::new(&*self.file, &mut room);
+        let mut room = Vec::<u8>::with_capacity(READ_BYTES);
+        let room: &mut [MaybeUninit<u8>] = room.spare_capacity_mut();
+        let mut entries = RawDir::new(&*self.file, room);
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(of)?;
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
             let from = u32::try_from(self.names.len()).map_err(|_| Errno::OVERFLOW)?;
-            let bytes = u8::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
-            self.names.extend_from_slice(name);
-            self.places.push((from, bytes));
+            let bytes = u8::try_from(name.count_bytes()).map_err(|_| Errno::NAMETOOLONG)?;
+            self.names.extend_from_slice(name.to_bytes_with_nul());
+            self.places.push(NamePlace { from, bytes, kind: entry.file_type() });
         }
         Ok(())
     }
 
-    /// The next names and what they are.
-    pub fn next(&mut self) -> Option<NamedPiece> {
+    /// Looks at the next files. Those that were taken away since are left out, where that is seen.
+    pub fn look(
+        &mut self,
+        facts: FileFacts,
+        mut each: impl FnMut(BorrowedFd<'_>, SeenName<'_>),
+    ) -> Option<Result<(), Errno>> {
         let places = &self.places[self.at..];
         let places = &places[..places.len().min(NAMES_AT_ONCE)];
         if places.is_empty() {
             return self.error.take().map(Err);
         }
+        for (number, place) in (self.at..).zip(places) {
+            let name = &self.names[place.from as usize..][..=usize::from(place.bytes)];
+            let name = CStr::from_bytes_with_nul(name).expect("names were read with their NUL");
+            let (kind, found) = if facts == FileFacts::Status || place.kind == FileType::Unknown {
+                match lstat_at(self.file.as_fd(), name) {
+                    Err(Errno::NOENT) => continue,
+                    Ok(found) => (found.kind, Some(Ok(found))),
+                    Err(errno) => (place.kind.into(), Some(Err(errno))),
+                }
+            } else {
+                (place.kind.into(), None)
+            };
+            let number = u32::try_from(number).expect("fewer names than bytes of names");
+            each(self.file.as_fd(), SeenName { number, name, kind, found });
+        }
         self.at += places.len();
-        let named = |place: &NamePlace| {
-            let name = name_at(&self.names, *place);
-            let found = lstat_at(self.file.as_fd(), OsStr::from_bytes(name));
-            // One that was taken away since is none.
-            let is_there = found != Err(Errno::NOENT);
-            Some(NamedFile { name: OsString::from_vec(name.to_vec()), found }).filter(|_| is_there)
-        };
-        let all: Vec<_> = places.iter().filter_map(named).collect();
-        self.told += all.len();
-        Some(Ok(all))
+        Some(Ok(()))
+    }
+
+    /// The next names and what they are.
+    pub fn next(&mut self) -> Option<NamedPiece> {
+        let mut all = Vec::new();
+        let looked = self.look(FileFacts::Status, |_, seen| {
+            let found = seen.found.expect("a status was asked for");
+            all.push(NamedFile { name: OsString::from_vec(seen.name.to_bytes().to_vec()), found });
+        });
+        Some(looked?.map(|()| all))
     }
 
     /// The directory itself.
@@ -125,9 +174,9 @@ impl OpenDirectory {
         self.file.as_fd()
     }
 
-    /// How many names were told.
-    pub fn told(&self) -> usize {
-        self.told
+    /// The directory itself, for whoever keeps it open.
+    pub fn shared(&self) -> &Arc<OwnedFd> {
+        &self.file
     }
 
     /// A directory in this one.
@@ -138,13 +187,47 @@ impl OpenDirectory {
 
 /// What a path leads to, or a link that it ends with.
 pub(crate) fn lstat(path: &Path) -> Result<Metadata, Errno> {
-    lstat_at(CWD, path.as_os_str())
+    lstat_at(CWD, path.as_os_str().as_bytes())
+}
+
+/// Whether a directory in another one has no names.
+///
+/// # Errors
+/// Those of `open(2)` and `getdents(2)`.
+pub fn is_empty_in(above: BorrowedFd<'_>, name: &OsStr) -> Result<bool, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(above, name, flags, Mode::empty()).map_err(of)?;
+    let mut room = Vec::<u8>::with_capacity(4096);
+    let mut entries = RawDir::new(file, room.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        if !matches!(entry.map_err(of)?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What a walk begins with.
+pub(crate) fn start(path: &Path, follows: bool) -> Result<Metadata, Errno> {
+    let here = lstat(path)?;
+    if follows && here.kind == FileKind::Symlink {
+        let found = rustix::fs::statx(CWD, path, AtFlags::empty(), wanted());
+        return Ok(found.map_or(here, Metadata::from));
+    }
+    Ok(here)
+}
+
+fn wanted() -> StatxFlags {
+    StatxFlags::BASIC_STATS | StatxFlags::BTIME
 }
 
 /// What a name in a directory is.
-pub(crate) fn lstat_at(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Metadata, Errno> {
-    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let found = rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted);
+pub(crate) fn lstat_at(
+    directory: BorrowedFd<'_>,
+    name: impl rustix::path::Arg,
+) -> Result<Metadata, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let found = rustix::fs::statx(directory, name, flags, wanted());
     found.map(Metadata::from).map_err(of)
 }
 

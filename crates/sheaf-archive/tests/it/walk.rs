@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Few threads and little room, many and much, and none beside this one.
-const WAYS: [TreeWalkOptions; 5] = [
-    TreeWalkOptions { workers: 0, waiting_max: 0 },
-    TreeWalkOptions { workers: 1, waiting_max: 1 },
-    TreeWalkOptions { workers: 2, waiting_max: 1 << 16 },
-    TreeWalkOptions { workers: 8, waiting_max: 10 },
-    TreeWalkOptions { workers: 32, waiting_max: 1 << 16 },
-];
+const WAYS: [TreeWalkOptions; 5] =
+    [way(0, 0, 0), way(1, 1, 1), way(2, 32, 1 << 20), way(8, 8, 4000), way(32, 32, 1 << 20)];
+
+const fn way(workers: usize, workers_max: usize, waiting_bytes_max: usize) -> TreeWalkOptions {
+    TreeWalkOptions { workers, workers_max, waiting_bytes_max, follows_start: false }
+}
 
 /// The same by the standard library, one directory after the other.
 fn one_by_one(path: &Path, out: &mut Vec<(PathBuf, u64)>) {

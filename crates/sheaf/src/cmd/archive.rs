@@ -1,9 +1,11 @@
 //! `sheaf archive`: trees of files stored, listed and fetched.
 mod du;
+mod entry;
 mod find;
 mod get;
 mod grep;
 pub mod hosts;
+mod local;
 mod ls;
 mod place;
 mod relocate;

@@ -39,15 +39,15 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-chmod.1 26
     sheaf-archive-chown.1 26
     sheaf-archive-cp.1 27
-    sheaf-archive-du.1 28
-    sheaf-archive-find.1 23
+    sheaf-archive-du.1 32
+    sheaf-archive-find.1 24
     sheaf-archive-get.1 24
     sheaf-archive-grep.1 53
-    sheaf-archive-ls.1 29
+    sheaf-archive-ls.1 30
     sheaf-archive-mv.1 26
     sheaf-archive-repair.1 25
     sheaf-archive-rm.1 26
-    sheaf-archive-store.1 28
+    sheaf-archive-store.1 26
     sheaf-archive-verify.1 24
     sheaf-archive.1 23
     sheaf-cat.1 27

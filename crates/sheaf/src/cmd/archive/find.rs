@@ -1,6 +1,7 @@
 //! `sheaf archive find`: archived files that pass tests.
+use super::local;
 use super::ls::record_of;
-use super::place::{self, ArchivedName};
+use super::place::{self, NamedPlace};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
@@ -14,9 +15,10 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Find archived files
+/// Find archived files, or files of this machine
 ///
 /// Tests are those of find: -name -iname -path -ipath PATTERN, -type LETTERS,
 /// -size N[cwbkMG], -mtime DAYS, -mmin MINUTES, -newer FILE, -newermt TIME,
@@ -25,17 +27,23 @@ use std::time::SystemTime;
 /// two, and ( ) around some.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-#[command(override_usage = "sheaf archive find [OPTIONS] <STORE::PATH>... [TEST]...")]
+#[command(override_usage = "sheaf archive find [OPTIONS] <STORE::PATH|PATH>... [TEST]...")]
 #[command(after_help = "\
 Options stand before the first name.
 
 Examples:
   sheaf archive find /backup::/home -name '*.tex' -mtime -7
-  sheaf archive find /backup::/ -type f -size +1G -o -empty")]
+  sheaf archive find /backup::/ -type f -size +1G -o -empty
+  sheaf archive find /home -user ada -mtime +365")]
 pub struct FindArgs {
-    /// Archived files and directories, and the tests behind them
+    /// Take each name for a path of this machine, even with `::` in it
+    #[arg(long)]
+    pub local: bool,
+
+    /// Archived files and directories, or paths of this machine, and the tests behind
+    /// them
     #[arg(
-        value_name = "STORE::PATH",
+        value_name = "STORE::PATH|PATH",
         required = true,
         num_args = 1..,
         trailing_var_arg = true,
@@ -53,22 +61,31 @@ pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
     let names = args.words.iter().position(is_test).unwrap_or(args.words.len());
     let (names, tests) = args.words.split_at(names);
     if names.is_empty() {
-        return Err(Stop::usage("say where to find: STORE::PATH before the first test").into());
+        return Err(
+            Stop::usage("say where to find: STORE::PATH or PATH before the first test").into()
+        );
     }
-    let names: Result<Vec<_>> = names.iter().map(|name| ArchivedName::parse(name)).collect();
+    let names = NamedPlace::parse_all(names, args.local)?;
     let tests: Option<Vec<_>> = tests.iter().map(|word| word.to_str().map(String::from)).collect();
     let tests = tests.ok_or_else(|| Stop::usage("a test is no text"))?;
     let expression = FindExpression::new(&tests, &SystemNames);
     let expression = expression.map_err(|error| Stop::usage(printable(&error.to_string())))?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut finder = Finder {
-        expression,
+        expression: Arc::new(expression),
         now: Timestamp { seconds: now.as_secs().cast_signed(), nanoseconds: now.subsec_nanos() },
         out: output::stdout(),
         output: Output::new(global),
         has_failed: false,
     };
-    for name in names? {
+    for name in names {
+        let name = match name {
+            NamedPlace::Archived(name) => name,
+            NamedPlace::Local(path) => {
+                finder.local(&path)?;
+                continue;
+            }
+        };
         let archive = place::open(&name.store, false)?;
         for path in name.paths(&archive)? {
             finder.find(&archive, &path)?;
@@ -79,7 +96,7 @@ pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 struct Finder {
-    expression: FindExpression,
+    expression: Arc<FindExpression>,
     now: Timestamp,
     out: output::Stdout,
     output: Output,
@@ -87,6 +104,14 @@ struct Finder {
 }
 
 impl Finder {
+    fn local(&mut self, start: &Path) -> Result<()> {
+        let (expression, output) = (self.expression.clone(), self.output);
+        let find = local::find::LocalFind { expression, now: self.now, output };
+        let is_whole = local::print(find, start, &mut self.out)?;
+        self.has_failed |= !is_whole;
+        Ok(())
+    }
+
     fn find(&mut self, archive: &Archive, start: &ArchivePath) -> Result<()> {
         let mut walk = match archive.walk(start) {
             Ok(walk) => walk,

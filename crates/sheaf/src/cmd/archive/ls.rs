@@ -1,31 +1,31 @@
 //! `sheaf archive ls`: what is in an archive.
-use super::place::{self, ArchivedName};
+use super::entry::{EntryFormat, EntryMemory, ShownFile, record};
+use super::local;
+use super::place::{self, NamedPlace};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::json::put_text;
 use crate::output::{self, Output, printable};
 use anyhow::Result;
 use clap::Args;
-use jiff::tz::TimeZone;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedFile, MemberAttributes, MemberKind,
 };
-use sheaf_tools::report::human;
-use sheaf_tools::report::time::{Clock, TimeStyle};
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
 
-/// List what is archived
+/// List what is archived, or directories of this machine
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   sheaf archive ls -l /backup::/home
-  sheaf archive ls -R /backup::/")]
+  sheaf archive ls -R /backup::/
+  sheaf archive ls -lR /home/ada")]
 pub struct ArchiveLsArgs {
-    /// Archived files and directories
-    #[arg(value_name = "STORE::PATH", required = true)]
+    /// Archived files and directories, or paths of this machine
+    #[arg(value_name = "STORE::PATH|PATH", required = true)]
     pub names: Vec<OsString>,
 
     /// Long format: mode, owner, group, size, time
@@ -52,6 +52,10 @@ pub struct ArchiveLsArgs {
     #[arg(short = 'h', long)]
     pub human_readable: bool,
 
+    /// Take each name for a path of this machine, even with `::` in it
+    #[arg(long)]
+    pub local: bool,
+
     /// One entry on each line, as always
     #[arg(short = '1', hide = true)]
     pub one_per_line: bool,
@@ -59,9 +63,16 @@ pub struct ArchiveLsArgs {
 
 /// Lists what is archived.
 pub fn run(args: &ArchiveLsArgs, global: &GlobalArgs) -> Result<Exit> {
-    let names: Result<Vec<_>> = args.names.iter().map(|name| ArchivedName::parse(name)).collect();
+    let names = NamedPlace::parse_all(&args.names, args.local)?;
     let mut lister = ArchiveLister::new(args, global);
-    for name in names? {
+    for name in names {
+        let name = match name {
+            NamedPlace::Archived(name) => name,
+            NamedPlace::Local(path) => {
+                lister.local(&path)?;
+                continue;
+            }
+        };
         let archive = place::open(&name.store, false)?;
         let paths = name.paths(&archive)?;
         lister.has_heads |= paths.len() > 1;
@@ -77,42 +88,43 @@ struct ArchiveLister<'a> {
     args: &'a ArchiveLsArgs,
     out: output::Stdout,
     output: Output,
-    clock: Clock,
-    owners: HashMap<u32, String>,
-    groups: HashMap<u32, String>,
+    format: Arc<EntryFormat>,
+    memory: EntryMemory,
     /// Whether directories are headed by their names, and whether one was.
     has_heads: bool,
     is_first: bool,
     has_failed: bool,
 }
 
-/// What is shown of a file.
-struct ShownFile<'a> {
-    kind: char,
-    mode: u32,
-    uid: u32,
-    gid: u32,
-    size: u64,
-    mtime: (i64, u32),
-    link: Option<&'a [u8]>,
-}
-
 impl<'a> ArchiveLister<'a> {
     fn new(args: &'a ArchiveLsArgs, global: &GlobalArgs) -> Self {
+        let output = Output::new(global);
         Self {
             args,
             out: output::stdout(),
-            output: Output::new(global),
-            clock: Clock { zone: TimeZone::system(), now: jiff::Timestamp::now() },
-            owners: HashMap::new(),
-            groups: HashMap::new(),
+            output,
+            format: Arc::new(EntryFormat::new(args, output)),
+            memory: EntryMemory::default(),
             has_heads: args.recursive || args.names.len() > 1,
             is_first: true,
             has_failed: false,
         }
     }
 
-    /// Lists one name.
+    fn local(&mut self, path: &Path) -> Result<()> {
+        let listing = local::list::LocalListing {
+            format: self.format.clone(),
+            all: self.args.all,
+            recursive: self.args.recursive,
+            directory: self.args.directory,
+        };
+        let has_heads = self.has_heads && !self.output.json;
+        let is_whole =
+            local::list::print(listing, path, &mut self.out, has_heads, &mut self.is_first)?;
+        self.has_failed |= !is_whole;
+        Ok(())
+    }
+
     fn list(&mut self, archive: &Archive, path: &ArchivePath) -> Result<()> {
         let found = match archive.look_up(path) {
             Ok(Some(found)) => found,
@@ -167,49 +179,14 @@ impl<'a> ArchiveLister<'a> {
     }
 
     fn entry(&mut self, path: &ArchivePath, name: &[u8], file: &ArchivedFile) -> Result<()> {
-        if self.output.json {
-            return Ok(self.output.records.write(&mut self.out, record_of(path, file))?);
-        }
         let shown = shown(file);
-        if self.args.long || self.args.numeric_uid_gid {
-            let long = self.long(&shown);
-            self.out.write_all(long.as_bytes())?;
+        if self.output.json {
+            let record = record("archived", &path.as_bytes(), &shown);
+            return Ok(self.output.records.write(&mut self.out, record)?);
         }
-        self.name(name)?;
-        if let Some(link) = shown.link.filter(|_| self.args.long || self.args.numeric_uid_gid) {
-            self.out.write_all(b" -> ")?;
-            self.name(link)?;
-        }
-        Ok(self.out.write_all(b"\n")?)
-    }
-
-    /// A name as it is, but where a terminal would take some of it for a command.
-    fn name(&mut self, name: &[u8]) -> Result<()> {
-        if self.output.stdout_is_terminal {
-            write!(self.out, "{}", printable(&String::from_utf8_lossy(name)))?;
-        } else {
-            self.out.write_all(name)?;
-        }
-        Ok(())
-    }
-
-    /// Mode, owner, group, size and time.
-    fn long(&mut self, shown: &ShownFile<'_>) -> String {
-        let (owner, group) = if self.args.numeric_uid_gid {
-            (shown.uid.to_string(), shown.gid.to_string())
-        } else {
-            let or = |name: Option<String>, id: u32| name.unwrap_or_else(|| id.to_string());
-            let (uid, gid) = (shown.uid, shown.gid);
-            let owner = self.owners.entry(uid);
-            let owner = owner.or_insert_with(|| or(sheaf_file::user_name(uid), uid)).clone();
-            let group = self.groups.entry(gid);
-            (owner, group.or_insert_with(|| or(sheaf_file::group_name(gid), gid)).clone())
-        };
-        let size =
-            if self.args.human_readable { human::size(shown.size) } else { shown.size.to_string() };
-        let time = TimeStyle::LongIso.format(shown.mtime.0, shown.mtime.1, &self.clock);
-        let mode = human::permissions(shown.mode);
-        format!("{}{mode} {owner:<8} {group:<8} {size:>10} {time} ", shown.kind)
+        let mut text = Vec::new();
+        self.format.put(&mut self.memory, &mut text, name, &shown);
+        Ok(self.out.write_all(&text)?)
     }
 
     fn failed(&mut self, error: &ArchiveError) {
@@ -256,27 +233,5 @@ fn shown_file(of: &MemberAttributes, size: u64) -> ShownFile<'_> {
 
 /// The record of an archived file.
 pub fn record_of(path: &ArchivePath, file: &ArchivedFile) -> Value {
-    let shown = shown(file);
-    let kind = match shown.kind {
-        'd' => "directory",
-        'l' => "symlink",
-        'p' => "fifo",
-        'c' => "char device",
-        'b' => "block device",
-        _ => "file",
-    };
-    let mut record = Map::new();
-    record.insert("type".to_owned(), "archived".into());
-    put_text(&mut record, "path", &path.as_bytes());
-    record.insert("kind".to_owned(), kind.into());
-    record.insert("mode".to_owned(), format!("{:04o}", shown.mode).into());
-    record.insert("uid".to_owned(), shown.uid.into());
-    record.insert("gid".to_owned(), shown.gid.into());
-    record.insert("size".to_owned(), shown.size.into());
-    record.insert("mtime_s".to_owned(), shown.mtime.0.into());
-    record.insert("mtime_ns".to_owned(), shown.mtime.1.into());
-    if let Some(link) = shown.link {
-        put_text(&mut record, "target", link);
-    }
-    Value::Object(record)
+    record("archived", &path.as_bytes(), &shown(file))
 }

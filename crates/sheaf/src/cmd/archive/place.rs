@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use sheaf_archive::S3Store;
 use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, HostStore, LocalStore, Store,
-    StoreError, TapeSettings, TapeStore,
+    StoreError,
 };
 use sheaf_core::Errno;
 use sheaf_file::{Pattern, PatternTree};
@@ -25,10 +25,35 @@ const STORE_VARIABLE: &str = "SHEAF_ARCHIVE";
 /// The catalog of a store, in its directory.
 const CATALOG: &str = "catalog.sqlite";
 
+/// What a name of the command line is of.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NamedPlace {
+    /// Something archived.
+    Archived(ArchivedName),
+    /// Files of this machine.
+    Local(PathBuf),
+}
+
+impl NamedPlace {
+    /// Reads `STORE::PATH`; what has no `::` is a path of this machine, and everything is with
+    /// `is_local`.
+    pub fn parse(text: &OsStr, is_local: bool) -> Result<Self> {
+        if is_local || !text.as_bytes().windows(2).any(|two| two == b"::") {
+            return Ok(Self::Local(text.into()));
+        }
+        Ok(Self::Archived(ArchivedName::parse(text)?))
+    }
+
+    /// Reads several.
+    pub fn parse_all(texts: &[OsString], is_local: bool) -> Result<Vec<Self>> {
+        texts.iter().map(|text| Self::parse(text, is_local)).collect()
+    }
+}
+
 /// What `STORE::PATH` says.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ArchivedName {
-    /// The store's directory, `tape:` and that of a library of tapes, or the URL of a bucket.
+    /// The store's directory, or the URL of a bucket.
     pub store: PathBuf,
     /// The path in it.
     pub path: ArchivePath,
@@ -128,25 +153,19 @@ pub fn open(store: &Path, create: bool) -> Result<Archive> {
         // Another store of the same name has another catalog.
         let endpoint = place.endpoint.as_deref().unwrap_or_default();
         let name = format!("{place}\n{endpoint}\n{}", opened.id().unwrap_or_default());
-        return archive(opened, || own_catalog_file(name.as_bytes(), &place.to_string()));
-    }
-    if let Some(directory) = tape_directory(store) {
-        let make = || Ok(TapeStore::create(directory, TapeSettings::default()));
-        let opened = opened(store, create, || Ok(TapeStore::open(directory)), make)?;
-        return archive(opened, || catalog_file(directory));
+        let catalog = match catalog::named()? {
+            Some(catalog) => catalog,
+            None => Catalog::open(&own_catalog_file(name.as_bytes(), &place.to_string())?)?,
+        };
+        return Ok(Archive::new(Arc::new(opened), catalog)?);
     }
     let open = || Ok(LocalStore::open(store));
     let opened = opened(store, create, open, || Ok(LocalStore::create(store)))?;
-    archive(opened, || catalog_file(store))
-}
-
-/// The archive of a store, with the catalog that was named, or that of a file.
-fn archive(store: impl Store + 'static, file: impl FnOnce() -> Result<PathBuf>) -> Result<Archive> {
     let catalog = match catalog::named()? {
         Some(catalog) => catalog,
-        None => Catalog::open(&file()?)?,
+        None => Catalog::open(&catalog_file(store)?)?,
     };
-    Ok(Archive::new(Arc::new(store), catalog)?)
+    Ok(Archive::new(Arc::new(opened), catalog)?)
 }
 
 /// Opens a store, or makes it where there is none.
@@ -170,15 +189,8 @@ fn opened<S: Store>(
     Ok(opened?)
 }
 
-/// The directory of a library of tapes, if a store is one.
-fn tape_directory(store: &Path) -> Option<&Path> {
-    let directory = store.as_os_str().as_bytes().strip_prefix(b"tape:")?;
-    Some(Path::new(OsStr::from_bytes(directory)))
-}
-
 /// Device and inode of a store's directory, if it is one of this machine.
 pub fn directory_id(store: &Path) -> Result<Option<(u64, u64)>> {
-    let store = tape_directory(store).unwrap_or(store);
     if store.as_os_str().as_bytes().starts_with(b"s3://") {
         return Ok(None);
     }
@@ -194,9 +206,6 @@ pub fn host_store(name: &Path) -> Result<HostStore> {
         let store = Arc::new(bucket::open(&place?, S3Store::open)??);
         return Ok(HostStore { store, directory });
     }
-    if let Some(tapes) = tape_directory(name) {
-        return Ok(HostStore { store: Arc::new(TapeStore::open(tapes)?), directory });
-    }
     Ok(HostStore { store: Arc::new(LocalStore::open(name)?), directory })
 }
 
@@ -205,12 +214,8 @@ pub fn name_for_hosts(store: &Path) -> Result<Vec<u8>> {
     if store.as_os_str().as_bytes().starts_with(b"s3://") {
         return Ok(store.as_os_str().as_bytes().to_vec());
     }
-    let (before, directory) = match tape_directory(store) {
-        Some(directory) => ("tape:", directory),
-        None => ("", store),
-    };
-    let path = directory.canonicalize().with_context(|| store.display().to_string())?;
-    Ok([before.as_bytes(), &path.into_os_string().into_vec()].concat())
+    let path = store.canonicalize().with_context(|| store.display().to_string())?;
+    Ok(path.into_os_string().into_vec())
 }
 
 /// Where the catalog of a store is: beside it, or with its reader's own files where nobody but

@@ -1,0 +1,2 @@
+//! Work on whole trees of this machine, by many at once.
+pub(crate) mod usage;

@@ -1,0 +1,98 @@
+//! Trees of this machine, as they are told of.
+pub mod find;
+pub mod list;
+pub mod usage;
+
+use crate::output::{self, printable};
+use anyhow::Result;
+use sheaf_archive::{TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, WalkedDirectory};
+use sheaf_core::Errno;
+use std::io::Write;
+use std::path::Path;
+
+/// Bytes that are printed at once.
+const PRINTED_BYTES: usize = 64 << 10;
+
+/// What some files of a directory are told as.
+#[derive(Default)]
+pub struct ToldFiles {
+    /// For standard output.
+    pub text: Vec<u8>,
+    /// For standard error, each with its path.
+    pub errors: Vec<String>,
+}
+
+impl ToldFiles {
+    /// A file of which something is not known.
+    pub fn failed(&mut self, path: &[u8], errno: Errno) {
+        self.errors.push(format!("{}: {errno}", String::from_utf8_lossy(path)));
+    }
+
+    /// A directory of which something is not known.
+    pub fn failed_directory(&mut self, directory: &WalkedDirectory, errno: Errno) {
+        self.failed(directory.path(), errno);
+    }
+
+    /// Bytes beside its own size.
+    pub fn bytes(&self) -> usize {
+        self.text.capacity() + self.errors.iter().map(String::capacity).sum::<usize>()
+    }
+}
+
+/// Prints what a visitor makes of a tree. Says whether it is whole.
+pub fn print<V: TreeVisitor<Piece = ToldFiles>>(
+    visitor: V,
+    start: &Path,
+    out: &mut output::Stdout,
+) -> Result<bool> {
+    let mut printer = TreePrinter::new(out);
+    for step in VisitWalk::new("find", start, visitor, TreeWalkOptions::default()) {
+        if output::is_over() {
+            break;
+        }
+        if let TreeStep::Piece(piece) = step {
+            printer.piece(&piece)?;
+        }
+    }
+    printer.end()
+}
+
+/// Standard output in large parts.
+pub struct TreePrinter<'a> {
+    out: &'a mut output::Stdout,
+    text: Vec<u8>,
+    has_failed: bool,
+}
+
+impl<'a> TreePrinter<'a> {
+    /// Prints to standard output.
+    pub fn new(out: &'a mut output::Stdout) -> Self {
+        Self { out, text: Vec::new(), has_failed: false }
+    }
+
+    /// Prints what was made of some files.
+    pub fn piece(&mut self, piece: &ToldFiles) -> Result<()> {
+        self.text(&piece.text)?;
+        for error in &piece.errors {
+            self.has_failed = true;
+            output::tell(format_args!("sheaf: {}", printable(error)));
+        }
+        Ok(())
+    }
+
+    /// Prints some text.
+    pub fn text(&mut self, text: &[u8]) -> Result<()> {
+        self.text.extend_from_slice(text);
+        if self.text.len() >= PRINTED_BYTES {
+            self.out.write_all(&self.text)?;
+            self.text.clear();
+        }
+        Ok(())
+    }
+
+    /// Prints the rest. Says whether all was told.
+    pub fn end(self) -> Result<bool> {
+        self.out.write_all(&self.text)?;
+        Ok(!self.has_failed)
+    }
+}

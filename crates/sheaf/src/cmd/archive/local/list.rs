@@ -1,0 +1,161 @@
+//! Directories of this machine listed.
+use super::{ToldFiles, TreePrinter};
+use crate::cmd::archive::entry::{EntryFormat, EntryMemory, ShownFile, record};
+use crate::output::{self, printable};
+use anyhow::Result;
+use serde_json::Value;
+use sheaf_archive::{
+    FileFacts, TreeOrder, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, VisitedFile,
+    WalkedDirectory,
+};
+use sheaf_core::Errno;
+use sheaf_core::files::{FileKind, Metadata};
+use sheaf_tools::report::human;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Lists directories of this machine.
+pub struct LocalListing {
+    pub format: Arc<EntryFormat>,
+    pub all: bool,
+    pub recursive: bool,
+    /// Directories are told themselves, not what is in them.
+    pub directory: bool,
+}
+
+/// Lines of some files of one directory.
+#[derive(Default)]
+pub struct ListedFiles {
+    told: ToldFiles,
+    memory: EntryMemory,
+}
+
+impl TreeVisitor for LocalListing {
+    type Piece = ListedFiles;
+
+    fn facts(&self) -> FileFacts {
+        let is_known = self.format.long || self.format.output.json;
+        if is_known { FileFacts::Status } else { FileFacts::Kind }
+    }
+
+    fn order(&self) -> TreeOrder {
+        TreeOrder::Listings
+    }
+
+    fn visit(&self, piece: &mut ListedFiles, file: &VisitedFile<'_>) -> bool {
+        let is_start = file.depth == 0;
+        if is_start && file.kind == FileKind::Directory && !self.directory {
+            return true;
+        }
+        let is_hidden = file.name.as_bytes().starts_with(b".") && !self.all && !is_start;
+        if !is_hidden && let Err(errno) = self.tell(piece, file) {
+            let mut path = Vec::new();
+            file.put_path(&mut path);
+            piece.told.failed(&path, errno);
+        }
+        !is_hidden && self.recursive && !is_start
+    }
+
+    fn failed(&self, piece: &mut ListedFiles, directory: &WalkedDirectory, errno: Errno) {
+        piece.told.failed_directory(directory, errno);
+    }
+
+    fn bytes(&self, piece: &ListedFiles) -> usize {
+        piece.told.bytes()
+    }
+}
+
+impl LocalListing {
+    fn tell(&self, piece: &mut ListedFiles, file: &VisitedFile<'_>) -> Result<(), Errno> {
+        let ListedFiles { told, memory } = piece;
+        if self.format.output.json {
+            let mut path = Vec::new();
+            file.put_path(&mut path);
+            let record = local_record(&path, file)?;
+            let written = self.format.output.records.write(&mut told.text, record);
+            return written.map_err(|error| Errno::from_io(&error));
+        }
+        let link = if self.format.long { link_of(file)? } else { None };
+        let status = match file.found {
+            Some(Err(errno)) if self.format.long || file.depth == 0 => return Err(*errno),
+            Some(Ok(found)) => Some(found),
+            _ => None,
+        };
+        let shown = shown(file.kind, status, link.as_deref());
+        self.format.put(memory, &mut told.text, file.name.as_bytes(), &shown);
+        Ok(())
+    }
+}
+
+/// Prints a listing. Says whether it is whole.
+pub fn print(
+    listing: LocalListing,
+    start: &Path,
+    out: &mut output::Stdout,
+    has_heads: bool,
+    is_first: &mut bool,
+) -> Result<bool> {
+    let is_terminal = listing.format.output.stdout_is_terminal;
+    // A link that is named is shown itself only where something is said of it.
+    let follows_start = !listing.format.long && !listing.directory;
+    let options = TreeWalkOptions { follows_start, ..TreeWalkOptions::default() };
+    let mut printer = TreePrinter::new(out);
+    for step in VisitWalk::new("ls", start, listing, options) {
+        if output::is_over() {
+            break;
+        }
+        match step {
+            TreeStep::Piece(piece) => printer.piece(&piece.told)?,
+            TreeStep::Enter(directory) if has_heads => {
+                printer.text(if std::mem::take(is_first) { b"" } else { b"\n" })?;
+                if is_terminal {
+                    let path = String::from_utf8_lossy(directory.path());
+                    printer.text(printable(&path).as_bytes())?;
+                } else {
+                    printer.text(directory.path())?;
+                }
+                printer.text(b":\n")?;
+            }
+            TreeStep::Enter(_) | TreeStep::Leave(_) => {}
+        }
+    }
+    printer.end()
+}
+
+/// The record of a file of this machine.
+///
+/// # Errors
+/// What `lstat` and `readlink` say.
+pub fn local_record(path: &[u8], file: &VisitedFile<'_>) -> Result<Value, Errno> {
+    let found = match file.found {
+        Some(Ok(found)) => found,
+        Some(Err(errno)) => return Err(*errno),
+        None => return Err(Errno::INVAL),
+    };
+    let link = link_of(file)?;
+    Ok(record("local_file", path, &shown(file.kind, Some(found), link.as_deref())))
+}
+
+/// What a symbolic link says.
+fn link_of(file: &VisitedFile<'_>) -> Result<Option<Vec<u8>>, Errno> {
+    if file.kind != FileKind::Symlink {
+        return Ok(None);
+    }
+    let link = rustix::fs::readlinkat(file.directory, file.name, Vec::new());
+    let link = link.map_err(|errno| Errno(errno.raw_os_error()))?;
+    Ok(Some(link.into_bytes()))
+}
+
+fn shown<'a>(kind: FileKind, status: Option<&Metadata>, link: Option<&'a [u8]>) -> ShownFile<'a> {
+    let of = |of: fn(&Metadata) -> u32| status.map_or(0, of);
+    ShownFile {
+        kind: human::kind(kind),
+        mode: of(|status| status.mode),
+        uid: of(|status| status.uid),
+        gid: of(|status| status.gid),
+        size: status.map_or(0, |status| status.size),
+        mtime: status.map_or((0, 0), |status| (status.mtime.seconds, status.mtime.nanoseconds)),
+        link,
+    }
+}
