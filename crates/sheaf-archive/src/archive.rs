@@ -245,6 +245,26 @@ pub(crate) fn pack_key(id: PackId) -> StoreKey {
     key("packs", id, ".tar")
 }
 
+/// Where a pack's tar is that is compressed with zstd.
+#[must_use]
+pub(crate) fn pack_zstd_key(id: PackId) -> StoreKey {
+    key("packs", id, ".tar.zst")
+}
+
+impl ArchivedPack {
+    /// The object that has its tar.
+    #[must_use]
+    pub fn key(&self) -> StoreKey {
+        if self.zstd_bytes.is_some() { pack_zstd_key(self.id) } else { pack_key(self.id) }
+    }
+
+    /// Bytes of the object that has its tar.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.zstd_bytes.unwrap_or(self.tar_bytes)
+    }
+}
+
 /// Where this index of a pack is.
 #[must_use]
 pub(crate) fn index_key(id: PackId, generation: u64) -> StoreKey {

@@ -261,7 +261,7 @@ impl RightsRun<'_> {
             if attributes.xattrs == member.attributes.xattrs {
                 member.set_rights(attributes.rights());
             } else {
-                let object = member.to_object(row.id);
+                let object = member.to_object(&row);
                 let attributes =
                     MemberAttributes { kind: object.attributes.kind.clone(), ..attributes };
                 objects.push((member.content_block(), ArchivedObject { attributes, ..object }));

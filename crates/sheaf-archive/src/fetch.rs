@@ -6,7 +6,8 @@
 mod directory;
 mod target;
 
-use crate::{Archive, ArchiveError, ArchiveEvent, ArchivePath};
+use crate::archive::{data_key, pack_key, pack_zstd_key};
+use crate::{Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ContentPlace};
 use directory::{FetchLinks, FetchWorker};
 use sheaf_core::{Errno, lock};
 use std::ops::AddAssign;
@@ -175,6 +176,7 @@ impl FetchShared<'_> {
                     self.archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
                 let Some((path, _)) = next.last() else { break };
                 last = Some(path.clone());
+                self.recall(next.iter().map(|(path, _)| path))?;
                 for (path, _) in next {
                     match self.target.make_directory(&self.below(&path)) {
                         Ok(()) => {
@@ -190,6 +192,25 @@ impl FetchShared<'_> {
             drop(send);
             Ok(())
         })
+    }
+
+    /// Has a store bring near what is in directories, if it does that.
+    fn recall<'b>(
+        &self,
+        directories: impl Iterator<Item = &'b ArchivePath>,
+    ) -> Result<(), ArchiveError> {
+        // Of a directory whose rows cannot be read it is said when its turn comes.
+        let rows = directories.filter_map(|path| self.archive.catalog().rows_of(path).ok());
+        let mut keys = rows.flat_map(|rows| {
+            let place = |object: &ArchivedObject| match object.place.as_ref()? {
+                ContentPlace::Object(id) => Some(data_key(*id)),
+                ContentPlace::Pack { id, zstd: true, .. } => Some(pack_zstd_key(*id)),
+                ContentPlace::Pack { id, .. } => Some(pack_key(*id)),
+            };
+            let objects: Vec<_> = rows.objects.iter().filter_map(place).collect();
+            objects.into_iter().chain(rows.packs.into_iter().map(|pack| pack.key()))
+        });
+        Ok(self.archive.store().recall(&mut keys)?)
     }
 
     /// Sets what directories are, the last first, so that none is closed before what is in it is done.

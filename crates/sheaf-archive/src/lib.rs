@@ -35,6 +35,7 @@ mod list;
 mod local;
 mod pack;
 mod path;
+mod reader;
 mod relocate;
 mod remove;
 mod repair;
@@ -71,17 +72,22 @@ pub use pack::scan::scan_pack;
 pub use pack::sparse::SPARSE_EXTENTS_MAX;
 pub use pack::verify::{Difference, content_of, verify_pack};
 pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};
+pub use pack::zstd::ZSTD_LEVEL_MAX;
 pub use path::ArchivePath;
+pub use reader::PackReader;
 pub use relocate::{RelocateReport, Relocation, copy_tree, move_tree, relocate_files};
 pub use remove::{RemoveReport, remove};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use save::hosts::{SaveHost, SaveRoot, SaveRootOptions};
-pub use save::{SaveOptions, SaveReport, save};
+pub use save::{PACK_LIMIT_MAX, PACK_LIMIT_MIN, SaveOptions, SaveReport, save};
 pub use schedule::{
     HostStats, KindStats, Limiting, Needs, Phase, PhaseStats, Resource, ScheduleLimits,
     ScheduleStats,
 };
-pub use store::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
+pub use store::{
+    LocalStore, Store, StoreCosts, StoreError, StoreKey, StoreWriter, StoredObject, TapeCounters,
+    TapeSettings, TapeStore,
+};
 #[cfg(feature = "s3")]
 pub use store::{S3Credentials, S3Limits, S3Place, S3Store};
 pub use usage::{ArchivedUsage, UsageSum};

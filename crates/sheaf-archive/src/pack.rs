@@ -8,6 +8,7 @@ pub(crate) mod scan;
 pub(crate) mod sparse;
 pub(crate) mod verify;
 pub(crate) mod write;
+pub(crate) mod zstd;
 
 /// What tar counts in.
 pub(crate) const BLOCK_BYTES: usize = 512;

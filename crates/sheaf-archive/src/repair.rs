@@ -129,7 +129,7 @@ impl Referred {
             return !kind.is_empty() || self.objects.contains(&id);
         }
         match (kind, self.packs.get(&id)) {
-            (".tar", known) => known.is_some(),
+            (".tar" | ".tar.zst", known) => known.is_some(),
             (kind, known) => {
                 let generation = kind.strip_prefix(".idx.").and_then(|digits| digits.parse().ok());
                 let Some(generation) = generation else { return true };

@@ -12,6 +12,7 @@ mod directory;
 pub(crate) mod hosts;
 mod links;
 pub(crate) mod old;
+mod output;
 mod source;
 
 use crate::walk::names::{self, Directory};
@@ -37,19 +38,47 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 pub struct SaveOptions {
     /// Directories at once.
     pub workers: usize,
-    /// Bytes of the longest file that goes into a pack; with 0 there are no packs.
+    /// Bytes of the longest file that goes into a pack, up to [`MEMBER_BYTES_MAX`](crate::MEMBER_BYTES_MAX);
+    /// with 0 there are no packs. Holes do not count.
     pub member_bytes_max: u64,
     /// Bytes after which a directory's next pack begins.
     pub pack_bytes: u64,
+    /// The level at which packs are compressed with zstd, 1 to 19; nothing where they are plain tars.
+    pub zstd: Option<i32>,
     /// Device and inode of a directory that is left out: the store itself, where it may be among the
     /// sources.
     pub left_out: Option<(u64, u64)>,
 }
 
+/// The longest file that goes into a pack, where an object more costs little: 1 MiB.
+pub const PACK_LIMIT_MIN: u64 = 1 << 20;
+/// The longest file that goes into a pack, where an object more costs much: 16 MiB.
+pub const PACK_LIMIT_MAX: u64 = 16 << 20;
+
+impl SaveOptions {
+    /// What suits a store: enough directories at once to keep it busy, and a file goes into a pack if
+    /// its bytes take less time than an object more would, between [`PACK_LIMIT_MIN`] and
+    /// [`PACK_LIMIT_MAX`].
+    #[must_use]
+    pub fn of(store: &dyn Store) -> Self {
+        let bytes = store.costs().map_or(0, |costs| costs.latency_bytes());
+        let member_bytes_max = bytes.clamp(PACK_LIMIT_MIN, PACK_LIMIT_MAX);
+        let default = Self::default();
+        let workers = default.workers.max(store.calls_at_once());
+        Self { workers, member_bytes_max, ..default }
+    }
+}
+
 impl Default for SaveOptions {
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
-        Self { workers, member_bytes_max: 1 << 20, pack_bytes: 64 << 20, left_out: None }
+        Self {
+            workers,
+            member_bytes_max: PACK_LIMIT_MIN,
+            pack_bytes: 64 << 20,
+            zstd: None,
+            left_out: None,
+        }
     }
 }
 

@@ -3,16 +3,18 @@ mod key;
 mod local;
 #[cfg(feature = "s3")]
 mod s3;
+mod tape;
 
 pub use key::StoreKey;
 pub use local::LocalStore;
 #[cfg(feature = "s3")]
 pub use s3::{S3Credentials, S3Limits, S3Place, S3Store};
+pub use tape::{TapeCounters, TapeSettings, TapeStore};
 
 use sheaf_core::Errno;
 use std::io::{Read, Write};
 use std::ops::Range;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// A place for objects. None is ever changed: what is there under a key stays until it is removed.
 ///
@@ -59,10 +61,44 @@ pub trait Store: Send + Sync {
     /// `ENOENT` where there is none.
     fn remove(&self, key: &StoreKey) -> Result<(), StoreError>;
 
+    /// Says that these objects will be read soon, in any order. A store that they are far away in may
+    /// bring them near in an order of its own, as many as there is room for; others do not even ask
+    /// which ones they are.
+    ///
+    /// # Errors
+    /// When they cannot be brought near. One that is not there is none.
+    fn recall(&self, keys: &mut dyn Iterator<Item = StoreKey>) -> Result<(), StoreError> {
+        let _ = keys;
+        Ok(())
+    }
+
     /// How many calls at once it takes to keep it busy: more than there are processors where it is the
     /// store that they wait for.
     fn calls_at_once(&self) -> usize {
         1
+    }
+
+    /// What its objects cost; nothing where an object more costs little.
+    fn costs(&self) -> Option<StoreCosts> {
+        None
+    }
+}
+
+/// What objects of a store cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreCosts {
+    /// How long an object takes beside its bytes.
+    pub latency: Duration,
+    /// Bytes a second of one object that is read or written.
+    pub bytes_per_second: u64,
+}
+
+impl StoreCosts {
+    /// Bytes that go to and fro in the time that an object more takes.
+    #[must_use]
+    pub fn latency_bytes(&self) -> u64 {
+        let bytes = self.latency.as_nanos() * u128::from(self.bytes_per_second) / 1_000_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 }
 

@@ -2,14 +2,12 @@
 //!
 //! The catalog is compared with the log, a pack with its index (tar headers, contents, the index
 //! within, the end), an object with its digest, and no name is archived twice.
-use crate::archive::{data_key, pack_key};
 use crate::{
     Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, ContentPlace, DirectoryRows,
-    MemberClass, PackError, PackIndex, StoreError, verify_pack,
+    MemberClass, PackError, PackIndex, PackReader, verify_pack,
 };
-use sheaf_core::{Errno, lock};
+use sheaf_core::lock;
 use std::collections::HashSet;
-use std::io::Read as _;
 use std::ops::AddAssign;
 use std::sync::Mutex;
 
@@ -197,7 +195,7 @@ impl Verifier<'_> {
         said.classes.clone_from(&pack.classes);
         if said != *pack || !is_counted {
             let why = PackError::damaged("its index is not the one that the catalog knows");
-            return Err(ArchiveError::Pack { place: pack_key(pack.id), why });
+            return Err(ArchiveError::Pack { place: pack.key(), why });
         }
         Ok(index)
     }
@@ -216,14 +214,15 @@ impl Verifier<'_> {
                 self.damaged(report, ArchiveError::Twice { path: path.join(name) });
             }
         }
-        let key = pack_key(pack.id);
+        let key = pack.key();
         let read = self.is_picked().and_then(|is_picked| {
             let bytes = self.archive.store().size(&key)?;
-            if bytes != pack.tar_bytes {
+            if bytes != pack.stored_bytes() {
                 let why = PackError::damaged("it is not as long as it was written");
                 return Err(ArchiveError::Pack { place: key.clone(), why });
             }
-            Ok(if is_picked { Some(self.archive.store().read(&key, 0..bytes)?) } else { None })
+            let mut reader = PackReader::new(self.archive.store(), pack);
+            Ok(if is_picked { Some(reader.read_all()?) } else { None })
         });
         let tar = match read {
             Ok(Some(tar)) => tar,
@@ -257,17 +256,15 @@ impl Verifier<'_> {
         object: &ArchivedObject,
     ) -> Result<(), ArchiveError> {
         let stored = object.stored_bytes();
-        let (key, from) = match &object.place {
+        let store = self.archive.store();
+        let (mut reader, from) = match &object.place {
             None if stored == 0 => return Ok(()),
             None => return Err(ArchiveError::Content { path: path.clone() }),
-            Some(ContentPlace::Object(id)) => (data_key(*id), 0),
-            Some(ContentPlace::Pack { id, at }) => (pack_key(*id), *at),
+            Some(place) => PackReader::of(store, place),
         };
-        let store = self.archive.store();
-        let bytes = store.size(&key)?;
         let is_whole = match &object.place {
-            Some(ContentPlace::Object(_)) => bytes == stored,
-            _ => bytes >= from.saturating_add(stored),
+            Some(ContentPlace::Object(_)) => reader.bytes()? == stored,
+            _ => reader.bytes()? >= from.saturating_add(stored),
         };
         if !is_whole {
             return Err(ArchiveError::Content { path: path.clone() });
@@ -276,20 +273,13 @@ impl Verifier<'_> {
             report.unread += 1;
             return Ok(());
         }
-        let failed = |error: std::io::Error| StoreError {
-            place: key.to_string(),
-            doing: "cannot be read",
-            errno: Errno::from_io(&error),
-        };
-        let (mut digest, mut room) = (blake3::Hasher::new(), vec![0; READ_BYTES]);
-        let mut content = store.open(&key, from)?.take(stored);
-        loop {
-            match content.read(&mut room).map_err(failed)? {
-                0 => break,
-                read => {
-                    digest.update(&room[..read]);
-                }
-            }
+        let (mut digest, mut room) = (blake3::Hasher::new(), Vec::new());
+        let mut at = from;
+        while at < from + stored {
+            room.resize((from + stored - at).min(READ_BYTES as u64) as usize, 0);
+            reader.read(at, &mut room)?;
+            digest.update(&room);
+            at += room.len() as u64;
         }
         report.objects += 1;
         report.bytes += stored;

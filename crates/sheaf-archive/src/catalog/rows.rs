@@ -126,6 +126,8 @@ pub enum ContentPlace {
         id: PackId,
         /// At which byte of the tar it begins.
         at: u64,
+        /// Whether the tar is compressed with zstd.
+        zstd: bool,
     },
 }
 

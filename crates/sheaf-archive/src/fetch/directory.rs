@@ -1,15 +1,13 @@
 //! One directory's files on their way out of the archive.
 use super::FetchShared;
 use super::target::{FetchDirectory, PutFile};
-use crate::archive::{data_key, pack_key};
 use crate::{
-    ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ArchivedPack, ContentPlace,
-    MemberKind, PackId, PackedMember, StoreError, StoreKey,
+    ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ArchivedPack, MemberKind, PackId,
+    PackReader, PackedMember,
 };
 use sheaf_core::{Errno, lock};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, Cursor, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -29,16 +27,6 @@ pub(super) struct FetchWorker<'a> {
     shared: &'a FetchShared<'a>,
     number: usize,
     room: Vec<u8>,
-}
-
-/// An object that is read from one place to a later one.
-struct Forwards<'a> {
-    shared: &'a FetchShared<'a>,
-    key: StoreKey,
-    open: Option<BufReader<Box<dyn Read + Send>>>,
-    at: u64,
-    /// Nothing behind this is wanted.
-    end: u64,
 }
 
 impl<'a> FetchWorker<'a> {
@@ -61,7 +49,7 @@ impl<'a> FetchWorker<'a> {
             let index = self.shared.archive.index(pack)?;
             let members: Vec<_> = index.find(name).into_iter().cloned().collect();
             is_there |= !members.is_empty();
-            self.members(&mut to, above, pack.id, &members);
+            self.members(&mut to, above, pack, &members);
         }
         self.close(&to);
         Ok(is_there)
@@ -79,7 +67,7 @@ impl<'a> FetchWorker<'a> {
         }
         for pack in &rows.packs {
             match self.shared.archive.index(pack) {
-                Ok(index) => self.members(&mut to, path, pack.id, &index.members),
+                Ok(index) => self.members(&mut to, path, pack, &index.members),
                 Err(error) => self.shared.left_out(u64::from(pack.members), error),
             }
         }
@@ -133,12 +121,12 @@ impl<'a> FetchWorker<'a> {
         &mut self,
         to: &mut FetchDirectory<'_>,
         directory: &ArchivePath,
-        id: PackId,
+        pack: &ArchivedPack,
         members: &[PackedMember],
     ) {
         let ends = members.iter().map(|member| member.content_at() + member.stored_bytes());
         let end = ends.max().unwrap_or(0);
-        let mut from = Forwards { shared: self.shared, key: pack_key(id), open: None, at: 0, end };
+        let mut from = PackReader::new(self.shared.archive.store(), pack).up_to(end);
         // Of each file with several names here, the first that is there.
         let links = members.iter().filter_map(|member| member.file_block);
         let mut files: HashMap<u64, Option<&[u8]>> =
@@ -177,7 +165,7 @@ impl<'a> FetchWorker<'a> {
         &mut self,
         to: &mut FetchDirectory<'_>,
         path: &ArchivePath,
-        from: &mut Forwards<'_>,
+        from: &mut PackReader<'_>,
         member: &PackedMember,
     ) -> Result<PutFile, ArchiveError> {
         let is = &member.attributes;
@@ -291,12 +279,8 @@ fn fill(
     let failed = |error: std::io::Error| Unfetched::File(Errno::from_io(&error));
     let mut digest = blake3::Hasher::new();
     if let Some(place) = &object.place {
-        let (key, mut at) = match place {
-            ContentPlace::Object(id) => (data_key(*id), 0),
-            ContentPlace::Pack { id, at } => (pack_key(*id), *at),
-        };
-        let end = at + object.stored_bytes();
-        let mut from = Forwards { shared, key, open: None, at: 0, end };
+        let (from, mut at) = PackReader::of(shared.archive.store(), place);
+        let mut from = from.up_to(at + object.stored_bytes());
         for extent in object.stored_extents() {
             let mut next = extent.start;
             while next < extent.end {
@@ -314,49 +298,6 @@ fn fill(
     }
     // A hole at the end is nothing that was written.
     file.set_len(object.size).map_err(failed)
-}
-
-impl Forwards<'_> {
-    /// Fills `into` with what is there from a byte on, which is not before what was read.
-    fn read(&mut self, from: u64, into: &mut [u8]) -> Result<(), ArchiveError> {
-        if into.is_empty() {
-            return Ok(());
-        }
-        let key = &self.key;
-        let failed = |error: std::io::Error| {
-            if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
-                return StoreError::clone(said);
-            }
-            let errno = match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => Errno::NODATA,
-                _ => Errno::from_io(&error),
-            };
-            StoreError { place: key.to_string(), doing: "cannot be read", errno }
-        };
-        let is_near = from >= self.at && from - self.at <= READ_BYTES as u64;
-        if self.open.is_none() || !is_near {
-            let store = self.shared.archive.store();
-            let open: Box<dyn Read + Send> = match self.end.checked_sub(from) {
-                // A little is asked for as such: what a server sends beyond is in vain.
-                Some(bytes) if bytes <= READ_BYTES as u64 => {
-                    Box::new(Cursor::new(store.read(key, from..self.end)?))
-                }
-                _ => store.open(key, from)?,
-            };
-            self.open = Some(BufReader::with_capacity(READ_BYTES, open));
-            self.at = from;
-        }
-        let open = self.open.as_mut().expect("it was opened above");
-        let between = from - self.at;
-        let read = std::io::copy(&mut open.take(between), &mut std::io::sink())
-            .and_then(|_| open.read_exact(into));
-        if let Err(error) = read {
-            self.open = None;
-            return Err(failed(error).into());
-        }
-        self.at = from + into.len() as u64;
-        Ok(())
-    }
 }
 
 /// Why the content of a file was not written: by the file, or by the archive.

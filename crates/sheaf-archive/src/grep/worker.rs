@@ -1,10 +1,10 @@
 //! Searching packs and objects.
 use super::engine::{FileSearched, GrepEngine, PIECE_BYTES, zap};
 use super::{ArchiveGrep, ArchiveGrepOutput};
-use crate::archive::{data_key, pack_key};
+use crate::reader::{open_place, open_tar};
 use crate::{
-    Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, ContentPlace, MemberKind,
-    PackedMember, StoreError, StoreKey,
+    Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, MemberKind, PackedMember,
+    StoreError, StoreKey,
 };
 use sheaf_core::Errno;
 use std::io::Read;
@@ -152,7 +152,7 @@ impl<'a> GrepWorker<'a> {
             }
         }
         let index = self.archive.index(pack)?;
-        let key = pack_key(pack.id);
+        let key = pack.key();
         let mut search = PackSearch { directory, pack, key: &key, found };
         let is_wanted = |member: &PackedMember| {
             let name = &member.attributes.name[..];
@@ -173,8 +173,8 @@ impl<'a> GrepWorker<'a> {
         let Some(required) = self.engine.matcher.required.clone() else { return Ok(Some(0)) };
         // A text is in two pieces at most.
         const OVERLAP: usize = 64;
-        let key = pack_key(pack.id);
-        let mut object = self.archive.store().open(&key, 0)?;
+        let key = pack.key();
+        let mut object = open_tar(self.archive.store(), pack, 0)?;
         let (mut kept, mut before) = (0, 0u64);
         self.buffer.resize(self.buffer.len().max(READ_BYTES / 4 + OVERLAP), 0);
         loop {
@@ -202,7 +202,8 @@ impl<'a> GrepWorker<'a> {
         search: &mut PackSearch<'_>,
         wanted: &[&PackedMember],
     ) -> Result<(), ArchiveError> {
-        let mut open: Option<(Box<dyn Read + Send>, u64)> = None;
+        let archive = self.archive;
+        let mut open: Option<(Box<dyn Read + Send + '_>, u64)> = None;
         let mut rest = wanted;
         let end_of = |member: &PackedMember| member.content_at() + member.stored_bytes();
         while let Some(first) = rest.first() {
@@ -232,7 +233,7 @@ impl<'a> GrepWorker<'a> {
             rest = behind;
             let (mut object, mut at) = match open.take() {
                 Some((object, at)) if at <= start && start - at <= GAP_BYTES => (object, at),
-                _ => (self.archive.store().open(search.key, start)?, start),
+                _ => (open_tar(archive.store(), search.pack, start)?, start),
             };
             let failed = |error| unread(search.key, &error);
             at += std::io::copy(&mut (&mut object).take(start - at), &mut std::io::sink())
@@ -372,8 +373,8 @@ impl<'a> GrepWorker<'a> {
         path: &ArchivePath,
         pack: &ArchivedPack,
         member: &PackedMember,
-    ) -> Result<WithHoles, ArchiveError> {
-        let stored = self.archive.store().open(&pack_key(pack.id), member.content_at())?;
+    ) -> Result<WithHoles<'a>, ArchiveError> {
+        let stored = open_tar(self.archive.store(), pack, member.content_at())?;
         Ok(WithHoles {
             path: path.clone(),
             stored,
@@ -409,13 +410,11 @@ impl<'a> GrepWorker<'a> {
         &self,
         directory: &ArchivePath,
         object: &ArchivedObject,
-    ) -> Result<Box<dyn Read + Send>, ArchiveError> {
-        let (key, at) = match &object.place {
-            Some(ContentPlace::Object(id)) => (data_key(*id), 0),
-            Some(ContentPlace::Pack { id, at }) => (pack_key(*id), *at),
-            None => return Ok(Box::new(std::io::repeat(0).take(object.size))),
+    ) -> Result<Box<dyn Read + Send + 'a>, ArchiveError> {
+        let Some(place) = &object.place else {
+            return Ok(Box::new(std::io::repeat(0).take(object.size)));
         };
-        let stored = self.archive.store().open(&key, at)?;
+        let stored = open_place(self.archive.store(), place)?;
         Ok(Box::new(WithHoles {
             path: directory.join(&object.attributes.name),
             stored,
@@ -570,6 +569,9 @@ fn read_some(from: &mut (impl Read + ?Sized), to: &mut [u8]) -> std::io::Result<
 }
 
 fn unread(key: &StoreKey, error: &std::io::Error) -> ArchiveError {
+    if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        return StoreError::clone(said).into();
+    }
     let errno = match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Errno::NODATA,
         _ => Errno::from_io(error),
@@ -582,9 +584,9 @@ fn too_long(key: &StoreKey) -> ArchiveError {
 }
 
 /// Stored bytes with zeros where holes were, compared with their digest at their end.
-struct WithHoles {
+struct WithHoles<'a> {
     path: ArchivePath,
-    stored: Box<dyn Read + Send>,
+    stored: Box<dyn Read + Send + 'a>,
     /// What is stored and not read yet, the first of it in part.
     extents: Vec<Range<u64>>,
     at: u64,
@@ -593,7 +595,7 @@ struct WithHoles {
     digest: [u8; 32],
 }
 
-impl Read for WithHoles {
+impl Read for WithHoles<'_> {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
         if self.at == self.size || to.is_empty() {
             return Ok(0);

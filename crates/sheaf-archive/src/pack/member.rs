@@ -1,6 +1,6 @@
 //! What is known of a file in a pack.
 use super::write::NAME_BYTES_MAX;
-use crate::{ArchivedObject, ContentPlace, FileRights};
+use crate::{ArchivedObject, ArchivedPack, ContentPlace, FileRights};
 use serde::{Deserialize, Serialize};
 use sheaf_core::files::Timestamp;
 use std::ops::Range;
@@ -115,8 +115,9 @@ pub struct PackedMember {
 
 impl PackedMember {
     /// It as an object, whose content stays where it is.
-    pub(crate) fn to_object(&self, pack: PackId) -> ArchivedObject {
-        let place = ContentPlace::Pack { id: pack, at: self.content_at() };
+    pub(crate) fn to_object(&self, pack: &ArchivedPack) -> ArchivedObject {
+        let (id, at, zstd) = (pack.id, self.content_at(), pack.zstd_bytes.is_some());
+        let place = ContentPlace::Pack { id, at, zstd };
         let mut attributes = self.attributes.clone();
         if matches!(attributes.kind, MemberKind::HardLink { .. }) {
             attributes.kind = MemberKind::File;

@@ -2,9 +2,12 @@
 use super::desk::Unstored;
 use super::links::{PieceLinks, StoredLink};
 use super::old::{OldArchived, OldFiles};
+use super::output::{PackOutput, WrittenPack};
 use super::source::{self, SourceFile};
 use super::{SaveCounters, SaveReport, SaveShared, SaveWork, SavedDirectory, file_error};
-use crate::archive::{data_key, index_key, new_id, pack_key, unwritten, write_index};
+use crate::archive::{
+    data_key, index_key, new_id, pack_key, pack_zstd_key, unwritten, write_index,
+};
 use crate::pack::member::stored_bytes;
 use crate::pack::sparse;
 use crate::repair::LEFTOVER_AGE;
@@ -12,12 +15,12 @@ use crate::walk::names::{NAMES_AT_ONCE, OpenDirectory};
 use crate::{
     ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack,
     ContentPlace, DirectoryChange, MEMBER_BYTES_MAX, MemberAttributes, MemberKind, PackError,
-    PackId, PackWriter, SPARSE_EXTENTS_MAX, StoreWriter,
+    PackId, PackWriter, SPARSE_EXTENTS_MAX, StoreKey,
 };
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
 use std::ffi::OsStr;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +35,7 @@ const HEADER_BYTES: u64 = 2048;
 /// Objects of a directory after which it is committed, as after a pack.
 const OBJECTS_MAX: usize = 1024;
 
-type OpenPack = PackWriter<BufWriter<Box<dyn StoreWriter>>>;
+type OpenPack = PackWriter<PackOutput>;
 
 /// A directory, what is archived of it, and what becomes of that.
 pub(super) struct DirectorySave<'a> {
@@ -409,9 +412,11 @@ impl<'a> DirectorySave<'a> {
             Some(pack) => pack,
             None => {
                 let id = new_id()?;
-                let to = self.shared.store.create(&pack_key(id));
-                let to = to.map_err(ArchiveError::from)?;
-                (id, PackWriter::new(BufWriter::with_capacity(WRITE_BYTES, to), id))
+                let key = self.pack_key(id);
+                let to = self.shared.store.create(&key).map_err(ArchiveError::from)?;
+                let to = PackOutput::new(to, self.shared.options.zstd);
+                let to = to.map_err(|error| ArchiveError::from(unwritten(&key, &error)))?;
+                (id, PackWriter::new(to, id))
             }
         };
         let added = match pieces {
@@ -427,7 +432,7 @@ impl<'a> DirectorySave<'a> {
                 Ok(true)
             }
             Err(PackError::NoMember { .. }) => Ok(false),
-            Err(why) => Err(pack_error(id, why).into()),
+            Err(why) => Err(ArchiveError::Pack { place: self.pack_key(id), why }.into()),
         }
     }
 
@@ -542,10 +547,8 @@ impl<'a> DirectorySave<'a> {
         if !is_old {
             return Ok(());
         }
-        let packs = change
-            .packs
-            .iter()
-            .flat_map(|pack| [pack_key(pack.id), index_key(pack.id, pack.generation)]);
+        let packs =
+            change.packs.iter().flat_map(|pack| [pack.key(), index_key(pack.id, pack.generation)]);
         let objects = change.objects.iter().filter_map(|object| match object.place {
             Some(ContentPlace::Object(id)) => Some(data_key(id)),
             _ => None,
@@ -556,22 +559,26 @@ impl<'a> DirectorySave<'a> {
         Ok(())
     }
 
+    /// Where a pack goes.
+    fn pack_key(&self, id: PackId) -> StoreKey {
+        if self.shared.options.zstd.is_some() { pack_zstd_key(id) } else { pack_key(id) }
+    }
+
     /// Writes a pack's end and its index.
     fn finish(&self, id: PackId, pack: OpenPack) -> Result<ArchivedPack, ArchiveError> {
-        let (to, mut index) = pack.finish().map_err(|why| pack_error(id, why))?;
-        let key = pack_key(id);
-        let to = to.into_inner().map_err(|error| unwritten(&key, error.error()))?;
+        let key = self.pack_key(id);
+        let finished = pack.finish();
+        let (to, mut index) =
+            finished.map_err(|why| ArchiveError::Pack { place: key.clone(), why })?;
+        let written = to.finish().map_err(|error| unwritten(&key, &error))?;
+        let WrittenPack { to, tar_bytes, zstd_bytes } = written;
         to.commit()?;
         let index_bytes = write_index(self.shared.store, &mut index)?;
-        let tar_bytes = self.shared.store.size(&key)?;
-        let mut row = ArchivedPack { index_bytes, tar_bytes, ..ArchivedPack::default() };
+        let mut row =
+            ArchivedPack { index_bytes, tar_bytes, zstd_bytes, ..ArchivedPack::default() };
         row.describe(&index);
         Ok(row)
     }
-}
-
-fn pack_error(id: PackId, why: PackError) -> ArchiveError {
-    ArchiveError::Pack { place: pack_key(id), why }
 }
 
 /// A file of which less was there than it had said.

@@ -102,7 +102,7 @@ impl OldFiles {
         let member = |pack: &OldPack| {
             let member = pack.index.find(name)?;
             let link = pack.files.get(&member.content_block()).map(|file| file.link);
-            Some(ArchivedObject { link, ..member.to_object(pack.row.id) })
+            Some(ArchivedObject { link, ..member.to_object(&pack.row) })
         };
         self.open.iter().find_map(member)
     }

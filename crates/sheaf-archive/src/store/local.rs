@@ -175,7 +175,7 @@ impl Store for LocalStore {
 }
 
 /// A file without a name, or with one that nobody looks for.
-fn unnamed_file(directory: &Path) -> io::Result<(File, Option<PathBuf>)> {
+pub(super) fn unnamed_file(directory: &Path) -> io::Result<(File, Option<PathBuf>)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     // What was nobody's to read is not in a file that anybody may read.
     let mode = Mode::RUSR | Mode::WUSR;
@@ -188,7 +188,7 @@ fn unnamed_file(directory: &Path) -> io::Result<(File, Option<PathBuf>)> {
     loop {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = directory.join(format!("{}-{count}", std::process::id()));
-        match File::options().write(true).create_new(true).mode(0o600).open(&name) {
+        match File::options().read(true).write(true).create_new(true).mode(0o600).open(&name) {
             // Another machine's, or one of a process that was killed.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             opened => return Ok((opened?, Some(name))),

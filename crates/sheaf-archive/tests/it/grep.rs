@@ -351,10 +351,10 @@ fn it_says_what_gnu_grep_says() {
         return;
     }
     let mut numbers = Numbers(0x5eed_1234_9876_0001);
-    for pack_bytes in [4096, 64 << 20] {
+    for (pack_bytes, zstd) in [(4096, None), (64 << 20, Some(1))] {
         let place = Place::new();
         make(&place.path("tree"), &mut numbers);
-        let packed = SaveOptions { pack_bytes, ..SaveOptions::default() };
+        let packed = SaveOptions { pack_bytes, zstd, ..SaveOptions::default() };
         store(&place, packed);
         compare(&place, &mut numbers, 150);
         // Packs with dead members, and several of one range of names.

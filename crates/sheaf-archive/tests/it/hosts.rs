@@ -95,6 +95,7 @@ impl Many {
             member_bytes_max: 1 << 20,
             // Several packs in a directory.
             pack_bytes: 16 << 10,
+            zstd: is_shared.then_some(1),
         };
         let names = (0..hosts.len()).map(|number| format!("n{number}")).collect();
         let root = SaveRoot::new(Arc::new(self.archive()), options, names).unwrap();

@@ -20,9 +20,11 @@ mod s3;
 mod seeds;
 mod store;
 mod stores;
+mod tape;
 mod trees;
 mod verify;
 mod walk;
+mod zstd;
 
 #[test]
 fn fuzz_seeds_pass() {

@@ -32,7 +32,11 @@ impl Place {
 
     fn at(mut at: StorePlace) -> Self {
         let store = at.create().unwrap();
-        let directory = std::mem::replace(&mut at.directory, tempfile::tempdir().unwrap());
+        let directory = if at.server.is_some() || at.is_tape {
+            tempfile::tempdir().unwrap()
+        } else {
+            std::mem::replace(&mut at.directory, tempfile::tempdir().unwrap())
+        };
         let catalog = Catalog::open(&directory.path().join("catalog")).unwrap();
         let archive = Archive::new(store, catalog).unwrap();
         Self { directory, archive, at }
@@ -41,6 +45,7 @@ impl Place {
     /// Its store, opened once more.
     pub fn open_store(&self) -> Arc<dyn Store> {
         match self.at.server {
+            _ if self.at.is_tape => self.at.open().unwrap(),
             Some(_) => self.at.open().unwrap(),
             None => stores::open(&self.path("store").display().to_string()).unwrap(),
         }

@@ -1,7 +1,7 @@
 //! Stores of S3 over connections that break, and at servers that fail or lie.
 use crate::proxy::{Fate, Proxy, Request};
 use crate::store::{key, keys, put};
-use crate::stores::{s3_limits, s3_place, s3_place_at};
+use crate::stores::{files, s3_limits, s3_place, s3_place_at};
 use crate::trees::{assert_same, make_everything};
 use sheaf_archive::{
     Archive, ArchivePath, Catalog, FetchOptions, SaveOptions, VerifyOptions, fetch, save, verify,
@@ -56,10 +56,6 @@ fn there(server: &S3Server, name: &str) -> Option<Vec<u8>> {
 
 /// Parts of uploads that the server has kept.
 fn parts_left(server: &S3Server) -> usize {
-    fn files(directory: &Path) -> usize {
-        let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-        entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
-    }
     let own = server.bucket().join(".sgwtmp");
     if own.is_dir() { files(&own) } else { 0 }
 }

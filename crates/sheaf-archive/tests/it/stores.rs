@@ -1,6 +1,7 @@
 //! A place for a store of each kind, for tests of what all of them do.
 use sheaf_archive::{
     LocalStore, S3Credentials, S3Limits, S3Place, S3Store, Store, StoreError, StoreKey,
+    TapeSettings, TapeStore,
 };
 use sheaf_testing::S3Server;
 use std::path::{Path, PathBuf};
@@ -10,24 +11,30 @@ use std::time::Duration;
 /// A place where nothing is yet.
 pub struct StorePlace {
     pub directory: tempfile::TempDir,
+    pub is_tape: bool,
     pub server: Option<S3Server>,
 }
 
 impl StorePlace {
     /// In a directory.
     pub fn local() -> Self {
-        Self { directory: tempfile::tempdir().unwrap(), server: None }
+        Self { directory: tempfile::tempdir().unwrap(), is_tape: false, server: None }
+    }
+
+    /// On tapes.
+    pub fn tape() -> Self {
+        Self { is_tape: true, ..Self::local() }
     }
 
     /// In a bucket; nothing, with a word, where there is no server.
     pub fn s3() -> Option<Self> {
         let server = Some(S3Server::start()?);
-        Some(Self { directory: tempfile::tempdir().unwrap(), server })
+        Some(Self { server, ..Self::local() })
     }
 
     /// One of each kind that there is here.
     pub fn all() -> Vec<Self> {
-        [Some(Self::local()), Self::s3()].into_iter().flatten().collect()
+        [Some(Self::local()), Some(Self::tape()), Self::s3()].into_iter().flatten().collect()
     }
 
     pub fn create(&self) -> Result<Arc<dyn Store>, StoreError> {
@@ -35,6 +42,12 @@ impl StorePlace {
             Some(server) => {
                 let (place, credentials) = s3_place(server);
                 Ok(Arc::new(S3Store::create(&place, &credentials, s3_limits())?))
+            }
+            None if self.is_tape => {
+                // Some objects are longer than a cartridge.
+                let cartridge_bytes = 3_000_000;
+                let settings = TapeSettings { cartridge_bytes, ..tape_settings() };
+                Ok(Arc::new(TapeStore::create(&self.root(), settings)?))
             }
             None => Ok(Arc::new(LocalStore::create(&self.root())?)),
         }
@@ -48,7 +61,7 @@ impl StorePlace {
     pub fn name(&self) -> String {
         match &self.server {
             Some(server) => server.url(),
-            None => self.root().display().to_string(),
+            None => self.said(),
         }
     }
 
@@ -56,13 +69,14 @@ impl StorePlace {
     pub fn said(&self) -> String {
         match &self.server {
             Some(server) => s3_place(server).0.to_string(),
+            None if self.is_tape => format!("tape:{}", self.root().display()),
             None => self.root().display().to_string(),
         }
     }
 
     /// What errors call an object.
     pub fn said_of(&self, key: &StoreKey) -> String {
-        format!("{}/objects/{key}", self.said())
+        format!("{}/{}{key}", self.said(), if self.is_tape { "" } else { "objects/" })
     }
 
     /// Where its files are on this machine.
@@ -72,10 +86,29 @@ impl StorePlace {
             None => self.directory.path().join("store"),
         }
     }
+
+    /// Where files of its objects are on this machine.
+    pub fn objects(&self) -> PathBuf {
+        self.root().join(if self.is_tape { "disk/objects" } else { "objects" })
+    }
+
+    /// Files that a store has in which nothing is.
+    pub fn own_files(&self) -> usize {
+        if self.is_tape { 2 } else { 1 }
+    }
+}
+
+/// All files of a directory, the store's own among them.
+pub fn files(directory: &Path) -> usize {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
 
 /// Opens the store that is called so.
 pub fn open(name: &str) -> Result<Arc<dyn Store>, StoreError> {
+    if let Some(directory) = name.strip_prefix("tape:") {
+        return Ok(Arc::new(TapeStore::open(Path::new(directory))?));
+    }
     if !name.starts_with("http://") {
         return Ok(Arc::new(LocalStore::open(Path::new(name))?));
     }
@@ -110,4 +143,9 @@ pub fn s3_limits() -> S3Limits {
         room_bytes: 15 << 20,
         ..S3Limits::default()
     }
+}
+
+/// A library that takes no time.
+pub fn tape_settings() -> TapeSettings {
+    TapeSettings { gather: Duration::ZERO, ..TapeSettings::default() }
 }

@@ -51,6 +51,29 @@ fn a_tree_is_stored_listed_and_got_back() {
 }
 
 #[test]
+fn a_tree_is_stored_on_tapes_and_got_back() {
+    let home = home();
+    let none = home.run(&["archive", "ls", "tape:t::"]);
+    let text = "sheaf: tape:t: there is no store: sheaf archive store --create makes one\n";
+    assert_eq!((none.code, &none.stderr[..]), (Some(2), text));
+    let stored = home.run(&["archive", "store", "--create", "tree", "tape:t::/backup"]);
+    assert_eq!(stored.stderr, "sheaf: stored 4 files (19) of 3 directories\n");
+    let got = home.run(&["archive", "get", "tape:t::/backup/tree", "back"]);
+    assert_eq!(got.stderr, "sheaf: got 4 files (19) of 3 directories\n");
+    let mut diff = Command::new("diff");
+    let diff = diff.args(["-r", "tree", "back/tree"]).current_dir(home.path()).output().unwrap();
+    assert!(diff.status.success(), "{diff:?}");
+    let whole = home.run(&["archive", "verify", "tape:t::"]);
+    assert_eq!(whole.code, Some(0), "{whole:?}");
+    // What it is like stands in a file.
+    fs::write(home.path().join("t/library"), "drives none\n").unwrap();
+    let wrong = home.run(&["archive", "ls", "tape:t::"]);
+    let text =
+        "sheaf: tape:t/library: says what is not known of a library: Invalid argument (EINVAL)\n";
+    assert_eq!((wrong.code, &wrong.stderr[..]), (Some(4), text));
+}
+
+#[test]
 fn what_is_stored_is_verified_and_removed() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
@@ -133,6 +156,36 @@ fn the_store_may_be_said_once() {
     let mut command = home.command(&["archive", "ls", "::"]);
     let listed = command.env("SHEAF_ARCHIVE", home.path().join("s")).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&listed.stdout), "tree\n", "{listed:?}");
+}
+
+#[test]
+fn packs_are_compressed_and_of_files_as_long_as_is_said() {
+    let home = home();
+    fs::write(home.path().join("tree/text"), "line\n".repeat(500_000)).unwrap();
+    let objects = |store: &str, kind: &str| {
+        let pattern = format!("find {store}/objects -name '*{kind}' | wc -l");
+        let mut find = Command::new("sh");
+        let found = find.arg("-c").arg(pattern).current_dir(home.path()).output().unwrap();
+        String::from_utf8(found.stdout).unwrap()
+    };
+    let stored = home.run(&["archive", "store", "--create", "--zstd", "tree/text", "a::"]);
+    assert_eq!((stored.code, &objects("a", ".tar.zst")[..]), (Some(0), "0\n"), "it is too long");
+    let more = ["archive", "store", "--create", "--zstd=19", "--pack-limit=4M", "tree/text", "b::"];
+    assert_eq!(home.run(&more).code, Some(0));
+    assert_eq!((&objects("b", ".tar.zst")[..], &objects("b", ".tar")[..]), ("1\n", "0\n"));
+    assert_eq!(home.run(&["archive", "verify", "b::"]).code, Some(0));
+    assert_eq!(home.run(&["archive", "get", "b::text", "back"]).code, Some(0));
+    let got = fs::read_to_string(home.path().join("back/text")).unwrap();
+    assert!(got == "line\n".repeat(500_000));
+    for (option, error) in [
+        ("--pack-limit=65M", "a file in a pack has at most 64M"),
+        ("--pack-limit=0", "with 0 there are no packs: say --no-packs"),
+        ("--zstd=20", "20 is not in 1..=19"),
+    ] {
+        let run = home.run(&["archive", "store", option, "tree", "b::"]);
+        assert_eq!(run.code, Some(2), "{run:?}");
+        assert!(run.stderr.contains(error), "{run:?}");
+    }
 }
 
 #[test]

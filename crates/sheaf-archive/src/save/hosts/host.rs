@@ -75,6 +75,7 @@ impl SaveHost {
         let mut options = SaveOptions {
             member_bytes_max: begin.member_bytes_max,
             pack_bytes: begin.pack_bytes,
+            zstd: begin.zstd,
             left_out,
             ..SaveOptions::default()
         };

@@ -31,6 +31,7 @@ pub(super) struct BeginSave {
     pub workers: u32,
     pub member_bytes_max: u64,
     pub pack_bytes: u64,
+    pub zstd: Option<i32>,
     /// Other hosts store some of the same files.
     pub is_shared: bool,
 }

@@ -42,6 +42,8 @@ pub struct SaveRootOptions {
     pub member_bytes_max: u64,
     /// As in [`SaveOptions`](crate::SaveOptions).
     pub pack_bytes: u64,
+    /// As in [`SaveOptions`](crate::SaveOptions).
+    pub zstd: Option<i32>,
 }
 
 /// Files of many hosts on their way into an archive, at the root.
@@ -148,6 +150,7 @@ impl SaveRoot {
             workers: of.workers,
             member_bytes_max: of.member_bytes_max,
             pack_bytes: of.pack_bytes,
+            zstd: of.zstd,
             is_shared: of.is_shared,
         }))
     }

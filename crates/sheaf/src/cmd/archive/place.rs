@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use sheaf_archive::S3Store;
 use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, HostStore, LocalStore, Store,
-    StoreError,
+    StoreError, TapeSettings, TapeStore,
 };
 use sheaf_core::Errno;
 use sheaf_file::{Pattern, PatternTree};
@@ -53,7 +53,7 @@ impl NamedPlace {
 /// What `STORE::PATH` says.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ArchivedName {
-    /// The store's directory, or the URL of a bucket.
+    /// The store's directory, `tape:` and that of a library of tapes, or the URL of a bucket.
     pub store: PathBuf,
     /// The path in it.
     pub path: ArchivePath,
@@ -153,19 +153,25 @@ pub fn open(store: &Path, create: bool) -> Result<Archive> {
         // Another store of the same name has another catalog.
         let endpoint = place.endpoint.as_deref().unwrap_or_default();
         let name = format!("{place}\n{endpoint}\n{}", opened.id().unwrap_or_default());
-        let catalog = match catalog::named()? {
-            Some(catalog) => catalog,
-            None => Catalog::open(&own_catalog_file(name.as_bytes(), &place.to_string())?)?,
-        };
-        return Ok(Archive::new(Arc::new(opened), catalog)?);
+        return archive(opened, || own_catalog_file(name.as_bytes(), &place.to_string()));
+    }
+    if let Some(directory) = tape_directory(store) {
+        let make = || Ok(TapeStore::create(directory, TapeSettings::default()));
+        let opened = opened(store, create, || Ok(TapeStore::open(directory)), make)?;
+        return archive(opened, || catalog_file(directory));
     }
     let open = || Ok(LocalStore::open(store));
     let opened = opened(store, create, open, || Ok(LocalStore::create(store)))?;
+    archive(opened, || catalog_file(store))
+}
+
+/// The archive of a store, with the catalog that was named, or that of a file.
+fn archive(store: impl Store + 'static, file: impl FnOnce() -> Result<PathBuf>) -> Result<Archive> {
     let catalog = match catalog::named()? {
         Some(catalog) => catalog,
-        None => Catalog::open(&catalog_file(store)?)?,
+        None => Catalog::open(&file()?)?,
     };
-    Ok(Archive::new(Arc::new(opened), catalog)?)
+    Ok(Archive::new(Arc::new(store), catalog)?)
 }
 
 /// Opens a store, or makes it where there is none.
@@ -189,8 +195,15 @@ fn opened<S: Store>(
     Ok(opened?)
 }
 
+/// The directory of a library of tapes, if a store is one.
+fn tape_directory(store: &Path) -> Option<&Path> {
+    let directory = store.as_os_str().as_bytes().strip_prefix(b"tape:")?;
+    Some(Path::new(OsStr::from_bytes(directory)))
+}
+
 /// Device and inode of a store's directory, if it is one of this machine.
 pub fn directory_id(store: &Path) -> Result<Option<(u64, u64)>> {
+    let store = tape_directory(store).unwrap_or(store);
     if store.as_os_str().as_bytes().starts_with(b"s3://") {
         return Ok(None);
     }
@@ -206,6 +219,9 @@ pub fn host_store(name: &Path) -> Result<HostStore> {
         let store = Arc::new(bucket::open(&place?, S3Store::open)??);
         return Ok(HostStore { store, directory });
     }
+    if let Some(tapes) = tape_directory(name) {
+        return Ok(HostStore { store: Arc::new(TapeStore::open(tapes)?), directory });
+    }
     Ok(HostStore { store: Arc::new(LocalStore::open(name)?), directory })
 }
 
@@ -214,8 +230,12 @@ pub fn name_for_hosts(store: &Path) -> Result<Vec<u8>> {
     if store.as_os_str().as_bytes().starts_with(b"s3://") {
         return Ok(store.as_os_str().as_bytes().to_vec());
     }
-    let path = store.canonicalize().with_context(|| store.display().to_string())?;
-    Ok(path.into_os_string().into_vec())
+    let (before, directory) = match tape_directory(store) {
+        Some(directory) => ("tape:", directory),
+        None => ("", store),
+    };
+    let path = directory.canonicalize().with_context(|| store.display().to_string())?;
+    Ok([before.as_bytes(), &path.into_os_string().into_vec()].concat())
 }
 
 /// Where the catalog of a store is: beside it, or with its reader's own files where nobody but

@@ -4,10 +4,11 @@ use super::{counted, hosts, tell};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output};
+use crate::size;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
-use sheaf_archive::{SaveOptions, SaveReport, save};
+use sheaf_archive::{MEMBER_BYTES_MAX, SaveOptions, SaveReport, Store, ZSTD_LEVEL_MAX, save};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   sheaf archive store --create /home /backup::/
-  sheaf archive store /etc/ssh /etc/fstab /backup::/etc
+  sheaf archive store --zstd /etc/ssh /etc/fstab /backup::/etc
   sheaf archive store 'n[1-64]:/etc' /net/backup::/hosts
   sheaf archive store --shared 'n[1-8]:/scratch/ada' /net/backup::/scratch")]
 pub struct StoreArgs {
@@ -45,6 +46,19 @@ pub struct StoreArgs {
     #[arg(long)]
     pub no_packs: bool,
 
+    /// Put files of up to SIZE into packs, at most 64M: where it is not said, of 1M, or
+    /// of more where an object more costs the store much time
+    #[arg(long, value_name = "SIZE", value_parser = pack_limit, conflicts_with = "no_packs")]
+    pub pack_limit: Option<u64>,
+
+    /// Compress packs, with a level of zstd from 1 to 19
+    #[arg(
+        long, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
+        default_missing_value = "3",
+        value_parser = clap::value_parser!(i32).range(1..=i64::from(ZSTD_LEVEL_MAX)),
+    )]
+    pub zstd: Option<i32>,
+
     /// All hosts of HOSTSET:PATH see the same files: each directory is stored once, by
     /// one of them
     #[arg(long)]
@@ -56,6 +70,30 @@ impl StoreArgs {
     pub fn is_on_hosts(&self) -> bool {
         let sources = self.names.split_last().map_or(&[][..], |(_, sources)| sources);
         sources.iter().any(|source| hosts::is_on_hosts(source))
+    }
+
+    /// How files are stored, as far as it does not depend on where they are.
+    pub fn options(&self, store: &dyn Store) -> SaveOptions {
+        let mut options = SaveOptions { zstd: self.zstd, ..SaveOptions::of(store) };
+        if let Some(bytes) = self.pack_limit {
+            options.member_bytes_max = bytes;
+        }
+        if self.no_packs {
+            options.member_bytes_max = 0;
+        }
+        options
+    }
+}
+
+/// Bytes of the longest file in a pack.
+fn pack_limit(text: &str) -> Result<u64, String> {
+    let bytes = size::bytes(text)?;
+    match bytes {
+        0 => Err("with 0 there are no packs: say --no-packs".to_owned()),
+        bytes if bytes > MEMBER_BYTES_MAX as u64 => {
+            Err(format!("a file in a pack has at most {}", human::size(MEMBER_BYTES_MAX as u64)))
+        }
+        bytes => Ok(bytes),
     }
 }
 
@@ -74,12 +112,8 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
         return Err(Stop::usage("--shared is for files of hosts: HOSTSET:PATH").into());
     }
     let archive = place::open(&to.store, args.create)?;
-    let left_out = place::directory_id(&to.store)?;
-    let mut options = SaveOptions { left_out, ..SaveOptions::default() };
-    options.workers = options.workers.max(archive.store().calls_at_once());
-    if args.no_packs {
-        options.member_bytes_max = 0;
-    }
+    let options =
+        SaveOptions { left_out: place::directory_id(&to.store)?, ..args.options(archive.store()) };
     let sources: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
     let report = save(&archive, &sources, &to.path, options, &|event| tell(&event))?;
     tell_report(&report, global)?;

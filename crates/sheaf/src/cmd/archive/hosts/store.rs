@@ -8,7 +8,7 @@ use crate::exit::{Exit, Stop};
 use crate::output::{self, printable};
 use crate::session::Opening;
 use anyhow::Result;
-use sheaf_archive::{SaveOptions, SaveRoot, SaveRootOptions};
+use sheaf_archive::{SaveRoot, SaveRootOptions};
 use sheaf_session::address::Purpose;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -28,15 +28,16 @@ pub fn run(
     check(&sources)?;
     // It is let go outside of the runtime, which a catalog in a database may not be within.
     let archive = Arc::new(place::open(&to.store, args.create)?);
-    let defaults = SaveOptions::default();
+    let stored = args.options(archive.store());
     let options = SaveRootOptions {
         store: place::name_for_hosts(&to.store)?,
         sources,
         to: to.path.clone(),
         is_shared: args.shared,
         workers: 0,
-        member_bytes_max: if args.no_packs { 0 } else { defaults.member_bytes_max },
-        pack_bytes: defaults.pack_bytes,
+        member_bytes_max: stored.member_bytes_max,
+        pack_bytes: stored.pack_bytes,
+        zstd: stored.zstd,
     };
     opening.run(async |session, config, _| {
         let hosts = members.iter().map(|leaf| session.client().host(leaf).unwrap_or_default());

@@ -1,0 +1,217 @@
+//! A tar that is compressed with zstd, in frames of which each is read without the others (the seekable
+//! format of zstd): `zstd -d` gives the tar.
+use crate::PackError;
+use std::io::{self, Write};
+use zeekstd::{
+    BytesWrapper, DecodeOptions, EncodeOptions, FrameSizePolicy, OffsetFrom, RawEncoder, SeekTable,
+    Seekable, seek_table,
+};
+
+/// The highest level of compression: what is above takes much memory, of readers too.
+pub const ZSTD_LEVEL_MAX: i32 = 19;
+/// Bytes of the tar that a frame has, but for the last one.
+const FRAME_BYTES: u32 = 256 << 10;
+/// Bytes of the tar that a frame may have at most where it is read.
+const FRAME_BYTES_MAX: u64 = 4 << 20;
+/// Bytes that a reader has to look back for: those of the highest level.
+const WINDOW_BYTES_MAX: u64 = 8 << 20;
+const WRITE_BYTES: usize = 128 << 10;
+/// How often nothing is taken at most: a frame that ends has less than that to write.
+const STEPS_MAX: u32 = 1000;
+/// What the table of frames ends with: how many there are, a descriptor, and a magic number.
+const TABLE_END_BYTES: usize = 9;
+/// A table of frames has so many bytes at most, of a pack of 1 TiB and more.
+const TABLE_BYTES_MAX: u64 = 64 << 20;
+
+/// Compresses what is written to it.
+pub(crate) struct ZstdWriter<W> {
+    encoder: RawEncoder<'static>,
+    out: W,
+    room: Vec<u8>,
+    /// Bytes that were written of what is compressed.
+    written: u64,
+}
+
+impl<W: Write> ZstdWriter<W> {
+    pub fn new(out: W, level: i32) -> io::Result<Self> {
+        let encoder = EncodeOptions::new()
+            .frame_size_policy(FrameSizePolicy::Uncompressed(FRAME_BYTES))
+            .compression_level(level.min(ZSTD_LEVEL_MAX))
+            .into_raw_encoder()
+            .map_err(io::Error::other)?;
+        Ok(Self { encoder, out, room: vec![0; WRITE_BYTES], written: 0 })
+    }
+
+    fn put(&mut self, bytes: usize) -> io::Result<()> {
+        self.written += bytes as u64;
+        self.out.write_all(&self.room[..bytes])
+    }
+
+    /// Ends the last frame and writes the table; how many bytes all have.
+    pub fn finish(mut self) -> io::Result<(W, u64)> {
+        loop {
+            let ended = self.encoder.end_frame(&mut self.room).map_err(io::Error::other)?;
+            self.put(ended.out_progress())?;
+            if ended.data_left() == 0 {
+                break;
+            }
+        }
+        let Self { encoder, mut out, mut room, mut written } = self;
+        let mut table = encoder.into_seek_table().into_serializer();
+        loop {
+            match table.write_into(&mut room) {
+                0 => return Ok((out, written)),
+                bytes => {
+                    out.write_all(&room[..bytes])?;
+                    written += bytes as u64;
+                }
+            }
+        }
+    }
+}
+
+impl<W: Write> Write for ZstdWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // What ends a frame may take nothing.
+        for _ in 0..STEPS_MAX {
+            let step = self.encoder.compress(bytes, &mut self.room).map_err(io::Error::other)?;
+            self.put(step.out_progress())?;
+            if step.in_progress() > 0 || bytes.is_empty() {
+                return Ok(step.in_progress());
+            }
+        }
+        Err(io::Error::other("zstd takes no more"))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Where each frame is.
+pub(crate) struct ZstdFrames {
+    table: SeekTable,
+}
+
+/// A frame: which bytes of the object it is, and of the tar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ZstdFrame {
+    pub stored: std::ops::Range<u64>,
+    pub tar: std::ops::Range<u64>,
+}
+
+impl ZstdFrames {
+    /// How many bytes a table of frames has, by the end of the object.
+    pub fn table_bytes(end: &[u8]) -> Result<u64, PackError> {
+        let end: &[u8; TABLE_END_BYTES] = end.last_chunk().ok_or_else(no_table)?;
+        let frames = u32::from_le_bytes([end[0], end[1], end[2], end[3]]);
+        let frame_bytes = if end[4] & 0x80 == 0 { 8 } else { 12 };
+        let bytes = u64::from(frames) * frame_bytes + 8 + TABLE_END_BYTES as u64;
+        if bytes > TABLE_BYTES_MAX { Err(no_table()) } else { Ok(bytes) }
+    }
+
+    /// The frames of an object of so many bytes, by the table that it ends with.
+    pub fn of(table: &[u8], object_bytes: u64) -> Result<Self, PackError> {
+        // A table says how long it is, and no more is made of it than is there.
+        if Self::table_bytes(table)? != table.len() as u64 {
+            return Err(no_table());
+        }
+        let format = seek_table::Format::Foot;
+        let parsed = SeekTable::from_seekable_format(&mut BytesWrapper::new(table), format);
+        let frames = Self { table: parsed.map_err(|_| no_table())? };
+        let is_whole = frames.table.size_comp().checked_add(table.len() as u64)
+            == Some(object_bytes)
+            && frames.table.max_frame_size_decomp() <= FRAME_BYTES_MAX
+            && frames.table.max_frame_size_comp() <= 2 * FRAME_BYTES_MAX;
+        if is_whole { Ok(frames) } else { Err(no_table()) }
+    }
+
+    /// Bytes of the tar.
+    pub fn tar_bytes(&self) -> u64 {
+        self.table.size_decomp()
+    }
+
+    /// The frame that has a byte of the tar.
+    pub fn at(&self, from: u64) -> Option<ZstdFrame> {
+        if from >= self.tar_bytes() {
+            return None;
+        }
+        let (table, at) = (&self.table, self.table.frame_index_decomp(from));
+        let stored = table.frame_start_comp(at).ok()?..table.frame_end_comp(at).ok()?;
+        let tar = table.frame_start_decomp(at).ok()?..table.frame_end_decomp(at).ok()?;
+        tar.contains(&from).then_some(ZstdFrame { stored, tar })
+    }
+}
+
+fn no_table() -> PackError {
+    PackError::damaged("its table of zstd frames is not as it was written")
+}
+
+/// What a frame has of the tar: so many bytes, and no others.
+pub(crate) fn read_frame(frame: &ZstdFrame, stored: &[u8]) -> Result<Vec<u8>, PackError> {
+    let from = frame.tar.start;
+    let damaged =
+        || PackError::damaged(format!("its zstd frame from byte {from} on cannot be read"));
+    let bytes = frame.tar.end - from;
+    if bytes > FRAME_BYTES_MAX
+        || window_bytes(stored).is_none_or(|window| window > WINDOW_BYTES_MAX)
+    {
+        return Err(damaged());
+    }
+    let (stored_bytes, bytes) = (u32::try_from(stored.len()), u32::try_from(bytes));
+    let (Ok(stored_bytes), Ok(bytes)) = (stored_bytes, bytes) else { return Err(damaged()) };
+    let mut table = SeekTable::new();
+    table.log_frame(stored_bytes, bytes).map_err(|_| damaged())?;
+    let source = FrameSource { left: stored };
+    let options = DecodeOptions::new(source).seek_table(table);
+    let mut decoder = options.into_decoder().map_err(|_| damaged())?;
+    let mut tar = vec![0; bytes as usize];
+    let read = decoder.decompress(&mut tar).map_err(|_| damaged())?;
+    if read == tar.len() { Ok(tar) } else { Err(damaged()) }
+}
+
+/// How many bytes a reader of a frame has to keep, as its header says.
+fn window_bytes(frame: &[u8]) -> Option<u64> {
+    const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+    let (descriptor, rest) = frame.strip_prefix(&MAGIC)?.split_first()?;
+    let has_window = descriptor & 0x20 == 0;
+    if has_window {
+        let window = *rest.first()?;
+        let base = 1u64 << (10 + (window >> 3));
+        return Some(base + base / 8 * u64::from(window & 7));
+    }
+    let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
+    let (bytes, add) = [(1, 0), (2, 256), (4, 0), (8, 0)][usize::from(descriptor >> 6)];
+    let mut size = [0; 8];
+    size[..bytes].copy_from_slice(rest.get(dictionary..dictionary + bytes)?);
+    u64::from_le_bytes(size).checked_add(add)
+}
+
+/// A frame that is read once; that it ends too early is an error.
+struct FrameSource<'a> {
+    left: &'a [u8],
+}
+
+impl Seekable for FrameSource<'_> {
+    fn set_offset(&mut self, offset: OffsetFrom) -> zeekstd::Result<u64> {
+        match offset {
+            OffsetFrom::Start(0) => Ok(0),
+            _ => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> zeekstd::Result<usize> {
+        if self.left.is_empty() {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        let bytes = into.len().min(self.left.len());
+        let (read, left) = self.left.split_at(bytes);
+        into[..bytes].copy_from_slice(read);
+        self.left = left;
+        Ok(bytes)
+    }
+
+    fn seek_table_integrity(&mut self, _: seek_table::Format) -> zeekstd::Result<[u8; 9]> {
+        Err(io::Error::from(io::ErrorKind::Unsupported).into())
+    }
+}

@@ -1,0 +1,287 @@
+//! What is in the objects of a store, from one place to a later one: of packs the bytes of the tar,
+//! whether it is compressed or not.
+use crate::archive::{data_key, pack_key, pack_zstd_key};
+use crate::pack::zstd::{ZstdFrame, ZstdFrames, read_frame};
+use crate::{ArchiveError, ArchivedPack, ContentPlace, PackError, Store, StoreError, StoreKey};
+use sheaf_core::Errno;
+use std::io::{BufReader, Cursor, Read};
+
+/// What is skipped rather than opened anew, and read at once.
+const READ_BYTES: usize = 1 << 20;
+/// Bytes of the end of an object in which its table of frames mostly is.
+const TABLE_BYTES: u64 = 16 << 10;
+
+/// The bytes of a pack's tar, where the store may have it compressed. Reading forwards is cheap, and
+/// no more than a frame is kept.
+///
+/// ```no_run
+/// # fn member(
+/// #     archive: &sheaf_archive::Archive, pack: &sheaf_archive::ArchivedPack,
+/// # ) -> Result<Vec<u8>, sheaf_archive::ArchiveError> {
+/// let index = archive.index(pack)?;
+/// let Some(member) = index.find(b"hosts") else { return Ok(Vec::new()) };
+/// let mut content = vec![0; member.stored_bytes() as usize];
+/// sheaf_archive::PackReader::new(archive.store(), pack).read(member.content_at(), &mut content)?;
+/// # Ok(content)
+/// # }
+/// ```
+pub struct PackReader<'a> {
+    object: ObjectReader<'a>,
+    zstd: Option<ZstdReader>,
+    tar_bytes: Option<u64>,
+    /// Nothing of the tar behind this is wanted.
+    end: Option<u64>,
+}
+
+#[derive(Default)]
+struct ZstdReader {
+    /// Known when something is read.
+    frames: Option<ZstdFrames>,
+    object_bytes: Option<u64>,
+    last: Option<(ZstdFrame, Vec<u8>)>,
+}
+
+/// An object that is read from one place to a later one.
+struct ObjectReader<'a> {
+    store: &'a dyn Store,
+    key: StoreKey,
+    open: Option<BufReader<Box<dyn Read + Send>>>,
+    at: u64,
+    /// Nothing behind this is wanted.
+    end: Option<u64>,
+}
+
+impl<'a> PackReader<'a> {
+    /// The tar of a pack. Nothing is read yet.
+    #[must_use]
+    pub fn new(store: &'a dyn Store, pack: &ArchivedPack) -> Self {
+        let zstd =
+            |object_bytes| ZstdReader { object_bytes: Some(object_bytes), ..Default::default() };
+        let object = ObjectReader::new(store, pack.key());
+        let (zstd, tar_bytes) = (pack.zstd_bytes.map(zstd), Some(pack.tar_bytes));
+        Self { object, zstd, tar_bytes, end: None }
+    }
+
+    /// Where a content is, and at which byte it begins there.
+    pub(crate) fn of(store: &'a dyn Store, place: &ContentPlace) -> (Self, u64) {
+        let (key, zstd, at) = match place {
+            ContentPlace::Object(id) => (data_key(*id), None, 0),
+            ContentPlace::Pack { id, at, zstd } => {
+                let key = if *zstd { pack_zstd_key(*id) } else { pack_key(*id) };
+                (key, zstd.then(ZstdReader::default), *at)
+            }
+        };
+        let object = ObjectReader::new(store, key);
+        (Self { object, zstd, tar_bytes: None, end: None }, at)
+    }
+
+    /// Says that nothing behind this byte is wanted, so that the store is not asked for it.
+    #[must_use]
+    pub fn up_to(mut self, end: u64) -> Self {
+        self.end = Some(end);
+        self
+    }
+
+    /// How many bytes there are.
+    ///
+    /// # Errors
+    /// When the store does not say so, or the table of a compressed one is damaged.
+    pub fn bytes(&mut self) -> Result<u64, ArchiveError> {
+        match (&mut self.zstd, self.tar_bytes) {
+            (_, Some(bytes)) => Ok(bytes),
+            (None, None) => Ok(self.object.store.size(&self.object.key)?),
+            (Some(zstd), None) => Ok(zstd.frames(&self.object, None)?.tar_bytes()),
+        }
+    }
+
+    /// Fills `into` with what is there from a byte on.
+    ///
+    /// # Errors
+    /// When the store cannot be read, there is less (`ENODATA`), or a frame is damaged.
+    pub fn read(&mut self, from: u64, into: &mut [u8]) -> Result<(), ArchiveError> {
+        match &mut self.zstd {
+            None => {
+                self.object.end = self.end;
+                self.object.read(from, into)
+            }
+            Some(zstd) => {
+                if self.object.end.is_none()
+                    && let Some(last) = self.end.and_then(|end| end.checked_sub(1))
+                {
+                    let frame = zstd.frames(&self.object, self.tar_bytes)?.at(last);
+                    self.object.end = frame.map(|frame| frame.stored.end);
+                }
+                zstd.read(&mut self.object, self.tar_bytes, from, into)
+            }
+        }
+    }
+
+    /// The whole tar.
+    ///
+    /// # Errors
+    /// As [`PackReader::read`].
+    pub fn read_all(&mut self) -> Result<Vec<u8>, ArchiveError> {
+        let bytes = usize::try_from(self.bytes()?);
+        let mut tar = vec![0; bytes.map_err(|_| self.object.failed(Errno::FBIG))?];
+        self.read(0, &mut tar)?;
+        Ok(tar)
+    }
+}
+
+/// A pack's tar from a byte on, to its end.
+pub(crate) fn open_tar<'a>(
+    store: &'a dyn Store,
+    pack: &ArchivedPack,
+    from: u64,
+) -> Result<Box<dyn Read + Send + 'a>, ArchiveError> {
+    if pack.zstd_bytes.is_none() {
+        return Ok(store.open(&pack.key(), from)?);
+    }
+    let reader = PackReader::new(store, pack);
+    Ok(Box::new(TarStream { reader, at: from, end: pack.tar_bytes }))
+}
+
+/// What is in a place, and may be behind it.
+pub(crate) fn open_place<'a>(
+    store: &'a dyn Store,
+    place: &ContentPlace,
+) -> Result<Box<dyn Read + Send + 'a>, ArchiveError> {
+    let (mut reader, at) = PackReader::of(store, place);
+    if reader.zstd.is_none() {
+        return Ok(store.open(&reader.object.key, at)?);
+    }
+    let end = reader.bytes()?;
+    Ok(Box::new(TarStream { reader, at, end }))
+}
+
+struct TarStream<'a> {
+    reader: PackReader<'a>,
+    at: u64,
+    end: u64,
+}
+
+impl Read for TarStream<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let left = self.end.saturating_sub(self.at).min(READ_BYTES as u64) as usize;
+        let bytes = into.len().min(left);
+        match self.reader.read(self.at, &mut into[..bytes]) {
+            Ok(()) => {
+                self.at += bytes as u64;
+                Ok(bytes)
+            }
+            Err(ArchiveError::Store(error)) => Err(std::io::Error::other(error)),
+            Err(error) => Err(std::io::Error::other(StoreError {
+                place: self.reader.object.key.to_string(),
+                doing: "cannot be read, as its zstd frames are damaged",
+                errno: error.errno(),
+            })),
+        }
+    }
+}
+
+impl ZstdReader {
+    fn frames(
+        &mut self,
+        object: &ObjectReader<'_>,
+        tar_bytes: Option<u64>,
+    ) -> Result<&ZstdFrames, ArchiveError> {
+        let (store, key) = (object.store, &object.key);
+        let damaged = |why| ArchiveError::Pack { place: key.clone(), why };
+        let frames = match self.frames.take() {
+            Some(frames) => frames,
+            None => {
+                let bytes = match self.object_bytes {
+                    Some(bytes) => bytes,
+                    None => store.size(key)?,
+                };
+                let mut end = store.read(key, bytes.saturating_sub(TABLE_BYTES)..bytes)?;
+                let table = ZstdFrames::table_bytes(&end).map_err(damaged)?;
+                let from = bytes.checked_sub(table).ok_or_else(|| {
+                    damaged(PackError::damaged("it is too short for its zstd frames"))
+                })?;
+                if table > end.len() as u64 {
+                    end = store.read(key, from..bytes)?;
+                }
+                let table = &end[end.len() - table as usize..];
+                ZstdFrames::of(table, bytes).map_err(damaged)?
+            }
+        };
+        if tar_bytes.is_some_and(|bytes| bytes != frames.tar_bytes()) {
+            return Err(damaged(PackError::damaged("its zstd frames are not those of its tar")));
+        }
+        Ok(self.frames.insert(frames))
+    }
+
+    fn read(
+        &mut self,
+        object: &mut ObjectReader<'_>,
+        tar_bytes: Option<u64>,
+        mut from: u64,
+        mut into: &mut [u8],
+    ) -> Result<(), ArchiveError> {
+        while !into.is_empty() {
+            if !self.last.as_ref().is_some_and(|(frame, _)| frame.tar.contains(&from)) {
+                let frame = self.frames(object, tar_bytes)?.at(from);
+                let frame = frame.ok_or_else(|| object.failed(Errno::NODATA))?;
+                let mut stored = vec![0; (frame.stored.end - frame.stored.start) as usize];
+                object.read(frame.stored.start, &mut stored)?;
+                let tar = read_frame(&frame, &stored);
+                let damaged = |why| ArchiveError::Pack { place: object.key.clone(), why };
+                self.last = Some((frame, tar.map_err(damaged)?));
+            }
+            let (frame, tar) = self.last.as_ref().expect("it was read above");
+            let there = &tar[(from - frame.tar.start) as usize..];
+            let bytes = there.len().min(into.len());
+            let (now, rest) = into.split_at_mut(bytes);
+            now.copy_from_slice(&there[..bytes]);
+            (into, from) = (rest, from + bytes as u64);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> ObjectReader<'a> {
+    fn new(store: &'a dyn Store, key: StoreKey) -> Self {
+        Self { store, key, open: None, at: 0, end: None }
+    }
+
+    fn failed(&self, errno: Errno) -> ArchiveError {
+        StoreError { place: self.key.to_string(), doing: "cannot be read", errno }.into()
+    }
+
+    /// Fills `into` with what is there from a byte on. What is not far behind what was read last is
+    /// read on.
+    fn read(&mut self, from: u64, into: &mut [u8]) -> Result<(), ArchiveError> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let is_near = from >= self.at && from - self.at <= READ_BYTES as u64;
+        if self.open.is_none() || !is_near {
+            let open: Box<dyn Read + Send> = match self.end.and_then(|end| end.checked_sub(from)) {
+                // A little is asked for as such: what a server sends beyond is in vain.
+                Some(bytes) if bytes >= into.len() as u64 && bytes <= READ_BYTES as u64 => {
+                    Box::new(Cursor::new(self.store.read(&self.key, from..from + bytes)?))
+                }
+                _ => self.store.open(&self.key, from)?,
+            };
+            self.open = Some(BufReader::with_capacity(READ_BYTES, open));
+            self.at = from;
+        }
+        let open = self.open.as_mut().expect("it was opened above");
+        let between = from - self.at;
+        let read = std::io::copy(&mut open.take(between), &mut std::io::sink())
+            .and_then(|_| open.read_exact(into));
+        if let Err(error) = read {
+            self.open = None;
+            if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
+                return Err(StoreError::clone(said).into());
+            }
+            return Err(self.failed(match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => Errno::NODATA,
+                _ => Errno::from_io(&error),
+            }));
+        }
+        self.at = from + into.len() as u64;
+        Ok(())
+    }
+}
