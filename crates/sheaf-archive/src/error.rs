@@ -1,4 +1,5 @@
 //! What can be wrong with a pack.
+use crate::StoreError;
 use sheaf_core::Errno;
 
 /// Why a pack cannot be written or read.
@@ -47,7 +48,10 @@ impl PackError {
             Self::Damaged { .. } => Errno::BADMSG,
             Self::Version { .. } => Errno::OPNOTSUPP,
             Self::NoMember { .. } => Errno::INVAL,
-            Self::Io(error) => Errno(error.raw_os_error().unwrap_or(Errno::IO.0)),
+            Self::Io(error) => {
+                let said = error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>());
+                said.map_or_else(|| Errno::from_io(error), |said| said.errno)
+            }
         }
     }
 }

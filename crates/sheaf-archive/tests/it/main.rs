@@ -3,6 +3,7 @@ mod catalog;
 mod changes;
 mod crash;
 mod damage;
+mod disk;
 mod grep;
 mod hosts;
 mod links;

@@ -4,7 +4,8 @@ use crate::store::{key, keys, put};
 use crate::stores::{files, s3_limits, s3_place, s3_place_at};
 use crate::trees::{assert_same, make_everything};
 use sheaf_archive::{
-    Archive, ArchivePath, Catalog, FetchOptions, SaveOptions, VerifyOptions, fetch, save, verify,
+    Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, SaveOptions, VerifyOptions, fetch,
+    save, verify,
 };
 use sheaf_archive::{S3Credentials, S3Limits, S3Place, S3Store, Store, StoreError};
 use sheaf_core::Errno;
@@ -449,4 +450,42 @@ fn a_tree_is_whole_whatever_happens_on_the_way() {
     assert_eq!(parts_left(&server), 0);
     let verified = verify(&archive, &root, VerifyOptions::default(), &drop).unwrap();
     assert_eq!(verified.damaged, 0, "{verified:?}");
+}
+
+#[test]
+fn a_server_that_goes_away_stops_it_and_the_rest_is_stored_later() {
+    let Some(server) = S3Server::start() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let tree = directory.path().join("tree");
+    make_everything(&tree);
+    let (sources, root) = ([tree.clone()], ArchivePath::ROOT);
+    let options = SaveOptions { pack_bytes: 2000, ..SaveOptions::default() };
+    // Each time it holds out a little longer.
+    for requests in [5, 15, 40] {
+        let count = AtomicUsize::new(0);
+        let (store, _proxy) = store_behind(&server, s3_limits(), move |_| {
+            let number = count.fetch_add(1, Ordering::Relaxed);
+            if number < requests { Fate::Pass } else { FAILS }
+        });
+        let catalog = Catalog::open(&directory.path().join(format!("catalog-{requests}")));
+        let opened = Archive::new(Arc::new(store), catalog.unwrap());
+        let error = opened.and_then(|archive| save(&archive, &sources, &root, options, &drop));
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("the server fails again and again"), "{text}");
+        assert_eq!(parts_left(&server), 0);
+        // What is there is whole.
+        let other = tempfile::tempdir().unwrap();
+        let archive = archive(direct(&server), other.path());
+        match verify(&archive, &root, VerifyOptions::default(), &drop) {
+            Ok(verified) => assert_eq!(verified.damaged, 0),
+            // It was away before the root was there.
+            Err(error) => assert!(matches!(error, ArchiveError::NotArchived { .. }), "{error}"),
+        }
+    }
+    let archive = archive(direct(&server), directory.path());
+    let saved = save(&archive, &sources, &root, options, &drop).unwrap();
+    assert_eq!(saved.failed, 0);
+    let from = ArchivePath::new(b"tree").unwrap();
+    fetch(&archive, &from, &directory.path().join("back"), FetchOptions::default(), &drop).unwrap();
+    assert_same(&tree, &directory.path().join("back/tree"));
 }

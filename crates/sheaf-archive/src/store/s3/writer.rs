@@ -12,9 +12,12 @@ use object_store::{
 use sheaf_core::{Errno, lock};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 const DOING: &str = "cannot be written";
+/// How long it is tried to take back what was sent.
+const ABORT_MAX: Duration = Duration::from_secs(15);
 
 /// An object of a bucket that is being written.
 pub(super) struct S3Writer {
@@ -233,7 +236,8 @@ impl Drop for S3Writer {
                 let _ = part.await;
             }
             // What stays is no object: nobody sees it, and a rule of the bucket's may remove it.
-            let _ = link.tried(0, || link.s3.abort_multipart(&self.path, &upload.id)).await;
+            let abort = link.tried(0, || link.s3.abort_multipart(&self.path, &upload.id));
+            let _ = tokio::time::timeout(ABORT_MAX, abort).await;
         });
     }
 }

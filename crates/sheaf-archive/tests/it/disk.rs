@@ -1,0 +1,133 @@
+//! A disk that is full, or may not be written to: storing stops with a word, and goes on later.
+use crate::stores::files;
+use crate::trees::assert_same;
+use sheaf_archive::{
+    Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, LocalStore, RepairOptions,
+    SaveOptions, SaveReport, VerifyOptions, fetch, repair, save, verify,
+};
+use sheaf_core::Errno;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+const DIRECTORIES: usize = 6;
+const FILES: usize = 20;
+
+/// Runs a test of this module on a small disk of its own, which no other process sees.
+fn on_a_small_disk(test: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = directory.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let script = "mount -t tmpfs -o size=3m none \"$1\" || exit 77; shift; exec \"$@\"";
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh"])
+        .arg(&disk)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env("SHEAF_TEST_DISK", directory.path())
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(said.contains("1 passed"), "{said}");
+        }
+        Ok(output) if output.status.code() != Some(77) && crate::trees::is_root() => {
+            panic!("{}", String::from_utf8_lossy(&output.stderr));
+        }
+        _ => sheaf_testing::skipped("a disk of its own needs root, unshare and mount"),
+    }
+}
+
+/// The directory of a test that is run so.
+fn directory() -> Option<std::path::PathBuf> {
+    std::env::var_os("SHEAF_TEST_DISK").map(Into::into)
+}
+
+fn remount(directory: &Path, options: &str) {
+    let options = format!("remount,{options}");
+    let disk = directory.join("disk");
+    let status = Command::new("mount").args(["-o", &options]).arg(disk).status().unwrap();
+    assert!(status.success());
+}
+
+fn make_tree(tree: &Path) {
+    for part in 0..DIRECTORIES {
+        std::fs::create_dir_all(tree.join(part.to_string())).unwrap();
+        for number in 0..FILES {
+            let content: Vec<u8> = (0..50_000).map(|at| (at * (number + part)) as u8).collect();
+            std::fs::write(tree.join(format!("{part}/{number}")), content).unwrap();
+        }
+    }
+    crate::round::settle();
+}
+
+fn archive(directory: &Path) -> Archive {
+    let store = LocalStore::create(&directory.join("disk/store")).unwrap();
+    let catalog = Catalog::open(&directory.join("catalog")).unwrap();
+    Archive::new(Arc::new(store), catalog).unwrap()
+}
+
+fn store(archive: &Archive, directory: &Path) -> Result<SaveReport, ArchiveError> {
+    let options = SaveOptions { pack_bytes: 200_000, ..SaveOptions::default() };
+    save(archive, &[directory.join("tree")], &ArchivePath::ROOT, options, &drop)
+}
+
+/// All is there, and nothing else.
+fn assert_stored(archive: &Archive, directory: &Path) {
+    let from = ArchivePath::new(b"tree").unwrap();
+    let got = fetch(archive, &from, &directory.join("back"), FetchOptions::default(), &drop);
+    assert_eq!(got.unwrap().failed, 0);
+    assert_same(&directory.join("tree"), &directory.join("back/tree"));
+    let verified = verify(archive, &ArchivePath::ROOT, VerifyOptions::default(), &drop).unwrap();
+    assert_eq!(verified.damaged, 0);
+}
+
+#[test]
+fn a_full_disk_stops_and_the_rest_is_stored_later() {
+    on_a_small_disk("disk::as_on_a_full_disk");
+}
+
+#[test]
+fn as_on_a_full_disk() {
+    let Some(directory) = directory() else { return };
+    make_tree(&directory.join("tree"));
+    let archive = archive(&directory);
+    let error = store(&archive, &directory).unwrap_err();
+    assert_eq!(error.errno(), Errno::NOSPC, "{error}");
+    assert!(error.to_string().contains("No space left on device"), "{error}");
+    // What is there is whole, and what was begun is gone.
+    let verified = verify(&archive, &ArchivePath::ROOT, VerifyOptions::default(), &drop).unwrap();
+    assert_eq!(verified.damaged, 0);
+    assert_eq!(files(&directory.join("disk/store/tmp")), 0);
+
+    remount(&directory, "size=40m");
+    let stored = store(&archive, &directory).unwrap();
+    assert_eq!(stored.failed, 0);
+    assert_eq!(stored.stored + stored.unchanged, (DIRECTORIES * FILES) as u64);
+    assert_stored(&archive, &directory);
+    let options = RepairOptions { age: std::time::Duration::ZERO, ..RepairOptions::default() };
+    repair(&archive, options).unwrap();
+    assert_stored(&archive, &directory);
+}
+
+#[test]
+fn a_disk_that_may_not_be_written_to_is_said() {
+    on_a_small_disk("disk::as_on_a_disk_to_read");
+}
+
+#[test]
+fn as_on_a_disk_to_read() {
+    let Some(directory) = directory() else { return };
+    make_tree(&directory.join("tree"));
+    remount(&directory, "size=40m");
+    let archive = archive(&directory);
+    store(&archive, &directory).unwrap();
+    std::fs::write(directory.join("tree/0/new"), "new").unwrap();
+    remount(&directory, "ro");
+    let error = store(&archive, &directory).unwrap_err();
+    assert_eq!(error.errno(), Errno::ROFS, "{error}");
+    assert!(error.to_string().contains("Read-only file system"), "{error}");
+    remount(&directory, "rw");
+    assert_eq!(store(&archive, &directory).unwrap().stored, 1);
+    assert_stored(&archive, &directory);
+}
