@@ -40,7 +40,6 @@ mod relocate;
 mod remove;
 mod repair;
 mod save;
-#[allow(dead_code, reason = "storing and getting come under it next")]
 mod schedule;
 mod store;
 mod usage;
@@ -79,7 +78,7 @@ pub use relocate::{RelocateReport, Relocation, copy_tree, move_tree, relocate_fi
 pub use remove::{RemoveReport, remove};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use save::hosts::{SaveHost, SaveRoot, SaveRootOptions};
-pub use save::{PACK_LIMIT_MAX, PACK_LIMIT_MIN, SaveOptions, SaveReport, save};
+pub use save::{PACK_LIMIT_MAX, PACK_LIMIT_MIN, SaveOptions, SaveReport, save, save_watched};
 pub use schedule::{
     HostStats, KindStats, Limiting, Needs, Phase, PhaseStats, Resource, ScheduleLimits,
     ScheduleStats,

@@ -1,20 +1,23 @@
 //! Storing trees: directories by many workers, small files into packs, only what has changed.
 //!
-//! A directory is the work of one. What it finds of names it compares with what is archived of them,
-//! a pack's index at a time; what is new or has changed goes into new packs and objects, and is taken
-//! out of the older ones in the same commit. What was stored before is not stored again, so one that
+//! Directories are listed, compared with what is archived of them, a pack's index at a time, and what is
+//! new or has changed goes into new packs and objects, and is taken out of the older ones in the same
+//! commit. A schedule says what comes next of these three phases. What was stored before is not stored again, so one that
 //! was broken off goes on where it was.
 //!
 //! *The Parallel Archive Interface*, sections 4 and 6: phases of work, and packs of a directory each.
 mod commits;
+mod compare;
 mod desk;
 mod directory;
 pub(crate) mod hosts;
 mod links;
 pub(crate) mod old;
 mod output;
+mod phases;
 mod source;
 
+use crate::schedule::{Resource, ScheduleLimits, ScheduleStats, TaskPlace};
 use crate::walk::names::{self, Directory};
 use crate::{
     Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, Commit, DirectoryChange,
@@ -22,21 +25,27 @@ use crate::{
 };
 use desk::{CatalogDesk, SaveDesk};
 use directory::{DirectorySave, SourceName};
+use phases::SavePool;
 use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
+use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
-use sheaf_core::{Errno, lock};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Memory that those who store have together, unless another limit is set.
+const MEMORY_BYTES: u64 = 256 << 20;
+/// Requests to a store at once, unless another limit is set.
+const STORE_CONNECTIONS: u64 = 32;
 
 /// How to store.
 #[derive(Clone, Copy, Debug)]
 pub struct SaveOptions {
-    /// Directories at once.
+    /// Tasks at once, to begin with: while they mostly wait, there are more.
     pub workers: usize,
     /// Bytes of the longest file that goes into a pack, up to [`MEMBER_BYTES_MAX`](crate::MEMBER_BYTES_MAX);
     /// with 0 there are no packs. Holes do not count.
@@ -48,6 +57,15 @@ pub struct SaveOptions {
     /// Device and inode of a directory that is left out: the store itself, where it may be among the
     /// sources.
     pub left_out: Option<(u64, u64)>,
+    /// What may be used of this machine and of the store.
+    pub limits: ScheduleLimits,
+    /// A file is unchanged if it has the content that is archived and the same mode, owner and time of
+    /// change, whatever its inode says; else by its size, times and inode.
+    pub checksum: bool,
+    /// Only say what would be stored.
+    pub dry_run: bool,
+    /// Tell of each file that is stored ([`ArchiveEvent::Stores`]).
+    pub tell_names: bool,
 }
 
 /// The longest file that goes into a pack, where an object more costs little: 1 MiB.
@@ -72,12 +90,19 @@ impl SaveOptions {
 impl Default for SaveOptions {
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+        let limits = ScheduleLimits::default()
+            .with(Resource::Memory, MEMORY_BYTES)
+            .with(Resource::StoreConnections, STORE_CONNECTIONS);
         Self {
             workers,
             member_bytes_max: PACK_LIMIT_MIN,
             pack_bytes: 64 << 20,
             zstd: None,
             left_out: None,
+            limits,
+            checksum: false,
+            dry_run: false,
+            tell_names: false,
         }
     }
 }
@@ -132,15 +157,8 @@ struct SaveWork {
     above: Option<Arc<SavedDirectory>>,
     /// It was named, so that it is an error if it is not there.
     is_source: bool,
-}
-
-#[derive(Default)]
-struct SaveQueue {
-    /// The last is the next: so a tree is gone through in depth, and few wait.
-    waiting: Vec<SaveWork>,
-    busy: usize,
-    /// Why all is over.
-    error: Option<ArchiveError>,
+    /// Where it is in a serial walk.
+    place: TaskPlace,
 }
 
 struct SaveShared<'a> {
@@ -150,8 +168,6 @@ struct SaveShared<'a> {
     desk: &'a dyn SaveDesk,
     options: SaveOptions,
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
-    queue: Mutex<SaveQueue>,
-    work: Condvar,
     /// Of directories as far as they have handed in what they did.
     counters: SaveCounters,
 }
@@ -173,35 +189,39 @@ pub fn save(
     options: SaveOptions,
     told: &(dyn Fn(ArchiveEvent) + Sync),
 ) -> Result<SaveReport, ArchiveError> {
+    save_watched(archive, sources, to, options, told, &|_, _| ())
+}
+
+/// As [`save`]. What was done and what is being done is told to `watch` several times a second, and at
+/// the end.
+///
+/// # Errors
+/// As [`save`].
+pub fn save_watched(
+    archive: &Archive,
+    sources: &[PathBuf],
+    to: &ArchivePath,
+    options: SaveOptions,
+    told: &(dyn Fn(ArchiveEvent) + Sync),
+    watch: &(dyn Fn(&SaveReport, &ScheduleStats) + Sync),
+) -> Result<SaveReport, ArchiveError> {
     let desk = CatalogDesk::new(archive);
     let shared = SaveShared {
         store: archive.store(),
         desk: &desk,
         options,
         told,
-        queue: Mutex::default(),
-        work: Condvar::new(),
         counters: SaveCounters::default(),
     };
-    make_directories(archive, to)?;
-    shared.begin(sources, to)?;
-    std::thread::scope(|scope| {
-        for number in 1..options.workers {
-            let worker = std::thread::Builder::new().name(format!("save-{number}"));
-            if worker.spawn_scoped(scope, || shared.work()).is_err() {
-                // Where there are no more threads the same is done, and takes longer.
-                break;
-            }
-        }
-        shared.work();
-    });
-    let error = lock(&shared.queue).error.take();
+    if !options.dry_run {
+        make_directories(archive, to)?;
+    }
+    let pool = SavePool::new(&shared);
+    let done = shared.begin(sources, to, &pool).and_then(|()| pool.run(watch));
     let mut report = shared.counters.take();
     // What is whole is kept also where something else has failed.
     let refused = desk.finish();
-    if let Some(error) = error {
-        return Err(error);
-    }
+    done?;
     for error in refused? {
         report.failed += 1;
         told(ArchiveEvent::Failed(error));
@@ -239,10 +259,15 @@ fn make_directories(archive: &Archive, to: &ArchivePath) -> Result<(), ArchiveEr
 
 impl SaveShared<'_> {
     /// Takes what is to be stored: directories are work, and files are stored at once.
-    fn begin(&self, sources: &[PathBuf], to: &ArchivePath) -> Result<(), ArchiveError> {
+    fn begin<'a>(
+        &'a self,
+        sources: &[PathBuf],
+        to: &ArchivePath,
+        pool: &SavePool<'a>,
+    ) -> Result<(), ArchiveError> {
         let mut files: Vec<SourceName<'_>> = Vec::new();
         let mut names = HashSet::new();
-        for source in sources {
+        for (number, source) in sources.iter().enumerate() {
             let of_contents = source.as_os_str().as_bytes().ends_with(b"/.")
                 || source.as_os_str() == OsStr::new(".");
             let name = source.file_name().filter(|_| !of_contents);
@@ -260,13 +285,9 @@ impl SaveShared<'_> {
             if found.kind == FileKind::Directory {
                 let to = name.map_or_else(|| to.clone(), |name| to.join(name.as_bytes()));
                 let (from, path) = (Directory::at(source), source.clone());
-                lock(&self.queue).waiting.push(SaveWork {
-                    from,
-                    path,
-                    to,
-                    above: None,
-                    is_source: true,
-                });
+                let place = [u32::try_from(number).unwrap_or(u32::MAX)].into();
+                let work = SaveWork { from, path, to, above: None, is_source: true, place };
+                pool.push(None, work);
             } else if let Some(name) = name {
                 // The path as a whole is what is opened.
                 let (opened, found) = (source.as_os_str(), Ok(found));
@@ -274,41 +295,6 @@ impl SaveShared<'_> {
             }
         }
         DirectorySave::files(self, to, files)
-    }
-
-    fn work(&self) {
-        while let Some(work) = self.next() {
-            let result = DirectorySave::whole(self, work);
-            let mut queue = lock(&self.queue);
-            queue.busy -= 1;
-            if let Err(error) = result {
-                queue.error.get_or_insert(error);
-            }
-            self.work.notify_all();
-        }
-    }
-
-    /// The next directory; nothing when there is none and none can come.
-    fn next(&self) -> Option<SaveWork> {
-        let mut queue = lock(&self.queue);
-        loop {
-            if queue.error.is_some() {
-                return None;
-            }
-            if let Some(work) = queue.waiting.pop() {
-                queue.busy += 1;
-                return Some(work);
-            }
-            if queue.busy == 0 {
-                return None;
-            }
-            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn push(&self, work: SaveWork) {
-        lock(&self.queue).waiting.push(work);
-        self.work.notify_one();
     }
 
     /// A file or directory is left out by an error.
@@ -319,6 +305,20 @@ impl SaveShared<'_> {
 }
 
 impl SaveCounters {
+    /// What was counted by now.
+    fn now(&self) -> SaveReport {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        SaveReport {
+            directories: of(&self.directories),
+            stored: of(&self.stored),
+            stored_bytes: of(&self.stored_bytes),
+            unchanged: of(&self.unchanged),
+            changing: of(&self.changing),
+            skipped: of(&self.skipped),
+            failed: of(&self.failed),
+        }
+    }
+
     /// What was counted; they begin again.
     fn take(&self) -> SaveReport {
         let of = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);

@@ -1,37 +1,39 @@
 //! One directory on its way into the archive.
+use super::compare::{self, ComparedPiece};
 use super::desk::Unstored;
 use super::links::{PieceLinks, StoredLink};
-use super::old::{OldArchived, OldFiles};
+use super::old::OldFiles;
 use super::output::{PackOutput, WrittenPack};
+use super::phases::SavingDirectory;
 use super::source::{self, SourceFile};
-use super::{SaveCounters, SaveReport, SaveShared, SaveWork, SavedDirectory, file_error};
+use super::{SaveCounters, SaveShared, SavedDirectory, file_error};
 use crate::archive::{
     data_key, index_key, new_id, pack_key, pack_zstd_key, unwritten, write_index,
 };
 use crate::pack::member::stored_bytes;
 use crate::pack::sparse;
 use crate::repair::LEFTOVER_AGE;
-use crate::walk::names::{NAMES_AT_ONCE, OpenDirectory};
+use crate::walk::names::{NAMES_AT_ONCE, NamedFile};
 use crate::{
     ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack,
-    ContentPlace, DirectoryChange, MEMBER_BYTES_MAX, MemberAttributes, MemberKind, PackError,
-    PackId, PackWriter, SPARSE_EXTENTS_MAX, StoreKey,
+    ContentPlace, DirectoryChange, DirectoryRows, MemberAttributes, MemberKind, PackError, PackId,
+    PackWriter, SPARSE_EXTENTS_MAX, StoreKey,
 };
-use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
+use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
 use std::io::Write;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 const WRITE_BYTES: usize = 1 << 20;
 /// What a member's headers take of a pack, where its attributes are few.
-const HEADER_BYTES: u64 = 2048;
+pub(super) const HEADER_BYTES: u64 = 2048;
 /// Objects of a directory after which it is committed, as after a pack.
 const OBJECTS_MAX: usize = 1024;
 
@@ -41,15 +43,13 @@ type OpenPack = PackWriter<PackOutput>;
 pub(super) struct DirectorySave<'a> {
     shared: &'a SaveShared<'a>,
     of: Arc<SavedDirectory>,
-    /// It was archived before, so other directories may be in it.
-    is_old: bool,
     old: OldFiles,
     pack: Option<(PackId, OpenPack)>,
     change: DirectoryChange,
     /// When the first of what is in no commit yet was written.
     since: Option<SystemTime>,
     /// What was done since the last change.
-    counters: SaveCounters,
+    counters: Arc<SaveCounters>,
     content: Vec<u8>,
     /// Of the piece that is stored now.
     links: PieceLinks,
@@ -82,61 +82,6 @@ pub(super) fn made_now() -> ArchivedDirectory {
 }
 
 impl<'a> DirectorySave<'a> {
-    /// Stores a directory's files and finds those in it. An error is one with which all is over.
-    pub fn whole(shared: &'a SaveShared<'a>, work: SaveWork) -> Result<(), ArchiveError> {
-        let to = work.to.clone();
-        let report = match Self::open(&work) {
-            Ok(Some((open, is))) => {
-                let mut save = Self::begin(shared, work.to, work.above, is)?;
-                shared.desk.begun(&save.of);
-                save.change.directory = Some(save.of.is.clone());
-                save.all_of(open, &work.path)?;
-                save.counters.take()
-            }
-            Ok(None) => SaveReport::default(),
-            Err(error) => {
-                (shared.told)(ArchiveEvent::Failed(error));
-                SaveReport { failed: 1, ..SaveReport::default() }
-            }
-        };
-        shared.counters.add(&report);
-        shared.desk.done(&to, report);
-        Ok(())
-    }
-
-    fn all_of(&mut self, mut open: OpenDirectory, path: &Path) -> Result<(), ArchiveError> {
-        while let Some(piece) = open.next() {
-            let named = match piece {
-                Ok(named) => named,
-                Err(errno) => {
-                    self.failed(file_error(path, "cannot be read", errno));
-                    break;
-                }
-            };
-            let member_bytes_max = self.member_bytes_max();
-            self.links = PieceLinks::of(&named, |found| {
-                HEADER_BYTES + if found.is_file() { found.size.min(member_bytes_max) } else { 0 }
-            });
-            for file in named {
-                let path = path.join(&file.name);
-                match file.found {
-                    Err(errno) => self.failed(file_error(&path, "cannot be read", errno)),
-                    Ok(found) if found.is_dir() => {
-                        if self.shared.options.left_out == Some(found.id()) {
-                            self.skipped(&path, "the archive itself is there");
-                        } else {
-                            self.directory(&open, &file.name, path)?;
-                        }
-                    }
-                    Ok(found) => self.file(open.file(), &file.name, &path, &found)?,
-                }
-            }
-            self.links = PieceLinks::default();
-        }
-        self.counters.directories.fetch_add(1, Ordering::Relaxed);
-        self.flush()
-    }
-
     /// Stores files that are in any directories.
     pub fn files(
         shared: &'a SaveShared<'a>,
@@ -147,11 +92,18 @@ impl<'a> DirectorySave<'a> {
             return Ok(());
         }
         files.sort_by(|one, other| one.name.cmp(other.name));
-        let mut save = Self::begin(shared, to.clone(), None, made_now())?;
-        for SourceName { directory, opened, path, found, .. } in &files {
-            match found {
-                Ok(found) => save.file(*directory, opened, path, found)?,
-                Err(errno) => save.failed(file_error(path, "cannot be stored", *errno)),
+        let counters = Arc::new(SaveCounters::default());
+        let rows = shared.desk.rows_of(to)?;
+        let is_old = rows.directory.is_some();
+        let since = AtomicU64::new(rows.changed);
+        let of = Arc::new(SavedDirectory { path: to.clone(), above: None, is: made_now(), since });
+        let mut old = OldFiles::new(rows.packs.clone(), rows.objects.clone());
+        let mut save = Self::new(shared, of, rows, counters);
+        for file in &files {
+            if save.is_wanted(file, &mut old, is_old)?
+                && let Ok(found) = &file.found
+            {
+                save.file((file.directory, file.opened), file.name, file.path, found.kind)?;
             }
         }
         save.flush()?;
@@ -161,77 +113,101 @@ impl<'a> DirectorySave<'a> {
         Ok(())
     }
 
-    /// Nothing if it was taken away since it was found.
-    fn open(work: &SaveWork) -> Result<Option<(OpenDirectory, ArchivedDirectory)>, ArchiveError> {
-        let failed = |errno| file_error(&work.path, "cannot be read", errno);
-        let open = match work.from.open() {
-            // It was taken away since.
-            Err(Errno::NOENT) if !work.is_source => return Ok(None),
-            open => open.map_err(failed)?,
+    /// Whether a file that was named is to be stored.
+    fn is_wanted(
+        &self,
+        file: &SourceName<'_>,
+        old: &mut OldFiles,
+        is_old: bool,
+    ) -> Result<bool, ArchiveError> {
+        let shared = self.shared;
+        let found = match &file.found {
+            Ok(found) => found,
+            Err(errno) => {
+                self.failed(file_error(file.path, "cannot be stored", *errno));
+                return Ok(false);
+            }
         };
-        let found = source::status(open.file()).map_err(failed)?;
-        let is = ArchivedDirectory {
-            mode: found.mode,
-            uid: found.uid,
-            gid: found.gid,
-            mtime_s: found.mtime.seconds,
-            mtime_ns: found.mtime.nanoseconds,
-            xattrs: source::xattrs_of(open.file()).map_err(failed)?,
-        };
-        Ok(Some((open, is)))
+        if matches!(found.kind, FileKind::Socket | FileKind::Unknown) {
+            self.counters.skipped.fetch_add(1, Ordering::Relaxed);
+            let (path, why) = (file.path.to_owned(), compare::NO_FILE);
+            (shared.told)(ArchiveEvent::Skipped { path, why });
+            return Ok(false);
+        }
+        let key = file.name.as_bytes();
+        if let Some(old) = old.find(shared.store, key, &mut DirectoryChange::default())? {
+            let named = NamedFile { name: file.opened.to_owned(), found: Ok(found.clone()) };
+            let path = || file.path.to_owned();
+            match compare::is_archived(shared, &old, (file.directory, &named, &path), found) {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.counters.unchanged.fetch_add(1, Ordering::Relaxed);
+                    return Ok(false);
+                }
+                Err(errno) => {
+                    self.failed(file_error(file.path, "cannot be read", errno));
+                    return Ok(false);
+                }
+            }
+        } else if is_old && shared.desk.is_directory(&self.of.path.join(key))? {
+            let path = self.of.path.join(key);
+            self.failed(ArchiveError::InTheWay { path, what: "a directory" });
+            return Ok(false);
+        }
+        if shared.options.tell_names {
+            (shared.told)(ArchiveEvent::Stores { path: file.path.to_owned() });
+        }
+        if shared.options.dry_run {
+            self.counters.stored.fetch_add(1, Ordering::Relaxed);
+            let bytes = if found.is_file() { found.size } else { 0 };
+            self.counters.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(!shared.options.dry_run)
     }
 
-    fn begin(
+    pub fn new(
         shared: &'a SaveShared<'a>,
-        to: ArchivePath,
-        above: Option<Arc<SavedDirectory>>,
-        is: ArchivedDirectory,
-    ) -> Result<Self, ArchiveError> {
-        let rows = shared.desk.rows_of(&to)?;
-        let is_old = rows.directory.is_some();
-        let since = AtomicU64::new(rows.changed);
-        let of = Arc::new(SavedDirectory { path: to.clone(), above, is, since });
-        let change = DirectoryChange { path: to, ..Default::default() };
+        of: Arc<SavedDirectory>,
+        rows: DirectoryRows,
+        counters: Arc<SaveCounters>,
+    ) -> Self {
+        let change = DirectoryChange { path: of.path.clone(), ..Default::default() };
         let old = OldFiles::new(rows.packs, rows.objects);
-        Ok(Self {
+        let (pack, since, content) = (None, None, Vec::new());
+        Self {
             shared,
             of,
-            is_old,
             old,
-            pack: None,
+            pack,
             change,
-            since: None,
-            counters: SaveCounters::default(),
-            content: Vec::new(),
+            since,
+            counters,
+            content,
             links: PieceLinks::default(),
-        })
+        }
     }
 
-    /// A directory in this one is for whoever is free.
-    fn directory(
+    /// The directory itself is stored.
+    pub fn is(&mut self, directory: ArchivedDirectory) {
+        self.change.directory = Some(directory);
+    }
+
+    /// Stores files of a directory that come behind those before.
+    pub fn piece(
         &mut self,
-        open: &OpenDirectory,
-        name: &OsStr,
-        path: PathBuf,
+        of: &SavingDirectory<'_>,
+        piece: ComparedPiece,
     ) -> Result<(), ArchiveError> {
-        let to = self.of.path.join(name.as_bytes());
-        if self.old.find(self.shared.store, name.as_bytes(), &mut self.change)?.is_some() {
-            self.failed(ArchiveError::InTheWay { path: to, what: "a file" });
-            return Ok(());
+        self.links = piece.links;
+        for file in piece.files {
+            // What could not be looked at is none of these.
+            let Ok(found) = &file.found else { continue };
+            self.links.met(found);
+            let path = of.path.join(&file.name);
+            self.file((of.file.as_fd(), &file.name), &file.name, &path, found.kind)?;
         }
-        let (from, above) = (open.directory(name), Some(self.of.clone()));
-        if let Some(work) =
-            self.shared.desk.found(SaveWork { from, path, to, above, is_source: false })
-        {
-            self.shared.push(work);
-        }
+        self.links = PieceLinks::default();
         Ok(())
-    }
-
-    /// A file or directory is none that is archived.
-    fn skipped(&self, path: &Path, why: &'static str) {
-        self.counters.skipped.fetch_add(1, Ordering::Relaxed);
-        (self.shared.told)(ArchiveEvent::Skipped { path: path.to_owned(), why });
     }
 
     /// A file or directory is left out by an error.
@@ -242,49 +218,53 @@ impl<'a> DirectorySave<'a> {
 
     fn file(
         &mut self,
+        (directory, opened): (BorrowedFd<'_>, &OsStr),
+        name: &OsStr,
+        path: &Path,
+        kind: FileKind,
+    ) -> Result<(), ArchiveError> {
+        // What is archived of it by now is retired where it is stored.
+        self.old.find(self.shared.store, name.as_bytes(), &mut self.change)?;
+        self.since.get_or_insert_with(SystemTime::now);
+        let Some(mut file) = self.opened(directory, opened, path, kind) else { return Ok(()) };
+        file.attributes.name = name.as_bytes().to_vec();
+        let stored = self.store(&mut file);
+        self.stored(&file, path, stored)
+    }
+
+    /// Opens a file; one that is left out is counted.
+    fn opened(
+        &self,
         directory: BorrowedFd<'_>,
         name: &OsStr,
         path: &Path,
-        found: &Metadata,
-    ) -> Result<(), ArchiveError> {
-        let shared = self.shared;
-        self.links.met(found);
-        if matches!(found.kind, FileKind::Socket | FileKind::Unknown) {
-            self.skipped(path, "a socket is no file that can be archived");
-            return Ok(());
-        }
-        let key = path.file_name().unwrap_or(name).as_bytes();
-        let old = self.old.find(shared.store, key, &mut self.change)?;
-        if old.as_ref().is_some_and(|old| is_unchanged(old, found)) {
-            self.counters.unchanged.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
-        }
-        if old.is_none() && self.is_old {
-            let to = self.of.path.join(key);
-            if shared.desk.is_directory(&to)? {
-                self.failed(ArchiveError::InTheWay { path: to, what: "a directory" });
-                return Ok(());
-            }
-        }
-        let opened = SourceFile::open(directory, name, path, found.kind);
-        let mut file = match opened {
-            Ok(file) => file,
+        kind: FileKind,
+    ) -> Option<SourceFile> {
+        match SourceFile::open(directory, name, path, kind) {
+            Ok(file) => Some(file),
             // It was taken away since it was looked at: it is not there.
-            Err(ArchiveError::File { errno: Errno::NOENT, .. }) => return Ok(()),
+            Err(ArchiveError::File { errno: Errno::NOENT, .. }) => None,
             Err(error) => {
                 self.failed(error);
-                return Ok(());
+                None
             }
-        };
-        file.attributes.name = key.to_vec();
-        self.since.get_or_insert_with(SystemTime::now);
-        match self.store(&mut file) {
+        }
+    }
+
+    /// Counts a file that was stored, or was not.
+    fn stored(
+        &self,
+        file: &SourceFile,
+        path: &Path,
+        stored: Result<u64, Unstored>,
+    ) -> Result<(), ArchiveError> {
+        match stored {
             Ok(bytes) => {
                 self.counters.stored.fetch_add(1, Ordering::Relaxed);
                 self.counters.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
                 if file.attributes.ctime_ns == 0 && !file.is_same().unwrap_or(false) {
                     self.counters.changing.fetch_add(1, Ordering::Relaxed);
-                    (shared.told)(ArchiveEvent::Changing { path: path.to_owned() });
+                    (self.shared.told)(ArchiveEvent::Changing { path: path.to_owned() });
                 }
                 Ok(())
             }
@@ -296,16 +276,34 @@ impl<'a> DirectorySave<'a> {
         }
     }
 
-    /// Bytes that a member may have; with 0 there are none.
-    fn member_bytes_max(&self) -> u64 {
-        self.shared.options.member_bytes_max.min(MEMBER_BYTES_MAX as u64)
+    /// Stores a file that is an object and is no member of a pack, while others of the directory are.
+    pub fn alone(
+        this: &Mutex<Self>,
+        of: &SavingDirectory<'_>,
+        file: &NamedFile,
+    ) -> Result<(), ArchiveError> {
+        let (began, path) = (SystemTime::now(), of.path.join(&file.name));
+        let opened = lock(this).opened(of.file.as_fd(), &file.name, &path, FileKind::File);
+        let Some(mut file) = opened else { return Ok(()) };
+        let object = file
+            .extents()
+            .map_err(Unstored::from)
+            .and_then(|extents| content_object(of.shared, &mut file, extents, &mut Vec::new()));
+        let mut save = lock(this);
+        save.since = Some(save.since.map_or(began, |since| since.min(began)));
+        let stored = object.and_then(|object| {
+            let bytes = object.size;
+            save.put_object(object)?;
+            Ok(bytes)
+        });
+        save.stored(&file, &path, stored)
     }
 
     /// Stores a file; how many bytes its content has.
     fn store(&mut self, file: &mut SourceFile) -> Result<u64, Unstored> {
         let is_file = file.found.is_file();
         let extents = if is_file { file.extents()? } else { None };
-        let member_bytes_max = self.member_bytes_max();
+        let member_bytes_max = self.shared.member_bytes_max();
         let pieces = extents.as_deref().and_then(|all| sparse::in_blocks(all, file.found.size));
         let bytes = if is_file { stored_bytes(file.found.size, pieces.as_deref()) } else { 0 };
         let may_be_member = member_bytes_max > 0
@@ -463,49 +461,7 @@ impl<'a> DirectorySave<'a> {
         file: &mut SourceFile,
         extents: Option<Vec<Range<u64>>>,
     ) -> Result<ArchivedObject, Unstored> {
-        let mut object = ArchivedObject {
-            attributes: file.attributes.clone(),
-            size: if file.found.is_file() { file.found.size } else { 0 },
-            digest: *blake3::hash(b"").as_bytes(),
-            place: None,
-            extents,
-            link: None,
-        };
-        if object.stored_bytes() == 0 {
-            return Ok(object);
-        }
-        let id = new_id()?;
-        let key = data_key(id);
-        let mut to = self.shared.store.create(&key).map_err(ArchiveError::from)?;
-        let (mut digest, mut stored) = (blake3::Hasher::new(), 0);
-        self.content.resize(WRITE_BYTES, 0);
-        'extents: for extent in object.stored_extents() {
-            let mut at = extent.start;
-            while at < extent.end {
-                let room = (extent.end - at).min(WRITE_BYTES as u64) as usize;
-                let read = file.read_at(&mut self.content[..room], at)?;
-                if read == 0 {
-                    break 'extents;
-                }
-                let bytes = &self.content[..read];
-                digest.update(bytes);
-                to.write_all(bytes).map_err(|error| ArchiveError::from(unwritten(&key, &error)))?;
-                at += read as u64;
-                stored += read as u64;
-            }
-        }
-        if !file.is_same()? || stored != object.stored_bytes() {
-            file.forget();
-            object.attributes.ctime_ns = 0;
-            if stored != object.stored_bytes() {
-                // It is shorter by now; where its holes are is no longer known.
-                object = shortened(object, stored);
-            }
-        }
-        to.commit().map_err(ArchiveError::from)?;
-        object.digest = *digest.finalize().as_bytes();
-        object.place = Some(ContentPlace::Object(id));
-        Ok(object)
+        content_object(self.shared, file, extents, &mut self.content)
     }
 
     fn put_object(&mut self, object: ArchivedObject) -> Result<(), ArchiveError> {
@@ -518,7 +474,10 @@ impl<'a> DirectorySave<'a> {
     }
 
     /// Ends the pack, and has what was done so far committed.
-    fn flush(&mut self) -> Result<(), ArchiveError> {
+    pub fn flush(&mut self) -> Result<(), ArchiveError> {
+        if self.shared.options.dry_run {
+            return Ok(());
+        }
         if let Some((id, pack)) = self.pack.take()
             && !pack.is_empty()
         {
@@ -599,12 +558,54 @@ fn shortened(mut object: ArchivedObject, stored: u64) -> ArchivedObject {
     object
 }
 
-/// Whether a file is archived as it is.
-fn is_unchanged(old: &OldArchived<'_>, found: &Metadata) -> bool {
-    let of = old.attributes;
-    of.ctime_ns != 0
-        && (of.mode, of.uid, of.gid) == (found.mode, found.uid, found.gid)
-        && (of.mtime, of.ctime_ns, of.ino)
-            == (found.mtime, source::nanoseconds(found.ctime), found.ino)
-        && old.size == if found.is_file() { found.size } else { 0 }
+/// A file as an object, with its content stored; `content` is room that is used.
+fn content_object(
+    shared: &SaveShared<'_>,
+    file: &mut SourceFile,
+    extents: Option<Vec<Range<u64>>>,
+    content: &mut Vec<u8>,
+) -> Result<ArchivedObject, Unstored> {
+    let mut object = ArchivedObject {
+        attributes: file.attributes.clone(),
+        size: if file.found.is_file() { file.found.size } else { 0 },
+        digest: *blake3::hash(b"").as_bytes(),
+        place: None,
+        extents,
+        link: None,
+    };
+    if object.stored_bytes() == 0 {
+        return Ok(object);
+    }
+    let id = new_id()?;
+    let key = data_key(id);
+    let mut to = shared.store.create(&key).map_err(ArchiveError::from)?;
+    let (mut digest, mut stored) = (blake3::Hasher::new(), 0);
+    content.resize(WRITE_BYTES, 0);
+    'extents: for extent in object.stored_extents() {
+        let mut at = extent.start;
+        while at < extent.end {
+            let room = (extent.end - at).min(WRITE_BYTES as u64) as usize;
+            let read = file.read_at(&mut content[..room], at)?;
+            if read == 0 {
+                break 'extents;
+            }
+            let bytes = &content[..read];
+            digest.update(bytes);
+            to.write_all(bytes).map_err(|error| ArchiveError::from(unwritten(&key, &error)))?;
+            at += read as u64;
+            stored += read as u64;
+        }
+    }
+    if !file.is_same()? || stored != object.stored_bytes() {
+        file.forget();
+        object.attributes.ctime_ns = 0;
+        if stored != object.stored_bytes() {
+            // It is shorter by now; where its holes are is no longer known.
+            object = shortened(object, stored);
+        }
+    }
+    to.commit().map_err(ArchiveError::from)?;
+    object.digest = *digest.finalize().as_bytes();
+    object.place = Some(ContentPlace::Object(id));
+    Ok(object)
 }

@@ -6,6 +6,7 @@ use crate::{
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Range;
 
 /// The archived files of a directory. Indexes are read when names come to them.
 pub(crate) struct OldFiles {
@@ -35,6 +36,10 @@ struct LinkedMembers {
 pub(crate) struct OldArchived<'a> {
     pub attributes: &'a MemberAttributes,
     pub size: u64,
+    pub digest: &'a [u8; 32],
+    pub extents: Option<&'a [Range<u64>]>,
+    /// It is in a pack.
+    pub is_member: bool,
 }
 
 impl OldFiles {
@@ -76,10 +81,22 @@ impl OldFiles {
             self.open.swap_remove(at).settle(store, change)?;
         }
         if let Some(object) = self.objects.get(name) {
-            return Ok(Some(OldArchived { attributes: &object.attributes, size: object.size }));
+            return Ok(Some(OldArchived {
+                attributes: &object.attributes,
+                size: object.size,
+                digest: &object.digest,
+                extents: object.extents.as_deref(),
+                is_member: false,
+            }));
         }
         let found = self.open.iter().find_map(|pack| pack.index.find(name));
-        Ok(found.map(|member| OldArchived { attributes: &member.attributes, size: member.size }))
+        Ok(found.map(|member| OldArchived {
+            attributes: &member.attributes,
+            size: member.size,
+            digest: &member.digest,
+            extents: member.extents.as_deref(),
+            is_member: true,
+        }))
     }
 
     /// What is archived of this name, as an object, whose content stays where it is. As

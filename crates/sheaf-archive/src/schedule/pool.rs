@@ -74,8 +74,10 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
             self.work(scope, name, job, watcher);
         });
         let mut known = lock(&self.known);
-        watcher(&known.schedule.stats());
-        known.error.take().map_or(Ok(()), Err)
+        let (stats, error) = (known.schedule.stats(), known.error.take());
+        drop(known);
+        watcher(&stats);
+        error.map_or(Ok(()), Err)
     }
 
     fn work<'scope, 'env>(
@@ -95,9 +97,13 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
                     let mut ends = EndsAll { pool: self, is_armed: true };
                     let before = computed();
                     let done = job(self, id, host, work);
-                    ends.is_armed = false;
                     known = lock(&self.known);
-                    self.ended(&mut known, id, done, before, watcher);
+                    if let Some(stats) = self.ended(&mut known, id, done, before) {
+                        drop(known);
+                        watcher(&stats);
+                        known = lock(&self.known);
+                    }
+                    ends.is_armed = false;
                 }
                 Next::Wait(until) => known = self.wait(known, now, until),
                 Next::Over => known.is_over = true,
@@ -108,14 +114,14 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
         self.work.notify_all();
     }
 
+    /// A task has ended; the numbers, where they are to be told.
     fn ended(
         &self,
         known: &mut KnownTask<T, E>,
         id: GrantId,
         done: Result<Needs, E>,
         before: Duration,
-        watcher: Watcher<'_>,
-    ) {
+    ) -> Option<ScheduleStats> {
         let used = match done {
             Ok(used) => used,
             Err(error) => {
@@ -127,10 +133,11 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
         let computed = computed().saturating_sub(before).as_micros();
         let used = Needs { cpu_us: u64::try_from(computed).unwrap_or(u64::MAX), ..used };
         known.schedule.ended(self.start.elapsed(), id, &used);
-        if known.told.elapsed() >= STATS_INTERVAL {
-            known.told = Instant::now();
-            watcher(&known.schedule.stats());
+        if known.told.elapsed() < STATS_INTERVAL {
+            return None;
         }
+        known.told = Instant::now();
+        Some(known.schedule.stats())
     }
 
     /// Has another look whether it can begin something, too.

@@ -40,6 +40,11 @@ impl Directory {
         Self { above: None, name: path.as_os_str().to_owned() }
     }
 
+    /// The one of this name in another, which is open.
+    pub fn within(above: Arc<OwnedFd>, name: &OsStr) -> Self {
+        Self { above: Some(above), name: name.to_owned() }
+    }
+
     /// The one that a path leads to from another, on whose way no link is followed.
     pub fn beneath(base: &Arc<OwnedFd>, path: &ArchivePath) -> Result<Self, Errno> {
         let Some((above, name)) = path.split() else {
@@ -179,9 +184,9 @@ impl OpenDirectory {
         &self.file
     }
 
-    /// A directory in this one.
-    pub fn directory(&self, name: &OsStr) -> Directory {
-        Directory { above: Some(self.file.clone()), name: name.to_owned() }
+    /// Whether nothing more is told.
+    pub fn is_at_end(&self) -> bool {
+        self.at == self.places.len() && self.error.is_none()
     }
 }
 

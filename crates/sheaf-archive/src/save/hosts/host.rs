@@ -2,6 +2,7 @@
 use super::message::{BeginSave, FromHost, HostRecord, SaveItem, SourceIs, ToHost, encoded};
 use super::work::HostDesk;
 use crate::save::directory::{DirectorySave, SourceName};
+use crate::save::phases::whole;
 use crate::save::{
     SaveCounters, SaveOptions, SaveReport, SaveShared, SaveWork, file_error, source,
 };
@@ -13,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A host that stores. Dropped, it ends what it is at; what was not handed in was not done.
@@ -130,8 +131,6 @@ impl HostShared {
             desk: &self.desk,
             options: self.options,
             told: &told,
-            queue: Mutex::default(),
-            work: Condvar::new(),
             counters: SaveCounters::default(),
         };
         while let Some(item) = self.desk.next() {
@@ -157,8 +156,9 @@ impl HostShared {
         let path = source.path.join(item.path.as_relative());
         match Directory::beneath(&source.base, &item.path) {
             Ok(from) => {
-                let work = SaveWork { from, path, to: item.to, above: None, is_source };
-                DirectorySave::whole(shared, work)
+                let place = [].into();
+                let work = SaveWork { from, path, to: item.to, above: None, is_source, place };
+                whole(shared, work)
             }
             // It was taken away since.
             Err(Errno::NOENT) if !is_source => self.left(&item, None),

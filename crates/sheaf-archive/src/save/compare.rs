@@ -1,0 +1,248 @@
+//! A directory's names beside what is archived of them: what is to be stored.
+use super::directory::HEADER_BYTES;
+use super::links::PieceLinks;
+use super::old::{OldArchived, OldFiles};
+use super::phases::SavingDirectory;
+use super::source::{self, SourceFile};
+use super::{SaveShared, SaveWork};
+use crate::pack::sparse;
+use crate::walk::names::{Directory, NamedFile};
+use crate::{ArchiveError, ArchiveEvent, DirectoryChange, DirectoryRows, MEMBER_BYTES_MAX};
+use sheaf_core::Errno;
+use sheaf_core::files::{FileKind, Metadata};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+const READ_BYTES: usize = 1 << 20;
+/// Bytes of a block, by which the system counts what a file has on its disk.
+const DISK_BLOCK_BYTES: u64 = 512;
+
+/// What is archived of a directory, as far as its names have come.
+pub(super) struct DirectoryCompare {
+    /// It was archived before, so other directories may be in it.
+    is_old: bool,
+    old: OldFiles,
+    /// Nothing is changed here.
+    none: DirectoryChange,
+    /// Names that have come.
+    names: u32,
+}
+
+/// Of some names of a directory, what is to be done.
+#[derive(Default)]
+pub(super) struct ComparedPiece {
+    /// Files that are stored one after the other, in their order.
+    pub files: Vec<NamedFile>,
+    pub links: PieceLinks,
+    /// Bytes of their contents.
+    pub bytes: u64,
+    /// Files that are objects, in no order.
+    pub large: Vec<NamedFile>,
+    /// Directories in this one that are for whoever is free.
+    pub directories: Vec<SaveWork>,
+}
+
+/// How a file is to be stored; nothing if it is not.
+enum Wanted {
+    Here,
+    Alone,
+}
+
+impl DirectoryCompare {
+    pub fn new(rows: &DirectoryRows) -> Self {
+        Self {
+            is_old: rows.directory.is_some(),
+            old: OldFiles::new(rows.packs.clone(), rows.objects.clone()),
+            none: DirectoryChange::default(),
+            names: 0,
+        }
+    }
+
+    /// Compares the next names of the directory.
+    pub fn piece(
+        &mut self,
+        of: &SavingDirectory<'_>,
+        named: Vec<NamedFile>,
+    ) -> Result<ComparedPiece, ArchiveError> {
+        let member_bytes_max = of.shared.member_bytes_max();
+        let links = PieceLinks::of(&named, |found| {
+            HEADER_BYTES + if found.is_file() { found.size.min(member_bytes_max) } else { 0 }
+        });
+        let mut piece = ComparedPiece { links, ..ComparedPiece::default() };
+        for file in named {
+            let number = self.names;
+            self.names = self.names.saturating_add(1);
+            let found = match &file.found {
+                Ok(found) => found,
+                Err(errno) => {
+                    of.failed(&file.name, "cannot be read", *errno);
+                    continue;
+                }
+            };
+            if found.is_dir() {
+                piece.directories.extend(self.directory(of, &file, found, number)?);
+                continue;
+            }
+            match self.wanted(of, &file, found)? {
+                None => piece.links.met(found),
+                Some(wanted) => {
+                    piece.bytes += if found.is_file() { found.size } else { 0 };
+                    match wanted {
+                        Wanted::Here => piece.files.push(file),
+                        Wanted::Alone => piece.large.push(file),
+                    }
+                }
+            }
+        }
+        if of.shared.options.dry_run {
+            let files = (piece.files.len() + piece.large.len()) as u64;
+            of.counters.stored.fetch_add(files, Ordering::Relaxed);
+            of.counters.stored_bytes.fetch_add(piece.bytes, Ordering::Relaxed);
+            piece.files.clear();
+            piece.large.clear();
+        }
+        Ok(piece)
+    }
+
+    /// A directory in this one, if it is to be stored by whoever is free here.
+    fn directory(
+        &mut self,
+        of: &SavingDirectory<'_>,
+        file: &NamedFile,
+        found: &Metadata,
+        number: u32,
+    ) -> Result<Option<SaveWork>, ArchiveError> {
+        let path = of.path.join(&file.name);
+        if of.shared.options.left_out == Some(found.id()) {
+            of.skipped(&path, "the archive itself is there");
+            return Ok(None);
+        }
+        let to = of.of.path.join(file.name.as_bytes());
+        if self.old.find(of.shared.store, file.name.as_bytes(), &mut self.none)?.is_some() {
+            of.left_out(ArchiveError::InTheWay { path: to, what: "a file" });
+            return Ok(None);
+        }
+        let from = Directory::within(of.file.clone(), &file.name);
+        let place = of.place.iter().copied().chain([number]).collect();
+        let above = Some(of.of.clone());
+        let work = SaveWork { from, path, to, above, is_source: false, place };
+        Ok(of.shared.desk.found(work))
+    }
+
+    fn wanted(
+        &mut self,
+        of: &SavingDirectory<'_>,
+        file: &NamedFile,
+        found: &Metadata,
+    ) -> Result<Option<Wanted>, ArchiveError> {
+        let path = || of.path.join(&file.name);
+        if matches!(found.kind, FileKind::Socket | FileKind::Unknown) {
+            of.skipped(&path(), NO_FILE);
+            return Ok(None);
+        }
+        let key = file.name.as_bytes();
+        let old = self.old.find(of.shared.store, key, &mut self.none)?;
+        let is_member = old.as_ref().is_some_and(|old| old.is_member);
+        if let Some(old) = &old {
+            match is_archived(of.shared, old, (of.file.as_fd(), file, &path), found) {
+                Ok(false) => {}
+                Ok(true) => {
+                    of.counters.unchanged.fetch_add(1, Ordering::Relaxed);
+                    return Ok(None);
+                }
+                Err(errno) => {
+                    of.failed(&file.name, "cannot be read", errno);
+                    return Ok(None);
+                }
+            }
+        } else if self.is_old && of.shared.desk.is_directory(&of.of.path.join(key))? {
+            let path = of.of.path.join(key);
+            of.left_out(ArchiveError::InTheWay { path, what: "a directory" });
+            return Ok(None);
+        }
+        if of.shared.options.tell_names {
+            (of.shared.told)(ArchiveEvent::Stores { path: path() });
+        }
+        let is_much = |bytes: u64| bytes > of.shared.member_bytes_max();
+        let is_alone = found.is_file()
+            && found.nlink <= 1
+            && is_much(found.size)
+            && is_much(found.blocks.saturating_mul(DISK_BLOCK_BYTES));
+        Ok(Some(if is_alone && !is_member { Wanted::Alone } else { Wanted::Here }))
+    }
+}
+
+/// Why a socket is left out.
+pub(super) const NO_FILE: &str = "a socket is no file that can be archived";
+
+impl SaveShared<'_> {
+    /// Bytes that a member may have; with 0 there are none.
+    pub fn member_bytes_max(&self) -> u64 {
+        self.options.member_bytes_max.min(MEMBER_BYTES_MAX as u64)
+    }
+}
+
+/// Whether a file is archived as it is.
+pub(super) fn is_archived(
+    shared: &SaveShared<'_>,
+    old: &OldArchived<'_>,
+    (directory, file, path): (BorrowedFd<'_>, &NamedFile, &dyn Fn() -> PathBuf),
+    found: &Metadata,
+) -> Result<bool, Errno> {
+    if !shared.options.checksum {
+        return Ok(is_unchanged(old, found));
+    }
+    let of = old.attributes;
+    let is_same = (of.mode, of.uid, of.gid, of.mtime)
+        == (found.mode, found.uid, found.gid, found.mtime)
+        && old.size == if found.is_file() { found.size } else { 0 };
+    if !is_same || !found.is_file() {
+        return Ok(is_same && is_unchanged(old, found));
+    }
+    has_digest(old, directory, file, &path())
+}
+
+/// Whether a file is archived with the same attributes, and has not been changed since.
+pub(super) fn is_unchanged(old: &OldArchived<'_>, found: &Metadata) -> bool {
+    let of = old.attributes;
+    of.ctime_ns != 0
+        && (of.mode, of.uid, of.gid) == (found.mode, found.uid, found.gid)
+        && (of.mtime, of.ctime_ns, of.ino)
+            == (found.mtime, source::nanoseconds(found.ctime), found.ino)
+        && old.size == if found.is_file() { found.size } else { 0 }
+}
+
+/// Whether a file has the content that is archived. One that cannot be read is told where it is stored.
+fn has_digest(
+    old: &OldArchived<'_>,
+    directory: BorrowedFd<'_>,
+    file: &NamedFile,
+    path: &Path,
+) -> Result<bool, Errno> {
+    let opened = SourceFile::open(directory, &file.name, path, FileKind::File);
+    let Ok(opened) = opened else { return Ok(false) };
+    // Where holes are elsewhere, other bytes are stored; in a pack they begin and end with its blocks.
+    let holes = opened.extents()?;
+    let blocks = holes.as_deref().and_then(|holes| sparse::in_blocks(holes, opened.found.size));
+    if old.extents != holes.as_deref() && old.extents != blocks.as_deref() {
+        return Ok(false);
+    }
+    let whole: [Range<u64>; 1] = [0..old.size];
+    let (mut digest, mut room) = (blake3::Hasher::new(), vec![0; READ_BYTES]);
+    for extent in old.extents.unwrap_or(&whole) {
+        let mut at = extent.start;
+        while at < extent.end {
+            let wanted = (extent.end - at).min(READ_BYTES as u64) as usize;
+            let read = opened.read_at(&mut room[..wanted], at)?;
+            if read == 0 {
+                return Ok(false);
+            }
+            digest.update(&room[..read]);
+            at += read as u64;
+        }
+    }
+    Ok(digest.finalize() == *old.digest)
+}

@@ -1,0 +1,351 @@
+//! The phases of storing a directory: its names are listed, compared with what is archived, and what is
+//! new or has changed is transferred.
+//!
+//! [`whole`] does one after the other; [`SavePool`] has them done by a schedule, many at once. A
+//! directory's own are in its order: names are compared, and files packed, as they come.
+use super::compare::{ComparedPiece, DirectoryCompare};
+use super::directory::DirectorySave;
+use super::{SaveCounters, SaveReport, SaveShared, SaveWork, SavedDirectory, file_error, source};
+use crate::schedule::pool::SchedulePool;
+use crate::schedule::{
+    GrantId, Needs, Phase, ScheduleSettings, ScheduleStats, Task, TaskKind, TaskPlace,
+};
+use crate::walk::names::{NamedFile, OpenDirectory};
+use crate::width::{AdaptiveWidth, WIDTH_MAX};
+use crate::{ArchiveError, ArchiveEvent, ArchivedDirectory};
+use sheaf_core::{Errno, lock};
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Bytes that a directory takes that waits, or some of its names, at most: it is open, too.
+const PIECE_BYTES: u64 = 256 << 10;
+/// Bytes that wait for a phase at most, which is how many pieces wait.
+const QUEUE_BYTES_MAX: u64 = 64 * PIECE_BYTES;
+/// Memory of one who stores: of a pack's writer, and of a file's content.
+const TRANSFER_BYTES: u64 = 4 << 20;
+/// What a name costs to look at, before that is measured.
+const LIST_US: u64 = 3;
+const COMPARE_US: u64 = 1;
+/// What a file costs to store, and each MiB of it.
+const FILE_US: u64 = 15;
+const MEBIBYTE_US: u64 = 1000;
+
+/// A directory that is being stored, as all tasks of it know it.
+pub(super) struct SavingDirectory<'a> {
+    pub shared: &'a SaveShared<'a>,
+    pub of: Arc<SavedDirectory>,
+    /// It is open as long as something in it is to be looked at.
+    pub file: Arc<OwnedFd>,
+    /// Where it is, as its user calls it.
+    pub path: PathBuf,
+    pub place: TaskPlace,
+    /// What was done since the last change.
+    pub counters: Arc<SaveCounters>,
+    compare: Mutex<DirectoryCompare>,
+    save: Mutex<DirectorySave<'a>>,
+    /// Tasks of it that have not ended.
+    left: AtomicUsize,
+    number: u64,
+}
+
+/// What is to be done of a directory.
+pub(super) enum SaveTask<'a> {
+    Open(SaveWork),
+    List(Arc<SavingDirectory<'a>>, Box<OpenDirectory>),
+    Compare(Arc<SavingDirectory<'a>>, Vec<NamedFile>),
+    Transfer(Arc<SavingDirectory<'a>>, ComparedPiece),
+    TransferLarge(Arc<SavingDirectory<'a>>, NamedFile),
+}
+
+impl<'a> SavingDirectory<'a> {
+    /// Begins with a directory; nothing if it is not there any more, or cannot be read, which is told.
+    fn begin(
+        shared: &'a SaveShared<'a>,
+        work: SaveWork,
+    ) -> Result<Option<(Arc<Self>, OpenDirectory)>, ArchiveError> {
+        let opened = opened(&work);
+        let (open, is) = match opened {
+            Ok(Some(opened)) => opened,
+            not => {
+                let failed = u64::from(not.is_err());
+                if let Err(error) = not {
+                    (shared.told)(ArchiveEvent::Failed(error));
+                }
+                let report = SaveReport { failed, ..SaveReport::default() };
+                shared.counters.add(&report);
+                shared.desk.done(&work.to, report);
+                return Ok(None);
+            }
+        };
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let rows = shared.desk.rows_of(&work.to)?;
+        let since = AtomicU64::new(rows.changed);
+        let of = SavedDirectory { path: work.to, above: work.above, is: is.clone(), since };
+        let (of, counters) = (Arc::new(of), Arc::new(SaveCounters::default()));
+        shared.desk.begun(&of);
+        let compare = Mutex::new(DirectoryCompare::new(&rows));
+        let mut save = DirectorySave::new(shared, of.clone(), rows, counters.clone());
+        save.is(is);
+        let directory = Self {
+            shared,
+            of,
+            file: open.shared().clone(),
+            path: work.path,
+            place: work.place,
+            counters,
+            compare,
+            save: Mutex::new(save),
+            left: AtomicUsize::new(1),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        };
+        Ok(Some((Arc::new(directory), open)))
+    }
+
+    /// The next of its names; nothing behind the last.
+    fn list(&self, open: &mut OpenDirectory) -> Option<Vec<NamedFile>> {
+        match open.next()? {
+            Ok(named) => Some(named),
+            Err(errno) => {
+                self.left_out(file_error(&self.path, "cannot be read", errno));
+                None
+            }
+        }
+    }
+
+    fn compare(&self, named: Vec<NamedFile>) -> Result<ComparedPiece, ArchiveError> {
+        lock(&self.compare).piece(self, named)
+    }
+
+    fn transfer(&self, piece: ComparedPiece) -> Result<(), ArchiveError> {
+        lock(&self.save).piece(self, piece)
+    }
+
+    fn transfer_large(&self, file: &NamedFile) -> Result<(), ArchiveError> {
+        DirectorySave::alone(&self.save, self, file)
+    }
+
+    /// Nothing of it is left to do.
+    fn finish(&self) -> Result<(), ArchiveError> {
+        self.counters.directories.fetch_add(1, Ordering::Relaxed);
+        lock(&self.save).flush()?;
+        let report = self.counters.take();
+        self.shared.counters.add(&report);
+        self.shared.desk.done(&self.of.path, report);
+        Ok(())
+    }
+
+    /// A task of it has ended.
+    fn ended(&self) -> Result<(), ArchiveError> {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 { self.finish() } else { Ok(()) }
+    }
+
+    /// A file or directory is none that is archived.
+    pub fn skipped(&self, path: &Path, why: &'static str) {
+        self.counters.skipped.fetch_add(1, Ordering::Relaxed);
+        (self.shared.told)(ArchiveEvent::Skipped { path: path.to_owned(), why });
+    }
+
+    /// A file or directory is left out by an error.
+    pub fn left_out(&self, error: ArchiveError) {
+        self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        (self.shared.told)(ArchiveEvent::Failed(error));
+    }
+
+    /// The same, of a name in it.
+    pub fn failed(&self, name: &OsStr, doing: &'static str, errno: Errno) {
+        self.left_out(file_error(&self.path.join(name), doing, errno));
+    }
+}
+
+/// Nothing if it was taken away since it was found.
+fn opened(work: &SaveWork) -> Result<Option<(OpenDirectory, ArchivedDirectory)>, ArchiveError> {
+    let failed = |errno| file_error(&work.path, "cannot be read", errno);
+    let open = match work.from.open() {
+        // It was taken away since.
+        Err(Errno::NOENT) if !work.is_source => return Ok(None),
+        open => open.map_err(failed)?,
+    };
+    let found = source::status(open.file()).map_err(failed)?;
+    let is = ArchivedDirectory {
+        mode: found.mode,
+        uid: found.uid,
+        gid: found.gid,
+        mtime_s: found.mtime.seconds,
+        mtime_ns: found.mtime.nanoseconds,
+        xattrs: source::xattrs_of(open.file()).map_err(failed)?,
+    };
+    Ok(Some((open, is)))
+}
+
+/// Stores a directory's files, one phase after the other. Directories in it are for the desk. An error
+/// is one with which all is over.
+pub(super) fn whole<'a>(shared: &'a SaveShared<'a>, work: SaveWork) -> Result<(), ArchiveError> {
+    let Some((directory, mut open)) = SavingDirectory::begin(shared, work)? else { return Ok(()) };
+    while let Some(named) = directory.list(&mut open) {
+        let mut piece = directory.compare(named)?;
+        debug_assert!(piece.directories.is_empty(), "the desk takes what is found");
+        let large = std::mem::take(&mut piece.large);
+        directory.transfer(piece)?;
+        for file in large {
+            directory.transfer_large(&file)?;
+        }
+    }
+    directory.ended()
+}
+
+/// The tasks of storing, as a schedule has them done.
+pub(super) struct SavePool<'a> {
+    shared: &'a SaveShared<'a>,
+    pool: SchedulePool<SaveTask<'a>, ArchiveError>,
+}
+
+impl<'a> SavePool<'a> {
+    pub fn new(shared: &'a SaveShared<'a>) -> Self {
+        let options = &shared.options;
+        let most = WIDTH_MAX.max(options.workers);
+        let settings = ScheduleSettings {
+            hosts: vec![options.limits],
+            widths: [most; Phase::ALL.len()],
+            width: AdaptiveWidth::new(options.workers, most),
+            queue_bytes_max: QUEUE_BYTES_MAX,
+        };
+        Self { shared, pool: SchedulePool::new(settings) }
+    }
+
+    /// A directory is to be stored.
+    pub fn push(&self, from: Option<GrantId>, work: SaveWork) {
+        let task = Task {
+            phase: Phase::Walk,
+            kind: TaskKind::List,
+            host: None,
+            place: work.place.clone(),
+            lane: None,
+            needs: Needs { cpu_us: 64 * LIST_US, disk_operations: 64, ..Needs::default() },
+            queue_bytes: PIECE_BYTES / 64,
+            makes_bytes: PIECE_BYTES,
+            work: SaveTask::Open(work),
+        };
+        self.pool.push(from, task);
+    }
+
+    /// Does all that is to be done.
+    pub fn run(
+        &self,
+        watch: &(dyn Fn(&SaveReport, &ScheduleStats) + Sync),
+    ) -> Result<(), ArchiveError> {
+        let job = |_: &SchedulePool<_, _>, id, _, task| self.task(id, task);
+        self.pool.run("save", &job, &|stats| watch(&self.shared.counters.now(), stats))
+    }
+
+    /// Does a task; what it has used.
+    fn task(&self, id: GrantId, task: SaveTask<'a>) -> Result<Needs, ArchiveError> {
+        match task {
+            SaveTask::Open(work) => match SavingDirectory::begin(self.shared, work)? {
+                Some((directory, open)) => self.list(id, &directory, Box::new(open)),
+                None => Ok(Needs::default()),
+            },
+            SaveTask::List(directory, open) => self.list(id, &directory, open),
+            SaveTask::Compare(directory, named) => self.compare(id, &directory, named),
+            SaveTask::Transfer(directory, piece) => {
+                let used = stored_needs(piece.files.len(), piece.bytes);
+                directory.transfer(piece)?;
+                directory.ended()?;
+                Ok(used)
+            }
+            SaveTask::TransferLarge(directory, file) => {
+                let bytes = file.found.as_ref().map_or(0, |found| found.size);
+                directory.transfer_large(&file)?;
+                directory.ended()?;
+                Ok(stored_needs(1, bytes))
+            }
+        }
+    }
+
+    fn list(
+        &self,
+        id: GrantId,
+        directory: &Arc<SavingDirectory<'a>>,
+        mut open: Box<OpenDirectory>,
+    ) -> Result<Needs, ArchiveError> {
+        let Some(named) = directory.list(&mut open) else {
+            directory.ended()?;
+            return Ok(Needs { disk_operations: 1, ..Needs::default() });
+        };
+        let names = named.len() as u64;
+        directory.left.fetch_add(1, Ordering::Relaxed);
+        let compare = SaveTask::Compare(directory.clone(), named);
+        let needs =
+            Needs { cpu_us: names * COMPARE_US, memory_bytes: PIECE_BYTES, ..Needs::default() };
+        self.add(id, directory, Phase::Directory, TaskKind::Compare, (needs, PIECE_BYTES), compare);
+        if open.is_at_end() {
+            directory.ended()?;
+        } else {
+            let needs =
+                Needs { cpu_us: names * LIST_US, disk_operations: names, ..Needs::default() };
+            let list = SaveTask::List(directory.clone(), open);
+            self.add(id, directory, Phase::Walk, TaskKind::List, (needs, PIECE_BYTES), list);
+        }
+        Ok(Needs { disk_operations: names, ..Needs::default() })
+    }
+
+    fn compare(
+        &self,
+        id: GrantId,
+        directory: &Arc<SavingDirectory<'a>>,
+        named: Vec<NamedFile>,
+    ) -> Result<Needs, ArchiveError> {
+        let mut piece = directory.compare(named)?;
+        for work in std::mem::take(&mut piece.directories) {
+            self.push(Some(id), work);
+        }
+        for file in std::mem::take(&mut piece.large) {
+            directory.left.fetch_add(1, Ordering::Relaxed);
+            let bytes = file.found.as_ref().map_or(0, |found| found.size);
+            let transfer = SaveTask::TransferLarge(directory.clone(), file);
+            let needs = (stored_needs(1, bytes), PIECE_BYTES);
+            self.add(id, directory, Phase::Transfer, TaskKind::TransferLarge, needs, transfer);
+        }
+        if !piece.files.is_empty() {
+            directory.left.fetch_add(1, Ordering::Relaxed);
+            let needs = (stored_needs(piece.files.len(), piece.bytes), PIECE_BYTES);
+            let transfer = SaveTask::Transfer(directory.clone(), piece);
+            self.add(id, directory, Phase::Transfer, TaskKind::Transfer, needs, transfer);
+        }
+        directory.ended()?;
+        Ok(Needs { memory_bytes: PIECE_BYTES, ..Needs::default() })
+    }
+
+    fn add(
+        &self,
+        id: GrantId,
+        of: &SavingDirectory<'a>,
+        phase: Phase,
+        kind: TaskKind,
+        (needs, queue_bytes): (Needs, u64),
+        work: SaveTask<'a>,
+    ) {
+        // What a directory's names have in their order is done in it.
+        let lane = (kind != TaskKind::TransferLarge).then_some(of.number);
+        let makes_bytes = if phase == Phase::Transfer { 0 } else { PIECE_BYTES };
+        let (host, place) = (None, of.place.clone());
+        let task = Task { phase, kind, host, place, lane, needs, queue_bytes, makes_bytes, work };
+        self.pool.push(Some(id), task);
+    }
+}
+
+/// What storing so many files needs that have so many bytes: they are read, and as much is written.
+fn stored_needs(files: usize, bytes: u64) -> Needs {
+    let files = files as u64;
+    Needs {
+        memory_bytes: TRANSFER_BYTES,
+        cpu_us: files * FILE_US + (bytes >> 20) * MEBIBYTE_US,
+        disk_bytes: bytes,
+        disk_operations: files.saturating_mul(3),
+        network_bytes: bytes,
+        store_connections: 1,
+        devices: 0,
+    }
+}
