@@ -230,7 +230,7 @@ fn has_digest(
     if old.extents != holes.as_deref() && old.extents != blocks.as_deref() {
         return Ok(false);
     }
-    let whole: [Range<u64>; 1] = [0..old.size];
+    let whole: Vec<Range<u64>> = std::iter::once(0..old.size).collect();
     let (mut digest, mut room) = (blake3::Hasher::new(), vec![0; READ_BYTES]);
     for extent in old.extents.unwrap_or(&whole) {
         let mut at = extent.start;
