@@ -4,17 +4,22 @@
 //! time. What is there already, with the same size and time, is not written again, so one that was
 //! broken off goes on where it was. Directories get their attributes at the end, the deepest first.
 mod directory;
+pub(crate) mod hosts;
 mod target;
 
 use crate::archive::{data_key, pack_key, pack_zstd_key};
-use crate::{Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ContentPlace};
+use crate::{
+    Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject,
+    ContentPlace, DirectoryRows, Store,
+};
 use directory::{FetchLinks, FetchWorker};
+use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, lock};
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 use target::FetchTarget;
 
 /// Directories that wait for a worker.
@@ -39,7 +44,7 @@ impl Default for FetchOptions {
 }
 
 /// What was done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchReport {
     /// Directories that were made or were there.
     pub directories: u64,
@@ -81,8 +86,12 @@ struct FetchCounters {
     failed: AtomicU64,
 }
 
+/// What is archived of a directory.
+type RowsOf<'a> = &'a (dyn Fn(&ArchivePath) -> Result<DirectoryRows, ArchiveError> + Sync);
+
 struct FetchShared<'a> {
-    archive: &'a Archive,
+    store: &'a dyn Store,
+    rows_of: RowsOf<'a>,
     options: FetchOptions,
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
     target: FetchTarget,
@@ -91,7 +100,7 @@ struct FetchShared<'a> {
     /// The archived directory that the target stands for.
     above: ArchivePath,
     links: FetchLinks,
-    counters: FetchCounters,
+    counters: Arc<FetchCounters>,
 }
 
 /// Fetches a file, or a directory with all that is in it, into a directory, which is made if it is not
@@ -114,18 +123,19 @@ pub fn fetch(
     std::fs::create_dir_all(to).map_err(|error| failed(Errno::from_io(&error)))?;
     let above = from.split().map_or(ArchivePath::ROOT, |(above, _)| above);
     let shared = FetchShared {
-        archive,
+        store: archive.store(),
+        rows_of: &|path| Ok(archive.catalog().rows_of(path)?),
         options,
         told,
         target: FetchTarget::open(to).map_err(failed)?,
         to: to.to_owned(),
         above,
         links: FetchLinks::default(),
-        counters: FetchCounters::default(),
+        counters: Arc::default(),
     };
     if archive.catalog().directory(from)?.is_some() {
-        shared.fill(from)?;
-        shared.finish_directories(from)?;
+        shared.fill(archive, from)?;
+        shared.finish_directories(archive, from)?;
     } else if let Some((above, name)) = from.split()
         && FetchWorker::new(&shared, 0).one(&above, name)?
     {
@@ -148,7 +158,7 @@ impl FetchShared<'_> {
     }
 
     /// Makes the directories, and has workers fill them.
-    fn fill(&self, from: &ArchivePath) -> Result<(), ArchiveError> {
+    fn fill(&self, archive: &Archive, from: &ArchivePath) -> Result<(), ArchiveError> {
         let (send, receive) = sync_channel::<ArchivePath>(WAITING_MAX);
         let receive = Mutex::new(receive);
         std::thread::scope(|scope| {
@@ -172,20 +182,13 @@ impl FetchShared<'_> {
             }
             let mut last: Option<ArchivePath> = None;
             loop {
-                let next =
-                    self.archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+                let next = archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
                 let Some((path, _)) = next.last() else { break };
                 last = Some(path.clone());
-                self.recall(next.iter().map(|(path, _)| path))?;
+                Self::recall(archive, next.iter().map(|(path, _)| path))?;
                 for (path, _) in next {
-                    match self.target.make_directory(&self.below(&path)) {
-                        Ok(()) => {
-                            self.counters.directories.fetch_add(1, Ordering::Relaxed);
-                            if send.send(path).is_err() {
-                                return Ok(());
-                            }
-                        }
-                        Err(errno) => self.failed(&path, "cannot be made a directory", errno),
+                    if self.make(&path) && send.send(path).is_err() {
+                        return Ok(());
                     }
                 }
             }
@@ -196,11 +199,11 @@ impl FetchShared<'_> {
 
     /// Has a store bring near what is in directories, if it does that.
     fn recall<'b>(
-        &self,
+        archive: &Archive,
         directories: impl Iterator<Item = &'b ArchivePath>,
     ) -> Result<(), ArchiveError> {
         // Of a directory whose rows cannot be read it is said when its turn comes.
-        let rows = directories.filter_map(|path| self.archive.catalog().rows_of(path).ok());
+        let rows = directories.filter_map(|path| archive.catalog().rows_of(path).ok());
         let mut keys = rows.flat_map(|rows| {
             let place = |object: &ArchivedObject| match object.place.as_ref()? {
                 ContentPlace::Object(id) => Some(data_key(*id)),
@@ -210,30 +213,47 @@ impl FetchShared<'_> {
             let objects: Vec<_> = rows.objects.iter().filter_map(place).collect();
             objects.into_iter().chain(rows.packs.into_iter().map(|pack| pack.key()))
         });
-        Ok(self.archive.store().recall(&mut keys)?)
+        Ok(archive.store().recall(&mut keys)?)
     }
 
     /// Sets what directories are, the last first, so that none is closed before what is in it is done.
-    fn finish_directories(&self, from: &ArchivePath) -> Result<(), ArchiveError> {
+    fn finish_directories(
+        &self,
+        archive: &Archive,
+        from: &ArchivePath,
+    ) -> Result<(), ArchiveError> {
         let mut last: Option<ArchivePath> = None;
         loop {
-            let catalog = self.archive.catalog();
+            let catalog = archive.catalog();
             let next = catalog.below_from_end(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
             drop(catalog);
             let Some((path, _)) = next.last() else { return Ok(()) };
             last = Some(path.clone());
             for (path, is) in next {
-                // The target itself is its user's.
-                if path == self.above {
-                    continue;
-                }
-                match self.target.finish_directory(&self.below(&path), &is) {
-                    Ok(left) => {
-                        self.counters.attributes_left.fetch_add(left, Ordering::Relaxed);
-                    }
-                    Err(errno) => self.failed(&path, "cannot be given its attributes", errno),
-                }
+                self.finish(&path, &is);
             }
+        }
+    }
+
+    /// Makes a directory; whether it is there.
+    fn make(&self, path: &ArchivePath) -> bool {
+        let made = self.target.make_directory(&self.below(path));
+        match made {
+            Ok(()) => drop(self.counters.directories.fetch_add(1, Ordering::Relaxed)),
+            Err(errno) => self.failed(path, "cannot be made a directory", errno),
+        }
+        made.is_ok()
+    }
+
+    /// Sets what a directory is, when all that is in it is done.
+    fn finish(&self, path: &ArchivePath, is: &ArchivedDirectory) {
+        // The target itself is its user's.
+        if *path == self.above {
+            return;
+        }
+        match self.target.finish_directory(&self.below(path), is) {
+            Ok(left) => drop(self.counters.attributes_left.fetch_add(left, Ordering::Relaxed)),
+            Err(errno) => self.failed(path, "cannot be given its attributes", errno),
         }
     }
 

@@ -37,6 +37,13 @@ pub trait HostFiles: Send + Sync {
     /// # Errors
     /// Those of `open(2)`.
     fn open(&self, path: &Path) -> Result<OwnedFd, Errno>;
+
+    /// Opens a directory of the host by its absolute path, which is made if it is not there, with those
+    /// above it.
+    ///
+    /// # Errors
+    /// Those of `mkdir(2)` and `open(2)`.
+    fn make_directory(&self, path: &Path) -> Result<OwnedFd, Errno>;
 }
 
 /// What is to be done next with a host.

@@ -1,6 +1,7 @@
 //! One directory's files on their way out of the archive.
 use super::FetchShared;
 use super::target::{FetchDirectory, PutFile};
+use crate::archive::read_index;
 use crate::{
     ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ArchivedPack, MemberKind, PackId,
     PackReader, PackedMember,
@@ -36,7 +37,7 @@ impl<'a> FetchWorker<'a> {
 
     /// Fetches one file; whether there is one.
     pub fn one(&mut self, above: &ArchivePath, name: &[u8]) -> Result<bool, ArchiveError> {
-        let rows = self.shared.archive.catalog().rows_of(above)?;
+        let rows = (self.shared.rows_of)(above)?;
         let Some(mut to) = self.open(above) else { return Ok(true) };
         let objects = rows.objects.into_iter().filter(|object| object.attributes.name == name);
         let mut is_there = false;
@@ -46,7 +47,7 @@ impl<'a> FetchWorker<'a> {
         }
         let may_have = |pack: &&ArchivedPack| (&pack.first[..]..=&pack.last[..]).contains(&name);
         for pack in rows.packs.iter().filter(may_have) {
-            let index = self.shared.archive.index(pack)?;
+            let index = read_index(self.shared.store, pack)?;
             let members: Vec<_> = index.find(name).into_iter().cloned().collect();
             is_there |= !members.is_empty();
             self.members(&mut to, above, pack, &members);
@@ -57,16 +58,16 @@ impl<'a> FetchWorker<'a> {
 
     /// Fetches all files of a directory.
     pub fn directory(&mut self, path: &ArchivePath) {
-        let rows = match self.shared.archive.catalog().rows_of(path) {
+        let rows = match (self.shared.rows_of)(path) {
             Ok(rows) => rows,
-            Err(error) => return self.shared.left_out(1, error.into()),
+            Err(error) => return self.shared.left_out(1, error),
         };
         let Some(mut to) = self.open(path) else { return };
         for object in &rows.objects {
             self.object(&mut to, path, object);
         }
         for pack in &rows.packs {
-            match self.shared.archive.index(pack) {
+            match read_index(self.shared.store, pack) {
                 Ok(index) => self.members(&mut to, path, pack, &index.members),
                 Err(error) => self.shared.left_out(u64::from(pack.members), error),
             }
@@ -126,7 +127,7 @@ impl<'a> FetchWorker<'a> {
     ) {
         let ends = members.iter().map(|member| member.content_at() + member.stored_bytes());
         let end = ends.max().unwrap_or(0);
-        let mut from = PackReader::new(self.shared.archive.store(), pack).up_to(end);
+        let mut from = PackReader::new(self.shared.store, pack).up_to(end);
         // Of each file with several names here, the first that is there.
         let links = members.iter().filter_map(|member| member.file_block);
         let mut files: HashMap<u64, Option<&[u8]>> =
@@ -279,7 +280,7 @@ fn fill(
     let failed = |error: std::io::Error| Unfetched::File(Errno::from_io(&error));
     let mut digest = blake3::Hasher::new();
     if let Some(place) = &object.place {
-        let (from, mut at) = PackReader::of(shared.archive.store(), place);
+        let (from, mut at) = PackReader::of(shared.store, place);
         let mut from = from.up_to(at + object.stored_bytes());
         for extent in object.stored_extents() {
             let mut next = extent.start;

@@ -32,7 +32,12 @@ impl FetchTarget {
     pub fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let base = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(of)?;
-        Ok(Self { base, is_root: rustix::process::geteuid().is_root() })
+        Ok(Self::of(base))
+    }
+
+    /// A directory that is open.
+    pub fn of(base: OwnedFd) -> Self {
+        Self { base, is_root: rustix::process::geteuid().is_root() }
     }
 
     /// A directory below, whose path may be longer than the system takes.

@@ -3,9 +3,9 @@
 use crate::round::{Place, path, settle};
 use crate::trees::{assert_same, make_everything};
 use sheaf_archive::{
-    Archive, ArchivePath, Catalog, FetchOptions, HostFiles, HostStep, HostStore, HostsRoot,
-    LocalStore, SaveHost, SaveOptions, SaveReport, SaveRoot, SaveRootOptions, VerifyOptions, fetch,
-    verify,
+    Archive, ArchivePath, Catalog, FetchHost, FetchOptions, FetchRoot, FetchRootOptions, HostFiles,
+    HostStep, HostStore, HostsRoot, LocalStore, SaveHost, SaveOptions, SaveReport, SaveRoot,
+    SaveRootOptions, VerifyOptions, fetch, verify,
 };
 use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
@@ -49,6 +49,12 @@ impl HostFiles for TestHost {
         let store = LocalStore::open(Path::new(name)).map_err(|error| error.to_string())?;
         let found = fs::metadata(name).unwrap();
         Ok(HostStore { store: Arc::new(store), directory: Some((found.dev(), found.ino())) })
+    }
+
+    fn make_directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let at = self.below.join(path.strip_prefix("/").unwrap());
+        fs::create_dir_all(at).unwrap();
+        self.open(path)
     }
 
     fn open(&self, path: &Path) -> Result<OwnedFd, Errno> {
@@ -161,6 +167,77 @@ fn drive(root: &SaveRoot, number: usize, host: &TestHost, answers: &Mutex<Vec<us
 
 fn hosts(below: &Path, count: usize) -> Vec<TestHost> {
     (0..count).map(|_| TestHost { below: below.to_owned(), fault: None }).collect()
+}
+
+/// What each host fetches, with what is told.
+fn fetch_by(
+    many: &Many,
+    froms: &[&str],
+    hosts: &[TestHost],
+) -> (sheaf_archive::FetchReport, Vec<String>) {
+    let options = FetchRootOptions {
+        store: many.at("store").as_os_str().as_bytes().to_vec(),
+        to: "/to/here".into(),
+        overwrite: false,
+    };
+    let froms = froms.iter().map(|from| Some(path(from))).collect();
+    let root = FetchRoot::new(Arc::new(many.archive()), options, froms).unwrap();
+    std::thread::scope(|scope| {
+        for (number, host) in hosts.iter().enumerate() {
+            let root = &root;
+            scope.spawn(move || {
+                let mut fetch = FetchHost::default();
+                for count in 0.. {
+                    match root.next(number).unwrap() {
+                        HostStep::Over => break,
+                        HostStep::Wait => std::thread::sleep(Duration::from_millis(1)),
+                        HostStep::Ask(request) => {
+                            let answer = fetch.answer(&request, host, PATIENCE).unwrap();
+                            match host.fault {
+                                Some((at, _)) if count >= at => {
+                                    root.lost(number, "it is down").unwrap()
+                                }
+                                _ => root.answered(number, &answer).unwrap(),
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let told = root.told().into_iter().map(|(host, text)| format!("n{host}: {text}")).collect();
+    (root.report(), told)
+}
+
+#[test]
+fn hosts_get_what_is_archived() {
+    let many = Many::new();
+    make_wide(&many.at("files/tree"));
+    settle();
+    let stored = many.store(&["/tree"], true, hosts(&many.at("files"), 2));
+    let mut to: Vec<TestHost> = Vec::new();
+    for number in 0..3 {
+        to.push(TestHost { below: many.at(&format!("host{number}")), fault: None });
+    }
+    to[2].fault = Some((2, Fault::Lost));
+    let (report, told) = fetch_by(&many, &["/dest/tree"; 3], &to);
+    assert_eq!((&told[..], report.failed), (&["n2: it is down".to_owned()][..], 1));
+    assert!(report.fetched >= 2 * stored.report.stored);
+    for number in 0..2 {
+        assert_same(&many.at("files/tree"), &many.at(&format!("host{number}/to/here/tree")));
+    }
+    // Once more, and the one that was lost: nothing is written twice.
+    to[2].fault = None;
+    let (again, told) = fetch_by(&many, &["/dest/tree"; 3], &to);
+    assert_eq!((again.failed, &told[..]), (0, &[][..]));
+    assert!(again.unchanged >= 2 * stored.report.stored);
+    assert_same(&many.at("files/tree"), &many.at("host2/to/here/tree"));
+
+    let (one, told) = fetch_by(&many, &["/dest/tree/wide/0/0/3", "/dest/nothing"], &to[..2]);
+    assert_eq!(told, ["n1: /dest/nothing: is not in the archive"]);
+    assert_eq!((one.fetched, one.failed), (1, 1));
+    let content = fs::read(many.at("host0/to/here/3")).unwrap();
+    assert_eq!(content, fs::read(many.at("files/tree/wide/0/0/3")).unwrap());
 }
 
 /// A tree of some hundred directories, with names that are linked across them.

@@ -79,6 +79,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
     };
     let on_hosts = match &args.command {
         ArchiveCommand::Store(args) => args.is_on_hosts(),
+        ArchiveCommand::Get(args) => args.is_on_hosts(),
         _ => false,
     };
     if let Some(option) = super::option_for_hosts(global).filter(|_| !on_hosts) {

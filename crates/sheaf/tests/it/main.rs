@@ -1,6 +1,7 @@
 //! The real binary, as a user runs it.
 mod addresses;
 mod archive;
+mod archive_hosts;
 mod archive_local;
 #[cfg(feature = "s3")]
 mod archive_s3;

@@ -80,6 +80,7 @@ impl SaveHost {
             left_out,
             ..SaveOptions::default()
         };
+        options.workers = options.workers.max(store.calls_at_once());
         if begin.workers > 0 {
             options.workers = begin.workers as usize;
         }

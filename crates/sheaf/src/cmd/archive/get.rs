@@ -1,6 +1,6 @@
 //! `sheaf archive get`: files out of an archive.
 use super::place::{self, ArchivedName};
-use super::{counted, tell};
+use super::{counted, hosts, tell};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
@@ -17,6 +17,9 @@ use std::path::Path;
 /// Each keeps its name below DIR. What is there already, with the same size and
 /// time, is not written again, and what is newer stays unless --overwrite is
 /// given. Owners are those of the archive where root gets them.
+///
+/// Of HOSTSET:PATH each host gets its own copy, straight from the store; %h in SRC
+/// is each host's name.
 #[derive(Args, Debug)]
 #[command(
     verbatim_doc_comment,
@@ -25,10 +28,11 @@ use std::path::Path;
 #[command(after_help = "\
 Examples:
   sheaf archive get /backup::/home/ada/thesis .
-  sheaf archive get --overwrite /backup::/etc/ssh /etc")]
+  sheaf archive get --overwrite /backup::/etc/ssh /etc
+  sheaf archive get /net/backup::/hosts/%h/etc/ssh 'n[1-64]:/etc'")]
 pub struct GetArgs {
-    /// Archived files and directories; the last is the directory of this machine they
-    /// go to
+    /// Archived files and directories; the last is the directory they go to, of this
+    /// machine or, as HOSTSET:PATH, of hosts
     #[arg(value_name = "STORE::SRC", required = true, num_args = 2..)]
     pub names: Vec<OsString>,
 
@@ -37,9 +41,19 @@ pub struct GetArgs {
     pub overwrite: bool,
 }
 
+impl GetArgs {
+    /// Whether files come to hosts.
+    pub fn is_on_hosts(&self) -> bool {
+        self.names.last().is_some_and(|to| hosts::is_on_hosts(to))
+    }
+}
+
 /// Gets the files.
 pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = args.names.split_last().context("clap asks for two names")?;
+    if args.is_on_hosts() {
+        return hosts::get::run(args, sources, to, global);
+    }
     if ArchivedName::parse(to).is_ok() && !Path::new(to).exists() {
         let to = printable(&to.to_string_lossy());
         let text =
@@ -67,7 +81,8 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(if all.failed > 0 { Exit::Partial } else { Exit::Success })
 }
 
-fn tell_report(report: &FetchReport, global: &GlobalArgs) -> Result<()> {
+/// Says what was got.
+pub fn tell_report(report: &FetchReport, global: &GlobalArgs) -> Result<()> {
     if global.json {
         let record = json!({
             "type": "archive_fetched",

@@ -1,5 +1,6 @@
 //! Archives and many hosts: a service that stores where the files are, and who asks it.
 mod drive;
+pub mod get;
 pub mod serve;
 pub mod store;
 

@@ -1,7 +1,7 @@
-//! The service of a host: it stores its files where the root says.
+//! The service of a host: it stores its files, and fetches some, as the root says.
 use crate::cmd::archive::place;
 use rustix::fs::{Mode, OFlags};
-use sheaf_archive::{HostFiles, HostStore, SaveHost};
+use sheaf_archive::{FetchHost, HostFiles, HostStore, SaveHost};
 use sheaf_core::Errno;
 use sheaf_file::Export;
 use sheaf_tree::service::{Blocking, ServiceRequest, Site, Worker};
@@ -14,6 +14,8 @@ use std::time::Duration;
 pub const ARCHIVE: &str = "archive";
 /// Tags of its requests.
 pub const SAVE: i32 = 1;
+/// The same, of those that fetch.
+pub const FETCH: i32 = 2;
 
 /// How long a host gathers what it has to say.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -27,6 +29,7 @@ pub fn service() -> Blocking {
 struct Mover {
     files: ExportedFiles,
     save: SaveHost,
+    fetch: FetchHost,
 }
 
 impl Mover {
@@ -35,7 +38,7 @@ impl Mover {
         let export = str::from_utf8(site.config).ok().filter(|export| !export.is_empty());
         let export = export.ok_or(Errno::NOSYS)?.replace("%h", site.host);
         let files = ExportedFiles { export: Export::open(Path::new(&export))? };
-        Ok(Self { files, save: SaveHost::default() })
+        Ok(Self { files, save: SaveHost::default(), fetch: FetchHost::default() })
     }
 }
 
@@ -43,6 +46,7 @@ impl Worker for Mover {
     fn request(&mut self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
         match request.tag {
             SAVE => self.save.answer(&request.payload, &self.files, PATIENCE),
+            FETCH => self.fetch.answer(&request.payload, &self.files, PATIENCE),
             _ => Err(Errno::NOSYS),
         }
     }
@@ -60,6 +64,12 @@ impl HostFiles for ExportedFiles {
 
     fn open(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        Ok(self.export.open_file(path, flags, Mode::empty())?.into())
+    }
+
+    fn make_directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        self.export.create_dirs(path, Mode::from_raw_mode(0o777), &mut |_| {})?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
         Ok(self.export.open_file(path, flags, Mode::empty())?.into())
     }
 }

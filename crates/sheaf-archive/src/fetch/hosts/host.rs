@@ -1,0 +1,282 @@
+//! The part of a host: it fetches what the root says.
+use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
+use crate::fetch::directory::{FetchLinks, FetchWorker};
+use crate::fetch::target::FetchTarget;
+use crate::fetch::{FetchCounters, FetchOptions, FetchShared};
+use crate::{ArchiveError, ArchiveEvent, ArchivePath, DirectoryRows, HostFiles, HostStore, Store};
+use sheaf_core::{Errno, lock};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Steps for each worker that a host has in hand.
+const STEPS_AHEAD: usize = 4;
+/// Texts that wait for the root; beyond that workers wait.
+const TOLD_MAX: usize = 1024;
+/// How long a worker waits for the root.
+const ROOT_WAIT_MAX: Duration = Duration::from_secs(600);
+
+/// A host that fetches. Dropped, it ends with what it is at.
+#[derive(Default)]
+pub struct FetchHost {
+    begun: Option<Arc<FetchInHand>>,
+}
+
+/// What a host has in hand.
+struct FetchInHand {
+    state: Mutex<FetchState>,
+    changed: Condvar,
+    counters: Arc<FetchCounters>,
+    workers: usize,
+}
+
+#[derive(Default)]
+struct FetchState {
+    steps: VecDeque<FetchStep>,
+    /// Directories that are made and wait for a worker.
+    made: VecDeque<ArchivePath>,
+    rows: HashMap<ArchivePath, DirectoryRows>,
+    /// Workers that fill one, and whether a step is done.
+    busy: usize,
+    told: VecDeque<String>,
+    is_over: bool,
+}
+
+impl FetchHost {
+    /// Does what the root asks, and answers within about `patience`.
+    ///
+    /// # Errors
+    /// `EBADMSG` when it is none of its requests.
+    pub fn answer(
+        &mut self,
+        request: &[u8],
+        of: &dyn HostFiles,
+        patience: Duration,
+    ) -> Result<Vec<u8>, Errno> {
+        let request: ToFetchHost = postcard::from_bytes(request).map_err(|_| Errno::BADMSG)?;
+        let answer = match request {
+            ToFetchHost::Begin(begin) => FromFetchHost::Begun(self.begin(&begin, of)),
+            ToFetchHost::Go(steps) => {
+                let in_hand = self.begun.as_ref().ok_or(Errno::BADMSG)?;
+                in_hand.go(steps, patience)
+            }
+        };
+        postcard::to_stdvec(&answer).map_err(|_| Errno::NOMEM)
+    }
+
+    fn begin(&mut self, begin: &BeginFetch, of: &dyn HostFiles) -> Result<(), String> {
+        self.end();
+        let HostStore { store, .. } = of.store(OsStr::from_bytes(&begin.store))?;
+        begin.mark.check(&*store)?;
+        let to = PathBuf::from(OsString::from_vec(begin.to.clone()));
+        let base = of
+            .make_directory(&to)
+            .map_err(|errno| format!("{}: cannot be written: {errno}", to.display()))?;
+        let mut options = FetchOptions { overwrite: begin.overwrite, ..FetchOptions::default() };
+        options.workers = options.workers.max(store.calls_at_once());
+        let in_hand = Arc::new(FetchInHand {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            counters: Arc::default(),
+            workers: options.workers,
+        });
+        let (at_work, above) = (in_hand.clone(), begin.above.clone());
+        let work = move || at_work.work(&*store, options, FetchTarget::of(base), to, above);
+        let thread = std::thread::Builder::new().name("fetch".to_owned()).spawn(work);
+        thread.map_err(|error| format!("no thread fetches anything: {error}"))?;
+        self.begun = Some(in_hand);
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        if let Some(in_hand) = self.begun.take() {
+            in_hand.state().is_over = true;
+            in_hand.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for FetchHost {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl FetchInHand {
+    fn state(&self) -> MutexGuard<'_, FetchState> {
+        lock(&self.state)
+    }
+
+    /// Takes steps; what was done, when there is something to say.
+    fn go(&self, steps: Vec<FetchStep>, patience: Duration) -> FromFetchHost {
+        let (begun, mut state) = (Instant::now(), self.state());
+        state.steps.extend(steps);
+        self.changed.notify_all();
+        let ahead = self.workers * STEPS_AHEAD;
+        loop {
+            let in_hand = state.in_hand();
+            let left = patience.saturating_sub(begun.elapsed());
+            if in_hand <= ahead / 2 || !state.told.is_empty() || state.is_over || left.is_zero() {
+                break;
+            }
+            state = self.wait(state, left);
+        }
+        let told = std::mem::take(&mut state.told).into();
+        self.changed.notify_all();
+        let in_hand = state.in_hand();
+        let wants = u32::try_from(ahead.saturating_sub(in_hand)).unwrap_or(u32::MAX);
+        FromFetchHost::Went { told, report: self.counters.report(), wants, is_idle: in_hand == 0 }
+    }
+
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, FetchState>,
+        time: Duration,
+    ) -> MutexGuard<'a, FetchState> {
+        self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Does the steps until all is over: the directories one after the other, what is in them by many.
+    fn work(
+        &self,
+        store: &dyn Store,
+        options: FetchOptions,
+        target: FetchTarget,
+        to: PathBuf,
+        above: ArchivePath,
+    ) {
+        let told = |event| self.told(&event);
+        let rows_of = |path: &ArchivePath| self.rows_of(path);
+        let shared = FetchShared {
+            store,
+            rows_of: &rows_of,
+            options,
+            told: &told,
+            target,
+            to,
+            above,
+            links: FetchLinks::default(),
+            counters: self.counters.clone(),
+        };
+        std::thread::scope(|scope| {
+            for number in 1..options.workers {
+                let shared = &shared;
+                let worker = std::thread::Builder::new().name(format!("fetch-{number}"));
+                if worker.spawn_scoped(scope, move || self.fill(shared, number)).is_err() {
+                    // Where there are no more threads the same is done, and takes longer.
+                    break;
+                }
+            }
+            let mut worker = FetchWorker::new(&shared, 0);
+            while let Some(step) = self.next_step(&mut worker) {
+                self.step(&shared, &mut worker, step);
+                self.done();
+            }
+        });
+    }
+
+    /// The next step. While there is none, or one that has to wait, directories are filled.
+    fn next_step(&self, worker: &mut FetchWorker<'_>) -> Option<FetchStep> {
+        let mut state = self.state();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            let waits = match state.steps.front() {
+                None => true,
+                Some(FetchStep::Finish { .. }) => state.busy > 0 || !state.made.is_empty(),
+                Some(_) => state.made.len() >= self.workers,
+            };
+            if !waits {
+                state.busy += 1;
+                return state.steps.pop_front();
+            }
+            if let Some(path) = state.made.pop_front() {
+                state.busy += 1;
+                drop(state);
+                worker.directory(&path);
+                self.done();
+                state = self.state();
+            } else {
+                // Who has nothing to do waits as long as there is a root: who drops this ends it.
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    fn step(&self, shared: &FetchShared<'_>, worker: &mut FetchWorker<'_>, step: FetchStep) {
+        match step {
+            FetchStep::Fill { path, rows } => {
+                if shared.make(&path) {
+                    let mut state = self.state();
+                    state.rows.insert(path.clone(), rows);
+                    state.made.push_back(path);
+                }
+            }
+            FetchStep::One { above, name, rows } => {
+                self.state().rows.insert(above.clone(), rows);
+                match worker.one(&above, &name) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        let path = above.join(&name);
+                        shared.left_out(1, ArchiveError::NotArchived { path });
+                    }
+                    Err(error) => shared.left_out(1, error),
+                }
+            }
+            FetchStep::Finish { path, is } => shared.finish(&path, &is),
+        }
+    }
+
+    /// One of the workers that fill directories.
+    fn fill(&self, shared: &FetchShared<'_>, number: usize) {
+        let mut worker = FetchWorker::new(shared, number);
+        let mut state = self.state();
+        while !state.is_over {
+            if let Some(path) = state.made.pop_front() {
+                state.busy += 1;
+                drop(state);
+                worker.directory(&path);
+                self.done();
+                state = self.state();
+            } else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    fn done(&self) {
+        self.state().busy -= 1;
+        self.changed.notify_all();
+    }
+
+    fn rows_of(&self, path: &ArchivePath) -> Result<DirectoryRows, ArchiveError> {
+        let rows = self.state().rows.remove(path);
+        rows.ok_or_else(|| ArchiveError::NotArchived { path: path.clone() })
+    }
+
+    /// Has a text told, once there is room for it.
+    fn told(&self, event: &ArchiveEvent) {
+        let (begun, mut state) = (Instant::now(), self.state());
+        while state.told.len() >= TOLD_MAX && !state.is_over {
+            let left = ROOT_WAIT_MAX.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                // There is no root that could be told of anything.
+                state.is_over = true;
+                break;
+            }
+            state = self.wait(state, left);
+        }
+        state.told.push_back(event.to_string());
+        self.changed.notify_all();
+    }
+}
+
+impl FetchState {
+    fn in_hand(&self) -> usize {
+        self.steps.len() + self.made.len() + self.busy
+    }
+}

@@ -1,0 +1,206 @@
+//! The part of the root: it has the catalog, and says what is archived.
+use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
+use crate::fetch::FetchReport;
+use crate::hosts::StoreMark;
+use crate::{Archive, ArchiveError, ArchivePath, HostStep, HostsRoot};
+use sheaf_core::lock;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// Steps in one message at most.
+const STEPS_MAX: usize = 256;
+/// Bytes after which a message is long enough. One step of it may be longer.
+const MESSAGE_BYTES: usize = 256 << 10;
+
+/// What hosts fetch, and where it goes.
+#[derive(Clone, Debug)]
+pub struct FetchRootOptions {
+    /// The store, as hosts are to call it.
+    pub store: Vec<u8>,
+    /// An absolute path on hosts: the directory that it goes to, under its name.
+    pub to: PathBuf,
+    /// Whether what is newer than the archived is written over.
+    pub overwrite: bool,
+}
+
+/// What is archived on its way to many hosts, at the root.
+pub struct FetchRoot {
+    archive: Arc<Archive>,
+    mark: StoreMark,
+    options: FetchRootOptions,
+    hosts: Vec<Mutex<FetchingHost>>,
+    told: Mutex<Vec<(usize, String)>>,
+}
+
+/// A host, and how far it is.
+struct FetchingHost {
+    from: Option<ArchivePath>,
+    at: FetchStage,
+    wants: u32,
+    is_idle: bool,
+    report: FetchReport,
+}
+
+/// How far a host is; in the last directory that it was given.
+enum FetchStage {
+    New,
+    Asked,
+    Filling(Option<ArchivePath>),
+    Finishing(Option<ArchivePath>),
+    /// All is given.
+    Given,
+    Over,
+}
+
+impl FetchRoot {
+    /// Of hosts, each of which gets a file or directory, or nothing.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn new(
+        archive: Arc<Archive>,
+        options: FetchRootOptions,
+        hosts: Vec<Option<ArchivePath>>,
+    ) -> Result<Self, ArchiveError> {
+        let mark = StoreMark::of(&archive)?;
+        let host = |from: Option<ArchivePath>| {
+            let at = if from.is_some() { FetchStage::New } else { FetchStage::Over };
+            let report = FetchReport::default();
+            Mutex::new(FetchingHost { from, at, wants: 0, is_idle: true, report })
+        };
+        let hosts = hosts.into_iter().map(host).collect();
+        Ok(Self { archive, mark, options, hosts, told: Mutex::default() })
+    }
+
+    /// What was done.
+    #[must_use]
+    pub fn report(&self) -> FetchReport {
+        let mut all = FetchReport::default();
+        for host in &self.hosts {
+            all += lock(host).report;
+        }
+        all
+    }
+
+    fn tell(&self, host: usize, text: String) {
+        lock(&self.told).push((host, text));
+    }
+
+    /// The next steps of a host.
+    fn steps(&self, host: &mut FetchingHost) -> Result<Vec<FetchStep>, ArchiveError> {
+        let (mut steps, mut bytes) = (Vec::new(), 0);
+        let many = (host.wants as usize).min(STEPS_MAX);
+        while steps.len() < many && bytes < MESSAGE_BYTES {
+            let Some(step) = self.step(host)? else { break };
+            bytes += postcard::to_stdvec(&step).map_or(MESSAGE_BYTES, |bytes| bytes.len());
+            steps.push(step);
+        }
+        Ok(steps)
+    }
+
+    /// The next one.
+    fn step(&self, host: &mut FetchingHost) -> Result<Option<FetchStep>, ArchiveError> {
+        let Some(from) = &host.from else { return Ok(None) };
+        let catalog = self.archive.catalog();
+        loop {
+            match &mut host.at {
+                FetchStage::Filling(last) => {
+                    if let Some((path, _)) = catalog.below(from, last.as_ref(), 1)?.pop() {
+                        *last = Some(path.clone());
+                        let rows = catalog.rows_of(&path)?;
+                        return Ok(Some(FetchStep::Fill { path, rows }));
+                    }
+                    if last.is_none()
+                        && let Some((above, name)) = from.split()
+                    {
+                        // It is no directory, or nothing at all, which the host finds out.
+                        let (name, rows) = (name.to_vec(), catalog.rows_of(&above)?);
+                        host.at = FetchStage::Given;
+                        return Ok(Some(FetchStep::One { above, name, rows }));
+                    }
+                    host.at = FetchStage::Finishing(None);
+                }
+                FetchStage::Finishing(last) => {
+                    if let Some((path, is)) = catalog.below_from_end(from, last.as_ref(), 1)?.pop()
+                    {
+                        *last = Some(path.clone());
+                        return Ok(Some(FetchStep::Finish { path, is }));
+                    }
+                    host.at = FetchStage::Given;
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+}
+
+impl HostsRoot for FetchRoot {
+    fn next(&self, number: usize) -> Result<HostStep, ArchiveError> {
+        let mut host = lock(&self.hosts[number]);
+        let asked = match (&host.at, &host.from) {
+            (FetchStage::Over, _) | (_, None) => return Ok(HostStep::Over),
+            (FetchStage::New, Some(from)) => {
+                let above = from.split().map_or(ArchivePath::ROOT, |(above, _)| above);
+                let of = &self.options;
+                let asked = ToFetchHost::Begin(BeginFetch {
+                    store: of.store.clone(),
+                    mark: self.mark,
+                    to: of.to.as_os_str().as_bytes().to_vec(),
+                    above,
+                    overwrite: of.overwrite,
+                });
+                host.at = FetchStage::Asked;
+                asked
+            }
+            _ => {
+                let steps = self.steps(&mut host)?;
+                let is_given = matches!(host.at, FetchStage::Given);
+                if is_given && steps.is_empty() && host.is_idle {
+                    host.at = FetchStage::Over;
+                    return Ok(HostStep::Over);
+                }
+                ToFetchHost::Go(steps)
+            }
+        };
+        Ok(HostStep::Ask(postcard::to_stdvec(&asked).expect("memory takes what it is given")))
+    }
+
+    fn answered(&self, number: usize, answer: &[u8]) -> Result<(), ArchiveError> {
+        let mut host = lock(&self.hosts[number]);
+        match (postcard::from_bytes(answer), &host.at) {
+            (Ok(FromFetchHost::Begun(Ok(()))), FetchStage::Asked) => {
+                (host.at, host.wants) = (FetchStage::Filling(None), 1);
+            }
+            (Ok(FromFetchHost::Begun(Err(why))), _) => {
+                drop(host);
+                return self.lost(number, &why);
+            }
+            (Ok(FromFetchHost::Went { told, report, wants, is_idle }), _) => {
+                (host.report, host.wants, host.is_idle) = (report, wants, is_idle);
+                drop(host);
+                told.into_iter().for_each(|text| self.tell(number, text));
+            }
+            _ => {
+                drop(host);
+                return self.lost(number, "its answer is none: it is another version");
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&self, number: usize, why: &str) -> Result<(), ArchiveError> {
+        let mut host = lock(&self.hosts[number]);
+        if !matches!(host.at, FetchStage::Over) {
+            host.at = FetchStage::Over;
+            host.report.failed += 1;
+            drop(host);
+            self.tell(number, why.to_owned());
+        }
+        Ok(())
+    }
+
+    fn told(&self) -> Vec<(usize, String)> {
+        std::mem::take(&mut lock(&self.told))
+    }
+}
