@@ -6,6 +6,7 @@ mod damage;
 mod disk;
 mod grep;
 mod hosts;
+mod kept;
 mod links;
 mod list;
 mod made;

@@ -1,5 +1,6 @@
 //! GNU tar, bsdtar and Python read packs as Sheaf does.
-use crate::made::{Made, file, packed, whole_content};
+use crate::made::{Made, file, members, packed, whole_content};
+use proptest::prelude::*;
 use sheaf_archive::{INDEX_NAME, MemberAttributes, MemberKind};
 use sheaf_core::files::Timestamp;
 use sheaf_testing::program::have;
@@ -257,4 +258,90 @@ fn a_pack_is_listed_in_order() {
     assert!(listed.status.success() && listed.stderr.is_empty(), "{listed:?}");
     let expected: String = (0..500).map(|number| format!("file-{number:03}\n")).collect();
     assert_eq!(String::from_utf8(listed.stdout).unwrap(), format!("{expected}.sheaf-index\n"));
+}
+
+/// Takes a tar apart, with modes, and without what not everybody can set.
+const PYTHON_ALL: &str = "import sys, tarfile
+tar = tarfile.open(sys.argv[1])
+for member in tar.getmembers():
+    member.uid = member.gid = member.mtime = 0
+tar.extraction_filter = lambda member, path: member
+tar.extractall()
+";
+
+/// The same content and kind of each member, whatever there is of names and attributes.
+fn compare_random(out: &Path, members: &[Made], said: &Output) -> Result<(), TestCaseError> {
+    prop_assert!(said.status.success(), "{said:?}");
+    let entries = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = entries.map(OsStringExt::into_vec).collect();
+    names.retain(|name| name != INDEX_NAME);
+    names.sort();
+    let expected: Vec<_> = members.iter().map(|(of, _)| of.name.clone()).collect();
+    prop_assert_eq!(names, expected, "{:?}", said);
+    for (of, content) in members {
+        let at = out.join(OsStr::from_bytes(&of.name));
+        let is = std::fs::symlink_metadata(&at).unwrap();
+        let mode = match &of.kind {
+            MemberKind::File | MemberKind::HardLink { .. } => 0o100_000,
+            MemberKind::Symlink { .. } => 0o120_000,
+            MemberKind::Fifo => 0o010_000,
+            MemberKind::CharDevice { .. } => 0o020_000,
+            MemberKind::BlockDevice { .. } => 0o060_000,
+        };
+        prop_assert_eq!(is.mode() & 0o170_000, mode, "{:?}", of);
+        match &of.kind {
+            MemberKind::File => {
+                prop_assert!(std::fs::read(&at).unwrap() == *content, "{:?}", of);
+                // In a file system a list and a mode say the same; here they are made up.
+                let has_list = of.xattrs.iter().any(|(name, _)| name == ACL);
+                if is.nlink() == 1 && !has_list {
+                    // Whoever does not set the owner may leave out what would act for it.
+                    prop_assert_eq!(is.mode() & 0o1777, of.mode & 0o1777, "{:?}", of);
+                }
+            }
+            MemberKind::Symlink { target } => {
+                let text = std::fs::read_link(&at).unwrap().into_os_string().into_vec();
+                prop_assert_eq!(&text, target);
+            }
+            MemberKind::HardLink { to } => {
+                let to = std::fs::symlink_metadata(out.join(OsStr::from_bytes(to))).unwrap();
+                prop_assert_eq!(to.ino(), is.ino(), "{:?}", of);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn random_packs_are_taken_apart_by_all(members in members()) {
+        let is_root = rustix::process::geteuid().is_root();
+        let is_device = |of: &MemberAttributes| {
+            matches!(of.kind, MemberKind::CharDevice { .. } | MemberKind::BlockDevice { .. })
+        };
+        // Only root makes devices, and a link that is too long for the system is none.
+        let members: Vec<_> = members
+            .into_iter()
+            .filter(|(of, _)| is_root || !is_device(of))
+            .filter(|(of, _)| !matches!(&of.kind, MemberKind::Symlink { target } if target.len() > 4000))
+            .collect();
+        let programs: [(&str, &[&str]); 3] = [
+            ("tar", &["-x", "-p", "-m", "--no-same-owner", "-f"]),
+            ("bsdtar", &["-x", "-P", "-p", "-m", "--no-same-owner", "--no-xattrs", "--no-acls", "-f"]),
+            ("python3", &["-c", PYTHON_ALL]),
+        ];
+        for (program, options) in programs.into_iter().filter(|(program, _)| have(program)) {
+            let dir = tempfile::tempdir().unwrap();
+            let (pack, out) = (dir.path().join("pack.tar"), dir.path().join("out"));
+            std::fs::write(&pack, packed(&members).0).unwrap();
+            std::fs::create_dir(&out).unwrap();
+            let mut command = Command::new(program);
+            let command = command.args(options).arg(&pack).current_dir(&out);
+            let said = command.env("LC_ALL", "C.UTF-8").output().unwrap();
+            compare_random(&out, &members, &said)?;
+        }
+    }
 }

@@ -1,14 +1,16 @@
 //! What is stored and fetched again is the same.
 use crate::stores::{self, StorePlace};
-use crate::trees::{assert_same, make_everything};
+use crate::trees::{assert_same, is_root, make_everything};
 use sheaf_archive::{
     Archive, ArchiveEvent, ArchivePath, Catalog, FetchOptions, FetchReport, SaveOptions,
     SaveReport, Store, TreeWalk, TreeWalkOptions, fetch, save,
 };
 use sheaf_core::lock;
+use sheaf_testing::program::have;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -118,6 +120,28 @@ fn without_packs_it_does_too() {
 #[test]
 fn with_many_small_packs_it_does_too() {
     round(SaveOptions { pack_bytes: 4096, workers: 8, ..SaveOptions::default() });
+}
+
+/// The same, by one who is not root.
+#[test]
+fn somebody_gets_back_what_they_may() {
+    if !is_root() || !have("setpriv") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    // What is built is maybe not where others may go.
+    let program = directory.path().join("test");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    for test in ["a_tree_of_everything_comes_back_as_it_was", "without_packs_it_does_too"] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(&program).arg(format!("round::{test}")).arg("--exact");
+        let command = command.env("TMPDIR", directory.path()).current_dir(directory.path());
+        let said = command.output().unwrap();
+        let text = String::from_utf8_lossy(&said.stdout);
+        assert!(said.status.success() && text.contains("1 passed"), "{said:?}");
+    }
 }
 
 #[test]
