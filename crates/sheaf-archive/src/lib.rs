@@ -65,6 +65,10 @@ pub use grep::{
 };
 pub use hosts::{HostFiles, HostStep, HostStore, HostsRoot};
 pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
+pub use local::modes::{LocalModes, LocalModesReport, ModeOf, change_local_modes};
+pub use local::remove::{
+    LocalRemoveError, LocalRemoveOptions, LocalRemoveStep, LocalRemoved, remove_local,
+};
 pub use local::usage::{LocalUsage, LocalUsageOptions, LocalUsageStep, LocalUsageSum};
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
 pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};

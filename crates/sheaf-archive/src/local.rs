@@ -1,2 +1,4 @@
 //! Work on whole trees of this machine, by many at once.
+pub(crate) mod modes;
+pub(crate) mod remove;
 pub(crate) mod usage;

@@ -9,6 +9,7 @@ mod hosts;
 mod kept;
 mod links;
 mod list;
+mod local;
 mod made;
 mod others;
 mod pack;

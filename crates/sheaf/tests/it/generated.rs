@@ -36,7 +36,7 @@ fn every_command_has_a_page_with_its_options() {
         list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
     }
     insta::assert_snapshot!(list, @"
-    sheaf-archive-chmod.1 26
+    sheaf-archive-chmod.1 27
     sheaf-archive-chown.1 26
     sheaf-archive-cp.1 27
     sheaf-archive-du.1 32
@@ -46,7 +46,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-ls.1 30
     sheaf-archive-mv.1 26
     sheaf-archive-repair.1 25
-    sheaf-archive-rm.1 26
+    sheaf-archive-rm.1 27
     sheaf-archive-store.1 28
     sheaf-archive-verify.1 24
     sheaf-archive.1 23

@@ -242,6 +242,8 @@ fn what_an_archive_tells_is_in_the_schema() {
         (&["find", "tree"], &["local_file"; 3]),
         (&["du", "-a", "tree"], &["local_usage"; 3]),
         (&["verify", "s::"], &["archive_verified"]),
+        (&["chmod", "-R", "u+r", "tree"], &["local_changed"]),
+        (&["rm", "-r", "back"], &["local_removed"]),
         (&["chmod", "-R", "g+w", "s::tree"], &["archive_changed"]),
         (&["chown", "--dry-run", "-R", ":7", "s::tree"], &["archive_changed"]),
         (&["cp", "-r", "s::tree", "s::copy"], &["archive_relocated"]),

@@ -1,4 +1,5 @@
 //! Trees of this machine, as they are told of.
+pub mod change;
 pub mod find;
 pub mod list;
 pub mod usage;

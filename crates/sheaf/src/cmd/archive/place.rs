@@ -44,6 +44,14 @@ impl NamedPlace {
         Ok(Self::Archived(ArchivedName::parse(text)?))
     }
 
+    /// The path, if it is one of this machine.
+    pub fn local(&self) -> Option<&Path> {
+        match self {
+            Self::Local(path) => Some(path),
+            Self::Archived(_) => None,
+        }
+    }
+
     /// Reads several.
     pub fn parse_all(texts: &[OsString], is_local: bool) -> Result<Vec<Self>> {
         texts.iter().map(|text| Self::parse(text, is_local)).collect()

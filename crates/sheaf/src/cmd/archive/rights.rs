@@ -1,6 +1,7 @@
 //! `sheaf archive chmod` and `chown`: modes and owners of what is archived.
 use super::counted;
-use super::place::{self, ArchivedName};
+use super::local;
+use super::place::{self, ArchivedName, NamedPlace};
 use crate::cli::GlobalArgs;
 use crate::cmd::chmod::addresses;
 use crate::exit::{Exit, Stop};
@@ -16,22 +17,27 @@ use sheaf_archive::{
 use sheaf_core::Errno;
 use std::ffi::{OsStr, OsString};
 
-/// Change the modes of what is archived
+/// Change the modes of what is archived, or of files of this machine
 ///
 /// Only what has another mode is changed. Symbolic links have none.
 #[derive(Args, Debug)]
 #[command(
-    override_usage = "sheaf archive chmod [OPTIONS] <MODE> <STORE::PATH>...\n       \
+    override_usage = "sheaf archive chmod [OPTIONS] <MODE> <STORE::PATH|PATH>...\n       \
                       sheaf archive chmod [OPTIONS] --reference <STORE::PATH> <STORE::PATH>...",
     after_help = "\
 Examples:
   sheaf archive chmod 0640 /backup::/home/ada/notes
-  sheaf archive chmod -R go-rwx /backup::/home/ada"
+  sheaf archive chmod -R go-rwx /backup::/home/ada
+  sheaf archive chmod -R go-w /srv/results"
 )]
 pub struct ArchiveChmodArgs {
     /// Octal (0644) or symbolic (u+x,go-w)
     #[arg(value_name = "MODE", allow_hyphen_values = true)]
     pub mode: OsString,
+
+    /// Take each name for a path of this machine, even with `::` in it
+    #[arg(long, conflicts_with = "reference")]
+    pub local: bool,
 
     #[command(flatten)]
     pub on: RightsArgs,
@@ -94,8 +100,17 @@ pub fn chmod(args: &ArchiveChmodArgs, global: &GlobalArgs) -> Result<Exit> {
     let text = args.mode.to_string_lossy();
     let mode = mode::change(&text)
         .map_err(|why| Stop::usage(format!("invalid value '{text}' for '<MODE>': {why}")))?;
-    let change = |old: u32, is_directory: bool| mode.apply(old, is_directory);
-    change_all(&args.on, &names, &RightsChange::Mode(&change), global)
+    let change = move |old: u32, is_directory: bool| mode.apply(old, is_directory);
+    let places = NamedPlace::parse_all(&names, args.local)?;
+    let locals: Vec<_> = places.iter().filter_map(NamedPlace::local).collect();
+    if locals.is_empty() {
+        return change_all(&args.on, &names, &RightsChange::Mode(&change), global);
+    }
+    if locals.len() < names.len() {
+        let text = "name what is archived and what is on this machine in two commands";
+        return Err(Stop::usage(text).into());
+    }
+    local::change::modes(&locals, &args.on, change, global)
 }
 
 /// Changes owners and groups.

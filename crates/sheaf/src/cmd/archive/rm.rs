@@ -1,27 +1,30 @@
 //! `sheaf archive rm`: what is archived goes.
 use super::counted;
-use super::place::{self, ArchivedName};
+use super::local;
+use super::place::{self, NamedPlace};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use sheaf_archive::{ArchiveError, ArchivePath, ArchivedFile, RemoveReport, remove};
+use sheaf_archive::{ArchiveError, ArchivePath, ArchivedFile, LocalRemoved, RemoveReport, remove};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
 
-/// Remove what is archived
+/// Remove what is archived, or files of this machine
 ///
-/// Nobody sees it any longer. The space it takes in the store stays taken.
+/// Nobody sees what is archived any longer; the space it takes in the store stays
+/// taken. No symbolic link is followed, and . .. and / stay.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   sheaf archive rm /backup::/home/ada/draft
-  sheaf archive rm -r /backup::/home/bob")]
+  sheaf archive rm -r /backup::/home/bob
+  sheaf archive rm -r ./old-results")]
 pub struct ArchiveRmArgs {
-    /// Archived files and directories
-    #[arg(value_name = "STORE::PATH", required = true)]
+    /// Archived files and directories, or paths of this machine
+    #[arg(value_name = "STORE::PATH|PATH", required = true)]
     pub names: Vec<OsString>,
 
     /// Remove directories with all that is in them, too
@@ -35,18 +38,35 @@ pub struct ArchiveRmArgs {
     /// Let / be removed, which is everything
     #[arg(long)]
     pub no_preserve_root: bool,
+
+    /// Take each name for a path of this machine, even with `::` in it
+    #[arg(long)]
+    pub local: bool,
 }
 
 /// Removes what is named.
 pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
-    let names: Result<Vec<_>> = args.names.iter().map(|name| ArchivedName::parse(name)).collect();
-    let names = names?;
-    if !args.no_preserve_root && names.iter().any(|name| name.path == ArchivePath::ROOT) {
+    let names = NamedPlace::parse_all(&args.names, args.local)?;
+    let is_root = |name: &NamedPlace| match name {
+        NamedPlace::Archived(name) => name.path == ArchivePath::ROOT,
+        NamedPlace::Local(_) => false,
+    };
+    if !args.no_preserve_root && names.iter().any(is_root) {
         let text = "/ is all that is archived: --no-preserve-root removes it";
         return Err(Stop::usage(text).into());
     }
     let (mut all, mut failed) = (RemoveReport::default(), 0u64);
+    let (mut local, mut has_local, mut has_archived) = (LocalRemoved::default(), false, false);
     for name in names {
+        let name = match name {
+            NamedPlace::Archived(name) => name,
+            NamedPlace::Local(path) => {
+                local += local::change::remove(&path, args, global)?;
+                has_local = true;
+                continue;
+            }
+        };
+        has_archived = true;
         let archive = place::open(&name.store, false)?;
         for path in name.paths(&archive)? {
             let text = match archive.look_up(&path)? {
@@ -64,6 +84,16 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
             output::tell(format_args!("sheaf: {}", printable(&text)));
         }
     }
+    if has_local {
+        local::change::tell_removed(local, global)?;
+    }
+    if has_archived {
+        tell(&all, failed, global)?;
+    }
+    Ok(if failed + local.failed > 0 { Exit::Partial } else { Exit::Success })
+}
+
+fn tell(all: &RemoveReport, failed: u64, global: &GlobalArgs) -> Result<()> {
     if global.json {
         let record = json!({
             "type": "archive_removed",
@@ -81,5 +111,5 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
         let bytes = human::size(all.bytes);
         output::tell(format_args!("sheaf: removed {files} ({bytes}) and {directories}"));
     }
-    Ok(if failed > 0 { Exit::Partial } else { Exit::Success })
+    Ok(())
 }
