@@ -49,6 +49,8 @@ struct PostgresTables {
 struct ServerSession {
     client: Client,
     statements: HashMap<String, Statement>,
+    /// Whether the tables were looked for. They may be gone after a crash of the server.
+    has_tables: bool,
 }
 
 impl std::fmt::Debug for PostgresTables {
@@ -83,7 +85,7 @@ impl PostgresTables {
         let (client, connection) = connected.map_err(|error| self.failed(&error))?;
         // Errors of the connection are those of what is asked through it.
         self.runtime.spawn(async { connection.await.unwrap_or(()) });
-        let session = ServerSession { client, statements: HashMap::new() };
+        let session = ServerSession { client, statements: HashMap::new(), has_tables: false };
         // Who does not go on does not keep others from it.
         let milliseconds = self.url.statement_timeout.as_millis();
         let mut settings = format!(
@@ -239,7 +241,8 @@ impl Tables for PostgresTables {
     }
 
     fn is_bound(&self) -> bool {
-        self.schema.is_some()
+        let session = self.session.borrow();
+        session.as_ref().is_some_and(|session| session.has_tables && !session.client.is_closed())
     }
 
     fn bind(&mut self, archive: &[u8; 32]) -> Result<(), CatalogError> {
@@ -254,7 +257,10 @@ impl Tables for PostgresTables {
         made?;
         ended?;
         self.schema = Some(schema);
-        Ok(())
+        self.with_session(|session| {
+            session.has_tables = true;
+            Ok(())
+        })
     }
 
     fn begin(&self, to: TablesUse) -> Result<(), CatalogError> {

@@ -3,17 +3,19 @@
 use crate::round::{path, settle};
 use crate::trees::assert_same;
 use sheaf_archive::{
-    Archive, ArchiveEvent, ArchivePath, Catalog, FetchOptions, LocalStore, RepairOptions,
-    SaveOptions, Store, StoreError, StoreKey, StoreWriter, StoredObject, VerifyOptions, fetch,
-    remove, repair, save, verify,
+    Archive, ArchiveError, ArchiveEvent, ArchivePath, Catalog, CatalogError, DirectoryRows,
+    FetchOptions, LocalStore, PostgresUrl, RepairOptions, SaveOptions, Store, StoreError, StoreKey,
+    StoreWriter, StoredObject, VerifyOptions, fetch, remove, repair, save, verify,
 };
 use sheaf_core::Errno;
+use sheaf_testing::postgres::PostgresServer;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A store that stops after so many writes: it commits and removes nothing any longer.
@@ -97,10 +99,18 @@ impl Store for StoppedStore {
 
 /// An archive whose store stops after so many writes.
 fn archive(at: &Path, catalog: &str, left: i64, is_deaf: bool) -> (Archive, Arc<AtomicI64>) {
+    archive_with(at, Catalog::open(&at.join(catalog)).unwrap(), left, is_deaf)
+}
+
+fn archive_with(
+    at: &Path,
+    catalog: Catalog,
+    left: i64,
+    is_deaf: bool,
+) -> (Archive, Arc<AtomicI64>) {
     let left = Arc::new(AtomicI64::new(left));
     let store = LocalStore::create(&at.join("store")).unwrap();
     let store = StoppedStore { store, left: left.clone(), is_deaf };
-    let catalog = Catalog::open(&at.join(catalog)).unwrap();
     (Archive::new(Arc::new(store), catalog).unwrap(), left)
 }
 
@@ -111,7 +121,7 @@ fn options() -> SaveOptions {
     SaveOptions { pack_bytes: 4096, ..SaveOptions::default() }
 }
 
-fn store(archive: &Archive, tree: &Path) -> Result<(), sheaf_archive::ArchiveError> {
+fn store(archive: &Archive, tree: &Path) -> Result<(), ArchiveError> {
     let fail = |event: ArchiveEvent| panic!("{event:?}");
     save(archive, &[tree.to_owned()], &ArchivePath::ROOT, options(), &fail).map(drop)
 }
@@ -135,73 +145,231 @@ fn write_tree(at: &Path, version: u8) {
     settle();
 }
 
-/// Each file is as it was in one of the versions, and verified.
-fn check(archive: &Archive, to: &Path) {
+/// What is done when it is stopped.
+#[derive(Clone, Copy)]
+struct Work {
+    run: fn(&Archive, &Path) -> Result<(), ArchiveError>,
+    /// Whether a file may be gone, as far as the work has come.
+    may_be_gone: fn(&str) -> bool,
+}
+
+/// Each file is as it was in one of the versions, or gone where it may be, and verified.
+fn check(archive: &Archive, work: Work, to: &Path) {
     let damaged = |error| panic!("{error}");
     verify(archive, &ArchivePath::ROOT, VerifyOptions::default(), &damaged).unwrap();
     let fail = |event: ArchiveEvent| panic!("{event:?}");
     fetch(archive, &path("/tree"), to, FetchOptions::default(), &fail).unwrap();
     for directory in ["d", "d/e", "f"] {
         for number in 0..6 {
-            let read =
-                fs::read_to_string(to.join("tree").join(directory).join(format!("{number}")));
-            let read = read.unwrap();
+            let name = format!("{directory}/{number}");
+            let read = fs::read_to_string(to.join("tree").join(&name));
+            if read.is_err() && (work.may_be_gone)(&name) {
+                continue;
+            }
+            let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
             let is_of = |version| read == format!("{version} {directory} {number}\n").repeat(90);
-            assert!(is_of(1) || number % 2 == 0 && is_of(2), "{directory}/{number}: {read:?}");
+            assert!(is_of(1) || number % 2 == 0 && is_of(2), "{name}: {read:?}");
         }
     }
 }
 
+/// All that a catalog says.
+fn said(catalog: &Catalog) -> Vec<(ArchivePath, DirectoryRows)> {
+    catalog.rows_below(&ArchivePath::ROOT, None, 1000).unwrap()
+}
+
+/// Catalogs that have lost any number of the last commits come to the same again.
+fn check_lost_commits(at: &Path) {
+    let store = LocalStore::open(&at.join("store")).unwrap();
+    let mut all = Catalog::open(&at.join("all")).unwrap();
+    let last = all.catch_up(&store).unwrap();
+    for kept in 0..last {
+        let file = at.join(format!("kept-{kept}"));
+        let cut = CutStore { store: LocalStore::open(&at.join("store")).unwrap(), kept };
+        assert_eq!(Catalog::open(&file).unwrap().catch_up(&cut).unwrap(), kept);
+        let mut short = Catalog::open(&file).unwrap();
+        assert_eq!(short.catch_up(&store).unwrap(), last);
+        assert_eq!(said(&short), said(&all), "{kept} of {last}");
+    }
+}
+
+/// A store with the first commits of its log.
+struct CutStore {
+    store: LocalStore,
+    kept: u64,
+}
+
+impl Store for CutStore {
+    fn create(&self, key: &StoreKey) -> Result<Box<dyn StoreWriter>, StoreError> {
+        self.store.create(key)
+    }
+
+    fn open(&self, key: &StoreKey, from: u64) -> Result<Box<dyn Read + Send>, StoreError> {
+        self.store.open(key, from)
+    }
+
+    fn read(&self, key: &StoreKey, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        self.store.read(key, range)
+    }
+
+    fn size(&self, key: &StoreKey) -> Result<u64, StoreError> {
+        let number = key.as_str().strip_prefix("log/").map(|digits| digits.parse().unwrap());
+        if number.is_some_and(|number: u64| number > self.kept) {
+            let place = key.to_string();
+            return Err(StoreError { place, doing: "is cut off", errno: Errno::NOENT });
+        }
+        self.store.size(key)
+    }
+
+    fn list(
+        &self,
+        parts: &[&str],
+        each: &mut dyn FnMut(StoredObject) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.store.list(parts, each)
+    }
+
+    fn remove(&self, key: &StoreKey) -> Result<(), StoreError> {
+        self.store.remove(key)
+    }
+}
+
+/// Opens a catalog of a test: a file's, or a database's.
+type OpenCatalog<'a> = &'a dyn Fn(&Path) -> Catalog;
+
 /// Stops the work at each of its writes, and looks at what is there then.
-fn stop_at_each(work: impl Fn(&Archive, &Path) -> Result<(), sheaf_archive::ArchiveError>) {
+fn stop_at_each(work: Work, catalog: OpenCatalog<'_>) {
     for is_deaf in [false, true] {
         let mut stop = 0;
-        loop {
-            let place = tempfile::tempdir().unwrap();
-            let (at, tree) = (place.path(), place.path().join("tree"));
-            write_tree(&tree, 1);
-            let (first, _) = archive(at, "catalog", EVER, false);
-            store(&first, &tree).unwrap();
-            drop(first);
-            write_tree(&tree, 2);
-            let (second, left) = archive(at, "catalog", stop, is_deaf);
-            let worked = work(&second, &tree);
-            drop(second);
-            let is_stopped = left.load(Ordering::SeqCst) < 0;
-            assert_eq!(worked.is_err(), is_stopped, "{stop}");
-
-            // With the catalog that there is, and with one that is made again.
-            for (catalog, to) in [("catalog", "one"), ("again", "other")] {
-                let (after, _) = archive(at, catalog, EVER, false);
-                check(&after, &at.join(to));
-            }
-            assert_same(&at.join("one/tree"), &at.join("other/tree"));
-            let (after, _) = archive(at, "catalog", EVER, false);
-            let age = Duration::ZERO;
-            let dry = RepairOptions { age, dry_run: true };
-            let found = repair(&after, dry).unwrap();
-            let removed = repair(&after, RepairOptions { age, dry_run: false }).unwrap();
-            assert_eq!(found, removed);
-            assert_eq!(repair(&after, dry).unwrap().leftovers, 0);
-            check(&after, &at.join("one"));
-            // And it goes on.
-            store(&after, &tree).unwrap();
-            let fail = |event: ArchiveEvent| panic!("{event:?}");
-            fetch(&after, &path("/tree"), &at.join("whole"), FetchOptions::default(), &fail)
-                .unwrap();
-            assert_same(&tree, &at.join("whole/tree"));
-            if !is_stopped {
-                assert!(stop > 10, "it has stopped nowhere");
-                break;
-            }
+        while stop_at(work, catalog, stop, is_deaf) {
             stop += 1;
         }
+        assert!(stop > 3, "it has stopped nowhere");
+    }
+}
+
+/// A directory of a file system in memory where there is one: much is synced there.
+fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
+/// Stops the work at one of its writes. Whether it had so many.
+fn stop_at(work: Work, catalog: OpenCatalog<'_>, stop: i64, is_deaf: bool) -> bool {
+    let place = in_memory();
+    let (at, tree) = (place.path(), place.path().join("tree"));
+    write_tree(&tree, 1);
+    let open = |left, is_deaf| archive_with(at, catalog(&at.join("catalog")), left, is_deaf);
+    let (first, _) = open(EVER, false);
+    store(&first, &tree).unwrap();
+    drop(first);
+    write_tree(&tree, 2);
+    let (second, left) = open(stop, is_deaf);
+    let worked = (work.run)(&second, &tree);
+    drop(second);
+    let is_stopped = left.load(Ordering::SeqCst) < 0;
+    assert_eq!(worked.is_err(), is_stopped, "{stop}");
+
+    // With the catalog that there is, and with one that is made again.
+    let (after, _) = open(EVER, false);
+    check(&after, work, &at.join("one"));
+    let (again, _) = archive(at, "again", EVER, false);
+    check(&again, work, &at.join("other"));
+    assert_same(&at.join("one/tree"), &at.join("other/tree"));
+    assert_eq!(said(&after.catalog()), said(&again.catalog()));
+    check_lost_commits(at);
+    let age = Duration::ZERO;
+    let dry = RepairOptions { age, dry_run: true };
+    let found = repair(&after, dry).unwrap();
+    let removed = repair(&after, RepairOptions { age, dry_run: false }).unwrap();
+    assert_eq!(found, removed);
+    assert_eq!(repair(&after, dry).unwrap().leftovers, 0);
+    check(&after, work, &at.join("repaired"));
+    assert_same(&at.join("one/tree"), &at.join("repaired/tree"));
+    // And it goes on.
+    store(&after, &tree).unwrap();
+    let fail = |event: ArchiveEvent| panic!("{event:?}");
+    fetch(&after, &path("/tree"), &at.join("whole"), FetchOptions::default(), &fail).unwrap();
+    assert_same(&tree, &at.join("whole/tree"));
+    is_stopped
+}
+
+const STORE: Work = Work { run: store, may_be_gone: |_| false };
+const REMOVE: Work = Work {
+    run: |archive, _| {
+        // What is gone by then is so.
+        for gone in ["/tree/d/e/3", "/tree/large", "/tree/d"] {
+            remove(archive, &path(gone))?;
+        }
+        Ok(())
+    },
+    may_be_gone: |name| name.starts_with("d/"),
+};
+
+fn in_file(at: &Path) -> Catalog {
+    Catalog::open(at).unwrap()
+}
+
+/// Databases of the tests' server, one for each place.
+fn in_databases(server: Arc<PostgresServer>) -> impl Fn(&Path) -> Catalog {
+    let urls = Mutex::new(BTreeMap::new());
+    move |at| {
+        let mut urls = urls.lock().unwrap();
+        let url = urls.entry(at.to_owned()).or_insert_with(|| server.new_database());
+        Catalog::connect(&PostgresUrl::parse(url).unwrap()).unwrap()
     }
 }
 
 #[test]
 fn a_store_that_stops_at_any_write_loses_nothing() {
-    stop_at_each(store);
+    stop_at_each(STORE, &in_file);
+}
+
+#[test]
+fn a_removal_that_stops_at_any_write_loses_nothing_else() {
+    stop_at_each(REMOVE, &in_file);
+}
+
+#[test]
+fn with_a_database_nothing_is_lost_either() {
+    let Some(server) = PostgresServer::shared() else { return };
+    stop_at_each(REMOVE, &in_databases(server));
+}
+
+#[test]
+fn a_database_that_loses_its_last_commits_has_them_again() {
+    // What is not synced is lost in a crash.
+    const SETTINGS: &[&str] = &["synchronous_commit=off", "wal_writer_delay=10s"];
+    let Some(mut server) = PostgresServer::start(SETTINGS) else { return };
+    let place = in_memory();
+    let (at, tree) = (place.path(), place.path().join("tree"));
+    let url = PostgresUrl::parse(&server.new_database()).unwrap();
+    let mut have_lost = 0;
+    for round in 0..3u8 {
+        write_tree(&tree, 1 + round % 2);
+        let (archive, _) = archive_with(at, Catalog::connect(&url).unwrap(), EVER, false);
+        store(&archive, &tree).unwrap();
+        let before = archive.catalog().applied().unwrap();
+        server.crash(SETTINGS);
+        let sql = |sql: &str| server.sql(url.database().unwrap(), sql).trim().to_owned();
+        let schema = sql("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'sheaf%'");
+        let number = || sql(&format!("SELECT number FROM {schema}.applied")).parse::<u64>();
+        have_lost += u32::from(schema.is_empty() || number().unwrap() < before);
+        // Who goes on is told once, and has all of it again then.
+        let mut catalog = archive.catalog();
+        let told = catalog.catch_up(archive.store()).unwrap_err();
+        assert!(matches!(told, CatalogError::Server { .. }), "{told}");
+        assert_eq!(catalog.catch_up(archive.store()).unwrap(), before);
+        drop(catalog);
+        let (after, _) = archive_with(at, Catalog::connect(&url).unwrap(), EVER, false);
+        assert_eq!(after.catalog().applied().unwrap(), before);
+        let damaged = |error| panic!("{error}");
+        verify(&after, &ArchivePath::ROOT, VerifyOptions::default(), &damaged).unwrap();
+        let fail = |event: ArchiveEvent| panic!("{event:?}");
+        let to = at.join(format!("back-{round}"));
+        fetch(&after, &path("/tree"), &to, FetchOptions::default(), &fail).unwrap();
+        assert_same(&tree, &to.join("tree"));
+    }
+    assert!(have_lost > 0, "the server has lost nothing");
 }
 
 #[test]
