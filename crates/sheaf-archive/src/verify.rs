@@ -3,8 +3,8 @@
 //! The catalog is compared with the log, a pack with its index (tar headers, contents, the index
 //! within, the end), an object with its digest, and no name is archived twice.
 use crate::{
-    Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, ContentPlace, DirectoryRows,
-    MemberClass, PackError, PackIndex, PackReader, verify_pack,
+    Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, CatalogError, ContentPlace,
+    DirectoryRows, MemberClass, PackError, PackIndex, PackReader, verify_pack,
 };
 use sheaf_core::lock;
 use std::collections::HashSet;
@@ -72,13 +72,19 @@ pub fn verify(
     options: VerifyOptions,
     told: &(dyn Fn(ArchiveError) + Sync),
 ) -> Result<VerifyReport, ArchiveError> {
-    if archive.catalog().directory(from)?.is_none() {
-        return Err(ArchiveError::NotArchived { path: from.clone() });
-    }
     let mut report = VerifyReport::default();
-    if let Some(error) = archive.catalog().differs(archive.store())? {
+    let differs = archive.catalog().differs(archive.store());
+    let differs = match differs {
+        // A catalog that has taken in the log before it was damaged still says where all is.
+        Err(error @ (CatalogError::Damaged { .. } | CatalogError::Version { .. })) => Some(error),
+        differs => differs?,
+    };
+    if let Some(error) = differs {
         report.damaged += 1;
         told(error.into());
+    }
+    if archive.catalog().directory(from)?.is_none() {
+        return Err(ArchiveError::NotArchived { path: from.clone() });
     }
     let mut last: Option<ArchivePath> = None;
     loop {

@@ -41,6 +41,15 @@ impl KeyRange {
         }
     }
 
+    /// Whether a row may come next: a damaged table may have them in any order, and who goes on behind the
+    /// last one would never end.
+    fn goes_on(&self, last: Option<&ArchivePath>, next: &ArchivePath, from_end: bool) -> bool {
+        let is_behind = |last: &ArchivePath| if from_end { next < last } else { next > last };
+        next.key() >= &self.first[..]
+            && self.behind.as_ref().is_none_or(|behind| next.key() < &behind[..])
+            && last.is_none_or(is_behind)
+    }
+
     fn values(&self) -> Vec<RowValue<'_>> {
         let behind = self.behind.as_deref().map(RowValue::Bytes);
         std::iter::once(RowValue::Bytes(&self.first)).chain(behind).collect()
@@ -117,7 +126,7 @@ impl Catalog {
         directories_max: usize,
     ) -> Result<Vec<(ArchivePath, DirectoryRows)>, CatalogError> {
         self.as_one(TablesUse::Reading, || {
-            let mut all = Vec::new();
+            let mut all: Vec<(ArchivePath, _)> = Vec::new();
             let keys = KeyRange::within(directory).after(behind);
             let condition = keys.condition();
             let sql = format!(
@@ -128,7 +137,11 @@ impl Catalog {
                 let (changed, directory) =
                     (self.number(found, 1)?, Some(self.row(self.bytes(found, 2)?)?));
                 let rows = DirectoryRows { changed, directory, ..DirectoryRows::default() };
-                all.push((self.path(self.bytes(found, 0)?)?, rows));
+                let path = self.path(self.bytes(found, 0)?)?;
+                if !keys.goes_on(all.last().map(|(last, _)| last), &path, false) {
+                    return Err(self.unreadable());
+                }
+                all.push((path, rows));
                 Ok(())
             })?;
             let sql = "SELECT path, row FROM pack WHERE path BETWEEN ?1 AND ?2 ORDER BY path, id";
@@ -184,7 +197,7 @@ impl Catalog {
         };
         let keys = KeyRange { first, ..KeyRange::within(within) };
         // A directory comes before what is in it, so this is one within.
-        let Some((path, directory)) = self.directories(&keys, "", 1)?.pop() else {
+        let Some((path, directory)) = self.directories(&keys, false, 1)?.pop() else {
             return Ok(None);
         };
         Ok(path.split().map(|(_, name)| (name.to_vec(), directory)))
@@ -200,7 +213,7 @@ impl Catalog {
         behind: Option<&ArchivePath>,
         directories_max: usize,
     ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
-        self.directories(&KeyRange::within(directory).after(behind), "", directories_max)
+        self.directories(&KeyRange::within(directory).after(behind), false, directories_max)
     }
 
     /// As [`Catalog::below`], from the end: those that come before one of them, the last first.
@@ -213,23 +226,28 @@ impl Catalog {
         before: Option<&ArchivePath>,
         directories_max: usize,
     ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
-        self.directories(&KeyRange::within(directory).before(before), "DESC", directories_max)
+        self.directories(&KeyRange::within(directory).before(before), true, directories_max)
     }
 
     fn directories(
         &self,
         keys: &KeyRange,
-        order: &str,
+        from_end: bool,
         directories_max: usize,
     ) -> Result<Vec<(ArchivePath, ArchivedDirectory)>, CatalogError> {
         let condition = keys.condition();
+        let order = if from_end { "DESC" } else { "ASC" };
         let limit = i64::try_from(directories_max).unwrap_or(i64::MAX);
         let sql = format!(
             "SELECT path, row FROM directory WHERE {condition} ORDER BY path {order} LIMIT {limit}"
         );
-        let mut all = Vec::new();
+        let mut all: Vec<(ArchivePath, _)> = Vec::new();
         self.tables.each(&sql, &keys.values(), &mut |found| {
-            all.push((self.path(self.bytes(found, 0)?)?, self.row(self.bytes(found, 1)?)?));
+            let path = self.path(self.bytes(found, 0)?)?;
+            if !keys.goes_on(all.last().map(|(last, _)| last), &path, from_end) {
+                return Err(self.unreadable());
+            }
+            all.push((path, self.row(self.bytes(found, 1)?)?));
             Ok(())
         })?;
         Ok(all)

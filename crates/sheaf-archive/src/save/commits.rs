@@ -1,6 +1,6 @@
 //! Changes of many directories in one commit.
 use super::SavedDirectory;
-use crate::{Archive, ArchiveError, CatalogError, Commit, DirectoryChange};
+use crate::{Archive, ArchiveError, ArchivePath, CatalogError, Commit, DirectoryChange};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -68,8 +68,8 @@ impl Commits {
                     waiting = later;
                 }
                 Err(CatalogError::Changed { path }) => {
-                    // The others are committed without it, and without what is below it.
-                    waiting.retain(|(of, _)| !of.path.is_within(&path));
+                    // The others are committed without it, and without what needs it.
+                    waiting.retain(|(of, _)| !needs(of, &path));
                     self.refused.push(CatalogError::Changed { path }.into());
                 }
                 Err(error) => return Err(error.into()),
@@ -77,6 +77,13 @@ impl Commits {
         }
         Ok(())
     }
+}
+
+/// Whether a commit of a directory is one of that directory, too: it is that, or in it by directories that
+/// are not archived yet.
+fn needs(of: &SavedDirectory, path: &ArchivePath) -> bool {
+    let above = of.above.as_ref().filter(|above| above.since.load(Ordering::Relaxed) == 0);
+    of.path == *path || above.is_some_and(|above| needs(above, path))
 }
 
 /// Directories above one that are not archived yet are, in the same commit.

@@ -249,7 +249,7 @@ fn stop_at_each(work: Work, catalog: OpenCatalog<'_>) {
 }
 
 /// A directory of a file system in memory where there is one: much is synced there.
-fn in_memory() -> tempfile::TempDir {
+pub fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 

@@ -27,6 +27,7 @@ mod tape;
 mod trees;
 mod verify;
 mod walk;
+mod writers;
 mod zstd;
 
 #[test]

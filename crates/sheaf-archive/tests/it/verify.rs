@@ -1,9 +1,10 @@
 //! Damage anywhere is found and named, and the rest is still read.
+use crate::crash::in_memory;
 use crate::round::{Place, path};
 use crate::trees::make_everything;
 use sheaf_archive::{
-    Archive, ArchivePath, Catalog, FetchOptions, LocalStore, SaveOptions, TreeWalk,
-    TreeWalkOptions, VerifyOptions, VerifyReport, verify,
+    Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, LocalStore, SaveOptions, TreeWalk,
+    TreeWalkOptions, VerifyOptions, VerifyReport, fetch, save, verify,
 };
 use sheaf_core::lock;
 use std::fs;
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 fn verified(archive: &Archive, options: VerifyOptions) -> (VerifyReport, Vec<String>) {
     let told = Mutex::new(Vec::new());
-    let tell = |error: sheaf_archive::ArchiveError| lock(&told).push(error.to_string());
+    let tell = |error: ArchiveError| lock(&told).push(error.to_string());
     let report = verify(archive, &ArchivePath::ROOT, options, &tell).unwrap();
     (report, told.into_inner().unwrap())
 }
@@ -100,4 +101,143 @@ fn a_catalog_that_says_something_else_than_the_log_is_named() {
     let archive = Archive::new(store, Catalog::open(&place.path("again")).unwrap()).unwrap();
     assert_eq!(verified(&archive, VerifyOptions::default()).0.damaged, 0);
     assert!(archive.look_up(&path("/tree/a")).unwrap().is_some());
+}
+
+/// All that can still be fetched of a tree, by the names that it has there.
+fn readable(archive: &Archive, to: &std::path::Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let tell = |_| {};
+    fetch(archive, &path("/tree"), to, FetchOptions::default(), &tell).unwrap();
+    let walk = TreeWalk::new(to, TreeWalkOptions::default());
+    let files = walk.filter(|entry| entry.found.as_ref().unwrap().is_file());
+    files
+        .map(|entry| {
+            (entry.path.strip_prefix(to).unwrap().to_owned(), fs::read(&entry.path).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn a_flipped_byte_anywhere_is_named_and_all_else_is_read() {
+    let place = in_memory();
+    let (at, tree) = (place.path(), place.path().join("tree"));
+    let all = ["a", "d/b", "d/c", "e/f", "e/large"];
+    for name in all {
+        let file = tree.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let bytes = if name == "e/large" { 1_100_000 } else { 600 };
+        fs::write(file, name.repeat(bytes / name.len())).unwrap();
+    }
+    let open = |catalog: &str| {
+        let store = LocalStore::create(&at.join("store")).unwrap();
+        Archive::new(Arc::new(store), Catalog::open(&at.join(catalog)).unwrap())
+    };
+    let archive = open("catalog").unwrap();
+    let fail = |event| panic!("{event:?}");
+    save(&archive, &[tree.clone()], &ArchivePath::ROOT, SaveOptions::default(), &fail).unwrap();
+    let walk = TreeWalk::new(&at.join("store/objects"), TreeWalkOptions::default());
+    let files = walk.filter(|entry| entry.found.as_ref().unwrap().is_file());
+    let objects: Vec<_> = files.map(|entry| entry.path).collect();
+    assert!(objects.len() > 7, "{objects:?}");
+    let mut flips = 0;
+    for object in objects {
+        let whole = fs::read(&object).unwrap();
+        let key = object.strip_prefix(at.join("store/objects")).unwrap().display().to_string();
+        // Each third byte of what is small, and about a hundred of what is large.
+        for flip in (0..whole.len()).step_by(whole.len().div_ceil(120).max(3)) {
+            flips += 1;
+            let mut damaged = whole.clone();
+            damaged[flip] ^= 1 << (flip % 8);
+            fs::write(&object, &damaged).unwrap();
+            let (report, told) = verified(&archive, VerifyOptions::default());
+            assert!(report.damaged > 0 && !told.is_empty(), "{key}: {flip}");
+            // The object is named, or the file that it has.
+            let id = key.rsplit('/').next().unwrap().split('.').next().unwrap();
+            let number = id.trim_start_matches('0');
+            let is_named = told.iter().any(|text| {
+                text.contains(id)
+                    || key.starts_with("log/") && text.contains(&format!("commit {number} "))
+                    || all.iter().any(|name| text.starts_with(&format!("/tree/{name}: ")))
+            });
+            assert!(is_named, "{key}: {flip}: {told:?}");
+            let to = at.join("back");
+            let read = readable(&archive, &to);
+            for (name, content) in &read {
+                assert_eq!(*content, fs::read(at.join(name)).unwrap(), "{key}: {flip}: {name:?}");
+            }
+            // A pack's members but one, or all of them where it is the index that is damaged.
+            let lost = match key.split('/').next().unwrap() {
+                "log" => 0,
+                "packs" if !key.ends_with(".tar") => 2,
+                _ => 1,
+            };
+            assert!(read.len() + lost >= all.len(), "{key}: {flip}: {read:?}");
+            fs::remove_dir_all(&to).unwrap();
+        }
+        fs::write(&object, &whole).unwrap();
+    }
+    assert!(flips > 500, "{flips}");
+    assert_eq!(verified(&archive, VerifyOptions::default()).0.damaged, 0);
+}
+
+#[test]
+fn a_flipped_byte_of_a_catalog_is_named_or_is_nothing_and_the_store_makes_another() {
+    let place = in_memory();
+    let (at, tree) = (place.path(), place.path().join("tree"));
+    fs::create_dir_all(tree.join("d")).unwrap();
+    fs::write(tree.join("a"), "a").unwrap();
+    fs::write(tree.join("d/b"), "b").unwrap();
+    let open = |catalog: &str| -> Result<Archive, ArchiveError> {
+        let store = LocalStore::create(&at.join("store"))?;
+        Archive::new(Arc::new(store), Catalog::open(&at.join(catalog))?)
+    };
+    let archive = open("catalog").unwrap();
+    let fail = |event| panic!("{event:?}");
+    save(&archive, &[tree.clone()], &ArchivePath::ROOT, SaveOptions::default(), &fail).unwrap();
+    let rows =
+        |archive: &Archive| archive.catalog().rows_below(&ArchivePath::ROOT, None, 1000).unwrap();
+    let expected = rows(&archive);
+    drop(archive);
+    let whole = fs::read(at.join("catalog")).unwrap();
+    let (mut named, mut unseen) = (0, 0);
+    // Much of the file is free, and zeros.
+    let used = |at: &usize| whole[*at] != 0 || at % 97 == 0;
+    let used: Vec<_> = (0..whole.len()).filter(used).collect();
+    for flip in used.iter().copied().step_by(used.len().div_ceil(600)) {
+        let mut damaged = whole.clone();
+        damaged[flip] ^= 1 << (flip % 8);
+        fs::write(at.join("damaged"), damaged).unwrap();
+        let told = Mutex::new(Vec::new());
+        let tell = |error: ArchiveError| lock(&told).push(error.to_string());
+        let seen = open("damaged").and_then(|archive| {
+            verify(&archive, &ArchivePath::ROOT, VerifyOptions::default(), &tell)?;
+            Ok(archive)
+        });
+        match seen {
+            // What is free in the file is nobody's.
+            Ok(archive) if lock(&told).is_empty() => {
+                unseen += 1;
+                assert_eq!(rows(&archive), expected, "{flip}");
+            }
+            Ok(_) => {
+                named += 1;
+                assert!(lock(&told)[0].starts_with("the catalog /"), "{flip}: {told:?}");
+            }
+            Err(error) => {
+                named += 1;
+                let told = lock(&told);
+                let first = told.first().cloned().unwrap_or(error.to_string());
+                assert!(first.starts_with("the catalog /"), "{flip}: {first}");
+            }
+        }
+        for suffix in ["", "-wal", "-shm"] {
+            let file = at.join(format!("damaged{suffix}"));
+            if file.exists() {
+                fs::remove_file(file).unwrap();
+            }
+        }
+    }
+    assert!(named > 20 && unseen > 20, "{named} {unseen}");
+    let again = open("again").unwrap();
+    assert_eq!(rows(&again), expected);
+    assert_eq!(verified(&again, VerifyOptions::default()).0.damaged, 0);
 }
