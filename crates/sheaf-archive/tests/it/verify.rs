@@ -133,7 +133,8 @@ fn a_flipped_byte_anywhere_is_named_and_all_else_is_read() {
     };
     let archive = open("catalog").unwrap();
     let fail = |event| panic!("{event:?}");
-    save(&archive, &[tree.clone()], &ArchivePath::ROOT, SaveOptions::default(), &fail).unwrap();
+    save(&archive, std::slice::from_ref(&tree), &ArchivePath::ROOT, SaveOptions::default(), &fail)
+        .unwrap();
     let walk = TreeWalk::new(&at.join("store/objects"), TreeWalkOptions::default());
     let files = walk.filter(|entry| entry.found.as_ref().unwrap().is_file());
     let objects: Vec<_> = files.map(|entry| entry.path).collect();
@@ -192,7 +193,8 @@ fn a_flipped_byte_of_a_catalog_is_named_or_is_nothing_and_the_store_makes_anothe
     };
     let archive = open("catalog").unwrap();
     let fail = |event| panic!("{event:?}");
-    save(&archive, &[tree.clone()], &ArchivePath::ROOT, SaveOptions::default(), &fail).unwrap();
+    save(&archive, std::slice::from_ref(&tree), &ArchivePath::ROOT, SaveOptions::default(), &fail)
+        .unwrap();
     let rows =
         |archive: &Archive| archive.catalog().rows_below(&ArchivePath::ROOT, None, 1000).unwrap();
     let expected = rows(&archive);
@@ -200,7 +202,7 @@ fn a_flipped_byte_of_a_catalog_is_named_or_is_nothing_and_the_store_makes_anothe
     let whole = fs::read(at.join("catalog")).unwrap();
     let (mut named, mut unseen) = (0, 0);
     // Much of the file is free, and zeros.
-    let used = |at: &usize| whole[*at] != 0 || at % 97 == 0;
+    let used = |at: &usize| whole[*at] != 0 || at.is_multiple_of(97);
     let used: Vec<_> = (0..whole.len()).filter(used).collect();
     for flip in used.iter().copied().step_by(used.len().div_ceil(600)) {
         let mut damaged = whole.clone();

@@ -22,7 +22,7 @@ enum Catalogs {
     /// A file for each.
     Files,
     /// One database for both.
-    Database(PostgresUrl),
+    Database(Box<PostgresUrl>),
 }
 
 impl Catalogs {
@@ -37,9 +37,9 @@ impl Catalogs {
     fn all() -> Vec<Self> {
         let server = PostgresServer::shared();
         // The server goes on as long as this test has it.
-        let database = server
-            .as_ref()
-            .map(|server| Self::Database(PostgresUrl::parse(&server.new_database()).unwrap()));
+        let database = server.as_ref().map(|server| {
+            Self::Database(Box::new(PostgresUrl::parse(&server.new_database()).unwrap()))
+        });
         [Self::File, Self::Files].into_iter().chain(database).collect()
     }
 }
