@@ -46,7 +46,7 @@ pub(super) struct ComparedPiece {
 }
 
 /// How a file is to be stored; nothing if it is not.
-enum Wanted {
+enum StoreWay {
     Here,
     Alone,
 }
@@ -91,8 +91,8 @@ impl DirectoryCompare {
                 Some(wanted) => {
                     piece.bytes += if found.is_file() { found.size } else { 0 };
                     match wanted {
-                        Wanted::Here => piece.files.push(file),
-                        Wanted::Alone => piece.large.push(file),
+                        StoreWay::Here => piece.files.push(file),
+                        StoreWay::Alone => piece.large.push(file),
                     }
                 }
             }
@@ -137,7 +137,7 @@ impl DirectoryCompare {
         of: &SavingDirectory<'_>,
         file: &NamedFile,
         found: &Metadata,
-    ) -> Result<Option<Wanted>, ArchiveError> {
+    ) -> Result<Option<StoreWay>, ArchiveError> {
         let path = || of.path.join(&file.name);
         if matches!(found.kind, FileKind::Socket | FileKind::Unknown) {
             of.skipped(&path(), NO_FILE);
@@ -171,7 +171,7 @@ impl DirectoryCompare {
             && found.nlink <= 1
             && is_much(found.size)
             && is_much(found.blocks.saturating_mul(DISK_BLOCK_BYTES));
-        Ok(Some(if is_alone && !is_member { Wanted::Alone } else { Wanted::Here }))
+        Ok(Some(if is_alone && !is_member { StoreWay::Alone } else { StoreWay::Here }))
     }
 }
 

@@ -8,6 +8,7 @@ pub mod hosts;
 mod local;
 mod ls;
 mod place;
+mod progress;
 mod relocate;
 mod repair;
 mod rights;

@@ -395,3 +395,36 @@ fn what_is_stored_gets_other_modes_and_names() {
                  /tree/sub/.hidden/a\n/tree/sub/.hidden/b\n/tree/sub/.hidden/d\n/tree/sub/b\n";
     assert_eq!(all.stdout, names);
 }
+
+#[test]
+fn what_would_be_stored_is_said_and_contents_are_compared_if_asked() {
+    let home = home();
+    let dry = home.run(&["archive", "store", "--create", "--dry-run", "tree", "s::"]);
+    let names = "sheaf: tree/a\nsheaf: tree/sub/.c\nsheaf: tree/sub/.hidden/d\nsheaf: tree/sub/b\n";
+    let mut lines: Vec<_> = dry.stderr.split_inclusive('\n').collect();
+    assert_eq!(lines.pop(), Some("sheaf: would store 4 files (19) of 3 directories\n"), "{dry:?}");
+    lines.sort_unstable();
+    assert_eq!(lines.concat(), names);
+    assert_eq!(home.run(&["archive", "ls", "s::"]).stdout, "");
+    home.run(&["archive", "store", "tree", "s::"]);
+
+    // The same content behind another inode, and another content of the same length and time.
+    let at = |name: &str| home.path().join("tree").join(name);
+    let time = fs::metadata(at("sub/b")).unwrap().modified().unwrap();
+    fs::copy(at("a"), at("copy")).unwrap();
+    fs::File::open(at("copy"))
+        .unwrap()
+        .set_modified(fs::metadata(at("a")).unwrap().modified().unwrap())
+        .unwrap();
+    fs::rename(at("copy"), at("a")).unwrap();
+    fs::write(at("sub/b"), "SECOND\n").unwrap();
+    fs::File::open(at("sub/b")).unwrap().set_modified(time).unwrap();
+    let again = home.run(&["archive", "store", "--checksum", "tree", "s::"]);
+    assert_eq!(again.stderr, "sheaf: stored 1 file (7) of 3 directories, 3 unchanged\n");
+    let stats = home.run(&["archive", "store", "--stats", "--limit", "disk=1M", "tree", "s::"]);
+    assert!(stats.stderr.contains("limited by "), "{stats:?}");
+    assert!(stats.stderr.contains(" tasks "), "{stats:?}");
+    let bad = home.run(&["archive", "store", "--limit", "disks=1M", "tree", "s::"]);
+    assert_eq!(bad.code, Some(2));
+    assert!(bad.stderr.contains("no resource disks: there are memory, cpu, disk, "), "{bad:?}");
+}

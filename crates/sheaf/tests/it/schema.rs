@@ -234,6 +234,7 @@ fn what_an_archive_tells_is_in_the_schema() {
     std::os::unix::fs::symlink(strange, home.path().join(strange)).unwrap();
     for (args, names) in [
         (&["store", "--create", "tree", "s::/"][..], &["archive_stored"][..]),
+        (&["store", "--stats", "--dry-run", "tree", "s::/"], &["archive_stats", "archive_stored"]),
         (&["ls", "s::/", "s::tree"], &["archived"; 3]),
         (&["get", "s::tree", "back"], &["archive_fetched"]),
         (&["find", "s::"], &["archived"; 4]),

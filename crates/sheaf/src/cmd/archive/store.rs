@@ -1,5 +1,6 @@
 //! `sheaf archive store`: files of this machine into an archive.
 use super::place::{self, ArchivedName};
+use super::progress::{self, SaveProgress};
 use super::{counted, hosts, tell};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
@@ -8,7 +9,10 @@ use crate::size;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
-use sheaf_archive::{MEMBER_BYTES_MAX, SaveOptions, SaveReport, Store, ZSTD_LEVEL_MAX, save};
+use sheaf_archive::{
+    MEMBER_BYTES_MAX, Resource, SaveOptions, SaveReport, ScheduleStats, Store, ZSTD_LEVEL_MAX,
+    save_watched,
+};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -59,6 +63,23 @@ pub struct StoreArgs {
     )]
     pub zstd: Option<i32>,
 
+    /// Compare contents, not times: store what differs from what is archived
+    #[arg(long)]
+    pub checksum: bool,
+
+    /// Only say what would be stored
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Use no more than AMOUNT of a resource each second, or at once: memory, cpu,
+    /// disk, disk-operations, network, connections
+    #[arg(long, value_name = "RESOURCE=AMOUNT", value_parser = progress::limit)]
+    pub limit: Vec<(Resource, u64)>,
+
+    /// End with numbers of what was done with which resources
+    #[arg(long)]
+    pub stats: bool,
+
     /// All hosts of HOSTSET:PATH see the same files: each directory is stored once, by
     /// one of them
     #[arg(long)]
@@ -81,6 +102,9 @@ impl StoreArgs {
         if self.no_packs {
             options.member_bytes_max = 0;
         }
+        options.checksum = self.checksum;
+        options.dry_run = self.dry_run;
+        options.limits = progress::limited(options.limits, &self.limit);
         options
     }
 }
@@ -106,6 +130,18 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
             let text = "all sources are on hosts, or all on this machine";
             return Err(Stop::usage(text).into());
         }
+        for (is_said, option) in [
+            (args.checksum, "--checksum"),
+            (args.dry_run, "--dry-run"),
+            (!args.limit.is_empty(), "--limit"),
+            (args.stats, "--stats"),
+        ] {
+            if is_said {
+                let text =
+                    format!("{option} is for files of this machine, and not of HOSTSET:PATH");
+                return Err(Stop::usage(text).into());
+            }
+        }
         return hosts::store::run(args, sources, &to, global);
     }
     if args.shared {
@@ -114,14 +150,23 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let archive = place::open(&to.store, args.create)?;
     let options =
         SaveOptions { left_out: place::directory_id(&to.store)?, ..args.options(archive.store()) };
+    let options = SaveOptions { tell_names: args.dry_run || global.verbose > 0, ..options };
     let sources: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
-    let report = save(&archive, &sources, &to.path, options, &|event| tell(&event))?;
-    tell_report(&report, global)?;
+    let progress = SaveProgress::new(global);
+    let watch = |done: &SaveReport, stats: &ScheduleStats| progress.show(done, stats);
+    let told = |event| progress.suspend(|| tell(&event));
+    let saved = save_watched(&archive, &sources, &to.path, options, &told, &watch);
+    let (stats, took) = progress.end();
+    let report = saved?;
+    if args.stats {
+        progress::tell_stats(&stats, took, global)?;
+    }
+    tell_report(&report, args.dry_run, global)?;
     Ok(if report.failed > 0 { Exit::Partial } else { Exit::Success })
 }
 
 /// Says what was stored.
-pub fn tell_report(report: &SaveReport, global: &GlobalArgs) -> Result<()> {
+pub fn tell_report(report: &SaveReport, dry_run: bool, global: &GlobalArgs) -> Result<()> {
     if global.json {
         let record = json!({
             "type": "archive_stored",
@@ -132,6 +177,7 @@ pub fn tell_report(report: &SaveReport, global: &GlobalArgs) -> Result<()> {
             "changing": report.changing,
             "skipped": report.skipped,
             "failed": report.failed,
+            "dry_run": dry_run,
         });
         return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
     }
@@ -139,7 +185,8 @@ pub fn tell_report(report: &SaveReport, global: &GlobalArgs) -> Result<()> {
         return Ok(());
     }
     let mut text = format!(
-        "stored {} ({}) of {}",
+        "{} {} ({}) of {}",
+        if dry_run { "would store" } else { "stored" },
         counted(report.stored, "file", "files"),
         human::size(report.stored_bytes),
         counted(report.directories, "directory", "directories"),

@@ -51,7 +51,7 @@ pub fn run(
             output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
         }
         let driven = driven?;
-        tell_report(&report, global)?;
+        tell_report(&report, false, global)?;
         Ok(match () {
             () if session.client().is_interrupted() => Exit::Interrupted,
             () if driven.done == 0 && report.directories == 0 => Exit::Unreachable,

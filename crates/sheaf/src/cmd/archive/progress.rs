@@ -1,0 +1,245 @@
+//! How far storing is, and what it was done with.
+use crate::cli::GlobalArgs;
+use crate::output::{self, Output};
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use serde_json::{Map, Value, json};
+use sheaf_archive::{Phase, Resource, SaveReport, ScheduleLimits, ScheduleStats};
+use sheaf_core::lock;
+use sheaf_tools::report::human;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Rates are those of so long.
+const RATE_TIME: Duration = Duration::from_secs(2);
+
+/// Shows on standard error how far it is, where that is a terminal, and keeps the last numbers.
+pub struct SaveProgress {
+    bar: Option<ProgressBar>,
+    known: Mutex<ProgressKnown>,
+    start: Instant,
+}
+
+struct ProgressKnown {
+    stats: ScheduleStats,
+    /// When rates were taken, and what was done then.
+    since: Instant,
+    done: SaveReport,
+    rates: (f64, f64),
+}
+
+impl SaveProgress {
+    pub fn new(global: &GlobalArgs) -> Self {
+        let output = Output::new(global);
+        let is_seen = output.stderr_is_terminal && !output.json && !global.quiet;
+        let bar = is_seen.then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            bar.set_style(
+                indicatif::ProgressStyle::with_template("{msg}")
+                    .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar()),
+            );
+            bar
+        });
+        let start = Instant::now();
+        let (stats, done) = (ScheduleStats::default(), SaveReport::default());
+        let known = Mutex::new(ProgressKnown { stats, since: start, done, rates: (0.0, 0.0) });
+        Self { bar, known, start }
+    }
+
+    /// Takes what is done by now.
+    pub fn show(&self, done: &SaveReport, stats: &ScheduleStats) {
+        let mut known = lock(&self.known);
+        known.stats = stats.clone();
+        let Some(bar) = &self.bar else { return };
+        let passed = known.since.elapsed();
+        if passed >= RATE_TIME || known.rates == (0.0, 0.0) {
+            let rate = |now: u64, then: u64| {
+                (now - then.min(now)) as f64 / passed.as_secs_f64().max(0.001)
+            };
+            known.rates = (
+                rate(done.stored + done.unchanged, known.done.stored + known.done.unchanged),
+                rate(done.stored_bytes, known.done.stored_bytes),
+            );
+            (known.since, known.done) = (Instant::now(), *done);
+        }
+        bar.set_message(line(done, stats, known.rates, self.start.elapsed()));
+    }
+
+    /// Tells something without a line of its own in the way.
+    pub fn suspend(&self, tell: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(tell),
+            None => tell(),
+        }
+    }
+
+    /// Ends it; what the numbers were.
+    pub fn end(self) -> (ScheduleStats, Duration) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        let known = self.known.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        (known.stats, self.start.elapsed())
+    }
+}
+
+/// One line: what was done, how fast, how long it takes, and what it is that it waits for.
+fn line(
+    done: &SaveReport,
+    stats: &ScheduleStats,
+    (files, bytes): (f64, f64),
+    elapsed: Duration,
+) -> String {
+    let left = match left(stats, elapsed) {
+        Some(left) => format!("{} left", human_time(left)),
+        None => "still looking".to_owned(),
+    };
+    format!(
+        "{} files, {}; {files:.0} files/s, {}/s; {left}; limited by {}",
+        done.stored + done.unchanged,
+        human::size(done.stored_bytes),
+        human::size(bytes as u64),
+        stats.limiting.name(),
+    )
+}
+
+/// How long it takes from now on, as far as that is known: all directories have been looked through.
+fn left(stats: &ScheduleStats, elapsed: Duration) -> Option<Duration> {
+    let phase = |phase: Phase| stats.phases.iter().find(|of| of.phase == phase);
+    for before in [Phase::Walk, Phase::Directory] {
+        let of = phase(before)?;
+        if of.waiting + of.running > 0 {
+            return None;
+        }
+    }
+    let transfer = phase(Phase::Transfer)?;
+    let to_do = (transfer.waiting + transfer.running) as f64;
+    Some(elapsed.mul_f64(to_do / (transfer.done as f64).max(1.0)))
+}
+
+fn human_time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// Says what it was done with: one line a phase and a kind of task, or all numbers as a record.
+pub fn tell_stats(stats: &ScheduleStats, took: Duration, global: &GlobalArgs) -> Result<()> {
+    if global.json {
+        let counters: Map<String, Value> =
+            stats.counters().into_iter().map(|(name, value)| (name, value.into())).collect();
+        let record = json!({
+            "type": "archive_stats",
+            "seconds": took.as_secs_f64(),
+            "limiting": stats.limiting.name(),
+            "counters": counters,
+        });
+        return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+    }
+    output::tell(format_args!(
+        "sheaf: took {:.2} s, limited by {}, {} tasks at once at the end",
+        took.as_secs_f64(),
+        stats.limiting.name(),
+        stats.width,
+    ));
+    for kind in stats.kinds.iter().filter(|kind| kind.done > 0) {
+        output::tell(format_args!(
+            "sheaf: {:<15} {:>9} tasks  {:>9.2} s of which {:.2} computed",
+            kind.name.replace('_', " "),
+            kind.done,
+            kind.ran_us as f64 / 1e6,
+            kind.used.cpu_us as f64 / 1e6,
+        ));
+    }
+    for host in &stats.hosts {
+        for resource in Resource::ALL {
+            let refused = host.refused.of(resource);
+            if refused > 0 {
+                output::tell(format_args!(
+                    "sheaf: {} times tasks waited for {}",
+                    refused,
+                    resource.name()
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A resource and how much of it may be used.
+pub fn limit(text: &str) -> Result<(Resource, u64), String> {
+    let names = || Resource::ALL.map(Resource::name).join(", ");
+    let Some((name, amount)) = text.split_once('=') else {
+        return Err(format!("write RESOURCE=AMOUNT, as disk=100M: there are {}", names()));
+    };
+    let resource = Resource::ALL.into_iter().find(|resource| resource.name() == name);
+    let resource = resource.ok_or_else(|| format!("no resource {name}: there are {}", names()))?;
+    let amount = match resource {
+        // Processors, of which each second has as many microseconds.
+        Resource::Cpu => amount
+            .parse::<f64>()
+            .ok()
+            .filter(|cpus| *cpus > 0.0 && *cpus < 1e6)
+            .map(|cpus| (cpus * 1e6) as u64)
+            .ok_or_else(|| "not a number of processors".to_owned())?,
+        _ => crate::size::bytes(amount)?,
+    };
+    if amount == 0 {
+        Err("with 0 nothing would be done".to_owned())
+    } else {
+        Ok((resource, amount))
+    }
+}
+
+/// Limits with others in their places.
+pub fn limited(mut limits: ScheduleLimits, others: &[(Resource, u64)]) -> ScheduleLimits {
+    for (resource, amount) in others {
+        limits = limits.with(*resource, *amount);
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_amounts_of_resources() {
+        assert_eq!(limit("disk=100M"), Ok((Resource::DiskBytes, 100 << 20)));
+        assert_eq!(limit("cpu=1.5"), Ok((Resource::Cpu, 1_500_000)));
+        assert_eq!(limit("connections=4"), Ok((Resource::StoreConnections, 4)));
+        for text in ["disk", "disks=3", "cpu=-1", "cpu=x", "memory=0", "disk=1Q"] {
+            assert!(limit(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn how_long_it_takes_is_known_behind_the_walk() {
+        let phase = |phase, waiting, done| sheaf_archive::PhaseStats {
+            phase,
+            waiting,
+            waiting_bytes: 0,
+            running: 0,
+            done,
+            by_floor: 0,
+            width: 8,
+            stopped: 0,
+        };
+        let second = Duration::from_secs(1);
+        let mut stats = ScheduleStats {
+            phases: vec![
+                phase(Phase::Walk, 1, 4),
+                phase(Phase::Directory, 0, 4),
+                phase(Phase::Transfer, 30, 10),
+            ],
+            ..ScheduleStats::default()
+        };
+        assert_eq!(left(&stats, second), None);
+        stats.phases[0].waiting = 0;
+        assert_eq!(left(&stats, second), Some(Duration::from_secs(3)));
+        assert_eq!(human_time(Duration::from_secs(3700)), "1 h 1 min");
+    }
+}
