@@ -271,14 +271,12 @@ impl<'a> FileRelocation<'a> {
             object.attributes.name = to.to_vec();
             objects.push(object);
         }
-        let changes = [into_target, Some(into_source).filter(|_| self.changes_source())];
+        // A source that stays as it is has its number in it all the same: had it been changed meanwhile,
+        // what is referred to might be gone from the store.
+        let changes = [into_target, Some(into_source)];
         let changes = changes.into_iter().flatten().collect();
         self.archive.catalog().commit(self.archive.store(), &Commit { changes })?;
         Ok(RelocateReport { files: names.len() as u64, trees: 0, skipped })
-    }
-
-    fn changes_source(&self) -> bool {
-        self.how == Relocation::Move || self.target.is_none()
     }
 
     fn missing(&self, name: &[u8]) -> ArchiveError {

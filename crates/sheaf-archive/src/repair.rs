@@ -39,7 +39,7 @@ pub struct RepairReport {
 
 /// Objects that commits refer to.
 #[derive(Default)]
-struct Referred {
+pub(crate) struct Referred {
     /// Packs, and which of their indexes.
     packs: HashMap<PackId, HashSet<u64>>,
     objects: HashSet<PackId>,
@@ -85,14 +85,15 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
 }
 
 /// Somebody else may have removed it.
-fn removed(removed: Result<(), StoreError>) -> Result<(), StoreError> {
+pub(crate) fn removed(removed: Result<(), StoreError>) -> Result<(), StoreError> {
     match removed {
         Err(error) if error.errno == Errno::NOENT => Ok(()),
         removed => removed,
     }
 }
 
-fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
+/// What commits refer to, up to the last that anybody has made.
+pub(crate) fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
     let mut catalog = archive.catalog();
     catalog.catch_up(archive.store())?;
     let (mut referred, mut last) = (Referred::default(), None);
@@ -121,7 +122,7 @@ fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
 
 impl Referred {
     /// Whether a commit refers to it; what is none of an archive's objects is left alone.
-    fn has(&self, key: &StoreKey) -> bool {
+    pub fn has(&self, key: &StoreKey) -> bool {
         let name = key.as_str().rsplit('/').next().unwrap_or_default();
         let (id, kind) = name.split_at_checked(32).unwrap_or((name, ""));
         let Some(id) = id_of(id) else { return true };

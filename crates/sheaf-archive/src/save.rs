@@ -13,7 +13,7 @@ mod directory;
 pub(crate) mod hosts;
 mod links;
 pub(crate) mod old;
-mod output;
+pub(crate) mod output;
 mod phases;
 mod source;
 

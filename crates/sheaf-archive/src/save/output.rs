@@ -7,13 +7,13 @@ const WRITE_BYTES: usize = 1 << 20;
 
 type ObjectWriter = BufWriter<Box<dyn StoreWriter>>;
 
-pub(super) enum PackOutput {
+pub(crate) enum PackOutput {
     Plain { to: ObjectWriter, tar_bytes: u64 },
     Zstd { to: Box<ZstdWriter<ObjectWriter>>, tar_bytes: u64 },
 }
 
 /// A pack that is written, but for its commit.
-pub(super) struct WrittenPack {
+pub(crate) struct WrittenPack {
     pub to: Box<dyn StoreWriter>,
     pub tar_bytes: u64,
     /// Bytes of the object, where it is compressed.

@@ -4,8 +4,9 @@ use crate::round::{path, settle};
 use crate::trees::assert_same;
 use sheaf_archive::{
     Archive, ArchiveError, ArchiveEvent, ArchivePath, Catalog, CatalogError, DirectoryRows,
-    FetchOptions, LocalStore, PostgresUrl, RepairOptions, SaveOptions, Store, StoreError, StoreKey,
-    StoreWriter, StoredObject, VerifyOptions, fetch, remove, repair, save, verify,
+    FetchOptions, LocalStore, PostgresUrl, RepackOptions, RepairOptions, SaveOptions, Store,
+    StoreError, StoreKey, StoreWriter, StoredObject, VerifyOptions, fetch, remove, repack, repair,
+    save, verify,
 };
 use sheaf_core::Errno;
 use sheaf_testing::postgres::PostgresServer;
@@ -148,6 +149,8 @@ fn write_tree(at: &Path, version: u8) {
 /// What is done when it is stopped.
 #[derive(Clone, Copy)]
 struct Work {
+    /// What is done before, and is not stopped.
+    before: fn(&Archive, &Path),
     run: fn(&Archive, &Path) -> Result<(), ArchiveError>,
     /// Whether a file may be gone, as far as the work has come.
     may_be_gone: fn(&str) -> bool,
@@ -263,7 +266,9 @@ fn stop_at(work: Work, catalog: OpenCatalog<'_>, stop: i64, is_deaf: bool) -> bo
     store(&first, &tree).unwrap();
     drop(first);
     write_tree(&tree, 2);
-    let (second, left) = open(stop, is_deaf);
+    let (second, left) = open(EVER, is_deaf);
+    (work.before)(&second, &tree);
+    left.store(stop, Ordering::SeqCst);
     let worked = (work.run)(&second, &tree);
     drop(second);
     let is_stopped = left.load(Ordering::SeqCst) < 0;
@@ -293,8 +298,21 @@ fn stop_at(work: Work, catalog: OpenCatalog<'_>, stop: i64, is_deaf: bool) -> bo
     is_stopped
 }
 
-const STORE: Work = Work { run: store, may_be_gone: |_| false };
+const STORE: Work = Work { before: |_, _| (), run: store, may_be_gone: |_| false };
+const REPACK: Work = Work {
+    before: |archive, tree| store(archive, tree).unwrap(),
+    run: |archive, _| {
+        let options =
+            RepackOptions { min_dead_percent: 1, small_packs_min: 2, ..RepackOptions::default() };
+        let damaged = |error| panic!("{error}");
+        let report = repack(archive, &path("/tree/d/e"), options, &damaged)?;
+        assert!(report.packs > report.packs_new, "{report:?}");
+        Ok(())
+    },
+    may_be_gone: |_| false,
+};
 const REMOVE: Work = Work {
+    before: |_, _| (),
     run: |archive, _| {
         // What is gone by then is so.
         for gone in ["/tree/d/e/3", "/tree/large", "/tree/d"] {
@@ -322,6 +340,11 @@ fn in_databases(server: Arc<PostgresServer>) -> impl Fn(&Path) -> Catalog {
 #[test]
 fn a_store_that_stops_at_any_write_loses_nothing() {
     stop_at_each(STORE, &in_file);
+}
+
+#[test]
+fn a_repack_that_stops_at_any_write_loses_nothing() {
+    stop_at_each(REPACK, &in_file);
 }
 
 #[test]

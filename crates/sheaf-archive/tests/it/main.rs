@@ -17,6 +17,7 @@ mod postgres;
 mod proxy;
 mod relay;
 mod remove;
+mod repack;
 mod round;
 mod s3;
 #[path = "../../../../fuzz/seeds.rs"]

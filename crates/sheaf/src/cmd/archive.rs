@@ -10,9 +10,11 @@ mod ls;
 mod place;
 mod progress;
 mod relocate;
+mod repack;
 mod repair;
 mod rights;
 mod rm;
+mod stat;
 mod store;
 mod verify;
 
@@ -56,9 +58,11 @@ pub enum ArchiveCommand {
     Chown(rights::ArchiveChownArgs),
     Cp(relocate::ArchiveCpArgs),
     Mv(relocate::ArchiveMvArgs),
+    Stat(stat::ArchiveStatArgs),
     Rm(rm::ArchiveRmArgs),
     Verify(verify::VerifyArgs),
     Repair(repair::RepairArgs),
+    Repack(repack::RepackArgs),
 }
 
 /// Does what the sub-command says.
@@ -74,9 +78,11 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Chown(_) => "chown",
         ArchiveCommand::Cp(_) => "cp",
         ArchiveCommand::Mv(_) => "mv",
+        ArchiveCommand::Stat(_) => "stat",
         ArchiveCommand::Rm(_) => "rm",
         ArchiveCommand::Verify(_) => "verify",
         ArchiveCommand::Repair(_) => "repair",
+        ArchiveCommand::Repack(_) => "repack",
     };
     let on_hosts = match &args.command {
         ArchiveCommand::Store(args) => args.is_on_hosts(),
@@ -103,9 +109,11 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Chown(args) => rights::chown(args, global),
         ArchiveCommand::Cp(args) => relocate::cp(args, global),
         ArchiveCommand::Mv(args) => relocate::mv(args, global),
+        ArchiveCommand::Stat(args) => stat::run(args, global),
         ArchiveCommand::Rm(args) => rm::run(args, global),
         ArchiveCommand::Verify(args) => verify::run(args, global),
         ArchiveCommand::Repair(args) => repair::run(args, global),
+        ArchiveCommand::Repack(args) => repack::run(args, global),
     }
 }
 

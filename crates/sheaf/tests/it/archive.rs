@@ -428,3 +428,28 @@ fn what_would_be_stored_is_said_and_contents_are_compared_if_asked() {
     assert_eq!(bad.code, Some(2));
     assert!(bad.stderr.contains("no resource disks: there are memory, cpu, disk, "), "{bad:?}");
 }
+
+#[test]
+fn all_that_is_known_of_a_name_is_shown() {
+    let home = home();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    let run = home.run(&["archive", "stat", "--packs", "s::tree/a"]);
+    let has = |text: &str| assert!(run.stdout.contains(text), "{text} {run:?}");
+    has("       path: /tree/a\n       kind: file\n       mode: 0640\n");
+    has("       size: 6\n   modified: ");
+    let digest = blake3::hash(b"first\n");
+    has(&format!("     blake3: {digest}\n"));
+    has(".tar, 6 bytes from 1536 on, generation 0\n");
+    home.run(&["archive", "rm", "s::tree/sub/b"]);
+    let run = home.run(&["archive", "stat", "--packs", "s::tree/sub"]);
+    assert!(run.stdout.contains(": 1 member, 2.0K live, 2.0K dead, generation 1\n"), "{run:?}");
+    let none = home.run(&["archive", "stat", "s::none", "s::tree/a"]);
+    assert_eq!((none.code, &none.stderr[..]), (Some(4), "sheaf: /none: is not in the archive\n"));
+    let dry = home.run(&["archive", "repack", "-n", "s::tree/sub"]);
+    assert!(dry.stderr.starts_with("sheaf: would write 1 pack as 1, "), "{dry:?}");
+    let done = home.run(&["archive", "repack", "s::tree/sub"]);
+    assert!(done.stderr.starts_with("sheaf: wrote 1 pack as 1, "), "{done:?}");
+    let run = home.run(&["archive", "stat", "--packs", "s::tree/sub"]);
+    assert!(run.stdout.contains(": 1 member, 2.0K live, 0 dead, generation 0\n"), "{run:?}");
+    assert_eq!(home.run(&["archive", "verify", "s::"]).code, Some(0));
+}

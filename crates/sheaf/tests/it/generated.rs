@@ -45,8 +45,10 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-grep.1 53
     sheaf-archive-ls.1 30
     sheaf-archive-mv.1 26
+    sheaf-archive-repack.1 26
     sheaf-archive-repair.1 25
     sheaf-archive-rm.1 27
+    sheaf-archive-stat.1 24
     sheaf-archive-store.1 32
     sheaf-archive-verify.1 24
     sheaf-archive.1 23

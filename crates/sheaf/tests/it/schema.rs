@@ -242,6 +242,7 @@ fn what_an_archive_tells_is_in_the_schema() {
         (&["ls", "tree"], &["local_file"; 2]),
         (&["find", "tree"], &["local_file"; 3]),
         (&["du", "-a", "tree"], &["local_usage"; 3]),
+        (&["stat", "--packs", "s::", "s::tree", "s::tree/*"], &["archive_stat"; 4]),
         (&["verify", "s::"], &["archive_verified"]),
         (&["chmod", "-R", "u+r", "tree"], &["local_changed"]),
         (&["rm", "-r", "back"], &["local_removed"]),
@@ -249,6 +250,7 @@ fn what_an_archive_tells_is_in_the_schema() {
         (&["chown", "--dry-run", "-R", ":7", "s::tree"], &["archive_changed"]),
         (&["cp", "-r", "s::tree", "s::copy"], &["archive_relocated"]),
         (&["mv", "s::copy/file", "s::copy/other"], &["archive_relocated"]),
+        (&["repack", "s::"], &["archive_repacked"]),
         (&["rm", "-r", "s::tree"], &["archive_removed"]),
         (&["repair", "s::"], &["archive_repaired"]),
     ] {
