@@ -128,6 +128,11 @@ pub enum ArchiveEvent {
         /// Which one.
         path: PathBuf,
     },
+    /// A file would be fetched.
+    Fetches {
+        /// To where.
+        path: PathBuf,
+    },
     /// A file was written to while it was read: what is stored may be of several moments.
     Changing {
         /// Which one.
@@ -140,7 +145,7 @@ impl fmt::Display for ArchiveEvent {
         match self {
             Self::Failed(error) => error.fmt(f),
             Self::Skipped { path, why } => write!(f, "{}: left out: {why}", path.display()),
-            Self::Stores { path } => path.display().fmt(f),
+            Self::Stores { path } | Self::Fetches { path } => path.display().fmt(f),
             Self::Changing { path } => {
                 write!(f, "{}: was written to while it was read: store it again", path.display())
             }

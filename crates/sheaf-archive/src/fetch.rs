@@ -1,45 +1,49 @@
-//! Fetching: directories are made in their order, and filled by many workers.
+//! Fetching: directories are made in their order, and filled by many at once, under a schedule.
 //!
 //! A file is written under a name of nobody's and gets its own when it is whole, with owner, mode and
 //! time. What is there already, with the same size and time, is not written again, so one that was
 //! broken off goes on where it was. Directories get their attributes at the end, the deepest first.
 mod directory;
+mod dry;
 pub(crate) mod hosts;
+mod phases;
 mod target;
 
 use crate::archive::{data_key, pack_key, pack_zstd_key};
 use crate::{
     Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject,
-    ContentPlace, DirectoryRows, Store,
+    ContentPlace, DirectoryRows, ScheduleLimits, ScheduleStats, Store,
 };
 use directory::{FetchLinks, FetchWorker};
+use phases::FetchPool;
 use serde::{Deserialize, Serialize};
-use sheaf_core::{Errno, lock};
+use sheaf_core::Errno;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
 use target::FetchTarget;
 
-/// Directories that wait for a worker.
-const WAITING_MAX: usize = 256;
 /// Directories that are asked of the catalog at once.
 const DIRECTORIES_AT_ONCE: usize = 1024;
 
 /// How to fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchOptions {
-    /// Directories at once.
+    /// Tasks at once, to begin with: while they mostly wait, there are more.
     pub workers: usize,
     /// Whether what is newer than the archived is written over.
     pub overwrite: bool,
+    /// What may be used of this machine and of the store.
+    pub limits: ScheduleLimits,
+    /// Only say what would be fetched.
+    pub dry_run: bool,
 }
 
 impl Default for FetchOptions {
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
-        Self { workers, overwrite: false }
+        Self { workers, overwrite: false, limits: crate::save::usual_limits(), dry_run: false }
     }
 }
 
@@ -118,6 +122,25 @@ pub fn fetch(
     options: FetchOptions,
     told: &(dyn Fn(ArchiveEvent) + Sync),
 ) -> Result<FetchReport, ArchiveError> {
+    fetch_watched(archive, from, to, options, told, &|_, _| ())
+}
+
+/// As [`fetch`]. What was done and what is being done is told to `watch` several times a second, and at
+/// the end.
+///
+/// # Errors
+/// As [`fetch`].
+pub fn fetch_watched(
+    archive: &Archive,
+    from: &ArchivePath,
+    to: &Path,
+    options: FetchOptions,
+    told: &(dyn Fn(ArchiveEvent) + Sync),
+    watch: &(dyn Fn(&FetchReport, &ScheduleStats) + Sync),
+) -> Result<FetchReport, ArchiveError> {
+    if options.dry_run {
+        return dry::fetch_dry(archive, from, to, options, told);
+    }
     let failed =
         |errno| ArchiveError::File { path: to.to_owned(), doing: "cannot be written", errno };
     std::fs::create_dir_all(to).map_err(|error| failed(Errno::from_io(&error)))?;
@@ -134,7 +157,7 @@ pub fn fetch(
         counters: Arc::default(),
     };
     if archive.catalog().directory(from)?.is_some() {
-        shared.fill(archive, from)?;
+        FetchPool::new(&shared, archive, from).run(watch)?;
         shared.finish_directories(archive, from)?;
     } else if let Some((above, name)) = from.split()
         && FetchWorker::new(&shared, 0).one(&above, name)?
@@ -155,46 +178,6 @@ impl FetchShared<'_> {
     /// Where something goes, as its user calls it.
     fn path(&self, path: &ArchivePath) -> PathBuf {
         self.to.join(self.below(path).as_relative())
-    }
-
-    /// Makes the directories, and has workers fill them.
-    fn fill(&self, archive: &Archive, from: &ArchivePath) -> Result<(), ArchiveError> {
-        let (send, receive) = sync_channel::<ArchivePath>(WAITING_MAX);
-        let receive = Mutex::new(receive);
-        std::thread::scope(|scope| {
-            for number in 0..self.options.workers.max(1) {
-                let receive = &receive;
-                let worker = std::thread::Builder::new().name(format!("fetch-{number}"));
-                let work = move || {
-                    let mut worker = FetchWorker::new(self, number);
-                    loop {
-                        let next = lock(receive).recv();
-                        let Ok(path) = next else { break };
-                        worker.directory(&path);
-                    }
-                };
-                if let Err(error) = worker.spawn_scoped(scope, work)
-                    && number == 0
-                {
-                    let (path, errno) = (self.to.clone(), Errno::from_io(&error));
-                    return Err(ArchiveError::File { path, doing: "no thread fills it", errno });
-                }
-            }
-            let mut last: Option<ArchivePath> = None;
-            loop {
-                let next = archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
-                let Some((path, _)) = next.last() else { break };
-                last = Some(path.clone());
-                Self::recall(archive, next.iter().map(|(path, _)| path))?;
-                for (path, _) in next {
-                    if self.make(&path) && send.send(path).is_err() {
-                        return Ok(());
-                    }
-                }
-            }
-            drop(send);
-            Ok(())
-        })
     }
 
     /// Has a store bring near what is in directories, if it does that.

@@ -58,7 +58,7 @@ pub use catalog::{PostgresUrl, PostgresUrlError};
 pub use change_rights::{RightsChange, RightsOptions, RightsReport, change_rights};
 pub use error::PackError;
 pub use fetch::hosts::{FetchHost, FetchRoot, FetchRootOptions};
-pub use fetch::{FetchOptions, FetchReport, fetch};
+pub use fetch::{FetchOptions, FetchReport, fetch, fetch_watched};
 pub use find::{FindError, FindExpression, FindFile, FindNames};
 pub use grep::{
     ArchiveGrep, ArchiveGrepError, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary, GrepEvent,

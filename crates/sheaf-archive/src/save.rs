@@ -42,6 +42,13 @@ const MEMORY_BYTES: u64 = 256 << 20;
 /// Requests to a store at once, unless another limit is set.
 const STORE_CONNECTIONS: u64 = 32;
 
+/// What may be used where nothing else is said.
+pub(crate) fn usual_limits() -> ScheduleLimits {
+    ScheduleLimits::default()
+        .with(Resource::Memory, MEMORY_BYTES)
+        .with(Resource::StoreConnections, STORE_CONNECTIONS)
+}
+
 /// How to store.
 #[derive(Clone, Copy, Debug)]
 pub struct SaveOptions {
@@ -90,9 +97,7 @@ impl SaveOptions {
 impl Default for SaveOptions {
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
-        let limits = ScheduleLimits::default()
-            .with(Resource::Memory, MEMORY_BYTES)
-            .with(Resource::StoreConnections, STORE_CONNECTIONS);
+        let limits = usual_limits();
         Self {
             workers,
             member_bytes_max: PACK_LIMIT_MIN,

@@ -3,8 +3,8 @@ use super::FetchShared;
 use super::target::{FetchDirectory, PutFile};
 use crate::archive::read_index;
 use crate::{
-    ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ArchivedPack, MemberKind, PackId,
-    PackReader, PackedMember,
+    ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ArchivedPack, DirectoryRows,
+    MemberKind, PackId, PackReader, PackedMember,
 };
 use sheaf_core::{Errno, lock};
 use std::collections::HashMap;
@@ -32,7 +32,17 @@ pub(super) struct FetchWorker<'a> {
 
 impl<'a> FetchWorker<'a> {
     pub fn new(shared: &'a FetchShared<'a>, number: usize) -> Self {
-        Self { shared, number, room: Vec::new() }
+        Self::with_room(shared, number, Vec::new())
+    }
+
+    /// With a buffer that somebody has used before.
+    pub fn with_room(shared: &'a FetchShared<'a>, number: usize, room: Vec<u8>) -> Self {
+        Self { shared, number, room }
+    }
+
+    /// The buffer.
+    pub fn into_room(self) -> Vec<u8> {
+        self.room
     }
 
     /// Fetches one file; whether there is one.
@@ -62,6 +72,18 @@ impl<'a> FetchWorker<'a> {
             Ok(rows) => rows,
             Err(error) => return self.shared.left_out(1, error),
         };
+        self.fill(path, &rows);
+    }
+
+    /// Fetches an object of a directory.
+    pub fn large(&mut self, path: &ArchivePath, object: &ArchivedObject) {
+        let Some(mut to) = self.open(path) else { return };
+        self.object(&mut to, path, object);
+        self.close(&to);
+    }
+
+    /// Fetches these files of a directory.
+    pub fn fill(&mut self, path: &ArchivePath, rows: &DirectoryRows) {
         let Some(mut to) = self.open(path) else { return };
         for object in &rows.objects {
             self.object(&mut to, path, object);

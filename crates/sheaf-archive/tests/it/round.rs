@@ -192,6 +192,9 @@ fn what_is_newer_is_left_and_what_is_older_is_replaced() {
     place.fetch("/tree", "back", FetchOptions::default());
     let newer = place.path("back/tree/a");
     fs::write(&newer, "newer").unwrap();
+    // A clock whose ticks are long would not tell.
+    let time = std::time::SystemTime::now() + std::time::Duration::from_secs(1);
+    fs::File::open(&newer).unwrap().set_modified(time).unwrap();
     let older = place.path("back/tree/b");
     fs::write(&older, "older").unwrap();
     let time = std::time::SystemTime::UNIX_EPOCH;

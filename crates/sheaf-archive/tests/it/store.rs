@@ -5,6 +5,7 @@ use sheaf_core::Errno;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
+use std::time::{Duration, Instant};
 
 pub fn key(text: &str) -> StoreKey {
     StoreKey::new(text).unwrap()
@@ -251,7 +252,13 @@ fn a_writer_is_killed(place: &StorePlace, round: u64) {
         said.read_to_string(&mut rest).unwrap();
         told += rest.matches("has written").count() as u64;
 
-        let found = keys(store, &["packs"]);
+        // A server goes on for a moment with what it was asked for.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut found = keys(store, &["packs"]);
+        while files(&place.objects()) != found.len() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+            found = keys(store, &["packs"]);
+        }
         assert!(found.iter().all(|(_, bytes)| *bytes == 50_000), "{found:?}");
         for number in 0..told {
             let name = format!("packs/{:02}/{number}", number % 7);

@@ -424,6 +424,14 @@ fn what_would_be_stored_is_said_and_contents_are_compared_if_asked() {
     let stats = home.run(&["archive", "store", "--stats", "--limit", "disk=1M", "tree", "s::"]);
     assert!(stats.stderr.contains("limited by "), "{stats:?}");
     assert!(stats.stderr.contains(" tasks "), "{stats:?}");
+    let dry = home.run(&["archive", "get", "--dry-run", "s::tree/sub", "."]);
+    let got = home.run(&["archive", "get", "--stats", "s::tree/sub", "."]);
+    let names = "sheaf: ./sub/.c\nsheaf: ./sub/.hidden/d\nsheaf: ./sub/b\n";
+    assert_eq!(dry.stderr, format!("{names}sheaf: would get 3 files (13) of 2 directories\n"));
+    assert!(got.stderr.ends_with("sheaf: got 3 files (13) of 2 directories\n"), "{got:?}");
+    assert!(got.stderr.contains(" tasks "), "{got:?}");
+    let dry = home.run(&["archive", "get", "--dry-run", "s::tree/sub", "."]);
+    assert_eq!(dry.stderr, "sheaf: would get 0 files (0) of 2 directories, 3 there already\n");
     let bad = home.run(&["archive", "store", "--limit", "disks=1M", "tree", "s::"]);
     assert_eq!(bad.code, Some(2));
     assert!(bad.stderr.contains("no resource disks: there are memory, cpu, disk, "), "{bad:?}");

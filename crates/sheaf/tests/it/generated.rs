@@ -41,7 +41,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-cp.1 27
     sheaf-archive-du.1 32
     sheaf-archive-find.1 24
-    sheaf-archive-get.1 24
+    sheaf-archive-get.1 27
     sheaf-archive-grep.1 53
     sheaf-archive-ls.1 30
     sheaf-archive-mv.1 26

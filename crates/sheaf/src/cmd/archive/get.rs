@@ -1,5 +1,6 @@
 //! `sheaf archive get`: files out of an archive.
 use super::place::{self, ArchivedName};
+use super::progress::{self, ArchiveProgress};
 use super::{counted, hosts, tell};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
@@ -7,7 +8,9 @@ use crate::output::{self, Output, printable};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
-use sheaf_archive::{ArchiveError, FetchOptions, FetchReport, fetch};
+use sheaf_archive::{
+    ArchiveError, ArchiveEvent, FetchOptions, FetchReport, Resource, ScheduleStats, fetch_watched,
+};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
 use std::path::Path;
@@ -39,6 +42,19 @@ pub struct GetArgs {
     /// Write over files that are newer than the archived ones, too
     #[arg(long)]
     pub overwrite: bool,
+
+    /// Only say what would be got
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Use no more than AMOUNT of a resource each second, or at once: memory, cpu,
+    /// disk, disk-operations, network, connections
+    #[arg(long, value_name = "RESOURCE=AMOUNT", value_parser = progress::limit)]
+    pub limit: Vec<(Resource, u64)>,
+
+    /// End with numbers of what was done with which resources
+    #[arg(long)]
+    pub stats: bool,
 }
 
 impl GetArgs {
@@ -52,6 +68,11 @@ impl GetArgs {
 pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = args.names.split_last().context("clap asks for two names")?;
     if args.is_on_hosts() {
+        progress::refused_on_hosts(&[
+            (args.dry_run, "--dry-run"),
+            (!args.limit.is_empty(), "--limit"),
+            (args.stats, "--stats"),
+        ])?;
         return hosts::get::run(args, sources, to, global);
     }
     if ArchivedName::parse(to).is_ok() && !Path::new(to).exists() {
@@ -61,13 +82,31 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
         return Err(Stop::usage(text).into());
     }
     let sources: Result<Vec<_>> = sources.iter().map(|name| ArchivedName::parse(name)).collect();
-    let mut options = FetchOptions { overwrite: args.overwrite, ..FetchOptions::default() };
+    let mut options = FetchOptions {
+        overwrite: args.overwrite,
+        dry_run: args.dry_run,
+        ..FetchOptions::default()
+    };
+    options.limits = progress::limited(options.limits, &args.limit);
     let mut all = FetchReport::default();
     for source in sources? {
         let archive = place::open(&source.store, false)?;
         options.workers = options.workers.max(archive.store().calls_at_once());
         for path in source.paths(&archive)? {
-            match fetch(&archive, &path, Path::new(to), options, &|event| tell(&event)) {
+            let progress = ArchiveProgress::new(global);
+            let watch = |done: &FetchReport, stats: &ScheduleStats| {
+                progress.show(done.fetched + done.unchanged, done.fetched_bytes, stats);
+            };
+            let told = |event| match event {
+                ArchiveEvent::Fetches { .. } if global.json && global.verbose == 0 => {}
+                event => progress.suspend(|| tell(&event)),
+            };
+            let fetched = fetch_watched(&archive, &path, Path::new(to), options, &told, &watch);
+            let (stats, took) = progress.end();
+            if args.stats {
+                progress::tell_stats(&stats, took, global)?;
+            }
+            match fetched {
                 Ok(report) => all += report,
                 Err(error @ ArchiveError::NotArchived { .. }) => {
                     output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
@@ -77,12 +116,12 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
             }
         }
     }
-    tell_report(&all, global)?;
+    tell_report(&all, args.dry_run, global)?;
     Ok(if all.failed > 0 { Exit::Partial } else { Exit::Success })
 }
 
 /// Says what was got.
-pub fn tell_report(report: &FetchReport, global: &GlobalArgs) -> Result<()> {
+pub fn tell_report(report: &FetchReport, dry_run: bool, global: &GlobalArgs) -> Result<()> {
     if global.json {
         let record = json!({
             "type": "archive_fetched",
@@ -93,6 +132,7 @@ pub fn tell_report(report: &FetchReport, global: &GlobalArgs) -> Result<()> {
             "newer": report.newer,
             "attributes_left": report.attributes_left,
             "failed": report.failed,
+            "dry_run": dry_run,
         });
         return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
     }
@@ -100,7 +140,8 @@ pub fn tell_report(report: &FetchReport, global: &GlobalArgs) -> Result<()> {
         return Ok(());
     }
     let mut text = format!(
-        "got {} ({}) of {}",
+        "{} {} ({}) of {}",
+        if dry_run { "would get" } else { "got" },
         counted(report.fetched, "file", "files"),
         human::size(report.fetched_bytes),
         counted(report.directories, "directory", "directories"),

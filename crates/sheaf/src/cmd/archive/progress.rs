@@ -1,10 +1,11 @@
-//! How far storing is, and what it was done with.
+//! How far storing or getting is, and what it was done with.
 use crate::cli::GlobalArgs;
+use crate::exit::Stop;
 use crate::output::{self, Output};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Map, Value, json};
-use sheaf_archive::{Phase, Resource, SaveReport, ScheduleLimits, ScheduleStats};
+use sheaf_archive::{Phase, Resource, ScheduleLimits, ScheduleStats};
 use sheaf_core::lock;
 use sheaf_tools::report::human;
 use std::sync::Mutex;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 const RATE_TIME: Duration = Duration::from_secs(2);
 
 /// Shows on standard error how far it is, where that is a terminal, and keeps the last numbers.
-pub struct SaveProgress {
+pub struct ArchiveProgress {
     bar: Option<ProgressBar>,
     known: Mutex<ProgressKnown>,
     start: Instant,
@@ -24,11 +25,11 @@ struct ProgressKnown {
     stats: ScheduleStats,
     /// When rates were taken, and what was done then.
     since: Instant,
-    done: SaveReport,
+    done: (u64, u64),
     rates: (f64, f64),
 }
 
-impl SaveProgress {
+impl ArchiveProgress {
     pub fn new(global: &GlobalArgs) -> Self {
         let output = Output::new(global);
         let is_seen = output.stderr_is_terminal && !output.json && !global.quiet;
@@ -41,28 +42,24 @@ impl SaveProgress {
             bar
         });
         let start = Instant::now();
-        let (stats, done) = (ScheduleStats::default(), SaveReport::default());
+        let (stats, done) = (ScheduleStats::default(), (0, 0));
         let known = Mutex::new(ProgressKnown { stats, since: start, done, rates: (0.0, 0.0) });
         Self { bar, known, start }
     }
 
-    /// Takes what is done by now.
-    pub fn show(&self, done: &SaveReport, stats: &ScheduleStats) {
+    /// Takes how many files and bytes are done by now.
+    pub fn show(&self, files: u64, bytes: u64, stats: &ScheduleStats) {
         let mut known = lock(&self.known);
         known.stats = stats.clone();
         let Some(bar) = &self.bar else { return };
         let passed = known.since.elapsed();
         if passed >= RATE_TIME || known.rates == (0.0, 0.0) {
-            let rate = |now: u64, then: u64| {
-                (now - then.min(now)) as f64 / passed.as_secs_f64().max(0.001)
-            };
-            known.rates = (
-                rate(done.stored + done.unchanged, known.done.stored + known.done.unchanged),
-                rate(done.stored_bytes, known.done.stored_bytes),
-            );
-            (known.since, known.done) = (Instant::now(), *done);
+            let seconds = passed.as_secs_f64().max(0.001);
+            let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+            known.rates = (rate(files, known.done.0), rate(bytes, known.done.1));
+            (known.since, known.done) = (Instant::now(), (files, bytes));
         }
-        bar.set_message(line(done, stats, known.rates, self.start.elapsed()));
+        bar.set_message(line((files, bytes), stats, known.rates, self.start.elapsed()));
     }
 
     /// Tells something without a line of its own in the way.
@@ -85,7 +82,7 @@ impl SaveProgress {
 
 /// One line: what was done, how fast, how long it takes, and what it is that it waits for.
 fn line(
-    done: &SaveReport,
+    (done, done_bytes): (u64, u64),
     stats: &ScheduleStats,
     (files, bytes): (f64, f64),
     elapsed: Duration,
@@ -95,9 +92,8 @@ fn line(
         None => "still looking".to_owned(),
     };
     format!(
-        "{} files, {}; {files:.0} files/s, {}/s; {left}; limited by {}",
-        done.stored + done.unchanged,
-        human::size(done.stored_bytes),
+        "{done} files, {}; {files:.0} files/s, {}/s; {left}; limited by {}",
+        human::size(done_bytes),
         human::size(bytes as u64),
         stats.limiting.name(),
     )
@@ -167,6 +163,17 @@ pub fn tell_stats(stats: &ScheduleStats, took: Duration, global: &GlobalArgs) ->
         }
     }
     Ok(())
+}
+
+/// Refuses options that are not for files of hosts.
+pub fn refused_on_hosts(options: &[(bool, &str)]) -> Result<()> {
+    match options.iter().find(|(is_said, _)| *is_said) {
+        None => Ok(()),
+        Some((_, option)) => {
+            let text = format!("{option} is for files of this machine, and not of HOSTSET:PATH");
+            Err(Stop::usage(text).into())
+        }
+    }
 }
 
 /// A resource and how much of it may be used.

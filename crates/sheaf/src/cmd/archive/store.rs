@@ -1,6 +1,6 @@
 //! `sheaf archive store`: files of this machine into an archive.
 use super::place::{self, ArchivedName};
-use super::progress::{self, SaveProgress};
+use super::progress::{self, ArchiveProgress};
 use super::{counted, hosts, tell};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
@@ -130,18 +130,12 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
             let text = "all sources are on hosts, or all on this machine";
             return Err(Stop::usage(text).into());
         }
-        for (is_said, option) in [
+        progress::refused_on_hosts(&[
             (args.checksum, "--checksum"),
             (args.dry_run, "--dry-run"),
             (!args.limit.is_empty(), "--limit"),
             (args.stats, "--stats"),
-        ] {
-            if is_said {
-                let text =
-                    format!("{option} is for files of this machine, and not of HOSTSET:PATH");
-                return Err(Stop::usage(text).into());
-            }
-        }
+        ])?;
         return hosts::store::run(args, sources, &to, global);
     }
     if args.shared {
@@ -150,10 +144,13 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let archive = place::open(&to.store, args.create)?;
     let options =
         SaveOptions { left_out: place::directory_id(&to.store)?, ..args.options(archive.store()) };
-    let options = SaveOptions { tell_names: args.dry_run || global.verbose > 0, ..options };
+    let options =
+        SaveOptions { tell_names: (args.dry_run && !global.json) || global.verbose > 0, ..options };
     let sources: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
-    let progress = SaveProgress::new(global);
-    let watch = |done: &SaveReport, stats: &ScheduleStats| progress.show(done, stats);
+    let progress = ArchiveProgress::new(global);
+    let watch = |done: &SaveReport, stats: &ScheduleStats| {
+        progress.show(done.stored + done.unchanged, done.stored_bytes, stats);
+    };
     let told = |event| progress.suspend(|| tell(&event));
     let saved = save_watched(&archive, &sources, &to.path, options, &told, &watch);
     let (stats, took) = progress.end();

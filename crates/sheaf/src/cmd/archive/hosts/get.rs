@@ -59,7 +59,7 @@ pub fn run(
             }
         }
         all.failed += missing;
-        tell_report(&all, global)?;
+        tell_report(&all, false, global)?;
         Ok(match () {
             () if session.client().is_interrupted() => Exit::Interrupted,
             () if done == 0 && missing == 0 => Exit::Unreachable,

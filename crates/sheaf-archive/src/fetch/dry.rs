@@ -1,0 +1,95 @@
+//! What would be fetched.
+use super::{FetchOptions, FetchReport};
+use crate::walk::names::lstat;
+use crate::{Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedFile, MemberKind};
+use sheaf_core::Errno;
+use sheaf_core::files::{FileKind, Timestamp};
+use std::path::Path;
+
+/// Says what [`fetch`](super::fetch) would do. Nothing is written, and of the store nothing is read but
+/// indexes.
+///
+/// # Errors
+/// When there is nothing of this name, or the archive cannot be read.
+pub(super) fn fetch_dry(
+    archive: &Archive,
+    from: &ArchivePath,
+    to: &Path,
+    options: FetchOptions,
+    told: &(dyn Fn(ArchiveEvent) + Sync),
+) -> Result<FetchReport, ArchiveError> {
+    let above = from.split().map_or(ArchivePath::ROOT, |(above, _)| above);
+    let mut report = FetchReport::default();
+    for found in archive.walk(from)? {
+        let (path, file) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                report.failed += 1;
+                told(ArchiveEvent::Failed(error));
+                continue;
+            }
+        };
+        let within = path.within(&above).expect("it is below what was asked for");
+        let at = to.join(within.as_relative());
+        let (is, size) = match &file {
+            ArchivedFile::Directory(_) => {
+                report.directories += 1;
+                continue;
+            }
+            ArchivedFile::Member { member, .. } => (&member.attributes, member.size),
+            ArchivedFile::Object(object) => (&object.attributes, object.size),
+        };
+        match standing(&at, &is.kind, is.mtime, size) {
+            Ok(Standing::Same) => report.unchanged += 1,
+            Ok(Standing::Newer) if !options.overwrite => {
+                report.newer += 1;
+                told(ArchiveEvent::Skipped { path: at, why: "what is there is newer" });
+            }
+            Ok(_) => {
+                report.fetched += 1;
+                report.fetched_bytes += size;
+                told(ArchiveEvent::Fetches { path: at });
+            }
+            Err(errno) => {
+                report.failed += 1;
+                let doing = "cannot be written";
+                told(ArchiveEvent::Failed(ArchiveError::File { path: at, doing, errno }));
+            }
+        }
+    }
+    Ok(report)
+}
+
+enum Standing {
+    Nothing,
+    Same,
+    Newer,
+    Older,
+}
+
+/// What is there, beside what is archived.
+fn standing(at: &Path, kind: &MemberKind, mtime: Timestamp, size: u64) -> Result<Standing, Errno> {
+    let found = match lstat(at) {
+        Ok(found) => found,
+        // What is longer than the system takes is looked at when it is fetched.
+        Err(Errno::NOENT | Errno::NAMETOOLONG) => return Ok(Standing::Nothing),
+        Err(errno) => return Err(errno),
+    };
+    if found.is_dir() {
+        return Err(Errno::ISDIR);
+    }
+    let (is_kind, size) = match kind {
+        MemberKind::File | MemberKind::HardLink { .. } => (found.kind == FileKind::File, size),
+        MemberKind::Symlink { target } => (found.kind == FileKind::Symlink, target.len() as u64),
+        MemberKind::Fifo => (found.kind == FileKind::Fifo, 0),
+        MemberKind::CharDevice { .. } => (found.kind == FileKind::CharDevice, 0),
+        MemberKind::BlockDevice { .. } => (found.kind == FileKind::BlockDevice, 0),
+    };
+    Ok(if is_kind && found.mtime == mtime && found.size == size {
+        Standing::Same
+    } else if found.mtime > mtime {
+        Standing::Newer
+    } else {
+        Standing::Older
+    })
+}
