@@ -6,6 +6,7 @@
 mod directory;
 mod dry;
 pub(crate) mod hosts;
+mod parts;
 mod phases;
 mod target;
 
@@ -163,6 +164,7 @@ pub fn fetch_watched(
         && FetchWorker::new(&shared, 0).one(&above, name)?
     {
         // It was a file.
+        shared.clean(&above);
     } else {
         return Err(ArchiveError::NotArchived { path: from.clone() });
     }
@@ -222,10 +224,20 @@ impl FetchShared<'_> {
     fn make(&self, path: &ArchivePath) -> bool {
         let made = self.target.make_directory(&self.below(path));
         match made {
-            Ok(()) => drop(self.counters.directories.fetch_add(1, Ordering::Relaxed)),
+            Ok(_) => drop(self.counters.directories.fetch_add(1, Ordering::Relaxed)),
             Err(errno) => self.failed(path, "cannot be made a directory", errno),
         }
+        if made == Ok(true) {
+            self.clean(path);
+        }
         made.is_ok()
+    }
+
+    /// Takes away what fetches that were killed have left in a directory.
+    fn clean(&self, path: &ArchivePath) {
+        if let Err(errno) = self.target.clean(&self.below(path)) {
+            self.failed(path, "has parts of files that cannot be removed", errno);
+        }
     }
 
     /// Sets what a directory is, when all that is in it is done.

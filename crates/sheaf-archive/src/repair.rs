@@ -81,6 +81,13 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
             removed(archive.store().remove(&key))?;
         }
     }
+    archive.store().unfinished(&mut |written, bytes| {
+        let is_young = now.duration_since(written).unwrap_or_default() < options.age;
+        report.young += u64::from(is_young);
+        report.leftovers += u64::from(!is_young);
+        report.bytes += if is_young { 0 } else { bytes };
+        Ok(!is_young && !options.dry_run)
+    })?;
     Ok(report)
 }
 

@@ -61,6 +61,20 @@ pub trait Store: Send + Sync {
     /// `ENOENT` where there is none.
     fn remove(&self, key: &StoreKey) -> Result<(), StoreError>;
 
+    /// Calls `each` with what writers that were cut off have left and that is no object: when it was
+    /// written to, and how many bytes it has. It is removed if that says so. A store whose server keeps
+    /// such things by itself has none.
+    ///
+    /// # Errors
+    /// When it cannot be listed or removed, and what `each` returns.
+    fn unfinished(
+        &self,
+        each: &mut dyn FnMut(SystemTime, u64) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let _ = each;
+        Ok(())
+    }
+
     /// Says that these objects will be read soon, in any order. A store that they are far away in may
     /// bring them near in an order of its own, as many as there is room for; others do not even ask
     /// which ones they are.

@@ -83,7 +83,8 @@ pub fn verify(
         report.damaged += 1;
         told(error.into());
     }
-    if archive.catalog().directory(from)?.is_none() {
+    // Of an archive in which nothing is stored yet there is no root.
+    if *from != ArchivePath::ROOT && archive.catalog().directory(from)?.is_none() {
         return Err(ArchiveError::NotArchived { path: from.clone() });
     }
     let mut last: Option<ArchivePath> = None;

@@ -101,7 +101,7 @@ impl<'a> FetchWorker<'a> {
         let target = &self.shared.target;
         match target.directory(&self.shared.below(path)) {
             Ok(open) => {
-                let part = format!(".sheaf-part-{}-{}", std::process::id(), self.number);
+                let part = target.maker.name(self.number);
                 let overwrite = self.shared.options.overwrite;
                 Some(FetchDirectory { target, open, part, overwrite, left: 0 })
             }

@@ -1,4 +1,5 @@
 //! The directory that files are fetched into. No link in it is followed.
+use super::parts::PartMaker;
 use crate::pack::member::Xattrs;
 use crate::walk::names;
 use crate::{ArchivePath, ArchivedDirectory, MemberAttributes, MemberKind};
@@ -16,6 +17,8 @@ use std::path::Path;
 pub(super) struct FetchTarget {
     base: OwnedFd,
     is_root: bool,
+    /// Who gives names to what is not whole yet.
+    pub maker: PartMaker,
 }
 
 /// What is put in a directory.
@@ -37,7 +40,8 @@ impl FetchTarget {
 
     /// A directory that is open.
     pub fn of(base: OwnedFd) -> Self {
-        Self { base, is_root: rustix::process::geteuid().is_root() }
+        let is_root = rustix::process::geteuid().is_root();
+        Self { base, is_root, maker: PartMaker::new() }
     }
 
     /// A directory below, whose path may be longer than the system takes.
@@ -45,14 +49,20 @@ impl FetchTarget {
         names::open_beneath(self.base.as_fd(), path)
     }
 
-    /// Makes a directory, if it is not there. Until its attributes are set it is its maker's alone.
-    pub fn make_directory(&self, path: &ArchivePath) -> Result<(), Errno> {
-        let Some((above, name)) = path.split() else { return Ok(()) };
+    /// Makes a directory, if it is not there; whether it was. Until its attributes are set it is its
+    /// maker's alone.
+    pub fn make_directory(&self, path: &ArchivePath) -> Result<bool, Errno> {
+        let Some((above, name)) = path.split() else { return Ok(true) };
         let above = self.directory(&above)?;
         match rustix::fs::mkdirat(&above, OsStr::from_bytes(name), Mode::RWXU) {
-            Err(rustix::io::Errno::EXIST) => self.directory(path).map(drop),
-            made => made.map_err(of),
+            Err(rustix::io::Errno::EXIST) => self.directory(path).map(|_| true),
+            made => made.map(|()| false).map_err(of),
         }
+    }
+
+    /// Takes away what fetches that were killed have left in a directory.
+    pub fn clean(&self, path: &ArchivePath) -> Result<(), Errno> {
+        self.maker.clean(self.directory(path)?.as_fd())
     }
 
     /// Sets what a directory is. How many attributes could not be set.

@@ -7,6 +7,7 @@ use super::key::is_part;
 use super::{Store, StoreError, StoreKey, StoreWriter, StoredObject};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use sheaf_core::Errno;
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -14,6 +15,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 /// Says that a directory is a store, and of which version.
 const MARK: &str = "sheaf-archive";
@@ -52,10 +54,14 @@ impl LocalStore {
         for part in [OBJECTS, UNNAMED] {
             own_directories().create(directory.join(part)).map_err(failed)?;
         }
-        let mut mark = File::create_new(directory.join(MARK)).map_err(failed)?;
-        mark.write_all(MARK_TEXT.as_bytes()).and_then(|()| mark.sync_all()).map_err(failed)?;
-        synced(directory).map_err(failed)?;
-        Ok(Self { directory: directory.to_owned() })
+        // It is there as a whole, so that a making that was cut off is begun again.
+        let made = write_new(&directory.join(UNNAMED), &directory.join(MARK), MARK_TEXT.as_bytes());
+        match made {
+            // Somebody else has just made it one.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made.map_err(failed)?,
+        }
+        Self::open(directory)
     }
 
     /// A store that is there.
@@ -94,11 +100,46 @@ fn is_as_if_empty(directory: &Path) -> io::Result<bool> {
     for entry in directory.read_dir()? {
         let entry = entry?;
         let is_ours = [OBJECTS, UNNAMED].iter().any(|part| entry.file_name() == *part);
-        if !is_ours || entry.path().read_dir()?.next().is_some() {
+        if !is_ours {
             return Ok(false);
+        }
+        for file in entry.path().read_dir()? {
+            if entry.file_name() == OBJECTS || !is_unnamed(&file?.file_name()) {
+                return Ok(false);
+            }
         }
     }
     Ok(true)
+}
+
+/// Whether [`unnamed_file`] may have called a file so.
+fn is_unnamed(name: &OsStr) -> bool {
+    let numbers = name.to_str().and_then(|name| name.split_once('-'));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    numbers.is_some_and(|(process, count)| is_number(process) && is_number(count))
+}
+
+/// Makes a file that is there as a whole or not at all, by one of `unnamed` on the same file system.
+pub(super) fn write_new(unnamed: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (mut file, name) = unnamed_file(unnamed)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let linked = written.and_then(|()| link(&file, name.as_deref(), path));
+    if let Some(name) = name {
+        // What stays is found by who looks for leftovers.
+        let _ = std::fs::remove_file(name);
+    }
+    linked.and_then(|()| synced(path.parent().expect("it is below the store")))
+}
+
+/// Gives a file of [`unnamed_file`] its name.
+fn link(file: &File, name: Option<&Path>, path: &Path) -> io::Result<()> {
+    match name {
+        Some(name) => std::fs::hard_link(name, path),
+        None => {
+            let file = format!("/proc/self/fd/{}", file.as_raw_fd());
+            Ok(rustix::fs::linkat(CWD, file, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+        }
+    }
 }
 
 /// Makes directories that are their owner's alone.
@@ -172,6 +213,33 @@ impl Store for LocalStore {
         };
         remove().map_err(|error| failed(&path, "cannot be removed", &error))
     }
+
+    fn unfinished(
+        &self,
+        each: &mut dyn FnMut(SystemTime, u64) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let unnamed = self.directory.join(UNNAMED);
+        let cannot = |error: io::Error| failed(&unnamed, "cannot be listed", &error);
+        for entry in unnamed.read_dir().map_err(cannot)? {
+            let entry = entry.map_err(cannot)?;
+            if !is_unnamed(&entry.file_name()) {
+                continue;
+            }
+            let metadata = match entry.metadata() {
+                // It has its name now, or is given up.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                metadata => metadata.map_err(cannot)?,
+            };
+            if each(metadata.modified().map_err(cannot)?, metadata.len())? {
+                match std::fs::remove_file(entry.path()) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    removed => removed
+                        .map_err(|error| failed(&entry.path(), "cannot be removed", &error))?,
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A file without a name, or with one that nobody looks for.
@@ -235,14 +303,7 @@ impl StoreWriter for LocalWriter {
 
 impl LocalWriter {
     fn link(&self) -> io::Result<()> {
-        match &self.name {
-            Some(name) => std::fs::hard_link(name, &self.path),
-            None => {
-                let file = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-                let follow = AtFlags::SYMLINK_FOLLOW;
-                Ok(rustix::fs::linkat(CWD, file, CWD, &self.path, follow)?)
-            }
-        }
+        link(&self.file, self.name.as_deref(), &self.path)
     }
 }
 

@@ -11,7 +11,7 @@ mod settings;
 
 pub use settings::{TapeCounters, TapeSettings};
 
-use super::local::unnamed_file;
+use super::local::{unnamed_file, write_new};
 use super::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
 use library::{TapeExtent, TapeLibrary};
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,7 @@ use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 /// What the library is like, as lines; and that there is one.
 const LIBRARY: &str = "library";
@@ -84,9 +85,13 @@ impl TapeStore {
         }
         builder.create(directory.join(TAPES)).map_err(failed)?;
         LocalStore::create(&directory.join(DISK))?;
-        let mut file = File::create_new(directory.join(LIBRARY)).map_err(failed)?;
-        let written = file.write_all(settings.text().as_bytes()).and_then(|()| file.sync_all());
-        written.and_then(|()| File::open(directory)?.sync_all()).map_err(failed)?;
+        // It is there as a whole, so that a making that was cut off is begun again.
+        let text = settings.text();
+        match write_new(&directory.join(TAPES), &directory.join(LIBRARY), text.as_bytes()) {
+            // Somebody else has just made it one.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made.map_err(failed)?,
+        }
         Self::open(directory)
     }
 
@@ -292,6 +297,13 @@ impl Store for TapeStore {
         drop(stage);
         let removed = self.disk.remove(key);
         removed.map_err(|error| self.failed(key, "cannot be removed", error.errno))
+    }
+
+    fn unfinished(
+        &self,
+        each: &mut dyn FnMut(SystemTime, u64) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        self.disk.unfinished(each)
     }
 
     fn recall(&self, keys: &mut dyn Iterator<Item = StoreKey>) -> Result<(), StoreError> {

@@ -7,6 +7,7 @@ mod disk;
 mod grep;
 mod hosts;
 mod kept;
+mod kills;
 mod links;
 mod list;
 mod local;

@@ -193,7 +193,7 @@ fn what_is_newer_is_left_and_what_is_older_is_replaced() {
     let newer = place.path("back/tree/a");
     fs::write(&newer, "newer").unwrap();
     // A clock whose ticks are long would not tell.
-    let time = std::time::SystemTime::now() + std::time::Duration::from_secs(1);
+    let time = std::time::SystemTime::now() + Duration::from_secs(1);
     fs::File::open(&newer).unwrap().set_modified(time).unwrap();
     let older = place.path("back/tree/b");
     fs::write(&older, "older").unwrap();

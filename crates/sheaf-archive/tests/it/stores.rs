@@ -115,6 +115,14 @@ pub fn open(name: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(S3Store::open(&s3_place_at(name), &test_credentials(), s3_limits())?))
 }
 
+/// Opens the store that is called so, in a bucket or a directory, or makes it.
+pub fn create(name: &str) -> Result<Arc<dyn Store>, StoreError> {
+    if !name.starts_with("http://") {
+        return Ok(Arc::new(LocalStore::create(Path::new(name))?));
+    }
+    Ok(Arc::new(S3Store::create(&s3_place_at(name), &test_credentials(), s3_limits())?))
+}
+
 fn test_credentials() -> S3Credentials {
     S3Credentials {
         access_key_id: S3Server::ACCESS_KEY_ID.to_owned(),
