@@ -1,10 +1,12 @@
-//! Searching what is archived for lines, as GNU grep does.
+//! Searching what is archived, and files of this machine, for lines, as GNU grep does.
 //!
 //! A pack is read as a whole, in one go, and looked through for a text that each line which matches must
 //! have, names and index and all; only where one is found are its members looked at, and of those only the
-//! ones that have it. Packs are searched by several workers. What they find is shown in serial tree order.
+//! ones that have it. Packs and files are searched by several workers. What they find is shown in serial
+//! tree order.
 mod engine;
 mod literal;
+mod local;
 mod order;
 mod pattern;
 mod worker;
@@ -12,6 +14,7 @@ mod worker;
 use crate::{Archive, ArchiveError, ArchivePath};
 use engine::GrepMatcher;
 use globset::GlobMatcher;
+use std::path::PathBuf;
 
 /// How patterns are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,8 +101,19 @@ pub struct ArchiveGrepOptions {
     pub exclude: Vec<String>,
     /// Directories of which one of these fits the name are not gone into (`--exclude-dir`).
     pub exclude_directories: Vec<String>,
+    /// Device and inode of a file that what is found is written to: its own lines are not searched.
+    pub output_file: Option<(u64, u64)>,
     /// How many search at once.
     pub workers: usize,
+}
+
+/// Where to search.
+#[derive(Clone)]
+pub enum GrepPlace<'a> {
+    /// A file of an archive, or a directory with all that is below it.
+    Archived(&'a Archive, ArchivePath),
+    /// The same of this machine. A link that is named is followed, and none below.
+    Local(PathBuf),
 }
 
 /// What is wrong with a pattern or a glob.
@@ -147,18 +161,17 @@ impl ArchiveGrep {
         Ok(Self { options, matcher, include, exclude, exclude_directories })
     }
 
-    /// Searches files, and directories with all that is below them, one path after the other. Whether
+    /// Searches files, and directories with all that is below them, one place after the other. Whether
     /// any line is selected.
     ///
     /// # Errors
     /// When the catalog cannot be read, and what `each` returns. A file that cannot be searched is told.
     pub fn search<E: From<ArchiveError>>(
         &self,
-        archive: &Archive,
-        paths: &[ArchivePath],
+        places: &[GrepPlace<'_>],
         each: &mut dyn FnMut(GrepEvent<'_>) -> Result<(), E>,
     ) -> Result<bool, E> {
-        order::search(self, archive, paths, each)
+        order::search(self, places, each)
     }
 
     /// Whether a file of this name is searched.

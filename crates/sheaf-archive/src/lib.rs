@@ -62,7 +62,7 @@ pub use fetch::{FetchOptions, FetchReport, fetch, fetch_watched};
 pub use find::{FindError, FindExpression, FindFile, FindNames};
 pub use grep::{
     ArchiveGrep, ArchiveGrepError, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary, GrepEvent,
-    GrepSyntax,
+    GrepPlace, GrepSyntax,
 };
 pub use hosts::{HostFiles, HostStep, HostStore, HostsRoot};
 pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};

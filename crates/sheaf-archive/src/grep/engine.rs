@@ -160,7 +160,8 @@ impl<'a> GrepEngine<'a> {
         };
         let kept = buffer[end];
         buffer[end] = b'\n';
-        let has_end = buffer[end - 1] == b'\n';
+        // A line ends where there is a NUL, too.
+        let has_end = buffer[end - 1] == b'\n' || (nul.is_some() && buffer[end - 1] == 0);
         let behind = if has_end { end } else { end + 1 };
         if let Some(nul) = nul {
             // What comes before the piece with the NUL is text.
@@ -261,6 +262,7 @@ impl<'a> GrepEngine<'a> {
                 | ArchiveGrepOutput::Count
         );
         let is_binary = is_used
+            && self.options.binary == GrepBinary::Said
             && (self.piece.is_wrong_text
                 || self.piece.before_nul.is_some_and(|before| before < lines));
         self.say_whole(lines);

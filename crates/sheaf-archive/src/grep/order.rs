@@ -1,6 +1,6 @@
 //! Who searches what, and in which order what was found is shown.
 use super::worker::{GrepJob, GrepTask, GrepWorker, TaskFile, TaskFound};
-use super::{ArchiveGrep, ArchiveGrepOutput, GrepEvent, engine};
+use super::{ArchiveGrep, ArchiveGrepOutput, GrepEvent, GrepPlace, engine};
 use crate::{Archive, ArchiveError, ArchivePath, ArchivedFile, DirectoryRows, MemberKind};
 use sheaf_core::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +15,11 @@ const DIRECTORIES_AT_ONCE: usize = 256;
 const PASSED_BYTES: usize = 64 << 10;
 
 /// A task, and where what is found will be.
-type TaskAhead = (GrepTask, Receiver<TaskFound>);
+type TaskAhead<'a> = (GrepTask<'a>, Receiver<TaskFound>);
 
 pub(super) fn search<E: From<ArchiveError>>(
     grep: &ArchiveGrep,
-    archive: &Archive,
-    paths: &[ArchivePath],
+    places: &[GrepPlace<'_>],
     each: &mut dyn FnMut(GrepEvent<'_>) -> Result<(), E>,
 ) -> Result<bool, E> {
     let stop = AtomicBool::new(false);
@@ -28,8 +27,8 @@ pub(super) fn search<E: From<ArchiveError>>(
         0 => std::thread::available_parallelism().map_or(2, usize::from),
         workers => workers,
     };
-    let (to_show, shown) = sync_channel::<Result<TaskAhead, ArchiveError>>(AHEAD_MAX + workers);
-    let (to_work, work) = sync_channel::<(GrepTask, SyncSender<TaskFound>)>(AHEAD_MAX);
+    let (to_show, shown) = sync_channel::<Result<TaskAhead<'_>, ArchiveError>>(AHEAD_MAX + workers);
+    let (to_work, work) = sync_channel::<(GrepTask<'_>, SyncSender<TaskFound>)>(AHEAD_MAX);
     let work = Mutex::new(work);
     std::thread::scope(|scope| {
         let (stop, work) = (&stop, &work);
@@ -37,7 +36,7 @@ pub(super) fn search<E: From<ArchiveError>>(
         for number in 0..workers {
             let worker = std::thread::Builder::new().name(format!("grep-{number}"));
             let started = worker.spawn_scoped(scope, move || {
-                let mut worker = GrepWorker::new(grep, archive, stop);
+                let mut worker = GrepWorker::new(grep, stop);
                 loop {
                     let next = lock(work).recv();
                     let Ok((task, found)) = next else { break };
@@ -47,17 +46,17 @@ pub(super) fn search<E: From<ArchiveError>>(
             });
             have_worker |= started.is_ok();
         }
-        let finder = TaskFinder { grep, archive, stop, to_show, to_work };
+        let finder = TaskFinder { grep, stop, to_show, to_work };
         let started = std::thread::Builder::new()
             .name("grep-find".to_owned())
-            .spawn_scoped(scope, move || finder.all(paths));
+            .spawn_scoped(scope, move || finder.all(places));
         if !have_worker || started.is_err() {
             stop.store(true, Ordering::Relaxed);
             let errno = sheaf_core::Errno::AGAIN;
             let (path, doing) = ("grep".into(), "no thread can be started");
             return Err(ArchiveError::File { path, doing, errno }.into());
         }
-        let worker = GrepWorker::new(grep, archive, stop);
+        let worker = GrepWorker::new(grep, stop);
         let mut shower = InOrder {
             grep,
             worker,
@@ -77,25 +76,28 @@ pub(super) fn search<E: From<ArchiveError>>(
 }
 
 /// Finds what is to be searched, in the order of the tree.
-struct TaskFinder<'a> {
-    grep: &'a ArchiveGrep,
-    archive: &'a Archive,
+pub(super) struct TaskFinder<'a> {
+    pub grep: &'a ArchiveGrep,
     stop: &'a AtomicBool,
-    to_show: SyncSender<Result<TaskAhead, ArchiveError>>,
-    to_work: SyncSender<(GrepTask, SyncSender<TaskFound>)>,
+    to_show: SyncSender<Result<TaskAhead<'a>, ArchiveError>>,
+    to_work: SyncSender<(GrepTask<'a>, SyncSender<TaskFound>)>,
 }
 
 /// Nobody waits for more.
-struct IsOver;
+pub(super) struct IsOver;
 
-impl TaskFinder<'_> {
-    fn all(&self, paths: &[ArchivePath]) {
-        for (named, path) in paths.iter().enumerate() {
-            match self.named(named, path) {
+impl<'a> TaskFinder<'a> {
+    fn all(&self, places: &[GrepPlace<'a>]) {
+        for (named, place) in places.iter().enumerate() {
+            let done = match place {
+                GrepPlace::Archived(archive, path) => self.named(named, archive, path),
+                GrepPlace::Local(path) => self.local(named, path),
+            };
+            match done {
                 Ok(Ok(())) => {}
                 Ok(Err(IsOver)) => return,
                 Err(error) => {
-                    if self.to_show.send(Err(error)).is_err() {
+                    if self.failed(error).is_err() {
                         return;
                     }
                 }
@@ -103,37 +105,52 @@ impl TaskFinder<'_> {
         }
     }
 
-    fn named(&self, named: usize, path: &ArchivePath) -> Result<Result<(), IsOver>, ArchiveError> {
-        let file = self.archive.look_up(path)?;
+    /// Something cannot be searched, which is told when its turn comes.
+    pub fn failed(&self, error: ArchiveError) -> Result<(), IsOver> {
+        self.to_show.send(Err(error)).map_err(|_| IsOver)
+    }
+
+    fn named(
+        &self,
+        named: usize,
+        archive: &'a Archive,
+        path: &ArchivePath,
+    ) -> Result<Result<(), IsOver>, ArchiveError> {
+        let file = archive.look_up(path)?;
         let missing = || ArchiveError::NotArchived { path: path.clone() };
         let directory = |path: &ArchivePath| Arc::new(path.clone());
         match file.ok_or_else(missing)? {
-            ArchivedFile::Directory(_) => self.tree(named, path),
+            ArchivedFile::Directory(_) => self.tree(named, archive, path),
             ArchivedFile::Object(object) => {
                 let (above, name) = path.split().ok_or_else(missing)?;
                 if !is_searched(&object.attributes.kind) || !self.grep.wants(name) {
                     return Ok(Ok(()));
                 }
-                let job = GrepJob::Object(object);
+                let job = GrepJob::Object { archive, object };
                 Ok(self.send(GrepTask { named, directory: directory(&above), job }))
             }
             ArchivedFile::Member { pack: id, .. } => {
                 let (above, name) = path.split().ok_or_else(missing)?;
-                let packs = self.archive.catalog().packs(&above)?;
+                let packs = archive.catalog().packs(&above)?;
                 let pack = packs.into_iter().find(|pack| pack.id == id).ok_or_else(missing)?;
-                let job = GrepJob::Pack { pack, only: Some(name.to_vec()) };
+                let job = GrepJob::Pack { archive, pack, only: Some(name.to_vec()) };
                 Ok(self.send(GrepTask { named, directory: directory(&above), job }))
             }
         }
     }
 
     /// Packs and objects of all directories from one on, by their first names in the order of the tree.
-    fn tree(&self, named: usize, top: &ArchivePath) -> Result<Result<(), IsOver>, ArchiveError> {
+    fn tree(
+        &self,
+        named: usize,
+        archive: &'a Archive,
+        top: &ArchivePath,
+    ) -> Result<Result<(), IsOver>, ArchiveError> {
         // What comes behind directories that are to come.
-        let mut later: Vec<GrepTask> = Vec::new();
+        let mut later: Vec<GrepTask<'a>> = Vec::new();
         let mut last: Option<ArchivePath> = None;
         loop {
-            let catalog = self.archive.catalog();
+            let catalog = archive.catalog();
             let next = catalog.rows_below(top, last.as_ref(), DIRECTORIES_AT_ONCE)?;
             drop(catalog);
             let Some((behind, _)) = next.last() else { break };
@@ -145,7 +162,7 @@ impl TaskFinder<'_> {
                     }
                 }
                 if !self.is_left_out(&path, top) {
-                    self.add(named, path, rows, &mut later);
+                    later.extend(self.in_directory(named, archive, path, rows));
                 }
             }
         }
@@ -164,22 +181,28 @@ impl TaskFinder<'_> {
             && below.is_some_and(|below| below.parts().any(|part| super::fits(globs, part)))
     }
 
-    /// Adds what is in a directory, the last first. All of it comes before what is there already, as that
-    /// is behind the directory as a whole.
-    fn add(&self, named: usize, path: ArchivePath, rows: DirectoryRows, later: &mut Vec<GrepTask>) {
+    /// What is in a directory, the last first. All of it comes before what is there already, as that is
+    /// behind the directory as a whole.
+    fn in_directory(
+        &self,
+        named: usize,
+        archive: &'a Archive,
+        path: ArchivePath,
+        rows: DirectoryRows,
+    ) -> Vec<GrepTask<'a>> {
         let directory = Arc::new(path);
-        let packs = rows.packs.into_iter().map(|pack| GrepJob::Pack { pack, only: None });
+        let packs = rows.packs.into_iter().map(|pack| GrepJob::Pack { archive, pack, only: None });
         let wanted = rows.objects.into_iter().filter(|object| {
             is_searched(&object.attributes.kind) && self.grep.wants(&object.attributes.name)
         });
-        let jobs = packs.chain(wanted.map(GrepJob::Object));
+        let jobs = packs.chain(wanted.map(|object| GrepJob::Object { archive, object }));
         let task = |job| GrepTask { named, directory: directory.clone(), job };
-        let mut tasks: Vec<GrepTask> = jobs.map(task).collect();
+        let mut tasks: Vec<GrepTask<'a>> = jobs.map(task).collect();
         tasks.sort_by(|one, other| other.job.first().cmp(one.job.first()));
-        later.extend(tasks);
+        tasks
     }
 
-    fn send(&self, task: GrepTask) -> Result<(), IsOver> {
+    pub fn send(&self, task: GrepTask<'a>) -> Result<(), IsOver> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(IsOver);
         }
@@ -194,17 +217,18 @@ fn is_searched(kind: &MemberKind) -> bool {
     matches!(kind, MemberKind::File | MemberKind::HardLink { .. })
 }
 
-impl GrepJob {
+impl GrepJob<'_> {
     fn first(&self) -> &[u8] {
         match self {
             Self::Pack { only: Some(name), .. } => name,
             Self::Pack { pack, .. } => &pack.first,
-            Self::Object(object) => &object.attributes.name,
+            Self::Object { object, .. } => &object.attributes.name,
+            Self::Files(files) => files.names.first().map_or(b"", |name| name),
         }
     }
 }
 
-impl GrepTask {
+impl GrepTask<'_> {
     /// The path of its first file.
     fn first_key(&self) -> ArchivePath {
         match self.job.first() {
@@ -215,8 +239,8 @@ impl GrepTask {
 }
 
 /// Of what was found in a task, what is not shown yet.
-struct ToShow {
-    task: GrepTask,
+struct ToShow<'a> {
+    task: GrepTask<'a>,
     found: TaskFound,
     /// Which of its files comes next, and where what was found in it begins.
     next: usize,
@@ -224,8 +248,8 @@ struct ToShow {
     key: Option<(usize, ArchivePath)>,
 }
 
-impl ToShow {
-    fn new(task: GrepTask, found: TaskFound) -> Self {
+impl<'a> ToShow<'a> {
+    fn new(task: GrepTask<'a>, found: TaskFound) -> Self {
         let mut active = Self { task, found, next: 0, at: 0, key: None };
         active.key = active.next_key();
         active
@@ -244,13 +268,13 @@ struct InOrder<'a, E> {
     worker: GrepWorker<'a>,
     each: &'a mut dyn FnMut(GrepEvent<'_>) -> Result<(), E>,
     stop: &'a AtomicBool,
-    active: Vec<ToShow>,
+    active: Vec<ToShow<'a>>,
     has_shown: bool,
     selected: bool,
 }
 
-impl<E: From<ArchiveError>> InOrder<'_, E> {
-    fn all(&mut self, shown: &Receiver<Result<TaskAhead, ArchiveError>>) -> Result<(), E> {
+impl<'a, E: From<ArchiveError>> InOrder<'a, E> {
+    fn all(&mut self, shown: &Receiver<Result<TaskAhead<'a>, ArchiveError>>) -> Result<(), E> {
         let is_quiet = self.grep.options.output == ArchiveGrepOutput::Quiet;
         for ahead in shown {
             let (task, found) = match ahead {
@@ -273,7 +297,7 @@ impl<E: From<ArchiveError>> InOrder<'_, E> {
         self.up_to(None)
     }
 
-    fn take(&mut self, task: GrepTask, mut found: TaskFound) -> Result<(), E> {
+    fn take(&mut self, task: GrepTask<'a>, mut found: TaskFound) -> Result<(), E> {
         self.selected |= found.selected;
         for error in std::mem::take(&mut found.failed) {
             (self.each)(GrepEvent::Failed(error))?;
@@ -299,9 +323,9 @@ impl<E: From<ArchiveError>> InOrder<'_, E> {
             let mut active = self.active.swap_remove(least);
             if let Some(file) = active.found.files.get_mut(active.next) {
                 let failed = file.failed.take();
-                let file = TaskFile { name: std::mem::take(&mut file.name), failed, ..*file };
+                let mut file = TaskFile { name: std::mem::take(&mut file.name), failed, ..*file };
                 let bytes = active.at..file.end;
-                self.file(&active.task, &file, &active.found.bytes[bytes])?;
+                self.file(&active.task, &mut file, &active.found.bytes[bytes])?;
                 (active.next, active.at) = (active.next + 1, file.end);
                 active.key = active.next_key();
                 if active.key.is_some() {
@@ -316,8 +340,11 @@ impl<E: From<ArchiveError>> InOrder<'_, E> {
         }
     }
 
-    fn file(&mut self, task: &GrepTask, file: &TaskFile, bytes: &[u8]) -> Result<(), E> {
+    fn file(&mut self, task: &GrepTask<'a>, file: &mut TaskFile, bytes: &[u8]) -> Result<(), E> {
         let mut is_binary = file.is_binary;
+        if let Some(error) = file.failed.take() {
+            (self.each)(GrepEvent::Failed(error))?;
+        }
         if file.is_too_much {
             let mut failed = None;
             let (each, has_shown) = (&mut *self.each, &mut self.has_shown);
@@ -347,7 +374,7 @@ impl<E: From<ArchiveError>> InOrder<'_, E> {
         if is_binary {
             // Its lines count as shown.
             self.has_shown = true;
-            let path = task.directory.join(&file.name).as_bytes();
+            let path = task.shown(&file.name);
             (self.each)(GrepEvent::Binary(&path))?;
         }
         if self.stop.load(Ordering::Relaxed) {

@@ -1,5 +1,6 @@
-//! Searching packs and objects.
+//! Searching packs, objects and files of this machine.
 use super::engine::{FileSearched, GrepEngine, PIECE_BYTES, zap};
+use super::local::LocalFiles;
 use super::{ArchiveGrep, ArchiveGrepOutput};
 use crate::reader::{open_place, open_tar};
 use crate::{
@@ -7,38 +8,57 @@ use crate::{
     StoreError, StoreKey,
 };
 use sheaf_core::Errno;
+use std::ffi::OsStr;
 use std::io::Read;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// So much of a pack is read at once, with the member that it ends in.
-const READ_BYTES: usize = 1 << 20;
+pub(super) const READ_BYTES: usize = 1 << 20;
 /// What is found in one pack or object is kept up to so many bytes. What is beyond is searched when its
 /// turn comes to be shown.
-const KEPT_BYTES_MAX: usize = 16 << 20;
+pub(super) const KEPT_BYTES_MAX: usize = 16 << 20;
 /// The longest line of a large object, with those that are shown before it.
 const LINE_BYTES_MAX: usize = 64 << 20;
 /// A gap in a pack that is not read through.
 const GAP_BYTES: u64 = 1 << 20;
 
 /// Something to search.
-#[derive(Clone, Debug)]
-pub(super) struct GrepTask {
+#[derive(Clone)]
+pub(super) struct GrepTask<'a> {
     /// The path it was named by, counted.
     pub named: usize,
+    /// The directory, in the archive or below a place of this machine.
     pub directory: Arc<ArchivePath>,
-    pub job: GrepJob,
+    pub job: GrepJob<'a>,
 }
 
-#[derive(Clone, Debug)]
-pub(super) enum GrepJob {
+#[derive(Clone)]
+pub(super) enum GrepJob<'a> {
     Pack {
+        archive: &'a Archive,
         pack: ArchivedPack,
         /// One member alone.
         only: Option<Vec<u8>>,
     },
-    Object(ArchivedObject),
+    Object {
+        archive: &'a Archive,
+        object: ArchivedObject,
+    },
+    Files(LocalFiles),
+}
+
+impl GrepTask<'_> {
+    /// The path of a file of it, as it is shown.
+    pub fn shown(&self, name: &[u8]) -> Vec<u8> {
+        match &self.job {
+            GrepJob::Files(files) => files.place.shown(&self.directory, name),
+            _ => shown(&self.directory, name),
+        }
+    }
 }
 
 /// What was found in one task, by names in their order.
@@ -63,31 +83,34 @@ pub(super) struct TaskFile {
 }
 
 pub(super) struct GrepWorker<'a> {
-    grep: &'a ArchiveGrep,
-    archive: &'a Archive,
-    engine: GrepEngine<'a>,
-    buffer: Vec<u8>,
+    pub grep: &'a ArchiveGrep,
+    pub engine: GrepEngine<'a>,
+    pub buffer: Vec<u8>,
     /// Whether enough was found.
-    stop: &'a AtomicBool,
+    pub stop: &'a AtomicBool,
 }
 
 impl<'a> GrepWorker<'a> {
-    pub fn new(grep: &'a ArchiveGrep, archive: &'a Archive, stop: &'a AtomicBool) -> Self {
+    pub fn new(grep: &'a ArchiveGrep, stop: &'a AtomicBool) -> Self {
         let engine = GrepEngine::new(&grep.options, grep.matcher.clone());
-        Self { grep, archive, engine, buffer: Vec::new(), stop }
+        Self { grep, engine, buffer: Vec::new(), stop }
     }
 
     /// Searches all of a task, from a name on.
-    pub fn task(&mut self, task: &GrepTask, from: Option<&[u8]>) -> TaskFound {
+    pub fn task(&mut self, task: &GrepTask<'_>, from: Option<&[u8]>) -> TaskFound {
         let mut found = TaskFound::default();
         let done = match &task.job {
-            GrepJob::Pack { pack, only } => {
-                self.pack(&task.directory, pack, only.as_deref(), from, &mut found)
+            GrepJob::Pack { archive, pack, only } => {
+                let key = &pack.key();
+                let found = &mut found;
+                let search = PackSearch { archive, directory: &task.directory, pack, key, found };
+                self.pack(search, only.as_deref(), from)
             }
-            GrepJob::Object(object) => {
-                self.object(&task.directory, object, &mut found);
+            GrepJob::Object { archive, object } => {
+                self.object(archive, &task.directory, object, &mut found);
                 Ok(())
             }
+            GrepJob::Files(files) => self.files(&task.directory, files, from, &mut found),
         };
         if let Err(error) = done {
             found.failed.push(error);
@@ -99,7 +122,7 @@ impl<'a> GrepWorker<'a> {
     /// Searches one file of a task, and passes on what is found; nothing of it is kept.
     pub fn one(
         &mut self,
-        task: &GrepTask,
+        task: &GrepTask<'_>,
         name: &[u8],
         pass: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<FileSearched, ArchiveError> {
@@ -108,21 +131,21 @@ impl<'a> GrepWorker<'a> {
             engine.out.clear();
             is_on
         };
+        let path = task.directory.join(name);
+        self.engine.begin(&task.shown(name), usize::MAX);
         match &task.job {
-            GrepJob::Object(object) => {
-                self.engine.begin(&shown(&task.directory, name), usize::MAX);
-                let reader = self.content(&task.directory, object)?;
-                self.stream(&task.directory.join(name), reader, Some(&mut whole))?;
+            GrepJob::Object { archive, object } => {
+                let reader = content(archive, &task.directory, object)?;
+                self.stream(&ReadFile::Archived(&path), reader, Some(&mut whole))?;
             }
-            GrepJob::Pack { pack, .. } => {
-                let index = self.archive.index(pack)?;
-                let missing = || ArchiveError::NotArchived { path: task.directory.join(name) };
+            GrepJob::Pack { archive, pack, .. } => {
+                let index = archive.index(pack)?;
+                let missing = || ArchiveError::NotArchived { path: path.clone() };
                 let member = index.find(name).ok_or_else(missing)?;
-                let path = task.directory.join(name);
-                self.engine.begin(&shown(&task.directory, name), usize::MAX);
-                let reader = self.member_content(&path, pack, member)?;
-                self.stream(&path, reader, Some(&mut whole))?;
+                let reader = member_content(archive, &path, pack, member)?;
+                self.stream(&ReadFile::Archived(&path), reader, Some(&mut whole))?;
             }
+            GrepJob::Files(files) => self.file(&task.directory, files, name, &mut whole)?,
         }
         let searched = self.engine.end();
         whole(&mut self.engine);
@@ -130,7 +153,7 @@ impl<'a> GrepWorker<'a> {
     }
 
     /// Whether names count of files in which nothing is found.
-    fn tells_all(&self) -> bool {
+    pub fn tells_all(&self) -> bool {
         let options = &self.grep.options;
         options.invert
             || matches!(options.output, ArchiveGrepOutput::Count | ArchiveGrepOutput::PathsWithout)
@@ -138,22 +161,18 @@ impl<'a> GrepWorker<'a> {
 
     fn pack(
         &mut self,
-        directory: &ArchivePath,
-        pack: &ArchivedPack,
+        mut search: PackSearch<'_>,
         only: Option<&[u8]>,
         from: Option<&[u8]>,
-        found: &mut TaskFound,
     ) -> Result<(), ArchiveError> {
         let mut first = 0;
         if !self.tells_all() && only.is_none() && from.is_none() {
-            match self.candidate(pack)? {
+            match self.candidate(&search)? {
                 Some(at) => first = at,
                 None => return Ok(()),
             }
         }
-        let index = self.archive.index(pack)?;
-        let key = pack.key();
-        let mut search = PackSearch { directory, pack, key: &key, found };
+        let index = search.archive.index(search.pack)?;
         let is_wanted = |member: &PackedMember| {
             let name = &member.attributes.name[..];
             let is_behind = member.content_at() + member.stored_bytes() > first;
@@ -169,18 +188,17 @@ impl<'a> GrepWorker<'a> {
 
     /// The first place of a pack where a text is that all matches have; its beginning if there is none
     /// such.
-    fn candidate(&mut self, pack: &ArchivedPack) -> Result<Option<u64>, ArchiveError> {
+    fn candidate(&mut self, search: &PackSearch<'_>) -> Result<Option<u64>, ArchiveError> {
         let Some(required) = self.engine.matcher.required.clone() else { return Ok(Some(0)) };
         // A text is in two pieces at most.
         const OVERLAP: usize = 64;
-        let key = pack.key();
-        let mut object = open_tar(self.archive.store(), pack, 0)?;
+        let mut object = open_tar(search.archive.store(), search.pack, 0)?;
         let (mut kept, mut before) = (0, 0u64);
         self.buffer.resize(self.buffer.len().max(READ_BYTES / 4 + OVERLAP), 0);
         loop {
             let room = &mut self.buffer[..READ_BYTES / 4 + OVERLAP];
             let read = read_some(&mut *object, &mut room[kept..]);
-            let read = read.map_err(|error| unread(&key, &error))?;
+            let read = read.map_err(|error| unread(search.key, &error))?;
             if read == 0 || self.stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -202,7 +220,7 @@ impl<'a> GrepWorker<'a> {
         search: &mut PackSearch<'_>,
         wanted: &[&PackedMember],
     ) -> Result<(), ArchiveError> {
-        let archive = self.archive;
+        let archive = search.archive;
         let mut open: Option<(Box<dyn Read + Send + '_>, u64)> = None;
         let mut rest = wanted;
         let end_of = |member: &PackedMember| member.content_at() + member.stored_bytes();
@@ -329,20 +347,32 @@ impl<'a> GrepWorker<'a> {
                 Err(ArchiveError::Content { path: search.directory.join(name) })
             }
         };
+        self.searched(search.found, name, before, done)
+    }
+
+    /// A file of a task was searched, or could not be; what was found in those before it ends there.
+    /// Whether there is room for what is found in more of them.
+    pub fn searched(
+        &mut self,
+        found: &mut TaskFound,
+        name: &[u8],
+        before: usize,
+        done: Result<(), ArchiveError>,
+    ) -> bool {
         if let Err(error) = done {
             self.engine.out.truncate(before);
-            search.push(name, before, FileSearched::default(), Some(error));
+            found.push(name, before, FileSearched::default(), Some(error));
             return true;
         }
         let searched = self.engine.end();
         if searched.is_too_much {
             self.engine.out.truncate(before);
-            if before > 0 || !search.found.files.is_empty() {
-                search.found.rest = Some(name.clone());
+            if before > 0 || !found.files.is_empty() {
+                found.rest = Some(name.to_vec());
                 return false;
             }
         }
-        search.push(name, self.engine.out.len(), searched, None);
+        found.push(name, self.engine.out.len(), searched, None);
         if searched.lines > 0 && self.grep.options.output == ArchiveGrepOutput::Quiet {
             self.stop.store(true, Ordering::Relaxed);
             return false;
@@ -359,88 +389,36 @@ impl<'a> GrepWorker<'a> {
         let name = &member.attributes.name;
         let path = search.directory.join(name);
         self.engine.begin(&shown(search.directory, name), KEPT_BYTES_MAX);
-        let reader = self.member_content(&path, search.pack, member)?;
+        let reader = member_content(search.archive, &path, search.pack, member)?;
         // Members that come next are still in the buffer.
         let buffer = std::mem::take(&mut self.buffer);
-        let done = self.stream(&path, reader, None);
+        let done = self.stream(&ReadFile::Archived(&path), reader, None);
         self.buffer = buffer;
         done
     }
 
-    /// What is in a member, holes and all.
-    fn member_content(
-        &self,
-        path: &ArchivePath,
-        pack: &ArchivedPack,
-        member: &PackedMember,
-    ) -> Result<WithHoles<'a>, ArchiveError> {
-        let stored = open_tar(self.archive.store(), pack, member.content_at())?;
-        Ok(WithHoles {
-            path: path.clone(),
-            stored,
-            extents: member.stored_extents(),
-            at: 0,
-            size: member.size,
-            hash: blake3::Hasher::new(),
-            digest: member.digest,
-        })
-    }
-
-    fn object(&mut self, directory: &ArchivePath, object: &ArchivedObject, found: &mut TaskFound) {
-        let name = &object.attributes.name;
-        self.engine.begin(&shown(directory, name), KEPT_BYTES_MAX);
-        let done = self
-            .content(directory, object)
-            .and_then(|reader| self.stream(&directory.join(name), reader, None));
-        let mut searched = FileSearched::default();
-        if done.is_ok() {
-            searched = self.engine.end();
-        }
-        if done.is_err() || searched.is_too_much {
-            self.engine.out.clear();
-        }
-        if searched.lines > 0 && self.grep.options.output == ArchiveGrepOutput::Quiet {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-        found.push(name, self.engine.out.len(), searched, done.err());
-    }
-
-    /// What is in an object, holes and all.
-    fn content(
-        &self,
+    fn object(
+        &mut self,
+        archive: &Archive,
         directory: &ArchivePath,
         object: &ArchivedObject,
-    ) -> Result<Box<dyn Read + Send + 'a>, ArchiveError> {
-        let Some(place) = &object.place else {
-            return Ok(Box::new(std::io::repeat(0).take(object.size)));
-        };
-        let stored = open_place(self.archive.store(), place)?;
-        Ok(Box::new(WithHoles {
-            path: directory.join(&object.attributes.name),
-            stored,
-            extents: object.stored_extents(),
-            at: 0,
-            size: object.size,
-            hash: blake3::Hasher::new(),
-            digest: object.digest,
-        }))
+        found: &mut TaskFound,
+    ) {
+        let name = &object.attributes.name;
+        self.engine.begin(&shown(directory, name), KEPT_BYTES_MAX);
+        let path = directory.join(name);
+        let done = content(archive, directory, object)
+            .and_then(|reader| self.stream(&ReadFile::Archived(&path), reader, None));
+        self.searched(found, name, 0, done);
     }
 
     /// Searches what is read, piece by piece.
-    fn stream(
+    pub fn stream(
         &mut self,
-        path: &ArchivePath,
+        file: &ReadFile<'_>,
         mut reader: impl Read,
         mut pass: Option<&mut dyn FnMut(&mut GrepEngine<'_>) -> bool>,
     ) -> Result<(), ArchiveError> {
-        let failed = |error: &std::io::Error| match error.get_ref() {
-            Some(_) => ArchiveError::Content { path: path.clone() },
-            None => ArchiveError::File {
-                path: path.as_relative(),
-                doing: "cannot be read in the store",
-                errno: Errno::from_io(error),
-            },
-        };
         let mut buffer = std::mem::take(&mut self.buffer);
         // Lines that may be shown, and then what was not searched.
         let (mut old, mut len) = (0, 0);
@@ -451,15 +429,13 @@ impl<'a> GrepWorker<'a> {
                 buffer.resize((len + PIECE_BYTES + 1).max(buffer.len() * 2), 0);
             }
             if len > LINE_BYTES_MAX {
-                let (path, errno) = (path.as_relative(), Errno::MSGSIZE);
-                let doing = "a line of it is longer than the 64 MiB that are searched at once";
-                done = Err(ArchiveError::File { path, doing, errno });
+                done = Err(file.has_long_line());
                 break;
             }
             let read = match read_some(&mut reader, &mut buffer[len..len + PIECE_BYTES]) {
                 Ok(read) => read,
                 Err(error) => {
-                    done = Err(failed(&error));
+                    done = Err(file.failed(&error));
                     break;
                 }
             };
@@ -496,8 +472,82 @@ impl<'a> GrepWorker<'a> {
     }
 }
 
+/// What is in a member, holes and all.
+fn member_content<'a>(
+    archive: &'a Archive,
+    path: &ArchivePath,
+    pack: &ArchivedPack,
+    member: &PackedMember,
+) -> Result<WithHoles<'a>, ArchiveError> {
+    let stored = open_tar(archive.store(), pack, member.content_at())?;
+    Ok(WithHoles {
+        path: path.clone(),
+        stored,
+        extents: member.stored_extents(),
+        at: 0,
+        size: member.size,
+        hash: blake3::Hasher::new(),
+        digest: member.digest,
+    })
+}
+
+/// What is in an object, holes and all.
+fn content<'a>(
+    archive: &'a Archive,
+    directory: &ArchivePath,
+    object: &ArchivedObject,
+) -> Result<Box<dyn Read + Send + 'a>, ArchiveError> {
+    let Some(place) = &object.place else {
+        return Ok(Box::new(std::io::repeat(0).take(object.size)));
+    };
+    let stored = open_place(archive.store(), place)?;
+    Ok(Box::new(WithHoles {
+        path: directory.join(&object.attributes.name),
+        stored,
+        extents: object.stored_extents(),
+        at: 0,
+        size: object.size,
+        hash: blake3::Hasher::new(),
+        digest: object.digest,
+    }))
+}
+
+/// What is read, for words on what is wrong with it.
+pub(super) enum ReadFile<'a> {
+    /// A file of the archive.
+    Archived(&'a ArchivePath),
+    /// One of this machine.
+    Local(Vec<u8>),
+}
+
+impl ReadFile<'_> {
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Archived(path) => path.as_relative(),
+            Self::Local(path) => PathBuf::from(OsStr::from_bytes(path)),
+        }
+    }
+
+    pub fn failed(&self, error: &std::io::Error) -> ArchiveError {
+        let doing = match self {
+            Self::Archived(path) if error.get_ref().is_some() => {
+                return ArchiveError::Content { path: (*path).clone() };
+            }
+            Self::Archived(_) => "cannot be read in the store",
+            Self::Local(_) => "cannot be read",
+        };
+        ArchiveError::File { path: self.path(), doing, errno: Errno::from_io(error) }
+    }
+
+    fn has_long_line(&self) -> ArchiveError {
+        let doing = "a line of it is longer than the 64 MiB that are searched at once";
+        ArchiveError::File { path: self.path(), doing, errno: Errno::MSGSIZE }
+    }
+}
+
 /// A pack, and what is found in it.
 struct PackSearch<'a> {
+    archive: &'a Archive,
     directory: &'a ArchivePath,
     pack: &'a ArchivedPack,
     key: &'a StoreKey,
@@ -517,7 +567,7 @@ impl PackSearch<'_> {
 }
 
 impl TaskFound {
-    fn push(
+    pub fn push(
         &mut self,
         name: &[u8],
         end: usize,
@@ -555,7 +605,7 @@ fn is_elsewhere(member: &PackedMember) -> bool {
 }
 
 /// As much as there is room for, or all that is left.
-fn read_some(from: &mut (impl Read + ?Sized), to: &mut [u8]) -> std::io::Result<usize> {
+pub(super) fn read_some(from: &mut (impl Read + ?Sized), to: &mut [u8]) -> std::io::Result<usize> {
     let mut len = 0;
     while len < to.len() {
         match from.read(&mut to[len..]) {

@@ -1,8 +1,8 @@
-//! What GNU grep says of a tree, the archive's grep says of what is stored of it.
+//! What GNU grep says of a tree, the archive's grep says of it, and of what is stored of it.
 use crate::round::Place;
 use sheaf_archive::{
     ArchiveError, ArchiveGrep, ArchiveGrepOptions, ArchiveGrepOutput, ArchivePath, GrepBinary,
-    GrepEvent, GrepSyntax, SaveOptions, remove, save,
+    GrepEvent, GrepPlace, GrepSyntax, SaveOptions, remove, save,
 };
 use sheaf_testing::program::have;
 use std::fs;
@@ -86,6 +86,7 @@ fn make(tree: &Path, numbers: &mut Numbers) {
             }
             if numbers.is(12) {
                 let at = numbers.below(bytes.len() + 1);
+                let at = if numbers.is(20) { bytes.len() } else { at };
                 bytes.insert(at, 0);
             }
             // Those of whole blocks have no room behind them.
@@ -284,11 +285,11 @@ fn theirs(words: &[String], files: &[PathBuf]) -> Said {
     Said { output: done.stdout, binary: said.join(&b'\n'), code: done.status.code().unwrap() }
 }
 
-fn ours(place: &Place, options: ArchiveGrepOptions, paths: &[ArchivePath]) -> Said {
+fn ours(options: ArchiveGrepOptions, place: GrepPlace<'_>) -> Said {
     let mut said = Said { output: Vec::new(), binary: Vec::new(), code: 2 };
     let Ok(grep) = ArchiveGrep::new(options) else { return said };
     let (output, binary) = (&mut said.output, &mut said.binary);
-    let found = grep.search(&place.archive, paths, &mut |event| -> Result<(), ArchiveError> {
+    let found = grep.search(&[place], &mut |event| -> Result<(), ArchiveError> {
         match event {
             GrepEvent::Output(bytes) => output.extend_from_slice(bytes),
             GrepEvent::Binary(path) => {
@@ -317,6 +318,23 @@ fn store(place: &Place, options: SaveOptions) {
         .unwrap();
 }
 
+fn is_theirs(words: &[String], theirs: &Said, ours: &Said) {
+    let show = |bytes: &[u8], other: &[u8]| {
+        let at = bytes.iter().zip(other).take_while(|(one, other)| one == other).count();
+        let from = at.saturating_sub(200);
+        String::from_utf8_lossy(&bytes[from..bytes.len().min(at + 200)]).into_owned()
+    };
+    assert!(
+        ours.output == theirs.output,
+        "{words:?}\n--- ours\n{}\n--- GNU grep's\n{}\n",
+        show(&ours.output, &theirs.output),
+        show(&theirs.output, &ours.output),
+    );
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&ours.binary), text(&theirs.binary), "{words:?}");
+    assert_eq!(ours.code, theirs.code, "{words:?}");
+}
+
 fn compare(place: &Place, numbers: &mut Numbers, times: usize) {
     let mut all = Vec::new();
     files(&place.path("tree"), &mut all);
@@ -324,23 +342,12 @@ fn compare(place: &Place, numbers: &mut Numbers, times: usize) {
     for _ in 0..times {
         let (words, options) = options(numbers);
         let theirs = theirs(&words, &all);
-        let ours = ours(place, options, &[archived(&place.path("tree"))]);
         selected += usize::from(theirs.code == 0);
         wrong += usize::from(theirs.code == 2);
-        let show = |bytes: &[u8], other: &[u8]| {
-            let at = bytes.iter().zip(other).take_while(|(one, other)| one == other).count();
-            let from = at.saturating_sub(200);
-            String::from_utf8_lossy(&bytes[from..bytes.len().min(at + 200)]).into_owned()
-        };
-        assert!(
-            ours.output == theirs.output,
-            "{words:?}\n--- ours\n{}\n--- GNU grep's\n{}\n",
-            show(&ours.output, &theirs.output),
-            show(&theirs.output, &ours.output),
-        );
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert_eq!(text(&ours.binary), text(&theirs.binary), "{words:?}");
-        assert_eq!(ours.code, theirs.code, "{words:?}");
+        let tree = place.path("tree");
+        let archive = GrepPlace::Archived(&place.archive, archived(&tree));
+        is_theirs(&words, &theirs, &ours(options.clone(), archive));
+        is_theirs(&words, &theirs, &ours(options, GrepPlace::Local(tree)));
     }
     assert!(selected > times / 3 && wrong > times / 100, "{selected} {wrong} of {times}");
 }
@@ -372,4 +379,39 @@ fn it_says_what_gnu_grep_says() {
         store(&place, packed);
         compare(&place, &mut numbers, 100);
     }
+}
+
+#[test]
+fn what_is_damaged_is_told_and_the_rest_is_searched() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir_all(&tree).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(tree.join(name), format!("alpha of {name}\n")).unwrap();
+    }
+    store(&place, SaveOptions::default());
+    let mut packs = Vec::new();
+    files(&place.path("store/objects/packs"), &mut packs);
+    let tar = packs.iter().find(|path| path.extension().is_some_and(|end| end == "tar")).unwrap();
+    let mut bytes = fs::read(tar).unwrap();
+    let at = bytes.windows(10).position(|ten| ten == b"alpha of b").unwrap();
+    bytes[at + 6] ^= 1;
+    fs::set_permissions(tar, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    fs::write(tar, bytes).unwrap();
+    let options = ArchiveGrepOptions { patterns: vec![b"alpha".to_vec()], ..Default::default() };
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
+    let grep = ArchiveGrep::new(options).unwrap();
+    let paths = [GrepPlace::Archived(&place.archive, archived(&tree))];
+    let found = grep.search(&paths, &mut |event| -> Result<(), ArchiveError> {
+        match event {
+            GrepEvent::Output(bytes) => output.extend_from_slice(bytes),
+            GrepEvent::Failed(error) => errors.push(error.to_string()),
+            event => panic!("{event:?}"),
+        }
+        Ok(())
+    });
+    assert!(found.unwrap());
+    assert_eq!(String::from_utf8(output).unwrap(), "alpha of a\nalpha of c\n");
+    let path = archived(&tree.join("b"));
+    assert_eq!(errors, [format!("{path}: its content is damaged in the store (checksum)")]);
 }

@@ -1,5 +1,5 @@
-//! `sheaf archive grep`: lines of archived files.
-use super::place::{self, ArchivedName};
+//! `sheaf archive grep`: lines of archived files, and of those of this machine.
+use super::place::{self, NamedPlace};
 use crate::cli::GlobalArgs;
 use crate::cmd::grep::read_patterns;
 use crate::exit::{Exit, Stop};
@@ -8,17 +8,18 @@ use anyhow::Result;
 use clap::Args;
 use sheaf_archive::{
     Archive, ArchiveError, ArchiveGrep, ArchiveGrepOptions, ArchiveGrepOutput, ArchivePath,
-    ArchivedFile, GrepBinary, GrepEvent, GrepSyntax,
+    ArchivedFile, GrepBinary, GrepEvent, GrepPlace, GrepSyntax,
 };
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// Search archived files for lines that match
+/// Search archived files, or files of this machine, for lines that match
 ///
 /// Options and patterns are GNU grep's. A directory is searched with all that is
-/// below it, in the order of its names.
+/// below it, in the order of its names. No symbolic link below is followed.
 #[derive(Args, Debug, Default)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\
@@ -30,15 +31,20 @@ unless a line is selected and -q is given.
 
 Examples:
   sheaf archive grep -n 'out of memory' /backup::/var/log
-  sheaf archive grep -lE 'TODO|FIXME' '/backup::/home/*/src' --include '*.rs'")]
+  sheaf archive grep -lE 'TODO|FIXME' '/backup::/home/*/src' --include '*.rs'
+  sheaf archive grep -rn 'out of memory' /var/log")]
 pub struct ArchiveGrepArgs {
     /// What to look for; with -e or -f this is the first name
     #[arg(value_name = "PATTERN", required = true)]
     pub first: Option<OsString>,
 
-    /// Archived files and directories
-    #[arg(value_name = "STORE::PATH")]
+    /// Archived files and directories, or paths of this machine
+    #[arg(value_name = "STORE::PATH|PATH")]
     pub rest: Vec<OsString>,
+
+    /// Take each name for a path of this machine, even with `::` in it
+    #[arg(long, help_heading = "Files")]
+    pub local: bool,
 
     /// Look for this pattern; given several times, for each of them
     #[arg(short = 'e', long = "regexp", value_name = "PATTERN", allow_hyphen_values = true)]
@@ -174,28 +180,26 @@ pub fn run(args: &ArchiveGrepArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let has_patterns = !args.patterns.is_empty() || !args.files.is_empty();
     let first = args.first.iter().filter(|_| has_patterns);
-    let names: Result<Vec<_>> =
-        first.chain(&args.rest).map(|name| ArchivedName::parse(name)).collect();
-    let names = names?;
+    let names: Vec<OsString> = first.chain(&args.rest).cloned().collect();
     if names.is_empty() {
-        return Err(Stop::usage("archive grep needs the name of something archived").into());
+        return Err(Stop::usage("archive grep needs a name: STORE::PATH or PATH").into());
     }
+    let names = NamedPlace::parse_all(&names, args.local)?;
     if args.max_count == Some(0) && !args.files_without_match {
         return Ok(Exit::Unmatched);
     }
     let mut search = ArchiveSearch { args, out: output::stdout(), has_failed: false };
-    let places = search.places(names)?;
+    let found = search.places(names)?;
+    let places: Vec<GrepPlace<'_>> = found.iter().flat_map(SearchedPlace::places).collect();
     let mut options = args.options()?;
     options.color = output.stdout != output::Palette::default();
     options.names = args.with_filename || (!args.no_filename && has_names(&places)?);
+    options.output_file = output_file();
     let grep = ArchiveGrep::new(options);
     let grep = grep.map_err(|error| Stop::usage(printable(&error.to_string())))?;
-    let mut selected = false;
-    for (archive, paths) in &places {
-        selected |= grep.search(archive, paths, &mut |event| search.tell(event))?;
-        if selected && args.no_output {
-            return Ok(Exit::Success);
-        }
+    let selected = grep.search(&places, &mut |event| search.tell(event))?;
+    if selected && args.no_output {
+        return Ok(Exit::Success);
     }
     search.out.flush()?;
     Ok(match (search.has_failed, selected) {
@@ -206,18 +210,47 @@ pub fn run(args: &ArchiveGrepArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 /// Whether lines are of several files, as far as that is known before they are searched.
-fn has_names(places: &[(Archive, Vec<ArchivePath>)]) -> Result<bool> {
-    if places.iter().map(|(_, paths)| paths.len()).sum::<usize>() > 1 {
+fn has_names(places: &[GrepPlace<'_>]) -> Result<bool> {
+    if places.len() > 1 {
         return Ok(true);
     }
-    for (archive, paths) in places {
-        for path in paths {
-            if let Some(ArchivedFile::Directory(_)) = archive.look_up(path)? {
-                return Ok(true);
+    for place in places {
+        let is_directory = match place {
+            GrepPlace::Archived(archive, path) => {
+                matches!(archive.look_up(path)?, Some(ArchivedFile::Directory(_)))
             }
+            GrepPlace::Local(path) => path.is_dir(),
+        };
+        if is_directory {
+            return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Device and inode of a file that standard output is.
+fn output_file() -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let out = std::fs::File::from(std::io::stdout().as_fd().try_clone_to_owned().ok()?);
+    let found = out.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    Some((found.dev(), found.ino()))
+}
+
+/// What a name of the command line stands for.
+enum SearchedPlace {
+    Archived(Box<Archive>, Vec<ArchivePath>),
+    Local(PathBuf),
+}
+
+impl SearchedPlace {
+    fn places(&self) -> Vec<GrepPlace<'_>> {
+        match self {
+            Self::Archived(archive, paths) => {
+                paths.iter().map(|path| GrepPlace::Archived(archive, path.clone())).collect()
+            }
+            Self::Local(path) => vec![GrepPlace::Local(path.clone())],
+        }
+    }
 }
 
 struct ArchiveSearch<'a> {
@@ -227,13 +260,20 @@ struct ArchiveSearch<'a> {
 }
 
 impl ArchiveSearch<'_> {
-    /// The archives, and what in each is to be searched.
-    fn places(&mut self, names: Vec<ArchivedName>) -> Result<Vec<(Archive, Vec<ArchivePath>)>> {
+    /// What is to be searched.
+    fn places(&mut self, names: Vec<NamedPlace>) -> Result<Vec<SearchedPlace>> {
         let mut places = Vec::new();
         for name in names {
-            let archive = place::open(&name.store, false)?;
+            let name = match name {
+                NamedPlace::Archived(name) => name,
+                NamedPlace::Local(path) => {
+                    places.push(SearchedPlace::Local(path));
+                    continue;
+                }
+            };
+            let archive = Box::new(place::open(&name.store, false)?);
             match name.paths(&archive) {
-                Ok(paths) => places.push((archive, paths)),
+                Ok(paths) => places.push(SearchedPlace::Archived(archive, paths)),
                 Err(error) if matches!(error.downcast_ref(), Some(Stop::Unmatched(_))) => {
                     self.failed(&error.to_string());
                 }

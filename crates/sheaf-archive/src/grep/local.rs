@@ -1,0 +1,367 @@
+//! Searching files of this machine.
+use super::order::{IsOver, TaskFinder};
+use super::worker::{GrepJob, GrepTask, GrepWorker, READ_BYTES, ReadFile, TaskFound, read_some};
+use super::{ArchiveGrepOutput, GrepBinary, fits};
+use crate::grep::engine::{FileSearched, GrepEngine, PIECE_BYTES};
+use crate::grep::worker::KEPT_BYTES_MAX;
+use crate::walk::names::{self, open_beneath};
+use crate::{
+    ArchiveError, ArchivePath, FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk,
+    VisitedFile, WalkedDirectory,
+};
+use globset::GlobMatcher;
+use regex_automata::Span;
+use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
+use sheaf_core::Errno;
+use sheaf_core::files::FileKind;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Files of a task, at most.
+const TASK_FILES_MAX: usize = 64;
+/// With so many bytes in them a task has no more files.
+const TASK_BYTES: u64 = 1 << 20;
+
+/// A directory that others are looked for in.
+#[derive(Debug)]
+pub(super) struct LocalPlace {
+    file: OwnedFd,
+    /// What is shown before a path in it.
+    before: Vec<u8>,
+    /// A link there is followed, as it was named itself.
+    follows: bool,
+}
+
+impl LocalPlace {
+    fn open(path: &Path, before: Vec<u8>, follows: bool) -> Result<Arc<Self>, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        Ok(Arc::new(Self { file, before, follows }))
+    }
+
+    /// The path of a file, as it is shown.
+    pub fn shown(&self, directory: &ArchivePath, name: &[u8]) -> Vec<u8> {
+        let mut shown = self.before.clone();
+        for part in directory.parts() {
+            shown.extend_from_slice(part);
+            shown.push(b'/');
+        }
+        shown.extend_from_slice(name);
+        shown
+    }
+}
+
+/// Some files of one directory, in the order of their names.
+#[derive(Clone, Debug)]
+pub(super) struct LocalFiles {
+    pub place: Arc<LocalPlace>,
+    pub names: Arc<[Box<[u8]>]>,
+}
+
+impl<'a> TaskFinder<'a> {
+    /// Finds what is to be searched of a file, or of a directory with all that is below it.
+    pub fn local(&self, named: usize, path: &Path) -> Result<Result<(), IsOver>, ArchiveError> {
+        let failed = |errno| unread(path.as_os_str().as_bytes(), errno);
+        let found = names::start(path, true).map_err(failed)?;
+        let bytes = path.as_os_str().as_bytes();
+        let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+        let name_at =
+            bytes[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let (above, name) = (&bytes[..name_at], &bytes[name_at..end]);
+        if found.is_dir() {
+            if fits(&self.grep.exclude_directories, name) {
+                return Ok(Ok(()));
+            }
+            let slash: &[u8] = if bytes.ends_with(b"/") { b"" } else { b"/" };
+            let place = LocalPlace::open(path, [bytes, slash].concat(), false).map_err(failed)?;
+            return Ok(self.local_tree(named, path, &place));
+        }
+        if !self.grep.wants(name) {
+            return Ok(Ok(()));
+        }
+        if self.output_file() == Some(found.id()) {
+            return Err(is_output(bytes));
+        }
+        let directory = if above.is_empty() { b"." } else { above };
+        let directory = Path::new(OsStr::from_bytes(directory));
+        let place = LocalPlace::open(directory, above.to_vec(), true).map_err(failed)?;
+        let names = Arc::from([Box::from(&bytes[name_at..])]);
+        let job = GrepJob::Files(LocalFiles { place, names });
+        Ok(self.send(GrepTask { named, directory: Arc::new(ArchivePath::ROOT), job }))
+    }
+
+    fn local_tree(
+        &self,
+        named: usize,
+        start: &Path,
+        place: &Arc<LocalPlace>,
+    ) -> Result<(), IsOver> {
+        let visitor = GrepVisitor {
+            include: self.grep.include.clone(),
+            exclude: self.grep.exclude.clone(),
+            exclude_directories: self.grep.exclude_directories.clone(),
+            output_file: self.output_file(),
+        };
+        let options = TreeWalkOptions { follows_start: true, ..TreeWalkOptions::default() };
+        let top = start.as_os_str().len();
+        let mut within: Vec<Arc<ArchivePath>> = Vec::new();
+        for step in VisitWalk::new("grep-walk", start, visitor, options) {
+            match step {
+                TreeStep::Piece(piece) => {
+                    let directory = within.last().cloned().unwrap_or_default();
+                    let mut files = piece.files;
+                    while !files.is_empty() {
+                        let rest = files.split_off(task_files(&files));
+                        let names = files.into_iter().map(|(name, _)| name).collect();
+                        let job = GrepJob::Files(LocalFiles { place: place.clone(), names });
+                        self.send(GrepTask { named, directory: directory.clone(), job })?;
+                        files = rest;
+                    }
+                    for error in piece.errors {
+                        self.failed(error)?;
+                    }
+                }
+                TreeStep::Enter(directory) => {
+                    let path = ArchivePath::new(&directory.path()[top..]);
+                    within.push(Arc::new(path.unwrap_or_default()));
+                }
+                TreeStep::Leave(_) => drop(within.pop()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The file that lines are written to, if any are.
+    fn output_file(&self) -> Option<(u64, u64)> {
+        let options = &self.grep.options;
+        let shows = matches!(options.output, ArchiveGrepOutput::Lines | ArchiveGrepOutput::Parts);
+        options.output_file.filter(|_| shows && options.lines_max.is_none_or(|lines| lines > 1))
+    }
+}
+
+/// How many of some files come into one task.
+fn task_files(files: &[(Box<[u8]>, u64)]) -> usize {
+    let mut bytes = 0u64;
+    let behind = files.iter().position(|(_, size)| {
+        let is_full = bytes >= TASK_BYTES;
+        bytes = bytes.saturating_add(*size);
+        is_full
+    });
+    behind.unwrap_or(files.len()).min(TASK_FILES_MAX)
+}
+
+fn unread(path: &[u8], errno: Errno) -> ArchiveError {
+    let path = PathBuf::from(OsStr::from_bytes(path));
+    ArchiveError::File { path, doing: "cannot be read", errno }
+}
+
+fn is_output(path: &[u8]) -> ArchiveError {
+    let (path, doing) = (PathBuf::from(OsStr::from_bytes(path)), "is what the lines go to");
+    ArchiveError::File { path, doing, errno: Errno::LOOP }
+}
+
+/// Finds files of a tree.
+struct GrepVisitor {
+    include: Vec<GlobMatcher>,
+    exclude: Vec<GlobMatcher>,
+    exclude_directories: Vec<GlobMatcher>,
+    output_file: Option<(u64, u64)>,
+}
+
+#[derive(Default)]
+struct GrepPiece {
+    /// Each name, and the bytes in it.
+    files: Vec<(Box<[u8]>, u64)>,
+    errors: Vec<ArchiveError>,
+}
+
+impl TreeVisitor for GrepVisitor {
+    type Piece = GrepPiece;
+
+    fn facts(&self) -> FileFacts {
+        FileFacts::Status
+    }
+
+    fn visit(&self, piece: &mut GrepPiece, file: &VisitedFile<'_>) -> bool {
+        let name = file.name.as_bytes();
+        if file.depth == 0 {
+            return true;
+        }
+        if file.kind == FileKind::Directory {
+            return !fits(&self.exclude_directories, name);
+        }
+        let is_wanted = (self.include.is_empty() || fits(&self.include, name))
+            && !fits(&self.exclude, name)
+            && file.kind == FileKind::File;
+        if is_wanted {
+            self.file(piece, file);
+        }
+        false
+    }
+
+    fn failed(&self, piece: &mut GrepPiece, directory: &WalkedDirectory, errno: Errno) {
+        piece.errors.push(unread(directory.path(), errno));
+    }
+
+    fn bytes(&self, piece: &GrepPiece) -> usize {
+        let files = piece.files.iter().map(|(name, _)| name.len()).sum::<usize>();
+        piece.files.capacity() * size_of::<(Box<[u8]>, u64)>() + files + piece.errors.len() * 256
+    }
+}
+
+impl GrepVisitor {
+    fn file(&self, piece: &mut GrepPiece, file: &VisitedFile<'_>) {
+        let path = || {
+            let mut path = Vec::new();
+            file.put_path(&mut path);
+            path
+        };
+        match file.found {
+            Some(Ok(found)) if self.output_file == Some(found.id()) => {
+                piece.errors.push(is_output(&path()));
+            }
+            Some(Err(errno)) => piece.errors.push(unread(&path(), *errno)),
+            found => {
+                let size = found.map_or(0, |found| found.as_ref().map_or(0, |found| found.size));
+                piece.files.push((Box::from(file.name.as_bytes()), size));
+            }
+        }
+    }
+}
+
+impl GrepWorker<'_> {
+    /// Searches files of a directory, from a name on.
+    pub fn files(
+        &mut self,
+        directory: &ArchivePath,
+        files: &LocalFiles,
+        from: Option<&[u8]>,
+        found: &mut TaskFound,
+    ) -> Result<(), ArchiveError> {
+        let place = &files.place;
+        let open = open_beneath(place.file.as_fd(), directory);
+        let open = open.map_err(|errno| unread(&place.shown(directory, b""), errno))?;
+        let first = from.and_then(|from| files.names.iter().position(|name| **name == *from));
+        for name in &files.names[first.unwrap_or(0)..] {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let before = self.engine.out.len();
+            let shown = place.shown(directory, name);
+            let done = match open_file(open.as_fd(), name, place.follows) {
+                Ok(None) => continue,
+                Ok(Some(file)) => self.whole_or_streamed(file, shown),
+                Err(errno) => Err(unread(&shown, errno)),
+            };
+            let is_room = match done {
+                Ok(false) => {
+                    found.push(name, self.engine.out.len(), FileSearched::default(), None);
+                    true
+                }
+                done => self.searched(found, name, before, done.map(drop)),
+            };
+            if !is_room {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Searches one file, and passes on what is found.
+    pub fn file(
+        &mut self,
+        directory: &ArchivePath,
+        files: &LocalFiles,
+        name: &[u8],
+        pass: &mut dyn FnMut(&mut GrepEngine<'_>) -> bool,
+    ) -> Result<(), ArchiveError> {
+        let place = &files.place;
+        let shown = place.shown(directory, name);
+        let failed = |errno| unread(&shown, errno);
+        let open = open_beneath(place.file.as_fd(), directory).map_err(failed)?;
+        let file = open_file(open.as_fd(), name, place.follows).map_err(failed)?;
+        let Some(file) = file else { return Ok(()) };
+        if !self.is_searched(&file) {
+            return Ok(());
+        }
+        self.stream(&ReadFile::Local(shown.clone()), file, Some(pass))
+    }
+
+    /// Searches a file, at once if it is small. Says whether it was, or cannot have any line.
+    fn whole_or_streamed(&mut self, mut file: File, shown: Vec<u8>) -> Result<bool, ArchiveError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(buffer.len().max(READ_BYTES + 1), 0);
+        let read = read_some(&mut file, &mut buffer[..READ_BYTES]);
+        let done = match read {
+            Err(error) => Err(ReadFile::Local(shown).failed(&error)),
+            Ok(READ_BYTES) => {
+                self.engine.begin(&shown, KEPT_BYTES_MAX);
+                if self.is_searched(&file) {
+                    let all = (&buffer[..READ_BYTES]).chain(file);
+                    self.stream(&ReadFile::Local(shown), all, None).map(|()| true)
+                } else {
+                    Ok(true)
+                }
+            }
+            Ok(read) if !self.may_match(&buffer[..read]) => {
+                if self.tells_all() {
+                    self.engine.nothing_in(&shown);
+                }
+                Ok(false)
+            }
+            Ok(read) => {
+                self.engine.begin(&shown, KEPT_BYTES_MAX);
+                if read <= PIECE_BYTES || self.is_searched(&file) {
+                    self.engine.whole(&mut buffer, 0..read);
+                }
+                Ok(true)
+            }
+        };
+        self.buffer = buffer;
+        done
+    }
+
+    fn may_match(&self, content: &[u8]) -> bool {
+        if self.grep.options.invert {
+            return true;
+        }
+        let span = Span { start: 0, end: content.len() };
+        let required = self.engine.matcher.required.as_ref();
+        required.is_none_or(|required| required.find(content, span).is_some())
+    }
+
+    /// Whether a file that begins is searched at all: with holes, and longer than what is read first, it
+    /// is binary from its beginning on.
+    fn is_searched(&mut self, file: &File) -> bool {
+        self.grep.options.binary == GrepBinary::Text || !has_holes(file) || self.engine.found_nul()
+    }
+}
+
+/// Whether a file has a hole behind what is read first. Where that cannot be known it has none.
+fn has_holes(file: &File) -> bool {
+    let first = PIECE_BYTES as u64;
+    let (Ok(at), Ok(found)) = (rustix::fs::tell(file), file.metadata()) else { return false };
+    if !found.is_file() || found.len() <= first {
+        return false;
+    }
+    let hole = rustix::fs::seek(file, SeekFrom::Hole(first));
+    let back = rustix::fs::seek(file, SeekFrom::Start(at));
+    back.is_ok() && hole.is_ok_and(|hole| hole < found.len())
+}
+
+/// Opens a file for reading; nothing if another one that is not searched has its name by now.
+fn open_file(directory: BorrowedFd<'_>, name: &[u8], follows: bool) -> Result<Option<File>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let flags = if follows { flags } else { flags | OFlags::NOFOLLOW | OFlags::NONBLOCK };
+    match rustix::fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty()) {
+        Ok(file) => Ok(Some(file.into())),
+        Err(rustix::io::Errno::LOOP | rustix::io::Errno::NXIO) if !follows => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
