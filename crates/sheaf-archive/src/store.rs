@@ -80,7 +80,7 @@ pub trait Store: Send + Sync {
     /// which ones they are.
     ///
     /// # Errors
-    /// When they cannot be brought near. One that is not there is none.
+    /// When none can be brought near. Of one that is not there, or is damaged, who reads it is told.
     fn recall(&self, keys: &mut dyn Iterator<Item = StoreKey>) -> Result<(), StoreError> {
         let _ = keys;
         Ok(())

@@ -59,6 +59,19 @@ pub(super) fn digest(store: &dyn Store, number: u64) -> Result<Option<CommitDige
     read.try_into().map(Some).map_err(|_| too_short)
 }
 
+/// Whether this commit of the log has this digest: what it says, or what is written of it, where one of
+/// the two is damaged.
+pub(super) fn has(store: &dyn Store, number: u64, digest: &[u8]) -> Result<bool, CatalogError> {
+    let Some(written) = self::digest(store, number)? else { return Ok(false) };
+    if written == digest {
+        return Ok(true);
+    }
+    let key = key(number);
+    let Some(bytes) = size(store, &key)? else { return Ok(false) };
+    let read = store.read(&key, 0..bytes.saturating_sub(DIGEST_BYTES as u64))?;
+    Ok(blake3::hash(&read).as_bytes() == digest)
+}
+
 fn size(store: &dyn Store, key: &StoreKey) -> Result<Option<u64>, CatalogError> {
     match store.size(key) {
         Ok(bytes) => Ok(Some(bytes)),

@@ -75,7 +75,7 @@ impl Catalog {
             self.tables.bind(&archive)?;
         }
         let (mut last, digest) = self.last_applied()?;
-        if !self.is_of_log && last > 0 && log::digest(store, last)?.is_none_or(|of| *digest != of) {
+        if !self.is_of_log && last > 0 && !log::has(store, last, &digest)? {
             let (place, remedy) = (self.tables.place(), self.tables.remedy());
             return Err(CatalogError::OtherLog { place, number: last, remedy });
         }

@@ -82,6 +82,7 @@ impl<T> PhaseQueue<T> {
     }
 
     /// What must hold: what is counted is what is there.
+    #[cfg(any(test, debug_assertions))]
     pub fn check(&self) -> Result<(), String> {
         let ready = self.ready.values().flat_map(BTreeMap::values);
         let all = ready.chain(self.lanes.values().flatten());

@@ -247,6 +247,7 @@ impl HostUse {
     }
 
     /// What must hold: nothing is held beyond its limit, but by one that needs more than there is.
+    #[cfg(any(test, debug_assertions))]
     pub fn check(&self) -> Result<(), String> {
         for resource in Resource::ALL.into_iter().filter(|resource| !resource.is_rate()) {
             let (held, holders) = (self.held.of(resource), self.holders[resource as usize]);

@@ -4,6 +4,7 @@ mod changes;
 mod crash;
 mod damage;
 mod disk;
+mod flips;
 mod grep;
 mod hosts;
 mod kept;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, lock};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -208,9 +208,10 @@ impl TapeLibrary {
             std::thread::sleep(DRIVES_LOOK);
         }
         state.current = self.last_cartridge().map_err(failed)?;
-        let text = io::read_to_string(&held).map_err(failed)?;
+        let mut text = Vec::new();
+        (&held).read_to_end(&mut text).map_err(failed)?;
         // A library whose drives nobody has used, or of which that was cut off, has empty ones.
-        state.drives = serde_json::from_str(&text).unwrap_or_default();
+        state.drives = serde_json::from_slice(&text).unwrap_or_default();
         state.drives.resize(self.settings.drives, TapeDrive::default());
         state.held = Some(held);
         Ok(())
