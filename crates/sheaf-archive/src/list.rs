@@ -2,12 +2,18 @@
 //!
 //! A pack's index is read when the listing comes to its first name and dropped behind its last, so a
 //! directory of millions of files is listed in the memory of a few packs.
+mod ahead;
+
 use crate::{
     Archive, ArchiveError, ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack, PackId,
     PackedMember,
 };
+use ahead::{AheadOrder, ReadAhead};
 use std::collections::VecDeque;
 use std::vec::IntoIter;
+
+/// Directories that are asked of the catalog at once.
+const DIRECTORIES_AT_ONCE: usize = 1024;
 
 /// What is archived under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,9 +31,24 @@ pub enum ArchivedFile {
     Object(ArchivedObject),
 }
 
+impl ArchivedFile {
+    /// Its name, where it is no directory.
+    fn name(&self) -> &[u8] {
+        match self {
+            Self::Directory(_) => &[],
+            Self::Member { member, .. } => &member.attributes.name,
+            Self::Object(object) => &object.attributes.name,
+        }
+    }
+}
+
+/// A file, and the name of a directory, which others have themselves.
+type ListedFile = (Option<Vec<u8>>, ArchivedFile);
+
 /// The names of one directory, in bytewise order.
 pub struct DirectoryListing<'a> {
     archive: &'a Archive,
+    ahead: Option<&'a ReadAhead<'a>>,
     path: ArchivePath,
     directory: Option<(Vec<u8>, ArchivedDirectory)>,
     objects: IntoIter<ArchivedObject>,
@@ -44,8 +65,17 @@ impl Archive {
     /// # Errors
     /// When it is no directory of the archive, or the catalog cannot be read.
     pub fn list(&self, path: &ArchivePath) -> Result<DirectoryListing<'_>, ArchiveError> {
+        self.list_ahead(path, None)
+    }
+
+    fn list_ahead<'a>(
+        &'a self,
+        path: &ArchivePath,
+        ahead: Option<&'a ReadAhead<'a>>,
+    ) -> Result<DirectoryListing<'a>, ArchiveError> {
+        let known = ahead.and_then(|ahead| ahead.rows(path));
         let catalog = self.catalog();
-        let rows = catalog.rows_of(path)?;
+        let rows = known.map_or_else(|| catalog.rows_of(path), Ok)?;
         if rows.directory.is_none() {
             return Err(ArchiveError::NotArchived { path: path.clone() });
         }
@@ -55,6 +85,7 @@ impl Archive {
         packs.sort_by(|one, other| one.first.cmp(&other.first));
         Ok(DirectoryListing {
             archive: self,
+            ahead,
             path: path.clone(),
             directory,
             objects: rows.objects.into_iter(),
@@ -97,8 +128,49 @@ impl Archive {
     /// When there is nothing of this name, or the catalog cannot be read.
     pub fn walk(&self, path: &ArchivePath) -> Result<ArchiveWalk<'_>, ArchiveError> {
         let missing = || ArchiveError::NotArchived { path: path.clone() };
-        let start = self.look_up(path)?.ok_or_else(missing)?;
-        Ok(ArchiveWalk { archive: self, start: Some((path.clone(), start)), within: Vec::new() })
+        let start = Some((path.clone(), self.look_up(path)?.ok_or_else(missing)?));
+        Ok(ArchiveWalk { archive: self, ahead: None, start, within: Vec::new() })
+    }
+
+    /// As [`Archive::walk`] for one who goes through all of it: several threads read what comes next,
+    /// of which not much is kept.
+    ///
+    /// # Errors
+    /// As [`Archive::walk`].
+    pub fn walk_ahead<R>(
+        &self,
+        path: &ArchivePath,
+        act: impl FnOnce(&mut ArchiveWalk<'_>) -> R,
+    ) -> Result<R, ArchiveError> {
+        let missing = || ArchiveError::NotArchived { path: path.clone() };
+        let start = Some((path.clone(), self.look_up(path)?.ok_or_else(missing)?));
+        Ok(ReadAhead::run(self, (path, AheadOrder::Names), |ahead| {
+            act(&mut ArchiveWalk { archive: self, ahead: Some(ahead), start, within: Vec::new() })
+        }))
+    }
+
+    /// Has a directory and all that are below it listed, one after the other in serial order, while
+    /// several threads read what comes next.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read, or `each` says so.
+    pub fn list_all<E: From<ArchiveError>>(
+        &self,
+        path: &ArchivePath,
+        mut each: impl FnMut(&ArchivePath, Result<DirectoryListing<'_>, ArchiveError>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        ReadAhead::run(self, (path, AheadOrder::Directories), |ahead| {
+            let mut last: Option<ArchivePath> = None;
+            loop {
+                let next = self.catalog().below(path, last.as_ref(), DIRECTORIES_AT_ONCE);
+                let next = next.map_err(ArchiveError::from)?;
+                let Some((behind, _)) = next.last() else { return Ok(()) };
+                last = Some(behind.clone());
+                for (path, _) in next {
+                    each(&path, self.list_ahead(&path, Some(ahead)))?;
+                }
+            }
+        })
     }
 }
 
@@ -110,7 +182,8 @@ impl DirectoryListing<'_> {
                 return;
             }
             let Some(pack) = self.coming.pop_front() else { return };
-            match self.archive.index(&pack) {
+            let known = self.ahead.and_then(|ahead| ahead.index(&self.path, &pack));
+            match known.map_or_else(|| self.archive.index(&pack), Ok) {
                 Ok(index) => self.open.push((pack.id, index.members.into_iter())),
                 Err(error) => self.unread.push(error),
             }
@@ -125,32 +198,41 @@ impl DirectoryListing<'_> {
         members.chain(object).chain(directory).min()
     }
 
-    fn next_file(&mut self) -> Option<Result<(Vec<u8>, ArchivedFile), ArchiveError>> {
+    fn next_file(&mut self) -> Option<Result<ListedFile, ArchiveError>> {
         self.open_next();
         if let Some(error) = self.unread.pop() {
             return Some(Err(error));
         }
-        let next = self.next_name()?.to_vec();
-        if let Some((_, is)) = self.directory.take_if(|(name, _)| *name == next) {
-            match self.archive.catalog().directory_behind(&self.path, Some(&next)) {
+        let open = self.open.iter().enumerate();
+        let open = open.filter_map(|(at, (_, members))| Some((name(first(members)?), at)));
+        let member = open.min();
+        let object = first(&self.objects).map(|object| &object.attributes.name[..]);
+        let directory = self.directory.as_ref().map(|(name, _)| &name[..]);
+        let is_first = |name: &[u8], others: [Option<&[u8]>; 2]| {
+            others.into_iter().flatten().all(|other| name <= other)
+        };
+        let of_member = member.map(|(name, _)| name);
+        if directory.is_some_and(|name| is_first(name, [object, of_member])) {
+            let (name, is) = self.directory.take()?;
+            match self.archive.catalog().directory_behind(&self.path, Some(&name)) {
                 Ok(directory) => self.directory = directory,
                 Err(error) => {
                     self.is_over = true;
                     return Some(Err(error.into()));
                 }
             }
-            return Some(Ok((next, ArchivedFile::Directory(is))));
+            return Some(Ok((Some(name), ArchivedFile::Directory(is))));
         }
-        if first(&self.objects).is_some_and(|object| object.attributes.name == next) {
-            return self.objects.next().map(|object| Ok((next, ArchivedFile::Object(object))));
+        if object.is_some_and(|name| is_first(name, [of_member, None])) {
+            return self.objects.next().map(|object| Ok((None, ArchivedFile::Object(object))));
         }
-        let has = |open: &&mut (PackId, IntoIter<PackedMember>)| {
-            first(&open.1).is_some_and(|member| name(member) == next)
-        };
-        let (pack, members) = self.open.iter_mut().find(has)?;
+        let (_, at) = member?;
+        let (pack, members) = &mut self.open[at];
         let (pack, member) = (*pack, members.next()?);
-        self.open.retain(|(_, members)| !members.as_slice().is_empty());
-        Some(Ok((next, ArchivedFile::Member { member, pack })))
+        if members.as_slice().is_empty() {
+            self.open.remove(at);
+        }
+        Some(Ok((None, ArchivedFile::Member { member, pack })))
     }
 }
 
@@ -158,7 +240,13 @@ impl Iterator for DirectoryListing<'_> {
     type Item = Result<(Vec<u8>, ArchivedFile), ArchiveError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.is_over { None } else { self.next_file() }
+        if self.is_over {
+            return None;
+        }
+        Some(self.next_file()?.map(|(name, file)| match name {
+            Some(name) => (name, file),
+            None => (file.name().to_vec(), file),
+        }))
     }
 }
 
@@ -173,6 +261,7 @@ fn name(member: &PackedMember) -> &[u8] {
 /// Everything from a path on, in serial order.
 pub struct ArchiveWalk<'a> {
     archive: &'a Archive,
+    ahead: Option<&'a ReadAhead<'a>>,
     start: Option<(ArchivePath, ArchivedFile)>,
     within: Vec<DirectoryListing<'a>>,
 }
@@ -189,7 +278,7 @@ impl ArchiveWalk<'_> {
         file: ArchivedFile,
     ) -> Result<(ArchivePath, ArchivedFile), ArchiveError> {
         if matches!(file, ArchivedFile::Directory(_)) {
-            self.within.push(self.archive.list(&path)?);
+            self.within.push(self.archive.list_ahead(&path, self.ahead)?);
         }
         Ok((path, file))
     }
@@ -204,9 +293,9 @@ impl Iterator for ArchiveWalk<'_> {
         }
         loop {
             let within = self.within.last_mut()?;
-            match within.next() {
+            match if within.is_over { None } else { within.next_file() } {
                 Some(Ok((name, file))) => {
-                    let path = within.path.join(&name);
+                    let path = within.path.join(name.as_deref().unwrap_or_else(|| file.name()));
                     return Some(self.enter(path, file));
                 }
                 Some(Err(error)) => return Some(Err(error)),

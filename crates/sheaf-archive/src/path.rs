@@ -42,7 +42,8 @@ impl ArchivePath {
     #[must_use]
     pub fn join(&self, name: &[u8]) -> Self {
         debug_assert!(!name.is_empty() && !name.iter().any(|byte| matches!(byte, 0 | b'/')));
-        let mut path = self.0.clone();
+        let mut path = Vec::with_capacity(self.0.len() + name.len() + 1);
+        path.extend_from_slice(&self.0);
         path.extend_from_slice(name);
         path.push(0);
         Self(path)
@@ -82,8 +83,16 @@ impl ArchivePath {
     /// As it is written, with a slash before each component; the root is a slash.
     #[must_use]
     pub fn as_bytes(&self) -> Vec<u8> {
-        let written: Vec<u8> = self.parts().flat_map(|part| [b"/", part].concat()).collect();
-        if written.is_empty() { b"/".to_vec() } else { written }
+        let mut written = Vec::new();
+        self.put(&mut written);
+        written
+    }
+
+    /// Adds it as it is written.
+    pub fn put(&self, to: &mut Vec<u8>) {
+        to.push(b'/');
+        let parts = self.0.strip_suffix(&[0]).unwrap_or_default();
+        to.extend(parts.iter().map(|&byte| if byte == 0 { b'/' } else { byte }));
     }
 
     /// How many components it has.

@@ -13,7 +13,9 @@ pub use paths::{fold_paths, printable};
 pub use printer::{Heads, Layout, Line, Printer};
 pub use report::{Failure, HostNames, Nobody, Report, Silence, Silent};
 pub use stderr::{stderr, tell, tell_for_now, wipe};
-pub use stdout::{Stdout, is_over, print_help, printing_time, stdout, stdout_error};
+pub use stdout::{
+    Stdout, is_over, print_help, printing_time, stdout, stdout_error, stdout_in_blocks,
+};
 
 use crate::cli::{Color, GlobalArgs};
 use crate::exit::{self, Exit};

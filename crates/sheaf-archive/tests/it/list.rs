@@ -2,7 +2,8 @@
 use crate::round::{Place, path, settle};
 use crate::trees::make_everything;
 use sheaf_archive::{
-    ArchivePath, ArchivedFile, FetchOptions, SaveOptions, TreeWalk, TreeWalkOptions,
+    ArchiveError, ArchivePath, ArchiveWalk, ArchivedFile, FetchOptions, SaveOptions, TreeWalk,
+    TreeWalkOptions,
 };
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +12,23 @@ use std::os::unix::ffi::OsStrExt;
 fn walked(place: &Place) -> Vec<ArchivePath> {
     let walk = place.archive.walk(&path("/tree")).unwrap();
     walk.map(|found| found.unwrap().0).collect()
+}
+
+/// The same, read ahead; and directory by directory.
+fn walked_ahead(place: &Place) -> [Vec<ArchivePath>; 2] {
+    let by_names = place
+        .archive
+        .walk_ahead(&path("/tree"), |walk| walk.map(|found| found.unwrap().0).collect::<Vec<_>>());
+    let mut by_directories = vec![path("/tree")];
+    place
+        .archive
+        .list_all::<ArchiveError>(&path("/tree"), |directory, listing| {
+            let names = listing?.map(|found| directory.join(&found.unwrap().0));
+            by_directories.extend(names);
+            Ok(())
+        })
+        .unwrap();
+    [by_names.unwrap(), by_directories]
 }
 
 /// Those of the tree itself.
@@ -30,7 +48,56 @@ fn a_walk_tells_what_one_of_the_tree_does_in_the_same_order() {
         make_everything(&place.path("tree"));
         place.save("tree", SaveOptions { pack_bytes, ..SaveOptions::default() });
         assert_eq!(walked(&place), expected(&place), "{pack_bytes}");
+        let [by_names, mut by_directories] = walked_ahead(&place);
+        assert_eq!(by_names, expected(&place), "{pack_bytes}");
+        by_directories.sort();
+        assert_eq!(by_directories, expected(&place), "{pack_bytes}");
     }
+}
+
+#[test]
+fn what_is_read_ahead_is_dropped_where_the_walk_does_not_come_to_it() {
+    let place = Place::new();
+    let mut random = 11u32;
+    let mut next = |below: u32| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 8) % below
+    };
+    // Names of files are before, between and behind those of directories.
+    let mut directories = vec![place.path("tree")];
+    for _ in 0..150 {
+        let within = &directories[next(directories.len() as u32) as usize];
+        let directory = within.join(format!("{:02}", next(40)));
+        if fs::create_dir_all(&directory).is_ok() {
+            directories.push(directory);
+        }
+    }
+    for _ in 0..2000 {
+        let within = &directories[next(directories.len() as u32) as usize];
+        let name = within.join(format!("{:02}.f", next(40)));
+        fs::write(name, vec![1; next(300) as usize]).unwrap();
+    }
+    place.save("tree", SaveOptions { pack_bytes: 600, ..SaveOptions::default() });
+    assert_eq!(walked_ahead(&place)[0], expected(&place));
+    for round in 0..20 {
+        let skips = |number: usize| (number * 7 + round).is_multiple_of(5);
+        let some = |walk: &mut ArchiveWalk<'_>| {
+            let mut told = Vec::new();
+            while let Some(found) = walk.next() {
+                let (at, file) = found.unwrap();
+                if matches!(file, ArchivedFile::Directory(_)) && skips(told.len()) {
+                    walk.skip_directory();
+                }
+                told.push(at);
+            }
+            told
+        };
+        let ahead = place.archive.walk_ahead(&path("/tree"), some).unwrap();
+        assert_eq!(ahead, some(&mut place.archive.walk(&path("/tree")).unwrap()), "{round}");
+    }
+    // Who leaves in the middle waits for nothing.
+    let few = place.archive.walk_ahead(&path("/tree"), |walk| walk.take(5).count());
+    assert_eq!(few.unwrap(), 5);
 }
 
 #[test]
@@ -104,6 +171,12 @@ fn a_pack_whose_index_is_lost_is_told_and_the_rest_is_listed() {
     assert_eq!(names, [&b"a"[..], b"c", b"large"]);
     let errors: Vec<_> = told.iter().filter_map(|told| told.as_ref().err()).collect();
     assert!(matches!(&errors[..], [error] if error.to_string().contains(&digits)), "{errors:?}");
+    let ahead = place.archive.walk_ahead(&path("/tree"), |walk| {
+        walk.map(|found| found.map(|(at, _)| at)).collect::<Vec<_>>()
+    });
+    let (found, errors): (Vec<_>, Vec<_>) = ahead.unwrap().into_iter().partition(Result::is_ok);
+    assert_eq!(found.len(), 4);
+    assert!(matches!(&errors[..], [Err(error)] if error.to_string().contains(&digits)));
     let (report, told) = place.fetch("/tree", "back", FetchOptions::default());
     assert_eq!((report.fetched, report.failed, told.len()), (3, 1, 1));
 }

@@ -1,7 +1,7 @@
 //! Standard output, whose trouble is no end of the command: what is done is done, and is reported.
 use crate::exit::io_text;
 use crate::stdio;
-use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, StdoutLock, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +27,15 @@ pub struct Stdout {
 /// Locks standard output.
 pub fn stdout() -> Stdout {
     Stdout { out: io::stdout().lock(), prints: stdio::prints() }
+}
+
+/// Bytes that are written at once where there is much to print.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// Locks standard output for one who prints much: where nobody watches, lines go out many at once.
+pub fn stdout_in_blocks() -> BufWriter<Stdout> {
+    let room = if io::stdout().is_terminal() { 0 } else { BLOCK_BYTES };
+    BufWriter::with_capacity(room, stdout())
 }
 
 /// Prints the help, or the version, that was asked for.

@@ -14,7 +14,7 @@ use sheaf_archive::{
 };
 use sheaf_tools::report::human;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 
 /// Show how much is archived in directories, or takes room on this machine
 ///
@@ -77,7 +77,7 @@ pub fn run(args: &ArchiveDuArgs, global: &GlobalArgs) -> Result<Exit> {
         );
     }
     let depth_max = if args.summarize { 0 } else { args.max_depth.unwrap_or(usize::MAX) };
-    let (out, output) = (output::stdout(), Output::new(global));
+    let (out, output) = (output::stdout_in_blocks(), Output::new(global));
     let mut printer = UsagePrinter { args, out, output, depth_max, has_failed: false };
     let mut sum = LocalUsageSum::new(LocalUsageOptions {
         tells_files: args.all,
@@ -138,7 +138,7 @@ pub struct ShownUsage {
 /// Tells how much there is.
 pub struct UsagePrinter<'a> {
     pub args: &'a ArchiveDuArgs,
-    out: output::Stdout,
+    out: BufWriter<output::Stdout>,
     output: Output,
     /// Levels that are told of.
     pub depth_max: usize,

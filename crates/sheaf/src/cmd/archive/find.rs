@@ -8,11 +8,12 @@ use crate::output::{self, Output, printable};
 use anyhow::Result;
 use clap::Args;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, ArchivedFile, FindExpression, FindFile, FindNames,
+    Archive, ArchiveError, ArchivePath, ArchiveWalk, ArchivedFile, FindExpression, FindFile,
+    FindNames,
 };
 use sheaf_core::files::Timestamp;
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -74,9 +75,10 @@ pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut finder = Finder {
         expression: Arc::new(expression),
         now: Timestamp { seconds: now.as_secs().cast_signed(), nanoseconds: now.subsec_nanos() },
-        out: output::stdout(),
+        out: output::stdout_in_blocks(),
         output: Output::new(global),
         has_failed: false,
+        name: Vec::new(),
     };
     for name in names {
         let name = match name {
@@ -98,9 +100,11 @@ pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
 struct Finder {
     expression: Arc<FindExpression>,
     now: Timestamp,
-    out: output::Stdout,
+    out: BufWriter<output::Stdout>,
     output: Output,
     has_failed: bool,
+    /// Room for a name.
+    name: Vec<u8>,
 }
 
 impl Finder {
@@ -113,10 +117,21 @@ impl Finder {
     }
 
     fn find(&mut self, archive: &Archive, start: &ArchivePath) -> Result<()> {
-        let mut walk = match archive.walk(start) {
-            Ok(walk) => walk,
-            Err(error) => return self.failed(error),
+        // Who does not go to the end of it reads nothing ahead.
+        let found = if self.expression.depth_max == usize::MAX {
+            archive.walk_ahead(start, |walk| self.walk(archive, start, walk))
+        } else {
+            archive.walk(start).map(|mut walk| self.walk(archive, start, &mut walk))
         };
+        found.unwrap_or_else(|error| self.failed(error))
+    }
+
+    fn walk(
+        &mut self,
+        archive: &Archive,
+        start: &ArchivePath,
+        walk: &mut ArchiveWalk<'_>,
+    ) -> Result<()> {
         while let Some(found) = walk.next() {
             let (path, file) = match found {
                 Ok(found) => found,
@@ -141,8 +156,23 @@ impl Finder {
         depth: usize,
         file: &ArchivedFile,
     ) -> Result<()> {
-        let name = path.as_bytes();
-        let found = FindFile::archived(Path::new(OsStr::from_bytes(&name)), depth, file);
+        let mut name = std::mem::take(&mut self.name);
+        name.clear();
+        path.put(&mut name);
+        let told = self.named(archive, path, depth, file, &name);
+        self.name = name;
+        told
+    }
+
+    fn named(
+        &mut self,
+        archive: &Archive,
+        path: &ArchivePath,
+        depth: usize,
+        file: &ArchivedFile,
+        name: &[u8],
+    ) -> Result<()> {
+        let found = FindFile::archived(Path::new(OsStr::from_bytes(name)), depth, file);
         let mut is_empty =
             || -> Result<bool, ArchiveError> { Ok(archive.list(path)?.next().is_none()) };
         match self.expression.passes(&found, self.now, &mut is_empty) {
@@ -154,9 +184,9 @@ impl Finder {
             return Ok(self.output.records.write(&mut self.out, record_of(path, file))?);
         }
         if self.output.stdout_is_terminal && !self.expression.ends_with_nul {
-            write!(self.out, "{}", printable(&String::from_utf8_lossy(&name)))?;
+            write!(self.out, "{}", printable(&String::from_utf8_lossy(name)))?;
         } else {
-            self.out.write_all(&name)?;
+            self.out.write_all(name)?;
         }
         let end: &[u8] = if self.expression.ends_with_nul { b"\0" } else { b"\n" };
         Ok(self.out.write_all(end)?)

@@ -11,7 +11,7 @@ use sheaf_archive::{
     ArchivedFile, GrepBinary, GrepEvent, GrepPlace, GrepSyntax,
 };
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -188,7 +188,7 @@ pub fn run(args: &ArchiveGrepArgs, global: &GlobalArgs) -> Result<Exit> {
     if args.max_count == Some(0) && !args.files_without_match {
         return Ok(Exit::Unmatched);
     }
-    let mut search = ArchiveSearch { args, out: output::stdout(), has_failed: false };
+    let mut search = ArchiveSearch { args, out: output::stdout_in_blocks(), has_failed: false };
     let found = search.places(names)?;
     let places: Vec<GrepPlace<'_>> = found.iter().flat_map(SearchedPlace::places).collect();
     let mut options = args.options()?;
@@ -255,7 +255,7 @@ impl SearchedPlace {
 
 struct ArchiveSearch<'a> {
     args: &'a ArchiveGrepArgs,
-    out: output::Stdout,
+    out: BufWriter<output::Stdout>,
     has_failed: bool,
 }
 

@@ -44,7 +44,7 @@ impl ToldFiles {
 pub fn print<V: TreeVisitor<Piece = ToldFiles>>(
     visitor: V,
     start: &Path,
-    out: &mut output::Stdout,
+    out: &mut dyn Write,
 ) -> Result<bool> {
     let mut printer = TreePrinter::new(out);
     for step in VisitWalk::new("find", start, visitor, TreeWalkOptions::default()) {
@@ -60,14 +60,14 @@ pub fn print<V: TreeVisitor<Piece = ToldFiles>>(
 
 /// Standard output in large parts.
 pub struct TreePrinter<'a> {
-    out: &'a mut output::Stdout,
+    out: &'a mut dyn Write,
     text: Vec<u8>,
     has_failed: bool,
 }
 
 impl<'a> TreePrinter<'a> {
     /// Prints to standard output.
-    pub fn new(out: &'a mut output::Stdout) -> Self {
+    pub fn new(out: &'a mut dyn Write) -> Self {
         Self { out, text: Vec::new(), has_failed: false }
     }
 

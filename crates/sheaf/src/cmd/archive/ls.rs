@@ -9,10 +9,11 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, ArchivedFile, MemberAttributes, MemberKind,
+    Archive, ArchiveError, ArchivePath, ArchivedFile, DirectoryListing, MemberAttributes,
+    MemberKind,
 };
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -86,10 +87,12 @@ pub fn run(args: &ArchiveLsArgs, global: &GlobalArgs) -> Result<Exit> {
 
 struct ArchiveLister<'a> {
     args: &'a ArchiveLsArgs,
-    out: output::Stdout,
+    out: BufWriter<output::Stdout>,
     output: Output,
     format: Arc<EntryFormat>,
     memory: EntryMemory,
+    /// Room for a line.
+    text: Vec<u8>,
     /// Whether directories are headed by their names, and whether one was.
     has_heads: bool,
     is_first: bool,
@@ -101,10 +104,11 @@ impl<'a> ArchiveLister<'a> {
         let output = Output::new(global);
         Self {
             args,
-            out: output::stdout(),
+            out: output::stdout_in_blocks(),
             output,
             format: Arc::new(EntryFormat::new(args, output)),
             memory: EntryMemory::default(),
+            text: Vec::new(),
             has_heads: args.recursive || args.names.len() > 1,
             is_first: true,
             has_failed: false,
@@ -138,30 +142,34 @@ impl<'a> ArchiveLister<'a> {
             }
         };
         if self.args.directory || !matches!(found, ArchivedFile::Directory(_)) {
-            return self.entry(path, &path.as_bytes(), &found);
+            let name = path.as_bytes();
+            return if self.output.json {
+                self.record(&name, &found)
+            } else {
+                self.entry(&name, &found)
+            };
         }
         if !self.args.recursive {
-            return self.directory(archive, path);
+            return self.directory(path, archive.list(path));
         }
-        let mut last: Option<ArchivePath> = None;
-        loop {
-            let next = archive.catalog().below(path, last.as_ref(), 1024)?;
-            let Some((behind, _)) = next.last() else { return Ok(()) };
-            last = Some(behind.clone());
-            for (below, _) in next {
-                if self.args.all || !has_hidden(&below, path) {
-                    self.directory(archive, &below)?;
-                }
+        archive.list_all(path, |below, listing| {
+            if self.args.all || !has_hidden(below, path) {
+                self.directory(below, listing)?;
             }
-        }
+            Ok(())
+        })
     }
 
-    fn directory(&mut self, archive: &Archive, path: &ArchivePath) -> Result<()> {
+    fn directory(
+        &mut self,
+        path: &ArchivePath,
+        listing: Result<DirectoryListing<'_>, ArchiveError>,
+    ) -> Result<()> {
         if self.has_heads && !self.output.json {
             let between = if std::mem::take(&mut self.is_first) { "" } else { "\n" };
             writeln!(self.out, "{between}{}:", printable(&path.to_string()))?;
         }
-        let listing = match archive.list(path) {
+        let listing = match listing {
             Ok(listing) => listing,
             Err(error) => {
                 self.failed(&error);
@@ -171,22 +179,25 @@ impl<'a> ArchiveLister<'a> {
         for found in listing {
             match found {
                 Ok((name, _)) if name.starts_with(b".") && !self.args.all => {}
-                Ok((name, file)) => self.entry(&path.join(&name), &name, &file)?,
+                Ok((name, file)) if self.output.json => {
+                    self.record(&path.join(&name).as_bytes(), &file)?;
+                }
+                Ok((name, file)) => self.entry(&name, &file)?,
                 Err(error) => self.failed(&error),
             }
         }
         Ok(())
     }
 
-    fn entry(&mut self, path: &ArchivePath, name: &[u8], file: &ArchivedFile) -> Result<()> {
-        let shown = shown(file);
-        if self.output.json {
-            let record = record("archived", &path.as_bytes(), &shown);
-            return Ok(self.output.records.write(&mut self.out, record)?);
-        }
-        let mut text = Vec::new();
-        self.format.put(&mut self.memory, &mut text, name, &shown);
-        Ok(self.out.write_all(&text)?)
+    fn record(&mut self, path: &[u8], file: &ArchivedFile) -> Result<()> {
+        let record = record("archived", path, &shown(file));
+        Ok(self.output.records.write(&mut self.out, record)?)
+    }
+
+    fn entry(&mut self, name: &[u8], file: &ArchivedFile) -> Result<()> {
+        self.text.clear();
+        self.format.put(&mut self.memory, &mut self.text, name, &shown(file));
+        Ok(self.out.write_all(&self.text)?)
     }
 
     fn failed(&mut self, error: &ArchiveError) {

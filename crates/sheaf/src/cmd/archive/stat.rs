@@ -37,7 +37,7 @@ pub struct ArchiveStatArgs {
 /// Shows what is known.
 pub fn run(args: &ArchiveStatArgs, global: &GlobalArgs) -> Result<Exit> {
     let names: Result<Vec<_>> = args.names.iter().map(|name| ArchivedName::parse(name)).collect();
-    let (output, mut out) = (Output::new(global), output::stdout());
+    let (output, mut out) = (Output::new(global), output::stdout_in_blocks());
     let mut exit = Exit::Success;
     for name in names? {
         let archive = place::open(&name.store, false)?;

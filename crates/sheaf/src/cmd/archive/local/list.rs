@@ -11,6 +11,7 @@ use sheaf_archive::{
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
 use sheaf_tools::report::human;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -92,7 +93,7 @@ impl LocalListing {
 pub fn print(
     listing: LocalListing,
     start: &Path,
-    out: &mut output::Stdout,
+    out: &mut dyn Write,
     has_heads: bool,
     is_first: &mut bool,
 ) -> Result<bool> {
