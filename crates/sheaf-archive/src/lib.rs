@@ -66,6 +66,9 @@ pub use grep::{
 };
 pub use hosts::{HostFiles, HostStep, HostStore, HostsRoot};
 pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
+pub use local::copy::{
+    LocalCopyEvent, LocalCopyKeep, LocalCopyOptions, LocalCopyReport, LocalCopyTold, copy_local,
+};
 pub use local::modes::{LocalModes, LocalModesReport, ModeOf, change_local_modes};
 pub use local::remove::{
     LocalRemoveError, LocalRemoveOptions, LocalRemoveStep, LocalRemoved, remove_local,

@@ -38,7 +38,7 @@ fn every_command_has_a_page_with_its_options() {
     insta::assert_snapshot!(list, @"
     sheaf-archive-chmod.1 27
     sheaf-archive-chown.1 26
-    sheaf-archive-cp.1 27
+    sheaf-archive-cp.1 30
     sheaf-archive-du.1 32
     sheaf-archive-find.1 24
     sheaf-archive-get.1 27

@@ -3,6 +3,7 @@ mod addresses;
 mod archive;
 mod archive_hosts;
 mod archive_local;
+mod archive_local_copy;
 mod archive_local_grep;
 #[cfg(feature = "s3")]
 mod archive_s3;

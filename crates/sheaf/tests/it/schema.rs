@@ -246,6 +246,7 @@ fn what_an_archive_tells_is_in_the_schema() {
         (&["stat", "--packs", "s::", "s::tree", "s::tree/*"], &["archive_stat"; 4]),
         (&["verify", "s::"], &["archive_verified"]),
         (&["chmod", "-R", "u+r", "tree"], &["local_changed"]),
+        (&["cp", "-a", "tree", "back"], &["local_copied"]),
         (&["rm", "-r", "back"], &["local_removed"]),
         (&["chmod", "-R", "g+w", "s::tree"], &["archive_changed"]),
         (&["chown", "--dry-run", "-R", ":7", "s::tree"], &["archive_changed"]),

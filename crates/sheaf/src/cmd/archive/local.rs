@@ -1,5 +1,6 @@
 //! Trees of this machine, as they are told of.
 pub mod change;
+pub mod copy;
 pub mod find;
 pub mod list;
 pub mod usage;

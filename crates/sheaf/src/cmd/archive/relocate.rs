@@ -1,6 +1,7 @@
-//! `sheaf archive cp` and `mv`: other names for what is archived, in the same archive.
-use super::counted;
-use super::place::{self, ArchivedName};
+//! `sheaf archive cp` and `mv`: other names for what is archived, in the same archive; and copies of
+//! files of this machine.
+use super::place::{self, ArchivedName, NamedPlace};
+use super::{counted, local};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
@@ -13,22 +14,43 @@ use sheaf_archive::{
 };
 use std::ffi::OsString;
 
-/// Copy what is archived
+/// Copy what is archived, or files of this machine
 ///
-/// The contents are not stored again, whatever their size. Modes, owners and
-/// times are those of what is copied.
+/// Contents that are archived are not stored again, whatever their size. Modes,
+/// owners and times are those of what is copied. Files of this machine are
+/// copied by many at once, with the rules of cp: a new file is the copier's own,
+/// unless -p or -a is given. No symbolic link below a name is followed, and one
+/// in the way of a file is replaced.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    override_usage = "sheaf archive cp [OPTIONS] <STORE::PATH>... <STORE::PATH>\n       \
+                      sheaf archive cp [OPTIONS] <PATH>... <PATH>",
+    after_help = "\
 Examples:
   sheaf archive cp /backup::/home/ada/notes /backup::/home/bob
-  sheaf archive cp -r /backup::/home/ada /backup::/home/ada.2026")]
+  sheaf archive cp -r /backup::/home/ada /backup::/home/ada.2026
+  sheaf archive cp -a /srv/results /scratch"
+)]
 pub struct ArchiveCpArgs {
     #[command(flatten)]
     pub names: RelocateArgs,
 
     /// Copy directories with all that is in them
-    #[arg(short, long, visible_short_aliases = ['R', 'a'])]
+    #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
+
+    /// Copy directories, and keep all of files of this machine: as -p, with extended attributes
+    /// and names that are of one file
+    #[arg(short, long)]
+    pub archive: bool,
+
+    /// Keep modes, access control lists, owners and times of files of this machine
+    #[arg(short, long)]
+    pub preserve: bool,
+
+    /// Take each name for a path of this machine, even with `::` in it
+    #[arg(long)]
+    pub local: bool,
 }
 
 /// Give what is archived another name
@@ -45,7 +67,7 @@ pub struct ArchiveMvArgs {
 /// What goes where.
 #[derive(Args, Debug)]
 pub struct RelocateArgs {
-    /// Archived files and directories; the last is the directory they go to, or a new name
+    /// Files and directories; the last is the directory they go to, or a new name
     #[arg(value_name = "STORE::PATH", required = true, num_args = 2..)]
     pub names: Vec<OsString>,
 
@@ -64,10 +86,19 @@ pub struct RelocateArgs {
 
 /// Copies.
 pub fn cp(args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
+    let places = NamedPlace::parse_all(&args.names.names, args.local)?;
+    let locals: Vec<_> = places.iter().filter_map(NamedPlace::local).collect();
+    if locals.len() == places.len() {
+        return local::copy::run(&locals, args, global);
+    }
+    if !locals.is_empty() {
+        let text = "files of this machine go into an archive by store, and out of it by get";
+        return Err(Stop::usage(text).into());
+    }
     RelocateTask {
         args: &args.names,
         how: Relocation::Copy,
-        recursive: args.recursive,
+        recursive: args.recursive || args.archive,
         says: says(&args.names, global),
     }
     .run(global)

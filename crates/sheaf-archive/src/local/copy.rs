@@ -1,0 +1,133 @@
+//! Trees of this machine copied by many at once.
+//!
+//! One thread walks the source and makes directories, in the order of the tree; others copy the files of
+//! a directory, some at a time, by the descriptors of both directories. A directory gets its mode and
+//! times when all that is in it is there. No link below what is named is followed, on either side.
+mod attributes;
+mod content;
+mod file;
+mod pool;
+mod target;
+mod tree;
+
+use crate::ArchiveError;
+use file::FileCopier;
+use sheaf_core::{Errno, lock};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use target::CopyTarget;
+
+/// What a copy keeps of a file beside its content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LocalCopyKeep {
+    /// Nothing: it is a new file, with the mode as far as new files have it (`cp -r`).
+    #[default]
+    Nothing,
+    /// Mode, access control list, owner and times (`cp -p`).
+    Attributes,
+    /// All, extended attributes and names of one file among it (`cp -a`).
+    All,
+}
+
+/// How to copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LocalCopyOptions {
+    /// Directories with all that is in them, too. Without it a link that is named is followed.
+    pub recursive: bool,
+    /// What is kept.
+    pub keep: LocalCopyKeep,
+    /// What is there stays as it is.
+    pub no_clobber: bool,
+    /// The target is the new name, also where it is a directory.
+    pub no_target_directory: bool,
+    /// Nothing is copied; it is only found out what would be.
+    pub dry_run: bool,
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LocalCopyReport {
+    /// What is no directory, each name of it.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Bytes of contents, without holes.
+    pub bytes: u64,
+    /// Names that were there, and stay.
+    pub skipped: u64,
+    /// Attributes that could not be kept.
+    pub attributes_left: u64,
+    /// What could not be copied.
+    pub failed: u64,
+}
+
+/// What is told of a copy.
+#[derive(Debug)]
+pub enum LocalCopyEvent<'a> {
+    /// One of the sources is begun.
+    Begin {
+        /// Its path.
+        from: &'a Path,
+        /// What it becomes.
+        to: &'a Path,
+    },
+    /// Something was not copied, or not with all that it has.
+    Failed(ArchiveError),
+}
+
+/// Who is told.
+pub type LocalCopyTold<'a> = &'a (dyn Fn(LocalCopyEvent<'_>) + Sync);
+
+/// Copies files, and directories with all that is in them, into a directory, or one of them to a new
+/// name. What cannot be copied is told, and the rest is.
+///
+/// # Errors
+/// When several are to go to what is no directory.
+pub fn copy_local(
+    sources: &[PathBuf],
+    to: &Path,
+    options: LocalCopyOptions,
+    told: LocalCopyTold<'_>,
+) -> Result<LocalCopyReport, ArchiveError> {
+    let shared = CopyShared::new(options, told);
+    let target = CopyTarget::new(to, options.no_target_directory);
+    if !target.is_directory() && sources.len() > 1 {
+        let (path, doing) = (to.to_owned(), "several go there, and it must be a directory");
+        return Err(ArchiveError::File { path, doing, errno: Errno::NOTDIR });
+    }
+    tree::copy_all(&shared, sources, &target);
+    Ok(*lock(&shared.report))
+}
+
+/// What all who copy have in common.
+struct CopyShared<'a> {
+    options: LocalCopyOptions,
+    told: LocalCopyTold<'a>,
+    report: Mutex<LocalCopyReport>,
+    files: FileCopier,
+}
+
+impl<'a> CopyShared<'a> {
+    fn new(options: LocalCopyOptions, told: LocalCopyTold<'a>) -> Self {
+        let report = Mutex::default();
+        Self { options, told, report, files: FileCopier::new(options) }
+    }
+
+    /// Something is not copied.
+    fn failed(&self, path: Vec<u8>, doing: &'static str, errno: Errno) {
+        use std::os::unix::ffi::OsStringExt;
+        let path = PathBuf::from(std::ffi::OsString::from_vec(path));
+        lock(&self.report).failed += 1;
+        (self.told)(LocalCopyEvent::Failed(ArchiveError::File { path, doing, errno }));
+    }
+
+    fn add(&self, done: &LocalCopyReport) {
+        let mut report = lock(&self.report);
+        report.files += done.files;
+        report.directories += done.directories;
+        report.bytes += done.bytes;
+        report.skipped += done.skipped;
+        report.attributes_left += done.attributes_left;
+        report.failed += done.failed;
+    }
+}

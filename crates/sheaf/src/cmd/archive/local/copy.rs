@@ -1,0 +1,78 @@
+//! Trees of this machine copied.
+use crate::cli::GlobalArgs;
+use crate::cmd::archive::counted;
+use crate::cmd::archive::relocate::ArchiveCpArgs;
+use crate::exit::{Exit, Stop};
+use crate::output::{self, Output, printable};
+use anyhow::{Context, Result};
+use serde_json::json;
+use sheaf_archive::{LocalCopyEvent, LocalCopyKeep, LocalCopyOptions, LocalCopyReport, copy_local};
+use sheaf_tools::report::human;
+use std::path::{Path, PathBuf};
+
+/// Copies what is named to the last of the names.
+pub fn run(names: &[&Path], args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
+    let (to, sources) = names.split_last().context("clap asks for two names")?;
+    let sources: Vec<PathBuf> = sources.iter().map(|source| source.to_path_buf()).collect();
+    let options = LocalCopyOptions {
+        recursive: args.recursive || args.archive,
+        keep: match args {
+            _ if args.archive => LocalCopyKeep::All,
+            _ if args.preserve => LocalCopyKeep::Attributes,
+            _ => LocalCopyKeep::Nothing,
+        },
+        no_clobber: args.names.no_clobber,
+        no_target_directory: args.names.no_target_directory,
+        dry_run: args.names.dry_run,
+    };
+    let says = options.dry_run || global.verbose > 0;
+    let told = |event: LocalCopyEvent<'_>| {
+        let text = match event {
+            LocalCopyEvent::Begin { from, to } if says => {
+                format!("{} -> {}", from.display(), to.display())
+            }
+            LocalCopyEvent::Begin { .. } => return,
+            LocalCopyEvent::Failed(error) => error.to_string(),
+        };
+        output::tell(format_args!("sheaf: {}", printable(&text)));
+    };
+    let report = copy_local(&sources, to, options, &told)
+        .map_err(|error| Stop::usage(printable(&error.to_string())))?;
+    tell(&report, options, global)?;
+    Ok(if report.failed > 0 { Exit::Partial } else { Exit::Success })
+}
+
+fn tell(report: &LocalCopyReport, options: LocalCopyOptions, global: &GlobalArgs) -> Result<()> {
+    if global.json {
+        let record = json!({
+            "type": "local_copied",
+            "files": report.files,
+            "directories": report.directories,
+            "bytes": report.bytes,
+            "skipped": report.skipped,
+            "attributes_left": report.attributes_left,
+            "failed": report.failed,
+            "dry_run": options.dry_run,
+        });
+        return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+    }
+    if global.quiet {
+        return Ok(());
+    }
+    let verb = if options.dry_run { "would copy" } else { "copied" };
+    let files = counted(report.files, "file", "files");
+    let bytes = human::size(report.bytes);
+    let directories = counted(report.directories, "directory", "directories");
+    let mut text = format!("sheaf: {verb} {files} ({bytes}) and {directories}");
+    for (count, what) in [
+        (report.skipped, "kept as they were"),
+        (report.attributes_left, "attributes not kept"),
+        (report.failed, "failed"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    output::tell(format_args!("{text}"));
+    Ok(())
+}
