@@ -13,6 +13,7 @@ mod links;
 mod list;
 mod local;
 mod made;
+mod matrix;
 mod others;
 mod pack;
 mod postgres;

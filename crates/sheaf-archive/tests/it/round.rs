@@ -9,7 +9,7 @@ use sheaf_core::lock;
 use sheaf_testing::program::have;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,7 +32,8 @@ impl Place {
         StorePlace::all().into_iter().map(Self::at)
     }
 
-    fn at(mut at: StorePlace) -> Self {
+    /// One in this store.
+    pub fn at(mut at: StorePlace) -> Self {
         let store = at.create().unwrap();
         let directory = if at.server.is_some() || at.is_tape {
             tempfile::tempdir().unwrap()
@@ -64,6 +65,12 @@ impl Place {
         let sources = [self.path(name)];
         let report = save(&self.archive, &sources, &ArchivePath::ROOT, options, &tell).unwrap();
         (report, told.into_inner().unwrap())
+    }
+
+    /// Stores a file or directory of another directory in the root, and nothing is to be told.
+    pub fn save_from(&self, above: &Path, name: &str, options: SaveOptions) -> SaveReport {
+        let fail = |event: ArchiveEvent| panic!("{event:?}");
+        save(&self.archive, &[above.join(name)], &ArchivePath::ROOT, options, &fail).unwrap()
     }
 
     /// Fetches something into a directory; what was told.
