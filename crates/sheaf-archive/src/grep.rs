@@ -14,10 +14,11 @@ mod worker;
 use crate::{Archive, ArchiveError, ArchivePath};
 use engine::GrepMatcher;
 use globset::GlobMatcher;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// How patterns are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GrepSyntax {
     /// Basic regular expressions (`-G`).
     #[default]
@@ -31,7 +32,7 @@ pub enum GrepSyntax {
 }
 
 /// What is shown of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ArchiveGrepOutput {
     /// The selected lines.
     #[default]
@@ -49,7 +50,7 @@ pub enum ArchiveGrepOutput {
 }
 
 /// What is done with files that are no text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GrepBinary {
     /// Instead of its lines it is said that they match.
     #[default]
@@ -61,7 +62,7 @@ pub enum GrepBinary {
 }
 
 /// What to search for, and how it is shown. The default selects nothing, having no pattern.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ArchiveGrepOptions {
     /// A line is selected when any of these matches; a newline separates two.
     pub patterns: Vec<Vec<u8>>,
@@ -114,6 +115,8 @@ pub enum GrepPlace<'a> {
     Archived(&'a Archive, ArchivePath),
     /// The same of this machine. A link that is named is followed, and none below.
     Local(PathBuf),
+    /// The same, and it is shown as if it had the second path.
+    LocalAs(PathBuf, Vec<u8>),
 }
 
 /// What is wrong with a pattern or a glob.

@@ -81,6 +81,8 @@ pub struct VisitedFile<'a> {
     pub above: &'a [u8],
     /// Its name; where a walk begins, the whole path.
     pub name: &'a OsStr,
+    /// The same as it is told, which is another path where a walk is told to begin elsewhere.
+    pub told: &'a [u8],
     /// Levels below where the walk began.
     pub depth: usize,
     /// What its directory says that it is.
@@ -95,7 +97,7 @@ impl VisitedFile<'_> {
     /// Puts its path behind what is there.
     pub fn put_path(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.above);
-        out.extend_from_slice(self.name.as_bytes());
+        out.extend_from_slice(self.told);
     }
 }
 
@@ -187,11 +189,23 @@ impl<V: TreeVisitor> VisitWalk<V> {
     /// threads, by which they are told apart.
     #[must_use]
     pub fn new(name: &str, start: &Path, visitor: V, options: TreeWalkOptions) -> Self {
+        Self::told(name, start, start.as_os_str().as_bytes(), visitor, options)
+    }
+
+    /// As [`VisitWalk::new`], and all paths are told as if it began at the path `told`.
+    #[must_use]
+    pub fn told(
+        name: &str,
+        start: &Path,
+        told: &[u8],
+        visitor: V,
+        options: TreeWalkOptions,
+    ) -> Self {
         let found = names::start(start, options.follows_start);
-        let path = start.as_os_str().as_bytes();
         let file = VisitedFile {
             above: b"",
             name: start.as_os_str(),
+            told,
             depth: 0,
             kind: found.as_ref().map_or(FileKind::Unknown, |found| found.kind),
             found: Some(&found),
@@ -199,7 +213,8 @@ impl<V: TreeVisitor> VisitWalk<V> {
         };
         let mut piece = V::Piece::default();
         let is_entered = visitor.visit(&mut piece, &file) && file.kind == FileKind::Directory;
-        let node = is_entered.then(|| Arc::new(WalkNode::start(path, options.follows_start)));
+        let node =
+            is_entered.then(|| Arc::new(WalkNode::start(start, told, options.follows_start)));
         let shared = WalkShared::new(visitor, &options, node.clone());
         if is_entered && let Some(width) = options.width() {
             for _ in 0..width.now() {

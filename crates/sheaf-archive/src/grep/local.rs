@@ -34,19 +34,22 @@ pub(super) struct LocalPlace {
     file: OwnedFd,
     /// What is shown before a path in it.
     before: Vec<u8>,
-    /// A link there is followed, as it was named itself.
-    follows: bool,
+    /// What the only file of it is shown as, which was named itself, and is followed if it is a link.
+    only: Option<Vec<u8>>,
 }
 
 impl LocalPlace {
-    fn open(path: &Path, before: Vec<u8>, follows: bool) -> Result<Arc<Self>, Errno> {
+    fn open(path: &Path, before: Vec<u8>, only: Option<Vec<u8>>) -> Result<Arc<Self>, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        Ok(Arc::new(Self { file, before, follows }))
+        Ok(Arc::new(Self { file, before, only }))
     }
 
     /// The path of a file, as it is shown.
     pub fn shown(&self, directory: &ArchivePath, name: &[u8]) -> Vec<u8> {
+        if let Some(only) = &self.only {
+            return only.clone();
+        }
         let mut shown = self.before.clone();
         for part in directory.parts() {
             shown.extend_from_slice(part);
@@ -66,32 +69,36 @@ pub(super) struct LocalFiles {
 
 impl<'a> TaskFinder<'a> {
     /// Finds what is to be searched of a file, or of a directory with all that is below it.
-    pub fn local(&self, named: usize, path: &Path) -> Result<Result<(), IsOver>, ArchiveError> {
-        let failed = |errno| unread(path.as_os_str().as_bytes(), errno);
+    pub fn local(
+        &self,
+        named: usize,
+        path: &Path,
+        shown: &[u8],
+    ) -> Result<Result<(), IsOver>, ArchiveError> {
+        let failed = |errno| unread(shown, errno);
         let found = names::start(path, true).map_err(failed)?;
-        let bytes = path.as_os_str().as_bytes();
-        let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
-        let name_at =
-            bytes[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-        let (above, name) = (&bytes[..name_at], &bytes[name_at..end]);
+        let end = shown.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+        let name = shown[..end].rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if found.is_dir() {
             if fits(&self.grep.exclude_directories, name) {
                 return Ok(Ok(()));
             }
-            let slash: &[u8] = if bytes.ends_with(b"/") { b"" } else { b"/" };
-            let place = LocalPlace::open(path, [bytes, slash].concat(), false).map_err(failed)?;
-            return Ok(self.local_tree(named, path, &place));
+            let slash: &[u8] = if shown.ends_with(b"/") { b"" } else { b"/" };
+            let place = LocalPlace::open(path, [shown, slash].concat(), None).map_err(failed)?;
+            return Ok(self.local_tree(named, path, shown, &place));
         }
         if !self.grep.wants(name) {
             return Ok(Ok(()));
         }
         if self.output_file() == Some(found.id()) {
-            return Err(is_output(bytes));
+            return Err(is_output(shown));
         }
-        let directory = if above.is_empty() { b"." } else { above };
-        let directory = Path::new(OsStr::from_bytes(directory));
-        let place = LocalPlace::open(directory, above.to_vec(), true).map_err(failed)?;
-        let names = Arc::from([Box::from(&bytes[name_at..])]);
+        let bytes = path.as_os_str().as_bytes();
+        let at = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let above: &[u8] = if at == 0 { b"." } else { &bytes[..at] };
+        let above = Path::new(OsStr::from_bytes(above));
+        let place = LocalPlace::open(above, Vec::new(), Some(shown.to_vec())).map_err(failed)?;
+        let names = Arc::from([Box::from(&bytes[at..])]);
         let job = GrepJob::Files(LocalFiles { place, names });
         Ok(self.send(GrepTask { named, directory: Arc::new(ArchivePath::ROOT), job }))
     }
@@ -100,6 +107,7 @@ impl<'a> TaskFinder<'a> {
         &self,
         named: usize,
         start: &Path,
+        shown: &[u8],
         place: &Arc<LocalPlace>,
     ) -> Result<(), IsOver> {
         let visitor = GrepVisitor {
@@ -109,9 +117,9 @@ impl<'a> TaskFinder<'a> {
             output_file: self.output_file(),
         };
         let options = TreeWalkOptions { follows_start: true, ..TreeWalkOptions::default() };
-        let top = start.as_os_str().len();
+        let top = shown.len();
         let mut within: Vec<Arc<ArchivePath>> = Vec::new();
-        for step in VisitWalk::new("grep-walk", start, visitor, options) {
+        for step in VisitWalk::told("grep-walk", start, shown, visitor, options) {
             match step {
                 TreeStep::Piece(piece) => {
                     let directory = within.last().cloned().unwrap_or_default();
@@ -254,7 +262,7 @@ impl GrepWorker<'_> {
             }
             let before = self.engine.out.len();
             let shown = place.shown(directory, name);
-            let done = match open_file(open.as_fd(), name, place.follows) {
+            let done = match open_file(open.as_fd(), name, place.only.is_some()) {
                 Ok(None) => continue,
                 Ok(Some(file)) => self.whole_or_streamed(file, shown),
                 Err(errno) => Err(unread(&shown, errno)),
@@ -285,7 +293,7 @@ impl GrepWorker<'_> {
         let shown = place.shown(directory, name);
         let failed = |errno| unread(&shown, errno);
         let open = open_beneath(place.file.as_fd(), directory).map_err(failed)?;
-        let file = open_file(open.as_fd(), name, place.follows).map_err(failed)?;
+        let file = open_file(open.as_fd(), name, place.only.is_some()).map_err(failed)?;
         let Some(file) = file else { return Ok(()) };
         if !self.is_searched(&file) {
             return Ok(());

@@ -3,6 +3,7 @@ use super::worker::{GrepJob, GrepTask, GrepWorker, TaskFile, TaskFound};
 use super::{ArchiveGrep, ArchiveGrepOutput, GrepEvent, GrepPlace, engine};
 use crate::{Archive, ArchiveError, ArchivePath, ArchivedFile, DirectoryRows, MemberKind};
 use sheaf_core::lock;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -91,7 +92,8 @@ impl<'a> TaskFinder<'a> {
         for (named, place) in places.iter().enumerate() {
             let done = match place {
                 GrepPlace::Archived(archive, path) => self.named(named, archive, path),
-                GrepPlace::Local(path) => self.local(named, path),
+                GrepPlace::Local(path) => self.local(named, path, path.as_os_str().as_bytes()),
+                GrepPlace::LocalAs(path, shown) => self.local(named, path, shown),
             };
             match done {
                 Ok(Ok(())) => {}

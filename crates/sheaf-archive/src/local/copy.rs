@@ -12,13 +12,15 @@ mod tree;
 
 use crate::ArchiveError;
 use file::FileCopier;
+use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, lock};
+use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use target::CopyTarget;
 
 /// What a copy keeps of a file beside its content.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LocalCopyKeep {
     /// Nothing: it is a new file, with the mode as far as new files have it (`cp -r`).
     #[default]
@@ -30,7 +32,7 @@ pub enum LocalCopyKeep {
 }
 
 /// How to copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalCopyOptions {
     /// Directories with all that is in them, too. Without it a link that is named is followed.
     pub recursive: bool,
@@ -45,7 +47,7 @@ pub struct LocalCopyOptions {
 }
 
 /// What was copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalCopyReport {
     /// What is no directory, each name of it.
     pub files: u64,
@@ -59,6 +61,17 @@ pub struct LocalCopyReport {
     pub attributes_left: u64,
     /// What could not be copied.
     pub failed: u64,
+}
+
+impl AddAssign for LocalCopyReport {
+    fn add_assign(&mut self, other: Self) {
+        self.files += other.files;
+        self.directories += other.directories;
+        self.bytes += other.bytes;
+        self.skipped += other.skipped;
+        self.attributes_left += other.attributes_left;
+        self.failed += other.failed;
+    }
 }
 
 /// What is told of a copy.
@@ -122,12 +135,6 @@ impl<'a> CopyShared<'a> {
     }
 
     fn add(&self, done: &LocalCopyReport) {
-        let mut report = lock(&self.report);
-        report.files += done.files;
-        report.directories += done.directories;
-        report.bytes += done.bytes;
-        report.skipped += done.skipped;
-        report.attributes_left += done.attributes_left;
-        report.failed += done.failed;
+        *lock(&self.report) += *done;
     }
 }

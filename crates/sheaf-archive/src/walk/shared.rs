@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,20 +27,24 @@ pub(super) struct WalkNode {
     shown: usize,
     /// Where its name begins.
     name: usize,
+    /// What is opened where a walk begins.
+    start: Option<Box<OsStr>>,
     is_followed: bool,
 }
 
 impl WalkNode {
-    pub fn start(path: &[u8], is_followed: bool) -> Self {
-        let end: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
-        let (shown, path) = (path.len(), [path, end].concat().into());
-        Self { place: [].into(), path, shown, name: 0, is_followed }
+    pub fn start(start: &Path, told: &[u8], is_followed: bool) -> Self {
+        let end: &[u8] = if told.ends_with(b"/") { b"" } else { b"/" };
+        let (shown, path) = (told.len(), [told, end].concat().into());
+        let start = Some(start.as_os_str().into());
+        Self { place: [].into(), path, shown, name: 0, start, is_followed }
     }
 
     fn below(&self, number: u32, name: &[u8]) -> Self {
         let place = self.place.iter().copied().chain([number]).collect();
         let path: Box<[u8]> = [&*self.path, name, b"/"].concat().into();
-        Self { place, shown: path.len() - 1, path, name: self.path.len(), is_followed: false }
+        let (shown, name) = (path.len() - 1, self.path.len());
+        Self { place, path, shown, name, start: None, is_followed: false }
     }
 
     pub fn path(&self) -> &[u8] {
@@ -53,6 +58,7 @@ impl WalkNode {
     /// Opens it in the one above it.
     pub fn open(&self, above: Option<&OwnedFd>) -> Result<OpenDirectory, Errno> {
         let name = OsStr::from_bytes(&self.path()[self.name..]);
+        let name = self.start.as_deref().unwrap_or(name);
         OpenDirectory::open(above, name, self.is_followed)
     }
 
@@ -373,6 +379,7 @@ impl<V: TreeVisitor> Making<'_, V> {
         let file = VisitedFile {
             above: &self.node.path,
             name: OsStr::from_bytes(seen.name.to_bytes()),
+            told: seen.name.to_bytes(),
             depth: self.node.depth() + 1,
             kind: seen.kind,
             found: seen.found.as_ref(),

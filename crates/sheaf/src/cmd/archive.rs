@@ -87,6 +87,13 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
     let on_hosts = match &args.command {
         ArchiveCommand::Store(args) => args.is_on_hosts(),
         ArchiveCommand::Get(args) => args.is_on_hosts(),
+        ArchiveCommand::Ls(args) => hosts::are_on_hosts(&args.names, args.local)?,
+        ArchiveCommand::Du(args) => hosts::are_on_hosts(&args.names, args.local)?,
+        ArchiveCommand::Rm(args) => hosts::are_on_hosts(&args.names, args.local)?,
+        ArchiveCommand::Chmod(args) => hosts::are_on_hosts(&args.on.names, args.local)?,
+        ArchiveCommand::Cp(args) => args.is_on_hosts(),
+        ArchiveCommand::Find(args) => args.is_on_hosts(),
+        ArchiveCommand::Grep(args) => args.is_on_hosts(),
         _ => false,
     };
     if let Some(option) = super::option_for_hosts(global).filter(|_| !on_hosts) {

@@ -538,8 +538,8 @@ fn names_of_an_archive_and_paths_are_not_copied_to_each_other() {
     for args in [["tree", "s::x"], ["s::tree", "x"]] {
         let run = home.run(&[&["archive", "cp", "-r"], &args[..]].concat());
         assert_eq!(run.code, Some(2), "{run:?}");
-        let text =
-            "sheaf: files of this machine go into an archive by store, and out of it by get\n";
+        let text = "sheaf: files of this machine or of hosts go into an archive by store, and out of it by \
+                    get\n";
         assert_eq!(run.stderr, text);
     }
     let run = home.run(&["archive", "cp", "tree", "tree", "none"]);

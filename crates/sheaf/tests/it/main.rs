@@ -2,10 +2,12 @@
 mod addresses;
 mod archive;
 mod archive_hosts;
+mod archive_hosts_work;
 mod archive_local;
 mod archive_local_copy;
 mod archive_local_grep;
 #[cfg(feature = "s3")]
+mod archive_options;
 mod archive_s3;
 mod arguments;
 mod attach;

@@ -1,4 +1,5 @@
 //! `sheaf archive du`: how much is archived.
+use super::hosts;
 use super::local;
 use super::place::{self, ArchivedName, NamedPlace};
 use crate::cli::GlobalArgs;
@@ -27,7 +28,7 @@ Examples:
   sheaf archive du -c -d 1 /backup::
   sheaf archive du -xsh / /home")]
 pub struct ArchiveDuArgs {
-    /// Archived files and directories, or paths of this machine
+    /// Archived files and directories, paths of this machine, or HOSTSET:PATH
     #[arg(value_name = "STORE::PATH|PATH", required = true)]
     pub names: Vec<OsString>,
 
@@ -63,13 +64,16 @@ pub struct ArchiveDuArgs {
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
 
-    /// Take each name for a path of this machine, even with `::` in it
+    /// Take each name for a path of this machine, even with `:` or `::` in it
     #[arg(long)]
     pub local: bool,
 }
 
 /// Sums up what is archived, or is on this machine.
 pub fn run(args: &ArchiveDuArgs, global: &GlobalArgs) -> Result<Exit> {
+    if hosts::are_on_hosts(&args.names, args.local)? {
+        return hosts::tools::du(args, global);
+    }
     let names = NamedPlace::parse_all(&args.names, args.local)?;
     if args.all && names.iter().any(|name| matches!(name, NamedPlace::Archived(_))) {
         return Err(

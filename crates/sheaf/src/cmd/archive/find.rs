@@ -1,4 +1,5 @@
 //! `sheaf archive find`: archived files that pass tests.
+use super::hosts;
 use super::local;
 use super::ls::record_of;
 use super::place::{self, NamedPlace};
@@ -19,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Find archived files, or files of this machine
+/// Find archived files, or files of this machine or of hosts
 ///
 /// Tests are those of find: -name -iname -path -ipath PATTERN, -type LETTERS,
 /// -size N[cwbkMG], -mtime DAYS, -mmin MINUTES, -newer FILE, -newermt TIME,
@@ -37,7 +38,7 @@ Examples:
   sheaf archive find /backup::/ -type f -size +1G -o -empty
   sheaf archive find /home -user ada -mtime +365")]
 pub struct FindArgs {
-    /// Take each name for a path of this machine, even with `::` in it
+    /// Take each name for a path of this machine, even with `:` or `::` in it
     #[arg(long)]
     pub local: bool,
 
@@ -66,15 +67,18 @@ pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
             Stop::usage("say where to find: STORE::PATH or PATH before the first test").into()
         );
     }
-    let names = NamedPlace::parse_all(names, args.local)?;
     let tests: Option<Vec<_>> = tests.iter().map(|word| word.to_str().map(String::from)).collect();
     let tests = tests.ok_or_else(|| Stop::usage("a test is no text"))?;
+    if hosts::are_on_hosts(names, args.local)? {
+        return hosts::ask::find(names, tests, global);
+    }
+    let names = NamedPlace::parse_all(names, args.local)?;
     let expression = FindExpression::new(&tests, &SystemNames);
     let expression = expression.map_err(|error| Stop::usage(printable(&error.to_string())))?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = now();
     let mut finder = Finder {
         expression: Arc::new(expression),
-        now: Timestamp { seconds: now.as_secs().cast_signed(), nanoseconds: now.subsec_nanos() },
+        now,
         out: output::stdout_in_blocks(),
         output: Output::new(global),
         has_failed: false,
@@ -97,6 +101,19 @@ pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(if finder.has_failed { Exit::Partial } else { Exit::Success })
 }
 
+/// The time that ages are reckoned from.
+pub fn now() -> Timestamp {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp { seconds: now.as_secs().cast_signed(), nanoseconds: now.subsec_nanos() }
+}
+
+impl FindArgs {
+    /// Whether the files are on hosts.
+    pub fn is_on_hosts(&self) -> bool {
+        !self.local && self.words.first().is_some_and(|word| hosts::is_on_hosts(word))
+    }
+}
+
 struct Finder {
     expression: Arc<FindExpression>,
     now: Timestamp,
@@ -110,7 +127,7 @@ struct Finder {
 impl Finder {
     fn local(&mut self, start: &Path) -> Result<()> {
         let (expression, output) = (self.expression.clone(), self.output);
-        let find = local::find::LocalFind { expression, now: self.now, output };
+        let find = local::find::LocalFind { expression, now: self.now, output, host: None };
         let is_whole = local::print(find, start, &mut self.out)?;
         self.has_failed |= !is_whole;
         Ok(())
@@ -204,7 +221,7 @@ impl Finder {
 }
 
 /// Owners and times as this machine knows them.
-struct SystemNames;
+pub struct SystemNames;
 
 impl FindNames for SystemNames {
     fn uid(&self, name: &str) -> Option<u32> {

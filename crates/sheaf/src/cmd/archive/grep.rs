@@ -1,4 +1,5 @@
 //! `sheaf archive grep`: lines of archived files, and of those of this machine.
+use super::hosts;
 use super::place::{self, NamedPlace};
 use crate::cli::GlobalArgs;
 use crate::cmd::grep::read_patterns;
@@ -16,7 +17,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// Search archived files, or files of this machine, for lines that match
+/// Search archived files, or those of this machine or of hosts, for lines that match
 ///
 /// Options and patterns are GNU grep's. A directory is searched with all that is
 /// below it, in the order of its names. No symbolic link below is followed.
@@ -27,7 +28,7 @@ Patterns may not look back (\\1), nor around with -P. Text is UTF-8 where LC_ALL
 LC_CTYPE or LANG says so, and bytes where not.
 
 Exit status: 0 a line is selected; 1 none is; 2 something could not be searched,
-unless a line is selected and -q is given.
+unless a line is selected and -q is given; 4 a host is lost.
 
 Examples:
   sheaf archive grep -n 'out of memory' /backup::/var/log
@@ -38,11 +39,11 @@ pub struct ArchiveGrepArgs {
     #[arg(value_name = "PATTERN", required = true)]
     pub first: Option<OsString>,
 
-    /// Archived files and directories, or paths of this machine
+    /// Archived files and directories, paths of this machine, or HOSTSET:PATH
     #[arg(value_name = "STORE::PATH|PATH")]
     pub rest: Vec<OsString>,
 
-    /// Take each name for a path of this machine, even with `::` in it
+    /// Take each name for a path of this machine, even with `:` or `::` in it
     #[arg(long, help_heading = "Files")]
     pub local: bool,
 
@@ -184,10 +185,18 @@ pub fn run(args: &ArchiveGrepArgs, global: &GlobalArgs) -> Result<Exit> {
     if names.is_empty() {
         return Err(Stop::usage("archive grep needs a name: STORE::PATH or PATH").into());
     }
-    let names = NamedPlace::parse_all(&names, args.local)?;
     if args.max_count == Some(0) && !args.files_without_match {
         return Ok(Exit::Unmatched);
     }
+    if hosts::are_on_hosts(&names, args.local)? {
+        let mut options = args.options()?;
+        options.names = !args.no_filename;
+        options.color = output.stdout != output::Palette::default();
+        ArchiveGrep::new(options.clone())
+            .map_err(|error| Stop::usage(printable(&error.to_string())))?;
+        return hosts::ask::grep(&names, options, args.no_messages, global);
+    }
+    let names = NamedPlace::parse_all(&names, args.local)?;
     let mut search = ArchiveSearch { args, out: output::stdout_in_blocks(), has_failed: false };
     let found = search.places(names)?;
     let places: Vec<GrepPlace<'_>> = found.iter().flat_map(SearchedPlace::places).collect();
@@ -219,7 +228,7 @@ fn has_names(places: &[GrepPlace<'_>]) -> Result<bool> {
             GrepPlace::Archived(archive, path) => {
                 matches!(archive.look_up(path)?, Some(ArchivedFile::Directory(_)))
             }
-            GrepPlace::Local(path) => path.is_dir(),
+            GrepPlace::Local(path) | GrepPlace::LocalAs(path, _) => path.is_dir(),
         };
         if is_directory {
             return Ok(true);
@@ -309,6 +318,13 @@ impl ArchiveSearch<'_> {
 }
 
 impl ArchiveGrepArgs {
+    /// Whether the files are on hosts.
+    pub fn is_on_hosts(&self) -> bool {
+        let has_patterns = !self.patterns.is_empty() || !self.files.is_empty();
+        let mut names = self.first.iter().filter(|_| has_patterns).chain(&self.rest);
+        !self.local && names.next().is_some_and(|name| hosts::is_on_hosts(name))
+    }
+
     fn options(&self) -> Result<ArchiveGrepOptions> {
         Ok(ArchiveGrepOptions {
             patterns: self.all_patterns()?,

@@ -1,8 +1,11 @@
 //! Archives and many hosts: a service that stores where the files are, and who asks it.
+pub mod ask;
 mod drive;
 pub mod get;
 pub mod serve;
 pub mod store;
+pub mod tools;
+mod work;
 
 use super::place::ArchivedName;
 use crate::exit::Stop;
@@ -16,6 +19,17 @@ use std::path::PathBuf;
 /// Whether a name is a place on hosts, and no archived name.
 pub fn is_on_hosts(name: &OsStr) -> bool {
     ArchivedName::parse(name).is_err() && matches!(Address::parse_place(name), Ok(Side::Hosts(_)))
+}
+
+/// Whether names are places on hosts: all of them, or none.
+pub fn are_on_hosts(names: &[OsString], is_local: bool) -> Result<bool> {
+    let count = names.iter().filter(|name| !is_local && is_on_hosts(name)).count();
+    if count > 0 && count < names.len() {
+        let text =
+            "name what is on hosts, and what is not, in two commands (./ or --local: it is not)";
+        return Err(Stop::usage(text).into());
+    }
+    Ok(count > 0)
 }
 
 /// Places on one set of hosts: its leaves, and the absolute paths.

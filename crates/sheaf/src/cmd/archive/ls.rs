@@ -1,5 +1,6 @@
 //! `sheaf archive ls`: what is in an archive.
 use super::entry::{EntryFormat, EntryMemory, ShownFile, record};
+use super::hosts;
 use super::local;
 use super::place::{self, NamedPlace};
 use crate::cli::GlobalArgs;
@@ -17,7 +18,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// List what is archived, or directories of this machine
+/// List what is archived, or directories of this machine or of hosts
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +26,7 @@ Examples:
   sheaf archive ls -R /backup::/
   sheaf archive ls -lR /home/ada")]
 pub struct ArchiveLsArgs {
-    /// Archived files and directories, or paths of this machine
+    /// Archived files and directories, paths of this machine, or HOSTSET:PATH
     #[arg(value_name = "STORE::PATH|PATH", required = true)]
     pub names: Vec<OsString>,
 
@@ -53,7 +54,7 @@ pub struct ArchiveLsArgs {
     #[arg(short = 'h', long)]
     pub human_readable: bool,
 
-    /// Take each name for a path of this machine, even with `::` in it
+    /// Take each name for a path of this machine, even with `:` or `::` in it
     #[arg(long)]
     pub local: bool,
 
@@ -64,6 +65,9 @@ pub struct ArchiveLsArgs {
 
 /// Lists what is archived.
 pub fn run(args: &ArchiveLsArgs, global: &GlobalArgs) -> Result<Exit> {
+    if hosts::are_on_hosts(&args.names, args.local)? {
+        return hosts::tools::ls(args, global);
+    }
     let names = NamedPlace::parse_all(&args.names, args.local)?;
     let mut lister = ArchiveLister::new(args, global);
     for name in names {

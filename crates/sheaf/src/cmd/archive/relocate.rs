@@ -1,7 +1,7 @@
 //! `sheaf archive cp` and `mv`: other names for what is archived, in the same archive; and copies of
 //! files of this machine.
 use super::place::{self, ArchivedName, NamedPlace};
-use super::{counted, local};
+use super::{counted, hosts, local};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
@@ -12,19 +12,20 @@ use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedFile, RelocateReport, Relocation, copy_tree,
     move_tree, relocate_files,
 };
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
-/// Copy what is archived, or files of this machine
+/// Copy what is archived, or files of this machine or of hosts
 ///
 /// Contents that are archived are not stored again, whatever their size. Modes,
 /// owners and times are those of what is copied. Files of this machine are
 /// copied by many at once, with the rules of cp: a new file is the copier's own,
 /// unless -p or -a is given. No symbolic link below a name is followed, and one
-/// in the way of a file is replaced.
+/// in the way of a file is replaced. With HOSTSET:PATH on both sides each host
+/// copies its own files; on one side, it is sheaf cp.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "sheaf archive cp [OPTIONS] <STORE::PATH>... <STORE::PATH>\n       \
-                      sheaf archive cp [OPTIONS] <PATH>... <PATH>",
+                      sheaf archive cp [OPTIONS] <PATH|HOSTSET:PATH>... <PATH|HOSTSET:PATH>",
     after_help = "\
 Examples:
   sheaf archive cp /backup::/home/ada/notes /backup::/home/bob
@@ -48,7 +49,7 @@ pub struct ArchiveCpArgs {
     #[arg(short, long)]
     pub preserve: bool,
 
-    /// Take each name for a path of this machine, even with `::` in it
+    /// Take each name for a path of this machine, even with `:` or `::` in it
     #[arg(long)]
     pub local: bool,
 }
@@ -87,12 +88,21 @@ pub struct RelocateArgs {
 /// Copies.
 pub fn cp(args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
     let places = NamedPlace::parse_all(&args.names.names, args.local)?;
+    let on_hosts = args.names.names.iter().filter(|name| is_on_hosts(args, name)).count();
+    let is_archived = |place: &NamedPlace| matches!(place, NamedPlace::Archived(_));
+    if on_hosts == places.len() {
+        return hosts::ask::copy(args, global);
+    }
+    if on_hosts > 0 && !places.iter().any(is_archived) {
+        return hosts::tools::cp(args, global);
+    }
     let locals: Vec<_> = places.iter().filter_map(NamedPlace::local).collect();
     if locals.len() == places.len() {
         return local::copy::run(&locals, args, global);
     }
     if !locals.is_empty() {
-        let text = "files of this machine go into an archive by store, and out of it by get";
+        let text =
+            "files of this machine or of hosts go into an archive by store, and out of it by get";
         return Err(Stop::usage(text).into());
     }
     RelocateTask {
@@ -113,6 +123,17 @@ pub fn mv(args: &ArchiveMvArgs, global: &GlobalArgs) -> Result<Exit> {
         says: says(&args.names, global),
     }
     .run(global)
+}
+
+fn is_on_hosts(args: &ArchiveCpArgs, name: &OsStr) -> bool {
+    !args.local && hosts::is_on_hosts(name)
+}
+
+impl ArchiveCpArgs {
+    /// Whether some of the files are on hosts.
+    pub fn is_on_hosts(&self) -> bool {
+        self.names.names.iter().any(|name| is_on_hosts(self, name))
+    }
 }
 
 struct RelocateTask<'a> {

@@ -1,7 +1,7 @@
 //! `sheaf archive chmod` and `chown`: modes and owners of what is archived.
-use super::counted;
 use super::local;
 use super::place::{self, ArchivedName, NamedPlace};
+use super::{counted, hosts};
 use crate::cli::GlobalArgs;
 use crate::cmd::chmod::addresses;
 use crate::exit::{Exit, Stop};
@@ -17,7 +17,7 @@ use sheaf_archive::{
 use sheaf_core::Errno;
 use std::ffi::{OsStr, OsString};
 
-/// Change the modes of what is archived, or of files of this machine
+/// Change the modes of what is archived, or of files of this machine or of hosts
 ///
 /// Only what has another mode is changed. Symbolic links have none.
 #[derive(Args, Debug)]
@@ -35,7 +35,7 @@ pub struct ArchiveChmodArgs {
     #[arg(value_name = "MODE", allow_hyphen_values = true)]
     pub mode: OsString,
 
-    /// Take each name for a path of this machine, even with `::` in it
+    /// Take each name for a path of this machine, even with `:` or `::` in it
     #[arg(long, conflicts_with = "reference")]
     pub local: bool,
 
@@ -96,6 +96,9 @@ pub fn chmod(args: &ArchiveChmodArgs, global: &GlobalArgs) -> Result<Exit> {
             if is_directory { new | old & 0o6000 } else { new }
         };
         return change_all(&args.on, &names, &RightsChange::Mode(&change), global);
+    }
+    if hosts::are_on_hosts(&names, args.local)? {
+        return hosts::tools::chmod(args, global);
     }
     let text = args.mode.to_string_lossy();
     let mode = mode::change(&text)

@@ -1,7 +1,7 @@
 //! `sheaf archive rm`: what is archived goes.
-use super::counted;
 use super::local;
 use super::place::{self, NamedPlace};
+use super::{counted, hosts};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
@@ -12,7 +12,7 @@ use sheaf_archive::{ArchiveError, ArchivePath, ArchivedFile, LocalRemoved, Remov
 use sheaf_tools::report::human;
 use std::ffi::OsString;
 
-/// Remove what is archived, or files of this machine
+/// Remove what is archived, or files of this machine or of hosts
 ///
 /// Nobody sees what is archived any longer; the space it takes in the store stays
 /// taken. No symbolic link is followed, and . .. and / stay.
@@ -23,7 +23,7 @@ Examples:
   sheaf archive rm -r /backup::/home/bob
   sheaf archive rm -r ./old-results")]
 pub struct ArchiveRmArgs {
-    /// Archived files and directories, or paths of this machine
+    /// Archived files and directories, paths of this machine, or HOSTSET:PATH
     #[arg(value_name = "STORE::PATH|PATH", required = true)]
     pub names: Vec<OsString>,
 
@@ -39,13 +39,16 @@ pub struct ArchiveRmArgs {
     #[arg(long)]
     pub no_preserve_root: bool,
 
-    /// Take each name for a path of this machine, even with `::` in it
+    /// Take each name for a path of this machine, even with `:` or `::` in it
     #[arg(long)]
     pub local: bool,
 }
 
 /// Removes what is named.
 pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
+    if hosts::are_on_hosts(&args.names, args.local)? {
+        return hosts::tools::rm(args, global);
+    }
     let names = NamedPlace::parse_all(&args.names, args.local)?;
     let is_root = |name: &NamedPlace| match name {
         NamedPlace::Archived(name) => name.path == ArchivePath::ROOT,

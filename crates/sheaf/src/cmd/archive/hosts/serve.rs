@@ -1,4 +1,5 @@
 //! The service of a host: it stores its files, and fetches some, as the root says.
+use super::work::{HostWorker, WORK};
 use crate::cmd::archive::place;
 use rustix::fs::{Mode, OFlags};
 use sheaf_archive::{FetchHost, HostFiles, HostStore, SaveHost};
@@ -30,6 +31,7 @@ struct Mover {
     files: ExportedFiles,
     save: SaveHost,
     fetch: FetchHost,
+    work: HostWorker,
 }
 
 impl Mover {
@@ -38,7 +40,8 @@ impl Mover {
         let export = str::from_utf8(site.config).ok().filter(|export| !export.is_empty());
         let export = export.ok_or(Errno::NOSYS)?.replace("%h", site.host);
         let files = ExportedFiles { export: Export::open(Path::new(&export))? };
-        Ok(Self { files, save: SaveHost::default(), fetch: FetchHost::default() })
+        let work = HostWorker::new(site.host, files.export.clone());
+        Ok(Self { files, save: SaveHost::default(), fetch: FetchHost::default(), work })
     }
 }
 
@@ -47,6 +50,7 @@ impl Worker for Mover {
         match request.tag {
             SAVE => self.save.answer(&request.payload, &self.files, PATIENCE),
             FETCH => self.fetch.answer(&request.payload, &self.files, PATIENCE),
+            WORK => self.work.answer(&request.payload, PATIENCE),
             _ => Err(Errno::NOSYS),
         }
     }

@@ -14,17 +14,7 @@ use std::path::{Path, PathBuf};
 pub fn run(names: &[&Path], args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = names.split_last().context("clap asks for two names")?;
     let sources: Vec<PathBuf> = sources.iter().map(|source| source.to_path_buf()).collect();
-    let options = LocalCopyOptions {
-        recursive: args.recursive || args.archive,
-        keep: match args {
-            _ if args.archive => LocalCopyKeep::All,
-            _ if args.preserve => LocalCopyKeep::Attributes,
-            _ => LocalCopyKeep::Nothing,
-        },
-        no_clobber: args.names.no_clobber,
-        no_target_directory: args.names.no_target_directory,
-        dry_run: args.names.dry_run,
-    };
+    let options = options(args);
     let says = options.dry_run || global.verbose > 0;
     let told = |event: LocalCopyEvent<'_>| {
         let text = match event {
@@ -42,7 +32,27 @@ pub fn run(names: &[&Path], args: &ArchiveCpArgs, global: &GlobalArgs) -> Result
     Ok(if report.failed > 0 { Exit::Partial } else { Exit::Success })
 }
 
-fn tell(report: &LocalCopyReport, options: LocalCopyOptions, global: &GlobalArgs) -> Result<()> {
+/// How to copy.
+pub fn options(args: &ArchiveCpArgs) -> LocalCopyOptions {
+    LocalCopyOptions {
+        recursive: args.recursive || args.archive,
+        keep: match args {
+            _ if args.archive => LocalCopyKeep::All,
+            _ if args.preserve => LocalCopyKeep::Attributes,
+            _ => LocalCopyKeep::Nothing,
+        },
+        no_clobber: args.names.no_clobber,
+        no_target_directory: args.names.no_target_directory,
+        dry_run: args.names.dry_run,
+    }
+}
+
+/// Says how much was copied.
+pub fn tell(
+    report: &LocalCopyReport,
+    options: LocalCopyOptions,
+    global: &GlobalArgs,
+) -> Result<()> {
     if global.json {
         let record = json!({
             "type": "local_copied",

@@ -17,6 +17,8 @@ pub struct LocalFind {
     pub expression: Arc<FindExpression>,
     pub now: Timestamp,
     pub output: Output,
+    /// The host that the files are on, if it is told.
+    pub host: Option<String>,
 }
 
 impl TreeVisitor for LocalFind {
@@ -27,13 +29,19 @@ impl TreeVisitor for LocalFind {
     }
 
     fn visit(&self, piece: &mut ToldFiles, file: &VisitedFile<'_>) -> bool {
+        let before = piece.text.len();
+        if let Some(host) = self.host.as_ref().filter(|_| !self.output.json) {
+            piece.text.extend_from_slice(host.as_bytes());
+            piece.text.push(b':');
+        }
         let from = piece.text.len();
         file.put_path(&mut piece.text);
         match self.tell(&mut piece.text, from, file) {
             Ok(true) => {}
-            Ok(false) => piece.text.truncate(from),
+            Ok(false) => piece.text.truncate(before),
             Err(errno) => {
                 let path = piece.text.split_off(from);
+                piece.text.truncate(before);
                 piece.failed(&path, errno);
             }
         }
@@ -67,7 +75,10 @@ impl LocalFind {
         }
         if self.output.json {
             let path = text.split_off(from);
-            let record = local_record(&path, file)?;
+            let mut record = local_record(&path, file)?;
+            if let Some(host) = &self.host {
+                record["host"] = host.as_str().into();
+            }
             self.output.records.write(text, record).map_err(|error| Errno::from_io(&error))?;
             return Ok(true);
         }

@@ -84,7 +84,7 @@ impl LocalListing {
             _ => None,
         };
         let shown = shown(file.kind, status, link.as_deref());
-        self.format.put(memory, &mut told.text, file.name.as_bytes(), &shown);
+        self.format.put(memory, &mut told.text, file.told, &shown);
         Ok(())
     }
 }
