@@ -83,12 +83,16 @@ impl<'a> SavingDirectory<'a> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let rows = shared.desk.rows_of(&work.to)?;
         let since = AtomicU64::new(rows.changed);
+        // What it is already is no change.
+        let is_another = rows.directory.as_ref() != Some(&is);
         let of = SavedDirectory { path: work.to, above: work.above, is: is.clone(), since };
         let (of, counters) = (Arc::new(of), Arc::new(SaveCounters::default()));
         shared.desk.begun(&of);
         let compare = Mutex::new(DirectoryCompare::new(&rows));
         let mut save = DirectorySave::new(shared, of.clone(), rows, counters.clone());
-        save.is(is);
+        if is_another {
+            save.is(is);
+        }
         let directory = Self {
             shared,
             of,

@@ -14,6 +14,7 @@ mod list;
 mod local;
 mod made;
 mod matrix;
+mod memory;
 mod others;
 mod pack;
 mod postgres;

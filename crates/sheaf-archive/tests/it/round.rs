@@ -106,9 +106,12 @@ fn round_in(place: &Place, options: SaveOptions) {
     assert_eq!(fetched.directories, saved.directories);
     assert_same(&place.path("tree"), &place.path("back/tree"));
 
-    // Once more, nothing is to be done.
+    // Once more, nothing is to be done, and nothing is committed.
+    let commits = place.archive.catalog().applied().unwrap();
     let (again, _) = place.save("tree", options);
     assert_eq!((again.stored, again.unchanged), (0, saved.stored));
+    assert_eq!(again.directories, saved.directories);
+    assert_eq!(place.archive.catalog().applied().unwrap(), commits);
     let (again, _) = place.fetch("/tree", "back", FetchOptions::default());
     assert_eq!((again.fetched, again.unchanged), (0, fetched.fetched));
     assert_same(&place.path("tree"), &place.path("back/tree"));
