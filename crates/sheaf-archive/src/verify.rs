@@ -9,12 +9,14 @@ use crate::{
 use sheaf_core::lock;
 use std::collections::HashSet;
 use std::ops::AddAssign;
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Directories that are asked of the catalog at once.
 const DIRECTORIES_AT_ONCE: usize = 256;
 const READ_BYTES: usize = 1 << 20;
 const PARTS: u64 = 1_000_000;
+/// Bytes of packs that are in memory at once; a longer one is alone there.
+const PACK_BYTES_MAX: u64 = 128 << 20;
 
 /// How to verify.
 #[derive(Clone, Copy, Debug)]
@@ -92,11 +94,11 @@ pub fn verify(
         let next = archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
         let Some((path, _)) = next.last() else { return Ok(report) };
         last = Some(path.clone());
-        let queue = Mutex::new(next.into_iter());
+        let (queue, room) = (Mutex::new(next.into_iter()), VerifyRoom::default());
         let all = Mutex::new(&mut report);
         std::thread::scope(|scope| {
             let work = || {
-                let verifier = Verifier { archive, options, told };
+                let verifier = Verifier { archive, options, told, room: &room };
                 loop {
                     let next = lock(&queue).next();
                     let Some((path, _)) = next else { break };
@@ -120,6 +122,39 @@ struct Verifier<'a> {
     archive: &'a Archive,
     options: VerifyOptions,
     told: &'a (dyn Fn(ArchiveError) + Sync),
+    room: &'a VerifyRoom,
+}
+
+/// Bytes that all workers have in memory.
+#[derive(Default)]
+struct VerifyRoom {
+    taken: Mutex<u64>,
+    changed: Condvar,
+}
+
+struct VerifyPlace<'a> {
+    room: &'a VerifyRoom,
+    bytes: u64,
+}
+
+impl VerifyRoom {
+    /// Waits until there is room beside what others have, each of whom waits for nobody.
+    fn take(&self, bytes: u64) -> VerifyPlace<'_> {
+        let mut taken = lock(&self.taken);
+        while *taken > 0 && taken.saturating_add(bytes) > PACK_BYTES_MAX {
+            taken = self.changed.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        }
+        *taken = taken.saturating_add(bytes);
+        VerifyPlace { room: self, bytes }
+    }
+}
+
+impl Drop for VerifyPlace<'_> {
+    fn drop(&mut self) {
+        let mut taken = lock(&self.room.taken);
+        *taken = taken.saturating_sub(self.bytes);
+        self.room.changed.notify_all();
+    }
 }
 
 impl Verifier<'_> {
@@ -222,6 +257,7 @@ impl Verifier<'_> {
             }
         }
         let key = pack.key();
+        let _place = self.room.take(pack.tar_bytes);
         let read = self.is_picked().and_then(|is_picked| {
             let bytes = self.archive.store().size(&key)?;
             if bytes != pack.stored_bytes() {
