@@ -23,6 +23,7 @@ import scenario_joins
 import scenario_launch
 import scenario_links
 import scenario_mrnet
+import scenario_paper
 import scenario_peers
 import scenario_simulate
 import scenario_tree
@@ -32,7 +33,7 @@ from sheaf import Sheaf
 HERE = pathlib.Path(__file__).resolve().parent
 SCENARIOS = {"tree": scenario_tree, "grep": scenario_grep, "cp": scenario_cp,
              "simulate": scenario_simulate, "launch": scenario_launch, "links": scenario_links, "joins": scenario_joins, "mrnet": scenario_mrnet,
-             "peers": scenario_peers, "iotrace": scenario_iotrace, "archive": scenario_archive}
+             "peers": scenario_peers, "iotrace": scenario_iotrace, "archive": scenario_archive, "paper": scenario_paper}
 VERSIONS = {"grep": "--version", "rg": "--version", "find": "--version", "bfs": "--version", "tar": "--version",
             "rsync": "--version", "restic": "version", "rclone": "version", "pdsh": "-V", "clush": "--version",
             "cc": "--version"}
