@@ -220,8 +220,8 @@ impl FetchShared<'_> {
         }
     }
 
-    /// Makes a directory; whether it is there.
-    fn make(&self, path: &ArchivePath) -> bool {
+    /// Makes a directory; whether it is new, if there is one.
+    fn make(&self, path: &ArchivePath) -> Option<bool> {
         let made = self.target.make_directory(&self.below(path));
         match made {
             Ok(_) => drop(self.counters.directories.fetch_add(1, Ordering::Relaxed)),
@@ -230,7 +230,7 @@ impl FetchShared<'_> {
         if made == Ok(true) {
             self.clean(path);
         }
-        made.is_ok()
+        Some(!made.ok()?)
     }
 
     /// Takes away what fetches that were killed have left in a directory.

@@ -48,7 +48,7 @@ impl<'a> FetchWorker<'a> {
     /// Fetches one file; whether there is one.
     pub fn one(&mut self, above: &ArchivePath, name: &[u8]) -> Result<bool, ArchiveError> {
         let rows = (self.shared.rows_of)(above)?;
-        let Some(mut to) = self.open(above) else { return Ok(true) };
+        let Some(mut to) = self.open(above, false) else { return Ok(true) };
         let objects = rows.objects.into_iter().filter(|object| object.attributes.name == name);
         let mut is_there = false;
         for object in objects {
@@ -72,19 +72,19 @@ impl<'a> FetchWorker<'a> {
             Ok(rows) => rows,
             Err(error) => return self.shared.left_out(1, error),
         };
-        self.fill(path, &rows);
+        self.fill(path, &rows, false);
     }
 
     /// Fetches an object of a directory.
     pub fn large(&mut self, path: &ArchivePath, object: &ArchivedObject) {
-        let Some(mut to) = self.open(path) else { return };
+        let Some(mut to) = self.open(path, false) else { return };
         self.object(&mut to, path, object);
         self.close(&to);
     }
 
-    /// Fetches these files of a directory.
-    pub fn fill(&mut self, path: &ArchivePath, rows: &DirectoryRows) {
-        let Some(mut to) = self.open(path) else { return };
+    /// Fetches these files of a directory, which may have been made for them.
+    pub fn fill(&mut self, path: &ArchivePath, rows: &DirectoryRows, is_new: bool) {
+        let Some(mut to) = self.open(path, is_new) else { return };
         for object in &rows.objects {
             self.object(&mut to, path, object);
         }
@@ -97,13 +97,13 @@ impl<'a> FetchWorker<'a> {
         self.close(&to);
     }
 
-    fn open(&self, path: &ArchivePath) -> Option<FetchDirectory<'a>> {
+    fn open(&self, path: &ArchivePath, is_new: bool) -> Option<FetchDirectory<'a>> {
         let target = &self.shared.target;
         match target.directory(&self.shared.below(path)) {
             Ok(open) => {
                 let part = target.maker.name(self.number);
                 let overwrite = self.shared.options.overwrite;
-                Some(FetchDirectory { target, open, part, overwrite, left: 0 })
+                Some(FetchDirectory { target, open, part, overwrite, is_new, left: 0 })
             }
             Err(errno) => {
                 self.shared.failed(path, "cannot be opened", errno);
@@ -160,7 +160,7 @@ impl<'a> FetchWorker<'a> {
             let path = directory.join(name);
             let put = match &file {
                 Some(Some(old)) => self.other_name(to, &path, old, name),
-                _ => self.member(to, &path, &mut from, member),
+                _ => again(to, |to| self.member(to, &path, &mut from, member)),
             };
             if let Some(file) = &mut file
                 && matches!(put, Ok(PutFile::Written | PutFile::Same))
@@ -225,7 +225,7 @@ impl<'a> FetchWorker<'a> {
         let path = directory.join(&object.attributes.name);
         let put = match object.link {
             Some(link) => self.link(to, directory, object, link, &path),
-            None => self.content(to, object, &path),
+            None => again(to, |to| self.content(to, object, &path)),
         };
         self.came(&path, object.size, put);
     }
@@ -247,7 +247,7 @@ impl<'a> FetchWorker<'a> {
             let put = from.and_then(|from| to.put_link(&from, old, name));
             return put.map_err(|errno| self.unwritten(path, errno));
         }
-        let put = self.content(to, object, path)?;
+        let put = again(to, |to| self.content(to, object, path))?;
         if !matches!(put, PutFile::Newer) {
             *known = Some((directory.clone(), name.clone()));
         }
@@ -277,6 +277,16 @@ impl<'a> FetchWorker<'a> {
             Err(Unfetched::Archive(error)) => Err(error),
         }
     }
+}
+
+/// Does what failed only because a directory was new, and is so no longer, once more.
+fn again<'a>(
+    to: &mut FetchDirectory<'a>,
+    mut put: impl FnMut(&mut FetchDirectory<'a>) -> Result<PutFile, ArchiveError>,
+) -> Result<PutFile, ArchiveError> {
+    let was_new = to.is_new;
+    let came = put(to);
+    if came.is_err() && was_new && !to.is_new { put(to) } else { came }
 }
 
 /// Writes the content of a member into a file, with its holes.

@@ -29,10 +29,10 @@ const LARGE_BYTES: u64 = 16 << 20;
 enum FetchTask {
     /// The next directories, behind this one.
     List(Option<ArchivePath>),
-    /// What is in a directory.
-    Look(ArchivePath),
+    /// What is in a directory, which may have been made just now.
+    Look(ArchivePath, bool),
     /// Its files.
-    Fill(ArchivePath, DirectoryRows),
+    Fill(ArchivePath, DirectoryRows, bool),
     /// One that is large.
     Large(ArchivePath, ArchivedObject),
 }
@@ -110,10 +110,10 @@ impl<'a> FetchPool<'a> {
     fn task(&self, id: GrantId, task: FetchTask) -> Result<Needs, ArchiveError> {
         match task {
             FetchTask::List(behind) => self.list(id, behind.as_ref()),
-            FetchTask::Look(path) => self.look(id, path),
-            FetchTask::Fill(path, rows) => {
+            FetchTask::Look(path, is_new) => self.look(id, path, is_new),
+            FetchTask::Fill(path, rows, is_new) => {
                 let used = fetched_needs(&rows);
-                self.worker(|worker| worker.fill(&path, &rows));
+                self.worker(|worker| worker.fill(&path, &rows, is_new));
                 Ok(used)
             }
             FetchTask::Large(path, object) => {
@@ -132,9 +132,9 @@ impl<'a> FetchPool<'a> {
         FetchShared::recall(self.archive, next.iter().map(|(path, _)| path))?;
         let directories = next.len() as u64;
         for (path, _) in next {
-            if self.shared.make(&path) {
+            if let Some(is_new) = self.shared.make(&path) {
                 let needs = Needs { cpu_us: LOOK_US, disk_operations: 1, ..Needs::default() };
-                let look = FetchTask::Look(path);
+                let look = FetchTask::Look(path, is_new);
                 self.add(
                     Some(id),
                     (Phase::Directory, TaskKind::Compare),
@@ -149,7 +149,7 @@ impl<'a> FetchPool<'a> {
         Ok(Needs { disk_operations: directories, ..Needs::default() })
     }
 
-    fn look(&self, id: GrantId, path: ArchivePath) -> Result<Needs, ArchiveError> {
+    fn look(&self, id: GrantId, path: ArchivePath, is_new: bool) -> Result<Needs, ArchiveError> {
         let mut rows = match (self.shared.rows_of)(&path) {
             Ok(rows) => rows,
             Err(error) => {
@@ -176,7 +176,7 @@ impl<'a> FetchPool<'a> {
         }
         if !rows.packs.is_empty() || !rows.objects.is_empty() {
             let needs = fetched_needs(&rows);
-            let task = FetchTask::Fill(path, rows);
+            let task = FetchTask::Fill(path, rows, is_new);
             self.add(Some(id), (Phase::Transfer, TaskKind::Transfer), place, needs, task);
         }
         Ok(Needs { disk_operations: 1, ..Needs::default() })

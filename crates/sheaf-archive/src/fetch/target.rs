@@ -3,7 +3,9 @@ use super::parts::PartMaker;
 use crate::pack::member::Xattrs;
 use crate::walk::names;
 use crate::{ArchivePath, ArchivedDirectory, MemberAttributes, MemberKind};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timestamps, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, Timestamps, XattrFlags,
+};
 use rustix::fs::{Gid, Uid};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
@@ -17,6 +19,7 @@ use std::path::Path;
 pub(super) struct FetchTarget {
     base: OwnedFd,
     is_root: bool,
+    gid: u32,
     /// Who gives names to what is not whole yet.
     pub maker: PartMaker,
 }
@@ -41,7 +44,8 @@ impl FetchTarget {
     /// A directory that is open.
     pub fn of(base: OwnedFd) -> Self {
         let is_root = rustix::process::geteuid().is_root();
-        Self { base, is_root, maker: PartMaker::new() }
+        let gid = rustix::process::getegid().as_raw();
+        Self { base, is_root, gid, maker: PartMaker::new() }
     }
 
     /// A directory below, whose path may be longer than the system takes.
@@ -105,11 +109,35 @@ impl FetchTarget {
             let mode = Mode::from_raw_mode(mode);
             rustix::fs::chmodat(CWD, &path, mode, AtFlags::empty()).map_err(of)?;
         }
-        let time =
-            rustix::fs::Timespec { tv_sec: mtime.seconds, tv_nsec: i64::from(mtime.nanoseconds) };
-        let times = Timestamps { last_access: time, last_modification: time };
-        rustix::fs::utimensat(file, c"", &times, AtFlags::EMPTY_PATH).map_err(of)?;
+        rustix::fs::utimensat(file, c"", &times_of(mtime), AtFlags::EMPTY_PATH).map_err(of)?;
         Ok(left)
+    }
+
+    /// Sets what a regular file is that was just made, as far as it is not so already.
+    fn finish_file(&self, file: &File, is: &MemberAttributes) -> Result<u64, Errno> {
+        if !is.xattrs.is_empty() {
+            return self.finish(file.as_fd(), is);
+        }
+        let made = rustix::fs::fstat(file).map_err(of)?;
+        let mut made_mode = made.st_mode & 0o7777;
+        if self.is_root && (made.st_uid, made.st_gid) != (is.uid, is.gid) {
+            let owner = (Some(Uid::from_raw(is.uid)), Some(Gid::from_raw(is.gid)));
+            rustix::fs::fchown(file, owner.0, owner.1).map_err(of)?;
+            // Some bits do not outlast another owner.
+            made_mode &= 0o777;
+        }
+        if made_mode != is.mode {
+            rustix::fs::fchmod(file, Mode::from_raw_mode(is.mode)).map_err(of)?;
+        }
+        rustix::fs::futimens(file, &times_of(is.mtime)).map_err(of)?;
+        Ok(0)
+    }
+
+    /// With which mode a file is made: its own where that opens it to nobody who may not have it.
+    fn first_mode(&self, is: &MemberAttributes) -> Mode {
+        let is_mine = !self.is_root || (is.uid, is.gid) == (0, self.gid);
+        let mode = if is_mine { is.mode & 0o777 } else { 0o600 };
+        Mode::from_raw_mode(mode)
     }
 
     /// Sets what a file is. How many attributes could not be set.
@@ -126,6 +154,8 @@ pub(super) struct FetchDirectory<'a> {
     /// What files are called until they are whole.
     pub part: String,
     pub overwrite: bool,
+    /// It was made for this, so nothing is looked for in it.
+    pub is_new: bool,
     /// Attributes that could not be set.
     pub left: u64,
 }
@@ -133,6 +163,9 @@ pub(super) struct FetchDirectory<'a> {
 impl FetchDirectory<'_> {
     /// What is to become of a file of this name: nothing if it is to be written.
     pub fn standing(&self, is: &MemberAttributes, size: u64) -> Result<Option<PutFile>, Errno> {
+        if self.is_new {
+            return Ok(None);
+        }
         let Some(found) = self.found(&is.name)? else { return Ok(None) };
         if found.is_dir() {
             return Err(Errno::ISDIR);
@@ -162,10 +195,10 @@ impl FetchDirectory<'_> {
     ) -> Result<(), E> {
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
+        let mode = self.target.first_mode(is);
         let file = self.made(|part, open| rustix::fs::openat(open, part, flags, mode))?;
         let file = File::from(file);
-        let put = fill(&file).and_then(|()| Ok(self.target.finish(file.as_fd(), is)?));
+        let put = fill(&file).and_then(|()| Ok(self.target.finish_file(&file, is)?));
         self.named(&is.name, put)
     }
 
@@ -226,12 +259,23 @@ impl FetchDirectory<'_> {
         }
     }
 
+    /// Gives it its name. Where somebody else has put something into a new directory, or the system does
+    /// not tell, it is new no longer, and this is to be done again.
+    fn rename(&mut self, name: &OsStr) -> rustix::io::Result<()> {
+        if !self.is_new {
+            return rustix::fs::renameat(&self.open, &*self.part, &self.open, name);
+        }
+        let flags = RenameFlags::NOREPLACE;
+        let renamed = rustix::fs::renameat_with(&self.open, &*self.part, &self.open, name, flags);
+        self.is_new = renamed.is_ok();
+        renamed
+    }
+
     /// Gives it its name, or takes it away if it is not whole.
     fn named<E: From<Errno>>(&mut self, name: &[u8], put: Result<u64, E>) -> Result<(), E> {
         let renamed = put.and_then(|left| {
             self.left += left;
-            let name = OsStr::from_bytes(name);
-            Ok(rustix::fs::renameat(&self.open, &*self.part, &self.open, name).map_err(of)?)
+            Ok(self.rename(OsStr::from_bytes(name)).map_err(of)?)
         });
         if renamed.is_err() {
             // The first error is told; what stays has a name that is nobody's.
@@ -239,6 +283,13 @@ impl FetchDirectory<'_> {
         }
         renamed
     }
+}
+
+/// The time of the last change as both times of a file.
+fn times_of(mtime: Timestamp) -> Timestamps {
+    let time =
+        rustix::fs::Timespec { tv_sec: mtime.seconds, tv_nsec: i64::from(mtime.nanoseconds) };
+    Timestamps { last_access: time, last_modification: time }
 }
 
 fn kind_of(is: &MemberAttributes) -> FileKind {

@@ -210,7 +210,7 @@ impl FetchInHand {
     fn step(&self, shared: &FetchShared<'_>, worker: &mut FetchWorker<'_>, step: FetchStep) {
         match step {
             FetchStep::Fill { path, rows } => {
-                if shared.make(&path) {
+                if shared.make(&path).is_some() {
                     let mut state = self.state();
                     state.rows.insert(path.clone(), rows);
                     state.made.push_back(path);
