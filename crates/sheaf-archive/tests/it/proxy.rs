@@ -147,16 +147,8 @@ impl Shared {
                 answer(&mut to, status, headers, body, request.method == "HEAD")?;
                 continue;
             }
-            let is_long = request.body.len() > 1 << 20;
-            if is_long {
-                let busy = self.busy.fetch_add(1, Ordering::Relaxed) + 1;
-                self.busy_max.fetch_max(busy, Ordering::Relaxed);
-            }
-            let answered = self.pass(&request, &fate, &mut server, &mut to);
-            if is_long {
-                self.busy.fetch_sub(1, Ordering::Relaxed);
-            }
-            if !answered? {
+            let long = (request.body.len() > 1 << 20).then(|| LongRequest::new(self));
+            if !self.pass((&request, long), &fate, &mut server, &mut to)? {
                 return to.shutdown(Shutdown::Both);
             }
         }
@@ -177,7 +169,7 @@ impl Shared {
     /// Passes a request on, and its answer back; whether the connection goes on.
     fn pass(
         &self,
-        request: &Request,
+        (request, long): (&Request, Option<LongRequest<'_>>),
         fate: &Fate,
         server: &mut Option<BufReader<TcpStream>>,
         to: &mut TcpStream,
@@ -197,8 +189,12 @@ impl Shared {
         if ends {
             *server = None;
         }
+        if let Fate::Late(time) = fate {
+            std::thread::sleep(*time);
+        }
+        // Who has the answer may send the next one at once.
+        drop(long);
         match fate {
-            Fate::Late(time) => std::thread::sleep(*time),
             Fate::CutAnswer(bytes) => {
                 if *bytes > 0 {
                     to.write_all(head.as_bytes())?;
@@ -215,6 +211,23 @@ impl Shared {
         to.write_all(head.as_bytes())?;
         to.write_all(&body)?;
         Ok(!ends)
+    }
+}
+
+/// A long request that is under way.
+struct LongRequest<'a>(&'a AtomicUsize);
+
+impl<'a> LongRequest<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let busy = shared.busy.fetch_add(1, Ordering::Relaxed) + 1;
+        shared.busy_max.fetch_max(busy, Ordering::Relaxed);
+        Self(&shared.busy)
+    }
+}
+
+impl Drop for LongRequest<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
