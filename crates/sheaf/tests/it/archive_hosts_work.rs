@@ -1,5 +1,5 @@
 //! `sheaf archive find`, `grep`, `ls`, `du`, `chmod`, `cp` and `rm` of files on hosts.
-use crate::cluster::{Up, turn};
+use crate::cluster::{Up, turn, wait_until};
 use crate::support::{Home, Run};
 use rustix::process::Signal;
 use std::fs;
@@ -266,10 +266,9 @@ fn hosts_copy_their_own_and_from_and_to_here() {
     assert_eq!(run(&["-n", "here/in/f", "n1:/data/f"]).code, Some(2));
 }
 
-#[test]
-fn a_host_that_dies_is_named_and_the_others_tell_all() {
-    let _turn = turn();
-    let home = Home::new();
+/// A session of hosts that all have the same files, many lines of them.
+fn many_files(config: &str) -> Up {
+    let home = Home::with_config(config);
     let tree = home.path().join("export/tree");
     for directory in 0..20 {
         fs::create_dir_all(tree.join(format!("{directory}"))).unwrap();
@@ -278,9 +277,16 @@ fn a_host_that_dies_is_named_and_the_others_tell_all() {
         }
     }
     let export = home.path().join("export").to_str().unwrap().to_owned();
-    let up = Up::at(home, &["--processes", "3", "--export", &export]);
-    // So much that nobody has told all of it before somebody listens.
-    let names = vec!["@all:/tree"; 60];
+    Up::at(home, &["--processes", "3", "--export", &export])
+}
+
+/// So often is the tree named: nobody has told all of it before somebody listens.
+const TIMES: usize = 60;
+const LINES: usize = TIMES * (1 + 20 + 20 * 100);
+
+/// Finds all files, while something happens to the host `n2`. What is told, and on standard error.
+fn found_meanwhile(up: &Up, happens: impl FnOnce()) -> (Option<i32>, String, String) {
+    let names = ["@all:/tree"; TIMES];
     let args = [&["--session", "try", "archive", "find"][..], &names].concat();
     let mut command = up.home.command(&args);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -288,18 +294,69 @@ fn a_host_that_dies_is_named_and_the_others_tell_all() {
     let mut out = running.stdout.take().unwrap();
     let mut told = vec![0; 4096];
     out.read_exact(&mut told).unwrap();
-    up.servers["n2"].signal(Signal::KILL);
+    happens();
     out.read_to_end(&mut told).unwrap();
     let run = running.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&run.stderr).into_owned();
-    assert_eq!(run.status.code(), Some(4), "{said}");
+    (run.status.code(), String::from_utf8(told).unwrap(), said)
+}
+
+/// All of two hosts was told, and not of the third, and no line is cut.
+fn assert_told(text: &str) {
+    let of = |host: &str| text.lines().filter(|line| line.starts_with(host)).count();
+    assert_eq!((of("n1:"), of("n3:")), (LINES, LINES));
+    assert!(of("n2:") < LINES, "{}", of("n2:"));
+    assert!(text.lines().all(|line| line.starts_with('n') && line.contains(":/tree")));
+}
+
+#[test]
+fn a_host_that_dies_is_named_and_the_others_tell_all() {
+    let _turn = turn();
+    let up = many_files("");
+    let (code, text, said) = found_meanwhile(&up, || up.servers["n2"].signal(Signal::KILL));
+    assert_eq!(code, Some(4), "{said}");
     let why = "sheaf: n2: host is down (EHOSTDOWN): its process ended with signal 9\n";
     assert!(said.contains(why), "{said}");
-    let text = String::from_utf8(told).unwrap();
-    let of = |host: &str| text.lines().filter(|line| line.starts_with(host)).count();
-    let whole = 60 * (1 + 20 + 20 * 100);
-    assert_eq!((of("n1:"), of("n3:")), (whole, whole));
-    assert!(of("n2:") < whole, "{}", of("n2:"));
-    // No line is cut.
-    assert!(text.lines().all(|line| line.starts_with('n') && line.contains(":/tree")));
+    assert_told(&text);
+}
+
+#[test]
+fn a_host_that_hangs_is_named_and_the_others_tell_all() {
+    let _turn = turn();
+    let up = many_files("[tuning]\nheartbeat_ms = 60000\ntimeout_ms = 4000\n");
+    let (code, text, said) = found_meanwhile(&up, || up.servers["n2"].signal(Signal::STOP));
+    up.servers["n2"].signal(Signal::CONT);
+    assert_eq!(code, Some(4), "{said}");
+    // Whoever notices first.
+    let causes =
+        ["no answer within 4 s (ETIMEDOUT)", "host is down (EHOSTDOWN): no sign of life for "];
+    assert!(causes.iter().any(|why| said.contains(&format!("sheaf: n2: {why}"))), "{said}");
+    assert_told(&text);
+}
+
+#[test]
+fn hosts_end_where_nobody_reads_any_more() {
+    let _turn = turn();
+    let up = many_files("");
+    let names = vec!["@all:/tree"; 2000];
+    let args = [&["--session", "try", "archive", "find"][..], &names].concat();
+    let mut command = up.home.command(&args);
+    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = vec![0; 4096];
+    running.stdout.as_mut().unwrap().read_exact(&mut told).unwrap();
+    assert!(up.servers.values().any(|server| workers(server.pid) > 0));
+    drop(running.stdout.take());
+    wait_until("it ends", || running.try_wait().unwrap().is_some());
+    let run = running.wait_with_output().unwrap();
+    assert!(run.stderr.is_empty(), "{run:?}");
+    for server in up.servers.values() {
+        wait_until("the host has ended it", || workers(server.pid) == 0);
+    }
+}
+
+/// Threads of a process that find or search.
+fn workers(pid: u32) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let names = tasks.flat_map(|task| fs::read_to_string(task.unwrap().path().join("comm")));
+    names.filter(|name| name.starts_with("archive-work")).count()
 }

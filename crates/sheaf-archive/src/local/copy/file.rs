@@ -70,11 +70,13 @@ impl From<CopySide> for Uncopied {
 pub(super) struct NameIn<'a> {
     pub directory: BorrowedFd<'a>,
     pub name: &'a OsStr,
+    /// The directory was made just now, and has nothing that was not copied.
+    pub is_in_new: bool,
 }
 
 impl<'a> NameIn<'a> {
     pub fn new(directory: &'a OwnedFd, name: &'a [u8]) -> Self {
-        Self { directory: directory.as_fd(), name: OsStr::from_bytes(name) }
+        Self { directory: directory.as_fd(), name: OsStr::from_bytes(name), is_in_new: false }
     }
 
     fn find(&self) -> Result<Option<Metadata>, Errno> {
@@ -128,7 +130,7 @@ impl FileCopier {
         at: impl FnOnce() -> CopiedName,
         room: &mut Vec<u8>,
     ) -> Result<FileCopied, Uncopied> {
-        let there = to.find().map_err(Uncopied::written)?;
+        let there = if to.is_in_new { None } else { to.find().map_err(Uncopied::written)? };
         if there.is_some() && self.options.no_clobber {
             return Ok(FileCopied::Skipped);
         }

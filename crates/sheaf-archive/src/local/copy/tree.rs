@@ -210,7 +210,8 @@ impl CopyJob {
                     let from = NameIn::new(&from, file);
                     let done = match &to {
                         Some(to) => {
-                            let to = NameIn::new(to, target);
+                            let is_in_new = directory.is_new;
+                            let to = NameIn { is_in_new, ..NameIn::new(to, target) };
                             shared.files.copy(from, found, to, at, room)
                         }
                         None => Ok(would_copy(found)),
@@ -245,7 +246,7 @@ fn would_copy(found: &Metadata) -> FileCopied {
     FileCopied::Copied { bytes, attributes_left: 0 }
 }
 
-/// CopySources that are being copied.
+/// Sources that are being copied.
 struct CopySources<'a, 'scope, 'env> {
     shared: &'a CopyShared<'a>,
     pool: CopyPool<'scope, 'env, CopyJob>,
