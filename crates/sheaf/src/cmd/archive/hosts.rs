@@ -7,18 +7,20 @@ pub mod store;
 pub mod tools;
 mod work;
 
-use super::place::ArchivedName;
 use crate::exit::Stop;
 use anyhow::Result;
 use sheaf_core::RangeSet;
 use sheaf_session::Config;
 use sheaf_session::address::{Address, Purpose, Side};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Whether a name is a place on hosts, and no archived name.
 pub fn is_on_hosts(name: &OsStr) -> bool {
-    ArchivedName::parse(name).is_err() && matches!(Address::parse_place(name), Ok(Side::Hosts(_)))
+    // What has `::` is archived, also where it is not known in which store.
+    let is_archived = name.as_bytes().windows(2).any(|two| two == b"::");
+    !is_archived && matches!(Address::parse_place(name), Ok(Side::Hosts(_)))
 }
 
 /// Whether names are places on hosts: all of them, or none.
