@@ -382,8 +382,13 @@ fn kill_many(store: &StorePlace, catalog: &str, at: &Path, seed: u64, kills: u64
             assert_eq!(read(&fetched.join("tree")), after.archived);
             assert_eq!(files(&fetched), after.archived.len(), "no names of nobody's stay");
         }
-        let is_local = store.server.is_none();
-        assert!(!is_local || files(&store.root().join("tmp")) == 0);
+        if store.server.is_none() {
+            let root = store.root();
+            assert_eq!(
+                files(&if store.is_tape { root.join("disk/tmp") } else { root.join("tmp") }),
+                0
+            );
+        }
         assert_eq!(archived(&archive, &at.join("back")), after.archived, "{step:?}");
         number = after.number;
         assert!(number > last);
@@ -416,8 +421,8 @@ fn forget_fetched(at: &Path) {
 }
 
 /// Archives in which so many are killed, each by its number.
-fn shares() -> impl Iterator<Item = (u64, u64)> {
-    let kills = std::env::var("SHEAF_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+fn shares(kills: u64) -> impl Iterator<Item = (u64, u64)> {
+    let kills = std::env::var("SHEAF_KILLS").map_or(kills, |kills| kills.parse().unwrap());
     let begins = (0..kills).step_by(KILLS_IN_ONE as usize);
     begins.map(move |begin| (begin, KILLS_IN_ONE.min(kills - begin)))
 }
@@ -428,7 +433,7 @@ fn in_memory_store() -> StorePlace {
 
 #[test]
 fn in_a_directory_nothing_is_lost() {
-    for (seed, kills) in shares() {
+    for (seed, kills) in shares(KILLS) {
         let (store, at) = (in_memory_store(), in_memory());
         let catalog = at.path().join("catalog").display().to_string();
         kill_many(&store, &catalog, at.path(), seed, kills, 120_000);
@@ -437,7 +442,7 @@ fn in_a_directory_nothing_is_lost() {
 
 #[test]
 fn in_a_bucket_nothing_is_lost() {
-    for (seed, kills) in shares() {
+    for (seed, kills) in shares(KILLS) {
         let Some(store) = StorePlace::s3() else { return };
         let at = in_memory();
         let catalog = at.path().join("catalog").display().to_string();
@@ -446,9 +451,18 @@ fn in_a_bucket_nothing_is_lost() {
 }
 
 #[test]
+fn on_tapes_nothing_is_lost() {
+    for (seed, kills) in shares(KILLS_IN_ONE) {
+        let (store, at) = (StorePlace { is_tape: true, ..in_memory_store() }, in_memory());
+        let catalog = at.path().join("catalog").display().to_string();
+        kill_many(&store, &catalog, at.path(), 3_000_000 + seed, kills, 200_000);
+    }
+}
+
+#[test]
 fn with_a_database_nothing_is_lost() {
     let Some(server) = PostgresServer::shared() else { return };
-    for (seed, kills) in shares() {
+    for (seed, kills) in shares(KILLS) {
         let (store, at) = (in_memory_store(), in_memory());
         let catalog = server.new_database();
         kill_many(&store, &catalog, at.path(), 2_000_000 + seed, kills, 300_000);

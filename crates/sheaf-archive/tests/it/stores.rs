@@ -43,13 +43,7 @@ impl StorePlace {
                 let (place, credentials) = s3_place(server);
                 Ok(Arc::new(S3Store::create(&place, &credentials, s3_limits())?))
             }
-            None if self.is_tape => {
-                // Some objects are longer than a cartridge.
-                let cartridge_bytes = 3_000_000;
-                let settings = TapeSettings { cartridge_bytes, ..tape_settings() };
-                Ok(Arc::new(TapeStore::create(&self.root(), settings)?))
-            }
-            None => Ok(Arc::new(LocalStore::create(&self.root())?)),
+            None => create(&self.said()),
         }
     }
 
@@ -115,8 +109,13 @@ pub fn open(name: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(S3Store::open(&s3_place_at(name), &test_credentials(), s3_limits())?))
 }
 
-/// Opens the store that is called so, in a bucket or a directory, or makes it.
+/// Opens the store that is called so, or makes it.
 pub fn create(name: &str) -> Result<Arc<dyn Store>, StoreError> {
+    if let Some(directory) = name.strip_prefix("tape:") {
+        // Some objects are longer than a cartridge.
+        let settings = TapeSettings { cartridge_bytes: 3_000_000, ..tape_settings() };
+        return Ok(Arc::new(TapeStore::create(Path::new(directory), settings)?));
+    }
     if !name.starts_with("http://") {
         return Ok(Arc::new(LocalStore::create(Path::new(name))?));
     }
