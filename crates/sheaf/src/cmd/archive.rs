@@ -14,6 +14,7 @@ mod repack;
 mod repair;
 mod rights;
 mod rm;
+mod sorted;
 mod stat;
 mod store;
 mod verify;

@@ -88,6 +88,10 @@ fn a_tree_of_this_machine_is_listed_as_by_ls() {
         &["tree/link"],
         &["-d", "tree"],
         &["-R", "tree/"],
+        &["-tA", "tree", "tree/sub"],
+        &["-rA", "tree/sub"],
+        &["-rtA", "tree"],
+        &["-trd", "tree"],
     ] {
         same(&own(&home, &[&["ls"], args].concat()), &gnu(&home, "ls", args), &args);
     }
@@ -111,6 +115,31 @@ fn a_tree_of_this_machine_is_listed_as_by_ls() {
         let theirs = flat(&theirs, true);
         assert_eq!(flat(&own(&home, &[&["ls"], args].concat()), false), theirs, "{args:?}");
         assert!(theirs.iter().any(|line| line.contains("-rw")) || args[0] == "-l");
+    }
+}
+
+#[test]
+fn names_are_sorted_by_time_and_size_as_by_ls() {
+    let home = Home::new();
+    let tree = home.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for (at, name) in ["d", "a", "c", "b", ".e", "f"].into_iter().enumerate() {
+        fs::write(tree.join(name), vec![b'x'; [7, 900, 7, 0, 50, 1 << 20][at]]).unwrap();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos([5, 9, 1, 9, 7, 2][at]);
+        fs::File::open(tree.join(name)).unwrap().set_modified(time).unwrap();
+    }
+    assert_eq!(home.run(&["archive", "store", "--create", "tree", "s::/"]).code, Some(0));
+    for options in [&["-t"][..], &["-S"], &["-rt"], &["-Sr"], &["-St"], &["-tS"], &["-r"], &["-tA"]]
+    {
+        let theirs = gnu(&home, "ls", &[options, &["tree"]].concat());
+        assert_eq!(
+            theirs.split(|byte| *byte == b'\n').count(),
+            if options == ["-tA"] { 7 } else { 6 }
+        );
+        for place in ["tree", "s::/tree"] {
+            let ours = own(&home, &[&["ls"], options, &[place]].concat());
+            same(&ours, &theirs, &(options, place));
+        }
     }
 }
 

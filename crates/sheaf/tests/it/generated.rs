@@ -43,7 +43,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-find.1 24
     sheaf-archive-get.1 27
     sheaf-archive-grep.1 54
-    sheaf-archive-ls.1 30
+    sheaf-archive-ls.1 33
     sheaf-archive-mv.1 26
     sheaf-archive-repack.1 26
     sheaf-archive-repair.1 25

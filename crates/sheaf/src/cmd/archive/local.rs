@@ -9,7 +9,7 @@ use crate::output::{self, printable};
 use anyhow::Result;
 use sheaf_archive::{TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, WalkedDirectory};
 use sheaf_core::Errno;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Bytes that are printed at once.
@@ -66,6 +66,22 @@ pub struct TreePrinter<'a> {
     has_failed: bool,
 }
 
+impl Write for TreePrinter<'_> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(text);
+        if self.text.len() >= PRINTED_BYTES {
+            self.flush()?;
+        }
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.text)?;
+        self.text.clear();
+        Ok(())
+    }
+}
+
 impl<'a> TreePrinter<'a> {
     /// Prints to standard output.
     pub fn new(out: &'a mut dyn Write) -> Self {
@@ -84,12 +100,7 @@ impl<'a> TreePrinter<'a> {
 
     /// Prints some text.
     pub fn text(&mut self, text: &[u8]) -> Result<()> {
-        self.text.extend_from_slice(text);
-        if self.text.len() >= PRINTED_BYTES {
-            self.out.write_all(&self.text)?;
-            self.text.clear();
-        }
-        Ok(())
+        Ok(self.write_all(text)?)
     }
 
     /// Prints the rest. Says whether all was told.

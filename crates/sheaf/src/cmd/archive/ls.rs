@@ -3,6 +3,7 @@ use super::entry::{EntryFormat, EntryMemory, ShownFile, record};
 use super::hosts;
 use super::local;
 use super::place::{self, NamedPlace};
+use super::sorted::{EntryOrder, EntrySort, SortedEntries};
 use crate::cli::GlobalArgs;
 use crate::exit::Exit;
 use crate::output::{self, Output, printable};
@@ -46,6 +47,18 @@ pub struct ArchiveLsArgs {
     #[arg(short = 'R', long)]
     pub recursive: bool,
 
+    /// The newest first
+    #[arg(short = 't', overrides_with = "by_size")]
+    pub by_time: bool,
+
+    /// The largest first
+    #[arg(short = 'S', overrides_with = "by_time")]
+    pub by_size: bool,
+
+    /// In reverse order
+    #[arg(short, long)]
+    pub reverse: bool,
+
     /// List directories themselves, not what is in them
     #[arg(short, long)]
     pub directory: bool,
@@ -61,6 +74,17 @@ pub struct ArchiveLsArgs {
     /// One entry on each line, as always
     #[arg(short = '1', hide = true)]
     pub one_per_line: bool,
+}
+
+impl ArchiveLsArgs {
+    fn sort(&self) -> EntrySort {
+        let by = match self {
+            Self { by_time: true, .. } => EntryOrder::Times,
+            Self { by_size: true, .. } => EntryOrder::Sizes,
+            _ => EntryOrder::Names,
+        };
+        EntrySort { by, is_reverse: self.reverse }
+    }
 }
 
 /// Lists what is archived.
@@ -97,6 +121,8 @@ struct ArchiveLister<'a> {
     memory: EntryMemory,
     /// Room for a line.
     text: Vec<u8>,
+    sort: EntrySort,
+    sorted: SortedEntries,
     /// Whether directories are headed by their names, and whether one was.
     has_heads: bool,
     is_first: bool,
@@ -113,6 +139,8 @@ impl<'a> ArchiveLister<'a> {
             format: Arc::new(EntryFormat::new(args, output)),
             memory: EntryMemory::default(),
             text: Vec::new(),
+            sort: args.sort(),
+            sorted: SortedEntries::default(),
             has_heads: args.recursive || args.names.len() > 1,
             is_first: true,
             has_failed: false,
@@ -125,6 +153,7 @@ impl<'a> ArchiveLister<'a> {
             all: self.args.all,
             recursive: self.args.recursive,
             directory: self.args.directory,
+            sort: self.sort,
         };
         let has_heads = self.has_heads && !self.output.json;
         let is_whole =
@@ -147,11 +176,8 @@ impl<'a> ArchiveLister<'a> {
         };
         if self.args.directory || !matches!(found, ArchivedFile::Directory(_)) {
             let name = path.as_bytes();
-            return if self.output.json {
-                self.record(&name, &found)
-            } else {
-                self.entry(&name, &found)
-            };
+            self.entry(&name, &name, &found)?;
+            return self.sorted.write(self.sort, &mut self.out);
         }
         if !self.args.recursive {
             return self.directory(path, archive.list(path));
@@ -184,24 +210,29 @@ impl<'a> ArchiveLister<'a> {
             match found {
                 Ok((name, _)) if name.starts_with(b".") && !self.args.all => {}
                 Ok((name, file)) if self.output.json => {
-                    self.record(&path.join(&name).as_bytes(), &file)?;
+                    self.entry(&path.join(&name).as_bytes(), &name, &file)?;
                 }
-                Ok((name, file)) => self.entry(&name, &file)?,
+                Ok((name, file)) => self.entry(&[], &name, &file)?,
                 Err(error) => self.failed(&error),
             }
         }
-        Ok(())
+        self.sorted.write(self.sort, &mut self.out)
     }
 
-    fn record(&mut self, path: &[u8], file: &ArchivedFile) -> Result<()> {
-        let record = record("archived", path, &shown(file));
-        Ok(self.output.records.write(&mut self.out, record)?)
-    }
-
-    fn entry(&mut self, name: &[u8], file: &ArchivedFile) -> Result<()> {
+    /// Shows a file by its name, or with `--json` its path.
+    fn entry(&mut self, path: &[u8], name: &[u8], file: &ArchivedFile) -> Result<()> {
+        let shown = shown(file);
         self.text.clear();
-        self.format.put(&mut self.memory, &mut self.text, name, &shown(file));
-        Ok(self.out.write_all(&self.text)?)
+        if self.output.json {
+            self.output.records.write(&mut self.text, record("archived", path, &shown))?;
+        } else {
+            self.format.put(&mut self.memory, &mut self.text, name, &shown);
+        }
+        if self.sort.is_none() {
+            return Ok(self.out.write_all(&self.text)?);
+        }
+        self.sorted.add(self.sort, &shown, &self.text);
+        Ok(())
     }
 
     fn failed(&mut self, error: &ArchiveError) {

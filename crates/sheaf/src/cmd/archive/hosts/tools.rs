@@ -42,6 +42,9 @@ pub fn ls(args: &ArchiveLsArgs, global: &GlobalArgs) -> Result<Exit> {
         (args.recursive, "-R"),
         (args.directory, "-d"),
         (args.human_readable, "-h"),
+        (args.by_time, "-t"),
+        (args.by_size, "-S"),
+        (args.reverse, "-r"),
         (true, "-1"),
     ]);
     cmd::ls::run(&words.parsed(&args.names)?, global)

@@ -1,6 +1,7 @@
 //! Directories of this machine listed.
 use super::{ToldFiles, TreePrinter};
 use crate::cmd::archive::entry::{EntryFormat, EntryMemory, ShownFile, record};
+use crate::cmd::archive::sorted::{EntrySort, SortedEntries};
 use crate::output::{self, printable};
 use anyhow::Result;
 use serde_json::Value;
@@ -23,6 +24,7 @@ pub struct LocalListing {
     pub recursive: bool,
     /// Directories are told themselves, not what is in them.
     pub directory: bool,
+    pub sort: EntrySort,
 }
 
 /// Lines of some files of one directory.
@@ -30,13 +32,14 @@ pub struct LocalListing {
 pub struct ListedFiles {
     told: ToldFiles,
     memory: EntryMemory,
+    sorted: SortedEntries,
 }
 
 impl TreeVisitor for LocalListing {
     type Piece = ListedFiles;
 
     fn facts(&self) -> FileFacts {
-        let is_known = self.format.long || self.format.output.json;
+        let is_known = self.format.long || self.format.output.json || !self.sort.is_none();
         if is_known { FileFacts::Status } else { FileFacts::Kind }
     }
 
@@ -63,28 +66,37 @@ impl TreeVisitor for LocalListing {
     }
 
     fn bytes(&self, piece: &ListedFiles) -> usize {
-        piece.told.bytes()
+        piece.told.bytes() + piece.sorted.bytes()
     }
 }
 
 impl LocalListing {
     fn tell(&self, piece: &mut ListedFiles, file: &VisitedFile<'_>) -> Result<(), Errno> {
-        let ListedFiles { told, memory } = piece;
-        if self.format.output.json {
-            let mut path = Vec::new();
-            file.put_path(&mut path);
-            let record = local_record(&path, file)?;
-            let written = self.format.output.records.write(&mut told.text, record);
-            return written.map_err(|error| Errno::from_io(&error));
-        }
-        let link = if self.format.long { link_of(file)? } else { None };
+        let ListedFiles { told, memory, sorted } = piece;
+        let is_json = self.format.output.json;
+        let link = if self.format.long || is_json { link_of(file)? } else { None };
         let status = match file.found {
-            Some(Err(errno)) if self.format.long || file.depth == 0 => return Err(*errno),
+            Some(Err(errno)) if self.format.long || is_json || file.depth == 0 => {
+                return Err(*errno);
+            }
             Some(Ok(found)) => Some(found),
             _ => None,
         };
         let shown = shown(file.kind, status, link.as_deref());
-        self.format.put(memory, &mut told.text, file.told, &shown);
+        let from = told.text.len();
+        if is_json {
+            let mut path = Vec::new();
+            file.put_path(&mut path);
+            let record = record("local_file", &path, &shown);
+            let written = self.format.output.records.write(&mut told.text, record);
+            written.map_err(|error| Errno::from_io(&error))?;
+        } else {
+            self.format.put(memory, &mut told.text, file.told, &shown);
+        }
+        if !self.sort.is_none() {
+            sorted.add(self.sort, &shown, &told.text[from..]);
+            told.text.truncate(from);
+        }
         Ok(())
     }
 }
@@ -101,10 +113,19 @@ pub fn print(
     // A link that is named is shown itself only where something is said of it.
     let follows_start = !listing.format.long && !listing.directory;
     let options = TreeWalkOptions { follows_start, ..TreeWalkOptions::default() };
+    let (sort, mut sorted) = (listing.sort, SortedEntries::default());
     let mut printer = TreePrinter::new(out);
     for step in VisitWalk::new("ls", start, listing, options) {
         if output::is_over() {
             break;
+        }
+        let piece = match &step {
+            TreeStep::Piece(piece) => Some(piece),
+            TreeStep::Enter(_) | TreeStep::Leave(_) => None,
+        };
+        match piece {
+            Some(piece) => sorted.append(&piece.sorted),
+            None => sorted.write(sort, &mut printer)?,
         }
         match step {
             TreeStep::Piece(piece) => printer.piece(&piece.told)?,
@@ -121,6 +142,7 @@ pub fn print(
             TreeStep::Enter(_) | TreeStep::Leave(_) => {}
         }
     }
+    sorted.write(sort, &mut printer)?;
     printer.end()
 }
 
