@@ -430,6 +430,30 @@ fn no_link_leads_a_copy_out_of_its_target() {
 }
 
 #[test]
+fn two_sources_for_two_names_of_one_file_are_not_mixed() {
+    let home = Home::new();
+    for directory in ["tree", "d/tree"] {
+        fs::create_dir_all(home.path().join(directory)).unwrap();
+    }
+    let place = |name: &str| home.path().join(name);
+    fs::write(place("d/tree/00"), "there").unwrap();
+    // Each long enough to be a job of its own.
+    for number in 0..12u8 {
+        let bytes = vec![number; 1_100_000 + usize::from(number) * 50_000];
+        fs::write(place(&format!("tree/{number:02}")), bytes).unwrap();
+        if number > 0 {
+            fs::hard_link(place("d/tree/00"), place(&format!("d/tree/{number:02}"))).unwrap();
+        }
+    }
+    for _ in 0..5 {
+        assert_eq!(ours(&["-r", "tree", "d"], home.path()).status.code(), Some(0));
+        let found = fs::read(place("d/tree/00")).unwrap();
+        let source = fs::read(place(&format!("tree/{:02}", found[0]))).unwrap();
+        assert!(found == source, "{} of {} bytes", found.len(), source.len());
+    }
+}
+
+#[test]
 fn who_is_not_root_is_told_what_cannot_be_copied() {
     let home = Home::new();
     let tree = home.path().join("tree");

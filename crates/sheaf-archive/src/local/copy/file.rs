@@ -112,12 +112,20 @@ pub(super) struct FileCopier {
     content: ContentCopier,
     /// Files with several names of which some are yet to come, and how many.
     links: Mutex<HashMap<(u64, u64), (u32, FirstCopy)>>,
+    /// Held while a file is written into that has several names already.
+    linked_targets: Mutex<()>,
 }
 
 impl FileCopier {
     pub fn new(options: LocalCopyOptions) -> Self {
         let is_root = rustix::process::geteuid().is_root();
-        Self { options, is_root, content: ContentCopier::new(), links: Mutex::default() }
+        Self {
+            options,
+            is_root,
+            content: ContentCopier::new(),
+            links: Mutex::default(),
+            linked_targets: Mutex::default(),
+        }
     }
 
     /// Copies what was found under a name. A file that is written has a new name, or is emptied first, as
@@ -223,6 +231,9 @@ impl FileCopier {
         if found.kind != FileKind::File {
             return Err(Uncopied::read(Errno::AGAIN));
         }
+        // Two sources may be written into two names of one file: into one after the other.
+        let is_linked = there.as_ref().is_some_and(|there| there.nlink > 1);
+        let _turn = is_linked.then(|| lock(&self.linked_targets));
         let (file, is_new) = self.made(&found, to, there)?;
         let bytes = match self.content.copy(&source, &file, &found, room) {
             Ok(bytes) => bytes,
@@ -247,8 +258,10 @@ impl FileCopier {
         there: Option<Metadata>,
     ) -> Result<(File, bool), Uncopied> {
         if let Some(there) = there {
-            let all = self.options.keep == LocalCopyKeep::All;
-            if there.kind == FileKind::File && !(all && there.nlink > 1) {
+            // Which of a source's names comes first is nothing that a copy may depend on.
+            let is_linked = there.nlink > 1 || found.nlink > 1;
+            let is_replaced = self.options.keep == LocalCopyKeep::All && is_linked;
+            if there.kind == FileKind::File && !is_replaced {
                 return Ok((emptied(found, to)?, false));
             }
             to.remove().map_err(Uncopied::written)?;
