@@ -19,6 +19,7 @@ use std::path::Path;
 pub(super) struct FetchTarget {
     base: OwnedFd,
     is_root: bool,
+    uid: u32,
     gid: u32,
     /// Who gives names to what is not whole yet.
     pub maker: PartMaker,
@@ -44,8 +45,8 @@ impl FetchTarget {
     /// A directory that is open.
     pub fn of(base: OwnedFd) -> Self {
         let is_root = rustix::process::geteuid().is_root();
-        let gid = rustix::process::getegid().as_raw();
-        Self { base, is_root, gid, maker: PartMaker::new() }
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Self { base, is_root, uid, gid, maker: PartMaker::new() }
     }
 
     /// A directory below, whose path may be longer than the system takes.
@@ -126,11 +127,24 @@ impl FetchTarget {
             // Some bits do not outlast another owner.
             made_mode &= 0o777;
         }
-        if made_mode != is.mode {
-            rustix::fs::fchmod(file, Mode::from_raw_mode(is.mode)).map_err(of)?;
+        let mode = self.mode(is);
+        if made_mode != mode {
+            rustix::fs::fchmod(file, Mode::from_raw_mode(mode)).map_err(of)?;
         }
         rustix::fs::futimens(file, &times_of(is.mtime)).map_err(of)?;
         Ok(0)
+    }
+
+    /// A file's mode. What runs as its owner or group does so only where these are the archived ones.
+    fn mode(&self, is: &MemberAttributes) -> u32 {
+        let mut mode = is.mode;
+        if !self.is_root && is.uid != self.uid {
+            mode &= !0o4000;
+        }
+        if !self.is_root && is.gid != self.gid {
+            mode &= !0o2000;
+        }
+        mode
     }
 
     /// With which mode a file is made: its own where that opens it to nobody who may not have it.
@@ -142,7 +156,7 @@ impl FetchTarget {
 
     /// Sets what a file is. How many attributes could not be set.
     fn finish(&self, file: BorrowedFd<'_>, is: &MemberAttributes) -> Result<u64, Errno> {
-        let mode = (!matches!(is.kind, MemberKind::Symlink { .. })).then_some(is.mode);
+        let mode = (!matches!(is.kind, MemberKind::Symlink { .. })).then_some(self.mode(is));
         self.set(file, (is.uid, is.gid), &is.xattrs, mode, is.mtime)
     }
 }

@@ -25,7 +25,14 @@ pub(super) fn search<E: From<ArchiveError>>(
 ) -> Result<bool, E> {
     let stop = AtomicBool::new(false);
     let workers = match grep.options.workers {
-        0 => std::thread::available_parallelism().map_or(2, usize::from),
+        0 => {
+            let cores = std::thread::available_parallelism().map_or(2, usize::from);
+            let calls = places.iter().map(|place| match place {
+                GrepPlace::Archived(archive, _) => archive.store().calls_at_once(),
+                GrepPlace::Local(_) | GrepPlace::LocalAs(..) => 1,
+            });
+            calls.fold(cores, usize::max)
+        }
         workers => workers,
     };
     let (to_show, shown) = sync_channel::<Result<TaskAhead<'_>, ArchiveError>>(AHEAD_MAX + workers);

@@ -26,6 +26,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use sheaf_archive::ArchiveEvent;
 use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 
 /// Store trees of files, list what is stored and get it back
 ///
@@ -50,7 +52,9 @@ pub struct ArchiveArgs {
 #[derive(Debug, Subcommand)]
 pub enum ArchiveCommand {
     Store(store::StoreArgs),
+    #[command(aliases = ["restore", "extract"])]
     Get(get::GetArgs),
+    #[command(alias = "list")]
     Ls(ls::ArchiveLsArgs),
     Find(find::FindArgs),
     Grep(Box<grep::ArchiveGrepArgs>),
@@ -61,6 +65,7 @@ pub enum ArchiveCommand {
     Mv(relocate::ArchiveMvArgs),
     Stat(stat::ArchiveStatArgs),
     Rm(rm::ArchiveRmArgs),
+    #[command(alias = "check")]
     Verify(verify::VerifyArgs),
     Repair(repair::RepairArgs),
     Repack(repack::RepackArgs),
@@ -98,9 +103,20 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         _ => false,
     };
     if let Some(option) = super::option_for_hosts(global).filter(|_| !on_hosts) {
-        return Err(Stop::usage(format!(
-            "{option} is for work on many hosts, and archive {name} works on this machine alone"
-        ))
+        return Err(Stop::usage(match &args.command {
+            ArchiveCommand::Chown(_)
+            | ArchiveCommand::Mv(_)
+            | ArchiveCommand::Stat(_)
+            | ArchiveCommand::Verify(_)
+            | ArchiveCommand::Repair(_)
+            | ArchiveCommand::Repack(_) => format!(
+                "{option} is for work on many hosts, and archive {name} works on this machine alone"
+            ),
+            _ => format!(
+                "{option} is for work on many hosts, and no path is on hosts: \
+                 HOSTSET:PATH is, and :PATH is on all of them"
+            ),
+        })
         .into());
     }
     if let Some(catalog) = &args.catalog {
@@ -125,8 +141,19 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
     }
 }
 
-/// Tells of a single file.
+/// Tells of a single file: the names that were asked for are what is printed, all else is said.
 fn tell(event: &ArchiveEvent) {
+    if let ArchiveEvent::Stores { path } | ArchiveEvent::Fetches { path } = event {
+        let (mut out, path) = (output::stdout(), path.as_os_str().as_bytes());
+        let line = if std::io::stdout().is_terminal() {
+            format!("{}\n", printable(&String::from_utf8_lossy(path))).into_bytes()
+        } else {
+            [path, b"\n"].concat()
+        };
+        // Why nothing more is printed is told at the end.
+        let _ = out.write_all(&line);
+        return;
+    }
     output::tell(format_args!("sheaf: {}", printable(&event.to_string())));
 }
 

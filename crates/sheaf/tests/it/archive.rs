@@ -150,11 +150,61 @@ fn names_may_be_patterns_that_reach_into_packs() {
 }
 
 #[test]
+fn names_are_what_they_are_before_they_are_patterns() {
+    let home = home();
+    for name in ["*", "[ab]", "a", "b", "back\\slash", "{a,b}"] {
+        fs::write(home.path().join("tree").join(name), name).unwrap();
+    }
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    for (said, listed) in [
+        ("s::tree/\\*", "/tree/*\n"),
+        ("s::tree/*", "/tree/*\n"),
+        ("s::tree/\\[ab]", "/tree/[ab]\n"),
+        ("s::tree/[ab]", "/tree/[ab]\n"),
+        ("s::tree/back\\slash", "/tree/back\\slash\n"),
+        ("s::tree/back\\\\slash", "/tree/back\\slash\n"),
+        ("s::tree/{a,b}", "/tree/{a,b}\n"),
+        ("s::tree/?", "/tree/*\n/tree/a\n/tree/b\n"),
+    ] {
+        let run = home.run(&["archive", "ls", "-d", said]);
+        assert_eq!((&run.stdout[..], run.code), (listed, Some(0)), "{said}: {run:?}");
+    }
+    let removed = home.run(&["archive", "rm", "s::tree/[ab]"]);
+    assert_eq!(removed.code, Some(0), "{removed:?}");
+    assert_eq!(home.run(&["archive", "ls", "-d", "s::tree/[ab]"]).stdout, "/tree/a\n/tree/b\n");
+}
+
+/// Of two files of one name, none takes the place of the other.
+#[test]
+fn what_was_made_just_now_is_not_replaced() {
+    let home = home();
+    fs::write(home.path().join("tree/b"), "other").unwrap();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    let two = ["s::tree/b", "s::tree/sub/b"];
+    for (command, last) in [("cp", "s::tree/sub/.hidden"), ("mv", "s::/")] {
+        let run = home.run(&["archive", command, two[0], two[1], last]);
+        assert_eq!(run.code, Some(4), "{run:?}");
+        assert!(run.stderr.contains(" was made just now of another source\n"), "{run:?}");
+    }
+    assert_eq!(home.run(&["archive", "ls", "-d", "s::/b", "s::tree/sub/b"]).code, Some(0));
+    let got = home.run(&["archive", "get", "s::b", two[1], "back"]);
+    assert_eq!(got.code, Some(4), "{got:?}");
+    assert!(got.stderr.contains("/tree/sub/b: another of this name was got just now"), "{got:?}");
+    assert_eq!(fs::read(home.path().join("back/b")).unwrap(), b"other");
+    for command in ["mv", "cp"] {
+        let run = home.run(&["archive", command, "s::b", "s::/"]);
+        assert!(run.code == Some(4) && run.stderr.contains("is the same file"), "{run:?}");
+    }
+}
+
+#[test]
 fn the_store_may_be_said_once() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
     let mut command = home.command(&["archive", "ls", "::"]);
     let listed = command.env("SHEAF_ARCHIVE", home.path().join("s")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&listed.stdout), "tree\n", "{listed:?}");
+    let listed = command.env("SHEAF_ARCHIVE", "s::").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&listed.stdout), "tree\n", "{listed:?}");
 }
 
@@ -210,7 +260,33 @@ fn what_cannot_be_done_is_said() {
         (
             2,
             &["-w", "n1", "ls", "s::"],
-            "-w is for work on many hosts, and archive ls works on this machine alone",
+            "-w is for work on many hosts, and no path is on hosts: HOSTSET:PATH is, and :PATH is on \
+             all of them",
+        ),
+        (
+            2,
+            &["-w", "n1", "verify", "s::"],
+            "-w is for work on many hosts, and archive verify works on this machine alone",
+        ),
+        (
+            2,
+            &["get", "s", "."],
+            "s: an archived name is STORE::PATH: s::/ is all that is in this store",
+        ),
+        (
+            4,
+            &["rm", "-r", "--quiet", "s"],
+            "s: is a store of archives: what is in it is named STORE::PATH (--local: itself)",
+        ),
+        (
+            4,
+            &["chmod", "-R", "--quiet", "go-rwx", "s/"],
+            "s/: is a store of archives: what is in it is named STORE::PATH (--local: itself)",
+        ),
+        (
+            2,
+            &["cp", "-a", "tree", "s"],
+            "s: is a store of archives: files go into it by store (--local: into its directory)",
         ),
     ] {
         let run = home.run(&[&["archive"], args].concat());
@@ -400,9 +476,9 @@ fn what_is_stored_gets_other_modes_and_names() {
 fn what_would_be_stored_is_said_and_contents_are_compared_if_asked() {
     let home = home();
     let dry = home.run(&["archive", "store", "--create", "--dry-run", "tree", "s::"]);
-    let names = "sheaf: tree/a\nsheaf: tree/sub/.c\nsheaf: tree/sub/.hidden/d\nsheaf: tree/sub/b\n";
-    let mut lines: Vec<_> = dry.stderr.split_inclusive('\n').collect();
-    assert_eq!(lines.pop(), Some("sheaf: would store 4 files (19) of 3 directories\n"), "{dry:?}");
+    let names = "tree/a\ntree/sub/.c\ntree/sub/.hidden/d\ntree/sub/b\n";
+    assert_eq!(dry.stderr, "sheaf: would store 4 files (19) of 3 directories\n");
+    let mut lines: Vec<_> = dry.stdout.split_inclusive('\n').collect();
     lines.sort_unstable();
     assert_eq!(lines.concat(), names);
     assert_eq!(home.run(&["archive", "ls", "s::"]).stdout, "");
@@ -426,8 +502,8 @@ fn what_would_be_stored_is_said_and_contents_are_compared_if_asked() {
     assert!(stats.stderr.contains(" tasks "), "{stats:?}");
     let dry = home.run(&["archive", "get", "--dry-run", "s::tree/sub", "."]);
     let got = home.run(&["archive", "get", "--stats", "s::tree/sub", "."]);
-    let names = "sheaf: ./sub/.c\nsheaf: ./sub/.hidden/d\nsheaf: ./sub/b\n";
-    assert_eq!(dry.stderr, format!("{names}sheaf: would get 3 files (13) of 2 directories\n"));
+    assert_eq!(dry.stdout, "./sub/.c\n./sub/.hidden/d\n./sub/b\n");
+    assert_eq!(dry.stderr, "sheaf: would get 3 files (13) of 2 directories\n");
     assert!(got.stderr.ends_with("sheaf: got 3 files (13) of 2 directories\n"), "{got:?}");
     assert!(got.stderr.contains(" tasks "), "{got:?}");
     let dry = home.run(&["archive", "get", "--dry-run", "s::tree/sub", "."]);

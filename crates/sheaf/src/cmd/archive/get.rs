@@ -12,6 +12,7 @@ use sheaf_archive::{
     ArchiveError, ArchiveEvent, FetchOptions, FetchReport, Resource, ScheduleStats, fetch_watched,
 };
 use sheaf_tools::report::human;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -89,10 +90,19 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     };
     options.limits = progress::limited(options.limits, &args.limit);
     let mut all = FetchReport::default();
+    // What was got under each name: a second one would take its place.
+    let mut names = HashSet::new();
     for source in sources? {
         let archive = place::open(&source.store, false)?;
         options.workers = options.workers.max(archive.store().calls_at_once());
         for path in source.paths(&archive)? {
+            let name = path.split().map(|(_, name)| name.to_vec());
+            if name.is_some_and(|name| !names.insert(name)) {
+                let text = format!("{path}: another of this name was got just now: get it alone");
+                output::tell(format_args!("sheaf: {}", printable(&text)));
+                all.failed += 1;
+                continue;
+            }
             let progress = ArchiveProgress::new(global);
             let watch = |done: &FetchReport, stats: &ScheduleStats| {
                 progress.show(done.fetched + done.unchanged, done.fetched_bytes, stats);

@@ -65,7 +65,7 @@ pub struct ArchivedName {
     pub store: PathBuf,
     /// The path in it.
     pub path: ArchivePath,
-    /// As it was written, if it is a pattern.
+    /// As it was written, if it may be a pattern.
     pattern: Option<String>,
 }
 
@@ -75,7 +75,13 @@ impl ArchivedName {
         let said = || printable(&text.to_string_lossy());
         let bytes = text.as_bytes();
         let Some(at) = bytes.windows(2).position(|two| two == b"::") else {
-            let text = format!("{}: an archived name is STORE::PATH", said());
+            let path = Path::new(text);
+            let hint = if LocalStore::open(path).is_ok() {
+                format!(": {}::/ is all that is in this store", said().trim_end_matches('/'))
+            } else {
+                String::new()
+            };
+            let text = format!("{}: an archived name is STORE::PATH{hint}", said());
             return Err(Stop::usage(text).into());
         };
         let (store, path) = (&bytes[..at], &bytes[at + 2..]);
@@ -83,6 +89,11 @@ impl ArchivedName {
             b"" => std::env::var_os(STORE_VARIABLE).filter(|store| !store.is_empty()),
             store => Some(OsString::from(OsStr::from_bytes(store))),
         };
+        // The variable may be written as the beginning of a name.
+        let store = store.map(|store| match store.as_bytes().strip_suffix(b"::") {
+            Some(store) => OsStr::from_bytes(store).to_owned(),
+            None => store,
+        });
         let Some(store) = store else {
             let text = format!("{}: say STORE::PATH, or set {STORE_VARIABLE}", said());
             return Err(Stop::usage(text).into());
@@ -99,7 +110,8 @@ impl ArchivedName {
             return Err(Stop::usage(text).into());
         };
         let text = str::from_utf8(path_bytes).ok();
-        let pattern = text.filter(|text| sheaf_file::is_pattern(text)).map(ToOwned::to_owned);
+        let may_be_one = |text: &&str| text.contains('\\') || sheaf_file::is_pattern(text);
+        let pattern = text.filter(may_be_one).map(ToOwned::to_owned);
         Ok(Self { store: store.into(), path, pattern })
     }
 
@@ -108,10 +120,13 @@ impl ArchivedName {
         Ok(Self { pattern: None, ..Self::parse(text)? })
     }
 
-    /// The paths that it stands for: itself, or what is there that its pattern means. A backslash before
-    /// a character says that it is meant as it is.
+    /// The paths that it stands for: itself, where there is such a name, or what is there that its pattern
+    /// means. A backslash before a character says that it is meant as it is.
     pub fn paths(&self, archive: &Archive) -> Result<Vec<ArchivePath>> {
         let Some(text) = &self.pattern else { return Ok(vec![self.path.clone()]) };
+        if archive.look_up(&self.path)?.is_some() {
+            return Ok(vec![self.path.clone()]);
+        }
         let pattern = Pattern::new(text).map_err(|error| Stop::usage(error.to_string()))?;
         let found = pattern.paths_in(&mut ArchivedTree(archive))?;
         if found.is_empty() {

@@ -12,6 +12,7 @@ use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedFile, RelocateReport, Relocation, copy_tree,
     move_tree, relocate_files,
 };
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 
 /// Copy what is archived, or files of this machine or of hosts
@@ -211,6 +212,8 @@ impl RelocateTask<'_> {
     ) -> Result<RelocateDone> {
         let mut done = RelocateDone::default();
         let mut together: Option<Together> = None;
+        // What was told to become each name: a second one would take its place.
+        let mut targets = HashSet::new();
         for path in paths {
             let Some(is) = archive.look_up(&path)? else {
                 done.failed(1, &ArchiveError::NotArchived { path });
@@ -222,6 +225,18 @@ impl RelocateTask<'_> {
                 continue;
             };
             let target = if goes_into { to.join(name) } else { to.clone() };
+            let why = if target == path {
+                Some(format!("{path}: is the same file"))
+            } else if !targets.insert(target.clone()) {
+                Some(format!("{path}: {target} was made just now of another source"))
+            } else {
+                None
+            };
+            if let Some(why) = why {
+                done.failed += 1;
+                output::tell(format_args!("sheaf: {}", printable(&why)));
+                continue;
+            }
             if self.says {
                 output::tell(format_args!("sheaf: {}", printable(&format!("{path} -> {target}"))));
             }

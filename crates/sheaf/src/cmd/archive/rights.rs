@@ -113,7 +113,7 @@ pub fn chmod(args: &ArchiveChmodArgs, global: &GlobalArgs) -> Result<Exit> {
         let text = "name what is archived and what is on this machine in two commands";
         return Err(Stop::usage(text).into());
     }
-    local::change::modes(&locals, &args.on, change, global)
+    local::change::modes(&locals, (&args.on, args.local), change, global)
 }
 
 /// Changes owners and groups.

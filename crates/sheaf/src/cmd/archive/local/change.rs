@@ -12,11 +12,19 @@ use sheaf_archive::{
     change_local_modes, remove_local,
 };
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 fn failed(path: &[u8], why: &dyn std::fmt::Display) {
     let text = format!("{}: {why}", String::from_utf8_lossy(path));
     output::tell(format_args!("sheaf: {}", printable(&text)));
+}
+
+const STORE: &str = "is a store of archives: what is in it is named STORE::PATH (--local: itself)";
+
+/// Whether a directory is a store, of which nobody who means what is archived wants the parts.
+pub fn is_store(path: &Path) -> bool {
+    path.join("sheaf-archive").is_file() && path.join("objects").is_dir()
 }
 
 /// Removes a tree, and tells what stays.
@@ -27,6 +35,10 @@ pub fn remove(path: &Path, args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<
         tells_names: global.verbose > 0 && !global.json,
         root_too: args.no_preserve_root,
     };
+    if !args.local && is_store(path) {
+        failed(path.as_os_str().as_bytes(), &STORE);
+        return Ok(LocalRemoved { failed: 1, ..LocalRemoved::default() });
+    }
     let mut out = output::stdout();
     let is_terminal = Output::new(global).stdout_is_terminal;
     let removed = remove_local(path, options, &mut |step| -> Result<()> {
@@ -72,12 +84,17 @@ pub fn tell_removed(removed: LocalRemoved, global: &GlobalArgs) -> Result<()> {
 /// Changes modes of trees, and tells how many.
 pub fn modes(
     paths: &[&Path],
-    args: &RightsArgs,
+    (args, is_local): (&RightsArgs, bool),
     mode: impl Fn(u32, bool) -> u32 + Clone + Send + Sync + 'static,
     global: &GlobalArgs,
 ) -> Result<Exit> {
     let mut all = LocalModesReport::default();
     for path in paths {
+        if !is_local && is_store(path) {
+            failed(path.as_os_str().as_bytes(), &STORE);
+            all.failed += 1;
+            continue;
+        }
         let modes = LocalModes {
             mode: Box::new(mode.clone()),
             recursive: args.recursive,

@@ -1,6 +1,7 @@
 //! Trees of this machine copied.
 use crate::cli::GlobalArgs;
 use crate::cmd::archive::counted;
+use crate::cmd::archive::local::change::is_store;
 use crate::cmd::archive::relocate::ArchiveCpArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
@@ -14,6 +15,13 @@ use std::path::{Path, PathBuf};
 pub fn run(names: &[&Path], args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = names.split_last().context("clap asks for two names")?;
     let sources: Vec<PathBuf> = sources.iter().map(|source| source.to_path_buf()).collect();
+    if !args.local && is_store(to) {
+        let text = format!(
+            "{}: is a store of archives: files go into it by store (--local: into its directory)",
+            to.display()
+        );
+        return Err(Stop::usage(printable(&text)).into());
+    }
     let options = options(args);
     let says = options.dry_run || global.verbose > 0;
     let told = |event: LocalCopyEvent<'_>| {
