@@ -92,8 +92,8 @@ pub struct FindExpression {
     pub depth_min: usize,
     /// Levels that are gone into at most.
     pub depth_max: usize,
-    /// Whether names end with a NUL, not with the end of a line.
-    pub ends_with_nul: bool,
+    /// Whether a file that passes is printed, as nothing else is said to be done with it.
+    prints: bool,
 }
 
 #[derive(Debug)]
@@ -113,6 +113,8 @@ enum FindTest {
     Gid(Compared),
     Mode(ModeTest),
     Empty,
+    /// Everything passes, and is printed with this byte behind it.
+    Print(u8),
 }
 
 /// `5`, `+5` or `-5`.
@@ -149,13 +151,13 @@ impl FindExpression {
     /// # Errors
     /// When it is none: what is wrong, in words.
     pub fn new(words: &[String], names: &dyn FindNames) -> Result<Self, FindError> {
-        let mut reader = FindReader { words, at: 0, names, depth: (0, usize::MAX), nul: false };
+        let mut reader = FindReader { words, at: 0, names, depth: (0, usize::MAX), prints: true };
         let test = if words.is_empty() { FindTest::All(Vec::new()) } else { reader.any()? };
         if let Some(word) = reader.words.get(reader.at) {
             return Err(FindError(format!("{word}: there is no ( before it")));
         }
-        let ((depth_min, depth_max), ends_with_nul) = (reader.depth, reader.nul);
-        Ok(Self { test, depth_min, depth_max, ends_with_nul })
+        let ((depth_min, depth_max), prints) = (reader.depth, reader.prints);
+        Ok(Self { test, depth_min, depth_max, prints })
     }
 
     /// What it has to know of files.
@@ -164,15 +166,23 @@ impl FindExpression {
         self.test.facts()
     }
 
-    /// Whether a file passes. `is_empty` is asked of directories alone, and only where it counts.
-    pub fn passes<E>(
+    /// Tests a file. As often as it is to be printed, the byte that ends its name, a newline or a NUL, is
+    /// put behind `ends`. `is_empty` is asked of directories alone, and only where it counts.
+    ///
+    /// # Errors
+    /// Those of `is_empty`. What the file is to be printed for until then is in `ends`.
+    pub fn test<E>(
         &self,
         file: &FindFile<'_>,
         now: Timestamp,
         is_empty: &mut dyn FnMut() -> Result<bool, E>,
-    ) -> Result<bool, E> {
+        ends: &mut Vec<u8>,
+    ) -> Result<(), E> {
         let is_deep = (self.depth_min..=self.depth_max).contains(&file.depth);
-        Ok(is_deep && self.test.passes(file, now, is_empty)?)
+        if is_deep && self.test.passes(file, now, is_empty, ends)? && self.prints {
+            ends.push(b'\n');
+        }
+        Ok(())
     }
 }
 
@@ -183,7 +193,7 @@ impl FindTest {
                 tests.iter().map(Self::facts).max().unwrap_or(FileFacts::Kind)
             }
             Self::Not(test) => test.facts(),
-            Self::Name(_) | Self::Path(_) | Self::Kinds(_) => FileFacts::Kind,
+            Self::Name(_) | Self::Path(_) | Self::Kinds(_) | Self::Print(_) => FileFacts::Kind,
             Self::Size(..)
             | Self::Age(..)
             | Self::Newer(_)
@@ -199,11 +209,12 @@ impl FindTest {
         file: &FindFile<'_>,
         now: Timestamp,
         is_empty: &mut dyn FnMut() -> Result<bool, E>,
+        ends: &mut Vec<u8>,
     ) -> Result<bool, E> {
         Ok(match self {
             Self::All(tests) => {
                 for test in tests {
-                    if !test.passes(file, now, is_empty)? {
+                    if !test.passes(file, now, is_empty, ends)? {
                         return Ok(false);
                     }
                 }
@@ -211,13 +222,13 @@ impl FindTest {
             }
             Self::Any(tests) => {
                 for test in tests {
-                    if test.passes(file, now, is_empty)? {
+                    if test.passes(file, now, is_empty, ends)? {
                         return Ok(true);
                     }
                 }
                 false
             }
-            Self::Not(test) => !test.passes(file, now, is_empty)?,
+            Self::Not(test) => !test.passes(file, now, is_empty, ends)?,
             Self::Name(glob) => {
                 let name = file.path.file_name().unwrap_or(file.path.as_os_str());
                 glob.is_match(name)
@@ -245,6 +256,10 @@ impl FindTest {
                 FileKind::Directory => is_empty()?,
                 _ => false,
             },
+            Self::Print(end) => {
+                ends.push(*end);
+                true
+            }
         })
     }
 }
@@ -265,7 +280,7 @@ struct FindReader<'a> {
     at: usize,
     names: &'a dyn FindNames,
     depth: (usize, usize),
-    nul: bool,
+    prints: bool,
 }
 
 impl<'a> FindReader<'a> {
@@ -310,11 +325,11 @@ impl<'a> FindReader<'a> {
                 return Ok(within);
             }
             "-empty" => return Ok(FindTest::Empty),
-            "-true" | "-print" => return Ok(FindTest::All(Vec::new())),
+            "-true" => return Ok(FindTest::All(Vec::new())),
             "-false" => return Ok(FindTest::Any(Vec::new())),
-            "-print0" => {
-                self.nul = true;
-                return Ok(FindTest::All(Vec::new()));
+            "-print" | "-print0" => {
+                self.prints = false;
+                return Ok(FindTest::Print(if word == "-print" { b'\n' } else { b'\0' }));
             }
             "-o" | "-or" | "-a" | "-and" | ")" => {
                 return Err(FindError(format!("{word}: a test is missing before it")));

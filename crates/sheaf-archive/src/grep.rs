@@ -113,6 +113,8 @@ pub struct ArchiveGrepOptions {
 pub enum GrepPlace<'a> {
     /// A file of an archive, or a directory with all that is below it.
     Archived(&'a Archive, ArchivePath),
+    /// The same, and this is shown before each path.
+    ArchivedAs(&'a Archive, ArchivePath, Vec<u8>),
     /// The same of this machine. A link that is named is followed, and none below.
     Local(PathBuf),
     /// The same, and it is shown as if it had the second path.

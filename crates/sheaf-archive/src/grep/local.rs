@@ -100,7 +100,12 @@ impl<'a> TaskFinder<'a> {
         let place = LocalPlace::open(above, Vec::new(), Some(shown.to_vec())).map_err(failed)?;
         let names = Arc::from([Box::from(&bytes[at..])]);
         let job = GrepJob::Files(LocalFiles { place, names });
-        Ok(self.send(GrepTask { named, directory: Arc::new(ArchivePath::ROOT), job }))
+        Ok(self.send(GrepTask {
+            named,
+            store: Arc::default(),
+            directory: Arc::new(ArchivePath::ROOT),
+            job,
+        }))
     }
 
     fn local_tree(
@@ -128,7 +133,8 @@ impl<'a> TaskFinder<'a> {
                         let rest = files.split_off(task_files(&files));
                         let names = files.into_iter().map(|(name, _)| name).collect();
                         let job = GrepJob::Files(LocalFiles { place: place.clone(), names });
-                        self.send(GrepTask { named, directory: directory.clone(), job })?;
+                        let directory = directory.clone();
+                        self.send(GrepTask { named, store: Arc::default(), directory, job })?;
                         files = rest;
                     }
                     for error in piece.errors {

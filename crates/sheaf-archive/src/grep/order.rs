@@ -28,7 +28,9 @@ pub(super) fn search<E: From<ArchiveError>>(
         0 => {
             let cores = std::thread::available_parallelism().map_or(2, usize::from);
             let calls = places.iter().map(|place| match place {
-                GrepPlace::Archived(archive, _) => archive.store().calls_at_once(),
+                GrepPlace::Archived(archive, _) | GrepPlace::ArchivedAs(archive, ..) => {
+                    archive.store().calls_at_once()
+                }
                 GrepPlace::Local(_) | GrepPlace::LocalAs(..) => 1,
             });
             calls.fold(cores, usize::max)
@@ -98,7 +100,12 @@ impl<'a> TaskFinder<'a> {
     fn all(&self, places: &[GrepPlace<'a>]) {
         for (named, place) in places.iter().enumerate() {
             let done = match place {
-                GrepPlace::Archived(archive, path) => self.named(named, archive, path),
+                GrepPlace::Archived(archive, path) => {
+                    self.named((named, &Arc::default()), archive, path)
+                }
+                GrepPlace::ArchivedAs(archive, path, store) => {
+                    self.named((named, &Arc::from(&store[..])), archive, path)
+                }
                 GrepPlace::Local(path) => self.local(named, path, path.as_os_str().as_bytes()),
                 GrepPlace::LocalAs(path, shown) => self.local(named, path, shown),
             };
@@ -121,29 +128,34 @@ impl<'a> TaskFinder<'a> {
 
     fn named(
         &self,
-        named: usize,
+        (named, store): (usize, &Arc<[u8]>),
         archive: &'a Archive,
         path: &ArchivePath,
     ) -> Result<Result<(), IsOver>, ArchiveError> {
         let file = archive.look_up(path)?;
         let missing = || ArchiveError::NotArchived { path: path.clone() };
-        let directory = |path: &ArchivePath| Arc::new(path.clone());
+        let task = |above: ArchivePath, job| GrepTask {
+            named,
+            store: store.clone(),
+            directory: Arc::new(above),
+            job,
+        };
         match file.ok_or_else(missing)? {
-            ArchivedFile::Directory(_) => self.tree(named, archive, path),
+            ArchivedFile::Directory(_) => self.tree((named, store), archive, path),
             ArchivedFile::Object(object) => {
                 let (above, name) = path.split().ok_or_else(missing)?;
                 if !is_searched(&object.attributes.kind) || !self.grep.wants(name) {
                     return Ok(Ok(()));
                 }
                 let job = GrepJob::Object { archive, object };
-                Ok(self.send(GrepTask { named, directory: directory(&above), job }))
+                Ok(self.send(task(above, job)))
             }
             ArchivedFile::Member { pack: id, .. } => {
                 let (above, name) = path.split().ok_or_else(missing)?;
                 let packs = archive.catalog().packs(&above)?;
                 let pack = packs.into_iter().find(|pack| pack.id == id).ok_or_else(missing)?;
                 let job = GrepJob::Pack { archive, pack, only: Some(name.to_vec()) };
-                Ok(self.send(GrepTask { named, directory: directory(&above), job }))
+                Ok(self.send(task(above, job)))
             }
         }
     }
@@ -151,7 +163,7 @@ impl<'a> TaskFinder<'a> {
     /// Packs and objects of all directories from one on, by their first names in the order of the tree.
     fn tree(
         &self,
-        named: usize,
+        (named, store): (usize, &Arc<[u8]>),
         archive: &'a Archive,
         top: &ArchivePath,
     ) -> Result<Result<(), IsOver>, ArchiveError> {
@@ -171,7 +183,7 @@ impl<'a> TaskFinder<'a> {
                     }
                 }
                 if !self.is_left_out(&path, top) {
-                    later.extend(self.in_directory(named, archive, path, rows));
+                    later.extend(self.in_directory((named, store), archive, path, rows));
                 }
             }
         }
@@ -194,7 +206,7 @@ impl<'a> TaskFinder<'a> {
     /// behind the directory as a whole.
     fn in_directory(
         &self,
-        named: usize,
+        (named, store): (usize, &Arc<[u8]>),
         archive: &'a Archive,
         path: ArchivePath,
         rows: DirectoryRows,
@@ -205,7 +217,10 @@ impl<'a> TaskFinder<'a> {
             is_searched(&object.attributes.kind) && self.grep.wants(&object.attributes.name)
         });
         let jobs = packs.chain(wanted.map(|object| GrepJob::Object { archive, object }));
-        let task = |job| GrepTask { named, directory: directory.clone(), job };
+        let task = |job| {
+            let (store, directory) = (store.clone(), directory.clone());
+            GrepTask { named, store, directory, job }
+        };
         let mut tasks: Vec<GrepTask<'a>> = jobs.map(task).collect();
         tasks.sort_by(|one, other| other.job.first().cmp(one.job.first()));
         tasks

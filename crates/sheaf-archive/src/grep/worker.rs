@@ -31,6 +31,8 @@ const GAP_BYTES: u64 = 1 << 20;
 pub(super) struct GrepTask<'a> {
     /// The path it was named by, counted.
     pub named: usize,
+    /// What is shown before paths in an archive.
+    pub store: Arc<[u8]>,
     /// The directory, in the archive or below a place of this machine.
     pub directory: Arc<ArchivePath>,
     pub job: GrepJob<'a>,
@@ -56,7 +58,7 @@ impl GrepTask<'_> {
     pub fn shown(&self, name: &[u8]) -> Vec<u8> {
         match &self.job {
             GrepJob::Files(files) => files.place.shown(&self.directory, name),
-            _ => shown(&self.directory, name),
+            _ => shown(&self.store, &self.directory, name),
         }
     }
 }
@@ -103,11 +105,12 @@ impl<'a> GrepWorker<'a> {
             GrepJob::Pack { archive, pack, only } => {
                 let key = &pack.key();
                 let found = &mut found;
-                let search = PackSearch { archive, directory: &task.directory, pack, key, found };
+                let (store, directory) = (&*task.store, &*task.directory);
+                let search = PackSearch { archive, store, directory, pack, key, found };
                 self.pack(search, only.as_deref(), from)
             }
             GrepJob::Object { archive, object } => {
-                self.object(archive, &task.directory, object, &mut found);
+                self.object(archive, task, object, &mut found);
                 Ok(())
             }
             GrepJob::Files(files) => self.files(&task.directory, files, from, &mut found),
@@ -323,7 +326,7 @@ impl<'a> GrepWorker<'a> {
     /// Says of a member that nothing is found in it.
     fn nothing(&mut self, search: &mut PackSearch<'_>, member: &PackedMember) {
         let name = &member.attributes.name;
-        self.engine.nothing_in(&shown(search.directory, name));
+        self.engine.nothing_in(&search.shown(name));
         search.push(name, self.engine.out.len(), FileSearched::default(), None);
     }
 
@@ -339,7 +342,7 @@ impl<'a> GrepWorker<'a> {
             self.elsewhere(search, member)
         } else {
             let is_whole = *blake3::hash(&self.buffer[content.clone()]).as_bytes() == member.digest;
-            self.engine.begin(&shown(search.directory, name), KEPT_BYTES_MAX);
+            self.engine.begin(&search.shown(name), KEPT_BYTES_MAX);
             if is_whole {
                 self.engine.whole(&mut self.buffer, content);
                 Ok(())
@@ -388,7 +391,7 @@ impl<'a> GrepWorker<'a> {
     ) -> Result<(), ArchiveError> {
         let name = &member.attributes.name;
         let path = search.directory.join(name);
-        self.engine.begin(&shown(search.directory, name), KEPT_BYTES_MAX);
+        self.engine.begin(&search.shown(name), KEPT_BYTES_MAX);
         let reader = member_content(search.archive, &path, search.pack, member)?;
         // Members that come next are still in the buffer.
         let buffer = std::mem::take(&mut self.buffer);
@@ -400,14 +403,14 @@ impl<'a> GrepWorker<'a> {
     fn object(
         &mut self,
         archive: &Archive,
-        directory: &ArchivePath,
+        task: &GrepTask<'_>,
         object: &ArchivedObject,
         found: &mut TaskFound,
     ) {
         let name = &object.attributes.name;
-        self.engine.begin(&shown(directory, name), KEPT_BYTES_MAX);
-        let path = directory.join(name);
-        let done = content(archive, directory, object)
+        self.engine.begin(&task.shown(name), KEPT_BYTES_MAX);
+        let path = task.directory.join(name);
+        let done = content(archive, &task.directory, object)
             .and_then(|reader| self.stream(&ReadFile::Archived(&path), reader, None));
         self.searched(found, name, 0, done);
     }
@@ -548,6 +551,7 @@ impl ReadFile<'_> {
 /// A pack, and what is found in it.
 struct PackSearch<'a> {
     archive: &'a Archive,
+    store: &'a [u8],
     directory: &'a ArchivePath,
     pack: &'a ArchivedPack,
     key: &'a StoreKey,
@@ -555,6 +559,10 @@ struct PackSearch<'a> {
 }
 
 impl PackSearch<'_> {
+    fn shown(&self, name: &[u8]) -> Vec<u8> {
+        shown(self.store, self.directory, name)
+    }
+
     fn push(
         &mut self,
         name: &[u8],
@@ -590,8 +598,9 @@ impl TaskFound {
 }
 
 /// A file's path, as it is shown.
-fn shown(directory: &ArchivePath, name: &[u8]) -> Vec<u8> {
-    let mut shown = directory.as_bytes();
+fn shown(store: &[u8], directory: &ArchivePath, name: &[u8]) -> Vec<u8> {
+    let mut shown = store.to_vec();
+    directory.put(&mut shown);
     if shown.last() != Some(&b'/') {
         shown.push(b'/');
     }

@@ -348,6 +348,17 @@ fn it_finds_what_gnu_find_finds() {
         &["(", "-type", "l", "-o", "-name", "b", ")", "-a", "-not", "-type", "f"],
         &["-false", "-o", "-true", "-type", "p"],
         &["-name", "a", "-print0"],
+        &["-name", "a", "-print", "-o", "-name", "b"],
+        &["-name", "a", "-o", "-name", "b", "-print"],
+        &["-print", "-name", "a"],
+        &["-false", "-print", "-o", "-name", "a"],
+        &["-name", "a", "-print", "-print"],
+        &["-name", "a", "-print", "-o", "-name", "b", "-print0"],
+        &["-print", "-o", "-print0"],
+        &["!", "-print", "-o", "-print0"],
+        &["(", "-name", "a", "-o", "-print", ")", "-empty"],
+        &["-print", "-empty", "-print0"],
+        &["-mindepth", "2", "-print"],
     ] {
         let found = home.run(&[&["archive", "find", "s::/tree"], words].concat());
         assert_eq!(found.code, Some(0), "{words:?}: {found:?}");
@@ -358,7 +369,7 @@ fn it_finds_what_gnu_find_finds() {
             let ends = |char| matches!(char, '\n' | '\0');
             let mut lines: Vec<_> = text
                 .split_inclusive(ends)
-                .map(|line| line.trim_start_matches('/').to_owned())
+                .map(|line| line.strip_prefix("s::/").unwrap_or(line).to_owned())
                 .collect();
             lines.sort();
             lines
@@ -388,16 +399,53 @@ fn it_finds_what_gnu_find_finds() {
 }
 
 #[test]
+fn what_is_found_is_named_with_its_store() {
+    let home = home();
+    fs::write(home.path().join("tree/a*"), "star\n").unwrap();
+    fs::write(home.path().join("tree/abc"), "another\n").unwrap();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    // With the path within the archive it is compared, and what is printed is given to others.
+    let found = home.run(&["archive", "find", "s::tree", "-path", "/tree/a[*]"]);
+    assert_eq!(found.stdout, "s::/tree/a*\n", "{found:?}");
+    let name = found.stdout.trim_end();
+    let listed = home.run(&["archive", "grep", "-l", "star", "s::tree"]);
+    assert_eq!(listed.stdout, found.stdout);
+    let shown = home.run(&["archive", "stat", name]);
+    assert!(shown.stdout.contains("path: /tree/a*\n"), "{shown:?}");
+    assert_eq!(home.run(&["archive", "get", name, "back"]).code, Some(0));
+    assert_eq!(fs::read(home.path().join("back/a*")).unwrap(), b"star\n");
+    assert!(!home.path().join("back/abc").exists());
+    let removed = home.run(&["archive", "rm", name]);
+    assert_eq!(removed.stderr, "sheaf: removed 1 file (5) and 0 directories\n", "{removed:?}");
+    assert_eq!(home.run(&["archive", "ls", "s::tree/a"]).code, Some(0));
+    assert!(home.path().join("tree/a*").exists());
+
+    let json = home.run(&["archive", "find", "--json", "s::tree/a"]);
+    let record: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&record["store"], &record["path"]), (&"s".into(), &"/tree/a".into()));
+    for args in [&["find", "::/tree/a"][..], &["grep", "-l", "first", "::/tree/a"]] {
+        let mut command = home.command(&[&["archive"], args].concat());
+        let run = command.env("SHEAF_ARCHIVE", home.path().join("s")).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&run.stdout), "::/tree/a\n", "{run:?}");
+    }
+    // A file that is no text, and the name of a store in two.
+    fs::write(home.path().join("tree/zero"), b"star\0\n").unwrap();
+    home.run(&["archive", "store", "tree", "s::"]);
+    let binary = home.run(&["archive", "grep", "star", "./s::tree/zero"]);
+    assert_eq!(binary.stderr, "sheaf: ./s::/tree/zero: binary file matches\n", "{binary:?}");
+}
+
+#[test]
 fn archived_files_are_searched() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
     let run = |args: &[&str]| home.run(&[&["archive", "grep"], args].concat());
     let found = run(&["-n", "r[sd]", "s::tree"]);
-    assert_eq!(found.stdout, "/tree/a:1:first\n/tree/sub/.c:1:third\n", "{found:?}");
+    assert_eq!(found.stdout, "s::/tree/a:1:first\ns::/tree/sub/.c:1:third\n", "{found:?}");
     assert_eq!(run(&["first", "s::tree/a"]).stdout, "first\n");
     assert_eq!(
         run(&["-c", "-e", "d", "s::tree/sub/[!.]*", "s::tree/a"]).stdout,
-        "/tree/sub/b:1\n/tree/a:0\n"
+        "s::/tree/sub/b:1\ns::/tree/a:0\n"
     );
     let colored = run(&["--color=always", "-o", "rst", "s::tree/a"]);
     assert_eq!(colored.stdout, "\u{1b}[01;31m\u{1b}[Krst\u{1b}[m\u{1b}[K\n");
@@ -466,9 +514,9 @@ fn what_is_stored_gets_other_modes_and_names() {
         assert!(run.stderr.contains(said), "{args:?}: {run:?}");
     }
     let all = home.run(&["archive", "find", "s::"]);
-    let names = "/\n/other\n/other/sub\n/other/sub/.c\n/other/sub/.hidden\n/other/sub/.hidden/d\n\
-                 /tree\n/tree/a\n/tree/sub\n/tree/sub/.c\n/tree/sub/.hidden\n\
-                 /tree/sub/.hidden/a\n/tree/sub/.hidden/b\n/tree/sub/.hidden/d\n/tree/sub/b\n";
+    let names = "s::/\ns::/other\ns::/other/sub\ns::/other/sub/.c\ns::/other/sub/.hidden\ns::/other/sub/.hidden/d\n\
+                 s::/tree\ns::/tree/a\ns::/tree/sub\ns::/tree/sub/.c\ns::/tree/sub/.hidden\n\
+                 s::/tree/sub/.hidden/a\ns::/tree/sub/.hidden/b\ns::/tree/sub/.hidden/d\ns::/tree/sub/b\n";
     assert_eq!(all.stdout, names);
 }
 

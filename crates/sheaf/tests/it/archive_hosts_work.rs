@@ -87,6 +87,10 @@ fn files_of_hosts_are_found_as_by_find() {
             let theirs = gnu(&home, "find", &[args, &["-print0"]].concat(), 0);
             assert_eq!(sorted(&run.stdout, 0), theirs, "{own:?}");
         }
+        let tests = ["-name", "*.c", "-size", "-2", "-print0", "-o", "-type", "d"];
+        let run = ours(&home, &session, &[&["find", "@all:/data/tree"], &tests[..]].concat());
+        let theirs = gnu(&home, "find", &[&["data/tree"], &tests[..]].concat(), 0);
+        assert_eq!(sorted(&run.stdout, 0), theirs, "{run:?}");
     }
 }
 

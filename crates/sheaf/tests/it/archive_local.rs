@@ -181,6 +181,30 @@ fn a_tree_of_this_machine_is_searched_as_by_find() {
         assert_eq!(sorted(&ours, 0), sorted(&theirs, 0), "{args:?}");
         assert!(!ours.is_empty(), "{args:?}");
     }
+    // What is printed is said by the expression, each time and in its own way.
+    for args in [
+        &["-name", "a", "-print", "-o", "-name", "b"][..],
+        &["-name", "a", "-o", "-name", "b", "-print"],
+        &["-print", "-name", "a"],
+        &["-false", "-print", "-o", "-name", "a"],
+        &["-print", "-o", "-print0"],
+        &["!", "-print", "-o", "-print0"],
+        &["-name", "b*", "-print0", "-type", "f", "-print"],
+        &["(", "-name", "a", "-o", "-print", ")", "-empty"],
+        &["-empty", "-print", "-print"],
+        &["-name", "b"],
+    ] {
+        let args = [&["tree"], args].concat();
+        let ours = own(&home, &[&["find"], &args[..]].concat());
+        let theirs = gnu(&home, "find", &args);
+        let parts = |text: &[u8]| {
+            let ends = |byte: &u8| matches!(byte, b'\n' | 0);
+            let mut parts: Vec<_> = text.split_inclusive(ends).map(<[u8]>::to_vec).collect();
+            parts.sort();
+            parts
+        };
+        assert_eq!(parts(&ours), parts(&theirs), "{args:?}");
+    }
     // The order is that of names.
     let all = own(&home, &["find", "tree", "-type", "f", "-print0"]);
     let mut paths: Vec<_> = all.split(|byte| *byte == 0).filter(|path| !path.is_empty()).collect();

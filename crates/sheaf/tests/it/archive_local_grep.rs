@@ -228,11 +228,11 @@ fn archived_names_and_paths_are_searched_by_one_command() {
     let stored = home.run(&["archive", "store", "--create", "tree/sub", "s::"]);
     assert_eq!(stored.code, Some(0), "{stored:?}");
     let found = own(&home, &["-c", "foo", "s::/sub/b.c", "tree/sub/b.c", "tree/none"], "C");
-    assert_eq!(String::from_utf8_lossy(&found.stdout), "/sub/b.c:172\ntree/sub/b.c:172\n");
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "s::/sub/b.c:172\ntree/sub/b.c:172\n");
     assert_eq!(found.status.code(), Some(2));
     // Groups of lines are parted between archives, too.
     let found = own(&home, &["-m1", "-A0", "foo", "s::/sub/b.c", "s::/sub/-rf", "tree/a"], "C");
-    let text = "/sub/b.c:foo0 Bar word 2\n--\n/sub/-rf:foo0 Bar word 7\n";
+    let text = "s::/sub/b.c:foo0 Bar word 2\n--\ns::/sub/-rf:foo0 Bar word 7\n";
     assert_eq!(String::from_utf8_lossy(&found.stdout), text);
 }
 

@@ -5,6 +5,7 @@ use super::ls::record_of;
 use super::place::{self, NamedPlace};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
+use crate::output::json::put_text;
 use crate::output::{self, Output, printable};
 use anyhow::Result;
 use clap::Args;
@@ -72,7 +73,8 @@ pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
     if hosts::are_on_hosts(names, args.local)? {
         return hosts::ask::find(names, tests, global);
     }
-    let names = NamedPlace::parse_all(names, args.local)?;
+    let said = names;
+    let names = NamedPlace::parse_all(said, args.local)?;
     let expression = FindExpression::new(&tests, &SystemNames);
     let expression = expression.map_err(|error| Stop::usage(printable(&error.to_string())))?;
     let now = now();
@@ -83,8 +85,9 @@ pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
         output: Output::new(global),
         has_failed: false,
         name: Vec::new(),
+        ends: Vec::new(),
     };
-    for name in names {
+    for (said, name) in said.iter().zip(names) {
         let name = match name {
             NamedPlace::Archived(name) => name,
             NamedPlace::Local(path) => {
@@ -94,11 +97,18 @@ pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
         };
         let archive = place::open(&name.store, false)?;
         for path in name.paths(&archive)? {
-            finder.find(&archive, &path)?;
+            finder.find(&archive, store_of(said), &path)?;
         }
     }
     finder.out.flush()?;
     Ok(if finder.has_failed { Exit::Partial } else { Exit::Success })
+}
+
+/// The store of an archived name with the `::` behind it, as it was written.
+pub fn store_of(said: &OsStr) -> &[u8] {
+    let said = said.as_bytes();
+    let end = said.windows(2).position(|two| two == b"::").map_or(0, |at| at + 2);
+    &said[..end]
 }
 
 /// The time that ages are reckoned from.
@@ -122,6 +132,8 @@ struct Finder {
     has_failed: bool,
     /// Room for a name.
     name: Vec<u8>,
+    /// Room for what ends it.
+    ends: Vec<u8>,
 }
 
 impl Finder {
@@ -133,12 +145,12 @@ impl Finder {
         Ok(())
     }
 
-    fn find(&mut self, archive: &Archive, start: &ArchivePath) -> Result<()> {
+    fn find(&mut self, archive: &Archive, store: &[u8], start: &ArchivePath) -> Result<()> {
         // Who does not go to the end of it reads nothing ahead.
         let found = if self.expression.depth_max == usize::MAX {
-            archive.walk_ahead(start, |walk| self.walk(archive, start, walk))
+            archive.walk_ahead(start, |walk| self.walk(archive, store, start, walk))
         } else {
-            archive.walk(start).map(|mut walk| self.walk(archive, start, &mut walk))
+            archive.walk(start).map(|mut walk| self.walk(archive, store, start, &mut walk))
         };
         found.unwrap_or_else(|error| self.failed(error))
     }
@@ -146,6 +158,7 @@ impl Finder {
     fn walk(
         &mut self,
         archive: &Archive,
+        store: &[u8],
         start: &ArchivePath,
         walk: &mut ArchiveWalk<'_>,
     ) -> Result<()> {
@@ -161,52 +174,45 @@ impl Finder {
             if depth >= self.expression.depth_max && matches!(file, ArchivedFile::Directory(_)) {
                 walk.skip_directory();
             }
-            self.file(archive, &path, depth, &file)?;
+            self.file(archive, store, (&path, &file), depth)?;
         }
         Ok(())
     }
 
+    /// Tests a file, and tells of it.
     fn file(
         &mut self,
         archive: &Archive,
-        path: &ArchivePath,
+        store: &[u8],
+        (path, file): (&ArchivePath, &ArchivedFile),
         depth: usize,
-        file: &ArchivedFile,
     ) -> Result<()> {
-        let mut name = std::mem::take(&mut self.name);
-        name.clear();
-        path.put(&mut name);
-        let told = self.named(archive, path, depth, file, &name);
-        self.name = name;
-        told
-    }
-
-    fn named(
-        &mut self,
-        archive: &Archive,
-        path: &ArchivePath,
-        depth: usize,
-        file: &ArchivedFile,
-        name: &[u8],
-    ) -> Result<()> {
-        let found = FindFile::archived(Path::new(OsStr::from_bytes(name)), depth, file);
+        self.name.clear();
+        path.put(&mut self.name);
+        self.ends.clear();
+        let found = FindFile::archived(Path::new(OsStr::from_bytes(&self.name)), depth, file);
         let mut is_empty =
             || -> Result<bool, ArchiveError> { Ok(archive.list(path)?.next().is_none()) };
-        match self.expression.passes(&found, self.now, &mut is_empty) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(error) => return self.failed(error),
+        let tested = self.expression.test(&found, self.now, &mut is_empty, &mut self.ends);
+        for end in &self.ends {
+            if self.output.json {
+                let mut record = record_of(path, file);
+                if let Some(record) = record.as_object_mut() {
+                    put_text(record, "store", store.strip_suffix(b"::").unwrap_or(store));
+                }
+                self.output.records.write(&mut self.out, record)?;
+                continue;
+            }
+            for text in [store, &self.name] {
+                if self.output.stdout_is_terminal && *end == b'\n' {
+                    write!(self.out, "{}", printable(&String::from_utf8_lossy(text)))?;
+                } else {
+                    self.out.write_all(text)?;
+                }
+            }
+            self.out.write_all(&[*end])?;
         }
-        if self.output.json {
-            return Ok(self.output.records.write(&mut self.out, record_of(path, file))?);
-        }
-        if self.output.stdout_is_terminal && !self.expression.ends_with_nul {
-            write!(self.out, "{}", printable(&String::from_utf8_lossy(name)))?;
-        } else {
-            self.out.write_all(name)?;
-        }
-        let end: &[u8] = if self.expression.ends_with_nul { b"\0" } else { b"\n" };
-        Ok(self.out.write_all(end)?)
+        tested.or_else(|error| self.failed(error))
     }
 
     /// Tells what went wrong, and goes on; what concerns the catalog is the end.

@@ -1,4 +1,5 @@
 //! `sheaf archive grep`: lines of archived files, and of those of this machine.
+use super::find::store_of;
 use super::hosts;
 use super::place::{self, NamedPlace};
 use crate::cli::GlobalArgs;
@@ -196,9 +197,10 @@ pub fn run(args: &ArchiveGrepArgs, global: &GlobalArgs) -> Result<Exit> {
             .map_err(|error| Stop::usage(printable(&error.to_string())))?;
         return hosts::ask::grep(&names, options, args.no_messages, global);
     }
-    let names = NamedPlace::parse_all(&names, args.local)?;
+    let said = names;
+    let names = NamedPlace::parse_all(&said, args.local)?;
     let mut search = ArchiveSearch { args, out: output::stdout_in_blocks(), has_failed: false };
-    let found = search.places(names)?;
+    let found = search.places(&said, names)?;
     let places: Vec<GrepPlace<'_>> = found.iter().flat_map(SearchedPlace::places).collect();
     let mut options = args.options()?;
     options.color = output.stdout != output::Palette::default();
@@ -225,7 +227,7 @@ fn has_names(places: &[GrepPlace<'_>]) -> Result<bool> {
     }
     for place in places {
         let is_directory = match place {
-            GrepPlace::Archived(archive, path) => {
+            GrepPlace::Archived(archive, path) | GrepPlace::ArchivedAs(archive, path, _) => {
                 matches!(archive.look_up(path)?, Some(ArchivedFile::Directory(_)))
             }
             GrepPlace::Local(path) | GrepPlace::LocalAs(path, _) => path.is_dir(),
@@ -247,15 +249,19 @@ fn output_file() -> Option<(u64, u64)> {
 
 /// What a name of the command line stands for.
 enum SearchedPlace {
-    Archived(Box<Archive>, Vec<ArchivePath>),
+    /// Its store is shown as it was written.
+    Archived(Box<Archive>, Vec<ArchivePath>, Vec<u8>),
     Local(PathBuf),
 }
 
 impl SearchedPlace {
     fn places(&self) -> Vec<GrepPlace<'_>> {
         match self {
-            Self::Archived(archive, paths) => {
-                paths.iter().map(|path| GrepPlace::Archived(archive, path.clone())).collect()
+            Self::Archived(archive, paths, store) => {
+                let place = |path: &ArchivePath| {
+                    GrepPlace::ArchivedAs(archive, path.clone(), store.clone())
+                };
+                paths.iter().map(place).collect()
             }
             Self::Local(path) => vec![GrepPlace::Local(path.clone())],
         }
@@ -270,9 +276,9 @@ struct ArchiveSearch<'a> {
 
 impl ArchiveSearch<'_> {
     /// What is to be searched.
-    fn places(&mut self, names: Vec<NamedPlace>) -> Result<Vec<SearchedPlace>> {
+    fn places(&mut self, said: &[OsString], names: Vec<NamedPlace>) -> Result<Vec<SearchedPlace>> {
         let mut places = Vec::new();
-        for name in names {
+        for (said, name) in said.iter().zip(names) {
             let name = match name {
                 NamedPlace::Archived(name) => name,
                 NamedPlace::Local(path) => {
@@ -282,7 +288,10 @@ impl ArchiveSearch<'_> {
             };
             let archive = Box::new(place::open(&name.store, false)?);
             match name.paths(&archive) {
-                Ok(paths) => places.push(SearchedPlace::Archived(archive, paths)),
+                Ok(paths) => {
+                    let store = store_of(said).to_vec();
+                    places.push(SearchedPlace::Archived(archive, paths, store));
+                }
                 Err(error) if matches!(error.downcast_ref(), Some(Stop::Unmatched(_))) => {
                     self.failed(&error.to_string());
                 }

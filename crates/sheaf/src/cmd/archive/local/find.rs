@@ -36,13 +36,22 @@ impl TreeVisitor for LocalFind {
         }
         let from = piece.text.len();
         file.put_path(&mut piece.text);
-        match self.tell(&mut piece.text, from, file) {
-            Ok(true) => {}
-            Ok(false) => piece.text.truncate(before),
-            Err(errno) => {
-                let path = piece.text.split_off(from);
-                piece.text.truncate(before);
-                piece.failed(&path, errno);
+        let mut ends = Vec::new();
+        let mut told = self.test(&piece.text[from..], file, &mut ends);
+        let is_plain = !self.output.json && !self.output.stdout_is_terminal;
+        match &ends[..] {
+            [end] if is_plain && told.is_ok() => piece.text.push(*end),
+            [] if told.is_ok() => piece.text.truncate(before),
+            ends => {
+                let name = piece.text.split_off(before);
+                let (host, path) = name.split_at(from - before);
+                for end in ends {
+                    let put = self.put(&mut piece.text, host, path, *end, file);
+                    told = told.and(put);
+                }
+                if let Err(errno) = told {
+                    piece.failed(path, errno);
+                }
             }
         }
         file.depth < self.expression.depth_max
@@ -58,8 +67,8 @@ impl TreeVisitor for LocalFind {
 }
 
 impl LocalFind {
-    /// Tells of a file, whose path stands in the text, if it passes.
-    fn tell(&self, text: &mut Vec<u8>, from: usize, file: &VisitedFile<'_>) -> Result<bool, Errno> {
+    /// Tests a file; `ends` is as in [`FindExpression::test`].
+    fn test(&self, path: &[u8], file: &VisitedFile<'_>, ends: &mut Vec<u8>) -> Result<(), Errno> {
         let status = match file.found {
             Some(Ok(found)) => Some(found),
             Some(Err(errno)) if self.facts() == FileFacts::Status || file.depth == 0 => {
@@ -67,27 +76,37 @@ impl LocalFind {
             }
             _ => None,
         };
-        let path = Path::new(OsStr::from_bytes(&text[from..]));
+        let path = Path::new(OsStr::from_bytes(path));
         let found = FindFile::local(path, file.depth, file.kind, status);
         let mut is_empty = || is_empty_in(file.directory, file.name);
-        if !self.expression.passes(&found, self.now, &mut is_empty)? {
-            return Ok(false);
-        }
+        self.expression.test(&found, self.now, &mut is_empty, ends)
+    }
+
+    /// Prints a file.
+    fn put(
+        &self,
+        text: &mut Vec<u8>,
+        host: &[u8],
+        path: &[u8],
+        end: u8,
+        file: &VisitedFile<'_>,
+    ) -> Result<(), Errno> {
         if self.output.json {
-            let path = text.split_off(from);
-            let mut record = local_record(&path, file)?;
+            let mut record = local_record(path, file)?;
             if let Some(host) = &self.host {
                 record["host"] = host.as_str().into();
             }
-            self.output.records.write(text, record).map_err(|error| Errno::from_io(&error))?;
-            return Ok(true);
+            let written = self.output.records.write(text, record);
+            return written.map_err(|error| Errno::from_io(&error));
         }
-        if self.output.stdout_is_terminal && !self.expression.ends_with_nul {
-            let path = text.split_off(from);
-            let shown = printable(&String::from_utf8_lossy(&path));
+        text.extend_from_slice(host);
+        if self.output.stdout_is_terminal && end == b'\n' {
+            let shown = printable(&String::from_utf8_lossy(path));
             text.extend_from_slice(shown.as_bytes());
+        } else {
+            text.extend_from_slice(path);
         }
-        text.push(if self.expression.ends_with_nul { b'\0' } else { b'\n' });
-        Ok(true)
+        text.push(end);
+        Ok(())
     }
 }
