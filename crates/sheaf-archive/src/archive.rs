@@ -1,4 +1,5 @@
 //! An archive: a store, and the catalog of what is in it.
+use crate::pack::member::is_name;
 use crate::{
     ArchivePath, ArchivedPack, Catalog, CatalogError, MemberClass, PackError, PackId, PackIndex,
     Store, StoreError, StoreKey,
@@ -75,6 +76,18 @@ pub enum ArchiveError {
         /// What of it.
         what: &'static str,
     },
+    /// A pack cannot be read, and so none of the files that are in it.
+    #[error("{why}: the files in it: {}", names_of(directory, names, *more))]
+    Files {
+        /// What is wrong with the pack.
+        why: Box<Self>,
+        /// The directory that they are in.
+        directory: ArchivePath,
+        /// Some of their names.
+        names: Vec<Vec<u8>>,
+        /// How many others there are.
+        more: u64,
+    },
     /// A content is not as it was stored.
     #[error("{path}: its content is damaged in the store (checksum)")]
     Content {
@@ -95,6 +108,7 @@ impl ArchiveError {
             Self::InTheWay { .. } => Errno::EXIST,
             Self::IntoItself { .. } => Errno::INVAL,
             Self::NotArchived { .. } => Errno::NOENT,
+            Self::Files { why, .. } => why.errno(),
             Self::Content { .. } | Self::Member { .. } | Self::Twice { .. } => Errno::BADMSG,
         }
     }
@@ -105,9 +119,48 @@ impl ArchiveError {
         match self {
             Self::Store(error) => error.retry_can_help(),
             Self::Catalog(error) => error.retry_can_help(),
+            Self::Files { why, .. } => why.retry_can_help(),
             _ => false,
         }
     }
+}
+
+/// Names of files that are told where a pack is lost; of the others it is told how many they are.
+const NAMES_TOLD: usize = 3;
+
+impl ArchiveError {
+    /// An error of a pack, with the files that are in it.
+    pub(crate) fn with_files<'a>(
+        self,
+        directory: &ArchivePath,
+        all: impl Iterator<Item = &'a Vec<u8>>,
+    ) -> Self {
+        let (mut names, mut more) = (Vec::new(), 0);
+        for name in all {
+            if names.len() < NAMES_TOLD {
+                names.push(name.clone());
+            } else {
+                more += 1;
+            }
+        }
+        Self::Files { why: Box::new(self), directory: directory.clone(), names, more }
+    }
+
+    /// Whether what cannot be read is not there, or is not what was written: it stays so.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.errno(), Errno::NOENT | Errno::NODATA | Errno::BADMSG | Errno::IO)
+    }
+}
+
+fn names_of(directory: &ArchivePath, names: &[Vec<u8>], more: u64) -> String {
+    // What a damaged row says may be no name.
+    let names = names.iter().map(|name| match is_name(name) {
+        true => directory.join(name).to_string(),
+        false => name.escape_ascii().to_string(),
+    });
+    let names: Vec<_> = names.collect();
+    let names = names.join(", ");
+    if more > 0 { format!("{names} and {more} more") } else { names }
 }
 
 /// What is told of single files while many are worked on.
@@ -128,6 +181,13 @@ pub enum ArchiveEvent {
         /// Which one.
         path: PathBuf,
     },
+    /// What is archived of a file that has not changed cannot be read: it is stored again, or would be.
+    Again {
+        /// Which one.
+        path: PathBuf,
+        /// What is wrong with what is archived.
+        why: &'static str,
+    },
     /// A file would be fetched.
     Fetches {
         /// To where.
@@ -145,6 +205,7 @@ impl fmt::Display for ArchiveEvent {
         match self {
             Self::Failed(error) => error.fmt(f),
             Self::Skipped { path, why } => write!(f, "{}: left out: {why}", path.display()),
+            Self::Again { path, why } => write!(f, "{}: {why}: stored again", path.display()),
             Self::Stores { path } | Self::Fetches { path } => path.display().fmt(f),
             Self::Changing { path } => {
                 write!(f, "{}: was written to while it was read: store it again", path.display())

@@ -10,6 +10,7 @@ mod commits;
 mod compare;
 mod desk;
 mod directory;
+mod heal;
 pub(crate) mod hosts;
 mod links;
 pub(crate) mod old;
@@ -18,6 +19,7 @@ mod phases;
 mod source;
 
 use crate::schedule::{Resource, ScheduleLimits, ScheduleStats, TaskPlace};
+use crate::verify::VerifyRoom;
 use crate::walk::names::{self, Directory};
 use crate::{
     Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, Commit, DirectoryChange,
@@ -67,7 +69,8 @@ pub struct SaveOptions {
     /// What may be used of this machine and of the store.
     pub limits: ScheduleLimits,
     /// A file is unchanged if it has the content that is archived and the same mode, owner and time of
-    /// change, whatever its inode says; else by its size, times and inode.
+    /// change, whatever its inode says, and what is archived of it can be read and is as it was stored;
+    /// else by its size, times and inode.
     pub checksum: bool,
     /// Only say what would be stored.
     pub dry_run: bool,
@@ -173,6 +176,8 @@ struct SaveShared<'a> {
     desk: &'a dyn SaveDesk,
     options: SaveOptions,
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
+    /// Where packs are that are read.
+    room: VerifyRoom,
     /// Of directories as far as they have handed in what they did.
     counters: SaveCounters,
 }
@@ -216,6 +221,7 @@ pub fn save_watched(
         desk: &desk,
         options,
         told,
+        room: VerifyRoom::default(),
         counters: SaveCounters::default(),
     };
     if !options.dry_run {

@@ -4,7 +4,7 @@
 //! within, the end), an object with its digest, and no name is archived twice.
 use crate::{
     Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, CatalogError, ContentPlace,
-    DirectoryRows, MemberClass, PackError, PackIndex, PackReader, verify_pack,
+    DirectoryRows, MemberClass, PackError, PackIndex, PackReader, Store, verify_pack,
 };
 use sheaf_core::lock;
 use std::collections::HashSet;
@@ -127,19 +127,19 @@ struct Verifier<'a> {
 
 /// Bytes that all workers have in memory.
 #[derive(Default)]
-struct VerifyRoom {
+pub(crate) struct VerifyRoom {
     taken: Mutex<u64>,
     changed: Condvar,
 }
 
-struct VerifyPlace<'a> {
+pub(crate) struct VerifyPlace<'a> {
     room: &'a VerifyRoom,
     bytes: u64,
 }
 
 impl VerifyRoom {
     /// Waits until there is room beside what others have, each of whom waits for nobody.
-    fn take(&self, bytes: u64) -> VerifyPlace<'_> {
+    pub fn take(&self, bytes: u64) -> VerifyPlace<'_> {
         let mut taken = lock(&self.taken);
         while *taken > 0 && taken.saturating_add(bytes) > PACK_BYTES_MAX {
             taken = self.changed.wait(taken).unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +178,15 @@ impl Verifier<'_> {
         for pack in &rows.packs {
             match self.index(pack) {
                 Ok(index) => self.pack(&mut report, path, pack, &index, &mut names),
-                Err(error) => self.damaged(&mut report, error),
+                Err(error) => {
+                    let ends = [&pack.first, &pack.last];
+                    let names = &ends[..if pack.members > 1 { 2 } else { 1 }];
+                    let mut error = error.with_files(path, names.iter().copied());
+                    if let ArchiveError::Files { more, .. } = &mut error {
+                        *more = u64::from(pack.members).saturating_sub(2);
+                    }
+                    self.damaged(&mut report, error);
+                }
             }
         }
         self.directories(&mut report, path, &rows, &names);
@@ -259,18 +267,16 @@ impl Verifier<'_> {
         let key = pack.key();
         let _place = self.room.take(pack.tar_bytes);
         let read = self.is_picked().and_then(|is_picked| {
-            let bytes = self.archive.store().size(&key)?;
-            if bytes != pack.stored_bytes() {
-                let why = PackError::damaged("it is not as long as it was written");
-                return Err(ArchiveError::Pack { place: key.clone(), why });
-            }
-            let mut reader = PackReader::new(self.archive.store(), pack);
+            let mut reader = pack_reader(self.archive.store(), pack)?;
             Ok(if is_picked { Some(reader.read_all()?) } else { None })
         });
         let tar = match read {
             Ok(Some(tar)) => tar,
             Ok(None) => return report.unread += 1,
-            Err(error) => return self.damaged(report, error),
+            Err(error) => {
+                let names = index.members.iter().map(|member| &member.attributes.name);
+                return self.damaged(report, error.with_files(path, names));
+            }
         };
         report.packs += 1;
         report.bytes += tar.len() as u64;
@@ -298,37 +304,81 @@ impl Verifier<'_> {
         path: &ArchivePath,
         object: &ArchivedObject,
     ) -> Result<(), ArchiveError> {
-        let stored = object.stored_bytes();
         let store = self.archive.store();
-        let (mut reader, from) = match &object.place {
-            None if stored == 0 => return Ok(()),
-            None => return Err(ArchiveError::Content { path: path.clone() }),
-            Some(place) => PackReader::of(store, place),
-        };
-        let is_whole = match &object.place {
-            Some(ContentPlace::Object(_)) => reader.bytes()? == stored,
-            _ => reader.bytes()? >= from.saturating_add(stored),
-        };
-        if !is_whole {
-            return Err(ArchiveError::Content { path: path.clone() });
-        }
+        let Some((reader, from)) = content_reader(store, path, object)? else { return Ok(()) };
         if !self.is_picked()? {
             report.unread += 1;
             return Ok(());
         }
-        let (mut digest, mut room) = (blake3::Hasher::new(), Vec::new());
-        let mut at = from;
-        while at < from + stored {
-            room.resize((from + stored - at).min(READ_BYTES as u64) as usize, 0);
-            reader.read(at, &mut room)?;
-            digest.update(&room);
-            at += room.len() as u64;
-        }
+        let is_same = has_digest(reader, from, object)?;
         report.objects += 1;
-        report.bytes += stored;
-        if digest.finalize() != object.digest {
-            return Err(ArchiveError::Content { path: path.clone() });
-        }
-        Ok(())
+        report.bytes += object.stored_bytes();
+        if is_same { Ok(()) } else { Err(ArchiveError::Content { path: path.clone() }) }
+    }
+}
+
+/// Who reads a pack, which is there and as long as it was written.
+pub(crate) fn pack_reader<'a>(
+    store: &'a dyn Store,
+    pack: &ArchivedPack,
+) -> Result<PackReader<'a>, ArchiveError> {
+    let place = pack.key();
+    if store.size(&place)? != pack.stored_bytes() {
+        let why = PackError::damaged("it is not as long as it was written");
+        return Err(ArchiveError::Pack { place, why });
+    }
+    Ok(PackReader::new(store, pack))
+}
+
+/// Who reads the content of a file that is an object, which is as long as it was written, and where it
+/// begins; nothing where there is no content.
+fn content_reader<'a>(
+    store: &'a dyn Store,
+    path: &ArchivePath,
+    object: &ArchivedObject,
+) -> Result<Option<(PackReader<'a>, u64)>, ArchiveError> {
+    let stored = object.stored_bytes();
+    let (mut reader, from) = match &object.place {
+        None if stored == 0 => return Ok(None),
+        None => return Err(ArchiveError::Content { path: path.clone() }),
+        Some(place) => PackReader::of(store, place),
+    };
+    let is_whole = match &object.place {
+        Some(ContentPlace::Object(_)) => reader.bytes()? == stored,
+        _ => reader.bytes()? >= from.saturating_add(stored),
+    };
+    let damaged = || ArchiveError::Content { path: path.clone() };
+    is_whole.then_some(Some((reader, from))).ok_or_else(damaged)
+}
+
+/// Whether the content of an object, from this byte on, is as it was written.
+fn has_digest(
+    mut reader: PackReader<'_>,
+    from: u64,
+    object: &ArchivedObject,
+) -> Result<bool, ArchiveError> {
+    let (mut digest, mut room) = (blake3::Hasher::new(), Vec::new());
+    let (mut at, end) = (from, from + object.stored_bytes());
+    while at < end {
+        room.resize((end - at).min(READ_BYTES as u64) as usize, 0);
+        reader.read(at, &mut room)?;
+        digest.update(&room);
+        at += room.len() as u64;
+    }
+    Ok(digest.finalize() == object.digest)
+}
+
+/// Whether the content of an object can be read and is as it was written.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn verify_content(
+    store: &dyn Store,
+    path: &ArchivePath,
+    object: &ArchivedObject,
+) -> Result<bool, ArchiveError> {
+    match content_reader(store, path, object)? {
+        Some((reader, from)) => has_digest(reader, from, object),
+        None => Ok(true),
     }
 }

@@ -154,6 +154,7 @@ impl<'a> FetchWorker<'a> {
         let links = members.iter().filter_map(|member| member.file_block);
         let mut files: HashMap<u64, Option<&[u8]>> =
             links.map(|block| (block.into(), None)).collect();
+        let mut lost: Option<(ArchiveError, Vec<&Vec<u8>>)> = None;
         for member in members {
             let (name, mut file) =
                 (&member.attributes.name, files.get_mut(&member.content_block()));
@@ -167,7 +168,17 @@ impl<'a> FetchWorker<'a> {
             {
                 file.get_or_insert(name);
             }
-            self.came(&path, member.size, put);
+            match put {
+                // What is wrong with the pack is told once.
+                Err(error @ (ArchiveError::Store(_) | ArchiveError::Pack { .. })) => {
+                    lost.get_or_insert((error, Vec::new())).1.push(name);
+                }
+                put => self.came(&path, member.size, put),
+            }
+        }
+        if let Some((error, names)) = lost {
+            let error = error.with_files(directory, names.iter().copied());
+            self.shared.left_out(names.len() as u64, error);
         }
     }
 

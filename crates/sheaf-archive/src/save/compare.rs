@@ -1,5 +1,6 @@
 //! A directory's names beside what is archived of them: what is to be stored.
 use super::directory::HEADER_BYTES;
+use super::heal;
 use super::links::PieceLinks;
 use super::old::{OldArchived, OldFiles};
 use super::phases::SavingDirectory;
@@ -149,6 +150,8 @@ impl DirectoryCompare {
         if let Some(old) = &old {
             match is_archived(of.shared, old, (of.file.as_fd(), file, &path), found) {
                 Ok(false) => {}
+                Ok(true) if heal::is_lost(of.shared, &mut self.old, &of.of.path, (key, &path))? => {
+                }
                 Ok(true) => {
                     of.counters.unchanged.fetch_add(1, Ordering::Relaxed);
                     return Ok(None);

@@ -1,6 +1,7 @@
 //! One directory on its way into the archive.
 use super::compare::{self, ComparedPiece};
 use super::desk::Unstored;
+use super::heal;
 use super::links::{PieceLinks, StoredLink};
 use super::old::OldFiles;
 use super::output::{PackOutput, WrittenPack};
@@ -135,11 +136,12 @@ impl<'a> DirectorySave<'a> {
             return Ok(false);
         }
         let key = file.name.as_bytes();
-        if let Some(old) = old.find(shared.store, key, &mut DirectoryChange::default())? {
+        if let Some(found_old) = old.find(shared.store, key, &mut DirectoryChange::default())? {
             let named = NamedFile { name: file.opened.to_owned(), found: Ok(found.clone()) };
             let path = || file.path.to_owned();
-            match compare::is_archived(shared, &old, (file.directory, &named, &path), found) {
+            match compare::is_archived(shared, &found_old, (file.directory, &named, &path), found) {
                 Ok(false) => {}
+                Ok(true) if heal::is_lost(shared, old, &self.of.path, (key, &path))? => {}
                 Ok(true) => {
                     self.counters.unchanged.fetch_add(1, Ordering::Relaxed);
                     return Ok(false);

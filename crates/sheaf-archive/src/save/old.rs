@@ -23,7 +23,12 @@ struct OldPack {
     retired: HashSet<Vec<u8>>,
     /// Files with several names, by where their content is.
     files: HashMap<u64, LinkedMembers>,
+    /// Members that cannot be read as they were stored, with what is wrong, when that is known.
+    lost: Option<LostMembers>,
 }
+
+/// Names, and what is wrong with what is archived of them.
+pub(crate) type LostMembers = HashMap<Vec<u8>, &'static str>;
 
 /// Members that are names of one file.
 struct LinkedMembers {
@@ -99,6 +104,26 @@ impl OldFiles {
         }))
     }
 
+    /// What is wrong with what is archived of a name that one has come to; nothing if it is as it was
+    /// stored. `object` says it of an object, and `pack` of the members of a pack, once of each.
+    pub fn lost(
+        &mut self,
+        name: &[u8],
+        object: impl FnOnce(&ArchivedObject) -> Result<Option<&'static str>, ArchiveError>,
+        pack: impl FnOnce(&ArchivedPack, &PackIndex) -> Result<LostMembers, ArchiveError>,
+    ) -> Result<Option<&'static str>, ArchiveError> {
+        if let Some(archived) = self.objects.get(name) {
+            return object(archived);
+        }
+        let is_in = |old: &&mut OldPack| old.index.find(name).is_some();
+        let Some(old) = self.open.iter_mut().find(is_in) else { return Ok(None) };
+        let lost = match old.lost.take() {
+            Some(lost) => lost,
+            None => pack(&old.row, &old.index)?,
+        };
+        Ok(old.lost.insert(lost).get(name).copied())
+    }
+
     /// What is archived of this name, as an object, whose content stays where it is. As
     /// [`OldFiles::find`], which tells the order.
     pub fn object(
@@ -171,7 +196,7 @@ impl OldPack {
                 file.names.push(member.attributes.name.clone());
             }
         }
-        Ok(Self { row, index, retired: HashSet::new(), files })
+        Ok(Self { row, index, retired: HashSet::new(), files, lost: None })
     }
 
     /// Writes an index without what was retired, if something was; the pack with that, if something

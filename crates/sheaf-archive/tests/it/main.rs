@@ -6,6 +6,7 @@ mod damage;
 mod disk;
 mod flips;
 mod grep;
+mod heal;
 mod hosts;
 mod kept;
 mod kills;

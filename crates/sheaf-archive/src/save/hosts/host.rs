@@ -6,6 +6,7 @@ use crate::save::phases::whole;
 use crate::save::{
     SaveCounters, SaveOptions, SaveReport, SaveShared, SaveWork, file_error, source,
 };
+use crate::verify::VerifyRoom;
 use crate::walk::names::{self, Directory};
 use crate::{ArchiveError, ArchiveEvent, HostFiles, HostStore, Store};
 use sheaf_core::Errno;
@@ -132,6 +133,7 @@ impl HostShared {
             desk: &self.desk,
             options: self.options,
             told: &told,
+            room: VerifyRoom::default(),
             counters: SaveCounters::default(),
         };
         while let Some(item) = self.desk.next() {

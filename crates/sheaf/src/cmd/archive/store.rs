@@ -63,7 +63,8 @@ pub struct StoreArgs {
     )]
     pub zstd: Option<i32>,
 
-    /// Compare contents, not times: store what differs from what is archived
+    /// Compare contents, not times: store what differs from what is archived, and again
+    /// what is damaged in the store
     #[arg(long)]
     pub checksum: bool,
 

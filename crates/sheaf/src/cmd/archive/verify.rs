@@ -88,5 +88,10 @@ fn tell_report(report: &VerifyReport, global: &GlobalArgs) -> Result<()> {
         damaged => format!(": {damaged} damaged"),
     };
     output::tell(format_args!("sheaf: {text}"));
+    if report.damaged > 0 {
+        output::tell(format_args!(
+            "sheaf: store --checksum stores again what is damaged, where its source is still there"
+        ));
+    }
     Ok(())
 }

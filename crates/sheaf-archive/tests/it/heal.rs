@@ -1,0 +1,155 @@
+//! What is damaged in a store is stored again, where its source is.
+use crate::round::{Place, path, settle};
+use crate::trees::{assert_same, make_everything};
+use sheaf_archive::{
+    ArchivePath, FetchOptions, SaveOptions, TreeWalk, TreeWalkOptions, VerifyOptions, VerifyReport,
+    remove, verify,
+};
+use sheaf_core::lock;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+fn checked() -> SaveOptions {
+    SaveOptions { checksum: true, ..SaveOptions::default() }
+}
+
+fn verified(place: &Place) -> (VerifyReport, Vec<String>) {
+    let told = Mutex::new(Vec::new());
+    let tell = |error: sheaf_archive::ArchiveError| lock(&told).push(error.to_string());
+    let report =
+        verify(&place.archive, &ArchivePath::ROOT, VerifyOptions::default(), &tell).unwrap();
+    (report, told.into_inner().unwrap())
+}
+
+/// Objects of the store of this kind, packs without their indexes.
+fn objects(place: &Place, kind: &str) -> Vec<PathBuf> {
+    let walk = TreeWalk::new(&place.path("store/objects").join(kind), TreeWalkOptions::default());
+    let files = walk.filter(|entry| entry.found.as_ref().unwrap().is_file());
+    let files = files.map(|entry| entry.path);
+    files.filter(|path| !path.to_string_lossy().contains(".idx")).collect()
+}
+
+/// Each way to damage a file, by the byte that is another one; nothing where it goes as a whole.
+fn damage(object: &Path, way: usize) {
+    let whole = fs::read(object).unwrap();
+    match way {
+        0 => fs::remove_file(object).unwrap(),
+        1 => fs::write(object, &whole[..whole.len() - 1]).unwrap(),
+        2 => fs::write(object, b"").unwrap(),
+        way => {
+            let mut bytes = whole;
+            let at = (bytes.len() - 1) * (way - 3) / 2;
+            bytes[at] ^= 1;
+            fs::write(object, bytes).unwrap();
+        }
+    }
+}
+
+/// Damages each object of a store of everything in each way; what heals it, and that nothing else does.
+fn heals(options: SaveOptions, ways: &[usize]) {
+    let place = Place::new();
+    make_everything(&place.path("tree"));
+    fs::write(place.path("tree/large"), vec![7; 1_100_000]).unwrap();
+    settle();
+    let (stored, _) = place.save("tree", options);
+    let with_checksum = SaveOptions { checksum: true, ..options };
+    for &way in ways {
+        for object in ["packs", "data"].iter().flat_map(|kind| objects(&place, kind)) {
+            let whole = fs::read(&object).unwrap();
+            // What was emptied before was stored again, and nothing refers to it.
+            if whole.is_empty() {
+                continue;
+            }
+            damage(&object, way);
+            let (before, _) = verified(&place);
+            let dry = SaveOptions { dry_run: true, ..with_checksum };
+            let (would, _) = place.save("tree", dry);
+            let (healed, told) = place.save("tree", with_checksum);
+            let at = format!("{object:?}, way {way}: {told:?}");
+            assert_eq!((would.stored, would.unchanged), (healed.stored, healed.unchanged), "{at}");
+            assert_eq!(healed.stored + healed.unchanged, stored.stored, "{at}");
+            assert_eq!((healed.stored > 0, healed.failed), (before.damaged > 0, 0), "{at}");
+            assert_eq!(
+                told.iter().filter(|told| told.starts_with("Again")).count() as u64,
+                healed.stored
+            );
+            let (after, told) = verified(&place);
+            assert_eq!(after.damaged, 0, "{at}: {told:?}");
+            if before.damaged == 0 {
+                fs::write(&object, whole).unwrap();
+            }
+        }
+        let (again, told) = place.save("tree", with_checksum);
+        assert_eq!((again.stored, &told[..]), (0, &[][..]));
+        let back = format!("back-{way}");
+        place.fetch("/tree", &back, FetchOptions::default());
+        assert_same(&place.path("tree"), &place.path(&back).join("tree"));
+    }
+}
+
+#[test]
+fn whatever_is_damaged_is_stored_again() {
+    heals(SaveOptions::default(), &[0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn whatever_is_damaged_is_stored_again_compressed() {
+    heals(SaveOptions { zstd: Some(3), ..SaveOptions::default() }, &[0, 4]);
+}
+
+#[test]
+fn only_a_damaged_member_is_stored_again_and_what_has_no_source_stays() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    for name in ["a", "b", "c", "d", "e"] {
+        fs::write(place.path("tree").join(name), name.repeat(700)).unwrap();
+    }
+    settle();
+    place.save("tree", SaveOptions::default());
+    let [tar] = &objects(&place, "packs")[..] else { panic!("one pack") };
+    let mut bytes = fs::read(tar).unwrap();
+    let at = bytes.windows(700).position(|bytes| bytes == "b".repeat(700).as_bytes()).unwrap();
+    bytes[at] ^= 1;
+    fs::write(tar, bytes).unwrap();
+    // It is not looked at where contents are not compared.
+    assert_eq!(place.save("tree", SaveOptions::default()).0.stored, 0);
+    let (healed, told) = place.save("tree", checked());
+    assert_eq!((healed.stored, healed.unchanged), (1, 4), "{told:?}");
+    assert!(told[0].contains("tree/b\"") && told[0].contains("its content is damaged"), "{told:?}");
+    assert_eq!(verified(&place).0.damaged, 0);
+
+    // All of the pack but b: a has no source any more.
+    fs::remove_file(tar).unwrap();
+    fs::remove_file(place.path("tree/a")).unwrap();
+    let (report, told) = verified(&place);
+    assert_eq!(report.damaged, 1);
+    assert!(
+        told[0].ends_with(": the files in it: /tree/a, /tree/c, /tree/d and 1 more"),
+        "{told:?}"
+    );
+    let (fetched, told) = place.fetch("/tree", "back", FetchOptions::default());
+    assert_eq!((fetched.fetched, fetched.failed, told.len()), (1, 4, 1), "{told:?}");
+    let (healed, told) = place.save("tree", checked());
+    assert_eq!((healed.stored, healed.unchanged), (3, 1), "{told:?}");
+    let (report, told) = verified(&place);
+    assert_eq!(report.damaged, 1);
+    assert!(told[0].ends_with(": the files in it: /tree/a"), "{told:?}");
+    remove(&place.archive, &path("/tree/a")).unwrap();
+    assert_eq!(verified(&place).0.damaged, 0);
+}
+
+#[test]
+fn a_named_file_whose_pack_is_missing_is_stored_again() {
+    let place = Place::new();
+    fs::write(place.path("a"), "a").unwrap();
+    settle();
+    place.save("a", SaveOptions::default());
+    fs::remove_file(&objects(&place, "packs")[0]).unwrap();
+    assert_eq!(place.save("a", SaveOptions::default()).0.stored, 0);
+    let (healed, told) = place.save("a", checked());
+    assert_eq!(healed.stored, 1);
+    assert!(told[0].contains("its pack is missing"), "{told:?}");
+    assert_eq!(verified(&place).0.damaged, 0);
+    assert_eq!(place.save("a", checked()).0.unchanged, 1);
+}
