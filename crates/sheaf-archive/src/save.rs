@@ -22,8 +22,8 @@ use crate::schedule::{Resource, ScheduleLimits, ScheduleStats, TaskPlace};
 use crate::verify::VerifyRoom;
 use crate::walk::names::{self, Directory};
 use crate::{
-    Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, Commit, DirectoryChange,
-    Store,
+    Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedFile, Commit,
+    DirectoryChange, Store,
 };
 use desk::{CatalogDesk, SaveDesk};
 use directory::{DirectorySave, SourceName};
@@ -242,6 +242,15 @@ pub fn save_watched(
 
 /// Makes a directory of an archive and those above it, where they are not there.
 fn make_directories(archive: &Archive, to: &ArchivePath) -> Result<(), ArchiveError> {
+    let mut on_the_way = Some(to.clone());
+    while let Some(path) = on_the_way {
+        match archive.look_up(&path)? {
+            // What is above a directory is one.
+            Some(ArchivedFile::Directory(_)) => break,
+            Some(_) => return Err(ArchiveError::InTheWay { path, what: "a file" }),
+            None => on_the_way = path.split().map(|(above, _)| above),
+        }
+    }
     loop {
         let (mut missing, mut catalog) = (Vec::new(), archive.catalog());
         let mut next = Some(to.clone());

@@ -7,16 +7,22 @@ use std::time::{Duration, Instant};
 
 /// Directories in a commit at most.
 const DIRECTORIES_MAX: usize = 512;
-/// How long a change waits for others, where some come.
+/// Time between two commits at least, where changes are few: as long a change waits for others.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Changes that are not committed yet.
-#[derive(Default)]
 pub(super) struct Commits {
     waiting: Vec<(Arc<SavedDirectory>, DirectoryChange)>,
-    since: Option<Instant>,
+    /// The last commit.
+    since: Instant,
     /// Directories that another writer has changed meanwhile.
     refused: Vec<ArchiveError>,
+}
+
+impl Default for Commits {
+    fn default() -> Self {
+        Self { waiting: Vec::new(), since: Instant::now(), refused: Vec::new() }
+    }
 }
 
 impl Commits {
@@ -28,8 +34,7 @@ impl Commits {
         change: DirectoryChange,
     ) -> Result<(), ArchiveError> {
         self.waiting.push((of.clone(), change));
-        let since = *self.since.get_or_insert_with(Instant::now);
-        if self.waiting.len() >= DIRECTORIES_MAX || since.elapsed() >= WAIT_MAX {
+        if self.waiting.len() >= DIRECTORIES_MAX || self.since.elapsed() >= WAIT_MAX {
             self.flush(archive)?;
         }
         Ok(())
@@ -43,7 +48,7 @@ impl Commits {
 
     /// Commits what waits.
     pub fn flush(&mut self, archive: &Archive) -> Result<(), ArchiveError> {
-        self.since = None;
+        self.since = Instant::now();
         let mut waiting = std::mem::take(&mut self.waiting);
         while !waiting.is_empty() {
             let mut commit = Commit::default();

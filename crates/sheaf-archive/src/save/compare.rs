@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 const READ_BYTES: usize = 1 << 20;
 /// Bytes of a block, by which the system counts what a file has on its disk.
-const DISK_BLOCK_BYTES: u64 = 512;
+pub(super) const DISK_BLOCK_BYTES: u64 = 512;
 
 /// What is archived of a directory, as far as its names have come.
 pub(super) struct DirectoryCompare {

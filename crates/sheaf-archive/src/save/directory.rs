@@ -30,13 +30,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 const WRITE_BYTES: usize = 1 << 20;
 /// What a member's headers take of a pack, where its attributes are few.
 pub(super) const HEADER_BYTES: u64 = 2048;
 /// Objects of a directory after which it is committed, as after a pack.
 const OBJECTS_MAX: usize = 1024;
+
+/// How long large files that were stored wait for others of their directory to be committed.
+const COMMITTED_AFTER: Duration = Duration::from_secs(2);
 
 type OpenPack = PackWriter<PackOutput>;
 
@@ -471,8 +474,12 @@ impl<'a> DirectorySave<'a> {
         self.old.retire(&name, &mut self.change);
         self.change.objects_removed.retain(|removed| *removed != name);
         self.change.objects.push(object);
-        let is_much = self.change.objects.len() >= OBJECTS_MAX && !self.links.hold_pack();
-        if is_much { self.flush() } else { Ok(()) }
+        let is_much = self.change.objects.len() >= OBJECTS_MAX;
+        // One that is broken off again and again comes to its end nevertheless.
+        let is_late = self
+            .since
+            .is_some_and(|since| since.elapsed().is_ok_and(|elapsed| elapsed >= COMMITTED_AFTER));
+        if (is_much || is_late) && !self.links.hold_pack() { self.flush() } else { Ok(()) }
     }
 
     /// Ends the pack, and has what was done so far committed.

@@ -3,6 +3,7 @@
 //!
 //! [`whole`] does one after the other; [`SavePool`] has them done by a schedule, many at once. A
 //! directory's own are in its order: names are compared, and files packed, as they come.
+use super::compare::DISK_BLOCK_BYTES;
 use super::compare::{ComparedPiece, DirectoryCompare};
 use super::directory::DirectorySave;
 use super::{SaveCounters, SaveReport, SaveShared, SaveWork, SavedDirectory, file_error, source};
@@ -254,16 +255,15 @@ impl<'a> SavePool<'a> {
             SaveTask::List(directory, open) => self.list(id, &directory, open),
             SaveTask::Compare(directory, named) => self.compare(id, &directory, named),
             SaveTask::Transfer(directory, piece) => {
-                let used = stored_needs(piece.files.len(), piece.bytes);
+                let used = stored_needs(&piece.files);
                 directory.transfer(piece)?;
                 directory.ended()?;
                 Ok(used)
             }
             SaveTask::TransferLarge(directory, file) => {
-                let bytes = file.found.as_ref().map_or(0, |found| found.size);
                 directory.transfer_large(&file)?;
                 directory.ended()?;
-                Ok(stored_needs(1, bytes))
+                Ok(stored_needs(std::slice::from_ref(&file)))
             }
         }
     }
@@ -307,14 +307,13 @@ impl<'a> SavePool<'a> {
         }
         for file in std::mem::take(&mut piece.large) {
             directory.left.fetch_add(1, Ordering::Relaxed);
-            let bytes = file.found.as_ref().map_or(0, |found| found.size);
+            let needs = (stored_needs(std::slice::from_ref(&file)), PIECE_BYTES);
             let transfer = SaveTask::TransferLarge(directory.clone(), file);
-            let needs = (stored_needs(1, bytes), PIECE_BYTES);
             self.add(id, directory, Phase::Transfer, TaskKind::TransferLarge, needs, transfer);
         }
         if !piece.files.is_empty() {
             directory.left.fetch_add(1, Ordering::Relaxed);
-            let needs = (stored_needs(piece.files.len(), piece.bytes), PIECE_BYTES);
+            let needs = (stored_needs(&piece.files), PIECE_BYTES);
             let transfer = SaveTask::Transfer(directory.clone(), piece);
             self.add(id, directory, Phase::Transfer, TaskKind::Transfer, needs, transfer);
         }
@@ -340,9 +339,12 @@ impl<'a> SavePool<'a> {
     }
 }
 
-/// What storing so many files needs that have so many bytes: they are read, and as much is written.
-fn stored_needs(files: usize, bytes: u64) -> Needs {
-    let files = files as u64;
+/// What storing files needs: what they have beside holes is read, and as much is written.
+fn stored_needs(files: &[NamedFile]) -> Needs {
+    let found = files.iter().filter_map(|file| file.found.as_ref().ok());
+    let bytes = found.map(|found| found.size.min(found.blocks.saturating_mul(DISK_BLOCK_BYTES)));
+    let bytes = bytes.fold(0, u64::saturating_add);
+    let files = files.len() as u64;
     Needs {
         memory_bytes: TRANSFER_BYTES,
         cpu_us: files * FILE_US + (bytes >> 20) * MEBIBYTE_US,

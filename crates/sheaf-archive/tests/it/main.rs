@@ -8,6 +8,7 @@ mod flips;
 mod grep;
 mod heal;
 mod hosts;
+mod interrupted;
 mod kept;
 mod kills;
 mod links;
