@@ -387,7 +387,7 @@ fn packs_are_sent_at_once_and_read_by_one_request_each() {
     assert_eq!((saved.stored, saved.failed), (300, 0));
     assert_eq!(proxy.count("PUT", ".tar"), 6, "a pack is a request");
     assert_eq!(proxy.count("PUT", ".idx."), 6);
-    assert!((2..=4).contains(&proxy.busy_max()), "each worker sends its own");
+    assert!(proxy.busy_max() >= 2, "each worker sends its own");
 
     let before = proxy.seen().len();
     let (from, to) = (ArchivePath::new(b"tree").unwrap(), directory.path().join("back"));
