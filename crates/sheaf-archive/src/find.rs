@@ -3,8 +3,9 @@
 //! What is not said of a test is as in GNU find: sizes and ages are rounded up or down as there, `+5` is
 //! more than five, `-5` less, and tests that stand together are joined by `and`.
 use crate::{ArchivedFile, FileFacts, MemberAttributes, MemberKind};
-use globset::{GlobBuilder, GlobMatcher};
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
+use sheaf_file::TextPattern;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// A file as tests see it.
@@ -101,8 +102,8 @@ enum FindTest {
     All(Vec<Self>),
     Any(Vec<Self>),
     Not(Box<Self>),
-    Name(GlobMatcher),
-    Path(GlobMatcher),
+    Name(TextPattern),
+    Path(TextPattern),
     Kinds(Vec<FileKind>),
     /// In units of so many bytes, rounded up.
     Size(Compared, u64),
@@ -229,11 +230,11 @@ impl FindTest {
                 false
             }
             Self::Not(test) => !test.passes(file, now, is_empty, ends)?,
-            Self::Name(glob) => {
+            Self::Name(pattern) => {
                 let name = file.path.file_name().unwrap_or(file.path.as_os_str());
-                glob.is_match(name)
+                pattern.matches(name.as_bytes())
             }
-            Self::Path(glob) => glob.is_match(file.path),
+            Self::Path(pattern) => pattern.matches(file.path.as_os_str().as_bytes()),
             Self::Kinds(kinds) => kinds.contains(&file.kind),
             Self::Size(compared, unit) => compared.is_met(file.size.div_ceil(*unit)),
             Self::Age(compared, unit) => {
@@ -372,10 +373,10 @@ impl<'a> FindReader<'a> {
         const DAY: i64 = 24 * 3600;
         let number = |text: &str| text.parse().ok();
         Some(match word {
-            "-name" => FindTest::Name(glob(value, false)?),
-            "-iname" => FindTest::Name(glob(value, true)?),
-            "-path" | "-wholename" => FindTest::Path(glob(value, false)?),
-            "-ipath" => FindTest::Path(glob(value, true)?),
+            "-name" => FindTest::Name(TextPattern::new(value, false)),
+            "-iname" => FindTest::Name(TextPattern::new(value, true)),
+            "-path" | "-wholename" => FindTest::Path(TextPattern::new(value, false)),
+            "-ipath" => FindTest::Path(TextPattern::new(value, true)),
             "-type" => {
                 let kinds: Option<_> = value.split(',').map(kind).collect();
                 FindTest::Kinds(kinds?)
@@ -437,7 +438,7 @@ fn what_it_takes(word: &str) -> &'static str {
         "-group" => "there is no such group",
         "-perm" => "it takes octal digits, with - or / before them",
         "-maxdepth" | "-mindepth" => "it takes a number",
-        _ => "it is no pattern",
+        _ => "it takes something else",
     }
 }
 
@@ -465,29 +466,4 @@ fn kind(letter: &str) -> Option<FileKind> {
         "b" => FileKind::BlockDevice,
         _ => return None,
     })
-}
-
-/// A pattern as `fnmatch` reads it: no braces, and a `*` goes across slashes.
-pub(crate) fn glob(text: &str, ignores_case: bool) -> Option<GlobMatcher> {
-    let mut plain = String::with_capacity(text.len() + 8);
-    let mut chars = text.chars();
-    let mut in_class = false;
-    while let Some(char) = chars.next() {
-        match char {
-            '\\' => plain.extend(['\\', chars.next()?]),
-            '{' | '}' if !in_class => plain.extend(['\\', char]),
-            // Several stars mean what one does.
-            '*' if !in_class && plain.ends_with('*') && !plain.ends_with("\\*") => {}
-            _ => {
-                in_class = char == '[' || in_class && char != ']';
-                plain.push(char);
-            }
-        }
-    }
-    let glob = GlobBuilder::new(&plain)
-        .literal_separator(false)
-        .backslash_escape(true)
-        .case_insensitive(ignores_case)
-        .build();
-    Some(glob.ok()?.compile_matcher())
 }

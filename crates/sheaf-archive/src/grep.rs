@@ -13,8 +13,8 @@ mod worker;
 
 use crate::{Archive, ArchiveError, ArchivePath};
 use engine::GrepMatcher;
-use globset::GlobMatcher;
 use serde::{Deserialize, Serialize};
+use sheaf_file::TextPattern;
 use std::path::PathBuf;
 
 /// How patterns are written.
@@ -121,7 +121,7 @@ pub enum GrepPlace<'a> {
     LocalAs(PathBuf, Vec<u8>),
 }
 
-/// What is wrong with a pattern or a glob.
+/// What is wrong with a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ArchiveGrepError(String);
@@ -142,27 +142,23 @@ pub enum GrepEvent<'a> {
 pub struct ArchiveGrep {
     options: ArchiveGrepOptions,
     matcher: GrepMatcher,
-    include: Vec<GlobMatcher>,
-    exclude: Vec<GlobMatcher>,
-    exclude_directories: Vec<GlobMatcher>,
+    include: Vec<TextPattern>,
+    exclude: Vec<TextPattern>,
+    exclude_directories: Vec<TextPattern>,
 }
 
 impl ArchiveGrep {
     /// A search for these patterns.
     ///
     /// # Errors
-    /// When a pattern or a glob is wrong.
+    /// When a pattern is wrong.
     pub fn new(options: ArchiveGrepOptions) -> Result<Self, ArchiveGrepError> {
         let matcher = GrepMatcher::new(&options)?;
-        let globs = |globs: &[String]| -> Result<Vec<GlobMatcher>, ArchiveGrepError> {
-            let each = globs.iter().map(|glob| {
-                let compiled = crate::find::glob(glob, false);
-                compiled.ok_or_else(|| ArchiveGrepError(format!("{glob}: is no pattern of names")))
-            });
-            each.collect()
+        let globs = |globs: &[String]| -> Vec<TextPattern> {
+            globs.iter().map(|glob| TextPattern::new(glob, false)).collect()
         };
-        let (include, exclude) = (globs(&options.include)?, globs(&options.exclude)?);
-        let exclude_directories = globs(&options.exclude_directories)?;
+        let (include, exclude) = (globs(&options.include), globs(&options.exclude));
+        let exclude_directories = globs(&options.exclude_directories);
         Ok(Self { options, matcher, include, exclude, exclude_directories })
     }
 
@@ -185,8 +181,6 @@ impl ArchiveGrep {
     }
 }
 
-fn fits(globs: &[GlobMatcher], name: &[u8]) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    let name = std::ffi::OsStr::from_bytes(name);
-    globs.iter().any(|glob| glob.is_match(name))
+fn fits(globs: &[TextPattern], name: &[u8]) -> bool {
+    globs.iter().any(|glob| glob.matches(name))
 }

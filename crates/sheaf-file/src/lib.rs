@@ -56,7 +56,7 @@ pub use files::LocalDirectory;
 pub use glob::{GLOB_DEPTH_MAX, GLOB_ERRORS_MAX, GLOB_MATCHES_MAX, Globbed};
 pub use mode_change::ModeChange;
 pub use owner::{Owner, acts_as_owner, group_name, user_name};
-pub use pattern::{NameFilter, Pattern, PatternTree, is_pattern};
+pub use pattern::{NameFilter, Pattern, PatternTree, TextPattern, is_pattern};
 pub use remove::{REMOVE_ERRORS_MAX, Removal, RemoveOptions, Removed};
 pub use rustix::fs::{Mode, OFlags};
 pub use sheaf_core::files::{DirEntry, FileKind, Metadata, Timestamp};

@@ -1,11 +1,14 @@
 //! Patterns of paths, with the shell's meaning.
 
 mod brace;
+mod bracket;
 mod expand;
 mod name;
+mod whole;
 
 pub use expand::PatternTree;
 pub(crate) use name::NamePattern;
+pub use whole::TextPattern;
 
 use crate::PatternError;
 use std::ffi::OsString;

@@ -9,11 +9,11 @@ use crate::{
     ArchiveError, ArchivePath, FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk,
     VisitedFile, WalkedDirectory,
 };
-use globset::GlobMatcher;
 use regex_automata::Span;
 use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
 use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
+use sheaf_file::TextPattern;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -182,9 +182,9 @@ fn is_output(path: &[u8]) -> ArchiveError {
 
 /// Finds files of a tree.
 struct GrepVisitor {
-    include: Vec<GlobMatcher>,
-    exclude: Vec<GlobMatcher>,
-    exclude_directories: Vec<GlobMatcher>,
+    include: Vec<TextPattern>,
+    exclude: Vec<TextPattern>,
+    exclude_directories: Vec<TextPattern>,
     output_file: Option<(u64, u64)>,
 }
 

@@ -11,34 +11,72 @@ pub(crate) struct NamePattern {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum NameToken {
+pub(super) enum NameToken {
     Literal(char),
     /// `?`: one character.
     One,
     /// `*`: any number of characters.
     Many,
-    /// `[…]`: one character of these ranges, or none of them.
+    /// `[…]`: one character of these ranges and classes, or none of them.
     Class {
         negated: bool,
         ranges: Vec<(char, char)>,
+        /// Places in [`CLASSES`].
+        named: Vec<usize>,
     },
+    /// What has no meaning, and is met by nothing.
+    Nothing,
 }
 
-/// The character classes of POSIX, in ASCII.
-const CLASSES: [(&str, &[(char, char)]); 12] = [
-    ("alnum", &[('0', '9'), ('A', 'Z'), ('a', 'z')]),
-    ("alpha", &[('A', 'Z'), ('a', 'z')]),
-    ("blank", &[(' ', ' '), ('\t', '\t')]),
-    ("cntrl", &[('\0', '\x1f'), ('\x7f', '\x7f')]),
-    ("digit", &[('0', '9')]),
-    ("graph", &[('!', '~')]),
-    ("lower", &[('a', 'z')]),
-    ("print", &[(' ', '~')]),
-    ("punct", &[('!', '/'), (':', '@'), ('[', '`'), ('{', '~')]),
-    ("space", &[(' ', ' '), ('\t', '\r')]),
-    ("upper", &[('A', 'Z')]),
-    ("xdigit", &[('0', '9'), ('A', 'F'), ('a', 'f')]),
+/// How characters are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Compared {
+    /// Capital letters are as small ones.
+    pub ignores_case: bool,
+    /// Each character is a byte, of which only those of ASCII are letters.
+    pub are_bytes: bool,
+}
+
+impl Compared {
+    pub fn fold(self, char: char) -> char {
+        if !self.ignores_case {
+            return char;
+        }
+        if self.are_bytes || char.is_ascii() {
+            return char.to_ascii_lowercase();
+        }
+        let mut small = char.to_lowercase();
+        if small.len() == 1 { small.next().unwrap_or(char) } else { char }
+    }
+}
+
+/// Whether a character is in a class.
+type IsInClass = fn(char) -> bool;
+
+/// The character classes of POSIX, as a locale with Unicode has them.
+const CLASSES: [(&str, IsInClass); 12] = [
+    ("alnum", char::is_alphanumeric),
+    ("alpha", |char| char.is_alphabetic() || !char.is_ascii() && char.is_numeric()),
+    ("blank", |char| char == '\t' || is_space(char) && !is_control(char)),
+    ("cntrl", is_control),
+    ("digit", |char| char.is_ascii_digit()),
+    ("graph", |char| !is_control(char) && !is_space(char)),
+    ("lower", char::is_lowercase),
+    ("print", |char| !is_control(char)),
+    ("punct", |char| !is_control(char) && !is_space(char) && !char.is_alphanumeric()),
+    ("space", is_space),
+    ("upper", char::is_uppercase),
+    ("xdigit", |char| char.is_ascii_hexdigit()),
 ];
+
+fn is_control(char: char) -> bool {
+    char.is_control() || matches!(char, '\u{2028}' | '\u{2029}')
+}
+
+/// Spaces at which no line is broken are none.
+fn is_space(char: char) -> bool {
+    char.is_whitespace() && !matches!(char, '\u{85}' | '\u{a0}' | '\u{2007}' | '\u{202f}')
+}
 
 impl NamePattern {
     pub fn new(text: &str) -> Result<Self, PatternError> {
@@ -60,6 +98,25 @@ impl NamePattern {
             tokens.push(token);
         }
         Ok(Self { tokens })
+    }
+
+    /// Reads a pattern as `fnmatch` does: what is wrong in it is met by nothing.
+    pub(super) fn lenient(text: &str, compared: Compared) -> Self {
+        let mut tokens = Vec::new();
+        let mut chars = text.chars().peekable();
+        while let Some(char) = chars.next() {
+            tokens.push(match char {
+                '?' => NameToken::One,
+                '*' if tokens.last() == Some(&NameToken::Many) => continue,
+                '*' => NameToken::Many,
+                '[' => super::bracket::read(&mut chars, compared),
+                '\\' => chars
+                    .next()
+                    .map_or(NameToken::Nothing, |char| NameToken::Literal(compared.fold(char))),
+                char => NameToken::Literal(compared.fold(char)),
+            });
+        }
+        Self { tokens }
     }
 
     pub fn is_literal(&self) -> bool {
@@ -90,6 +147,14 @@ impl NamePattern {
     /// Only the last `*` is ever reconsidered, so the time is bounded by the product of the
     /// lengths.
     pub fn matches(&self, name: &[u8]) -> bool {
+        self.matches_as(name, Compared::default())
+    }
+
+    /// The same, with characters compared as the pattern was read for.
+    pub(super) fn matches_as(&self, name: &[u8], compared: Compared) -> bool {
+        let decode = |name: &[u8]| {
+            if compared.are_bytes { (Some(char::from(name[0])), 1) } else { decode(name) }
+        };
         let (mut token, mut at) = (0, 0);
         let mut last_many: Option<(usize, usize)> = None;
         while at < name.len() {
@@ -99,7 +164,7 @@ impl NamePattern {
                     last_many = Some((token, at));
                     token += 1;
                 }
-                Some(one) if one.takes(char) => {
+                Some(one) if one.takes(char, compared) => {
                     token += 1;
                     at += width;
                 }
@@ -117,13 +182,18 @@ impl NamePattern {
 
 impl NameToken {
     /// Whether this token takes one character; `None` is a byte that is not UTF-8.
-    fn takes(&self, char: Option<char>) -> bool {
+    fn takes(&self, char: Option<char>, compared: Compared) -> bool {
         match self {
-            Self::Literal(literal) => char == Some(*literal),
+            Self::Literal(literal) => char.map(|char| compared.fold(char)) == Some(*literal),
             Self::One => true,
-            Self::Many => false,
-            Self::Class { negated, ranges } => {
-                let is_in = |char| ranges.iter().any(|&(from, to)| from <= char && char <= to);
+            Self::Many | Self::Nothing => false,
+            Self::Class { negated, ranges, named } => {
+                let is_in = |char| {
+                    let folded = compared.fold(char);
+                    let is_known = char.is_ascii() || !compared.are_bytes;
+                    ranges.iter().any(|&(from, to)| from <= folded && folded <= to)
+                        || is_known && named.iter().any(|&class| CLASSES[class].1(char))
+                };
                 char.is_some_and(is_in) != *negated
             }
         }
@@ -134,14 +204,14 @@ impl NameToken {
 fn read_class(chars: &mut Peekable<Chars<'_>>) -> Result<Option<NameToken>, PatternError> {
     let mut rest = chars.clone();
     let negated = rest.next_if(|char| matches!(char, '!' | '^')).is_some();
-    let mut ranges = Vec::new();
+    let (mut ranges, mut classes) = (Vec::new(), Vec::new());
     let mut first = true;
     loop {
         let Some(char) = rest.next() else { return Ok(None) };
         match char {
             ']' if !first => break,
             '[' if rest.peek() == Some(&':') => match read_class_name(&mut rest)? {
-                Some(named) => ranges.extend_from_slice(named),
+                Some(class) => classes.push(class),
                 None => ranges.push(('[', '[')),
             },
             char => {
@@ -167,13 +237,13 @@ fn read_class(chars: &mut Peekable<Chars<'_>>) -> Result<Option<NameToken>, Patt
         return Err(PatternError::BackwardRange { from, to });
     }
     *chars = rest;
-    Ok(Some(NameToken::Class { negated, ranges }))
+    Ok(Some(NameToken::Class { negated, ranges, named: classes }))
 }
 
 /// Reads `:name:]` of `[:name:]`, or nothing (and takes nothing) if it does not have this form.
-fn read_class_name(
+pub(super) fn read_class_name(
     chars: &mut Peekable<Chars<'_>>,
-) -> Result<Option<&'static [(char, char)]>, PatternError> {
+) -> Result<Option<usize>, PatternError> {
     let mut rest = chars.clone();
     rest.next();
     let mut name = String::new();
@@ -184,8 +254,8 @@ fn read_class_name(
         return Ok(None);
     }
     *chars = rest;
-    match CLASSES.iter().find(|(known, _)| *known == name) {
-        Some((_, ranges)) => Ok(Some(ranges)),
+    match CLASSES.iter().position(|(known, _)| *known == name) {
+        Some(class) => Ok(Some(class)),
         None => Err(PatternError::UnknownClass { name }),
     }
 }

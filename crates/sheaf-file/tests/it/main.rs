@@ -7,6 +7,7 @@ mod glob;
 mod mode_change;
 mod stage;
 mod tentative;
+mod text_pattern;
 mod usage;
 mod walk;
 

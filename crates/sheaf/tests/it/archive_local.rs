@@ -181,6 +181,21 @@ fn a_tree_of_this_machine_is_searched_as_by_find() {
         assert_eq!(sorted(&ours, 0), sorted(&theirs, 0), "{args:?}");
         assert!(!ours.is_empty(), "{args:?}");
     }
+    // Patterns are those of a locale with UTF-8.
+    for name in ["é", "É", "[a-", "[z-a]", "\\"] {
+        fs::write(home.path().join("tree").join(name), "").unwrap();
+    }
+    for test in ["-name", "-iname", "-path"] {
+        for pattern in
+            ["?", "É", "*/?", "[[:lower:]]", "*/[[:lower:]]", "*[\n]*", "[z-a]", "[a-", "\\"]
+        {
+            let ours = own(&home, &["find", "tree", test, pattern, "-print0"]);
+            let mut find = Command::new("find");
+            let find = find.args(["tree", test, pattern, "-print0"]).env("LC_ALL", "C.UTF-8");
+            let theirs = find.current_dir(home.path()).output().unwrap().stdout;
+            assert_eq!(sorted(&ours, 0), sorted(&theirs, 0), "{test} {pattern}");
+        }
+    }
     // What is printed is said by the expression, each time and in its own way.
     for args in [
         &["-name", "a", "-print", "-o", "-name", "b"][..],
