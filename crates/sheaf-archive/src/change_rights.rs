@@ -2,13 +2,13 @@
 //! its members.
 use crate::archive::{new_id, read_index, write_index};
 use crate::catalog::rebind_xattrs;
-use crate::save::old::OldFiles;
 use crate::{
     Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, CatalogError, Commit,
     DirectoryChange, DirectoryRows, FileRights, MemberAttributes, MemberClass, PackId,
     PackedMember,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
 
 /// Directories that are changed by one commit.
 const DIRECTORIES_AT_ONCE: usize = 4096;
@@ -108,10 +108,43 @@ pub fn change_rights(
     options: RightsOptions,
 ) -> Result<RightsReport, ArchiveError> {
     let mut run = RightsRun { archive, change, options, links: HashMap::new() };
-    let is_directory = archive.catalog().directory(path)?.is_some();
-    let report = if is_directory { run.tree(path)? } else { run.file(path)? };
-    run.other_names(is_directory.then_some(path))?;
-    Ok(report)
+    if archive.catalog().directory(path)?.is_some() {
+        let report = run.tree(path)?;
+        run.other_names(Some(path))?;
+        return Ok(report);
+    }
+    let missing = || ArchiveError::NotArchived { path: path.clone() };
+    let (above, name) = path.split().ok_or_else(missing)?;
+    let (report, none) =
+        change_rights_of_files(archive, &above, &[name.to_vec()], change, options)?;
+    if none.is_empty() { Ok(report) } else { Err(missing()) }
+}
+
+/// Changes modes or owners of files of one directory by one commit, as [`change_rights`] does. With what
+/// was changed, those of the names that are not there; directories are none.
+///
+/// # Errors
+/// When the catalog or an index cannot be read or written.
+pub fn change_rights_of_files(
+    archive: &Archive,
+    directory: &ArchivePath,
+    names: &[Vec<u8>],
+    change: &RightsChange<'_>,
+    options: RightsOptions,
+) -> Result<(RightsReport, Vec<Vec<u8>>), ArchiveError> {
+    let mut run = RightsRun { archive, change, options, links: HashMap::new() };
+    let names: BTreeSet<&[u8]> = names.iter().map(|name| &name[..]).collect();
+    let mut tries = 0;
+    let changed = loop {
+        match run.try_files(directory, &names) {
+            Err(ArchiveError::Catalog(CatalogError::Changed { .. })) if tries < TRIES_MAX => {
+                tries += 1;
+            }
+            changed => break changed?,
+        }
+    };
+    run.other_names(None)?;
+    Ok(changed)
 }
 
 struct RightsRun<'a> {
@@ -235,24 +268,30 @@ impl RightsRun<'_> {
     }
 
     /// Some members of a pack, or all, by another index. Whose extended attributes change with that is an
-    /// object from then on, as the tar says something else.
+    /// object from then on, as the tar says something else. Of the names those are left that it has.
     fn members(
         &mut self,
         mut row: ArchivedPack,
-        only: Option<&[u8]>,
+        mut only: Option<&mut BTreeSet<&[u8]>>,
         into: &mut DirectoryChange,
         report: &mut RightsReport,
     ) -> Result<bool, ArchiveError> {
         let mut index = read_index(self.archive.store(), &row)?;
-        let of_file = only.and_then(|name| index.find(name)).map(PackedMember::content_block);
+        let mut of_files = HashSet::new();
+        if let Some(names) = &mut only {
+            names.retain(|name| {
+                let block = index.find(name).map(PackedMember::content_block);
+                of_files.extend(block);
+                block.is_some()
+            });
+        }
         let (mut changed, mut objects) = (false, Vec::new());
         for member in &mut index.members {
-            let is_meant = of_file.is_none_or(|block| member.content_block() == block);
-            if !is_meant {
+            if only.is_some() && !of_files.contains(&member.content_block()) {
                 continue;
             }
             let mut attributes = member.attributes.clone();
-            let is_named = only.is_none_or(|name| name == attributes.name);
+            let is_named = only.as_ref().is_none_or(|names| names.contains(&attributes.name[..]));
             let differs = self.change.apply(&mut attributes);
             changed |= differs;
             if is_named {
@@ -285,36 +324,36 @@ impl RightsRun<'_> {
         Ok(true)
     }
 
-    fn file(&mut self, path: &ArchivePath) -> Result<RightsReport, ArchiveError> {
-        let mut tries = 0;
-        loop {
-            match self.try_file(path) {
-                Err(ArchiveError::Catalog(CatalogError::Changed { .. })) if tries < TRIES_MAX => {
-                    tries += 1;
-                }
-                changed => return changed,
+    fn try_files(
+        &mut self,
+        directory: &ArchivePath,
+        names: &BTreeSet<&[u8]>,
+    ) -> Result<(RightsReport, Vec<Vec<u8>>), ArchiveError> {
+        let rows = self.archive.catalog().rows_of(directory)?;
+        let (path, since) = (directory.clone(), rows.changed);
+        let mut into = DirectoryChange { path, since, ..Default::default() };
+        let mut report = RightsReport::default();
+        let (mut changed, mut missing) = (false, names.clone());
+        for object in rows.objects {
+            if missing.remove(&object.attributes.name[..]) {
+                changed |= self.object(object, &mut into, &mut report);
             }
         }
-    }
-
-    fn try_file(&mut self, path: &ArchivePath) -> Result<RightsReport, ArchiveError> {
-        let missing = || ArchiveError::NotArchived { path: path.clone() };
-        let (above, name) = path.split().ok_or_else(missing)?;
-        let rows = self.archive.catalog().rows_of(&above)?;
-        let mut into = DirectoryChange { path: above, since: rows.changed, ..Default::default() };
-        let mut report = RightsReport::default();
-        let object = rows.objects.into_iter().find(|object| object.attributes.name == name);
-        let changed = if let Some(object) = object {
-            self.object(object, &mut into, &mut report)
-        } else {
-            let store = self.archive.store();
-            let row = OldFiles::pack_of(store, rows.packs, name)?.ok_or_else(missing)?;
-            self.members(row, Some(name), &mut into, &mut report)?
-        };
+        for row in rows.packs {
+            let (first, last) = (row.first.clone(), row.last.clone());
+            let here =
+                missing.range::<[u8], _>((Bound::Included(&*first), Bound::Included(&*last)));
+            if here.clone().next().is_none() {
+                continue;
+            }
+            let mut here: BTreeSet<&[u8]> = here.copied().collect();
+            changed |= self.members(row, Some(&mut here), &mut into, &mut report)?;
+            missing.retain(|name| !here.contains(name));
+        }
         if changed {
             self.commit(&Commit { changes: vec![into] })?;
         }
-        Ok(report)
+        Ok((report, missing.into_iter().map(<[u8]>::to_vec).collect()))
     }
 
     /// Names outside of a directory of files that were changed by other names.

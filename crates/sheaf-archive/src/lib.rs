@@ -55,7 +55,9 @@ pub use catalog::{
 };
 #[cfg(feature = "postgres")]
 pub use catalog::{PostgresUrl, PostgresUrlError};
-pub use change_rights::{RightsChange, RightsOptions, RightsReport, change_rights};
+pub use change_rights::{
+    RightsChange, RightsOptions, RightsReport, change_rights, change_rights_of_files,
+};
 pub use error::PackError;
 pub use fetch::hosts::{FetchHost, FetchRoot, FetchRootOptions};
 pub use fetch::{FetchOptions, FetchReport, fetch, fetch_watched};
@@ -84,7 +86,7 @@ pub use pack::zstd::ZSTD_LEVEL_MAX;
 pub use path::ArchivePath;
 pub use reader::PackReader;
 pub use relocate::{RelocateReport, Relocation, copy_tree, move_tree, relocate_files};
-pub use remove::{RemoveReport, remove};
+pub use remove::{RemoveReport, remove, remove_files};
 pub use repack::{PackSpace, RepackOptions, RepackReport, repack};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use save::hosts::{SaveHost, SaveRoot, SaveRootOptions};

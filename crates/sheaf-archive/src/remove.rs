@@ -2,6 +2,7 @@
 //! is cleaned up.
 use crate::save::old::OldFiles;
 use crate::{Archive, ArchiveError, ArchivePath, CatalogError, Commit, DirectoryChange};
+use std::collections::BTreeSet;
 use std::ops::AddAssign;
 
 /// Directories that go in one commit, the deepest first.
@@ -38,27 +39,59 @@ pub fn remove(archive: &Archive, path: &ArchivePath) -> Result<RemoveReport, Arc
     if archive.catalog().directory(path)?.is_some() {
         return remove_tree(archive, path);
     }
-    for _ in 0..TRIES_MAX {
-        match remove_file(archive, path) {
-            Err(ArchiveError::Catalog(CatalogError::Changed { .. })) => {}
+    let missing = || ArchiveError::NotArchived { path: path.clone() };
+    let (above, name) = path.split().ok_or_else(missing)?;
+    let (report, none) = remove_files(archive, &above, &[name.to_vec()])?;
+    if none.is_empty() { Ok(report) } else { Err(missing()) }
+}
+
+/// Removes files of one directory by one commit. With what was removed, those of the names that are not
+/// there; directories are none.
+///
+/// # Errors
+/// When the catalog or an index cannot be read or written. Nothing is removed then.
+pub fn remove_files(
+    archive: &Archive,
+    directory: &ArchivePath,
+    names: &[Vec<u8>],
+) -> Result<(RemoveReport, Vec<Vec<u8>>), ArchiveError> {
+    // They are looked for in their order.
+    let names: BTreeSet<&Vec<u8>> = names.iter().collect();
+    let mut tries = 0;
+    loop {
+        match try_remove_files(archive, directory, &names) {
+            Err(ArchiveError::Catalog(CatalogError::Changed { .. })) if tries < TRIES_MAX => {
+                tries += 1;
+            }
             removed => return removed,
         }
     }
-    remove_file(archive, path)
 }
 
-fn remove_file(archive: &Archive, path: &ArchivePath) -> Result<RemoveReport, ArchiveError> {
-    let missing = || ArchiveError::NotArchived { path: path.clone() };
-    let (above, name) = path.split().ok_or_else(missing)?;
-    let rows = archive.catalog().rows_of(&above)?;
+fn try_remove_files(
+    archive: &Archive,
+    directory: &ArchivePath,
+    names: &BTreeSet<&Vec<u8>>,
+) -> Result<(RemoveReport, Vec<Vec<u8>>), ArchiveError> {
+    let rows = archive.catalog().rows_of(directory)?;
     let since = rows.changed;
-    let mut change = DirectoryChange { path: above, since, ..Default::default() };
+    let mut change = DirectoryChange { path: directory.clone(), since, ..Default::default() };
     let mut old = OldFiles::new(rows.packs, rows.objects);
-    let bytes = old.find(archive.store(), name, &mut change)?.ok_or_else(missing)?.size;
-    old.retire(name, &mut change);
-    old.settle(archive.store(), &mut change)?;
-    archive.catalog().commit(archive.store(), &Commit { changes: vec![change] })?;
-    Ok(RemoveReport { directories: 0, files: 1, bytes })
+    let (mut report, mut missing) = (RemoveReport::default(), Vec::new());
+    for name in names {
+        match old.find(archive.store(), name, &mut change)?.map(|file| file.size) {
+            None => missing.push((*name).clone()),
+            Some(bytes) => {
+                old.retire(name, &mut change);
+                report += RemoveReport { directories: 0, files: 1, bytes };
+            }
+        }
+    }
+    if report.files > 0 {
+        old.settle(archive.store(), &mut change)?;
+        archive.catalog().commit(archive.store(), &Commit { changes: vec![change] })?;
+    }
+    Ok((report, missing))
 }
 
 fn remove_tree(archive: &Archive, path: &ArchivePath) -> Result<RemoveReport, ArchiveError> {

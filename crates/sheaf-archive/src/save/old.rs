@@ -55,21 +55,6 @@ impl OldFiles {
         Self { objects, coming: packs.into(), open: Vec::new() }
     }
 
-    /// The row of the pack that has this name.
-    pub fn pack_of(
-        store: &dyn Store,
-        packs: Vec<ArchivedPack>,
-        name: &[u8],
-    ) -> Result<Option<ArchivedPack>, ArchiveError> {
-        for row in packs {
-            let may_have = (&row.first[..]..=&row.last[..]).contains(&name);
-            if may_have && read_index(store, &row)?.find(name).is_some() {
-                return Ok(Some(row));
-            }
-        }
-        Ok(None)
-    }
-
     /// What is archived of this name, which comes behind those before.
     pub fn find(
         &mut self,

@@ -17,6 +17,7 @@ mod rm;
 mod sorted;
 mod stat;
 mod store;
+mod together;
 mod verify;
 
 use crate::cli::GlobalArgs;

@@ -585,3 +585,55 @@ fn all_that_is_known_of_a_name_is_shown() {
     assert!(run.stdout.contains(": 1 member, 2.0K live, 0 dead, generation 0\n"), "{run:?}");
     assert_eq!(home.run(&["archive", "verify", "s::"]).code, Some(0));
 }
+
+/// How many files the store has.
+fn in_store(home: &Home) -> usize {
+    let mut find = Command::new("find");
+    let found = find.args(["s", "-type", "f"]).current_dir(home.path()).output().unwrap();
+    String::from_utf8(found.stdout).unwrap().lines().count()
+}
+
+#[test]
+fn names_of_one_directory_are_changed_by_one_commit() {
+    let home = home();
+    fs::create_dir(home.path().join("tree/many")).unwrap();
+    for at in 0..300 {
+        fs::write(home.path().join(format!("tree/many/{at}")), "one\n").unwrap();
+    }
+    fs::hard_link(home.path().join("tree/many/7"), home.path().join("tree/many/other")).unwrap();
+    fs::write(home.path().join("tree/many/large"), vec![1; 2 << 20]).unwrap();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    let before = in_store(&home);
+
+    let names: Vec<String> = (0..200).map(|at| format!("s::/tree/many/{at}")).collect();
+    let mut args = vec!["archive", "chmod", "0604", "s::/tree/sub/b", "s::/tree/many/none"];
+    args.extend(names.iter().map(String::as_str));
+    args.extend(["s::/tree/a", "s::/tree/many/large"]);
+    let changed = home.run(&args);
+    assert_eq!(changed.code, Some(4), "{changed:?}");
+    let said = "sheaf: /tree/many/none: is not in the archive\n\
+                sheaf: changed 203 files and directories, 0 had it already\n";
+    assert_eq!(changed.stderr, said);
+    // An index of each of the three directories, and a file of the log of each.
+    assert!(in_store(&home) <= before + 6, "{before} {}", in_store(&home));
+    let found = home.run(&["archive", "find", "s::", "-perm", "604"]);
+    assert_eq!(found.stdout.lines().count(), 204, "the other name of a file, too");
+    assert_eq!(home.run(&["archive", "chown", "7:8", "s::/tree/many/*"]).code, Some(0));
+    let found = home.run(&["archive", "find", "s::", "-uid", "7", "-gid", "8"]);
+    assert_eq!(found.stdout.lines().count(), 302);
+
+    let before = in_store(&home);
+    args.splice(..3, ["archive", "rm"]);
+    args.push("s::/tree/a");
+    let removed = home.run(&args);
+    let said = "sheaf: /tree/a: is not in the archive\n\
+                sheaf: /tree/many/none: is not in the archive\n\
+                sheaf: removed 203 files (2.1M) and 0 directories\n";
+    assert_eq!((removed.code, &removed.stderr[..]), (Some(4), said));
+    assert!(in_store(&home) <= before + 6, "{before} {}", in_store(&home));
+    let left = home.run(&["archive", "ls", "s::/tree/many"]);
+    assert_eq!(left.stdout.lines().count(), 101);
+    let removed = home.run(&["archive", "rm", "-r", "s::/tree/many/299", "s::/tree/many"]);
+    assert_eq!(removed.stderr, "sheaf: removed 101 files (404) and 1 directory\n");
+    assert_eq!(home.run(&["archive", "verify", "s::"]).code, Some(0));
+}

@@ -1,6 +1,7 @@
 //! `sheaf archive chmod` and `chown`: modes and owners of what is archived.
 use super::local;
 use super::place::{self, ArchivedName, NamedPlace};
+use super::together::Together;
 use super::{counted, hosts};
 use crate::cli::GlobalArgs;
 use crate::cmd::chmod::addresses;
@@ -12,7 +13,7 @@ use clap::Args;
 use serde_json::json;
 use sheaf_archive::{
     ArchiveError, ArchivedFile, FileRights, RightsChange, RightsOptions, RightsReport,
-    change_rights,
+    change_rights, change_rights_of_files,
 };
 use sheaf_core::Errno;
 use std::ffi::{OsStr, OsString};
@@ -164,19 +165,18 @@ fn change_all(
 ) -> Result<Exit> {
     let names: Result<Vec<_>> = names.iter().map(|name| ArchivedName::parse(name)).collect();
     let options = RightsOptions { recursive: args.recursive, dry_run: args.dry_run };
-    let (mut all, mut failed) = (RightsReport::default(), 0u64);
+    let (all, failed) = (RightsReport::default(), 0);
+    let mut changes = RightsChanges { change, options, all, failed, together: None };
     for name in names? {
-        let archive = place::open(&name.store, false)?;
-        for path in name.paths(&archive)? {
-            match change_rights(&archive, &path, change, options) {
-                Ok(report) => all += report,
-                Err(error) => {
-                    failed += 1;
-                    output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
-                }
-            }
+        let changed = changes.named(&name);
+        if changed.is_err() {
+            // What was named before it is changed all the same.
+            changes.files();
         }
+        changed?;
     }
+    changes.files();
+    let RightsChanges { all, failed, .. } = changes;
     if global.json {
         let record = json!({
             "type": "archive_changed",
@@ -192,4 +192,61 @@ fn change_all(
         output::tell(format_args!("sheaf: {verb} {changed}, {} had it already", all.unchanged));
     }
     Ok(if failed > 0 { Exit::Partial } else { Exit::Success })
+}
+
+/// Changes of what is archived; files wait for others of their directory.
+struct RightsChanges<'a> {
+    change: &'a RightsChange<'a>,
+    options: RightsOptions,
+    all: RightsReport,
+    failed: u64,
+    together: Option<Together>,
+}
+
+impl RightsChanges<'_> {
+    fn named(&mut self, name: &ArchivedName) -> Result<()> {
+        if !self.together.as_ref().is_some_and(|together| together.is_of(&name.store)) {
+            self.files();
+            self.together = None;
+        }
+        let together = match &mut self.together {
+            Some(together) => together,
+            none => none.insert(Together::new(&name.store)?),
+        };
+        for path in name.paths(&together.archive)? {
+            let is_directory = together.archive.catalog().directory(&path)?.is_some();
+            if !is_directory && together.push(&path) {
+                continue;
+            }
+            match change_rights(&together.archive, &path, self.change, self.options) {
+                Ok(report) => self.all += report,
+                Err(error) => failed(&mut self.failed, 1, &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the files that wait.
+    fn files(&mut self) {
+        let Some(together) = &mut self.together else { return };
+        for (directory, names) in together.take() {
+            let (archive, options) = (&together.archive, self.options);
+            match change_rights_of_files(archive, &directory, &names, self.change, options) {
+                Ok((report, missing)) => {
+                    self.all += report;
+                    for name in missing {
+                        let path = directory.join(&name);
+                        failed(&mut self.failed, 1, &ArchiveError::NotArchived { path });
+                    }
+                }
+                Err(error) => failed(&mut self.failed, names.len() as u64, &error),
+            }
+        }
+    }
+}
+
+/// Tells why some are not changed.
+fn failed(failed: &mut u64, count: u64, error: &ArchiveError) {
+    *failed += count;
+    output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
 }

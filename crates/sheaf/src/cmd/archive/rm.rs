@@ -1,6 +1,7 @@
 //! `sheaf archive rm`: what is archived goes.
 use super::local;
-use super::place::{self, NamedPlace};
+use super::place::{ArchivedName, NamedPlace};
+use super::together::Together;
 use super::{counted, hosts};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
@@ -8,7 +9,7 @@ use crate::output::{self, Output, printable};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use sheaf_archive::{ArchiveError, ArchivePath, ArchivedFile, LocalRemoved, RemoveReport, remove};
+use sheaf_archive::{ArchiveError, ArchivePath, LocalRemoved, RemoveReport, remove, remove_files};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
 
@@ -58,7 +59,7 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
         let text = "/ is all that is archived: --no-preserve-root removes it";
         return Err(Stop::usage(text).into());
     }
-    let (mut all, mut failed) = (RemoveReport::default(), 0u64);
+    let mut removal = Removal { args, all: RemoveReport::default(), failed: 0, together: None };
     let (mut local, mut has_local, mut has_archived) = (LocalRemoved::default(), false, false);
     for name in names {
         let name = match name {
@@ -70,23 +71,15 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
             }
         };
         has_archived = true;
-        let archive = place::open(&name.store, false)?;
-        for path in name.paths(&archive)? {
-            let text = match archive.look_up(&path)? {
-                None if args.force => continue,
-                None => ArchiveError::NotArchived { path }.to_string(),
-                Some(ArchivedFile::Directory(_)) if !args.recursive => {
-                    format!("{path}: is a directory: -r removes it")
-                }
-                Some(_) => {
-                    all += remove(&archive, &path)?;
-                    continue;
-                }
-            };
-            failed += 1;
-            output::tell(format_args!("sheaf: {}", printable(&text)));
+        let removed = removal.named(&name);
+        if removed.is_err() {
+            // What was named before it is removed all the same.
+            removal.files()?;
         }
+        removed?;
     }
+    removal.files()?;
+    let Removal { all, failed, .. } = removal;
     if has_local {
         local::change::tell_removed(local, global)?;
     }
@@ -94,6 +87,82 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
         tell(&all, failed, global)?;
     }
     Ok(if failed + local.failed > 0 { Exit::Partial } else { Exit::Success })
+}
+
+/// What is archived and goes; files wait for others of their directory.
+struct Removal<'a> {
+    args: &'a ArchiveRmArgs,
+    all: RemoveReport,
+    failed: u64,
+    together: Option<Together>,
+}
+
+impl Removal<'_> {
+    fn named(&mut self, name: &ArchivedName) -> Result<()> {
+        if !self.together.as_ref().is_some_and(|together| together.is_of(&name.store)) {
+            self.files()?;
+            self.together = None;
+        }
+        let together = match &mut self.together {
+            Some(together) => together,
+            none => none.insert(Together::new(&name.store)?),
+        };
+        let paths = name.paths(&together.archive)?;
+        for path in paths {
+            self.path(path)?;
+        }
+        Ok(())
+    }
+
+    fn path(&mut self, path: ArchivePath) -> Result<()> {
+        let Some(together) = &mut self.together else { return Ok(()) };
+        if together.archive.catalog().directory(&path)?.is_none() {
+            if !together.push(&path) {
+                self.missing(path);
+            }
+            return Ok(());
+        }
+        if !self.args.recursive {
+            self.failed(&format!("{path}: is a directory: -r removes it"));
+            return Ok(());
+        }
+        if together.has_within(&path) {
+            self.files()?;
+        }
+        if let Some(together) = &self.together {
+            self.all += remove(&together.archive, &path)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files that wait.
+    fn files(&mut self) -> Result<()> {
+        let Some(together) = &mut self.together else { return Ok(()) };
+        let mut none = Vec::new();
+        for (directory, mut names) in together.take() {
+            names.sort();
+            // A name that is given twice is gone the second time.
+            none.extend(
+                names.windows(2).filter(|two| two[0] == two[1]).map(|two| directory.join(&two[0])),
+            );
+            let (report, missing) = remove_files(&together.archive, &directory, &names)?;
+            self.all += report;
+            none.extend(missing.iter().map(|name| directory.join(name)));
+        }
+        none.into_iter().for_each(|path| self.missing(path));
+        Ok(())
+    }
+
+    fn missing(&mut self, path: ArchivePath) {
+        if !self.args.force {
+            self.failed(&ArchiveError::NotArchived { path }.to_string());
+        }
+    }
+
+    fn failed(&mut self, text: &str) {
+        self.failed += 1;
+        output::tell(format_args!("sheaf: {}", printable(text)));
+    }
 }
 
 fn tell(all: &RemoveReport, failed: u64, global: &GlobalArgs) -> Result<()> {
