@@ -54,6 +54,12 @@ pub enum ArchiveError {
         /// Where it was to go.
         to: ArchivePath,
     },
+    /// A store was to be stored in itself, where it would grow each time.
+    #[error("{}: is the store itself, or is in it: it cannot be stored there", path.display())]
+    StoreItself {
+        /// What was to be stored.
+        path: PathBuf,
+    },
     /// There is nothing of this name.
     #[error("{path}: is not in the archive")]
     NotArchived {
@@ -106,7 +112,7 @@ impl ArchiveError {
             Self::Pack { why, .. } => why.errno(),
             Self::File { errno, .. } => *errno,
             Self::InTheWay { .. } => Errno::EXIST,
-            Self::IntoItself { .. } => Errno::INVAL,
+            Self::IntoItself { .. } | Self::StoreItself { .. } => Errno::INVAL,
             Self::NotArchived { .. } => Errno::NOENT,
             Self::Files { why, .. } => why.errno(),
             Self::Content { .. } | Self::Member { .. } | Self::Twice { .. } => Errno::BADMSG,

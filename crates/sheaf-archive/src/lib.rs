@@ -90,7 +90,10 @@ pub use remove::{RemoveReport, remove, remove_files};
 pub use repack::{PackSpace, RepackOptions, RepackReport, repack};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use save::hosts::{SaveHost, SaveRoot, SaveRootOptions};
-pub use save::{PACK_LIMIT_MAX, PACK_LIMIT_MIN, SaveOptions, SaveReport, save, save_watched};
+pub use save::{
+    PACK_LIMIT_MAX, PACK_LIMIT_MIN, SaveExclude, SaveExcludeError, SaveOptions, SaveReport, save,
+    save_watched,
+};
 pub use schedule::{
     HostStats, KindStats, Limiting, Needs, Phase, PhaseStats, Resource, ScheduleLimits,
     ScheduleStats,

@@ -10,6 +10,7 @@ mod commits;
 mod compare;
 mod desk;
 mod directory;
+mod exclude;
 mod heal;
 pub(crate) mod hosts;
 mod links;
@@ -27,6 +28,7 @@ use crate::{
 };
 use desk::{CatalogDesk, SaveDesk};
 use directory::{DirectorySave, SourceName};
+pub use exclude::{SaveExclude, SaveExcludeError};
 use phases::SavePool;
 use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
@@ -128,7 +130,7 @@ pub struct SaveReport {
     pub unchanged: u64,
     /// Files that were written to while they were read.
     pub changing: u64,
-    /// Files that are none that can be archived.
+    /// Files that are none that can be archived, and files and directories that are excluded.
     pub skipped: u64,
     /// Files and directories that were left out by errors.
     pub failed: u64,
@@ -175,6 +177,7 @@ struct SaveShared<'a> {
     /// Where it is known what is archived, and becomes so.
     desk: &'a dyn SaveDesk,
     options: SaveOptions,
+    exclude: &'a SaveExclude,
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
     /// Where packs are that are read.
     room: VerifyRoom,
@@ -199,11 +202,12 @@ pub fn save(
     options: SaveOptions,
     told: &(dyn Fn(ArchiveEvent) + Sync),
 ) -> Result<SaveReport, ArchiveError> {
-    save_watched(archive, sources, to, options, told, &|_, _| ())
+    let exclude = SaveExclude::default();
+    save_watched(archive, sources, to, options, &exclude, told, &|_, _| ())
 }
 
-/// As [`save`]. What was done and what is being done is told to `watch` several times a second, and at
-/// the end.
+/// As [`save`], without what is excluded: it is counted, and stays in the archive where it is there.
+/// What was done and what is being done is told to `watch` several times a second, and at the end.
 ///
 /// # Errors
 /// As [`save`].
@@ -212,14 +216,21 @@ pub fn save_watched(
     sources: &[PathBuf],
     to: &ArchivePath,
     options: SaveOptions,
+    exclude: &SaveExclude,
     told: &(dyn Fn(ArchiveEvent) + Sync),
     watch: &(dyn Fn(&SaveReport, &ScheduleStats) + Sync),
 ) -> Result<SaveReport, ArchiveError> {
+    if let Some(store) = options.left_out {
+        for source in sources {
+            refuse_store(source, store)?;
+        }
+    }
     let desk = CatalogDesk::new(archive);
     let shared = SaveShared {
         store: archive.store(),
         desk: &desk,
         options,
+        exclude,
         told,
         room: VerifyRoom::default(),
         counters: SaveCounters::default(),
@@ -238,6 +249,30 @@ pub fn save_watched(
         told(ArchiveEvent::Failed(error));
     }
     Ok(report)
+}
+
+/// Refuses a source that is the directory of the store, of this device and inode, or is in it.
+fn refuse_store(source: &Path, store: (u64, u64)) -> Result<(), ArchiveError> {
+    // One that is not there is told later.
+    let Ok(found) = names::lstat(source) else { return Ok(()) };
+    let failed = |error| file_error(source, "cannot be stored", Errno::from_io(&error));
+    let whole = if found.kind == FileKind::Directory {
+        source.canonicalize().map_err(failed)?
+    } else {
+        // A link is stored as such, wherever it leads to.
+        let above = source.parent().filter(|above| !above.as_os_str().is_empty());
+        above.unwrap_or(Path::new(".")).canonicalize().map_err(failed)?
+    };
+    for above in whole.ancestors() {
+        match names::lstat(above) {
+            Ok(found) if found.id() == store => {
+                return Err(ArchiveError::StoreItself { path: source.to_owned() });
+            }
+            Ok(_) => {}
+            Err(errno) => return Err(file_error(above, "cannot be looked at", errno)),
+        }
+    }
+    Ok(())
 }
 
 /// Makes a directory of an archive and those above it, where they are not there.
@@ -302,7 +337,14 @@ impl SaveShared<'_> {
                 let doing = "cannot be stored beside another of this name";
                 return Err(file_error(source, doing, Errno::EXIST));
             }
-            if found.kind == FileKind::Directory {
+            let is_directory = found.kind == FileKind::Directory;
+            if let Some(name) = name
+                && self.exclude.fits(name, is_directory, || source.clone(), 0)
+            {
+                self.excluded(&self.counters, || source.clone());
+                continue;
+            }
+            if is_directory {
                 let to = name.map_or_else(|| to.clone(), |name| to.join(name.as_bytes()));
                 let (from, path) = (Directory::at(source), source.clone());
                 let place = [u32::try_from(number).unwrap_or(u32::MAX)].into();
@@ -315,6 +357,14 @@ impl SaveShared<'_> {
             }
         }
         DirectorySave::files(self, to, files)
+    }
+
+    /// A file or directory is left out by its name.
+    fn excluded(&self, counters: &SaveCounters, path: impl FnOnce() -> PathBuf) {
+        counters.skipped.fetch_add(1, Ordering::Relaxed);
+        if self.options.tell_names && !self.options.dry_run {
+            (self.told)(ArchiveEvent::Skipped { path: path(), why: "it is excluded" });
+        }
     }
 
     /// A file or directory is left out by an error.

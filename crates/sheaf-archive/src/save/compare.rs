@@ -76,6 +76,15 @@ impl DirectoryCompare {
         for file in named {
             let number = self.names;
             self.names = self.names.saturating_add(1);
+            let path = || of.path.join(&file.name);
+            let is_directory = file.found.as_ref().is_ok_and(Metadata::is_dir);
+            if of.shared.exclude.fits(&file.name, is_directory, path, of.place.len()) {
+                of.shared.excluded(&of.counters, path);
+                if let Ok(found) = &file.found {
+                    piece.links.met(found);
+                }
+                continue;
+            }
             let found = match &file.found {
                 Ok(found) => found,
                 Err(errno) => {

@@ -4,6 +4,7 @@ mod changes;
 mod crash;
 mod damage;
 mod disk;
+mod exclude;
 mod flips;
 mod grep;
 mod heal;

@@ -74,6 +74,38 @@ fn a_tree_is_stored_on_tapes_and_got_back() {
 }
 
 #[test]
+fn what_is_damaged_is_stored_again_and_what_is_excluded_is_not_stored() {
+    let home = home();
+    let stored = home.run(&["archive", "store", "--create", "--exclude", "b", "tree", "s::"]);
+    assert!(stored.stderr.ends_with(", 1 left out\n"), "{stored:?}");
+    let packs = home.path().join("s/objects/packs");
+    let mut removed = Command::new("find");
+    let removed = removed.arg(packs).args(["-name", "*.tar", "-delete"]).status().unwrap();
+    assert!(removed.success());
+    let damaged = home.run(&["archive", "verify", "s::"]);
+    assert_eq!(damaged.code, Some(1));
+    let heals =
+        "sheaf: store --checksum stores again what is damaged, where its source is still there\n";
+    assert!(damaged.stderr.ends_with(heals), "{damaged:?}");
+    assert!(damaged.stderr.contains(": the files in it: /tree/"), "{damaged:?}");
+
+    let healed = home.run(&["archive", "store", "--checksum", "--exclude", "b", "tree", "s::"]);
+    assert_eq!(healed.code, Some(0), "{healed:?}");
+    assert!(
+        healed.stderr.contains("sheaf: tree/a: its pack is missing: stored again\n"),
+        "{healed:?}"
+    );
+    assert!(healed.stderr.contains("sheaf: stored 3 files"), "{healed:?}");
+    assert_eq!(home.run(&["archive", "verify", "s::"]).code, Some(0));
+
+    let itself = home.run(&["archive", "store", "s", "s::"]);
+    let text = "sheaf: s: is the store itself, or is in it: it cannot be stored there\n";
+    assert_eq!((itself.code, &itself.stderr[..]), (Some(4), text));
+    let wrong = home.run(&["archive", "store", "--exclude", "/", "tree", "s::"]);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("is no pattern of names"), "{wrong:?}");
+}
+
+#[test]
 fn what_is_stored_is_verified_and_removed() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);

@@ -49,7 +49,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-repair.1 25
     sheaf-archive-rm.1 27
     sheaf-archive-stat.1 24
-    sheaf-archive-store.1 32
+    sheaf-archive-store.1 33
     sheaf-archive-verify.1 24
     sheaf-archive.1 23
     sheaf-cat.1 27

@@ -4,7 +4,7 @@ use super::work::HostDesk;
 use crate::save::directory::{DirectorySave, SourceName};
 use crate::save::phases::whole;
 use crate::save::{
-    SaveCounters, SaveOptions, SaveReport, SaveShared, SaveWork, file_error, source,
+    SaveCounters, SaveExclude, SaveOptions, SaveReport, SaveShared, SaveWork, file_error, source,
 };
 use crate::verify::VerifyRoom;
 use crate::walk::names::{self, Directory};
@@ -128,10 +128,12 @@ impl HostShared {
     /// One of the workers.
     fn work(&self) {
         let told = |event| self.told(&event);
+        let exclude = SaveExclude::default();
         let shared = SaveShared {
             store: &*self.store,
             desk: &self.desk,
             options: self.options,
+            exclude: &exclude,
             told: &told,
             room: VerifyRoom::default(),
             counters: SaveCounters::default(),

@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use sheaf_archive::{
-    MEMBER_BYTES_MAX, Resource, SaveOptions, SaveReport, ScheduleStats, Store, ZSTD_LEVEL_MAX,
-    save_watched,
+    MEMBER_BYTES_MAX, Resource, SaveExclude, SaveOptions, SaveReport, ScheduleStats, Store,
+    ZSTD_LEVEL_MAX, save_watched,
 };
 use sheaf_tools::report::human;
 use std::ffi::OsString;
@@ -67,6 +67,11 @@ pub struct StoreArgs {
     /// what is damaged in the store
     #[arg(long)]
     pub checksum: bool,
+
+    /// Leave out files, and directories with all that is in them, whose name fits GLOB,
+    /// or whose path does, with a slash in GLOB; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
 
     /// Only say what would be stored
     #[arg(long)]
@@ -133,6 +138,7 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         progress::refused_on_hosts(&[
             (args.checksum, "--checksum"),
+            (!args.exclude.is_empty(), "--exclude"),
             (args.dry_run, "--dry-run"),
             (!args.limit.is_empty(), "--limit"),
             (args.stats, "--stats"),
@@ -142,6 +148,8 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     if args.shared {
         return Err(Stop::usage("--shared is for files of hosts: HOSTSET:PATH").into());
     }
+    let exclude =
+        SaveExclude::new(&args.exclude).map_err(|error| Stop::usage(error.to_string()))?;
     let archive = place::open(&to.store, args.create)?;
     let options =
         SaveOptions { left_out: place::directory_id(&to.store)?, ..args.options(archive.store()) };
@@ -153,7 +161,7 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
         progress.show(done.stored + done.unchanged, done.stored_bytes, stats);
     };
     let told = |event| progress.suspend(|| tell(&event));
-    let saved = save_watched(&archive, &sources, &to.path, options, &told, &watch);
+    let saved = save_watched(&archive, &sources, &to.path, options, &exclude, &told, &watch);
     let (stats, took) = progress.end();
     let report = saved?;
     if args.stats {
