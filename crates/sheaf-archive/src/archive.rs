@@ -227,13 +227,32 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// An archive, as far as its log goes.
+    /// An archive, as far as its log goes, to read and to write.
     ///
     /// # Errors
-    /// When the log or the catalog cannot be read.
+    /// When the log or the catalog cannot be read, or the log is damaged or has a gap.
     pub fn new(store: Arc<dyn Store>, mut catalog: Catalog) -> Result<Self, ArchiveError> {
-        catalog.catch_up(&*store)?;
+        catalog.catch_up_whole(&*store)?;
         Ok(Self { store, catalog: Mutex::new(catalog) })
+    }
+
+    /// An archive to read: where its log is damaged or has a gap, what was stored before that, or what
+    /// the catalog knows; and what is wrong with the log then. Nothing can be written to it.
+    ///
+    /// # Errors
+    /// When the store or the catalog cannot be read.
+    pub fn to_read(
+        store: Arc<dyn Store>,
+        mut catalog: Catalog,
+    ) -> Result<(Self, Option<CatalogError>), ArchiveError> {
+        let error = match catalog.catch_up(&*store) {
+            Err(error) if error.is_of_log() => Some(error),
+            caught_up => {
+                caught_up?;
+                None
+            }
+        };
+        Ok((Self { store, catalog: Mutex::new(catalog) }, error))
     }
 
     /// Where its objects are.

@@ -45,12 +45,37 @@ pub enum CatalogError {
         why: String,
     },
     /// A commit in the log is not as it was written.
-    #[error("commit {number} of the archive's log is damaged: {why}")]
+    #[error(
+        "commit {number} of the archive's log is damaged: {why}: bring {} back from a copy of the store",
+        log_key(*number)
+    )]
     Damaged {
         /// Which one.
         number: u64,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// A commit of the log is not there, and later ones are.
+    #[error(
+        "commit {number} of the archive's log is missing, and later ones are there, from {later} on: \
+         bring {} back from a copy of the store",
+        log_key(*number)
+    )]
+    Missing {
+        /// Which one; the first that is.
+        number: u64,
+        /// The first that is there behind it.
+        later: u64,
+    },
+    /// A commit of the log is whole, and was written behind another one than is there before it.
+    #[error(
+        "commit {number} of the archive's log does not continue commit {}: one of them is of another \
+         log: bring both back from one copy of the store",
+        number - 1
+    )]
+    Unconnected {
+        /// Which one.
+        number: u64,
     },
     /// A later Sheaf has written it.
     #[error(
@@ -113,10 +138,27 @@ impl CatalogError {
             Self::Store(error) => error.errno,
             Self::Table { .. } => Errno::IO,
             Self::Server { .. } => Errno::TIMEDOUT,
-            Self::Damaged { .. } | Self::Differs { .. } | Self::OtherLog { .. } => Errno::BADMSG,
+            Self::Damaged { .. }
+            | Self::Missing { .. }
+            | Self::Unconnected { .. }
+            | Self::Differs { .. }
+            | Self::OtherLog { .. } => Errno::BADMSG,
             Self::Version { .. } => Errno::OPNOTSUPP,
             Self::Changed { .. } => Errno::AGAIN,
         }
+    }
+
+    /// Whether it is a commit of the log that is damaged, is not there, or cannot be read by this
+    /// Sheaf: what came before it is known all the same.
+    #[must_use]
+    pub fn is_of_log(&self) -> bool {
+        matches!(
+            self,
+            Self::Damaged { .. }
+                | Self::Missing { .. }
+                | Self::Unconnected { .. }
+                | Self::Version { .. }
+        )
     }
 
     /// Whether the same may be done a little later.
@@ -127,6 +169,8 @@ impl CatalogError {
             Self::Changed { .. } | Self::Server { .. } => true,
             Self::Table { .. }
             | Self::Damaged { .. }
+            | Self::Missing { .. }
+            | Self::Unconnected { .. }
             | Self::Differs { .. }
             | Self::OtherLog { .. }
             | Self::Version { .. } => false,

@@ -102,7 +102,7 @@ pub(crate) fn removed(removed: Result<(), StoreError>) -> Result<(), StoreError>
 /// What commits refer to, up to the last that anybody has made.
 pub(crate) fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
     let mut catalog = archive.catalog();
-    catalog.catch_up(archive.store())?;
+    catalog.catch_up_whole(archive.store())?;
     let (mut referred, mut last) = (Referred::default(), None);
     loop {
         let next = catalog.below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;

@@ -3,8 +3,8 @@
 //! The catalog is compared with the log, a pack with its index (tar headers, contents, the index
 //! within, the end), an object with its digest, and no name is archived twice.
 use crate::{
-    Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, CatalogError, ContentPlace,
-    DirectoryRows, MemberClass, PackError, PackIndex, PackReader, Store, verify_pack,
+    Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, Catalog, CatalogError,
+    ContentPlace, DirectoryRows, MemberClass, PackError, PackIndex, PackReader, Store, verify_pack,
 };
 use sheaf_core::lock;
 use std::collections::HashSet;
@@ -75,13 +75,7 @@ pub fn verify(
     told: &(dyn Fn(ArchiveError) + Sync),
 ) -> Result<VerifyReport, ArchiveError> {
     let mut report = VerifyReport::default();
-    let differs = archive.catalog().differs(archive.store());
-    let differs = match differs {
-        // A catalog that has taken in the log before it was damaged still says where all is.
-        Err(error @ (CatalogError::Damaged { .. } | CatalogError::Version { .. })) => Some(error),
-        differs => differs?,
-    };
-    if let Some(error) = differs {
+    for error in catalog_faults(archive)? {
         report.damaged += 1;
         told(error.into());
     }
@@ -116,6 +110,22 @@ pub fn verify(
             work();
         });
     }
+}
+
+/// What is wrong with the log, or else with the catalog.
+fn catalog_faults(archive: &Archive) -> Result<Vec<CatalogError>, ArchiveError> {
+    let differs = archive.catalog().differs(archive.store());
+    let error = match differs {
+        Err(error) if error.is_of_log() => error,
+        differs => return Ok(differs?.into_iter().collect()),
+    };
+    // A catalog that has taken in the log before it was damaged still says where all is.
+    let mut faults = Vec::new();
+    Catalog::log_faults(archive.store(), &mut |fault| faults.push(fault))?;
+    if faults.is_empty() {
+        faults.push(error);
+    }
+    Ok(faults)
 }
 
 struct Verifier<'a> {

@@ -1,7 +1,10 @@
 //! The log: an object of the store for each commit, numbered from 1 without a gap.
 //!
 //! An object is the magic, the version and the commit's number in little-endian bytes, the commit as
-//! postcard, and BLAKE3 of all that.
+//! postcard, the digest of the commit before it, and BLAKE3 of all that.
+//!
+//! That a number is not there says nothing of later ones, which may have been left when it was lost: who
+//! has to know that a commit is the last lists them all.
 use super::{CatalogError, Commit};
 use crate::archive::unwritten;
 use crate::{Store, StoreKey};
@@ -11,27 +14,40 @@ use std::io::Write;
 /// The version of commits that this Sheaf writes, and the latest that it reads.
 pub const LOG_VERSION: u32 = 1;
 
+/// What the keys of commits begin with.
+const LOG: &str = "log";
 const MAGIC: &[u8; 8] = b"sheaflog";
 const HEADER_BYTES: usize = 8 + 4 + 8;
 const DIGEST_BYTES: usize = 32;
 
 /// BLAKE3 of a commit: no two of all logs have the same.
-type CommitDigest = [u8; DIGEST_BYTES];
+pub(super) type CommitDigest = [u8; DIGEST_BYTES];
+
+/// A commit as it is in the log.
+pub(super) struct LoggedCommit {
+    pub commit: Commit,
+    pub digest: CommitDigest,
+    /// The digest of the commit before it, as its writer knew that. The first has none, nor those of
+    /// writers that did not say it yet.
+    pub before: Option<CommitDigest>,
+}
 
 /// Where this commit is.
 pub(crate) fn key(number: u64) -> StoreKey {
-    StoreKey::new(&format!("log/{number:020}")).expect("digits are parts of a key")
+    StoreKey::new(&format!("{LOG}/{number:020}")).expect("digits are parts of a key")
 }
 
-/// Writes a commit as this one of the log. Its digest, if it was: another writer may have been first.
+/// Writes a commit as this one of the log, behind the one of this digest. Its own, if it was: another
+/// writer may have been first.
 pub(super) fn append(
     store: &dyn Store,
     number: u64,
+    before: &[u8],
     commit: &Commit,
 ) -> Result<Option<CommitDigest>, CatalogError> {
     let key = key(number);
     let mut object = store.create(&key)?;
-    let bytes = encoded(number, commit);
+    let bytes = encoded(number, before, commit);
     object.write_all(&bytes).map_err(|error| unwritten(&key, &error))?;
     match object.commit() {
         Ok(()) => Ok(bytes.last_chunk().copied()),
@@ -40,11 +56,8 @@ pub(super) fn append(
     }
 }
 
-/// Reads this commit of the log, if it is there, with its digest.
-pub(super) fn read(
-    store: &dyn Store,
-    number: u64,
-) -> Result<Option<(Commit, CommitDigest)>, CatalogError> {
+/// Reads this commit of the log, if it is there.
+pub(super) fn read(store: &dyn Store, number: u64) -> Result<Option<LoggedCommit>, CatalogError> {
     let key = key(number);
     let Some(bytes) = size(store, &key)? else { return Ok(None) };
     decoded(number, &store.read(&key, 0..bytes)?).map(Some)
@@ -62,14 +75,88 @@ pub(super) fn digest(store: &dyn Store, number: u64) -> Result<Option<CommitDige
 /// Whether this commit of the log has this digest: what it says, or what is written of it, where one of
 /// the two is damaged.
 pub(super) fn has(store: &dyn Store, number: u64, digest: &[u8]) -> Result<bool, CatalogError> {
-    let Some(written) = self::digest(store, number)? else { return Ok(false) };
-    if written == digest {
+    let written = self::digest(store, number)?;
+    if written.is_some_and(|written| written == digest) {
         return Ok(true);
     }
     let key = key(number);
     let Some(bytes) = size(store, &key)? else { return Ok(false) };
-    let read = store.read(&key, 0..bytes.saturating_sub(DIGEST_BYTES as u64))?;
-    Ok(blake3::hash(&read).as_bytes() == digest)
+    let read = store.read(&key, 0..bytes)?;
+    let body = &read[..read.len().saturating_sub(DIGEST_BYTES)];
+    if blake3::hash(body).as_bytes() == digest {
+        return Ok(true);
+    }
+    // One that is cut off is of nobody else.
+    decoded(number, &read).map(|_| false)
+}
+
+/// The numbers of all commits that are there, from the first on.
+pub(super) fn numbers(store: &dyn Store) -> Result<Vec<u64>, CatalogError> {
+    let mut numbers = Vec::new();
+    store.list(&[LOG], &mut |object| {
+        // Whoever puts something else there has not put a commit there.
+        let digits = object.key.as_str().rsplit('/').next().unwrap_or_default();
+        let number = digits.parse().ok().filter(|number| key(*number) == object.key);
+        numbers.extend(number);
+        Ok(())
+    })?;
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// That a commit is not there, but a later one; nothing where this one would be the next.
+pub(super) fn gap(store: &dyn Store, number: u64) -> Result<Option<CatalogError>, CatalogError> {
+    match numbers(store)?.into_iter().find(|later| *later > number) {
+        Some(later) => gap_to(store, number, later),
+        None => Ok(None),
+    }
+}
+
+/// That a commit is not there, but this later one.
+pub(super) fn gap_to(
+    store: &dyn Store,
+    number: u64,
+    later: u64,
+) -> Result<Option<CatalogError>, CatalogError> {
+    // Where a later one was written meanwhile, this one was before it.
+    let is_gap = size(store, &key(later))?.is_some() && size(store, &key(number))?.is_none();
+    Ok(is_gap.then_some(CatalogError::Missing { number, later }))
+}
+
+/// All that is wrong with the log as far as it goes, each time it is found.
+pub(super) fn faults(
+    store: &dyn Store,
+    found: &mut dyn FnMut(CatalogError),
+) -> Result<(), CatalogError> {
+    let (mut last, mut before) = (0, None);
+    for number in numbers(store)? {
+        if number > last + 1 {
+            found(CatalogError::Missing { number: last + 1, later: number });
+            before = None;
+        }
+        last = number;
+        before = match read(store, number) {
+            Ok(Some(logged)) => {
+                if !continues(before.as_ref().map_or(&[], |digest: &CommitDigest| digest), &logged)
+                {
+                    found(CatalogError::Unconnected { number });
+                }
+                Some(logged.digest)
+            }
+            Ok(None) => None,
+            Err(error) if error.is_of_log() => {
+                found(error);
+                None
+            }
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(())
+}
+
+/// Whether a commit may come behind the one of this digest, as far as both are known.
+pub(super) fn continues(before: &[u8], logged: &LoggedCommit) -> bool {
+    before.is_empty() || logged.before.is_none_or(|said| said == before)
 }
 
 fn size(store: &dyn Store, key: &StoreKey) -> Result<Option<u64>, CatalogError> {
@@ -80,17 +167,19 @@ fn size(store: &dyn Store, key: &StoreKey) -> Result<Option<u64>, CatalogError> 
     }
 }
 
-fn encoded(number: u64, commit: &Commit) -> Vec<u8> {
+fn encoded(number: u64, before: &[u8], commit: &Commit) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&LOG_VERSION.to_le_bytes());
     bytes.extend_from_slice(&number.to_le_bytes());
     let mut bytes = postcard::to_extend(commit, bytes).expect("memory takes what it is given");
+    // An earlier Sheaf does not look at what is behind a commit.
+    bytes.extend_from_slice(before);
     let digest = blake3::hash(&bytes);
     bytes.extend_from_slice(digest.as_bytes());
     bytes
 }
 
-fn decoded(number: u64, bytes: &[u8]) -> Result<(Commit, CommitDigest), CatalogError> {
+fn decoded(number: u64, bytes: &[u8]) -> Result<LoggedCommit, CatalogError> {
     let damaged = |why| CatalogError::Damaged { number, why };
     if bytes.len() < HEADER_BYTES + DIGEST_BYTES || !bytes.starts_with(MAGIC) {
         return Err(damaged("it is no commit"));
@@ -108,6 +197,7 @@ fn decoded(number: u64, bytes: &[u8]) -> Result<(Commit, CommitDigest), CatalogE
     if header[12..] != number.to_le_bytes() {
         return Err(damaged("it is another one"));
     }
-    let commit = postcard::from_bytes(commit);
-    Ok((commit.map_err(|_| damaged("it says what no commit does"))?, digest))
+    let (commit, behind) =
+        postcard::take_from_bytes(commit).map_err(|_| damaged("it says what no commit does"))?;
+    Ok(LoggedCommit { commit, digest, before: behind.first_chunk().copied() })
 }

@@ -2,12 +2,12 @@
 use super::CatalogError;
 
 /// Counts up when the tables change. Those of an earlier version are made anew of the log.
-pub(super) const TABLES_VERSION: i64 = 2;
+pub(super) const TABLES_VERSION: i64 = 3;
 
 /// The tables, as SQLite has them.
 pub(super) const TABLES: &str = "
-CREATE TABLE applied (number BIGINT NOT NULL, digest BLOB NOT NULL);
-INSERT INTO applied VALUES (0, CAST('' AS BLOB));
+CREATE TABLE applied (number BIGINT NOT NULL, digest BLOB NOT NULL, later BIGINT NOT NULL);
+INSERT INTO applied VALUES (0, CAST('' AS BLOB), 0);
 CREATE TABLE directory (path BLOB PRIMARY KEY, changed BIGINT NOT NULL, row BLOB NOT NULL)
     WITHOUT ROWID;
 CREATE TABLE pack (path BLOB, id BLOB, row BLOB NOT NULL, PRIMARY KEY (path, id)) WITHOUT ROWID;

@@ -23,6 +23,8 @@ pub struct Catalog {
     pub(super) tables: Box<dyn Tables>,
     /// Whether the last commit of the tables is one of the log.
     is_of_log: bool,
+    /// Whether the log was seen to have nothing behind a gap.
+    is_whole: bool,
 }
 
 impl Catalog {
@@ -36,7 +38,7 @@ impl Catalog {
     }
 
     pub(super) fn of(tables: impl Tables + 'static) -> Self {
-        Self { tables: Box::new(tables), is_of_log: false }
+        Self { tables: Box::new(tables), is_of_log: false, is_whole: false }
     }
 
     /// Where it is, for people; without passwords.
@@ -70,18 +72,76 @@ impl Catalog {
     /// When the log or the tables cannot be read, or the tables are of another log. What came before
     /// that is taken in.
     pub fn catch_up(&mut self, store: &dyn Store) -> Result<u64, CatalogError> {
+        let before = self.applied()?;
+        let last = self.take_in(store)?;
+        if last == 0 || last > before {
+            return self.catch_up_whole(store);
+        }
+        // What costs little is seen each time: one that is lost, and a gap that was found.
+        for later in if self.is_whole { [0; 2] } else { [last + 2, self.later()?] } {
+            if later > last + 1
+                && let Some(missing) = log::gap_to(store, last + 1, later)?
+            {
+                return Err(missing);
+            }
+        }
+        Ok(last)
+    }
+
+    /// The first commit behind a gap of the log, where one was found; 0 where none was.
+    fn later(&self) -> Result<u64, CatalogError> {
+        let mut later = 0;
+        self.tables.each("SELECT later FROM applied", &[], &mut |found| {
+            later = self.number(found, 0)?;
+            Ok(())
+        })?;
+        Ok(later)
+    }
+
+    /// As [`Catalog::catch_up`]; the log is seen to have no later commit, as has to be known before one
+    /// is made, or what none refers to is removed. It is listed once.
+    ///
+    /// # Errors
+    /// As of that, and [`CatalogError::Missing`] where a later commit is there, but not the next.
+    pub fn catch_up_whole(&mut self, store: &dyn Store) -> Result<u64, CatalogError> {
+        loop {
+            let last = self.take_in(store)?;
+            if self.is_whole {
+                return Ok(last);
+            }
+            if let Some(missing) = log::gap(store, last + 1)? {
+                if let CatalogError::Missing { later, .. } = missing
+                    && self.tables.is_bound()
+                {
+                    // Who comes next finds these tables as full as they get, and does not list the log.
+                    let later = [RowValue::Number(as_value(later))];
+                    self.run("UPDATE applied SET later = ?1", &later)?;
+                }
+                return Err(missing);
+            }
+            // What was written meanwhile is taken in, too.
+            self.is_whole = true;
+        }
+    }
+
+    fn take_in(&mut self, store: &dyn Store) -> Result<u64, CatalogError> {
         if !self.tables.is_bound() {
             let Some(archive) = log::digest(store, 1)? else { return Ok(0) };
             self.tables.bind(&archive)?;
         }
-        let (mut last, digest) = self.last_applied()?;
+        let (mut last, mut digest) = self.last_applied()?;
         if !self.is_of_log && last > 0 && !log::has(store, last, &digest)? {
             let (place, remedy) = (self.tables.place(), self.tables.remedy());
             return Err(CatalogError::OtherLog { place, number: last, remedy });
         }
         self.is_of_log = true;
-        while let Some((commit, digest)) = log::read(store, last + 1)? {
-            last = self.apply(last + 1, &commit, &digest)?;
+        while let Some(logged) = log::read(store, last + 1)? {
+            if !log::continues(&digest, &logged) {
+                return Err(CatalogError::Unconnected { number: last + 1 });
+            }
+            self.apply(last + 1, &logged.commit, &logged.digest)?;
+            // Another process with the same tables may be further.
+            (last, digest) = self.last_applied()?;
         }
         Ok(last)
     }
@@ -92,14 +152,18 @@ impl Catalog {
     /// [`CatalogError::Changed`] when another writer was first in one of the directories; when it
     /// cannot be written. After an error of the store, and after one of the tables, it may have been
     /// written all the same, as where a connection ends before the answer comes:
-    /// [`Catalog::catch_up`] shows it.
+    /// [`Catalog::catch_up`] shows it. Where the log is damaged or has a gap, nothing is written.
     pub fn commit(&mut self, store: &dyn Store, commit: &Commit) -> Result<u64, CatalogError> {
         loop {
-            let next = self.catch_up(store)? + 1;
+            let next = self.catch_up_whole(store)? + 1;
             if let Some(path) = self.refused(commit)? {
                 return Err(CatalogError::Changed { path });
             }
-            if let Some(digest) = log::append(store, next, commit)? {
+            let (last, before) = self.last_applied()?;
+            if last + 1 != next {
+                continue;
+            }
+            if let Some(digest) = log::append(store, next, &before, commit)? {
                 self.apply(next, commit, &digest)?;
                 return Ok(next);
             }
@@ -136,7 +200,17 @@ impl Catalog {
     pub fn differs(&mut self, store: &dyn Store) -> Result<Option<CatalogError>, CatalogError> {
         let mut made = Self::of(SqliteTables::in_memory()?);
         // Somebody may go on writing: both are to be of one commit.
-        while self.catch_up(store)? != made.catch_up(store)? {}
+        loop {
+            let (said, is) = (self.catch_up(store)?, made.catch_up(store)?);
+            if said == is {
+                break;
+            }
+            if is < said {
+                // It was there when this catalog was opened.
+                let (place, remedy) = (self.tables.place(), self.tables.remedy());
+                return Err(CatalogError::OtherLog { place, number: said, remedy });
+            }
+        }
         let mut last = None;
         loop {
             let directories_max = 256;
@@ -155,6 +229,17 @@ impl Catalog {
             let Some((path, _)) = expected.last() else { return Ok(None) };
             last = Some(path.clone());
         }
+    }
+
+    /// Reads the whole log, and tells what is wrong with it.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn log_faults(
+        store: &dyn Store,
+        told: &mut dyn FnMut(CatalogError),
+    ) -> Result<(), CatalogError> {
+        log::faults(store, told)
     }
 
     /// A directory by which a commit cannot be made: somebody has changed it since its writer has looked

@@ -296,7 +296,11 @@ fn a_damaged_or_later_commit_is_named_and_those_before_it_are_taken_in() {
     // One that is whole, in the place of another.
     std::fs::copy(made.log(2), &log).unwrap();
     let error = made.catalog("moved").catch_up(&made.store).unwrap_err();
-    assert_eq!(error.to_string(), "commit 3 of the archive's log is damaged: it is another one");
+    assert_eq!(
+        error.to_string(),
+        "commit 3 of the archive's log is damaged: it is another one: bring \
+         log/00000000000000000003 back from a copy of the store"
+    );
     let mut later = whole;
     later[8] = 9;
     std::fs::write(&log, &later).unwrap();
@@ -306,6 +310,82 @@ fn a_damaged_or_later_commit_is_named_and_those_before_it_are_taken_in() {
         "commit 3 of the archive's log has format version 9, and this Sheaf knows them up to 1: use \
          a later one"
     );
+}
+
+#[test]
+fn behind_a_gap_of_the_log_nothing_is_written_and_each_time_it_is_told() {
+    for (gone, later) in [(&[2][..], 3), (&[3][..], 4), (&[2, 3][..], 4), (&[1][..], 2)] {
+        for made in &Made::all() {
+            let mut one = made.catalog("one");
+            for number in 2..=4 {
+                one.commit(&made.store, &commit_of(new(&format!("/{number}"), 0o700))).unwrap();
+            }
+            for number in gone {
+                std::fs::rename(made.log(*number), made.file(&number.to_string())).unwrap();
+            }
+            let key = StoreKey::new(&format!("log/{:020}", gone[0])).unwrap();
+            let text = format!(
+                "commit {} of the archive's log is missing, and later ones are there, from {later} \
+                 on: bring {key} back from a copy of the store",
+                gone[0]
+            );
+            // Also with the tables that the first one has begun.
+            for _ in 0..2 {
+                let mut other = made.catalog("other");
+                assert_eq!(other.catch_up(&made.store).unwrap_err().to_string(), text);
+                assert_eq!(said(&other).len() as u64, gone[0].saturating_sub(2));
+                let refused = other.commit(&made.store, &commit_of(new("/x", 0o700))).unwrap_err();
+                assert_eq!(refused.to_string(), text);
+                assert!(!made.log(gone[0]).exists());
+            }
+            // Who knows more goes on; tables on a server are found by the first commit.
+            let mut known = if gone[0] == 1 { one } else { made.catalog("one") };
+            assert_eq!(known.catch_up(&made.store).unwrap(), 4);
+            assert_eq!(known.commit(&made.store, &commit_of(new("/5", 0o700))).unwrap(), 5);
+            for number in gone {
+                std::fs::rename(made.file(&number.to_string()), made.log(*number)).unwrap();
+            }
+            let mut other = made.catalog("other");
+            assert_eq!(other.catch_up(&made.store).unwrap(), 5);
+            assert_eq!(said(&other), said(&known));
+        }
+    }
+}
+
+/// A catalog that has seen commits before they were lost, and writes.
+#[test]
+fn a_gap_behind_what_a_catalog_knows_is_found_before_a_commit() {
+    let made = Made::new();
+    let (mut one, mut other) = (made.catalog("one"), made.catalog("other"));
+    other.catch_up(&made.store).unwrap();
+    drop(other);
+    for number in 2..=6 {
+        one.commit(&made.store, &commit_of(new(&format!("/{number}"), 0o700))).unwrap();
+    }
+    for number in 2..=4 {
+        std::fs::remove_file(made.log(number)).unwrap();
+    }
+    let refused =
+        made.catalog("other").commit(&made.store, &commit_of(new("/x", 0o700))).unwrap_err();
+    assert!(matches!(refused, CatalogError::Missing { number: 2, later: 5 }), "{refused}");
+    assert!(!made.log(2).exists());
+    let told = made.catalog("other").catch_up(&made.store).unwrap_err();
+    assert!(matches!(told, CatalogError::Missing { number: 2, later: 5 }), "{told}");
+}
+
+#[test]
+fn a_commit_that_was_written_behind_another_one_is_refused() {
+    let (made, foreign) = (Made::new(), Made::new());
+    for (of, name) in [(&made, "/a"), (&foreign, "/b")] {
+        let mut catalog = of.catalog("one");
+        catalog.commit(&of.store, &commit_of(new(name, 0o700))).unwrap();
+        catalog.commit(&of.store, &commit_of(new("/c", 0o700))).unwrap();
+    }
+    std::fs::copy(foreign.log(2), made.log(2)).unwrap();
+    let mut other = made.catalog("other");
+    let error = other.catch_up(&made.store).unwrap_err();
+    assert!(matches!(error, CatalogError::Unconnected { number: 3 }), "{error}");
+    assert!(error.to_string().contains("does not continue commit 2"), "{error}");
 }
 
 #[test]
@@ -460,7 +540,7 @@ fn a_tree_moves_and_is_copied_by_one_small_change() {
         assert!(within(&said(&catalog), "/a").is_empty());
         assert_eq!(within(&said(&catalog), "/ab"), within(&before, "/ab"));
         assert_eq!(catalog.changed(&path("/b/c/empty")).unwrap(), number);
-        assert!(std::fs::metadata(made.log(number)).unwrap().len() < 100);
+        assert!(std::fs::metadata(made.log(number)).unwrap().len() < 132);
 
         // A copy has files of its own, with as many names.
         let copied = tree("/a", TreeSource::Copied(path("/b/c")));

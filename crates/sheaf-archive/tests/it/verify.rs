@@ -3,13 +3,15 @@ use crate::crash::in_memory;
 use crate::round::{Place, path};
 use crate::trees::make_everything;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, LocalStore, SaveOptions, TreeWalk,
-    TreeWalkOptions, VerifyOptions, VerifyReport, fetch, save, verify,
+    Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, LocalStore, RepairOptions,
+    SaveOptions, Store, StoreKey, StoredObject, TreeWalk, TreeWalkOptions, VerifyOptions,
+    VerifyReport, fetch, repair, save, verify,
 };
 use sheaf_core::lock;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 fn verified(archive: &Archive, options: VerifyOptions) -> (VerifyReport, Vec<String>) {
     let told = Mutex::new(Vec::new());
@@ -101,6 +103,102 @@ fn a_catalog_that_says_something_else_than_the_log_is_named() {
     let archive = Archive::new(store, Catalog::open(&place.path("again")).unwrap()).unwrap();
     assert_eq!(verified(&archive, VerifyOptions::default()).0.damaged, 0);
     assert!(archive.look_up(&path("/tree/a")).unwrap().is_some());
+}
+
+/// Files that are stored one by one, each by a commit of its own or several.
+fn stored_one_by_one(place: &Place) {
+    for name in ["a", "b", "c", "d"] {
+        fs::create_dir(place.path(name)).unwrap();
+        fs::write(place.path(name).join("file"), name).unwrap();
+        place.save(name, SaveOptions::default());
+    }
+}
+
+fn log_key(number: u64) -> StoreKey {
+    StoreKey::new(&format!("log/{number:020}")).unwrap()
+}
+
+fn emptied(store: &dyn Store, key: &StoreKey) {
+    store.remove(key).unwrap();
+    store.create(key).unwrap().commit().unwrap();
+}
+
+#[test]
+fn commits_that_are_lost_are_damage_and_the_rest_is_verified() {
+    for place in Place::all() {
+        stored_one_by_one(&place);
+        let (store, last) = (place.open_store(), place.archive.catalog().applied().unwrap());
+        assert!(last > 4);
+        store.remove(&log_key(2)).unwrap();
+        emptied(&*store, &log_key(4));
+        let (report, told) = verified(&place.archive, VerifyOptions::default());
+        assert_eq!((report.damaged, told.len(), report.directories), (2, 2, 5));
+        let text = "commit 2 of the archive's log is missing, and later ones are there, from 3 on";
+        assert!(told[0].starts_with(text), "{told:?}");
+        assert!(told[1].starts_with("commit 4 of the archive's log is damaged: "), "{told:?}");
+        // While somebody looks, the last one goes.
+        store.remove(&log_key(2)).unwrap_err();
+        for number in 3..=last {
+            store.remove(&log_key(number)).unwrap();
+        }
+        let ends = verify(&place.archive, &ArchivePath::ROOT, VerifyOptions::default(), &|_| {});
+        let error = ends.unwrap_err().to_string();
+        assert!(error.contains(&format!("has lost its commit {last}")), "{error}");
+    }
+}
+
+/// Without a catalog: what is before is read, and nothing is written or removed.
+#[test]
+fn behind_a_gap_or_damage_of_the_log_nothing_is_removed_and_what_is_before_is_read() {
+    for is_gap in [true, false] {
+        for place in Place::all() {
+            stored_one_by_one(&place);
+            let (store, last) = (place.open_store(), place.archive.catalog().applied().unwrap());
+            let at = last - u64::from(is_gap);
+            if is_gap {
+                store.remove(&log_key(at)).unwrap();
+            } else {
+                emptied(&*store, &log_key(at));
+            }
+            let all = || {
+                let mut keys = Vec::new();
+                let mut each = |object: StoredObject| {
+                    keys.push(object.key);
+                    Ok(())
+                };
+                store.list(&[], &mut each).unwrap();
+                keys
+            };
+            let (before, begins) = (all(), format!("commit {at} of the archive's log is "));
+            // The second finds the tables of the first.
+            for _ in 0..2 {
+                let catalog = || Catalog::open(&place.path("again")).unwrap();
+                let error = Archive::new(place.open_store(), catalog()).err().unwrap().to_string();
+                assert!(error.starts_with(&begins), "{error}");
+                let (archive, error) = Archive::to_read(place.open_store(), catalog()).unwrap();
+                assert!(error.unwrap().to_string().starts_with(&begins));
+                let tell = |_| {};
+                let to = tempfile::tempdir().unwrap();
+                let options = FetchOptions::default;
+                fetch(&archive, &path("/a"), to.path(), options(), &tell).unwrap();
+                assert_eq!(fs::read(to.path().join("a/file")).unwrap(), b"a");
+                let old = RepairOptions { age: Duration::ZERO, dry_run: false };
+                let error = repair(&archive, old).unwrap_err().to_string();
+                assert!(error.starts_with(&begins), "{error}");
+                let (report, told) = verified(&archive, VerifyOptions::default());
+                assert!(report.damaged == 1 && told[0].starts_with(&begins), "{told:?}");
+                let report =
+                    save(&archive, &[place.path("a")], &path("/a"), SaveOptions::default(), &tell);
+                assert!(report.is_err_and(|error| error.to_string().starts_with(&begins)));
+                let kept = all();
+                assert!(before.iter().all(|key| kept.contains(key)));
+                assert_eq!(
+                    kept.iter().filter(|key| key.as_str().starts_with("log/")).count() as u64,
+                    last - u64::from(is_gap)
+                );
+            }
+        }
+    }
 }
 
 /// All that can still be fetched of a tree, by the names that it has there.

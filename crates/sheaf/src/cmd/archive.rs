@@ -123,7 +123,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
     if let Some(catalog) = &args.catalog {
         place::catalog::name(catalog);
     }
-    match &args.command {
+    place::end_of_reading(match &args.command {
         ArchiveCommand::Store(args) => store::run(args, global),
         ArchiveCommand::Get(args) => get::run(args, global),
         ArchiveCommand::Ls(args) => ls::run(args, global),
@@ -139,7 +139,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Verify(args) => verify::run(args, global),
         ArchiveCommand::Repair(args) => repair::run(args, global),
         ArchiveCommand::Repack(args) => repack::run(args, global),
-    }
+    })
 }
 
 /// Tells of a single file: the names that were asked for are what is printed, all else is said.

@@ -105,7 +105,7 @@ pub fn run(args: &ArchiveDuArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 fn archived(name: &ArchivedName, printer: &mut UsagePrinter<'_>) -> Result<ShownUsage> {
-    let archive = place::open(&name.store, false)?;
+    let archive = place::open_to_read(&name.store)?;
     let mut sum = UsageSum::new(&archive);
     let mut all = ArchivedUsage::default();
     let shown = |usage: ArchivedUsage| ShownUsage { files: usage.files, bytes: usage.bytes };

@@ -95,7 +95,7 @@ pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
                 continue;
             }
         };
-        let archive = place::open(&name.store, false)?;
+        let archive = place::open_to_read(&name.store)?;
         for path in name.paths(&archive)? {
             finder.find(&archive, store_of(said), &path)?;
         }

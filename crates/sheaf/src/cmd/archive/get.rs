@@ -93,7 +93,7 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     // What was got under each name: a second one would take its place.
     let mut names = HashSet::new();
     for source in sources? {
-        let archive = place::open(&source.store, false)?;
+        let archive = place::open_to_read(&source.store)?;
         options.workers = options.workers.max(archive.store().calls_at_once());
         for path in source.paths(&archive)? {
             let name = path.split().map(|(_, name)| name.to_vec());

@@ -286,7 +286,7 @@ impl ArchiveSearch<'_> {
                     continue;
                 }
             };
-            let archive = Box::new(place::open(&name.store, false)?);
+            let archive = Box::new(place::open_to_read(&name.store)?);
             match name.paths(&archive) {
                 Ok(paths) => {
                     let store = store_of(said).to_vec();

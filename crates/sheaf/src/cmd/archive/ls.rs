@@ -102,7 +102,7 @@ pub fn run(args: &ArchiveLsArgs, global: &GlobalArgs) -> Result<Exit> {
                 continue;
             }
         };
-        let archive = place::open(&name.store, false)?;
+        let archive = place::open_to_read(&name.store)?;
         let paths = name.paths(&archive)?;
         lister.has_heads |= paths.len() > 1;
         for path in paths {

@@ -3,8 +3,8 @@
 mod bucket;
 pub mod catalog;
 
-use crate::exit::Stop;
-use crate::output::printable;
+use crate::exit::{Exit, Stop};
+use crate::output::{self, printable};
 use anyhow::{Context, Result, bail};
 #[cfg(feature = "s3")]
 use sheaf_archive::S3Store;
@@ -19,11 +19,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The store of names that begin with `::`.
 const STORE_VARIABLE: &str = "SHEAF_ARCHIVE";
 /// The catalog of a store, in its directory.
 const CATALOG: &str = "catalog.sqlite";
+/// Whether an archive was opened whose log is damaged.
+static IS_CUT_OFF: AtomicBool = AtomicBool::new(false);
 
 /// What a name of the command line is of.
 #[derive(Debug, PartialEq, Eq)]
@@ -167,6 +170,41 @@ fn archive_path(parts: &[Vec<u8>]) -> ArchivePath {
 
 /// Opens the archive of a store; with `create` one that is not there is made.
 pub fn open(store: &Path, create: bool) -> Result<Archive> {
+    open_for(store, create, Archive::new)
+}
+
+/// Opens the archive of a store to read it. Where its log is damaged, what came before that is there, it
+/// is told, and the command [ends](end_of_reading) as one that broke off.
+pub fn open_to_read(store: &Path) -> Result<Archive> {
+    open_for(store, false, |store, catalog| {
+        let (archive, error) = Archive::to_read(store, catalog)?;
+        if let Some(error) = error {
+            IS_CUT_OFF.store(true, Ordering::Relaxed);
+            let error = printable(&error.to_string());
+            output::tell(format_args!("sheaf: {error}: what was stored since is not known"));
+        }
+        Ok(archive)
+    })
+}
+
+/// How a command ends that has read archives: not as one that knows all, where a log is damaged.
+pub fn end_of_reading(end: Result<Exit>) -> Result<Exit> {
+    if !IS_CUT_OFF.load(Ordering::Relaxed) {
+        return end;
+    }
+    match end {
+        Ok(Exit::Success | Exit::Unmatched) => Ok(Exit::Partial),
+        Err(error) if matches!(error.downcast_ref(), Some(Stop::Unmatched(_))) => {
+            Err(anyhow::Error::msg(error.to_string()))
+        }
+        end => end,
+    }
+}
+
+/// Makes an archive of a store and its catalog.
+type MakeArchive = fn(Arc<dyn Store>, Catalog) -> Result<Archive, ArchiveError>;
+
+fn open_for(store: &Path, create: bool, to: MakeArchive) -> Result<Archive> {
     #[cfg(feature = "s3")]
     if let Some(place) = bucket::place(store) {
         let place = place?;
@@ -176,25 +214,29 @@ pub fn open(store: &Path, create: bool) -> Result<Archive> {
         // Another store of the same name has another catalog.
         let endpoint = place.endpoint.as_deref().unwrap_or_default();
         let name = format!("{place}\n{endpoint}\n{}", opened.id().unwrap_or_default());
-        return archive(opened, || own_catalog_file(name.as_bytes(), &place.to_string()));
+        return archive(opened, to, || own_catalog_file(name.as_bytes(), &place.to_string()));
     }
     if let Some(directory) = tape_directory(store) {
         let make = || Ok(TapeStore::create(directory, TapeSettings::default()));
         let opened = opened(store, create, || Ok(TapeStore::open(directory)), make)?;
-        return archive(opened, || catalog_file(directory));
+        return archive(opened, to, || catalog_file(directory));
     }
     let open = || Ok(LocalStore::open(store));
     let opened = opened(store, create, open, || Ok(LocalStore::create(store)))?;
-    archive(opened, || catalog_file(store))
+    archive(opened, to, || catalog_file(store))
 }
 
 /// The archive of a store, with the catalog that was named, or that of a file.
-fn archive(store: impl Store + 'static, file: impl FnOnce() -> Result<PathBuf>) -> Result<Archive> {
+fn archive(
+    store: impl Store + 'static,
+    to: MakeArchive,
+    file: impl FnOnce() -> Result<PathBuf>,
+) -> Result<Archive> {
     let catalog = match catalog::named()? {
         Some(catalog) => catalog,
         None => Catalog::open(&file()?)?,
     };
-    Ok(Archive::new(Arc::new(store), catalog)?)
+    Ok(to(Arc::new(store), catalog)?)
 }
 
 /// Opens a store, or makes it where there is none.

@@ -40,7 +40,7 @@ pub fn run(args: &ArchiveStatArgs, global: &GlobalArgs) -> Result<Exit> {
     let (output, mut out) = (Output::new(global), output::stdout_in_blocks());
     let mut exit = Exit::Success;
     for name in names? {
-        let archive = place::open(&name.store, false)?;
+        let archive = place::open_to_read(&name.store)?;
         for path in name.paths(&archive)? {
             match known(&archive, &path, args.packs) {
                 Ok(record) if output.json => output.records.write(&mut out, record.into())?,

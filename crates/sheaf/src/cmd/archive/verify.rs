@@ -45,7 +45,7 @@ fn percent(text: &str) -> Result<u64, String> {
 /// Verifies the directory.
 pub fn run(args: &VerifyArgs, global: &GlobalArgs) -> Result<Exit> {
     let name = ArchivedName::parse_literal(&args.name)?;
-    let archive = place::open(&name.store, false)?;
+    let archive = place::open_to_read(&name.store)?;
     let mut options = VerifyOptions::default();
     if let Some(sample) = args.sample {
         options.sample_of_million = sample;

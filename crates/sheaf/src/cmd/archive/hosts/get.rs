@@ -42,7 +42,7 @@ pub fn run(
         let store = ArchivedName::parse(name)?.store;
         opened.push(GetSource {
             name,
-            archive: Arc::new(place::open(&store, false)?),
+            archive: Arc::new(place::open_to_read(&store)?),
             options: options(&store, &to, args.overwrite)?,
         });
     }
