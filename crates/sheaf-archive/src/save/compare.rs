@@ -53,10 +53,10 @@ enum StoreWay {
 }
 
 impl DirectoryCompare {
-    pub fn new(rows: &DirectoryRows) -> Self {
+    pub fn new(rows: &DirectoryRows, heals: bool) -> Self {
         Self {
             is_old: rows.directory.is_some(),
-            old: OldFiles::new(rows.packs.clone(), rows.objects.clone()),
+            old: OldFiles::new(rows.packs.clone(), rows.objects.clone()).healing(heals),
             none: DirectoryChange::default(),
             names: 0,
         }

@@ -101,7 +101,8 @@ impl<'a> DirectorySave<'a> {
         let is_old = rows.directory.is_some();
         let since = AtomicU64::new(rows.changed);
         let of = Arc::new(SavedDirectory { path: to.clone(), above: None, is: made_now(), since });
-        let mut old = OldFiles::new(rows.packs.clone(), rows.objects.clone());
+        let mut old = OldFiles::new(rows.packs.clone(), rows.objects.clone())
+            .healing(shared.options.checksum);
         let mut save = Self::new(shared, of, rows, counters);
         for file in &files {
             if save.is_wanted(file, &mut old, is_old)?
@@ -177,7 +178,7 @@ impl<'a> DirectorySave<'a> {
         counters: Arc<SaveCounters>,
     ) -> Self {
         let change = DirectoryChange { path: of.path.clone(), ..Default::default() };
-        let old = OldFiles::new(rows.packs, rows.objects);
+        let old = OldFiles::new(rows.packs, rows.objects).healing(shared.options.checksum);
         let (pack, since, content) = (None, None, Vec::new());
         Self {
             shared,

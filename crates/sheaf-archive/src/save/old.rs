@@ -1,8 +1,8 @@
 //! What is archived of a directory, beside the names that are found in it, in their order.
 use crate::archive::{new_id, read_index, write_index};
 use crate::{
-    ArchiveError, ArchivedObject, ArchivedPack, DirectoryChange, MemberAttributes, PackId,
-    PackIndex, PackedMember, Store,
+    ArchiveError, ArchivedObject, ArchivedPack, DirectoryChange, MemberAttributes, MemberClass,
+    PackId, PackIndex, PackReader, PackedMember, Store,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -14,6 +14,8 @@ pub(crate) struct OldFiles {
     /// Packs whose first name has not come, by it.
     coming: VecDeque<ArchivedPack>,
     open: Vec<OldPack>,
+    /// An index that is lost is taken from its pack.
+    heals: bool,
 }
 
 struct OldPack {
@@ -52,7 +54,12 @@ impl OldFiles {
         packs.sort_by(|one, other| one.first.cmp(&other.first));
         let objects =
             objects.into_iter().map(|object| (object.attributes.name.clone(), object)).collect();
-        Self { objects, coming: packs.into(), open: Vec::new() }
+        Self { objects, coming: packs.into(), open: Vec::new(), heals: false }
+    }
+
+    /// Whether an index that is lost is taken from its pack, so that its names are archived elsewhere.
+    pub fn healing(self, heals: bool) -> Self {
+        Self { heals, ..self }
     }
 
     /// What is archived of this name, which comes behind those before.
@@ -64,8 +71,16 @@ impl OldFiles {
     ) -> Result<Option<OldArchived<'_>>, ArchiveError> {
         while self.coming.front().is_some_and(|pack| pack.first[..] <= *name) {
             let row = self.coming.pop_front().expect("one is there");
-            let index = read_index(store, &row)?;
-            self.open.push(OldPack::new(row, index)?);
+            let pack = match read_index(store, &row) {
+                Err(error) if self.heals && error.is_lost() => {
+                    let index = index_in(store, &row).ok_or(error)?;
+                    let names = index.members.iter().map(|of| of.attributes.name.clone());
+                    let lost = names.map(|name| (name, "the index of its pack is lost")).collect();
+                    OldPack { lost: Some(lost), ..OldPack::new(row, index)? }
+                }
+                index => OldPack::new(row, index?)?,
+            };
+            self.open.push(pack);
         }
         while let Some(at) = self.open.iter().position(|pack| pack.row.last[..] < *name) {
             self.open.swap_remove(at).settle(store, change)?;
@@ -165,6 +180,16 @@ impl OldFiles {
         }
         Ok(())
     }
+}
+
+/// The index that is in a pack, where that is the one which the catalog knows; nothing if it cannot be
+/// had, for whatever reason.
+fn index_in(store: &dyn Store, row: &ArchivedPack) -> Option<PackIndex> {
+    let tar = PackReader::new(store, row).read_all().ok()?;
+    let mut index = PackIndex::in_pack(&tar).ok()?;
+    let is_it = (index.id, index.generation) == (row.id, row.generation)
+        && row.classes.as_ref().is_none_or(|classes| MemberClass::apply(classes, &mut index));
+    is_it.then_some(index)
 }
 
 impl OldPack {

@@ -89,7 +89,7 @@ impl<'a> SavingDirectory<'a> {
         let of = SavedDirectory { path: work.to, above: work.above, is: is.clone(), since };
         let (of, counters) = (Arc::new(of), Arc::new(SaveCounters::default()));
         shared.desk.begun(&of);
-        let compare = Mutex::new(DirectoryCompare::new(&rows));
+        let compare = Mutex::new(DirectoryCompare::new(&rows, shared.options.checksum));
         let mut save = DirectorySave::new(shared, of.clone(), rows, counters.clone());
         if is_another {
             save.is(is);

@@ -153,3 +153,28 @@ fn a_named_file_whose_pack_is_missing_is_stored_again() {
     assert_eq!(verified(&place).0.damaged, 0);
     assert_eq!(place.save("a", checked()).0.unchanged, 1);
 }
+
+#[test]
+fn an_index_that_is_lost_is_made_again_of_its_pack() {
+    for way in [0, 2, 4] {
+        let place = Place::new();
+        fs::create_dir(place.path("tree")).unwrap();
+        for name in ["a", "b", "c"] {
+            fs::write(place.path("tree").join(name), name).unwrap();
+        }
+        settle();
+        place.save("tree", SaveOptions::default());
+        // What has no source any more is in the pack, and stays there.
+        fs::remove_file(place.path("tree/b")).unwrap();
+        let tar = &objects(&place, "packs")[0];
+        damage(&tar.with_extension("idx.0"), way);
+        assert_eq!(verified(&place).0.damaged, 1);
+        let (healed, told) = place.save("tree", checked());
+        assert_eq!((healed.stored, healed.failed), (2, 0), "{told:?}");
+        assert!(told[0].contains("the index of its pack is lost"), "{told:?}");
+        assert_eq!(verified(&place).1, Vec::<String>::new());
+        let (fetched, _) = place.fetch("/tree", "back", FetchOptions::default());
+        assert_eq!((fetched.fetched, fetched.failed), (3, 0));
+        assert_eq!(fs::read(place.path("back/tree/b")).unwrap(), b"b");
+    }
+}
