@@ -1,25 +1,25 @@
 //! Brackets in patterns of `fnmatch`, where nothing is an error.
-use super::name::{Compared, NameToken, read_class_name};
+use super::name::{CharComparison, NameToken, read_class_name};
 use std::iter::Peekable;
 use std::str::Chars;
 
 /// What a bracket of which the rest comes stands for. One that is not closed is an ordinary character and
 /// takes nothing, but where it ends within a range it is met by nothing.
-pub(super) fn read(chars: &mut Peekable<Chars<'_>>, compared: Compared) -> NameToken {
+pub(super) fn read(chars: &mut Peekable<Chars<'_>>, compared: CharComparison) -> NameToken {
     let mut bracket =
         Bracket { rest: chars.clone(), compared, ranges: Vec::new(), named: Vec::new() };
     let negated = bracket.rest.next_if(|char| matches!(char, '!' | '^')).is_some();
     match bracket.read() {
-        End::Closed => {
+        BracketEnd::Closed => {
             *chars = bracket.rest;
             NameToken::Class { negated, ranges: bracket.ranges, named: bracket.named }
         }
-        End::Open => NameToken::Literal('['),
-        End::Wrong => NameToken::Nothing,
+        BracketEnd::Open => NameToken::Literal('['),
+        BracketEnd::Wrong => NameToken::Nothing,
     }
 }
 
-enum End {
+enum BracketEnd {
     Closed,
     Open,
     Wrong,
@@ -27,18 +27,18 @@ enum End {
 
 struct Bracket<'a> {
     rest: Peekable<Chars<'a>>,
-    compared: Compared,
+    compared: CharComparison,
     ranges: Vec<(char, char)>,
     named: Vec<usize>,
 }
 
 impl Bracket<'_> {
-    fn read(&mut self) -> End {
+    fn read(&mut self) -> BracketEnd {
         let mut is_first = true;
         loop {
-            let Some(char) = self.rest.next() else { return End::Open };
+            let Some(char) = self.rest.next() else { return BracketEnd::Open };
             let from = match (char, self.rest.peek()) {
-                (']', _) if !is_first => return End::Closed,
+                (']', _) if !is_first => return BracketEnd::Closed,
                 ('[', Some(':')) => match read_class_name(&mut self.rest) {
                     Ok(Some(class)) => {
                         self.named.push(class);
@@ -46,10 +46,10 @@ impl Bracket<'_> {
                         continue;
                     }
                     Ok(None) => '[',
-                    Err(_) => return End::Wrong,
+                    Err(_) => return BracketEnd::Wrong,
                 },
                 ('[', Some(&kind @ ('=' | '.'))) => {
-                    let Some(char) = self.symbol(kind) else { return End::Wrong };
+                    let Some(char) = self.symbol(kind) else { return BracketEnd::Wrong };
                     if kind == '=' {
                         self.ranges.push((char, char));
                         is_first = false;
@@ -57,14 +57,14 @@ impl Bracket<'_> {
                     }
                     char
                 }
-                ('\\', None) => return End::Wrong,
+                ('\\', None) => return BracketEnd::Wrong,
                 ('\\', _) => self.rest.next().map_or('\\', |char| self.compared.fold(char)),
                 (char, _) => self.compared.fold(char),
             };
             is_first = false;
             match self.end_of_range(from) {
                 Some(to) => self.ranges.push((from, to)),
-                None => return End::Wrong,
+                None => return BracketEnd::Wrong,
             }
         }
     }

@@ -30,14 +30,14 @@ pub(super) enum NameToken {
 
 /// How characters are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Compared {
+pub(super) struct CharComparison {
     /// Capital letters are as small ones.
     pub ignores_case: bool,
     /// Each character is a byte, of which only those of ASCII are letters.
     pub are_bytes: bool,
 }
 
-impl Compared {
+impl CharComparison {
     pub fn fold(self, char: char) -> char {
         if !self.ignores_case {
             return char;
@@ -101,7 +101,7 @@ impl NamePattern {
     }
 
     /// Reads a pattern as `fnmatch` does: what is wrong in it is met by nothing.
-    pub(super) fn lenient(text: &str, compared: Compared) -> Self {
+    pub(super) fn lenient(text: &str, compared: CharComparison) -> Self {
         let mut tokens = Vec::new();
         let mut chars = text.chars().peekable();
         while let Some(char) = chars.next() {
@@ -147,11 +147,11 @@ impl NamePattern {
     /// Only the last `*` is ever reconsidered, so the time is bounded by the product of the
     /// lengths.
     pub fn matches(&self, name: &[u8]) -> bool {
-        self.matches_as(name, Compared::default())
+        self.matches_as(name, CharComparison::default())
     }
 
     /// The same, with characters compared as the pattern was read for.
-    pub(super) fn matches_as(&self, name: &[u8], compared: Compared) -> bool {
+    pub(super) fn matches_as(&self, name: &[u8], compared: CharComparison) -> bool {
         let decode = |name: &[u8]| {
             if compared.are_bytes { (Some(char::from(name[0])), 1) } else { decode(name) }
         };
@@ -182,7 +182,7 @@ impl NamePattern {
 
 impl NameToken {
     /// Whether this token takes one character; `None` is a byte that is not UTF-8.
-    fn takes(&self, char: Option<char>, compared: Compared) -> bool {
+    fn takes(&self, char: Option<char>, compared: CharComparison) -> bool {
         match self {
             Self::Literal(literal) => char.map(|char| compared.fold(char)) == Some(*literal),
             Self::One => true,

@@ -1,5 +1,5 @@
 //! Patterns of a whole text, as `fnmatch` reads them.
-use super::name::{Compared, NamePattern};
+use super::name::{CharComparison, NamePattern};
 
 /// A pattern as those of `find -name` and `grep --include`: [`Pattern`](super::Pattern)'s language without
 /// braces, where `*`, `?` and brackets stand for slashes and leading dots, too.
@@ -15,16 +15,16 @@ use super::name::{Compared, NamePattern};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextPattern {
-    chars: (NamePattern, Compared),
-    bytes: (NamePattern, Compared),
+    chars: (NamePattern, CharComparison),
+    bytes: (NamePattern, CharComparison),
 }
 
 impl TextPattern {
     /// Reads a pattern.
     #[must_use]
     pub fn new(text: &str, ignores_case: bool) -> Self {
-        let chars = Compared { ignores_case, are_bytes: false };
-        let bytes = Compared { ignores_case, are_bytes: true };
+        let chars = CharComparison { ignores_case, are_bytes: false };
+        let bytes = CharComparison { ignores_case, are_bytes: true };
         let as_bytes: String = text.bytes().map(char::from).collect();
         Self {
             chars: (NamePattern::lenient(text, chars), chars),
@@ -35,8 +35,9 @@ impl TextPattern {
     /// Whether the whole of a text matches.
     #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {
-        let matches =
-            |(pattern, compared): &(NamePattern, Compared)| pattern.matches_as(text, *compared);
+        let matches = |(pattern, compared): &(NamePattern, CharComparison)| {
+            pattern.matches_as(text, *compared)
+        };
         std::str::from_utf8(text).is_ok() && matches(&self.chars) || matches(&self.bytes)
     }
 }

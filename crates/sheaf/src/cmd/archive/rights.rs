@@ -1,7 +1,7 @@
 //! `sheaf archive chmod` and `chown`: modes and owners of what is archived.
 use super::local;
 use super::place::{self, ArchivedName, NamedPlace};
-use super::together::Together;
+use super::together::FilesTogether;
 use super::{counted, hosts};
 use crate::cli::GlobalArgs;
 use crate::cmd::chmod::addresses;
@@ -200,7 +200,7 @@ struct RightsChanges<'a> {
     options: RightsOptions,
     all: RightsReport,
     failed: u64,
-    together: Option<Together>,
+    together: Option<FilesTogether>,
 }
 
 impl RightsChanges<'_> {
@@ -211,7 +211,7 @@ impl RightsChanges<'_> {
         }
         let together = match &mut self.together {
             Some(together) => together,
-            none => none.insert(Together::new(&name.store)?),
+            none => none.insert(FilesTogether::new(&name.store)?),
         };
         for path in name.paths(&together.archive)? {
             let is_directory = together.archive.catalog().directory(&path)?.is_some();

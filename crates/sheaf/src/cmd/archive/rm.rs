@@ -1,7 +1,7 @@
 //! `sheaf archive rm`: what is archived goes.
 use super::local;
 use super::place::{ArchivedName, NamedPlace};
-use super::together::Together;
+use super::together::FilesTogether;
 use super::{counted, hosts};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
@@ -59,7 +59,8 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
         let text = "/ is all that is archived: --no-preserve-root removes it";
         return Err(Stop::usage(text).into());
     }
-    let mut removal = Removal { args, all: RemoveReport::default(), failed: 0, together: None };
+    let mut removal =
+        ArchiveRemoval { args, all: RemoveReport::default(), failed: 0, together: None };
     let (mut local, mut has_local, mut has_archived) = (LocalRemoved::default(), false, false);
     for name in names {
         let name = match name {
@@ -79,7 +80,7 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
         removed?;
     }
     removal.files()?;
-    let Removal { all, failed, .. } = removal;
+    let ArchiveRemoval { all, failed, .. } = removal;
     if has_local {
         local::change::tell_removed(local, global)?;
     }
@@ -90,14 +91,14 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 /// What is archived and goes; files wait for others of their directory.
-struct Removal<'a> {
+struct ArchiveRemoval<'a> {
     args: &'a ArchiveRmArgs,
     all: RemoveReport,
     failed: u64,
-    together: Option<Together>,
+    together: Option<FilesTogether>,
 }
 
-impl Removal<'_> {
+impl ArchiveRemoval<'_> {
     fn named(&mut self, name: &ArchivedName) -> Result<()> {
         if !self.together.as_ref().is_some_and(|together| together.is_of(&name.store)) {
             self.files()?;
@@ -105,7 +106,7 @@ impl Removal<'_> {
         }
         let together = match &mut self.together {
             Some(together) => together,
-            none => none.insert(Together::new(&name.store)?),
+            none => none.insert(FilesTogether::new(&name.store)?),
         };
         let paths = name.paths(&together.archive)?;
         for path in paths {

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 pub type NamesTogether = BTreeMap<ArchivePath, Vec<Vec<u8>>>;
 
 /// Files of one archive that wait to be changed.
-pub struct Together {
+pub struct FilesTogether {
     store: PathBuf,
     pub archive: Archive,
     names: NamesTogether,
 }
 
-impl Together {
+impl FilesTogether {
     /// Those of a store, of which none is named yet.
     pub fn new(store: &Path) -> Result<Self> {
         let archive = place::open(store, false)?;
