@@ -669,3 +669,67 @@ fn names_of_one_directory_are_changed_by_one_commit() {
     assert_eq!(removed.stderr, "sheaf: removed 101 files (404) and 1 directory\n");
     assert_eq!(home.run(&["archive", "verify", "s::"]).code, Some(0));
 }
+
+#[test]
+fn of_a_store_whose_log_has_a_gap_or_damage_what_came_before_is_read_and_nothing_is_changed() {
+    for is_gap in [true, false] {
+        let home = home();
+        for to in ["s::/1", "s::/2", "s::/3"] {
+            let stored = home.run(&["archive", "store", "--create", "tree", to]);
+            assert_eq!(stored.code, Some(0), "{stored:?}");
+        }
+        let log = home.path().join("s/objects/log");
+        let count = fs::read_dir(&log).unwrap().count();
+        let at = if is_gap { count - 1 } else { count };
+        let lost = log.join(format!("{at:020}"));
+        if is_gap {
+            fs::rename(&lost, home.path().join("lost")).unwrap();
+        } else {
+            fs::write(&lost, "").unwrap();
+        }
+        let text = format!("sheaf: commit {at} of the archive's log is ");
+        let verified = home.run(&["archive", "verify", "s::"]);
+        assert!(verified.stderr.starts_with(&text), "{verified:?}");
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = fs::remove_file(home.path().join(format!("s/catalog.sqlite{suffix}")));
+        }
+        let reads: [&[&str]; 7] = [
+            &["ls", "s::/1/tree"],
+            &["find", "s::/1"],
+            &["grep", "first", "s::/1/tree/a"],
+            &["du", "s::/1"],
+            &["stat", "s::/1/tree/a"],
+            &["get", "s::/1/tree", "back"],
+            &["verify", "s::/1"],
+        ];
+        for args in reads {
+            let ended = home.run(&[&["archive"], args].concat());
+            assert_eq!(ended.code, Some(4), "{ended:?}");
+            assert!(ended.stderr.contains(&text), "{ended:?}");
+            assert!(ended.stderr.contains("what was stored since is not known"), "{ended:?}");
+        }
+        assert_eq!(fs::read(home.path().join("back/tree/sub/b")).unwrap(), b"second\n");
+        let none = home.run(&["archive", "ls", "s::/x*"]);
+        assert_eq!(none.code, Some(4), "{none:?}");
+        let writes: [&[&str]; 6] = [
+            &["store", "tree", "s::/4"],
+            &["rm", "-r", "s::/1"],
+            &["mv", "s::/1", "s::/5"],
+            &["chmod", "700", "s::/1"],
+            &["repair", "--age", "0", "s::"],
+            &["repack", "s::"],
+        ];
+        for args in writes {
+            let ended = home.run(&[&["archive"], args].concat());
+            assert_eq!(ended.code, Some(4), "{ended:?}");
+            assert!(ended.stderr.starts_with(&text), "{ended:?}");
+            assert!(ended.stderr.contains("back from a copy of the store"), "{ended:?}");
+        }
+        assert_eq!(fs::read_dir(&log).unwrap().count(), count - usize::from(is_gap));
+        if is_gap {
+            fs::rename(home.path().join("lost"), &lost).unwrap();
+            let again = home.run(&["archive", "verify", "s::"]);
+            assert_eq!(again.code, Some(0), "{again:?}");
+        }
+    }
+}
