@@ -168,7 +168,7 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
         progress::tell_stats(&stats, took, global)?;
     }
     tell_report(&report, args.dry_run, global)?;
-    Ok(if report.failed > 0 { Exit::Partial } else { Exit::Success })
+    Ok(if report.failed + report.changing > 0 { Exit::Partial } else { Exit::Success })
 }
 
 /// Says what was stored.

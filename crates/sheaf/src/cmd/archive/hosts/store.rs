@@ -55,7 +55,7 @@ pub fn run(
         Ok(match () {
             () if session.client().is_interrupted() => Exit::Interrupted,
             () if driven.done == 0 && report.directories == 0 => Exit::Unreachable,
-            () if report.failed > 0 => Exit::Partial,
+            () if report.failed + report.changing > 0 => Exit::Partial,
             () => Exit::Success,
         })
     })
