@@ -72,7 +72,8 @@ impl Catalog {
     /// When the log or the tables cannot be read, or the tables are of another log. What came before
     /// that is taken in.
     pub fn catch_up(&mut self, store: &dyn Store) -> Result<u64, CatalogError> {
-        let before = self.applied()?;
+        // Tables on a server whose connection has ended are bound once more below.
+        let before = if self.tables.is_bound() { self.applied()? } else { 0 };
         let last = self.take_in(store)?;
         if last == 0 || last > before {
             return self.catch_up_whole(store);
