@@ -4,13 +4,15 @@ use super::tables::{
     EachFound, FoundRow, Many, RowValue, TABLES, TABLES_VERSION, Tables, TablesUse,
 };
 use rusqlite::types::ToSqlOutput;
-use rusqlite::{Connection, OpenFlags, ToSql, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, TransactionBehavior, params_from_iter};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long one waits for another who writes to the same file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two tries of what is not waited for by itself.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// Statements that are kept.
 const STATEMENTS_MAX: usize = 64;
 
@@ -52,9 +54,20 @@ impl SqliteTables {
         tables.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
         tables.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         // What a power cut takes from the file is in the log: it need not be synced for each commit.
-        tables
-            .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
-            .map_err(failed)?;
+        // Where two make a file at once, SQLite tells one of them so at once, whatever it may wait.
+        let began = Instant::now();
+        let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;";
+        loop {
+            match tables.execute_batch(settings) {
+                Err(error)
+                    if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                        && began.elapsed() < BUSY_TIMEOUT =>
+                {
+                    std::thread::sleep(BUSY_PAUSE);
+                }
+                set => break set.map_err(failed)?,
+            }
+        }
         let making =
             tables.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
         let version: i64 =

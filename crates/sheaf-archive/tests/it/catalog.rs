@@ -192,6 +192,20 @@ fn a_directory_that_goes_takes_its_packs_and_objects_along_and_may_come_again() 
     }
 }
 
+/// Whoever opens a file of tables first makes them, however many do so at once.
+#[test]
+fn a_catalog_may_be_made_by_many_at_once() {
+    let made = Made::new();
+    for round in 0..20 {
+        let name = format!("catalog-{round}");
+        std::thread::scope(|scope| {
+            let opened: Vec<_> =
+                (0..6).map(|_| scope.spawn(|| drop(made.catalog(&name)))).collect();
+            opened.into_iter().for_each(|opened| opened.join().unwrap());
+        });
+    }
+}
+
 #[test]
 fn many_writers_at_once_lose_nothing_and_agree() {
     const WRITERS: usize = 4;
