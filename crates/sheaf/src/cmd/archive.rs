@@ -19,6 +19,7 @@ mod stat;
 mod store;
 mod together;
 mod verify;
+mod would;
 
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};

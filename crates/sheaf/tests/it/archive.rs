@@ -206,6 +206,29 @@ fn names_are_what_they_are_before_they_are_patterns() {
     assert_eq!(home.run(&["archive", "ls", "-d", "s::tree/[ab]"]).stdout, "/tree/a\n/tree/b\n");
 }
 
+#[test]
+fn what_would_be_removed_is_named_and_stays() {
+    let home = home();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    let names = "/tree/sub\n/tree/sub/.c\n/tree/sub/.hidden\n/tree/sub/.hidden/d\n/tree/sub/b\n";
+    for (name, store) in [("s::/tree/sub", "s::"), ("tree/sub", "")] {
+        let would = home.run(&["archive", "rm", "--dry-run", "-r", name]);
+        let named: Vec<_> =
+            names.lines().map(|line| if store.is_empty() { &line[1..] } else { line }).collect();
+        let named: String = named.iter().map(|line| format!("{store}{line}\n")).collect();
+        assert_eq!((would.stdout, would.code), (named, Some(0)));
+        let said = if store.is_empty() { "3 files" } else { "3 files (13)" };
+        assert_eq!(would.stderr, format!("sheaf: would remove {said} and 2 directories\n"));
+        let not = home.run(&["archive", "rm", "--dry-run", name]);
+        assert!(not.code == Some(4) && not.stderr.contains(": is a directory: -r"), "{not:?}");
+        let not = home.run(&["archive", "rm", "--dry-run", &format!("{store}none")]);
+        assert_eq!(not.code, Some(4), "{not:?}");
+        let not = home.run(&["archive", "rm", "--dry-run", "-f", &format!("{store}none")]);
+        assert_eq!(not.code, Some(0), "{not:?}");
+        assert_eq!(home.run(&["archive", "ls", "-d", name]).code, Some(0));
+    }
+}
+
 /// Of two files of one name, none takes the place of the other.
 #[test]
 fn what_was_made_just_now_is_not_replaced() {

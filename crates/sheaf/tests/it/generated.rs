@@ -47,7 +47,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-mv.1 26
     sheaf-archive-repack.1 26
     sheaf-archive-repair.1 25
-    sheaf-archive-rm.1 27
+    sheaf-archive-rm.1 28
     sheaf-archive-stat.1 24
     sheaf-archive-store.1 33
     sheaf-archive-verify.1 24

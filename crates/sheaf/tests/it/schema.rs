@@ -247,6 +247,7 @@ fn what_an_archive_tells_is_in_the_schema() {
         (&["verify", "s::"], &["archive_verified"]),
         (&["chmod", "-R", "u+r", "tree"], &["local_changed"]),
         (&["cp", "-a", "tree", "back"], &["local_copied"]),
+        (&["rm", "--dry-run", "-r", "back"], &["local_removed"]),
         (&["rm", "-r", "back"], &["local_removed"]),
         (&["chmod", "-R", "g+w", "s::tree"], &["archive_changed"]),
         (&["chown", "--dry-run", "-R", ":7", "s::tree"], &["archive_changed"]),

@@ -2,6 +2,7 @@
 use super::local;
 use super::place::{ArchivedName, NamedPlace};
 use super::together::FilesTogether;
+use super::would::WouldRemove;
 use super::{counted, hosts};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
@@ -36,6 +37,10 @@ pub struct ArchiveRmArgs {
     #[arg(short, long)]
     pub force: bool,
 
+    /// Only say what would be removed
+    #[arg(long)]
+    pub dry_run: bool,
+
     /// Let / be removed, which is everything
     #[arg(long)]
     pub no_preserve_root: bool,
@@ -58,6 +63,18 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
     if !args.no_preserve_root && names.iter().any(is_root) {
         let text = "/ is all that is archived: --no-preserve-root removes it";
         return Err(Stop::usage(text).into());
+    }
+    if args.dry_run {
+        let mut would = WouldRemove::new(args, Output::new(global));
+        would.all()?;
+        let is_local = |name: &NamedPlace| name.local().is_some();
+        if names.iter().any(is_local) {
+            local::change::tell_removed(would.local, true, global)?;
+        }
+        if !names.iter().all(is_local) {
+            tell(&would.archived, would.failed, true, global)?;
+        }
+        return Ok(if would.failed > 0 { Exit::Partial } else { Exit::Success });
     }
     let mut removal =
         ArchiveRemoval { args, all: RemoveReport::default(), failed: 0, together: None };
@@ -82,10 +99,10 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
     removal.files()?;
     let ArchiveRemoval { all, failed, .. } = removal;
     if has_local {
-        local::change::tell_removed(local, global)?;
+        local::change::tell_removed(local, false, global)?;
     }
     if has_archived {
-        tell(&all, failed, global)?;
+        tell(&all, failed, false, global)?;
     }
     Ok(if failed + local.failed > 0 { Exit::Partial } else { Exit::Success })
 }
@@ -166,7 +183,7 @@ impl ArchiveRemoval<'_> {
     }
 }
 
-fn tell(all: &RemoveReport, failed: u64, global: &GlobalArgs) -> Result<()> {
+fn tell(all: &RemoveReport, failed: u64, dry_run: bool, global: &GlobalArgs) -> Result<()> {
     if global.json {
         let record = json!({
             "type": "archive_removed",
@@ -174,6 +191,7 @@ fn tell(all: &RemoveReport, failed: u64, global: &GlobalArgs) -> Result<()> {
             "files": all.files,
             "bytes": all.bytes,
             "failed": failed,
+            "dry_run": dry_run,
         });
         Output::new(global).records.write(&mut output::stdout(), record)?;
     } else if !global.quiet {
@@ -181,8 +199,9 @@ fn tell(all: &RemoveReport, failed: u64, global: &GlobalArgs) -> Result<()> {
             counted(all.files, "file", "files"),
             counted(all.directories, "directory", "directories"),
         );
-        let bytes = human::size(all.bytes);
-        output::tell(format_args!("sheaf: removed {files} ({bytes}) and {directories}"));
+        let (bytes, verb) =
+            (human::size(all.bytes), if dry_run { "would remove" } else { "removed" });
+        output::tell(format_args!("sheaf: {verb} {files} ({bytes}) and {directories}"));
     }
     Ok(())
 }

@@ -72,6 +72,7 @@ pub fn rm(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
     let words = ToolWords::flags(&[
         (args.recursive, "-r"),
         (args.force, "-f"),
+        (args.dry_run, "--dry-run"),
         (args.no_preserve_root, "--no-preserve-root"),
     ]);
     cmd::rm::run(&words.parsed(&args.names)?, global)

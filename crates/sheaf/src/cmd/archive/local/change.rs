@@ -20,7 +20,9 @@ fn failed(path: &[u8], why: &dyn std::fmt::Display) {
     output::tell(format_args!("sheaf: {}", printable(&text)));
 }
 
-const STORE: &str = "is a store of archives: what is in it is named STORE::PATH (--local: itself)";
+/// Why such a directory is left alone.
+pub const STORE: &str =
+    "is a store of archives: what is in it is named STORE::PATH (--local: itself)";
 
 /// Whether a directory is a store, of which nobody who means what is archived wants the parts.
 pub fn is_store(path: &Path) -> bool {
@@ -62,13 +64,14 @@ pub fn remove(path: &Path, args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<
 }
 
 /// Says how much was removed.
-pub fn tell_removed(removed: LocalRemoved, global: &GlobalArgs) -> Result<()> {
+pub fn tell_removed(removed: LocalRemoved, dry_run: bool, global: &GlobalArgs) -> Result<()> {
     if global.json {
         let record = json!({
             "type": "local_removed",
             "directories": removed.directories,
             "files": removed.files,
             "failed": removed.failed,
+            "dry_run": dry_run,
         });
         Output::new(global).records.write(&mut output::stdout(), record)?;
     } else if !global.quiet {
@@ -76,7 +79,8 @@ pub fn tell_removed(removed: LocalRemoved, global: &GlobalArgs) -> Result<()> {
             counted(removed.files, "file", "files"),
             counted(removed.directories, "directory", "directories"),
         );
-        output::tell(format_args!("sheaf: removed {files} and {directories}"));
+        let verb = if dry_run { "would remove" } else { "removed" };
+        output::tell(format_args!("sheaf: {verb} {files} and {directories}"));
     }
     Ok(())
 }
