@@ -53,7 +53,12 @@ impl PartMaker {
     fn has_left(self, name: &str, age: impl FnOnce() -> Result<Duration, Errno>) -> bool {
         let Some(maker) = Self::of(name) else { return false };
         if maker.system.is_some() && maker.system == self.system {
-            return begun(maker.process) != Some(maker.begun);
+            match begun(maker.process) {
+                Some(begun) => return begun != maker.begun,
+                None if !is_there(maker.process) => return true,
+                // Others' processes may not be seen: nothing is known of it either.
+                None => {}
+            }
         }
         age().is_ok_and(|age| age >= LEFTOVER_AGE)
     }
@@ -112,6 +117,14 @@ fn begun(process: u32) -> Option<u64> {
     OsStr::from_bytes(fields.nth(19)?).to_str()?.parse().ok()
 }
 
+/// Whether there is a process of this number, whosever it is.
+fn is_there(process: u32) -> bool {
+    let process = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+    process.is_some_and(|process| {
+        rustix::process::test_kill_process(process) != Err(rustix::io::Errno::SRCH)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +135,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let maker = PartMaker::new();
         assert!(maker.system.is_some() && maker.begun > 0);
+        assert!(is_there(std::process::id()) && is_there(1) && !is_there(u32::MAX));
         assert_eq!(PartMaker::of(&maker.name(7)), Some(maker));
         let left = [
             PartMaker { process: u32::MAX, ..maker }.name(1),

@@ -26,6 +26,8 @@ pub struct LocalRemoveOptions {
     pub tells_names: bool,
     /// `/` may be removed.
     pub root_too: bool,
+    /// Nothing is removed, and all is told as if it were.
+    pub dry_run: bool,
 }
 
 /// What is told of a removal.
@@ -118,7 +120,7 @@ pub fn remove_local<E>(
             TreeStep::Leave(directory) => {
                 let Some(left) = within.pop() else { continue };
                 let path = directory.path();
-                match left.remove(within.last(), path) {
+                match left.remove(within.last(), path, options.dry_run) {
                     Ok(true) => {
                         removed.directories += 1;
                         if options.tells_names {
@@ -187,9 +189,12 @@ impl RemovedDirectory {
     }
 
     /// Removes it. It stays if something in it does.
-    fn remove(self, above: Option<&Self>, path: &[u8]) -> Result<bool, Errno> {
+    fn remove(self, above: Option<&Self>, path: &[u8], dry_run: bool) -> Result<bool, Errno> {
         if self.stays {
             return Ok(false);
+        }
+        if dry_run {
+            return self.unread.map_or(Ok(true), Err);
         }
         let gone = in_directory(above, path, |above, name| {
             rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR)
@@ -259,7 +264,12 @@ impl TreeVisitor for RemoveVisitor {
         if file.kind == FileKind::Directory {
             return true;
         }
-        match rustix::fs::unlinkat(file.directory, file.name, AtFlags::empty()) {
+        let gone = if self.options.dry_run {
+            Ok(())
+        } else {
+            rustix::fs::unlinkat(file.directory, file.name, AtFlags::empty())
+        };
+        match gone {
             Ok(()) => {
                 piece.files += 1;
                 if self.options.tells_names {

@@ -10,8 +10,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const RECURSIVE: LocalRemoveOptions =
-    LocalRemoveOptions { recursive: true, force: false, tells_names: true, root_too: false };
+const RECURSIVE: LocalRemoveOptions = LocalRemoveOptions {
+    recursive: true,
+    force: false,
+    tells_names: true,
+    root_too: false,
+    dry_run: false,
+};
 
 /// What was removed, its names and its errors.
 fn removed(

@@ -19,7 +19,6 @@ mod stat;
 mod store;
 mod together;
 mod verify;
-mod would;
 
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};

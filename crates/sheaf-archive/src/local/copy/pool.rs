@@ -49,17 +49,28 @@ impl<J: Send> PoolShared<J> {
             let job = lock(&self.jobs).recv();
             let Ok(job) = job else { break };
             let (began, before) = (Instant::now(), computed());
+            let done = PoolJob(self);
             act(job, &mut room);
+            drop(done);
             let mut width = lock(&self.width);
             width.width.observe(began.elapsed(), computed().saturating_sub(before));
-            width.jobs -= 1;
-            if width.jobs == 0 {
-                self.idle.notify_all();
-            }
             if width.threads > width.width.now() {
                 width.threads -= 1;
                 return;
             }
+        }
+    }
+}
+
+/// A job that a thread has; it is done however it ends, so that nobody waits for it for ever.
+struct PoolJob<'a, J>(&'a PoolShared<J>);
+
+impl<J> Drop for PoolJob<'_, J> {
+    fn drop(&mut self) {
+        let mut width = lock(&self.0.width);
+        width.jobs -= 1;
+        if width.jobs == 0 {
+            self.0.idle.notify_all();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `sheaf archive get`: files out of an archive.
 use super::place::{self, ArchivedName};
-use super::progress::{self, ArchiveProgress};
+use super::progress::{self, ArchiveProgress, ScheduleArgs};
 use super::{counted, hosts, tell};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use sheaf_archive::{
-    ArchiveError, ArchiveEvent, FetchOptions, FetchReport, Resource, ScheduleStats, fetch_watched,
+    ArchiveError, ArchiveEvent, FetchOptions, FetchReport, ScheduleStats, fetch_watched,
 };
 use sheaf_tools::report::human;
 use std::collections::HashSet;
@@ -48,14 +48,8 @@ pub struct GetArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Use no more than AMOUNT of a resource each second, or at once: memory, cpu,
-    /// disk, disk-operations, network, connections
-    #[arg(long, value_name = "RESOURCE=AMOUNT", value_parser = progress::limit)]
-    pub limit: Vec<(Resource, u64)>,
-
-    /// End with numbers of what was done with which resources
-    #[arg(long)]
-    pub stats: bool,
+    #[command(flatten)]
+    pub schedule: ScheduleArgs,
 }
 
 impl GetArgs {
@@ -69,11 +63,8 @@ impl GetArgs {
 pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = args.names.split_last().context("clap asks for two names")?;
     if args.is_on_hosts() {
-        progress::refused_on_hosts(&[
-            (args.dry_run, "--dry-run"),
-            (!args.limit.is_empty(), "--limit"),
-            (args.stats, "--stats"),
-        ])?;
+        progress::refused_on_hosts(&[(args.dry_run, "--dry-run")])?;
+        progress::refused_on_hosts(&args.schedule.on_one_machine())?;
         return hosts::get::run(args, sources, to, global);
     }
     if ArchivedName::parse(to).is_ok() && !Path::new(to).exists() {
@@ -88,7 +79,7 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
         dry_run: args.dry_run,
         ..FetchOptions::default()
     };
-    options.limits = progress::limited(options.limits, &args.limit);
+    options.limits = args.schedule.limited(options.limits);
     let mut all = FetchReport::default();
     // What was got under each name: a second one would take its place.
     let mut names = HashSet::new();
@@ -113,7 +104,7 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
             };
             let fetched = fetch_watched(&archive, &path, Path::new(to), options, &told, &watch);
             let (stats, took) = progress.end();
-            if args.stats {
+            if args.schedule.stats {
                 progress::tell_stats(&stats, took, global)?;
             }
             match fetched {

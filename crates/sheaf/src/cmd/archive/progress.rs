@@ -3,6 +3,7 @@ use crate::cli::GlobalArgs;
 use crate::exit::Stop;
 use crate::output::{self, Output};
 use anyhow::Result;
+use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Map, Value, json};
 use sheaf_archive::{Phase, Resource, ScheduleLimits, ScheduleStats};
@@ -10,6 +11,31 @@ use sheaf_core::lock;
 use sheaf_tools::report::human;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+/// What may be used for storing and getting, and whether that is told.
+#[derive(Args, Debug)]
+pub struct ScheduleArgs {
+    /// Use no more than AMOUNT of a resource each second, or at once: memory, cpu,
+    /// disk, disk-operations, network, connections, devices
+    #[arg(long, value_name = "RESOURCE=AMOUNT", value_parser = limit)]
+    limit: Vec<(Resource, u64)>,
+
+    /// End with numbers of what was done with which resources
+    #[arg(long)]
+    pub stats: bool,
+}
+
+impl ScheduleArgs {
+    /// Limits, and those that were said in their place.
+    pub fn limited(&self, limits: ScheduleLimits) -> ScheduleLimits {
+        self.limit.iter().fold(limits, |limits, (resource, amount)| limits.with(*resource, *amount))
+    }
+
+    /// What is not for many hosts, and whether it was said.
+    pub fn on_one_machine(&self) -> [(bool, &'static str); 2] {
+        [(!self.limit.is_empty(), "--limit"), (self.stats, "--stats")]
+    }
+}
 
 /// Rates are those of so long.
 const RATE_TIME: Duration = Duration::from_secs(2);
@@ -177,7 +203,7 @@ pub fn refused_on_hosts(options: &[(bool, &str)]) -> Result<()> {
 }
 
 /// A resource and how much of it may be used.
-pub fn limit(text: &str) -> Result<(Resource, u64), String> {
+fn limit(text: &str) -> Result<(Resource, u64), String> {
     let names = || Resource::ALL.map(Resource::name).join(", ");
     let Some((name, amount)) = text.split_once('=') else {
         return Err(format!("write RESOURCE=AMOUNT, as disk=100M: there are {}", names()));
@@ -199,14 +225,6 @@ pub fn limit(text: &str) -> Result<(Resource, u64), String> {
     } else {
         Ok((resource, amount))
     }
-}
-
-/// Limits with others in their places.
-pub fn limited(mut limits: ScheduleLimits, others: &[(Resource, u64)]) -> ScheduleLimits {
-    for (resource, amount) in others {
-        limits = limits.with(*resource, *amount);
-    }
-    limits
 }
 
 #[cfg(test)]

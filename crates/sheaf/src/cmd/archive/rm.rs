@@ -1,8 +1,8 @@
 //! `sheaf archive rm`: what is archived goes.
+use super::find::store_of;
 use super::local;
 use super::place::{ArchivedName, NamedPlace};
 use super::together::FilesTogether;
-use super::would::WouldRemove;
 use super::{counted, hosts};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
@@ -10,9 +10,12 @@ use crate::output::{self, Output, printable};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use sheaf_archive::{ArchiveError, ArchivePath, LocalRemoved, RemoveReport, remove, remove_files};
+use sheaf_archive::{
+    ArchiveError, ArchivePath, ArchivedFile, LocalRemoved, RemoveReport, remove, remove_files,
+};
 use sheaf_tools::report::human;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
 
 /// Remove what is archived, or files of this machine or of hosts
 ///
@@ -64,22 +67,15 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
         let text = "/ is all that is archived: --no-preserve-root removes it";
         return Err(Stop::usage(text).into());
     }
-    if args.dry_run {
-        let mut would = WouldRemove::new(args, Output::new(global));
-        would.all()?;
-        let is_local = |name: &NamedPlace| name.local().is_some();
-        if names.iter().any(is_local) {
-            local::change::tell_removed(would.local, true, global)?;
-        }
-        if !names.iter().all(is_local) {
-            tell(&would.archived, would.failed, true, global)?;
-        }
-        return Ok(if would.failed > 0 { Exit::Partial } else { Exit::Success });
-    }
-    let mut removal =
-        ArchiveRemoval { args, all: RemoveReport::default(), failed: 0, together: None };
+    let mut removal = ArchiveRemoval {
+        args,
+        output: Output::new(global),
+        all: RemoveReport::default(),
+        failed: 0,
+        together: None,
+    };
     let (mut local, mut has_local, mut has_archived) = (LocalRemoved::default(), false, false);
-    for name in names {
+    for (said, name) in args.names.iter().zip(names) {
         let name = match name {
             NamedPlace::Archived(name) => name,
             NamedPlace::Local(path) => {
@@ -89,7 +85,7 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
             }
         };
         has_archived = true;
-        let removed = removal.named(&name);
+        let removed = removal.named(said, &name);
         if removed.is_err() {
             // What was named before it is removed all the same.
             removal.files()?;
@@ -99,10 +95,10 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
     removal.files()?;
     let ArchiveRemoval { all, failed, .. } = removal;
     if has_local {
-        local::change::tell_removed(local, false, global)?;
+        local::change::tell_removed(local, args.dry_run, global)?;
     }
     if has_archived {
-        tell(&all, failed, false, global)?;
+        tell(&all, failed, args.dry_run, global)?;
     }
     Ok(if failed + local.failed > 0 { Exit::Partial } else { Exit::Success })
 }
@@ -110,13 +106,14 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
 /// What is archived and goes; files wait for others of their directory.
 struct ArchiveRemoval<'a> {
     args: &'a ArchiveRmArgs,
+    output: Output,
     all: RemoveReport,
     failed: u64,
     together: Option<FilesTogether>,
 }
 
 impl ArchiveRemoval<'_> {
-    fn named(&mut self, name: &ArchivedName) -> Result<()> {
+    fn named(&mut self, said: &OsStr, name: &ArchivedName) -> Result<()> {
         if !self.together.as_ref().is_some_and(|together| together.is_of(&name.store)) {
             self.files()?;
             self.together = None;
@@ -126,10 +123,68 @@ impl ArchiveRemoval<'_> {
             none => none.insert(FilesTogether::new(&name.store)?),
         };
         let paths = name.paths(&together.archive)?;
+        let mut out = output::stdout_in_blocks();
         for path in paths {
-            self.path(path)?;
+            if self.args.dry_run {
+                self.would(path, store_of(said), &mut out)?;
+            } else {
+                self.path(path)?;
+            }
         }
+        Ok(out.flush()?)
+    }
+
+    /// Names all that would be removed, and counts it.
+    fn would(&mut self, start: ArchivePath, store: &[u8], out: &mut dyn Write) -> Result<()> {
+        let Some(together) = self.together.take() else { return Ok(()) };
+        let archive = &together.archive;
+        match archive.look_up(&start)? {
+            None => self.missing(start),
+            Some(ArchivedFile::Directory(_)) if !self.args.recursive => {
+                self.failed(&format!("{start}: is a directory: -r removes it"));
+            }
+            Some(_) => archive.walk_ahead(&start, |walk| {
+                for found in walk {
+                    match found {
+                        Ok((path, file)) => self.would_file(&path, &file, store, out)?,
+                        Err(error) => self.failed(&error.to_string()),
+                    }
+                }
+                Ok::<(), anyhow::Error>(())
+            })??,
+        }
+        self.together = Some(together);
         Ok(())
+    }
+
+    fn would_file(
+        &mut self,
+        path: &ArchivePath,
+        file: &ArchivedFile,
+        store: &[u8],
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        let bytes = match file {
+            ArchivedFile::Directory(_) => None,
+            ArchivedFile::Member { member, .. } => Some(member.size),
+            ArchivedFile::Object(object) => Some(object.size),
+        };
+        match bytes {
+            None => self.all.directories += 1,
+            Some(bytes) => {
+                self.all.files += 1;
+                self.all.bytes = self.all.bytes.saturating_add(bytes);
+            }
+        }
+        let mut name = [store, &path.as_bytes()].concat();
+        if self.output.json {
+            return Ok(());
+        }
+        if self.output.stdout_is_terminal {
+            name = printable(&String::from_utf8_lossy(&name)).to_string().into_bytes();
+        }
+        name.push(b'\n');
+        Ok(out.write_all(&name)?)
     }
 
     fn path(&mut self, path: ArchivePath) -> Result<()> {

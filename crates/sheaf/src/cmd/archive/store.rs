@@ -1,6 +1,6 @@
 //! `sheaf archive store`: files of this machine into an archive.
 use super::place::{self, ArchivedName};
-use super::progress::{self, ArchiveProgress};
+use super::progress::{self, ArchiveProgress, ScheduleArgs};
 use super::{counted, hosts, tell};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use sheaf_archive::{
-    MEMBER_BYTES_MAX, Resource, SaveExclude, SaveOptions, SaveReport, ScheduleStats, Store,
-    ZSTD_LEVEL_MAX, save_watched,
+    MEMBER_BYTES_MAX, SaveExclude, SaveOptions, SaveReport, ScheduleStats, Store, ZSTD_LEVEL_MAX,
+    save_watched,
 };
 use sheaf_tools::report::human;
 use std::ffi::OsString;
@@ -77,14 +77,8 @@ pub struct StoreArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Use no more than AMOUNT of a resource each second, or at once: memory, cpu,
-    /// disk, disk-operations, network, connections
-    #[arg(long, value_name = "RESOURCE=AMOUNT", value_parser = progress::limit)]
-    pub limit: Vec<(Resource, u64)>,
-
-    /// End with numbers of what was done with which resources
-    #[arg(long)]
-    pub stats: bool,
+    #[command(flatten)]
+    pub schedule: ScheduleArgs,
 
     /// All hosts of HOSTSET:PATH see the same files: each directory is stored once, by
     /// one of them
@@ -110,7 +104,7 @@ impl StoreArgs {
         }
         options.checksum = self.checksum;
         options.dry_run = self.dry_run;
-        options.limits = progress::limited(options.limits, &self.limit);
+        options.limits = self.schedule.limited(options.limits);
         options
     }
 }
@@ -140,9 +134,8 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
             (args.checksum, "--checksum"),
             (!args.exclude.is_empty(), "--exclude"),
             (args.dry_run, "--dry-run"),
-            (!args.limit.is_empty(), "--limit"),
-            (args.stats, "--stats"),
         ])?;
+        progress::refused_on_hosts(&args.schedule.on_one_machine())?;
         return hosts::store::run(args, sources, &to, global);
     }
     if args.shared {
@@ -164,7 +157,7 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let saved = save_watched(&archive, &sources, &to.path, options, &exclude, &told, &watch);
     let (stats, took) = progress.end();
     let report = saved?;
-    if args.stats {
+    if args.schedule.stats {
         progress::tell_stats(&stats, took, global)?;
     }
     tell_report(&report, args.dry_run, global)?;

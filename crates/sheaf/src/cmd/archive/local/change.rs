@@ -21,8 +21,7 @@ fn failed(path: &[u8], why: &dyn std::fmt::Display) {
 }
 
 /// Why such a directory is left alone.
-pub const STORE: &str =
-    "is a store of archives: what is in it is named STORE::PATH (--local: itself)";
+const STORE: &str = "is a store of archives: what is in it is named STORE::PATH (--local: itself)";
 
 /// Whether a directory is a store, of which nobody who means what is archived wants the parts.
 pub fn is_store(path: &Path) -> bool {
@@ -34,26 +33,31 @@ pub fn remove(path: &Path, args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<
     let options = LocalRemoveOptions {
         recursive: args.recursive,
         force: args.force,
-        tells_names: global.verbose > 0 && !global.json,
+        tells_names: (args.dry_run || global.verbose > 0) && !global.json,
         root_too: args.no_preserve_root,
+        dry_run: args.dry_run,
     };
     if !args.local && is_store(path) {
         failed(path.as_os_str().as_bytes(), &STORE);
         return Ok(LocalRemoved { failed: 1, ..LocalRemoved::default() });
     }
-    let mut out = output::stdout();
+    let mut out = output::stdout_in_blocks();
     let is_terminal = Output::new(global).stdout_is_terminal;
+    // What goes is said as by rm -v, and what would go is a list of names.
+    let quote = if args.dry_run { "" } else { "'" };
     let removed = remove_local(path, options, &mut |step| -> Result<()> {
         match step {
             LocalRemoveStep::Removed { path, is_directory } => {
-                let kind = if is_directory { "directory " } else { "" };
-                write!(out, "removed {kind}'")?;
+                if !args.dry_run {
+                    write!(out, "removed {}", if is_directory { "directory " } else { "" })?;
+                }
+                out.write_all(quote.as_bytes())?;
                 if is_terminal {
                     write!(out, "{}", printable(&String::from_utf8_lossy(path)))?;
                 } else {
                     out.write_all(path)?;
                 }
-                out.write_all(b"'\n")?;
+                writeln!(out, "{quote}")?;
             }
             LocalRemoveStep::Failed { path, why } => failed(path, &why),
         }
