@@ -8,14 +8,19 @@ import functools
 import os
 import pathlib
 import random
+import shlex
 import shutil
 import subprocess
+import sys
 
+import s3_server
 from contest import Contest, Contestant
 
 FILES_PER_DIRECTORY = 1000
 FILE_BYTES = 1000
 LARGE_BYTES = 4 << 30
+# Files that rclone sends, of all.
+RCLONE_FILES = 2000
 WORDS = 4096
 ABSENT = "absent-from-all-of-them"
 COLUMNS = ("cpu_s", "rss_max_kb")
@@ -256,6 +261,40 @@ def searches(archive, top):
     ], baseline="rg -uuu", columns=COLUMNS, goal="0.65")
 
 
+def s3(sheaf, top, files, scratch):
+    """Storing the tree on an S3 server, beside rclone, which sends a file a request: what a file takes."""
+    scratch = scratch / "s3-scratch"
+    removed(scratch)
+    scratch.mkdir()
+    found = s3_server.server(scratch)
+    if not found:
+        print("no versitygw: the contest on an S3 server is left out", file=sys.stderr)
+        return
+    address, keys = found
+    url = f"http://{address}"
+    env = {**keys, "AWS_ENDPOINT_URL": url, "XDG_STATE_HOME": str(scratch / "state"), "RCLONE_CONFIG": "/dev/null",
+           "RCLONE_CONFIG_S_TYPE": "s3", "RCLONE_CONFIG_S_PROVIDER": "Other", "RCLONE_CONFIG_S_ENV_AUTH": "true",
+           "RCLONE_CONFIG_S_ENDPOINT": url}
+    some = sorted(top.glob("*/*"))[:max(1, RCLONE_FILES // FILES_PER_DIRECTORY)]
+    bucket = scratch / "s3" / "bucket"
+    of_some = s3_server.of_files(len(some) * FILES_PER_DIRECTORY)
+
+    def fresh():
+        removed(*bucket.glob("*"), scratch / "state")
+        os.sync()
+
+    def rclone(*options):
+        copies = [shlex.join(["rclone", "copy", *options, str(one), f"s:bucket/{one.name}"]) for one in some]
+        return " && ".join(copies)
+    yield Contest("archive store on an S3 server, a file of it", [
+        Contestant("rclone copy", rclone(), env=env, before=fresh, read=of_some),
+        Contestant("rclone copy --transfers 32", rclone("--transfers", "32"), env=env, before=fresh, read=of_some),
+        Contestant("sheaf store", sheaf.command("archive", "store", "--quiet", "--create", top, "s3://bucket/a::"),
+                   env=env, before=fresh, read=s3_server.of_files(files)),
+    ], baseline="rclone copy", metric="us_per_file", columns=("wall_s", *COLUMNS), goal="0.017")
+    removed(scratch)
+
+
 SENDFILE = """
 import os, sys
 source, dest = open(sys.argv[1], 'rb'), open(sys.argv[2], 'wb')
@@ -300,4 +339,5 @@ def contests(sheaf, options):
     yield from changes(archive, top, scratch)
     yield from fetches(archive, top, scratch)
     yield from large(archive, scratch)
+    yield from s3(sheaf, top, options.files, scratch)
     removed(scratch)

@@ -4,7 +4,6 @@ Both use one S3 server (versitygw) through a relay that adds latency to each req
 tree; the serial one has the first `SERIAL_FILES` of it, and what is compared is the time of a file.
 """
 
-import atexit
 import os
 import pathlib
 import random
@@ -13,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import s3_server
 import scenario_archive
 from contest import Contest, Contestant
 
@@ -24,38 +24,15 @@ COLUMNS = ("wall_s", "cpu_s", "rss_max_kb")
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def started(command, env=None):
-    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    atexit.register(process.kill)
-    return process
-
-
-def server(scratch):
-    """An S3 server with a bucket, and its keys; nothing where there is none."""
-    program = shutil.which("versitygw", path=f"{os.environ['PATH']}:{pathlib.Path.home()}/go/bin")
-    if not program:
-        return None
-    (scratch / "s3" / "bucket").mkdir(parents=True)
-    keys = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1"}
-    port = 20000 + os.getpid() % 20000
-    started([program, "--quiet", "--port", f"127.0.0.1:{port}", "posix", str(scratch / "s3")],
-            {**os.environ, "ROOT_ACCESS_KEY_ID": "bench", "ROOT_SECRET_ACCESS_KEY": "bench-secret"})
-    return f"127.0.0.1:{port}", keys
-
-
 def relay(scratch, address, milliseconds):
     port_file = scratch / f"relay-{milliseconds}"
-    started([sys.executable, str(HERE / "latency.py"), str(port_file), address, str(milliseconds)])
+    s3_server.started([sys.executable, str(HERE / "latency.py"), str(port_file), address, str(milliseconds)])
     deadline = time.monotonic() + 20
     while not (port_file.exists() and port_file.read_text()):
         if time.monotonic() > deadline:
             sys.exit("the relay does not start")
         time.sleep(0.05)
     return f"http://127.0.0.1:{port_file.read_text()}"
-
-
-def of_files(count):
-    return lambda sample: {"us_per_file": sample.wall_s / count * 1e6}
 
 
 def contests_at(sheaf, top, files, scratch, env, milliseconds):
@@ -68,11 +45,11 @@ def contests_at(sheaf, top, files, scratch, env, milliseconds):
     def serial(operation, paths=some):
         return Contestant("one at a time", [sys.executable, str(HERE / "serial_s3.py"), operation,
                                            f"bucket/serial-{milliseconds}", *paths],
-                          env=env, read=of_files(len(paths)))
+                          env=env, read=s3_server.of_files(len(paths)))
 
     def ours(title, *words, before=None, count=files, exits=(0,)):
         return Contestant(title, sheaf.command("archive", *words), env=env, before=before,
-                          read=of_files(count), exits=exits)
+                          read=s3_server.of_files(count), exits=exits)
 
     def quietly(*words):
         subprocess.run([str(w) for w in sheaf.command("archive", *words)], env={**os.environ, **env},
@@ -97,7 +74,7 @@ def contests_at(sheaf, top, files, scratch, env, milliseconds):
                   baseline="sheaf find", metric="us_per_file", columns=COLUMNS, goal="99")
     yield Contest(f"paper chmod{end}", [
         serial("chmod"),
-        Contestant("sheaf chmod", chmod, env=env, before=turned, read=of_files(files)),
+        Contestant("sheaf chmod", chmod, env=env, before=turned, read=s3_server.of_files(files)),
         ours("sheaf chmod, nothing to change", "chmod", "-R", "u+r", tree),
     ], baseline="sheaf chmod", metric="us_per_file", columns=COLUMNS, goal="839, conditional 4074")
     yield Contest(f"paper cp{end}", [
@@ -118,7 +95,7 @@ def contests(sheaf, options):
     scratch = pathlib.Path(options.directory) / "paper-scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    found = server(scratch)
+    found = s3_server.server(scratch)
     if not found:
         print("no versitygw: the paper's factors are left out", file=sys.stderr)
         return

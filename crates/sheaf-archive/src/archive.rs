@@ -199,6 +199,16 @@ pub enum ArchiveEvent {
         /// To where.
         path: PathBuf,
     },
+    /// An extended attribute could not be set on a file that was fetched. It is told of the first file
+    /// alone.
+    AttributeLeft {
+        /// Which file.
+        path: PathBuf,
+        /// The attribute.
+        name: Vec<u8>,
+        /// Why not.
+        errno: Errno,
+    },
     /// A file was written to while it was read: what is stored may be of several moments.
     Changing {
         /// Which one.
@@ -213,6 +223,12 @@ impl fmt::Display for ArchiveEvent {
             Self::Skipped { path, why } => write!(f, "{}: left out: {why}", path.display()),
             Self::Again { path, why } => write!(f, "{}: {why}: stored again", path.display()),
             Self::Stores { path } | Self::Fetches { path } => path.display().fmt(f),
+            Self::AttributeLeft { path, name, errno } => write!(
+                f,
+                "{}: its attribute {} cannot be set: {errno}; of other files this is only counted",
+                path.display(),
+                name.escape_ascii(),
+            ),
             Self::Changing { path } => {
                 write!(f, "{}: was written to while it was read: store it again", path.display())
             }

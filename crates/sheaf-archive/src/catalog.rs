@@ -4,6 +4,7 @@
 //! one of two writers can do; that makes it so. A [`Catalog`] is the table that the log adds up to: it
 //! can be behind, and catches up, and where it is lost it is made of the log again.
 mod apply;
+mod cut;
 mod log;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -14,6 +15,7 @@ mod sqlite;
 mod tables;
 mod whole;
 
+pub use cut::drop_log;
 pub use log::LOG_VERSION;
 pub(crate) use log::key as log_key;
 #[cfg(feature = "postgres")]
@@ -76,6 +78,17 @@ pub enum CatalogError {
     Unconnected {
         /// Which one.
         number: u64,
+    },
+    /// It is not the first commit of the log that is damaged or missing, so it is not given up.
+    #[error(
+        "commit {number} of the archive's log is not the first that is damaged or missing: {}",
+        fault.as_deref().unwrap_or("none is")
+    )]
+    InOrder {
+        /// Which one.
+        number: u64,
+        /// What is wrong first, if something is.
+        fault: Option<String>,
     },
     /// A later Sheaf has written it.
     #[error(
@@ -144,6 +157,7 @@ impl CatalogError {
             | Self::Differs { .. }
             | Self::OtherLog { .. } => Errno::BADMSG,
             Self::Version { .. } => Errno::OPNOTSUPP,
+            Self::InOrder { .. } => Errno::INVAL,
             Self::Changed { .. } => Errno::AGAIN,
         }
     }
@@ -173,6 +187,7 @@ impl CatalogError {
             | Self::Unconnected { .. }
             | Self::Differs { .. }
             | Self::OtherLog { .. }
+            | Self::InOrder { .. }
             | Self::Version { .. } => false,
         }
     }

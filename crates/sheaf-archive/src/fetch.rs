@@ -18,12 +18,13 @@ use crate::{
 use directory::{FetchLinks, FetchWorker};
 use phases::FetchPool;
 use serde::{Deserialize, Serialize};
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
+use std::collections::HashSet;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use target::FetchTarget;
+use std::sync::{Arc, Mutex};
+use target::{FetchTarget, LeftAttributes};
 
 /// Directories that are asked of the catalog at once.
 const DIRECTORIES_AT_ONCE: usize = 1024;
@@ -94,6 +95,9 @@ struct FetchCounters {
 /// What is archived of a directory.
 type RowsOf<'a> = &'a (dyn Fn(&ArchivePath) -> Result<DirectoryRows, ArchiveError> + Sync);
 
+/// Attributes of which one file is named each at most; beyond that they are counted.
+const ATTRIBUTES_TOLD_MAX: usize = 16;
+
 struct FetchShared<'a> {
     store: &'a dyn Store,
     rows_of: RowsOf<'a>,
@@ -105,6 +109,8 @@ struct FetchShared<'a> {
     /// The archived directory that the target stands for.
     above: ArchivePath,
     links: FetchLinks,
+    /// Attributes that could not be set, and were told of.
+    attributes_told: Mutex<HashSet<Vec<u8>>>,
     counters: Arc<FetchCounters>,
 }
 
@@ -155,6 +161,7 @@ pub fn fetch_watched(
         to: to.to_owned(),
         above,
         links: FetchLinks::default(),
+        attributes_told: Mutex::default(),
         counters: Arc::default(),
     };
     if archive.catalog().directory(from)?.is_some() {
@@ -247,8 +254,20 @@ impl FetchShared<'_> {
             return;
         }
         match self.target.finish_directory(&self.below(path), is) {
-            Ok(left) => drop(self.counters.attributes_left.fetch_add(left, Ordering::Relaxed)),
+            Ok(left) => self.attributes_left(path, left),
             Err(errno) => self.failed(path, "cannot be given its attributes", errno),
+        }
+    }
+
+    /// These attributes of a file could not be set. Of each the first is told.
+    fn attributes_left(&self, path: &ArchivePath, left: LeftAttributes) {
+        self.counters.attributes_left.fetch_add(left.len() as u64, Ordering::Relaxed);
+        for (name, errno) in left {
+            let mut told = lock(&self.attributes_told);
+            if told.len() < ATTRIBUTES_TOLD_MAX && told.insert(name.clone()) {
+                let path = self.path(path);
+                (self.told)(ArchiveEvent::AttributeLeft { path, name, errno });
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,16 @@ pub trait HostsRoot: Send + Sync {
     fn lost(&self, host: usize, why: &str) -> Result<(), ArchiveError>;
 
     /// What is to be told of hosts since the last time, by their numbers.
-    fn told(&self) -> Vec<(usize, String)>;
+    fn told(&self) -> Vec<(usize, HostTold)>;
+}
+
+/// What is to be told of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostTold {
+    /// This is said.
+    Said(String),
+    /// It stores, or would store, this file.
+    Stores(PathBuf),
 }
 
 /// A commit of a store, by which a host sees that its store of this name is the same.

@@ -51,7 +51,7 @@ mod width;
 pub use archive::{Archive, ArchiveError, ArchiveEvent};
 pub use catalog::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Commit, ContentPlace,
-    DirectoryChange, DirectoryRows, FileRights, LOG_VERSION, MemberClass, TreeSource,
+    DirectoryChange, DirectoryRows, FileRights, LOG_VERSION, MemberClass, TreeSource, drop_log,
 };
 #[cfg(feature = "postgres")]
 pub use catalog::{PostgresUrl, PostgresUrlError};
@@ -66,7 +66,7 @@ pub use grep::{
     ArchiveGrep, ArchiveGrepError, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary, GrepEvent,
     GrepPlace, GrepSyntax,
 };
-pub use hosts::{HostFiles, HostStep, HostStore, HostsRoot};
+pub use hosts::{HostFiles, HostStep, HostStore, HostTold, HostsRoot};
 pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
 pub use local::copy::{
     LocalCopyEvent, LocalCopyKeep, LocalCopyOptions, LocalCopyReport, LocalCopyTold, copy_local,

@@ -62,7 +62,6 @@ impl<'a> FetchWorker<'a> {
             is_there |= !members.is_empty();
             self.members(&mut to, above, pack, &members);
         }
-        self.close(&to);
         Ok(is_there)
     }
 
@@ -79,7 +78,6 @@ impl<'a> FetchWorker<'a> {
     pub fn large(&mut self, path: &ArchivePath, object: &ArchivedObject) {
         let Some(mut to) = self.open(path, false) else { return };
         self.object(&mut to, path, object);
-        self.close(&to);
     }
 
     /// Fetches these files of a directory, which may have been made for them.
@@ -94,7 +92,6 @@ impl<'a> FetchWorker<'a> {
                 Err(error) => self.shared.left_out(u64::from(pack.members), error),
             }
         }
-        self.close(&to);
     }
 
     fn open(&self, path: &ArchivePath, is_new: bool) -> Option<FetchDirectory<'a>> {
@@ -103,17 +100,14 @@ impl<'a> FetchWorker<'a> {
             Ok(open) => {
                 let part = target.maker.name(self.number);
                 let overwrite = self.shared.options.overwrite;
-                Some(FetchDirectory { target, open, part, overwrite, is_new, left: 0 })
+                let (shared, path) = (self.shared, path.clone());
+                Some(FetchDirectory { shared, path, open, part, overwrite, is_new })
             }
             Err(errno) => {
                 self.shared.failed(path, "cannot be opened", errno);
                 None
             }
         }
-    }
-
-    fn close(&self, to: &FetchDirectory<'_>) {
-        self.shared.counters.attributes_left.fetch_add(to.left, Ordering::Relaxed);
     }
 
     /// What came of a file.

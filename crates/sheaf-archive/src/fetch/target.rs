@@ -1,4 +1,5 @@
 //! The directory that files are fetched into. No link in it is followed.
+use super::FetchShared;
 use super::parts::PartMaker;
 use crate::pack::member::Xattrs;
 use crate::walk::names;
@@ -24,6 +25,9 @@ pub(super) struct FetchTarget {
     /// Who gives names to what is not whole yet.
     pub maker: PartMaker,
 }
+
+/// Extended attributes that could not be set, by their names.
+pub(super) type LeftAttributes = Vec<(Vec<u8>, Errno)>;
 
 /// What is put in a directory.
 pub(super) enum PutFile {
@@ -70,12 +74,12 @@ impl FetchTarget {
         self.maker.clean(self.directory(path)?.as_fd())
     }
 
-    /// Sets what a directory is. How many attributes could not be set.
+    /// Sets what a directory is. Which attributes could not be set.
     pub fn finish_directory(
         &self,
         path: &ArchivePath,
         is: &ArchivedDirectory,
-    ) -> Result<u64, Errno> {
+    ) -> Result<LeftAttributes, Errno> {
         let open = self.directory(path)?;
         let mtime = Timestamp { seconds: is.mtime_s, nanoseconds: is.mtime_ns };
         self.set(open.as_fd(), (is.uid, is.gid), &is.xattrs, Some(is.mode), mtime)
@@ -89,8 +93,8 @@ impl FetchTarget {
         xattrs: &Xattrs,
         mode: Option<u32>,
         mtime: Timestamp,
-    ) -> Result<u64, Errno> {
-        let mut left = 0;
+    ) -> Result<LeftAttributes, Errno> {
+        let mut left = Vec::new();
         // What is open as a mere path is reached by this one.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         if self.is_root {
@@ -104,7 +108,9 @@ impl FetchTarget {
             } else {
                 Err(rustix::io::Errno::PERM)
             };
-            left += u64::from(set.is_err());
+            if let Err(errno) = set {
+                left.push((name.clone(), of(errno)));
+            }
         }
         if let Some(mode) = mode {
             let mode = Mode::from_raw_mode(mode);
@@ -115,7 +121,7 @@ impl FetchTarget {
     }
 
     /// Sets what a regular file is that was just made, as far as it is not so already.
-    fn finish_file(&self, file: &File, is: &MemberAttributes) -> Result<u64, Errno> {
+    fn finish_file(&self, file: &File, is: &MemberAttributes) -> Result<LeftAttributes, Errno> {
         if !is.xattrs.is_empty() {
             return self.finish(file.as_fd(), is);
         }
@@ -132,7 +138,7 @@ impl FetchTarget {
             rustix::fs::fchmod(file, Mode::from_raw_mode(mode)).map_err(of)?;
         }
         rustix::fs::futimens(file, &times_of(is.mtime)).map_err(of)?;
-        Ok(0)
+        Ok(Vec::new())
     }
 
     /// A file's mode. What runs as its owner or group does so only where these are the archived ones.
@@ -154,8 +160,8 @@ impl FetchTarget {
         Mode::from_raw_mode(mode)
     }
 
-    /// Sets what a file is. How many attributes could not be set.
-    fn finish(&self, file: BorrowedFd<'_>, is: &MemberAttributes) -> Result<u64, Errno> {
+    /// Sets what a file is. Which attributes could not be set.
+    fn finish(&self, file: BorrowedFd<'_>, is: &MemberAttributes) -> Result<LeftAttributes, Errno> {
         let mode = (!matches!(is.kind, MemberKind::Symlink { .. })).then_some(self.mode(is));
         self.set(file, (is.uid, is.gid), &is.xattrs, mode, is.mtime)
     }
@@ -163,15 +169,14 @@ impl FetchTarget {
 
 /// A directory that files are put in, by one worker.
 pub(super) struct FetchDirectory<'a> {
-    pub target: &'a FetchTarget,
+    pub shared: &'a FetchShared<'a>,
+    pub path: ArchivePath,
     pub open: OwnedFd,
     /// What files are called until they are whole.
     pub part: String,
     pub overwrite: bool,
     /// It was made for this, so nothing is looked for in it.
     pub is_new: bool,
-    /// Attributes that could not be set.
-    pub left: u64,
 }
 
 impl FetchDirectory<'_> {
@@ -209,10 +214,10 @@ impl FetchDirectory<'_> {
     ) -> Result<(), E> {
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = self.target.first_mode(is);
+        let mode = self.shared.target.first_mode(is);
         let file = self.made(|part, open| rustix::fs::openat(open, part, flags, mode))?;
         let file = File::from(file);
-        let put = fill(&file).and_then(|()| Ok(self.target.finish_file(&file, is)?));
+        let put = fill(&file).and_then(|()| Ok(self.shared.target.finish_file(&file, is)?));
         self.named(&is.name, put)
     }
 
@@ -240,7 +245,7 @@ impl FetchDirectory<'_> {
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.open, &*self.part, flags, Mode::empty());
-        let put = file.map_err(of).and_then(|file| self.target.finish(file.as_fd(), is));
+        let put = file.map_err(of).and_then(|file| self.shared.target.finish(file.as_fd(), is));
         self.named(&is.name, put)
     }
 
@@ -259,7 +264,7 @@ impl FetchDirectory<'_> {
             _ => {}
         }
         self.made(|part, open| rustix::fs::linkat(from, old, open, part, AtFlags::empty()))?;
-        self.named(name, Ok::<u64, Errno>(0)).map(|()| PutFile::Written)
+        self.named(name, Ok::<_, Errno>(Vec::new())).map(|()| PutFile::Written)
     }
 
     /// Makes what has no name yet; what one that was killed has left is in the way no longer.
@@ -286,10 +291,17 @@ impl FetchDirectory<'_> {
     }
 
     /// Gives it its name, or takes it away if it is not whole.
-    fn named<E: From<Errno>>(&mut self, name: &[u8], put: Result<u64, E>) -> Result<(), E> {
+    fn named<E: From<Errno>>(
+        &mut self,
+        name: &[u8],
+        put: Result<LeftAttributes, E>,
+    ) -> Result<(), E> {
         let renamed = put.and_then(|left| {
-            self.left += left;
-            Ok(self.rename(OsStr::from_bytes(name)).map_err(of)?)
+            self.rename(OsStr::from_bytes(name)).map_err(of)?;
+            if !left.is_empty() {
+                self.shared.attributes_left(&self.path.join(name), left);
+            }
+            Ok(())
         });
         if renamed.is_err() {
             // The first error is told; what stays has a name that is nobody's.

@@ -16,6 +16,8 @@ use std::path::{Component, Path};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct SaveExclude {
+    /// As they were said.
+    globs: Vec<String>,
     rules: Vec<ExcludeRule>,
     /// Some are compared with paths.
     has_paths: bool,
@@ -43,7 +45,13 @@ impl SaveExclude {
         let rules: Vec<_> =
             globs.iter().map(|text| rule(text.as_ref())).collect::<Result<_, _>>()?;
         let has_paths = rules.iter().any(|rule| rule.is_path);
-        Ok(Self { rules, has_paths })
+        let globs = globs.iter().map(|text| text.as_ref().to_owned()).collect();
+        Ok(Self { globs, rules, has_paths })
+    }
+
+    /// The patterns, as they were said.
+    pub(super) fn globs(&self) -> &[String] {
+        &self.globs
     }
 
     /// Whether a file or directory is left out, whose path has so many names below its source.

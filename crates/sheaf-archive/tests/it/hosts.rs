@@ -4,8 +4,8 @@ use crate::round::{Place, path, settle};
 use crate::trees::{assert_same, make_everything};
 use sheaf_archive::{
     Archive, ArchivePath, Catalog, FetchHost, FetchOptions, FetchRoot, FetchRootOptions, HostFiles,
-    HostStep, HostStore, HostsRoot, LocalStore, SaveHost, SaveOptions, SaveReport, SaveRoot,
-    SaveRootOptions, VerifyOptions, fetch, verify,
+    HostStep, HostStore, HostTold, HostsRoot, LocalStore, SaveExclude, SaveHost, SaveOptions,
+    SaveReport, SaveRoot, SaveRootOptions, VerifyOptions, fetch, verify,
 };
 use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
@@ -77,6 +77,13 @@ struct Done {
     answers: Vec<usize>,
 }
 
+fn said((host, told): (usize, HostTold)) -> String {
+    match told {
+        HostTold::Said(text) => format!("n{host}: {text}"),
+        HostTold::Stores(path) => panic!("nobody has asked for {path:?}"),
+    }
+}
+
 impl Many {
     fn new() -> Self {
         Self { place: Place::new() }
@@ -102,6 +109,10 @@ impl Many {
             // Several packs in a directory.
             pack_bytes: 16 << 10,
             zstd: is_shared.then_some(1),
+            checksum: false,
+            dry_run: false,
+            tell_names: false,
+            exclude: SaveExclude::default(),
         };
         let names = (0..hosts.len()).map(|number| format!("n{number}")).collect();
         let root = SaveRoot::new(Arc::new(self.archive()), options, names).unwrap();
@@ -112,7 +123,7 @@ impl Many {
                 scope.spawn(move || drive(root, number, host, answers));
             }
         });
-        let told = root.told().into_iter().map(|(host, text)| format!("n{host}: {text}")).collect();
+        let told = root.told().into_iter().map(said).collect();
         let (report, refused) = root.finish().unwrap();
         assert!(refused.is_empty(), "{refused:?}");
         Done { report, told, answers: answers.into_inner().unwrap() }
@@ -205,7 +216,7 @@ fn fetch_by(
             });
         }
     });
-    let told = root.told().into_iter().map(|(host, text)| format!("n{host}: {text}")).collect();
+    let told = root.told().into_iter().map(said).collect();
     (root.report(), told)
 }
 

@@ -145,17 +145,20 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
 /// Tells of a single file: the names that were asked for are what is printed, all else is said.
 fn tell(event: &ArchiveEvent) {
     if let ArchiveEvent::Stores { path } | ArchiveEvent::Fetches { path } = event {
-        let (mut out, path) = (output::stdout(), path.as_os_str().as_bytes());
-        let line = if std::io::stdout().is_terminal() {
-            format!("{}\n", printable(&String::from_utf8_lossy(path))).into_bytes()
-        } else {
-            [path, b"\n"].concat()
-        };
-        // Why nothing more is printed is told at the end.
-        let _ = out.write_all(&line);
-        return;
+        return tell_name(path.as_os_str().as_bytes());
     }
     output::tell(format_args!("sheaf: {}", printable(&event.to_string())));
+}
+
+/// Prints a name, which is what was asked for.
+fn tell_name(name: &[u8]) {
+    let line = if std::io::stdout().is_terminal() {
+        format!("{}\n", printable(&String::from_utf8_lossy(name))).into_bytes()
+    } else {
+        [name, b"\n"].concat()
+    };
+    // Why nothing more is printed is told at the end.
+    let _ = output::stdout().write_all(&line);
 }
 
 /// `1 file`, `2 files`.

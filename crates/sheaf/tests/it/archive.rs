@@ -762,5 +762,49 @@ fn of_a_store_whose_log_has_a_gap_or_damage_what_came_before_is_read_and_nothing
             let again = home.run(&["archive", "verify", "s::"]);
             assert_eq!(again.code, Some(0), "{again:?}");
         }
+        give_up_the_end(&home, at, is_gap);
     }
+}
+
+/// What nobody knows any more is given up, and what somebody knows is not.
+fn give_up_the_end(home: &Home, at: usize, is_whole: bool) {
+    let give_up = |number: usize, options: &[&str]| {
+        let number = number.to_string();
+        let args = ["archive", "repair", "--drop-log-from", &number, "s::"];
+        home.run(&[&args[..], options].concat())
+    };
+    let packs = || crate::archive_hosts::packs(home);
+    let (log, before) = (home.path().join("s/objects/log"), packs());
+    let commits = fs::read_dir(&log).unwrap().count();
+    if is_whole {
+        let known = give_up(at, &[]);
+        assert_eq!(known.code, Some(2), "{known:?}");
+        assert!(known.stderr.contains("so nothing is given up"), "{known:?}");
+        fs::remove_file(home.path().join("s/catalog.sqlite")).unwrap();
+        fs::remove_file(log.join(format!("{at:020}"))).unwrap();
+    }
+    for other in [at - 1, at + 1] {
+        let refused = give_up(other, &[]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        let text = format!(
+            "sheaf: commit {other} of the archive's log is not the first that is damaged or missing: \
+             commit {at} of"
+        );
+        assert!(refused.stderr.starts_with(&text), "{refused:?}");
+    }
+    let would = give_up(at, &["--dry-run"]);
+    assert!(would.stderr.starts_with("sheaf: would give up 1 commit of the log"), "{would:?}");
+    assert_eq!(fs::read_dir(&log).unwrap().count(), commits - usize::from(is_whole));
+    let given_up = give_up(at, &[]);
+    assert_eq!(given_up.code, Some(0), "{given_up:?}");
+    assert!(given_up.stderr.starts_with("sheaf: gave up 1 commit of the log"), "{given_up:?}");
+    assert_eq!(fs::read_dir(home.path().join("s/objects/dropped")).unwrap().count(), 1);
+    assert_eq!(packs(), before, "what was stored since may be looked for");
+    for args in [&["verify", "s::"][..], &["store", "tree", "s::/4"], &["verify", "s::"]] {
+        let ended = home.run(&[&["archive"], args].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    assert_eq!(home.run(&["archive", "ls", "s::/1/tree/a"]).code, Some(0));
+    let none = give_up(1, &[]);
+    assert!(none.stderr.ends_with("missing: none is\n"), "{none:?}");
 }

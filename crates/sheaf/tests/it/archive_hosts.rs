@@ -3,6 +3,7 @@ use crate::cluster::{Up, turn, wait_until};
 use crate::support::{Home, Run};
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -50,7 +51,7 @@ fn assert_archived(up: &Up) {
 }
 
 /// So many packs are in the store.
-fn packs(home: &Home) -> usize {
+pub fn packs(home: &Home) -> usize {
     let list = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
     let tar = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "tar");
     list(&home.path().join("s/objects/packs")).flat_map(|path| list(&path).filter(tar)).count()
@@ -108,6 +109,90 @@ fn hosts_store_their_own_and_get_it_back() {
         "{none:?}"
     );
     is_same(&home, "export/n2/data/tree/6", "export/n2/six/6");
+}
+
+#[test]
+fn hosts_leave_out_compare_and_only_say_what_they_would_store() {
+    let home = Home::new();
+    for host in ["n1", "n2"] {
+        make_tree(&home.path().join(format!("export/{host}/tree")), host);
+    }
+    let export = home.path().join("export/%h").to_str().unwrap().to_owned();
+    let session = ["--processes", "2", "--export", &export];
+    let store = |options: &[&str], source: &str| {
+        let names = [source, "s::/h"];
+        home.run(&[&session[..], &["archive", "store", "--create"], options, &names].concat())
+    };
+    let names = |skips: &dyn Fn(usize, usize) -> bool| {
+        let mut names = Vec::new();
+        for host in ["n1", "n2"] {
+            for (directory, file) in (0..DIRECTORIES).flat_map(|d| (0..FILES).map(move |f| (d, f)))
+            {
+                if !skips(directory, file) {
+                    names.push(format!("{host}:/tree/{}/{directory}/{file}", directory % 7));
+                }
+            }
+        }
+        names.sort();
+        names
+    };
+    let sorted = |text: &str| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+
+    // Patterns are of names, of paths from any directory on, and of paths below what was named.
+    let skips = |directory: usize, file| directory % 7 == 3 || directory == 12 || file == 5;
+    let excludes = [
+        "--exclude",
+        "/tree/3/",
+        "--exclude",
+        "/5/12",
+        "--exclude",
+        "[a-z5]",
+        "--exclude",
+        "3/tree",
+    ];
+    let would = store(&[&["--dry-run"], &excludes[..]].concat(), "@all:/tree");
+    let expected =
+        names(&|directory, file| skips(directory, file) || directory % 7 == 5 && file == 5);
+    let expected: Vec<_> = expected
+        .into_iter()
+        .filter(|name| name.split('/').skip(2).all(|name| name != "5" && name != "12"))
+        .collect();
+    assert_eq!(would.code, Some(0), "{would:?}");
+    assert_eq!(sorted(&would.stdout), expected);
+    assert!(would.stderr.contains("sheaf: would store "), "{would:?}");
+    assert!(would.stderr.contains(" left out"), "{would:?}");
+    assert!(packs(&home) == 0, "nothing is stored");
+    let none = home.run(&["archive", "ls", "s::/h"]);
+    assert_eq!(none.code, Some(1), "{none:?}");
+
+    let stored = store(&excludes, "@all:/tree");
+    assert_eq!(stored.code, Some(0), "{stored:?}");
+    let found = home.run(&["archive", "find", "s::/h", "-type", "f"]);
+    let found = sorted(&found.stdout.replace("s::/h/", "").replace("/tree", ":/tree"));
+    assert_eq!(found, expected);
+    let skipped = store(&["--exclude", "tree"], "@all:/tree");
+    assert!(
+        skipped.stderr.contains("stored 0 files (0) of 0 directories, 2 left out"),
+        "{skipped:?}"
+    );
+
+    // What has another time of change alone is the same by its content.
+    let all = store(&[], "@all:/tree");
+    assert_eq!(all.code, Some(0), "{all:?}");
+    for host in ["n1", "n2"] {
+        let file = home.path().join(format!("export/{host}/tree/1/1/1"));
+        let permissions = fs::metadata(&file).unwrap().permissions();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(&file, permissions).unwrap();
+    }
+    let same = store(&["--checksum"], "@all:/tree");
+    assert!(same.stderr.starts_with("sheaf: stored 0 files (0) of "), "{same:?}");
+    let again = store(&[], "@all:/tree");
+    assert!(again.stderr.starts_with("sheaf: stored 2 files ("), "{again:?}");
 }
 
 #[test]

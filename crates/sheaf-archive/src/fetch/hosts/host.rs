@@ -159,6 +159,7 @@ impl FetchInHand {
             to,
             above,
             links: FetchLinks::default(),
+            attributes_told: Mutex::default(),
             counters: self.counters.clone(),
         };
         std::thread::scope(|scope| {

@@ -2,7 +2,7 @@
 use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
 use crate::fetch::FetchReport;
 use crate::hosts::StoreMark;
-use crate::{Archive, ArchiveError, ArchivePath, HostStep, HostsRoot};
+use crate::{Archive, ArchiveError, ArchivePath, HostStep, HostTold, HostsRoot};
 use sheaf_core::lock;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub struct FetchRoot {
     mark: StoreMark,
     options: FetchRootOptions,
     hosts: Vec<Mutex<FetchingHost>>,
-    told: Mutex<Vec<(usize, String)>>,
+    told: Mutex<Vec<(usize, HostTold)>>,
 }
 
 /// A host, and how far it is.
@@ -84,7 +84,7 @@ impl FetchRoot {
     }
 
     fn tell(&self, host: usize, text: String) {
-        lock(&self.told).push((host, text));
+        lock(&self.told).push((host, HostTold::Said(text)));
     }
 
     /// The next steps of a host.
@@ -200,7 +200,7 @@ impl HostsRoot for FetchRoot {
         Ok(())
     }
 
-    fn told(&self) -> Vec<(usize, String)> {
+    fn told(&self) -> Vec<(usize, HostTold)> {
         std::mem::take(&mut lock(&self.told))
     }
 }

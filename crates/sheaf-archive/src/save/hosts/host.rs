@@ -28,6 +28,7 @@ struct HostShared {
     store: Arc<dyn Store>,
     sources: Vec<Option<HostSource>>,
     options: SaveOptions,
+    exclude: SaveExclude,
     desk: HostDesk,
 }
 
@@ -79,15 +80,19 @@ impl SaveHost {
             pack_bytes: begin.pack_bytes,
             zstd: begin.zstd,
             left_out,
+            checksum: begin.checksum,
+            dry_run: begin.dry_run,
+            tell_names: begin.tell_names,
             ..SaveOptions::default()
         };
         options.workers = options.workers.max(store.calls_at_once());
         if begin.workers > 0 {
             options.workers = begin.workers as usize;
         }
+        let exclude = SaveExclude::new(&begin.exclude).map_err(|error| error.to_string())?;
         let sources = sources.into_iter().map(Result::ok).collect();
         let desk = HostDesk::new(begin.is_shared);
-        let shared = Arc::new(HostShared { store, sources, options, desk });
+        let shared = Arc::new(HostShared { store, sources, options, exclude, desk });
         for number in 0..options.workers {
             let worker = std::thread::Builder::new().name(format!("save-{number}"));
             let at_work = shared.clone();
@@ -128,12 +133,11 @@ impl HostShared {
     /// One of the workers.
     fn work(&self) {
         let told = |event| self.told(&event);
-        let exclude = SaveExclude::default();
         let shared = SaveShared {
             store: &*self.store,
             desk: &self.desk,
             options: self.options,
-            exclude: &exclude,
+            exclude: &self.exclude,
             told: &told,
             room: VerifyRoom::default(),
             counters: SaveCounters::default(),
@@ -161,7 +165,8 @@ impl HostShared {
         let path = source.path.join(item.path.as_relative());
         match Directory::beneath(&source.base, &item.path) {
             Ok(from) => {
-                let place = [].into();
+                // As many numbers as names below what was named, which is counted itself.
+                let place = vec![0; item.path.depth() + 1].into();
                 let work = SaveWork { from, path, to: item.to, above: None, is_source, place };
                 whole(shared, work)
             }
@@ -205,7 +210,13 @@ impl HostShared {
     }
 
     fn told(&self, event: &ArchiveEvent) {
-        if self.desk.push(&HostRecord::told(event.to_string())).is_err() {
+        let record = match event {
+            ArchiveEvent::Stores { path } => {
+                HostRecord::Stores { path: path.as_os_str().as_bytes().to_vec() }
+            }
+            event => HostRecord::told(event.to_string()),
+        };
+        if self.desk.push(&record).is_err() {
             self.desk.end();
         }
     }

@@ -32,6 +32,11 @@ pub(super) struct BeginSave {
     pub member_bytes_max: u64,
     pub pack_bytes: u64,
     pub zstd: Option<i32>,
+    pub checksum: bool,
+    pub dry_run: bool,
+    pub tell_names: bool,
+    /// Patterns of names that are left out.
+    pub exclude: Vec<String>,
     /// Other hosts store some of the same files.
     pub is_shared: bool,
 }
@@ -103,6 +108,10 @@ pub(super) enum HostRecord {
     /// It is to be said to the user.
     Told {
         text: String,
+    },
+    /// A file is stored.
+    Stores {
+        path: Vec<u8>,
     },
     IsDirectory {
         ask: u64,

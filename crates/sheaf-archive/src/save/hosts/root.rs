@@ -7,10 +7,13 @@ use crate::hosts::StoreMark;
 use crate::save::commits::Commits;
 use crate::save::links::StoredLink;
 use crate::save::{SaveReport, SavedDirectory, directory, make_directories};
-use crate::{Archive, ArchiveError, ArchivePath, DirectoryChange, HostStep, HostsRoot};
+use crate::{
+    Archive, ArchiveError, ArchivePath, DirectoryChange, HostStep, HostTold, HostsRoot, SaveExclude,
+};
 use sheaf_core::{Errno, lock};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -44,6 +47,14 @@ pub struct SaveRootOptions {
     pub pack_bytes: u64,
     /// As in [`SaveOptions`](crate::SaveOptions).
     pub zstd: Option<i32>,
+    /// As in [`SaveOptions`](crate::SaveOptions).
+    pub checksum: bool,
+    /// As in [`SaveOptions`](crate::SaveOptions).
+    pub dry_run: bool,
+    /// As in [`SaveOptions`](crate::SaveOptions).
+    pub tell_names: bool,
+    /// What of the sources is left out.
+    pub exclude: SaveExclude,
 }
 
 /// Files of many hosts on their way into an archive, at the root.
@@ -63,7 +74,7 @@ struct RootState {
     /// Files with several names.
     links: HashMap<LinkKey, LinkHolder>,
     report: SaveReport,
-    told: Vec<(usize, String)>,
+    told: Vec<(usize, HostTold)>,
 }
 
 #[derive(Default)]
@@ -129,7 +140,9 @@ impl SaveRoot {
         options: SaveRootOptions,
         hosts: Vec<String>,
     ) -> Result<Self, ArchiveError> {
-        make_directories(&archive, &options.to)?;
+        if !options.dry_run {
+            make_directories(&archive, &options.to)?;
+        }
         let mark = StoreMark::of(&archive)?;
         let mut state = RootState::default();
         let pools = if options.is_shared { hosts.len().min(1) } else { hosts.len() };
@@ -151,6 +164,10 @@ impl SaveRoot {
             member_bytes_max: of.member_bytes_max,
             pack_bytes: of.pack_bytes,
             zstd: of.zstd,
+            checksum: of.checksum,
+            dry_run: of.dry_run,
+            tell_names: of.tell_names,
+            exclude: of.exclude.globs().to_vec(),
             is_shared: of.is_shared,
         }))
     }
@@ -261,7 +278,7 @@ impl SaveRoot {
             true => options.to.clone(),
             false => options.to.join(state.hosts[host].name.as_bytes()),
         };
-        if !known.is_empty() {
+        if !known.is_empty() && !options.dry_run {
             make_directories(&self.archive, &to)?;
         }
         self.queue(state, host, are, &to);
@@ -280,11 +297,18 @@ impl SaveRoot {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
         for (number, (is, path)) in (0..).zip(are.iter().zip(&self.options.sources)) {
             let name = (!path.as_os_str().as_bytes().ends_with(b"/.")).then(|| path.file_name());
-            match (is, name.flatten()) {
+            let name = name.flatten();
+            if let (Ok(is), Some(name)) = (is, name)
+                && self.options.exclude.fits(name, is.is_directory, || path.clone(), 0)
+            {
+                state.report.skipped += 1;
+                continue;
+            }
+            match (is, name) {
                 (Err(errno), _) => {
                     state.report.failed += 1;
                     let text = format!("{}: cannot be stored: {errno}", path.display());
-                    state.told.push((host, text));
+                    state.said(host, text);
                 }
                 (Ok(SourceIs { is_directory: false, .. }), Some(_)) => files.push(number),
                 (Ok(_), name) => {
@@ -333,7 +357,11 @@ impl SaveRoot {
                     state.report = sum(state.report, sum(all, given.of.kept));
                 }
             }
-            HostRecord::Told { text } => state.told.push((host, text)),
+            HostRecord::Told { text } => state.said(host, text),
+            HostRecord::Stores { path } => {
+                let path = PathBuf::from(OsString::from_vec(path));
+                state.told.push((host, HostTold::Stores(path)));
+            }
             HostRecord::IsDirectory { ask, path } => {
                 let is = self.archive.catalog().directory(&path)?.is_some();
                 state.hosts[host].answers.push((ask, DeskAnswer::IsDirectory(is)));
@@ -394,7 +422,7 @@ impl SaveRoot {
                 state.report = sum(state.report, undone.kept);
             }
         }
-        state.told.push((host, text));
+        state.said(host, text);
         Ok(())
     }
 
@@ -470,7 +498,7 @@ impl HostsRoot for SaveRoot {
         self.lose(&mut lock(&self.state), host, why)
     }
 
-    fn told(&self) -> Vec<(usize, String)> {
+    fn told(&self) -> Vec<(usize, HostTold)> {
         std::mem::take(&mut lock(&self.state).told)
     }
 }
@@ -490,6 +518,10 @@ impl WaitingDirectory {
 }
 
 impl RootState {
+    fn said(&mut self, host: usize, text: String) {
+        self.told.push((host, HostTold::Said(text)));
+    }
+
     fn pool_of(&self, host: usize) -> usize {
         host.min(self.pools.len() - 1)
     }

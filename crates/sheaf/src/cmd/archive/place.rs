@@ -187,6 +187,11 @@ pub fn open_to_read(store: &Path) -> Result<Archive> {
     })
 }
 
+/// Opens the archive of a store whatever is wrong with its log: as far as it is known.
+pub fn open_cut_off(store: &Path) -> Result<Archive> {
+    open_for(store, false, |store, catalog| Ok(Archive::to_read(store, catalog)?.0))
+}
+
 /// How a command ends that has read archives: not as one that knows all, where a log is damaged.
 pub fn end_of_reading(end: Result<Exit>) -> Result<Exit> {
     if !IS_CUT_OFF.load(Ordering::Relaxed) {

@@ -7,9 +7,10 @@ use crate::output::{self, Output};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use sheaf_archive::{ArchivePath, RepairOptions, RepairReport, repair};
+use sheaf_archive::{ArchivePath, CatalogError, RepairOptions, RepairReport, drop_log, repair};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 /// Remove what was left over in a store
@@ -22,7 +23,8 @@ use std::time::Duration;
 #[command(after_help = "\
 Examples:
   sheaf archive repair --dry-run /backup::
-  sheaf archive repair /backup::")]
+  sheaf archive repair /backup::
+  sheaf archive repair --drop-log-from 17 /backup::")]
 pub struct RepairArgs {
     /// The store: with the path / or without
     #[arg(value_name = "STORE::")]
@@ -36,6 +38,12 @@ pub struct RepairArgs {
     /// directory
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub age: u32,
+
+    /// Give up commit N of the log and those behind it, where N is damaged or missing and
+    /// neither a copy nor a catalog has it: what was stored since is archived no longer
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(conflicts_with = "age")]
+    pub drop_log_from: Option<u64>,
 }
 
 /// Removes the leftovers.
@@ -45,10 +53,44 @@ pub fn run(args: &RepairArgs, global: &GlobalArgs) -> Result<Exit> {
         let text = "a store is repaired as a whole: say STORE:: without a path";
         return Err(Stop::usage(text).into());
     }
+    if let Some(number) = args.drop_log_from {
+        return drop_from(number, &name.store, args.dry_run, global);
+    }
     let archive = place::open(&name.store, false)?;
     let age = Duration::from_secs(u64::from(args.age) * 3600);
     let report = repair(&archive, RepairOptions { age, dry_run: args.dry_run })?;
     tell_report(&report, args.dry_run, global)?;
+    Ok(Exit::Success)
+}
+
+/// Gives up what was stored since a commit that is damaged.
+fn drop_from(number: u64, store: &Path, dry_run: bool, global: &GlobalArgs) -> Result<Exit> {
+    let archive = place::open_cut_off(store)?;
+    let applied = archive.catalog().applied()?;
+    if applied >= number {
+        let text = format!(
+            "the catalog knows what commit {number} said (it has taken in {applied}): the archive can be \
+             read and written with it, so nothing is given up"
+        );
+        return Err(Stop::usage(text).into());
+    }
+    let dropped = match drop_log(archive.store(), number, dry_run) {
+        Err(error @ CatalogError::InOrder { .. }) => {
+            return Err(Stop::usage(error.to_string()).into());
+        }
+        dropped => dropped?,
+    };
+    if global.json {
+        let record = json!({ "type": "archive_log_dropped", "dry_run": dry_run, "from": number, "commits": dropped });
+        Output::new(global).records.write(&mut output::stdout(), record)?;
+    } else if !global.quiet {
+        let verb = if dry_run { "would give up" } else { "gave up" };
+        output::tell(format_args!(
+            "sheaf: {verb} {} of the log, from {number} on; what they said is kept in the store (dropped), and \
+             packs that only they knew stay until the next repair",
+            counted(dropped, "commit", "commits"),
+        ));
+    }
     Ok(Exit::Success)
 }
 

@@ -94,7 +94,7 @@ impl StoreArgs {
     }
 
     /// How files are stored, as far as it does not depend on where they are.
-    pub fn options(&self, store: &dyn Store) -> SaveOptions {
+    pub fn options(&self, store: &dyn Store, global: &GlobalArgs) -> SaveOptions {
         let mut options = SaveOptions { zstd: self.zstd, ..SaveOptions::of(store) };
         if let Some(bytes) = self.pack_limit {
             options.member_bytes_max = bytes;
@@ -104,8 +104,14 @@ impl StoreArgs {
         }
         options.checksum = self.checksum;
         options.dry_run = self.dry_run;
+        options.tell_names = (self.dry_run && !global.json) || global.verbose > 0;
         options.limits = self.schedule.limited(options.limits);
         options
+    }
+
+    /// What of the sources is left out.
+    pub fn excluded(&self) -> Result<SaveExclude> {
+        Ok(SaveExclude::new(&self.exclude).map_err(|error| Stop::usage(error.to_string()))?)
     }
 }
 
@@ -130,24 +136,16 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
             let text = "all sources are on hosts, or all on this machine";
             return Err(Stop::usage(text).into());
         }
-        progress::refused_on_hosts(&[
-            (args.checksum, "--checksum"),
-            (!args.exclude.is_empty(), "--exclude"),
-            (args.dry_run, "--dry-run"),
-        ])?;
         progress::refused_on_hosts(&args.schedule.on_one_machine())?;
         return hosts::store::run(args, sources, &to, global);
     }
     if args.shared {
         return Err(Stop::usage("--shared is for files of hosts: HOSTSET:PATH").into());
     }
-    let exclude =
-        SaveExclude::new(&args.exclude).map_err(|error| Stop::usage(error.to_string()))?;
+    let exclude = args.excluded()?;
     let archive = place::open(&to.store, args.create)?;
-    let options =
-        SaveOptions { left_out: place::directory_id(&to.store)?, ..args.options(archive.store()) };
-    let options =
-        SaveOptions { tell_names: (args.dry_run && !global.json) || global.verbose > 0, ..options };
+    let left_out = place::directory_id(&to.store)?;
+    let options = SaveOptions { left_out, ..args.options(archive.store(), global) };
     let sources: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
     let progress = ArchiveProgress::new(global);
     let watch = |done: &SaveReport, stats: &ScheduleStats| {

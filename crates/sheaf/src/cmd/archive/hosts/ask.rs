@@ -11,7 +11,7 @@ use crate::session::Opening;
 use anyhow::Result;
 use sheaf_archive::{
     ArchiveError, ArchiveGrepOptions, ArchiveGrepOutput, FindError, FindExpression, FindNames,
-    HostStep, HostsRoot, LocalCopyReport,
+    HostStep, HostTold, HostsRoot, LocalCopyReport,
 };
 use sheaf_core::files::Timestamp;
 use sheaf_core::{Errno, lock};
@@ -161,13 +161,17 @@ struct WorkRoot {
     /// One selected line is enough.
     ends_early: bool,
     states: Mutex<Vec<WorkState>>,
-    told: Mutex<Vec<(usize, String)>>,
+    told: Mutex<Vec<(usize, HostTold)>>,
     failed: AtomicU64,
     is_selected: AtomicBool,
     copied: Mutex<LocalCopyReport>,
 }
 
 impl WorkRoot {
+    fn said(&self, host: usize, text: String) {
+        lock(&self.told).push((host, HostTold::Said(text)));
+    }
+
     fn has_enough(&self) -> bool {
         output::is_over() || (self.ends_early && self.is_selected.load(Ordering::Relaxed))
     }
@@ -193,7 +197,7 @@ impl HostsRoot for WorkRoot {
             Err(_) => {
                 lock(&self.states)[host] = WorkState::Over;
                 self.failed.fetch_add(1, Ordering::Relaxed);
-                lock(&self.told).push((host, "its answer cannot be read".to_owned()));
+                self.said(host, "its answer cannot be read".to_owned());
                 return Ok(());
             }
         };
@@ -209,7 +213,7 @@ impl HostsRoot for WorkRoot {
             let is_failure = matches!(told, WorkTold::Failed(_));
             self.failed.fetch_add(u64::from(is_failure), Ordering::Relaxed);
             if !(is_failure && self.no_messages) {
-                lock(&self.told).push((host, told.text()));
+                self.said(host, told.text());
             }
         }
         *lock(&self.copied) += answer.copied;
@@ -221,11 +225,11 @@ impl HostsRoot for WorkRoot {
 
     fn lost(&self, host: usize, why: &str) -> Result<(), ArchiveError> {
         lock(&self.states)[host] = WorkState::Over;
-        lock(&self.told).push((host, why.to_owned()));
+        self.said(host, why.to_owned());
         Ok(())
     }
 
-    fn told(&self) -> Vec<(usize, String)> {
+    fn told(&self) -> Vec<(usize, HostTold)> {
         std::mem::take(&mut lock(&self.told))
     }
 }

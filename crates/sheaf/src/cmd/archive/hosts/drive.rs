@@ -1,12 +1,14 @@
 //! Asks hosts until there is nothing more for them.
 use super::serve::ARCHIVE;
+use crate::cmd::archive::tell_name;
 use crate::output::{self, printable};
 use anyhow::Result;
-use sheaf_archive::{HostStep, HostsRoot};
+use sheaf_archive::{HostStep, HostTold, HostsRoot};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_session::{Config, Gone, Session};
 use sheaf_tree::proto::filter::builtin::null;
 use sheaf_tree::{Stream, Sync};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -86,9 +88,16 @@ async fn next<T: 'static>(
 }
 
 fn tell(root: &dyn HostsRoot, names: &[String]) {
-    for (host, text) in root.told() {
+    for (host, told) in root.told() {
         let host = names.get(host).map_or("", |name| &**name);
-        output::tell(format_args!("sheaf: {}", printable(&format!("{host}: {text}"))));
+        match told {
+            HostTold::Said(text) => {
+                output::tell(format_args!("sheaf: {}", printable(&format!("{host}: {text}"))));
+            }
+            HostTold::Stores(path) => {
+                tell_name(&[host.as_bytes(), b":", path.as_os_str().as_bytes()].concat());
+            }
+        }
     }
 }
 

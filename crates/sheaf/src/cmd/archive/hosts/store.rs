@@ -28,7 +28,8 @@ pub fn run(
     check(&sources)?;
     // It is let go outside of the runtime, which a catalog in a database may not be within.
     let archive = Arc::new(place::open(&to.store, args.create)?);
-    let stored = args.options(archive.store());
+    let exclude = args.excluded()?;
+    let stored = args.options(archive.store(), global);
     let options = SaveRootOptions {
         store: place::name_for_hosts(&to.store)?,
         sources,
@@ -38,6 +39,10 @@ pub fn run(
         member_bytes_max: stored.member_bytes_max,
         pack_bytes: stored.pack_bytes,
         zstd: stored.zstd,
+        checksum: stored.checksum,
+        dry_run: stored.dry_run,
+        tell_names: stored.tell_names,
+        exclude,
     };
     opening.run(async |session, config, _| {
         let hosts = members.iter().map(|leaf| session.client().host(leaf).unwrap_or_default());
@@ -51,7 +56,7 @@ pub fn run(
             output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
         }
         let driven = driven?;
-        tell_report(&report, false, global)?;
+        tell_report(&report, args.dry_run, global)?;
         Ok(match () {
             () if session.client().is_interrupted() => Exit::Interrupted,
             () if driven.done == 0 && report.directories == 0 => Exit::Unreachable,

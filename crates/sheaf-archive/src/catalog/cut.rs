@@ -1,0 +1,67 @@
+//! Giving up the end of a log that is damaged, where no catalog and no copy knows what it said.
+use super::{CatalogError, log};
+use crate::archive::unwritten;
+use crate::repair::removed;
+use crate::{Store, StoreKey};
+use sheaf_core::Errno;
+use std::io::Write;
+
+/// What the keys of commits that were given up begin with.
+const DROPPED: &str = "dropped";
+
+/// Takes the commits of a log away from `from` on, where that is the first that is damaged or missing: the
+/// archive is what it was before it, and can be written again. How many there are.
+///
+/// What they say is kept in the store, as `dropped/NUMBER-DIGEST`. They go from the last to the first, so
+/// that one that was broken off may be done again. Nobody may write to the archive meanwhile: a writer
+/// whose catalog knows the damaged commit could.
+///
+/// # Errors
+/// When another commit is the first that is damaged or missing, or none is, a later Sheaf has written it,
+/// or the store cannot be read or written.
+pub fn drop_log(store: &dyn Store, from: u64, dry_run: bool) -> Result<u64, CatalogError> {
+    let mut first = None;
+    log::faults(store, &mut |fault| {
+        first.get_or_insert(fault);
+    })?;
+    match first {
+        Some(fault @ CatalogError::Version { .. }) => return Err(fault),
+        Some(
+            CatalogError::Damaged { number, .. }
+            | CatalogError::Missing { number, .. }
+            | CatalogError::Unconnected { number },
+        ) if number == from => {}
+        fault => {
+            let fault = fault.map(|fault| fault.to_string());
+            return Err(CatalogError::InOrder { number: from, fault });
+        }
+    }
+    let mut numbers = log::numbers(store)?;
+    numbers.retain(|number| *number >= from);
+    if !dry_run {
+        for &number in numbers.iter().rev() {
+            keep(store, number)?;
+            removed(store.remove(&log::key(number)))?;
+        }
+    }
+    Ok(numbers.len() as u64)
+}
+
+/// Keeps what a commit says, whatever that is.
+fn keep(store: &dyn Store, number: u64) -> Result<(), CatalogError> {
+    let key = log::key(number);
+    let bytes = store.read(&key, 0..store.size(&key)?)?;
+    let digest = blake3::hash(&bytes).to_hex();
+    let kept = StoreKey::new(&format!("{DROPPED}/{number:020}-{}", &digest[..16]))
+        .expect("digits are parts of a key");
+    let mut object = match store.create(&kept) {
+        Err(error) if error.errno == Errno::EXIST => return Ok(()),
+        object => object?,
+    };
+    object.write_all(&bytes).map_err(|error| unwritten(&kept, &error))?;
+    match object.commit() {
+        // The same was kept by one that was broken off.
+        Err(error) if error.errno == Errno::EXIST => Ok(()),
+        committed => Ok(committed?),
+    }
+}
