@@ -1,4 +1,5 @@
 //! An archive: a store, and the catalog of what is in it.
+use crate::PackReader;
 use crate::pack::member::is_name;
 use crate::{
     ArchivePath, ArchivedPack, Catalog, CatalogError, MemberClass, PackError, PackId, PackIndex,
@@ -271,6 +272,14 @@ impl Archive {
         Ok((Self { store, catalog: Mutex::new(catalog) }, error))
     }
 
+    /// From now on it is read as it is now, whatever others change meanwhile, and cannot be written.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn freeze(&self) -> Result<(), ArchiveError> {
+        Ok(self.catalog().freeze()?)
+    }
+
     /// Where its objects are.
     #[must_use]
     pub fn store(&self) -> &dyn Store {
@@ -291,8 +300,30 @@ impl Archive {
     }
 }
 
-/// What is in a pack of a store, with modes and owners as they are now.
+/// What is in a pack of a store, with modes and owners as they are now. Where its index is lost or damaged
+/// and is the first one, it is taken from the pack.
 pub(crate) fn read_index(
+    store: &dyn Store,
+    pack: &ArchivedPack,
+) -> Result<PackIndex, ArchiveError> {
+    match read_index_beside(store, pack) {
+        Err(error) if error.is_lost() => index_in(store, pack).ok_or(error),
+        index => index,
+    }
+}
+
+/// The index that is in a pack, where that is the one which the catalog knows; nothing if it cannot be
+/// had, for whatever reason.
+pub(crate) fn index_in(store: &dyn Store, row: &ArchivedPack) -> Option<PackIndex> {
+    let tar = PackReader::new(store, row).read_all().ok()?;
+    let mut index = PackIndex::in_pack(&tar).ok()?;
+    let is_it = (index.id, index.generation) == (row.id, row.generation)
+        && row.classes.as_ref().is_none_or(|classes| MemberClass::apply(classes, &mut index));
+    is_it.then_some(index)
+}
+
+/// The same as [`read_index`], of the index that is beside the pack.
+pub(crate) fn read_index_beside(
     store: &dyn Store,
     pack: &ArchivedPack,
 ) -> Result<PackIndex, ArchiveError> {

@@ -1,4 +1,5 @@
 //! Leftovers: objects that no commit refers to, of writers that were cut off, or of what was removed.
+use crate::archive::{index_in, index_key, put, read_index_beside};
 use crate::{
     Archive, ArchiveError, ArchivePath, ContentPlace, PackId, StoreError, StoreKey, StoredObject,
 };
@@ -35,6 +36,8 @@ pub struct RepairReport {
     pub bytes: u64,
     /// Objects that no commit refers to and that are too young.
     pub young: u64,
+    /// Indexes that were lost or damaged and were made again of their packs, or would be.
+    pub indexes: u64,
 }
 
 /// Objects that commits refer to.
@@ -45,10 +48,11 @@ pub(crate) struct Referred {
     objects: HashSet<PackId>,
 }
 
-/// Removes what no commit refers to.
+/// Makes lost indexes again, and removes what no commit refers to.
 ///
 /// # Errors
-/// When the catalog or the store cannot be read, or something cannot be removed. What was removed
+/// When the catalog or the store cannot be read, the catalog is not what the log says, or something
+/// cannot be removed. What was removed
 /// before that stays so.
 pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport, ArchiveError> {
     let (mut report, mut leftovers) = (RepairReport::default(), Vec::new());
@@ -62,6 +66,7 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
         })?;
     }
     let referred = referred(archive)?;
+    report.indexes = restore_indexes(archive, options.dry_run)?;
     for object in found {
         if referred.has(&object.key) {
             continue;
@@ -91,6 +96,33 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
     Ok(report)
 }
 
+/// Makes indexes again that are lost or damaged, of the packs that they are of; how many.
+fn restore_indexes(archive: &Archive, dry_run: bool) -> Result<u64, ArchiveError> {
+    let (store, mut count, mut last) = (archive.store(), 0, None);
+    loop {
+        let next =
+            archive.catalog().below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+        let Some((path, _)) = next.last() else { return Ok(count) };
+        last = Some(path.clone());
+        for (path, _) in next {
+            let packs = archive.catalog().packs(&path)?;
+            for pack in packs {
+                let is_lost = read_index_beside(store, &pack).is_err_and(|error| error.is_lost());
+                // What cannot be made again is for who verifies.
+                let Some(index) = is_lost.then(|| index_in(store, &pack)).flatten() else {
+                    continue;
+                };
+                count += 1;
+                if !dry_run {
+                    let key = index_key(pack.id, pack.generation);
+                    removed(store.remove(&key))?;
+                    put(store, &key, &index.encode())?;
+                }
+            }
+        }
+    }
+}
+
 /// Somebody else may have removed it.
 pub(crate) fn removed(removed: Result<(), StoreError>) -> Result<(), StoreError> {
     match removed {
@@ -103,6 +135,10 @@ pub(crate) fn removed(removed: Result<(), StoreError>) -> Result<(), StoreError>
 pub(crate) fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
     let mut catalog = archive.catalog();
     catalog.catch_up_whole(archive.store())?;
+    // What the catalog does not name is removed: it has to say what the log says.
+    if let Some(differs) = catalog.differs(archive.store())? {
+        return Err(differs.into());
+    }
     let (mut referred, mut last) = (Referred::default(), None);
     loop {
         let next = catalog.below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;

@@ -2,6 +2,7 @@
 //!
 //! The catalog is compared with the log, a pack with its index (tar headers, contents, the index
 //! within, the end), an object with its digest, and no name is archived twice.
+use crate::archive::{index_key, read_index_beside};
 use crate::{
     Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, Catalog, CatalogError,
     ContentPlace, DirectoryRows, MemberClass, PackError, PackIndex, PackReader, Store, verify_pack,
@@ -63,7 +64,8 @@ impl AddAssign for VerifyReport {
     }
 }
 
-/// Verifies a directory and all that is below it, and the catalog as a whole. What is damaged is told
+/// Verifies a directory and all that is below it, and the catalog as a whole. Where others may write
+/// meanwhile the archive is to be [frozen](Archive::freeze). What is damaged is told
 /// and counted.
 ///
 /// # Errors
@@ -246,7 +248,12 @@ impl Verifier<'_> {
 
     /// A pack's index, as the catalog knows it.
     fn index(&self, pack: &ArchivedPack) -> Result<PackIndex, ArchiveError> {
-        let index = self.archive.index(pack)?;
+        let index = read_index_beside(self.archive.store(), pack)?;
+        let key = index_key(pack.id, pack.generation);
+        if self.archive.store().size(&key)? != pack.index_bytes {
+            let why = PackError::damaged("something is behind its index");
+            return Err(ArchiveError::Pack { place: key, why });
+        }
         let mut said = pack.clone();
         said.describe(&index);
         let counted = (said.classes.as_deref(), pack.classes.as_deref());

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two tries of what is not waited for by itself.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
+/// Bytes of a catalog whose pages are looked at each time it is opened, at most: 64 MiB, which takes
+/// some 50 ms.
+const CHECKED_BYTES_MAX: u64 = 64 << 20;
 /// Statements that are kept.
 const STATEMENTS_MAX: usize = 64;
 
@@ -39,7 +42,9 @@ impl SqliteTables {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let tables = Connection::open_with_flags(file, flags).map_err(|error| failed(file, &error));
-        Self::of(file, tables?)
+        let this = Self::of(file, tables?)?;
+        this.check()?;
+        Ok(this)
     }
 
     /// Tables that are gone with this.
@@ -89,6 +94,23 @@ impl SqliteTables {
         }
         making.commit().map_err(failed)?;
         Ok(Self { file: file.to_owned(), tables })
+    }
+
+    /// Looks whether its pages are whole: rows of one that is not may be missing without an error. Of a
+    /// long file that would take long, and `verify` tells.
+    fn check(&self) -> Result<(), CatalogError> {
+        let bytes = std::fs::metadata(&self.file).map_or(u64::MAX, |found| found.len());
+        if bytes > CHECKED_BYTES_MAX {
+            return Ok(());
+        }
+        let mut said = String::new();
+        let check = "PRAGMA quick_check(1)";
+        let mut first = |row: &rusqlite::Row<'_>| {
+            said = row.get(0)?;
+            Ok(())
+        };
+        self.tables.query_row(check, [], &mut first).map_err(|error| self.failed(&error))?;
+        if said == "ok" { Ok(()) } else { Err(damaged(&self.file, &said)) }
     }
 
     fn failed(&self, error: &rusqlite::Error) -> CatalogError {
@@ -156,6 +178,17 @@ impl ToSql for RowValue<'_> {
     }
 }
 
+fn damaged(file: &Path, why: &str) -> CatalogError {
+    let why = format!("it is damaged ({why}): remove the file, and it is made again");
+    CatalogError::Table { place: file.display().to_string(), why }
+}
+
 fn failed(file: &Path, error: &rusqlite::Error) -> CatalogError {
+    if matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
+    ) {
+        return damaged(file, &error.to_string());
+    }
     CatalogError::Table { place: file.display().to_string(), why: error.to_string() }
 }

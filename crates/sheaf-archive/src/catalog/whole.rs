@@ -25,6 +25,8 @@ pub struct Catalog {
     is_of_log: bool,
     /// Whether the log was seen to have nothing behind a gap.
     is_whole: bool,
+    /// It says what it said at one commit, whatever comes behind that.
+    is_frozen: bool,
 }
 
 impl Catalog {
@@ -38,7 +40,7 @@ impl Catalog {
     }
 
     pub(super) fn of(tables: impl Tables + 'static) -> Self {
-        Self { tables: Box::new(tables), is_of_log: false, is_whole: false }
+        Self { tables: Box::new(tables), is_of_log: false, is_whole: false, is_frozen: false }
     }
 
     /// Where it is, for people; without passwords.
@@ -72,9 +74,12 @@ impl Catalog {
     /// When the log or the tables cannot be read, or the tables are of another log. What came before
     /// that is taken in.
     pub fn catch_up(&mut self, store: &dyn Store) -> Result<u64, CatalogError> {
+        if self.is_frozen {
+            return self.applied();
+        }
         // Tables on a server whose connection has ended are bound once more below.
         let before = if self.tables.is_bound() { self.applied()? } else { 0 };
-        let last = self.take_in(store)?;
+        let last = self.take_in(store, u64::MAX)?;
         if last == 0 || last > before {
             return self.catch_up_whole(store);
         }
@@ -87,6 +92,21 @@ impl Catalog {
             }
         }
         Ok(last)
+    }
+
+    /// From now on all that is read is of the commit that is the last in the tables now, whatever others
+    /// change meanwhile; nothing can be written.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub fn freeze(&mut self) -> Result<(), CatalogError> {
+        if !self.is_frozen && self.tables.is_bound() {
+            self.tables.begin(TablesUse::Reading)?;
+            self.is_frozen = true;
+            // Only what is read makes a transaction begin.
+            self.applied()?;
+        }
+        Ok(())
     }
 
     /// The first commit behind a gap of the log, where one was found; 0 where none was.
@@ -106,7 +126,7 @@ impl Catalog {
     /// As of that, and [`CatalogError::Missing`] where a later commit is there, but not the next.
     pub fn catch_up_whole(&mut self, store: &dyn Store) -> Result<u64, CatalogError> {
         loop {
-            let last = self.take_in(store)?;
+            let last = self.take_in(store, u64::MAX)?;
             if self.is_whole {
                 return Ok(last);
             }
@@ -125,7 +145,8 @@ impl Catalog {
         }
     }
 
-    fn take_in(&mut self, store: &dyn Store) -> Result<u64, CatalogError> {
+    /// Takes in commits up to this one, as far as there are.
+    fn take_in(&mut self, store: &dyn Store, end: u64) -> Result<u64, CatalogError> {
         if !self.tables.is_bound() {
             let Some(archive) = log::digest(store, 1)? else { return Ok(0) };
             self.tables.bind(&archive)?;
@@ -136,7 +157,9 @@ impl Catalog {
             return Err(CatalogError::OtherLog { place, number: last, remedy });
         }
         self.is_of_log = true;
-        while let Some(logged) = log::read(store, last + 1)? {
+        while last < end
+            && let Some(logged) = log::read(store, last + 1)?
+        {
             if !log::continues(&digest, &logged) {
                 return Err(CatalogError::Unconnected { number: last + 1 });
             }
@@ -201,16 +224,13 @@ impl Catalog {
     pub fn differs(&mut self, store: &dyn Store) -> Result<Option<CatalogError>, CatalogError> {
         let mut made = Self::of(SqliteTables::in_memory()?);
         // Somebody may go on writing: both are to be of one commit.
-        loop {
-            let (said, is) = (self.catch_up(store)?, made.catch_up(store)?);
-            if said == is {
-                break;
-            }
-            if is < said {
-                // It was there when this catalog was opened.
-                let (place, remedy) = (self.tables.place(), self.tables.remedy());
-                return Err(CatalogError::OtherLog { place, number: said, remedy });
-            }
+        let said = self.catch_up(store)?;
+        let is = made.take_in(store, said)?;
+        if is < said {
+            // It was there when this catalog was opened.
+            let (place, remedy) = (self.tables.place(), self.tables.remedy());
+            let lost = CatalogError::OtherLog { place, number: said, remedy };
+            return Err(log::gap(store, is + 1)?.unwrap_or(lost));
         }
         let mut last = None;
         loop {
@@ -338,6 +358,9 @@ impl Catalog {
         to: TablesUse,
         work: impl FnOnce() -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
+        if self.is_frozen && to == TablesUse::Reading {
+            return work();
+        }
         self.tables.begin(to)?;
         let done = work();
         let ended = self.tables.end(done.is_ok());

@@ -1,6 +1,6 @@
 //! One directory's files on their way out of the archive.
 use super::FetchShared;
-use super::target::{FetchDirectory, PutFile};
+use super::target::{FetchDirectory, PutFile, hands_acl_down};
 use crate::archive::read_index;
 use crate::{
     ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ArchivedPack, DirectoryRows,
@@ -96,12 +96,13 @@ impl<'a> FetchWorker<'a> {
 
     fn open(&self, path: &ArchivePath, is_new: bool) -> Option<FetchDirectory<'a>> {
         let target = &self.shared.target;
-        match target.directory(&self.shared.below(path)) {
-            Ok(open) => {
+        let open = target.directory(&self.shared.below(path));
+        match open.and_then(|open| Ok((hands_acl_down(&open)?, open))) {
+            Ok((is_inherited, open)) => {
                 let part = target.maker.name(self.number);
                 let overwrite = self.shared.options.overwrite;
                 let (shared, path) = (self.shared, path.clone());
-                Some(FetchDirectory { shared, path, open, part, overwrite, is_new })
+                Some(FetchDirectory { shared, path, open, part, overwrite, is_new, is_inherited })
             }
             Err(errno) => {
                 self.shared.failed(path, "cannot be opened", errno);

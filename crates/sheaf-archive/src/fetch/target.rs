@@ -16,6 +16,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// Access control lists, of a file and for what is made in a directory.
+const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+/// Whether what is made in a directory inherits a list.
+pub(super) fn hands_acl_down(directory: &OwnedFd) -> Result<bool, Errno> {
+    let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    match rustix::fs::getxattr(&path, OsStr::from_bytes(ACLS[1]), &mut [0u8; 0][..]) {
+        Ok(bytes) => Ok(bytes > 0),
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(of(errno)),
+    }
+}
+
 /// Where files go.
 pub(super) struct FetchTarget {
     base: OwnedFd,
@@ -82,7 +95,8 @@ impl FetchTarget {
     ) -> Result<LeftAttributes, Errno> {
         let open = self.directory(path)?;
         let mtime = Timestamp { seconds: is.mtime_s, nanoseconds: is.mtime_ns };
-        self.set(open.as_fd(), (is.uid, is.gid), &is.xattrs, Some(is.mode), mtime)
+        // It may have inherited lists, too.
+        self.set(open.as_fd(), (is.uid, is.gid), &is.xattrs, Some(is.mode), mtime, true)
     }
 
     /// Owner, extended attributes, mode and time, in an order in which none undoes another.
@@ -93,6 +107,7 @@ impl FetchTarget {
         xattrs: &Xattrs,
         mode: Option<u32>,
         mtime: Timestamp,
+        inherits: bool,
     ) -> Result<LeftAttributes, Errno> {
         let mut left = Vec::new();
         // What is open as a mere path is reached by this one.
@@ -112,6 +127,14 @@ impl FetchTarget {
                 left.push((name.clone(), of(errno)));
             }
         }
+        if inherits {
+            for name in ACLS.iter().filter(|acl| !xattrs.iter().any(|(name, _)| name == *acl)) {
+                match rustix::fs::removexattr(&path, OsStr::from_bytes(name)) {
+                    Ok(()) | Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => {}
+                    Err(errno) => left.push((name.to_vec(), of(errno))),
+                }
+            }
+        }
         if let Some(mode) = mode {
             let mode = Mode::from_raw_mode(mode);
             rustix::fs::chmodat(CWD, &path, mode, AtFlags::empty()).map_err(of)?;
@@ -121,9 +144,14 @@ impl FetchTarget {
     }
 
     /// Sets what a regular file is that was just made, as far as it is not so already.
-    fn finish_file(&self, file: &File, is: &MemberAttributes) -> Result<LeftAttributes, Errno> {
-        if !is.xattrs.is_empty() {
-            return self.finish(file.as_fd(), is);
+    fn finish_file(
+        &self,
+        file: &File,
+        is: &MemberAttributes,
+        inherits: bool,
+    ) -> Result<LeftAttributes, Errno> {
+        if !is.xattrs.is_empty() || inherits {
+            return self.finish(file.as_fd(), is, inherits);
         }
         let made = rustix::fs::fstat(file).map_err(of)?;
         let mut made_mode = made.st_mode & 0o7777;
@@ -161,9 +189,14 @@ impl FetchTarget {
     }
 
     /// Sets what a file is. Which attributes could not be set.
-    fn finish(&self, file: BorrowedFd<'_>, is: &MemberAttributes) -> Result<LeftAttributes, Errno> {
+    fn finish(
+        &self,
+        file: BorrowedFd<'_>,
+        is: &MemberAttributes,
+        inherits: bool,
+    ) -> Result<LeftAttributes, Errno> {
         let mode = (!matches!(is.kind, MemberKind::Symlink { .. })).then_some(self.mode(is));
-        self.set(file, (is.uid, is.gid), &is.xattrs, mode, is.mtime)
+        self.set(file, (is.uid, is.gid), &is.xattrs, mode, is.mtime, inherits && mode.is_some())
     }
 }
 
@@ -177,6 +210,8 @@ pub(super) struct FetchDirectory<'a> {
     pub overwrite: bool,
     /// It was made for this, so nothing is looked for in it.
     pub is_new: bool,
+    /// What is made in it has an access control list by that.
+    pub is_inherited: bool,
 }
 
 impl FetchDirectory<'_> {
@@ -214,10 +249,15 @@ impl FetchDirectory<'_> {
     ) -> Result<(), E> {
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = self.shared.target.first_mode(is);
+        let mode = match self.is_inherited {
+            // Nobody whom the list names can read it before that is taken away.
+            true => Mode::RUSR | Mode::WUSR,
+            false => self.shared.target.first_mode(is),
+        };
         let file = self.made(|part, open| rustix::fs::openat(open, part, flags, mode))?;
         let file = File::from(file);
-        let put = fill(&file).and_then(|()| Ok(self.shared.target.finish_file(&file, is)?));
+        let put = fill(&file)
+            .and_then(|()| Ok(self.shared.target.finish_file(&file, is, self.is_inherited)?));
         self.named(&is.name, put)
     }
 
@@ -245,7 +285,9 @@ impl FetchDirectory<'_> {
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.open, &*self.part, flags, Mode::empty());
-        let put = file.map_err(of).and_then(|file| self.shared.target.finish(file.as_fd(), is));
+        let put = file
+            .map_err(of)
+            .and_then(|file| self.shared.target.finish(file.as_fd(), is, self.is_inherited));
         self.named(&is.name, put)
     }
 

@@ -1,7 +1,7 @@
 //! A directory's names beside what is archived of them: what is to be stored.
 use super::directory::HEADER_BYTES;
 use super::heal;
-use super::links::PieceLinks;
+use super::links::{PieceLinks, is_parted};
 use super::old::{OldArchived, OldFiles};
 use super::phases::SavingDirectory;
 use super::source::{self, SourceFile};
@@ -11,6 +11,7 @@ use crate::walk::names::{Directory, NamedFile};
 use crate::{ArchiveError, ArchiveEvent, DirectoryChange, DirectoryRows, MEMBER_BYTES_MAX};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -46,10 +47,47 @@ pub(super) struct ComparedPiece {
     pub directories: Vec<SaveWork>,
 }
 
-/// How a file is to be stored; nothing if it is not.
+/// How a file is to be stored.
 enum StoreWay {
     Here,
     Alone,
+    /// It is archived as it is.
+    Unchanged,
+    /// It is left out, which was told.
+    Left,
+}
+
+impl ComparedPiece {
+    /// A file was compared. Of those of which all names are here, and one is stored, all are.
+    fn add(
+        &mut self,
+        of: &SavingDirectory<'_>,
+        file: NamedFile,
+        way: StoreWay,
+        parted: &HashSet<(u64, u64)>,
+    ) {
+        let Ok(found) = &file.found else { return };
+        let way = match way {
+            StoreWay::Unchanged if parted.contains(&found.id()) => StoreWay::Here,
+            way => way,
+        };
+        match way {
+            StoreWay::Unchanged => {
+                of.counters.unchanged.fetch_add(1, Ordering::Relaxed);
+                return self.links.met(found);
+            }
+            StoreWay::Left => return self.links.met(found),
+            StoreWay::Here | StoreWay::Alone => {}
+        }
+        if of.shared.options.tell_names {
+            (of.shared.told)(ArchiveEvent::Stores { path: of.path.join(&file.name) });
+        }
+        self.bytes += if found.is_file() { found.size } else { 0 };
+        match way {
+            StoreWay::Alone => self.large.push(file),
+            _ => self.files.push(file),
+        }
+    }
 }
 
 impl DirectoryCompare {
@@ -73,6 +111,7 @@ impl DirectoryCompare {
             HEADER_BYTES + if found.is_file() { found.size.min(member_bytes_max) } else { 0 }
         });
         let mut piece = ComparedPiece { links, ..ComparedPiece::default() };
+        let (mut compared, mut parted) = (Vec::new(), HashSet::new());
         for file in named {
             let number = self.names;
             self.names = self.names.saturating_add(1);
@@ -96,16 +135,14 @@ impl DirectoryCompare {
                 piece.directories.extend(self.directory(of, &file, found, number)?);
                 continue;
             }
-            match self.wanted(of, &file, found)? {
-                None => piece.links.met(found),
-                Some(wanted) => {
-                    piece.bytes += if found.is_file() { found.size } else { 0 };
-                    match wanted {
-                        StoreWay::Here => piece.files.push(file),
-                        StoreWay::Alone => piece.large.push(file),
-                    }
-                }
+            let way = self.wanted(of, &file, found)?;
+            if matches!(way, StoreWay::Here) && piece.links.get(found).is_some() {
+                parted.insert(found.id());
             }
+            compared.push((file, way));
+        }
+        for (file, way) in compared {
+            piece.add(of, file, way, &parted);
         }
         if of.shared.options.dry_run {
             let files = (piece.files.len() + piece.large.len()) as u64;
@@ -147,11 +184,11 @@ impl DirectoryCompare {
         of: &SavingDirectory<'_>,
         file: &NamedFile,
         found: &Metadata,
-    ) -> Result<Option<StoreWay>, ArchiveError> {
+    ) -> Result<StoreWay, ArchiveError> {
         let path = || of.path.join(&file.name);
         if matches!(found.kind, FileKind::Socket | FileKind::Unknown) {
             of.skipped(&path(), NO_FILE);
-            return Ok(None);
+            return Ok(StoreWay::Left);
         }
         let key = file.name.as_bytes();
         let old = self.old.find(of.shared.store, key, &mut self.none)?;
@@ -161,29 +198,24 @@ impl DirectoryCompare {
                 Ok(false) => {}
                 Ok(true) if heal::is_lost(of.shared, &mut self.old, &of.of.path, (key, &path))? => {
                 }
-                Ok(true) => {
-                    of.counters.unchanged.fetch_add(1, Ordering::Relaxed);
-                    return Ok(None);
-                }
+                Ok(true) if is_parted(of.shared.desk, &self.old, key, found) => {}
+                Ok(true) => return Ok(StoreWay::Unchanged),
                 Err(errno) => {
                     of.failed(&file.name, "cannot be read", errno);
-                    return Ok(None);
+                    return Ok(StoreWay::Left);
                 }
             }
         } else if self.is_old && of.shared.desk.is_directory(&of.of.path.join(key))? {
             let path = of.of.path.join(key);
             of.left_out(ArchiveError::InTheWay { path, what: "a directory" });
-            return Ok(None);
-        }
-        if of.shared.options.tell_names {
-            (of.shared.told)(ArchiveEvent::Stores { path: path() });
+            return Ok(StoreWay::Left);
         }
         let is_much = |bytes: u64| bytes > of.shared.member_bytes_max();
         let is_alone = found.is_file()
             && found.nlink <= 1
             && is_much(found.size)
             && is_much(found.blocks.saturating_mul(DISK_BLOCK_BYTES));
-        Ok(Some(if is_alone && !is_member { StoreWay::Alone } else { StoreWay::Here }))
+        Ok(if is_alone && !is_member { StoreWay::Alone } else { StoreWay::Here })
     }
 }
 

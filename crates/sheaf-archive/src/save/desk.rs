@@ -65,6 +65,10 @@ pub(super) trait SaveDesk: Sync {
         found: &Metadata,
         store: &mut dyn FnMut() -> Result<StoredLink, Unstored>,
     ) -> Result<StoredLink, Unstored>;
+
+    /// Whether a name that is archived as it is may stay so: what came before it of its file, if something
+    /// did, is archived as the same.
+    fn is_same_link(&self, found: &Metadata, link: &StoredLink) -> bool;
 }
 
 /// The catalog itself.
@@ -118,5 +122,9 @@ impl SaveDesk for CatalogDesk<'_> {
         store: &mut dyn FnMut() -> Result<StoredLink, Unstored>,
     ) -> Result<StoredLink, Unstored> {
         self.links.stored(found, store)
+    }
+
+    fn is_same_link(&self, found: &Metadata, link: &StoredLink) -> bool {
+        self.links.is_same(found, link)
     }
 }

@@ -2,7 +2,7 @@
 use super::compare::{self, ComparedPiece};
 use super::desk::Unstored;
 use super::heal;
-use super::links::{PieceLinks, StoredLink};
+use super::links::{PieceLinks, StoredLink, is_parted};
 use super::old::OldFiles;
 use super::output::{PackOutput, WrittenPack};
 use super::phases::SavingDirectory;
@@ -146,6 +146,7 @@ impl<'a> DirectorySave<'a> {
             match compare::is_archived(shared, &found_old, (file.directory, &named, &path), found) {
                 Ok(false) => {}
                 Ok(true) if heal::is_lost(shared, old, &self.of.path, (key, &path))? => {}
+                Ok(true) if is_parted(shared.desk, old, key, found) => {}
                 Ok(true) => {
                     self.counters.unchanged.fetch_add(1, Ordering::Relaxed);
                     return Ok(false);

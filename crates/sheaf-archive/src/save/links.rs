@@ -2,7 +2,8 @@
 //!
 //! Where all names are in one directory, and not far from each other, they are members of one pack;
 //! else they are objects that refer to one content.
-use super::desk::Unstored;
+use super::desk::{SaveDesk, Unstored};
+use super::old::OldFiles;
 use crate::walk::names::NamedFile;
 use crate::{ArchivedObject, INDEX_NAME, MemberAttributes, PackId};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,18 @@ impl SavedLinks {
         }
     }
 
+    /// Whether a name that is archived as it is may stay so: what came before it of its file, if something
+    /// did, is archived as the same.
+    pub fn is_same(&self, found: &Metadata, link: &StoredLink) -> bool {
+        let slot = lock(&self.slots).entry(found.id()).or_default().0.clone();
+        let is_same = lock(&slot).get_or_insert_with(|| link.clone()).id == link.id;
+        if is_same {
+            self.slot(found);
+        }
+        is_same
+    }
+
+    /// Where a file is stored, for a name that has come.
     fn slot(&self, found: &Metadata) -> Arc<LinkSlot> {
         let mut slots = lock(&self.slots);
         let (slot, names) = slots.entry(found.id()).or_default();
@@ -57,6 +70,22 @@ impl SavedLinks {
         }
         slot
     }
+}
+
+/// Whether a name that is archived as it is was parted from others of its file, as where these were left
+/// out, or their directories not committed: it is stored again then, as the same.
+pub(super) fn is_parted(
+    desk: &dyn SaveDesk,
+    old: &OldFiles,
+    name: &[u8],
+    found: &Metadata,
+) -> bool {
+    if !found.is_file() || found.nlink < 2 || old.is_member(name) {
+        return false;
+    }
+    let Some(as_is) = old.open_object(name) else { return false };
+    let Some(id) = as_is.link else { return true };
+    !desk.is_same_link(found, &StoredLink { id, as_is })
 }
 
 /// Files of one piece of a directory all of whose names are in it: they may be members of one pack.

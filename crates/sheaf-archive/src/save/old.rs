@@ -1,8 +1,8 @@
 //! What is archived of a directory, beside the names that are found in it, in their order.
-use crate::archive::{new_id, read_index, write_index};
+use crate::archive::{index_in, new_id, read_index_beside, write_index};
 use crate::{
-    ArchiveError, ArchivedObject, ArchivedPack, DirectoryChange, MemberAttributes, MemberClass,
-    PackId, PackIndex, PackReader, PackedMember, Store,
+    ArchiveError, ArchivedObject, ArchivedPack, DirectoryChange, MemberAttributes, PackId,
+    PackIndex, PackedMember, Store,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -71,9 +71,13 @@ impl OldFiles {
     ) -> Result<Option<OldArchived<'_>>, ArchiveError> {
         while self.coming.front().is_some_and(|pack| pack.first[..] <= *name) {
             let row = self.coming.pop_front().expect("one is there");
-            let pack = match read_index(store, &row) {
-                Err(error) if self.heals && error.is_lost() => {
+            let pack = match read_index_beside(store, &row) {
+                Err(error) if error.is_lost() => {
                     let index = index_in(store, &row).ok_or(error)?;
+                    if !self.heals {
+                        self.open.push(OldPack::new(row, index)?);
+                        continue;
+                    }
                     let names = index.members.iter().map(|of| of.attributes.name.clone());
                     let lost = names.map(|name| (name, "the index of its pack is lost")).collect();
                     OldPack { lost: Some(lost), ..OldPack::new(row, index)? }
@@ -149,6 +153,12 @@ impl OldFiles {
         self.open.iter().find_map(member)
     }
 
+    /// Whether a name that one has come to is in a pack.
+    pub fn is_member(&self, name: &[u8]) -> bool {
+        !self.objects.contains_key(name)
+            && self.open.iter().any(|pack| pack.index.find(name).is_some())
+    }
+
     /// Other members that are names of the same file: they stay that where this one leaves the pack.
     pub fn other_names(&self, name: &[u8]) -> Vec<Vec<u8>> {
         let of = |pack: &OldPack| {
@@ -180,16 +190,6 @@ impl OldFiles {
         }
         Ok(())
     }
-}
-
-/// The index that is in a pack, where that is the one which the catalog knows; nothing if it cannot be
-/// had, for whatever reason.
-fn index_in(store: &dyn Store, row: &ArchivedPack) -> Option<PackIndex> {
-    let tar = PackReader::new(store, row).read_all().ok()?;
-    let mut index = PackIndex::in_pack(&tar).ok()?;
-    let is_it = (index.id, index.generation) == (row.id, row.generation)
-        && row.classes.as_ref().is_none_or(|classes| MemberClass::apply(classes, &mut index));
-    is_it.then_some(index)
 }
 
 impl OldPack {

@@ -12,7 +12,7 @@ use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -28,6 +28,8 @@ const OBJECTS: &str = "objects";
 #[derive(Clone, Debug)]
 pub struct LocalStore {
     directory: PathBuf,
+    /// Its owner could not read what is written to it.
+    is_foreign: bool,
 }
 
 impl LocalStore {
@@ -78,7 +80,9 @@ impl LocalStore {
                 errno: Errno::OPNOTSUPP,
             });
         }
-        Ok(Self { directory: directory.to_owned() })
+        let is_foreign =
+            is_foreign(directory).map_err(|error| failed(directory, "is no store", &error))?;
+        Ok(Self { directory: directory.to_owned(), is_foreign })
     }
 
     fn path(&self, key: &StoreKey) -> PathBuf {
@@ -95,10 +99,24 @@ fn failed(path: &Path, doing: &'static str, error: &io::Error) -> StoreError {
     StoreError { place: path.display().to_string(), doing, errno }
 }
 
+/// Whether a store is of a user who could not read what root writes there.
+fn is_foreign(directory: &Path) -> io::Result<bool> {
+    let objects = directory.join(OBJECTS);
+    if !rustix::process::geteuid().is_root() || objects.metadata()?.uid() == 0 {
+        return Ok(false);
+    }
+    let list = rustix::fs::getxattr(&objects, "system.posix_acl_default", &mut [0u8; 0][..]);
+    Ok(!list.is_ok_and(|bytes| bytes > 0))
+}
+
 /// Whether nothing is in a directory, or what a making that was cut off has left.
 fn is_as_if_empty(directory: &Path) -> io::Result<bool> {
     for entry in directory.read_dir()? {
         let entry = entry?;
+        // A file system has this from the beginning.
+        if entry.file_name() == "lost+found" {
+            continue;
+        }
         let is_ours = [OBJECTS, UNNAMED].iter().any(|part| entry.file_name() == *part);
         if !is_ours {
             return Ok(false);
@@ -157,6 +175,15 @@ fn synced(directory: &Path) -> io::Result<()> {
 impl Store for LocalStore {
     fn create(&self, key: &StoreKey) -> Result<Box<dyn StoreWriter>, StoreError> {
         let path = self.path(key);
+        if self.is_foreign {
+            let doing = "is not written, as root's files would lock the owner of this store out: write \
+                         to it as its owner, or give the store to root";
+            return Err(StoreError {
+                place: path.display().to_string(),
+                doing,
+                errno: Errno::PERM,
+            });
+        }
         let unnamed = self.directory.join(UNNAMED);
         let (file, name) =
             unnamed_file(&unnamed).map_err(|error| failed(&path, "cannot be written", &error))?;

@@ -281,4 +281,9 @@ impl SaveDesk for HostDesk {
             self.links.stored(found, store)
         }
     }
+
+    fn is_same_link(&self, found: &Metadata, link: &StoredLink) -> bool {
+        // What others have stored of it is not asked for each name that has not changed.
+        self.is_shared || self.links.is_same(found, link)
+    }
 }

@@ -173,7 +173,7 @@ pub fn open(store: &Path, create: bool) -> Result<Archive> {
     open_for(store, create, Archive::new)
 }
 
-/// Opens the archive of a store to read it. Where its log is damaged, what came before that is there, it
+/// Opens the archive of a store to read it as it is now, whatever others change meanwhile. Where its log is damaged, what came before that is there, it
 /// is told, and the command [ends](end_of_reading) as one that broke off.
 pub fn open_to_read(store: &Path) -> Result<Archive> {
     open_for(store, false, |store, catalog| {
@@ -183,6 +183,7 @@ pub fn open_to_read(store: &Path) -> Result<Archive> {
             let error = printable(&error.to_string());
             output::tell(format_args!("sheaf: {error}: what was stored since is not known"));
         }
+        archive.freeze()?;
         Ok(archive)
     })
 }

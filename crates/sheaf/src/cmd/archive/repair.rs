@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-/// Remove what was left over in a store
+/// Make lost indexes of packs again, and remove what was left over in a store
 ///
 /// A store that was cut off leaves packs that are in no directory, and so does
 /// rm, of packs of which nothing is left. What is younger than a day may be of
@@ -102,6 +102,7 @@ fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Res
             "leftovers": report.leftovers,
             "bytes": report.bytes,
             "young": report.young,
+            "indexes": report.indexes,
         });
         return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
     }
@@ -115,6 +116,13 @@ fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Res
         0 => String::new(),
         young => format!(", {young} too young stay"),
     };
+    if report.indexes > 0 {
+        let verb = if dry_run { "would make" } else { "made" };
+        let indexes = counted(report.indexes, "index", "indexes");
+        output::tell(format_args!(
+            "sheaf: {verb} {indexes} again, of the packs that have them, too"
+        ));
+    }
     output::tell(format_args!("sheaf: {verb} {leftovers} ({bytes}){young}"));
     Ok(())
 }
