@@ -287,19 +287,7 @@ impl<'a> FindReader<'a> {
                 let kinds: Option<_> = value.split(',').map(kind).collect();
                 FindTest::Kinds(kinds?)
             }
-            "-size" => {
-                let unit = match value.as_bytes().last()? {
-                    b'c' => Some(1),
-                    b'w' => Some(2),
-                    b'b' => Some(512),
-                    b'k' => Some(1 << 10),
-                    b'M' => Some(1 << 20),
-                    b'G' => Some(1 << 30),
-                    _ => None,
-                };
-                let digits = &value[..value.len() - usize::from(unit.is_some())];
-                FindTest::Size(compared(digits)?, unit.unwrap_or(512))
-            }
+            "-size" => size(value)?,
             "-mtime" => self.age(FindTime::Modified, word, value, DAY_S)?,
             "-mmin" => self.age(FindTime::Modified, word, value, 60)?,
             "-ctime" => self.age(FindTime::Changed, word, value, DAY_S)?,
@@ -401,6 +389,20 @@ fn compared(text: &str) -> Option<Compared> {
         b'-' => Compared::Less(number),
         _ => Compared::Is(number),
     })
+}
+
+fn size(value: &str) -> Option<FindTest> {
+    let unit = match value.as_bytes().last()? {
+        b'c' => Some(1),
+        b'w' => Some(2),
+        b'b' => Some(512),
+        b'k' => Some(1 << 10),
+        b'M' => Some(1 << 20),
+        b'G' => Some(1 << 30),
+        _ => None,
+    };
+    let digits = &value[..value.len() - usize::from(unit.is_some())];
+    Some(FindTest::Size(compared(digits)?, unit.unwrap_or(512)))
 }
 
 /// The bits that files and directories would have that had none before.

@@ -1,6 +1,5 @@
 //! Expressions of `sheaf archive find`, beside those of GNU find: many, which chance makes.
 use crate::support::Home;
-use sheaf_testing::as_nobody;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -110,6 +109,12 @@ impl Words<'_> {
         format!("{}{}", self.pick(&["", "+", "-"]), self.random.u32(0..max))
     }
 
+    /// What is younger than no day was changed within this second, or to come: GNU find's clock is not
+    /// ours.
+    fn days(&mut self, max: u32) -> String {
+        format!("{}{}", self.pick(&["", "+", "-"]), self.random.u32(1..max))
+    }
+
     fn expression(&mut self, depth: u32) -> Vec<String> {
         if depth == 0 {
             return if self.random.u8(0..5) == 0 { self.action() } else { self.test() };
@@ -127,10 +132,6 @@ impl Words<'_> {
                 one.push(self.pick(&["-o", "-or"]));
                 one.extend(self.expression(depth - 1));
             }
-            8 => {
-                one.push(",".to_owned());
-                one.extend(self.expression(depth - 1));
-            }
             _ => {}
         }
         [vec!["(".to_owned()], one, vec![")".to_owned()]].concat()
@@ -143,10 +144,13 @@ impl Words<'_> {
         let own = self.place == Where::Local;
         match self.random.u8(0..if own { 23 } else { 15 }) {
             0 => vec![self.pick(&["-name", "-iname"]), self.pick(&pattern)],
-            1 => vec![self.pick(&["-path", "-ipath", "-wholename"]), self.pick(&pattern)],
+            1 => vec![
+                self.pick(&["-path", "-ipath", "-wholename"]),
+                format!("*/{}", self.pick(&pattern)),
+            ],
             2 => vec![
                 "-path".to_owned(),
-                self.pick(&["*/a/*", "*/[!.]*/*x*", "*tree", "*/B*.TEX*", "*hidden*/*"]),
+                self.pick(&["*/a/*", "*tree/[!.]*/*x*", "*tree", "*/B*.TEX*", "*hidden*/*"]),
             ],
             3 | 4 => vec![
                 self.pick(&["-regex", "-iregex"]),
@@ -160,7 +164,7 @@ impl Words<'_> {
                     ".*\\.(T|x)?.*",
                     ".*\n.*",
                     ".*/[[:upper:]].*",
-                    "tree.*",
+                    "/?tree.*",
                     ".*/\\w+",
                 ]),
             ],
@@ -171,7 +175,7 @@ impl Words<'_> {
                 let files = ["(", "-type", "f"].map(str::to_owned).to_vec();
                 [files, size, vec![")".to_owned()]].concat()
             }
-            7 => vec!["-mtime".to_owned(), self.number(12)],
+            7 => vec!["-mtime".to_owned(), self.days(12)],
             8 => vec!["-newer".to_owned(), file(self)],
             9 | 10 => {
                 let modes = [
@@ -185,7 +189,7 @@ impl Words<'_> {
             13 => vec!["-empty".to_owned()],
             14 => vec!["-newermt".to_owned(), self.pick(&["2020-01-31", "2199-01-01"])],
             15 => vec!["-links".to_owned(), self.number(5)],
-            16 => vec![self.pick(&["-ctime", "-atime"]), self.number(3)],
+            16 => vec![self.pick(&["-ctime", "-atime"]), self.days(3)],
             17 => vec![self.pick(&["-cmin", "-amin", "-mmin"]), self.pick(&["-600", "+600"])],
             18 => {
                 let other = self.pick(&["a", "c", "m"]);
@@ -253,7 +257,14 @@ impl Words<'_> {
         if self.random.u8(0..6) == 0 {
             words.push(self.pick(&["-xdev", "-mount"]));
         }
+        if self.place == Where::Archived {
+            // Above where it begins is the root there, and no directory here.
+            words.extend(["-mindepth", "1"].map(str::to_owned));
+        }
         for depth in ["-maxdepth", "-mindepth"] {
+            if depth == "-mindepth" && self.place == Where::Archived {
+                continue;
+            }
             if self.random.u8(0..5) == 0 {
                 words.extend([depth.to_owned(), self.random.u8(0..4).to_string()]);
             }
@@ -263,15 +274,24 @@ impl Words<'_> {
 }
 
 fn gnu(home: &Home, start: &str, words: &[String]) -> Output {
+    gnu_in(home.path(), start, words)
+}
+
+fn gnu_in(directory: &Path, start: &str, words: &[String]) -> Output {
     let mut find = Command::new("find");
-    find.arg(start).args(words).current_dir(home.path());
+    find.arg(start).args(words).current_dir(directory);
     find.env("LC_ALL", "C.UTF-8").env("TZ", "Europe/Berlin").output().unwrap()
 }
 
 fn own(home: &Home, start: &str, words: &[String]) -> Output {
+    own_in(home, home.path(), start, words)
+}
+
+fn own_in(home: &Home, directory: &Path, start: &str, words: &[String]) -> Output {
     let words = words.iter().map(String::as_str);
     let words: Vec<&str> = ["archive", "find", start].into_iter().chain(words).collect();
-    home.command(&words).env("TZ", "Europe/Berlin").output().unwrap()
+    let mut command = home.command(&words);
+    command.current_dir(directory).env("TZ", "Europe/Berlin").output().unwrap()
 }
 
 /// What ends with a line or a NUL, in an order of its own.
@@ -327,15 +347,106 @@ fn any_expression_finds_of_what_is_archived_what_gnu_find_finds_of_the_tree() {
             let mut words = Words { random: &mut random, tree: &tree, place: Where::Archived };
             let (whole, depth) = (words.whole(), words.random.u32(0..4));
             let words = [whole, words.expression(depth)].concat();
-            let (ours, theirs) =
-                (own(&home, "s::tree", &words), gnu(&home, tree.to_str().unwrap(), &words));
+            let (ours, theirs) = (own(&home, "s::tree", &words), gnu(&home, "tree", &words));
             assert!(theirs.status.success(), "{words:?} {theirs:?}");
             assert!(ours.status.success() && ours.stderr.is_empty(), "{words:?} {ours:?}");
-            let ours = replaced(&ours.stdout, b"s::", b"");
-            let theirs = replaced(&theirs.stdout, home.path().as_os_str().as_bytes(), b"");
+            let (ours, theirs) = (replaced(&ours.stdout, b"s::/", b""), theirs.stdout);
             assert_eq!(parts(&ours), parts(&theirs), "{seed} {words:?}");
         }
     }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_search_ends_where_it_is_told_to() {
+    let (home, mut random) = (Home::new(), fastrand::Rng::with_seed(5));
+    make_tree(&home.path().join("tree"), &mut random);
+    fs::create_dir_all(home.path().join("tree/zz/below")).unwrap();
+    fs::write(home.path().join("tree/zz/below/last"), "").unwrap();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    for (start, before) in [("tree", ""), ("s::tree", "s::/")] {
+        let found = |text: &str| {
+            let run = own(&home, start, &words(text));
+            assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
+            String::from_utf8(run.stdout).unwrap()
+        };
+        assert_eq!(found("-name below -print -quit"), format!("{before}tree/zz/below\n"));
+        assert_eq!(found("-quit"), "");
+        assert_eq!(found("-printf 1 -quit -printf 2 -o -printf 3"), "1");
+        assert_eq!(found("( -printf 1 , -quit , -printf 2 ) , -printf 3"), "1");
+        assert_eq!(found("-depth -path *zz* -printf %f,"), "last,below,zz,");
+        let one = found("-path *zz* -depth -printf %f, -quit");
+        assert_eq!(one, "last,");
+        let pruned = found("-name zz -prune -printf %P%y");
+        assert_eq!(pruned, "zzd");
+        // The value of what stands behind a comma counts.
+        assert_eq!(found("-type d , -name last"), format!("{before}tree/zz/below/last\n"));
+    }
+    // Only what comes before the end is removed.
+    let run = own(&home, "tree", &words("-path *zz* -delete -printf %f, -quit"));
+    assert_eq!(String::from_utf8_lossy(&run.stdout), "last,");
+    assert!(home.path().join("tree/zz/below").exists());
+}
+
+#[test]
+fn what_find_cannot_do_is_said() {
+    let home = Home::new();
+    fs::create_dir(home.path().join("tree")).unwrap();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    for (start, text, error) in [
+        ("tree", "-printf %q", "-printf: %q is no directive that is known"),
+        ("tree", "-printf a\\q", "-printf: \\q is no escape that is known"),
+        ("tree", "-printf %", "-printf: a % stands at the end"),
+        ("tree", "-printf %5000p", "-printf: %5000 is wider than 4096"),
+        ("tree", "-execdir ls", "-execdir: find runs no programs here; -print0 | xargs -0 does"),
+        (
+            "tree",
+            "-regextype emacs",
+            "-regextype emacs: it takes posix-extended or posix-basic, ed and sed; others are not \
+             known here",
+        ),
+        ("s::tree", "-ctime 1", "-ctime: that is not archived"),
+        ("s::tree", "-printf %p%-5i", "-printf %-5i: that is not archived"),
+        ("s::tree", "-newerma x", "-newerma x: it takes a file of this machine"),
+        (
+            "s::tree",
+            "-delete",
+            "-delete: what is archived is removed by find … -print0 | xargs -0 sheaf archive rm",
+        ),
+        (
+            "@all:/tree",
+            "-delete",
+            "-delete: not on hosts; sheaf archive rm removes there what it is given",
+        ),
+    ] {
+        let run = own(&home, start, &words(text));
+        assert_eq!(run.status.code(), Some(2), "{text} {run:?}");
+        assert_eq!(String::from_utf8_lossy(&run.stderr), format!("sheaf: {error}\n"));
+    }
+}
+
+#[test]
+fn nothing_is_removed_through_a_link_or_of_a_store() {
+    let home = Home::new();
+    for directory in ["tree/in", "other"] {
+        fs::create_dir_all(home.path().join(directory)).unwrap();
+        fs::write(home.path().join(directory).join("file"), "").unwrap();
+    }
+    symlink("../other", home.path().join("tree/link")).unwrap();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    let refused = own(&home, "s", &words("-delete"));
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
+    assert!(home.path().join("s/objects").exists());
+    let kept = own(&home, "tree", &words("-type d -delete"));
+    assert_eq!(kept.status.code(), Some(4), "{kept:?}");
+    assert!(String::from_utf8_lossy(&kept.stderr).contains("tree/in: cannot be removed: "));
+    assert!(home.path().join("tree/in/file").exists());
+    assert!(own(&home, "tree", &words("-delete")).status.success());
+    assert!(!home.path().join("tree").exists());
+    assert!(home.path().join("other/file").exists());
 }
 
 /// What is in a directory.
@@ -362,10 +473,10 @@ fn what_is_deleted_is_what_gnu_find_deletes() {
         let (whole, depth) = (words.whole(), words.random.u32(0..3));
         let mut words = [whole, words.expression(depth)].concat();
         words.extend(["-delete", "-printf", "%P %d\\0"].map(str::to_owned));
-        let (ours, theirs) = (own(&home, "ours/tree", &words), gnu(&home, "theirs/tree", &words));
+        let ours = own_in(&home, &home.path().join("ours"), "tree", &words);
+        let theirs = gnu_in(&home.path().join("theirs"), "tree", &words);
         assert_eq!(ours.status.success(), theirs.status.success(), "{words:?} {ours:?} {theirs:?}");
-        let told = replaced(&ours.stdout, b"ours", b"theirs");
-        assert_eq!(parts(&told), parts(&theirs.stdout), "{words:?}");
+        assert_eq!(parts(&ours.stdout), parts(&theirs.stdout), "{words:?}");
         let (ours, theirs) = (left(&home, "ours"), left(&home, "theirs"));
         assert_eq!(ours, theirs, "{words:?}");
         partly += u32::from((2..all).contains(&ours.len()));

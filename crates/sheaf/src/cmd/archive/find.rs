@@ -41,7 +41,7 @@ use std::time::SystemTime;
 ///
 /// How to search: -maxdepth N, -mindepth N, -depth, -xdev, -regextype TYPE before
 /// -regex. Expressions are POSIX's extended ones (posix-extended), unless
-/// posix-basic is said; those of emacs, as in find, are not known.
+/// posix-basic is said; those of emacs, which are find's own, are not known.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(override_usage = "sheaf archive find [OPTIONS] <STORE::PATH|PATH>... [TEST]...")]
