@@ -350,9 +350,9 @@ fn newer(word: &str) -> Option<(FindTime, Option<FindTime>)> {
         "-newer" => Some((FindTime::Modified, Some(FindTime::Modified))),
         "-anewer" => Some((FindTime::Accessed, Some(FindTime::Modified))),
         "-cnewer" => Some((FindTime::Changed, Some(FindTime::Modified))),
-        _ => match word.strip_prefix("-newer")?.as_bytes() {
-            &[own, b't'] => Some((time(own)?, None)),
-            &[own, other] => Some((time(own)?, Some(time(other)?))),
+        _ => match *word.strip_prefix("-newer")?.as_bytes() {
+            [own, b't'] => Some((time(own)?, None)),
+            [own, other] => Some((time(own)?, Some(time(other)?))),
             _ => None,
         },
     }
