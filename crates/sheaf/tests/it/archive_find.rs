@@ -164,7 +164,7 @@ impl Words<'_> {
             0 => vec![self.pick(&["-name", "-iname"]), self.pick(&pattern)],
             1 => vec![
                 self.pick(&["-path", "-ipath", "-wholename"]),
-                format!("*/{}", self.pick(&pattern)),
+                format!("*tree/{}", self.pick(&pattern)),
             ],
             2 => vec![
                 "-path".to_owned(),
@@ -181,7 +181,7 @@ impl Words<'_> {
                     ".*/b+\\.tex.*",
                     ".*\\.(T|x)?.*",
                     ".*\n.*",
-                    ".*/[[:upper:]].*",
+                    ".*tree/(.*/)?[[:upper:]].*",
                     "/?tree.*",
                     ".*/\\w+",
                 ]),
