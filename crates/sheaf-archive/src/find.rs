@@ -1,137 +1,35 @@
-//! The expressions of `find`: tests of a file, and how they are joined.
+//! The expressions of `find`: tests of a file, what is done with it, and how they are joined.
 //!
 //! What is not said of a test is as in GNU find: sizes and ages are rounded up or down as there, `+5` is
 //! more than five, `-5` less, and tests that stand together are joined by `and`.
-use crate::{ArchivedFile, FileFacts, MemberAttributes, MemberKind};
-use sheaf_core::files::{FileKind, Metadata, Timestamp};
-use sheaf_file::TextPattern;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+mod file;
+mod format;
+mod parse;
+mod regex;
+mod test;
 
-/// A file as tests see it.
-#[derive(Clone, Copy, Debug)]
-pub struct FindFile<'a> {
-    /// Its path, as it is printed.
-    pub path: &'a Path,
-    /// How many levels it is below where the search began.
-    pub depth: usize,
-    /// What it is.
-    pub kind: FileKind,
-    /// Permission bits, `0o7777`.
-    pub mode: u32,
-    /// Numeric owner.
-    pub uid: u32,
-    /// Numeric group.
-    pub gid: u32,
-    /// Bytes of its content.
-    pub size: u64,
-    /// Last change of its content.
-    pub mtime: Timestamp,
-}
+pub use file::{FindFile, FindPlace};
 
-impl<'a> FindFile<'a> {
-    /// An archived file. A directory has no size there.
-    #[must_use]
-    pub fn archived(path: &'a Path, depth: usize, file: &ArchivedFile) -> Self {
-        let of = |of: &MemberAttributes, size| {
-            let (kind, size) = match &of.kind {
-                MemberKind::File | MemberKind::HardLink { .. } => (FileKind::File, size),
-                MemberKind::Symlink { target } => (FileKind::Symlink, target.len() as u64),
-                MemberKind::Fifo => (FileKind::Fifo, 0),
-                MemberKind::CharDevice { .. } => (FileKind::CharDevice, 0),
-                MemberKind::BlockDevice { .. } => (FileKind::BlockDevice, 0),
-            };
-            let (mode, uid, gid, mtime) = (of.mode, of.uid, of.gid, of.mtime);
-            FindFile { path, depth, kind, mode, uid, gid, size, mtime }
-        };
-        match file {
-            ArchivedFile::Member { member, .. } => of(&member.attributes, member.size),
-            ArchivedFile::Object(object) => of(&object.attributes, object.size),
-            ArchivedFile::Directory(is) => FindFile {
-                path,
-                depth,
-                kind: FileKind::Directory,
-                mode: is.mode,
-                uid: is.uid,
-                gid: is.gid,
-                size: 0,
-                mtime: Timestamp { seconds: is.mtime_s, nanoseconds: is.mtime_ns },
-            },
-        }
-    }
-}
-
-impl<'a> FindFile<'a> {
-    /// A file of this machine, of which `lstat` is asked where [`FindExpression::facts`] says so.
-    #[must_use]
-    pub fn local(path: &'a Path, depth: usize, kind: FileKind, status: Option<&Metadata>) -> Self {
-        let of = |of: fn(&Metadata) -> u32| status.map_or(0, of);
-        let mtime = status.map_or(Timestamp::default(), |status| status.mtime);
-        Self {
-            path,
-            depth,
-            kind,
-            mode: of(|status| status.mode),
-            uid: of(|status| status.uid),
-            gid: of(|status| status.gid),
-            size: status.map_or(0, |status| status.size),
-            mtime,
-        }
-    }
-}
+use crate::FileFacts;
+use sheaf_core::files::Timestamp;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use test::FindTest;
 
 /// What is wrong with an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FindError(String);
 
-/// An expression.
-#[derive(Debug)]
-pub struct FindExpression {
-    test: FindTest,
-    /// Levels that are told at least.
-    pub depth_min: usize,
-    /// Levels that are gone into at most.
-    pub depth_max: usize,
-    /// Whether a file that passes is printed, as nothing else is said to be done with it.
-    prints: bool,
-}
-
-#[derive(Debug)]
-enum FindTest {
-    All(Vec<Self>),
-    Any(Vec<Self>),
-    Not(Box<Self>),
-    Name(TextPattern),
-    Path(TextPattern),
-    Kinds(Vec<FileKind>),
-    /// In units of so many bytes, rounded up.
-    Size(Compared, u64),
-    /// In units of so many seconds before now, rounded down.
-    Age(Compared, i64),
-    Newer(Timestamp),
-    Uid(Compared),
-    Gid(Compared),
-    Mode(ModeTest),
-    Empty,
-    /// Everything passes, and is printed with this byte behind it.
-    Print(u8),
-}
-
-/// `5`, `+5` or `-5`.
-#[derive(Clone, Copy, Debug)]
-enum Compared {
-    Is(u64),
-    More(u64),
-    Less(u64),
-}
-
-/// `644`, `-644` (all of these) or `/644` (any of these).
-#[derive(Clone, Copy, Debug)]
-enum ModeTest {
-    Is(u32),
-    All(u32),
-    Any(u32),
+/// One of the times of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindTime {
+    /// Last access.
+    Accessed,
+    /// Last change of the inode.
+    Changed,
+    /// Last change of the content.
+    Modified,
 }
 
 /// Who knows numbers of owners, and times.
@@ -142,8 +40,122 @@ pub trait FindNames {
     fn gid(&self, name: &str) -> Option<u32>;
     /// The time that a text says.
     fn time(&self, text: &str) -> Option<Timestamp>;
-    /// When the file that a path leads to was changed.
-    fn mtime(&self, path: &str) -> Option<Timestamp>;
+    /// A time of the file that a path leads to.
+    fn time_of(&self, path: &str, which: FindTime) -> Option<Timestamp>;
+}
+
+/// How what `-printf` and `-ls` print is written. Any number of threads ask at once.
+pub trait FindWords: Send + Sync {
+    /// Writes a name or a part of one behind what is there.
+    fn put_name(&self, name: &[u8], out: &mut Vec<u8>);
+    /// The name of a user, or the number where there is none.
+    fn user(&self, uid: u32) -> String;
+    /// The name of a group, or the number where there is none.
+    fn group(&self, gid: u32) -> String;
+    /// A time as find's `-printf` has it for this letter; `c` with parts of seconds, `C` without.
+    fn time(&self, time: Timestamp, letter: char) -> String;
+    /// A time as `ls -l` has it.
+    fn list_time(&self, time: Timestamp) -> String;
+}
+
+/// What an expression is read with.
+pub struct FindSettings<'a> {
+    /// Who knows numbers of owners, and times.
+    pub names: &'a dyn FindNames,
+    /// How what is formatted is written.
+    pub words: Arc<dyn FindWords>,
+    /// The time that ages are reckoned from.
+    pub now: Timestamp,
+}
+
+/// What is asked of a file only where it counts.
+pub trait FindAsks<E> {
+    /// Whether a directory has no names.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    fn is_empty(&mut self) -> Result<bool, E>;
+
+    /// What a symbolic link says.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    fn link(&mut self) -> Result<Vec<u8>, E>;
+
+    /// What a symbolic link leads to, as `%Y` has it: a letter, `N` where there is nothing, `L` for a
+    /// link that leads to itself and `?` for what cannot be looked at.
+    fn target(&mut self) -> char;
+
+    /// Removes the file. Whether it is gone; why it is not is told by who is asked.
+    fn remove(&mut self) -> bool;
+}
+
+/// One thing to print of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindPrint {
+    /// Its path with this byte behind it, a newline or a NUL.
+    Path(u8),
+    /// [`FindOutcome::text`] up to here, from where the one before it ends.
+    Text(usize),
+}
+
+/// What comes of an expression for a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FindOutcome {
+    /// What to print, in its order.
+    pub prints: Vec<FindPrint>,
+    /// What was formatted.
+    pub text: Vec<u8>,
+    /// It is not to be gone into.
+    pub is_pruned: bool,
+    /// It is the last one.
+    pub quits: bool,
+}
+
+impl FindOutcome {
+    /// Makes it that of another file, keeping what room it has.
+    pub fn clear(&mut self) {
+        self.prints.clear();
+        self.text.clear();
+        (self.is_pruned, self.quits) = (false, false);
+    }
+
+    /// Each thing to print: a byte that ends the path, or a text.
+    pub fn each(&self) -> impl Iterator<Item = Result<u8, &[u8]>> {
+        let mut from = 0;
+        self.prints.iter().map(move |print| match print {
+            FindPrint::Path(end) => Ok(*end),
+            FindPrint::Text(to) => Err(&self.text[std::mem::replace(&mut from, *to)..*to]),
+        })
+    }
+}
+
+/// An expression.
+#[derive(Debug)]
+pub struct FindExpression {
+    test: FindTest,
+    facts: FileFacts,
+    /// Levels that are told, and of which the last is not gone into.
+    depths: (usize, usize),
+    /// Whether a file that passes is printed, as nothing else is said to be done with it.
+    prints: bool,
+    /// A directory is told behind what is in it.
+    contents_first: bool,
+    /// What is on another file system than where it begins is not gone into.
+    one_file_system: bool,
+    /// Words of what it has, for who cannot do all of it.
+    has: FindHas,
+}
+
+/// Words of an expression that not everybody can do something with.
+#[derive(Clone, Debug, Default)]
+struct FindHas {
+    unarchived: Option<String>,
+    formats: Option<String>,
+    empty: bool,
+    deletes: bool,
+    prunes: bool,
+    quits: bool,
 }
 
 impl FindExpression {
@@ -151,319 +163,106 @@ impl FindExpression {
     ///
     /// # Errors
     /// When it is none: what is wrong, in words.
-    pub fn new(words: &[String], names: &dyn FindNames) -> Result<Self, FindError> {
-        let mut reader = FindReader { words, at: 0, names, depth: (0, usize::MAX), prints: true };
-        let test = if words.is_empty() { FindTest::All(Vec::new()) } else { reader.any()? };
-        if let Some(word) = reader.words.get(reader.at) {
-            return Err(FindError(format!("{word}: there is no ( before it")));
-        }
-        let ((depth_min, depth_max), prints) = (reader.depth, reader.prints);
-        Ok(Self { test, depth_min, depth_max, prints })
+    pub fn new(words: &[String], settings: &FindSettings<'_>) -> Result<Self, FindError> {
+        parse::expression(words, settings)
     }
 
     /// What it has to know of files.
     #[must_use]
     pub fn facts(&self) -> FileFacts {
-        self.test.facts()
+        self.facts
     }
 
-    /// Tests a file. As often as it is to be printed, the byte that ends its name, a newline or a NUL, is
-    /// put behind `ends`. `is_empty` is asked of directories alone, and only where it counts.
+    /// Levels that are gone into at most.
+    #[must_use]
+    pub fn depth_max(&self) -> usize {
+        self.depths.1
+    }
+
+    /// Whether a directory comes behind what is in it.
+    #[must_use]
+    pub fn contents_first(&self) -> bool {
+        self.contents_first
+    }
+
+    /// Whether what is on another file system than where the search begins is not gone into.
+    #[must_use]
+    pub fn one_file_system(&self) -> bool {
+        self.one_file_system
+    }
+
+    /// Whether files are removed.
+    #[must_use]
+    pub fn deletes(&self) -> bool {
+        self.has.deletes
+    }
+
+    /// Whether there may be a last file before the end.
+    #[must_use]
+    pub fn quits(&self) -> bool {
+        self.has.quits
+    }
+
+    /// Whether a directory of this is asked for by its descriptor when all in it has been told.
+    #[must_use]
+    pub fn asks_of_directories(&self) -> bool {
+        self.has.deletes || self.has.empty
+    }
+
+    /// Whether all files are gone through, so that reading ahead is of use.
+    #[must_use]
+    pub fn takes_all(&self) -> bool {
+        self.depths.1 == usize::MAX && !self.has.prunes && !self.has.quits
+    }
+
+    /// The first word that formats what is printed, with which there are no records.
+    #[must_use]
+    pub fn formats(&self) -> Option<&str> {
+        self.has.formats.as_deref()
+    }
+
+    /// Whether all it asks for is known of archived files.
     ///
     /// # Errors
-    /// Those of `is_empty`. What the file is to be printed for until then is in `ends`.
-    pub fn test<E>(
-        &self,
-        file: &FindFile<'_>,
-        now: Timestamp,
-        is_empty: &mut dyn FnMut() -> Result<bool, E>,
-        ends: &mut Vec<u8>,
-    ) -> Result<(), E> {
-        let is_deep = (self.depth_min..=self.depth_max).contains(&file.depth);
-        if is_deep && self.test.passes(file, now, is_empty, ends)? && self.prints {
-            ends.push(b'\n');
+    /// What is not, in words.
+    pub fn check_archived(&self) -> Result<(), FindError> {
+        if self.has.deletes {
+            let text = "-delete: what is archived is removed by find … -print0 | xargs -0 sheaf archive rm";
+            return Err(FindError(text.to_owned()));
+        }
+        match &self.has.unarchived {
+            Some(word) => Err(FindError(format!("{word}: that is not archived"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it can be sent to hosts, where nothing is removed.
+    ///
+    /// # Errors
+    /// What is in the way, in words.
+    pub fn check_hosts(&self) -> Result<(), FindError> {
+        if self.has.deletes {
+            let text = "-delete: not on hosts; sheaf archive rm removes there what it is given";
+            return Err(FindError(text.to_owned()));
         }
         Ok(())
     }
-}
 
-impl FindTest {
-    fn facts(&self) -> FileFacts {
-        match self {
-            Self::All(tests) | Self::Any(tests) => {
-                tests.iter().map(Self::facts).max().unwrap_or(FileFacts::Kind)
-            }
-            Self::Not(test) => test.facts(),
-            Self::Name(_) | Self::Path(_) | Self::Kinds(_) | Self::Print(_) => FileFacts::Kind,
-            Self::Size(..)
-            | Self::Age(..)
-            | Self::Newer(_)
-            | Self::Uid(_)
-            | Self::Gid(_)
-            | Self::Mode(_)
-            | Self::Empty => FileFacts::Status,
-        }
-    }
-
-    fn passes<E>(
+    /// Tests a file, and says in `outcome`, which is clear, what comes of it.
+    ///
+    /// # Errors
+    /// Those of `asks`. What was to be done until then is in `outcome`.
+    pub fn test<E>(
         &self,
         file: &FindFile<'_>,
-        now: Timestamp,
-        is_empty: &mut dyn FnMut() -> Result<bool, E>,
-        ends: &mut Vec<u8>,
-    ) -> Result<bool, E> {
-        Ok(match self {
-            Self::All(tests) => {
-                for test in tests {
-                    if !test.passes(file, now, is_empty, ends)? {
-                        return Ok(false);
-                    }
-                }
-                true
-            }
-            Self::Any(tests) => {
-                for test in tests {
-                    if test.passes(file, now, is_empty, ends)? {
-                        return Ok(true);
-                    }
-                }
-                false
-            }
-            Self::Not(test) => !test.passes(file, now, is_empty, ends)?,
-            Self::Name(pattern) => {
-                let name = file.path.file_name().unwrap_or(file.path.as_os_str());
-                pattern.matches(name.as_bytes())
-            }
-            Self::Path(pattern) => pattern.matches(file.path.as_os_str().as_bytes()),
-            Self::Kinds(kinds) => kinds.contains(&file.kind),
-            Self::Size(compared, unit) => compared.is_met(file.size.div_ceil(*unit)),
-            Self::Age(compared, unit) => {
-                let nanoseconds = now.nanoseconds < file.mtime.nanoseconds;
-                let age = now.seconds - file.mtime.seconds - i64::from(nanoseconds);
-                let age = age.div_euclid(*unit);
-                match compared {
-                    Compared::Less(number) => age < number.cast_signed(),
-                    compared => u64::try_from(age).is_ok_and(|age| compared.is_met(age)),
-                }
-            }
-            Self::Newer(time) => file.mtime > *time,
-            Self::Uid(compared) => compared.is_met(file.uid.into()),
-            Self::Gid(compared) => compared.is_met(file.gid.into()),
-            Self::Mode(ModeTest::Is(mode)) => file.mode == *mode,
-            Self::Mode(ModeTest::All(mode)) => file.mode & mode == *mode,
-            Self::Mode(ModeTest::Any(mode)) => *mode == 0 || file.mode & mode != 0,
-            Self::Empty => match file.kind {
-                FileKind::File => file.size == 0,
-                FileKind::Directory => is_empty()?,
-                _ => false,
-            },
-            Self::Print(end) => {
-                ends.push(*end);
-                true
-            }
-        })
-    }
-}
-
-impl Compared {
-    fn is_met(self, number: u64) -> bool {
-        match self {
-            Self::Is(this) => number == this,
-            Self::More(this) => number > this,
-            Self::Less(this) => number < this,
+        asks: &mut dyn FindAsks<E>,
+        outcome: &mut FindOutcome,
+    ) -> Result<(), E> {
+        let told: RangeInclusive<usize> = self.depths.0..=self.depths.1;
+        let is_told = told.contains(&file.depth);
+        if is_told && self.test.passes(file, asks, outcome)? && self.prints && !outcome.quits {
+            outcome.prints.push(FindPrint::Path(b'\n'));
         }
+        Ok(())
     }
-}
-
-/// Reads words from the left to the right.
-struct FindReader<'a> {
-    words: &'a [String],
-    at: usize,
-    names: &'a dyn FindNames,
-    depth: (usize, usize),
-    prints: bool,
-}
-
-impl<'a> FindReader<'a> {
-    fn peek(&self) -> Option<&'a str> {
-        self.words.get(self.at).map(String::as_str)
-    }
-
-    /// Tests of which one is to be passed.
-    fn any(&mut self) -> Result<FindTest, FindError> {
-        let mut tests = vec![self.all()?];
-        while matches!(self.peek(), Some("-o" | "-or")) {
-            self.at += 1;
-            tests.push(self.all()?);
-        }
-        Ok(if tests.len() == 1 { tests.remove(0) } else { FindTest::Any(tests) })
-    }
-
-    /// Tests that are all to be passed.
-    fn all(&mut self) -> Result<FindTest, FindError> {
-        let mut tests = vec![self.one()?];
-        loop {
-            match self.peek() {
-                None | Some("-o" | "-or" | ")") => return Ok(FindTest::All(tests)),
-                Some("-a" | "-and") => self.at += 1,
-                Some(_) => {}
-            }
-            tests.push(self.one()?);
-        }
-    }
-
-    fn one(&mut self) -> Result<FindTest, FindError> {
-        let word = self.peek().ok_or_else(|| FindError("a test is missing at the end".into()))?;
-        self.at += 1;
-        match word {
-            "!" | "-not" => return Ok(FindTest::Not(Box::new(self.one()?))),
-            "(" => {
-                let within = self.any()?;
-                if self.peek() != Some(")") {
-                    return Err(FindError("a ( has no )".to_owned()));
-                }
-                self.at += 1;
-                return Ok(within);
-            }
-            "-empty" => return Ok(FindTest::Empty),
-            "-true" => return Ok(FindTest::All(Vec::new())),
-            "-false" => return Ok(FindTest::Any(Vec::new())),
-            "-print" | "-print0" => {
-                self.prints = false;
-                return Ok(FindTest::Print(if word == "-print" { b'\n' } else { b'\0' }));
-            }
-            "-o" | "-or" | "-a" | "-and" | ")" => {
-                return Err(FindError(format!("{word}: a test is missing before it")));
-            }
-            _ => {}
-        }
-        const WITH_VALUE: &[&str] = &[
-            "-name",
-            "-iname",
-            "-path",
-            "-wholename",
-            "-ipath",
-            "-type",
-            "-size",
-            "-mtime",
-            "-mmin",
-            "-newer",
-            "-newermt",
-            "-uid",
-            "-gid",
-            "-user",
-            "-group",
-            "-perm",
-            "-maxdepth",
-            "-mindepth",
-        ];
-        if !WITH_VALUE.contains(&word) {
-            return Err(FindError(format!(
-                "{word}: no such test; sheaf archive find --help lists them"
-            )));
-        }
-        let value =
-            self.peek().ok_or_else(|| FindError(format!("{word}: its value is missing")))?;
-        self.at += 1;
-        let wrong = || FindError(format!("{word} {value}: {}", what_it_takes(word)));
-        self.with_value(word, value).ok_or_else(wrong)
-    }
-
-    fn with_value(&mut self, word: &str, value: &str) -> Option<FindTest> {
-        const DAY: i64 = 24 * 3600;
-        let number = |text: &str| text.parse().ok();
-        Some(match word {
-            "-name" => FindTest::Name(TextPattern::new(value, false)),
-            "-iname" => FindTest::Name(TextPattern::new(value, true)),
-            "-path" | "-wholename" => FindTest::Path(TextPattern::new(value, false)),
-            "-ipath" => FindTest::Path(TextPattern::new(value, true)),
-            "-type" => {
-                let kinds: Option<_> = value.split(',').map(kind).collect();
-                FindTest::Kinds(kinds?)
-            }
-            "-size" => {
-                let (digits, unit) = match value.as_bytes().last()? {
-                    b'c' => (&value[..value.len() - 1], 1),
-                    b'w' => (&value[..value.len() - 1], 2),
-                    b'b' => (&value[..value.len() - 1], 512),
-                    b'k' => (&value[..value.len() - 1], 1 << 10),
-                    b'M' => (&value[..value.len() - 1], 1 << 20),
-                    b'G' => (&value[..value.len() - 1], 1 << 30),
-                    _ => (value, 512),
-                };
-                FindTest::Size(compared(digits, number)?, unit)
-            }
-            "-mtime" => FindTest::Age(compared(value, number)?, DAY),
-            "-mmin" => FindTest::Age(compared(value, number)?, 60),
-            "-newer" => FindTest::Newer(self.names.mtime(value)?),
-            "-newermt" => FindTest::Newer(self.names.time(value)?),
-            "-uid" => FindTest::Uid(compared(value, number)?),
-            "-gid" => FindTest::Gid(compared(value, number)?),
-            "-user" => {
-                let user = self.names.uid(value).map(u64::from).or_else(|| number(value))?;
-                FindTest::Uid(Compared::Is(user))
-            }
-            "-group" => {
-                let group = self.names.gid(value).map(u64::from).or_else(|| number(value))?;
-                FindTest::Gid(Compared::Is(group))
-            }
-            "-perm" => {
-                let mode = |text| u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777);
-                FindTest::Mode(match value.as_bytes().first()? {
-                    b'-' => ModeTest::All(mode(&value[1..])?),
-                    b'/' => ModeTest::Any(mode(&value[1..])?),
-                    _ => ModeTest::Is(mode(value)?),
-                })
-            }
-            "-maxdepth" => {
-                self.depth.1 = value.parse().ok()?;
-                FindTest::All(Vec::new())
-            }
-            _ => {
-                self.depth.0 = value.parse().ok()?;
-                FindTest::All(Vec::new())
-            }
-        })
-    }
-}
-
-fn what_it_takes(word: &str) -> &'static str {
-    match word {
-        "-type" => "it takes letters of f d l p s c b, with commas between them",
-        "-size" => "it takes a number with c w b k M G behind it, and + or - before it",
-        "-mtime" | "-mmin" | "-uid" | "-gid" => "it takes a number, with + or - before it",
-        "-newer" => "it takes a file of this machine",
-        "-newermt" => "it takes a time, as 2026-01-31 or 2026-01-31T18:04",
-        "-user" => "there is no such user",
-        "-group" => "there is no such group",
-        "-perm" => "it takes octal digits, with - or / before them",
-        "-maxdepth" | "-mindepth" => "it takes a number",
-        _ => "it takes something else",
-    }
-}
-
-fn compared(text: &str, number: impl Fn(&str) -> Option<u64>) -> Option<Compared> {
-    let digits = text.trim_start_matches(['+', '-']);
-    if text.len() - digits.len() > 1 {
-        return None;
-    }
-    let number = number(digits)?;
-    Some(match text.as_bytes().first()? {
-        b'+' => Compared::More(number),
-        b'-' => Compared::Less(number),
-        _ => Compared::Is(number),
-    })
-}
-
-fn kind(letter: &str) -> Option<FileKind> {
-    Some(match letter {
-        "f" => FileKind::File,
-        "d" => FileKind::Directory,
-        "l" => FileKind::Symlink,
-        "p" => FileKind::Fifo,
-        "s" => FileKind::Socket,
-        "c" => FileKind::CharDevice,
-        "b" => FileKind::BlockDevice,
-        _ => return None,
-    })
 }

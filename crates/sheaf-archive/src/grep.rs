@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use sheaf_file::TextPattern;
 use std::path::PathBuf;
 
+pub(crate) use pattern::whole as whole_pattern;
+
 /// How patterns are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GrepSyntax {

@@ -61,7 +61,10 @@ pub use change_rights::{
 pub use error::PackError;
 pub use fetch::hosts::{FetchHost, FetchRoot, FetchRootOptions};
 pub use fetch::{FetchOptions, FetchReport, fetch, fetch_watched};
-pub use find::{FindError, FindExpression, FindFile, FindNames};
+pub use find::{
+    FindAsks, FindError, FindExpression, FindFile, FindNames, FindOutcome, FindPlace, FindPrint,
+    FindSettings, FindTime, FindWords,
+};
 pub use grep::{
     ArchiveGrep, ArchiveGrepError, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary, GrepEvent,
     GrepPlace, GrepSyntax,
@@ -76,6 +79,7 @@ pub use local::remove::{
     LocalRemoveError, LocalRemoveOptions, LocalRemoveStep, LocalRemoved, remove_local,
 };
 pub use local::usage::{LocalUsage, LocalUsageOptions, LocalUsageStep, LocalUsageSum};
+pub use local::within::{OpenDirectories, remove_in};
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
 pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 pub use pack::scan::scan_pack;
@@ -108,6 +112,6 @@ pub use usage::{ArchivedUsage, UsageSum};
 pub use verify::{VerifyOptions, VerifyReport, verify};
 pub use walk::{
     FileFacts, TreeEntry, TreeOrder, TreeStep, TreeVisitor, TreeWalk, TreeWalkOptions, VisitWalk,
-    VisitedFile, WalkedDirectory, is_empty_in,
+    VisitedFile, WalkedDirectory, is_empty_in, status_in,
 };
 pub use width::{AdaptiveWidth, WIDTH_MAX};

@@ -3,3 +3,4 @@ pub(crate) mod copy;
 pub(crate) mod modes;
 pub(crate) mod remove;
 pub(crate) mod usage;
+pub(crate) mod within;

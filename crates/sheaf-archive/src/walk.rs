@@ -16,7 +16,7 @@ pub(crate) mod names;
 mod shared;
 
 pub use entries::{TreeEntry, TreeWalk};
-pub use names::is_empty_in;
+pub use names::{is_empty_in, status_in};
 
 use crate::width::{AdaptiveWidth, WIDTH_MAX};
 use names::{OpenDirectory, SeenName};

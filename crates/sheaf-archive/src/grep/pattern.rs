@@ -31,18 +31,20 @@ pub(super) fn expression(options: &ArchiveGrepOptions) -> Result<Hir, ArchiveGre
     })
 }
 
+/// A basic or extended expression of UTF-8 that all of a text is to match, ends of lines and all.
+pub(crate) fn whole(
+    text: &[u8],
+    syntax: GrepSyntax,
+    ignore_case: bool,
+) -> Result<Hir, ArchiveGrepError> {
+    let options = ArchiveGrepOptions { syntax, ignore_case, is_utf8: true, ..Default::default() };
+    let mut reader = PatternReader::new(text, &options);
+    reader.has_lines = true;
+    Ok(Hir::concat(vec![Hir::look(Look::Start), reader.read()?, Hir::look(Look::End)]))
+}
+
 fn one(text: &[u8], options: &ArchiveGrepOptions) -> Result<Hir, ArchiveGrepError> {
-    let mut reader = PatternReader {
-        text,
-        at: 0,
-        is_extended: options.syntax == GrepSyntax::Extended,
-        is_utf8: options.is_utf8,
-        ignores_case: options.ignore_case,
-        is_start: true,
-        open: 0,
-        after_open: true,
-        token: PatternToken::End,
-    };
+    let mut reader = PatternReader::new(text, options);
     match options.syntax {
         GrepSyntax::Fixed => {
             let mut all = Vec::new();
@@ -142,6 +144,8 @@ struct PatternReader<'a> {
     is_extended: bool,
     is_utf8: bool,
     ignores_case: bool,
+    /// Ends of lines are characters as others.
+    has_lines: bool,
     /// Nothing but places was read since the beginning, a `(` or a `|`.
     is_start: bool,
     /// Groups that are open.
@@ -152,6 +156,21 @@ struct PatternReader<'a> {
 }
 
 impl<'a> PatternReader<'a> {
+    fn new(text: &'a [u8], options: &ArchiveGrepOptions) -> Self {
+        Self {
+            text,
+            at: 0,
+            is_extended: options.syntax == GrepSyntax::Extended,
+            is_utf8: options.is_utf8,
+            ignores_case: options.ignore_case,
+            has_lines: false,
+            is_start: true,
+            open: 0,
+            after_open: true,
+            token: PatternToken::End,
+        }
+    }
+
     fn read(mut self) -> Result<Hir, ArchiveGrepError> {
         self.next()?;
         let hir = self.any(0)?;
@@ -322,6 +341,8 @@ impl<'a> PatternReader<'a> {
             '>' => return of(Look::WordEndUnicode, Look::WordEndAscii),
             'b' => return of(Look::WordUnicode, Look::WordAscii),
             'B' => return of(Look::WordUnicodeNegate, Look::WordAsciiNegate),
+            '`' if self.has_lines => return Self::place(Look::Start),
+            '\'' if self.has_lines => return Self::place(Look::End),
             '`' => return Self::place(Look::StartLF),
             '\'' => return Self::place(Look::EndLF),
             '1'..='9' => {
@@ -496,7 +517,7 @@ impl<'a> PatternReader<'a> {
             if is_negated {
                 class.negate();
             }
-            return Hir::class(no_line_end(Class::Bytes(class)));
+            return self.class_of(Class::Bytes(class));
         }
         let c = |of: u32| char::from_u32(of).unwrap_or(char::REPLACEMENT_CHARACTER);
         let ranges = set.iter().map(|&(low, high)| ClassUnicodeRange::new(c(low), c(high)));
@@ -507,7 +528,11 @@ impl<'a> PatternReader<'a> {
         if is_negated {
             class.negate();
         }
-        Hir::class(no_line_end(Class::Unicode(class)))
+        self.class_of(Class::Unicode(class))
+    }
+
+    fn class_of(&self, class: Class) -> Hir {
+        Hir::class(if self.has_lines { class } else { no_line_end(class) })
     }
 
     fn literal(&self, unit: PatternUnit) -> Hir {

@@ -212,6 +212,14 @@ pub fn is_empty_in(above: BorrowedFd<'_>, name: &OsStr) -> Result<bool, Errno> {
     Ok(true)
 }
 
+/// What `lstat` says of a name in a directory.
+///
+/// # Errors
+/// Those of `lstat(2)`.
+pub fn status_in(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Metadata, Errno> {
+    lstat_at(directory, name)
+}
+
 /// What a walk begins with.
 pub(crate) fn start(path: &Path, follows: bool) -> Result<Metadata, Errno> {
     let here = lstat(path)?;

@@ -1,8 +1,12 @@
 //! `sheaf archive find`: archived files that pass tests.
+mod words;
+
+pub use words::{SystemNames, SystemWords};
+
 use super::hosts;
-use super::local;
+use super::local::{self, find::LocalFind};
 use super::ls::record_of;
-use super::place::{self, NamedPlace};
+use super::place::{self, ArchivedName, NamedPlace};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::json::put_text;
@@ -10,8 +14,8 @@ use crate::output::{self, Output, printable};
 use anyhow::Result;
 use clap::Args;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, ArchiveWalk, ArchivedFile, FindExpression, FindFile,
-    FindNames,
+    Archive, ArchiveError, ArchivePath, ArchiveWalk, ArchivedFile, FindAsks, FindError,
+    FindExpression, FindFile, FindOutcome, FindPlace, FindSettings, MemberKind,
 };
 use sheaf_core::files::Timestamp;
 use std::ffi::{OsStr, OsString};
@@ -23,11 +27,21 @@ use std::time::SystemTime;
 
 /// Find archived files, or files of this machine or of hosts
 ///
-/// Tests are those of find: -name -iname -path -ipath PATTERN, -type LETTERS,
-/// -size N[cwbkMG], -mtime DAYS, -mmin MINUTES, -newer FILE, -newermt TIME,
-/// -uid N, -gid N, -user NAME, -group NAME, -perm MODE, -empty, -true, -false,
-/// -maxdepth N, -mindepth N, -print, -print0; `!` before a test, -a and -o between
-/// two, and ( ) around some.
+/// Tests are those of find: -name -iname -path -ipath PATTERN, -regex -iregex
+/// EXPRESSION, -type LETTERS, -size N[cwbkMG], -mtime DAYS, -mmin MINUTES,
+/// -newer FILE, -newermt TIME, -uid N, -gid N, -user NAME, -group NAME, -perm MODE
+/// (as 644, -u+x or /u=w,g=w), -empty, -true, -false; of this machine and of hosts
+/// alone -ctime -atime DAYS, -cmin -amin MINUTES, -newerXY with a or c, -links N,
+/// -inum N. `!` before a test, -a, -o and , between two, and ( ) around some.
+///
+/// What is done with a file: -print, -print0, -printf FORMAT (%p %P %f %h %H %s %m
+/// %M %u %U %g %G %y %d %l %t %Tk; where they are known %Y %a %c %Ak %Ck %i %n %b
+/// %k %D), -prune, -quit; of this machine and hosts -ls, of this machine -delete.
+/// Nothing is run: -print0 | xargs -0 does.
+///
+/// How to search: -maxdepth N, -mindepth N, -depth, -xdev, -regextype TYPE before
+/// -regex. Expressions are POSIX's extended ones (posix-extended), unless
+/// posix-basic is said; those of emacs, which are find's own, are not known.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(override_usage = "sheaf archive find [OPTIONS] <STORE::PATH|PATH>... [TEST]...")]
@@ -37,7 +51,8 @@ Options stand before the first name.
 Examples:
   sheaf archive find /backup::/home -name '*.tex' -mtime -7
   sheaf archive find /backup::/ -type f -size +1G -o -empty
-  sheaf archive find /home -user ada -mtime +365")]
+  sheaf archive find /home -user ada -mtime +365
+  sheaf archive find /srv -name .git -prune -o -type f -printf '%s %p\\n'")]
 pub struct FindArgs {
     /// Take each name for a path of this machine, even with `:` or `::` in it
     #[arg(long)]
@@ -75,33 +90,51 @@ pub fn run(args: &FindArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let said = names;
     let names = NamedPlace::parse_all(said, args.local)?;
-    let expression = FindExpression::new(&tests, &SystemNames);
-    let expression = expression.map_err(|error| Stop::usage(printable(&error.to_string())))?;
-    let now = now();
+    let output = Output::new(global);
+    let expression = expression(&tests, &names, output)?;
     let mut finder = Finder {
         expression: Arc::new(expression),
-        now,
+        is_local: args.local,
         out: output::stdout_in_blocks(),
-        output: Output::new(global),
+        output,
         has_failed: false,
         name: Vec::new(),
-        ends: Vec::new(),
+        outcome: FindOutcome::default(),
     };
     for (said, name) in said.iter().zip(names) {
-        let name = match name {
-            NamedPlace::Archived(name) => name,
-            NamedPlace::Local(path) => {
-                finder.local(&path)?;
-                continue;
-            }
+        let has_quit = match name {
+            NamedPlace::Archived(name) => finder.archived(said, &name)?,
+            NamedPlace::Local(path) => finder.local(&path)?,
         };
-        let archive = place::open_to_read(&name.store)?;
-        for path in name.paths(&archive)? {
-            finder.find(&archive, store_of(said), &path)?;
+        if has_quit {
+            break;
         }
     }
     finder.out.flush()?;
     Ok(if finder.has_failed { Exit::Partial } else { Exit::Success })
+}
+
+/// Reads the tests, and says what of them cannot be done where the names are.
+fn expression(tests: &[String], names: &[NamedPlace], output: Output) -> Result<FindExpression> {
+    let wrong = |error: FindError| Stop::usage(printable(&error.to_string()));
+    let words = Arc::new(SystemWords::new(output.stdout_is_terminal));
+    let settings = FindSettings { names: &SystemNames, words, now: now() };
+    let expression = FindExpression::new(tests, &settings).map_err(wrong)?;
+    if names.iter().any(|name| matches!(name, NamedPlace::Archived(_))) {
+        expression.check_archived().map_err(wrong)?;
+    }
+    check_records(&expression, output.json)?;
+    Ok(expression)
+}
+
+/// What is formatted is no record.
+pub fn check_records(expression: &FindExpression, json: bool) -> Result<()> {
+    match expression.formats() {
+        Some(word) if json => {
+            Err(Stop::usage(format!("{word}: prints no records: not with --json")).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The store of an archived name with the `::` behind it, as it was written.
@@ -126,42 +159,72 @@ impl FindArgs {
 
 struct Finder {
     expression: Arc<FindExpression>,
-    now: Timestamp,
+    /// Paths are of this machine where that is said.
+    is_local: bool,
     out: BufWriter<output::Stdout>,
     output: Output,
     has_failed: bool,
     /// Room for a name.
     name: Vec<u8>,
-    /// Room for what ends it.
-    ends: Vec<u8>,
+    /// Room for what comes of it.
+    outcome: FindOutcome,
+}
+
+/// Where in an archive a search began.
+struct SearchedPlace<'a> {
+    archive: &'a Archive,
+    /// The store as it was written, with the `::` behind it.
+    store: &'a [u8],
+    start: &'a ArchivePath,
+    /// As it is written.
+    written: Vec<u8>,
 }
 
 impl Finder {
-    fn local(&mut self, start: &Path) -> Result<()> {
-        let (expression, output) = (self.expression.clone(), self.output);
-        let find = local::find::LocalFind { expression, now: self.now, output, host: None };
-        let is_whole = local::print(find, start, &mut self.out)?;
-        self.has_failed |= !is_whole;
-        Ok(())
+    /// Finds files of this machine. Says whether there is to be nothing more.
+    fn local(&mut self, start: &Path) -> Result<bool> {
+        if self.expression.deletes() && !self.is_local && local::change::is_store(start) {
+            self.has_failed = true;
+            local::change::failed(start.as_os_str().as_bytes(), &local::change::STORE);
+            return Ok(false);
+        }
+        let told = start.as_os_str().as_bytes();
+        let find = LocalFind::new(self.expression.clone(), self.output, None, told);
+        let found = local::find::print(find, start, &mut self.out)?;
+        self.has_failed |= !found.is_whole;
+        Ok(found.has_quit)
     }
 
-    fn find(&mut self, archive: &Archive, store: &[u8], start: &ArchivePath) -> Result<()> {
+    /// Finds archived files. Says whether there is to be nothing more.
+    fn archived(&mut self, said: &OsStr, name: &ArchivedName) -> Result<bool> {
+        let archive = place::open_to_read(&name.store)?;
+        for start in name.paths(&archive)? {
+            let (store, written) = (store_of(said), start.as_bytes());
+            let place = SearchedPlace { archive: &archive, store, start: &start, written };
+            self.find(&place)?;
+            if self.outcome.quits {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn find(&mut self, place: &SearchedPlace<'_>) -> Result<()> {
+        let SearchedPlace { archive, start, .. } = place;
+        self.outcome.clear();
         // Who does not go to the end of it reads nothing ahead.
-        let found = if self.expression.depth_max == usize::MAX {
-            archive.walk_ahead(start, |walk| self.walk(archive, store, start, walk))
+        let found = if self.expression.takes_all() {
+            archive.walk_ahead(start, |walk| self.walk(place, walk))
         } else {
-            archive.walk(start).map(|mut walk| self.walk(archive, store, start, &mut walk))
+            archive.walk(start).map(|mut walk| self.walk(place, &mut walk))
         };
         found.unwrap_or_else(|error| self.failed(error))
     }
 
-    fn walk(
-        &mut self,
-        archive: &Archive,
-        store: &[u8],
-        start: &ArchivePath,
-        walk: &mut ArchiveWalk<'_>,
-    ) -> Result<()> {
+    fn walk(&mut self, place: &SearchedPlace<'_>, walk: &mut ArchiveWalk<'_>) -> Result<()> {
+        let contents_first = self.expression.contents_first();
+        // Those that are told behind what is in them.
+        let mut within: Vec<(ArchivePath, ArchivedFile)> = Vec::new();
         while let Some(found) = walk.next() {
             let (path, file) = match found {
                 Ok(found) => found,
@@ -170,11 +233,32 @@ impl Finder {
                     continue;
                 }
             };
-            let depth = path.depth() - start.depth();
-            if depth >= self.expression.depth_max && matches!(file, ArchivedFile::Directory(_)) {
+            while let Some((above, of)) = within.pop_if(|(above, _)| !path.is_within(above)) {
+                self.file(place, &above, &of)?;
+                if self.outcome.quits {
+                    return Ok(());
+                }
+            }
+            let is_directory = matches!(file, ArchivedFile::Directory(_));
+            let depth = path.depth() - place.start.depth();
+            let is_left = is_directory && depth >= self.expression.depth_max();
+            if is_directory && contents_first {
+                within.push((path, file));
+            } else {
+                self.file(place, &path, &file)?;
+                if self.outcome.quits {
+                    return Ok(());
+                }
+            }
+            if is_left || (is_directory && !contents_first && self.outcome.is_pruned) {
                 walk.skip_directory();
             }
-            self.file(archive, store, (&path, &file), depth)?;
+        }
+        while let Some((above, of)) = within.pop() {
+            self.file(place, &above, &of)?;
+            if self.outcome.quits {
+                break;
+            }
         }
         Ok(())
     }
@@ -182,19 +266,27 @@ impl Finder {
     /// Tests a file, and tells of it.
     fn file(
         &mut self,
-        archive: &Archive,
-        store: &[u8],
-        (path, file): (&ArchivePath, &ArchivedFile),
-        depth: usize,
+        place: &SearchedPlace<'_>,
+        path: &ArchivePath,
+        file: &ArchivedFile,
     ) -> Result<()> {
+        let SearchedPlace { archive, store, start, written } = place;
         self.name.clear();
         path.put(&mut self.name);
-        self.ends.clear();
-        let found = FindFile::archived(Path::new(OsStr::from_bytes(&self.name)), depth, file);
-        let mut is_empty =
-            || -> Result<bool, ArchiveError> { Ok(archive.list(path)?.next().is_none()) };
-        let tested = self.expression.test(&found, self.now, &mut is_empty, &mut self.ends);
-        for end in &self.ends {
+        self.outcome.clear();
+        let depth = path.depth() - start.depth();
+        let found = FindPlace { before: store, start: written, path: &self.name, depth };
+        let found = FindFile::archived(found, file);
+        let mut asks = ArchivedAsks { archive, path, file };
+        let tested = self.expression.test(&found, &mut asks, &mut self.outcome);
+        for print in self.outcome.each() {
+            let end = match print {
+                Ok(end) => end,
+                Err(text) => {
+                    self.out.write_all(text)?;
+                    continue;
+                }
+            };
             if self.output.json {
                 let mut record = record_of(path, file);
                 if let Some(record) = record.as_object_mut() {
@@ -203,14 +295,14 @@ impl Finder {
                 self.output.records.write(&mut self.out, record)?;
                 continue;
             }
-            for text in [store, &self.name] {
-                if self.output.stdout_is_terminal && *end == b'\n' {
+            for text in [*store, &self.name] {
+                if self.output.stdout_is_terminal && end == b'\n' {
                     write!(self.out, "{}", printable(&String::from_utf8_lossy(text)))?;
                 } else {
                     self.out.write_all(text)?;
                 }
             }
-            self.out.write_all(&[*end])?;
+            self.out.write_all(&[end])?;
         }
         tested.or_else(|error| self.failed(error))
     }
@@ -226,44 +318,37 @@ impl Finder {
     }
 }
 
-/// Owners and times as this machine knows them.
-pub struct SystemNames;
-
-impl FindNames for SystemNames {
-    fn uid(&self, name: &str) -> Option<u32> {
-        sheaf_file::Owner::resolve(name).ok()?.uid
-    }
-
-    fn gid(&self, name: &str) -> Option<u32> {
-        sheaf_file::Owner::resolve(&format!(":{name}")).ok()?.gid
-    }
-
-    fn time(&self, text: &str) -> Option<Timestamp> {
-        let text = text.trim();
-        if let Ok(time) = text.parse::<jiff::Timestamp>() {
-            return timestamp(time);
-        }
-        let local: jiff::civil::DateTime = text.parse().ok().or_else(|| {
-            let date: jiff::civil::Date = text.parse().ok()?;
-            Some(date.at(0, 0, 0, 0))
-        })?;
-        timestamp(local.to_zoned(jiff::tz::TimeZone::system()).ok()?.timestamp())
-    }
-
-    fn mtime(&self, path: &str) -> Option<Timestamp> {
-        let found = std::fs::metadata(path).ok()?;
-        let (seconds, nanoseconds) = (
-            std::os::unix::fs::MetadataExt::mtime(&found),
-            std::os::unix::fs::MetadataExt::mtime_nsec(&found),
-        );
-        Some(Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).ok()? })
-    }
+/// What is asked of an archived file.
+struct ArchivedAsks<'a> {
+    archive: &'a Archive,
+    path: &'a ArchivePath,
+    file: &'a ArchivedFile,
 }
 
-fn timestamp(time: jiff::Timestamp) -> Option<Timestamp> {
-    // Before 1970 both parts count down.
-    let nanoseconds = time.as_nanosecond();
-    let seconds = i64::try_from(nanoseconds.div_euclid(1_000_000_000)).ok()?;
-    let nanoseconds = u32::try_from(nanoseconds.rem_euclid(1_000_000_000)).ok()?;
-    Some(Timestamp { seconds, nanoseconds })
+impl FindAsks<ArchiveError> for ArchivedAsks<'_> {
+    fn is_empty(&mut self) -> Result<bool, ArchiveError> {
+        Ok(self.archive.list(self.path)?.next().is_none())
+    }
+
+    fn link(&mut self) -> Result<Vec<u8>, ArchiveError> {
+        let attributes = match self.file {
+            ArchivedFile::Directory(_) => return Ok(Vec::new()),
+            ArchivedFile::Member { member, .. } => &member.attributes,
+            ArchivedFile::Object(object) => &object.attributes,
+        };
+        Ok(match &attributes.kind {
+            MemberKind::Symlink { target } => target.to_vec(),
+            _ => Vec::new(),
+        })
+    }
+
+    /// Is not archived, as `check_archived` says.
+    fn target(&mut self) -> char {
+        '?'
+    }
+
+    /// Is refused by `check_archived`.
+    fn remove(&mut self) -> bool {
+        false
+    }
 }

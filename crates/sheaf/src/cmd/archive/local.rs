@@ -7,10 +7,9 @@ pub mod usage;
 
 use crate::output::{self, printable};
 use anyhow::Result;
-use sheaf_archive::{TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, WalkedDirectory};
+use sheaf_archive::WalkedDirectory;
 use sheaf_core::Errno;
 use std::io::{self, Write};
-use std::path::Path;
 
 /// Bytes that are printed at once.
 const PRINTED_BYTES: usize = 64 << 10;
@@ -35,28 +34,15 @@ impl ToldFiles {
         self.failed(directory.path(), errno);
     }
 
+    /// Whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.errors.is_empty()
+    }
+
     /// Bytes beside its own size.
     pub fn bytes(&self) -> usize {
         self.text.capacity() + self.errors.iter().map(String::capacity).sum::<usize>()
     }
-}
-
-/// Prints what a visitor makes of a tree. Says whether it is whole.
-pub fn print<V: TreeVisitor<Piece = ToldFiles>>(
-    visitor: V,
-    start: &Path,
-    out: &mut dyn Write,
-) -> Result<bool> {
-    let mut printer = TreePrinter::new(out);
-    for step in VisitWalk::new("find", start, visitor, TreeWalkOptions::default()) {
-        if output::is_over() {
-            break;
-        }
-        if let TreeStep::Piece(piece) = step {
-            printer.piece(&piece)?;
-        }
-    }
-    printer.end()
 }
 
 /// Standard output in large parts.

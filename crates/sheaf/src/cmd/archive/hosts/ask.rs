@@ -2,7 +2,7 @@
 use super::drive;
 use super::work::{HostWork, WORK, WorkAnswer, WorkRequest, WorkTold};
 use crate::cli::GlobalArgs;
-use crate::cmd::archive::find::now;
+use crate::cmd::archive::find::{SystemNames, SystemWords, check_records, now};
 use crate::cmd::archive::local;
 use crate::cmd::archive::relocate::ArchiveCpArgs;
 use crate::exit::{Exit, Stop};
@@ -11,7 +11,7 @@ use crate::session::Opening;
 use anyhow::Result;
 use sheaf_archive::{
     ArchiveError, ArchiveGrepOptions, ArchiveGrepOutput, FindError, FindExpression, FindNames,
-    HostStep, HostTold, HostsRoot, LocalCopyReport,
+    FindSettings, FindTime, HostStep, HostTold, HostsRoot, LocalCopyReport,
 };
 use sheaf_core::files::Timestamp;
 use sheaf_core::{Errno, lock};
@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex};
 
 /// Finds files of hosts.
 pub fn find(names: &[OsString], tests: Vec<String>, global: &GlobalArgs) -> Result<Exit> {
-    check_tests(&tests)?;
     let output = Output::new(global);
+    check_tests(&tests, output.json)?;
     let (json, is_terminal) = (output.json, output.stdout_is_terminal);
     let work = |paths| HostWork::Find { paths, tests, now: now(), json, is_terminal };
     let asked = ask(names, work, false, None, global)?;
@@ -76,7 +76,7 @@ pub fn copy(args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 /// What is wrong with tests, before hosts are asked: names of users and files are theirs.
-fn check_tests(tests: &[String]) -> Result<()> {
+fn check_tests(tests: &[String], json: bool) -> Result<()> {
     struct AnyNames;
     impl FindNames for AnyNames {
         fn uid(&self, _: &str) -> Option<u32> {
@@ -86,15 +86,18 @@ fn check_tests(tests: &[String]) -> Result<()> {
             Some(0)
         }
         fn time(&self, text: &str) -> Option<Timestamp> {
-            crate::cmd::archive::find::SystemNames.time(text)
+            SystemNames.time(text)
         }
-        fn mtime(&self, _: &str) -> Option<Timestamp> {
+        fn time_of(&self, _: &str, _: FindTime) -> Option<Timestamp> {
             Some(Timestamp::default())
         }
     }
     let wrong = |error: FindError| Stop::usage(printable(&error.to_string()));
-    FindExpression::new(tests, &AnyNames).map_err(wrong)?;
-    Ok(())
+    let (words, now) = (Arc::new(SystemWords::new(false)), now());
+    let settings = FindSettings { names: &AnyNames, words, now };
+    let expression = FindExpression::new(tests, &settings).map_err(wrong)?;
+    expression.check_hosts().map_err(wrong)?;
+    check_records(&expression, json)
 }
 
 /// What came of it.

@@ -1,15 +1,15 @@
 //! What a host does with its own files: it finds some, or searches them, and says what there is bit by
 //! bit, as it is asked for more.
-use crate::cmd::archive::find::SystemNames;
+use crate::cmd::archive::find::{SystemNames, SystemWords};
 use crate::cmd::archive::local::find::LocalFind;
 use crate::output::json::Records;
 use crate::output::{Output, Palette, printable};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sheaf_archive::{
-    ArchiveError, ArchiveGrep, ArchiveGrepOptions, FindExpression, FindNames, GrepEvent, GrepPlace,
-    LocalCopyEvent, LocalCopyOptions, LocalCopyReport, TreeStep, TreeWalkOptions, VisitWalk,
-    copy_local,
+    ArchiveError, ArchiveGrep, ArchiveGrepOptions, FindError, FindExpression, FindNames,
+    FindSettings, FindTime, GrepEvent, GrepPlace, LocalCopyEvent, LocalCopyOptions,
+    LocalCopyReport, copy_local,
 };
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Timestamp};
@@ -235,7 +235,7 @@ impl WorkThread {
 
     fn find(&self, paths: &[PathBuf], work: &HostWork) -> Result<(), Unwanted> {
         let HostWork::Find { tests, now, json, is_terminal, .. } = work else { return Ok(()) };
-        let expression = match FindExpression::new(tests, &ExportedNames { export: &self.export }) {
+        let expression = match self.expression(tests, *now, *is_terminal) {
             Ok(expression) => Arc::new(expression),
             Err(error) => return self.failed(error.to_string()),
         };
@@ -256,20 +256,32 @@ impl WorkThread {
                     continue;
                 }
             };
-            let find = LocalFind {
-                expression: expression.clone(),
-                now: *now,
-                output,
-                host: Some(self.host.clone()),
-            };
-            let (told, options) = (path.as_os_str().as_bytes(), TreeWalkOptions::default());
-            for step in VisitWalk::told("find", &start.path, told, find, options) {
-                let TreeStep::Piece(piece) = step else { continue };
-                self.text(&piece.text)?;
-                piece.errors.into_iter().try_for_each(|error| self.failed(error))?;
+            let (host, told) = (Some(self.host.clone()), path.as_os_str().as_bytes());
+            let find = LocalFind::new(expression.clone(), output, host, told);
+            let has_quit = find.walk::<Unwanted>(&start.path, &mut |told| {
+                self.text(&told.text)?;
+                told.errors.into_iter().try_for_each(|error| self.failed(error))?;
+                Ok(true)
+            })?;
+            if has_quit {
+                break;
             }
         }
         Ok(())
+    }
+
+    fn expression(
+        &self,
+        tests: &[String],
+        now: Timestamp,
+        is_terminal: bool,
+    ) -> Result<FindExpression, FindError> {
+        let names = &ExportedNames { export: &self.export };
+        let words = Arc::new(SystemWords::new(is_terminal));
+        let expression = FindExpression::new(tests, &FindSettings { names, words, now })?;
+        // Who asks has been given leave to look, not to remove.
+        expression.check_hosts()?;
+        Ok(expression)
     }
 
     fn copy(
@@ -396,9 +408,13 @@ impl FindNames for ExportedNames<'_> {
         SystemNames.time(text)
     }
 
-    fn mtime(&self, path: &str) -> Option<Timestamp> {
-        let found = self.export.stat(Path::new(OsStr::new(path))).ok()?;
-        Some(found.mtime)
+    fn time_of(&self, path: &str, which: FindTime) -> Option<Timestamp> {
+        let found = self.export.lstat(Path::new(OsStr::new(path))).ok()?;
+        Some(match which {
+            FindTime::Accessed => found.atime,
+            FindTime::Changed => found.ctime,
+            FindTime::Modified => found.mtime,
+        })
     }
 }
 

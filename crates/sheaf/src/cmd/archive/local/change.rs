@@ -15,13 +15,15 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-fn failed(path: &[u8], why: &dyn std::fmt::Display) {
+/// Tells why something of a path stays as it is.
+pub fn failed(path: &[u8], why: &dyn std::fmt::Display) {
     let text = format!("{}: {why}", String::from_utf8_lossy(path));
     output::tell(format_args!("sheaf: {}", printable(&text)));
 }
 
 /// Why such a directory is left alone.
-const STORE: &str = "is a store of archives: what is in it is named STORE::PATH (--local: itself)";
+pub const STORE: &str =
+    "is a store of archives: what is in it is named STORE::PATH (--local: itself)";
 
 /// Whether a directory is a store, of which nobody who means what is archived wants the parts.
 pub fn is_store(path: &Path) -> bool {
