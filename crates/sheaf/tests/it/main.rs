@@ -1,6 +1,7 @@
 //! The real binary, as a user runs it.
 mod addresses;
 mod archive;
+mod archive_gnu;
 mod archive_hosts;
 mod archive_hosts_work;
 mod archive_local;
