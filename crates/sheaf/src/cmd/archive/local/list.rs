@@ -87,7 +87,7 @@ impl LocalListing {
             Some(Ok(found)) => Some(found),
             _ => None,
         };
-        let target = if self.format.long && self.format.marks != KindMarks::None {
+        let target = if self.format.long && self.format.marks == KindMarks::All {
             target_of(file)
         } else {
             None
