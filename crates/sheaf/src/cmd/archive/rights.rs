@@ -29,7 +29,7 @@ pub use told::{RightsPrinter, ToldRights, tells};
 #[derive(Args, Debug)]
 #[command(
     override_usage = "sheaf archive chmod [OPTIONS] <MODE> <STORE::PATH|PATH>...\n       \
-                      sheaf archive chmod [OPTIONS] --reference <STORE::PATH|PATH> <STORE::PATH|PATH>...",
+                      sheaf archive chmod [OPTIONS] --reference <FILE> <STORE::PATH|PATH>...",
     after_help = "\
 Examples:
   sheaf archive chmod 0640 /backup::/home/ada/notes
