@@ -110,13 +110,16 @@ pub fn change_local_modes<E>(
     Ok(report)
 }
 
+/// The mode that a file had and the one that it has; links have none.
+type ToldModes = Option<(u32, u32)>;
+
 /// What was changed of some files of a directory.
 #[derive(Default)]
 #[doc(hidden)]
 pub struct ModesPiece {
     report: LocalModesReport,
     /// Paths with their old and new modes, or none of links.
-    told: Vec<(Vec<u8>, Option<(u32, u32)>)>,
+    told: Vec<(Vec<u8>, ToldModes)>,
     errors: Vec<(Vec<u8>, Errno)>,
 }
 
