@@ -4,14 +4,16 @@ use crate::archive::{new_id, read_index, write_index};
 use crate::catalog::rebind_xattrs;
 use crate::{
     Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, CatalogError, Commit,
-    DirectoryChange, DirectoryRows, FileRights, MemberAttributes, MemberClass, PackId,
-    PackedMember,
+    DirectoryChange, DirectoryRows, FileRights, MemberAttributes, MemberClass, ModesTold, PackId,
+    PackIndex, PackedMember,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
 /// Directories that are changed by one commit.
 const DIRECTORIES_AT_ONCE: usize = 4096;
+/// Directories that are changed by one commit where names are told, which wait for it.
+const DIRECTORIES_TOLD_AT_ONCE: usize = 64;
 /// How often one begins anew where others write meanwhile.
 const TRIES_MAX: u32 = 8;
 
@@ -52,6 +54,27 @@ impl std::ops::AddAssign for RightsReport {
         self.changed += other.changed;
         self.unchanged += other.unchanged;
     }
+}
+
+/// A file or directory, and what it has become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RightsStep {
+    /// Its path.
+    pub path: ArchivePath,
+    /// What it was.
+    pub old: FileRights,
+    /// What it is, or would be; the same if it had that.
+    pub new: FileRights,
+    /// A symbolic link.
+    pub is_link: bool,
+}
+
+/// Who is told of each file, and of which.
+pub struct RightsTold<'a> {
+    /// Which.
+    pub tells: ModesTold,
+    /// Is told when it is done.
+    pub each: &'a mut dyn FnMut(RightsStep),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,16 +130,31 @@ pub fn change_rights(
     change: &RightsChange<'_>,
     options: RightsOptions,
 ) -> Result<RightsReport, ArchiveError> {
-    let mut run = RightsRun { archive, change, options, links: HashMap::new() };
+    change_rights_told(archive, path, change, options, None)
+}
+
+/// As [`change_rights`], and somebody is told of each file: for that indexes of packs are read.
+///
+/// # Errors
+/// As [`change_rights`].
+pub fn change_rights_told(
+    archive: &Archive,
+    path: &ArchivePath,
+    change: &RightsChange<'_>,
+    options: RightsOptions,
+    told: Option<RightsTold<'_>>,
+) -> Result<RightsReport, ArchiveError> {
     if archive.catalog().directory(path)?.is_some() {
+        let mut run = RightsRun::new(archive, change, options, told);
         let report = run.tree(path)?;
         run.other_names(Some(path))?;
         return Ok(report);
     }
     let missing = || ArchiveError::NotArchived { path: path.clone() };
     let (above, name) = path.split().ok_or_else(missing)?;
+    let names = [name.to_vec()];
     let (report, none) =
-        change_rights_of_files(archive, &above, &[name.to_vec()], change, options)?;
+        change_rights_of_files_told(archive, &above, &names, change, options, told)?;
     if none.is_empty() { Ok(report) } else { Err(missing()) }
 }
 
@@ -132,7 +170,22 @@ pub fn change_rights_of_files(
     change: &RightsChange<'_>,
     options: RightsOptions,
 ) -> Result<(RightsReport, Vec<Vec<u8>>), ArchiveError> {
-    let mut run = RightsRun { archive, change, options, links: HashMap::new() };
+    change_rights_of_files_told(archive, directory, names, change, options, None)
+}
+
+/// As [`change_rights_of_files`], and somebody is told of each file.
+///
+/// # Errors
+/// As [`change_rights_of_files`].
+pub fn change_rights_of_files_told(
+    archive: &Archive,
+    directory: &ArchivePath,
+    names: &[Vec<u8>],
+    change: &RightsChange<'_>,
+    options: RightsOptions,
+    told: Option<RightsTold<'_>>,
+) -> Result<(RightsReport, Vec<Vec<u8>>), ArchiveError> {
+    let mut run = RightsRun::new(archive, change, options, told);
     let names: BTreeSet<&[u8]> = names.iter().map(|name| &name[..]).collect();
     let mut tries = 0;
     let changed = loop {
@@ -147,17 +200,49 @@ pub fn change_rights_of_files(
     Ok(changed)
 }
 
-struct RightsRun<'a> {
+struct RightsRun<'a, 'b> {
     archive: &'a Archive,
     change: &'a RightsChange<'a>,
     options: RightsOptions,
     /// Files with several names that were changed, and what they have become.
     links: HashMap<PackId, MemberAttributes>,
+    told: Option<RightsTold<'b>>,
+    /// What is told when it is committed.
+    waiting: Vec<RightsStep>,
 }
 
-impl RightsRun<'_> {
+impl<'a, 'b> RightsRun<'a, 'b> {
+    fn new(
+        archive: &'a Archive,
+        change: &'a RightsChange<'a>,
+        options: RightsOptions,
+        told: Option<RightsTold<'b>>,
+    ) -> Self {
+        let told = told.filter(|told| told.tells != ModesTold::Nothing);
+        Self { archive, change, options, links: HashMap::new(), told, waiting: Vec::new() }
+    }
+
+    /// Has somebody told of a file, when it is committed.
+    fn wait(&mut self, path: impl FnOnce() -> ArchivePath, rights: [FileRights; 2], is_link: bool) {
+        let [old, new] = rights;
+        let least = if old == new { ModesTold::All } else { ModesTold::Changes };
+        if self.told.as_ref().is_some_and(|told| told.tells >= least) {
+            self.waiting.push(RightsStep { path: path(), old, new, is_link });
+        }
+    }
+
+    /// Tells of what is committed.
+    fn tell(&mut self) {
+        let Some(told) = &mut self.told else { return };
+        self.waiting.drain(..).for_each(|step| (told.each)(step));
+    }
+
     fn tree(&mut self, path: &ArchivePath) -> Result<RightsReport, ArchiveError> {
-        let directories_max = if self.options.recursive { DIRECTORIES_AT_ONCE } else { 1 };
+        let directories_max = match self.options.recursive {
+            false => 1,
+            true if self.told.is_some() => DIRECTORIES_TOLD_AT_ONCE,
+            true => DIRECTORIES_AT_ONCE,
+        };
         let (mut all, mut last) = (RightsReport::default(), None);
         let mut tries = 0;
         loop {
@@ -165,6 +250,7 @@ impl RightsRun<'_> {
             let Some((behind, _)) = next.last() else { return Ok(all) };
             let behind = behind.clone();
             let (mut commit, mut report) = (Commit::default(), RightsReport::default());
+            self.waiting.clear();
             for (path, rows) in next {
                 let change = self.directory(path, rows, &mut report)?;
                 commit.changes.extend(change);
@@ -176,6 +262,7 @@ impl RightsRun<'_> {
                 }
                 committed => committed?,
             }
+            self.tell();
             all += report;
             if !self.options.recursive {
                 return Ok(all);
@@ -204,6 +291,7 @@ impl RightsRun<'_> {
             let old = FileRights { mode: is.mode, uid: is.uid, gid: is.gid };
             let new = self.change.of(old, FileClass::Directory);
             changes |= report.count(1, new != old);
+            self.wait(|| into.path.clone(), [old, new], false);
             if new != old {
                 rebind_xattrs(&mut is.xattrs, (old, new));
                 (is.mode, is.uid, is.gid) = (new.mode, new.uid, new.gid);
@@ -227,7 +315,10 @@ impl RightsRun<'_> {
         into: &mut DirectoryChange,
         report: &mut RightsReport,
     ) -> bool {
+        let old = object.attributes.rights();
         let changed = report.count(1, self.change.apply(&mut object.attributes));
+        let (new, is_link) = (object.attributes.rights(), object.attributes.is_link());
+        self.wait(|| into.path.join(&object.attributes.name), [old, new], is_link);
         if changed {
             if let Some(link) = object.link {
                 self.links.insert(link, object.attributes.clone());
@@ -249,22 +340,43 @@ impl RightsRun<'_> {
             self.change.of(class.now, what)
         };
         let is_rebound = |class: &MemberClass| class.are_bound && of_class(class) != class.now;
-        let Some(classes) = &mut row.classes else {
+        let Some(classes) = &row.classes else {
             return self.members(row, None, into, report);
         };
         if classes.iter().any(is_rebound) {
             return self.members(row, None, into, report);
         }
+        let differs = |class: &MemberClass| of_class(class) != class.now;
+        let told = match self.told.as_ref().map(|told| told.tells) {
+            Some(tells) if tells == ModesTold::All || classes.iter().any(differs) => {
+                Some(read_index(self.archive.store(), &row)?)
+            }
+            _ => None,
+        };
         let mut changed = false;
-        for class in classes {
+        for class in row.classes.iter_mut().flatten() {
             let new = of_class(class);
             changed |= report.count(class.members.into(), new != class.now);
             class.now = new;
+        }
+        if let Some(index) = told {
+            // Its members have the modes that the row had.
+            self.wait_for(&index, &into.path);
         }
         if changed {
             into.packs.push(row);
         }
         Ok(changed)
+    }
+
+    /// Has somebody told of all members of a pack.
+    fn wait_for(&mut self, index: &PackIndex, path: &ArchivePath) {
+        for member in &index.members {
+            let mut attributes = member.attributes.clone();
+            self.change.apply(&mut attributes);
+            let rights = [member.attributes.rights(), attributes.rights()];
+            self.wait(|| path.join(&attributes.name), rights, attributes.is_link());
+        }
     }
 
     /// Some members of a pack, or all, by another index. Whose extended attributes change with that is an
@@ -296,6 +408,8 @@ impl RightsRun<'_> {
             changed |= differs;
             if is_named {
                 report.count(1, differs);
+                let rights = [member.attributes.rights(), attributes.rights()];
+                self.wait(|| into.path.join(&attributes.name), rights, attributes.is_link());
             }
             if attributes.xattrs == member.attributes.xattrs {
                 member.set_rights(attributes.rights());
@@ -333,6 +447,7 @@ impl RightsRun<'_> {
         let (path, since) = (directory.clone(), rows.changed);
         let mut into = DirectoryChange { path, since, ..Default::default() };
         let mut report = RightsReport::default();
+        self.waiting.clear();
         let (mut changed, mut missing) = (false, names.clone());
         for object in rows.objects {
             if missing.remove(&object.attributes.name[..]) {
@@ -353,6 +468,7 @@ impl RightsRun<'_> {
         if changed {
             self.commit(&Commit { changes: vec![into] })?;
         }
+        self.tell();
         Ok((report, missing.into_iter().map(<[u8]>::to_vec).collect()))
     }
 

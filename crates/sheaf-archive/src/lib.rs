@@ -56,7 +56,8 @@ pub use catalog::{
 #[cfg(feature = "postgres")]
 pub use catalog::{PostgresUrl, PostgresUrlError};
 pub use change_rights::{
-    RightsChange, RightsOptions, RightsReport, change_rights, change_rights_of_files,
+    RightsChange, RightsOptions, RightsReport, RightsStep, RightsTold, change_rights,
+    change_rights_of_files, change_rights_of_files_told, change_rights_told,
 };
 pub use error::PackError;
 pub use fetch::hosts::{FetchHost, FetchRoot, FetchRootOptions};
@@ -74,7 +75,10 @@ pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
 pub use local::copy::{
     LocalCopyEvent, LocalCopyKeep, LocalCopyOptions, LocalCopyReport, LocalCopyTold, copy_local,
 };
-pub use local::modes::{LocalModes, LocalModesReport, ModeOf, change_local_modes};
+pub use local::modes::{
+    LocalModes, LocalModesReport, LocalModesStep, ModeOf, ModesTold, change_local_modes,
+};
+pub use local::remove::asked::{LocalRemoveQuestion, remove_local_asked};
 pub use local::remove::{
     LocalRemoveError, LocalRemoveOptions, LocalRemoveStep, LocalRemoved, remove_local,
 };
@@ -89,8 +93,10 @@ pub use pack::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PackWriter};
 pub use pack::zstd::ZSTD_LEVEL_MAX;
 pub use path::ArchivePath;
 pub use reader::PackReader;
-pub use relocate::{RelocateReport, Relocation, copy_tree, move_tree, relocate_files};
-pub use remove::{RemoveReport, remove, remove_files};
+pub use relocate::{
+    RelocateKeep, RelocateReport, Relocation, copy_tree, move_tree, relocate_files,
+};
+pub use remove::{RemoveReport, RemoveStep, remove, remove_files, remove_told};
 pub use repack::{PackSpace, RepackOptions, RepackReport, repack};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use save::hosts::{SaveHost, SaveRoot, SaveRootOptions};
@@ -108,7 +114,8 @@ pub use store::{
 };
 #[cfg(feature = "s3")]
 pub use store::{S3Credentials, S3Limits, S3Place, S3Store};
-pub use usage::{ArchivedUsage, UsageSum};
+pub use usage::exclude::UsageExclude;
+pub use usage::{ArchivedUsage, UsageSum, UsageSumOptions};
 pub use verify::{VerifyOptions, VerifyReport, verify};
 pub use walk::{
     FileFacts, TreeEntry, TreeOrder, TreeStep, TreeVisitor, TreeWalk, TreeWalkOptions, VisitWalk,

@@ -7,6 +7,7 @@ use crate::{
     Archive, ArchiveError, ArchivePath, ArchivedObject, CatalogError, Commit, DirectoryChange,
     DirectoryRows, PackId, TreeSource,
 };
+use sheaf_core::files::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Directories that are looked at at once where a tree is copied into another one.
@@ -21,6 +22,18 @@ pub enum Relocation {
     Copy,
     /// It has the new one.
     Move,
+}
+
+/// Which files stay that have the name of what goes there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RelocateKeep {
+    /// None: they are replaced.
+    #[default]
+    Nothing,
+    /// All.
+    Present,
+    /// Those that are not older.
+    Newer,
 }
 
 /// A name that a file has, and the one that it gets.
@@ -46,7 +59,7 @@ impl std::ops::AddAssign for RelocateReport {
 }
 
 /// Gives files of one directory names in another one, or in the same. A file that has such a name is
-/// replaced, or with `keep` stays. All are done by one commit.
+/// replaced, or stays as `keep` says. All are done by one commit.
 ///
 /// # Errors
 /// When one of them or the other directory is not there, or a directory has the name; when the
@@ -56,7 +69,7 @@ pub fn relocate_files(
     (from, to): (&ArchivePath, &ArchivePath),
     names: &[NewName],
     how: Relocation,
-    keep: bool,
+    keep: RelocateKeep,
 ) -> Result<RelocateReport, ArchiveError> {
     let mut tries = 0;
     loop {
@@ -92,7 +105,7 @@ pub fn move_tree(
 }
 
 /// Copies a directory with all that is in it. Where there is a directory of that name, what is in both
-/// is in it afterwards: files of one name are replaced, or with `keep` stay.
+/// is in it afterwards: files of one name are replaced, or stay as `keep` says.
 ///
 /// # Errors
 /// As [`move_tree`]. What was copied until then is there.
@@ -100,7 +113,7 @@ pub fn copy_tree(
     archive: &Archive,
     from: &ArchivePath,
     to: &ArchivePath,
-    keep: bool,
+    keep: RelocateKeep,
 ) -> Result<RelocateReport, ArchiveError> {
     let rows = begin_tree(archive, from, to)?;
     if rows.directory.is_none() {
@@ -135,7 +148,7 @@ fn copy_files(
     archive: &Archive,
     from: &ArchivePath,
     to: &ArchivePath,
-    keep: bool,
+    keep: RelocateKeep,
 ) -> Result<RelocateReport, ArchiveError> {
     let rows = archive.catalog().rows_of(from)?;
     let mut names: Vec<Vec<u8>> =
@@ -216,7 +229,7 @@ struct FileRelocation<'a> {
     from: &'a ArchivePath,
     to: &'a ArchivePath,
     how: Relocation,
-    keep: bool,
+    keep: RelocateKeep,
     source: DirectoryRows,
     /// Nothing where it is the same directory.
     target: Option<DirectoryRows>,
@@ -228,7 +241,7 @@ impl<'a> FileRelocation<'a> {
         from: &'a ArchivePath,
         to: &'a ArchivePath,
         how: Relocation,
-        keep: bool,
+        keep: RelocateKeep,
     ) -> Result<Self, ArchiveError> {
         let rows_of = |path: &ArchivePath| -> Result<DirectoryRows, ArchiveError> {
             let rows = archive.catalog().rows_of(path)?;
@@ -290,19 +303,46 @@ impl<'a> FileRelocation<'a> {
         let mut none = DirectoryChange::default();
         let mut all = names.to_vec();
         all.sort_by(|one, other| one.1.cmp(&other.1));
-        let (mut meant, mut skipped) = (Vec::new(), 0);
+        let (mut meant, mut there) = (Vec::new(), Vec::new());
         for (from, to) in all {
             let path = self.to.join(&to);
             if self.archive.catalog().directory(&path)?.is_some() {
                 return Err(ArchiveError::InTheWay { path, what: "a directory" });
             }
-            if self.keep && old.find(self.archive.store(), &to, &mut none)?.is_some() {
-                skipped += 1;
-            } else {
+            if self.keep == RelocateKeep::Nothing {
                 meant.push((from, to));
+                continue;
+            }
+            match old.find(self.archive.store(), &to, &mut none)?.map(|is| is.attributes.mtime) {
+                Some(mtime) => there.push(((from, to), mtime)),
+                None => meant.push((from, to)),
             }
         }
+        let count = there.len();
+        let newer = self.newer(there)?;
+        let skipped = (count - newer.len()) as u64;
+        meant.extend(newer);
         Ok((meant, skipped))
+    }
+
+    /// Those that are newer than what is there, if such are meant.
+    fn newer(&self, mut there: Vec<(NewName, Timestamp)>) -> Result<Vec<NewName>, ArchiveError> {
+        if self.keep != RelocateKeep::Newer {
+            return Ok(Vec::new());
+        }
+        let mut old = OldFiles::new(self.source.packs.clone(), self.source.objects.clone());
+        let mut none = DirectoryChange::default();
+        there.sort_by(|((one, _), _), ((other, _), _)| one.cmp(other));
+        let mut newer = Vec::new();
+        for ((from, to), mtime) in there {
+            let source = old.find(self.archive.store(), &from, &mut none)?;
+            let source = source.ok_or_else(|| self.missing(&from))?.attributes.mtime;
+            let time = |of: Timestamp| (of.seconds, of.nanoseconds);
+            if time(source) > time(mtime) {
+                newer.push((from, to));
+            }
+        }
+        Ok(newer)
     }
 
     /// What is archived of some names, as objects; where they go from the directory, or are replaced in

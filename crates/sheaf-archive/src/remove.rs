@@ -1,7 +1,9 @@
 //! Removing from an archive: rows and indexes go, and what nobody refers to stays in the store until it
 //! is cleaned up.
 use crate::save::old::OldFiles;
-use crate::{Archive, ArchiveError, ArchivePath, CatalogError, Commit, DirectoryChange};
+use crate::{
+    Archive, ArchiveError, ArchivePath, CatalogError, Commit, DirectoryChange, DirectoryRows,
+};
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
 
@@ -29,6 +31,23 @@ impl AddAssign for RemoveReport {
     }
 }
 
+/// What is told of a removal.
+#[derive(Debug)]
+pub enum RemoveStep<'a> {
+    /// A name is gone; those in a directory are told before it.
+    Removed {
+        /// Its path.
+        path: &'a ArchivePath,
+        /// Of a directory.
+        is_directory: bool,
+    },
+    /// Files are gone whose names cannot be told.
+    Unnamed(ArchiveError),
+}
+
+/// Who is told.
+type RemoveTold<'a> = &'a mut dyn FnMut(RemoveStep<'_>);
+
 /// Removes a file, or a directory with all that is in it. Nothing of a pack is read but its row where
 /// a whole directory goes. The root stays, and what is in it goes.
 ///
@@ -36,13 +55,39 @@ impl AddAssign for RemoveReport {
 /// When there is nothing of this name, or the catalog cannot be written. What was committed before that
 /// is removed: what is deepest goes first.
 pub fn remove(archive: &Archive, path: &ArchivePath) -> Result<RemoveReport, ArchiveError> {
+    remove_named(archive, path, None)
+}
+
+/// As [`remove`], and each name is told when it is gone; for that the indexes of packs are read.
+///
+/// # Errors
+/// As [`remove`].
+pub fn remove_told(
+    archive: &Archive,
+    path: &ArchivePath,
+    told: &mut dyn FnMut(RemoveStep<'_>),
+) -> Result<RemoveReport, ArchiveError> {
+    remove_named(archive, path, Some(told))
+}
+
+fn remove_named(
+    archive: &Archive,
+    path: &ArchivePath,
+    told: Option<RemoveTold<'_>>,
+) -> Result<RemoveReport, ArchiveError> {
     if archive.catalog().directory(path)?.is_some() {
-        return remove_tree(archive, path);
+        return remove_tree(archive, path, told);
     }
     let missing = || ArchiveError::NotArchived { path: path.clone() };
     let (above, name) = path.split().ok_or_else(missing)?;
     let (report, none) = remove_files(archive, &above, &[name.to_vec()])?;
-    if none.is_empty() { Ok(report) } else { Err(missing()) }
+    if !none.is_empty() {
+        return Err(missing());
+    }
+    if let Some(told) = told {
+        told(RemoveStep::Removed { path, is_directory: false });
+    }
+    Ok(report)
 }
 
 /// Removes files of one directory by one commit. With what was removed, those of the names that are not
@@ -94,15 +139,23 @@ fn try_remove_files(
     Ok((report, missing))
 }
 
-fn remove_tree(archive: &Archive, path: &ArchivePath) -> Result<RemoveReport, ArchiveError> {
+fn remove_tree(
+    archive: &Archive,
+    path: &ArchivePath,
+    mut told: Option<RemoveTold<'_>>,
+) -> Result<RemoveReport, ArchiveError> {
     let mut report = RemoveReport::default();
     let mut tries = 0;
     loop {
         let mut catalog = archive.catalog();
         let next = catalog.below_from_end(path, None, DIRECTORIES_AT_ONCE)?;
         let (mut commit, mut removed) = (Commit::default(), RemoveReport::default());
+        let mut gone = Vec::new();
         for (path, _) in next {
             let rows = catalog.rows_of(&path)?;
+            if told.is_some() {
+                gone.push((path.clone(), rows.clone()));
+            }
             let packed =
                 rows.packs.iter().map(|pack| (u64::from(pack.members), pack.content_bytes));
             let alone = rows.objects.iter().map(|object| (1, object.size));
@@ -128,9 +181,34 @@ fn remove_tree(archive: &Archive, path: &ArchivePath) -> Result<RemoveReport, Ar
             return Ok(report);
         }
         match catalog.commit(archive.store(), &commit) {
-            Ok(_) => report += removed,
+            Ok(_) => {
+                report += removed;
+                drop(catalog);
+                if let Some(told) = &mut told {
+                    gone.iter().for_each(|(path, rows)| tell(archive, path, rows, *told));
+                }
+            }
             Err(CatalogError::Changed { .. }) if tries < TRIES_MAX => tries += 1,
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Tells of the names of a directory that is gone, and of itself.
+fn tell(archive: &Archive, path: &ArchivePath, rows: &DirectoryRows, told: RemoveTold<'_>) {
+    let mut file = |name: &[u8]| {
+        told(RemoveStep::Removed { path: &path.join(name), is_directory: false });
+    };
+    let mut unread = Vec::new();
+    for pack in &rows.packs {
+        match archive.index(pack) {
+            Ok(index) => index.members.iter().for_each(|of| file(&of.attributes.name)),
+            Err(error) => unread.push(error),
+        }
+    }
+    rows.objects.iter().for_each(|object| file(&object.attributes.name));
+    unread.into_iter().for_each(|error| told(RemoveStep::Unnamed(error)));
+    if *path != ArchivePath::ROOT {
+        told(RemoveStep::Removed { path, is_directory: true });
     }
 }

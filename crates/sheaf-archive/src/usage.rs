@@ -1,5 +1,8 @@
 //! How much is archived, by directories: of packs no more than their rows is read.
-use crate::{Archive, ArchiveError, ArchivePath, ArchivedFile, PackId};
+pub(crate) mod exclude;
+
+use crate::{Archive, ArchiveError, ArchivePath, ArchivedFile, DirectoryRows, PackId};
+use exclude::UsageExclude;
 use std::collections::HashSet;
 use std::ops::AddAssign;
 
@@ -11,6 +14,8 @@ const DIRECTORIES_AT_ONCE: usize = 1024;
 pub struct ArchivedUsage {
     /// Files.
     pub files: u64,
+    /// Directories.
+    pub directories: u64,
     /// Bytes of their contents, holes among them.
     pub bytes: u64,
 }
@@ -18,13 +23,26 @@ pub struct ArchivedUsage {
 impl AddAssign for ArchivedUsage {
     fn add_assign(&mut self, other: Self) {
         self.files += other.files;
+        self.directories += other.directories;
         self.bytes += other.bytes;
     }
+}
+
+/// How to sum up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsageSumOptions {
+    /// A directory is told without those in it.
+    pub separates: bool,
+    /// A file counts by each of its names.
+    pub counts_names: bool,
+    /// What is left out.
+    pub exclude: UsageExclude,
 }
 
 /// Sums up what is archived, in one or several places.
 pub struct UsageSum<'a> {
     archive: &'a Archive,
+    options: UsageSumOptions,
     /// Files with several names of which one was counted.
     links: HashSet<PackId>,
 }
@@ -33,11 +51,17 @@ impl<'a> UsageSum<'a> {
     /// Begins with nothing.
     #[must_use]
     pub fn new(archive: &'a Archive) -> Self {
-        Self { archive, links: HashSet::new() }
+        Self::with(archive, UsageSumOptions::default())
+    }
+
+    /// Begins with nothing, and sums up in another way.
+    #[must_use]
+    pub fn with(archive: &'a Archive, options: UsageSumOptions) -> Self {
+        Self { archive, options, links: HashSet::new() }
     }
 
     /// Sums up a file, or a directory and all that is below it. Each directory is told behind those in
-    /// it, with the sum of all.
+    /// it, with the sum of all, or without those in it if that is how to sum up. The whole sum is returned.
     ///
     /// # Errors
     /// When there is nothing of this name, the catalog cannot be read, or `each` says so.
@@ -51,13 +75,13 @@ impl<'a> UsageSum<'a> {
             ArchivedFile::Directory(_) => return self.directories(path, each),
             ArchivedFile::Member { member, .. } => member.size,
             ArchivedFile::Object(object) => {
-                if object.link.is_some_and(|link| !self.links.insert(link)) {
+                if !self.counts(object.link) {
                     return Ok(ArchivedUsage::default());
                 }
                 object.size
             }
         };
-        Ok(ArchivedUsage { files: 1, bytes })
+        Ok(ArchivedUsage { files: 1, directories: 0, bytes })
     }
 
     fn directories<E: From<ArchiveError>>(
@@ -65,18 +89,20 @@ impl<'a> UsageSum<'a> {
         path: &ArchivePath,
         each: &mut dyn FnMut(&ArchivePath, ArchivedUsage) -> Result<(), E>,
     ) -> Result<ArchivedUsage, E> {
-        // The directories on the way to the last one.
-        let mut within: Vec<(ArchivePath, ArchivedUsage)> = Vec::new();
+        // The directories on the way to the last one, each without and with those in it.
+        let mut within: Vec<(ArchivePath, ArchivedUsage, ArchivedUsage)> = Vec::new();
         let (mut last, mut total) = (None, ArchivedUsage::default());
-        let mut leave = |within: &mut Vec<(ArchivePath, ArchivedUsage)>| -> Result<(), E> {
-            let Some((path, usage)) = within.pop() else { return Ok(()) };
-            each(&path, usage)?;
+        let separates = self.options.separates;
+        let mut leave = |within: &mut Vec<(ArchivePath, ArchivedUsage, ArchivedUsage)>| {
+            let Some((path, own, all)) = within.pop() else { return Ok(()) };
+            each(&path, if separates { own } else { all })?;
             match within.last_mut() {
-                Some((_, above)) => *above += usage,
-                None => total += usage,
+                Some((_, _, above)) => *above += all,
+                None => total += all,
             }
-            Ok(())
+            Ok::<(), E>(())
         };
+        let mut excluded: Option<ArchivePath> = None;
         loop {
             let catalog = self.archive.catalog();
             let next = catalog.below(path, last.as_ref(), DIRECTORIES_AT_ONCE);
@@ -85,11 +111,18 @@ impl<'a> UsageSum<'a> {
             let Some((behind, _)) = next.last() else { break };
             last = Some(behind.clone());
             for (path, _) in next {
-                while within.last().is_some_and(|(above, _)| !path.is_within(above)) {
+                if excluded.as_ref().is_some_and(|excluded| path.is_within(excluded)) {
+                    continue;
+                }
+                if self.excludes(&path) {
+                    excluded = Some(path);
+                    continue;
+                }
+                while within.last().is_some_and(|(above, ..)| !path.is_within(above)) {
                     leave(&mut within)?;
                 }
                 let usage = self.own(&path)?;
-                within.push((path, usage));
+                within.push((path, usage, usage));
             }
         }
         while !within.is_empty() {
@@ -98,16 +131,56 @@ impl<'a> UsageSum<'a> {
         Ok(total)
     }
 
-    /// The files of one directory.
+    /// Whether a file with other names is one that was not counted.
+    fn counts(&mut self, link: Option<PackId>) -> bool {
+        self.options.counts_names || link.is_none_or(|link| self.links.insert(link))
+    }
+
+    fn excludes(&self, path: &ArchivePath) -> bool {
+        !self.options.exclude.is_empty() && self.options.exclude.fits(&path.as_bytes())
+    }
+
+    /// A directory and its files.
     fn own(&mut self, path: &ArchivePath) -> Result<ArchivedUsage, ArchiveError> {
         let rows = self.archive.catalog().rows_of(path)?;
-        let mut usage = ArchivedUsage::default();
-        for pack in &rows.packs {
-            usage += ArchivedUsage { files: pack.files.into(), bytes: pack.content_bytes };
+        let mut usage = ArchivedUsage { directories: 1, ..ArchivedUsage::default() };
+        let names_differ = rows.packs.iter().any(|pack| pack.members != pack.files);
+        if !self.options.exclude.is_empty() || self.options.counts_names && names_differ {
+            usage += self.members(path, &rows)?;
+        } else {
+            for pack in &rows.packs {
+                let (files, bytes) = (pack.files.into(), pack.content_bytes);
+                usage += ArchivedUsage { files, directories: 0, bytes };
+            }
         }
         for object in &rows.objects {
-            if object.link.is_none_or(|link| self.links.insert(link)) {
-                usage += ArchivedUsage { files: 1, bytes: object.size };
+            if !self.excludes_in(path, &object.attributes.name) && self.counts(object.link) {
+                usage += ArchivedUsage { files: 1, directories: 0, bytes: object.size };
+            }
+        }
+        Ok(usage)
+    }
+
+    fn excludes_in(&self, path: &ArchivePath, name: &[u8]) -> bool {
+        !self.options.exclude.is_empty() && self.excludes(&path.join(name))
+    }
+
+    /// The members of a directory's packs, by their names.
+    fn members(
+        &self,
+        path: &ArchivePath,
+        rows: &DirectoryRows,
+    ) -> Result<ArchivedUsage, ArchiveError> {
+        let mut usage = ArchivedUsage::default();
+        for pack in &rows.packs {
+            let mut counted = HashSet::new();
+            for member in &self.archive.index(pack)?.members {
+                if self.excludes_in(path, &member.attributes.name) {
+                    continue;
+                }
+                if self.options.counts_names || counted.insert(member.content_block()) {
+                    usage += ArchivedUsage { files: 1, directories: 0, bytes: member.size };
+                }
             }
         }
         Ok(usage)

@@ -40,10 +40,35 @@ pub struct LocalCopyOptions {
     pub keep: LocalCopyKeep,
     /// What is there stays as it is.
     pub no_clobber: bool,
+    /// What is there stays as it is, if it is not older.
+    pub update: bool,
+    /// A link that is named is copied itself, also without `recursive`.
+    pub no_dereference: bool,
+    /// Names of one file are so in the copy, whatever else is kept.
+    pub links: bool,
+    /// What cannot be written into is replaced.
+    pub force: bool,
+    /// The target must be a directory.
+    pub into_directory: bool,
+    /// Each file and new directory is told.
+    pub tells_names: bool,
     /// The target is the new name, also where it is a directory.
     pub no_target_directory: bool,
     /// Nothing is copied; it is only found out what would be.
     pub dry_run: bool,
+}
+
+impl LocalCopyOptions {
+    /// Whether a link that is named is followed.
+    #[must_use]
+    pub fn follows_named(&self) -> bool {
+        !self.recursive && !self.no_dereference
+    }
+
+    /// Whether names of one file are so in the copy.
+    fn keeps_links(&self) -> bool {
+        self.links || self.keep == LocalCopyKeep::All
+    }
 }
 
 /// What was copied.
@@ -84,6 +109,13 @@ pub enum LocalCopyEvent<'a> {
         /// What it becomes.
         to: &'a Path,
     },
+    /// A file is copied, or a directory is made.
+    Copied {
+        /// Its path.
+        from: &'a Path,
+        /// What it has become.
+        to: &'a Path,
+    },
     /// Something was not copied, or not with all that it has.
     Failed(ArchiveError),
 }
@@ -104,8 +136,10 @@ pub fn copy_local(
 ) -> Result<LocalCopyReport, ArchiveError> {
     let shared = CopyShared::new(options, told);
     let target = CopyTarget::new(to, options.no_target_directory);
-    if !target.is_directory() && sources.len() > 1 {
-        let (path, doing) = (to.to_owned(), "several go there, and it must be a directory");
+    if !target.is_directory() && (sources.len() > 1 || options.into_directory) {
+        let several = "several go there, and it must be a directory";
+        let doing = if options.into_directory { "must be a directory" } else { several };
+        let path = to.to_owned();
         return Err(ArchiveError::File { path, doing, errno: Errno::NOTDIR });
     }
     tree::copy_all(&shared, sources, &target);

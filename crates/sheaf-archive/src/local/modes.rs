@@ -12,6 +12,44 @@ use std::path::Path;
 /// A new mode of an old one; and whether that is of a directory.
 pub type ModeOf = Box<dyn Fn(u32, bool) -> u32 + Send + Sync>;
 
+/// Whose modes are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ModesTold {
+    /// Nobody's.
+    #[default]
+    Nothing,
+    /// Those of what gets another one.
+    Changes,
+    /// All.
+    All,
+}
+
+/// What is told of a change of modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalModesStep<'a> {
+    /// A file has, or would have, a new mode, which may be the old one.
+    Mode {
+        /// Its path, as the walk's begins.
+        path: &'a [u8],
+        /// The mode that it had, `0o7777`.
+        old: u32,
+        /// The one that it has.
+        new: u32,
+    },
+    /// A symbolic link, which has none.
+    Link {
+        /// Its path.
+        path: &'a [u8],
+    },
+    /// Something could not be looked at, or changed.
+    Failed {
+        /// Its path.
+        path: &'a [u8],
+        /// Why.
+        errno: Errno,
+    },
+}
+
 /// How to change modes.
 pub struct LocalModes {
     /// The new mode of each file, `0o7777`.
@@ -20,6 +58,8 @@ pub struct LocalModes {
     pub recursive: bool,
     /// Only count what would change.
     pub dry_run: bool,
+    /// Whose modes are told.
+    pub tells: ModesTold,
 }
 
 /// What was changed.
@@ -43,29 +83,43 @@ impl AddAssign for LocalModesReport {
 
 /// Changes the mode of a file, or of a directory and what is in it. A link that is named is followed;
 /// others are left alone, because they have no mode.
-/// `failed` is told what cannot be changed.
-pub fn change_local_modes(
+/// `each` is told what cannot be changed, and whose modes are to be told.
+///
+/// # Errors
+/// When `each` says so.
+pub fn change_local_modes<E>(
     start: &Path,
     modes: LocalModes,
-    failed: &mut dyn FnMut(&[u8], Errno),
-) -> LocalModesReport {
+    each: &mut dyn FnMut(LocalModesStep<'_>) -> Result<(), E>,
+) -> Result<LocalModesReport, E> {
     let mut report = LocalModesReport::default();
     let options = TreeWalkOptions { follows_start: true, ..TreeWalkOptions::default() };
     for step in VisitWalk::new("chmod", start, modes, options) {
         let TreeStep::Piece(piece) = step else { continue };
         report += piece.report;
+        for (path, modes) in &piece.told {
+            each(match *modes {
+                Some((old, new)) => LocalModesStep::Mode { path, old, new },
+                None => LocalModesStep::Link { path },
+            })?;
+        }
         for (path, errno) in &piece.errors {
-            failed(path, *errno);
+            each(LocalModesStep::Failed { path, errno: *errno })?;
         }
     }
-    report
+    Ok(report)
 }
+
+/// The mode that a file had and the one that it has; links have none.
+type ToldModes = Option<(u32, u32)>;
 
 /// What was changed of some files of a directory.
 #[derive(Default)]
 #[doc(hidden)]
 pub struct ModesPiece {
     report: LocalModesReport,
+    /// Paths with their old and new modes, or none of links.
+    told: Vec<(Vec<u8>, ToldModes)>,
     errors: Vec<(Vec<u8>, Errno)>,
 }
 
@@ -85,7 +139,12 @@ impl TreeVisitor for LocalModes {
 
     fn visit(&self, piece: &mut ModesPiece, file: &VisitedFile<'_>) -> bool {
         let done = match file.found {
-            Some(Ok(found)) if found.kind == FileKind::Symlink && file.depth > 0 => return false,
+            Some(Ok(found)) if found.kind == FileKind::Symlink && file.depth > 0 => {
+                if self.tells == ModesTold::All {
+                    piece.told.push((path_of(file), None));
+                }
+                return false;
+            }
             // It leads nowhere.
             Some(Ok(found)) if found.kind == FileKind::Symlink => Err(Errno::NOENT),
             Some(Ok(found)) => self.change(file, found),
@@ -93,13 +152,17 @@ impl TreeVisitor for LocalModes {
             None => Err(Errno::INVAL),
         };
         match done {
-            Ok(true) => piece.report.changed += 1,
-            Ok(false) => piece.report.unchanged += 1,
-            Err(errno) => {
-                let mut path = Vec::new();
-                file.put_path(&mut path);
-                piece.fail(path, errno);
+            Ok((old, new)) => {
+                let is_changed = old != new;
+                match is_changed {
+                    true => piece.report.changed += 1,
+                    false => piece.report.unchanged += 1,
+                }
+                if self.tells >= if is_changed { ModesTold::Changes } else { ModesTold::All } {
+                    piece.told.push((path_of(file), Some((old, new))));
+                }
             }
+            Err(errno) => piece.fail(path_of(file), errno),
         }
         self.recursive
     }
@@ -109,19 +172,25 @@ impl TreeVisitor for LocalModes {
     }
 
     fn bytes(&self, piece: &ModesPiece) -> usize {
-        piece.errors.iter().map(|(path, _)| path.len() + 32).sum()
+        let errors = piece.errors.iter().map(|(path, _)| path.len() + 32).sum::<usize>();
+        let told = piece.told.iter().map(|(path, _)| path.len() + 40).sum::<usize>();
+        errors + told
     }
 }
 
+fn path_of(file: &VisitedFile<'_>) -> Vec<u8> {
+    let mut path = Vec::new();
+    file.put_path(&mut path);
+    path
+}
+
 impl LocalModes {
-    /// Says whether a file has another mode now.
-    fn change(&self, file: &VisitedFile<'_>, found: &Metadata) -> Result<bool, Errno> {
+    /// The mode that a file had, and the one that it has now.
+    fn change(&self, file: &VisitedFile<'_>, found: &Metadata) -> Result<(u32, u32), Errno> {
         let is_directory = found.is_dir();
-        if (self.mode)(found.mode, is_directory) == found.mode {
-            return Ok(false);
-        }
-        if self.dry_run {
-            return Ok(true);
+        let new = (self.mode)(found.mode, is_directory);
+        if new == found.mode || self.dry_run {
+            return Ok((found.mode, new));
         }
         let of = |errno: rustix::io::Errno| Errno(errno.raw_os_error());
         // The very file that was looked at, or another with its name, but nothing a link leads to.
@@ -134,10 +203,10 @@ impl LocalModes {
         if now.kind != found.kind {
             return Err(Errno::AGAIN);
         }
-        let mode = Mode::from_raw_mode((self.mode)(now.mode, is_directory) & 0o7777);
+        let new = (self.mode)(now.mode, is_directory) & 0o7777;
         // A descriptor that is only a place takes no `fchmod`.
         let place = format!("/proc/self/fd/{}", open.as_raw_fd());
-        rustix::fs::chmod(place, mode).map_err(of)?;
-        Ok(true)
+        rustix::fs::chmod(place, Mode::from_raw_mode(new)).map_err(of)?;
+        Ok((found.mode, new))
     }
 }

@@ -3,6 +3,8 @@
 //! Workers remove the files of a directory that they have read, by its descriptor, and directories go
 //! behind all that was in them, in the order of the tree. No link is followed, whoever exchanges names
 //! meanwhile.
+pub(crate) mod asked;
+
 use crate::{
     FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, VisitedFile, WalkedDirectory,
 };
@@ -20,6 +22,8 @@ use std::path::Path;
 pub struct LocalRemoveOptions {
     /// Directories with all that is in them, too.
     pub recursive: bool,
+    /// Directories that are empty, too.
+    pub empty_directories: bool,
     /// What is not there counts as removed.
     pub force: bool,
     /// Each name is told.
@@ -97,7 +101,11 @@ pub fn remove_local<E>(
     let mut removed = LocalRemoved::default();
     let bytes = start.as_os_str().as_bytes();
     let start = match removable(bytes, options) {
-        Ok(Some(start)) => start,
+        Ok(Some(Removable { path, is_directory: true })) if !options.recursive => {
+            remove_empty(path, options, &mut removed, each)?;
+            return Ok(removed);
+        }
+        Ok(Some(start)) => start.path,
         Ok(None) => return Ok(removed),
         Err(why) => {
             removed.failed += 1;
@@ -144,8 +152,49 @@ pub fn remove_local<E>(
     Ok(removed)
 }
 
+/// Removes a directory if it is empty.
+fn remove_empty<E>(
+    path: &Path,
+    options: LocalRemoveOptions,
+    removed: &mut LocalRemoved,
+    each: &mut dyn FnMut(LocalRemoveStep<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let bytes = path.as_os_str().as_bytes();
+    let gone = if options.dry_run {
+        match crate::walk::is_empty_in(CWD, path.as_os_str()) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Errno::NOTEMPTY),
+            Err(errno) => Err(errno),
+        }
+    } else {
+        let gone = rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR);
+        gone.map_err(|errno| Errno(errno.raw_os_error()))
+    };
+    match gone {
+        Ok(()) => {
+            removed.directories += 1;
+            let step = LocalRemoveStep::Removed { path: bytes, is_directory: true };
+            if options.tells_names { each(step) } else { Ok(()) }
+        }
+        Err(errno) => {
+            removed.failed += 1;
+            let why = LocalRemoveError::System(errno);
+            each(LocalRemoveStep::Failed { path: bytes, why })
+        }
+    }
+}
+
+/// What may be removed.
+struct Removable<'a> {
+    path: &'a Path,
+    is_directory: bool,
+}
+
 /// What a path names, if it may be removed; nothing if it is not there and that is fine.
-fn removable(path: &[u8], options: LocalRemoveOptions) -> Result<Option<&Path>, LocalRemoveError> {
+fn removable(
+    path: &[u8],
+    options: LocalRemoveOptions,
+) -> Result<Option<Removable<'_>>, LocalRemoveError> {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(path.len().min(1), |at| at + 1);
     let bare = &path[..end];
     let name = bare.rsplit(|byte| *byte == b'/').next().unwrap_or(bare);
@@ -160,13 +209,17 @@ fn removable(path: &[u8], options: LocalRemoveOptions) -> Result<Option<&Path>, 
         found => found.map_err(system)?,
     };
     if !found.is_dir() {
-        return if has_slash { Err(system(Errno::NOTDIR)) } else { Ok(Some(path)) };
+        let file = Removable { path, is_directory: false };
+        return if has_slash { Err(system(Errno::NOTDIR)) } else { Ok(Some(file)) };
     }
     let root = crate::walk::names::lstat(Path::new("/")).map_err(system)?;
     if root.id() == found.id() && !options.root_too {
         return Err(LocalRemoveError::Root);
     }
-    if options.recursive { Ok(Some(path)) } else { Err(LocalRemoveError::Directory) }
+    if !options.recursive && !options.empty_directories {
+        return Err(LocalRemoveError::Directory);
+    }
+    Ok(Some(Removable { path, is_directory: true }))
 }
 
 /// A directory whose files are being removed.

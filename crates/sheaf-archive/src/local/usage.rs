@@ -1,6 +1,7 @@
 //! How much there is in trees of this machine, by directories.
 use crate::{
-    FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, VisitedFile, WalkedDirectory,
+    FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, UsageExclude, VisitWalk, VisitedFile,
+    WalkedDirectory,
 };
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
@@ -9,12 +10,18 @@ use std::ops::AddAssign;
 use std::path::Path;
 
 /// How to sum up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalUsageOptions {
     /// Each file is told, too, not directories alone.
     pub tells_files: bool,
     /// What is mounted below is left out.
     pub one_file_system: bool,
+    /// A directory is told without those in it.
+    pub separates: bool,
+    /// A file counts by each of its names.
+    pub counts_names: bool,
+    /// What is left out.
+    pub exclude: UsageExclude,
     /// How to walk.
     pub walk: TreeWalkOptions,
 }
@@ -24,6 +31,8 @@ pub struct LocalUsageOptions {
 pub struct LocalUsage {
     /// What is no directory.
     pub files: u64,
+    /// Directories.
+    pub directories: u64,
     /// Bytes of files and of the texts of links, holes among them.
     pub bytes: u64,
     /// Units of 512 bytes on the disk, those of directories among them.
@@ -33,6 +42,7 @@ pub struct LocalUsage {
 impl AddAssign for LocalUsage {
     fn add_assign(&mut self, other: Self) {
         self.files += other.files;
+        self.directories += other.directories;
         self.bytes += other.bytes;
         self.blocks += other.blocks;
     }
@@ -47,7 +57,7 @@ pub enum LocalUsageStep<'a> {
         path: &'a [u8],
         /// Levels below where the walk began.
         depth: usize,
-        /// Of all that is in it, too.
+        /// Of all that is in it, too, but where directories are told without those in them.
         usage: LocalUsage,
     },
     /// Something could not be read.
@@ -86,25 +96,34 @@ impl LocalUsageSum {
         let device = crate::walk::names::lstat(start).map_or(0, |found| found.dev);
         let visitor = UsageVisitor {
             tells_files: self.options.tells_files,
+            counts_names: self.options.counts_names,
             device: self.options.one_file_system.then_some(device),
+            exclude: self.options.exclude.clone(),
         };
         let mut total = LocalUsage::default();
-        let mut within: Vec<LocalUsage> = Vec::new();
+        let mut within: Vec<WithinUsage> = Vec::new();
         // What the directory that is entered next takes itself.
         let mut own = LocalUsage::default();
         for step in VisitWalk::new("du", start, visitor, self.options.walk) {
             match step {
                 TreeStep::Piece(piece) => {
                     let sum = self.piece(&piece, each)?;
-                    *within.last_mut().unwrap_or(&mut total) += sum;
+                    *within.last_mut().map_or(&mut total, |last| &mut last.own) += sum;
                     own = piece.own;
                 }
-                TreeStep::Enter(_) => within.push(own),
+                TreeStep::Enter(_) => {
+                    within.push(WithinUsage { own, below: LocalUsage::default() })
+                }
                 TreeStep::Leave(directory) => {
-                    let usage = within.pop().unwrap_or_default();
+                    let last = within.pop().unwrap_or_default();
+                    let (mut usage, mut all) = (last.own, last.own);
+                    all += last.below;
+                    if !self.options.separates {
+                        usage = all;
+                    }
                     let (path, depth) = (directory.path(), directory.depth());
                     each(LocalUsageStep::Sum { path, depth, usage })?;
-                    *within.last_mut().unwrap_or(&mut total) += usage;
+                    *within.last_mut().map_or(&mut total, |above| &mut above.below) += all;
                 }
             }
         }
@@ -137,6 +156,15 @@ impl LocalUsageSum {
     }
 }
 
+/// A directory that the walk is in.
+#[derive(Default)]
+struct WithinUsage {
+    /// Of itself and its files.
+    own: LocalUsage,
+    /// Of the directories in it.
+    below: LocalUsage,
+}
+
 /// What is counted of some files of a directory.
 #[derive(Default)]
 struct UsagePiece {
@@ -160,7 +188,9 @@ struct UsageFile {
 
 struct UsageVisitor {
     tells_files: bool,
+    counts_names: bool,
     device: Option<u64>,
+    exclude: UsageExclude,
 }
 
 impl TreeVisitor for UsageVisitor {
@@ -171,6 +201,9 @@ impl TreeVisitor for UsageVisitor {
     }
 
     fn visit(&self, piece: &mut UsagePiece, file: &VisitedFile<'_>) -> bool {
+        if self.excludes(file) {
+            return false;
+        }
         let found = match file.found {
             Some(Ok(found)) => found,
             Some(Err(errno)) => {
@@ -185,12 +218,13 @@ impl TreeVisitor for UsageVisitor {
             return false;
         }
         if found.is_dir() {
-            piece.own = LocalUsage { blocks: found.blocks, ..LocalUsage::default() };
+            piece.own =
+                LocalUsage { directories: 1, blocks: found.blocks, ..LocalUsage::default() };
             return true;
         }
         let usage = usage_of(found);
         let told = (self.tells_files || file.depth == 0).then_some(file.depth);
-        let link = (found.nlink > 1).then(|| found.id());
+        let link = (found.nlink > 1 && !self.counts_names).then(|| found.id());
         if told.is_none() && link.is_none() {
             piece.sum += usage;
             return false;
@@ -214,11 +248,22 @@ impl TreeVisitor for UsageVisitor {
     }
 }
 
+impl UsageVisitor {
+    fn excludes(&self, file: &VisitedFile<'_>) -> bool {
+        if self.exclude.is_empty() {
+            return false;
+        }
+        let mut path = Vec::new();
+        file.put_path(&mut path);
+        self.exclude.fits(&path)
+    }
+}
+
 fn usage_of(found: &Metadata) -> LocalUsage {
     // What else there is has a size of no meaning.
     let bytes = match found.kind {
         FileKind::File | FileKind::Symlink => found.size,
         _ => 0,
     };
-    LocalUsage { files: 1, bytes, blocks: found.blocks }
+    LocalUsage { files: 1, directories: 0, bytes, blocks: found.blocks }
 }

@@ -2,7 +2,7 @@
 use crate::round::{Place, path, settle};
 use crate::trees::{assert_same, is_root, make_everything, seen};
 use sheaf_archive::{
-    ArchiveError, ArchivePath, FetchOptions, Relocation, RepairOptions, RightsChange,
+    ArchiveError, ArchivePath, FetchOptions, RelocateKeep, Relocation, RepairOptions, RightsChange,
     RightsOptions, RightsReport, SaveOptions, VerifyOptions, change_rights, copy_tree, move_tree,
     relocate_files, remove, repair, verify,
 };
@@ -194,13 +194,15 @@ fn relocate(place: &Place, how: Relocation, from: &str, to: &str) -> Result<(), 
     let is_directory = |at: &ArchivePath| place.archive.catalog().directory(at).unwrap().is_some();
     if is_directory(&from) {
         return match how {
-            Relocation::Copy => copy_tree(&place.archive, &from, &to, false).map(drop),
+            Relocation::Copy => {
+                copy_tree(&place.archive, &from, &to, RelocateKeep::Nothing).map(drop)
+            }
             Relocation::Move => move_tree(&place.archive, &from, &to).map(drop),
         };
     }
     let ((from, one), (to, other)) = (from.split().unwrap(), to.split().unwrap());
     let names = [(one.to_vec(), other.to_vec())];
-    relocate_files(&place.archive, (&from, &to), &names, how, false).map(drop)
+    relocate_files(&place.archive, (&from, &to), &names, how, RelocateKeep::Nothing).map(drop)
 }
 
 /// Whatever is done one after the other, a tree and what is archived of it become the same.

@@ -4,10 +4,10 @@ use crate::round::{path, settle};
 use crate::trees::assert_same;
 use sheaf_archive::{
     Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedFile, Catalog, CatalogError,
-    DirectoryRows, FetchOptions, LocalStore, PostgresUrl, Relocation, RepackOptions, RepairOptions,
-    RightsChange, RightsOptions, SaveOptions, Store, StoreError, StoreKey, StoreWriter,
-    StoredObject, VerifyOptions, change_rights, copy_tree, fetch, move_tree, relocate_files,
-    remove, repack, repair, save, verify,
+    DirectoryRows, FetchOptions, LocalStore, PostgresUrl, RelocateKeep, Relocation, RepackOptions,
+    RepairOptions, RightsChange, RightsOptions, SaveOptions, Store, StoreError, StoreKey,
+    StoreWriter, StoredObject, VerifyOptions, change_rights, copy_tree, fetch, move_tree,
+    relocate_files, remove, repack, repair, save, verify,
 };
 use sheaf_core::Errno;
 use sheaf_testing::postgres::PostgresServer;
@@ -362,11 +362,11 @@ const NAMES: Work = Work {
         if archive.look_up(&path("/tree/d"))?.is_some() {
             move_tree(archive, &path("/tree/d"), &path("/tree/moved"))?;
         }
-        copy_tree(archive, &path("/tree/f"), &path("/tree/copied"), false)?;
+        copy_tree(archive, &path("/tree/f"), &path("/tree/copied"), RelocateKeep::Nothing)?;
         let name = (b"1".to_vec(), b"renamed".to_vec());
         let at = path("/tree/f");
         if archive.look_up(&path("/tree/f/1"))?.is_some() {
-            relocate_files(archive, (&at, &at), &[name], Relocation::Move, false)?;
+            relocate_files(archive, (&at, &at), &[name], Relocation::Move, RelocateKeep::Nothing)?;
         }
         Ok(())
     },

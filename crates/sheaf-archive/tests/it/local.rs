@@ -1,8 +1,8 @@
 //! Trees of this machine changed, beside what coreutils do.
 use crate::trees::{make_everything, seen};
 use sheaf_archive::{
-    LocalModes, LocalRemoveError, LocalRemoveOptions, LocalRemoveStep, LocalRemoved, TreeWalk,
-    TreeWalkOptions, change_local_modes, remove_local,
+    LocalModes, LocalRemoveError, LocalRemoveOptions, LocalRemoveStep, LocalRemoved, ModesTold,
+    TreeWalk, TreeWalkOptions, change_local_modes, remove_local,
 };
 use sheaf_core::Errno;
 use std::fs;
@@ -12,6 +12,7 @@ use std::process::Command;
 
 const RECURSIVE: LocalRemoveOptions = LocalRemoveOptions {
     recursive: true,
+    empty_directories: false,
     force: false,
     tells_names: true,
     root_too: false,
@@ -138,8 +139,10 @@ fn modes_are_changed_as_by_chmod_and_only_where_they_differ() {
         (old & !0o022) | x
     };
     let change = |dry_run| {
-        let modes = LocalModes { mode: Box::new(mode), recursive: true, dry_run };
-        change_local_modes(&ours, modes, &mut |path, errno| panic!("{path:?}: {errno}"))
+        let tells = ModesTold::Nothing;
+        let modes = LocalModes { mode: Box::new(mode), recursive: true, dry_run, tells };
+        let done = change_local_modes(&ours, modes, &mut |step| Err(format!("{step:?}")));
+        done.unwrap()
     };
     let would = change(true);
     let done = change(false);

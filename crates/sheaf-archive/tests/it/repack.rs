@@ -4,9 +4,9 @@ use crate::round::{Place, path, settle};
 use crate::trees::assert_same;
 use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, Commit, ContentPlace,
-    DirectoryChange, FetchOptions, LocalStore, Relocation, RepackOptions, RepackReport,
-    RepairOptions, SaveOptions, Store, StoreError, StoreKey, StoreWriter, StoredObject, TreeSource,
-    VerifyOptions, relocate_files, remove, repack, repair, verify,
+    DirectoryChange, FetchOptions, LocalStore, RelocateKeep, Relocation, RepackOptions,
+    RepackReport, RepairOptions, SaveOptions, Store, StoreError, StoreKey, StoreWriter,
+    StoredObject, TreeSource, VerifyOptions, relocate_files, remove, repack, repair, verify,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -362,7 +362,9 @@ fn a_copy_that_was_begun_before_refers_to_nothing_that_is_gone() {
     let archive = meddled(&place, ".idx.", meddle);
     let names = [(b"33".to_vec(), b"33".to_vec())];
     let (from, to) = (path("/tree"), ArchivePath::ROOT);
-    let copied = relocate_files(&archive, (&from, &to), &names, Relocation::Copy, false).unwrap();
+    let copied =
+        relocate_files(&archive, (&from, &to), &names, Relocation::Copy, RelocateKeep::Nothing)
+            .unwrap();
     assert_eq!(copied.files, 1);
     let place = Place { archive, ..place };
     check(&place, "back");

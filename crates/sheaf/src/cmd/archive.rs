@@ -14,6 +14,7 @@ mod repack;
 mod repair;
 mod rights;
 mod rm;
+mod size_unit;
 mod sorted;
 mod stat;
 mod store;

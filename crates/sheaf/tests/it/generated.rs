@@ -36,18 +36,18 @@ fn every_command_has_a_page_with_its_options() {
         list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
     }
     insta::assert_snapshot!(list, @"
-    sheaf-archive-chmod.1 27
-    sheaf-archive-chown.1 26
-    sheaf-archive-cp.1 30
-    sheaf-archive-du.1 32
+    sheaf-archive-chmod.1 29
+    sheaf-archive-chown.1 28
+    sheaf-archive-cp.1 35
+    sheaf-archive-du.1 41
     sheaf-archive-find.1 24
     sheaf-archive-get.1 27
     sheaf-archive-grep.1 54
-    sheaf-archive-ls.1 33
-    sheaf-archive-mv.1 26
+    sheaf-archive-ls.1 45
+    sheaf-archive-mv.1 29
     sheaf-archive-repack.1 26
     sheaf-archive-repair.1 25
-    sheaf-archive-rm.1 28
+    sheaf-archive-rm.1 31
     sheaf-archive-stat.1 24
     sheaf-archive-store.1 33
     sheaf-archive-verify.1 24

@@ -2,6 +2,7 @@
 mod addresses;
 mod archive;
 mod archive_find;
+mod archive_gnu;
 mod archive_hosts;
 mod archive_hosts_work;
 mod archive_local;

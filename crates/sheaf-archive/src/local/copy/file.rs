@@ -51,6 +51,11 @@ impl Uncopied {
         Self { is_source: false, doing: "owner, mode or times cannot be kept", errno }
     }
 
+    /// Another file of that name may be written all the same.
+    fn is_denied(&self) -> bool {
+        !self.is_source && matches!(self.errno, Errno::ACCES | Errno::PERM | Errno::TXTBSY)
+    }
+
     fn in_the_way(doing: &'static str, errno: Errno) -> Self {
         Self { is_source: false, doing, errno }
     }
@@ -142,14 +147,19 @@ impl FileCopier {
         if there.is_some() && self.options.no_clobber {
             return Ok(FileCopied::Skipped);
         }
-        if let Some(there) = &there {
+        let is_kept = self.options.update
+            && there.as_ref().is_some_and(|there| is_kept_by_update(found, there));
+        if !is_kept && let Some(there) = &there {
             in_the_way(found, there)?;
         }
         if self.options.dry_run {
+            if is_kept {
+                return Ok(FileCopied::Skipped);
+            }
             let bytes = if found.kind == FileKind::File { found.size } else { 0 };
             return Ok(FileCopied::Copied { bytes, attributes_left: 0 });
         }
-        if self.options.keep == LocalCopyKeep::All && found.nlink > 1 {
+        if self.options.keeps_links() && found.nlink > 1 {
             // Whoever comes meanwhile waits for the first.
             let first = self.first_copy(found);
             let mut first = lock(&first);
@@ -158,9 +168,17 @@ impl FileCopier {
             {
                 return Ok(FileCopied::Copied { bytes: 0, attributes_left: 0 });
             }
+            if is_kept {
+                // Names that come are names of what stays.
+                *first = Some(at());
+                return Ok(FileCopied::Skipped);
+            }
             let copied = self.single(from, found, to, there, room)?;
             *first = Some(at());
             return Ok(copied);
+        }
+        if is_kept {
+            return Ok(FileCopied::Skipped);
         }
         self.single(from, found, to, there, room)
     }
@@ -212,7 +230,7 @@ impl FileCopier {
         kind: FileKind,
     ) -> Result<OwnedFd, Uncopied> {
         // A link that was named is followed.
-        let follows = !self.options.recursive && kind == FileKind::File;
+        let follows = self.options.follows_named() && kind == FileKind::File;
         let flags = if follows { flags } else { flags | OFlags::NOFOLLOW };
         let file = from.open(flags, Mode::empty());
         file.map_err(|errno| Uncopied::read(errno.into()))
@@ -260,9 +278,12 @@ impl FileCopier {
         if let Some(there) = there {
             // Which of a source's names comes first is nothing that a copy may depend on.
             let is_linked = there.nlink > 1 || found.nlink > 1;
-            let is_replaced = self.options.keep == LocalCopyKeep::All && is_linked;
+            let is_replaced = self.options.keeps_links() && is_linked;
             if there.kind == FileKind::File && !is_replaced {
-                return Ok((emptied(found, to)?, false));
+                match emptied(found, to) {
+                    Err(error) if self.options.force && error.is_denied() => {}
+                    file => return Ok((file?, false)),
+                }
             }
             to.remove().map_err(Uncopied::written)?;
         }
@@ -314,6 +335,12 @@ impl FileCopier {
         let attributes_left = self.finish(&kept).map_err(Uncopied::unlike)?;
         Ok(FileCopied::Copied { bytes: 0, attributes_left })
     }
+}
+
+/// Whether what is there is not older than the source, and is another file.
+fn is_kept_by_update(found: &Metadata, there: &Metadata) -> bool {
+    let time = |of: &Metadata| (of.mtime.seconds, of.mtime.nanoseconds);
+    there.id() != found.id() && time(there) >= time(found)
 }
 
 /// What cannot be replaced by this.

@@ -59,14 +59,15 @@ fn begin(
     target: &CopyTarget,
 ) -> Option<(Metadata, CopyPlace)> {
     let options = &shared.options;
-    let found = match names::start(source, !options.recursive) {
+    let found = match names::start(source, options.follows_named()) {
         Ok(found) => found,
         Err(errno) => {
             shared.failed(bytes_of(source), "cannot be read", errno);
             return None;
         }
     };
-    if !options.recursive && found.kind != FileKind::File {
+    let is_link = options.no_dereference && found.kind == FileKind::Symlink;
+    if !options.recursive && found.kind != FileKind::File && !is_link {
         let (doing, errno) = match found.kind {
             FileKind::Directory => ("is not copied without -r", Errno::ISDIR),
             FileKind::Symlink => ("cannot be read", Errno::NOENT),
@@ -150,6 +151,17 @@ impl CopyDirectory {
         shared.failed(self.path(before, name), doing, errno);
     }
 
+    /// A file of it is copied, or with no names itself is made.
+    fn copied(&self, shared: &CopyShared<'_>, name: &[u8], target: &[u8]) {
+        if !shared.options.tells_names {
+            return;
+        }
+        let from = self.path(&self.root.from_path, name);
+        let to = self.path(&self.root.to_path, target);
+        let (from, to) = (OsStr::from_bytes(&from), OsStr::from_bytes(&to));
+        (shared.told)(LocalCopyEvent::Copied { from: Path::new(from), to: Path::new(to) });
+    }
+
     /// Somebody is done with it. Who is the last makes it like its source, and is done with the one
     /// above it, too.
     fn release(self: Arc<Self>, shared: &CopyShared<'_>) {
@@ -222,6 +234,7 @@ impl CopyJob {
                             report.files += 1;
                             report.bytes += bytes;
                             report.attributes_left += attributes_left;
+                            directory.copied(shared, file, target);
                         }
                         Err(error) => {
                             let name = if error.is_source { &**file } else { target };
@@ -375,8 +388,7 @@ impl CopySources<'_, '_, '_> {
                 let root = Arc::new(CopyRoot { from, to, from_path, to_path });
                 let found = Some(found);
                 let below = ArchivePath::ROOT;
-                self.count();
-                Some(CopyDirectory { root, below, found, is_new, exists, above: None })
+                self.made(CopyDirectory { root, below, found, is_new, exists, above: None })
             }
             Err(error) => {
                 self.shared.failed(to_path, error.doing, error.errno);
@@ -399,17 +411,14 @@ impl CopySources<'_, '_, '_> {
             Err(errno) => Err(Uncopied::written(errno)),
         };
         match made {
-            Ok((to, is_new)) => {
-                self.count();
-                Some(CopyDirectory {
-                    root: above.root.clone(),
-                    below,
-                    found: Some(found),
-                    is_new,
-                    exists: to.is_some(),
-                    above: Some(above.clone()),
-                })
-            }
+            Ok((to, is_new)) => self.made(CopyDirectory {
+                root: above.root.clone(),
+                below,
+                found: Some(found),
+                is_new,
+                exists: to.is_some(),
+                above: Some(above.clone()),
+            }),
             Err(error) => {
                 above.tell(self.shared, &name, error);
                 None
@@ -417,8 +426,12 @@ impl CopySources<'_, '_, '_> {
         }
     }
 
-    fn count(&self) {
+    fn made(&self, directory: CopyDirectory) -> Option<CopyDirectory> {
         self.shared.add(&LocalCopyReport { directories: 1, ..LocalCopyReport::default() });
+        if directory.is_new {
+            directory.copied(self.shared, b"", b"");
+        }
+        Some(directory)
     }
 
     /// Makes a directory, or takes the one that is there. Says whether it is new.

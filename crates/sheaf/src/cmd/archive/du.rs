@@ -2,6 +2,7 @@
 use super::hosts;
 use super::local;
 use super::place::{self, ArchivedName, NamedPlace};
+use super::size_unit::{self, SizeUnit, UsageUnit};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::json::put_text;
@@ -11,9 +12,8 @@ use clap::Args;
 use serde_json::{Map, Value};
 use sheaf_archive::{
     ArchiveError, ArchivePath, ArchivedUsage, LocalUsageOptions, LocalUsageSum, TreeWalkOptions,
-    UsageSum,
+    UsageExclude, UsageSum, UsageSumOptions,
 };
-use sheaf_tools::report::human;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 
@@ -44,13 +44,8 @@ pub struct ArchiveDuArgs {
     #[arg(short = 'c', long)]
     pub total: bool,
 
-    /// Sizes as 4.0K, 234M, 2.1G
-    #[arg(short = 'h', long, overrides_with = "bytes")]
-    pub human_readable: bool,
-
-    /// Sizes of contents in bytes
-    #[arg(short, long, overrides_with = "human_readable")]
-    pub bytes: bool,
+    #[command(flatten)]
+    pub unit: UsageUnit,
 
     /// Sizes of contents, not what they take on the disk
     #[arg(long)]
@@ -59,6 +54,31 @@ pub struct ArchiveDuArgs {
     /// Each file of this machine, too, not directories alone
     #[arg(short, long, conflicts_with = "summarize")]
     pub all: bool,
+
+    /// Of directories, tell what is in them without the directories in them
+    #[arg(short = 'S', long)]
+    pub separate_dirs: bool,
+
+    /// Count files and directories, not bytes
+    #[arg(long)]
+    pub inodes: bool,
+
+    /// Count a file by each name that it has
+    #[arg(short = 'l', long)]
+    pub count_links: bool,
+
+    /// Tell only what is SIZE or more, or with - before it SIZE or less
+    #[arg(short, long, value_name = "SIZE", value_parser = size_unit::threshold)]
+    #[arg(allow_hyphen_values = true)]
+    pub threshold: Option<i64>,
+
+    /// Leave out files and directories whose path, or its end, fits a pattern
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+
+    /// End each line with a NUL
+    #[arg(short = '0', long)]
+    pub null: bool,
 
     /// Leave out what is mounted below a path of this machine
     #[arg(short = 'x', long)]
@@ -82,34 +102,55 @@ pub fn run(args: &ArchiveDuArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let depth_max = if args.summarize { 0 } else { args.max_depth.unwrap_or(usize::MAX) };
     let (out, output) = (output::stdout_in_blocks(), Output::new(global));
+    let exclude = UsageExclude::new(&args.exclude);
     let mut printer = UsagePrinter { args, out, output, depth_max, has_failed: false };
     let mut sum = LocalUsageSum::new(LocalUsageOptions {
         tells_files: args.all,
         one_file_system: args.one_file_system,
+        separates: args.separate_dirs,
+        counts_names: args.count_links,
+        exclude: exclude.clone(),
         walk: TreeWalkOptions::default(),
     });
     let mut all = ShownUsage::default();
     for name in names {
         let usage = match name {
-            NamedPlace::Archived(name) => archived(&name, &mut printer)?,
+            NamedPlace::Archived(name) => archived(&name, &exclude, &mut printer)?,
             NamedPlace::Local(path) => local::usage::add(&mut sum, &path, &mut printer)?,
         };
         all.files += usage.files;
+        all.directories += usage.directories;
         all.bytes += usage.bytes;
     }
     if args.total {
-        printer.print("archive_usage", b"total", all)?;
+        printer.total(all)?;
     }
     printer.out.flush()?;
     Ok(if printer.has_failed { Exit::Partial } else { Exit::Success })
 }
 
-fn archived(name: &ArchivedName, printer: &mut UsagePrinter<'_>) -> Result<ShownUsage> {
+fn archived(
+    name: &ArchivedName,
+    exclude: &UsageExclude,
+    printer: &mut UsagePrinter<'_>,
+) -> Result<ShownUsage> {
     let archive = place::open_to_read(&name.store)?;
-    let mut sum = UsageSum::new(&archive);
+    let options = UsageSumOptions {
+        separates: printer.args.separate_dirs,
+        counts_names: printer.args.count_links,
+        exclude: exclude.clone(),
+    };
+    let mut sum = UsageSum::with(&archive, options);
     let mut all = ArchivedUsage::default();
-    let shown = |usage: ArchivedUsage| ShownUsage { files: usage.files, bytes: usage.bytes };
+    let shown = |usage: ArchivedUsage| ShownUsage {
+        files: usage.files,
+        directories: usage.directories,
+        bytes: usage.bytes,
+    };
     for path in name.paths(&archive)? {
+        if exclude.fits(&path.as_bytes()) {
+            continue;
+        }
         let is_file = std::cell::Cell::new(true);
         let mut each = |below: &ArchivePath, usage| -> Result<()> {
             is_file.set(false);
@@ -132,10 +173,11 @@ fn archived(name: &ArchivedName, printer: &mut UsagePrinter<'_>) -> Result<Shown
     Ok(shown(all))
 }
 
-/// Files, and bytes of their contents or on the disk.
+/// Files and directories, and bytes of contents or on the disk.
 #[derive(Clone, Copy, Default)]
 pub struct ShownUsage {
     pub files: u64,
+    pub directories: u64,
     pub bytes: u64,
 }
 
@@ -156,29 +198,47 @@ impl UsagePrinter<'_> {
         output::tell(format_args!("sheaf: {}", printable(text)));
     }
 
-    /// Tells of a file or directory.
+    /// Tells of a file or directory, if it is one of the sizes that are to be told.
     pub fn print(&mut self, kind: &str, name: &[u8], usage: ShownUsage) -> Result<()> {
+        let size = i128::from(self.size(usage));
+        let is_told = match self.args.threshold.map(i128::from) {
+            None => true,
+            Some(most) if most < 0 => size <= -most,
+            Some(least) => size >= least,
+        };
+        if is_told { self.line(kind, name, usage) } else { Ok(()) }
+    }
+
+    /// Tells of all.
+    fn total(&mut self, usage: ShownUsage) -> Result<()> {
+        self.line("archive_usage", b"total", usage)
+    }
+
+    /// What is counted.
+    fn size(&self, usage: ShownUsage) -> u64 {
+        if self.args.inodes { usage.files + usage.directories } else { usage.bytes }
+    }
+
+    fn line(&mut self, kind: &str, name: &[u8], usage: ShownUsage) -> Result<()> {
         if self.output.json {
             let mut record = Map::new();
             record.insert("type".to_owned(), kind.into());
             put_text(&mut record, "path", name);
             record.insert("files".to_owned(), usage.files.into());
+            record.insert("directories".to_owned(), usage.directories.into());
             record.insert("bytes".to_owned(), usage.bytes.into());
             return Ok(self.output.records.write(&mut self.out, Value::Object(record))?);
         }
-        let size = if self.args.human_readable {
-            human::size(usage.bytes)
-        } else if self.args.bytes {
-            usage.bytes.to_string()
-        } else {
-            usage.bytes.div_ceil(1024).to_string()
+        let size = match &self.args.unit.unit {
+            SizeUnit::Blocks { .. } if self.args.inodes => self.size(usage).to_string(),
+            unit => unit.format(self.size(usage)),
         };
         write!(self.out, "{size}\t")?;
-        if self.output.stdout_is_terminal {
+        if self.output.stdout_is_terminal && !self.args.null {
             write!(self.out, "{}", printable(&String::from_utf8_lossy(name)))?;
         } else {
             self.out.write_all(name)?;
         }
-        Ok(self.out.write_all(b"\n")?)
+        Ok(self.out.write_all(if self.args.null { b"\0" } else { b"\n" })?)
     }
 }

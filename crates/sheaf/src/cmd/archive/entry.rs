@@ -1,4 +1,6 @@
 //! A line or a record for a file, wherever it is.
+pub mod times;
+
 use super::ls::ArchiveLsArgs;
 use crate::output::json::put_text;
 use crate::output::{Output, printable};
@@ -9,7 +11,9 @@ use sheaf_tools::report::human;
 use sheaf_tools::report::time::{Clock, TimeStyle};
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::Mutex;
+use times::TimeFormat;
 
 /// Times from here on have offsets of whole minutes in every zone, so that one text is that of a minute.
 const WHOLE_MINUTES_SINCE_S: i64 = 100_000_000;
@@ -22,15 +26,54 @@ pub struct ShownFile<'a> {
     pub gid: u32,
     pub size: u64,
     pub mtime: (i64, u32),
+    /// The time that is shown.
+    pub time: (i64, u32),
     pub link: Option<&'a [u8]>,
+    /// What a link leads to, with its mode, if that is known.
+    pub target: Option<(char, u32)>,
+    pub inode: u64,
+    /// Bytes on the disk, or of the content of what is archived.
+    pub room: u64,
+}
+
+/// What marks the kind of a file behind its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KindMarks {
+    #[default]
+    None,
+    /// Directories have a slash.
+    Slashes,
+    /// All kinds but plain files have one.
+    All,
+}
+
+impl KindMarks {
+    fn of(self, kind: char, mode: u32) -> &'static [u8] {
+        match (self, kind) {
+            (Self::None, _) => b"",
+            (_, 'd') => b"/",
+            (Self::Slashes, _) => b"",
+            (Self::All, 'l') => b"@",
+            (Self::All, 'p') => b"|",
+            (Self::All, 's') => b"=",
+            (Self::All, '-') if mode & 0o111 != 0 => b"*",
+            (Self::All, _) => b"",
+        }
+    }
 }
 
 /// How lines are written. Any number of threads may write.
 pub struct EntryFormat {
     pub output: Output,
     pub long: bool,
+    pub marks: KindMarks,
+    pub has_inodes: bool,
+    pub has_rooms: bool,
     numeric: bool,
     human: bool,
+    has_owners: bool,
+    has_groups: bool,
+    times: TimeFormat,
     clock: Clock,
     owners: Mutex<HashMap<u32, String>>,
     groups: Mutex<HashMap<u32, String>>,
@@ -41,15 +84,29 @@ pub struct EntryFormat {
 pub struct EntryMemory {
     owner: Option<(u32, String)>,
     group: Option<(u32, String)>,
-    /// By minutes, or by seconds.
-    time: Option<((bool, i64), String)>,
+    /// By minutes, or by seconds and nanoseconds.
+    time: Option<((bool, i64, u32), String)>,
 }
 
 impl EntryFormat {
     pub fn new(args: &ArchiveLsArgs, output: Output) -> Self {
         Self {
             output,
-            long: args.long || args.numeric_uid_gid,
+            long: args.is_long(),
+            marks: match args {
+                _ if args.classify => KindMarks::All,
+                _ if args.slashes => KindMarks::Slashes,
+                _ => KindMarks::None,
+            },
+            has_inodes: args.inode,
+            has_rooms: args.blocks,
+            has_owners: !args.no_owner,
+            has_groups: !args.no_group && !args.no_group_long,
+            times: match &args.time_style {
+                _ if args.full_time => TimeFormat::Style(TimeStyle::FullIso),
+                Some(times) => times.clone(),
+                None => TimeFormat::Style(TimeStyle::LongIso),
+            },
             numeric: args.numeric_uid_gid,
             human: args.human_readable,
             clock: Clock { zone: TimeZone::system(), now: jiff::Timestamp::now() },
@@ -66,6 +123,17 @@ impl EntryFormat {
         name: &[u8],
         shown: &ShownFile<'_>,
     ) {
+        if self.has_inodes {
+            write!(out, "{:>8} ", shown.inode).expect("a vector takes all");
+        }
+        if self.has_rooms {
+            let room = if self.human {
+                human::size(shown.room)
+            } else {
+                shown.room.div_ceil(1024).to_string()
+            };
+            write!(out, "{room:>5} ").expect("a vector takes all");
+        }
         if self.long {
             out.extend_from_slice(self.long(memory, shown).as_bytes());
         }
@@ -73,6 +141,10 @@ impl EntryFormat {
         if let Some(link) = shown.link.filter(|_| self.long) {
             out.extend_from_slice(b" -> ");
             self.name(out, link);
+            let target = shown.target.map_or(&b""[..], |(kind, mode)| self.marks.of(kind, mode));
+            out.extend_from_slice(target);
+        } else {
+            out.extend_from_slice(self.marks.of(shown.kind, shown.mode));
         }
         out.push(b'\n');
     }
@@ -91,15 +163,23 @@ impl EntryFormat {
         let size = if self.human { human::size(shown.size) } else { shown.size.to_string() };
         let mode = human::permissions(shown.mode);
         let mut line = format!("{}{mode} ", shown.kind);
-        let owner = remembered(&mut memory.owner, shown.uid, |uid| self.owner(uid));
-        let group = remembered(&mut memory.group, shown.gid, |gid| self.group(gid));
-        let (seconds, nanoseconds) = shown.mtime;
-        let has_whole_minutes = seconds >= WHOLE_MINUTES_SINCE_S;
-        let key = (has_whole_minutes, if has_whole_minutes { seconds / 60 } else { seconds });
-        let time = remembered(&mut memory.time, key, |_| {
-            TimeStyle::LongIso.format(seconds, nanoseconds, &self.clock)
-        });
-        write!(line, "{owner:<8} {group:<8} {size:>10} {time} ").expect("a string takes all");
+        if self.has_owners {
+            let owner = remembered(&mut memory.owner, shown.uid, |uid| self.owner(uid));
+            write!(line, "{owner:<8} ").expect("a string takes all");
+        }
+        if self.has_groups {
+            let group = remembered(&mut memory.group, shown.gid, |gid| self.group(gid));
+            write!(line, "{group:<8} ").expect("a string takes all");
+        }
+        let (seconds, nanoseconds) = shown.time;
+        let is_minute = seconds >= WHOLE_MINUTES_SINCE_S && self.times.is_of_minutes();
+        let key = match is_minute {
+            true => (true, seconds / 60, 0),
+            false => (false, seconds, nanoseconds),
+        };
+        let time =
+            remembered(&mut memory.time, key, |_| self.times.format(shown.time, &self.clock));
+        write!(line, "{size:>10} {time} ").expect("a string takes all");
         line
     }
 

@@ -1,11 +1,12 @@
 //! `sheaf archive ls`: what is in an archive.
+use super::entry::times::{ShownTime, TimeFormat};
 use super::entry::{EntryFormat, EntryMemory, ShownFile, record};
 use super::hosts;
 use super::local;
 use super::place::{self, NamedPlace};
 use super::sorted::{EntryOrder, EntrySort, SortedEntries};
 use crate::cli::GlobalArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
 use anyhow::Result;
 use clap::Args;
@@ -39,6 +40,34 @@ pub struct ArchiveLsArgs {
     #[arg(short, long)]
     pub numeric_uid_gid: bool,
 
+    /// Long format without owners
+    #[arg(short = 'g')]
+    pub no_owner: bool,
+
+    /// Long format without groups
+    #[arg(short = 'o')]
+    pub no_group_long: bool,
+
+    /// Leave groups out of the long format
+    #[arg(short = 'G', long)]
+    pub no_group: bool,
+
+    /// Put a mark of its kind behind each name: / directory, @ link, * program, | pipe, = socket
+    #[arg(short = 'F', long, overrides_with = "slashes")]
+    pub classify: bool,
+
+    /// Put / behind the names of directories
+    #[arg(short = 'p', overrides_with = "classify")]
+    pub slashes: bool,
+
+    /// Show the inodes of files of this machine
+    #[arg(short, long)]
+    pub inode: bool,
+
+    /// Show the room that files take, in KiB
+    #[arg(short = 's', long = "size")]
+    pub blocks: bool,
+
     /// Show entries whose name starts with a dot, too
     #[arg(short, long, visible_short_alias = 'A', visible_alias = "almost-all")]
     pub all: bool,
@@ -48,12 +77,32 @@ pub struct ArchiveLsArgs {
     pub recursive: bool,
 
     /// The newest first
-    #[arg(short = 't', overrides_with = "by_size")]
+    #[arg(short = 't', overrides_with_all = ["by_size", "unsorted"])]
     pub by_time: bool,
 
     /// The largest first
-    #[arg(short = 'S', overrides_with = "by_time")]
+    #[arg(short = 'S', overrides_with_all = ["by_time", "unsorted"])]
     pub by_size: bool,
+
+    /// In no other order than that of names
+    #[arg(short = 'U', overrides_with_all = ["by_time", "by_size"])]
+    pub unsorted: bool,
+
+    /// Show, and sort by, the times at which inodes were changed, on this machine
+    #[arg(short = 'c', overrides_with = "access_time")]
+    pub inode_time: bool,
+
+    /// Show, and sort by, the times of the last access, on this machine
+    #[arg(short = 'u', overrides_with = "inode_time")]
+    pub access_time: bool,
+
+    /// How times are shown: full-iso, long-iso, iso, locale, or +FORMAT as date takes it
+    #[arg(long, value_name = "STYLE", value_parser = TimeFormat::parse)]
+    pub time_style: Option<TimeFormat>,
+
+    /// As -l --time-style full-iso
+    #[arg(long)]
+    pub full_time: bool,
 
     /// In reverse order
     #[arg(short, long)]
@@ -74,16 +123,48 @@ pub struct ArchiveLsArgs {
     /// One entry on each line, as always
     #[arg(short = '1', hide = true)]
     pub one_per_line: bool,
+
+    /// Room in KiB, as always
+    #[arg(short = 'k', long, hide = true)]
+    pub kibibytes: bool,
 }
 
 impl ArchiveLsArgs {
+    /// Whether the long format is meant.
+    pub fn is_long(&self) -> bool {
+        self.long || self.numeric_uid_gid || self.no_owner || self.no_group_long || self.full_time
+    }
+
+    /// Which time is shown.
+    pub fn time(&self) -> ShownTime {
+        match self {
+            Self { inode_time: true, .. } => ShownTime::Inode,
+            Self { access_time: true, .. } => ShownTime::Access,
+            _ => ShownTime::Content,
+        }
+    }
+
     fn sort(&self) -> EntrySort {
+        // A time that is not shown is what is sorted by.
+        let by_shown_time = self.time() != ShownTime::Content && !self.is_long();
         let by = match self {
+            Self { unsorted: true, .. } => return EntrySort::default(),
             Self { by_time: true, .. } => EntryOrder::Times,
             Self { by_size: true, .. } => EntryOrder::Sizes,
+            _ if by_shown_time => EntryOrder::Times,
             _ => EntryOrder::Names,
         };
         EntrySort { by, is_reverse: self.reverse }
+    }
+
+    /// The option that says what is not known of archived files.
+    fn unknown_of_archived(&self) -> Option<&'static str> {
+        match self {
+            Self { inode: true, .. } => Some("-i"),
+            Self { inode_time: true, .. } => Some("-c"),
+            Self { access_time: true, .. } => Some("-u"),
+            _ => None,
+        }
     }
 }
 
@@ -93,6 +174,11 @@ pub fn run(args: &ArchiveLsArgs, global: &GlobalArgs) -> Result<Exit> {
         return hosts::tools::ls(args, global);
     }
     let names = NamedPlace::parse_all(&args.names, args.local)?;
+    let has_archived = names.iter().any(|name| matches!(name, NamedPlace::Archived(_)));
+    if let Some(option) = args.unknown_of_archived().filter(|_| has_archived) {
+        let text = format!("{option} is for paths of this machine: the archive does not keep it");
+        return Err(Stop::usage(text).into());
+    }
     let mut lister = ArchiveLister::new(args, global);
     for name in names {
         let name = match name {
@@ -153,6 +239,7 @@ impl<'a> ArchiveLister<'a> {
             all: self.args.all,
             recursive: self.args.recursive,
             directory: self.args.directory,
+            time: self.args.time(),
             sort: self.sort,
         };
         let has_heads = self.has_heads && !self.output.json;
@@ -258,7 +345,11 @@ fn shown(file: &ArchivedFile) -> ShownFile<'_> {
             gid: is.gid,
             size: 0,
             mtime: (is.mtime_s, is.mtime_ns),
+            time: (is.mtime_s, is.mtime_ns),
             link: None,
+            target: None,
+            inode: 0,
+            room: 0,
         },
     }
 }
@@ -274,7 +365,9 @@ fn shown_file(of: &MemberAttributes, size: u64) -> ShownFile<'_> {
         MemberKind::CharDevice { .. } => 'c',
         MemberKind::BlockDevice { .. } => 'b',
     };
-    ShownFile { kind, mode: of.mode, uid: of.uid, gid: of.gid, size, mtime, link }
+    let (mode, uid, gid) = (of.mode, of.uid, of.gid);
+    let (time, target, inode, room) = (mtime, None, 0, size);
+    ShownFile { kind, mode, uid, gid, size, mtime, time, link, target, inode, room }
 }
 
 /// The record of an archived file.

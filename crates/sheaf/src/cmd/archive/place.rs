@@ -123,6 +123,11 @@ impl ArchivedName {
         Ok(Self { pattern: None, ..Self::parse(text)? })
     }
 
+    /// Whether it may stand for several paths.
+    pub fn is_pattern(&self) -> bool {
+        self.pattern.is_some()
+    }
+
     /// The paths that it stands for: itself, where there is such a name, or what is there that its pattern
     /// means. A backslash before a character says that it is meant as it is.
     pub fn paths(&self, archive: &Archive) -> Result<Vec<ArchivePath>> {

@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, ArchivedFile, RelocateReport, Relocation, copy_tree,
-    move_tree, relocate_files,
+    Archive, ArchiveError, ArchivePath, ArchivedFile, RelocateKeep, RelocateReport, Relocation,
+    copy_tree, move_tree, relocate_files,
 };
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -50,6 +50,18 @@ pub struct ArchiveCpArgs {
     #[arg(short, long)]
     pub preserve: bool,
 
+    /// Copy symbolic links that are named as links, also without -r
+    #[arg(short = 'P', long)]
+    pub no_dereference: bool,
+
+    /// As -P, and names that are of one file are so in the copy
+    #[arg(short = 'd')]
+    pub links: bool,
+
+    /// Replace a file of this machine that cannot be written into
+    #[arg(short, long)]
+    pub force: bool,
+
     /// Take each name for a path of this machine, even with `:` or `::` in it
     #[arg(long)]
     pub local: bool,
@@ -64,32 +76,67 @@ Examples:
 pub struct ArchiveMvArgs {
     #[command(flatten)]
     pub names: RelocateArgs,
+
+    /// Replace what is there, as without it
+    #[arg(short, long, overrides_with = "no_clobber")]
+    pub force: bool,
 }
 
 /// What goes where.
 #[derive(Args, Debug)]
 pub struct RelocateArgs {
     /// Files and directories; the last is the directory they go to, or a new name
-    #[arg(value_name = "STORE::PATH", required = true, num_args = 2..)]
+    #[arg(value_name = "STORE::PATH", required = true, num_args = 1..)]
     pub names: Vec<OsString>,
 
     /// Leave what is there as it is
     #[arg(short, long)]
     pub no_clobber: bool,
 
+    /// Leave what is there and is not older
+    #[arg(short, long)]
+    pub update: bool,
+
     /// The last is the new name, also where it is a directory
     #[arg(short = 'T', long)]
     pub no_target_directory: bool,
+
+    /// Where all that is named goes: a directory
+    #[arg(short, long, value_name = "DIR", conflicts_with = "no_target_directory")]
+    pub target_directory: Option<OsString>,
 
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
 }
 
+impl RelocateArgs {
+    /// What goes somewhere, with the target behind it.
+    pub fn all(&self) -> Result<Vec<OsString>> {
+        if let [name] = &self.names[..]
+            && self.target_directory.is_none()
+        {
+            let name = printable(&name.to_string_lossy());
+            let text = format!("{name}: where to? The target comes last, or is named by -t");
+            return Err(Stop::usage(text).into());
+        }
+        Ok(self.names.iter().chain(&self.target_directory).cloned().collect())
+    }
+
+    fn keep(&self) -> RelocateKeep {
+        match self {
+            Self { no_clobber: true, .. } => RelocateKeep::Present,
+            Self { update: true, .. } => RelocateKeep::Newer,
+            _ => RelocateKeep::Nothing,
+        }
+    }
+}
+
 /// Copies.
 pub fn cp(args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
-    let places = NamedPlace::parse_all(&args.names.names, args.local)?;
-    let on_hosts = args.names.names.iter().filter(|name| is_on_hosts(args, name)).count();
+    let names = args.names.all()?;
+    let places = NamedPlace::parse_all(&names, args.local)?;
+    let on_hosts = names.iter().filter(|name| is_on_hosts(args, name)).count();
     let is_archived = |place: &NamedPlace| matches!(place, NamedPlace::Archived(_));
     if on_hosts == places.len() {
         return hosts::ask::copy(args, global);
@@ -133,7 +180,8 @@ fn is_on_hosts(args: &ArchiveCpArgs, name: &OsStr) -> bool {
 impl ArchiveCpArgs {
     /// Whether some of the files are on hosts.
     pub fn is_on_hosts(&self) -> bool {
-        self.names.names.iter().any(|name| is_on_hosts(self, name))
+        let mut names = self.names.names.iter().chain(&self.names.target_directory);
+        names.any(|name| is_on_hosts(self, name))
     }
 }
 
@@ -178,7 +226,8 @@ impl RelocateDone {
 
 impl RelocateTask<'_> {
     fn run(&self, global: &GlobalArgs) -> Result<Exit> {
-        let (to, sources) = self.args.names.split_last().context("clap asks for two names")?;
+        let names = self.args.all()?;
+        let (to, sources) = names.split_last().context("there are two names")?;
         let to = ArchivedName::parse_literal(to)?;
         let sources: Result<Vec<_>> =
             sources.iter().map(|name| ArchivedName::parse(name)).collect();
@@ -194,8 +243,10 @@ impl RelocateTask<'_> {
             paths.extend(source.paths(&archive)?);
         }
         let goes_into = is_directory && !self.args.no_target_directory;
-        if !goes_into && paths.len() > 1 {
-            let text = format!("{}: is no directory, and several go there", to.path);
+        let must_go_into = self.args.target_directory.is_some();
+        if !goes_into && (paths.len() > 1 || must_go_into) {
+            let why = if must_go_into { "" } else { ", and several go there" };
+            let text = format!("{}: is no directory{why}", to.path);
             return Err(Stop::usage(printable(&text).to_string()).into());
         }
         let done = self.all(&archive, paths, &to.path, goes_into)?;
@@ -277,7 +328,7 @@ impl RelocateTask<'_> {
         }
         done.add(
             match self.how {
-                Relocation::Copy => copy_tree(archive, from, to, self.args.no_clobber),
+                Relocation::Copy => copy_tree(archive, from, to, self.args.keep()),
                 Relocation::Move => move_tree(archive, from, to),
             },
             1,
@@ -291,7 +342,7 @@ impl RelocateTask<'_> {
             done.report.files += count;
             return;
         }
-        let keep = self.args.no_clobber;
+        let keep = self.args.keep();
         done.add(relocate_files(archive, (&from, &to), &names, self.how, keep), count);
     }
 

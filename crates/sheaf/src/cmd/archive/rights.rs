@@ -1,4 +1,7 @@
 //! `sheaf archive chmod` and `chown`: modes and owners of what is archived.
+mod told;
+
+use super::find::store_of;
 use super::local;
 use super::place::{self, ArchivedName, NamedPlace};
 use super::together::FilesTogether;
@@ -8,15 +11,17 @@ use crate::cmd::chmod::addresses;
 use crate::exit::{Exit, Stop};
 use crate::mode;
 use crate::output::{self, Output, printable};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use sheaf_archive::{
-    ArchiveError, ArchivedFile, FileRights, RightsChange, RightsOptions, RightsReport,
-    change_rights, change_rights_of_files,
+    ArchiveError, ArchivedFile, FileRights, ModesTold, RightsChange, RightsOptions, RightsReport,
+    RightsTold, change_rights_of_files_told, change_rights_told,
 };
 use sheaf_core::Errno;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+pub use told::{RightsPrinter, ToldRights, tells};
 
 /// Change the modes of what is archived, or of files of this machine or of hosts
 ///
@@ -24,7 +29,7 @@ use std::ffi::{OsStr, OsString};
 #[derive(Args, Debug)]
 #[command(
     override_usage = "sheaf archive chmod [OPTIONS] <MODE> <STORE::PATH|PATH>...\n       \
-                      sheaf archive chmod [OPTIONS] --reference <STORE::PATH> <STORE::PATH>...",
+                      sheaf archive chmod [OPTIONS] --reference <FILE> <STORE::PATH|PATH>...",
     after_help = "\
 Examples:
   sheaf archive chmod 0640 /backup::/home/ada/notes
@@ -37,7 +42,7 @@ pub struct ArchiveChmodArgs {
     pub mode: OsString,
 
     /// Take each name for a path of this machine, even with `:` or `::` in it
-    #[arg(long, conflicts_with = "reference")]
+    #[arg(long)]
     pub local: bool,
 
     #[command(flatten)]
@@ -78,9 +83,17 @@ pub struct RightsArgs {
     #[arg(short = 'R', long)]
     pub recursive: bool,
 
-    /// Give what this archived file has
+    /// Give what this file has; for chmod, it may be of this machine, too
     #[arg(long, value_name = "STORE::PATH")]
     pub reference: Option<OsString>,
+
+    /// Name what is changed (-v: all), as it was and as it is
+    #[arg(short, long)]
+    pub changes: bool,
+
+    /// Say nothing of what cannot be changed
+    #[arg(short = 'f', long)]
+    pub silent: bool,
 
     /// Only say how much would change
     #[arg(long)]
@@ -90,25 +103,38 @@ pub struct RightsArgs {
 /// Changes modes.
 pub fn chmod(args: &ArchiveChmodArgs, global: &GlobalArgs) -> Result<Exit> {
     let names = addresses(&args.mode, &args.on.names, args.on.reference.as_ref());
-    if let Some(reference) = &args.on.reference {
-        let new = rights_of(reference)?.mode;
+    let are_on_hosts = hosts::are_on_hosts(&names, args.local)?;
+    if let Some(reference) = &args.on.reference
+        && !are_on_hosts
+    {
+        let (new, kept) = reference_mode(reference, args.local)?;
         let change = move |old: u32, is_directory: bool| {
-            // A directory's set-id bits are not lost by chance.
-            if is_directory { new | old & 0o6000 } else { new }
+            // An archived directory's set-id bits are not lost by chance.
+            if is_directory { new | old & kept } else { new }
         };
-        return change_all(&args.on, &names, &RightsChange::Mode(&change), global);
+        return change_modes(args, &names, change, global);
     }
-    if hosts::are_on_hosts(&names, args.local)? {
+    if are_on_hosts {
         return hosts::tools::chmod(args, global);
     }
     let text = args.mode.to_string_lossy();
     let mode = mode::change(&text)
         .map_err(|why| Stop::usage(format!("invalid value '{text}' for '<MODE>': {why}")))?;
     let change = move |old: u32, is_directory: bool| mode.apply(old, is_directory);
-    let places = NamedPlace::parse_all(&names, args.local)?;
+    change_modes(args, &names, change, global)
+}
+
+fn change_modes(
+    args: &ArchiveChmodArgs,
+    names: &[OsString],
+    change: impl Fn(u32, bool) -> u32 + Clone + Send + Sync + 'static,
+    global: &GlobalArgs,
+) -> Result<Exit> {
+    let places = NamedPlace::parse_all(names, args.local)?;
     let locals: Vec<_> = places.iter().filter_map(NamedPlace::local).collect();
     if locals.is_empty() {
-        return change_all(&args.on, &names, &RightsChange::Mode(&change), global);
+        let change = RightsChange::Mode(&change);
+        return change_all(&args.on, names, (&change, ToldRights::Mode), global);
     }
     if locals.len() < names.len() {
         let text = "name what is archived and what is on this machine in two commands";
@@ -117,17 +143,37 @@ pub fn chmod(args: &ArchiveChmodArgs, global: &GlobalArgs) -> Result<Exit> {
     local::change::modes(&locals, (&args.on, args.local), change, global)
 }
 
+/// The mode of a file, and what a directory keeps of its own.
+fn reference_mode(name: &OsStr, is_local: bool) -> Result<(u32, u32)> {
+    match NamedPlace::parse(name, is_local)? {
+        NamedPlace::Archived(_) => Ok((rights_of(name)?.mode, 0o6000)),
+        NamedPlace::Local(path) => {
+            let found = std::fs::metadata(&path);
+            let found = found.with_context(|| printable(&path.display().to_string()))?;
+            Ok((found.permissions().mode() & 0o7777, 0))
+        }
+    }
+}
+
 /// Changes owners and groups.
 pub fn chown(args: &ArchiveChownArgs, global: &GlobalArgs) -> Result<Exit> {
     let names = addresses(&args.owner, &args.on.names, args.on.reference.as_ref());
-    let (uid, gid) = match &args.on.reference {
+    let ((uid, gid), told) = match &args.on.reference {
         Some(reference) => {
             let of = rights_of(reference)?;
-            (Some(of.uid), Some(of.gid))
+            let owner = sheaf_file::user_name(of.uid).unwrap_or_else(|| of.uid.to_string());
+            let group = sheaf_file::group_name(of.gid).unwrap_or_else(|| of.gid.to_string());
+            ((Some(of.uid), Some(of.gid)), (Some(owner), Some(group)))
         }
-        None => owner(&args.owner)?,
+        None => {
+            let text = args.owner.to_string_lossy();
+            let (owner_text, group) = text.split_once(':').unwrap_or((&text, ""));
+            let said = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            (owner(&args.owner)?, (said(owner_text), said(group)))
+        }
     };
-    change_all(&args.on, &names, &RightsChange::Owner { uid, gid }, global)
+    let told = ToldRights::Owner { owner: told.0, group: told.1 };
+    change_all(&args.on, &names, (&RightsChange::Owner { uid, gid }, told), global)
 }
 
 /// The numbers of `OWNER:GROUP`, which are names or numbers of this machine.
@@ -160,22 +206,32 @@ fn rights_of(name: &OsStr) -> Result<FileRights> {
 fn change_all(
     args: &RightsArgs,
     names: &[OsString],
-    change: &RightsChange<'_>,
+    (change, told): (&RightsChange<'_>, ToldRights),
     global: &GlobalArgs,
 ) -> Result<Exit> {
-    let names: Result<Vec<_>> = names.iter().map(|name| ArchivedName::parse(name)).collect();
+    let parsed: Result<Vec<_>> = names.iter().map(|name| ArchivedName::parse(name)).collect();
     let options = RightsOptions { recursive: args.recursive, dry_run: args.dry_run };
-    let (all, failed) = (RightsReport::default(), 0);
-    let mut changes = RightsChanges { change, options, all, failed, together: None };
-    for name in names? {
-        let changed = changes.named(&name);
+    let mut changes = RightsChanges {
+        change,
+        options,
+        all: RightsReport::default(),
+        failed: 0,
+        is_silent: args.silent,
+        together: None,
+        tells: tells(args, global),
+        printer: RightsPrinter::new(told, args.dry_run, global),
+        store: Vec::new(),
+    };
+    for (said, name) in names.iter().zip(parsed?) {
+        let changed = changes.named(said, &name);
         if changed.is_err() {
             // What was named before it is changed all the same.
-            changes.files();
+            changes.files()?;
         }
         changed?;
     }
-    changes.files();
+    changes.files()?;
+    changes.printer.flush()?;
     let RightsChanges { all, failed, .. } = changes;
     if global.json {
         let record = json!({
@@ -200,15 +256,22 @@ struct RightsChanges<'a> {
     options: RightsOptions,
     all: RightsReport,
     failed: u64,
+    /// What cannot be changed is not told.
+    is_silent: bool,
     together: Option<FilesTogether>,
+    tells: ModesTold,
+    printer: RightsPrinter,
+    /// The store of the last name with the `::` behind it, as it was written.
+    store: Vec<u8>,
 }
 
 impl RightsChanges<'_> {
-    fn named(&mut self, name: &ArchivedName) -> Result<()> {
+    fn named(&mut self, said: &OsStr, name: &ArchivedName) -> Result<()> {
         if !self.together.as_ref().is_some_and(|together| together.is_of(&name.store)) {
-            self.files();
+            self.files()?;
             self.together = None;
         }
+        self.store = store_of(said).to_vec();
         let together = match &mut self.together {
             Some(together) => together,
             none => none.insert(FilesTogether::new(&name.store)?),
@@ -218,35 +281,66 @@ impl RightsChanges<'_> {
             if !is_directory && together.push(&path) {
                 continue;
             }
-            match change_rights(&together.archive, &path, self.change, self.options) {
+            let (printer, store, mut printed) = (&mut self.printer, &self.store, Ok(()));
+            let mut each = |step| {
+                if printed.is_ok() {
+                    printed = printer.archived(store, &step);
+                }
+            };
+            let told = RightsTold { tells: self.tells, each: &mut each };
+            let archive = &together.archive;
+            match change_rights_told(archive, &path, self.change, self.options, Some(told)) {
                 Ok(report) => self.all += report,
-                Err(error) => failed(&mut self.failed, 1, &error),
+                Err(error) => failed((&mut self.failed, self.is_silent), 1, &error),
             }
+            printed?;
         }
         Ok(())
     }
 
     /// Changes the files that wait.
-    fn files(&mut self) {
-        let Some(together) = &mut self.together else { return };
+    fn files(&mut self) -> Result<()> {
+        let Some(together) = &mut self.together else { return Ok(()) };
         for (directory, names) in together.take() {
             let (archive, options) = (&together.archive, self.options);
-            match change_rights_of_files(archive, &directory, &names, self.change, options) {
+            let (printer, store, mut printed) = (&mut self.printer, &self.store, Ok(()));
+            let mut each = |step| {
+                if printed.is_ok() {
+                    printed = printer.archived(store, &step);
+                }
+            };
+            let told = Some(RightsTold { tells: self.tells, each: &mut each });
+            let done = change_rights_of_files_told(
+                archive,
+                &directory,
+                &names,
+                self.change,
+                options,
+                told,
+            );
+            printed?;
+            match done {
                 Ok((report, missing)) => {
                     self.all += report;
                     for name in missing {
                         let path = directory.join(&name);
-                        failed(&mut self.failed, 1, &ArchiveError::NotArchived { path });
+                        let error = ArchiveError::NotArchived { path };
+                        failed((&mut self.failed, self.is_silent), 1, &error);
                     }
                 }
-                Err(error) => failed(&mut self.failed, names.len() as u64, &error),
+                Err(error) => {
+                    failed((&mut self.failed, self.is_silent), names.len() as u64, &error);
+                }
             }
         }
+        Ok(())
     }
 }
 
 /// Tells why some are not changed.
-fn failed(failed: &mut u64, count: u64, error: &ArchiveError) {
+fn failed((failed, is_silent): (&mut u64, bool), count: u64, error: &ArchiveError) {
     *failed += count;
-    output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+    if !is_silent {
+        output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+    }
 }

@@ -1,4 +1,7 @@
 //! `sheaf archive rm`: what is archived goes.
+pub mod asking;
+mod one_by_one;
+
 use super::find::store_of;
 use super::local;
 use super::place::{ArchivedName, NamedPlace};
@@ -8,14 +11,15 @@ use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
 use anyhow::Result;
+use asking::{GoneNames, RemoveAsker};
 use clap::Args;
 use serde_json::json;
 use sheaf_archive::{
-    ArchiveError, ArchivePath, ArchivedFile, LocalRemoved, RemoveReport, remove, remove_files,
+    Archive, ArchiveError, ArchivePath, ArchivedFile, LocalRemoved, RemoveReport, RemoveStep,
+    remove, remove_files, remove_told,
 };
 use sheaf_tools::report::human;
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
 
 /// Remove what is archived, or files of this machine or of hosts
 ///
@@ -29,16 +33,28 @@ Examples:
   sheaf archive rm -r ./old-results")]
 pub struct ArchiveRmArgs {
     /// Archived files and directories, paths of this machine, or HOSTSET:PATH
-    #[arg(value_name = "STORE::PATH|PATH", required = true)]
+    #[arg(value_name = "STORE::PATH|PATH", required_unless_present = "force")]
     pub names: Vec<OsString>,
 
     /// Remove directories with all that is in them, too
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
 
-    /// Say nothing of names that are not there
-    #[arg(short, long)]
+    /// Remove directories that are empty, too
+    #[arg(short = 'd', long)]
+    pub dir: bool,
+
+    /// Say nothing of names that are not there, and ask nothing
+    #[arg(short, long, overrides_with_all = ["interactive", "once"])]
     pub force: bool,
+
+    /// Ask before each name goes
+    #[arg(short, overrides_with_all = ["force", "once"])]
+    pub interactive: bool,
+
+    /// Ask once before more than three names go, or any with -r
+    #[arg(short = 'I', overrides_with_all = ["force", "interactive"])]
+    pub once: bool,
 
     /// Only say what would be removed
     #[arg(long)]
@@ -58,6 +74,10 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
     if hosts::are_on_hosts(&args.names, args.local)? {
         return hosts::tools::rm(args, global);
     }
+    if global.json && (args.interactive || args.once) {
+        let text = "-i and -I ask somebody, and --json is for programs: leave one out";
+        return Err(Stop::usage(text).into());
+    }
     let names = NamedPlace::parse_all(&args.names, args.local)?;
     let is_root = |name: &NamedPlace| match name {
         NamedPlace::Archived(name) => name.path == ArchivePath::ROOT,
@@ -67,9 +87,20 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
         let text = "/ is all that is archived: --no-preserve-root removes it";
         return Err(Stop::usage(text).into());
     }
+    let is_pattern = |name: &NamedPlace| match name {
+        NamedPlace::Archived(name) => name.is_pattern(),
+        NamedPlace::Local(_) => false,
+    };
+    if !RemoveAsker::goes_on(args, names.iter().any(is_pattern))? {
+        return Ok(Exit::Success);
+    }
+    let asker = RemoveAsker::of_each(args);
     let mut removal = ArchiveRemoval {
         args,
-        output: Output::new(global),
+        asker,
+        names: GoneNames::new(args, global),
+        tells_names: (args.dry_run || global.verbose > 0) && !global.json,
+        store: Vec::new(),
         all: RemoveReport::default(),
         failed: 0,
         together: None,
@@ -79,7 +110,7 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
         let name = match name {
             NamedPlace::Archived(name) => name,
             NamedPlace::Local(path) => {
-                local += local::change::remove(&path, args, global)?;
+                local += local::change::remove(&path, args, asker, global)?;
                 has_local = true;
                 continue;
             }
@@ -93,6 +124,7 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
         removed?;
     }
     removal.files()?;
+    removal.names.flush()?;
     let ArchiveRemoval { all, failed, .. } = removal;
     if has_local {
         local::change::tell_removed(local, args.dry_run, global)?;
@@ -106,7 +138,11 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
 /// What is archived and goes; files wait for others of their directory.
 struct ArchiveRemoval<'a> {
     args: &'a ArchiveRmArgs,
-    output: Output,
+    asker: Option<RemoveAsker>,
+    names: GoneNames,
+    tells_names: bool,
+    /// The store of the last name with the `::` behind it, as it was written.
+    store: Vec<u8>,
     all: RemoveReport,
     failed: u64,
     together: Option<FilesTogether>,
@@ -118,35 +154,32 @@ impl ArchiveRemoval<'_> {
             self.files()?;
             self.together = None;
         }
+        self.store = store_of(said).to_vec();
         let together = match &mut self.together {
             Some(together) => together,
             none => none.insert(FilesTogether::new(&name.store)?),
         };
-        let paths = name.paths(&together.archive)?;
-        let mut out = output::stdout_in_blocks();
-        for path in paths {
-            if self.args.dry_run {
-                self.would(path, store_of(said), &mut out)?;
-            } else {
-                self.path(path)?;
+        for path in name.paths(&together.archive)? {
+            match self.asker {
+                _ if self.args.dry_run => self.would(path)?,
+                Some(asker) => self.asked(&path, asker)?,
+                None => self.path(path)?,
             }
         }
-        Ok(out.flush()?)
+        Ok(())
     }
 
     /// Names all that would be removed, and counts it.
-    fn would(&mut self, start: ArchivePath, store: &[u8], out: &mut dyn Write) -> Result<()> {
+    fn would(&mut self, start: ArchivePath) -> Result<()> {
         let Some(together) = self.together.take() else { return Ok(()) };
         let archive = &together.archive;
         match archive.look_up(&start)? {
             None => self.missing(start),
-            Some(ArchivedFile::Directory(_)) if !self.args.recursive => {
-                self.failed(&format!("{start}: is a directory: -r removes it"));
-            }
+            Some(ArchivedFile::Directory(_)) if !self.is_removable(archive, &start)? => {}
             Some(_) => archive.walk_ahead(&start, |walk| {
                 for found in walk {
                     match found {
-                        Ok((path, file)) => self.would_file(&path, &file, store, out)?,
+                        Ok((path, file)) => self.would_file(&path, &file)?,
                         Err(error) => self.failed(&error.to_string()),
                     }
                 }
@@ -157,13 +190,23 @@ impl ArchiveRemoval<'_> {
         Ok(())
     }
 
-    fn would_file(
-        &mut self,
-        path: &ArchivePath,
-        file: &ArchivedFile,
-        store: &[u8],
-        out: &mut dyn Write,
-    ) -> Result<()> {
+    /// Whether a directory may go with all that is in it, or is empty; else says why not.
+    fn is_removable(&mut self, archive: &Archive, path: &ArchivePath) -> Result<bool> {
+        if self.args.recursive {
+            return Ok(true);
+        }
+        if !self.args.dir {
+            self.failed(&format!("{path}: is a directory: -r removes it"));
+            return Ok(false);
+        }
+        let is_empty = is_empty(archive, path)?;
+        if !is_empty {
+            self.failed(&format!("{path}: the directory is not empty: -r removes it"));
+        }
+        Ok(is_empty)
+    }
+
+    fn would_file(&mut self, path: &ArchivePath, file: &ArchivedFile) -> Result<()> {
         let bytes = match file {
             ArchivedFile::Directory(_) => None,
             ArchivedFile::Member { member, .. } => Some(member.size),
@@ -176,15 +219,15 @@ impl ArchiveRemoval<'_> {
                 self.all.bytes = self.all.bytes.saturating_add(bytes);
             }
         }
-        let mut name = [store, &path.as_bytes()].concat();
-        if self.output.json {
+        self.gone(path, bytes.is_none())
+    }
+
+    /// Names what is gone, or would be.
+    fn gone(&mut self, path: &ArchivePath, is_directory: bool) -> Result<()> {
+        if !self.tells_names {
             return Ok(());
         }
-        if self.output.stdout_is_terminal {
-            name = printable(&String::from_utf8_lossy(&name)).to_string().into_bytes();
-        }
-        name.push(b'\n');
-        Ok(out.write_all(&name)?)
+        self.names.put(&[&self.store, &path.as_bytes()[..]].concat(), is_directory)
     }
 
     fn path(&mut self, path: ArchivePath) -> Result<()> {
@@ -195,22 +238,37 @@ impl ArchiveRemoval<'_> {
             }
             return Ok(());
         }
-        if !self.args.recursive {
-            self.failed(&format!("{path}: is a directory: -r removes it"));
-            return Ok(());
-        }
         if together.has_within(&path) {
             self.files()?;
         }
-        if let Some(together) = &self.together {
-            self.all += remove(&together.archive, &path)?;
+        let Some(together) = self.together.take() else { return Ok(()) };
+        if self.is_removable(&together.archive, &path)? {
+            self.tree(&together.archive, &path)?;
         }
+        self.together = Some(together);
         Ok(())
+    }
+
+    fn tree(&mut self, archive: &Archive, path: &ArchivePath) -> Result<()> {
+        if !self.tells_names {
+            self.all += remove(archive, path)?;
+            return Ok(());
+        }
+        let mut told = Ok(());
+        let report = remove_told(archive, path, &mut |step| match step {
+            RemoveStep::Removed { path, is_directory } if told.is_ok() => {
+                told = self.gone(path, is_directory);
+            }
+            RemoveStep::Removed { .. } => {}
+            RemoveStep::Unnamed(error) => self.failed(&error.to_string()),
+        })?;
+        self.all += report;
+        told
     }
 
     /// Removes the files that wait.
     fn files(&mut self) -> Result<()> {
-        let Some(together) = &mut self.together else { return Ok(()) };
+        let Some(mut together) = self.together.take() else { return Ok(()) };
         let mut none = Vec::new();
         for (directory, mut names) in together.take() {
             names.sort();
@@ -218,10 +276,15 @@ impl ArchiveRemoval<'_> {
             none.extend(
                 names.windows(2).filter(|two| two[0] == two[1]).map(|two| directory.join(&two[0])),
             );
+            names.dedup();
             let (report, missing) = remove_files(&together.archive, &directory, &names)?;
             self.all += report;
+            for name in names.iter().filter(|name| !missing.contains(name)) {
+                self.gone(&directory.join(name), false)?;
+            }
             none.extend(missing.iter().map(|name| directory.join(name)));
         }
+        self.together = Some(together);
         none.into_iter().for_each(|path| self.missing(path));
         Ok(())
     }
@@ -236,6 +299,13 @@ impl ArchiveRemoval<'_> {
         self.failed += 1;
         output::tell(format_args!("sheaf: {}", printable(text)));
     }
+}
+
+/// Whether nothing is in a directory.
+fn is_empty(archive: &Archive, path: &ArchivePath) -> Result<bool, ArchiveError> {
+    let catalog = archive.catalog();
+    let rows = catalog.rows_of(path)?;
+    Ok(rows.packs.is_empty() && rows.objects.is_empty() && catalog.below(path, None, 2)?.len() < 2)
 }
 
 fn tell(all: &RemoveReport, failed: u64, dry_run: bool, global: &GlobalArgs) -> Result<()> {

@@ -33,7 +33,7 @@ impl EntrySort {
         match self.by {
             EntryOrder::Names => 0,
             EntryOrder::Times => {
-                let (seconds, nanoseconds) = shown.mtime;
+                let (seconds, nanoseconds) = shown.time;
                 i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
             }
             EntryOrder::Sizes => shown.size.into(),

@@ -65,7 +65,7 @@ pub fn copy(args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
         let to = sources.pop().unwrap_or_default();
         HostWork::Copy { sources, to, options, says }
     };
-    let asked = ask(&args.names.names, work, false, Some("archive cp"), global)?;
+    let asked = ask(&args.names.all()?, work, false, Some("archive cp"), global)?;
     local::copy::tell(&asked.copied, options, global)?;
     Ok(match asked {
         WorkOutcome { interrupted: true, .. } => Exit::Interrupted,

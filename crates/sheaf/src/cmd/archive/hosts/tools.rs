@@ -2,13 +2,16 @@
 use crate::cli::GlobalArgs;
 use crate::cmd;
 use crate::cmd::archive::du::ArchiveDuArgs;
+use crate::cmd::archive::entry::times::TimeFormat;
 use crate::cmd::archive::ls::ArchiveLsArgs;
 use crate::cmd::archive::relocate::ArchiveCpArgs;
 use crate::cmd::archive::rights::ArchiveChmodArgs;
 use crate::cmd::archive::rm::ArchiveRmArgs;
+use crate::cmd::archive::size_unit::SizeUnit;
 use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::{Args, Command, FromArgMatches};
+use sheaf_tools::report::time::TimeStyle;
 use std::ffi::OsString;
 
 /// Words of a command line.
@@ -35,8 +38,28 @@ impl ToolWords {
 
 /// Lists directories of hosts.
 pub fn ls(args: &ArchiveLsArgs, global: &GlobalArgs) -> Result<Exit> {
+    let has_format = matches!(args.time_style, Some(TimeFormat::Given { .. }));
+    not_on_hosts(&[
+        (args.blocks, "-s"),
+        (args.no_owner, "-g"),
+        (args.no_group_long, "-o"),
+        (args.no_group, "-G"),
+        (args.inode_time, "-c"),
+        (args.access_time, "-u"),
+        (has_format, "--time-style=+FORMAT"),
+    ])?;
+    let style = |style| args.time_style == Some(TimeFormat::Style(style));
     let words = ToolWords::flags(&[
         (args.long, "-l"),
+        (args.classify, "-F"),
+        (args.slashes, "-p"),
+        (args.inode, "-i"),
+        (args.unsorted, "-U"),
+        (args.full_time, "--full-time"),
+        (style(TimeStyle::FullIso), "--time-style=full-iso"),
+        (style(TimeStyle::LongIso), "--time-style=long-iso"),
+        (style(TimeStyle::Iso), "--time-style=iso"),
+        (style(TimeStyle::Locale), "--time-style=locale"),
         (args.numeric_uid_gid, "-n"),
         (args.all, "-A"),
         (args.recursive, "-R"),
@@ -50,14 +73,35 @@ pub fn ls(args: &ArchiveLsArgs, global: &GlobalArgs) -> Result<Exit> {
     cmd::ls::run(&words.parsed(&args.names)?, global)
 }
 
+/// Options that the commands for files of hosts do not have.
+fn not_on_hosts(options: &[(bool, &str)]) -> Result<()> {
+    match options.iter().find(|(is_set, _)| *is_set) {
+        Some((_, option)) => {
+            let text = format!("{option} is for what is archived and for paths of this machine");
+            Err(Stop::usage(text).into())
+        }
+        None => Ok(()),
+    }
+}
+
 /// Sums up directories of hosts.
 pub fn du(args: &ArchiveDuArgs, global: &GlobalArgs) -> Result<Exit> {
+    not_on_hosts(&[
+        (args.unit.odd.is_some(), args.unit.odd.unwrap_or_default()),
+        (args.separate_dirs, "--separate-dirs"),
+        (args.inodes, "--inodes"),
+        (args.count_links, "--count-links"),
+        (args.threshold.is_some(), "--threshold"),
+        (!args.exclude.is_empty(), "--exclude"),
+        (args.null, "--null"),
+    ])?;
+    let is_in_bytes = args.unit.unit == SizeUnit::blocks(1);
     let mut words = ToolWords::flags(&[
         (args.summarize, "-s"),
         (args.total, "-c"),
-        (args.human_readable, "-h"),
-        (args.bytes, "-b"),
-        (args.apparent_size, "--apparent-size"),
+        (args.unit.unit == SizeUnit::Human, "-h"),
+        (is_in_bytes, "-b"),
+        (args.apparent_size || args.unit.is_apparent, "--apparent-size"),
         (args.all, "-a"),
         (args.one_file_system, "-x"),
     ]);
@@ -69,8 +113,10 @@ pub fn du(args: &ArchiveDuArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// Removes files of hosts.
 pub fn rm(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
+    not_on_hosts(&[(args.interactive, "-i"), (args.once, "-I")])?;
     let words = ToolWords::flags(&[
         (args.recursive, "-r"),
+        (args.dir, "-d"),
         (args.force, "-f"),
         (args.dry_run, "--dry-run"),
         (args.no_preserve_root, "--no-preserve-root"),
@@ -80,6 +126,11 @@ pub fn rm(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
 
 /// Changes modes of files of hosts.
 pub fn chmod(args: &ArchiveChmodArgs, global: &GlobalArgs) -> Result<Exit> {
+    not_on_hosts(&[
+        (args.on.reference.is_some(), "--reference"),
+        (args.on.changes, "--changes"),
+        (args.on.silent, "--silent"),
+    ])?;
     let words = ToolWords::flags(&[(args.on.recursive, "-R"), (args.on.dry_run, "--dry-run")]);
     let names = [&[args.mode.clone()][..], &args.on.names].concat();
     cmd::chmod::run(&words.parsed(&names)?, global)
@@ -91,12 +142,18 @@ pub fn cp(args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
         let text = "-n is for copies on one side: sheaf cp leaves nothing as it is";
         return Err(Stop::usage(text).into());
     }
+    not_on_hosts(&[
+        (args.names.update, "--update"),
+        (args.names.target_directory.is_some(), "--target-directory"),
+        (args.links, "-d"),
+    ])?;
     let words = ToolWords::flags(&[
         (args.archive, "-a"),
+        (args.no_dereference, "-P"),
         (args.recursive, "-r"),
         (args.preserve, "-p"),
         (args.names.no_target_directory, "-T"),
         (args.names.dry_run, "--dry-run"),
     ]);
-    cmd::cp::run(&words.parsed(&args.names.names)?, global)
+    cmd::cp::run(&words.parsed(&args.names.all()?)?, global)
 }

@@ -294,7 +294,7 @@ impl WorkThread {
         let mut left_out = LocalCopyReport::default();
         let (mut opened, mut shown) = (Vec::new(), Vec::new());
         for path in sources {
-            match self.start(path, !options.recursive) {
+            match self.start(path, options.follows_named()) {
                 Ok(start) => opened.push((start, path)),
                 Err(errno) => {
                     left_out.failed += 1;
@@ -318,7 +318,7 @@ impl WorkThread {
                     let (from, to) = (own_path(&shown, from), own_path(&shown, to));
                     WorkTold::Begun(format!("{} -> {}", from.display(), to.display()))
                 }
-                LocalCopyEvent::Begin { .. } => return,
+                LocalCopyEvent::Begin { .. } | LocalCopyEvent::Copied { .. } => return,
                 LocalCopyEvent::Failed(ArchiveError::File { path, doing, errno }) => {
                     let path = own_path(&shown, &path);
                     WorkTold::Failed(format!("{}: {doing}: {errno}", path.display()))

@@ -1,17 +1,18 @@
 //! Trees of this machine removed, or given other modes.
 use crate::cli::GlobalArgs;
 use crate::cmd::archive::counted;
-use crate::cmd::archive::rights::RightsArgs;
+use crate::cmd::archive::rights::{RightsArgs, RightsPrinter, ToldRights, tells};
 use crate::cmd::archive::rm::ArchiveRmArgs;
+use crate::cmd::archive::rm::asking::{GoneNames, RemoveAsker};
 use crate::exit::Exit;
 use crate::output::{self, Output, printable};
 use anyhow::Result;
 use serde_json::json;
 use sheaf_archive::{
-    LocalModes, LocalModesReport, LocalRemoveOptions, LocalRemoveStep, LocalRemoved,
-    change_local_modes, remove_local,
+    LocalModes, LocalModesReport, LocalModesStep, LocalRemoveOptions, LocalRemoveQuestion,
+    LocalRemoveStep, LocalRemoved, change_local_modes, remove_local, remove_local_asked,
 };
-use std::io::Write;
+use sheaf_tools::report::human;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -30,10 +31,16 @@ pub fn is_store(path: &Path) -> bool {
     path.join("sheaf-archive").is_file() && path.join("objects").is_dir()
 }
 
-/// Removes a tree, and tells what stays.
-pub fn remove(path: &Path, args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<LocalRemoved> {
+/// Removes a tree, and tells what stays; with somebody to ask, what that says.
+pub fn remove(
+    path: &Path,
+    args: &ArchiveRmArgs,
+    asker: Option<RemoveAsker>,
+    global: &GlobalArgs,
+) -> Result<LocalRemoved> {
     let options = LocalRemoveOptions {
         recursive: args.recursive,
+        empty_directories: args.dir,
         force: args.force,
         tells_names: (args.dry_run || global.verbose > 0) && !global.json,
         root_too: args.no_preserve_root,
@@ -43,29 +50,25 @@ pub fn remove(path: &Path, args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<
         failed(path.as_os_str().as_bytes(), &STORE);
         return Ok(LocalRemoved { failed: 1, ..LocalRemoved::default() });
     }
-    let mut out = output::stdout_in_blocks();
-    let is_terminal = Output::new(global).stdout_is_terminal;
-    // What goes is said as by rm -v, and what would go is a list of names.
-    let quote = if args.dry_run { "" } else { "'" };
-    let removed = remove_local(path, options, &mut |step| -> Result<()> {
+    let mut names = GoneNames::new(args, global);
+    let mut each = |step: LocalRemoveStep<'_>| -> Result<()> {
         match step {
-            LocalRemoveStep::Removed { path, is_directory } => {
-                if !args.dry_run {
-                    write!(out, "removed {}", if is_directory { "directory " } else { "" })?;
-                }
-                out.write_all(quote.as_bytes())?;
-                if is_terminal {
-                    write!(out, "{}", printable(&String::from_utf8_lossy(path)))?;
-                } else {
-                    out.write_all(path)?;
-                }
-                writeln!(out, "{quote}")?;
-            }
+            LocalRemoveStep::Removed { path, is_directory } => names.put(path, is_directory)?,
             LocalRemoveStep::Failed { path, why } => failed(path, &why),
         }
         Ok(())
-    })?;
-    out.flush()?;
+    };
+    let removed = match asker {
+        Some(asker) => {
+            let mut ask = |question: LocalRemoveQuestion<'_>| {
+                let LocalRemoveQuestion { path, kind, is_empty, descends } = question;
+                asker.asks(path, (human::kind(kind), is_empty), descends)
+            };
+            remove_local_asked(path, options, &mut ask, &mut each)?
+        }
+        None => remove_local(path, options, &mut each)?,
+    };
+    names.flush()?;
     Ok(removed)
 }
 
@@ -99,6 +102,7 @@ pub fn modes(
     global: &GlobalArgs,
 ) -> Result<Exit> {
     let mut all = LocalModesReport::default();
+    let mut printer = RightsPrinter::new(ToldRights::Mode, args.dry_run, global);
     for path in paths {
         if !is_local && is_store(path) {
             failed(path.as_os_str().as_bytes(), &STORE);
@@ -109,9 +113,19 @@ pub fn modes(
             mode: Box::new(mode.clone()),
             recursive: args.recursive,
             dry_run: args.dry_run,
+            tells: tells(args, global),
         };
-        all += change_local_modes(path, modes, &mut |path, errno| failed(path, &errno));
+        all += change_local_modes(path, modes, &mut |step| {
+            match step {
+                LocalModesStep::Mode { path, old, new } => printer.mode(path, old, new)?,
+                LocalModesStep::Link { path } => printer.link(path)?,
+                LocalModesStep::Failed { .. } if args.silent => {}
+                LocalModesStep::Failed { path, errno } => failed(path, &errno),
+            }
+            anyhow::Ok(())
+        })?;
     }
+    printer.flush()?;
     if global.json {
         let record = json!({
             "type": "local_changed",

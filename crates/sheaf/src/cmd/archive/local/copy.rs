@@ -9,6 +9,8 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use sheaf_archive::{LocalCopyEvent, LocalCopyKeep, LocalCopyOptions, LocalCopyReport, copy_local};
 use sheaf_tools::report::human;
+use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Copies what is named to the last of the names.
@@ -22,14 +24,16 @@ pub fn run(names: &[&Path], args: &ArchiveCpArgs, global: &GlobalArgs) -> Result
         );
         return Err(Stop::usage(printable(&text)).into());
     }
-    let options = options(args);
-    let says = options.dry_run || global.verbose > 0;
+    let options =
+        LocalCopyOptions { tells_names: global.verbose > 0 && !global.json, ..options(args) };
+    let says = options.dry_run && !options.tells_names;
     let told = |event: LocalCopyEvent<'_>| {
         let text = match event {
             LocalCopyEvent::Begin { from, to } if says => {
                 format!("{} -> {}", from.display(), to.display())
             }
             LocalCopyEvent::Begin { .. } => return,
+            LocalCopyEvent::Copied { from, to } => return print(from, to),
             LocalCopyEvent::Failed(error) => error.to_string(),
         };
         output::tell(format_args!("sheaf: {}", printable(&text)));
@@ -38,6 +42,22 @@ pub fn run(names: &[&Path], args: &ArchiveCpArgs, global: &GlobalArgs) -> Result
         .map_err(|error| Stop::usage(printable(&error.to_string())))?;
     tell(&report, options, global)?;
     Ok(if report.failed > 0 { Exit::Partial } else { Exit::Success })
+}
+
+/// Names a copy on standard output, as `cp -v` does.
+fn print(from: &Path, to: &Path) {
+    let mut line = Vec::new();
+    for (before, path) in [("'", from), ("' -> '", to)] {
+        line.extend_from_slice(before.as_bytes());
+        if std::io::stdout().is_terminal() {
+            line.extend_from_slice(printable(&path.to_string_lossy()).as_bytes());
+        } else {
+            line.extend_from_slice(path.as_os_str().as_bytes());
+        }
+    }
+    line.extend_from_slice(b"'\n");
+    // Why nothing more is printed is told at the end.
+    let _ = output::stdout().write_all(&line);
 }
 
 /// How to copy.
@@ -50,6 +70,12 @@ pub fn options(args: &ArchiveCpArgs) -> LocalCopyOptions {
             _ => LocalCopyKeep::Nothing,
         },
         no_clobber: args.names.no_clobber,
+        update: args.names.update,
+        no_dereference: args.no_dereference || args.links,
+        links: args.links,
+        force: args.force,
+        into_directory: args.names.target_directory.is_some(),
+        tells_names: false,
         no_target_directory: args.names.no_target_directory,
         dry_run: args.names.dry_run,
     }

@@ -1,9 +1,11 @@
 //! Directories of this machine listed.
 use super::{ToldFiles, TreePrinter};
-use crate::cmd::archive::entry::{EntryFormat, EntryMemory, ShownFile, record};
+use crate::cmd::archive::entry::times::ShownTime;
+use crate::cmd::archive::entry::{EntryFormat, EntryMemory, KindMarks, ShownFile, record};
 use crate::cmd::archive::sorted::{EntrySort, SortedEntries};
 use crate::output::{self, printable};
 use anyhow::Result;
+use rustix::fs::{AtFlags, StatxFlags};
 use serde_json::Value;
 use sheaf_archive::{
     FileFacts, TreeOrder, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, VisitedFile,
@@ -24,6 +26,7 @@ pub struct LocalListing {
     pub recursive: bool,
     /// Directories are told themselves, not what is in them.
     pub directory: bool,
+    pub time: ShownTime,
     pub sort: EntrySort,
 }
 
@@ -39,8 +42,10 @@ impl TreeVisitor for LocalListing {
     type Piece = ListedFiles;
 
     fn facts(&self) -> FileFacts {
-        let is_known = self.format.long || self.format.output.json || !self.sort.is_none();
-        if is_known { FileFacts::Status } else { FileFacts::Kind }
+        let format = &self.format;
+        let is_shown = format.long || format.has_inodes || format.has_rooms;
+        let is_known = is_shown || format.marks == KindMarks::All || format.output.json;
+        if is_known || !self.sort.is_none() { FileFacts::Status } else { FileFacts::Kind }
     }
 
     fn order(&self) -> TreeOrder {
@@ -82,7 +87,16 @@ impl LocalListing {
             Some(Ok(found)) => Some(found),
             _ => None,
         };
-        let shown = shown(file.kind, status, link.as_deref());
+        let target = if self.format.long && self.format.marks == KindMarks::All {
+            target_of(file)
+        } else {
+            None
+        };
+        let shown = ShownFile {
+            time: shown_time(self.time, status),
+            target,
+            ..shown(file.kind, status, link.as_deref())
+        };
         let from = told.text.len();
         if is_json {
             let mut path = Vec::new();
@@ -111,7 +125,8 @@ pub fn print(
 ) -> Result<bool> {
     let is_terminal = listing.format.output.stdout_is_terminal;
     // A link that is named is shown itself only where something is said of it.
-    let follows_start = !listing.format.long && !listing.directory;
+    let is_marked = listing.format.marks == KindMarks::All;
+    let follows_start = !listing.format.long && !listing.directory && !is_marked;
     let options = TreeWalkOptions { follows_start, ..TreeWalkOptions::default() };
     let (sort, mut sorted) = (listing.sort, SortedEntries::default());
     let mut printer = TreePrinter::new(out);
@@ -170,6 +185,28 @@ fn link_of(file: &VisitedFile<'_>) -> Result<Option<Vec<u8>>, Errno> {
     Ok(Some(link.into_bytes()))
 }
 
+/// What a symbolic link leads to, if it is somewhere.
+fn target_of(file: &VisitedFile<'_>) -> Option<(char, u32)> {
+    if file.kind != FileKind::Symlink {
+        return None;
+    }
+    let (flags, what) = (AtFlags::empty(), StatxFlags::BASIC_STATS);
+    // One that leads nowhere has no mark.
+    let found = rustix::fs::statx(file.directory, file.name, flags, what).ok()?;
+    let found = Metadata::from(found);
+    Some((human::kind(found.kind), found.mode))
+}
+
+/// The time that is shown.
+fn shown_time(which: ShownTime, status: Option<&Metadata>) -> (i64, u32) {
+    let time = status.map(|status| match which {
+        ShownTime::Content => status.mtime,
+        ShownTime::Inode => status.ctime,
+        ShownTime::Access => status.atime,
+    });
+    time.map_or((0, 0), |time| (time.seconds, time.nanoseconds))
+}
+
 fn shown<'a>(kind: FileKind, status: Option<&Metadata>, link: Option<&'a [u8]>) -> ShownFile<'a> {
     let of = |of: fn(&Metadata) -> u32| status.map_or(0, of);
     ShownFile {
@@ -178,7 +215,11 @@ fn shown<'a>(kind: FileKind, status: Option<&Metadata>, link: Option<&'a [u8]>) 
         uid: of(|status| status.uid),
         gid: of(|status| status.gid),
         size: status.map_or(0, |status| status.size),
-        mtime: status.map_or((0, 0), |status| (status.mtime.seconds, status.mtime.nanoseconds)),
+        mtime: shown_time(ShownTime::Content, status),
+        time: shown_time(ShownTime::Content, status),
         link,
+        target: None,
+        inode: status.map_or(0, |status| status.ino),
+        room: status.map_or(0, |status| status.blocks.saturating_mul(512)),
     }
 }

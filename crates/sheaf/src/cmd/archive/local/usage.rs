@@ -10,10 +10,10 @@ pub fn add(
     start: &Path,
     printer: &mut UsagePrinter<'_>,
 ) -> Result<ShownUsage> {
-    let is_apparent = printer.args.apparent_size || printer.args.bytes;
+    let is_apparent = printer.args.apparent_size || printer.args.unit.is_apparent;
     let shown = |usage: LocalUsage| {
         let bytes = if is_apparent { usage.bytes } else { usage.blocks * 512 };
-        ShownUsage { files: usage.files, bytes }
+        ShownUsage { files: usage.files, directories: usage.directories, bytes }
     };
     let usage = sum.add(start, &mut |step| match step {
         LocalUsageStep::Sum { depth, .. } if depth > printer.depth_max => anyhow::Ok(()),
