@@ -22,8 +22,9 @@ const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default
 /// Whether what is made in a directory inherits a list.
 pub(super) fn hands_acl_down(directory: &OwnedFd) -> Result<bool, Errno> {
     let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    match rustix::fs::getxattr(&path, OsStr::from_bytes(ACLS[1]), &mut [0u8; 0][..]) {
+    match rustix::fs::getxattr(&path, OsStr::from_bytes(ACLS[1]), &mut [0u8; 256][..]) {
         Ok(bytes) => Ok(bytes > 0),
+        Err(rustix::io::Errno::RANGE) => Ok(true),
         Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(false),
         Err(errno) => Err(of(errno)),
     }

@@ -267,7 +267,11 @@ fn has_digest(
     path: &Path,
 ) -> Result<bool, Errno> {
     let opened = SourceFile::open(directory, &file.name, path, FileKind::File);
-    let Ok(opened) = opened else { return Ok(false) };
+    let Ok(mut opened) = opened else { return Ok(false) };
+    opened.see_more()?;
+    if opened.has_more {
+        return Ok(false);
+    }
     // Where holes are elsewhere, other bytes are stored; in a pack they begin and end with its blocks.
     let holes = opened.extents()?;
     let blocks = holes.as_deref().and_then(|holes| sparse::in_blocks(holes, opened.found.size));

@@ -269,7 +269,8 @@ impl<'a> DirectorySave<'a> {
             Ok(bytes) => {
                 self.counters.stored.fetch_add(1, Ordering::Relaxed);
                 self.counters.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
-                if file.attributes.ctime_ns == 0 && !file.is_same().unwrap_or(false) {
+                let is_same = !file.has_more && file.is_same().unwrap_or(false);
+                if file.attributes.ctime_ns == 0 && !is_same {
                     self.counters.changing.fetch_add(1, Ordering::Relaxed);
                     (self.shared.told)(ArchiveEvent::Changing { path: path.to_owned() });
                 }
@@ -585,6 +586,13 @@ fn content_object(
         link: None,
     };
     if object.stored_bytes() == 0 {
+        if file.found.is_file() && file.found.size == 0 {
+            file.see_more()?;
+        }
+        if file.has_more {
+            file.forget();
+            object.attributes.ctime_ns = 0;
+        }
         return Ok(object);
     }
     let id = new_id()?;

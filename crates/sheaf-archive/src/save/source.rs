@@ -23,6 +23,8 @@ pub(super) struct SourceFile {
     file: File,
     pub found: Metadata,
     pub attributes: MemberAttributes,
+    /// More can be read than its length says, as of files of /proc, or of one that grows.
+    pub has_more: bool,
 }
 
 impl SourceFile {
@@ -47,7 +49,7 @@ impl SourceFile {
             return Err(failed(Errno::AGAIN));
         }
         let attributes = attributes_of(&file, name, &found).map_err(failed)?;
-        Ok(Self { file: file.into(), found, attributes })
+        Ok(Self { file: file.into(), found, attributes, has_more: false })
     }
 
     /// Its whole content, if it is not longer than it says; else nothing.
@@ -56,7 +58,14 @@ impl SourceFile {
         let limit = self.found.size;
         let read = (&self.file).take(limit + 1).read_to_end(into);
         read.map_err(|error| Errno::from_io(&error))?;
-        Ok(into.len() as u64 <= limit)
+        self.has_more = into.len() as u64 > limit;
+        Ok(!self.has_more)
+    }
+
+    /// Sees whether more can be read than its length says.
+    pub fn see_more(&mut self) -> Result<(), Errno> {
+        self.has_more = self.read_at(&mut [0; 1], self.found.size)? > 0;
+        Ok(())
     }
 
     /// Bytes that are not holes; nothing if all are.

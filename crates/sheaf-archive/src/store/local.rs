@@ -71,8 +71,14 @@ impl LocalStore {
     /// # Errors
     /// `ENOENT` where there is none, `EOPNOTSUPP` for one of a later version.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
-        let mark = std::fs::read(directory.join(MARK))
-            .map_err(|error| failed(directory, "is no store", &error))?;
+        let mark = std::fs::read(directory.join(MARK)).map_err(|error| {
+            if error.kind() == ErrorKind::NotFound && directory.join(OBJECTS).join("log").is_dir() {
+                let doing = "its file sheaf-archive is lost, which says that it is a store: write the \
+                             line \"sheaf archive, version 1\" to it";
+                return StoreError { place: directory.display().to_string(), doing, errno: Errno::NODATA };
+            }
+            failed(directory, "is no store", &error)
+        })?;
         if mark != MARK_TEXT.as_bytes() {
             return Err(StoreError {
                 place: directory.display().to_string(),
@@ -105,8 +111,8 @@ fn is_foreign(directory: &Path) -> io::Result<bool> {
     if !rustix::process::geteuid().is_root() || objects.metadata()?.uid() == 0 {
         return Ok(false);
     }
-    let list = rustix::fs::getxattr(&objects, "system.posix_acl_default", &mut [0u8; 0][..]);
-    Ok(!list.is_ok_and(|bytes| bytes > 0))
+    let list = rustix::fs::getxattr(&objects, "system.posix_acl_default", &mut [0u8; 256][..]);
+    Ok(!matches!(list, Ok(1..) | Err(rustix::io::Errno::RANGE)))
 }
 
 /// Whether nothing is in a directory, or what a making that was cut off has left.

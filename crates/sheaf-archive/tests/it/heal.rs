@@ -2,8 +2,8 @@
 use crate::round::{Place, path, settle};
 use crate::trees::{assert_same, make_everything};
 use sheaf_archive::{
-    ArchivePath, FetchOptions, SaveOptions, TreeWalk, TreeWalkOptions, VerifyOptions, VerifyReport,
-    remove, verify,
+    ArchivePath, FetchOptions, RepairOptions, SaveOptions, TreeWalk, TreeWalkOptions,
+    VerifyOptions, VerifyReport, remove, repair, verify,
 };
 use sheaf_core::lock;
 use std::fs;
@@ -177,4 +177,63 @@ fn an_index_that_is_lost_is_made_again_of_its_pack() {
         assert_eq!((fetched.fetched, fetched.failed), (3, 0));
         assert_eq!(fs::read(place.path("back/tree/b")).unwrap(), b"b");
     }
+}
+
+#[test]
+fn what_a_lost_index_says_is_read_from_its_pack_and_repair_writes_it_again() {
+    for way in [0, 1, 2, 4] {
+        let place = Place::new();
+        make_everything(&place.path("tree"));
+        settle();
+        place.save("tree", SaveOptions::default());
+        let indexes: Vec<_> =
+            objects(&place, "packs").iter().map(|tar| tar.with_extension("idx.0")).collect();
+        let whole: Vec<_> = indexes.iter().map(|index| fs::read(index).unwrap()).collect();
+        for index in &indexes {
+            damage(index, way);
+        }
+        assert_eq!(verified(&place).0.damaged, indexes.len() as u64);
+        let (fetched, told) = place.fetch("/tree", "back", FetchOptions::default());
+        assert_eq!((fetched.failed, &told[..]), (0, &[][..]));
+        assert_same(&place.path("tree"), &place.path("back/tree"));
+        let options = RepairOptions { dry_run: true, ..RepairOptions::default() };
+        let would = repair(&place.archive, options).unwrap();
+        assert_eq!(would.indexes, indexes.len() as u64);
+        assert!(verified(&place).0.damaged > 0, "nothing was written");
+        let made = repair(&place.archive, RepairOptions::default()).unwrap();
+        assert_eq!(made.indexes, indexes.len() as u64);
+        assert_eq!(verified(&place).1, Vec::<String>::new());
+        let again: Vec<_> = indexes.iter().map(|index| fs::read(index).unwrap()).collect();
+        assert_eq!(again, whole);
+        assert_eq!(repair(&place.archive, RepairOptions::default()).unwrap().indexes, 0);
+    }
+}
+
+/// Without what was removed since: which members are left, a pack does not say.
+#[test]
+fn a_later_index_is_not_taken_from_its_pack() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(place.path("tree").join(name), name).unwrap();
+    }
+    settle();
+    place.save("tree", SaveOptions::default());
+    remove(&place.archive, &path("/tree/b")).unwrap();
+    fs::remove_file(objects(&place, "packs")[0].with_extension("idx.1")).unwrap();
+    let (fetched, told) = place.fetch("/tree", "back", FetchOptions::default());
+    assert_eq!((fetched.fetched, fetched.failed), (0, 2), "{told:?}");
+    assert_eq!(repair(&place.archive, RepairOptions::default()).unwrap().indexes, 0);
+}
+
+#[test]
+fn bytes_behind_an_index_are_damage() {
+    let place = Place::new();
+    fs::write(place.path("a"), "a").unwrap();
+    settle();
+    place.save("a", SaveOptions::default());
+    let index = objects(&place, "packs")[0].with_extension("idx.0");
+    let whole = fs::read(&index).unwrap();
+    fs::write(&index, [&whole[..], b"x"].concat()).unwrap();
+    assert_eq!(verified(&place).0.damaged, 1);
 }

@@ -153,3 +153,54 @@ fn names_are_one_file_however_small_packs_are() {
         assert!(longest.unwrap_or(0) <= 2 * pack_bytes, "{longest:?} of {pack_bytes}");
     }
 }
+
+/// Names of a file come back as names of one file also where some of them were stored at another time.
+#[test]
+fn names_that_were_parted_are_names_of_one_file_again() {
+    let linked = |place: &Place| {
+        for (directory, content) in [("a", "in several"), ("b", ""), ("c", "")] {
+            fs::create_dir_all(place.path("tree").join(directory)).unwrap();
+            fs::write(place.path("tree").join(directory).join("own"), content).unwrap();
+        }
+        fs::write(place.path("tree/a/h"), "of four names").unwrap();
+        for name in ["a/i", "b/h", "c/h"] {
+            fs::hard_link(place.path("tree/a/h"), place.path("tree").join(name)).unwrap();
+        }
+        // All names of this one are in one directory.
+        fs::write(place.path("tree/b/one"), "of two names").unwrap();
+        fs::hard_link(place.path("tree/b/one"), place.path("tree/b/two")).unwrap();
+        settle();
+    };
+    let assert_linked = |place: &Place, to: &str| {
+        let (fetched, told) = place.fetch("/tree", to, FetchOptions::default());
+        assert_eq!(fetched.failed, 0, "{told:?}");
+        crate::trees::assert_same(&place.path("tree"), &place.path(to).join("tree"));
+        let ino = |name: &str| fs::metadata(place.path(to).join("tree").join(name)).unwrap().ino();
+        assert!(["a/i", "b/h", "c/h"].iter().all(|name| ino(name) == ino("a/h")));
+        assert_eq!(ino("b/one"), ino("b/two"));
+    };
+    // Each name alone is stored later than the others.
+    for lost in ["a/h", "a/i", "b/h", "c/h", "b/one", "b/two"] {
+        let place = Place::new();
+        linked(&place);
+        place.save("tree", SaveOptions::default());
+        remove(&place.archive, &path(&format!("/tree/{lost}"))).unwrap();
+        place.save("tree", SaveOptions::default());
+        assert_linked(&place, "back");
+        let (again, _) = place.save("tree", SaveOptions::default());
+        assert_eq!((again.stored, again.unchanged), (0, 9), "{lost}");
+    }
+    // Directories that were stored by themselves, one after the other.
+    let place = Place::new();
+    linked(&place);
+    for directory in ["a", "b", "c"] {
+        let above = place.path("tree");
+        let (sources, to) = ([above.join(directory)], path("/tree"));
+        let fail = |event: sheaf_archive::ArchiveEvent| panic!("{event:?}");
+        sheaf_archive::save(&place.archive, &sources, &to, SaveOptions::default(), &fail).unwrap();
+    }
+    place.save("tree", SaveOptions::default());
+    assert_linked(&place, "back");
+    let (again, _) = place.save("tree", SaveOptions::default());
+    assert_eq!((again.stored, again.unchanged), (0, 9));
+}

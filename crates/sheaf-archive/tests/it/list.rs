@@ -153,7 +153,7 @@ fn single_names_are_looked_up_and_directories_skipped() {
 }
 
 #[test]
-fn a_pack_whose_index_is_lost_is_told_and_the_rest_is_listed() {
+fn a_pack_that_is_lost_with_its_index_is_told_and_the_rest_is_listed() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     for name in ["a", "b", "c"] {
@@ -166,6 +166,9 @@ fn a_pack_whose_index_is_lost_is_told_and_the_rest_is_listed() {
     let digits: String = lost.0.iter().map(|byte| format!("{byte:02x}")).collect();
     let index = format!("store/objects/packs/{}/{digits}.idx.0", &digits[..2]);
     fs::remove_file(place.path(&index)).unwrap();
+    // Alone it is taken from the pack.
+    assert_eq!(place.archive.list(&path("/tree")).unwrap().flatten().count(), 4);
+    fs::remove_file(place.path(&index).with_extension("").with_extension("tar")).unwrap();
     let told: Vec<_> = place.archive.list(&path("/tree")).unwrap().collect();
     let names: Vec<_> = told.iter().flatten().map(|(name, _)| &name[..]).collect();
     assert_eq!(names, [&b"a"[..], b"c", b"large"]);

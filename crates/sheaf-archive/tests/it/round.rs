@@ -324,3 +324,99 @@ fn nobody_else_reads_what_is_stored() {
         assert_eq!(entry.found.unwrap().mode & 0o077, 0, "{:?}", entry.path);
     }
 }
+
+/// What a directory hands down to what is made in it is not what was archived.
+#[test]
+fn what_is_fetched_inherits_no_access_control_list() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree/sub")).unwrap();
+    for (name, mode) in [("f", 0o640), ("sub/g", 0o604), ("large", 0o600)] {
+        let length = if name == "large" { 2 << 20 } else { 5 };
+        fs::write(place.path("tree").join(name), vec![b'x'; length]).unwrap();
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(place.path("tree").join(name), mode).unwrap();
+    }
+    let pipe = Command::new("mkfifo").arg(place.path("tree/pipe")).status();
+    assert!(pipe.unwrap().success());
+    symlink("f", place.path("tree/link")).unwrap();
+    settle();
+    place.save("tree", SaveOptions::default());
+    fs::create_dir(place.path("back")).unwrap();
+    // user::rwx user:65534:rwx group::r-x mask::rwx other::r-x
+    let mut list = 2u32.to_le_bytes().to_vec();
+    let no_id = u32::MAX;
+    for (tag, bits, id) in
+        [(1u16, 7u16, no_id), (2, 7, 65534), (4, 5, no_id), (16, 7, no_id), (32, 5, no_id)]
+    {
+        list.extend_from_slice(&tag.to_le_bytes());
+        list.extend_from_slice(&bits.to_le_bytes());
+        list.extend_from_slice(&id.to_le_bytes());
+    }
+    let name = "system.posix_acl_default";
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(place.path("back"), name, &list, flags).is_err() {
+        return sheaf_testing::skipped("this file system has no access control lists");
+    }
+    for again in [false, true] {
+        if again {
+            // A directory that is there already, and has got a list since.
+            fs::remove_file(place.path("back/tree/sub/g")).unwrap();
+            rustix::fs::setxattr(place.path("back/tree/sub"), name, &list, flags).unwrap();
+        }
+        let (fetched, told) = place.fetch("/tree", "back", FetchOptions::default());
+        assert_eq!((fetched.failed, fetched.attributes_left), (0, 0), "{told:?}");
+        assert_same(&place.path("tree"), &place.path("back/tree"));
+    }
+}
+
+/// Who reads sees one state, whatever others change meanwhile.
+#[test]
+fn what_is_read_is_of_one_moment() {
+    for place in Place::all() {
+        for directory in 0..40 {
+            fs::create_dir_all(place.path(&format!("tree/{directory}"))).unwrap();
+            fs::write(place.path(&format!("tree/{directory}/f")), "x").unwrap();
+        }
+        settle();
+        place.save("tree", SaveOptions::default());
+        let catalog = Catalog::open(&place.path("catalog")).unwrap();
+        let reader = Archive::new(place.open_store(), catalog).unwrap();
+        reader.freeze().unwrap();
+        reader.freeze().unwrap();
+        sheaf_archive::remove(&place.archive, &path("/tree")).unwrap();
+        assert!(place.archive.walk(&path("/tree")).is_err());
+        assert_eq!(reader.walk(&path("/tree")).unwrap().flatten().count(), 81);
+        let (fail, options) = (|event| panic!("{event:?}"), FetchOptions::default());
+        let to = place.path("back");
+        let fetched = fetch(&reader, &path("/tree"), &to, options, &fail).unwrap();
+        assert_eq!((fetched.fetched, fetched.directories, fetched.failed), (40, 41, 0));
+        assert_same(&place.path("tree"), &to.join("tree"));
+        let fail = |error| panic!("{error}");
+        let options = sheaf_archive::VerifyOptions::default();
+        let verified = sheaf_archive::verify(&reader, &ArchivePath::ROOT, options, &fail).unwrap();
+        assert_eq!(verified.damaged, 0);
+    }
+}
+
+/// What says that it is empty and is not is told, and not taken for stored.
+#[test]
+fn a_file_that_has_more_than_it_says_is_told_each_time() {
+    for member_bytes_max in [0, 1 << 20] {
+        for checksum in [false, true] {
+            let place = Place::new();
+            let told = Mutex::new(0);
+            let tell = |event: ArchiveEvent| match event {
+                ArchiveEvent::Changing { .. } => *lock(&told) += 1,
+                event => panic!("{event:?}"),
+            };
+            let options = SaveOptions { member_bytes_max, checksum, ..SaveOptions::default() };
+            for _ in 0..2 {
+                let sources = ["/proc/version".into()];
+                let report =
+                    save(&place.archive, &sources, &ArchivePath::ROOT, options, &tell).unwrap();
+                assert_eq!((report.changing, report.unchanged), (1, 0));
+            }
+            assert_eq!(*lock(&told), 2);
+        }
+    }
+}

@@ -282,3 +282,22 @@ fn who_may_not_write_is_told() {
         assert_eq!(put(&store, "a", b"content").unwrap_err(), Errno::ACCES);
     });
 }
+
+/// What root wrote there its owner could not read, and so not write behind it.
+#[test]
+fn root_writes_nothing_into_a_store_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("only root may give a store to another user");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path().join("store");
+    let key = StoreKey::new("data/x").unwrap();
+    drop(LocalStore::create(&at).unwrap());
+    let nobody = (Some(65534), Some(65534));
+    std::os::unix::fs::chown(at.join("objects"), nobody.0, nobody.1).unwrap();
+    let store = LocalStore::open(&at).unwrap();
+    let error = store.create(&key).map(drop).unwrap_err();
+    assert_eq!(error.errno, Errno::PERM);
+    assert!(error.doing.contains("would lock the owner of this store out"), "{error}");
+    assert_eq!(store.size(&key).unwrap_err().errno, Errno::NOENT);
+}

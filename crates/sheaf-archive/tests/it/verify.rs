@@ -341,3 +341,61 @@ fn a_flipped_byte_of_a_catalog_is_named_or_is_nothing_and_the_store_makes_anothe
     assert_eq!(rows(&again), expected);
     assert_eq!(verified(&again, VerifyOptions::default()).0.damaged, 0);
 }
+
+/// Pages of a catalog that are not whole: it is not opened, or says all that it said, or is not believed
+/// where something is removed by it.
+#[test]
+fn a_damaged_catalog_has_nothing_removed() {
+    let place = in_memory();
+    let (at, tree) = (place.path(), place.path().join("tree"));
+    for directory in 0..30 {
+        let directory = tree.join(format!("d{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..6 {
+            fs::write(directory.join(format!("f{file}")), [file]).unwrap();
+        }
+        fs::write(directory.join("large"), vec![7; 1100 << 10]).unwrap();
+    }
+    let open = |catalog: &str| -> Result<Archive, ArchiveError> {
+        let store = LocalStore::create(&at.join("store"))?;
+        Archive::new(Arc::new(store), Catalog::open(&at.join(catalog))?)
+    };
+    let archive = open("catalog").unwrap();
+    let fail = |event| panic!("{event:?}");
+    save(&archive, std::slice::from_ref(&tree), &ArchivePath::ROOT, SaveOptions::default(), &fail)
+        .unwrap();
+    let names = |archive: &Archive| archive.walk(&ArchivePath::ROOT).unwrap().flatten().count();
+    let count = names(&archive);
+    drop(archive);
+    let whole = fs::read(at.join("catalog")).unwrap();
+    let sectors = (0..whole.len() / 512).map(|sector| {
+        let mut damaged = whole.clone();
+        damaged[sector * 512..(sector + 1) * 512].fill(0);
+        damaged
+    });
+    let cuts = (1..whole.len() / 1024).map(|cut| whole[..whole.len() - cut * 1024].to_vec());
+    let options = RepairOptions { age: Duration::ZERO, dry_run: false };
+    let (mut refused, mut whole_ones) = (0, 0);
+    for damaged in sectors.chain(cuts) {
+        fs::write(at.join("damaged"), damaged).unwrap();
+        match open("damaged") {
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains("remove the file, and it is made again"), "{text}");
+                refused += 1;
+            }
+            Ok(archive) => {
+                whole_ones += u64::from(names(&archive) == count);
+                let _ = repair(&archive, options);
+            }
+        }
+        for end in ["", "-wal", "-shm"] {
+            let _ = fs::remove_file(at.join(format!("damaged{end}")));
+        }
+    }
+    assert!(refused > 20 && whole_ones > 0, "{refused} {whole_ones}");
+    let archive = open("another").unwrap();
+    let fail = |error| panic!("{error}");
+    let verified = verify(&archive, &ArchivePath::ROOT, VerifyOptions::default(), &fail).unwrap();
+    assert_eq!((verified.damaged, verified.objects, names(&archive)), (0, 30, count));
+}

@@ -259,6 +259,7 @@ impl SaveRoot {
                 is.err().map(|errno| format!("{}: cannot be stored: {errno}", path.display()))
             });
             if let Some(missing) = missing {
+                state.report.failed += 1;
                 return self.lose(state, host, &missing);
             }
         }
@@ -270,6 +271,7 @@ impl SaveRoot {
             if *first != known {
                 let why = "sees other files under these names than the first host (inode): they are \
                            not shared";
+                state.report.failed += 1;
                 return self.lose(state, host, why);
             }
             return Ok(());

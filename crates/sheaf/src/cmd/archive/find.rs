@@ -175,6 +175,8 @@ struct SearchedPlace<'a> {
     archive: &'a Archive,
     /// The store as it was written, with the `::` behind it.
     store: &'a [u8],
+    /// The store itself.
+    opened: &'a [u8],
     start: &'a ArchivePath,
     /// As it is written.
     written: Vec<u8>,
@@ -200,7 +202,13 @@ impl Finder {
         let archive = place::open_to_read(&name.store)?;
         for start in name.paths(&archive)? {
             let (store, written) = (store_of(said), start.as_bytes());
-            let place = SearchedPlace { archive: &archive, store, start: &start, written };
+            let place = SearchedPlace {
+                archive: &archive,
+                store,
+                opened: name.store.as_os_str().as_bytes(),
+                start: &start,
+                written,
+            };
             self.find(&place)?;
             if self.outcome.quits {
                 return Ok(true);
@@ -270,7 +278,7 @@ impl Finder {
         path: &ArchivePath,
         file: &ArchivedFile,
     ) -> Result<()> {
-        let SearchedPlace { archive, store, start, written } = place;
+        let SearchedPlace { archive, store, opened, start, written } = place;
         self.name.clear();
         path.put(&mut self.name);
         self.outcome.clear();
@@ -290,7 +298,8 @@ impl Finder {
             if self.output.json {
                 let mut record = record_of(path, file);
                 if let Some(record) = record.as_object_mut() {
-                    put_text(record, "store", store.strip_suffix(b"::").unwrap_or(store));
+                    let store = store.strip_suffix(b"::").filter(|store| !store.is_empty());
+                    put_text(record, "store", store.unwrap_or(opened));
                 }
                 self.output.records.write(&mut self.out, record)?;
                 continue;

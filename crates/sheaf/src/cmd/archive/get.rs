@@ -37,7 +37,7 @@ Examples:
 pub struct GetArgs {
     /// Archived files and directories; the last is the directory they go to, of this
     /// machine or, as HOSTSET:PATH, of hosts
-    #[arg(value_name = "STORE::SRC", required = true, num_args = 2..)]
+    #[arg(value_name = "STORE::SRC", required = true, num_args = 1..)]
     pub names: Vec<OsString>,
 
     /// Write over files that are newer than the archived ones, too
@@ -61,7 +61,12 @@ impl GetArgs {
 
 /// Gets the files.
 pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
-    let (to, sources) = args.names.split_last().context("clap asks for two names")?;
+    let (to, sources) = args.names.split_last().context("clap asks for a name")?;
+    if sources.is_empty() {
+        let to = printable(&to.to_string_lossy());
+        let text = format!("{to}: where to? The directory comes last");
+        return Err(Stop::usage(text).into());
+    }
     if args.is_on_hosts() {
         progress::refused_on_hosts(&[(args.dry_run, "--dry-run")])?;
         progress::refused_on_hosts(&args.schedule.on_one_machine())?;
@@ -149,7 +154,7 @@ pub fn tell_report(report: &FetchReport, dry_run: bool, global: &GlobalArgs) -> 
     );
     for (count, what) in [
         (report.unchanged, "there already"),
-        (report.newer, "newer and kept"),
+        (report.newer, "newer and kept (--overwrite replaces such)"),
         (report.attributes_left, "extended attributes not set"),
         (report.failed, "failed"),
     ] {

@@ -107,6 +107,13 @@ impl ArchivedName {
             let text = format!("{}: a store is a directory of this machine or s3://…", said());
             return Err(Stop::usage(text).into());
         }
+        if let Some(hint) = looks_elsewhere(store.as_bytes()) {
+            let text = format!(
+                "{}: a store is a directory of this machine, s3://BUCKET/PREFIX or tape:DIR{hint}",
+                said()
+            );
+            return Err(Stop::usage(printable(&text)).into());
+        }
         let path_bytes = path;
         let Some(path) = ArchivePath::new(path) else {
             let text = format!("{}: there is no .. in an archive", said());
@@ -121,6 +128,12 @@ impl ArchivedName {
     /// As [`ArchivedName::parse`], of one directory, which is named as it is.
     pub fn parse_literal(text: &OsStr) -> Result<Self> {
         Ok(Self { pattern: None, ..Self::parse(text)? })
+    }
+
+    /// Whether it is all that is archived, also as a pattern.
+    pub fn is_everything(&self) -> bool {
+        let text = self.pattern.as_deref().unwrap_or_default().trim_start_matches('/');
+        self.path == ArchivePath::ROOT || matches!(text, "*" | "**" | "**/*")
     }
 
     /// Whether it may stand for several paths.
@@ -143,6 +156,23 @@ impl ArchivedName {
         }
         Ok(found.iter().map(|path| archive_path(path)).collect())
     }
+}
+
+/// What to say of a store whose name means another machine to other programs, and would be a directory
+/// with a colon in its name here.
+fn looks_elsewhere(store: &[u8]) -> Option<String> {
+    let first = store.split(|byte| *byte == b'/').next().unwrap_or(store);
+    let at = first.iter().position(|byte| *byte == b':')?;
+    if matches!(&first[..at], b"tape" | b"s3") && store[at..].starts_with(b"://")
+        || first.starts_with(b"tape:")
+    {
+        return None;
+    }
+    let store = String::from_utf8_lossy(store);
+    Some(match store.strip_prefix("s3:") {
+        Some(bucket) => format!(" (s3://{bucket})"),
+        None => format!(" (a directory of this name is ./{store})"),
+    })
 }
 
 /// What is archived, for patterns.
@@ -196,6 +226,20 @@ pub fn open_to_read(store: &Path) -> Result<Archive> {
 /// Opens the archive of a store whatever is wrong with its log: as far as it is known.
 pub fn open_cut_off(store: &Path) -> Result<Archive> {
     open_for(store, false, |store, catalog| Ok(Archive::to_read(store, catalog)?.0))
+}
+
+/// Refuses an archived name that is a file, where a directory is asked for.
+pub fn refuse_file(archive: &Archive, name: &ArchivedName, doing: &str) -> Result<()> {
+    match archive.look_up(&name.path)? {
+        None | Some(ArchivedFile::Directory(_)) => Ok(()),
+        Some(_) => {
+            let text = format!(
+                "{}: is a file, and directories are {doing}: name the one it is in",
+                name.path
+            );
+            Err(Stop::usage(printable(&text)).into())
+        }
+    }
 }
 
 /// How a command ends that has read archives: not as one that knows all, where a log is damaged.

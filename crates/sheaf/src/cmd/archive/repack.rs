@@ -48,6 +48,7 @@ pub struct RepackArgs {
 pub fn run(args: &RepackArgs, global: &GlobalArgs) -> Result<Exit> {
     let name = ArchivedName::parse_literal(&args.name)?;
     let archive = place::open(&name.store, false)?;
+    place::refuse_file(&archive, &name, "repacked")?;
     let options = RepackOptions {
         min_dead_percent: args.min_dead,
         small_packs_min: usize::try_from(args.min_small)?,

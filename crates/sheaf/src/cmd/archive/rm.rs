@@ -80,7 +80,7 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let names = NamedPlace::parse_all(&args.names, args.local)?;
     let is_root = |name: &NamedPlace| match name {
-        NamedPlace::Archived(name) => name.path == ArchivePath::ROOT,
+        NamedPlace::Archived(name) => name.is_everything(),
         NamedPlace::Local(_) => false,
     };
     if !args.no_preserve_root && names.iter().any(is_root) {
@@ -159,7 +159,16 @@ impl ArchiveRemoval<'_> {
             Some(together) => together,
             none => none.insert(FilesTogether::new(&name.store)?),
         };
-        for path in name.paths(&together.archive)? {
+        let paths = match name.paths(&together.archive) {
+            Err(error) if matches!(error.downcast_ref(), Some(Stop::Unmatched(_))) => {
+                if !self.args.force {
+                    self.failed(&error.to_string());
+                }
+                return Ok(());
+            }
+            paths => paths?,
+        };
+        for path in paths {
             match self.asker {
                 _ if self.args.dry_run => self.would(path)?,
                 Some(asker) => self.asked(&path, asker)?,

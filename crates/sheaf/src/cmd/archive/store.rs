@@ -4,7 +4,7 @@ use super::progress::{self, ArchiveProgress, ScheduleArgs};
 use super::{counted, hosts, tell};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
-use crate::output::{self, Output};
+use crate::output::{self, Output, printable};
 use crate::size;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -39,7 +39,7 @@ Examples:
 pub struct StoreArgs {
     /// Files and directories of this machine, or HOSTSET:PATH of hosts; the last is the
     /// archived directory they go to
-    #[arg(value_name = "SRC", required = true, num_args = 2..)]
+    #[arg(value_name = "SRC", required = true, num_args = 1..)]
     pub names: Vec<OsString>,
 
     /// Make a store of the directory STORE, if there is none
@@ -129,7 +129,15 @@ fn pack_limit(text: &str) -> Result<u64, String> {
 
 /// Stores the files.
 pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
-    let (to, sources) = args.names.split_last().context("clap asks for two names")?;
+    let (to, sources) = args.names.split_last().context("clap asks for a name")?;
+    if sources.is_empty() {
+        let to = printable(&to.to_string_lossy());
+        let text = format!("{to}: where to? The archived directory STORE::DIR comes last");
+        return Err(Stop::usage(text).into());
+    }
+    if sources.iter().any(|source| source.is_empty()) {
+        return Err(Stop::usage("a source has no name: it is empty").into());
+    }
     let to = ArchivedName::parse_literal(to)?;
     if args.is_on_hosts() {
         if !sources.iter().all(|source| hosts::is_on_hosts(source)) {
@@ -143,6 +151,10 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
         return Err(Stop::usage("--shared is for files of hosts: HOSTSET:PATH").into());
     }
     let exclude = args.excluded()?;
+    if args.create && args.dry_run && place::open_cut_off(&to.store).is_err() {
+        let text = "there is no store yet, and --dry-run makes none: without it, all is stored";
+        return Err(Stop::usage(text).into());
+    }
     let archive = place::open(&to.store, args.create)?;
     let left_out = place::directory_id(&to.store)?;
     let options = SaveOptions { left_out, ..args.options(archive.store(), global) };

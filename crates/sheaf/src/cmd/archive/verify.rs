@@ -7,9 +7,10 @@ use crate::output::{self, Output, printable};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use sheaf_archive::{VerifyOptions, VerifyReport, verify};
+use sheaf_archive::{ArchiveError, VerifyOptions, VerifyReport, verify};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Verify that what is archived is as it was stored
 ///
@@ -46,18 +47,23 @@ fn percent(text: &str) -> Result<u64, String> {
 pub fn run(args: &VerifyArgs, global: &GlobalArgs) -> Result<Exit> {
     let name = ArchivedName::parse_literal(&args.name)?;
     let archive = place::open_to_read(&name.store)?;
+    place::refuse_file(&archive, &name, "verified")?;
     let mut options = VerifyOptions::default();
     if let Some(sample) = args.sample {
         options.sample_of_million = sample;
     }
+    let of_log = AtomicU64::new(0);
     let report = verify(&archive, &name.path, options, &|error| {
+        if matches!(&error, ArchiveError::Catalog(error) if error.is_of_log()) {
+            of_log.fetch_add(1, Ordering::Relaxed);
+        }
         output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
     })?;
-    tell_report(&report, global)?;
+    tell_report(&report, of_log.into_inner(), global)?;
     Ok(if report.damaged > 0 { Exit::Unmatched } else { Exit::Success })
 }
 
-fn tell_report(report: &VerifyReport, global: &GlobalArgs) -> Result<()> {
+fn tell_report(report: &VerifyReport, of_log: u64, global: &GlobalArgs) -> Result<()> {
     if global.json {
         let record = json!({
             "type": "archive_verified",
@@ -88,7 +94,8 @@ fn tell_report(report: &VerifyReport, global: &GlobalArgs) -> Result<()> {
         damaged => format!(": {damaged} damaged"),
     };
     output::tell(format_args!("sheaf: {text}"));
-    if report.damaged > 0 {
+    // What is wrong with the log says itself what helps.
+    if report.damaged > of_log {
         output::tell(format_args!(
             "sheaf: store --checksum stores again what is damaged, where its source is still there"
         ));

@@ -27,7 +27,7 @@ pub fn run(
     let (members, sources) = super::places(sources, opening.config(), Purpose::Read)?;
     check(&sources)?;
     // It is let go outside of the runtime, which a catalog in a database may not be within.
-    let archive = Arc::new(place::open(&to.store, args.create)?);
+    let archive = Arc::new(place::open(&to.store, args.create && !args.dry_run)?);
     let exclude = args.excluded()?;
     let stored = args.options(archive.store(), global);
     let options = SaveRootOptions {
