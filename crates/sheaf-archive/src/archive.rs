@@ -210,6 +210,13 @@ pub enum ArchiveEvent {
         /// Why not.
         errno: Errno,
     },
+    /// What was archived under this name was of another kind, and is archived no longer.
+    Replaced {
+        /// What is stored now.
+        path: PathBuf,
+        /// What was.
+        was: &'static str,
+    },
     /// A file was written to while it was read: what is stored may be of several moments.
     Changing {
         /// Which one.
@@ -230,6 +237,9 @@ impl fmt::Display for ArchiveEvent {
                 path.display(),
                 name.escape_ascii(),
             ),
+            Self::Replaced { path, was } => {
+                write!(f, "{}: takes the place of what was archived as {was}", path.display())
+            }
             Self::Changing { path } => {
                 write!(f, "{}: was written to while it was read: store it again", path.display())
             }

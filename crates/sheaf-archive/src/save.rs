@@ -17,6 +17,7 @@ mod links;
 pub(crate) mod old;
 pub(crate) mod output;
 mod phases;
+mod replace;
 mod source;
 
 use crate::schedule::{Resource, ScheduleLimits, ScheduleStats, TaskPlace};
@@ -30,6 +31,7 @@ use desk::{CatalogDesk, SaveDesk};
 use directory::{DirectorySave, SourceName};
 pub use exclude::{SaveExclude, SaveExcludeError};
 use phases::SavePool;
+use replace::Replacements;
 use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
@@ -181,6 +183,8 @@ struct SaveShared<'a> {
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
     /// Where packs are that are read.
     room: VerifyRoom,
+    /// What is archived as another kind of file, where that is replaced.
+    replaced: Option<&'a Replacements>,
     /// Of directories as far as they have handed in what they did.
     counters: SaveCounters,
 }
@@ -225,30 +229,63 @@ pub fn save_watched(
             refuse_store(source, store)?;
         }
     }
-    let desk = CatalogDesk::new(archive);
-    let shared = SaveShared {
-        store: archive.store(),
-        desk: &desk,
-        options,
-        exclude,
-        told,
-        room: VerifyRoom::default(),
-        counters: SaveCounters::default(),
-    };
     if !options.dry_run {
         make_directories(archive, to)?;
     }
-    let pool = SavePool::new(&shared);
-    let done = shared.begin(sources, to, &pool).and_then(|()| pool.run(watch));
-    let mut report = shared.counters.take();
-    // What is whole is kept also where something else has failed.
-    let refused = desk.finish();
-    done?;
-    for error in refused? {
-        report.failed += 1;
-        told(ArchiveEvent::Failed(error));
+    let (run, all) = (SaveRun { archive, options, exclude, told, watch }, SaveCounters::default());
+    let replaced = Replacements::default();
+    all.add(&run.pass(Some(&replaced), |shared, pool| shared.begin(sources, to, pool))?);
+    let mut again = Vec::new();
+    for replacement in replaced.take().into_iter().filter(|_| !options.dry_run) {
+        if replacement.make_room(archive, told)? {
+            again.push(replacement);
+        }
     }
-    Ok(report)
+    if !again.is_empty() {
+        all.add(&run.pass(None, |shared, pool| shared.begin_again(&again, pool))?);
+    }
+    Ok(all.take())
+}
+
+/// What all that is stored by one command has in common.
+struct SaveRun<'a> {
+    archive: &'a Archive,
+    options: SaveOptions,
+    exclude: &'a SaveExclude,
+    told: &'a (dyn Fn(ArchiveEvent) + Sync),
+    watch: &'a (dyn Fn(&SaveReport, &ScheduleStats) + Sync),
+}
+
+impl SaveRun<'_> {
+    /// Stores what `begin` says, and all below it.
+    fn pass(
+        &self,
+        replaced: Option<&Replacements>,
+        begin: impl for<'a> FnOnce(&'a SaveShared<'a>, &SavePool<'a>) -> Result<(), ArchiveError>,
+    ) -> Result<SaveReport, ArchiveError> {
+        let desk = CatalogDesk::new(self.archive);
+        let shared = SaveShared {
+            store: self.archive.store(),
+            desk: &desk,
+            options: self.options,
+            exclude: self.exclude,
+            told: self.told,
+            room: VerifyRoom::default(),
+            replaced,
+            counters: SaveCounters::default(),
+        };
+        let pool = SavePool::new(&shared);
+        let done = begin(&shared, &pool).and_then(|()| pool.run(self.watch));
+        let mut report = shared.counters.take();
+        // What is whole is kept also where something else has failed.
+        let refused = desk.finish();
+        done?;
+        for error in refused? {
+            report.failed += 1;
+            (self.told)(ArchiveEvent::Failed(error));
+        }
+        Ok(report)
+    }
 }
 
 /// Refuses a source that is the directory of the store, of this device and inode, or is in it.

@@ -169,7 +169,9 @@ impl DirectoryCompare {
         }
         let to = of.of.path.join(file.name.as_bytes());
         if self.old.find(of.shared.store, file.name.as_bytes(), &mut self.none)?.is_some() {
-            of.left_out(ArchiveError::InTheWay { path: to, what: "a file" });
+            if !of.replaces(&file.name, &to, number, true) {
+                of.left_out(ArchiveError::InTheWay { path: to, what: "a file" });
+            }
             return Ok(None);
         }
         let from = Directory::within(of.file.clone(), &file.name);
@@ -207,7 +209,9 @@ impl DirectoryCompare {
             }
         } else if self.is_old && of.shared.desk.is_directory(&of.of.path.join(key))? {
             let path = of.of.path.join(key);
-            of.left_out(ArchiveError::InTheWay { path, what: "a directory" });
+            if !of.replaces(&file.name, &path, 0, false) {
+                of.left_out(ArchiveError::InTheWay { path, what: "a directory" });
+            }
             return Ok(StoreWay::Left);
         }
         let is_much = |bytes: u64| bytes > of.shared.member_bytes_max();

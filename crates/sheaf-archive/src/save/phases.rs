@@ -6,6 +6,7 @@
 use super::compare::DISK_BLOCK_BYTES;
 use super::compare::{ComparedPiece, DirectoryCompare};
 use super::directory::DirectorySave;
+use super::replace::Replacement;
 use super::{SaveCounters, SaveReport, SaveShared, SaveWork, SavedDirectory, file_error, source};
 use crate::schedule::pool::SchedulePool;
 use crate::schedule::{
@@ -13,7 +14,7 @@ use crate::schedule::{
 };
 use crate::walk::names::{NamedFile, OpenDirectory};
 use crate::width::{AdaptiveWidth, WIDTH_MAX};
-use crate::{ArchiveError, ArchiveEvent, ArchivedDirectory};
+use crate::{ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory};
 use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -151,6 +152,28 @@ impl<'a> SavingDirectory<'a> {
     pub fn skipped(&self, path: &Path, why: &'static str) {
         self.counters.skipped.fetch_add(1, Ordering::Relaxed);
         (self.shared.told)(ArchiveEvent::Skipped { path: path.to_owned(), why });
+    }
+
+    /// Whether a name that is archived as another kind of file takes the place of that, later.
+    pub fn replaces(
+        &self,
+        name: &OsStr,
+        to: &ArchivePath,
+        number: u32,
+        is_directory: bool,
+    ) -> bool {
+        let place = self.place.iter().copied().chain([number]).collect();
+        let (above, path) = (self.file.clone(), self.path.join(name));
+        self.shared.replaced.is_some_and(|all| {
+            all.push(Replacement {
+                above,
+                name: name.to_owned(),
+                path,
+                to: to.clone(),
+                place,
+                is_directory,
+            })
+        })
     }
 
     /// A file or directory is left out by an error.

@@ -269,18 +269,32 @@ fn one_file_is_fetched_alone(place: &Place) {
 }
 
 #[test]
-fn a_file_and_a_directory_of_one_name_do_not_go_together() {
+fn a_file_takes_the_place_of_a_directory_and_a_directory_of_a_file() {
     let place = Place::new();
-    fs::create_dir_all(place.path("tree/x")).unwrap();
+    fs::create_dir_all(place.path("tree/x/below")).unwrap();
+    fs::write(place.path("tree/x/below/f"), "f").unwrap();
     fs::write(place.path("tree/y"), "file").unwrap();
+    fs::write(place.path("tree/z"), "stays").unwrap();
     place.save("tree", SaveOptions::default());
-    fs::remove_dir(place.path("tree/x")).unwrap();
+    fs::remove_dir_all(place.path("tree/x")).unwrap();
     fs::write(place.path("tree/x"), "file").unwrap();
     fs::remove_file(place.path("tree/y")).unwrap();
-    fs::create_dir(place.path("tree/y")).unwrap();
+    fs::create_dir_all(place.path("tree/y/deep")).unwrap();
+    fs::write(place.path("tree/y/deep/g"), "g").unwrap();
+    settle();
+    let dry = SaveOptions { dry_run: true, ..SaveOptions::default() };
+    place.save("tree", dry);
+    assert!(place.archive.catalog().directory(&path("/tree/x/below")).unwrap().is_some());
     let (report, told) = place.save("tree", SaveOptions::default());
-    assert_eq!(report.failed, 2, "{told:?}");
-    assert!(place.archive.catalog().directory(&path("/tree/y")).unwrap().is_none());
+    assert_eq!((report.failed, report.stored, report.unchanged), (0, 2, 1), "{told:?}");
+    assert_eq!(told.len(), 2, "{told:?}");
+    let fail = |error| panic!("{error}");
+    let options = sheaf_archive::VerifyOptions::default();
+    sheaf_archive::verify(&place.archive, &ArchivePath::ROOT, options, &fail).unwrap();
+    place.fetch("/tree", "back", FetchOptions::default());
+    assert_same(&place.path("tree"), &place.path("back/tree"));
+    let (report, _) = place.save("tree", SaveOptions::default());
+    assert_eq!((report.failed, report.stored, report.unchanged), (0, 0, 3));
 }
 
 #[test]

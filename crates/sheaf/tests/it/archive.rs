@@ -2,6 +2,7 @@
 use crate::support::Home;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::process::Command;
 
 /// A home with a small tree in it.
@@ -807,4 +808,33 @@ fn give_up_the_end(home: &Home, at: usize, is_whole: bool) {
     assert_eq!(home.run(&["archive", "ls", "s::/1/tree/a"]).code, Some(0));
     let none = give_up(1, &[]);
     assert!(none.stderr.ends_with("missing: none is\n"), "{none:?}");
+}
+
+/// Each command of the tutorial, and what it says.
+#[test]
+fn the_tutorial_says_what_happens() {
+    let home = Home::new();
+    let text = include_str!("../../../../docs/archive.md");
+    let (_, tutorial) = text.split_once("## Tutorial\n").unwrap();
+    let (tutorial, _) = tutorial.split_once("\n## ").unwrap();
+    let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in tutorial.lines() {
+        if let Some(command) = line.strip_prefix("    $ ") {
+            said.push((command, Vec::new()));
+        } else if let Some(line) = line.strip_prefix("    ") {
+            said.last_mut().unwrap().1.push(line);
+        }
+    }
+    assert!(said.len() > 15, "{said:?}");
+    let program = Path::new(env!("CARGO_BIN_EXE_sheaf")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    for (command, lines) in said {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{{ {command}\n}} 2>&1")]).current_dir(home.path());
+        shell.env("PATH", &path).env("LC_ALL", "C.UTF-8").env("HOME", home.path());
+        let output = shell.output().unwrap();
+        let output = String::from_utf8(output.stdout).unwrap();
+        let output: Vec<_> = output.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(output, lines, "{command}");
+    }
 }

@@ -140,6 +140,7 @@ impl HostShared {
             exclude: &self.exclude,
             told: &told,
             room: VerifyRoom::default(),
+            replaced: None,
             counters: SaveCounters::default(),
         };
         while let Some(item) = self.desk.next() {
