@@ -65,7 +65,8 @@ pub struct RepackReport {
     pub bytes_removed: u64,
     /// Bytes of what was written.
     pub bytes_written: u64,
-    /// Packs that were written anew and stay, as something else refers to them.
+    /// Packs that stay as they are, as something else refers to them, too: to write them anew would take
+    /// more room.
     pub packs_shared: u64,
     /// Directories that could not be repacked, and are as they were.
     pub failed: u64,
@@ -107,8 +108,14 @@ pub fn repack(
     if archive.catalog().directory(path)?.is_none() {
         return Err(ArchiveError::NotArchived { path: path.clone() });
     }
-    let mut repacker =
-        Repacker { archive, options, report: RepackReport::default(), old: OutOfUse::default() };
+    let mut repacker = Repacker {
+        archive,
+        options,
+        report: RepackReport::default(),
+        old: OutOfUse::default(),
+        referred: referred(archive)?,
+        shared: HashSet::new(),
+    };
     let mut last: Option<ArchivePath> = None;
     loop {
         let catalog = archive.catalog();
@@ -128,6 +135,7 @@ pub fn repack(
         }
     }
     repacker.remove_old()?;
+    repacker.report.packs_shared = repacker.shared.len() as u64;
     Ok(repacker.report)
 }
 
@@ -189,6 +197,9 @@ struct Repacker<'a> {
     options: RepackOptions,
     report: RepackReport,
     old: OutOfUse,
+    /// What is referred to, to begin with.
+    referred: Referred,
+    shared: HashSet<PackId>,
 }
 
 impl Repacker<'_> {
@@ -240,7 +251,7 @@ impl Repacker<'_> {
     }
 
     /// What is to be written anew.
-    fn groups(&self, rows: &DirectoryRows) -> Result<Vec<RepackGroup>, ArchiveError> {
+    fn groups(&mut self, rows: &DirectoryRows) -> Result<Vec<RepackGroup>, ArchiveError> {
         let small_bytes = self.options.pack_bytes / 4;
         let is_small = |row: &&ArchivedPack| row.tar_bytes < small_bytes;
         let has_many = rows.packs.iter().filter(is_small).count() >= self.options.small_packs_min;
@@ -258,6 +269,10 @@ impl Repacker<'_> {
             let percent = u64::from(self.options.min_dead_percent);
             let is_wasteful = dead > 0 && dead * 100 >= percent * index.member_blocks;
             if !joins && !is_wasteful {
+                continue;
+            }
+            if self.referred.is_shared(&row.id) {
+                self.shared.insert(row.id);
                 continue;
             }
             let has_links = index.members.iter().any(is_link);
@@ -377,7 +392,8 @@ impl Repacker<'_> {
         let referred = referred(self.archive)?;
         for row in &old.packs {
             if referred.has(&row.key()) {
-                self.report.packs_shared += 1;
+                // Somebody else has come to refer to it meanwhile.
+                self.shared.insert(row.id);
             } else {
                 self.report.bytes_removed += self.remove_pack(row)?;
             }

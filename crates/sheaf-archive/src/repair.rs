@@ -4,6 +4,7 @@ use crate::{
     Archive, ArchiveError, ArchivePath, ContentPlace, PackId, StoreError, StoreKey, StoredObject,
 };
 use sheaf_core::Errno;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
@@ -46,6 +47,8 @@ pub(crate) struct Referred {
     /// Packs, and which of their indexes.
     packs: HashMap<PackId, HashSet<u64>>,
     objects: HashSet<PackId>,
+    /// Packs that more than one directory or file refers to.
+    shared: HashSet<PackId>,
 }
 
 /// Makes lost indexes again, and removes what no commit refers to.
@@ -146,7 +149,7 @@ pub(crate) fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
         last = Some(path.clone());
         for (path, _) in next {
             for pack in catalog.packs(&path)? {
-                referred.packs.entry(pack.id).or_default().insert(pack.generation);
+                referred.pack(pack.id).insert(pack.generation);
             }
             for object in catalog.objects(&path)? {
                 match object.place {
@@ -154,7 +157,7 @@ pub(crate) fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
                         referred.objects.insert(id);
                     }
                     Some(ContentPlace::Pack { id, .. }) => {
-                        referred.packs.entry(id).or_default();
+                        referred.pack(id);
                     }
                     None => {}
                 }
@@ -164,6 +167,22 @@ pub(crate) fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
 }
 
 impl Referred {
+    /// Something refers to a pack; to which of its indexes.
+    fn pack(&mut self, id: PackId) -> &mut HashSet<u64> {
+        match self.packs.entry(id) {
+            Entry::Occupied(known) => {
+                self.shared.insert(id);
+                known.into_mut()
+            }
+            Entry::Vacant(new) => new.insert(HashSet::new()),
+        }
+    }
+
+    /// Whether more than one directory or file refers to a pack.
+    pub fn is_shared(&self, id: &PackId) -> bool {
+        self.shared.contains(id)
+    }
+
     /// Whether a commit refers to it; what is none of an archive's objects is left alone.
     pub fn has(&self, key: &StoreKey) -> bool {
         let name = key.as_str().rsplit('/').next().unwrap_or_default();

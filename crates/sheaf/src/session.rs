@@ -426,6 +426,23 @@ impl Signals {
     }
 }
 
+/// Has a command of this machine alone say something and end, when a signal asks it to. Where nobody can
+/// listen for one, it ends without a word, as programs do.
+pub fn end_at_signal(says: &'static str) {
+    let heed = move || -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            Signals::listen()?.heard().await;
+            anyhow::Ok(())
+        })?;
+        crate::output::wipe();
+        crate::output::tell(format_args!("sheaf: {says}"));
+        std::process::exit(Exit::Interrupted as i32)
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    let _ = thread.spawn(heed);
+}
+
 /// What there is to say of failures, whatever the command.
 const HINTS: [(Errno, &str); 1] =
     [(Errno::AGAIN, "it is a pipe or a device, which is not waited for")];

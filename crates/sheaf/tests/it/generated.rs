@@ -46,7 +46,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-ls.1 45
     sheaf-archive-mv.1 29
     sheaf-archive-repack.1 26
-    sheaf-archive-repair.1 25
+    sheaf-archive-repair.1 26
     sheaf-archive-rm.1 31
     sheaf-archive-stat.1 24
     sheaf-archive-store.1 33

@@ -5,6 +5,7 @@ use super::{counted, hosts, tell};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
+use crate::session::end_at_signal;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
@@ -86,6 +87,11 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     };
     options.limits = args.schedule.limited(options.limits);
     let mut all = FetchReport::default();
+    if !args.dry_run {
+        end_at_signal(
+            "interrupted: what was got is there, each file whole; the same command gets the rest",
+        );
+    }
     // What was got under each name: a second one would take its place.
     let mut names = HashSet::new();
     for source in sources? {

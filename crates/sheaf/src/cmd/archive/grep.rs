@@ -201,7 +201,7 @@ pub fn run(args: &ArchiveGrepArgs, global: &GlobalArgs) -> Result<Exit> {
     let names = NamedPlace::parse_all(&said, args.local)?;
     let mut search = ArchiveSearch { args, out: output::stdout_in_blocks(), has_failed: false };
     let found = search.places(&said, names)?;
-    let places: Vec<GrepPlace<'_>> = found.iter().flat_map(SearchedPlace::places).collect();
+    let places: Vec<GrepPlace<'_>> = found.iter().flat_map(GreppedPlace::places).collect();
     let mut options = args.options()?;
     options.color = output.stdout != output::Palette::default();
     options.names = args.with_filename || (!args.no_filename && has_names(&places)?);
@@ -248,13 +248,13 @@ fn output_file() -> Option<(u64, u64)> {
 }
 
 /// What a name of the command line stands for.
-enum SearchedPlace {
+enum GreppedPlace {
     /// Its store is shown as it was written.
     Archived(Box<Archive>, Vec<ArchivePath>, Vec<u8>),
     Local(PathBuf),
 }
 
-impl SearchedPlace {
+impl GreppedPlace {
     fn places(&self) -> Vec<GrepPlace<'_>> {
         match self {
             Self::Archived(archive, paths, store) => {
@@ -276,13 +276,13 @@ struct ArchiveSearch<'a> {
 
 impl ArchiveSearch<'_> {
     /// What is to be searched.
-    fn places(&mut self, said: &[OsString], names: Vec<NamedPlace>) -> Result<Vec<SearchedPlace>> {
+    fn places(&mut self, said: &[OsString], names: Vec<NamedPlace>) -> Result<Vec<GreppedPlace>> {
         let mut places = Vec::new();
         for (said, name) in said.iter().zip(names) {
             let name = match name {
                 NamedPlace::Archived(name) => name,
                 NamedPlace::Local(path) => {
-                    places.push(SearchedPlace::Local(path));
+                    places.push(GreppedPlace::Local(path));
                     continue;
                 }
             };
@@ -290,7 +290,7 @@ impl ArchiveSearch<'_> {
             match name.paths(&archive) {
                 Ok(paths) => {
                     let store = store_of(said).to_vec();
-                    places.push(SearchedPlace::Archived(archive, paths, store));
+                    places.push(GreppedPlace::Archived(archive, paths, store));
                 }
                 Err(error) if matches!(error.downcast_ref(), Some(Stop::Unmatched(_))) => {
                     self.failed(&error.to_string());

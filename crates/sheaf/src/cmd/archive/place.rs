@@ -223,6 +223,20 @@ pub fn open_to_read(store: &Path) -> Result<Archive> {
     })
 }
 
+/// Whether there is a store of this name.
+pub fn is_store(store: &Path) -> Result<bool> {
+    match host_store(store) {
+        Ok(_) => Ok(true),
+        Err(error) => {
+            let of_store = error.downcast_ref::<StoreError>();
+            let of_system = error.downcast_ref::<std::io::Error>();
+            let is_missing = of_store.is_some_and(|error| error.errno == Errno::NOENT)
+                || of_system.is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+            if is_missing { Ok(false) } else { Err(error) }
+        }
+    }
+}
+
 /// Opens the archive of a store whatever is wrong with its log: as far as it is known.
 pub fn open_cut_off(store: &Path) -> Result<Archive> {
     open_for(store, false, |store, catalog| Ok(Archive::to_read(store, catalog)?.0))

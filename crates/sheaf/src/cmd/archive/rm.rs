@@ -160,10 +160,9 @@ impl ArchiveRemoval<'_> {
             none => none.insert(FilesTogether::new(&name.store)?),
         };
         let paths = match name.paths(&together.archive) {
-            Err(error) if matches!(error.downcast_ref(), Some(Stop::Unmatched(_))) => {
-                if !self.args.force {
-                    self.failed(&error.to_string());
-                }
+            Err(error)
+                if self.args.force && matches!(error.downcast_ref(), Some(Stop::Unmatched(_))) =>
+            {
                 return Ok(());
             }
             paths => paths?,

@@ -5,6 +5,7 @@ use super::{counted, hosts, tell};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
+use crate::session::end_at_signal;
 use crate::size;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -151,15 +152,21 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
         return Err(Stop::usage("--shared is for files of hosts: HOSTSET:PATH").into());
     }
     let exclude = args.excluded()?;
-    if args.create && args.dry_run && place::open_cut_off(&to.store).is_err() {
-        let text = "there is no store yet, and --dry-run makes none: without it, all is stored";
-        return Err(Stop::usage(text).into());
-    }
-    let archive = place::open(&to.store, args.create)?;
-    let left_out = place::directory_id(&to.store)?;
+    // Where there is no store yet, an empty one stands for it.
+    let scratch = (args.dry_run && args.create && !place::is_store(&to.store)?)
+        .then(tempfile::tempdir)
+        .transpose()?;
+    let store = scratch.as_ref().map_or_else(|| to.store.clone(), |at| at.path().join("store"));
+    let archive = place::open(&store, args.create)?;
+    let left_out = place::directory_id(&store)?;
     let options = SaveOptions { left_out, ..args.options(archive.store(), global) };
     let sources: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
     let progress = ArchiveProgress::new(global);
+    if !args.dry_run {
+        end_at_signal(
+            "interrupted: what was committed is archived; the same command does the rest",
+        );
+    }
     let watch = |done: &SaveReport, stats: &ScheduleStats| {
         progress.show(done.stored + done.unchanged, done.stored_bytes, stats);
     };
