@@ -275,6 +275,7 @@ fn a_file_takes_the_place_of_a_directory_and_a_directory_of_a_file() {
     fs::write(place.path("tree/x/below/f"), "f").unwrap();
     fs::write(place.path("tree/y"), "file").unwrap();
     fs::write(place.path("tree/z"), "stays").unwrap();
+    settle();
     place.save("tree", SaveOptions::default());
     fs::remove_dir_all(place.path("tree/x")).unwrap();
     fs::write(place.path("tree/x"), "file").unwrap();
