@@ -1,0 +1,332 @@
+//! What GNU grep finds in files of UTF-8, of other bytes and of both is found here, too.
+use sheaf_archive::{
+    ArchiveError, ArchiveGrep, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary, GrepEvent,
+    GrepPlace, GrepSyntax,
+};
+use sheaf_testing::program::have;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Numbers that look random, and are always the same.
+struct Seeded(u64);
+
+impl Seeded {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % end
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    fn is(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// Parts of lines. What is no UTF-8 is of Latin-1, cut off, or never a part of it.
+const PARTS: &[&[u8]] = &[
+    b"ab",
+    b"bar",
+    b"f",
+    b"fo",
+    b"o",
+    b"(",
+    b")",
+    b" ",
+    b" ",
+    b"-",
+    b"_",
+    b"1",
+    b"k",
+    b"S",
+    b"\t",
+    b"<l",
+    b"l",
+    b"a{1,",
+    b"{",
+    b"\xe9",
+    b"\xff",
+    b"\x80",
+    b"\xd7",
+    b"\xc3",
+    b"\xe2\x82",
+    b"\xf0\x9f\x98",
+    b"\xc3\xa9",
+    b"\xe2\x82\xac",
+    b"\xf0\x9f\x98\x80",
+    b"\xc2\xa0",
+    b"\xc2\x85",
+    b"\xe2\x84\xaa",
+    b"\xc5\xbf",
+    b"\xc4\xb1",
+    b"\xc3\x9f",
+];
+
+/// Files of text, of text with some bytes that are none, of bytes, and with a NUL.
+fn make(tree: &Path, seeded: &mut Seeded) {
+    for number in 0..60 {
+        let mut bytes: Vec<u8> = Vec::new();
+        for _ in 0..seeded.below(60) {
+            for _ in 0..seeded.below(6) {
+                let part = match number % 6 {
+                    0 | 1 => seeded.one(PARTS),
+                    2 => &[seeded.below(255) as u8 + 1][..],
+                    _ => seeded.one(PARTS),
+                };
+                let is_text = std::str::from_utf8(part).is_ok();
+                if is_text || number % 6 < 3 || (number % 6 == 3 && seeded.is(20)) {
+                    bytes.extend_from_slice(part);
+                }
+            }
+            bytes.push(b'\n');
+        }
+        if number % 10 == 9 {
+            bytes.insert(seeded.below(bytes.len() + 1), 0);
+        }
+        if seeded.is(20) {
+            bytes.pop();
+        }
+        fs::write(tree.join(format!("{number:02}")), bytes).unwrap();
+    }
+}
+
+const PATTERNS: &[&str] = &[
+    "ab",
+    "bar",
+    "\\bbar",
+    "\\<bar",
+    "\\Bo",
+    "f\\B",
+    "o\\>",
+    "o\\b",
+    "",
+    ")",
+    "(",
+    "f",
+    ".",
+    "[^a]",
+    "\\w",
+    "\\W",
+    "\\s",
+    "\\S",
+    "[[:print:]]",
+    "[[:graph:]]",
+    "[[:space:]]",
+    "[[:punct:]]",
+    "[[:alpha:]]",
+    "[[:upper:]]",
+    "[[:lower:]]",
+    "[[:blank:]]",
+    "[[:cntrl:]]",
+    "^[[:print:]]*$",
+    "\\B",
+    "^.*\\Bf",
+    "k",
+    "s",
+    "S",
+    "i",
+    "[k-s]",
+    "\u{e9}",
+    "\u{df}",
+    "\\<",
+    "\\>",
+    "fo*",
+    "a.*r",
+    "[^[:space:]]\\B",
+    "zz",
+    "b",
+    "^",
+    "$",
+    "^$",
+    "-",
+    "_",
+];
+
+const EXTENDED: &[&str] =
+    &["(ab|o)", "fo+", "a{1,", "\\b(f|o)+", "(f|)o", "o{2}", "\\w+", "\\B.\\B", "(^|b)ar", "a|k"];
+
+const PERL: &[&str] = &[
+    "ab",
+    "\\<l",
+    "l\\>",
+    "[[:foo:]]",
+    "a**",
+    "a{1,",
+    "{",
+    "a{,3}",
+    "[a[b]",
+    "[a&&b]",
+    "[+--]",
+    "fo+",
+    "(ab|o)",
+    "k",
+    "^a",
+    "o$",
+    "[^a-z]",
+    "a{1}{2}",
+    "*a",
+    "(a",
+    "a)",
+    "[\\<l]",
+    "o{1,2}",
+    "\\-",
+    "[]a]",
+    "x*?",
+    "fo??",
+    "\\(",
+    "[[:punct:]]",
+    "[a~~b]",
+    "\\x41|b",
+    "^*",
+    "(|*)",
+];
+
+/// Options as they are written, and as they are.
+fn options(seeded: &mut Seeded) -> (Vec<String>, ArchiveGrepOptions) {
+    let mut is =
+        ArchiveGrepOptions { names: true, workers: 2, is_utf8: true, ..Default::default() };
+    let (word, syntax, of) = match seeded.below(8) {
+        0 => ("-F", GrepSyntax::Fixed, PATTERNS),
+        1 | 2 => ("-P", GrepSyntax::Perl, PERL),
+        3 => ("-E", GrepSyntax::Extended, EXTENDED),
+        4 => ("-E", GrepSyntax::Extended, PATTERNS),
+        _ => ("-G", GrepSyntax::Basic, PATTERNS),
+    };
+    is.syntax = syntax;
+    let mut words = vec![word.to_owned()];
+    let count = if syntax != GrepSyntax::Perl && seeded.is(25) { 2 } else { 1 };
+    for _ in 0..count {
+        let pattern = seeded.one(of);
+        let pattern = if word == "-E" && "()".contains(pattern) { "[()]" } else { pattern };
+        words.extend(["-e".to_owned(), pattern.to_owned()]);
+        is.patterns.push(pattern.as_bytes().to_vec());
+    }
+    let mut flag = |percent: usize, word: &str, is: &mut bool| {
+        if seeded.is(percent) {
+            words.push(word.to_owned());
+            *is = true;
+        }
+    };
+    // Perl's characters are alike in both cases where they are not in the other syntaxes.
+    flag(if syntax == GrepSyntax::Perl { 0 } else { 20 }, "-i", &mut is.ignore_case);
+    flag(if syntax == GrepSyntax::Perl { 0 } else { 25 }, "-w", &mut is.word);
+    flag(10, "-x", &mut is.line);
+    flag(20, "-v", &mut is.invert);
+    flag(30, "-n", &mut is.number);
+    if seeded.is(60) {
+        words.push("-a".to_owned());
+        is.binary = GrepBinary::Text;
+    }
+    if seeded.is(50) {
+        let (word, output) = seeded.one(&[
+            ("-c", ArchiveGrepOutput::Count),
+            ("-l", ArchiveGrepOutput::PathsWith),
+            ("-o", ArchiveGrepOutput::Parts),
+            ("-o", ArchiveGrepOutput::Parts),
+        ]);
+        words.push(word.to_owned());
+        is.output = output;
+    }
+    if seeded.is(15) {
+        words.push("-m2".to_owned());
+        is.lines_max = Some(2);
+    }
+    if seeded.is(15) {
+        words.push("-A1".to_owned());
+        is.after = Some(1);
+    }
+    if seeded.is(10) {
+        words.push("-B2".to_owned());
+        is.before = Some(2);
+    }
+    (words, is)
+}
+
+/// Lines, names of binary files and the exit code.
+type Found = (Vec<u8>, Vec<u8>, i32);
+
+fn theirs(words: &[String], tree: &Path) -> Found {
+    let mut names: Vec<_> =
+        fs::read_dir(tree).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let mut command = Command::new("grep");
+    command.args(words).arg("-H").arg("--").args(names).env("LC_ALL", "C.UTF-8");
+    let done = command.env_remove("GREP_COLORS").output().unwrap();
+    let mut binary = Vec::new();
+    for line in done.stderr.split(|&byte| byte == b'\n') {
+        if line.ends_with(b": binary file matches") {
+            binary.extend_from_slice(&line[b"grep: ".len()..]);
+            binary.push(b'\n');
+        }
+    }
+    (done.stdout, binary, done.status.code().unwrap())
+}
+
+fn ours(options: &ArchiveGrepOptions, tree: &Path) -> Found {
+    let (mut output, mut binary) = (Vec::new(), Vec::new());
+    let Ok(grep) = ArchiveGrep::new(options.clone()) else { return (output, binary, 2) };
+    let places = [GrepPlace::Local(tree.to_owned())];
+    let found = grep.search(&places, &mut |event| -> Result<(), ArchiveError> {
+        match event {
+            GrepEvent::Output(bytes) => output.extend_from_slice(bytes),
+            GrepEvent::Binary(path) => {
+                binary.extend_from_slice(path);
+                binary.extend_from_slice(b": binary file matches\n");
+            }
+            GrepEvent::Failed(error) => return Err(error),
+            event => panic!("{event:?}"),
+        }
+        Ok(())
+    });
+    (output, binary, i32::from(!found.unwrap()))
+}
+
+/// What differs first, if anything does.
+fn difference(theirs: &Found, ours: &Found) -> Option<String> {
+    if theirs == ours {
+        return None;
+    }
+    let parts = |found: &Found| -> Vec<String> {
+        let lines = found.0.split(|&byte| byte == b'\n');
+        let all = lines.chain(found.1.split(|&byte| byte == b'\n'));
+        all.map(|line| line.escape_ascii().to_string()).collect()
+    };
+    let (left, right) = (parts(theirs), parts(ours));
+    let at = left.iter().zip(&right).take_while(|(one, other)| one == other).count();
+    let show = |of: &[String]| of.get(at).cloned().unwrap_or_default();
+    Some(format!(
+        "GNU grep's ({}, {} lines): {:?}; ours ({}, {} lines): {:?}",
+        theirs.2,
+        left.len(),
+        show(&left),
+        ours.2,
+        right.len(),
+        show(&right)
+    ))
+}
+
+#[test]
+fn bytes_that_are_no_characters_are_found_as_by_gnu_grep() {
+    if !have("grep") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut seeded = Seeded(0x0bad_b17e_0000_0001);
+    make(directory.path(), &mut seeded);
+    let (mut selected, mut other) = (0, Vec::new());
+    const TIMES: usize = 400;
+    for _ in 0..TIMES {
+        let (words, options) = options(&mut seeded);
+        let theirs = theirs(&words, directory.path());
+        selected += usize::from(theirs.0.len() > 10);
+        let ours = ours(&options, directory.path());
+        other.extend(difference(&theirs, &ours).map(|what| format!("{}: {what}", words.join(" "))));
+    }
+    assert!(other.is_empty(), "{} of {TIMES}:\n{}", other.len(), other.join("\n"));
+    assert!(selected > TIMES / 2, "{selected}");
+}
