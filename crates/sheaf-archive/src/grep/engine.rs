@@ -5,7 +5,7 @@
 use super::literal;
 use super::pattern;
 use super::words::{WordSearch, WordStates};
-use super::{ArchiveGrepError, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary};
+use super::{ArchiveGrepError, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary, GrepSyntax};
 use memchr::{memchr, memchr_iter, memrchr};
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::nfa::thompson;
@@ -420,12 +420,16 @@ impl<'a> GrepEngine<'a> {
     }
 
     fn show_pending(&mut self, buffer: &[u8], end: usize) {
-        let mut at = self.piece.shown.unwrap_or(0);
+        let mut at = *self.piece.shown.get_or_insert(0);
         while self.piece.pending > 0 && at < end {
             let line = at..line_end(buffer, at);
             at = line.end;
             self.show(buffer, line, b'-');
             self.piece.pending -= 1;
+            if self.piece.shown != Some(at) {
+                // One that is no text is not passed by.
+                self.piece.pending = 0;
+            }
         }
     }
 
@@ -490,10 +494,23 @@ impl<'a> GrepEngine<'a> {
         }
         let input = Input::new(text).span(from..text.len());
         let found = self.matcher.regex.find(input.clone())?;
+        if self.options.syntax == GrepSyntax::Perl {
+            return Some(found.span());
+        }
         let there = input.span(found.start()..text.len()).anchored(Anchored::Yes);
-        // One that needs more than it may is the first, not the longest.
-        let end = match self.matcher.longest.try_search_fwd(&mut self.cache, &there) {
-            Ok(Some(longest)) => longest.offset(),
+        let end = match (
+            self.matcher.longest.try_search_fwd(&mut self.cache, &there),
+            &mut self.states,
+        ) {
+            (Ok(Some(longest)), _) => longest.offset(),
+            // It knows no words among characters that are not ASCII.
+            (Err(_), Some(states)) => self
+                .matcher
+                .words
+                .as_ref()
+                .and_then(|words| words.longest_from(states, text, found.start()))
+                .unwrap_or(found.end()),
+            // One that needs more than it may is the first, not the longest.
             _ => found.end(),
         };
         Some(Span { start: found.start(), end })

@@ -114,7 +114,8 @@ impl WordSearch {
         None
     }
 
-    fn longest_from(&self, states: &mut WordStates, line: &[u8], from: usize) -> Option<usize> {
+    /// Where the longest match ends that begins at a byte.
+    pub fn longest_from(&self, states: &mut WordStates, line: &[u8], from: usize) -> Option<usize> {
         states.now.clear();
         let start = self.nfa.start_anchored();
         let is_empty = add(self, &mut states.now, &mut states.stack, start, line, from);
