@@ -312,6 +312,11 @@ impl<'a> GrepEngine<'a> {
         self.say_whole(0);
     }
 
+    /// Whether lines are selected that have nothing in them.
+    pub fn selects_empty_lines(&self) -> bool {
+        self.next_text_line(b"\n", 0).is_some() != self.options.invert
+    }
+
     /// The line from `from` on that matches next.
     fn next_line(&mut self, buffer: &[u8], from: usize) -> Option<Range<usize>> {
         if self.matcher.words.is_none() {

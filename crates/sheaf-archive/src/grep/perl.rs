@@ -184,7 +184,9 @@ impl<'a> PerlReader<'a> {
                 '[' if self.named(at)? => {}
                 '\\' => self.escaped(true)?,
                 '[' | ']' | '&' | '~' => self.literal(c),
-                '-' if self.out.ends_with('-') => self.literal(c),
+                // The first one and the end of a range; two that follow each other are more to them.
+                '-' if is_first => self.literal(c),
+                '-' if self.out.ends_with('-') && !self.out.ends_with(r"\-") => self.literal(c),
                 c => self.out.push(c),
             }
             is_first = false;
