@@ -4,11 +4,14 @@
 //! have, names and index and all; only where one is found are its members looked at, and of those only the
 //! ones that have it. Packs and files are searched by several workers. What they find is shown in serial
 //! tree order.
+mod classes;
 mod engine;
 mod literal;
 mod local;
 mod order;
 mod pattern;
+mod perl;
+mod words;
 mod worker;
 
 use crate::{Archive, ArchiveError, ArchivePath};

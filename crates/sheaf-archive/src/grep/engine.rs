@@ -4,7 +4,8 @@
 //! gone by, how many are yet to be shown behind the last one that was selected, and how many more may be.
 use super::literal;
 use super::pattern;
-use super::{ArchiveGrepError, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary};
+use super::words::{WordSearch, WordStates};
+use super::{ArchiveGrepError, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary, GrepSyntax};
 use memchr::{memchr, memchr_iter, memrchr};
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::nfa::thompson;
@@ -35,6 +36,8 @@ pub(super) struct GrepMatcher {
     longest: DFA,
     /// Finds a text that each line which matches has.
     pub required: Option<Prefilter>,
+    /// Searches lines that are no text, for patterns that ask for words.
+    words: Option<WordSearch>,
 }
 
 impl GrepMatcher {
@@ -53,6 +56,8 @@ impl GrepMatcher {
             regex,
             longest: longest_of(&hir).map_err(|error| failed(&error))?,
             required: required(&hir),
+            words: WordSearch::new(&hir, options, COMPILED_BYTES_MAX)
+                .map_err(|error| failed(&error))?,
         })
     }
 }
@@ -78,6 +83,7 @@ pub(super) struct GrepEngine<'a> {
     options: &'a ArchiveGrepOptions,
     pub matcher: GrepMatcher,
     cache: Cache,
+    states: Option<WordStates>,
     /// What was found, in the words of grep.
     pub out: Vec<u8>,
     name: Vec<u8>,
@@ -105,6 +111,8 @@ struct PieceState {
     /// Where lines were counted up to.
     counted: usize,
     line: u64,
+    /// Up to this line the piece is text, as far as that is asked for.
+    text_end: usize,
     left: u64,
     /// Lines to show behind the last selected one.
     pending: u64,
@@ -122,8 +130,9 @@ struct PieceState {
 impl<'a> GrepEngine<'a> {
     pub fn new(options: &'a ArchiveGrepOptions, matcher: GrepMatcher) -> Self {
         let cache = matcher.longest.create_cache();
+        let states = matcher.words.as_ref().map(WordSearch::states);
         let (out, name, zapped) = (Vec::new(), Vec::new(), Vec::new());
-        Self { options, matcher, cache, out, name, piece: PieceState::default(), zapped }
+        Self { options, matcher, cache, states, out, name, piece: PieceState::default(), zapped }
     }
 
     /// Begins a file of this name, as it is shown.
@@ -213,6 +222,7 @@ impl<'a> GrepEngine<'a> {
         }
         self.piece.shown = self.piece.shown.map(|_| 0);
         self.piece.counted = 0;
+        self.piece.text_end = 0;
         if self.piece.left > 0 {
             let before = self.piece.left;
             self.lines(buffer, from);
@@ -302,14 +312,56 @@ impl<'a> GrepEngine<'a> {
         self.say_whole(0);
     }
 
+    /// Whether lines are selected that have nothing in them.
+    pub fn selects_empty_lines(&self) -> bool {
+        self.next_text_line(b"\n", 0).is_some() != self.options.invert
+    }
+
     /// The line from `from` on that matches next.
-    fn next_line(&self, buffer: &[u8], from: usize) -> Option<Range<usize>> {
+    fn next_line(&mut self, buffer: &[u8], from: usize) -> Option<Range<usize>> {
+        if self.matcher.words.is_none() {
+            return self.next_text_line(buffer, from);
+        }
+        let mut at = from;
+        while at < buffer.len() {
+            if self.piece.text_end <= at {
+                self.piece.text_end = text_end(buffer, at);
+            }
+            let text_end = self.piece.text_end;
+            if let Some(line) = self.next_text_line(&buffer[..text_end], at) {
+                return Some(line);
+            }
+            if text_end == buffer.len() {
+                return None;
+            }
+            let line = text_end..line_end(buffer, text_end);
+            if self.is_in_other(&buffer[line.start..line.end - 1]) {
+                return Some(line);
+            }
+            at = line.end;
+        }
+        None
+    }
+
+    /// The same among lines that are text, or where that is of no matter.
+    fn next_text_line(&self, buffer: &[u8], from: usize) -> Option<Range<usize>> {
         let input = Input::new(buffer).span(from..buffer.len()).earliest(true);
         let end = self.matcher.regex.search_half(&input)?.offset();
         let start = memrchr(b'\n', &buffer[from..end]).map_or(from, |at| from + at + 1);
         // Behind the last line there is none.
         let len = memchr(b'\n', &buffer[end..])?;
         Some(start..end + len + 1)
+    }
+
+    /// Whether a line matches that is not text, without its end.
+    fn is_in_other(&mut self, line: &[u8]) -> bool {
+        let (Some(words), Some(states)) = (&self.matcher.words, &mut self.states) else {
+            return false;
+        };
+        let span = Span { start: 0, end: line.len() };
+        let required = self.matcher.required.as_ref();
+        required.is_none_or(|required| required.find(line, span).is_some())
+            && words.is_in(states, line)
     }
 
     fn lines(&mut self, buffer: &[u8], from: usize) {
@@ -373,12 +425,16 @@ impl<'a> GrepEngine<'a> {
     }
 
     fn show_pending(&mut self, buffer: &[u8], end: usize) {
-        let mut at = self.piece.shown.unwrap_or(0);
+        let mut at = *self.piece.shown.get_or_insert(0);
         while self.piece.pending > 0 && at < end {
             let line = at..line_end(buffer, at);
             at = line.end;
             self.show(buffer, line, b'-');
             self.piece.pending -= 1;
+            if self.piece.shown != Some(at) {
+                // One that is no text is not passed by.
+                self.piece.pending = 0;
+            }
         }
     }
 
@@ -409,7 +465,8 @@ impl<'a> GrepEngine<'a> {
         let only_parts = self.options.output == ArchiveGrepOutput::Parts;
         let text = &buffer[line.start..line.end - 1];
         let (mut at, mut shown) = (0, 0);
-        while let Some(found) = self.longest(text, at) {
+        let is_text = self.matcher.words.is_none() || std::str::from_utf8(text).is_ok();
+        while let Some(found) = self.longest(text, at, is_text) {
             if found.is_empty() {
                 if found.start >= text.len() {
                     break;
@@ -435,13 +492,30 @@ impl<'a> GrepEngine<'a> {
     }
 
     /// The first match in a line from a byte on, and of those that begin there the longest.
-    fn longest(&mut self, text: &[u8], from: usize) -> Option<Span> {
+    fn longest(&mut self, text: &[u8], from: usize, is_text: bool) -> Option<Span> {
+        if let (Some(words), Some(states), false) = (&self.matcher.words, &mut self.states, is_text)
+        {
+            return words.longest(states, text, from);
+        }
         let input = Input::new(text).span(from..text.len());
         let found = self.matcher.regex.find(input.clone())?;
+        if self.options.syntax == GrepSyntax::Perl {
+            return Some(found.span());
+        }
         let there = input.span(found.start()..text.len()).anchored(Anchored::Yes);
-        // One that needs more than it may is the first, not the longest.
-        let end = match self.matcher.longest.try_search_fwd(&mut self.cache, &there) {
-            Ok(Some(longest)) => longest.offset(),
+        let end = match (
+            self.matcher.longest.try_search_fwd(&mut self.cache, &there),
+            &mut self.states,
+        ) {
+            (Ok(Some(longest)), _) => longest.offset(),
+            // It knows no words among characters that are not ASCII.
+            (Err(_), Some(states)) => self
+                .matcher
+                .words
+                .as_ref()
+                .and_then(|words| words.longest_from(states, text, found.start()))
+                .unwrap_or(found.end()),
+            // One that needs more than it may is the first, not the longest.
             _ => found.end(),
         };
         Some(Span { start: found.start(), end })
@@ -453,8 +527,7 @@ impl<'a> GrepEngine<'a> {
             && self.options.binary != GrepBinary::Text
             && std::str::from_utf8(&buffer[line.clone()]).is_err()
         {
-            (self.piece.is_wrong_text, self.piece.first_only, self.piece.quiet) =
-                (true, true, true);
+            self.piece.is_wrong_text = true;
             return false;
         }
         if self.options.names {
@@ -513,6 +586,17 @@ pub(super) fn zap(bytes: &mut [u8]) {
     while let Some(at) = memchr(0, rest) {
         rest[at] = b'\n';
         rest = &mut rest[at + 1..];
+    }
+}
+
+/// Where the first line from a byte on begins that is not UTF-8.
+fn text_end(buffer: &[u8], from: usize) -> usize {
+    match std::str::from_utf8(&buffer[from..]) {
+        Ok(_) => buffer.len(),
+        Err(error) => {
+            let end = from + error.valid_up_to();
+            memrchr(b'\n', &buffer[from..end]).map_or(from, |at| from + at + 1)
+        }
     }
 }
 

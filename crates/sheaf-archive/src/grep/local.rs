@@ -304,6 +304,7 @@ impl GrepWorker<'_> {
         if !self.is_searched(&file) {
             return Ok(());
         }
+        let file = self.without_holes(file);
         self.stream(&ReadFile::Local(shown.clone()), file, Some(pass))
     }
 
@@ -317,7 +318,7 @@ impl GrepWorker<'_> {
             Ok(READ_BYTES) => {
                 self.engine.begin(&shown, KEPT_BYTES_MAX);
                 if self.is_searched(&file) {
-                    let all = (&buffer[..READ_BYTES]).chain(file);
+                    let all = (&buffer[..READ_BYTES]).chain(self.without_holes(file));
                     self.stream(&ReadFile::Local(shown), all, None).map(|()| true)
                 } else {
                     Ok(true)
@@ -354,6 +355,41 @@ impl GrepWorker<'_> {
     /// is binary from its beginning on.
     fn is_searched(&mut self, file: &File) -> bool {
         self.grep.options.binary == GrepBinary::Text || !has_holes(file) || self.engine.found_nul()
+    }
+}
+
+impl GrepWorker<'_> {
+    /// A file of which long holes are not read, where nothing in them can be selected: as lines of a
+    /// binary file end at a NUL, they are lines with nothing in them.
+    fn without_holes(&mut self, file: File) -> WithoutHoles {
+        let is_text = self.grep.options.binary == GrepBinary::Text;
+        WithoutHoles { file, skips: !is_text && !self.engine.selects_empty_lines() }
+    }
+}
+
+/// A file to read, with less in it where it has long holes.
+struct WithoutHoles {
+    file: File,
+    skips: bool,
+}
+
+impl Read for WithoutHoles {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read(to)?;
+        if self.skips && read > 0 && to[..read].iter().all(|&byte| byte == 0) {
+            let at = rustix::fs::tell(&self.file);
+            let next = at.and_then(|at| rustix::fs::seek(&self.file, SeekFrom::Data(at)));
+            match next {
+                Ok(_) => {}
+                // There is a hole up to the end.
+                Err(rustix::io::Errno::NXIO) => {
+                    rustix::fs::seek(&self.file, SeekFrom::End(0))?;
+                }
+                // Nobody knows of holes in it.
+                Err(_) => self.skips = false,
+            }
+        }
+        Ok(read)
     }
 }
 

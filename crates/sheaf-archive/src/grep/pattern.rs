@@ -3,12 +3,14 @@
 //! A pattern is read the way GNU's own reader does (`*` at the beginning of a basic expression is a star,
 //! `a{x` is text, `\<` is a word's beginning), and becomes the expression's tree without a text between.
 //! No part of a match is the end of a line.
-use super::{ArchiveGrepError, ArchiveGrepOptions, GrepSyntax};
-use regex_syntax::hir::{Class, ClassBytes, ClassBytesRange, Hir, HirKind, Look, Repetition};
+use super::perl::{self, no_line_end};
+use super::words::first_char;
+use super::{ArchiveGrepError, ArchiveGrepOptions, GrepSyntax, classes};
+use regex_syntax::hir::{Class, ClassBytes, ClassBytesRange, Hir, Look, Repetition};
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 
 /// How deep groups may be within each other.
-const NEST_MAX: usize = 250;
+pub(super) const NEST_MAX: usize = 250;
 /// The most that a repetition counts, as in GNU grep.
 const REPEAT_MAX: u32 = 32_767;
 
@@ -53,63 +55,8 @@ fn one(text: &[u8], options: &ArchiveGrepOptions) -> Result<Hir, ArchiveGrepErro
             }
             Ok(Hir::concat(all))
         }
-        GrepSyntax::Perl => perl(text, options),
+        GrepSyntax::Perl => perl::expression(text, options),
         GrepSyntax::Basic | GrepSyntax::Extended => reader.read(),
-    }
-}
-
-/// An expression of the `regex` crates' own, which is Perl's but for what looks around and back.
-fn perl(text: &[u8], options: &ArchiveGrepOptions) -> Result<Hir, ArchiveGrepError> {
-    let text = std::str::from_utf8(text)
-        .map_err(|_| ArchiveGrepError("a pattern of -P is to be UTF-8".to_owned()))?;
-    let hir = regex_syntax::ParserBuilder::new()
-        .utf8(false)
-        .unicode(options.is_utf8)
-        .multi_line(true)
-        .case_insensitive(options.ignore_case)
-        .nest_limit(NEST_MAX as u32)
-        .build()
-        .parse(text);
-    let hir = hir.map_err(|error| ArchiveGrepError(error.to_string().replace('\n', " ")))?;
-    without_line_ends(hir)
-}
-
-/// The same, matching no end of a line.
-fn without_line_ends(hir: Hir) -> Result<Hir, ArchiveGrepError> {
-    let each =
-        |all: Vec<Hir>| all.into_iter().map(without_line_ends).collect::<Result<Vec<_>, _>>();
-    Ok(match hir.into_kind() {
-        HirKind::Empty => Hir::empty(),
-        HirKind::Literal(literal) if literal.0.contains(&b'\n') => {
-            return Err(ArchiveGrepError("a match cannot go beyond its line".to_owned()));
-        }
-        HirKind::Literal(literal) => Hir::literal(literal.0),
-        HirKind::Class(class) => Hir::class(no_line_end(class)),
-        HirKind::Look(look) => Hir::look(match look {
-            Look::Start => Look::StartLF,
-            Look::End => Look::EndLF,
-            look => look,
-        }),
-        HirKind::Repetition(of) => {
-            let sub = Box::new(without_line_ends(*of.sub)?);
-            Hir::repetition(Repetition { sub, ..of })
-        }
-        HirKind::Capture(group) => without_line_ends(*group.sub)?,
-        HirKind::Concat(all) => Hir::concat(each(all)?),
-        HirKind::Alternation(all) => Hir::alternation(each(all)?),
-    })
-}
-
-fn no_line_end(class: Class) -> Class {
-    match class {
-        Class::Bytes(mut class) => {
-            class.difference(&ClassBytes::new([ClassBytesRange::new(b'\n', b'\n')]));
-            Class::Bytes(class)
-        }
-        Class::Unicode(mut class) => {
-            class.difference(&ClassUnicode::new([ClassUnicodeRange::new('\n', '\n')]));
-            Class::Unicode(class)
-        }
     }
 }
 
@@ -242,12 +189,7 @@ impl<'a> PatternReader<'a> {
                 PatternUnit::Byte(first)
             });
         }
-        let most = &rest[..rest.len().min(4)];
-        let valid = match std::str::from_utf8(most) {
-            Ok(text) => text,
-            Err(error) => std::str::from_utf8(&most[..error.valid_up_to()]).unwrap_or_default(),
-        };
-        let Some(c) = valid.chars().next() else {
+        let Some(c) = first_char(rest) else {
             self.at += 1;
             return Some(PatternUnit::Byte(first));
         };
@@ -482,27 +424,10 @@ impl<'a> PatternReader<'a> {
         Some(&self.text[from..from + len])
     }
 
-    /// A class of characters, by its name.
+    /// A class of characters, by its name. In both cases upper and lower are letters of any kind.
     fn named(&self, name: &[u8]) -> Option<Vec<(u32, u32)>> {
-        let (ascii, unicode) = match name {
-            b"alpha" => (r"[A-Za-z]", r"\p{Alphabetic}"),
-            b"upper" => (r"[A-Z]", r"\p{Uppercase}"),
-            b"lower" => (r"[a-z]", r"\p{Lowercase}"),
-            b"digit" => (r"[0-9]", r"[0-9]"),
-            b"xdigit" => (r"[0-9A-Fa-f]", r"[0-9A-Fa-f]"),
-            b"alnum" => (r"[0-9A-Za-z]", r"[\p{Alphabetic}\p{Nd}]"),
-            b"space" => (r"[\t-\r ]", r"\s"),
-            b"blank" => (r"[\t ]", r"[\t\p{Zs}]"),
-            b"punct" => (r"[!-/:-@\[-`{-~]", r"[\p{P}\p{S}]"),
-            b"print" => (r"[ -~]", r"[^\p{Cc}\p{Cs}\p{Cn}]"),
-            b"graph" => (r"[!-~]", r"[^\s\p{Cc}\p{Cs}\p{Cn}]"),
-            b"cntrl" => (r"[\x00-\x1F\x7F]", r"\p{Cc}"),
-            _ => return None,
-        };
-        let hir = regex_syntax::parse(if self.is_utf8 { unicode } else { ascii }).ok()?;
-        let HirKind::Class(Class::Unicode(class)) = hir.into_kind() else { return None };
-        let ranges = class.ranges().iter().map(|range| (range.start().into(), range.end().into()));
-        Some(ranges.collect())
+        let is_case = self.ignores_case && matches!(name, b"upper" | b"lower");
+        classes::named(if is_case { b"alpha" } else { name }, self.is_utf8)
     }
 
     /// What these match, or all else.
@@ -523,7 +448,7 @@ impl<'a> PatternReader<'a> {
         let ranges = set.iter().map(|&(low, high)| ClassUnicodeRange::new(c(low), c(high)));
         let mut class = ClassUnicode::new(ranges);
         if self.ignores_case {
-            class.case_fold_simple();
+            classes::fold(&mut class);
         }
         if is_negated {
             class.negate();
@@ -546,6 +471,6 @@ impl<'a> PatternReader<'a> {
     }
 }
 
-fn wrong(text: &str) -> ArchiveGrepError {
+pub(super) fn wrong(text: &str) -> ArchiveGrepError {
     ArchiveGrepError(text.to_owned())
 }

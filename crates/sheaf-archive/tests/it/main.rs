@@ -7,6 +7,7 @@ mod disk;
 mod exclude;
 mod flips;
 mod grep;
+mod grep_bytes;
 mod heal;
 mod hosts;
 mod interrupted;
