@@ -11,6 +11,7 @@ mod phases;
 mod target;
 
 use crate::archive::{data_key, pack_key, pack_zstd_key};
+use crate::schedule::MovedBytes;
 use crate::{
     Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject,
     ContentPlace, DirectoryRows, ScheduleLimits, ScheduleStats, Store,
@@ -109,6 +110,7 @@ struct FetchShared<'a> {
     /// The archived directory that the target stands for.
     above: ArchivePath,
     links: FetchLinks,
+    moved: MovedBytes,
     /// Attributes that could not be set, and were told of.
     attributes_told: Mutex<HashSet<Vec<u8>>>,
     counters: Arc<FetchCounters>,
@@ -161,6 +163,7 @@ pub fn fetch_watched(
         to: to.to_owned(),
         above,
         links: FetchLinks::default(),
+        moved: MovedBytes::default(),
         attributes_told: Mutex::default(),
         counters: Arc::default(),
     };

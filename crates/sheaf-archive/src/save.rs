@@ -20,7 +20,7 @@ mod phases;
 mod replace;
 mod source;
 
-use crate::schedule::{Resource, ScheduleLimits, ScheduleStats, TaskPlace};
+use crate::schedule::{MovedBytes, Resource, ScheduleLimits, ScheduleStats, TaskPlace};
 use crate::verify::VerifyRoom;
 use crate::walk::names::{self, Directory};
 use crate::{
@@ -185,6 +185,7 @@ struct SaveShared<'a> {
     room: VerifyRoom,
     /// What is archived as another kind of file, where that is replaced.
     replaced: Option<&'a Replacements>,
+    moved: MovedBytes,
     /// Of directories as far as they have handed in what they did.
     counters: SaveCounters,
 }
@@ -272,6 +273,7 @@ impl SaveRun<'_> {
             told: self.told,
             room: VerifyRoom::default(),
             replaced,
+            moved: MovedBytes::default(),
             counters: SaveCounters::default(),
         };
         let pool = SavePool::new(&shared);

@@ -24,6 +24,7 @@ mod simulated;
 mod stats;
 
 pub use resources::{Needs, Resource, ScheduleLimits};
+pub(crate) use stats::MovedBytes;
 pub use stats::{HostStats, KindStats, Limiting, PhaseStats, ScheduleStats};
 
 use crate::width::AdaptiveWidth;

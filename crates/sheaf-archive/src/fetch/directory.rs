@@ -207,6 +207,7 @@ impl<'a> FetchWorker<'a> {
                 let bytes = usize::try_from(member.stored_bytes());
                 self.room.resize(bytes.map_err(|_| failed(self, Errno::FBIG))?, 0);
                 from.read(member.content_at(), &mut self.room)?;
+                self.shared.moved.moved(self.room.len() as u64);
                 if blake3::hash(&self.room) != member.digest {
                     return Err(ArchiveError::Content { path: path.clone() });
                 }
@@ -326,6 +327,7 @@ fn fill(
                 room.resize((extent.end - next).min(READ_BYTES as u64) as usize, 0);
                 from.read(at, room)?;
                 digest.update(room);
+                shared.moved.moved(room.len() as u64);
                 file.write_all_at(room, next).map_err(failed)?;
                 at += room.len() as u64;
                 next += room.len() as u64;

@@ -82,7 +82,9 @@ impl<'a> FetchPool<'a> {
             FetchTask::List(None),
         );
         let job = |_: &SchedulePool<_, _>, id, _, task| self.task(id, task);
-        self.pool.run("fetch", &job, &|stats| watch(&self.shared.counters.report(), stats))
+        self.pool.run("fetch", &job, &|stats| {
+            watch(&self.shared.counters.report(), &self.shared.moved.with(stats));
+        })
     }
 
     fn place(&self) -> TaskPlace {
@@ -102,6 +104,9 @@ impl<'a> FetchPool<'a> {
             Phase::Directory => (NAME_BYTES, ROWS_BYTES),
             Phase::Transfer => (ROWS_BYTES, 0),
         };
+        if phase == Phase::Transfer {
+            self.shared.moved.found(needs.disk_bytes);
+        }
         let (host, lane) = (None, None);
         let task = Task { phase, kind, host, place, lane, needs, queue_bytes, makes_bytes, work };
         self.pool.push(from, task);

@@ -390,6 +390,7 @@ impl<'a> DirectorySave<'a> {
                 None => file.read_whole(&mut content),
             };
             self.content = content;
+            self.shared.moved.moved(self.content.len() as u64);
             if !is_whole? {
                 // It grows or shrinks: what is of another length by now is stored alone.
                 file.forget();
@@ -610,6 +611,7 @@ fn content_object(
             }
             let bytes = &content[..read];
             digest.update(bytes);
+            shared.moved.moved(read as u64);
             to.write_all(bytes).map_err(|error| ArchiveError::from(unwritten(&key, &error)))?;
             at += read as u64;
             stored += read as u64;

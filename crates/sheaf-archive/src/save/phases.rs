@@ -265,7 +265,9 @@ impl<'a> SavePool<'a> {
         watch: &(dyn Fn(&SaveReport, &ScheduleStats) + Sync),
     ) -> Result<(), ArchiveError> {
         let job = |_: &SchedulePool<_, _>, id, _, task| self.task(id, task);
-        self.pool.run("save", &job, &|stats| watch(&self.shared.counters.now(), stats))
+        self.pool.run("save", &job, &|stats| {
+            watch(&self.shared.counters.now(), &self.shared.moved.with(stats));
+        })
     }
 
     /// Does a task; what it has used.
@@ -356,6 +358,7 @@ impl<'a> SavePool<'a> {
         // What a directory's names have in their order is done in it.
         let lane = (kind != TaskKind::TransferLarge).then_some(of.number);
         let makes_bytes = if phase == Phase::Transfer { 0 } else { PIECE_BYTES };
+        self.shared.moved.found(needs.disk_bytes);
         let (host, place) = (None, of.place.clone());
         let task = Task { phase, kind, host, place, lane, needs, queue_bytes, makes_bytes, work };
         self.pool.push(Some(id), task);

@@ -5,7 +5,7 @@ use sheaf_core::lock;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long it takes at most until a change of the numbers is seen.
+/// How often the numbers are told.
 const STATS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Does one task; what it has used, where a processor's time is measured by whoever calls.
@@ -18,6 +18,8 @@ pub(crate) struct SchedulePool<T, E> {
     known: Mutex<KnownTask<T, E>>,
     /// Something may be begun, or all is over.
     work: Condvar,
+    /// All is over.
+    over: Condvar,
     start: Instant,
 }
 
@@ -29,7 +31,6 @@ struct KnownTask<T, E> {
     is_last: bool,
     is_over: bool,
     error: Option<E>,
-    told: Instant,
 }
 
 /// Ends all where a task panics: nobody waits for it then.
@@ -40,7 +41,6 @@ struct EndsAll<'a, T, E> {
 
 impl<T: Send, E: Send> SchedulePool<T, E> {
     pub fn new(settings: ScheduleSettings) -> Self {
-        let now = Instant::now();
         let known = KnownTask {
             schedule: Schedule::new(settings),
             idle: 0,
@@ -48,9 +48,9 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
             is_last: false,
             is_over: false,
             error: None,
-            told: now,
         };
-        Self { known: Mutex::new(known), work: Condvar::new(), start: now }
+        let (work, over) = (Condvar::new(), Condvar::new());
+        Self { known: Mutex::new(known), work, over, start: Instant::now() }
     }
 
     /// Something is to be done.
@@ -71,7 +71,10 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
     ) -> Result<(), E> {
         std::thread::scope(|scope| {
             lock(&self.known).threads = 1;
-            self.work(scope, name, job, watcher);
+            // Where there is no thread for it the numbers are told at the end.
+            let teller = std::thread::Builder::new().name(format!("{name}-watch"));
+            let _ = teller.spawn_scoped(scope, || self.tell(watcher));
+            self.work(scope, name, job);
         });
         let mut known = lock(&self.known);
         let (stats, error) = (known.schedule.stats(), known.error.take());
@@ -85,24 +88,19 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
         scope: &'scope std::thread::Scope<'scope, 'env>,
         name: &'scope str,
         job: ScheduledJob<'scope, T, E>,
-        watcher: Watcher<'scope>,
     ) {
         let mut known = lock(&self.known);
         while !known.is_over {
             let now = self.start.elapsed();
             match known.schedule.next(now) {
                 Next::Run(id, host, work) => {
-                    self.wake_another(&mut known, scope, name, job, watcher);
+                    self.wake_another(&mut known, scope, name, job);
                     drop(known);
                     let mut ends = EndsAll { pool: self, is_armed: true };
                     let before = computed();
                     let done = job(self, id, host, work);
                     known = lock(&self.known);
-                    if let Some(stats) = self.ended(&mut known, id, done, before) {
-                        drop(known);
-                        watcher(&stats);
-                        known = lock(&self.known);
-                    }
+                    self.ended(&mut known, id, done, before);
                     ends.is_armed = false;
                 }
                 Next::Wait(until) => known = self.wait(known, now, until),
@@ -112,16 +110,32 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
             known.schedule.check().expect("the schedule holds what it promises");
         }
         self.work.notify_all();
+        self.over.notify_all();
     }
 
-    /// A task has ended; the numbers, where they are to be told.
+    /// Tells the numbers until all is over.
+    fn tell(&self, watcher: Watcher<'_>) {
+        let mut known = lock(&self.known);
+        while !known.is_over {
+            let waited = self.over.wait_timeout(known, STATS_INTERVAL);
+            known = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if !known.is_over {
+                let stats = known.schedule.stats();
+                drop(known);
+                watcher(&stats);
+                known = lock(&self.known);
+            }
+        }
+    }
+
+    /// A task has ended.
     fn ended(
         &self,
         known: &mut KnownTask<T, E>,
         id: GrantId,
         done: Result<Needs, E>,
         before: Duration,
-    ) -> Option<ScheduleStats> {
+    ) {
         let used = match done {
             Ok(used) => used,
             Err(error) => {
@@ -133,11 +147,6 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
         let computed = computed().saturating_sub(before).as_micros();
         let used = Needs { cpu_us: u64::try_from(computed).unwrap_or(u64::MAX), ..used };
         known.schedule.ended(self.start.elapsed(), id, &used);
-        if known.told.elapsed() < STATS_INTERVAL {
-            return None;
-        }
-        known.told = Instant::now();
-        Some(known.schedule.stats())
     }
 
     /// Has another look whether it can begin something, too.
@@ -147,7 +156,6 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
         scope: &'scope std::thread::Scope<'scope, 'env>,
         name: &'scope str,
         job: ScheduledJob<'scope, T, E>,
-        watcher: Watcher<'scope>,
     ) {
         if !known.schedule.is_waiting() {
             return;
@@ -156,7 +164,7 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
             self.work.notify_one();
         } else if !known.is_last && known.threads < known.schedule.threads_max() {
             let thread = std::thread::Builder::new().name(format!("{name}-{}", known.threads));
-            match thread.spawn_scoped(scope, move || self.work(scope, name, job, watcher)) {
+            match thread.spawn_scoped(scope, move || self.work(scope, name, job)) {
                 Ok(_) => known.threads += 1,
                 // Where there are no more threads the same is done, and takes longer.
                 Err(_) => known.is_last = true,
@@ -189,6 +197,7 @@ impl<T, E> Drop for EndsAll<'_, T, E> {
         if self.is_armed {
             lock(&self.pool.known).is_over = true;
             self.pool.work.notify_all();
+            self.pool.over.notify_all();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a schedule has done and does, as numbers.
 use super::resources::{Needs, Resource};
 use super::{Phase, Schedule, TaskKind};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why no more is begun than is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -102,13 +103,47 @@ pub struct ScheduleStats {
     pub width: usize,
     /// What limits the work.
     pub limiting: Limiting,
+    /// Bytes of contents that were read or written by now, of files that are not done yet, too.
+    pub moved_bytes: u64,
+    /// Bytes of contents that are to be, as far as they have been found.
+    pub found_bytes: u64,
+}
+
+/// Contents on their way, as they are counted while they are.
+#[derive(Default)]
+pub(crate) struct MovedBytes {
+    moved: AtomicU64,
+    found: AtomicU64,
+}
+
+impl MovedBytes {
+    /// So much is to be read or written.
+    pub fn found(&self, bytes: u64) {
+        self.found.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So much was.
+    pub fn moved(&self, bytes: u64) {
+        self.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Puts both with the other numbers.
+    pub fn with(&self, stats: &ScheduleStats) -> ScheduleStats {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (moved_bytes, found_bytes) = (of(&self.moved), of(&self.found));
+        ScheduleStats { moved_bytes, found_bytes, ..stats.clone() }
+    }
 }
 
 impl ScheduleStats {
     /// Each number under a name that a monitor takes: those that only grow end with `_total`.
     #[must_use]
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let mut all = vec![("sheaf_archive_width".to_owned(), self.width as u64)];
+        let mut all = vec![
+            ("sheaf_archive_width".to_owned(), self.width as u64),
+            ("sheaf_archive_moved_bytes_total".to_owned(), self.moved_bytes),
+            ("sheaf_archive_found_bytes_total".to_owned(), self.found_bytes),
+        ];
         for of in &self.phases {
             let mut push = |what, value| {
                 all.push((format!("sheaf_archive_{}_{what}", of.phase.name()), value));
@@ -190,6 +225,8 @@ impl<T> Schedule<T> {
             kinds: kinds.collect(),
             width: self.settings.width.now(),
             limiting: self.limiting.most(),
+            moved_bytes: 0,
+            found_bytes: 0,
         }
     }
 }

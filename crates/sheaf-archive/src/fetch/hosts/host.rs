@@ -3,6 +3,7 @@ use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
 use crate::fetch::directory::{FetchLinks, FetchWorker};
 use crate::fetch::target::FetchTarget;
 use crate::fetch::{FetchCounters, FetchOptions, FetchShared};
+use crate::schedule::MovedBytes;
 use crate::{ArchiveError, ArchiveEvent, ArchivePath, DirectoryRows, HostFiles, HostStore, Store};
 use sheaf_core::{Errno, lock};
 use std::collections::{HashMap, VecDeque};
@@ -159,6 +160,7 @@ impl FetchInHand {
             to,
             above,
             links: FetchLinks::default(),
+            moved: MovedBytes::default(),
             attributes_told: Mutex::default(),
             counters: self.counters.clone(),
         };

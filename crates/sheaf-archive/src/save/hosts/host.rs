@@ -6,6 +6,7 @@ use crate::save::phases::whole;
 use crate::save::{
     SaveCounters, SaveExclude, SaveOptions, SaveReport, SaveShared, SaveWork, file_error, source,
 };
+use crate::schedule::MovedBytes;
 use crate::verify::VerifyRoom;
 use crate::walk::names::{self, Directory};
 use crate::{ArchiveError, ArchiveEvent, HostFiles, HostStore, Store};
@@ -141,6 +142,7 @@ impl HostShared {
             told: &told,
             room: VerifyRoom::default(),
             replaced: None,
+            moved: MovedBytes::default(),
             counters: SaveCounters::default(),
         };
         while let Some(item) = self.desk.next() {

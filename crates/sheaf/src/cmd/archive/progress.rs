@@ -37,6 +37,8 @@ impl ScheduleArgs {
     }
 }
 
+/// By fewer bytes it is not reckoned how long the rest takes.
+const FEW_BYTES: u64 = 1 << 20;
 /// Rates are those of so long.
 const RATE_TIME: Duration = Duration::from_secs(2);
 
@@ -78,6 +80,7 @@ impl ArchiveProgress {
         let mut known = lock(&self.known);
         known.stats = stats.clone();
         let Some(bar) = &self.bar else { return };
+        let bytes = bytes.max(stats.moved_bytes);
         let passed = known.since.elapsed();
         if passed >= RATE_TIME || known.rates == (0.0, 0.0) {
             let seconds = passed.as_secs_f64().max(0.001);
@@ -136,7 +139,12 @@ fn left(stats: &ScheduleStats, elapsed: Duration) -> Option<Duration> {
     }
     let transfer = phase(Phase::Transfer)?;
     let to_do = (transfer.waiting + transfer.running) as f64;
-    Some(elapsed.mul_f64(to_do / (transfer.done as f64).max(1.0)))
+    let by_tasks = to_do / (transfer.done as f64).max(1.0);
+    // Few of the tasks may have most of the bytes.
+    let bytes = stats.found_bytes.saturating_sub(stats.moved_bytes) as f64;
+    let by_bytes = bytes / (stats.moved_bytes as f64).max(1.0);
+    let times = if stats.moved_bytes < FEW_BYTES { by_tasks } else { by_tasks.max(by_bytes) };
+    Some(elapsed.mul_f64(times.min(1e6)))
 }
 
 fn human_time(time: Duration) -> String {
