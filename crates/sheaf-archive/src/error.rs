@@ -32,8 +32,16 @@ pub enum PackError {
         why: &'static str,
     },
     /// It cannot be written to where it goes.
-    #[error("the pack cannot be written: {0}")]
+    #[error("the pack cannot be written: {}", said_of(.0))]
     Io(#[from] std::io::Error),
+}
+
+/// An error of the system by the name of its number, as everywhere; another one as it says itself.
+fn said_of(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(errno) => Errno(errno).to_string(),
+        None => error.to_string(),
+    }
 }
 
 impl PackError {

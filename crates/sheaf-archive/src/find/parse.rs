@@ -223,9 +223,11 @@ impl<'a> FindReader<'a> {
     fn with_value(&mut self, word: &str) -> Result<FindTest, FindError> {
         let times = newer(word);
         if times.is_none() && !WITH_VALUE.contains(&word) {
-            return Err(FindError(format!(
-                "{word}: no such test; sheaf archive find --help lists them"
-            )));
+            let hint = match word.strip_prefix("--") {
+                Some(_) => "options stand before the names",
+                None => "sheaf archive find --help lists them",
+            };
+            return Err(FindError(format!("{word}: no such test; {hint}")));
         }
         let value =
             self.peek().ok_or_else(|| FindError(format!("{word}: its value is missing")))?;

@@ -161,7 +161,9 @@ fn push_block(tar: &mut Vec<u8>, name: &[u8], kind: u8, fill: impl FnOnce(&mut [
     block[MAGIC_AT..MAGIC_AT + MAGIC.len()].copy_from_slice(MAGIC);
     fill(block);
     let sum = checksum_of(block);
-    block[CHECKSUM.at..][..CHECKSUM.bytes].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let (digits, end) = block[CHECKSUM.at..][..CHECKSUM.bytes].split_at_mut(6);
+    put_octal(digits, sum);
+    end.copy_from_slice(b"\0 ");
 }
 
 /// The sum of a block's bytes, those of the checksum taken for blanks.
@@ -174,8 +176,17 @@ pub(crate) fn checksum_of(block: &[u8]) -> u64 {
 
 /// Writes a number in octal digits, which end with a NUL.
 fn put(block: &mut [u8], field: &HeaderField, number: u64) {
-    let digits = format!("{number:0width$o}", width = field.bytes - 1);
-    block[field.at..field.at + digits.len()].copy_from_slice(digits.as_bytes());
+    put_octal(&mut block[field.at..field.at + field.bytes - 1], number);
+}
+
+/// Writes a number that has room there.
+fn put_octal(digits: &mut [u8], number: u64) {
+    let mut left = number;
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (left & 7) as u8;
+        left >>= 3;
+    }
+    debug_assert_eq!(left, 0, "{number:o} has more digits");
 }
 
 /// Writes as much of a text as there is room for.

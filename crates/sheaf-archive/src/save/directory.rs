@@ -269,8 +269,8 @@ impl<'a> DirectorySave<'a> {
             Ok(bytes) => {
                 self.counters.stored.fetch_add(1, Ordering::Relaxed);
                 self.counters.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
-                let is_same = !file.has_more && file.is_same().unwrap_or(false);
-                if file.attributes.ctime_ns == 0 && !is_same {
+                let is_known = file.attributes.ctime_ns != 0;
+                if !is_known && (file.has_more || !file.is_same().unwrap_or(false)) {
                     self.counters.changing.fetch_add(1, Ordering::Relaxed);
                     (self.shared.told)(ArchiveEvent::Changing { path: path.to_owned() });
                 }

@@ -7,7 +7,6 @@ use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -54,11 +53,19 @@ impl SourceFile {
 
     /// Its whole content, if it is not longer than it says; else nothing.
     pub fn read_whole(&mut self, into: &mut Vec<u8>) -> Result<bool, Errno> {
-        into.clear();
-        let limit = self.found.size;
-        let read = (&self.file).take(limit + 1).read_to_end(into);
-        read.map_err(|error| Errno::from_io(&error))?;
-        self.has_more = into.len() as u64 > limit;
+        let limit = usize::try_from(self.found.size).map_err(|_| Errno::FBIG)?;
+        // A byte more than it says that it has: less than that is all that there is.
+        into.resize(limit + 1, 0);
+        let mut at = 0;
+        while at <= limit {
+            let read = self.read_at(&mut into[at..], at as u64)?;
+            at += read;
+            if read == 0 || at == limit {
+                break;
+            }
+        }
+        into.truncate(at);
+        self.has_more = at > limit;
         Ok(!self.has_more)
     }
 
@@ -173,7 +180,10 @@ fn attributes_of(
         mtime: found.mtime,
         ctime_ns: if is_recent(ctime_ns) { 0 } else { ctime_ns },
         ino: found.ino,
-        xattrs: xattrs_of(file.as_fd())?,
+        xattrs: match found.kind {
+            FileKind::File => xattrs_of_file(file.as_fd())?,
+            _ => xattrs_of(file.as_fd())?,
+        },
     })
 }
 
@@ -182,6 +192,14 @@ fn is_recent(ctime_ns: u64) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let step = CLOCK_STEP.as_nanos() as u64;
     (now.as_nanos() as u64).wrapping_sub(ctime_ns) < step
+}
+
+/// Extended attributes of a file that is open for reading: a file without any takes one call.
+fn xattrs_of_file(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
+    match rustix::fs::flistxattr(file, &mut [0u8; 512][..]) {
+        Ok(0) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(Vec::new()),
+        _ => xattrs_of(file),
+    }
 }
 
 /// Extended attributes of what is open, also where it is open as a mere path, sorted by name.

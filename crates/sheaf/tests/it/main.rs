@@ -8,6 +8,7 @@ mod archive_hosts_work;
 mod archive_local;
 mod archive_local_copy;
 mod archive_local_grep;
+mod archive_lost;
 #[cfg(feature = "s3")]
 mod archive_options;
 mod archive_s3;

@@ -1,4 +1,5 @@
 //! How far storing or getting is, and what it was done with.
+use super::counted;
 use crate::cli::GlobalArgs;
 use crate::exit::Stop;
 use crate::output::{self, Output};
@@ -121,7 +122,8 @@ fn line(
         None => "still looking".to_owned(),
     };
     format!(
-        "{done} files, {}; {files:.0} files/s, {}/s; {left}; limited by {}",
+        "{}, {}; {files:.0} files/s, {}/s; {left}; limited by {}",
+        counted(done, "file", "files"),
         human::size(done_bytes),
         human::size(bytes as u64),
         stats.limiting.name(),

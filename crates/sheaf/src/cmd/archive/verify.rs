@@ -90,6 +90,7 @@ fn tell_report(report: &VerifyReport, of_log: u64, global: &GlobalArgs) -> Resul
         text += &format!(", {} not read", report.unread);
     }
     text += &match report.damaged {
+        0 if report.unread > 0 => ": nothing that was read is damaged".to_owned(),
         0 => ": nothing is damaged".to_owned(),
         damaged => format!(": {damaged} damaged"),
     };

@@ -1,0 +1,179 @@
+//! Of what is lost or broken off: damage of the log, signals, and the tutorial, which loses a catalog.
+use crate::archive::home;
+use crate::support::Home;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn of_a_store_whose_log_has_a_gap_or_damage_what_came_before_is_read_and_nothing_is_changed() {
+    for is_gap in [true, false] {
+        let home = home();
+        for to in ["s::/1", "s::/2", "s::/3"] {
+            let stored = home.run(&["archive", "store", "--create", "tree", to]);
+            assert_eq!(stored.code, Some(0), "{stored:?}");
+        }
+        let log = home.path().join("s/objects/log");
+        let count = fs::read_dir(&log).unwrap().count();
+        let at = if is_gap { count - 1 } else { count };
+        let lost = log.join(format!("{at:020}"));
+        if is_gap {
+            fs::rename(&lost, home.path().join("lost")).unwrap();
+        } else {
+            fs::write(&lost, "").unwrap();
+        }
+        let text = format!("sheaf: commit {at} of the archive's log is ");
+        let verified = home.run(&["archive", "verify", "s::"]);
+        assert!(verified.stderr.starts_with(&text), "{verified:?}");
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = fs::remove_file(home.path().join(format!("s/catalog.sqlite{suffix}")));
+        }
+        let reads: [&[&str]; 7] = [
+            &["ls", "s::/1/tree"],
+            &["find", "s::/1"],
+            &["grep", "first", "s::/1/tree/a"],
+            &["du", "s::/1"],
+            &["stat", "s::/1/tree/a"],
+            &["get", "s::/1/tree", "back"],
+            &["verify", "s::/1"],
+        ];
+        for args in reads {
+            let ended = home.run(&[&["archive"], args].concat());
+            assert_eq!(ended.code, Some(4), "{ended:?}");
+            assert!(ended.stderr.contains(&text), "{ended:?}");
+            assert!(ended.stderr.contains("what was stored since is not known"), "{ended:?}");
+        }
+        assert_eq!(fs::read(home.path().join("back/tree/sub/b")).unwrap(), b"second\n");
+        let none = home.run(&["archive", "ls", "s::/x*"]);
+        assert_eq!(none.code, Some(4), "{none:?}");
+        let writes: [&[&str]; 6] = [
+            &["store", "tree", "s::/4"],
+            &["rm", "-r", "s::/1"],
+            &["mv", "s::/1", "s::/5"],
+            &["chmod", "700", "s::/1"],
+            &["repair", "--age", "0", "s::"],
+            &["repack", "s::"],
+        ];
+        for args in writes {
+            let ended = home.run(&[&["archive"], args].concat());
+            assert_eq!(ended.code, Some(4), "{ended:?}");
+            assert!(ended.stderr.starts_with(&text), "{ended:?}");
+            assert!(ended.stderr.contains("back from a copy of the store"), "{ended:?}");
+        }
+        assert_eq!(fs::read_dir(&log).unwrap().count(), count - usize::from(is_gap));
+        if is_gap {
+            fs::rename(home.path().join("lost"), &lost).unwrap();
+            let again = home.run(&["archive", "verify", "s::"]);
+            assert_eq!(again.code, Some(0), "{again:?}");
+        }
+        give_up_the_end(&home, at, is_gap);
+    }
+}
+
+/// What nobody knows any more is given up, and what somebody knows is not.
+fn give_up_the_end(home: &Home, at: usize, is_whole: bool) {
+    let give_up = |number: usize, options: &[&str]| {
+        let number = number.to_string();
+        let args = ["archive", "repair", "--drop-log-from", &number, "s::"];
+        home.run(&[&args[..], options].concat())
+    };
+    let packs = || crate::archive_hosts::packs(home);
+    let (log, before) = (home.path().join("s/objects/log"), packs());
+    let commits = fs::read_dir(&log).unwrap().count();
+    if is_whole {
+        let known = give_up(at, &[]);
+        assert_eq!(known.code, Some(2), "{known:?}");
+        assert!(known.stderr.contains("so nothing is given up"), "{known:?}");
+        fs::remove_file(home.path().join("s/catalog.sqlite")).unwrap();
+        fs::remove_file(log.join(format!("{at:020}"))).unwrap();
+    }
+    let known = give_up(at - 1, &[]);
+    assert_eq!(known.code, Some(2), "{known:?}");
+    assert!(known.stderr.contains("so nothing is given up"), "{known:?}");
+    let refused = give_up(at + 1, &[]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let text = format!(
+        "sheaf: commit {} of the archive's log is not the first that is damaged or missing: commit {at} of",
+        at + 1
+    );
+    assert!(refused.stderr.starts_with(&text), "{refused:?}");
+    let would = give_up(at, &["--dry-run"]);
+    assert!(would.stderr.starts_with("sheaf: would give up 1 commit of the log"), "{would:?}");
+    assert_eq!(fs::read_dir(&log).unwrap().count(), commits - usize::from(is_whole));
+    let given_up = give_up(at, &[]);
+    assert_eq!(given_up.code, Some(0), "{given_up:?}");
+    assert!(given_up.stderr.starts_with("sheaf: gave up 1 commit of the log"), "{given_up:?}");
+    assert_eq!(fs::read_dir(home.path().join("s/objects/dropped")).unwrap().count(), 1);
+    assert_eq!(packs(), before, "what was stored since may be looked for");
+    for args in [&["verify", "s::"][..], &["store", "tree", "s::/4"], &["verify", "s::"]] {
+        let ended = home.run(&[&["archive"], args].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    assert_eq!(home.run(&["archive", "ls", "s::/1/tree/a"]).code, Some(0));
+    let none = give_up(100, &[]);
+    assert!(none.stderr.ends_with("missing: none is\n"), "{none:?}");
+}
+
+/// Each command of the tutorial, and what it says.
+#[test]
+fn the_tutorial_says_what_happens() {
+    let home = Home::new();
+    let text = include_str!("../../../../docs/archive.md");
+    let (_, tutorial) = text.split_once("## Tutorial\n").unwrap();
+    let (tutorial, _) = tutorial.split_once("\n## ").unwrap();
+    let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in tutorial.lines() {
+        if let Some(command) = line.strip_prefix("    $ ") {
+            said.push((command, Vec::new()));
+        } else if let Some(line) = line.strip_prefix("    ") {
+            said.last_mut().unwrap().1.push(line);
+        }
+    }
+    assert!(said.len() > 15, "{said:?}");
+    let program = Path::new(env!("CARGO_BIN_EXE_sheaf")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    for (command, lines) in said {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{{ {command}\n}} 2>&1")]).current_dir(home.path());
+        shell.env("PATH", &path).env("LC_ALL", "C.UTF-8").env("HOME", home.path());
+        let output = shell.output().unwrap();
+        let output = String::from_utf8(output.stdout).unwrap();
+        let output: Vec<_> = output.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(output, lines, "{command}");
+    }
+}
+
+#[test]
+fn who_is_interrupted_says_what_became_of_it_and_the_same_command_goes_on() {
+    let home = Home::new();
+    for directory in 0..400 {
+        let directory = home.path().join(format!("tree/{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..20 {
+            fs::write(directory.join(file.to_string()), [file; 3000]).unwrap();
+        }
+    }
+    let mut store = home.command(&["archive", "store", "--create", "tree", "s::"]);
+    let mut store = store.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    crate::cluster::wait_until("the store has some packs", || {
+        crate::archive_hosts::packs(&home) > 20
+    });
+    let pid = rustix::process::Pid::from_child(&store);
+    // It may have been done before.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+    let ended = store.wait().unwrap();
+    let mut told = String::new();
+    std::io::Read::read_to_string(&mut store.stderr.take().unwrap(), &mut told).unwrap();
+    if ended.code() == Some(130) {
+        let text =
+            "sheaf: interrupted: what was committed is archived; the same command does the rest\n";
+        assert_eq!(told, text);
+    } else {
+        assert_eq!(ended.code(), Some(0), "{told}");
+    }
+    let rest = home.run(&["archive", "store", "tree", "s::"]);
+    assert_eq!(rest.code, Some(0), "{rest:?}");
+    assert_eq!(home.run(&["archive", "verify", "s::"]).code, Some(0));
+    let found = home.run(&["archive", "find", "s::", "-type", "f"]);
+    assert_eq!(found.stdout.lines().count(), 8000);
+}
