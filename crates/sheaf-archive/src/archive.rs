@@ -210,12 +210,10 @@ pub enum ArchiveEvent {
         /// Why not.
         errno: Errno,
     },
-    /// What was archived under this name was of another kind, and is archived no longer.
+    /// A directory takes the place of a file of its name, or would.
     Replaced {
-        /// What is stored now.
+        /// Which one.
         path: PathBuf,
-        /// What was.
-        was: &'static str,
     },
     /// A file was written to while it was read: what is stored may be of several moments.
     Changing {
@@ -237,8 +235,8 @@ impl fmt::Display for ArchiveEvent {
                 path.display(),
                 name.escape_ascii(),
             ),
-            Self::Replaced { path, was } => {
-                write!(f, "{}: takes the place of what was archived as {was}", path.display())
+            Self::Replaced { path } => {
+                write!(f, "{}: takes the place of what was archived as a file", path.display())
             }
             Self::Changing { path } => {
                 write!(f, "{}: was written to while it was read: store it again", path.display())
@@ -325,11 +323,16 @@ pub(crate) fn read_index(
 /// The index that is in a pack, where that is the one which the catalog knows; nothing if it cannot be
 /// had, for whatever reason.
 pub(crate) fn index_in(store: &dyn Store, row: &ArchivedPack) -> Option<PackIndex> {
-    let tar = PackReader::new(store, row).read_all().ok()?;
-    let mut index = PackIndex::in_pack(&tar).ok()?;
-    let is_it = (index.id, index.generation) == (row.id, row.generation)
-        && row.classes.as_ref().is_none_or(|classes| MemberClass::apply(classes, &mut index));
+    let mut index = index_as_written(store, row)?;
+    let is_it = row.classes.as_ref().is_none_or(|classes| MemberClass::apply(classes, &mut index));
     is_it.then_some(index)
+}
+
+/// The same, with the modes and owners that it was written with.
+pub(crate) fn index_as_written(store: &dyn Store, row: &ArchivedPack) -> Option<PackIndex> {
+    let tar = PackReader::new(store, row).read_all().ok()?;
+    let index = PackIndex::in_pack(&tar).ok()?;
+    ((index.id, index.generation) == (row.id, row.generation)).then_some(index)
 }
 
 /// The same as [`read_index`], of the index that is beside the pack.

@@ -1,5 +1,5 @@
 //! Leftovers: objects that no commit refers to, of writers that were cut off, or of what was removed.
-use crate::archive::{index_in, index_key, put, read_index_beside};
+use crate::archive::{index_as_written, index_key, put, read_index_beside};
 use crate::{
     Archive, ArchiveError, ArchivePath, ContentPlace, PackId, StoreError, StoreKey, StoredObject,
 };
@@ -112,14 +112,19 @@ fn restore_indexes(archive: &Archive, dry_run: bool) -> Result<u64, ArchiveError
             for pack in packs {
                 let is_lost = read_index_beside(store, &pack).is_err_and(|error| error.is_lost());
                 // What cannot be made again is for who verifies.
-                let Some(index) = is_lost.then(|| index_in(store, &pack)).flatten() else {
-                    continue;
-                };
+                let index = is_lost.then(|| index_as_written(store, &pack)).flatten();
+                let bytes = index.map(|index| index.encode());
+                let is_it = |bytes: &Vec<u8>| bytes.len() as u64 == pack.index_bytes;
+                let Some(bytes) = bytes.filter(is_it) else { continue };
                 count += 1;
                 if !dry_run {
                     let key = index_key(pack.id, pack.generation);
                     removed(store.remove(&key))?;
-                    put(store, &key, &index.encode())?;
+                    match put(store, &key, &bytes) {
+                        // Somebody else does the same.
+                        Err(error) if error.errno == Errno::EXIST => {}
+                        written => written?,
+                    }
                 }
             }
         }

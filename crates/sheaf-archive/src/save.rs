@@ -183,7 +183,7 @@ struct SaveShared<'a> {
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
     /// Where packs are that are read.
     room: VerifyRoom,
-    /// What is archived as another kind of file, where that is replaced.
+    /// Directories that are archived as files, where these are replaced.
     replaced: Option<&'a Replacements>,
     moved: MovedBytes,
     /// Of directories as far as they have handed in what they did.
@@ -235,17 +235,62 @@ pub fn save_watched(
     }
     let (run, all) = (SaveRun { archive, options, exclude, told, watch }, SaveCounters::default());
     let replaced = Replacements::default();
-    all.add(&run.pass(Some(&replaced), |shared, pool| shared.begin(sources, to, pool))?);
-    let mut again = Vec::new();
-    for replacement in replaced.take().into_iter().filter(|_| !options.dry_run) {
-        if replacement.make_room(archive, told)? {
-            again.push(replacement);
+    let mut sources = sources.to_vec();
+    for (source, error) in in_the_way(archive, &sources, to)? {
+        all.failed.fetch_add(1, Ordering::Relaxed);
+        told(ArchiveEvent::Failed(error));
+        sources.retain(|other| *other != source);
+    }
+    all.add(&run.pass(Some(&replaced), |shared, pool| shared.begin(&sources, to, pool))?);
+    for replacement in replaced.take() {
+        let path = replacement.path.clone();
+        if options.dry_run {
+            told(ArchiveEvent::Replaced { path });
+            continue;
+        }
+        match replacement.make_room(archive)? {
+            Ok(true) => {
+                told(ArchiveEvent::Replaced { path });
+                all.add(&run.pass(None, |shared, pool| {
+                    shared.begin_again(&replacement, pool);
+                    Ok(())
+                })?);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                all.failed.fetch_add(1, Ordering::Relaxed);
+                told(ArchiveEvent::Failed(error));
+            }
         }
     }
-    if !again.is_empty() {
-        all.add(&run.pass(None, |shared, pool| shared.begin_again(&again, pool))?);
-    }
     Ok(all.take())
+}
+
+/// Directories that are named and archived as files: each with what is to be told.
+fn in_the_way(
+    archive: &Archive,
+    sources: &[PathBuf],
+    to: &ArchivePath,
+) -> Result<Vec<(PathBuf, ArchiveError)>, ArchiveError> {
+    let mut found = Vec::new();
+    for source in sources {
+        let Some(name) = name_of(source) else { continue };
+        let path = to.join(name.as_bytes());
+        // What is not there is told later.
+        let is_directory = names::lstat(source).is_ok_and(|found| found.is_dir());
+        let is_file = |file: &ArchivedFile| !matches!(file, ArchivedFile::Directory(_));
+        if is_directory && archive.look_up(&path)?.as_ref().is_some_and(is_file) {
+            found.push((source.clone(), ArchiveError::InTheWay { path, what: "a file" }));
+        }
+    }
+    Ok(found)
+}
+
+/// The name that a source keeps; nothing where it is what is in it that is stored.
+fn name_of(source: &Path) -> Option<&OsStr> {
+    let of_contents =
+        source.as_os_str().as_bytes().ends_with(b"/.") || source.as_os_str() == OsStr::new(".");
+    source.file_name().filter(|_| !of_contents)
 }
 
 /// What all that is stored by one command has in common.
@@ -362,9 +407,7 @@ impl SaveShared<'_> {
         let mut files: Vec<SourceName<'_>> = Vec::new();
         let mut names = HashSet::new();
         for (number, source) in sources.iter().enumerate() {
-            let of_contents = source.as_os_str().as_bytes().ends_with(b"/.")
-                || source.as_os_str() == OsStr::new(".");
-            let name = source.file_name().filter(|_| !of_contents);
+            let name = name_of(source);
             let found = match names::lstat(source) {
                 Ok(found) => found,
                 Err(errno) => {

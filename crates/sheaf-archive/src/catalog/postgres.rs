@@ -266,7 +266,11 @@ impl Tables for PostgresTables {
     fn begin(&self, to: TablesUse) -> Result<(), CatalogError> {
         match to {
             TablesUse::Reading => {
-                self.ask_plain("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")?
+                // Who reads files between may take as long as these do, and keeps nobody from anything.
+                self.ask_plain(
+                    "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;
+                    SET LOCAL idle_in_transaction_session_timeout = 0",
+                )?
             }
             // The lock of this row is that of all tables.
             TablesUse::Writing => self.ask_plain("BEGIN; SELECT number FROM applied FOR UPDATE")?,

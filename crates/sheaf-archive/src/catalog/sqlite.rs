@@ -184,11 +184,14 @@ fn damaged(file: &Path, why: &str) -> CatalogError {
 }
 
 fn failed(file: &Path, error: &rusqlite::Error) -> CatalogError {
-    if matches!(
-        error.sqlite_error_code(),
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
-    ) {
+    if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) {
         return damaged(file, &error.to_string());
+    }
+    if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) {
+        let why = "file is not a database: it is no catalog, or its beginning is damaged: of a store's own catalog.sqlite, remove \
+                   the file, and it is made again"
+            .to_owned();
+        return CatalogError::Table { place: file.display().to_string(), why };
     }
     CatalogError::Table { place: file.display().to_string(), why: error.to_string() }
 }

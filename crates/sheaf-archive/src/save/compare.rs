@@ -4,6 +4,7 @@ use super::heal;
 use super::links::{PieceLinks, is_parted};
 use super::old::{OldArchived, OldFiles};
 use super::phases::SavingDirectory;
+use super::replace::stamp_of;
 use super::source::{self, SourceFile};
 use super::{SaveShared, SaveWork};
 use crate::pack::sparse;
@@ -68,7 +69,10 @@ impl ComparedPiece {
     ) {
         let Ok(found) = &file.found else { return };
         let way = match way {
-            StoreWay::Unchanged if parted.contains(&found.id()) => StoreWay::Here,
+            StoreWay::Unchanged if parted.contains(&found.id()) => {
+                of.shared.desk.comes_again(found);
+                StoreWay::Here
+            }
             way => way,
         };
         match way {
@@ -168,8 +172,9 @@ impl DirectoryCompare {
             return Ok(None);
         }
         let to = of.of.path.join(file.name.as_bytes());
-        if self.old.find(of.shared.store, file.name.as_bytes(), &mut self.none)?.is_some() {
-            if !of.replaces(&file.name, &to, number, true) {
+        let old = self.old.find(of.shared.store, file.name.as_bytes(), &mut self.none)?;
+        if let Some(was) = old.map(|old| stamp_of(old.attributes)) {
+            if !of.replaces(&file.name, &to, number, was) {
                 of.left_out(ArchiveError::InTheWay { path: to, what: "a file" });
             }
             return Ok(None);
@@ -209,9 +214,7 @@ impl DirectoryCompare {
             }
         } else if self.is_old && of.shared.desk.is_directory(&of.of.path.join(key))? {
             let path = of.of.path.join(key);
-            if !of.replaces(&file.name, &path, 0, false) {
-                of.left_out(ArchiveError::InTheWay { path, what: "a directory" });
-            }
+            of.left_out(ArchiveError::InTheWay { path, what: "a directory" });
             return Ok(StoreWay::Left);
         }
         let is_much = |bytes: u64| bytes > of.shared.member_bytes_max();

@@ -69,6 +69,9 @@ pub(super) trait SaveDesk: Sync {
     /// Whether a name that is archived as it is may stay so: what came before it of its file, if something
     /// did, is archived as the same.
     fn is_same_link(&self, found: &Metadata, link: &StoredLink) -> bool;
+
+    /// A name of which that was so is stored all the same.
+    fn comes_again(&self, found: &Metadata);
 }
 
 /// The catalog itself.
@@ -126,5 +129,9 @@ impl SaveDesk for CatalogDesk<'_> {
 
     fn is_same_link(&self, found: &Metadata, link: &StoredLink) -> bool {
         self.links.is_same(found, link)
+    }
+
+    fn comes_again(&self, found: &Metadata) {
+        self.links.comes_again(found);
     }
 }

@@ -59,6 +59,13 @@ impl SavedLinks {
         is_same
     }
 
+    /// A name that has come comes once more, to be stored.
+    pub fn comes_again(&self, found: &Metadata) {
+        if let Some((_, names)) = lock(&self.slots).get_mut(&found.id()) {
+            *names = names.saturating_sub(1);
+        }
+    }
+
     /// Where a file is stored, for a name that has come.
     fn slot(&self, found: &Metadata) -> Arc<LinkSlot> {
         let mut slots = lock(&self.slots);

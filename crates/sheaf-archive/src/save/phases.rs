@@ -6,7 +6,7 @@
 use super::compare::DISK_BLOCK_BYTES;
 use super::compare::{ComparedPiece, DirectoryCompare};
 use super::directory::DirectorySave;
-use super::replace::Replacement;
+use super::replace::{FileStamp, Replacement};
 use super::{SaveCounters, SaveReport, SaveShared, SaveWork, SavedDirectory, file_error, source};
 use crate::schedule::pool::SchedulePool;
 use crate::schedule::{
@@ -154,26 +154,13 @@ impl<'a> SavingDirectory<'a> {
         (self.shared.told)(ArchiveEvent::Skipped { path: path.to_owned(), why });
     }
 
-    /// Whether a name that is archived as another kind of file takes the place of that, later.
-    pub fn replaces(
-        &self,
-        name: &OsStr,
-        to: &ArchivePath,
-        number: u32,
-        is_directory: bool,
-    ) -> bool {
+    /// Whether a directory that is archived as a file takes the place of that, later.
+    pub fn replaces(&self, name: &OsStr, to: &ArchivePath, number: u32, was: FileStamp) -> bool {
         let place = self.place.iter().copied().chain([number]).collect();
-        let (above, path) = (self.file.clone(), self.path.join(name));
-        self.shared.replaced.is_some_and(|all| {
-            all.push(Replacement {
-                above,
-                name: name.to_owned(),
-                path,
-                to: to.clone(),
-                place,
-                is_directory,
-            })
-        })
+        let (above, path, to) = (self.file.clone(), self.path.join(name), to.clone());
+        let name = name.to_owned();
+        let replaced = self.shared.replaced;
+        replaced.is_some_and(|all| all.push(Replacement { above, name, path, to, place, was }))
     }
 
     /// A file or directory is left out by an error.

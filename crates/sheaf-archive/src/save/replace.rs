@@ -1,22 +1,31 @@
-//! Files that are archived as directories, and directories that are archived as files: what is found takes
-//! the place of what is archived, once all else is stored.
-use super::directory::{DirectorySave, SourceName};
+//! Directories that are archived as files take the place of these, once all else is stored.
+//!
+//! The other way round, a file does not take the place of a directory: what is archived in that may be
+//! all that there is of it.
 use super::phases::SavePool;
 use super::{SaveShared, SaveWork, file_error};
 use crate::schedule::TaskPlace;
-use crate::walk::names::{self, Directory};
-use crate::{Archive, ArchiveError, ArchiveEvent, ArchivePath, remove};
-use sheaf_core::files::FileKind;
+use crate::walk::names::Directory;
+use crate::{Archive, ArchiveError, ArchivePath, ArchivedFile, MemberAttributes, remove_files};
+use sheaf_core::files::Timestamp;
 use sheaf_core::{Errno, lock};
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// How many are replaced by one command; each has its directory open. The next command replaces more.
+/// How many are replaced by one command; each has the directory that it is in open. The next command
+/// replaces more.
 const REPLACED_MAX: usize = 256;
 
-/// What is archived as another kind of file.
+/// By what a file is known again: its inode, and its times.
+pub(super) type FileStamp = (u64, u64, Timestamp);
+
+pub(super) fn stamp_of(of: &MemberAttributes) -> FileStamp {
+    (of.ino, of.ctime_ns, of.mtime)
+}
+
+/// A directory that is archived as a file.
 pub(super) struct Replacement {
     pub above: Arc<OwnedFd>,
     pub name: OsString,
@@ -24,7 +33,8 @@ pub(super) struct Replacement {
     pub path: PathBuf,
     pub to: ArchivePath,
     pub place: TaskPlace,
-    pub is_directory: bool,
+    /// The file.
+    pub was: FileStamp,
 }
 
 /// Those that were found.
@@ -48,55 +58,42 @@ impl Replacements {
 }
 
 impl Replacement {
-    /// Takes what is archived away, if this is still there; whether it is.
-    pub fn make_room(
-        &self,
-        archive: &Archive,
-        told: &(dyn Fn(ArchiveEvent) + Sync),
-    ) -> Result<bool, ArchiveError> {
-        let found = match names::lstat_at(self.above.as_fd(), &self.name) {
-            Ok(found) => found,
+    fn from(&self) -> Directory {
+        Directory::within(self.above.clone(), &self.name)
+    }
+
+    /// Takes the archived file away, if this can be read and that is the one which was found. Whether it is
+    /// to be stored then; else why not, or that it is gone.
+    ///
+    /// # Errors
+    /// When the archive cannot be read or written.
+    pub fn make_room(&self, archive: &Archive) -> Result<Result<bool, ArchiveError>, ArchiveError> {
+        match self.from().open() {
+            Ok(_) => {}
             // It was taken away since.
-            Err(Errno::NOENT) => return Ok(false),
-            Err(errno) => {
-                told(ArchiveEvent::Failed(file_error(&self.path, "cannot be stored", errno)));
-                return Ok(false);
-            }
-        };
-        if (found.kind == FileKind::Directory) != self.is_directory {
-            return Ok(false);
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Ok(false)),
+            Err(errno) => return Ok(Err(file_error(&self.path, "cannot be read", errno))),
         }
-        remove(archive, &self.to)?;
-        let was = if self.is_directory { "a file" } else { "a directory, with what was in it" };
-        told(ArchiveEvent::Replaced { path: self.path.clone(), was });
-        Ok(true)
+        let found = match archive.look_up(&self.to)? {
+            None | Some(ArchivedFile::Directory(_)) => return Ok(Ok(true)),
+            Some(ArchivedFile::Member { member, .. }) => stamp_of(&member.attributes),
+            Some(ArchivedFile::Object(object)) => stamp_of(&object.attributes),
+        };
+        let Some((above, name)) = self.to.split().filter(|_| found == self.was) else {
+            return Ok(Err(ArchiveError::InTheWay { path: self.to.clone(), what: "a file" }));
+        };
+        remove_files(archive, &above, &[name.to_vec()])?;
+        Ok(Ok(true))
     }
 }
 
 impl SaveShared<'_> {
-    /// Stores what there is room for now.
-    pub fn begin_again<'a>(
-        &'a self,
-        all: &[Replacement],
-        pool: &SavePool<'a>,
-    ) -> Result<(), ArchiveError> {
-        for of in all {
-            if of.is_directory {
-                let from = Directory::within(of.above.clone(), &of.name);
-                let (path, to, place) = (of.path.clone(), of.to.clone(), of.place.clone());
-                pool.push(None, SaveWork { from, path, to, above: None, is_source: true, place });
-                continue;
-            }
-            let Some((to, _)) = of.to.split() else { continue };
-            let directory = of.above.as_fd();
-            let found = names::lstat_at(directory, &of.name);
-            let (name, path) = (&*of.name, &*of.path);
-            DirectorySave::files(
-                self,
-                &to,
-                vec![SourceName { name, directory, opened: name, path, found }],
-            )?;
-        }
-        Ok(())
+    /// Stores a directory that there is room for now.
+    pub fn begin_again<'a>(&'a self, of: &Replacement, pool: &SavePool<'a>) {
+        let (path, to, place) = (of.path.clone(), of.to.clone(), of.place.clone());
+        pool.push(
+            None,
+            SaveWork { from: of.from(), path, to, above: None, is_source: true, place },
+        );
     }
 }

@@ -89,6 +89,7 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
         name: &'scope str,
         job: ScheduledJob<'scope, T, E>,
     ) {
+        let mut ends = EndsAll { pool: self, is_armed: true };
         let mut known = lock(&self.known);
         while !known.is_over {
             let now = self.start.elapsed();
@@ -96,12 +97,10 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
                 Next::Run(id, host, work) => {
                     self.wake_another(&mut known, scope, name, job);
                     drop(known);
-                    let mut ends = EndsAll { pool: self, is_armed: true };
                     let before = computed();
                     let done = job(self, id, host, work);
                     known = lock(&self.known);
                     self.ended(&mut known, id, done, before);
-                    ends.is_armed = false;
                 }
                 Next::Wait(until) => known = self.wait(known, now, until),
                 Next::Over => known.is_over = true,
@@ -109,6 +108,7 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
             #[cfg(debug_assertions)]
             known.schedule.check().expect("the schedule holds what it promises");
         }
+        ends.is_armed = false;
         self.work.notify_all();
         self.over.notify_all();
     }

@@ -237,3 +237,26 @@ fn bytes_behind_an_index_are_damage() {
     fs::write(&index, [&whole[..], b"x"].concat()).unwrap();
     assert_eq!(verified(&place).0.damaged, 1);
 }
+
+/// With the modes that it was written with: those of now are in the catalog.
+#[test]
+fn an_index_is_made_again_of_a_pack_whose_modes_were_changed() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(place.path("tree").join(name), name).unwrap();
+    }
+    settle();
+    place.save("tree", SaveOptions::default());
+    let change = |mode, is_directory| if is_directory { mode } else { 0o600 };
+    let change = sheaf_archive::RightsChange::Mode(&change);
+    let options = sheaf_archive::RightsOptions { recursive: true, ..Default::default() };
+    sheaf_archive::change_rights(&place.archive, &path("/tree"), &change, options).unwrap();
+    let index = objects(&place, "packs")[0].with_extension("idx.0");
+    let whole = fs::read(&index).unwrap();
+    fs::write(&index, "no index").unwrap();
+    assert_eq!(repair(&place.archive, RepairOptions::default()).unwrap().indexes, 1);
+    assert_eq!(fs::read(&index).unwrap(), whole);
+    assert_eq!(verified(&place).1, Vec::<String>::new());
+    assert_eq!(repair(&place.archive, RepairOptions::default()).unwrap().indexes, 0);
+}

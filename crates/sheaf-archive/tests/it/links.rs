@@ -180,15 +180,18 @@ fn names_that_were_parted_are_names_of_one_file_again() {
         assert_eq!(ino("b/one"), ino("b/two"));
     };
     // Each name alone is stored later than the others.
-    for lost in ["a/h", "a/i", "b/h", "c/h", "b/one", "b/two"] {
+    let names = ["a/h", "a/i", "b/h", "c/h", "b/one", "b/two"];
+    for (lost, packs) in names.iter().flat_map(|lost| [(lost, true), (lost, false)]) {
         let place = Place::new();
         linked(&place);
-        place.save("tree", SaveOptions::default());
+        let member_bytes_max = if packs { 1 << 20 } else { 0 };
+        let options = SaveOptions { member_bytes_max, ..SaveOptions::default() };
+        place.save("tree", options);
         remove(&place.archive, &path(&format!("/tree/{lost}"))).unwrap();
-        place.save("tree", SaveOptions::default());
+        place.save("tree", options);
         assert_linked(&place, "back");
-        let (again, _) = place.save("tree", SaveOptions::default());
-        assert_eq!((again.stored, again.unchanged), (0, 9), "{lost}");
+        let (again, _) = place.save("tree", options);
+        assert_eq!((again.stored, again.unchanged), (0, 9), "{lost} {packs}");
     }
     // Directories that were stored by themselves, one after the other.
     let place = Place::new();

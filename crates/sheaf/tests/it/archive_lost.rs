@@ -177,3 +177,41 @@ fn who_is_interrupted_says_what_became_of_it_and_the_same_command_goes_on() {
     let found = home.run(&["archive", "find", "s::", "-type", "f"]);
     assert_eq!(found.stdout.lines().count(), 8000);
 }
+
+/// What is in a store's directory is the store's.
+#[test]
+fn nothing_goes_into_a_store_but_by_its_name() {
+    let home = home();
+    assert_eq!(home.run(&["archive", "store", "--create", "tree", "s::"]).code, Some(0));
+    for args in [
+        &["get", "s::tree/a", "s/objects"][..],
+        &["get", "s::tree/a", "s/new"],
+        &["store", "--create", "tree", "s/objects/in::"],
+    ] {
+        let refused = home.run(&[&["archive"], args].concat());
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(": is in a store of archives, "), "{refused:?}");
+    }
+    assert!(!home.path().join("s/new").exists() && !home.path().join("s/objects/in").exists());
+    for name in ["host:/b::", "s3:bucket/b::", "sftp:host:/b::"] {
+        let refused = home.run(&["archive", "store", "--create", "tree", name]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("a store is a directory of this machine"), "{refused:?}");
+    }
+    let meant = home.run(&["archive", "store", "--create", "tree", "./a:b::"]);
+    assert_eq!(meant.code, Some(0), "{meant:?}");
+    fs::create_dir_all(home.path().join("disk/lost+found")).unwrap();
+    assert_eq!(home.run(&["archive", "store", "--create", "tree", "disk::"]).code, Some(0));
+    let all = home.run(&["archive", "rm", "-r", "s::/*"]);
+    assert_eq!(all.code, Some(2), "{all:?}");
+    assert!(all.stderr.contains("--no-preserve-root"), "{all:?}");
+    fs::remove_file(home.path().join("s/sheaf-archive")).unwrap();
+    let lost = home.run(&["archive", "ls", "s::"]);
+    assert!(lost.stderr.contains("write the line \"sheaf archive, version 1\" to it"), "{lost:?}");
+    fs::write(home.path().join("s/sheaf-archive"), "sheaf archive, version 1\n").unwrap();
+    assert_eq!(home.run(&["archive", "ls", "s::"]).stdout, "tree\n");
+    let between = home.run(&["archive", "store", "tree", "--exclude", "a", "s::/y"]);
+    assert_eq!(between.code, Some(0), "{between:?}");
+    let alone = home.run(&["archive", "get", "s::tree"]);
+    assert!(alone.stderr.contains("where to? The directory comes last"), "{alone:?}");
+}

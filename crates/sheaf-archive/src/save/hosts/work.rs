@@ -286,4 +286,8 @@ impl SaveDesk for HostDesk {
         // What others have stored of it is not asked for each name that has not changed.
         self.is_shared || self.links.is_same(found, link)
     }
+
+    fn comes_again(&self, found: &Metadata) {
+        self.links.comes_again(found);
+    }
 }

@@ -1,7 +1,7 @@
 //! `sheaf archive get`: files out of an archive.
 use super::place::{self, ArchivedName};
 use super::progress::{self, ArchiveProgress, ScheduleArgs};
-use super::{counted, hosts, tell};
+use super::{counted, hosts, local, tell};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
@@ -79,6 +79,7 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
             format!("{to} is an archived name: what is got goes to a directory, behind all others");
         return Err(Stop::usage(text).into());
     }
+    local::change::refuse_in_store(Path::new(to))?;
     let sources: Result<Vec<_>> = sources.iter().map(|name| ArchivedName::parse(name)).collect();
     let mut options = FetchOptions {
         overwrite: args.overwrite,

@@ -3,6 +3,7 @@
 mod bucket;
 pub mod catalog;
 
+use super::local::change::refuse_in_store;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, printable};
 use anyhow::{Context, Result, bail};
@@ -291,7 +292,11 @@ fn open_for(store: &Path, create: bool, to: MakeArchive) -> Result<Archive> {
         return archive(opened, to, || catalog_file(directory));
     }
     let open = || Ok(LocalStore::open(store));
-    let opened = opened(store, create, open, || Ok(LocalStore::create(store)))?;
+    let make = || {
+        refuse_in_store(store)?;
+        Ok(LocalStore::create(store))
+    };
+    let opened = opened(store, create, open, make)?;
     archive(opened, to, || catalog_file(store))
 }
 

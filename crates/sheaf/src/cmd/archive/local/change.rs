@@ -4,7 +4,7 @@ use crate::cmd::archive::counted;
 use crate::cmd::archive::rights::{RightsArgs, RightsPrinter, ToldRights, tells};
 use crate::cmd::archive::rm::ArchiveRmArgs;
 use crate::cmd::archive::rm::asking::{GoneNames, RemoveAsker};
-use crate::exit::Exit;
+use crate::exit::{Exit, Stop};
 use crate::output::{self, Output, printable};
 use anyhow::Result;
 use serde_json::json;
@@ -29,6 +29,22 @@ pub const STORE: &str =
 /// Whether a directory is a store, of which nobody who means what is archived wants the parts.
 pub fn is_store(path: &Path) -> bool {
     path.join("sheaf-archive").is_file() && path.join("objects").is_dir()
+}
+
+/// Refuses a place that is in a store: what is there is the store's.
+pub fn refuse_in_store(path: &Path) -> Result<()> {
+    let whole = std::path::absolute(path)?;
+    match whole.ancestors().find(|above| is_store(above)) {
+        None => Ok(()),
+        Some(store) => {
+            let text = format!(
+                "{}: is in a store of archives, {}: name another directory",
+                path.display(),
+                store.display()
+            );
+            Err(Stop::usage(printable(&text)).into())
+        }
+    }
 }
 
 /// Removes a tree, and tells what stays; with somebody to ask, what that says.
