@@ -44,6 +44,9 @@ pub(super) struct AgeTest {
     pub now: Timestamp,
 }
 
+/// The unit of ages in minutes.
+const MINUTE_S: i64 = 60;
+
 /// `5`, `+5` or `-5`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Compared {
@@ -175,12 +178,33 @@ impl FindTest {
 impl AgeTest {
     fn is_met(&self, file: &FindFile<'_>) -> bool {
         let time = file.time(self.time);
+        if self.unit_s == MINUTE_S {
+            return self.is_met_exactly(time);
+        }
         let part = i64::from(self.now.nanoseconds < time.nanoseconds);
         let age = self.now.seconds.saturating_sub(time.seconds).saturating_sub(part);
         let age = age.div_euclid(self.unit_s);
         match self.compared {
             Compared::Less(number) => i64::try_from(number).map_or(true, |number| age < number),
             compared => u64::try_from(age).is_ok_and(|age| compared.is_met(age)),
+        }
+    }
+}
+
+impl AgeTest {
+    /// Minutes are not rounded: more and less than so many, and the one before they are full.
+    fn is_met_exactly(&self, time: Timestamp) -> bool {
+        const SECOND_NS: i128 = 1_000_000_000;
+        let of =
+            |time: Timestamp| i128::from(time.seconds) * SECOND_NS + i128::from(time.nanoseconds);
+        let (age, unit) = (of(self.now) - of(time), i128::from(self.unit_s) * SECOND_NS);
+        match self.compared {
+            Compared::More(number) => age > i128::from(number) * unit,
+            Compared::Less(number) => age < i128::from(number) * unit,
+            Compared::Is(number) => {
+                let end = i128::from(number) * unit;
+                (end - unit..end).contains(&age)
+            }
         }
     }
 }

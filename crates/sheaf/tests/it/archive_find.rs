@@ -500,3 +500,30 @@ fn what_is_deleted_is_what_gnu_find_deletes() {
     }
     assert!(partly > 5, "{partly}");
 }
+
+/// GNU find counts minutes otherwise than days.
+#[test]
+fn ages_in_minutes_are_those_of_gnu_find() {
+    let home = Home::new();
+    fs::create_dir(home.path().join("tree")).unwrap();
+    let now = std::time::SystemTime::now();
+    for seconds in [5, 30, 90, 100, 150, 3630, 86_000, 90_000] {
+        let path = home.path().join("tree").join(seconds.to_string());
+        fs::write(&path, "").unwrap();
+        let time = now - std::time::Duration::from_secs(seconds);
+        fs::File::open(&path).unwrap().set_modified(time).unwrap();
+    }
+    for test in ["-mmin", "-mtime"] {
+        for number in ["0", "1", "2", "3", "61"] {
+            for sign in ["", "+", "-"] {
+                let words = words(&format!("-type f {test} {sign}{number}"));
+                let (ours, theirs) = (own(&home, "tree", &words), gnu(&home, "tree", &words));
+                let sorted = |text: Vec<u8>| {
+                    let text = String::from_utf8(text).unwrap();
+                    text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+                };
+                assert_eq!(sorted(ours.stdout), sorted(theirs.stdout), "{words:?}");
+            }
+        }
+    }
+}

@@ -367,6 +367,8 @@ fn shown_file(of: &MemberAttributes, size: u64) -> ShownFile<'_> {
     };
     let (mode, uid, gid) = (of.mode, of.uid, of.gid);
     let (time, target, inode, room) = (mtime, None, 0, size);
+    // As the system says of a link.
+    let size = link.map_or(size, |link| link.len() as u64);
     ShownFile { kind, mode, uid, gid, size, mtime, time, link, target, inode, room }
 }
 
