@@ -506,11 +506,11 @@ fn what_is_deleted_is_what_gnu_find_deletes() {
 fn ages_in_minutes_are_those_of_gnu_find() {
     let home = Home::new();
     fs::create_dir(home.path().join("tree")).unwrap();
-    let now = std::time::SystemTime::now();
+    let now = SystemTime::now();
     for seconds in [5, 30, 90, 100, 150, 3630, 86_000, 90_000] {
         let path = home.path().join("tree").join(seconds.to_string());
         fs::write(&path, "").unwrap();
-        let time = now - std::time::Duration::from_secs(seconds);
+        let time = now - Duration::from_secs(seconds);
         fs::File::open(&path).unwrap().set_modified(time).unwrap();
     }
     for test in ["-mmin", "-mtime"] {
