@@ -39,6 +39,8 @@ pub struct RepairReport {
     pub young: u64,
     /// Indexes that were lost or damaged and were made again of their packs, or would be.
     pub indexes: u64,
+    /// Others that are lost or damaged and cannot be: `verify` names them.
+    pub indexes_lost: u64,
 }
 
 /// Objects that commits refer to.
@@ -69,7 +71,7 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
         })?;
     }
     let referred = referred(archive)?;
-    report.indexes = restore_indexes(archive, options.dry_run)?;
+    restore_indexes(archive, options.dry_run, &mut report)?;
     for object in found {
         if referred.has(&object.key) {
             continue;
@@ -99,24 +101,35 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
     Ok(report)
 }
 
-/// Makes indexes again that are lost or damaged, of the packs that they are of; how many.
-fn restore_indexes(archive: &Archive, dry_run: bool) -> Result<u64, ArchiveError> {
-    let (store, mut count, mut last) = (archive.store(), 0, None);
+/// Makes indexes again that are lost or damaged, of the packs that they are of.
+fn restore_indexes(
+    archive: &Archive,
+    dry_run: bool,
+    report: &mut RepairReport,
+) -> Result<(), ArchiveError> {
+    let (store, mut last) = (archive.store(), None);
     loop {
         let next =
             archive.catalog().below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;
-        let Some((path, _)) = next.last() else { return Ok(count) };
+        let Some((path, _)) = next.last() else { return Ok(()) };
         last = Some(path.clone());
         for (path, _) in next {
             let packs = archive.catalog().packs(&path)?;
             for pack in packs {
-                let is_lost = read_index_beside(store, &pack).is_err_and(|error| error.is_lost());
-                // What cannot be made again is for who verifies.
-                let index = is_lost.then(|| index_as_written(store, &pack)).flatten();
-                let bytes = index.map(|index| index.encode());
+                match read_index_beside(store, &pack) {
+                    Err(error) if error.is_lost() => {}
+                    index => {
+                        index?;
+                        continue;
+                    }
+                }
+                let bytes = index_as_written(store, &pack).map(|index| index.encode());
                 let is_it = |bytes: &Vec<u8>| bytes.len() as u64 == pack.index_bytes;
-                let Some(bytes) = bytes.filter(is_it) else { continue };
-                count += 1;
+                let Some(bytes) = bytes.filter(is_it) else {
+                    report.indexes_lost += 1;
+                    continue;
+                };
+                report.indexes += 1;
                 if !dry_run {
                     let key = index_key(pack.id, pack.generation);
                     removed(store.remove(&key))?;

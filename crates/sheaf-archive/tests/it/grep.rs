@@ -12,21 +12,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Numbers that look random, and are always the same.
-struct Numbers(u64);
+pub struct Numbers(pub u64);
 
 impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) as usize % end
     }
 
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+    pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 
-    fn is(&mut self, percent: usize) -> bool {
+    pub fn is(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 }

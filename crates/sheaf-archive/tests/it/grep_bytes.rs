@@ -1,4 +1,5 @@
 //! What GNU grep finds in files of UTF-8, of other bytes and of both is found here, too.
+use crate::grep::Numbers;
 use sheaf_archive::{
     ArchiveError, ArchiveGrep, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary, GrepEvent,
     GrepPlace, GrepSyntax,
@@ -9,26 +10,6 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-
-/// Numbers that look random, and are always the same.
-struct Seeded(u64);
-
-impl Seeded {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % end
-    }
-
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
-
-    fn is(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// Parts of lines. What is no UTF-8 is of Latin-1, cut off, or never a part of it.
 const PARTS: &[&[u8]] = &[
@@ -67,7 +48,7 @@ const PARTS: &[&[u8]] = &[
 ];
 
 /// Any byte but of characters that are not counted as letters by all (marks), or are none to all.
-fn byte(seeded: &mut Seeded) -> u8 {
+fn byte(seeded: &mut Numbers) -> u8 {
     match seeded.below(255) as u8 + 1 {
         0xc4..=0xe1 | 0xe3..=0xf7 => 0xc3,
         byte => byte,
@@ -75,7 +56,7 @@ fn byte(seeded: &mut Seeded) -> u8 {
 }
 
 /// Files of text, of text with some bytes that are none, of bytes, and with a NUL.
-fn make(tree: &Path, seeded: &mut Seeded) {
+fn make(tree: &Path, seeded: &mut Numbers) {
     for number in 0..60 {
         let mut bytes: Vec<u8> = Vec::new();
         for _ in 0..seeded.below(60) {
@@ -198,7 +179,7 @@ const PERL: &[&str] = &[
 ];
 
 /// Options as they are written, and as they are.
-fn options(seeded: &mut Seeded) -> (Vec<String>, ArchiveGrepOptions) {
+fn options(seeded: &mut Numbers) -> (Vec<String>, ArchiveGrepOptions) {
     let mut is =
         ArchiveGrepOptions { names: true, workers: 2, is_utf8: true, ..Default::default() };
     let (word, syntax, of) = match seeded.below(8) {
@@ -358,7 +339,7 @@ fn bytes_that_are_no_characters_are_found_as_by_gnu_grep() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut seeded = Seeded(0x0bad_b17e_0000_0001);
+    let mut seeded = Numbers(0x0bad_b17e_0000_0001);
     make(directory.path(), &mut seeded);
     let (mut selected, mut other) = (0, Vec::new());
     const TIMES: usize = 400;

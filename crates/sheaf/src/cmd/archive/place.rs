@@ -209,7 +209,8 @@ pub fn open(store: &Path, create: bool) -> Result<Archive> {
     open_for(store, create, Archive::new)
 }
 
-/// Opens the archive of a store to read it as it is now, whatever others change meanwhile. Where its log is damaged, what came before that is there, it
+/// Opens the archive of a store to read it as it is now, whatever others change meanwhile. Where its log
+/// is damaged, what came before that is there, it
 /// is told, and the command [ends](end_of_reading) as one that broke off.
 pub fn open_to_read(store: &Path) -> Result<Archive> {
     open_for(store, false, |store, catalog| {

@@ -60,7 +60,7 @@ pub fn run(args: &RepairArgs, global: &GlobalArgs) -> Result<Exit> {
     let age = Duration::from_secs(u64::from(args.age) * 3600);
     let report = repair(&archive, RepairOptions { age, dry_run: args.dry_run })?;
     tell_report(&report, args.dry_run, global)?;
-    Ok(Exit::Success)
+    Ok(if report.indexes_lost > 0 { Exit::Partial } else { Exit::Success })
 }
 
 /// Gives up what was stored since a commit that is damaged.
@@ -81,13 +81,18 @@ fn drop_from(number: u64, store: &Path, dry_run: bool, global: &GlobalArgs) -> R
         dropped => dropped?,
     };
     if global.json {
-        let record = json!({ "type": "archive_log_dropped", "dry_run": dry_run, "from": number, "commits": dropped });
+        let record = json!({
+            "type": "archive_log_dropped",
+            "dry_run": dry_run,
+            "from": number,
+            "commits": dropped,
+        });
         Output::new(global).records.write(&mut output::stdout(), record)?;
     } else if !global.quiet {
         let verb = if dry_run { "would give up" } else { "gave up" };
         output::tell(format_args!(
-            "sheaf: {verb} {} of the log, from {number} on; what they said is kept in the store (dropped), and \
-             packs that only they knew stay until the next repair",
+            "sheaf: {verb} {} of the log, from {number} on; what they said is kept in the store \
+             (dropped), and packs that only they knew stay until the next repair",
             counted(dropped, "commit", "commits"),
         ));
     }
@@ -103,6 +108,7 @@ fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Res
             "bytes": report.bytes,
             "young": report.young,
             "indexes": report.indexes,
+            "indexes_lost": report.indexes_lost,
         });
         return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
     }
@@ -121,6 +127,12 @@ fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Res
         let indexes = counted(report.indexes, "index", "indexes");
         output::tell(format_args!(
             "sheaf: {verb} {indexes} again, of the packs that have them, too"
+        ));
+    }
+    if report.indexes_lost > 0 {
+        let indexes = counted(report.indexes_lost, "index is", "indexes are");
+        output::tell(format_args!(
+            "sheaf: {indexes} lost and cannot be made again: verify names the files"
         ));
     }
     output::tell(format_args!("sheaf: {verb} {leftovers} ({bytes}){young}"));
