@@ -5,6 +5,7 @@
 //! broken off goes on where it was. Directories get their attributes at the end, the deepest first.
 mod directory;
 mod dry;
+mod exclude;
 pub(crate) mod hosts;
 mod parts;
 mod phases;
@@ -14,9 +15,10 @@ use crate::archive::{data_key, pack_key, pack_zstd_key};
 use crate::schedule::MovedBytes;
 use crate::{
     Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject,
-    ContentPlace, DirectoryRows, ScheduleLimits, ScheduleStats, Store,
+    ContentPlace, DirectoryRows, SaveExclude, ScheduleLimits, ScheduleStats, Store,
 };
 use directory::{FetchLinks, FetchWorker};
+use exclude::FetchExclude;
 use phases::FetchPool;
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, lock};
@@ -104,6 +106,7 @@ struct FetchShared<'a> {
     rows_of: RowsOf<'a>,
     options: FetchOptions,
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
+    exclude: FetchExclude,
     target: FetchTarget,
     /// Where that is, as its user calls it.
     to: PathBuf,
@@ -131,10 +134,10 @@ pub fn fetch(
     options: FetchOptions,
     told: &(dyn Fn(ArchiveEvent) + Sync),
 ) -> Result<FetchReport, ArchiveError> {
-    fetch_watched(archive, from, to, options, told, &|_, _| ())
+    fetch_watched(archive, from, to, options, &SaveExclude::default(), told, &|_, _| ())
 }
 
-/// As [`fetch`]. What was done and what is being done is told to `watch` several times a second, and at
+/// As [`fetch`], without what is excluded. What was done and what is being done is told to `watch` several times a second, and at
 /// the end.
 ///
 /// # Errors
@@ -144,11 +147,13 @@ pub fn fetch_watched(
     from: &ArchivePath,
     to: &Path,
     options: FetchOptions,
+    exclude: &SaveExclude,
     told: &(dyn Fn(ArchiveEvent) + Sync),
     watch: &(dyn Fn(&FetchReport, &ScheduleStats) + Sync),
 ) -> Result<FetchReport, ArchiveError> {
+    let exclude = FetchExclude::new(exclude.clone(), from.depth());
     if options.dry_run {
-        return dry::fetch_dry(archive, from, to, options, told);
+        return dry::fetch_dry(archive, from, to, (options, &exclude), told);
     }
     let failed =
         |errno| ArchiveError::File { path: to.to_owned(), doing: "cannot be written", errno };
@@ -159,6 +164,7 @@ pub fn fetch_watched(
         rows_of: &|path| Ok(archive.catalog().rows_of(path)?),
         options,
         told,
+        exclude,
         target: FetchTarget::open(to).map_err(failed)?,
         to: to.to_owned(),
         above,
@@ -225,7 +231,9 @@ impl FetchShared<'_> {
             let Some((path, _)) = next.last() else { return Ok(()) };
             last = Some(path.clone());
             for (path, is) in next {
-                self.finish(&path, &is);
+                if !self.exclude.fits_directory(&path) {
+                    self.finish(&path, &is);
+                }
             }
         }
     }

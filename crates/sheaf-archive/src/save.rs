@@ -80,6 +80,8 @@ pub struct SaveOptions {
     pub dry_run: bool,
     /// Tell of each file that is stored ([`ArchiveEvent::Stores`]).
     pub tell_names: bool,
+    /// Of directories at which another file system is mounted, nothing but themselves is stored.
+    pub one_file_system: bool,
 }
 
 /// The longest file that goes into a pack, where an object more costs little: 1 MiB.
@@ -115,6 +117,7 @@ impl Default for SaveOptions {
             checksum: false,
             dry_run: false,
             tell_names: false,
+            one_file_system: false,
         }
     }
 }

@@ -74,8 +74,17 @@ impl<'a> FetchWorker<'a> {
         self.fill(path, &rows, false);
     }
 
+    /// Whether a file of a directory is left out.
+    fn excludes(&self, above: &ArchivePath, name: &[u8]) -> bool {
+        let exclude = &self.shared.exclude;
+        !exclude.is_empty() && exclude.fits_file(&above.join(name))
+    }
+
     /// Fetches an object of a directory.
     pub fn large(&mut self, path: &ArchivePath, object: &ArchivedObject) {
+        if self.excludes(path, &object.attributes.name) {
+            return;
+        }
         let Some(mut to) = self.open(path, false) else { return };
         self.object(&mut to, path, object);
     }
@@ -84,7 +93,9 @@ impl<'a> FetchWorker<'a> {
     pub fn fill(&mut self, path: &ArchivePath, rows: &DirectoryRows, is_new: bool) {
         let Some(mut to) = self.open(path, is_new) else { return };
         for object in &rows.objects {
-            self.object(&mut to, path, object);
+            if !self.excludes(path, &object.attributes.name) {
+                self.object(&mut to, path, object);
+            }
         }
         for pack in &rows.packs {
             match read_index(self.shared.store, pack) {
@@ -151,6 +162,9 @@ impl<'a> FetchWorker<'a> {
             links.map(|block| (block.into(), None)).collect();
         let mut lost: Option<(ArchiveError, Vec<&Vec<u8>>)> = None;
         for member in members {
+            if self.excludes(directory, &member.attributes.name) {
+                continue;
+            }
             let (name, mut file) =
                 (&member.attributes.name, files.get_mut(&member.content_block()));
             let path = directory.join(name);

@@ -1,5 +1,5 @@
 //! What would be fetched.
-use super::{FetchOptions, FetchReport};
+use super::{FetchExclude, FetchOptions, FetchReport};
 use crate::walk::names::lstat;
 use crate::{Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedFile, MemberKind};
 use sheaf_core::Errno;
@@ -15,7 +15,7 @@ pub(super) fn fetch_dry(
     archive: &Archive,
     from: &ArchivePath,
     to: &Path,
-    options: FetchOptions,
+    (options, exclude): (FetchOptions, &FetchExclude),
     told: &(dyn Fn(ArchiveEvent) + Sync),
 ) -> Result<FetchReport, ArchiveError> {
     let above = from.split().map_or(ArchivePath::ROOT, |(above, _)| above);
@@ -29,6 +29,9 @@ pub(super) fn fetch_dry(
                 continue;
             }
         };
+        if exclude.fits_walked(&path, matches!(file, ArchivedFile::Directory(_))) {
+            continue;
+        }
         let within = path.within(&above).expect("it is below what was asked for");
         let at = to.join(within.as_relative());
         let (is, size) = match &file {

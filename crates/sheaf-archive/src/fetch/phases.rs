@@ -137,6 +137,9 @@ impl<'a> FetchPool<'a> {
         FetchShared::recall(self.archive, next.iter().map(|(path, _)| path))?;
         let directories = next.len() as u64;
         for (path, _) in next {
+            if self.shared.exclude.fits_directory(&path) {
+                continue;
+            }
             if let Some(is_new) = self.shared.make(&path) {
                 let needs = Needs { cpu_us: LOOK_US, disk_operations: 1, ..Needs::default() };
                 let look = FetchTask::Look(path, is_new);

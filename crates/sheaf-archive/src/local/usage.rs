@@ -7,7 +7,8 @@ use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
 use std::collections::HashSet;
 use std::ops::AddAssign;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How to sum up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,16 +76,19 @@ pub struct LocalUsageSum {
     options: LocalUsageOptions,
     /// Files with several names of which one was counted.
     links: HashSet<(u64, u64)>,
+    /// Where trees begin that were summed up: what they have counts once.
+    starts: Vec<PathBuf>,
+    start_ids: Arc<HashSet<(u64, u64)>>,
 }
 
 impl LocalUsageSum {
     /// Begins with nothing.
     #[must_use]
     pub fn new(options: LocalUsageOptions) -> Self {
-        Self { options, links: HashSet::new() }
+        Self { options, ..Self::default() }
     }
 
-    /// Sums up a file, or a directory and all that is below it.
+    /// Sums up a file, or a directory and all that is below it, but for what was summed up before.
     ///
     /// # Errors
     /// When `each` says so.
@@ -93,8 +97,13 @@ impl LocalUsageSum {
         start: &Path,
         each: &mut dyn FnMut(LocalUsageStep<'_>) -> Result<(), E>,
     ) -> Result<LocalUsage, E> {
-        let device = crate::walk::names::lstat(start).map_or(0, |found| found.dev);
+        let found = crate::walk::names::lstat(start);
+        let device = found.as_ref().map_or(0, |found| found.dev);
+        if self.has_summed_up(start) {
+            return Ok(LocalUsage::default());
+        }
         let visitor = UsageVisitor {
+            counted: self.start_ids.clone(),
             tells_files: self.options.tells_files,
             counts_names: self.options.counts_names,
             device: self.options.one_file_system.then_some(device),
@@ -127,7 +136,29 @@ impl LocalUsageSum {
                 }
             }
         }
+        if let Ok(found) = found
+            && !self.options.counts_names
+        {
+            Arc::make_mut(&mut self.start_ids).insert(found.id());
+        }
         Ok(total)
+    }
+
+    /// Whether a tree is, or is below, one that was summed up, as far as paths tell; otherwise remembers it.
+    fn has_summed_up(&mut self, start: &Path) -> bool {
+        // What was left out then may be what is asked for now.
+        if self.options.counts_names || !self.options.exclude.is_empty() {
+            return false;
+        }
+        let Ok(path) = real_path(start) else {
+            return false;
+        };
+        let is_within = self.starts.iter().any(|above| path.starts_with(above))
+            && (!self.options.one_file_system || self.starts.contains(&path));
+        if !is_within {
+            self.starts.push(path);
+        }
+        is_within
     }
 
     /// The sum of some files.
@@ -153,6 +184,17 @@ impl LocalUsageSum {
             each(LocalUsageStep::Failed { path, errno: *errno })?;
         }
         Ok(sum)
+    }
+}
+
+/// The path without links on the way, but to the file itself.
+fn real_path(path: &Path) -> std::io::Result<PathBuf> {
+    match (path.parent(), path.file_name()) {
+        (Some(above), Some(name)) if path.is_symlink() => {
+            let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+            Ok(above.canonicalize()?.join(name))
+        }
+        _ => path.canonicalize(),
     }
 }
 
@@ -191,6 +233,8 @@ struct UsageVisitor {
     counts_names: bool,
     device: Option<u64>,
     exclude: UsageExclude,
+    /// Trees within that were counted before.
+    counted: Arc<HashSet<(u64, u64)>>,
 }
 
 impl TreeVisitor for UsageVisitor {
@@ -214,7 +258,8 @@ impl TreeVisitor for UsageVisitor {
             }
             None => return false,
         };
-        if self.device.is_some_and(|device| device != found.dev) {
+        let is_elsewhere = self.device.is_some_and(|device| device != found.dev);
+        if is_elsewhere || self.counted.contains(&found.id()) {
             return false;
         }
         if found.is_dir() {

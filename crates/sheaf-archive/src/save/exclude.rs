@@ -49,13 +49,18 @@ impl SaveExclude {
         Ok(Self { globs, rules, has_paths })
     }
 
+    /// Whether there is no pattern.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
     /// The patterns, as they were said.
-    pub(super) fn globs(&self) -> &[String] {
+    pub(crate) fn globs(&self) -> &[String] {
         &self.globs
     }
 
     /// Whether a file or directory is left out, whose path has so many names below its source.
-    pub(super) fn fits(
+    pub(crate) fn fits(
         &self,
         name: &OsStr,
         is_directory: bool,

@@ -12,12 +12,12 @@ use crate::schedule::pool::SchedulePool;
 use crate::schedule::{
     GrantId, Needs, Phase, ScheduleSettings, ScheduleStats, Task, TaskKind, TaskPlace,
 };
-use crate::walk::names::{NamedFile, OpenDirectory};
+use crate::walk::names::{self, NamedFile, OpenDirectory};
 use crate::width::{AdaptiveWidth, WIDTH_MAX};
 use crate::{ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory};
 use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -51,6 +51,8 @@ pub(super) struct SavingDirectory<'a> {
     /// Tasks of it that have not ended.
     left: AtomicUsize,
     number: u64,
+    /// Another file system is mounted here, and what is in it is not asked for.
+    is_elsewhere: bool,
 }
 
 /// What is to be done of a directory.
@@ -69,7 +71,12 @@ impl<'a> SavingDirectory<'a> {
         work: SaveWork,
     ) -> Result<Option<(Arc<Self>, OpenDirectory)>, ArchiveError> {
         let opened = opened(&work);
-        let (open, is) = match opened {
+        let is_asked = shared.options.one_file_system && work.place.len() > 1;
+        let (open, is, is_elsewhere) = match opened.and_then(|opened| {
+            let Some((open, is)) = opened else { return Ok(None) };
+            let is_elsewhere = is_asked && is_mounted(open.file(), &work.path)?;
+            Ok(Some((open, is, is_elsewhere)))
+        }) {
             Ok(Some(opened)) => opened,
             not => {
                 let failed = u64::from(not.is_err());
@@ -106,12 +113,19 @@ impl<'a> SavingDirectory<'a> {
             save: Mutex::new(save),
             left: AtomicUsize::new(1),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            is_elsewhere,
         };
+        if is_elsewhere {
+            directory.skipped(&directory.path, "another file system is mounted there");
+        }
         Ok(Some((Arc::new(directory), open)))
     }
 
     /// The next of its names; nothing behind the last.
     fn list(&self, open: &mut OpenDirectory) -> Option<Vec<NamedFile>> {
+        if self.is_elsewhere {
+            return None;
+        }
         match open.next()? {
             Ok(named) => Some(named),
             Err(errno) => {
@@ -193,6 +207,13 @@ fn opened(work: &SaveWork) -> Result<Option<(OpenDirectory, ArchivedDirectory)>,
         xattrs: source::xattrs_of(open.file()).map_err(failed)?,
     };
     Ok(Some((open, is)))
+}
+
+/// Whether a directory is on another file system than the one it is in.
+fn is_mounted(directory: BorrowedFd<'_>, path: &Path) -> Result<bool, ArchiveError> {
+    let both = source::status(directory)
+        .and_then(|found| Ok(found.dev != names::lstat_at(directory, "..")?.dev));
+    both.map_err(|errno| file_error(path, "cannot be read", errno))
 }
 
 /// Stores a directory's files, one phase after the other. Directories in it are for the desk. An error

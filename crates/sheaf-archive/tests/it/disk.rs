@@ -2,8 +2,8 @@
 use crate::stores::files;
 use crate::trees::assert_same;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, LocalStore, RepairOptions,
-    SaveOptions, SaveReport, VerifyOptions, fetch, repair, save, verify,
+    Archive, ArchiveError, ArchiveEvent, ArchivePath, Catalog, FetchOptions, LocalStore,
+    RepairOptions, SaveOptions, SaveReport, VerifyOptions, fetch, repair, save, verify,
 };
 use sheaf_core::Errno;
 use std::path::Path;
@@ -80,6 +80,44 @@ fn assert_stored(archive: &Archive, directory: &Path) {
     assert_same(&directory.join("tree"), &directory.join("back/tree"));
     let verified = verify(archive, &ArchivePath::ROOT, VerifyOptions::default(), &drop).unwrap();
     assert_eq!(verified.damaged, 0);
+}
+
+#[test]
+fn another_file_system_is_left_out() {
+    on_a_small_disk("disk::as_beside_another_file_system");
+}
+
+#[test]
+fn as_beside_another_file_system() {
+    let Some(directory) = directory() else { return };
+    std::fs::write(directory.join("here"), "x").unwrap();
+    std::fs::create_dir_all(directory.join("disk/below")).unwrap();
+    std::fs::write(directory.join("disk/below/there"), "y").unwrap();
+    crate::round::settle();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let catalog = Catalog::open(&elsewhere.path().join("catalog")).unwrap();
+    let store = LocalStore::create(&elsewhere.path().join("store")).unwrap();
+    let archive = Archive::new(Arc::new(store), catalog).unwrap();
+    let (to, options) = (ArchivePath::new(b"all").unwrap(), SaveOptions::default());
+    let contents = [directory.join(".")];
+    assert_eq!(save(&archive, &contents, &to, options, &drop).unwrap().stored, 2);
+
+    let to = ArchivePath::new(b"one").unwrap();
+    let options = SaveOptions { one_file_system: true, ..options };
+    let told = std::sync::Mutex::new(Vec::new());
+    let tell = |event: ArchiveEvent| told.lock().unwrap().push(event.to_string());
+    let report = save(&archive, &contents, &to, options, &tell).unwrap();
+    assert_eq!((report.stored, report.directories, report.skipped), (1, 2, 1));
+    let disk = directory.join("./disk");
+    let text = format!("{}: left out: another file system is mounted there", disk.display());
+    let told = told.into_inner().unwrap();
+    assert_eq!(told, [text]);
+    // The directory is there, as is one that is named itself, with what is in it.
+    let back = directory.join("back");
+    fetch(&archive, &to, &back, FetchOptions::default(), &drop).unwrap();
+    assert_eq!(std::fs::read_dir(back.join("one/disk")).unwrap().count(), 0);
+    let named = save(&archive, &[directory.join("disk")], &to, options, &drop).unwrap();
+    assert_eq!((named.stored, named.skipped), (1, 0));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What is left out of what is stored.
 use crate::round::{Place, settle};
 use sheaf_archive::{
-    ArchiveError, ArchivePath, FetchOptions, SaveExclude, SaveOptions, SaveReport, TreeWalk,
-    TreeWalkOptions, save_watched,
+    ArchiveError, ArchiveEvent, ArchivePath, FetchOptions, SaveExclude, SaveOptions, SaveReport,
+    TreeWalk, TreeWalkOptions, fetch_watched, save_watched,
 };
 use sheaf_testing::program::have;
 use std::collections::BTreeSet;
@@ -10,6 +10,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 fn save_without(
     place: &Place,
@@ -78,8 +79,38 @@ fn what_is_left_out_is_what_tar_leaves_out() {
         place.fetch("/tree", "ours", FetchOptions::default());
         let (ours, theirs) = (names(&place.path("ours")), names(&place.path("theirs")));
         assert_eq!(ours, theirs, "{globs:?}");
+        assert_got_without(&place, globs, &theirs);
         let all = names(&place.path("tree")).len() + 1;
         assert_eq!(report.skipped > 0, ours.len() < all, "{globs:?}: {report:?}");
+    }
+}
+
+/// What is fetched of all that is in a tree is what would have been stored of it.
+fn assert_got_without(place: &Place, globs: &[&str], expected: &BTreeSet<PathBuf>) {
+    let (fail, exclude) = (|event| panic!("{event:?}"), SaveExclude::new(globs).unwrap());
+    for member_bytes_max in [0, 1 << 20] {
+        let to = ArchivePath::new(format!("{member_bytes_max}").as_bytes()).unwrap();
+        let options = SaveOptions { member_bytes_max, ..SaveOptions::default() };
+        let none = SaveExclude::default();
+        let tree = [place.path("tree")];
+        save_watched(&place.archive, &tree, &to, options, &none, &fail, &|_, _| ()).unwrap();
+        let (from, to) = (to.join(b"tree"), place.path(&format!("got-{member_bytes_max}")));
+        fs::create_dir(&to).unwrap();
+        let count = Mutex::new(0);
+        let counted = |event| match event {
+            ArchiveEvent::Fetches { .. } => *count.lock().unwrap() += 1,
+            event => panic!("{event:?}"),
+        };
+        let mut options = FetchOptions { dry_run: true, ..FetchOptions::default() };
+        let would =
+            fetch_watched(&place.archive, &from, &to, options, &exclude, &counted, &|_, _| ())
+                .unwrap();
+        assert_eq!(names(&to), BTreeSet::new());
+        options.dry_run = false;
+        let got = fetch_watched(&place.archive, &from, &to, options, &exclude, &fail, &|_, _| ())
+            .unwrap();
+        assert_eq!(&names(&to), expected, "{globs:?}");
+        assert_eq!((got, *count.lock().unwrap()), (would, got.fetched), "{globs:?}");
     }
 }
 

@@ -112,6 +112,7 @@ impl Many {
             checksum: false,
             dry_run: false,
             tell_names: false,
+            one_file_system: false,
             exclude: SaveExclude::default(),
         };
         let names = (0..hosts.len()).map(|number| format!("n{number}")).collect();
@@ -190,6 +191,7 @@ fn fetch_by(
         store: many.at("store").as_os_str().as_bytes().to_vec(),
         to: "/to/here".into(),
         overwrite: false,
+        exclude: SaveExclude::default(),
     };
     let froms = froms.iter().map(|from| Some(path(from))).collect();
     let root = FetchRoot::new(Arc::new(many.archive()), options, froms).unwrap();

@@ -101,6 +101,16 @@ fn what_is_damaged_is_stored_again_and_what_is_excluded_is_not_stored() {
     let itself = home.run(&["archive", "store", "s", "s::"]);
     let text = "sheaf: s: is the store itself, or is in it: it cannot be stored there\n";
     assert_eq!((itself.code, &itself.stderr[..]), (Some(4), text));
+    fs::write(home.path().join("globs"), "# secrets\n.hidden/\n\nsub/b\n").unwrap();
+    let from = ["archive", "store", "--exclude-from", "globs", "tree", "s::/less"];
+    let stored = home.run(&from);
+    assert_eq!(stored.stderr, "sheaf: stored 2 files (12) of 2 directories, 2 left out\n");
+    let none = home.run(&["archive", "store", "--exclude-from", "none", "tree", "s::/less"]);
+    let text = "sheaf: --exclude-from none: No such file or directory (ENOENT)\n";
+    assert_eq!((none.code, &none.stderr[..]), (Some(2), text));
+    let got =
+        home.run(&["archive", "get", "--exclude", "b", "--exclude", "/sub/.c", "s::/tree", "x"]);
+    assert_eq!(got.stderr, "sheaf: got 2 files (6) of 3 directories\n");
     let wrong = home.run(&["archive", "store", "--exclude", "/", "tree", "s::"]);
     assert!(wrong.code == Some(2) && wrong.stderr.contains("is no pattern of names"), "{wrong:?}");
 }

@@ -176,6 +176,30 @@ fn hosts_leave_out_compare_and_only_say_what_they_would_store() {
     let found = home.run(&["archive", "find", "s::/h", "-type", "f"]);
     let found = sorted(&found.stdout.replace("s::/h/", "").replace("/tree", ":/tree"));
     assert_eq!(found, expected);
+    // What is got without the same is the same.
+    let all = store(&[], "@all:/tree");
+    assert_eq!(all.code, Some(0), "{all:?}");
+    for host in ["n1", "n2"] {
+        fs::create_dir_all(home.path().join("export").join(host).join("to")).unwrap();
+    }
+    let export = home.path().join("export/%h").to_str().unwrap().to_owned();
+    let session = ["--processes", "2", "--export", &export];
+    let excludes = excludes.map(|glob| if glob == "/tree/3/" { "/3/" } else { glob });
+    let get =
+        [&session[..], &["archive", "get"], &excludes, &["s::/h/%h/tree", "@all:/to"]].concat();
+    let got = home.run(&get);
+    assert_eq!(got.code, Some(0), "{got:?}");
+    let mut names = Vec::new();
+    for host in ["n1", "n2"] {
+        let to = home.path().join("export").join(host).join("to");
+        let mut find = Command::new("find");
+        let found =
+            find.arg(".").args(["-type", "f", "-printf", "%P\n"]).current_dir(to).output().unwrap();
+        let found = String::from_utf8(found.stdout).unwrap();
+        names.extend(found.lines().map(|name| format!("{host}:/{name}")));
+    }
+    names.sort();
+    assert_eq!(names, expected);
     let skipped = store(&["--exclude", "tree"], "@all:/tree");
     assert!(
         skipped.stderr.contains("stored 0 files (0) of 0 directories, 2 left out"),

@@ -239,6 +239,12 @@ fn a_tree_of_this_machine_is_summed_up_as_by_du() {
         &["-cd", "1", "tree"],
         &["-xad", "1", "tree/sub.d/B.TEX", "tree/empty"],
         &["-sc", "tree/sub/b", "tree/sub/b-again"],
+        // What was counted before is not counted, nor told, again.
+        &["-c", "tree", "tree"],
+        &["-c", "tree", "tree/sub", "tree/sub/b"],
+        &["-ac", "tree/sub", "tree"],
+        &["-sc", "tree/sub/b", "tree/sub/.hidden", "tree/sub", "./tree"],
+        &["-lc", "tree/sub", "tree", "tree"],
     ] {
         let (ours, theirs) = (own(&home, &[&["du"], args].concat()), gnu(&home, "du", args));
         assert_eq!(sorted(&ours, b'\n'), sorted(&theirs, b'\n'), "{args:?}");

@@ -1,10 +1,14 @@
 //! The part of a host: it fetches what the root says.
 use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
 use crate::fetch::directory::{FetchLinks, FetchWorker};
+use crate::fetch::exclude::FetchExclude;
 use crate::fetch::target::FetchTarget;
 use crate::fetch::{FetchCounters, FetchOptions, FetchShared};
 use crate::schedule::MovedBytes;
-use crate::{ArchiveError, ArchiveEvent, ArchivePath, DirectoryRows, HostFiles, HostStore, Store};
+use crate::{
+    ArchiveError, ArchiveEvent, ArchivePath, DirectoryRows, HostFiles, HostStore, SaveExclude,
+    Store,
+};
 use sheaf_core::{Errno, lock};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -78,6 +82,8 @@ impl FetchHost {
             .map_err(|errno| format!("{}: cannot be written: {errno}", to.display()))?;
         let mut options = FetchOptions { overwrite: begin.overwrite, ..FetchOptions::default() };
         options.workers = options.workers.max(store.calls_at_once());
+        let patterns = SaveExclude::new(&begin.exclude).map_err(|error| error.to_string())?;
+        let exclude = FetchExclude::new(patterns, begin.depth as usize);
         let in_hand = Arc::new(FetchInHand {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -85,7 +91,8 @@ impl FetchHost {
             workers: options.workers,
         });
         let (at_work, above) = (in_hand.clone(), begin.above.clone());
-        let work = move || at_work.work(&*store, options, FetchTarget::of(base), to, above);
+        let work =
+            move || at_work.work(&*store, (options, exclude), FetchTarget::of(base), to, above);
         let thread = std::thread::Builder::new().name("fetch".to_owned()).spawn(work);
         thread.map_err(|error| format!("no thread fetches anything: {error}"))?;
         self.begun = Some(in_hand);
@@ -144,7 +151,7 @@ impl FetchInHand {
     fn work(
         &self,
         store: &dyn Store,
-        options: FetchOptions,
+        (options, exclude): (FetchOptions, FetchExclude),
         target: FetchTarget,
         to: PathBuf,
         above: ArchivePath,
@@ -156,6 +163,7 @@ impl FetchInHand {
             rows_of: &rows_of,
             options,
             told: &told,
+            exclude,
             target,
             to,
             above,
@@ -212,6 +220,8 @@ impl FetchInHand {
 
     fn step(&self, shared: &FetchShared<'_>, worker: &mut FetchWorker<'_>, step: FetchStep) {
         match step {
+            FetchStep::Fill { path, .. } | FetchStep::Finish { path, .. }
+                if shared.exclude.fits_directory(&path) => {}
             FetchStep::Fill { path, rows } => {
                 if shared.make(&path).is_some() {
                     let mut state = self.state();

@@ -21,7 +21,11 @@ pub(super) struct BeginFetch {
     pub to: Vec<u8>,
     /// The archived directory that it stands for.
     pub above: ArchivePath,
+    /// What is fetched has so many names in its path.
+    pub depth: u32,
     pub overwrite: bool,
+    /// Patterns of names that are left out.
+    pub exclude: Vec<String>,
 }
 
 /// What a host does, one after the other.

@@ -2,7 +2,7 @@
 use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
 use crate::fetch::FetchReport;
 use crate::hosts::StoreMark;
-use crate::{Archive, ArchiveError, ArchivePath, HostStep, HostTold, HostsRoot};
+use crate::{Archive, ArchiveError, ArchivePath, HostStep, HostTold, HostsRoot, SaveExclude};
 use sheaf_core::lock;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -22,6 +22,8 @@ pub struct FetchRootOptions {
     pub to: PathBuf,
     /// Whether what is newer than the archived is written over.
     pub overwrite: bool,
+    /// What is left out.
+    pub exclude: SaveExclude,
 }
 
 /// What is archived on its way to many hosts, at the root.
@@ -143,12 +145,15 @@ impl HostsRoot for FetchRoot {
             (FetchStage::New, Some(from)) => {
                 let above = from.split().map_or(ArchivePath::ROOT, |(above, _)| above);
                 let of = &self.options;
+                let depth = u32::try_from(from.depth()).unwrap_or(u32::MAX);
                 let asked = ToFetchHost::Begin(BeginFetch {
                     store: of.store.clone(),
                     mark: self.mark,
                     to: of.to.as_os_str().as_bytes().to_vec(),
                     above,
+                    depth,
                     overwrite: of.overwrite,
+                    exclude: of.exclude.globs().to_vec(),
                 });
                 host.at = FetchStage::Asked;
                 asked

@@ -84,6 +84,7 @@ impl SaveHost {
             checksum: begin.checksum,
             dry_run: begin.dry_run,
             tell_names: begin.tell_names,
+            one_file_system: begin.one_file_system,
             ..SaveOptions::default()
         };
         options.workers = options.workers.max(store.calls_at_once());

@@ -35,6 +35,7 @@ pub(super) struct BeginSave {
     pub checksum: bool,
     pub dry_run: bool,
     pub tell_names: bool,
+    pub one_file_system: bool,
     /// Patterns of names that are left out.
     pub exclude: Vec<String>,
     /// Other hosts store some of the same files.

@@ -53,6 +53,8 @@ pub struct SaveRootOptions {
     pub dry_run: bool,
     /// As in [`SaveOptions`](crate::SaveOptions).
     pub tell_names: bool,
+    /// As in [`SaveOptions`](crate::SaveOptions).
+    pub one_file_system: bool,
     /// What of the sources is left out.
     pub exclude: SaveExclude,
 }
@@ -167,6 +169,7 @@ impl SaveRoot {
             checksum: of.checksum,
             dry_run: of.dry_run,
             tell_names: of.tell_names,
+            one_file_system: of.one_file_system,
             exclude: of.exclude.globs().to_vec(),
             is_shared: of.is_shared,
         }))

@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use sheaf_archive::{
-    ArchiveError, ArchiveEvent, FetchOptions, FetchReport, ScheduleStats, fetch_watched,
+    ArchiveError, ArchiveEvent, FetchOptions, FetchReport, SaveExclude, ScheduleStats,
+    fetch_watched,
 };
 use sheaf_tools::report::human;
 use std::collections::HashSet;
@@ -45,6 +46,11 @@ pub struct GetArgs {
     #[arg(long)]
     pub overwrite: bool,
 
+    /// Leave out files, and directories with all that is in them, whose name fits GLOB,
+    /// or whose archived path does, with a slash in GLOB; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+
     /// Only say what would be got
     #[arg(long)]
     pub dry_run: bool,
@@ -57,6 +63,11 @@ impl GetArgs {
     /// Whether files come to hosts.
     pub fn is_on_hosts(&self) -> bool {
         self.names.last().is_some_and(|to| hosts::is_on_hosts(to))
+    }
+
+    /// What is left out.
+    pub fn excluded(&self) -> Result<SaveExclude> {
+        Ok(SaveExclude::new(&self.exclude).map_err(|error| Stop::usage(error.to_string()))?)
     }
 }
 
@@ -81,6 +92,7 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     local::change::refuse_in_store(Path::new(to))?;
     let sources: Result<Vec<_>> = sources.iter().map(|name| ArchivedName::parse(name)).collect();
+    let exclude = args.excluded()?;
     let mut options = FetchOptions {
         overwrite: args.overwrite,
         dry_run: args.dry_run,
@@ -114,7 +126,8 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
                 ArchiveEvent::Fetches { .. } if global.json && global.verbose == 0 => {}
                 event => progress.suspend(|| tell(&event)),
             };
-            let fetched = fetch_watched(&archive, &path, Path::new(to), options, &told, &watch);
+            let to = Path::new(to);
+            let fetched = fetch_watched(&archive, &path, to, options, &exclude, &told, &watch);
             let (stats, took) = progress.end();
             if args.schedule.stats {
                 progress::tell_stats(&stats, took, global)?;

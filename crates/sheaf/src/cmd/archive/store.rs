@@ -16,7 +16,7 @@ use sheaf_archive::{
 };
 use sheaf_tools::report::human;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Store files and directories, with all that is in them
 ///
@@ -74,6 +74,16 @@ pub struct StoreArgs {
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
 
+    /// Leave out what fits a GLOB of FILE, one a line, but for lines that begin with #;
+    /// may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub exclude_from: Vec<PathBuf>,
+
+    /// Of a directory at which another file system is mounted, store nothing but the
+    /// directory
+    #[arg(long)]
+    pub one_file_system: bool,
+
     /// Only say what would be stored
     #[arg(long)]
     pub dry_run: bool,
@@ -104,6 +114,7 @@ impl StoreArgs {
             options.member_bytes_max = 0;
         }
         options.checksum = self.checksum;
+        options.one_file_system = self.one_file_system;
         options.dry_run = self.dry_run;
         options.tell_names = (self.dry_run && !global.json) || global.verbose > 0;
         options.limits = self.schedule.limited(options.limits);
@@ -112,8 +123,25 @@ impl StoreArgs {
 
     /// What of the sources is left out.
     pub fn excluded(&self) -> Result<SaveExclude> {
-        Ok(SaveExclude::new(&self.exclude).map_err(|error| Stop::usage(error.to_string()))?)
+        let mut globs = self.exclude.clone();
+        for file in &self.exclude_from {
+            globs.extend(globs_of(file)?);
+        }
+        Ok(SaveExclude::new(&globs).map_err(|error| Stop::usage(error.to_string()))?)
     }
+}
+
+/// The patterns in a file.
+fn globs_of(file: &Path) -> Result<Vec<String>> {
+    let failed = |why: &dyn std::fmt::Display| {
+        let text = format!("--exclude-from {}: {why}", file.display());
+        Stop::usage(printable(&text))
+    };
+    let text = std::fs::read(file)
+        .map_err(|error| failed(&sheaf_core::Errno::from_io(&error)))
+        .and_then(|bytes| String::from_utf8(bytes).map_err(|_| failed(&"is not UTF-8")))?;
+    let is_glob = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    Ok(text.lines().filter(is_glob).map(str::to_owned).collect())
 }
 
 /// Bytes of the longest file in a pack.

@@ -14,7 +14,6 @@ use sheaf_session::address::Purpose;
 use sheaf_session::{Config, Session};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 use std::sync::Arc;
 
 /// A source, opened.
@@ -36,6 +35,7 @@ pub fn run(
     let purpose = Purpose::Change("archive get");
     let (members, to) = super::places(std::slice::from_ref(to), opening.config(), purpose)?;
     let to = to.first().cloned().unwrap_or_default();
+    let exclude = args.excluded()?;
     // Archives are let go outside of the runtime, which a catalog in a database may not be within.
     let mut opened = Vec::new();
     for name in sources {
@@ -43,7 +43,12 @@ pub fn run(
         opened.push(GetSource {
             name,
             archive: Arc::new(place::open_to_read(&store)?),
-            options: options(&store, &to, args.overwrite)?,
+            options: FetchRootOptions {
+                store: place::name_for_hosts(&store)?,
+                to: to.clone(),
+                overwrite: args.overwrite,
+                exclude: exclude.clone(),
+            },
         });
     }
     opening.run(async |session, config, _| {
@@ -67,10 +72,6 @@ pub fn run(
             () => Exit::Success,
         })
     })
-}
-
-fn options(store: &Path, to: &Path, overwrite: bool) -> Result<FetchRootOptions> {
-    Ok(FetchRootOptions { store: place::name_for_hosts(store)?, to: to.to_owned(), overwrite })
 }
 
 /// What each host gets of a source.

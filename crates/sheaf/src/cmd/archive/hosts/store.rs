@@ -42,6 +42,7 @@ pub fn run(
         checksum: stored.checksum,
         dry_run: stored.dry_run,
         tell_names: stored.tell_names,
+        one_file_system: stored.one_file_system,
         exclude,
     };
     opening.run(async |session, config, _| {
