@@ -61,6 +61,12 @@ pub enum ArchiveError {
         /// What was to be stored.
         path: PathBuf,
     },
+    /// No commit says what is archived, and there is something.
+    #[error(
+        "the archive's log has no commit, and there are packs in its store: it may be lost: bring log back \
+         from a copy of the store; where nothing has ever been archived, remove the store"
+    )]
+    NoLog,
     /// There is nothing of this name.
     #[error("{path}: is not in the archive")]
     NotArchived {
@@ -84,16 +90,16 @@ pub enum ArchiveError {
         what: &'static str,
     },
     /// A pack cannot be read, and so none of the files that are in it.
-    #[error("{why}: the files in it: {}", names_of(directory, names, *more))]
+    #[error("{why}: the files in it: {}", names_of(directory, names, *unnamed))]
     Files {
         /// What is wrong with the pack.
         why: Box<Self>,
         /// The directory that they are in.
         directory: ArchivePath,
-        /// Some of their names.
+        /// Their names, of which some are told.
         names: Vec<Vec<u8>>,
-        /// How many others there are.
-        more: u64,
+        /// How many others there are, of which the names are not known.
+        unnamed: u64,
     },
     /// A content is not as it was stored.
     #[error("{path}: its content is damaged in the store (checksum)")]
@@ -116,7 +122,9 @@ impl ArchiveError {
             Self::IntoItself { .. } | Self::StoreItself { .. } => Errno::INVAL,
             Self::NotArchived { .. } => Errno::NOENT,
             Self::Files { why, .. } => why.errno(),
-            Self::Content { .. } | Self::Member { .. } | Self::Twice { .. } => Errno::BADMSG,
+            Self::Content { .. } | Self::Member { .. } | Self::Twice { .. } | Self::NoLog => {
+                Errno::BADMSG
+            }
         }
     }
 
@@ -142,15 +150,43 @@ impl ArchiveError {
         directory: &ArchivePath,
         all: impl Iterator<Item = &'a Vec<u8>>,
     ) -> Self {
-        let (mut names, mut more) = (Vec::new(), 0);
-        for name in all {
-            if names.len() < NAMES_TOLD {
-                names.push(name.clone());
-            } else {
-                more += 1;
-            }
+        let names = all.cloned().collect();
+        Self::Files { why: Box::new(self), directory: directory.clone(), names, unnamed: 0 }
+    }
+
+    /// Whether it is the index of a pack that cannot be read, and not its members.
+    #[must_use]
+    pub fn is_of_index(&self) -> bool {
+        match self {
+            Self::Files { why, .. } => why.is_of_index(),
+            Self::Store(error) => error.place.contains(".idx."),
+            Self::Pack { place, .. } => place.as_str().contains(".idx."),
+            _ => false,
         }
-        Self::Files { why: Box::new(self), directory: directory.clone(), names, more }
+    }
+
+    /// The archived files that it is about, as far as they are known.
+    #[must_use]
+    pub fn files(&self) -> Vec<ArchivePath> {
+        match self {
+            Self::Files { directory, names, .. } => {
+                names.iter().filter(|name| is_name(name)).map(|name| directory.join(name)).collect()
+            }
+            Self::Member { path, .. } | Self::Content { path } | Self::Twice { path } => {
+                vec![path.clone()]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// An error of the only object that has a file's content.
+    pub(crate) fn with_file(self, path: &ArchivePath) -> Self {
+        match (&self, path.split()) {
+            (Self::Store(_) | Self::Pack { .. }, Some((above, name))) => {
+                self.with_files(&above, std::iter::once(&name.to_vec()))
+            }
+            _ => self,
+        }
     }
 
     /// Whether what cannot be read is not there, or is not what was written: it stays so.
@@ -159,14 +195,14 @@ impl ArchiveError {
     }
 }
 
-fn names_of(directory: &ArchivePath, names: &[Vec<u8>], more: u64) -> String {
+fn names_of(directory: &ArchivePath, all: &[Vec<u8>], unnamed: u64) -> String {
     // What a damaged row says may be no name.
-    let names = names.iter().map(|name| match is_name(name) {
+    let names = all.iter().take(NAMES_TOLD).map(|name| match is_name(name) {
         true => directory.join(name).to_string(),
         false => name.escape_ascii().to_string(),
     });
     let names: Vec<_> = names.collect();
-    let names = names.join(", ");
+    let (names, more) = (names.join(", "), all.len().saturating_sub(NAMES_TOLD) as u64 + unnamed);
     if more > 0 { format!("{names} and {more} more") } else { names }
 }
 

@@ -9,6 +9,7 @@ mod log;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod read;
+mod restore;
 mod rights;
 mod rows;
 mod sqlite;
@@ -20,6 +21,7 @@ pub use log::LOG_VERSION;
 pub(crate) use log::key as log_key;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresUrl, PostgresUrlError};
+pub use restore::RestoredLog;
 pub(crate) use rights::rebind_xattrs;
 pub use rights::{FileRights, MemberClass};
 pub use rows::{
@@ -113,10 +115,26 @@ pub enum CatalogError {
         /// What has to be removed.
         remedy: String,
     },
+    /// The last commits of the log are not there, and the catalog has taken them in.
+    #[error(
+        "the catalog {place} knows what the archive's log has lost, from commit {number} to {last}, and \
+         nothing else does: keep it, and write the log again of it with sheaf archive repair \
+         --restore-log (where commits were given up with --drop-log-from, {remedy})"
+    )]
+    Lost {
+        /// Where the catalog is.
+        place: String,
+        /// The first commit that is not there.
+        number: u64,
+        /// The last one that the catalog knows.
+        last: u64,
+        /// What has to be removed to forget them.
+        remedy: String,
+    },
     /// The tables are of another log.
     #[error(
-        "the catalog {place} is of another archive, or this one has lost its commit {number}: name \
-         another catalog, or {remedy}, and it is made again"
+        "the catalog {place} is of another archive: its commit {number} is another one: name another \
+         catalog, or {remedy}, and it is made again"
     )]
     OtherLog {
         /// Where it is.
@@ -155,6 +173,7 @@ impl CatalogError {
             | Self::Missing { .. }
             | Self::Unconnected { .. }
             | Self::Differs { .. }
+            | Self::Lost { .. }
             | Self::OtherLog { .. } => Errno::BADMSG,
             Self::Version { .. } => Errno::OPNOTSUPP,
             Self::InOrder { .. } => Errno::INVAL,
@@ -171,6 +190,7 @@ impl CatalogError {
             Self::Damaged { .. }
                 | Self::Missing { .. }
                 | Self::Unconnected { .. }
+                | Self::Lost { .. }
                 | Self::Version { .. }
         )
     }
@@ -186,6 +206,7 @@ impl CatalogError {
             | Self::Missing { .. }
             | Self::Unconnected { .. }
             | Self::Differs { .. }
+            | Self::Lost { .. }
             | Self::OtherLog { .. }
             | Self::InOrder { .. }
             | Self::Version { .. } => false,

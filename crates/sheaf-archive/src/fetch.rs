@@ -43,12 +43,15 @@ pub struct FetchOptions {
     pub limits: ScheduleLimits,
     /// Only say what would be fetched.
     pub dry_run: bool,
+    /// Of a directory, what is in it goes into the target, and not the directory itself.
+    pub contents: bool,
 }
 
 impl Default for FetchOptions {
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
-        Self { workers, overwrite: false, limits: crate::save::usual_limits(), dry_run: false }
+        let limits = crate::save::usual_limits();
+        Self { workers, overwrite: false, limits, dry_run: false, contents: false }
     }
 }
 
@@ -158,7 +161,8 @@ pub fn fetch_watched(
     let failed =
         |errno| ArchiveError::File { path: to.to_owned(), doing: "cannot be written", errno };
     std::fs::create_dir_all(to).map_err(|error| failed(Errno::from_io(&error)))?;
-    let above = from.split().map_or(ArchivePath::ROOT, |(above, _)| above);
+    let is_directory = archive.catalog().directory(from)?.is_some();
+    let above = above_of(from, options.contents && is_directory);
     let shared = FetchShared {
         store: archive.store(),
         rows_of: &|path| Ok(archive.catalog().rows_of(path)?),
@@ -173,7 +177,7 @@ pub fn fetch_watched(
         attributes_told: Mutex::default(),
         counters: Arc::default(),
     };
-    if archive.catalog().directory(from)?.is_some() {
+    if is_directory {
         FetchPool::new(&shared, archive, from).run(watch)?;
         shared.finish_directories(archive, from)?;
     } else if let Some((above, name)) = from.split()
@@ -185,6 +189,14 @@ pub fn fetch_watched(
         return Err(ArchiveError::NotArchived { path: from.clone() });
     }
     Ok(shared.counters.report())
+}
+
+/// The archived directory that the target stands for.
+fn above_of(from: &ArchivePath, contents: bool) -> ArchivePath {
+    if contents {
+        return from.clone();
+    }
+    from.split().map_or(ArchivePath::ROOT, |(above, _)| above)
 }
 
 impl FetchShared<'_> {

@@ -24,6 +24,7 @@
 mod archive;
 mod catalog;
 mod change_rights;
+mod content;
 mod error;
 mod fetch;
 mod find;
@@ -51,7 +52,8 @@ mod width;
 pub use archive::{Archive, ArchiveError, ArchiveEvent};
 pub use catalog::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Commit, ContentPlace,
-    DirectoryChange, DirectoryRows, FileRights, LOG_VERSION, MemberClass, TreeSource, drop_log,
+    DirectoryChange, DirectoryRows, FileRights, LOG_VERSION, MemberClass, RestoredLog, TreeSource,
+    drop_log,
 };
 #[cfg(feature = "postgres")]
 pub use catalog::{PostgresUrl, PostgresUrlError};
@@ -59,6 +61,7 @@ pub use change_rights::{
     RightsChange, RightsOptions, RightsReport, RightsStep, RightsTold, change_rights,
     change_rights_of_files, change_rights_of_files_told, change_rights_told,
 };
+pub use content::{ContentError, write_content};
 pub use error::PackError;
 pub use fetch::hosts::{FetchHost, FetchRoot, FetchRootOptions};
 pub use fetch::{FetchOptions, FetchReport, fetch, fetch_watched};

@@ -1,7 +1,8 @@
 //! Leftovers: objects that no commit refers to, of writers that were cut off, or of what was removed.
 use crate::archive::{index_as_written, index_key, put, read_index_beside};
 use crate::{
-    Archive, ArchiveError, ArchivePath, ContentPlace, PackId, StoreError, StoreKey, StoredObject,
+    Archive, ArchiveError, ArchivePath, Catalog, ContentPlace, PackId, StoreError, StoreKey,
+    StoredObject,
 };
 use sheaf_core::Errno;
 use std::collections::hash_map::Entry;
@@ -160,6 +161,22 @@ pub(crate) fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
     if let Some(differs) = catalog.differs(archive.store())? {
         return Err(differs.into());
     }
+    if catalog.applied()? == 0 {
+        // A log that is lost as a whole looks like that of a store in which nothing was stored yet.
+        let mut is_any = false;
+        archive.store().list(&["packs"], &mut |_| {
+            is_any = true;
+            Ok(())
+        })?;
+        if is_any {
+            return Err(ArchiveError::NoLog);
+        }
+    }
+    referred_by(&catalog)
+}
+
+/// What a catalog refers to.
+pub(crate) fn referred_by(catalog: &Catalog) -> Result<Referred, ArchiveError> {
     let (mut referred, mut last) = (Referred::default(), None);
     loop {
         let next = catalog.below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;

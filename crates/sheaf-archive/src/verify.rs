@@ -2,7 +2,8 @@
 //!
 //! The catalog is compared with the log, a pack with its index (tar headers, contents, the index
 //! within, the end), an object with its digest, and no name is archived twice.
-use crate::archive::{index_key, read_index_beside};
+use crate::archive::{index_key, read_index, read_index_beside};
+use crate::repair::referred_by;
 use crate::{
     Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, Catalog, CatalogError,
     ContentPlace, DirectoryRows, MemberClass, PackError, PackIndex, PackReader, Store, verify_pack,
@@ -51,6 +52,11 @@ pub struct VerifyReport {
     pub unread: u64,
     /// What is not as it was stored: each was told.
     pub damaged: u64,
+    /// Packs, indexes and objects that no commit refers to, if they were looked for: left by who was cut off
+    /// or has removed something, or of commits that are lost.
+    pub unreferred: u64,
+    /// Their bytes.
+    pub unreferred_bytes: u64,
 }
 
 impl AddAssign for VerifyReport {
@@ -61,6 +67,8 @@ impl AddAssign for VerifyReport {
         self.bytes += other.bytes;
         self.unread += other.unread;
         self.damaged += other.damaged;
+        self.unreferred += other.unreferred;
+        self.unreferred_bytes += other.unreferred_bytes;
     }
 }
 
@@ -88,7 +96,7 @@ pub fn verify(
     let mut last: Option<ArchivePath> = None;
     loop {
         let next = archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
-        let Some((path, _)) = next.last() else { return Ok(report) };
+        let Some((path, _)) = next.last() else { break };
         last = Some(path.clone());
         let (queue, room) = (Mutex::new(next.into_iter()), VerifyRoom::default());
         let all = Mutex::new(&mut report);
@@ -112,6 +120,32 @@ pub fn verify(
             work();
         });
     }
+    if *from == ArchivePath::ROOT
+        && options.sample_of_million == PARTS
+        && let Err(error) = unreferred(archive, &mut report)
+    {
+        report.damaged += 1;
+        told(error);
+    }
+    Ok(report)
+}
+
+/// Counts what nothing refers to.
+fn unreferred(archive: &Archive, report: &mut VerifyReport) -> Result<(), ArchiveError> {
+    let referred = referred_by(&archive.catalog())?;
+    for kind in ["packs", "data"] {
+        archive.store().list(&[kind], &mut |object| {
+            if !referred.has(&object.key) {
+                report.unreferred += 1;
+                report.unreferred_bytes += object.bytes;
+            }
+            Ok(())
+        })?;
+    }
+    // A log that is lost as a whole looks like that of a store in which nothing was stored yet.
+    let is_empty = report.directories == 0 && archive.catalog().applied()? == 0;
+    report.damaged += u64::from(is_empty && report.unreferred > 0);
+    Ok(())
 }
 
 /// What is wrong with the log, or else with the catalog.
@@ -169,6 +203,17 @@ impl Drop for VerifyPlace<'_> {
     }
 }
 
+/// An error of a pack of which no index can be read: the catalog knows the names of two of its files.
+fn of_ends(error: ArchiveError, directory: &ArchivePath, pack: &ArchivedPack) -> ArchiveError {
+    let ends = [&pack.first, &pack.last];
+    let names = &ends[..if pack.members > 1 { 2 } else { 1 }];
+    let mut error = error.with_files(directory, names.iter().copied());
+    if let ArchiveError::Files { unnamed, .. } = &mut error {
+        *unnamed = u64::from(pack.members).saturating_sub(2);
+    }
+    error
+}
+
 impl Verifier<'_> {
     fn directory(&self, path: &ArchivePath) -> VerifyReport {
         let mut report = VerifyReport { directories: 1, ..VerifyReport::default() };
@@ -190,15 +235,14 @@ impl Verifier<'_> {
         for pack in &rows.packs {
             match self.index(pack) {
                 Ok(index) => self.pack(&mut report, path, pack, &index, &mut names),
-                Err(error) => {
-                    let ends = [&pack.first, &pack.last];
-                    let names = &ends[..if pack.members > 1 { 2 } else { 1 }];
-                    let mut error = error.with_files(path, names.iter().copied());
-                    if let ArchiveError::Files { more, .. } = &mut error {
-                        *more = u64::from(pack.members).saturating_sub(2);
+                // What the tar itself has of it says as much, and the files are there.
+                Err(error) => match read_index(self.archive.store(), pack) {
+                    Ok(index) => {
+                        self.damaged(&mut report, error);
+                        self.pack(&mut report, path, pack, &index, &mut names);
                     }
-                    self.damaged(&mut report, error);
-                }
+                    Err(_) => self.damaged(&mut report, of_ends(error, path, pack)),
+                },
             }
         }
         self.directories(&mut report, path, &rows, &names);

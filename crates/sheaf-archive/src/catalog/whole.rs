@@ -22,7 +22,7 @@ const COUNT_BELOW: Many = Many {
 pub struct Catalog {
     pub(super) tables: Box<dyn Tables>,
     /// Whether the last commit of the tables is one of the log.
-    is_of_log: bool,
+    pub(super) is_of_log: bool,
     /// Whether the log was seen to have nothing behind a gap.
     is_whole: bool,
     /// It says what it said at one commit, whatever comes behind that.
@@ -58,7 +58,7 @@ impl Catalog {
     }
 
     /// The last commit in the tables, and its digest.
-    fn last_applied(&self) -> Result<(u64, Vec<u8>), CatalogError> {
+    pub(super) fn last_applied(&self) -> Result<(u64, Vec<u8>), CatalogError> {
         let mut last = (0, Vec::new());
         self.tables.each("SELECT number, digest FROM applied", &[], &mut |found| {
             last = (self.number(found, 0)?, self.bytes(found, 1)?.to_owned());
@@ -146,15 +146,14 @@ impl Catalog {
     }
 
     /// Takes in commits up to this one, as far as there are.
-    fn take_in(&mut self, store: &dyn Store, end: u64) -> Result<u64, CatalogError> {
+    pub(super) fn take_in(&mut self, store: &dyn Store, end: u64) -> Result<u64, CatalogError> {
         if !self.tables.is_bound() {
             let Some(archive) = log::digest(store, 1)? else { return Ok(0) };
             self.tables.bind(&archive)?;
         }
         let (mut last, mut digest) = self.last_applied()?;
         if !self.is_of_log && last > 0 && !log::has(store, last, &digest)? {
-            let (place, remedy) = (self.tables.place(), self.tables.remedy());
-            return Err(CatalogError::OtherLog { place, number: last, remedy });
+            return Err(self.not_of_log(store, last)?);
         }
         self.is_of_log = true;
         while last < end
@@ -194,8 +193,24 @@ impl Catalog {
         }
     }
 
+    /// Why the last commit of the tables is none of the log.
+    fn not_of_log(&self, store: &dyn Store, last: u64) -> Result<CatalogError, CatalogError> {
+        let numbers = log::numbers(store)?;
+        if numbers.last().is_some_and(|number| *number >= last) {
+            return Ok(self.other_log(last));
+        }
+        let number = numbers.last().map_or(1, |number| number + 1);
+        let (place, remedy) = (self.tables.place(), self.tables.remedy());
+        Ok(CatalogError::Lost { place, number, last, remedy })
+    }
+
+    pub(super) fn other_log(&self, number: u64) -> CatalogError {
+        let (place, remedy) = (self.tables.place(), self.tables.remedy());
+        CatalogError::OtherLog { place, number, remedy }
+    }
+
     /// Has the tables take in a commit of the log; the last one in them then.
-    fn apply(
+    pub(super) fn apply(
         &mut self,
         number: u64,
         commit: &Commit,
@@ -228,9 +243,8 @@ impl Catalog {
         let is = made.take_in(store, said)?;
         if is < said {
             // It was there when this catalog was opened.
-            let (place, remedy) = (self.tables.place(), self.tables.remedy());
-            let lost = CatalogError::OtherLog { place, number: said, remedy };
-            return Err(log::gap(store, is + 1)?.unwrap_or(lost));
+            let gap = log::gap(store, is + 1)?;
+            return Err(gap.map_or_else(|| self.not_of_log(store, said), Ok)?);
         }
         let mut last = None;
         loop {

@@ -339,7 +339,7 @@ fn fill(
             let mut next = extent.start;
             while next < extent.end {
                 room.resize((extent.end - next).min(READ_BYTES as u64) as usize, 0);
-                from.read(at, room)?;
+                from.read(at, room).map_err(|error| error.with_file(path))?;
                 digest.update(room);
                 shared.moved.moved(room.len() as u64);
                 file.write_all_at(room, next).map_err(failed)?;

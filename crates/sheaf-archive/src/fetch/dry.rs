@@ -1,5 +1,5 @@
 //! What would be fetched.
-use super::{FetchExclude, FetchOptions, FetchReport};
+use super::{FetchExclude, FetchOptions, FetchReport, above_of};
 use crate::walk::names::lstat;
 use crate::{Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedFile, MemberKind};
 use sheaf_core::Errno;
@@ -18,7 +18,8 @@ pub(super) fn fetch_dry(
     (options, exclude): (FetchOptions, &FetchExclude),
     told: &(dyn Fn(ArchiveEvent) + Sync),
 ) -> Result<FetchReport, ArchiveError> {
-    let above = from.split().map_or(ArchivePath::ROOT, |(above, _)| above);
+    let is_directory = archive.catalog().directory(from)?.is_some();
+    let above = above_of(from, options.contents && is_directory);
     let mut report = FetchReport::default();
     for found in archive.walk(from)? {
         let (path, file) = match found {

@@ -6,6 +6,7 @@ use zeekstd::{
     BytesWrapper, DecodeOptions, EncodeOptions, FrameSizePolicy, OffsetFrom, RawEncoder, SeekTable,
     Seekable, seek_table,
 };
+use zstd_safe::{CCtx, CParameter};
 
 /// The highest level of compression: what is above takes much memory, of readers too.
 pub const ZSTD_LEVEL_MAX: i32 = 19;
@@ -16,12 +17,30 @@ const FRAME_BYTES_MAX: u64 = 4 << 20;
 /// Bytes that a reader has to look back for: those of the highest level.
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
 const WRITE_BYTES: usize = 128 << 10;
+/// From this level on zstd's tables are longer than such frames need.
+const LEVEL_OF_LONG_TABLES: i32 = 6;
 /// How often nothing is taken at most: a frame that ends has less than that to write.
 const STEPS_MAX: u32 = 1000;
 /// What the table of frames ends with: how many there are, a descriptor, and a magic number.
 const TABLE_END_BYTES: usize = 9;
 /// A table of frames has so many bytes at most, of a pack of 1 TiB and more.
 const TABLE_BYTES_MAX: u64 = 64 << 20;
+
+/// What compresses frames of this length, and has tables for no more: those of a high level for long files take
+/// a hundred times as much memory, and longer to fill with nothing than to be used.
+fn context(level: i32) -> io::Result<CCtx<'static>> {
+    let mut context = CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
+    let log = FRAME_BYTES.ilog2();
+    let mut wanted = vec![CParameter::WindowLog(log)];
+    if level >= LEVEL_OF_LONG_TABLES {
+        wanted.extend([CParameter::HashLog(log + 1), CParameter::ChainLog(log + 1)]);
+    }
+    for parameter in wanted {
+        let failed = |code| io::Error::other(zstd_safe::get_error_name(code));
+        context.set_parameter(parameter).map_err(failed)?;
+    }
+    Ok(context)
+}
 
 /// Compresses what is written to it.
 pub(crate) struct ZstdWriter<W> {
@@ -34,7 +53,7 @@ pub(crate) struct ZstdWriter<W> {
 
 impl<W: Write> ZstdWriter<W> {
     pub fn new(out: W, level: i32) -> io::Result<Self> {
-        let encoder = EncodeOptions::new()
+        let encoder = EncodeOptions::with_cctx(context(level)?)
             .frame_size_policy(FrameSizePolicy::Uncompressed(FRAME_BYTES))
             .compression_level(level.min(ZSTD_LEVEL_MAX))
             .into_raw_encoder()

@@ -191,6 +191,7 @@ fn fetch_by(
         store: many.at("store").as_os_str().as_bytes().to_vec(),
         to: "/to/here".into(),
         overwrite: false,
+        contents: false,
         exclude: SaveExclude::default(),
     };
     let froms = froms.iter().map(|from| Some(path(from))).collect();

@@ -1,4 +1,5 @@
 //! `sheaf archive`: trees of files stored, listed and fetched.
+mod cat;
 mod du;
 mod entry;
 mod find;
@@ -60,6 +61,7 @@ pub enum ArchiveCommand {
     Ls(ls::ArchiveLsArgs),
     Find(find::FindArgs),
     Grep(Box<grep::ArchiveGrepArgs>),
+    Cat(cat::ArchiveCatArgs),
     Du(du::ArchiveDuArgs),
     Chmod(rights::ArchiveChmodArgs),
     Chown(rights::ArchiveChownArgs),
@@ -81,6 +83,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Ls(_) => "ls",
         ArchiveCommand::Find(_) => "find",
         ArchiveCommand::Grep(_) => "grep",
+        ArchiveCommand::Cat(_) => "cat",
         ArchiveCommand::Du(_) => "du",
         ArchiveCommand::Chmod(_) => "chmod",
         ArchiveCommand::Chown(_) => "chown",
@@ -106,7 +109,8 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
     };
     if let Some(option) = super::option_for_hosts(global).filter(|_| !on_hosts) {
         return Err(Stop::usage(match &args.command {
-            ArchiveCommand::Chown(_)
+            ArchiveCommand::Cat(_)
+            | ArchiveCommand::Chown(_)
             | ArchiveCommand::Mv(_)
             | ArchiveCommand::Stat(_)
             | ArchiveCommand::Verify(_)
@@ -130,6 +134,7 @@ pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Ls(args) => ls::run(args, global),
         ArchiveCommand::Find(args) => find::run(args, global),
         ArchiveCommand::Grep(args) => grep::run(args, global),
+        ArchiveCommand::Cat(args) => cat::run(args, global),
         ArchiveCommand::Du(args) => du::run(args, global),
         ArchiveCommand::Chmod(args) => rights::chmod(args, global),
         ArchiveCommand::Chown(args) => rights::chown(args, global),

@@ -74,6 +74,89 @@ fn a_tree_is_stored_on_tapes_and_got_back() {
 }
 
 #[test]
+fn contents_are_printed_as_they_were_stored_or_not_at_all() {
+    let home = home();
+    let large: Vec<u8> = (0..3_000_000u32).map(|at| b'a' + (at / 7 % 26) as u8).collect();
+    fs::write(home.path().join("tree/large"), &large).unwrap();
+    let mut sparse = Command::new("truncate");
+    let sparse = sparse.args(["-s", "5000000", "tree/sparse"]).current_dir(home.path());
+    assert!(sparse.status().unwrap().success());
+    fs::write(home.path().join("tree/sub/holes"), "").unwrap();
+    for (options, store) in [(&["--zstd"][..], "s::"), (&["--no-packs"], "t::")] {
+        let stored =
+            home.run(&[&["archive", "store", "--create"], options, &["tree", store]].concat());
+        assert_eq!(stored.code, Some(0), "{stored:?}");
+        for name in ["a", "sub/b", "sub/holes", "large", "sparse"] {
+            let mut cat = Command::new(env!("CARGO_BIN_EXE_sheaf"));
+            cat.args(["archive", "cat", &format!("{store}/tree/{name}")]).current_dir(home.path());
+            let printed = cat.output().unwrap();
+            assert!(printed.status.success(), "{printed:?}");
+            let is = fs::read(home.path().join("tree").join(name)).unwrap();
+            assert!(printed.stdout == is, "{name}: {} of {}", printed.stdout.len(), is.len());
+        }
+        let both = home.run(&[
+            "archive",
+            "cat",
+            &format!("{store}/tree/sub/b"),
+            &format!("{store}tree/a*"),
+        ]);
+        assert_eq!((both.code, &both.stdout[..]), (Some(0), "second\nfirst\n"));
+        let some = format!("{store}/tree/sub");
+        let wrong =
+            home.run(&["archive", "cat", &some, &format!("{some}/none"), &format!("{some}/b")]);
+        assert_eq!((wrong.code, &wrong.stdout[..]), (Some(4), "second\n"));
+        let text =
+            "sheaf: /tree/sub: is a directory\nsheaf: /tree/sub/none: is not in the archive\n";
+        assert_eq!(wrong.stderr, text);
+    }
+    let mut damaged = Command::new("sh");
+    let damage = "for pack in $(find s/objects/packs t/objects/data -name '*.tar.zst' -o -path '*/data/*' -type f); \
+                  do dd if=/dev/zero of=$pack bs=1 seek=9 count=9 conv=notrunc 2>/dev/null; done";
+    assert!(damaged.args(["-c", damage]).current_dir(home.path()).status().unwrap().success());
+    for name in ["s::/tree/a", "t::/tree/large"] {
+        let wrong = home.run(&["archive", "cat", name]);
+        assert_eq!(wrong.code, Some(4), "{wrong:?}");
+        assert!(name.starts_with('t') || wrong.stdout.is_empty(), "{wrong:?}");
+        assert!(wrong.stderr.starts_with("sheaf: "), "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_is_in_a_directory_is_got_and_hints_are_given() {
+    let home = home();
+    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    let would = home.run(&["archive", "get", "--dry-run", "s::/tree/.", "to"]);
+    assert_eq!(would.stdout, "to/a\nto/sub/.c\nto/sub/.hidden/d\nto/sub/b\n");
+    let got = home.run(&["archive", "get", "s::/tree/.", "to"]);
+    assert_eq!(got.stderr, "sheaf: got 4 files (19) of 3 directories\n");
+    let mut diff = Command::new("diff");
+    let same = diff.args(["-r", "tree", "to"]).current_dir(home.path()).status().unwrap();
+    assert!(same.success());
+    let all = home.run(&["archive", "get", "s::.", "all"]);
+    assert_eq!(all.code, Some(0), "{all:?}");
+    assert!(home.path().join("all/tree/sub/b").exists());
+    for (args, text) in [
+        (
+            &["get", "s::/tree", "-"][..],
+            "sheaf: - is no directory (./- would be one): sheaf archive cat prints",
+        ),
+        (
+            &["get", "s::/tree", "tree/a"],
+            "sheaf: tree/a: is no directory: what is got goes into one",
+        ),
+        (&["ls", "s:tree"], "sheaf: with one colon it is on hosts: s::tree is archived\n"),
+        (
+            &["store", "--zstd", "19", "tree", "s::"],
+            "sheaf: 19: is no file: a level is written as --zstd=19\n",
+        ),
+    ] {
+        let ended = home.run(&[&["archive"], args].concat());
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.starts_with(text), "{ended:?}");
+    }
+}
+
+#[test]
 fn what_is_damaged_is_stored_again_and_what_is_excluded_is_not_stored() {
     let home = home();
     let stored = home.run(&["archive", "store", "--create", "--exclude", "b", "tree", "s::"]);
@@ -146,7 +229,10 @@ fn what_is_stored_is_verified_and_removed() {
 
     // What is left of it in the store is young, and goes when that is known to be nobody's.
     let young = home.run(&["archive", "repair", "s::"]);
-    assert_eq!(young.stderr, "sheaf: removed 0 leftovers (0), 6 too young stay\n");
+    assert_eq!(
+        young.stderr,
+        "sheaf: removed 0 leftovers (0), 6 that are younger stay (--age 0 takes them, too)\n"
+    );
     let would = home.run(&["archive", "repair", "-n", "--age", "0", "s::"]);
     assert_eq!(would.stderr, "sheaf: would remove 6 leftovers (15K)\n");
     let removed = home.run(&["archive", "repair", "--age", "0", "s::"]);

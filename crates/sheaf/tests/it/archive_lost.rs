@@ -114,6 +114,96 @@ fn give_up_the_end(home: &Home, at: usize, is_whole: bool) {
     assert!(none.stderr.ends_with("missing: none is\n"), "{none:?}");
 }
 
+/// What only a catalog knows is read by it, kept, and written to the log again.
+#[test]
+fn a_log_that_has_lost_its_end_is_written_again_of_the_catalog() {
+    for kept in [0, 2, 5] {
+        let home = home();
+        for args in [
+            &["store", "--create", "tree", "s::/1"][..],
+            &["store", "--no-packs", "tree", "s::/2"],
+            &["mv", "s::/1", "s::/3"],
+            &["store", "tree", "s::/4"],
+            &["rm", "-r", "s::/2/tree/sub"],
+            &["chmod", "600", "s::/4/tree/a"],
+        ] {
+            let ended = home.run(&[&["archive"], args].concat());
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+        }
+        let log = home.path().join("s/objects/log");
+        let commits = fs::read_dir(&log).unwrap().count();
+        let listed = home.run(&["archive", "find", "s::", "-printf", "%p %y %m %s %T@\\n"]).stdout;
+        for number in kept + 1..=commits {
+            fs::remove_file(log.join(format!("{number:020}"))).unwrap();
+        }
+        let what =
+            format!("lost, from commit {} to {commits}, and nothing else does: keep it", kept + 1);
+        let verified = home.run(&["archive", "verify", "s::"]);
+        assert_ne!(verified.code, Some(0), "{verified:?}");
+        assert!(verified.stderr.contains(&what), "{verified:?}");
+        let read = home.run(&["archive", "find", "s::", "-printf", "%p %y %m %s %T@\\n"]);
+        assert_eq!((read.code, &read.stdout), (Some(4), &listed), "{read:?}");
+        for args in [&["store", "tree", "s::/5"][..], &["repair", "--age", "0", "s::"]] {
+            let refused = home.run(&[&["archive"], args].concat());
+            assert_eq!(refused.code, Some(4), "{refused:?}");
+            assert!(refused.stderr.contains(&what), "{refused:?}");
+        }
+        // Without the catalog nobody knows, which is not taken for nothing being there.
+        if kept == 0 {
+            let (catalog, away) = (home.path().join("s/catalog.sqlite"), home.path().join("away"));
+            fs::rename(&catalog, &away).unwrap();
+            let verified = home.run(&["archive", "verify", "s::"]);
+            assert_eq!(verified.code, Some(1), "{verified:?}");
+            assert!(verified.stderr.contains("the log may be lost"), "{verified:?}");
+            let repaired = home.run(&["archive", "repair", "--age", "0", "s::"]);
+            assert_eq!(repaired.code, Some(4), "{repaired:?}");
+            assert!(repaired.stderr.contains("it may be lost"), "{repaired:?}");
+            fs::rename(&away, &catalog).unwrap();
+        }
+        let would = home.run(&["archive", "repair", "--restore-log", "--dry-run", "s::"]);
+        assert!(would.stderr.starts_with("sheaf: would write "), "{would:?}");
+        assert_eq!(fs::read_dir(&log).unwrap().count(), kept);
+        let restored = home.run(&["archive", "repair", "--restore-log", "s::"]);
+        assert_eq!(restored.code, Some(0), "{restored:?}");
+        for _ in 0..2 {
+            let read = home.run(&["archive", "find", "s::", "-printf", "%p %y %m %s %T@\\n"]);
+            assert_eq!((read.code, &read.stdout), (Some(0), &listed), "{read:?}");
+            let whole = home.run(&["archive", "verify", "s::"]);
+            assert_eq!(whole.code, Some(0), "{whole:?}");
+            fs::remove_file(home.path().join("s/catalog.sqlite")).unwrap();
+        }
+        let none = home.run(&["archive", "repair", "--restore-log", "s::"]);
+        assert_eq!(none.code, Some(2), "{none:?}");
+        for args in
+            [&["store", "tree", "s::/5"][..], &["repair", "--age", "0", "s::"], &["verify", "s::"]]
+        {
+            let ended = home.run(&[&["archive"], args].concat());
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn the_log_is_not_written_of_the_catalog_of_another_archive() {
+    let home = home();
+    home.run(&["archive", "store", "--create", "tree", "s::/1"]);
+    for number in 0..9 {
+        let to = format!("t::/{number}");
+        home.run(&["archive", "store", "--create", "tree", &to]);
+    }
+    for suffix in ["", "-wal", "-shm"] {
+        let from = home.path().join(format!("t/catalog.sqlite{suffix}"));
+        if from.exists() {
+            fs::copy(from, home.path().join(format!("s/catalog.sqlite{suffix}"))).unwrap();
+        }
+    }
+    let before = fs::read_dir(home.path().join("s/objects/log")).unwrap().count();
+    let refused = home.run(&["archive", "repair", "--restore-log", "s::"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.stderr.contains("is of another archive"), "{refused:?}");
+    assert_eq!(fs::read_dir(home.path().join("s/objects/log")).unwrap().count(), before);
+}
+
 /// Each command of the tutorial, and what it says.
 #[test]
 fn the_tutorial_says_what_happens() {

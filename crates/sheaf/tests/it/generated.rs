@@ -36,6 +36,7 @@ fn every_command_has_a_page_with_its_options() {
         list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
     }
     insta::assert_snapshot!(list, @"
+    sheaf-archive-cat.1 23
     sheaf-archive-chmod.1 29
     sheaf-archive-chown.1 28
     sheaf-archive-cp.1 35
@@ -46,7 +47,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-ls.1 45
     sheaf-archive-mv.1 29
     sheaf-archive-repack.1 26
-    sheaf-archive-repair.1 26
+    sheaf-archive-repair.1 27
     sheaf-archive-rm.1 31
     sheaf-archive-stat.1 24
     sheaf-archive-store.1 35

@@ -38,6 +38,7 @@ pub const COMMANDS: &[&[&str]] = &[
     &["archive", "store"],
     &["archive", "get"],
     &["archive", "ls"],
+    &["archive", "cat"],
     &["archive", "find"],
     &["archive", "du"],
     &["archive", "rm"],

@@ -1,6 +1,6 @@
 //! The part of the root: it has the catalog, and says what is archived.
 use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
-use crate::fetch::FetchReport;
+use crate::fetch::{FetchReport, above_of};
 use crate::hosts::StoreMark;
 use crate::{Archive, ArchiveError, ArchivePath, HostStep, HostTold, HostsRoot, SaveExclude};
 use sheaf_core::lock;
@@ -22,6 +22,8 @@ pub struct FetchRootOptions {
     pub to: PathBuf,
     /// Whether what is newer than the archived is written over.
     pub overwrite: bool,
+    /// As in [`FetchOptions`](crate::FetchOptions).
+    pub contents: bool,
     /// What is left out.
     pub exclude: SaveExclude,
 }
@@ -143,7 +145,8 @@ impl HostsRoot for FetchRoot {
         let asked = match (&host.at, &host.from) {
             (FetchStage::Over, _) | (_, None) => return Ok(HostStep::Over),
             (FetchStage::New, Some(from)) => {
-                let above = from.split().map_or(ArchivePath::ROOT, |(above, _)| above);
+                let is_directory = self.archive.catalog().directory(from)?.is_some();
+                let above = above_of(from, self.options.contents && is_directory);
                 let of = &self.options;
                 let depth = u32::try_from(from.depth()).unwrap_or(u32::MAX);
                 let asked = ToFetchHost::Begin(BeginFetch {

@@ -15,14 +15,16 @@ use sheaf_archive::{
 };
 use sheaf_tools::report::human;
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Get archived files and directories, with all that is in them
 ///
-/// Each keeps its name below DIR. What is there already, with the same size and
-/// time, is not written again, and what is newer stays unless --overwrite is
-/// given. Owners are those of the archive where root gets them.
+/// Each keeps its name below DIR; of SRC/. it is what is in the directory that is
+/// got. What is there already, with the same size and time, is not written again,
+/// and what is newer stays unless --overwrite is given. Owners are those of the
+/// archive where root gets them.
 ///
 /// Of HOSTSET:PATH each host gets its own copy, straight from the store; %h in SRC
 /// is each host's name.
@@ -71,6 +73,11 @@ impl GetArgs {
     }
 }
 
+/// Whether it is what is in a directory that is meant, and not the directory.
+pub fn is_of_contents(name: &OsStr) -> bool {
+    name.as_bytes().ends_with(b"/.") || name.as_bytes().ends_with(b"::.")
+}
+
 /// Gets the files.
 pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = args.names.split_last().context("clap asks for a name")?;
@@ -91,7 +98,17 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
         return Err(Stop::usage(text).into());
     }
     local::change::refuse_in_store(Path::new(to))?;
-    let sources: Result<Vec<_>> = sources.iter().map(|name| ArchivedName::parse(name)).collect();
+    if to == "-" {
+        let text = "- is no directory (./- would be one): sheaf archive cat prints files";
+        return Err(Stop::usage(text).into());
+    }
+    if Path::new(to).exists() && !Path::new(to).is_dir() {
+        let to = printable(&to.to_string_lossy());
+        let text = format!("{to}: is no directory: what is got goes into one, under its name");
+        return Err(Stop::usage(text).into());
+    }
+    let named = sources.iter().map(|name| Ok((ArchivedName::parse(name)?, is_of_contents(name))));
+    let sources: Result<Vec<_>> = named.collect();
     let exclude = args.excluded()?;
     let mut options = FetchOptions {
         overwrite: args.overwrite,
@@ -107,11 +124,12 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     // What was got under each name: a second one would take its place.
     let mut names = HashSet::new();
-    for source in sources? {
+    for (source, is_of_contents) in sources? {
         let archive = place::open_to_read(&source.store)?;
         options.workers = options.workers.max(archive.store().calls_at_once());
+        options.contents = is_of_contents;
         for path in source.paths(&archive)? {
-            let name = path.split().map(|(_, name)| name.to_vec());
+            let name = path.split().filter(|_| !is_of_contents).map(|(_, name)| name.to_vec());
             if name.is_some_and(|name| !names.insert(name)) {
                 let text = format!("{path}: another of this name was got just now: get it alone");
                 output::tell(format_args!("sheaf: {}", printable(&text)));

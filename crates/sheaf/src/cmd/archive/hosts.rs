@@ -14,7 +14,7 @@ use sheaf_session::Config;
 use sheaf_session::address::{Address, Purpose, Side};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Whether a name is a place on hosts, and no archived name.
 pub fn is_on_hosts(name: &OsStr) -> bool {
@@ -26,12 +26,29 @@ pub fn is_on_hosts(name: &OsStr) -> bool {
 /// Whether names are places on hosts: all of them, or none.
 pub fn are_on_hosts(names: &[OsString], is_local: bool) -> Result<bool> {
     let count = names.iter().filter(|name| !is_local && is_on_hosts(name)).count();
+    if count > 0
+        && let Some(name) = names.iter().find_map(|name| with_one_colon(name))
+    {
+        return Err(Stop::usage(name).into());
+    }
     if count > 0 && count < names.len() {
         let text =
             "name what is on hosts, and what is not, in two commands (./ or --local: it is not)";
         return Err(Stop::usage(text).into());
     }
     Ok(count > 0)
+}
+
+/// What to say of a name whose hosts are a store's directory: it lacks a colon.
+fn with_one_colon(name: &OsStr) -> Option<String> {
+    let bytes = name.as_bytes();
+    let at = bytes.iter().position(|byte| *byte == b':')?;
+    let store = Path::new(OsStr::from_bytes(&bytes[..at]));
+    if at == 0 || !store.join("objects").is_dir() {
+        return None;
+    }
+    let name = name.to_string_lossy().replacen(':', "::", 1);
+    Some(crate::output::printable(&format!("with one colon it is on hosts: {name} is archived")))
 }
 
 /// Places on one set of hosts: its leaves, and the absolute paths.

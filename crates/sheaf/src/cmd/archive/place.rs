@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 #[cfg(feature = "s3")]
 use sheaf_archive::S3Store;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, HostStore, LocalStore, Store,
-    StoreError, TapeSettings, TapeStore,
+    Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, CatalogError, HostStore, LocalStore,
+    Store, StoreError, TapeSettings, TapeStore,
 };
 use sheaf_core::Errno;
 use sheaf_file::{Pattern, PatternTree};
@@ -217,8 +217,12 @@ pub fn open_to_read(store: &Path) -> Result<Archive> {
         let (archive, error) = Archive::to_read(store, catalog)?;
         if let Some(error) = error {
             IS_CUT_OFF.store(true, Ordering::Relaxed);
-            let error = printable(&error.to_string());
-            output::tell(format_args!("sheaf: {error}: what was stored since is not known"));
+            let text = printable(&error.to_string());
+            let since = match error {
+                CatalogError::Lost { .. } => "",
+                _ => ": what was stored since is not known",
+            };
+            output::tell(format_args!("sheaf: {text}{since}"));
         }
         archive.freeze()?;
         Ok(archive)

@@ -44,6 +44,11 @@ pub struct RepairArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     #[arg(conflicts_with = "age")]
     pub drop_log_from: Option<u64>,
+
+    /// Write the end of the log again, of the catalog, where the store has lost it and the
+    /// catalog knows it; the catalog is made again then
+    #[arg(long, conflicts_with_all = ["age", "drop_log_from"])]
+    pub restore_log: bool,
 }
 
 /// Removes the leftovers.
@@ -55,6 +60,9 @@ pub fn run(args: &RepairArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     if let Some(number) = args.drop_log_from {
         return drop_from(number, &name.store, args.dry_run, global);
+    }
+    if args.restore_log {
+        return restore_log(&name.store, args.dry_run, global);
     }
     let archive = place::open(&name.store, false)?;
     let age = Duration::from_secs(u64::from(args.age) * 3600);
@@ -99,6 +107,38 @@ fn drop_from(number: u64, store: &Path, dry_run: bool, global: &GlobalArgs) -> R
     Ok(Exit::Success)
 }
 
+/// Writes the end of the log again that a catalog knows.
+fn restore_log(store: &Path, dry_run: bool, global: &GlobalArgs) -> Result<Exit> {
+    let archive = place::open_cut_off(store)?;
+    let restored = match archive.catalog().restore_log(archive.store(), dry_run) {
+        Err(CatalogError::InOrder { .. }) => {
+            let text = "the log has all that the catalog knows: there is nothing to write";
+            return Err(Stop::usage(text).into());
+        }
+        restored => restored?,
+    };
+    if global.json {
+        let record = json!({
+            "type": "archive_log_restored",
+            "dry_run": dry_run,
+            "from": restored.from,
+            "known": restored.known,
+            "commits": restored.commits,
+            "directories": restored.directories,
+        });
+        Output::new(global).records.write(&mut output::stdout(), record)?;
+    } else if !global.quiet {
+        let verb = if dry_run { "would write" } else { "wrote" };
+        output::tell(format_args!(
+            "sheaf: {verb} {} of the log, from {} on, of what the catalog knows of {}",
+            counted(restored.commits, "commit", "commits"),
+            restored.from,
+            counted(restored.directories, "directory", "directories"),
+        ));
+    }
+    Ok(Exit::Success)
+}
+
 fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Result<()> {
     if global.json {
         let record = json!({
@@ -120,7 +160,9 @@ fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Res
     let leftovers = counted(report.leftovers, "leftover", "leftovers");
     let young = match report.young {
         0 => String::new(),
-        young => format!(", {young} too young stay"),
+        young => {
+            format!(", {young} that are younger stay (--age 0 takes them, too)")
+        }
     };
     if report.indexes > 0 {
         let verb = if dry_run { "would make" } else { "made" };

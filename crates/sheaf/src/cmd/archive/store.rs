@@ -11,12 +11,14 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use sheaf_archive::{
-    MEMBER_BYTES_MAX, SaveExclude, SaveOptions, SaveReport, ScheduleStats, Store, ZSTD_LEVEL_MAX,
-    save_watched,
+    ArchiveError, ArchiveEvent, CatalogError, MEMBER_BYTES_MAX, SaveExclude, SaveOptions,
+    SaveReport, ScheduleStats, Store, ZSTD_LEVEL_MAX, save_watched,
 };
+use sheaf_core::Errno;
 use sheaf_tools::report::human;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Store files and directories, with all that is in them
 ///
@@ -138,7 +140,7 @@ fn globs_of(file: &Path) -> Result<Vec<String>> {
         Stop::usage(printable(&text))
     };
     let text = std::fs::read(file)
-        .map_err(|error| failed(&sheaf_core::Errno::from_io(&error)))
+        .map_err(|error| failed(&Errno::from_io(&error)))
         .and_then(|bytes| String::from_utf8(bytes).map_err(|_| failed(&"is not UTF-8")))?;
     let is_glob = |line: &&str| !line.is_empty() && !line.starts_with('#');
     Ok(text.lines().filter(is_glob).map(str::to_owned).collect())
@@ -168,6 +170,14 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
         return Err(Stop::usage("a source has no name: it is empty").into());
     }
     let to = ArchivedName::parse_literal(to)?;
+    let first = sources.first().and_then(|first| first.to_str()).unwrap_or_default();
+    if args.zstd.is_some()
+        && first.parse::<u8>().is_ok()
+        && std::fs::symlink_metadata(first).is_err()
+    {
+        let text = format!("{first}: is no file: a level is written as --zstd={first}");
+        return Err(Stop::usage(text).into());
+    }
     if args.is_on_hosts() {
         if !sources.iter().all(|source| hosts::is_on_hosts(source)) {
             let text = "all sources are on hosts, or all on this machine";
@@ -198,15 +208,47 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let watch = |done: &SaveReport, stats: &ScheduleStats| {
         progress.show(done.stored + done.unchanged, done.stored_bytes, stats);
     };
-    let told = |event| progress.suspend(|| tell(&event));
+    let others = AtomicU64::new(0);
+    let told = |event| {
+        // Somebody else who stores the same changes as much.
+        let is_of_other = matches!(
+            event,
+            ArchiveEvent::Failed(ArchiveError::Catalog(CatalogError::Changed { .. }))
+        );
+        if !is_of_other || others.fetch_add(1, Relaxed) < CHANGED_TOLD {
+            progress.suspend(|| tell(&event));
+        }
+    };
     let saved = save_watched(&archive, &sources, &to.path, options, &exclude, &told, &watch);
     let (stats, took) = progress.end();
+    tell_ends(others.into_inner(), saved.as_ref().err(), &to.store);
     let report = saved?;
     if args.schedule.stats {
         progress::tell_stats(&stats, took, global)?;
     }
     tell_report(&report, args.dry_run, global)?;
     Ok(if report.failed + report.changing > 0 { Exit::Partial } else { Exit::Success })
+}
+
+/// Directories that another writer has changed, of which each is told at most.
+const CHANGED_TOLD: u64 = 3;
+
+/// Says what else is to be known of a run that was in somebody's way, or had no room.
+fn tell_ends(others: u64, error: Option<&ArchiveError>, store: &Path) {
+    if let Some(more @ 1..) = others.checked_sub(CHANGED_TOLD) {
+        let directories = counted(more, "directory", "directories");
+        output::tell(format_args!(
+            "sheaf: and {directories} more that another writer has changed meanwhile"
+        ));
+    }
+    let full = [Errno::NOSPC, Errno::DQUOT];
+    if error.is_some_and(|error| full.contains(&error.errno())) {
+        let store = printable(&store.to_string_lossy());
+        output::tell(format_args!(
+            "sheaf: what was committed is archived; what was not takes room until sheaf archive repair \
+             --age 0 {store}:: (while nobody stores)"
+        ));
+    }
 }
 
 /// Says what was stored.

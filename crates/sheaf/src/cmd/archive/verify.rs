@@ -7,10 +7,10 @@ use crate::output::{self, Output, printable};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use sheaf_archive::{ArchiveError, VerifyOptions, VerifyReport, verify};
+use sheaf_archive::{ArchiveError, ArchivePath, VerifyOptions, VerifyReport, verify};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Verify that what is archived is as it was stored
 ///
@@ -52,18 +52,43 @@ pub fn run(args: &VerifyArgs, global: &GlobalArgs) -> Result<Exit> {
     if let Some(sample) = args.sample {
         options.sample_of_million = sample;
     }
-    let of_log = AtomicU64::new(0);
+    let (of_log, of_index) = (AtomicU64::new(0), AtomicU64::new(0));
     let report = verify(&archive, &name.path, options, &|error| {
-        if matches!(&error, ArchiveError::Catalog(error) if error.is_of_log()) {
-            of_log.fetch_add(1, Ordering::Relaxed);
+        match &error {
+            ArchiveError::Catalog(error) if error.is_of_log() => drop(of_log.fetch_add(1, Relaxed)),
+            error if error.is_of_index() => drop(of_index.fetch_add(1, Relaxed)),
+            _ => {}
         }
-        output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+        tell_damage(&error, global);
     })?;
-    tell_report(&report, of_log.into_inner(), global)?;
+    let (of_log, of_index) = (of_log.into_inner(), of_index.into_inner());
+    tell_report(&report, (of_log, of_index), global)?;
     Ok(if report.damaged > 0 { Exit::Unmatched } else { Exit::Success })
 }
 
-fn tell_report(report: &VerifyReport, of_log: u64, global: &GlobalArgs) -> Result<()> {
+/// Says what is damaged, and with -v or in JSON each file that it is in.
+fn tell_damage(error: &ArchiveError, global: &GlobalArgs) {
+    output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+    let files = error.files();
+    if global.json {
+        let text = |path: &ArchivePath| String::from_utf8_lossy(&path.as_bytes()).into_owned();
+        let files: Vec<_> = files.iter().map(text).collect();
+        let record =
+            json!({ "type": "archive_damage", "error": error.to_string(), "files": files });
+        // Whoever does not read it any more is told by the record at the end.
+        drop(Output::new(global).records.write(&mut output::stdout(), record));
+    } else if global.verbose > 0 {
+        for path in files {
+            output::tell(format_args!("sheaf: damaged: {}", printable(&path.to_string())));
+        }
+    }
+}
+
+fn tell_report(
+    report: &VerifyReport,
+    (of_log, of_index): (u64, u64),
+    global: &GlobalArgs,
+) -> Result<()> {
     if global.json {
         let record = json!({
             "type": "archive_verified",
@@ -73,6 +98,8 @@ fn tell_report(report: &VerifyReport, of_log: u64, global: &GlobalArgs) -> Resul
             "bytes": report.bytes,
             "unread": report.unread,
             "damaged": report.damaged,
+            "unreferred": report.unreferred,
+            "unreferred_bytes": report.unreferred_bytes,
         });
         return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
     }
@@ -95,8 +122,25 @@ fn tell_report(report: &VerifyReport, of_log: u64, global: &GlobalArgs) -> Resul
         damaged => format!(": {damaged} damaged"),
     };
     output::tell(format_args!("sheaf: {text}"));
+    let is_empty = report.directories == 0;
+    if report.unreferred > 0 {
+        let objects = counted(report.unreferred, "object", "objects");
+        let bytes = human::size(report.unreferred_bytes);
+        let text = match is_empty {
+            true => {
+                "no commit says what they are: the log may be lost, and has to come back from a copy"
+            }
+            false => "see sheaf archive repair --help",
+        };
+        output::tell(format_args!("sheaf: nothing refers to {objects} ({bytes}): {text}"));
+    }
+    if of_index > 0 {
+        output::tell(format_args!(
+            "sheaf: repair makes indexes again, where their packs are whole"
+        ));
+    }
     // What is wrong with the log says itself what helps.
-    if report.damaged > of_log {
+    if report.damaged > of_log + of_index + u64::from(is_empty) {
         output::tell(format_args!(
             "sheaf: store --checksum stores again what is damaged, where its source is still there"
         ));

@@ -2,7 +2,7 @@
 use super::drive;
 use super::serve::FETCH;
 use crate::cli::GlobalArgs;
-use crate::cmd::archive::get::{GetArgs, tell_report};
+use crate::cmd::archive::get::{GetArgs, is_of_contents, tell_report};
 use crate::cmd::archive::place::{self, ArchivedName};
 use crate::exit::{Exit, Stop};
 use crate::output::{self, printable};
@@ -47,6 +47,7 @@ pub fn run(
                 store: place::name_for_hosts(&store)?,
                 to: to.clone(),
                 overwrite: args.overwrite,
+                contents: is_of_contents(name),
                 exclude: exclude.clone(),
             },
         });
