@@ -48,6 +48,14 @@ pub enum CatalogError {
         /// What is wrong.
         why: String,
     },
+    /// The table's file cannot be written or read: its disk may be full.
+    #[error("the catalog {place}: {why}: its disk may be full, or fail")]
+    Disk {
+        /// Where it is.
+        place: String,
+        /// What is wrong.
+        why: String,
+    },
     /// A commit in the log is not as it was written.
     #[error(
         "commit {number} of the archive's log is damaged: {why}: bring {} back from a copy of the store",
@@ -167,7 +175,7 @@ impl CatalogError {
     pub fn errno(&self) -> Errno {
         match self {
             Self::Store(error) => error.errno,
-            Self::Table { .. } => Errno::IO,
+            Self::Table { .. } | Self::Disk { .. } => Errno::IO,
             Self::Server { .. } => Errno::TIMEDOUT,
             Self::Damaged { .. }
             | Self::Missing { .. }
@@ -202,6 +210,7 @@ impl CatalogError {
             Self::Store(error) => error.retry_can_help(),
             Self::Changed { .. } | Self::Server { .. } => true,
             Self::Table { .. }
+            | Self::Disk { .. }
             | Self::Damaged { .. }
             | Self::Missing { .. }
             | Self::Unconnected { .. }

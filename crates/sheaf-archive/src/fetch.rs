@@ -14,7 +14,7 @@ mod target;
 use crate::archive::{data_key, pack_key, pack_zstd_key};
 use crate::schedule::MovedBytes;
 use crate::{
-    Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject,
+    Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject, Catalog,
     ContentPlace, DirectoryRows, SaveExclude, ScheduleLimits, ScheduleStats, Store,
 };
 use directory::{FetchLinks, FetchWorker};
@@ -107,6 +107,9 @@ const ATTRIBUTES_TOLD_MAX: usize = 16;
 struct FetchShared<'a> {
     store: &'a dyn Store,
     rows_of: RowsOf<'a>,
+    /// What is archived of a directory now, where that can be asked: what it was when the archive was opened may
+    /// have been packed again meanwhile.
+    rows_now: &'a (dyn Fn(&ArchivePath) -> Result<Option<DirectoryRows>, ArchiveError> + Sync),
     options: FetchOptions,
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
     exclude: FetchExclude,
@@ -163,9 +166,20 @@ pub fn fetch_watched(
     std::fs::create_dir_all(to).map_err(|error| failed(Errno::from_io(&error)))?;
     let is_directory = archive.catalog().directory(from)?.is_some();
     let above = above_of(from, options.contents && is_directory);
+    let now: Mutex<Option<Catalog>> = Mutex::default();
+    let rows_now = |path: &ArchivePath| {
+        let mut now = lock(&now);
+        if now.is_none() {
+            *now = archive.catalog().now(archive.store())?;
+        }
+        let Some(now) = &mut *now else { return Ok(None) };
+        now.catch_up(archive.store())?;
+        Ok(Some(now.rows_of(path)?))
+    };
     let shared = FetchShared {
         store: archive.store(),
         rows_of: &|path| Ok(archive.catalog().rows_of(path)?),
+        rows_now: &rows_now,
         options,
         told,
         exclude,

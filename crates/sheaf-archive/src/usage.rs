@@ -45,6 +45,8 @@ pub struct UsageSum<'a> {
     options: UsageSumOptions,
     /// Files with several names of which one was counted.
     links: HashSet<PackId>,
+    /// What was summed up: what is within counts once.
+    counted: Vec<ArchivePath>,
 }
 
 impl<'a> UsageSum<'a> {
@@ -57,7 +59,7 @@ impl<'a> UsageSum<'a> {
     /// Begins with nothing, and sums up in another way.
     #[must_use]
     pub fn with(archive: &'a Archive, options: UsageSumOptions) -> Self {
-        Self { archive, options, links: HashSet::new() }
+        Self { archive, options, links: HashSet::new(), counted: Vec::new() }
     }
 
     /// Sums up a file, or a directory and all that is below it. Each directory is told behind those in
@@ -71,8 +73,16 @@ impl<'a> UsageSum<'a> {
         each: &mut dyn FnMut(&ArchivePath, ArchivedUsage) -> Result<(), E>,
     ) -> Result<ArchivedUsage, E> {
         let missing = || ArchiveError::NotArchived { path: path.clone() };
-        let bytes = match self.archive.look_up(path)?.ok_or_else(missing)? {
-            ArchivedFile::Directory(_) => return self.directories(path, each),
+        let found = self.archive.look_up(path)?.ok_or_else(missing)?;
+        if self.was_counted(path) {
+            return Ok(ArchivedUsage::default());
+        }
+        let bytes = match found {
+            ArchivedFile::Directory(_) => {
+                let sum = self.directories(path, each);
+                self.counted.push(path.clone());
+                return sum;
+            }
             ArchivedFile::Member { member, .. } => member.size,
             ArchivedFile::Object(object) => {
                 if !self.counts(object.link) {
@@ -81,7 +91,14 @@ impl<'a> UsageSum<'a> {
                 object.size
             }
         };
+        self.counted.push(path.clone());
         Ok(ArchivedUsage { files: 1, directories: 0, bytes })
+    }
+
+    /// Whether it is, or is within, what was summed up before. What was left out then may be asked for now.
+    fn was_counted(&self, path: &ArchivePath) -> bool {
+        let is_asked = !self.options.counts_names && self.options.exclude.is_empty();
+        is_asked && self.counted.iter().any(|counted| path.is_within(counted))
     }
 
     fn directories<E: From<ArchiveError>>(
@@ -114,7 +131,7 @@ impl<'a> UsageSum<'a> {
                 if excluded.as_ref().is_some_and(|excluded| path.is_within(excluded)) {
                     continue;
                 }
-                if self.excludes(&path) {
+                if self.excludes(&path) || self.was_counted(&path) {
                     excluded = Some(path);
                     continue;
                 }

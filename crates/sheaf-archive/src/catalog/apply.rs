@@ -204,7 +204,7 @@ fn copy_links(on: &Catalog, number: u64, to: &ArchivePath) -> Result<(), Catalog
     let sql = format!("SELECT path, name, row FROM object WHERE {within}");
     on.tables.each(&sql, &values, &mut |found| {
         // One that cannot be read is told when it is looked at.
-        let object = postcard::from_bytes::<ArchivedObject>(on.bytes(found, 2)?);
+        let object = on.row::<ArchivedObject>(on.bytes(found, 2)?);
         let Ok(mut object) = object else { return Ok(()) };
         if let Some(link) = object.link {
             object.link = Some(rows::copied_link(link, number, to));
@@ -219,6 +219,21 @@ fn copy_links(on: &Catalog, number: u64, to: &ArchivePath) -> Result<(), Catalog
     run(on, &OBJECTS, &copies.collect::<Vec<_>>())
 }
 
+/// Bytes of a row's checksum, which stands behind it: tables have none of their own.
+const CHECK_BYTES: usize = 8;
+
 fn encoded(row: &impl serde::Serialize) -> Vec<u8> {
-    postcard::to_stdvec(row).expect("memory takes what it is given")
+    let mut bytes = postcard::to_stdvec(row).expect("memory takes what it is given");
+    bytes.extend_from_slice(&check_of(&bytes));
+    bytes
+}
+
+/// What a row says, if it is as it was written.
+pub(super) fn decoded<T: serde::de::DeserializeOwned>(row: &[u8]) -> Option<T> {
+    let (row, check) = row.split_last_chunk()?;
+    if check_of(row) == *check { postcard::from_bytes(row).ok() } else { None }
+}
+
+fn check_of(row: &[u8]) -> [u8; CHECK_BYTES] {
+    *blake3::hash(row).as_bytes().first_chunk().expect("a digest is longer")
 }

@@ -1,4 +1,5 @@
 //! What a catalog says.
+use super::apply;
 use super::tables::{RowValue, TablesUse};
 use super::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, DirectoryRows,
@@ -262,8 +263,8 @@ impl Catalog {
         Ok(rows)
     }
 
-    fn row<T: DeserializeOwned>(&self, row: &[u8]) -> Result<T, CatalogError> {
-        postcard::from_bytes(row).map_err(|_| self.unreadable())
+    pub(super) fn row<T: DeserializeOwned>(&self, row: &[u8]) -> Result<T, CatalogError> {
+        apply::decoded(row).ok_or_else(|| self.unreadable())
     }
 
     fn path(&self, key: &[u8]) -> Result<ArchivePath, CatalogError> {

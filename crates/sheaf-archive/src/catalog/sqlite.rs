@@ -49,7 +49,7 @@ impl SqliteTables {
 
     /// Tables that are gone with this.
     pub fn in_memory() -> Result<Self, CatalogError> {
-        let file = Path::new("in memory");
+        let file = Path::new(IN_MEMORY);
         Self::of(file, Connection::open_in_memory().map_err(|error| failed(file, &error))?)
     }
 
@@ -118,7 +118,17 @@ impl SqliteTables {
     }
 }
 
+/// What tables are called that are in no file.
+const IN_MEMORY: &str = "in memory";
+
 impl Tables for SqliteTables {
+    fn again(&self) -> Result<Option<Box<dyn Tables>>, CatalogError> {
+        if self.file == Path::new(IN_MEMORY) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(Self::open(&self.file)?)))
+    }
+
     fn place(&self) -> String {
         self.file.display().to_string()
     }
@@ -193,5 +203,9 @@ fn failed(file: &Path, error: &rusqlite::Error) -> CatalogError {
             .to_owned();
         return CatalogError::Table { place: file.display().to_string(), why };
     }
-    CatalogError::Table { place: file.display().to_string(), why: error.to_string() }
+    let (place, why) = (file.display().to_string(), error.to_string());
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => CatalogError::Disk { place, why },
+        _ => CatalogError::Table { place, why },
+    }
 }

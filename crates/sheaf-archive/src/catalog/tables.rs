@@ -2,7 +2,7 @@
 use super::CatalogError;
 
 /// Counts up when the tables change. Those of an earlier version are made anew of the log.
-pub(super) const TABLES_VERSION: i64 = 3;
+pub(super) const TABLES_VERSION: i64 = 4;
 
 /// The tables, as SQLite has them.
 pub(super) const TABLES: &str = "
@@ -86,6 +86,14 @@ pub(super) trait Tables: std::fmt::Debug + Send {
     /// Has them be those of this archive, known by the digest of its first commit.
     fn bind(&mut self, _archive: &[u8; 32]) -> Result<(), CatalogError> {
         Ok(())
+    }
+
+    /// The same tables, for somebody else who looks at them as they are then; nothing where that cannot be.
+    ///
+    /// # Errors
+    /// When they cannot be opened.
+    fn again(&self) -> Result<Option<Box<dyn Tables>>, CatalogError> {
+        Ok(None)
     }
 
     /// Begins what is done as one.

@@ -39,6 +39,14 @@ impl Catalog {
         Ok(Self::of(SqliteTables::open(file)?))
     }
 
+    /// One that is in memory alone, and empty until it has [caught up](Self::catch_up).
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn in_memory() -> Result<Self, CatalogError> {
+        Ok(Self::of(SqliteTables::in_memory()?))
+    }
+
     pub(super) fn of(tables: impl Tables + 'static) -> Self {
         Self { tables: Box::new(tables), is_of_log: false, is_whole: false, is_frozen: false }
     }
@@ -107,6 +115,18 @@ impl Catalog {
             self.applied()?;
         }
         Ok(())
+    }
+
+    /// The same catalog as it is now, beside one that says what it said at a commit; nothing where there cannot
+    /// be another one.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or the log cannot be read.
+    pub fn now(&self, store: &dyn Store) -> Result<Option<Self>, CatalogError> {
+        let Some(tables) = self.tables.again()? else { return Ok(None) };
+        let mut now = Self { tables, is_of_log: false, is_whole: false, is_frozen: false };
+        now.catch_up(store)?;
+        Ok(Some(now))
     }
 
     /// The first commit behind a gap of the log, where one was found; 0 where none was.

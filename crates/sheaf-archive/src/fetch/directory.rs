@@ -30,6 +30,27 @@ pub(super) struct FetchWorker<'a> {
     room: Vec<u8>,
 }
 
+/// Files of a pack that cannot be read.
+struct UnreadMembers {
+    error: ArchiveError,
+    count: u64,
+    /// Their names, where they are known.
+    names: Option<Vec<Vec<u8>>>,
+}
+
+impl UnreadMembers {
+    /// One of them was found elsewhere.
+    fn has_come(&mut self, name: &Vec<u8>) {
+        match &mut self.names {
+            None => self.count = self.count.saturating_sub(1),
+            Some(names) => {
+                names.retain(|lost| lost != name);
+                self.count = names.len() as u64;
+            }
+        }
+    }
+}
+
 impl<'a> FetchWorker<'a> {
     pub fn new(shared: &'a FetchShared<'a>, number: usize) -> Self {
         Self::with_room(shared, number, Vec::new())
@@ -60,7 +81,9 @@ impl<'a> FetchWorker<'a> {
             let index = read_index(self.shared.store, pack)?;
             let members: Vec<_> = index.find(name).into_iter().cloned().collect();
             is_there |= !members.is_empty();
-            self.members(&mut to, above, pack, &members);
+            if let Some(lost) = self.members(&mut to, above, pack, &members) {
+                self.again(&mut to, above, &rows.packs, vec![lost]);
+            }
         }
         Ok(is_there)
     }
@@ -97,11 +120,65 @@ impl<'a> FetchWorker<'a> {
                 self.object(&mut to, path, object);
             }
         }
+        let mut lost = Vec::new();
         for pack in &rows.packs {
             match read_index(self.shared.store, pack) {
-                Ok(index) => self.members(&mut to, path, pack, &index.members),
-                Err(error) => self.shared.left_out(u64::from(pack.members), error),
+                Ok(index) => lost.extend(self.members(&mut to, path, pack, &index.members)),
+                Err(error) => {
+                    lost.push(UnreadMembers { error, count: u64::from(pack.members), names: None });
+                }
             }
+        }
+        if !lost.is_empty() {
+            self.again(&mut to, path, &rows.packs, lost);
+        }
+    }
+
+    /// Fetches what was in packs that are lost: where they have been packed again meanwhile, from the new ones.
+    fn again(
+        &mut self,
+        to: &mut FetchDirectory<'_>,
+        path: &ArchivePath,
+        known: &[ArchivedPack],
+        mut lost: Vec<UnreadMembers>,
+    ) {
+        let is_gone = lost.iter().any(|lost| lost.error.errno() == Errno::NOENT);
+        let now = if is_gone { (self.shared.rows_now)(path) } else { Ok(None) };
+        let now = match now {
+            Ok(now) => now.unwrap_or_default(),
+            Err(error) => {
+                (self.shared.told)(ArchiveEvent::Failed(error));
+                DirectoryRows::default()
+            }
+        };
+        let is_known = |pack: &&ArchivedPack| {
+            known.iter().any(|old| (old.id, old.generation) == (pack.id, pack.generation))
+        };
+        for pack in now.packs.iter().filter(|pack| !is_known(pack)) {
+            // Of one that cannot be read, either, nothing is found.
+            let Ok(index) = read_index(self.shared.store, pack) else { continue };
+            let is_lost = |name: &Vec<u8>| {
+                lost.iter().any(|lost| lost.names.as_ref().is_none_or(|names| names.contains(name)))
+            };
+            let members: Vec<_> = index
+                .members
+                .into_iter()
+                .filter(|member| is_lost(&member.attributes.name))
+                .collect();
+            let again = self.members(to, path, pack, &members);
+            let not = again.and_then(|again| again.names).unwrap_or_default();
+            for member in members.iter().filter(|one| !not.contains(&one.attributes.name)) {
+                for lost in &mut lost {
+                    lost.has_come(&member.attributes.name);
+                }
+            }
+        }
+        for lost in lost.into_iter().filter(|lost| lost.count > 0) {
+            let error = match &lost.names {
+                Some(names) => lost.error.with_files(path, names.iter()),
+                None => lost.error,
+            };
+            self.shared.left_out(lost.count, error);
         }
     }
 
@@ -152,7 +229,7 @@ impl<'a> FetchWorker<'a> {
         directory: &ArchivePath,
         pack: &ArchivedPack,
         members: &[PackedMember],
-    ) {
+    ) -> Option<UnreadMembers> {
         let ends = members.iter().map(|member| member.content_at() + member.stored_bytes());
         let end = ends.max().unwrap_or(0);
         let mut from = PackReader::new(self.shared.store, pack).up_to(end);
@@ -185,10 +262,9 @@ impl<'a> FetchWorker<'a> {
                 put => self.came(&path, member.size, put),
             }
         }
-        if let Some((error, names)) = lost {
-            let error = error.with_files(directory, names.iter().copied());
-            self.shared.left_out(names.len() as u64, error);
-        }
+        let (error, names) = lost?;
+        let names: Vec<_> = names.into_iter().cloned().collect();
+        Some(UnreadMembers { error, count: names.len() as u64, names: Some(names) })
     }
 
     /// Puts another name of a file of this directory there.

@@ -8,6 +8,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, Timestamps, XattrFlags,
 };
 use rustix::fs::{Gid, Uid};
+use rustix::io::Errno as SysErrno;
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
 use std::ffi::OsStr;
@@ -119,10 +120,15 @@ impl FetchTarget {
         }
         for (name, value) in xattrs {
             let is_mine = name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_");
-            let set = if self.is_root || is_mine {
-                rustix::fs::setxattr(&path, OsStr::from_bytes(name), value, XattrFlags::empty())
-            } else {
-                Err(rustix::io::Errno::PERM)
+            let set =
+                || rustix::fs::setxattr(&path, OsStr::from_bytes(name), value, XattrFlags::empty());
+            let set = match if self.is_root || is_mine { set() } else { Err(SysErrno::PERM) } {
+                // Its owner may not write to it either, with the mode that it is made with.
+                Err(SysErrno::ACCESS) if mode.is_some() => {
+                    rustix::fs::chmodat(CWD, &path, Mode::RWXU, AtFlags::empty())
+                        .and_then(|()| set())
+                }
+                set => set,
             };
             if let Err(errno) = set {
                 left.push((name.clone(), of(errno)));

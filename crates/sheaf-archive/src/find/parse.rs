@@ -376,7 +376,7 @@ fn what_it_takes(word: &str) -> &'static str {
         _ if word.starts_with("-newer") && word.ends_with('t') => {
             "it takes a time, as 2026-01-31 or 2026-01-31T18:04"
         }
-        _ => "it takes a file of this machine",
+        _ => "it takes a file that is there",
     }
 }
 

@@ -5,13 +5,13 @@
 //! without names, one of `tmp/` has a name of nobody's until then.
 use super::key::is_part;
 use super::{Store, StoreError, StoreKey, StoreWriter, StoredObject};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use sheaf_core::Errno;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,6 +93,24 @@ impl LocalStore {
 
     fn path(&self, key: &StoreKey) -> PathBuf {
         self.directory.join(OBJECTS).join(key.as_path())
+    }
+
+    /// A directory of the store, and none that a link in it leads to: what is removed is the store's.
+    fn within(&self, path: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, &self.directory, flags, Mode::empty())?;
+        let within = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+        Ok(rustix::fs::openat2(root, path, flags, Mode::empty(), within)?)
+    }
+
+    /// Root changes nothing in a store of another user.
+    fn refuse_foreign(&self, path: &Path) -> Result<(), StoreError> {
+        if !self.is_foreign {
+            return Ok(());
+        }
+        let doing = "is not changed, as it is of a store of another user than root: do it as its owner, or \
+                     give the store to root";
+        Err(StoreError { place: path.display().to_string(), doing, errno: Errno::PERM })
     }
 }
 
@@ -240,9 +258,13 @@ impl Store for LocalStore {
 
     fn remove(&self, key: &StoreKey) -> Result<(), StoreError> {
         let path = self.path(key);
+        self.refuse_foreign(&path)?;
         let remove = || {
-            std::fs::remove_file(&path)?;
-            synced(path.parent().expect("it is below the store"))
+            let above = Path::new(OBJECTS).join(key.as_path());
+            let name = above.file_name().expect("a key has a name");
+            let directory = self.within(above.parent().expect("it is below the store"))?;
+            rustix::fs::unlinkat(&directory, name, AtFlags::empty())?;
+            Ok(rustix::fs::fsync(directory)?)
         };
         remove().map_err(|error| failed(&path, "cannot be removed", &error))
     }
@@ -253,6 +275,7 @@ impl Store for LocalStore {
     ) -> Result<(), StoreError> {
         let unnamed = self.directory.join(UNNAMED);
         let cannot = |error: io::Error| failed(&unnamed, "cannot be listed", &error);
+        let directory = self.within(Path::new(UNNAMED)).map_err(cannot)?;
         for entry in unnamed.read_dir().map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
             if !is_unnamed(&entry.file_name()) {
@@ -264,10 +287,12 @@ impl Store for LocalStore {
                 metadata => metadata.map_err(cannot)?,
             };
             if each(metadata.modified().map_err(cannot)?, metadata.len())? {
-                match std::fs::remove_file(entry.path()) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    removed => removed
-                        .map_err(|error| failed(&entry.path(), "cannot be removed", &error))?,
+                self.refuse_foreign(&entry.path())?;
+                match rustix::fs::unlinkat(&directory, entry.file_name(), AtFlags::empty()) {
+                    Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                    Err(errno) => {
+                        return Err(failed(&entry.path(), "cannot be removed", &errno.into()));
+                    }
                 }
             }
         }

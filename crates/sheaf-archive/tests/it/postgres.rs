@@ -243,7 +243,7 @@ fn later_tables_are_refused_and_earlier_ones_made_again() {
     let schema = schema(&server, database);
     server.sql(database, &format!("UPDATE {schema}.tables_version SET number = 99"));
     let error = connect(&url).unwrap().catch_up(&store).unwrap_err().to_string();
-    assert!(error.contains("have version 99, and this Sheaf knows them up to 3"), "{error}");
+    assert!(error.contains("have version 99, and this Sheaf knows them up to 4"), "{error}");
     assert!(error.contains(&format!("DROP SCHEMA {schema} CASCADE")), "{error}");
     server.sql(
         database,

@@ -300,4 +300,19 @@ fn root_writes_nothing_into_a_store_of_another_user() {
     assert_eq!(error.errno, Errno::PERM);
     assert!(error.doing.contains("would lock the owner of this store out"), "{error}");
     assert_eq!(store.size(&key).unwrap_err().errno, Errno::NOENT);
+    // Nor does root remove what is there, or what it leads to.
+    let other = directory.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("x"), "of another store").unwrap();
+    std::os::unix::fs::symlink(&other, at.join("objects/data")).unwrap();
+    for is_foreign in [true, false] {
+        let error = LocalStore::open(&at).unwrap().remove(&key).unwrap_err();
+        assert_eq!(error.errno, if is_foreign { Errno::PERM } else { Errno::LOOP }, "{error}");
+        std::os::unix::fs::chown(at.join("objects"), Some(0), Some(0)).unwrap();
+    }
+    std::fs::remove_dir(at.join("tmp")).unwrap();
+    std::os::unix::fs::symlink(&other, at.join("tmp")).unwrap();
+    let store = LocalStore::open(&at).unwrap();
+    assert_eq!(store.unfinished(&mut |_, _| Ok(true)).unwrap_err().errno, Errno::LOOP);
+    assert!(other.join("x").exists());
 }

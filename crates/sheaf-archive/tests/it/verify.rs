@@ -3,9 +3,9 @@ use crate::crash::in_memory;
 use crate::round::{Place, path};
 use crate::trees::make_everything;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, LocalStore, RepairOptions,
-    SaveOptions, Store, StoreKey, StoredObject, TreeWalk, TreeWalkOptions, VerifyOptions,
-    VerifyReport, fetch, repair, save, verify,
+    Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, FetchOptions, LocalStore,
+    RepairOptions, SaveOptions, Store, StoreKey, StoredObject, TreeWalk, TreeWalkOptions,
+    VerifyOptions, VerifyReport, fetch, repair, save, verify,
 };
 use sheaf_core::lock;
 use std::fs;
@@ -398,4 +398,53 @@ fn a_damaged_catalog_has_nothing_removed() {
     let fail = |error| panic!("{error}");
     let verified = verify(&archive, &ArchivePath::ROOT, VerifyOptions::default(), &fail).unwrap();
     assert_eq!((verified.damaged, verified.objects, names(&archive)), (0, 30, count));
+}
+
+/// A bit of a row is not what another owner or mode is made of: what cannot be true is not told.
+#[test]
+fn a_flipped_bit_of_a_row_is_told_and_gives_no_other_attributes() {
+    let place = in_memory();
+    let (at, tree) = (place.path(), place.path().join("tree"));
+    for name in ["d/a", "d/b", "e/c"] {
+        fs::create_dir_all(tree.join(name).parent().unwrap()).unwrap();
+        fs::write(tree.join(name), name).unwrap();
+    }
+    fs::hard_link(tree.join("d/a"), tree.join("e/a")).unwrap();
+    let open = |catalog: &str| -> Result<Archive, ArchiveError> {
+        let store = LocalStore::create(&at.join("store"))?;
+        Archive::new(Arc::new(store), Catalog::open(&at.join(catalog))?)
+    };
+    let archive = open("catalog").unwrap();
+    let fail = |event| panic!("{event:?}");
+    let sources = std::slice::from_ref(&tree);
+    save(&archive, sources, &ArchivePath::ROOT, SaveOptions::default(), &fail).unwrap();
+    let names = ["tree", "tree/d", "tree/e", "tree/d/a", "tree/d/b", "tree/e/a", "tree/e/c"];
+    // A name that is not found is one that the damage is in, which verify tells.
+    let look = |archive: &Archive| -> Vec<Option<ArchivedFile>> {
+        names.iter().map(|name| archive.look_up(&path(name)).unwrap_or_default()).collect()
+    };
+    let expected = look(&open("catalog").unwrap());
+    assert!(expected.iter().all(Option::is_some));
+    drop(archive);
+    let whole = fs::read(at.join("catalog")).unwrap();
+    let used: Vec<_> = (0..whole.len()).filter(|at| whole[*at] != 0).collect();
+    let mut told = 0;
+    for flip in used.iter().copied().step_by(used.len().div_ceil(900)) {
+        let mut damaged = whole.clone();
+        damaged[flip] ^= 1 << (flip % 8);
+        fs::write(at.join("damaged"), damaged).unwrap();
+        if let Ok(archive) = open("damaged") {
+            for (is, was) in look(&archive).iter().zip(&expected) {
+                told += u64::from(is.is_none());
+                assert!(is.is_none() || is == was, "{flip}: {is:?}");
+            }
+        }
+        for suffix in ["", "-wal", "-shm"] {
+            let file = at.join(format!("damaged{suffix}"));
+            if file.exists() {
+                fs::remove_file(file).unwrap();
+            }
+        }
+    }
+    assert!(told > 20, "{told}");
 }

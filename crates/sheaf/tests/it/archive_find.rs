@@ -427,7 +427,7 @@ fn what_find_cannot_do_is_said() {
         ),
         ("s::tree", "-ctime 1", "-ctime: that is not archived"),
         ("s::tree", "-printf %p%-5i", "-printf %-5i: that is not archived"),
-        ("s::tree", "-newerma x", "-newerma x: it takes a file of this machine"),
+        ("s::tree", "-newerma x", "-newerma x: it takes a file that is there"),
         (
             "s::tree",
             "-delete",

@@ -577,3 +577,55 @@ fn names_of_an_archive_and_paths_are_not_copied_to_each_other() {
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(home.path().join("odd::name").is_dir());
 }
+
+/// A link that is copied to where it leads would leave nothing of either; and what has no content takes the
+/// place of a link that is named, and not of what that leads to.
+#[test]
+fn a_link_does_not_take_the_place_of_what_it_leads_to() {
+    const NAMES: [&str; 7] = ["real", "farm", "other", "file", "link", "elsewhere", "source"];
+    let make = |at: &Path| {
+        for directory in ["real", "farm", "other"] {
+            fs::create_dir_all(at.join(directory)).unwrap();
+        }
+        for file in ["file", "real/a", "real/b", "other/t"] {
+            fs::write(at.join(file), file).unwrap();
+        }
+        symlink("file", at.join("link")).unwrap();
+        symlink("other/t", at.join("elsewhere")).unwrap();
+        symlink("nowhere", at.join("source")).unwrap();
+        for file in ["a", "b"] {
+            symlink(at.join("real").join(file), at.join("farm").join(file)).unwrap();
+        }
+    };
+    for args in [
+        &["-a", "link", "file"][..],
+        &["-rP", "link", "./file"],
+        &["-a", "farm/.", "real"],
+        &["-a", "farm/a", "real/b"],
+        &["-a", "source", "elsewhere"],
+        &["-a", "farm/a", "elsewhere"],
+        &["-a", "link", "link"],
+        &["-a", "link", "elsewhere"],
+    ] {
+        let (ours, theirs) = (Home::new(), Home::new());
+        make(ours.path());
+        make(theirs.path());
+        let run = ours.run(&[&["archive", "cp"], args].concat());
+        let mut cp = Command::new("cp");
+        let gnu = cp.args(args).current_dir(theirs.path()).output().unwrap();
+        assert_eq!(run.code == Some(0), gnu.status.success(), "{args:?}: {run:?} {gnu:?}");
+        let listed = |at: &Path| {
+            let mut find = Command::new("find");
+            let found =
+                find.args(NAMES).args(["-printf", "%p %y\\n"]).current_dir(at).output().unwrap();
+            let mut lines: Vec<_> = found.stdout.split(|byte| *byte == b'\n').collect();
+            lines.sort();
+            lines.join(&b'\n')
+        };
+        assert_eq!(listed(ours.path()), listed(theirs.path()), "{args:?}");
+        for file in ["file", "real/a", "real/b", "other/t"] {
+            let is = |at: &Path| fs::read(at.join(file)).ok();
+            assert_eq!(is(ours.path()), is(theirs.path()), "{args:?}: {file}");
+        }
+    }
+}

@@ -161,6 +161,8 @@ impl FetchInHand {
         let shared = FetchShared {
             store,
             rows_of: &rows_of,
+            // The root has the catalog.
+            rows_now: &|_| Ok(None),
             options,
             told: &told,
             exclude,

@@ -6,7 +6,7 @@ use super::tree::CopyRoot;
 use super::{LocalCopyKeep, LocalCopyOptions};
 use crate::ArchivePath;
 use crate::walk::names::{lstat_at, open_beneath};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use sheaf_core::files::{FileKind, Metadata};
 use sheaf_core::{Errno, lock};
 use std::collections::HashMap;
@@ -91,6 +91,19 @@ impl<'a> NameIn<'a> {
         }
     }
 
+    /// What a link leads to, if anything.
+    fn leads_to(&self) -> Result<Option<Metadata>, Uncopied> {
+        let flags = AtFlags::NO_AUTOMOUNT;
+        match rustix::fs::statx(self.directory, self.name, flags, StatxFlags::BASIC_STATS) {
+            Ok(found) => Ok(Some(found.into())),
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => {
+                Ok(None)
+            }
+            // Where it cannot be told, it may be.
+            Err(errno) => Err(Uncopied::read(errno.into())),
+        }
+    }
+
     fn remove(&self) -> Result<(), Errno> {
         Ok(rustix::fs::unlinkat(self.directory, self.name, AtFlags::empty())?)
     }
@@ -151,6 +164,11 @@ impl FileCopier {
             && there.as_ref().is_some_and(|there| is_kept_by_update(found, there));
         if !is_kept && let Some(there) = &there {
             in_the_way(found, there)?;
+            // A link in place of the file that it leads to would leave nothing of that.
+            let is_link = found.kind == FileKind::Symlink && there.kind != FileKind::Symlink;
+            if is_link && from.leads_to()?.is_some_and(|led| led.id() == there.id()) {
+                return Err(Uncopied::in_the_way("source and target are one file", Errno::EXIST));
+            }
         }
         if self.options.dry_run {
             if is_kept {

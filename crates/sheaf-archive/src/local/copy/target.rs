@@ -45,20 +45,21 @@ impl CopyTarget {
         }
     }
 
-    /// The place of a source.
-    pub fn place(&self, source: &Path, is_directory: bool) -> Result<CopyPlace, Errno> {
+    /// The place of a source of this kind.
+    pub fn place(&self, source: &Path, kind: FileKind) -> Result<CopyPlace, Errno> {
         if self.is_directory {
             let name = last_name(source.as_os_str().as_bytes());
             let path = self.shown(source);
             return Ok(CopyPlace { directory: open_directory(&self.path)?, name, path });
         }
         let bytes = self.path.as_os_str().as_bytes();
-        if !is_directory && bytes.ends_with(b"/") {
+        if kind != FileKind::Directory && bytes.ends_with(b"/") {
             return Err(Errno::NOTDIR);
         }
-        // A link to a file that is named is followed, and one that leads nowhere is nothing to write to.
+        // A link to a file that is named is written through, and one that leads nowhere is nothing to write
+        // to; what has no content takes the place of the link itself.
         let path = match names::lstat(&self.path) {
-            Ok(found) if found.kind == FileKind::Symlink && !is_directory => {
+            Ok(found) if found.kind == FileKind::Symlink && kind == FileKind::File => {
                 std::fs::canonicalize(&self.path).map_err(|error| Errno::from_io(&error))?
             }
             _ => self.path.clone(),

@@ -76,7 +76,7 @@ fn begin(
         shared.failed(bytes_of(source), doing, errno);
         return None;
     }
-    match target.place(source, found.is_dir()) {
+    match target.place(source, found.kind) {
         Ok(place) => {
             (shared.told)(LocalCopyEvent::Begin { from: source, to: &place.path });
             Some((found, place))

@@ -1,21 +1,22 @@
 //! `sheaf archive du`: how much is archived.
 use super::hosts;
 use super::local;
-use super::place::{self, ArchivedName, NamedPlace};
+use super::place::{self, NamedPlace};
 use super::size_unit::{self, SizeUnit, UsageUnit};
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::json::put_text;
 use crate::output::{self, Output, printable};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Map, Value};
 use sheaf_archive::{
-    ArchiveError, ArchivePath, ArchivedUsage, LocalUsageOptions, LocalUsageSum, TreeWalkOptions,
-    UsageExclude, UsageSum, UsageSumOptions,
+    Archive, ArchiveError, ArchivePath, ArchivedUsage, LocalUsageOptions, LocalUsageSum,
+    TreeWalkOptions, UsageExclude, UsageSum, UsageSumOptions,
 };
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
+use std::path::PathBuf;
 
 /// Show how much is archived in directories, or takes room on this machine
 ///
@@ -112,10 +113,31 @@ pub fn run(args: &ArchiveDuArgs, global: &GlobalArgs) -> Result<Exit> {
         exclude: exclude.clone(),
         walk: TreeWalkOptions::default(),
     });
+    let mut archives: Vec<(PathBuf, Archive)> = Vec::new();
+    for name in &names {
+        if let NamedPlace::Archived(name) = name
+            && !archives.iter().any(|(store, _)| *store == name.store)
+        {
+            archives.push((name.store.clone(), place::open_to_read(&name.store)?));
+        }
+    }
+    let options = UsageSumOptions {
+        separates: args.separate_dirs,
+        counts_names: args.count_links,
+        exclude: exclude.clone(),
+    };
+    let mut sums: Vec<_> = archives
+        .iter()
+        .map(|(store, archive)| (store, archive, UsageSum::with(archive, options.clone())))
+        .collect();
     let mut all = ShownUsage::default();
     for name in names {
         let usage = match name {
-            NamedPlace::Archived(name) => archived(&name, &exclude, &mut printer)?,
+            NamedPlace::Archived(name) => {
+                let sum = sums.iter_mut().find(|(store, ..)| **store == name.store);
+                let (_, archive, sum) = sum.context("each store was opened")?;
+                archived(&name.paths(archive)?, sum, &exclude, &mut printer)?
+            }
             NamedPlace::Local(path) => local::usage::add(&mut sum, &path, &mut printer)?,
         };
         all.files += usage.files;
@@ -130,24 +152,18 @@ pub fn run(args: &ArchiveDuArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 fn archived(
-    name: &ArchivedName,
+    paths: &[ArchivePath],
+    sum: &mut UsageSum<'_>,
     exclude: &UsageExclude,
     printer: &mut UsagePrinter<'_>,
 ) -> Result<ShownUsage> {
-    let archive = place::open_to_read(&name.store)?;
-    let options = UsageSumOptions {
-        separates: printer.args.separate_dirs,
-        counts_names: printer.args.count_links,
-        exclude: exclude.clone(),
-    };
-    let mut sum = UsageSum::with(&archive, options);
     let mut all = ArchivedUsage::default();
     let shown = |usage: ArchivedUsage| ShownUsage {
         files: usage.files,
         directories: usage.directories,
         bytes: usage.bytes,
     };
-    for path in name.paths(&archive)? {
+    for path in paths {
         if exclude.fits(&path.as_bytes()) {
             continue;
         }
@@ -159,7 +175,9 @@ fn archived(
             }
             printer.print("archive_usage", &below.as_bytes(), shown(usage))
         };
-        match sum.add(&path, &mut each) {
+        match sum.add(path, &mut each) {
+            // It was counted before.
+            Ok(usage) if usage == ArchivedUsage::default() => {}
             Ok(usage) => {
                 if is_file.get() {
                     printer.print("archive_usage", &path.as_bytes(), shown(usage))?;

@@ -131,6 +131,19 @@ impl ArchivedName {
         Ok(Self { pattern: None, ..Self::parse(text)? })
     }
 
+    /// Refuses one that ends in `/.`, where it would not be what is in the directory that is meant.
+    pub fn refuse_contents(text: &OsStr, doing: &str) -> Result<()> {
+        let bytes = text.as_bytes();
+        let is_archived = bytes.windows(2).any(|two| two == b"::");
+        if is_archived && (bytes.ends_with(b"/.") || bytes.ends_with(b"::.")) {
+            let text = printable(&text.to_string_lossy());
+            let text =
+                format!("{text}: what is in a directory is not {doing} so: say /* (and /.*)");
+            return Err(Stop::usage(text).into());
+        }
+        Ok(())
+    }
+
     /// Whether it is all that is archived, also as a pattern.
     pub fn is_everything(&self) -> bool {
         let text = self.pattern.as_deref().unwrap_or_default().trim_start_matches('/');
@@ -229,6 +242,11 @@ pub fn open_to_read(store: &Path) -> Result<Archive> {
     })
 }
 
+/// Whether an archive was read of which not all is known.
+pub fn is_cut_off() -> bool {
+    IS_CUT_OFF.load(Ordering::Relaxed)
+}
+
 /// Whether there is a store of this name.
 pub fn is_store(store: &Path) -> Result<bool> {
     match host_store(store) {
@@ -311,11 +329,21 @@ fn archive(
     to: MakeArchive,
     file: impl FnOnce() -> Result<PathBuf>,
 ) -> Result<Archive> {
-    let catalog = match catalog::named()? {
-        Some(catalog) => catalog,
-        None => Catalog::open(&file()?)?,
-    };
-    Ok(to(Arc::new(store), catalog)?)
+    let store = Arc::new(store);
+    if let Some(catalog) = catalog::named()? {
+        return Ok(to(store, catalog)?);
+    }
+    let file = file()?;
+    let opened = Catalog::open(&file).map_err(ArchiveError::from);
+    match opened.and_then(|catalog| to(store.clone(), catalog)) {
+        // What is on the full disk can be read all the same, and removed.
+        Err(ArchiveError::Catalog(error @ CatalogError::Disk { .. })) => {
+            let error = printable(&error.to_string());
+            output::tell(format_args!("sheaf: {error}: it is made in memory, for this command"));
+            Ok(to(store, Catalog::in_memory()?)?)
+        }
+        archive => Ok(archive?),
+    }
 }
 
 /// Opens a store, or makes it where there is none.

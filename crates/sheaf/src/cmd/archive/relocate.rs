@@ -229,6 +229,9 @@ impl RelocateTask<'_> {
         let names = self.args.all()?;
         let (to, sources) = names.split_last().context("there are two names")?;
         let to = ArchivedName::parse_literal(to)?;
+        for source in sources {
+            ArchivedName::refuse_contents(source, "copied or moved")?;
+        }
         let sources: Result<Vec<_>> =
             sources.iter().map(|name| ArchivedName::parse(name)).collect();
         let sources = sources?;

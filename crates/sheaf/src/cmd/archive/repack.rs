@@ -19,7 +19,8 @@ use std::ffi::OsString;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\
-Who reads a pack while it is removed is told that it is gone, and reads again.
+get reads what takes the place of a pack that is removed meanwhile; others who
+read it then are told that it is gone, and have to do it again.
 
 Examples:
   sheaf archive repack --dry-run /backup::/

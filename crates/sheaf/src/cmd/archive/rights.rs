@@ -107,11 +107,8 @@ pub fn chmod(args: &ArchiveChmodArgs, global: &GlobalArgs) -> Result<Exit> {
     if let Some(reference) = &args.on.reference
         && !are_on_hosts
     {
-        let (new, kept) = reference_mode(reference, args.local)?;
-        let change = move |old: u32, is_directory: bool| {
-            // An archived directory's set-id bits are not lost by chance.
-            if is_directory { new | old & kept } else { new }
-        };
+        let new = reference_mode(reference, args.local)?;
+        let change = move |_: u32, _: bool| new;
         return change_modes(args, &names, change, global);
     }
     if are_on_hosts {
@@ -143,14 +140,14 @@ fn change_modes(
     local::change::modes(&locals, (&args.on, args.local), change, global)
 }
 
-/// The mode of a file, and what a directory keeps of its own.
-fn reference_mode(name: &OsStr, is_local: bool) -> Result<(u32, u32)> {
+/// The mode of a file.
+fn reference_mode(name: &OsStr, is_local: bool) -> Result<u32> {
     match NamedPlace::parse(name, is_local)? {
-        NamedPlace::Archived(_) => Ok((rights_of(name)?.mode, 0o6000)),
+        NamedPlace::Archived(_) => Ok(rights_of(name)?.mode),
         NamedPlace::Local(path) => {
             let found = std::fs::metadata(&path);
             let found = found.with_context(|| printable(&path.display().to_string()))?;
-            Ok((found.permissions().mode() & 0o7777, 0))
+            Ok(found.permissions().mode() & 0o7777)
         }
     }
 }

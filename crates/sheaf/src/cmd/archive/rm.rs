@@ -80,6 +80,11 @@ pub fn run(args: &ArchiveRmArgs, global: &GlobalArgs) -> Result<Exit> {
         return Err(Stop::usage(text).into());
     }
     let names = NamedPlace::parse_all(&args.names, args.local)?;
+    if !args.local {
+        for name in &args.names {
+            ArchivedName::refuse_contents(name, "removed")?;
+        }
+    }
     let is_root = |name: &NamedPlace| match name {
         NamedPlace::Archived(name) => name.is_everything(),
         NamedPlace::Local(_) => false,

@@ -117,6 +117,8 @@ fn tell_report(
         text += &format!(", {} not read", report.unread);
     }
     text += &match report.damaged {
+        // What came behind damage of the log is not known.
+        0 if place::is_cut_off() => ": nothing that is known is damaged".to_owned(),
         0 if report.unread > 0 => ": nothing that was read is damaged".to_owned(),
         0 => ": nothing is damaged".to_owned(),
         damaged => format!(": {damaged} damaged"),
