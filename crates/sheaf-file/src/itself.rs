@@ -41,7 +41,7 @@ enum ProcLevel {
 ///
 /// # Errors
 /// `EACCES` if it does, and where that cannot be told.
-pub(crate) fn unless_itself(file: OwnedFd) -> Result<OwnedFd> {
+pub fn unless_itself(file: OwnedFd) -> Result<OwnedFd> {
     // Whoever works for another user has that user's rights, and comes from the process's.
     if getuid() == geteuid() || rustix::fs::fstatfs(&file)?.f_type as u32 != PROC_SUPER_MAGIC {
         return Ok(file);

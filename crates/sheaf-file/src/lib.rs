@@ -54,6 +54,7 @@ pub use error::{PathError, PatternError};
 pub use export::{Export, close, is_empty_pipe};
 pub use files::LocalDirectory;
 pub use glob::{GLOB_DEPTH_MAX, GLOB_ERRORS_MAX, GLOB_MATCHES_MAX, Globbed};
+pub use itself::unless_itself;
 pub use mode_change::ModeChange;
 pub use owner::{Owner, acts_as_owner, group_name, user_name};
 pub use pattern::{NameFilter, Pattern, PatternTree, TextPattern, is_pattern};

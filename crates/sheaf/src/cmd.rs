@@ -17,6 +17,7 @@ pub mod ln;
 pub mod ls;
 pub mod man;
 pub mod mkdir;
+pub mod mount;
 mod per_path;
 pub mod read;
 pub mod rm;
@@ -73,6 +74,8 @@ pub enum Command {
     Tree(tree::TreeArgs),
     Trace(trace::TraceArgs),
     Archive(archive::ArchiveArgs),
+    Mount(mount::MountArgs),
+    Umount(mount::UmountArgs),
     Serve(serve::ServeArgs),
     Demo(demo::DemoArgs),
     Completions(completions::CompletionsArgs),
@@ -99,6 +102,7 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
         "Hosts, sessions and the tree",
         &["hosts", "config", "up", "down", "status", "token", "tree", "serve"],
     ),
+    ("The mounted view", &["mount", "umount"]),
     ("Traces and archives", &["trace", "archive"]),
     ("Sheaf itself", &["demo", "completions", "man", "help"]),
 ];
@@ -108,7 +112,10 @@ pub const DESTROYERS: &[&str] = &["cp", "write", "chmod", "chown", "truncate", "
 
 /// Runs the command of the command line, which has begun with this.
 pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
-    session::deadline::watch(global.timeout);
+    // What is mounted stays; its requests have the time that is said.
+    if !matches!(command, Command::Mount(_)) {
+        session::deadline::watch(global.timeout);
+    }
     match command {
         Command::Grep(args) => grep::run(args, global),
         Command::Cat(args) => cat::run(args, global),
@@ -134,6 +141,8 @@ pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
         Command::Tree(args) => tree::run(args, global),
         Command::Trace(args) => trace::run(args, global),
         Command::Archive(args) => archive::run(args, global),
+        Command::Mount(args) => mount::mount(args, global),
+        Command::Umount(args) => mount::umount(args, global),
         Command::Serve(args) => serve::run(args),
         Command::Demo(args) => demo::run(args, global),
         Command::Completions(args) => completions::run(args),

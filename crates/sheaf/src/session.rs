@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use narrator::Narrator;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Client, Outcome, Servers, THREADS_MAX};
+use sheaf_mount::FILES;
 use sheaf_session::config::Launch;
 use sheaf_session::{
     Config, Environment, Lookup, ServerProgram, Session, SessionError, Sessions, Start, registry,
@@ -296,7 +297,7 @@ pub async fn start(config: Config, depth: u32, servers: &Serving) -> Result<Sess
     };
     let services = &servers.services();
     let export = config.cluster.export.value.clone().into_bytes();
-    let configs = Configs::from([(ARCHIVE.to_owned(), export)]);
+    let configs = Configs::from([(ARCHIVE.to_owned(), export.clone()), (FILES.to_owned(), export)]);
     let start = Start { services, configs, program, umask: Some(crate::mode::umask()), depth };
     Ok(start.start(config).await?)
 }
@@ -345,6 +346,7 @@ impl Serving {
         let services = self.0.register(Services::new(filters()).with(PROBE, probe::provide));
         let services = LogClients::default().register(services);
         let services = services.with(ARCHIVE, archive::hosts::serve::service());
+        let services = services.with(FILES, sheaf_mount::service());
         sheaf_session::gates::register(services, &Environment::of_this_process())
     }
 

@@ -50,17 +50,25 @@ impl Identity {
     /// `EPERM` for whoever is another user than the process's, which is not root.
     pub fn of(caller: &Caller) -> Result<Option<Arc<Self>>, Errno> {
         let Caller::User { uid, gid, gids, is_owner: false, .. } = caller else { return Ok(None) };
+        Self::of_user(*uid, *gid, gids)
+    }
+
+    /// The same, of a user with these groups.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn of_user(uid: u32, gid: u32, gids: &[u32]) -> Result<Option<Arc<Self>>, Errno> {
         let process = geteuid();
-        if process.as_raw() == *uid {
+        if process.as_raw() == uid {
             return Ok(None);
         }
         // These mean "unchanged" to the kernel.
-        if !process.is_root() || *uid == u32::MAX || *gid == u32::MAX || gids.contains(&u32::MAX) {
+        if !process.is_root() || uid == u32::MAX || gid == u32::MAX || gids.contains(&u32::MAX) {
             return Err(Errno::PERM);
         }
         own()?;
         let gids = gids.iter().copied().map(Gid::from_raw).collect();
-        Ok(Some(Arc::new(Self { uid: Uid::from_raw(*uid), gid: Gid::from_raw(*gid), gids })))
+        Ok(Some(Arc::new(Self { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid), gids })))
     }
 
     /// From here on this thread works as that user, until what is returned is dropped.

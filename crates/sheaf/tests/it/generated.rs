@@ -71,6 +71,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-ls.1 44
     sheaf-man.1 22
     sheaf-mkdir.1 27
+    sheaf-mount.1 24
     sheaf-read.1 26
     sheaf-rm.1 29
     sheaf-serve.1 26
@@ -93,6 +94,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-tree-simulate.1 27
     sheaf-tree.1 22
     sheaf-truncate.1 28
+    sheaf-umount.1 22
     sheaf-up.1 26
     sheaf-write.1 32
     sheaf.1 23

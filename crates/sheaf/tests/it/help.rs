@@ -34,6 +34,8 @@ pub const COMMANDS: &[&[&str]] = &[
     &["trace", "snapshot"],
     &["trace", "serve"],
     &["trace", "top"],
+    &["mount"],
+    &["umount"],
     &["archive"],
     &["archive", "store"],
     &["archive", "get"],

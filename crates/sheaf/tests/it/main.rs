@@ -43,6 +43,7 @@ mod lost_hosts;
 mod machines;
 mod members;
 mod modules;
+mod mount;
 mod names;
 mod no_session;
 mod other_settings;

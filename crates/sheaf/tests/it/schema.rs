@@ -223,6 +223,8 @@ const OTHERS: &[&str] = &[
     "status",
     "trace",
     "archive",
+    "mount",
+    "umount",
 ];
 
 #[test]

@@ -1,0 +1,214 @@
+//! The view, mounted: what the kernel asks becomes requests to the owner of the files, and its answers answers of
+//! the kernel's protocol (`linux/fuse.h`, 7.31 and later).
+//!
+//! Nothing is kept here but which requests wait: no attribute, name or byte is known for longer than the call
+//! that asked for it, so that what is seen is what the owner has. The crates that speak the protocol tell no
+//! lock of a file as a whole from one of a range, have nothing that ends a wait for a lock, and do not know
+//! `O_TMPFILE`; its structures are those of `fuse-abi`.
+mod device;
+mod point;
+mod reply;
+mod request;
+
+use crate::message::{FileAnswer, FileCall, FileCaller, FileLockKind, decoded, encoded};
+use bytes::Bytes;
+use device::WatchedDevice;
+use fuse_abi::linux as abi;
+use request::{KernelAsks, KernelRequest};
+use rustc_hash::FxHashMap;
+use sheaf_core::{Errno, lock};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+pub use point::{MountError, MountOptions, unmount};
+
+/// The most bytes of a request or an answer, without what stands before them.
+const TRANSFER_BYTES: usize = 1 << 20;
+/// What stands before them at most.
+const HEAD_BYTES: usize = 4096;
+/// How long who waits for a lock waits until it asks again: at first, and at most.
+const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
+const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// The owner of files, wherever it is.
+pub trait Remote: Send + Sync + 'static {
+    /// Has an encoded [`FileCall`] answered.
+    ///
+    /// # Errors
+    /// `EHOSTDOWN` when there is nobody, `ETIMEDOUT` when nobody answers.
+    fn call(&self, call: Vec<u8>) -> impl Future<Output = Result<Bytes, Errno>> + Send;
+}
+
+/// A host's files at a directory of this machine. Dropped, they are not there any more.
+#[derive(Debug)]
+pub struct Mounted {
+    point: PathBuf,
+    /// Whoever takes requests; at an end when nothing is mounted any more.
+    readers: Option<JoinHandle<()>>,
+}
+
+impl Mounted {
+    /// Mounts the files of an owner. Requests are dealt with on the runtime that this is called on.
+    ///
+    /// # Errors
+    /// [`MountError`] says what was tried.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn new<R: Remote>(
+        remote: Arc<R>,
+        point: &Path,
+        options: &MountOptions,
+    ) -> Result<Self, MountError> {
+        let device = point::mount(point, options)?;
+        let mut mounted = Self { point: point.to_owned(), readers: None };
+        let failed = |error| MountError::Protocol { point: point.to_owned(), error };
+        device.shake_hands().map_err(failed)?;
+        let device = Arc::new(device.watched().map_err(failed)?);
+        let view = Arc::new(View { remote, waiting: Mutex::default() });
+        mounted.readers = Some(tokio::spawn(async move { view.read(&device).await }));
+        Ok(mounted)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Waits until somebody has taken it away.
+    pub async fn ended(&mut self) {
+        if let Some(readers) = &mut self.readers
+            && let Err(error) = readers.await
+        {
+            tracing::error!(%error, point = %self.point.display(), "a mount has ended");
+        }
+        self.readers = None;
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // What is not mounted any more has no readers.
+        let is_there = self.readers.as_ref().is_none_or(|readers| !readers.is_finished());
+        if is_there && let Err(error) = unmount(&self.point) {
+            tracing::warn!(point = %self.point.display(), %error, "it stays mounted");
+        }
+    }
+}
+
+struct View<R> {
+    remote: Arc<R>,
+    /// Who waits for a lock, by the number of the request.
+    waiting: Mutex<FxHashMap<u64, Arc<Notify>>>,
+}
+
+impl<R: Remote> View<R> {
+    /// Takes requests until there is no mount any more.
+    async fn read(self: &Arc<Self>, device: &Arc<WatchedDevice>) {
+        loop {
+            match device.next(|bytes| self.begin(device, bytes)).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return tracing::error!(%error, "a mount takes no more requests"),
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, device: &Arc<WatchedDevice>, bytes: &[u8]) {
+        let Some(request) = KernelRequest::parse(bytes) else {
+            return tracing::error!("the kernel has sent what is no request");
+        };
+        let unique = request.unique();
+        let asked = match request.decode() {
+            Ok(asked) => asked,
+            Err(errno) => return device.refuse(unique, errno),
+        };
+        match asked {
+            KernelAsks::Interrupt(of) => {
+                let waits = lock(&self.waiting).get(&of).cloned();
+                waits.inspect(|waits| waits.notify_one());
+            }
+            KernelAsks::Nothing => {}
+            KernelAsks::Forget(op) => {
+                let call = FileCall { who: FileCaller::default(), op };
+                let Ok(call) = encoded(&call, &[]) else { return };
+                let view = self.clone();
+                // Whoever has nobody to tell it to has nothing to be forgotten there.
+                tokio::spawn(async move { drop(view.remote.call(call).await) });
+            }
+            KernelAsks::Op { op, data, how, waits } => {
+                let call = FileCall { who: request.who(), op };
+                let encoded = match encoded(&call, data) {
+                    Ok(call) => call,
+                    Err(errno) => return device.refuse(unique, errno),
+                };
+                let (view, device) = (self.clone(), device.clone());
+                tokio::spawn(async move {
+                    let answer = match waits {
+                        true => view.wait_for_lock(unique, encoded).await,
+                        false => view.remote.call(encoded).await,
+                    };
+                    let sent = answer.and_then(|answer| {
+                        let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(&answer)?;
+                        reply::reply(&device, unique, &how, answer?, bytes)
+                    });
+                    if let Err(errno) = sent {
+                        device.refuse(unique, errno);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Asks for a lock until it is there, or whoever wants it is interrupted.
+    async fn wait_for_lock(&self, unique: u64, call: Vec<u8>) -> Result<Bytes, Errno> {
+        let (told, mut pause) = (Arc::new(Notify::new()), LOCK_PAUSE_MIN);
+        lock(&self.waiting).insert(unique, told.clone());
+        let _over = Waiting(&self.waiting, unique);
+        loop {
+            let answer = self.remote.call(call.clone()).await?;
+            let (is, _) = decoded::<Result<FileAnswer, Errno>>(&answer)?;
+            if !matches!(is, Err(Errno::AGAIN | Errno::ACCES)) {
+                return Ok(answer);
+            }
+            tokio::select! {
+                () = told.notified() => return Err(Errno::INTR),
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LOCK_PAUSE_MAX),
+            }
+        }
+    }
+}
+
+/// Somebody who waits until this is dropped.
+struct Waiting<'a>(&'a Mutex<FxHashMap<u64, Arc<Notify>>>, u64);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        lock(self.0).remove(&self.1);
+    }
+}
+
+/// A lock of the protocol's.
+fn lock_kind(kind: u32) -> Result<FileLockKind, Errno> {
+    match i32::try_from(kind) {
+        Ok(libc::F_RDLCK) => Ok(FileLockKind::Shared),
+        Ok(libc::F_WRLCK) => Ok(FileLockKind::Exclusive),
+        Ok(libc::F_UNLCK) => Ok(FileLockKind::None),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// What the protocol has for a device's numbers.
+fn device_number(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+/// The reverse.
+fn device_of(number: u32) -> u64 {
+    rustix::fs::makedev((number >> 8) & 0xfff, (number & 0xff) | ((number >> 12) & 0xf_ff00))
+}

@@ -1,0 +1,138 @@
+//! Mounting, and taking away again.
+use super::TRANSFER_BYTES;
+use super::device::Device;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use sheaf_core::Errno;
+use std::ffi::{CString, OsString};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The program by which somebody who is not root mounts.
+const FUSERMOUNT: &str = "fusermount3";
+/// Where that finds the socket by which it hands over the device.
+const COMMFD: &str = "_FUSE_COMMFD";
+
+/// How files are mounted.
+#[derive(Clone, Debug, Default)]
+pub struct MountOptions {
+    /// What `mount(8)` shows as its source.
+    pub source: String,
+    /// Other users than this process's may use it, with their own rights; that is for root.
+    pub for_all: bool,
+    /// Nothing is written.
+    pub read_only: bool,
+}
+
+/// Why something is not mounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// There is no device.
+    #[error("/dev/fuse cannot be opened: {0}: the kernel's module fuse may not be loaded")]
+    Device(Errno),
+    /// The kernel refuses.
+    #[error("{}: cannot be mounted: {error}", point.display())]
+    Refused {
+        /// Where.
+        point: PathBuf,
+        /// What it says.
+        error: Errno,
+    },
+    /// The program for users who are not root.
+    #[error("{}: {FUSERMOUNT} does not mount it: {why}", point.display())]
+    Fusermount {
+        /// Where.
+        point: PathBuf,
+        /// What it says.
+        why: String,
+    },
+    /// The kernel speaks another language.
+    #[error("{}: the kernel does not serve it: {error}", point.display())]
+    Protocol {
+        /// Where.
+        point: PathBuf,
+        /// What it says.
+        error: io::Error,
+    },
+}
+
+/// Mounts, and gives the device by which the kernel asks.
+pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device, MountError> {
+    if !rustix::process::geteuid().is_root() {
+        return by_fusermount(point, options);
+    }
+    let device = Device::open().map_err(|error| MountError::Device(Errno::from_io(&error)))?;
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    if options.read_only {
+        flags |= MountFlags::RDONLY;
+    }
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,max_read={TRANSFER_BYTES}",
+        device.number()
+    );
+    if options.for_all {
+        data += ",allow_other";
+    }
+    let data = CString::new(data).unwrap_or_default();
+    rustix::mount::mount(&*options.source, point, "fuse.sheaf", flags, &*data)
+        .map_err(|errno| MountError::Refused { point: point.to_owned(), error: errno.into() })?;
+    Ok(device)
+}
+
+fn by_fusermount(point: &Path, options: &MountOptions) -> Result<Device, MountError> {
+    let failed = |why: String| MountError::Fusermount { point: point.to_owned(), why };
+    let (ours, theirs) = UnixStream::pair().map_err(|error| failed(error.to_string()))?;
+    rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())
+        .map_err(|error| failed(error.to_string()))?;
+    let source: String =
+        options.source.chars().map(|c| if c == ',' || c == '\\' { '_' } else { c }).collect();
+    let mut words = format!("nosuid,nodev,subtype=sheaf,fsname={source}");
+    if options.read_only {
+        words += ",ro";
+    }
+    let mut command = Command::new(FUSERMOUNT);
+    command.args(["-o", &words, "--"]).arg(point).env(COMMFD, theirs.as_raw_fd().to_string());
+    let output = command.stdin(Stdio::null()).output();
+    drop(theirs);
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(said.trim().to_owned()));
+    }
+    receive(&ours).map(Device::of).map_err(|error| failed(error.to_string()))
+}
+
+/// The descriptor that somebody has sent.
+fn receive(from: &UnixStream) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut told = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    rustix::net::recvmsg(from, &mut parts, &mut told, RecvFlags::CMSG_CLOEXEC)?;
+    let mut all = told.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    all.next().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+/// Takes away what is mounted at a directory; who is in it stays there.
+///
+/// # Errors
+/// What the kernel or `fusermount3` says.
+pub fn unmount(point: &Path) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(rustix::mount::unmount(point, UnmountFlags::DETACH)?);
+    }
+    let output = Command::new(FUSERMOUNT).args(["-u", "-z", "--"]).arg(point).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = OsString::from(String::from_utf8_lossy(&output.stderr).trim());
+    Err(io::Error::other(said.to_string_lossy().into_owned()))
+}

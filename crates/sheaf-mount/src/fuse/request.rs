@@ -1,0 +1,288 @@
+//! What the kernel asks for.
+use super::reply::ReplyAs;
+use super::{abi, device_of, lock_kind};
+use crate::message::{
+    FileCaller, FileLock, NodeMaking, NodeName, NodeOp, SetNodeAttributes, SetNodeTime,
+};
+use abi::fuse_opcode as code;
+use sheaf_core::Errno;
+use sheaf_core::files::Timestamp;
+use zerocopy::FromBytes;
+
+/// What a request's last part is of a kernel without its newest extensions: size and flags.
+const SETXATTR_BYTES: usize = 8;
+/// The kinds of files that a directory's is of.
+const DIRECTORY: u32 = 0o040_000;
+
+/// A request, as it came.
+pub(super) struct KernelRequest<'a> {
+    head: abi::fuse_in_header,
+    rest: &'a [u8],
+}
+
+/// What it asks for.
+pub(super) enum KernelAsks<'a> {
+    /// Something that the owner does, with these bytes.
+    Op {
+        op: NodeOp,
+        data: &'a [u8],
+        how: ReplyAs,
+        /// For as long as a lock is in the way.
+        waits: bool,
+    },
+    /// Nobody waits for an answer.
+    Forget(NodeOp),
+    /// Whoever waits for an answer to this request is to be let go.
+    Interrupt(u64),
+    /// It needs neither work nor answer.
+    Nothing,
+}
+
+/// Takes what is asked for apart.
+struct RequestParts<'a>(&'a [u8]);
+
+impl<'a> RequestParts<'a> {
+    fn take<T: FromBytes>(&mut self) -> Result<T, Errno> {
+        let (part, rest) = T::read_from_prefix(self.0).map_err(|_| Errno::INVAL)?;
+        self.0 = rest;
+        Ok(part)
+    }
+
+    /// What stands before the next NUL.
+    fn text(&mut self) -> Result<Vec<u8>, Errno> {
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Errno::INVAL)?;
+        let text = self.0[..end].to_vec();
+        self.0 = &self.0[end + 1..];
+        Ok(text)
+    }
+
+    fn name(&mut self, parent: u64) -> Result<NodeName, Errno> {
+        Ok(NodeName { parent, name: self.text()? })
+    }
+}
+
+impl<'a> KernelRequest<'a> {
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (head, rest) = abi::fuse_in_header::read_from_prefix(bytes).ok()?;
+        Some(Self { head, rest })
+    }
+
+    pub fn unique(&self) -> u64 {
+        self.head.unique
+    }
+
+    /// On whose behalf. What the kernel does not say stands in the list of processes.
+    pub fn who(&self) -> FileCaller {
+        let abi::fuse_in_header { uid, gid, pid, .. } = self.head;
+        // Root needs no groups to do what it likes.
+        let gids = if uid == 0 { Vec::new() } else { groups_of(pid) };
+        FileCaller { uid, gid, gids }
+    }
+
+    pub fn decode(&self) -> Result<KernelAsks<'a>, Errno> {
+        let Ok(asked) = code::try_from(self.head.opcode) else { return Err(Errno::NOSYS) };
+        let (node, mut parts) = (self.head.nodeid, RequestParts(self.rest));
+        let op = match asked {
+            code::FUSE_FORGET => {
+                let forget: abi::fuse_forget_in = parts.take()?;
+                return Ok(KernelAsks::Forget(NodeOp::Forget(vec![(node, forget.nlookup)])));
+            }
+            code::FUSE_BATCH_FORGET => {
+                let many: abi::fuse_batch_forget_in = parts.take()?;
+                let one = |_| parts.take::<abi::fuse_forget_one>();
+                let all =
+                    (0..many.count).map(one).map(|one| one.map(|one| (one.nodeid, one.nlookup)));
+                return Ok(KernelAsks::Forget(NodeOp::Forget(all.collect::<Result<_, _>>()?)));
+            }
+            code::FUSE_INTERRUPT => {
+                let of: abi::fuse_interrupt_in = parts.take()?;
+                return Ok(KernelAsks::Interrupt(of.unique));
+            }
+            code::FUSE_DESTROY => return Ok(KernelAsks::Nothing),
+            code::FUSE_LOOKUP => (NodeOp::Lookup(parts.name(node)?), ReplyAs::Entry),
+            code::FUSE_GETATTR => {
+                let wanted: abi::fuse_getattr_in = parts.take()?;
+                let handle =
+                    (wanted.getattr_flags & abi::FUSE_GETATTR_FH != 0).then_some(wanted.fh);
+                (NodeOp::Attributes { node, handle }, ReplyAs::Attributes)
+            }
+            code::FUSE_SETATTR => (set_attributes(node, &parts.take()?), ReplyAs::Attributes),
+            code::FUSE_READLINK => (NodeOp::ReadLink { node }, ReplyAs::Bytes),
+            code::FUSE_SYMLINK => {
+                let at = parts.name(node)?;
+                (NodeOp::Symlink { at, target: parts.text()? }, ReplyAs::Entry)
+            }
+            code::FUSE_MKNOD => {
+                let wanted: abi::fuse_mknod_in = parts.take()?;
+                let with = NodeMaking { mode: wanted.mode, umask: wanted.umask };
+                let rdev = device_of(wanted.rdev);
+                (NodeOp::Make { at: parts.name(node)?, with, rdev }, ReplyAs::Entry)
+            }
+            code::FUSE_MKDIR => {
+                let wanted: abi::fuse_mkdir_in = parts.take()?;
+                let with = NodeMaking { mode: wanted.mode | DIRECTORY, umask: wanted.umask };
+                (NodeOp::Make { at: parts.name(node)?, with, rdev: 0 }, ReplyAs::Entry)
+            }
+            code::FUSE_UNLINK => {
+                (NodeOp::Remove { at: parts.name(node)?, is_directory: false }, ReplyAs::Done)
+            }
+            code::FUSE_RMDIR => {
+                (NodeOp::Remove { at: parts.name(node)?, is_directory: true }, ReplyAs::Done)
+            }
+            code::FUSE_RENAME => {
+                let wanted: abi::fuse_rename_in = parts.take()?;
+                let (from, to) = (parts.name(node)?, parts.name(wanted.newdir)?);
+                (NodeOp::Rename { from, to, flags: 0 }, ReplyAs::Done)
+            }
+            code::FUSE_RENAME2 => {
+                let wanted: abi::fuse_rename2_in = parts.take()?;
+                let (from, to) = (parts.name(node)?, parts.name(wanted.newdir)?);
+                (NodeOp::Rename { from, to, flags: wanted.flags }, ReplyAs::Done)
+            }
+            code::FUSE_LINK => {
+                let wanted: abi::fuse_link_in = parts.take()?;
+                (NodeOp::Link { node: wanted.oldnodeid, to: parts.name(node)? }, ReplyAs::Entry)
+            }
+            code::FUSE_OPEN => {
+                let wanted: abi::fuse_open_in = parts.take()?;
+                (
+                    NodeOp::Open { node, flags: wanted.flags },
+                    ReplyAs::Opened { is_directory: false },
+                )
+            }
+            code::FUSE_OPENDIR => {
+                let wanted: abi::fuse_open_in = parts.take()?;
+                let flags = wanted.flags | libc::O_DIRECTORY as u32;
+                (NodeOp::Open { node, flags }, ReplyAs::Opened { is_directory: true })
+            }
+            code::FUSE_CREATE | code::FUSE_TMPFILE => {
+                let wanted: abi::fuse_create_in = parts.take()?;
+                let with = NodeMaking { mode: wanted.mode, umask: wanted.umask };
+                let (flags, parent) = (wanted.flags, node);
+                let op = match asked {
+                    code::FUSE_CREATE => NodeOp::Create { at: parts.name(node)?, with, flags },
+                    _ => NodeOp::Temporary { parent, with, flags },
+                };
+                (op, ReplyAs::Created)
+            }
+            code::FUSE_READ => {
+                let abi::fuse_read_in { fh, offset, size, .. } = parts.take()?;
+                (NodeOp::Read { handle: fh, offset, size }, ReplyAs::Bytes)
+            }
+            code::FUSE_WRITE => {
+                let abi::fuse_write_in { fh, offset, size, .. } = parts.take()?;
+                let data = parts.0.get(..size as usize).ok_or(Errno::INVAL)?;
+                let op = NodeOp::Write { handle: fh, offset };
+                return Ok(KernelAsks::Op { op, data, how: ReplyAs::Written, waits: false });
+            }
+            code::FUSE_FLUSH => {
+                let wanted: abi::fuse_flush_in = parts.take()?;
+                (NodeOp::Flush { handle: wanted.fh, owner: wanted.lock_owner }, ReplyAs::Done)
+            }
+            code::FUSE_RELEASE | code::FUSE_RELEASEDIR => {
+                let wanted: abi::fuse_release_in = parts.take()?;
+                let is_locked = wanted.release_flags & abi::FUSE_RELEASE_FLOCK_UNLOCK != 0;
+                let owner = is_locked.then_some(wanted.lock_owner);
+                (NodeOp::Release { handle: wanted.fh, owner }, ReplyAs::Done)
+            }
+            code::FUSE_FSYNC | code::FUSE_FSYNCDIR => {
+                let wanted: abi::fuse_fsync_in = parts.take()?;
+                let data_only = wanted.fsync_flags & abi::FUSE_FSYNC_FDATASYNC != 0;
+                (NodeOp::Sync { handle: wanted.fh, data_only }, ReplyAs::Done)
+            }
+            code::FUSE_READDIR | code::FUSE_READDIRPLUS => {
+                let abi::fuse_read_in { fh, offset, size, .. } = parts.take()?;
+                let with_attributes = asked == code::FUSE_READDIRPLUS;
+                let op = NodeOp::ReadDirectory { handle: fh, offset, size, with_attributes };
+                (op, ReplyAs::Entries { with_attributes, size: size as usize })
+            }
+            code::FUSE_STATFS => (NodeOp::FileSystem { node }, ReplyAs::Usage),
+            code::FUSE_SETXATTR => {
+                let (size, flags): (u32, u32) = (parts.take()?, parts.take()?);
+                const { assert!(SETXATTR_BYTES == 2 * size_of::<u32>()) };
+                let name = parts.text()?;
+                let value = parts.0.get(..size as usize).ok_or(Errno::INVAL)?.to_vec();
+                (NodeOp::SetXattr { node, name, value, flags }, ReplyAs::Done)
+            }
+            code::FUSE_GETXATTR => {
+                let abi::fuse_getxattr_in { size, .. } = parts.take()?;
+                (NodeOp::GetXattr { node, name: parts.text()?, size }, ReplyAs::Xattr)
+            }
+            code::FUSE_LISTXATTR => {
+                let abi::fuse_getxattr_in { size, .. } = parts.take()?;
+                (NodeOp::ListXattr { node, size }, ReplyAs::Xattr)
+            }
+            code::FUSE_REMOVEXATTR => {
+                (NodeOp::RemoveXattr { node, name: parts.text()? }, ReplyAs::Done)
+            }
+            code::FUSE_ACCESS => {
+                let wanted: abi::fuse_access_in = parts.take()?;
+                (NodeOp::Access { node, mask: wanted.mask }, ReplyAs::Done)
+            }
+            code::FUSE_GETLK => {
+                let (handle, lock) = lock_of(&parts.take()?)?;
+                (NodeOp::TestLock { handle, lock }, ReplyAs::Lock)
+            }
+            code::FUSE_SETLK | code::FUSE_SETLKW => {
+                let (handle, lock) = lock_of(&parts.take()?)?;
+                let (op, waits) = (NodeOp::SetLock { handle, lock }, asked == code::FUSE_SETLKW);
+                return Ok(KernelAsks::Op { op, data: &[], how: ReplyAs::Done, waits });
+            }
+            code::FUSE_FALLOCATE => {
+                let abi::fuse_fallocate_in { fh, offset, length, mode, .. } = parts.take()?;
+                (NodeOp::Allocate { handle: fh, mode, offset, length }, ReplyAs::Done)
+            }
+            code::FUSE_LSEEK => {
+                let abi::fuse_lseek_in { fh, offset, whence, .. } = parts.take()?;
+                (NodeOp::Seek { handle: fh, offset, whence }, ReplyAs::Offset)
+            }
+            code::FUSE_COPY_FILE_RANGE => {
+                let wanted: abi::fuse_copy_file_range_in = parts.take()?;
+                let from = (wanted.fh_in, wanted.off_in);
+                let to = (wanted.fh_out, wanted.off_out);
+                (NodeOp::Copy { from, to, length: wanted.len }, ReplyAs::Written)
+            }
+            code::FUSE_IOCTL => return Err(Errno::NOTTY),
+            _ => return Err(Errno::NOSYS),
+        };
+        Ok(KernelAsks::Op { op: op.0, data: &[], how: op.1, waits: false })
+    }
+}
+
+fn set_attributes(node: u64, wanted: &abi::fuse_setattr_in) -> NodeOp {
+    let has = |what: u32| wanted.valid & what != 0;
+    let time = |is_set: u32, is_now: u32, seconds: u64, nanoseconds: u32| {
+        let at = Timestamp { seconds: seconds.cast_signed(), nanoseconds };
+        match () {
+            () if has(is_now) => Some(SetNodeTime::Now),
+            () => has(is_set).then_some(SetNodeTime::At(at)),
+        }
+    };
+    let (atime, mtime) = (
+        time(abi::FATTR_ATIME, abi::FATTR_ATIME_NOW, wanted.atime, wanted.atimensec),
+        time(abi::FATTR_MTIME, abi::FATTR_MTIME_NOW, wanted.mtime, wanted.mtimensec),
+    );
+    let set = SetNodeAttributes {
+        mode: has(abi::FATTR_MODE).then_some(wanted.mode),
+        uid: has(abi::FATTR_UID).then_some(wanted.uid),
+        gid: has(abi::FATTR_GID).then_some(wanted.gid),
+        size: has(abi::FATTR_SIZE).then_some(wanted.size),
+        atime,
+        mtime,
+    };
+    NodeOp::SetAttributes { node, handle: has(abi::FATTR_FH).then_some(wanted.fh), set }
+}
+
+fn lock_of(wanted: &abi::fuse_lk_in) -> Result<(u64, FileLock), Errno> {
+    let abi::fuse_file_lock { start, end, type_, pid } = wanted.lk;
+    let is_whole = wanted.lk_flags & abi::FUSE_LK_FLOCK != 0;
+    let (owner, kind) = (wanted.owner, lock_kind(type_)?);
+    Ok((wanted.fh, FileLock { owner, range: (start, end), kind, pid, is_whole }))
+}
+
+/// The groups of a process beside its first; none where the system does not show it.
+fn groups_of(pid: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    groups.split_ascii_whitespace().filter_map(|group| group.parse().ok()).collect()
+}

@@ -1,0 +1,20 @@
+//! The mounted view: the files of every host under one directory, the same on each, with the consistency of one
+//! machine.
+//!
+//! A host's files are mounted by FUSE wherever they are wanted ([`Mounted`]). Each call of a program becomes a
+//! request ([`NodeOp`]) to the owner of the files, whose service ([`service`]) does it with a system call of its own, as
+//! the user who asks: so there is one cache, the owner's.
+mod fuse;
+mod message;
+mod owner;
+mod remote;
+mod view;
+
+pub use fuse::{MountError, MountOptions, Mounted, Remote, unmount};
+pub use message::{
+    FileAnswer, FileCall, FileCaller, FileLock, FileLockKind, FileSystemUsage, NodeAttributes,
+    NodeEntry, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes, SetNodeTime,
+};
+pub use owner::{FILES, FileOwners, OwnerLane, service};
+pub use remote::HostRemote;
+pub use view::{MountedView, ViewError, ViewHost, take_away};

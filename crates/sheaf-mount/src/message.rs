@@ -1,0 +1,266 @@
+//! What a mounted view and the owner of files say to each other.
+//!
+//! A request is a [`FileCall`], encoded, and behind it the bytes that are to be written, if any. An answer is a
+//! `Result<Answer, Errno>`, and behind it what was read. Nodes are files that the owner knows by number as long
+//! as whoever asks has not forgotten them; handles are files that it has open.
+use serde::{Deserialize, Serialize};
+use sheaf_core::Errno;
+use sheaf_core::files::{FileKind, Timestamp};
+
+/// The node of the export itself.
+pub const ROOT: u64 = 1;
+
+/// On whose behalf something is done, as the system of whoever asks has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileCaller {
+    /// User, as whom files are opened.
+    pub uid: u32,
+    /// Its first group.
+    pub gid: u32,
+    /// The others.
+    pub gids: Vec<u32>,
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileCall {
+    /// On whose behalf.
+    pub who: FileCaller,
+    /// What is to be done.
+    pub op: NodeOp,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeName {
+    /// The directory.
+    pub parent: u64,
+    /// One name, never `.` or `..`.
+    pub name: Vec<u8>,
+}
+
+/// With what something is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeMaking {
+    /// Kind and permission bits, as of `st_mode`.
+    pub mode: u32,
+    /// What of them is taken away, but where the directory has a default access control list.
+    pub umask: u32,
+}
+
+/// A time that is to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SetNodeTime {
+    /// The owner's clock.
+    Now,
+    /// This one.
+    At(Timestamp),
+}
+
+/// Attributes that are to be set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetNodeAttributes {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetNodeTime>,
+    /// Last change of the contents.
+    pub mtime: Option<SetNodeTime>,
+}
+
+/// How a range is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileLockKind {
+    /// With others who read.
+    Shared,
+    /// Alone.
+    Exclusive,
+    /// No more.
+    None,
+}
+
+/// A lock of a range of bytes, or of a file as a whole (`flock(2)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLock {
+    /// Whose: a process, or an open file. Another number of another mount is somebody else.
+    pub owner: u64,
+    /// The first byte, and the last one.
+    pub range: (u64, u64),
+    /// How.
+    pub kind: FileLockKind,
+    /// The process, as who asks has it.
+    pub pid: u32,
+    /// The file as a whole: these and ranges are independent of each other.
+    pub is_whole: bool,
+}
+
+/// What is to be done. A `node`, `parent` or `handle` is a number that the owner has given, `offset`, `size` and
+/// `length` are bytes, and `flags` those of the system call that an operation is named for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum NodeOp {
+    /// The first request of each lane: who asks, in a number that nobody else has. What it has open and knows
+    /// goes when its last lane does.
+    Join(u128),
+    /// The path of the export on its host.
+    Export,
+    /// `lstat(2)` of a name; its node is known from then on, until it is forgotten as often as it was given.
+    Lookup(NodeName),
+    /// These nodes are not needed any more, so many times each.
+    Forget(Vec<(u64, u64)>),
+    /// `fstat(2)`, of an open file if there is one.
+    Attributes { node: u64, handle: Option<u64> },
+    /// `chmod`, `chown`, `truncate` and `utimensat` at once.
+    SetAttributes { node: u64, handle: Option<u64>, set: SetNodeAttributes },
+    /// `readlink(2)`.
+    ReadLink { node: u64 },
+    /// `mknod(2)`; `mkdir(2)` where the mode says so.
+    Make { at: NodeName, with: NodeMaking, rdev: u64 },
+    /// `symlink(2)`.
+    Symlink { at: NodeName, target: Vec<u8> },
+    /// `unlink(2)`, or `rmdir(2)`.
+    Remove { at: NodeName, is_directory: bool },
+    /// `renameat2(2)`.
+    Rename { from: NodeName, to: NodeName, flags: u32 },
+    /// `link(2)`.
+    Link { node: u64, to: NodeName },
+    /// `open(2)` of a file, or of a directory.
+    Open { node: u64, flags: u32 },
+    /// `open(2)` with `O_CREAT`.
+    Create { at: NodeName, with: NodeMaking, flags: u32 },
+    /// `open(2)` with `O_TMPFILE`.
+    Temporary { parent: u64, with: NodeMaking, flags: u32 },
+    /// `pread(2)`.
+    Read { handle: u64, offset: u64, size: u32 },
+    /// `pwrite(2)` of the bytes behind the request.
+    Write { handle: u64, offset: u64 },
+    /// A descriptor was closed: what its process has locked in ranges is free.
+    Flush { handle: u64, owner: u64 },
+    /// The last descriptor was closed.
+    Release { handle: u64, owner: Option<u64> },
+    /// `fsync(2)`, `fdatasync(2)`.
+    Sync { handle: u64, data_only: bool },
+    /// Entries of an open directory behind an offset, of about so many bytes.
+    ReadDirectory { handle: u64, offset: u64, size: u32, with_attributes: bool },
+    /// `statfs(2)`.
+    FileSystem { node: u64 },
+    /// `getxattr(2)` of an attribute of at most so many bytes.
+    GetXattr { node: u64, name: Vec<u8>, size: u32 },
+    /// `setxattr(2)`.
+    SetXattr { node: u64, name: Vec<u8>, value: Vec<u8>, flags: u32 },
+    /// `listxattr(2)`.
+    ListXattr { node: u64, size: u32 },
+    /// `removexattr(2)`.
+    RemoveXattr { node: u64, name: Vec<u8> },
+    /// `faccessat(2)`.
+    Access { node: u64, mask: u32 },
+    /// `F_GETLK`.
+    TestLock { handle: u64, lock: FileLock },
+    /// `F_SETLK`, or `flock(2)` with `LOCK_NB`.
+    SetLock { handle: u64, lock: FileLock },
+    /// `fallocate(2)`.
+    Allocate { handle: u64, mode: u32, offset: u64, length: u64 },
+    /// `lseek(2)` with `SEEK_DATA` or `SEEK_HOLE`.
+    Seek { handle: u64, offset: u64, whence: u32 },
+    /// `copy_file_range(2)`, both files being the owner's.
+    Copy { from: (u64, u64), to: (u64, u64), length: u64 },
+}
+
+/// What `lstat(2)` says of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeAttributes {
+    /// The node, which is what programs see as the number of the inode.
+    pub node: u64,
+    /// Kind and permission bits.
+    pub mode: u32,
+    /// Number of names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Which device a device file stands for.
+    pub rdev: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Units of 512 bytes on the disk.
+    pub blocks: u64,
+    /// Preferred size of one read.
+    pub block_size: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEntry {
+    /// Its name, `.` and `..` among them.
+    pub name: Vec<u8>,
+    /// The number of its inode, as far as the directory knows.
+    pub ino: u64,
+    /// What it is.
+    pub kind: FileKind,
+    /// Where the next one begins.
+    pub next: u64,
+    /// Its attributes, where they were asked for; its node is known from then on.
+    pub attributes: Option<NodeAttributes>,
+}
+
+/// What `statfs(2)` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSystemUsage {
+    /// Blocks: all of them, those that are free, and those of these that not only root gets.
+    pub blocks: (u64, u64, u64),
+    /// Inodes: all of them, and those that are free.
+    pub files: (u64, u64),
+    /// Bytes of a block, and of the unit in which blocks are counted.
+    pub block_size: (u32, u32),
+    /// Bytes of the longest name.
+    pub name_max: u32,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileAnswer {
+    /// It is done.
+    Done,
+    /// A node.
+    Node(NodeAttributes),
+    /// A file is open.
+    Opened(u64),
+    /// It was made and is open.
+    Created(NodeAttributes, u64),
+    /// The bytes are behind the answer.
+    Bytes,
+    /// So many bytes were written or copied, or is the length of an attribute.
+    Count(u64),
+    /// What there is in a directory.
+    Entries(Vec<NodeEntry>),
+    /// How full a file system is.
+    Usage(FileSystemUsage),
+    /// A lock that is in the way, or one of kind none.
+    Lock(FileLock),
+}
+
+/// Encodes a request or an answer, with bytes behind it.
+pub(crate) fn encoded(what: &impl Serialize, bytes: &[u8]) -> Result<Vec<u8>, Errno> {
+    let room = Vec::with_capacity(bytes.len() + 128);
+    let mut all = postcard::to_extend(what, room).map_err(|_| Errno::NOMEM)?;
+    all.extend_from_slice(bytes);
+    Ok(all)
+}
+
+/// The reverse: what it is, and the bytes behind it.
+pub(crate) fn decoded<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), Errno> {
+    postcard::take_from_bytes(bytes).map_err(|_| Errno::BADMSG)
+}

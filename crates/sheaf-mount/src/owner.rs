@@ -1,0 +1,147 @@
+//! The side of the host that has the files: it does what a mounted view elsewhere asks, as the user on whose
+//! behalf it asks, with this host's system calls. So its page cache is the one cache that there is.
+mod client;
+mod locks;
+mod nodes;
+
+use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, decoded, encoded};
+use client::OwnerClient;
+use nodes::Served;
+use rustc_hash::FxHashMap;
+use sheaf_core::{Errno, lock};
+use sheaf_file::{Export, Mode, OFlags};
+use sheaf_tree::service::identity::Identity;
+use sheaf_tree::service::{Blocking, ServiceRequest, Site, Worker};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+
+/// The service's name. It is told which directory is exported, in which `%h` is the host's name.
+pub const FILES: &str = "files";
+
+/// The service, at leaves.
+pub fn service() -> Blocking {
+    let owners = Arc::new(FileOwners::default());
+    Blocking::new(move |site, _| Ok(Box::new(OwnerLane::new(owners.clone(), site)?)))
+}
+
+/// The hosts of this process, of which there may be many, and who asks them for files.
+#[derive(Default)]
+pub struct FileOwners(Mutex<FxHashMap<String, OwnerHost>>);
+
+struct OwnerHost {
+    export: PathBuf,
+    served: Arc<Served>,
+    clients: FxHashMap<u128, Weak<OwnerClient>>,
+}
+
+/// What one lane of a client asks for, one after the other.
+pub struct OwnerLane {
+    owners: Arc<FileOwners>,
+    host: String,
+    client: Option<Arc<OwnerClient>>,
+    /// As whom it was asked last.
+    last: Option<(FileCaller, Option<Arc<Identity>>)>,
+}
+
+impl FileOwners {
+    /// What there is of a client that has said its number.
+    fn client(&self, host: &str, number: u128) -> Result<Arc<OwnerClient>, Errno> {
+        let mut hosts = lock(&self.0);
+        let host = hosts.get_mut(host).ok_or(Errno::STALE)?;
+        if let Some(client) = host.clients.get(&number).and_then(Weak::upgrade) {
+            return Ok(client);
+        }
+        host.clients.retain(|_, client| client.strong_count() > 0);
+        let client = Arc::new(OwnerClient::new(host.served.clone()));
+        host.clients.insert(number, Arc::downgrade(&client));
+        Ok(client)
+    }
+}
+
+impl OwnerLane {
+    fn new(owners: Arc<FileOwners>, site: &Site<'_>) -> Result<Self, Errno> {
+        // A session of another program says nothing of it.
+        let export = str::from_utf8(site.config).ok().filter(|export| !export.is_empty());
+        let export = export.ok_or(Errno::NOSYS)?.replace("%h", site.host);
+        Self::serving(owners, site.host, Path::new(&export))
+    }
+
+    /// One for this directory of this host, by whatever way its requests come.
+    ///
+    /// # Errors
+    /// Those of `open(2)`.
+    pub fn serving(owners: Arc<FileOwners>, host: &str, export: &Path) -> Result<Self, Errno> {
+        let mut hosts = lock(&owners.0);
+        if !hosts.contains_key(host) {
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            let root = Export::open(export)?.open_file(Path::new("."), flags, Mode::empty())?;
+            let served = Arc::new(Served::new(root.into())?);
+            let (export, clients) = (export.to_owned(), FxHashMap::default());
+            hosts.insert(host.to_owned(), OwnerHost { export, served, clients });
+        }
+        drop(hosts);
+        Ok(Self { owners, host: host.to_owned(), client: None, last: None })
+    }
+
+    /// Answers an encoded [`FileCall`].
+    ///
+    /// # Errors
+    /// `EBADMSG` when it is none. What the operation has failed with stands in the answer.
+    pub fn answer(&mut self, request: &[u8]) -> Result<Vec<u8>, Errno> {
+        let (FileCall { who, op }, data) = decoded(request)?;
+        let mut bytes = Vec::new();
+        let answer = self.answer_as(who, op, data, &mut bytes);
+        if answer.is_err() {
+            bytes.clear();
+        }
+        encoded(&answer, &bytes)
+    }
+
+    fn answer_as(
+        &mut self,
+        who: FileCaller,
+        op: NodeOp,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<FileAnswer, Errno> {
+        if let NodeOp::Join(number) = op {
+            self.client = Some(self.owners.client(&self.host, number)?);
+            return Ok(FileAnswer::Done);
+        }
+        if op == NodeOp::Export {
+            let hosts = lock(&self.owners.0);
+            let host = hosts.get(&self.host).ok_or(Errno::STALE)?;
+            out.extend_from_slice(host.export.as_os_str().as_bytes());
+            return Ok(FileAnswer::Bytes);
+        }
+        let client = self.client.clone().ok_or(Errno::STALE)?;
+        // Whoever asked may be gone.
+        if matches!(op, NodeOp::Forget(_) | NodeOp::Release { .. } | NodeOp::Flush { .. }) {
+            return client.answer(op, data, out);
+        }
+        let acting = self.identity(who)?.map(|identity| identity.assume()).transpose()?;
+        let answer = client.answer(op, data, out);
+        drop(acting);
+        answer
+    }
+
+    /// As whom something is done; a server that is not root's does nothing for other users than its own.
+    fn identity(&mut self, who: FileCaller) -> Result<Option<Arc<Identity>>, Errno> {
+        match &self.last {
+            Some((last, identity)) if *last == who => Ok(identity.clone()),
+            _ => {
+                let identity = Identity::of_user(who.uid, who.gid, &who.gids);
+                let identity = identity.map_err(|_| Errno::ACCES)?;
+                self.last = Some((who, identity.clone()));
+                Ok(identity)
+            }
+        }
+    }
+}
+
+impl Worker for OwnerLane {
+    fn request(&mut self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
+        self.answer(&request.payload)
+    }
+}

@@ -1,0 +1,482 @@
+//! What one client has asked for: its nodes, open files and locks, and all that can be done with them.
+use super::locks::Locks;
+use super::nodes::{self, KnownNodes, Served, path_of, status};
+use crate::message::{
+    FileAnswer, FileSystemUsage, NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp,
+    SetNodeAttributes, SetNodeTime,
+};
+use rustc_hash::FxHashMap;
+use rustix::fs::{
+    Access, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags,
+    SeekFrom, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
+};
+use sheaf_core::files::{FileKind, Timestamp};
+use sheaf_core::{Errno, lock};
+use sheaf_file::unless_itself;
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Bytes that are read, or of a directory's entries, at once at most.
+pub(super) const READ_BYTES_MAX: u32 = 1 << 20;
+/// Bytes of one look into a directory.
+const LIST_BYTES: usize = 32 << 10;
+/// What an entry takes beside its name, as a kernel counts it, and with its attributes.
+const ENTRY_BYTES: usize = 24;
+const ENTRY_PLUS_BYTES: usize = 152;
+/// What a program that opens a file to run it says in its flags.
+const OPENED_TO_RUN: u32 = 0x20;
+
+/// One mount somewhere.
+pub(super) struct OwnerClient {
+    nodes: KnownNodes,
+    locks: Locks,
+    handles: Mutex<FxHashMap<u64, Arc<Handle>>>,
+    last: AtomicU64,
+}
+
+/// An open file.
+struct Handle {
+    node: u64,
+    file: File,
+    /// Whoever lists a directory.
+    listing: Mutex<()>,
+}
+
+impl OwnerClient {
+    pub fn new(served: Arc<Served>) -> Self {
+        let (locks, handles) = (Locks::default(), Mutex::default());
+        Self { nodes: KnownNodes::new(served), locks, handles, last: AtomicU64::new(0) }
+    }
+
+    /// Does what is asked, as whoever this thread works for. What is read is put behind `out`.
+    pub fn answer(&self, op: NodeOp, data: &[u8], out: &mut Vec<u8>) -> Result<FileAnswer, Errno> {
+        match op {
+            NodeOp::Join(_) => Ok(FileAnswer::Done),
+            NodeOp::Lookup(at) => self.look_up(&at).map(FileAnswer::Node),
+            NodeOp::Forget(nodes) => {
+                self.nodes.forget(&nodes);
+                Ok(FileAnswer::Done)
+            }
+            NodeOp::Attributes { node, handle } => {
+                self.attributes(node, handle).map(FileAnswer::Node)
+            }
+            NodeOp::SetAttributes { node, handle, set } => {
+                self.set_attributes(node, handle, &set)?;
+                self.attributes(node, handle).map(FileAnswer::Node)
+            }
+            NodeOp::ReadLink { node } => {
+                let fd = self.nodes.fd(node)?;
+                out.extend(rustix::fs::readlinkat(&*fd, c"", Vec::new())?.as_bytes());
+                Ok(FileAnswer::Bytes)
+            }
+            NodeOp::Make { at, with, rdev } => self.make(&at, with, rdev).map(FileAnswer::Node),
+            NodeOp::Symlink { at, target } => {
+                let parent = self.parent(&at)?;
+                rustix::fs::symlinkat(&*target, &*parent, &*at.name)?;
+                self.look_up(&at).map(FileAnswer::Node)
+            }
+            NodeOp::Remove { at, is_directory } => {
+                let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                let parent = self.parent(&at)?;
+                done(rustix::fs::unlinkat(&*parent, &*at.name, flags))
+            }
+            NodeOp::Rename { from, to, flags } => {
+                let (old, new) = (self.parent(&from)?, self.parent(&to)?);
+                let flags = RenameFlags::from_bits_retain(flags);
+                done(rustix::fs::renameat_with(&*old, &*from.name, &*new, &*to.name, flags))
+            }
+            NodeOp::Link { node, to } => {
+                let (fd, parent) = (self.nodes.fd(node)?, self.parent(&to)?);
+                let follow = AtFlags::SYMLINK_FOLLOW;
+                rustix::fs::linkat(CWD, path_of(&*fd), &*parent, &*to.name, follow)?;
+                self.look_up(&to).map(FileAnswer::Node)
+            }
+            NodeOp::Open { node, flags } => self.open(node, flags).map(FileAnswer::Opened),
+            NodeOp::Create { at, with, flags } => self.create(&at, with, flags),
+            NodeOp::Temporary { parent, with, flags } => self.temporary(parent, with, flags),
+            NodeOp::Read { handle, offset, size } => self.read(handle, offset, size, out),
+            NodeOp::Write { handle, offset } => {
+                let handle = self.handle(handle)?;
+                count(rustix::io::pwrite(&handle.file, data, offset))
+            }
+            NodeOp::Flush { handle, owner } => {
+                let handle = self.handle(handle)?;
+                self.locks.free(handle.node, owner, false);
+                Ok(FileAnswer::Done)
+            }
+            NodeOp::Release { handle, owner } => self.release(handle, owner),
+            NodeOp::Sync { handle, data_only } => {
+                let handle = self.handle(handle)?;
+                done(match data_only {
+                    true => rustix::fs::fdatasync(&handle.file),
+                    false => rustix::fs::fsync(&handle.file),
+                })
+            }
+            NodeOp::ReadDirectory { handle, offset, size, with_attributes } => {
+                self.list(handle, offset, size, with_attributes).map(FileAnswer::Entries)
+            }
+            NodeOp::FileSystem { node } => self.usage(node).map(FileAnswer::Usage),
+            NodeOp::Access { node, mask } => {
+                let (fd, flags) = (self.nodes.fd(node)?, AtFlags::EACCESS);
+                let mask = Access::from_bits_retain(mask);
+                done(rustix::fs::accessat(CWD, path_of(&*fd), mask, flags))
+            }
+            NodeOp::TestLock { handle, lock } => {
+                let handle = self.handle(handle)?;
+                self.locks.test(handle.node, &handle.file, &lock).map(FileAnswer::Lock)
+            }
+            NodeOp::SetLock { handle, lock } => {
+                let handle = self.handle(handle)?;
+                done(self.locks.set(handle.node, &handle.file, &lock))
+            }
+            NodeOp::Allocate { handle, mode, offset, length } => {
+                let (handle, mode) = (self.handle(handle)?, FallocateFlags::from_bits_retain(mode));
+                done(rustix::fs::fallocate(&handle.file, mode, offset, length))
+            }
+            NodeOp::Seek { handle, offset, whence } => {
+                let handle = self.handle(handle)?;
+                let to = match i32::try_from(whence) {
+                    Ok(libc::SEEK_DATA) => SeekFrom::Data(offset),
+                    Ok(libc::SEEK_HOLE) => SeekFrom::Hole(offset),
+                    _ => return Err(Errno::INVAL),
+                };
+                Ok(FileAnswer::Count(rustix::fs::seek(&handle.file, to)?))
+            }
+            NodeOp::Copy { from, to, length } => {
+                let (source, target) = (self.handle(from.0)?, self.handle(to.0)?);
+                let (mut at, mut there) = (from.1, to.1);
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                let (source, target) = (&source.file, &target.file);
+                let (at, there) = (Some(&mut at), Some(&mut there));
+                count(rustix::fs::copy_file_range(source, at, target, there, length))
+            }
+            op => self.xattr(op, out),
+        }
+    }
+
+    fn parent(&self, at: &NodeName) -> Result<Arc<OwnedFd>, Errno> {
+        nodes::check(&at.name)?;
+        self.nodes.fd(at.parent)
+    }
+
+    fn look_up(&self, at: &NodeName) -> Result<NodeAttributes, Errno> {
+        let parent = self.parent(at)?;
+        let found = nodes::open_name(parent.as_fd(), &at.name)?;
+        self.nodes.found(found, at.parent, &at.name)
+    }
+
+    fn handle(&self, handle: u64) -> Result<Arc<Handle>, Errno> {
+        // One of a server that is not there any more.
+        lock(&self.handles).get(&handle).cloned().ok_or(Errno::IO)
+    }
+
+    /// Keeps an open file.
+    fn keep(&self, node: u64, file: File) -> u64 {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let handle = Handle { node, file, listing: Mutex::default() };
+        lock(&self.handles).insert(number, Arc::new(handle));
+        number
+    }
+
+    fn attributes(&self, node: u64, handle: Option<u64>) -> Result<NodeAttributes, Errno> {
+        let found = match handle.map(|handle| self.handle(handle)).transpose()? {
+            Some(handle) => status(handle.file.as_fd())?,
+            None => status(self.nodes.fd(node)?.as_fd())?,
+        };
+        Ok(nodes::attributes(node, &found))
+    }
+
+    fn set_attributes(
+        &self,
+        node: u64,
+        handle: Option<u64>,
+        set: &SetNodeAttributes,
+    ) -> Result<(), Errno> {
+        let handle = handle.map(|handle| self.handle(handle)).transpose()?;
+        let fd = match &handle {
+            Some(_) => None,
+            None => Some(self.nodes.fd(node)?),
+        };
+        let path = match (&handle, &fd) {
+            (Some(handle), _) => path_of(&handle.file),
+            (_, Some(fd)) => path_of(&**fd),
+            _ => return Err(Errno::BADF),
+        };
+        if let Some(mode) = set.mode {
+            if self.nodes.kind(node)? == FileKind::Symlink {
+                return Err(Errno::OPNOTSUPP);
+            }
+            rustix::fs::chmod(&*path, Mode::from_raw_mode(mode & 0o7777))?;
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
+            rustix::fs::chown(&*path, uid, gid)?;
+        }
+        match (set.size, &handle) {
+            (Some(size), Some(handle)) => rustix::fs::ftruncate(&handle.file, size)?,
+            (Some(size), None) => {
+                let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+                let file = rustix::fs::openat(CWD, &*path, flags, Mode::empty())?;
+                rustix::fs::ftruncate(file, size)?;
+            }
+            (None, _) => {}
+        }
+        if set.atime.is_some() || set.mtime.is_some() {
+            let times = Timestamps {
+                last_access: timespec(set.atime),
+                last_modification: timespec(set.mtime),
+            };
+            rustix::fs::utimensat(CWD, &*path, &times, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    fn make(&self, at: &NodeName, with: NodeMaking, rdev: u64) -> Result<NodeAttributes, Errno> {
+        let (parent, mode) = (self.parent(at)?, Mode::from_raw_mode(with.mode & 0o7777));
+        heed_umask(with.umask)?;
+        match FileType::from_raw_mode(with.mode) {
+            FileType::Directory => rustix::fs::mkdirat(&*parent, &*at.name, mode)?,
+            kind => rustix::fs::mknodat(&*parent, &*at.name, kind, mode, rdev)?,
+        }
+        self.look_up(at)
+    }
+
+    fn open(&self, node: u64, flags: u32) -> Result<u64, Errno> {
+        // What else there is opens the kernel of whoever asks.
+        if !matches!(self.nodes.kind(node)?, FileKind::File | FileKind::Directory) {
+            return Err(Errno::NXIO);
+        }
+        let fd = self.nodes.fd(node)?;
+        let open = |flags| rustix::fs::openat(CWD, path_of(&*fd), flags, Mode::empty());
+        let opened = match open(open_flags(flags)) {
+            // Who may only run a file has it read by the kernel.
+            Err(rustix::io::Errno::ACCESS) if flags & OPENED_TO_RUN != 0 => {
+                let may_run = AtFlags::EACCESS;
+                rustix::fs::accessat(CWD, path_of(&*fd), Access::EXEC_OK, may_run)?;
+                sheaf_tree::service::identity::as_process(|| open(open_flags(flags)))
+            }
+            opened => opened,
+        };
+        Ok(self.keep(node, File::from(unless_itself(opened?)?)))
+    }
+
+    fn create(&self, at: &NodeName, with: NodeMaking, flags: u32) -> Result<FileAnswer, Errno> {
+        let parent = self.parent(at)?;
+        heed_umask(with.umask)?;
+        let mode = Mode::from_raw_mode(with.mode & 0o7777);
+        let flags = open_flags(flags);
+        // A pipe that somebody else has made meanwhile would be waited for.
+        let all = flags | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = rustix::fs::openat(&*parent, &*at.name, all, mode)?;
+        if !flags.contains(OFlags::NONBLOCK) {
+            rustix::fs::fcntl_setfl(&file, flags & (OFlags::APPEND | OFlags::NOATIME))?;
+        }
+        let file = File::from(unless_itself(file)?);
+        let node = self.nodes.found(name_of(&file)?, at.parent, &at.name)?;
+        Ok(FileAnswer::Created(node, self.keep(node.node, file)))
+    }
+
+    fn temporary(&self, parent: u64, with: NodeMaking, flags: u32) -> Result<FileAnswer, Errno> {
+        let directory = self.nodes.fd(parent)?;
+        heed_umask(with.umask)?;
+        let flags = (open_flags(flags) - OFlags::DIRECTORY) | OFlags::TMPFILE;
+        let mode = Mode::from_raw_mode(with.mode & 0o7777);
+        let file = rustix::fs::openat(&*directory, c".", flags, mode)?;
+        let file = File::from(file);
+        let node = self.nodes.found(name_of(&file)?, parent, b"")?;
+        Ok(FileAnswer::Created(node, self.keep(node.node, file)))
+    }
+
+    fn read(
+        &self,
+        handle: u64,
+        offset: u64,
+        size: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<FileAnswer, Errno> {
+        let handle = self.handle(handle)?;
+        let size = size.min(READ_BYTES_MAX) as usize;
+        let from = out.len();
+        out.resize(from + size, 0);
+        let mut read = 0;
+        // A file may be read in parts, and whoever asks takes less for its end.
+        while read < size {
+            let at = offset.checked_add(read as u64).ok_or(Errno::INVAL)?;
+            match rustix::io::pread(&handle.file, &mut out[from + read..], at) {
+                Ok(0) => break,
+                Ok(count) => read += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) if read > 0 => break,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        out.truncate(from + read);
+        Ok(FileAnswer::Bytes)
+    }
+
+    fn release(&self, handle: u64, owner: Option<u64>) -> Result<FileAnswer, Errno> {
+        let released = lock(&self.handles).remove(&handle).ok_or(Errno::BADF)?;
+        if let Some(owner) = owner {
+            self.locks.free(released.node, owner, true);
+        }
+        // Some file systems say only now that what was written has not arrived.
+        match Arc::into_inner(released) {
+            Some(last) => done(sheaf_file::close(last.file)),
+            None => Ok(FileAnswer::Done),
+        }
+    }
+
+    fn list(
+        &self,
+        handle: u64,
+        offset: u64,
+        size: u32,
+        with_attributes: bool,
+    ) -> Result<Vec<NodeEntry>, Errno> {
+        let handle = self.handle(handle)?;
+        let _one_at_a_time = lock(&handle.listing);
+        rustix::fs::seek(&handle.file, SeekFrom::Start(offset))?;
+        let device = status(handle.file.as_fd())?.dev;
+        let mut room = vec![MaybeUninit::uninit(); LIST_BYTES];
+        let mut listing = RawDir::new(&handle.file, &mut room);
+        let (mut entries, mut left) = (Vec::new(), size.min(READ_BYTES_MAX) as usize);
+        let beside = if with_attributes { ENTRY_PLUS_BYTES } else { ENTRY_BYTES };
+        while let Some(entry) = listing.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                // What was read before is told first.
+                Err(_) if !entries.is_empty() => break,
+                Err(errno) => return Err(errno.into()),
+            };
+            let name = entry.file_name().to_bytes();
+            let bytes = (beside + name.len()).next_multiple_of(8);
+            let Some(rest) = left.checked_sub(bytes) else { break };
+            left = rest;
+            let is_own = matches!(name, b"." | b"..");
+            let attributes = match with_attributes && !is_own {
+                true => self.entry(&handle, name),
+                false => None,
+            };
+            entries.push(NodeEntry {
+                name: name.to_vec(),
+                ino: self.nodes.served.number((device, entry.ino())),
+                kind: entry.file_type().into(),
+                next: entry.next_entry_cookie(),
+                attributes,
+            });
+        }
+        Ok(entries)
+    }
+
+    /// The attributes of an entry; none if it cannot be looked up, which who wants them hears when asking again.
+    fn entry(&self, directory: &Handle, name: &[u8]) -> Option<NodeAttributes> {
+        let found = nodes::open_name(directory.file.as_fd(), name).ok()?;
+        self.nodes.found(found, directory.node, name).ok()
+    }
+
+    fn usage(&self, node: u64) -> Result<FileSystemUsage, Errno> {
+        let found = rustix::fs::fstatvfs(&*self.nodes.fd(node)?)?;
+        let size = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        Ok(FileSystemUsage {
+            blocks: (found.f_blocks, found.f_bfree, found.f_bavail),
+            files: (found.f_files, found.f_ffree),
+            block_size: (size(found.f_bsize), size(found.f_frsize)),
+            name_max: size(found.f_namemax),
+        })
+    }
+
+    fn xattr(&self, op: NodeOp, out: &mut Vec<u8>) -> Result<FileAnswer, Errno> {
+        match op {
+            NodeOp::GetXattr { node, name, size } => {
+                let path = path_of(&*self.nodes.fd(node)?);
+                with_room(size, out, |room| rustix::fs::getxattr(&*path, &*name, room))
+            }
+            NodeOp::ListXattr { node, size } => {
+                let path = path_of(&*self.nodes.fd(node)?);
+                with_room(size, out, |room| rustix::fs::listxattr(&*path, room))
+            }
+            NodeOp::SetXattr { node, name, value, flags } => {
+                let (path, flags) =
+                    (path_of(&*self.nodes.fd(node)?), XattrFlags::from_bits_retain(flags));
+                done(rustix::fs::setxattr(&*path, &*name, &value, flags))
+            }
+            NodeOp::RemoveXattr { node, name } => {
+                let path = path_of(&*self.nodes.fd(node)?);
+                done(rustix::fs::removexattr(&*path, &*name))
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    }
+}
+
+fn done<E: Into<Errno>>(result: Result<(), E>) -> Result<FileAnswer, Errno> {
+    result.map(|()| FileAnswer::Done).map_err(Into::into)
+}
+
+fn count(result: rustix::io::Result<usize>) -> Result<FileAnswer, Errno> {
+    Ok(FileAnswer::Count(result? as u64))
+}
+
+/// Has the kernel write up to so many bytes behind `out`; of none it says how many there are.
+fn with_room(
+    size: u32,
+    out: &mut Vec<u8>,
+    ask: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>,
+) -> Result<FileAnswer, Errno> {
+    if size == 0 {
+        return count(ask(&mut []));
+    }
+    let from = out.len();
+    out.resize(from + size.min(READ_BYTES_MAX) as usize, 0);
+    let written = ask(&mut out[from..])?;
+    out.truncate(from + written);
+    Ok(FileAnswer::Bytes)
+}
+
+/// The flags of whoever asks, as far as they are for the owner: what direct means is between who asks and its
+/// kernel, and no terminal is taken over.
+fn open_flags(flags: u32) -> OFlags {
+    let own = OFlags::ACCMODE
+        | OFlags::APPEND
+        | OFlags::TRUNC
+        | OFlags::EXCL
+        | OFlags::NONBLOCK
+        | OFlags::SYNC
+        | OFlags::DSYNC
+        | OFlags::NOATIME
+        | OFlags::DIRECTORY;
+    (OFlags::from_bits_retain(flags) & own) | OFlags::CLOEXEC | OFlags::NOCTTY
+}
+
+/// A descriptor that only names an open file: one that could be written to would keep it from being run.
+fn name_of(file: &File) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, path_of(file), flags, Mode::empty())?)
+}
+
+/// From here on this thread makes files with this umask, and no other thread does.
+fn heed_umask(umask: u32) -> Result<(), Errno> {
+    thread_local! {
+        static HAS_OWN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+    if !HAS_OWN.get() {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)
+            .map_err(|errno| Errno(errno as i32))?;
+        HAS_OWN.set(true);
+    }
+    rustix::process::umask(Mode::from_raw_mode(umask & 0o777));
+    Ok(())
+}
+
+fn timespec(set: Option<SetNodeTime>) -> Timespec {
+    match set {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(SetNodeTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(SetNodeTime::At(Timestamp { seconds, nanoseconds })) => {
+            Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The files that somebody knows by number.
+//!
+//! Each is held by a descriptor that only names it, so that it is the same file whatever becomes of its names. Of
+//! these there are so many at a time; whichever was not used for longest goes, and is looked for again under
+//! its last name when it is needed, and is gone (`ESTALE`) if another file is there.
+use crate::message::{NodeAttributes, ROOT};
+use rustc_hash::FxHashMap;
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use sheaf_core::files::{FileKind, Metadata};
+use sheaf_core::{Errno, lock};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Descriptors that a client's nodes have at a time, where the process may have many more.
+pub const NODES_OPEN_MAX: usize = 8192;
+/// The share of what the process may have open.
+const NODES_OPEN_SHARE: u64 = 8;
+/// Bits of an inode's number that are a node's, too; above them stands the file system.
+const INODE_BITS: u32 = 48;
+/// Directories that are looked for again, one in the other, at most.
+const DEPTH_MAX: usize = 4096;
+
+/// What there is below one export, for all who ask.
+pub(super) struct Served {
+    pub root: Arc<OwnedFd>,
+    /// File systems, in the order in which they were met.
+    devices: Mutex<Vec<u64>>,
+}
+
+/// What one client knows.
+pub(super) struct KnownNodes {
+    pub served: Arc<Served>,
+    open_max: usize,
+    state: Mutex<NodeState>,
+}
+
+#[derive(Default)]
+struct NodeState {
+    nodes: FxHashMap<u64, KnownNode>,
+    /// Those that have a descriptor, the one that was opened first in front.
+    open: VecDeque<u64>,
+}
+
+struct KnownNode {
+    /// Device and inode.
+    id: (u64, u64),
+    kind: FileKind,
+    fd: Option<Arc<OwnedFd>>,
+    /// Where it was found last.
+    parent: u64,
+    name: Box<[u8]>,
+    /// How often it was given.
+    lookups: u64,
+    is_used: bool,
+}
+
+impl Served {
+    pub fn new(root: OwnedFd) -> Result<Self, Errno> {
+        let device = status(root.as_fd())?.dev;
+        Ok(Self { root: Arc::new(root), devices: Mutex::new(vec![device]) })
+    }
+
+    /// The number by which an inode is known here and to programs: its own, where its file system is that of the
+    /// export.
+    pub fn number(&self, (device, inode): (u64, u64)) -> u64 {
+        let mut devices = lock(&self.devices);
+        let at = devices.iter().position(|known| *known == device).unwrap_or_else(|| {
+            devices.push(device);
+            devices.len() - 1
+        });
+        let is_plain = at == 0 && inode > ROOT && inode >> INODE_BITS == 0;
+        if is_plain { inode } else { inode ^ (at as u64 + 1) << INODE_BITS }
+    }
+}
+
+impl KnownNodes {
+    pub fn new(served: Arc<Served>) -> Self {
+        let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let share = allowed.unwrap_or(u64::MAX) / NODES_OPEN_SHARE;
+        let open_max = usize::try_from(share).unwrap_or(usize::MAX).clamp(16, NODES_OPEN_MAX);
+        Self { served, open_max, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, NodeState> {
+        lock(&self.state)
+    }
+
+    /// A file was found under this name of this directory, and is given to the client.
+    pub fn found(&self, fd: OwnedFd, parent: u64, name: &[u8]) -> Result<NodeAttributes, Errno> {
+        let found = status(fd.as_fd())?;
+        let mut number = self.served.number(found.id());
+        let mut state = self.state();
+        // Two inodes of which the numbers are the same in what is left of them here.
+        while state.nodes.get(&number).is_some_and(|node| node.id != found.id()) {
+            number = number.wrapping_add(1 << INODE_BITS);
+        }
+        let is_new = match state.nodes.get_mut(&number) {
+            Some(node) => {
+                node.lookups += 1;
+                node.is_used = true;
+                if (node.parent, &*node.name) != (parent, name) {
+                    (node.parent, node.name) = (parent, name.into());
+                }
+                let is_new = node.fd.is_none();
+                node.fd.get_or_insert_with(|| Arc::new(fd));
+                is_new
+            }
+            None => {
+                let (id, kind, name) = (found.id(), found.kind, name.into());
+                let fd = Some(Arc::new(fd));
+                let node = KnownNode { id, kind, fd, parent, name, lookups: 1, is_used: true };
+                state.nodes.insert(number, node);
+                true
+            }
+        };
+        if is_new {
+            state.opened(number, self.open_max);
+        }
+        Ok(attributes(number, &found))
+    }
+
+    /// What the node is known to be.
+    pub fn kind(&self, node: u64) -> Result<FileKind, Errno> {
+        if node == ROOT {
+            return Ok(FileKind::Directory);
+        }
+        self.state().nodes.get(&node).map(|node| node.kind).ok_or(Errno::STALE)
+    }
+
+    /// The descriptor of a node.
+    pub fn fd(&self, node: u64) -> Result<Arc<OwnedFd>, Errno> {
+        self.fd_within(node, DEPTH_MAX)
+    }
+
+    fn fd_within(&self, node: u64, depth: usize) -> Result<Arc<OwnedFd>, Errno> {
+        if node == ROOT {
+            return Ok(self.served.root.clone());
+        }
+        let (id, parent, name) = {
+            let mut state = self.state();
+            let known = state.nodes.get_mut(&node).ok_or(Errno::STALE)?;
+            known.is_used = true;
+            if let Some(fd) = &known.fd {
+                return Ok(fd.clone());
+            }
+            (known.id, known.parent, known.name.clone())
+        };
+        let depth = depth.checked_sub(1).ok_or(Errno::STALE)?;
+        let parent = self.fd_within(parent, depth)?;
+        // Who asks has been given it before.
+        let found = sheaf_tree::service::identity::as_process(|| open_name(parent.as_fd(), &name));
+        let found =
+            found.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })?;
+        if status(found.as_fd())?.id() != id {
+            return Err(Errno::STALE);
+        }
+        let (mut state, found) = (self.state(), Arc::new(found));
+        let Some(known) = state.nodes.get_mut(&node) else { return Ok(found) };
+        if known.fd.is_none() {
+            known.fd = Some(found.clone());
+            state.opened(node, self.open_max);
+        }
+        Ok(found)
+    }
+
+    /// The client does not need a node any more that it was given so often.
+    pub fn forget(&self, nodes: &[(u64, u64)]) {
+        let mut state = self.state();
+        for (number, times) in nodes {
+            let Some(node) = state.nodes.get_mut(number) else { continue };
+            node.lookups = node.lookups.saturating_sub(*times);
+            if node.lookups == 0 {
+                state.nodes.remove(number);
+            }
+        }
+        // Those that are gone would fill the queue otherwise.
+        if state.open.len() > 2 * self.open_max.max(state.nodes.len()) {
+            let NodeState { nodes, open } = &mut *state;
+            open.retain(|number| nodes.get(number).is_some_and(|node| node.fd.is_some()));
+        }
+    }
+}
+
+impl NodeState {
+    /// This one has a descriptor now; another gives its own back for it if there are too many.
+    fn opened(&mut self, node: u64, most: usize) {
+        self.open.push_back(node);
+        // Each is passed over once if it was used since.
+        let mut looks = 2 * self.open.len();
+        while self.open.len() > most && looks > 0 {
+            looks -= 1;
+            let Some(number) = self.open.pop_front() else { return };
+            let Some(known) = self.nodes.get_mut(&number) else { continue };
+            if std::mem::take(&mut known.is_used) || number == node {
+                self.open.push_back(number);
+            } else {
+                known.fd = None;
+            }
+        }
+    }
+}
+
+/// A descriptor that names what is there, be it a link.
+pub(super) fn open_name(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    check(name)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    sheaf_file::unless_itself(opened)
+}
+
+/// One name of a directory, and no way out of it.
+pub(super) fn check(name: &[u8]) -> Result<(), Errno> {
+    match name {
+        b"" => Err(Errno::NOENT),
+        b"." | b".." => Err(Errno::INVAL),
+        name if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
+        _ => Ok(()),
+    }
+}
+
+/// What the kernel says of an open file.
+pub(super) fn status(file: BorrowedFd<'_>) -> Result<Metadata, Errno> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    Ok(rustix::fs::statx(file, c"", flags, wanted)?.into())
+}
+
+/// The same, as it is told.
+pub(super) fn attributes(node: u64, found: &Metadata) -> NodeAttributes {
+    NodeAttributes {
+        node,
+        mode: found.raw_mode(),
+        nlink: found.nlink,
+        uid: found.uid,
+        gid: found.gid,
+        rdev: found.rdev,
+        size: found.size,
+        blocks: found.blocks,
+        block_size: found.block_size,
+        atime: found.atime,
+        mtime: found.mtime,
+        ctime: found.ctime,
+    }
+}
+
+/// The path by which this process reaches what a descriptor names, whatever became of its names.
+pub(super) fn path_of(fd: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}

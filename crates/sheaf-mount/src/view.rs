@@ -1,0 +1,236 @@
+//! The view: a directory with all hosts in it.
+//!
+//! ```text
+//! POINT            a small file system of its own (as root), or a directory
+//! └── hosts
+//!     ├── n1       mounted by FUSE: the files of n1
+//!     ├── n2       …
+//!     └── SELF     this host: its export itself, bound there (as root), or a link to it
+//! ```
+use crate::fuse::{MountError, MountOptions, Mounted, Remote, unmount};
+use rustix::mount::{MountFlags, UnmountFlags};
+use sheaf_core::Errno;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where hosts are.
+const HOSTS: &str = "hosts";
+/// What all mounts of views are called by `mount(8)`.
+const SOURCE: &str = "sheaf";
+
+/// A host of a view.
+pub enum ViewHost<R> {
+    /// Its files are asked for.
+    Remote(Arc<R>),
+    /// It is this one, and exports this directory.
+    Own(PathBuf),
+}
+
+/// Why there is no view.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ViewError {
+    /// The directory is not one in which there can be one.
+    #[error("{}: {why}", point.display())]
+    Point {
+        /// Which one.
+        point: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A part of it is not there.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+}
+
+/// A view that is mounted. Dropped, it is not there any more.
+#[derive(Debug)]
+pub struct MountedView {
+    point: PathBuf,
+    hosts: Vec<Mounted>,
+}
+
+impl MountedView {
+    /// Mounts hosts, by their names, at a directory, which has to be there and empty.
+    ///
+    /// # Errors
+    /// [`ViewError`]; what was mounted before that is taken away again.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn new<R: Remote>(
+        point: &Path,
+        hosts: Vec<(String, ViewHost<R>)>,
+        read_only: bool,
+    ) -> Result<Self, ViewError> {
+        let is_root = rustix::process::geteuid().is_root();
+        let failed = |why: String| ViewError::Point { point: point.to_owned(), why };
+        let point = check(point).map_err(failed)?;
+        if is_root {
+            let (flags, data) = (MountFlags::NOSUID | MountFlags::NODEV, c"mode=755,size=1m");
+            rustix::mount::mount(SOURCE, &point, "tmpfs", flags, data)
+                .map_err(|errno| failed(format!("cannot be mounted at: {}", Errno::from(errno))))?;
+        }
+        let mut view = Self { point: point.clone(), hosts: Vec::new() };
+        for (name, host) in hosts {
+            let at = point.join(HOSTS).join(&name);
+            if let (ViewHost::Own(export), false) = (&host, is_root) {
+                let made = std::fs::create_dir_all(point.join(HOSTS))
+                    .and_then(|()| std::os::unix::fs::symlink(export, &at));
+                made.map_err(|error| {
+                    failed(format!("{}: {}", at.display(), Errno::from_io(&error)))
+                })?;
+                continue;
+            }
+            std::fs::create_dir_all(&at)
+                .map_err(|error| failed(format!("{}: {}", at.display(), Errno::from_io(&error))))?;
+            match host {
+                ViewHost::Own(export) => rustix::mount::mount_bind(&export, &at)
+                    .map_err(|errno| failed(format!("{}: {}", at.display(), Errno::from(errno))))?,
+                ViewHost::Remote(remote) => {
+                    let source = format!("{SOURCE}:{name}");
+                    let options = MountOptions { source, for_all: is_root, read_only };
+                    view.hosts.push(Mounted::new(remote, &at, &options)?);
+                }
+            }
+        }
+        Ok(view)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Waits until somebody has taken away what is mounted.
+    pub async fn ended(&mut self) {
+        for host in &mut self.hosts {
+            host.ended().await;
+        }
+    }
+}
+
+impl Drop for MountedView {
+    fn drop(&mut self) {
+        self.hosts.clear();
+        if let Err(error) = take_away(&self.point) {
+            tracing::warn!(point = %self.point.display(), %error, "it stays");
+        }
+    }
+}
+
+/// The directory of a view, as the system knows it; why there can be none.
+fn check(point: &Path) -> Result<PathBuf, String> {
+    let said = |error: io::Error| Errno::from_io(&error).to_string();
+    let place = point.canonicalize().map_err(said)?;
+    let mut entries = place.read_dir().map_err(said)?;
+    if !mounts_below(&place).map_err(said)?.is_empty() {
+        return Err("something is mounted there: sheaf umount takes a view away".to_owned());
+    }
+    match entries.next() {
+        None => Ok(place),
+        Some(Ok(first)) => Err(format!("is not empty: {}", first.file_name().display())),
+        Some(Err(error)) => Err(said(error)),
+    }
+}
+
+/// Takes a view away that is mounted at a directory, whoever has mounted it; programs that are in it stay, and
+/// get errors. Whether there was one.
+///
+/// # Errors
+/// When a part of it cannot be taken away.
+pub fn take_away(point: &Path) -> io::Result<bool> {
+    let is_root = rustix::process::geteuid().is_root();
+    let mut mounts = mounts_below(point)?;
+    mounts.retain(|mount| is_root || mount.is_fuse);
+    let there = !mounts.is_empty();
+    for mount in mounts.iter().rev() {
+        let done = match mount.is_fuse {
+            true => unmount(&mount.point),
+            false => rustix::mount::unmount(&mount.point, UnmountFlags::DETACH).map_err(Into::into),
+        };
+        // Whoever has mounted it does the same when a part of it is gone.
+        let is_there = |mounts: &[MountEntry]| mounts.iter().any(|one| one.point == mount.point);
+        if done.is_err() && is_there(&mounts_below(point)?) {
+            done?;
+        }
+    }
+    // What was made there by a user who is not root.
+    let hosts = point.join(HOSTS);
+    for entry in hosts.read_dir().into_iter().flatten() {
+        let entry = entry?;
+        gone(match entry.file_type()?.is_symlink() {
+            true => std::fs::remove_file(entry.path()),
+            false => std::fs::remove_dir(entry.path()),
+        })?;
+    }
+    gone(std::fs::remove_dir(hosts)).map(|()| there)
+}
+
+/// It is not there any more, whoever has removed it.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Something that is mounted.
+struct MountEntry {
+    point: PathBuf,
+    is_fuse: bool,
+}
+
+/// What is mounted at a directory, if that is a view's, and below it, in the order in which it was mounted.
+fn mounts_below(point: &Path) -> io::Result<Vec<MountEntry>> {
+    let text = std::fs::read("/proc/self/mountinfo")?;
+    let mut found: Vec<MountEntry> = Vec::new();
+    for line in text.split(|byte| *byte == b'\n') {
+        let mut words = line.split(|byte| *byte == b' ');
+        let Some(at) = words.nth(4) else { continue };
+        let at = PathBuf::from(unescaped(at));
+        let kind = words.skip_while(|word| *word != b"-").nth(1).unwrap_or_default();
+        if at.starts_with(point) {
+            found.push(MountEntry { point: at, is_fuse: kind == b"fuse.sheaf" });
+        }
+    }
+    Ok(found)
+}
+
+/// A path as the kernel lists it: with spaces and the like in octal digits.
+fn unescaped(text: &[u8]) -> OsString {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some((first, behind)) = rest.split_first() {
+        let digits = behind.get(..3).filter(|_| *first == b'\\');
+        let number = digits.and_then(|digits| str::from_utf8(digits).ok());
+        match number.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn paths_are_read_as_the_kernel_lists_them() {
+        assert_eq!(unescaped(br"/a\040b\134c"), OsStr::from_bytes(b"/a b\\c"));
+        assert_eq!(unescaped(br"/a\04"), OsStr::from_bytes(br"/a\04"));
+    }
+}

@@ -1,0 +1,157 @@
+//! `sheaf mount` and `sheaf umount`: the files of all hosts under one directory.
+use crate::cli::GlobalArgs;
+use crate::exit::{Exit, Stop};
+use crate::output::{self, printable};
+use crate::session::Opening;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use sheaf_mount::{HostRemote, MountedView, ViewHost, take_away};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A host that does not answer within this is down, unless less is said by --timeout.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// What the process in the background says when all is mounted.
+const READY: &str = "mounted";
+
+/// Mount the files of all hosts under one directory
+///
+/// POINT/hosts/H is what host H exports, and each call of a program there is done on
+/// H, as the user who makes it: what one host writes all others see. As root for all
+/// users, else for yourself.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+#[command(after_help = "\
+Examples:
+  sheaf mount /sheaf
+  sheaf mount --read-only ~/cluster
+  sheaf umount /sheaf")]
+pub struct MountArgs {
+    /// An empty directory
+    #[arg(value_name = "POINT")]
+    pub point: PathBuf,
+
+    /// Nothing can be written
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// Stay in the foreground, and take it away when interrupted
+    #[arg(short, long)]
+    pub foreground: bool,
+
+    /// Be the process in the background that another one waits for
+    #[arg(long, hide = true)]
+    pub announce: bool,
+}
+
+/// Take a view away that sheaf mount has mounted
+#[derive(Args, Debug)]
+pub struct UmountArgs {
+    /// The directory
+    #[arg(value_name = "POINT")]
+    pub point: PathBuf,
+}
+
+/// Mounts the view.
+pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
+    if !args.foreground && !args.announce {
+        return in_background(args);
+    }
+    let mut opening = Opening::new(global)?;
+    opening.lift_deadline();
+    let patience = ANSWER_MAX.min(opening.config().timeout.value);
+    opening.run(async |session, _, _| {
+        let client = session.client();
+        let mut hosts = Vec::new();
+        for leaf in client.network().everyone().iter() {
+            let name = client.host(leaf).unwrap_or_default();
+            // The host that this process is on has its own files without anybody between.
+            let remote = HostRemote::new(client.network(), leaf, patience)?;
+            let host = match session.gate() == Some(&*name) {
+                true => ViewHost::Own(remote.export().await.map_err(|errno| {
+                    Stop::unreachable(format!("{name}: what it exports is not known: {errno}"))
+                })?),
+                false => ViewHost::Remote(Arc::new(remote)),
+            };
+            hosts.push((name, host));
+        }
+        if hosts.is_empty() {
+            return Err(Stop::unreachable("there is no host to mount".to_owned()).into());
+        }
+        let mut view = MountedView::new(&args.point, hosts, args.read_only)?;
+        if args.announce {
+            let mut out = std::io::stdout();
+            writeln!(out, "{READY}").and_then(|()| out.flush()).context("nobody waits")?;
+        }
+        loop {
+            tokio::select! {
+                () = view.ended() => return Ok(Exit::Success),
+                () = client.network().ended() => {
+                    output::tell(format_args!("sheaf: the session has ended"));
+                    return Ok(Exit::Unreachable);
+                }
+                () = tokio::time::sleep(Duration::from_millis(200)) => {
+                    if client.is_interrupted() {
+                        return Ok(Exit::Success);
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// Has another process do it, and waits until all is mounted.
+fn in_background(args: &MountArgs) -> Result<Exit> {
+    let program = std::env::current_exe().context("this program cannot be found")?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).arg("--announce").stdin(Stdio::null());
+    // Whoever reads what this command says is not kept waiting by what stays.
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().context("no process can be started")?;
+    let mut errors = child.stderr.take().context("its standard error was asked for")?;
+    let telling = std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr()));
+    let mut line = String::new();
+    if let Some(said) = child.stdout.take() {
+        BufReader::new(said).read_line(&mut line)?;
+    }
+    if line.trim_end() == READY {
+        return Ok(Exit::Success);
+    }
+    let status = child.wait()?;
+    // Its servers end with it, and then all is told.
+    drop(telling.join());
+    match status.code() {
+        // What is wrong it has said itself.
+        Some(code) => std::process::exit(code),
+        None => {
+            bail!("{}: its process has ended ({status})", printable(&args.point.to_string_lossy()))
+        }
+    }
+}
+
+/// Takes the view away.
+pub fn umount(args: &UmountArgs, _: &GlobalArgs) -> Result<Exit> {
+    let point = absolute(&args.point)?;
+    let said = || printable(&args.point.to_string_lossy());
+    match take_away(&point) {
+        Ok(true) => Ok(Exit::Success),
+        Ok(false) => Err(Stop::usage(format!("{}: nothing is mounted there", said())).into()),
+        Err(error) => Err(error).with_context(said),
+    }
+}
+
+/// The path of a directory that may not answer: only the directory above it is looked at.
+fn absolute(point: &Path) -> Result<PathBuf> {
+    let said = || printable(&point.to_string_lossy());
+    match (point.parent(), point.file_name()) {
+        (Some(above), Some(name)) => {
+            let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+            Ok(above.canonicalize().with_context(said)?.join(name))
+        }
+        _ => point.canonicalize().with_context(said),
+    }
+}

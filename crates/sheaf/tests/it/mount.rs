@@ -1,0 +1,185 @@
+//! `sheaf mount`: the files of all hosts under one directory.
+use crate::cluster::{NAME, Process, Up, nothing_is_left, of_home, turn, wait_until};
+use crate::support::{Home, Run};
+use rustix::process::Signal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Whether this test may mount; if not it is said.
+fn can_mount() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    let can = Path::new("/dev/fuse").exists() && is_root;
+    if !can {
+        sheaf_testing::skipped("mounting needs /dev/fuse and root");
+    }
+    can
+}
+
+/// A view, which is gone with this.
+struct View<'a> {
+    home: &'a Home,
+    point: PathBuf,
+}
+
+impl<'a> View<'a> {
+    fn new(home: &'a Home, session: &[&str], name: &str) -> Self {
+        let point = home.path().join(name);
+        fs::create_dir_all(&point).unwrap();
+        let run = home.run(&[session, &["mount", point.to_str().unwrap()]].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+        Self { home, point }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.point.join("hosts").join(name)
+    }
+
+    fn end(&self) -> Run {
+        self.home.run(&["umount", self.point.to_str().unwrap()])
+    }
+}
+
+impl Drop for View<'_> {
+    fn drop(&mut self) {
+        // Whatever has failed, nothing stays mounted.
+        drop(self.end());
+    }
+}
+
+fn is_mounted(point: &Path) -> bool {
+    fs::read_to_string("/proc/self/mountinfo").unwrap().contains(point.to_str().unwrap())
+}
+
+fn exports(home: &Home) -> String {
+    for host in ["n1", "n2"] {
+        let export = home.path().join("export").join(host);
+        fs::create_dir_all(&export).unwrap();
+        fs::write(export.join("name"), format!("{host}\n")).unwrap();
+    }
+    home.path().join("export/%h").to_str().unwrap().to_owned()
+}
+
+fn shell(script: &str, at: &Path) -> Run {
+    let mut shell = Command::new("sh");
+    Run::of(shell.args(["-euc", script]).current_dir(at).output().unwrap())
+}
+
+#[test]
+fn programs_work_on_the_files_of_all_hosts() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    let session = ["--processes", "2", "--export", &export];
+    let view = View::new(&home, &session, "view");
+    let said = shell("cat n1/name n2/name; ls", &view.path(""));
+    assert_eq!(said.stdout, "n1\nn2\nn1\nn2\n", "{said:?}");
+    let script = "mkdir n1/d; cp n2/name n1/d/copy; mv n1/d n1/e; echo more >>n1/e/copy
+        ln -s copy n1/e/link; cat n1/e/link; tar -C n1 -cf - e | tar -C n2 -xf -
+        diff -r n1/e n2/e; rm -r n1/e; ls n1";
+    let said = shell(script, &view.path(""));
+    assert_eq!((said.code, &said.stdout[..]), (Some(0), "n2\nmore\nname\n"), "{said:?}");
+    assert_eq!(fs::read_to_string(home.path().join("export/n2/e/link")).unwrap(), "n2\nmore\n");
+    if sheaf_testing::program::have("git") {
+        let script = "git init -q n1/repo && cd n1/repo && git config user.email a@b
+            git config user.name a && for i in 1 2 3; do echo $i >f$i; git add f$i
+            git commit -qm $i; done; git gc -q; git clone -q . ../../n2/clone; cd ../../n2/clone
+            git fsck --strict; git status --porcelain; git log --oneline | wc -l";
+        let said = shell(script, &view.path(""));
+        assert_eq!((said.code, said.stdout.trim()), (Some(0), "3"), "{said:?}");
+    }
+    // Who has mounted it is gone with it.
+    let ended = view.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!is_mounted(&view.point));
+    nothing_is_left(&home);
+    let again = view.end();
+    let text = format!("sheaf: {}: nothing is mounted there\n", view.point.display());
+    assert_eq!((again.code, again.stderr), (Some(2), text));
+}
+
+#[test]
+fn what_one_mount_does_every_other_sees_and_a_killed_one_holds_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let _turn = turn();
+    let home = Home::new();
+    let export = exports(&home);
+    let up = Up::at(home, &["--processes", "2", "--export", &export]);
+    let session = ["--session", NAME];
+    let (one, two) = (View::new(&up.home, &session, "one"), View::new(&up.home, &session, "two"));
+    for number in 0..100 {
+        let (from, to) = if number % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        let text = format!("{number}\n").repeat(number + 1);
+        fs::write(from.path("n1/f"), &text).unwrap();
+        assert_eq!(fs::read_to_string(to.path("n1/f")).unwrap(), text);
+        fs::rename(to.path("n1/f"), to.path("n1/g")).unwrap();
+        assert!(!from.path("n1/f").exists());
+        fs::remove_file(from.path("n1/g")).unwrap();
+        assert!(fs::metadata(to.path("n1/g")).is_err());
+    }
+    // Of two who make a file, one has made it.
+    for number in 0..50 {
+        let made = std::thread::scope(|scope| {
+            let make = |view: &View<'_>| {
+                let path = view.path(&format!("n2/new{number}"));
+                move || fs::File::create_new(path).is_ok()
+            };
+            let (a, b) = (scope.spawn(make(&one)), scope.spawn(make(&two)));
+            (a.join().unwrap(), b.join().unwrap())
+        });
+        assert!(made.0 != made.1, "{made:?}");
+    }
+    let here = fs::File::create(one.path("n2/lock")).unwrap();
+    let there = fs::File::options().write(true).open(two.path("n2/lock")).unwrap();
+    here.try_lock().unwrap();
+    assert!(there.try_lock().is_err());
+    // Who holds it is killed, and so is its mount.
+    let arguments = |process: &Process| process.arguments().join(" ");
+    let of_one = of_home(&up.home)
+        .into_iter()
+        .find(|process| arguments(process).contains(&format!("mount {}", one.point.display())));
+    of_one.unwrap().signal(Signal::KILL);
+    wait_until("the lock is free", || there.try_lock().is_ok());
+    assert!(fs::read_dir(one.path("n1")).is_err());
+    let ended = one.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!is_mounted(&one.point));
+    assert_eq!(fs::read_to_string(two.path("n1/name")).unwrap(), "n1\n");
+    // A host that is gone is an error at once, and costs no other.
+    up.servers["n2"].signal(Signal::KILL);
+    wait_until("the host is down", || {
+        fs::read_dir(two.path("n2")).is_err_and(|error| error.raw_os_error() == Some(112))
+    });
+    assert_eq!(fs::read_to_string(two.path("n1/name")).unwrap(), "n1\n");
+    assert_eq!(two.end().code, Some(0));
+}
+
+#[test]
+fn a_place_that_is_none_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    fs::create_dir(home.path().join("full")).unwrap();
+    fs::write(home.path().join("full/file"), "").unwrap();
+    let session = ["--processes", "2", "--export", &export];
+    for (point, why) in [
+        ("none", "No such file or directory (ENOENT)"),
+        ("full", "is not empty: file"),
+        ("full/file", "Not a directory (ENOTDIR)"),
+    ] {
+        let run = home.run(&[&session[..], &["mount", point]].concat());
+        assert_ne!(run.code, Some(0), "{run:?}");
+        assert!(run.stderr.contains(&format!("sheaf: {point}: {why}")), "{run:?}");
+        assert!(!is_mounted(&home.path().join(point)));
+    }
+    let view = View::new(&home, &session, "view");
+    let twice = home.run(&[&session[..], &["mount", "view"]].concat());
+    assert!(twice.stderr.contains("something is mounted there: sheaf umount takes"), "{twice:?}");
+    assert_eq!(fs::read_to_string(view.path("n1/name")).unwrap(), "n1\n");
+}
