@@ -79,6 +79,11 @@ pub trait HostsRoot: Send + Sync {
 
     /// What is to be told of hosts since the last time, by their numbers.
     fn told(&self) -> Vec<(usize, HostTold)>;
+
+    /// Files and bytes that are done by now, where that is counted.
+    fn so_far(&self) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 /// What is to be told of a host.

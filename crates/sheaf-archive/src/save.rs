@@ -324,8 +324,10 @@ impl SaveRun<'_> {
             moved: MovedBytes::default(),
             counters: SaveCounters::default(),
         };
-        let pool = SavePool::new(&shared);
-        let done = begin(&shared, &pool).and_then(|()| pool.run(self.watch));
+        let done = {
+            let pool = SavePool::new(&shared);
+            begin(&shared, &pool).and_then(|()| pool.run(self.watch))
+        };
         let mut report = shared.counters.take();
         // What is whole is kept also where something else has failed.
         let refused = desk.finish();

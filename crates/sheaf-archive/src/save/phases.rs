@@ -1,8 +1,8 @@
 //! The phases of storing a directory: its names are listed, compared with what is archived, and what is
 //! new or has changed is transferred.
 //!
-//! [`whole`] does one after the other; [`SavePool`] has them done by a schedule, many at once. A
-//! directory's own are in its order: names are compared, and files packed, as they come.
+//! [`SavePool`] has them done by a schedule, many at once. A directory's own are in its order: names are
+//! compared, and files packed, as they come.
 use super::compare::DISK_BLOCK_BYTES;
 use super::compare::{ComparedPiece, DirectoryCompare};
 use super::directory::DirectorySave;
@@ -62,6 +62,27 @@ pub(super) enum SaveTask<'a> {
     Compare(Arc<SavingDirectory<'a>>, Vec<NamedFile>),
     Transfer(Arc<SavingDirectory<'a>>, ComparedPiece),
     TransferLarge(Arc<SavingDirectory<'a>>, NamedFile),
+    /// What somebody gives is taken up, as soon as there is something.
+    TakeUp,
+    Given(GivenFiles<'a>),
+}
+
+/// Files of which the storing is given as a whole.
+type GivenFiles<'a> = Box<dyn FnOnce() -> Result<(), ArchiveError> + Send + 'a>;
+
+/// What somebody gives who says one after the other what is to be stored.
+pub(super) enum GivenWork<'a> {
+    Directory(SaveWork),
+    Files(GivenFiles<'a>),
+}
+
+/// Who does so.
+pub(super) trait WorkGiver<'a>: Sync {
+    /// The next, when there is one; nothing when all is over.
+    fn next(&self) -> Option<GivenWork<'a>>;
+
+    /// Nothing more can be stored, and nobody waits for the next.
+    fn broken(&self, error: &ArchiveError);
 }
 
 impl<'a> SavingDirectory<'a> {
@@ -216,39 +237,68 @@ fn is_mounted(directory: BorrowedFd<'_>, path: &Path) -> Result<bool, ArchiveErr
     both.map_err(|errno| file_error(path, "cannot be read", errno))
 }
 
-/// Stores a directory's files, one phase after the other. Directories in it are for the desk. An error
-/// is one with which all is over.
-pub(super) fn whole<'a>(shared: &'a SaveShared<'a>, work: SaveWork) -> Result<(), ArchiveError> {
-    let Some((directory, mut open)) = SavingDirectory::begin(shared, work)? else { return Ok(()) };
-    while let Some(named) = directory.list(&mut open) {
-        let mut piece = directory.compare(named)?;
-        debug_assert!(piece.directories.is_empty(), "the desk takes what is found");
-        let large = std::mem::take(&mut piece.large);
-        directory.transfer(piece)?;
-        for file in large {
-            directory.transfer_large(&file)?;
-        }
-    }
-    directory.ended()
-}
-
 /// The tasks of storing, as a schedule has them done.
 pub(super) struct SavePool<'a> {
     shared: &'a SaveShared<'a>,
+    giver: Option<&'a dyn WorkGiver<'a>>,
     pool: SchedulePool<SaveTask<'a>, ArchiveError>,
 }
 
 impl<'a> SavePool<'a> {
     pub fn new(shared: &'a SaveShared<'a>) -> Self {
+        Self::of(shared, None)
+    }
+
+    /// One that takes up what is given until all is over. Whoever waits for that is one more at work.
+    pub fn given(shared: &'a SaveShared<'a>, giver: &'a dyn WorkGiver<'a>) -> Self {
+        let this = Self::of(shared, Some(giver));
+        this.take_up(None);
+        this
+    }
+
+    fn of(shared: &'a SaveShared<'a>, giver: Option<&'a dyn WorkGiver<'a>>) -> Self {
         let options = &shared.options;
-        let most = WIDTH_MAX.max(options.workers);
+        let workers = options.workers + usize::from(giver.is_some());
+        let most = WIDTH_MAX.max(workers);
         let settings = ScheduleSettings {
             hosts: vec![options.limits],
             widths: [most; Phase::ALL.len()],
-            width: AdaptiveWidth::new(options.workers, most),
+            width: AdaptiveWidth::new(workers, most),
             queue_bytes_max: QUEUE_BYTES_MAX,
         };
-        Self { shared, pool: SchedulePool::new(settings) }
+        Self { shared, giver, pool: SchedulePool::new(settings) }
+    }
+
+    /// The next that is given is to be taken up.
+    fn take_up(&self, from: Option<GrantId>) {
+        let task = Task {
+            phase: Phase::Walk,
+            kind: TaskKind::List,
+            host: None,
+            place: [0].into(),
+            lane: None,
+            needs: Needs::default(),
+            queue_bytes: PIECE_BYTES / 64,
+            makes_bytes: PIECE_BYTES / 16,
+            work: SaveTask::TakeUp,
+        };
+        self.pool.push(from, task);
+    }
+
+    /// Files are to be stored that were given as a whole.
+    fn push_files(&self, from: GrantId, files: GivenFiles<'a>) {
+        let task = Task {
+            phase: Phase::Transfer,
+            kind: TaskKind::Transfer,
+            host: None,
+            place: [0].into(),
+            lane: None,
+            needs: Needs { memory_bytes: TRANSFER_BYTES, store_connections: 1, ..Needs::default() },
+            queue_bytes: PIECE_BYTES / 64,
+            makes_bytes: 0,
+            work: SaveTask::Given(files),
+        };
+        self.pool.push(Some(from), task);
     }
 
     /// A directory is to be stored.
@@ -272,7 +322,13 @@ impl<'a> SavePool<'a> {
         &self,
         watch: &(dyn Fn(&SaveReport, &ScheduleStats) + Sync),
     ) -> Result<(), ArchiveError> {
-        let job = |_: &SchedulePool<_, _>, id, _, task| self.task(id, task);
+        let job = |_: &SchedulePool<_, _>, id, _, task| {
+            let done = self.task(id, task);
+            if let (Err(error), Some(giver)) = (&done, self.giver) {
+                giver.broken(error);
+            }
+            done
+        };
         self.pool.run("save", &job, &|stats| {
             watch(&self.shared.counters.now(), &self.shared.moved.with(stats));
         })
@@ -285,6 +341,19 @@ impl<'a> SavePool<'a> {
                 Some((directory, open)) => self.list(id, &directory, Box::new(open)),
                 None => Ok(Needs::default()),
             },
+            SaveTask::TakeUp => {
+                let given = self.giver.and_then(WorkGiver::next);
+                if given.is_some() {
+                    self.take_up(Some(id));
+                }
+                match given {
+                    Some(GivenWork::Directory(work)) => self.push(Some(id), work),
+                    Some(GivenWork::Files(files)) => self.push_files(id, files),
+                    None => {}
+                }
+                Ok(Needs::default())
+            }
+            SaveTask::Given(files) => files().map(|()| Needs::default()),
             SaveTask::List(directory, open) => self.list(id, &directory, open),
             SaveTask::Compare(directory, named) => self.compare(id, &directory, named),
             SaveTask::Transfer(directory, piece) => {

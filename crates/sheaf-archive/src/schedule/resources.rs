@@ -102,7 +102,7 @@ impl Needs {
 
 /// How much a host has: at once, or each second where it is a rate. What has no limit is not counted
 /// against one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ScheduleLimits {
     of: [Option<u64>; Resource::ALL.len()],
 }

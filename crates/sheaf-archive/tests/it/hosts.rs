@@ -5,7 +5,7 @@ use crate::trees::{assert_same, make_everything};
 use sheaf_archive::{
     Archive, ArchivePath, Catalog, FetchHost, FetchOptions, FetchRoot, FetchRootOptions, HostFiles,
     HostStep, HostStore, HostTold, HostsRoot, LocalStore, SaveExclude, SaveHost, SaveOptions,
-    SaveReport, SaveRoot, SaveRootOptions, VerifyOptions, fetch, verify,
+    SaveReport, SaveRoot, SaveRootOptions, ScheduleLimits, VerifyOptions, fetch, verify,
 };
 use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
@@ -113,6 +113,7 @@ impl Many {
             dry_run: false,
             tell_names: false,
             one_file_system: false,
+            limits: ScheduleLimits::default(),
             exclude: SaveExclude::default(),
         };
         let names = (0..hosts.len()).map(|number| format!("n{number}")).collect();

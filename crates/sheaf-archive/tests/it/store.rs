@@ -254,10 +254,14 @@ fn a_writer_is_killed(place: &StorePlace, round: u64) {
 
         // A server goes on for a moment with what it was asked for.
         let deadline = Instant::now() + Duration::from_secs(30);
-        let mut found = keys(store, &["packs"]);
-        while files(&place.objects()) != found.len() && Instant::now() < deadline {
+        let look = || {
+            let of_place = (files(&place.root()), files(&place.objects()));
+            (keys(store, &["packs"]), of_place)
+        };
+        let (mut found, mut of_place) = look();
+        while of_place.1 != found.len() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
-            found = keys(store, &["packs"]);
+            (found, of_place) = look();
         }
         assert!(found.iter().all(|(_, bytes)| *bytes == 50_000), "{found:?}");
         for number in 0..told {
@@ -267,9 +271,9 @@ fn a_writer_is_killed(place: &StorePlace, round: u64) {
         // One more may have been written and not told of.
         let objects = found.len() as u64;
         assert!((told..=told + 1).contains(&objects), "{told} of {objects}");
-        assert_eq!(files(&place.objects()) as u64, objects);
+        assert_eq!(of_place.1 as u64, objects);
         // A tape and the drives have files of their own.
-        let own = files(&place.root()) - files(&place.objects());
+        let own = of_place.0 - of_place.1;
         assert!(place.is_tape || own == place.own_files(), "{own}");
     }
 }

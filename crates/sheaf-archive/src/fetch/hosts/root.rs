@@ -140,6 +140,11 @@ impl FetchRoot {
 }
 
 impl HostsRoot for FetchRoot {
+    fn so_far(&self) -> Option<(u64, u64)> {
+        let report = self.report();
+        Some((report.fetched + report.unchanged, report.fetched_bytes))
+    }
+
     fn next(&self, number: usize) -> Result<HostStep, ArchiveError> {
         let mut host = lock(&self.hosts[number]);
         let asked = match (&host.at, &host.from) {

@@ -2,7 +2,7 @@
 use super::message::{BeginSave, FromHost, HostRecord, SaveItem, SourceIs, ToHost, encoded};
 use super::work::HostDesk;
 use crate::save::directory::{DirectorySave, SourceName};
-use crate::save::phases::whole;
+use crate::save::phases::{GivenWork, SavePool, WorkGiver};
 use crate::save::{
     SaveCounters, SaveExclude, SaveOptions, SaveReport, SaveShared, SaveWork, file_error, source,
 };
@@ -85,6 +85,7 @@ impl SaveHost {
             dry_run: begin.dry_run,
             tell_names: begin.tell_names,
             one_file_system: begin.one_file_system,
+            limits: begin.limits,
             ..SaveOptions::default()
         };
         options.workers = options.workers.max(store.calls_at_once());
@@ -95,15 +96,11 @@ impl SaveHost {
         let sources = sources.into_iter().map(Result::ok).collect();
         let desk = HostDesk::new(begin.is_shared);
         let shared = Arc::new(HostShared { store, sources, options, exclude, desk });
-        for number in 0..options.workers {
-            let worker = std::thread::Builder::new().name(format!("save-{number}"));
-            let at_work = shared.clone();
-            if let Err(error) = worker.spawn(move || at_work.work())
-                && number == 0
-            {
-                return Err(format!("no thread stores anything: {error}"));
-            }
-        }
+        let at_work = shared.clone();
+        let thread = std::thread::Builder::new().name("save".to_owned());
+        thread
+            .spawn(move || at_work.work())
+            .map_err(|error| format!("no thread stores anything: {error}"))?;
         self.begun = Some(shared);
         Ok(are)
     }
@@ -131,8 +128,40 @@ impl HostSource {
     }
 }
 
+/// What the root gives, to whom stores it.
+struct GivenByRoot<'a> {
+    of: &'a HostShared,
+    shared: &'a SaveShared<'a>,
+}
+
+impl<'a> WorkGiver<'a> for GivenByRoot<'a> {
+    fn next(&self) -> Option<GivenWork<'a>> {
+        let (of, shared) = (self.of, self.shared);
+        loop {
+            let mut item = of.desk.next()?;
+            if let Some(files) = item.files.take() {
+                return Some(GivenWork::Files(Box::new(move || of.files(shared, &item, &files))));
+            }
+            match of.directory(item) {
+                Ok(None) => {}
+                Ok(Some(work)) => return Some(GivenWork::Directory(work)),
+                Err(error) => {
+                    self.broken(&error);
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn broken(&self, error: &ArchiveError) {
+        // After that there is nothing that could be refused.
+        drop(self.of.desk.push(&HostRecord::Broken { text: error.to_string() }));
+        self.of.desk.end();
+    }
+}
+
 impl HostShared {
-    /// One of the workers.
+    /// Stores what is given until all is over.
     fn work(&self) {
         let told = |event| self.told(&event);
         let shared = SaveShared {
@@ -146,37 +175,30 @@ impl HostShared {
             moved: MovedBytes::default(),
             counters: SaveCounters::default(),
         };
-        while let Some(item) = self.desk.next() {
-            let to = item.to.clone();
-            let done = match &item.files {
-                Some(files) => self.files(&shared, &item, files),
-                None => self.directory(&shared, item),
-            };
-            self.desk.finished(&to);
-            if let Err(error) = done {
-                // After that there is nothing that could be refused.
-                drop(self.desk.push(&HostRecord::Broken { text: error.to_string() }));
-                return;
-            }
-        }
+        let given = GivenByRoot { of: self, shared: &shared };
+        // What goes wrong has been told when it did.
+        let _ = SavePool::given(&shared, &given).run(&|_, _| ());
     }
 
-    fn directory(&self, shared: &SaveShared<'_>, item: SaveItem) -> Result<(), ArchiveError> {
+    /// A directory to be stored, if it is there.
+    fn directory(&self, item: SaveItem) -> Result<Option<SaveWork>, ArchiveError> {
         let is_source = item.path.depth() == 0;
         let Some(source) = self.source(item.source) else {
-            return self.left(&item, None);
+            return self.left(&item, None).map(|()| None);
         };
         let path = source.path.join(item.path.as_relative());
         match Directory::beneath(&source.base, &item.path) {
             Ok(from) => {
                 // As many numbers as names below what was named, which is counted itself.
                 let place = vec![0; item.path.depth() + 1].into();
-                let work = SaveWork { from, path, to: item.to, above: None, is_source, place };
-                whole(shared, work)
+                Ok(Some(SaveWork { from, path, to: item.to, above: None, is_source, place }))
             }
             // It was taken away since.
-            Err(Errno::NOENT) if !is_source => self.left(&item, None),
-            Err(errno) => self.left(&item, Some(file_error(&path, "cannot be read", errno))),
+            Err(Errno::NOENT) if !is_source => self.left(&item, None).map(|()| None),
+            Err(errno) => {
+                let error = file_error(&path, "cannot be read", errno);
+                self.left(&item, Some(error)).map(|()| None)
+            }
         }
     }
 
@@ -206,7 +228,9 @@ impl HostShared {
             self.told(&ArchiveEvent::Failed(error));
         }
         let report = SaveReport { failed, ..SaveReport::default() };
-        self.desk.push(&HostRecord::Done { id: item.id, report })
+        self.desk.push(&HostRecord::Done { id: item.id, report })?;
+        self.desk.finished(&item.to);
+        Ok(())
     }
 
     fn source(&self, number: u32) -> Option<&HostSource> {

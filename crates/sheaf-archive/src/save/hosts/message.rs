@@ -2,7 +2,7 @@
 use crate::hosts::StoreMark;
 use crate::save::SaveReport;
 use crate::save::links::StoredLink;
-use crate::{ArchivePath, ArchivedDirectory, DirectoryChange, DirectoryRows};
+use crate::{ArchivePath, ArchivedDirectory, DirectoryChange, DirectoryRows, ScheduleLimits};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::files::Metadata;
@@ -15,7 +15,7 @@ const TEXT_BYTES_MAX: usize = 8 << 10;
 /// A request of the root.
 #[derive(Serialize, Deserialize)]
 pub(super) enum ToHost {
-    Begin(BeginSave),
+    Begin(Box<BeginSave>),
     Go { works: Vec<SaveItem>, answers: Vec<(u64, DeskAnswer)> },
 }
 
@@ -36,6 +36,8 @@ pub(super) struct BeginSave {
     pub dry_run: bool,
     pub tell_names: bool,
     pub one_file_system: bool,
+    /// What may be used of the host and of the store by it.
+    pub limits: ScheduleLimits,
     /// Patterns of names that are left out.
     pub exclude: Vec<String>,
     /// Other hosts store some of the same files.

@@ -8,7 +8,8 @@ use crate::save::commits::Commits;
 use crate::save::links::StoredLink;
 use crate::save::{SaveReport, SavedDirectory, directory, make_directories};
 use crate::{
-    Archive, ArchiveError, ArchivePath, DirectoryChange, HostStep, HostTold, HostsRoot, SaveExclude,
+    Archive, ArchiveError, ArchivePath, DirectoryChange, HostStep, HostTold, HostsRoot,
+    SaveExclude, ScheduleLimits,
 };
 use sheaf_core::{Errno, lock};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -55,6 +56,8 @@ pub struct SaveRootOptions {
     pub tell_names: bool,
     /// As in [`SaveOptions`](crate::SaveOptions).
     pub one_file_system: bool,
+    /// As in [`SaveOptions`](crate::SaveOptions), for each host by itself.
+    pub limits: ScheduleLimits,
     /// What of the sources is left out.
     pub exclude: SaveExclude,
 }
@@ -158,7 +161,7 @@ impl SaveRoot {
 
     fn begin(&self) -> Vec<u8> {
         let of = &self.options;
-        encoded(&ToHost::Begin(BeginSave {
+        encoded(&ToHost::Begin(Box::new(BeginSave {
             store: of.store.clone(),
             mark: self.mark,
             sources: of.sources.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
@@ -170,9 +173,10 @@ impl SaveRoot {
             dry_run: of.dry_run,
             tell_names: of.tell_names,
             one_file_system: of.one_file_system,
+            limits: of.limits,
             exclude: of.exclude.globs().to_vec(),
             is_shared: of.is_shared,
-        }))
+        })))
     }
 
     /// Directories for a host that has room for them: its share of what waits, so that the others
@@ -449,6 +453,11 @@ impl SaveRoot {
 }
 
 impl HostsRoot for SaveRoot {
+    fn so_far(&self) -> Option<(u64, u64)> {
+        let report = self.report();
+        Some((report.stored + report.unchanged, report.stored_bytes))
+    }
+
     fn next(&self, host: usize) -> Result<HostStep, ArchiveError> {
         let mut state = lock(&self.state);
         let state = &mut *state;

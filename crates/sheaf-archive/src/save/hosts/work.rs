@@ -104,9 +104,10 @@ impl HostDesk {
     /// A directory is done.
     pub fn finished(&self, to: &ArchivePath) {
         let mut state = self.state();
-        state.busy -= 1;
-        state.items.remove(to);
-        self.news.notify_all();
+        if state.items.remove(to).is_some() {
+            state.busy -= 1;
+            self.news.notify_all();
+        }
     }
 
     /// What goes to the root, after `patience` at the latest, and how many directories more would be
@@ -268,6 +269,7 @@ impl SaveDesk for HostDesk {
 
     fn done(&self, path: &ArchivePath, report: SaveReport) {
         self.record(path, |id| HostRecord::Done { id, report });
+        self.finished(path);
     }
 
     fn link(

@@ -58,6 +58,20 @@ struct ProgressKnown {
     rates: (f64, f64),
 }
 
+impl ProgressKnown {
+    /// How fast it goes, by what is done now.
+    fn rates(&mut self, (files, bytes): (u64, u64)) -> (f64, f64) {
+        let passed = self.since.elapsed();
+        if passed >= RATE_TIME || self.rates == (0.0, 0.0) {
+            let seconds = passed.as_secs_f64().max(0.001);
+            let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+            self.rates = (rate(files, self.done.0), rate(bytes, self.done.1));
+            (self.since, self.done) = (Instant::now(), (files, bytes));
+        }
+        self.rates
+    }
+}
+
 impl ArchiveProgress {
     pub fn new(global: &GlobalArgs) -> Self {
         let output = Output::new(global);
@@ -82,14 +96,23 @@ impl ArchiveProgress {
         known.stats = stats.clone();
         let Some(bar) = &self.bar else { return };
         let bytes = bytes.max(stats.moved_bytes);
-        let passed = known.since.elapsed();
-        if passed >= RATE_TIME || known.rates == (0.0, 0.0) {
-            let seconds = passed.as_secs_f64().max(0.001);
-            let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
-            known.rates = (rate(files, known.done.0), rate(bytes, known.done.1));
-            (known.since, known.done) = (Instant::now(), (files, bytes));
-        }
-        bar.set_message(line((files, bytes), stats, known.rates, self.start.elapsed()));
+        let rates = known.rates((files, bytes));
+        bar.set_message(line((files, bytes), stats, rates, self.start.elapsed()));
+    }
+
+    /// The same of hosts, of which so many of all are done: what they wait for each knows by itself.
+    pub fn show_hosts(&self, (files, bytes): (u64, u64), (done, all): (usize, usize)) {
+        let Some(bar) = &self.bar else { return };
+        let mut known = lock(&self.known);
+        let (files_rate, bytes_rate) = known.rates((files, bytes));
+        drop(known);
+        bar.set_message(format!(
+            "{}, {}; {files_rate:.0} files/s, {}/s; {done} of {} done",
+            counted(files, "file", "files"),
+            human::size(bytes),
+            human::size(bytes_rate as u64),
+            counted(all as u64, "host", "hosts"),
+        ));
     }
 
     /// Tells something without a line of its own in the way.

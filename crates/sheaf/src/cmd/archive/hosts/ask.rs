@@ -138,7 +138,7 @@ fn ask(
             is_selected: AtomicBool::new(false),
             copied: Mutex::default(),
         });
-        let driven = drive::drive(session, config, &members, WORK, &root).await?;
+        let driven = drive::drive(session, config, &members, WORK, &root, global).await?;
         Ok(WorkOutcome {
             hosts: driven.done,
             lost: driven.lost,

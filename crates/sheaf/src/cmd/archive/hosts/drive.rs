@@ -1,5 +1,7 @@
 //! Asks hosts until there is nothing more for them.
 use super::serve::ARCHIVE;
+use crate::cli::GlobalArgs;
+use crate::cmd::archive::progress::ArchiveProgress;
 use crate::cmd::archive::tell_name;
 use crate::output::{self, printable};
 use anyhow::Result;
@@ -45,8 +47,10 @@ pub async fn drive<R: HostsRoot + 'static>(
     members: &RangeSet,
     tag: i32,
     root: &Arc<R>,
+    global: &GlobalArgs,
 ) -> Result<Driven> {
     let (client, mut tasks, mut driven) = (session.client(), JoinSet::new(), Driven::default());
+    let progress = ArchiveProgress::new(global);
     let patience = ANSWER_MAX.min(config.timeout.value);
     let names: Vec<String> =
         members.iter().map(|leaf| client.host(leaf).unwrap_or_default()).collect();
@@ -57,7 +61,14 @@ pub async fn drive<R: HostsRoot + 'static>(
         let drive = HostDrive { root: root.clone(), client: client.clone(), host, tag, patience };
         tasks.spawn(async move { (host, drive.run(stream).await) });
     }
-    while let Some(ended) = next(&mut tasks, || tell(&**root, &names)).await {
+    loop {
+        let ended = next(&mut tasks, || {
+            progress.suspend(|| tell(&**root, &names));
+            if let Some(done) = root.so_far() {
+                progress.show_hosts(done, (driven.done + driven.lost, leaves.len()));
+            }
+        });
+        let Some(ended) = ended.await else { break };
         let (host, end) = ended?;
         match end? {
             HostEnd::Done => driven.done += 1,
@@ -69,6 +80,7 @@ pub async fn drive<R: HostsRoot + 'static>(
             }
         }
     }
+    progress.end();
     tell(&**root, &names);
     Ok(driven)
 }

@@ -59,7 +59,8 @@ pub fn run(
             missing += paths.iter().filter(|paths| paths.is_empty()).count() as u64;
             for round in 0..paths.iter().map(Vec::len).max().unwrap_or(0) {
                 let of_hosts = paths.iter().map(|paths| paths.get(round).cloned()).collect();
-                let (report, answered) = get(source, of_hosts, session, config, &members).await?;
+                let (report, answered) =
+                    get(source, of_hosts, session, config, &members, global).await?;
                 all += report;
                 done += answered;
             }
@@ -124,10 +125,11 @@ async fn get(
     session: &Session,
     config: &Config,
     members: &RangeSet,
+    global: &GlobalArgs,
 ) -> Result<(FetchReport, usize)> {
     let (archive, options) = (source.archive.clone(), source.options.clone());
     let root = move || FetchRoot::new(archive, options, paths);
     let root = Arc::new(tokio::task::spawn_blocking(root).await??);
-    let driven = drive::drive(session, config, members, FETCH, &root).await?;
+    let driven = drive::drive(session, config, members, FETCH, &root, global).await?;
     Ok((root.report(), driven.done))
 }

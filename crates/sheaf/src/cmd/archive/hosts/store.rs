@@ -43,6 +43,7 @@ pub fn run(
         dry_run: stored.dry_run,
         tell_names: stored.tell_names,
         one_file_system: stored.one_file_system,
+        limits: stored.limits,
         exclude,
     };
     opening.run(async |session, config, _| {
@@ -50,7 +51,7 @@ pub fn run(
         let (of, hosts) = (archive.clone(), hosts.collect());
         let root = move || SaveRoot::new(of, options, hosts);
         let root = Arc::new(tokio::task::spawn_blocking(root).await??);
-        let driven = drive::drive(session, config, &members, SAVE, &root).await;
+        let driven = drive::drive(session, config, &members, SAVE, &root, global).await;
         // What was done is kept also where something else has failed.
         let (report, refused) = tokio::task::spawn_blocking(move || root.finish()).await??;
         for error in refused {
