@@ -134,14 +134,14 @@ impl<R: Remote> View<R> {
             }
             KernelAsks::Nothing => {}
             KernelAsks::Forget(op) => {
-                let call = FileCall { who: FileCaller::default(), op };
+                let call = FileCall { who: FileCaller::default(), pid: 0, op };
                 let Ok(call) = encoded(&call, &[]) else { return };
                 let view = self.clone();
                 // Whoever has nobody to tell it to has nothing to be forgotten there.
                 tokio::spawn(async move { drop(view.remote.call(call).await) });
             }
             KernelAsks::Op { op, data, how, waits } => {
-                let call = FileCall { who: request.who(), op };
+                let call = FileCall { who: request.who(), pid: request.pid(), op };
                 let encoded = match encoded(&call, data) {
                     Ok(call) => call,
                     Err(errno) => return device.refuse(unique, errno),

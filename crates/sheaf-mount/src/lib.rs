@@ -4,17 +4,23 @@
 //! A host's files are mounted by FUSE wherever they are wanted ([`Mounted`]). Each call of a program becomes a
 //! request ([`NodeOp`]) to the owner of the files, whose service ([`service`]) does it with a system call of its own, as
 //! the user who asks: so there is one cache, the owner's.
+mod all;
+mod combined;
 mod fuse;
+mod groups;
 mod message;
+mod own;
 mod owner;
 mod remote;
 mod view;
 
+pub use all::{AllView, register};
 pub use fuse::{MountError, MountOptions, Mounted, Remote, unmount};
+pub use groups::{AddressQuestion, GROUP_RULES_MAX, GROUPS_MAX, GroupsView};
 pub use message::{
     FileAnswer, FileCall, FileCaller, FileLock, FileLockKind, FileSystemUsage, NodeAttributes,
     NodeEntry, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes, SetNodeTime,
 };
 pub use owner::{FILES, FileOwners, OwnerLane, service};
 pub use remote::HostRemote;
-pub use view::{MountedView, ViewError, ViewHost, take_away};
+pub use view::{MountedView, ViewError, ViewHost, ViewParts, take_away};

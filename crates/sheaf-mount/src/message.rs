@@ -26,6 +26,8 @@ pub struct FileCaller {
 pub struct FileCall {
     /// On whose behalf.
     pub who: FileCaller,
+    /// The process, as the system of whoever asks has it.
+    pub pid: u32,
     /// What is to be done.
     pub op: NodeOp,
 }

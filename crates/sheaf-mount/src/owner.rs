@@ -89,7 +89,7 @@ impl OwnerLane {
     /// # Errors
     /// `EBADMSG` when it is none. What the operation has failed with stands in the answer.
     pub fn answer(&mut self, request: &[u8]) -> Result<Vec<u8>, Errno> {
-        let (FileCall { who, op }, data) = decoded(request)?;
+        let (FileCall { who, op, .. }, data) = decoded(request)?;
         let mut bytes = Vec::new();
         let answer = self.answer_as(who, op, data, &mut bytes);
         if answer.is_err() {

@@ -55,7 +55,7 @@ impl HostRemote {
     /// # Errors
     /// Those of [`Remote::call`].
     pub async fn export(&self) -> Result<PathBuf, Errno> {
-        let call = FileCall { who: FileCaller::default(), op: NodeOp::Export };
+        let call = FileCall { who: FileCaller::default(), pid: 0, op: NodeOp::Export };
         let answer = self.call(encoded(&call, &[])?).await?;
         let (answer, path) = decoded::<Result<FileAnswer, Errno>>(&answer)?;
         answer.map(|_| PathBuf::from(OsStr::from_bytes(path)))
@@ -69,7 +69,7 @@ impl HostRemote {
         }
         let only = RangeSet::single(self.leaf);
         let lane = self.network.open(FILES, only, "null", b"", Sync::WaitForAll);
-        let join = FileCall { who: FileCaller::default(), op: NodeOp::Join(self.number) };
+        let join = FileCall { who: FileCaller::default(), pid: 0, op: NodeOp::Join(self.number) };
         let joined = self.ask(&lane, encoded(&join, &[])?.into()).await?;
         let (answer, _) = decoded::<Result<FileAnswer, Errno>>(&joined)?;
         answer.map(|_| lane)

@@ -2,12 +2,17 @@
 //!
 //! ```text
 //! POINT            a small file system of its own (as root), or a directory
-//! └── hosts
-//!     ├── n1       mounted by FUSE: the files of n1
-//!     ├── n2       …
-//!     └── SELF     this host: its export itself, bound there (as root), or a link to it
+//! ├── hosts
+//! │   ├── n1       mounted by FUSE: the files of n1
+//! │   ├── n2       …
+//! │   └── SELF     this host: its export itself, bound there (as root), or a link to it
+//! ├── all          mounted by FUSE: the merge of all, for who has mounted it
+//! └── groups       mounted by FUSE: groups of files, for who has mounted it
 //! ```
+use crate::all::AllView;
 use crate::fuse::{MountError, MountOptions, Mounted, Remote, unmount};
+use crate::groups::GroupsView;
+use crate::own::{OwnFiles, OwnMount};
 use rustix::mount::{MountFlags, UnmountFlags};
 use sheaf_core::Errno;
 use std::ffi::OsString;
@@ -16,8 +21,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where hosts are.
+/// Where hosts are, the merge of all, and groups.
 const HOSTS: &str = "hosts";
+const ALL: &str = "all";
+const GROUPS: &str = "groups";
 /// What all mounts of views are called by `mount(8)`.
 const SOURCE: &str = "sheaf";
 
@@ -27,6 +34,16 @@ pub enum ViewHost<R> {
     Remote(Arc<R>),
     /// It is this one, and exports this directory.
     Own(PathBuf),
+}
+
+/// What is in a view.
+pub struct ViewParts<R> {
+    /// Hosts, by their names.
+    pub hosts: Vec<(String, ViewHost<R>)>,
+    /// The merge of all.
+    pub all: AllView,
+    /// Groups.
+    pub groups: GroupsView,
 }
 
 /// Why there is no view.
@@ -50,11 +67,11 @@ pub enum ViewError {
 #[derive(Debug)]
 pub struct MountedView {
     point: PathBuf,
-    hosts: Vec<Mounted>,
+    mounts: Vec<Mounted>,
 }
 
 impl MountedView {
-    /// Mounts hosts, by their names, at a directory, which has to be there and empty.
+    /// Mounts it at a directory, which has to be there and empty.
     ///
     /// # Errors
     /// [`ViewError`]; what was mounted before that is taken away again.
@@ -63,7 +80,7 @@ impl MountedView {
     /// Outside a tokio runtime.
     pub fn new<R: Remote>(
         point: &Path,
-        hosts: Vec<(String, ViewHost<R>)>,
+        parts: ViewParts<R>,
         read_only: bool,
     ) -> Result<Self, ViewError> {
         let is_root = rustix::process::geteuid().is_root();
@@ -74,8 +91,8 @@ impl MountedView {
             rustix::mount::mount(SOURCE, &point, "tmpfs", flags, data)
                 .map_err(|errno| failed(format!("cannot be mounted at: {}", Errno::from(errno))))?;
         }
-        let mut view = Self { point: point.clone(), hosts: Vec::new() };
-        for (name, host) in hosts {
+        let mut view = Self { point: point.clone(), mounts: Vec::new() };
+        for (name, host) in parts.hosts {
             let at = point.join(HOSTS).join(&name);
             if let (ViewHost::Own(export), false) = (&host, is_root) {
                 let made = std::fs::create_dir_all(point.join(HOSTS))
@@ -85,19 +102,47 @@ impl MountedView {
                 })?;
                 continue;
             }
-            std::fs::create_dir_all(&at)
-                .map_err(|error| failed(format!("{}: {}", at.display(), Errno::from_io(&error))))?;
+            let source = format!("{SOURCE}:{name}");
+            let options = MountOptions { source, for_all: is_root, read_only };
             match host {
-                ViewHost::Own(export) => rustix::mount::mount_bind(&export, &at)
-                    .map_err(|errno| failed(format!("{}: {}", at.display(), Errno::from(errno))))?,
-                ViewHost::Remote(remote) => {
-                    let source = format!("{SOURCE}:{name}");
-                    let options = MountOptions { source, for_all: is_root, read_only };
-                    view.hosts.push(Mounted::new(remote, &at, &options)?);
+                ViewHost::Own(export) => {
+                    std::fs::create_dir_all(&at)
+                        .map_err(Errno::from)
+                        .and_then(|()| Ok(rustix::mount::mount_bind(&export, &at)?))
+                        .map_err(|errno| failed(format!("{}: {errno}", at.display())))?;
                 }
+                ViewHost::Remote(remote) => view.mount(remote, at, &options)?,
             }
         }
+        view.mount_own(parts.all, ALL, read_only)?;
+        view.mount_own(parts.groups, GROUPS, read_only)?;
         Ok(view)
+    }
+
+    /// Mounts what this process has itself. It acts for whoever has mounted it, so nobody else gets in.
+    fn mount_own<F: OwnFiles>(
+        &mut self,
+        files: F,
+        name: &str,
+        read_only: bool,
+    ) -> Result<(), ViewError> {
+        let source = format!("{SOURCE}:{name}");
+        let options = MountOptions { source, for_all: false, read_only };
+        self.mount(Arc::new(OwnMount(files)), self.point.join(name), &options)
+    }
+
+    fn mount<R: Remote>(
+        &mut self,
+        remote: Arc<R>,
+        at: PathBuf,
+        options: &MountOptions,
+    ) -> Result<(), ViewError> {
+        std::fs::create_dir_all(&at).map_err(|error| {
+            let why = format!("{}: {}", at.display(), Errno::from_io(&error));
+            ViewError::Point { point: self.point.clone(), why }
+        })?;
+        self.mounts.push(Mounted::new(remote, &at, options)?);
+        Ok(())
     }
 
     /// Where it is.
@@ -108,15 +153,15 @@ impl MountedView {
 
     /// Waits until somebody has taken away what is mounted.
     pub async fn ended(&mut self) {
-        for host in &mut self.hosts {
-            host.ended().await;
+        for mount in &mut self.mounts {
+            mount.ended().await;
         }
     }
 }
 
 impl Drop for MountedView {
     fn drop(&mut self) {
-        self.hosts.clear();
+        self.mounts.clear();
         if let Err(error) = take_away(&self.point) {
             tracing::warn!(point = %self.point.display(), %error, "it stays");
         }
@@ -168,7 +213,10 @@ pub fn take_away(point: &Path) -> io::Result<bool> {
             false => std::fs::remove_dir(entry.path()),
         })?;
     }
-    gone(std::fs::remove_dir(hosts)).map(|()| there)
+    for name in [HOSTS, ALL, GROUPS] {
+        gone(std::fs::remove_dir(point.join(name)))?;
+    }
+    Ok(there)
 }
 
 /// It is not there any more, whoever has removed it.

@@ -358,7 +358,9 @@ impl Serving {
 
 /// What the nodes of this program do: group operations, tools, probes.
 pub fn servers() -> Serving {
-    Serving(Servers::new(sheaf_tools::tools()))
+    let mut tools = sheaf_tools::tools();
+    sheaf_mount::register(&mut tools);
+    Serving(Servers::new(tools))
 }
 
 /// Signals that follow each other so soon are one: who ends a group of processes may signal each of

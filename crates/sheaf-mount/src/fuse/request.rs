@@ -71,6 +71,10 @@ impl<'a> KernelRequest<'a> {
         self.head.unique
     }
 
+    pub fn pid(&self) -> u32 {
+        self.head.pid
+    }
+
     /// On whose behalf. What the kernel does not say stands in the list of processes.
     pub fn who(&self) -> FileCaller {
         let abi::fuse_in_header { uid, gid, pid, .. } = self.head;

@@ -53,7 +53,7 @@ impl Served {
         let number = u128::from(fastrand::u64(..));
         let lanes = || {
             let mut lane = self.lane();
-            let join = FileCall { who: own(), op: NodeOp::Join(number) };
+            let join = FileCall { who: own(), pid: 0, op: NodeOp::Join(number) };
             lane.answer(&postcard::to_stdvec(&join).unwrap()).unwrap();
             lane
         };
@@ -140,7 +140,8 @@ impl Remote for Here {
 impl Asker {
     /// Asks, with bytes behind the request; the answer, and the bytes behind it.
     pub fn ask_with(&mut self, op: NodeOp, data: &[u8]) -> Result<(FileAnswer, Vec<u8>), Errno> {
-        let mut request = postcard::to_stdvec(&FileCall { who: self.who.clone(), op }).unwrap();
+        let mut request =
+            postcard::to_stdvec(&FileCall { who: self.who.clone(), pid: 0, op }).unwrap();
         request.extend_from_slice(data);
         let answer = self.lane.answer(&request)?;
         let (answer, bytes) =

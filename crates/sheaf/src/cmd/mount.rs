@@ -5,7 +5,8 @@ use crate::output::{self, printable};
 use crate::session::Opening;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use sheaf_mount::{HostRemote, MountedView, ViewHost, take_away};
+use sheaf_mount::{AllView, GroupsView, HostRemote, MountedView, ViewHost, ViewParts, take_away};
+use sheaf_session::address::Purpose;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ use std::time::Duration;
 
 /// A host that does not answer within this is down, unless less is said by --timeout.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Addresses whose meaning is asked for, at a time.
+const ADDRESSES_WAITING_MAX: usize = 16;
 /// What the process in the background says when all is mounted.
 const READY: &str = "mounted";
 
@@ -22,7 +25,8 @@ const READY: &str = "mounted";
 ///
 /// POINT/hosts/H is what host H exports, and each call of a program there is done on
 /// H, as the user who makes it: what one host writes all others see. As root for all
-/// users, else for yourself.
+/// users, else for yourself. POINT/all is the merge of all hosts, and what is made in
+/// POINT/groups are groups of files.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\
@@ -82,7 +86,12 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
         if hosts.is_empty() {
             return Err(Stop::unreachable("there is no host to mount".to_owned()).into());
         }
-        let mut view = MountedView::new(&args.point, hosts, args.read_only)?;
+        let (asks, mut asked) = tokio::sync::mpsc::channel(ADDRESSES_WAITING_MAX);
+        let point = args.point.canonicalize();
+        let point = point.with_context(|| printable(&args.point.to_string_lossy()))?;
+        let groups = GroupsView::new(client, &point, asks);
+        let parts = ViewParts { hosts, all: AllView::new(client), groups };
+        let mut view = MountedView::new(&args.point, parts, args.read_only)?;
         if args.announce {
             let mut out = std::io::stdout();
             writeln!(out, "{READY}").and_then(|()| out.flush()).context("nobody waits")?;
@@ -90,6 +99,10 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
         loop {
             tokio::select! {
                 () = view.ended() => return Ok(Exit::Success),
+                Some(question) = asked.recv() => {
+                    let found = session.address_for(question.text(), Purpose::Change("add"));
+                    question.answer(found.map_err(|error| error.to_string()));
+                }
                 () = client.network().ended() => {
                     output::tell(format_args!("sheaf: the session has ended"));
                     return Ok(Exit::Unreachable);

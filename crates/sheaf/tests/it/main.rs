@@ -44,6 +44,7 @@ mod machines;
 mod members;
 mod modules;
 mod mount;
+mod mount_groups;
 mod names;
 mod no_session;
 mod other_settings;

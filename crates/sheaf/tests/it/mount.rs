@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Whether this test may mount; if not it is said.
-fn can_mount() -> bool {
+pub fn can_mount() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     let can = Path::new("/dev/fuse").exists() && is_root;
     if !can {
@@ -17,13 +17,13 @@ fn can_mount() -> bool {
 }
 
 /// A view, which is gone with this.
-struct View<'a> {
+pub struct View<'a> {
     home: &'a Home,
-    point: PathBuf,
+    pub point: PathBuf,
 }
 
 impl<'a> View<'a> {
-    fn new(home: &'a Home, session: &[&str], name: &str) -> Self {
+    pub fn new(home: &'a Home, session: &[&str], name: &str) -> Self {
         let point = home.path().join(name);
         fs::create_dir_all(&point).unwrap();
         let run = home.run(&[session, &["mount", point.to_str().unwrap()]].concat());
@@ -31,11 +31,11 @@ impl<'a> View<'a> {
         Self { home, point }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.point.join("hosts").join(name)
     }
 
-    fn end(&self) -> Run {
+    pub fn end(&self) -> Run {
         self.home.run(&["umount", self.point.to_str().unwrap()])
     }
 }
@@ -51,7 +51,7 @@ fn is_mounted(point: &Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo").unwrap().contains(point.to_str().unwrap())
 }
 
-fn exports(home: &Home) -> String {
+pub fn exports(home: &Home) -> String {
     for host in ["n1", "n2"] {
         let export = home.path().join("export").join(host);
         fs::create_dir_all(&export).unwrap();
@@ -60,7 +60,7 @@ fn exports(home: &Home) -> String {
     home.path().join("export/%h").to_str().unwrap().to_owned()
 }
 
-fn shell(script: &str, at: &Path) -> Run {
+pub fn shell(script: &str, at: &Path) -> Run {
     let mut shell = Command::new("sh");
     Run::of(shell.args(["-euc", script]).current_dir(at).output().unwrap())
 }

@@ -1,0 +1,70 @@
+//! What became of operations, in words.
+use sheaf_core::{Errno, lock};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+/// Sessions of this machine (shells, say) of which the last operation is known.
+const SESSIONS_MAX: usize = 64;
+
+/// What became of the last operation: whoever asks hears of the own session first, so that two who work at once do
+/// not hear of each other.
+#[derive(Default)]
+pub(crate) struct StatusTexts(Mutex<VecDeque<(Option<u32>, String)>>);
+
+impl StatusTexts {
+    pub fn put(&self, session: Option<u32>, text: String) {
+        let mut texts = lock(&self.0);
+        texts.retain(|one| one.0 != session);
+        texts.push_front((session, text));
+        texts.truncate(SESSIONS_MAX);
+    }
+
+    /// Keeps what there is to say of an error.
+    pub fn fail(&self, session: Option<u32>, (text, errno): (String, Errno)) -> Errno {
+        self.put(session, text);
+        errno
+    }
+
+    pub fn get(&self, session: Option<u32>) -> String {
+        let texts = lock(&self.0);
+        let of_session = texts.iter().find(|one| one.0 == session && session.is_some());
+        of_session.or(texts.front()).map(|one| one.1.clone()).unwrap_or_default()
+    }
+}
+
+/// The session of a process; none where the system does not show it.
+pub(crate) fn asking_session(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program may have anything in it, up to its last parenthesis.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_session_hears_of_its_own_first() {
+        let texts = StatusTexts::default();
+        assert_eq!(texts.get(Some(1)), "");
+        texts.put(Some(1), "one".to_owned());
+        texts.put(Some(2), "two".to_owned());
+        assert_eq!(texts.get(Some(1)), "one");
+        assert_eq!(texts.get(Some(3)), "two");
+        assert_eq!(texts.fail(Some(1), ("three".to_owned(), Errno::IO)), Errno::IO);
+        assert_eq!(texts.get(Some(1)), "three");
+        assert_eq!(texts.get(Some(2)), "two");
+        for session in 10..10 + 2 * SESSIONS_MAX as u32 {
+            texts.put(Some(session), session.to_string());
+        }
+        assert_eq!(lock(&texts.0).len(), SESSIONS_MAX);
+    }
+
+    #[test]
+    fn a_process_has_a_session() {
+        let own = rustix::process::getsid(None).unwrap().as_raw_nonzero().get();
+        assert_eq!(asking_session(std::process::id()), u32::try_from(own).ok());
+        assert_eq!(asking_session(u32::MAX), None);
+    }
+}

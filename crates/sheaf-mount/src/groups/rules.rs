@@ -1,0 +1,152 @@
+//! What a group is: addresses, and how its data are combined.
+use crate::combined::GroupBinding;
+use sheaf_core::Errno;
+use sheaf_group::Target;
+use sheaf_group::message::DataAggregation;
+
+/// What `ctl` takes.
+const COMMANDS: &str = "add HOSTSET:PATH, remove HOSTSET:PATH, bind read data NAME, clear";
+
+/// Files that belong to a group.
+#[derive(Clone, Debug)]
+pub(super) struct GroupRule {
+    /// Name and number of the symbolic link that says it; without one it was said to `ctl`.
+    pub link: Option<(Vec<u8>, u64)>,
+    /// As it was said.
+    pub said: Vec<u8>,
+    pub target: Target,
+}
+
+/// A line of `ctl`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum GroupCommand {
+    Add(String),
+    Remove(String),
+    Bind(GroupBinding),
+    Clear,
+}
+
+/// What a group is made of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GroupRules {
+    pub rules: Vec<GroupRule>,
+    pub binding: GroupBinding,
+}
+
+impl GroupCommand {
+    /// A line; nothing of one that is empty or a comment.
+    pub fn parse(line: &str) -> Result<Option<Self>, String> {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(None);
+        }
+        let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let rest = rest.trim();
+        let address = || match rest {
+            "" => Err(format!("{word}: say which files: {word} HOSTSET:PATH")),
+            rest => Ok(rest.to_owned()),
+        };
+        match word {
+            "add" => address().map(Self::Add),
+            "remove" => address().map(Self::Remove),
+            "bind" => bind(rest).map(Self::Bind),
+            "clear" if rest.is_empty() => Ok(Self::Clear),
+            _ => return Err(format!("{line}: there is no such command; there are {COMMANDS}")),
+        }
+        .map(Some)
+    }
+}
+
+fn bind(rest: &str) -> Result<GroupBinding, String> {
+    let mut words = rest.split_whitespace();
+    let (Some("read"), Some("data"), Some(name)) = (words.next(), words.next(), words.next())
+    else {
+        return Err(format!("bind {rest}: what can be bound is: bind read data NAME [COLUMN...]"));
+    };
+    let column = |word: &str| word.parse().ok().filter(|column| *column > 0);
+    let columns = words
+        .map(|word| column(word).ok_or_else(|| format!("{word}: columns are counted from 1")))
+        .collect::<Result<Vec<u32>, _>>()?;
+    match DataAggregation::by_name(name, &columns, 0, 0) {
+        Some(_) => Ok(GroupBinding { aggregate: name.to_owned(), columns }),
+        None => Err(format!(
+            "{name}: there is no such aggregation; there are concatenate, packed, sum, avg, min, max, equal, \
+             zero, count, classes, lines, checksum"
+        )),
+    }
+}
+
+impl GroupRules {
+    pub fn targets(&self) -> Vec<Target> {
+        self.rules.iter().map(|rule| rule.target.clone()).collect()
+    }
+
+    /// Takes away what was said to `ctl` in these words.
+    pub fn remove(&mut self, said: &str) -> Result<(), String> {
+        let is_it = |rule: &GroupRule| rule.link.is_none() && rule.said == said.as_bytes();
+        let at = self.rules.iter().position(is_it);
+        let at = at.ok_or_else(|| format!("remove {said}: nothing was added in these words"))?;
+        self.rules.remove(at);
+        Ok(())
+    }
+
+    pub fn link(&self, name: &[u8]) -> Option<&GroupRule> {
+        self.rules.iter().find(|rule| rule.link.as_ref().is_some_and(|link| link.0 == name))
+    }
+
+    pub fn link_of(&self, number: u64) -> Result<&GroupRule, Errno> {
+        let is_it = |rule: &&GroupRule| rule.link.as_ref().is_some_and(|link| link.1 == number);
+        self.rules.iter().find(is_it).ok_or(Errno::NOENT)
+    }
+
+    /// The commands that make such a group; what links say stands in comments.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for rule in &self.rules {
+            let said = String::from_utf8_lossy(&rule.said);
+            text += &match &rule.link {
+                Some((name, _)) => format!("# {} -> {said}\n", String::from_utf8_lossy(name)),
+                None => format!("add {said}\n"),
+            };
+        }
+        if self.binding != GroupBinding::default() {
+            let columns = self.binding.columns.iter().map(|column| format!(" {column}"));
+            let columns: String = columns.collect();
+            text += &format!("bind read data {}{columns}\n", self.binding.aggregate);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_read_as_they_are_written() {
+        let parse = |line: &str| GroupCommand::parse(line).unwrap();
+        assert_eq!(parse("# add x"), None);
+        assert_eq!(parse("  "), None);
+        assert_eq!(
+            parse("add n[1-9]:/var/log/my log"),
+            Some(GroupCommand::Add("n[1-9]:/var/log/my log".to_owned()))
+        );
+        let (aggregate, columns) = ("avg".to_owned(), vec![1, 3]);
+        let bound = GroupBinding { aggregate, columns };
+        assert_eq!(parse("bind read data avg 1 3"), Some(GroupCommand::Bind(bound.clone())));
+        let rules = GroupRules { rules: Vec::new(), binding: bound };
+        assert_eq!(rules.text(), "bind read data avg 1 3\n");
+        assert_eq!(GroupRules::default().text(), "");
+    }
+
+    #[test]
+    fn what_is_no_command_is_told() {
+        let wrong = |line: &str| GroupCommand::parse(line).unwrap_err();
+        assert!(wrong("ad n1:/x").contains("there are add"));
+        assert!(wrong("add").contains("add HOSTSET:PATH"));
+        assert!(wrong("clear all").contains("no such command"));
+        assert!(wrong("bind write data sum").contains("bind read data NAME"));
+        assert!(wrong("bind read data summ").contains("sum, avg"));
+        assert!(wrong("bind read data sum 0").contains("from 1"));
+    }
+}

@@ -1,0 +1,234 @@
+//! Groups of files as files, and the merge of all hosts, in a mounted view.
+use crate::cluster::{NAME, Up, turn};
+use crate::mount::{View, can_mount, shell};
+use crate::support::{Home, Run};
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+/// Three hosts with files that are alike, that differ, and that not all have.
+fn exports(home: &Home) -> String {
+    for (number, host) in ["n1", "n2", "n3"].into_iter().enumerate() {
+        let etc = home.path().join("export").join(host).join("etc");
+        fs::create_dir_all(&etc).unwrap();
+        fs::write(etc.join("same"), "same\n").unwrap();
+        fs::write(etc.join("load"), format!("{}.5 2\n", number + 1)).unwrap();
+        fs::write(etc.join("services"), format!("tcp {number}\nudp 53\n")).unwrap();
+        symlink("/etc/same", etc.join("link")).unwrap();
+    }
+    let export = home.path().join("export");
+    fs::write(export.join("n2/etc/only"), "only n2\n").unwrap();
+    fs::write(export.join("n1/etc/odd@data"), "odd\n").unwrap();
+    fs::create_dir(export.join("n3/both")).unwrap();
+    fs::write(export.join("n3/both/x*"), "star\n").unwrap();
+    fs::write(export.join("n1/both"), "a file\n").unwrap();
+    export.join("%h").to_str().unwrap().to_owned()
+}
+
+/// What a shell says in the view: its output and its errors.
+fn says(view: &View<'_>, script: &str) -> Run {
+    shell(script, &view.point)
+}
+
+fn reads(view: &View<'_>, script: &str) -> String {
+    let said = says(view, script);
+    assert_eq!((said.code, &said.stderr[..]), (Some(0), ""), "{script}: {said:?}");
+    said.stdout
+}
+
+#[test]
+fn a_group_is_read_and_written_by_plain_programs() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    let view = View::new(&home, &["--processes", "3", "--export", &export], "view");
+    // Aggregations.
+    let made = "mkdir groups/load && cd groups/load && ls && echo 'add n[1-3]:/etc/load' >ctl";
+    assert_eq!(reads(&view, made), "ctl\ndata\nfiles\nlines\nsize\nstat\nstatus\nsum\n");
+    assert_eq!(reads(&view, "cat groups/load/data"), "1.5 2\n2.5 2\n3.5 2\n");
+    assert_eq!(
+        reads(&view, "cd groups/load; cat size sum files"),
+        "3\n7.5 6\nn1:/etc/load\nn2:/etc/load\nn3:/etc/load\n"
+    );
+    let bound = "cd groups/load; echo bind read data avg 1 >ctl; cat data status ctl";
+    assert_eq!(
+        reads(&view, bound),
+        "2.5\nread data: 3 files\nadd n[1-3]:/etc/load\nbind read data avg 1\n"
+    );
+    // What a group says it is makes the same group.
+    let again = "mkdir groups/again; cat groups/load/ctl >groups/again/ctl; cat groups/again/data";
+    assert_eq!(reads(&view, again), "2.5\n");
+    // Lines, and programs that know nothing of groups.
+    reads(&view, "mkdir groups/svc; echo add n[1-3]:/etc/services >groups/svc/ctl");
+    assert_eq!(reads(&view, "grep udp groups/svc/lines"), "n[1-3]: udp 53\n");
+    assert_eq!(reads(&view, "awk '/tcp/ {print $3}' groups/svc/lines | paste -sd+"), "0+1+2\n");
+    assert_eq!(reads(&view, "paste -d, groups/load/data groups/load/size"), "2.5,3\n");
+    let python = "python3 -c 'print(open(\"groups/svc/data\").read().count(\"udp\"))'";
+    assert_eq!(reads(&view, python), "3\n");
+    // Writing.
+    let export = home.path().join("export");
+    reads(
+        &view,
+        "mkdir groups/cfg; echo add n[1-3]:/etc/same >groups/cfg/ctl; echo x >groups/cfg/data",
+    );
+    reads(&view, "echo yy >>groups/cfg/data");
+    for host in ["n1", "n2", "n3"] {
+        assert_eq!(fs::read_to_string(export.join(host).join("etc/same")).unwrap(), "x\nyy\n");
+    }
+    assert_eq!(reads(&view, "cat groups/cfg/status"), "write data: 3 files\n");
+    // Other names, and none.
+    reads(&view, "mv groups/cfg groups/config; rmdir groups/svc; rmdir groups/again");
+    assert_eq!(reads(&view, "ls groups"), "config\nload\n");
+    assert_eq!(reads(&view, "cat groups/config/data | sort -u"), "x\nyy\n");
+}
+
+#[test]
+fn links_are_rules_of_a_group() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    let view = View::new(&home, &["--processes", "3", "--export", &export], "view");
+    let point = view.point.to_str().unwrap();
+    let made = format!(
+        "mkdir groups/g; cd groups/g; ln -s ../../hosts/n1/etc/load a; ln -s {point}/all/etc/only b
+         ln -s 'n[2-3]:/etc/lo*' c; readlink c; cat files; cat data"
+    );
+    assert_eq!(
+        reads(&view, &made),
+        "n[2-3]:/etc/lo*\nn1:/etc/load\nn2:/etc/only\nn2:/etc/load\nn3:/etc/load\n1.5 2\nonly n2\n2.5 2\n3.5 2\n"
+    );
+    assert_eq!(reads(&view, "cd groups/g; rm c a; cat files; ls -d [abc]"), "n2:/etc/only\nb\n");
+    for (script, why) in [
+        ("ln -s n1:/x groups/g/data", "File exists"),
+        ("ln -s n1:/x groups/g/b", "File exists"),
+        ("ln -s /etc/passwd groups/g/x", "Invalid argument"),
+        ("ln -s n9:/x groups/g/x", "Invalid argument"),
+        ("rm groups/g/data", "Operation not permitted"),
+        ("touch groups/g/new", "Operation not permitted"),
+        ("mkdir groups/g/d", "Operation not permitted"),
+        ("touch groups/x", "Operation not permitted"),
+        ("chmod 777 groups/g/data", "Operation not permitted"),
+        ("mkdir groups/g", "File exists"),
+        ("echo x >groups/g/size", "Permission denied"),
+    ] {
+        let said = says(&view, script);
+        // Root may write where no bit says so, up to what the file system itself says.
+        assert!(said.code != Some(0) && said.stderr.contains(why), "{script}: {said:?}");
+    }
+    assert!(reads(&view, "cat groups/g/status").contains("n9"));
+}
+
+#[test]
+fn what_is_missing_is_an_error_and_named() {
+    if !can_mount() {
+        return;
+    }
+    let _turn = turn();
+    let home = Home::new();
+    let export = exports(&home);
+    let up = Up::at(home, &["--processes", "3", "--export", &export]);
+    let view = View::new(&up.home, &["--session", NAME], "view");
+    reads(&view, "mkdir groups/g; echo add n[1-3]:/etc/only >groups/g/ctl");
+    let said = says(&view, "cat groups/g/data");
+    assert_eq!((said.code, &said.stdout[..]), (Some(1), "only n2\n"), "{said:?}");
+    assert!(said.stderr.contains("Input/output error"), "{said:?}");
+    assert_eq!(
+        reads(&view, "cat groups/g/status"),
+        "read data: 2 of 3 failed\nn[1,3]:/etc/only: No such file or directory (ENOENT)\n"
+    );
+    // Nobody has it: that is what is said.
+    reads(&view, "mkdir groups/none; echo add n[1-3]:/etc/none >groups/none/ctl");
+    let said = says(&view, "cat groups/none/data");
+    assert!(said.code == Some(1) && said.stderr.contains("No such file"), "{said:?}");
+    // Nothing is written, or emptied, where one file does not open.
+    let said = says(&view, "echo x >groups/g/data");
+    assert!(said.code != Some(0) && said.stderr.contains("cannot create"), "{said:?}");
+    assert_eq!(reads(&view, "cat hosts/n2/etc/only"), "only n2\n");
+    // Commands are done all or none, and what is wrong is told.
+    let said = says(&view, "printf 'clear\\nad x\\n' >groups/g/ctl");
+    assert_ne!(said.code, Some(0), "{said:?}");
+    let told = reads(&view, "cat groups/g/status groups/g/ctl");
+    assert!(told.starts_with("ctl: line 2: ad x: there is no such command"), "{told}");
+    assert!(told.ends_with("add n[1-3]:/etc/only\n"), "{told}");
+    // A host that is down.
+    reads(&view, "mkdir groups/all; echo add n[1-3]:/etc/load >groups/all/ctl");
+    up.servers["n3"].signal(Signal::KILL);
+    crate::cluster::wait_until("the host is missing", || {
+        says(&view, "cat groups/all/data").code != Some(0)
+    });
+    let said = says(&view, "cat groups/all/data");
+    assert_eq!(said.stdout, "1.5 2\n2.5 2\n", "{said:?}");
+    assert!(said.stderr.contains("Input/output error"), "{said:?}");
+    let told = reads(&view, "cat groups/all/status");
+    assert!(told.contains("n3: ") && told.contains("1 of 3 failed"), "{told}");
+    let said = says(&view, "ls all");
+    assert!(said.code != Some(0) && said.stdout.starts_with("both\netc\n"), "{said:?}");
+    assert!(reads(&view, "cat all/@status").contains("n3: "));
+}
+
+#[test]
+fn the_merge_of_all_has_the_names_of_all() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    let view = View::new(&home, &["--processes", "3", "--export", &export], "view");
+    assert_eq!(
+        reads(&view, "ls all all/etc"),
+        "all:\nboth\netc\n\nall/etc:\nlink\nload\nodd@@data\nonly\nsame\nservices\n"
+    );
+    assert_eq!(reads(&view, "cat all/etc/load all/etc/only"), "1.5 2\n2.5 2\n3.5 2\nonly n2\n");
+    assert_eq!(
+        reads(&view, "cat all/etc/same@lines all/etc/only@lines"),
+        "n[1-3]: same\nn2: only n2\n"
+    );
+    assert_eq!(
+        reads(&view, "cat all/etc/load@sum all/etc/load@size all/etc/only@files"),
+        "7.5 6\n3\nn2:/etc/only\n"
+    );
+    assert_eq!(
+        reads(&view, "cat 'all/etc/odd@@data' 'all/etc/odd@@data@files'"),
+        "odd\nn1:/etc/odd@data\n"
+    );
+    // Links lead to what is merged, not to what this machine has there.
+    assert_eq!(
+        reads(&view, "readlink all/etc/link; cat all/etc/link@data 2>/dev/null; cat all/etc/link"),
+        "../etc/same\nsame\nsame\nsame\nsame\nsame\nsame\n"
+    );
+    // A directory takes the place of a file, and what looks like a pattern is a name.
+    assert_eq!(reads(&view, "ls all/both; cat 'all/both/x*'"), "x*\nstar\n");
+    let attributes = fs::metadata(view.point.join("all/etc/load")).unwrap();
+    assert_eq!((attributes.size(), attributes.mode() & 0o777), (3 * 6, 0o644));
+    assert_eq!(
+        reads(&view, "find all -type f | sort | head -1; grep -rl 'udp' all"),
+        "all/both/x*\nall/etc/services\n"
+    );
+    // Nothing can be changed but what is said to be data.
+    for script in [
+        "echo x >all/etc/same",
+        "rm all/etc/same",
+        "mkdir all/x",
+        "touch all/new",
+        "mv all/etc all/e",
+    ] {
+        let said = says(&view, script);
+        assert!(
+            said.code != Some(0) && said.stderr.contains("Read-only file system"),
+            "{script}: {said:?}"
+        );
+    }
+    let none = says(&view, "cat all/etc/none; cat all/etc/none@data; cat all/etc/same@ctl");
+    assert_eq!(none.stderr.matches("No such file or directory").count(), 1, "{none:?}");
+    reads(&view, "echo new >all/etc/same@data");
+    for host in ["n1", "n2", "n3"] {
+        let at = home.path().join("export").join(host).join("etc/same");
+        assert_eq!(fs::read_to_string(at).unwrap(), "new\n");
+    }
+    assert!(!Path::new(&view.point).join("all/etc/none@data").exists());
+}
