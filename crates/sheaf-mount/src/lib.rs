@@ -8,9 +8,11 @@ mod all;
 mod combined;
 mod fuse;
 mod groups;
+mod lanes;
 mod message;
 mod own;
 mod owner;
+mod relay;
 mod remote;
 mod view;
 
@@ -22,5 +24,6 @@ pub use message::{
     NodeEntry, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes, SetNodeTime,
 };
 pub use owner::{FILES, FileOwners, OwnerLane, service};
-pub use remote::HostRemote;
+pub use relay::{FILES_NEAR, near_service};
+pub use remote::{HostRemote, HostRemotes};
 pub use view::{MountedView, ViewError, ViewHost, ViewParts, take_away};

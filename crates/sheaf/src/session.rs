@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use narrator::Narrator;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Client, Outcome, Servers, THREADS_MAX};
-use sheaf_mount::FILES;
+use sheaf_mount::{FILES, FILES_NEAR};
 use sheaf_session::config::Launch;
 use sheaf_session::{
     Config, Environment, Lookup, ServerProgram, Session, SessionError, Sessions, Start, registry,
@@ -347,6 +347,7 @@ impl Serving {
         let services = LogClients::default().register(services);
         let services = services.with(ARCHIVE, archive::hosts::serve::service());
         let services = services.with(FILES, sheaf_mount::service());
+        let services = services.with(FILES_NEAR, sheaf_mount::near_service());
         sheaf_session::gates::register(services, &Environment::of_this_process())
     }
 

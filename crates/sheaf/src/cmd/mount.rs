@@ -5,7 +5,7 @@ use crate::output::{self, printable};
 use crate::session::Opening;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use sheaf_mount::{AllView, GroupsView, HostRemote, MountedView, ViewHost, ViewParts, take_away};
+use sheaf_mount::{AllView, GroupsView, HostRemotes, MountedView, ViewHost, ViewParts, take_away};
 use sheaf_session::address::Purpose;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -70,11 +70,18 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
     let patience = ANSWER_MAX.min(opening.config().timeout.value);
     opening.run(async |session, _, _| {
         let client = session.client();
+        let mut remotes = HostRemotes::new(client.network(), patience)?;
+        // The server of the host that this process is on has links of its own to others.
+        if let Some(own) = session.gate().and_then(|host| client.leaf(host))
+            && let Err(error) = remotes.by_own_server(own).await
+        {
+            tracing::warn!(%error, "requests go by the root of the session");
+        }
         let mut hosts = Vec::new();
         for leaf in client.network().everyone().iter() {
             let name = client.host(leaf).unwrap_or_default();
             // The host that this process is on has its own files without anybody between.
-            let remote = HostRemote::new(client.network(), leaf, patience)?;
+            let remote = remotes.host(leaf);
             let host = match session.gate() == Some(&*name) {
                 true => ViewHost::Own(remote.export().await.map_err(|errno| {
                     Stop::unreachable(format!("{name}: what it exports is not known: {errno}"))
