@@ -105,14 +105,14 @@ fn errno(errno: Errno) -> io::Error {
 }
 
 impl HostRemote {
-    /// The path of what it exports, on its host.
+    /// The path of what it exports, on its host, which may be this one.
     ///
     /// # Errors
     /// Those of [`Remote::call`].
     pub async fn export(&self) -> Result<PathBuf, Errno> {
         let (who, op) = (FileCaller::default(), NodeOp::Export);
         let call = FileCall { who, pid: 0, op };
-        let answer = self.call(encoded(&call, &[])?).await?;
+        let answer = self.far.call(encoded(&call, &[])?.into()).await?;
         let (answer, path) = decoded::<Result<FileAnswer, Errno>>(&answer)?;
         answer.map(|_| PathBuf::from(OsStr::from_bytes(path)))
     }
