@@ -298,7 +298,8 @@ impl GroupsView {
         if is_there(&state) {
             return Err(Errno::EXIST);
         }
-        check_room(&state.rules)?;
+        let full = |full| group.statuses.fail(asking_session(pid), full);
+        check_room(&state.rules).map_err(full)?;
         state.links += 1;
         state.changed = now();
         let link = Some((at.name, state.links));
@@ -425,7 +426,7 @@ impl GroupsView {
             count += 1;
             match command {
                 GroupCommand::Add(said) => {
-                    check_room(&rules)?;
+                    check_room(&rules).map_err(|full| group.statuses.fail(session, full))?;
                     let address = address_of(&self.point, said.as_bytes()).unwrap_or(said.clone());
                     let target = self.resolve(address).await.map_err(|why| failed(line, why))?;
                     rules.rules.push(GroupRule { link: None, said: said.into_bytes(), target });
@@ -488,8 +489,12 @@ impl GroupsView {
     }
 }
 
-fn check_room(rules: &GroupRules) -> Result<(), Errno> {
-    if rules.rules.len() < GROUP_RULES_MAX { Ok(()) } else { Err(Errno::NOSPC) }
+fn check_room(rules: &GroupRules) -> Result<(), (String, Errno)> {
+    if rules.rules.len() < GROUP_RULES_MAX {
+        return Ok(());
+    }
+    let text = format!("a group has at most {GROUP_RULES_MAX} rules; one may be a pattern\n");
+    Err((text, Errno::NOSPC))
 }
 
 /// The address that a link, or a command, means by a path in the view: `…/hosts/H/PATH` or `…/all/PATH`. Other

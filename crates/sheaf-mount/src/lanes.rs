@@ -26,7 +26,7 @@ pub(crate) trait Way: Send + Sync + 'static {
 
 /// The lanes to one host. One that is lost is opened again for the next request, so that a host comes back by
 /// itself.
-pub(crate) struct Lanes<W: Way> {
+pub(crate) struct HostLanes<W: Way> {
     way: W,
     /// Who asks, in a number that nobody else has.
     number: u128,
@@ -35,7 +35,7 @@ pub(crate) struct Lanes<W: Way> {
     room: Semaphore,
 }
 
-impl<W: Way> Lanes<W> {
+impl<W: Way> HostLanes<W> {
     /// None yet; the host has to answer within `patience`.
     pub fn new(way: W, number: u128, patience: Duration) -> Self {
         Self { way, number, patience, free: Mutex::default(), room: Semaphore::new(LANES_MAX) }

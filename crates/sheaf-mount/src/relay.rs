@@ -6,15 +6,15 @@
 //! ```
 //! The socket has no file: its name is a number that only who asks by the session is told, and whoever comes to it
 //! has to be the user of the server's process.
-use crate::lanes::{Lanes, Way};
+use crate::lanes::{HostLanes, Way};
 use crate::owner::FILES;
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, lock};
-use sheaf_tree::proto::Packet;
-use sheaf_tree::service::{Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use sheaf_tree::Stream;
 use sheaf_tree::launch::Peer;
+use sheaf_tree::proto::Packet;
+use sheaf_tree::service::{Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
@@ -142,8 +142,8 @@ async fn carry(stream: UnixStream, handle: LeafHandle) -> io::Result<()> {
     let (answers, to_write) = mpsc::unbounded_channel();
     let writes = tokio::spawn(write_frames(write, to_write));
     let room = Arc::new(Semaphore::new(CALLS_MAX));
-    let mut hosts: FxHashMap<u32, Arc<Lanes<PeerWay>>> = FxHashMap::default();
-    let mut frames = Frames::new(read);
+    let mut hosts: FxHashMap<u32, Arc<HostLanes<PeerWay>>> = FxHashMap::default();
+    let mut frames = RelayFrames::new(read);
     let ended = loop {
         // Who does not read its answers has no more requests taken.
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { break Ok(()) };
@@ -154,7 +154,7 @@ async fn carry(stream: UnixStream, handle: LeafHandle) -> io::Result<()> {
         };
         let lanes = hosts.entry(leaf).or_insert_with(|| {
             let way = PeerWay { handle: handle.clone(), leaf };
-            Arc::new(Lanes::new(way, number, patience))
+            Arc::new(HostLanes::new(way, number, patience))
         });
         let (lanes, answers) = (Arc::clone(lanes), answers.clone());
         tokio::spawn(async move {
@@ -172,11 +172,11 @@ async fn carry(stream: UnixStream, handle: LeafHandle) -> io::Result<()> {
 }
 
 /// What is to be written: number, errno or leaf, bytes, and what is held until then.
-type Frame<P> = (u64, u32, Bytes, P);
+type RelayFrame<P> = (u64, u32, Bytes, P);
 
 async fn write_frames<P: Send>(
     mut to: OwnedWriteHalf,
-    mut frames: mpsc::UnboundedReceiver<Frame<P>>,
+    mut frames: mpsc::UnboundedReceiver<RelayFrame<P>>,
 ) -> io::Result<()> {
     let (mut together, mut room) = (Vec::new(), BytesMut::new());
     while frames.recv_many(&mut together, 64).await > 0 {
@@ -194,12 +194,12 @@ async fn write_frames<P: Send>(
 }
 
 /// What comes in.
-struct Frames {
+struct RelayFrames {
     from: OwnedReadHalf,
     room: BytesMut,
 }
 
-impl Frames {
+impl RelayFrames {
     fn new(from: OwnedReadHalf) -> Self {
         Self { from, room: BytesMut::with_capacity(64 << 10) }
     }
@@ -236,7 +236,7 @@ impl Frames {
 
 /// The side of who mounts: asks the server of this host.
 pub(crate) struct Near {
-    to: mpsc::UnboundedSender<Frame<()>>,
+    to: mpsc::UnboundedSender<RelayFrame<()>>,
     waiting: Arc<Mutex<NearWaiting>>,
     tasks: [JoinHandle<()>; 2],
 }
@@ -267,7 +267,7 @@ impl Near {
         write.write_all(&hello).await?;
         let (to, frames) = mpsc::unbounded_channel();
         let waiting = Arc::new(Mutex::new(NearWaiting::default()));
-        let answers = take_answers(Frames::new(read), Arc::clone(&waiting));
+        let answers = take_answers(RelayFrames::new(read), Arc::clone(&waiting));
         let writes = async move {
             if let Err(error) = write_frames(write, frames).await {
                 tracing::debug!(%error, "the server of this host takes no more requests");
@@ -304,7 +304,7 @@ impl Drop for Near {
     }
 }
 
-async fn take_answers(mut frames: Frames, waiting: Arc<Mutex<NearWaiting>>) {
+async fn take_answers(mut frames: RelayFrames, waiting: Arc<Mutex<NearWaiting>>) {
     while let Ok(Some((id, errno, bytes))) = frames.next().await {
         let asked = lock(&waiting).asked.remove(&id);
         let answer = match errno {

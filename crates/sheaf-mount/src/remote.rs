@@ -1,6 +1,6 @@
 //! The owner of files on another host: by the server of this one and its links, or by the root of the session.
 use crate::fuse::Remote;
-use crate::lanes::{Lanes, Way};
+use crate::lanes::{HostLanes, Way};
 use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, decoded, encoded};
 use crate::owner::FILES;
 use crate::relay::{FILES_NEAR, Near};
@@ -31,7 +31,7 @@ pub struct HostRemote {
     /// The server of this host, as long as it gets there.
     near: Option<Arc<Near>>,
     is_near: AtomicBool,
-    far: Lanes<TreeWay>,
+    far: HostLanes<TreeWay>,
 }
 
 /// By the root.
@@ -95,7 +95,7 @@ impl HostRemotes {
             leaf,
             near: self.near.clone(),
             is_near: AtomicBool::new(true),
-            far: Lanes::new(way, self.number, self.patience),
+            far: HostLanes::new(way, self.number, self.patience),
         }
     }
 }

@@ -163,7 +163,15 @@ fn yield_shorts(command: &mut clap::Command, globals: &[Arg], lists: &[Arg]) {
 
 /// Parses this process's arguments; usage errors, `--help` and `--version` end it here.
 pub fn parse() -> Cli {
-    let words: Vec<OsString> = std::env::args_os().collect();
+    let called: Vec<OsString> = std::env::args_os().collect();
+    let words = match cmd::mount::fstab::words(&called) {
+        None => called,
+        Some(Ok(words)) => words,
+        Some(Err(why)) => {
+            crate::output::tell(format_args!("mount.sheaf: {why}"));
+            std::process::exit(Exit::Usage as i32);
+        }
+    };
     match &words[1.min(words.len())..] {
         [] => {
             crate::output::tell(short_help());

@@ -1,4 +1,6 @@
 //! `sheaf mount` and `sheaf umount`: the files of all hosts under one directory.
+pub mod fstab;
+
 use crate::cli::GlobalArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, printable};
@@ -7,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use sheaf_mount::{AllView, GroupsView, HostRemotes, MountedView, ViewHost, ViewParts, take_away};
 use sheaf_session::address::Purpose;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -128,7 +131,9 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
 fn in_background(args: &MountArgs) -> Result<Exit> {
     let program = std::env::current_exe().context("this program cannot be found")?;
     let mut command = Command::new(program);
-    command.args(std::env::args_os().skip(1)).arg("--announce").stdin(Stdio::null());
+    let called: Vec<OsString> = std::env::args_os().collect();
+    let words = fstab::words(&called).and_then(Result::ok).unwrap_or(called);
+    command.args(&words[1..]).arg("--announce").stdin(Stdio::null());
     // Whoever reads what this command says is not kept waiting by what stays.
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().context("no process can be started")?;

@@ -183,3 +183,33 @@ fn a_place_that_is_none_is_refused() {
     assert!(twice.stderr.contains("something is mounted there: sheaf umount takes"), "{twice:?}");
     assert_eq!(fs::read_to_string(view.path("n1/name")).unwrap(), "n1\n");
 }
+
+/// What `/etc/fstab` says is done by `mount(8)`, in a file system of names that is this test's alone.
+#[test]
+fn a_line_of_fstab_mounts_a_view() {
+    if !can_mount() {
+        return;
+    }
+    let _turn = turn();
+    let home = Home::new();
+    let export = exports(&home);
+    let up = Up::at(home, &["--processes", "2", "--export", &export]);
+    let point = up.home.path().join("view");
+    fs::create_dir(&point).unwrap();
+    let (point, program) = (point.to_str().unwrap(), env!("CARGO_BIN_EXE_sheaf"));
+    let script = format!(
+        "mount -t tmpfs none /sbin 2>/dev/null || exit 77
+         ln -s {program} /sbin/mount.sheaf
+         echo '{NAME} {point} sheaf ro,_netdev,nofail,timeout=10 0 0' >fstab
+         mount -T fstab {point}; cat {point}/hosts/n1/name; touch {point}/hosts/n1/new
+         {program} umount {point}; ls {point}; mount -t sheaf -o nonsense {NAME} {point}"
+    );
+    up.home.write("script", &script);
+    let run = up.home.shell(&[], "exec unshare -m --propagation private sh script");
+    if run.code == Some(77) {
+        return sheaf_testing::skipped("a mount namespace cannot be made");
+    }
+    assert_eq!(run.stdout, "n1\n", "{run:?}");
+    assert!(run.stderr.contains("Read-only file system"), "{run:?}");
+    assert!(run.stderr.contains("mount.sheaf: -o nonsense: there is no such option"), "{run:?}");
+}

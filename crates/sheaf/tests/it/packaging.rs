@@ -21,9 +21,11 @@ fn the_units_are_what_systemd_understands() {
     let scratch = tempfile::tempdir().unwrap();
     let mut verify = Command::new("systemd-analyze");
     verify.arg("verify");
-    for (unit, name) in
-        [("sheaf-serve.service", "sheaf-serve.service"), ("sheaf@.service", "sheaf@lab.service")]
-    {
+    for (unit, name) in [
+        ("sheaf-serve.service", "sheaf-serve.service"),
+        ("sheaf@.service", "sheaf@lab.service"),
+        ("sheaf-view.service", "sheaf-view.service"),
+    ] {
         let text = std::fs::read_to_string(packaging("systemd").join(unit)).unwrap();
         // Installed elsewhere than here.
         let text = text.replace("/usr/local/bin/sheaf", env!("CARGO_BIN_EXE_sheaf"));
@@ -67,10 +69,12 @@ fn what_they_start_are_options_that_there_are() {
     let read = |name: &str| std::fs::read_to_string(packaging(name)).unwrap();
     let serve = home.run(&["serve", "--help"]).stdout;
     let up = home.run(&["up", "--help"]).stdout;
+    let mount = home.run(&["mount", "--help"]).stdout;
     let daemonset = read("kubernetes/daemonset.yaml").replace(['"', ',', '[', ']'], " ");
     for (text, key, help) in [
         (read("systemd/sheaf-serve.service"), "ExecStart=/usr/local/bin/sheaf", &serve),
         (read("systemd/sheaf@.service"), "ExecStart=/usr/local/bin/sheaf", &up),
+        (read("systemd/sheaf-view.service"), "ExecStart=/usr/local/bin/sheaf", &mount),
         (daemonset, "args:", &serve),
     ] {
         let words = words(&text, key);

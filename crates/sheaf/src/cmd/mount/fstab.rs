@@ -1,0 +1,124 @@
+//! `mount.sheaf`: what `mount(8)` calls for a line of `/etc/fstab` of type `sheaf`, in the words of `sheaf mount`.
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The name by which this program is called for that.
+const NAME: &str = "mount.sheaf";
+/// Options of any file system that say nothing here: what they ask for is so, or is for others to heed.
+const PLAIN: [&str; 15] = [
+    "rw", "defaults", "auto", "noauto", "user", "nouser", "users", "_netdev", "nofail", "nosuid",
+    "nodev", "exec", "async", "relatime", "noatime",
+];
+
+/// The words of `sheaf mount`, if this program is called as `mount.sheaf SESSION POINT [-o OPTIONS]`; nothing
+/// otherwise.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn words(called: &[OsString]) -> Option<Result<Vec<OsString>, String>> {
+    let (program, words) = called.split_first()?;
+    let is_meant = Path::new(program).file_name() == Some(OsStr::new(NAME));
+    is_meant.then(|| translate(program, words))
+}
+
+fn translate(program: &OsStr, words: &[OsString]) -> Result<Vec<OsString>, String> {
+    let (mut places, mut ours) = (Vec::new(), Vec::new());
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("-o") => {
+                let said = words.next().ok_or("-o: options are missing")?;
+                let said = said.to_str().ok_or("-o: not UTF-8")?;
+                for option in said.split(',').filter(|option| !option.is_empty()) {
+                    ours.extend(option_of(option)?.map(OsString::from));
+                }
+            }
+            // That it is to be done as if (-f) is for who mounts; -n is about a file that is no more.
+            Some("-n" | "-v" | "-s") => {}
+            Some("-f") => return Err("-f: nothing can be tried without being done".to_owned()),
+            Some("-t" | "-N") => drop(words.next()),
+            Some(option) if option.starts_with('-') => {
+                return Err(format!("{option}: there is no such option"));
+            }
+            _ => places.push(word.clone()),
+        }
+    }
+    let [session, point] = &places[..] else {
+        return Err(format!("usage: {NAME} SESSION POINT [-o OPTIONS]"));
+    };
+    let mut all = vec![program.to_owned(), "mount".into()];
+    // `sheaf` and `none` are of the session whose server runs on this host.
+    if session != "sheaf" && session != "none" {
+        all.extend(["--session".into(), session.clone()]);
+    }
+    all.extend(ours);
+    if !Path::new(point).is_absolute() {
+        return Err(format!("{}: not an absolute path", point.display()));
+    }
+    all.push(point.clone());
+    Ok(all)
+}
+
+/// The words for an option.
+fn option_of(option: &str) -> Result<Option<String>, String> {
+    if PLAIN.contains(&option) || option.starts_with("x-") || option.starts_with("comment=") {
+        return Ok(None);
+    }
+    match option.split_once('=') {
+        None if option == "ro" => Ok(Some("--read-only".to_owned())),
+        Some((name @ ("config" | "timeout"), value)) => Ok(Some(format!("--{name}={value}"))),
+        _ => Err(format!(
+            "-o {option}: there is no such option; there are ro, config=FILE, timeout=SECONDS, and \
+             those for mount(8) itself"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OsString, words as words_of};
+
+    fn of(words: &[&str]) -> Result<Vec<String>, String> {
+        let called: Vec<OsString> = words.iter().map(Into::into).collect();
+        let ours = words_of(&called).unwrap()?;
+        Ok(ours.into_iter().map(|word| word.into_string().unwrap()).collect())
+    }
+
+    #[test]
+    fn a_line_of_fstab_is_a_command() {
+        let line = [
+            "/sbin/mount.sheaf",
+            "lab",
+            "/sheaf",
+            "-o",
+            "ro,_netdev,x-systemd.automount,timeout=5",
+        ];
+        let ours = [
+            "/sbin/mount.sheaf",
+            "mount",
+            "--session",
+            "lab",
+            "--read-only",
+            "--timeout=5",
+            "/sheaf",
+        ];
+        assert_eq!(of(&line).unwrap(), ours);
+        let here = ["mount.sheaf", "sheaf", "/sheaf", "-n", "-o", "rw", "-t", "sheaf"];
+        assert_eq!(of(&here).unwrap(), ["mount.sheaf", "mount", "/sheaf"]);
+        assert!(words_of(&["sheaf".into(), "mount".into()]).is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        for (words, why) in [
+            (&["mount.sheaf", "lab"][..], "usage:"),
+            (&["mount.sheaf", "lab", "/s", "-o", "allow_other"], "no such option"),
+            (&["mount.sheaf", "lab", "/s", "-o"], "options are missing"),
+            (&["mount.sheaf", "lab", "/s", "-x"], "no such option"),
+            (&["mount.sheaf", "lab", "s"], "absolute"),
+            (&["mount.sheaf", "lab", "/s", "-f"], "without being done"),
+        ] {
+            assert!(of(words).unwrap_err().contains(why), "{words:?}");
+        }
+    }
+}
