@@ -44,10 +44,19 @@ impl<W: Way> HostLanes<W> {
     /// Has an encoded call answered.
     pub async fn call(&self, call: Bytes) -> Result<Bytes, Errno> {
         let _place = self.room.acquire().await.map_err(|_| Errno::HOSTDOWN)?;
-        let lane = self.lane().await?;
-        let answer = self.ask(&lane.0, call).await?;
-        lock(&self.free).push(lane);
-        Ok(answer)
+        for _ in 0..=LANES_MAX {
+            let lane = self.lane().await?;
+            match self.ask(&lane.0, call.clone()).await {
+                // One of a server before this one, by which nothing was done.
+                Err(Errno::STALE) => {}
+                Err(errno) => return Err(errno),
+                Ok(answer) => {
+                    lock(&self.free).push(lane);
+                    return Ok(answer);
+                }
+            }
+        }
+        Err(Errno::STALE)
     }
 
     /// One that nobody asks on.

@@ -87,9 +87,14 @@ impl OwnerLane {
     /// Answers an encoded [`FileCall`].
     ///
     /// # Errors
-    /// `EBADMSG` when it is none. What the operation has failed with stands in the answer.
+    /// `EBADMSG` when it is none, `ESTALE` when nobody has joined, and nothing was done. What the operation has
+    /// failed with stands in the answer.
     pub fn answer(&mut self, request: &[u8]) -> Result<Vec<u8>, Errno> {
         let (FileCall { who, op, .. }, data) = decoded(request)?;
+        // A lane that was open before this server was started in the place of another.
+        if self.client.is_none() && !matches!(op, NodeOp::Join(_) | NodeOp::Export) {
+            return Err(Errno::STALE);
+        }
         let mut bytes = Vec::new();
         let answer = self.answer_as(who, op, data, &mut bytes);
         if answer.is_err() {

@@ -14,6 +14,7 @@ use sheaf_core::files::{FileKind, Timestamp};
 use sheaf_core::{Errno, lock};
 use sheaf_file::unless_itself;
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +49,9 @@ struct Handle {
 impl OwnerClient {
     pub fn new(served: Arc<Served>) -> Self {
         let (locks, handles) = (Locks::default(), Mutex::default());
-        Self { nodes: KnownNodes::new(served), locks, handles, last: AtomicU64::new(0) }
+        // Numbers that were given before, by a server that is gone, are those of no other file here.
+        let last = AtomicU64::new(RandomState::new().build_hasher().finish());
+        Self { nodes: KnownNodes::new(served), locks, handles, last }
     }
 
     /// Does what is asked, as whoever this thread works for. What is read is put behind `out`.
@@ -175,7 +178,7 @@ impl OwnerClient {
 
     /// Keeps an open file.
     fn keep(&self, node: u64, file: File) -> u64 {
-        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let handle = Handle { node, file, listing: Mutex::default() };
         lock(&self.handles).insert(number, Arc::new(handle));
         number
