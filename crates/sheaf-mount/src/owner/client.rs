@@ -95,7 +95,9 @@ impl OwnerClient {
                 let (fd, parent) = (self.nodes.fd(node)?, self.parent(&to)?);
                 let follow = AtFlags::SYMLINK_FOLLOW;
                 rustix::fs::linkat(CWD, path_of(&*fd), &*parent, &*to.name, follow)?;
-                self.look_up(&to).map(FileAnswer::Node)
+                // The name may be gone again, or another file's: what was linked is known without it.
+                let again = rustix::io::fcntl_dupfd_cloexec(&*fd, 0)?;
+                self.nodes.found(again, to.parent, &to.name).map(FileAnswer::Node)
             }
             NodeOp::Open { node, flags } => self.open(node, flags).map(FileAnswer::Opened),
             NodeOp::Create { at, with, flags } => self.create(&at, with, flags),
