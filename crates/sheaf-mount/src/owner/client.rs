@@ -397,11 +397,17 @@ impl OwnerClient {
         match op {
             NodeOp::GetXattr { node, name, size } => {
                 let path = path_of(&*self.nodes.fd(node)?);
-                with_room(size, out, |room| rustix::fs::getxattr(&*path, &*name, room))
+                match size {
+                    0 => count(rustix::fs::getxattr_query(&*path, &*name)),
+                    _ => with_room(size, out, |room| rustix::fs::getxattr(&*path, &*name, room)),
+                }
             }
             NodeOp::ListXattr { node, size } => {
                 let path = path_of(&*self.nodes.fd(node)?);
-                with_room(size, out, |room| rustix::fs::listxattr(&*path, room))
+                match size {
+                    0 => count(rustix::fs::listxattr_query(&*path)),
+                    _ => with_room(size, out, |room| rustix::fs::listxattr(&*path, room)),
+                }
             }
             NodeOp::SetXattr { node, name, value, flags } => {
                 let (path, flags) =
@@ -425,15 +431,12 @@ fn count(result: rustix::io::Result<usize>) -> Result<FileAnswer, Errno> {
     Ok(FileAnswer::Count(result? as u64))
 }
 
-/// Has the kernel write up to so many bytes behind `out`; of none it says how many there are.
+/// Has the kernel write up to so many bytes behind `out`.
 fn with_room(
     size: u32,
     out: &mut Vec<u8>,
     ask: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>,
 ) -> Result<FileAnswer, Errno> {
-    if size == 0 {
-        return count(ask(&mut []));
-    }
     let from = out.len();
     out.resize(from + size.min(READ_BYTES_MAX) as usize, 0);
     let written = ask(&mut out[from..])?;
