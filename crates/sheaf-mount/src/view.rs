@@ -108,7 +108,7 @@ impl MountedView {
                 ViewHost::Own(export) => {
                     std::fs::create_dir_all(&at)
                         .map_err(Errno::from)
-                        .and_then(|()| Ok(rustix::mount::mount_bind(&export, &at)?))
+                        .and_then(|()| Ok(bind(&export, &at, read_only)?))
                         .map_err(|errno| failed(format!("{}: {errno}", at.display())))?;
                 }
                 ViewHost::Remote(remote) => view.mount(remote, at, &options)?,
@@ -166,6 +166,15 @@ impl Drop for MountedView {
             tracing::warn!(point = %self.point.display(), %error, "it stays");
         }
     }
+}
+
+/// Has a directory at another place as well; that it cannot be written to there takes a second step.
+fn bind(export: &Path, at: &Path, read_only: bool) -> rustix::io::Result<()> {
+    rustix::mount::mount_bind(export, at)?;
+    if read_only {
+        rustix::mount::mount_remount(at, MountFlags::BIND | MountFlags::RDONLY, c"")?;
+    }
+    Ok(())
 }
 
 /// The directory of a view, as the system knows it; why there can be none.
