@@ -213,3 +213,41 @@ fn a_line_of_fstab_mounts_a_view() {
     assert!(run.stderr.contains("Read-only file system"), "{run:?}");
     assert!(run.stderr.contains("mount.sheaf: -o nonsense: there is no such option"), "{run:?}");
 }
+
+/// In a namespace in which `/dev/fuse` is for everybody, as it is where packages have set it up.
+#[test]
+fn who_is_not_root_mounts_for_itself_by_fusermount() {
+    if !can_mount() {
+        return;
+    }
+    if !sheaf_testing::program::have("fusermount3") {
+        return sheaf_testing::skipped("fusermount3 is not installed");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let program = scratch.path().join("sheaf");
+    let built = env!("CARGO_BIN_EXE_sheaf");
+    if fs::hard_link(built, &program).is_err() {
+        fs::copy(built, &program).unwrap();
+    }
+    let script = r#"set -e
+        mount -t tmpfs none /mnt || exit 77
+        mknod -m 666 /mnt/fuse c 10 229; mount --bind /mnt/fuse /dev/fuse
+        chmod 755 .; mkdir -p home/view ex/n1 ex/n2; mkdir -m 700 run
+        echo a >ex/n1/f; echo b >ex/n2/f; chown -R 65534:65534 home ex run
+        base=$PWD; cd home
+        as="setpriv --reuid 65534 --regid 65534 --clear-groups env -i PATH=/usr/bin:/bin HOME=$base/home
+            XDG_RUNTIME_DIR=$base/run"
+        $as ../sheaf --processes 2 --export $base/ex/%h mount view
+        $as sh -ec 'cat view/hosts/n1/f view/all/f; mkdir view/groups/g
+            echo "add n[1-2]:/f" >view/groups/g/ctl; cat view/groups/g/lines; echo x >view/hosts/n2/new'
+        cat view/hosts/n1/f 2>/dev/null && echo root reads it
+        $as ../sheaf umount view; ls view; cat ../ex/n2/new; stat -c %u ../ex/n2/new"#;
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-m", "--propagation", "private", "sh", "-c", script]);
+    let run = Run::of(unshare.current_dir(scratch.path()).output().unwrap());
+    if run.code == Some(77) {
+        return sheaf_testing::skipped("a mount namespace cannot be made");
+    }
+    // Not even root is let in where another user has mounted.
+    assert_eq!(run.stdout, "a\na\nb\nn1: a\nn2: b\nx\n65534\n", "{run:?}");
+}
