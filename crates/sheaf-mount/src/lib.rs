@@ -10,9 +10,10 @@ mod fuse;
 mod groups;
 mod lanes;
 mod message;
+mod near;
 mod own;
 mod owner;
-mod relay;
+
 mod remote;
 mod view;
 
@@ -23,7 +24,7 @@ pub use message::{
     FileAnswer, FileCall, FileCaller, FileLock, FileLockKind, FileSystemUsage, NodeAttributes,
     NodeEntry, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes, SetNodeTime,
 };
+pub use near::{FILES_NEAR, near_service};
 pub use owner::{FILES, FileOwners, OwnerLane, service};
-pub use relay::{FILES_NEAR, near_service};
 pub use remote::{HostRemote, HostRemotes};
 pub use view::{MountedView, ViewError, ViewHost, ViewParts, take_away};

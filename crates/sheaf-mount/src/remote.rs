@@ -2,8 +2,8 @@
 use crate::fuse::Remote;
 use crate::lanes::{HostLanes, Way};
 use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, decoded, encoded};
+use crate::near::{FILES_NEAR, Near};
 use crate::owner::FILES;
-use crate::relay::{FILES_NEAR, Near};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::proto::filter::builtin::null;

@@ -38,17 +38,17 @@ const HEAD_BYTES: usize = 4 + 8 + 4;
 /// The service, at leaves.
 pub fn near_service() -> impl Provider {
     |_: &Site<'_>, handle: LeafHandle| {
-        Ok::<_, ServiceError>(Box::new(RelayDoor { handle, open: None }) as Box<dyn Service>)
+        Ok::<_, ServiceError>(Box::new(NearDoor { handle, open: None }) as Box<dyn Service>)
     }
 }
 
 /// Where mounts of this host come.
-struct RelayDoor {
+struct NearDoor {
     handle: LeafHandle,
     open: Option<(Vec<u8>, JoinHandle<()>)>,
 }
 
-impl RelayDoor {
+impl NearDoor {
     /// The name of the socket.
     fn name(&mut self) -> Result<Vec<u8>, Errno> {
         if let Some((name, _)) = &self.open {
@@ -67,7 +67,7 @@ impl RelayDoor {
     }
 }
 
-impl Service for RelayDoor {
+impl Service for NearDoor {
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
         leaf.consumed(packet.stream, packet.frame_bytes);
         if packet.expect.is_none() {
@@ -143,7 +143,7 @@ async fn carry(stream: UnixStream, handle: LeafHandle) -> io::Result<()> {
     let writes = tokio::spawn(write_frames(write, to_write));
     let room = Arc::new(Semaphore::new(CALLS_MAX));
     let mut hosts: FxHashMap<u32, Arc<HostLanes<PeerWay>>> = FxHashMap::default();
-    let mut frames = RelayFrames::new(read);
+    let mut frames = NearFrames::new(read);
     let ended = loop {
         // Who does not read its answers has no more requests taken.
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { break Ok(()) };
@@ -172,11 +172,11 @@ async fn carry(stream: UnixStream, handle: LeafHandle) -> io::Result<()> {
 }
 
 /// What is to be written: number, errno or leaf, bytes, and what is held until then.
-type RelayFrame<P> = (u64, u32, Bytes, P);
+type NearFrame<P> = (u64, u32, Bytes, P);
 
 async fn write_frames<P: Send>(
     mut to: OwnedWriteHalf,
-    mut frames: mpsc::UnboundedReceiver<RelayFrame<P>>,
+    mut frames: mpsc::UnboundedReceiver<NearFrame<P>>,
 ) -> io::Result<()> {
     let (mut together, mut room) = (Vec::new(), BytesMut::new());
     while frames.recv_many(&mut together, 64).await > 0 {
@@ -194,12 +194,12 @@ async fn write_frames<P: Send>(
 }
 
 /// What comes in.
-struct RelayFrames {
+struct NearFrames {
     from: OwnedReadHalf,
     room: BytesMut,
 }
 
-impl RelayFrames {
+impl NearFrames {
     fn new(from: OwnedReadHalf) -> Self {
         Self { from, room: BytesMut::with_capacity(64 << 10) }
     }
@@ -236,7 +236,7 @@ impl RelayFrames {
 
 /// The side of who mounts: asks the server of this host.
 pub(crate) struct Near {
-    to: mpsc::UnboundedSender<RelayFrame<()>>,
+    to: mpsc::UnboundedSender<NearFrame<()>>,
     waiting: Arc<Mutex<NearWaiting>>,
     tasks: [JoinHandle<()>; 2],
 }
@@ -267,7 +267,7 @@ impl Near {
         write.write_all(&hello).await?;
         let (to, frames) = mpsc::unbounded_channel();
         let waiting = Arc::new(Mutex::new(NearWaiting::default()));
-        let answers = take_answers(RelayFrames::new(read), Arc::clone(&waiting));
+        let answers = take_answers(NearFrames::new(read), Arc::clone(&waiting));
         let writes = async move {
             if let Err(error) = write_frames(write, frames).await {
                 tracing::debug!(%error, "the server of this host takes no more requests");
@@ -304,7 +304,7 @@ impl Drop for Near {
     }
 }
 
-async fn take_answers(mut frames: RelayFrames, waiting: Arc<Mutex<NearWaiting>>) {
+async fn take_answers(mut frames: NearFrames, waiting: Arc<Mutex<NearWaiting>>) {
     while let Ok(Some((id, errno, bytes))) = frames.next().await {
         let asked = lock(&waiting).asked.remove(&id);
         let answer = match errno {
