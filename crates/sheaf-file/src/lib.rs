@@ -57,7 +57,7 @@ pub use glob::{GLOB_DEPTH_MAX, GLOB_ERRORS_MAX, GLOB_MATCHES_MAX, Globbed};
 pub use itself::unless_itself;
 pub use mode_change::ModeChange;
 pub use owner::{Owner, acts_as_owner, group_name, user_name};
-pub use pattern::{NameFilter, Pattern, PatternTree, TextPattern, is_pattern};
+pub use pattern::{NameFilter, Pattern, PatternTree, TextPattern, is_pattern, literal};
 pub use remove::{REMOVE_ERRORS_MAX, Removal, RemoveOptions, Removed};
 pub use rustix::fs::{Mode, OFlags};
 pub use sheaf_core::files::{DirEntry, FileKind, Metadata, Timestamp};

@@ -60,6 +60,19 @@ pub fn is_pattern(text: &str) -> bool {
     Pattern::new(text).map_or(true, |pattern| !pattern.is_literal())
 }
 
+/// The pattern that stands for the file of this name, whatever characters it has.
+///
+/// ```
+/// assert_eq!(sheaf_file::literal("/a*b"), r"/a\*b");
+/// assert!(!sheaf_file::is_pattern(&sheaf_file::literal("/{a,b}[c]?")));
+/// ```
+#[must_use]
+pub fn literal(name: &str) -> String {
+    let is_special = |char: char| matches!(char, '*' | '?' | '[' | ']' | '{' | '}' | '\\');
+    let escaped = |char: char| is_special(char).then_some('\\').into_iter().chain([char]);
+    name.chars().flat_map(escaped).collect()
+}
+
 impl Pattern {
     /// Reads a pattern.
     ///

@@ -4,8 +4,8 @@ mod leaf;
 mod name;
 
 use crate::combined::{
-    GroupAsked, GroupBinding, GroupFile, GroupWriting, StatusTexts, asking_session, errno_of,
-    system, take, told,
+    GroupAsked, GroupBinding, GroupFile, GroupReading, GroupWriting, StatusTexts, asking_session,
+    errno_of, system, take, told,
 };
 use crate::message::{FileAnswer, FileCall, NodeAttributes, NodeName, NodeOp, ROOT};
 use crate::own::{NamesSnapshot, OpenTable, OwnFiles, Snapshot, attributes, now, usage};
@@ -44,7 +44,7 @@ struct AllPlace {
 
 enum AllOpen {
     Names(NamesSnapshot),
-    Snapshot(Snapshot),
+    Reading(GroupReading),
     Writing(GroupWriting),
 }
 
@@ -90,11 +90,7 @@ impl AllPlace {
     /// As group operations name it, where no character means others.
     fn literal(&self) -> Result<String, Errno> {
         let path = String::from_utf8(self.absolute()).map_err(|_| Errno::ILSEQ)?;
-        let is_special = |char: char| matches!(char, '*' | '?' | '[' | ']' | '{' | '}' | '\\');
-        Ok(path
-            .chars()
-            .flat_map(|char| is_special(char).then_some('\\').into_iter().chain([char]))
-            .collect())
+        Ok(sheaf_file::literal(&path))
     }
 }
 
@@ -263,7 +259,8 @@ impl AllView {
         match place.file {
             Some(GroupFile::Status) if is_read => {
                 let bytes = self.statuses.get(session).into_bytes();
-                return Ok(self.opened(AllOpen::Snapshot(Snapshot { bytes, end: None })));
+                let whole = Snapshot { bytes, end: None };
+                return Ok(self.opened(AllOpen::Reading(GroupReading::Whole(whole))));
             }
             None if !is_read => return Err(Errno::ROFS),
             Some(file) if !is_read && file != GroupFile::Data => return Err(Errno::ACCES),
@@ -288,7 +285,7 @@ impl AllView {
         let (missing, binding) = (Some(found.outcome), &GroupBinding::default());
         let asked = GroupAsked { file, targets: &targets, binding, missing, session };
         let read = take(&self.client, &self.statuses, asked).await?;
-        Ok(self.opened(AllOpen::Snapshot(read)))
+        Ok(self.opened(AllOpen::Reading(read)))
     }
 
     fn opened(&self, what: AllOpen) -> FileAnswer {
@@ -434,7 +431,7 @@ impl OwnFiles for AllView {
             }
             NodeOp::Open { node, flags } => self.open(node, flags, call.pid).await,
             NodeOp::Read { handle, offset, size } => match &*self.open.get(handle)? {
-                AllOpen::Snapshot(snapshot) => snapshot.read(offset, size, out),
+                AllOpen::Reading(reading) => reading.read(offset, size, out).await,
                 _ => Err(Errno::BADF),
             },
             NodeOp::Write { handle, offset } => self.write(handle, offset, data).await,

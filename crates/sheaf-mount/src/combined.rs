@@ -1,12 +1,16 @@
 //! The files of a group, wherever it is from: what is read from them, and written to them, and what became of that.
 mod contents;
 mod statuses;
+mod streamed;
 mod writing;
 
+use crate::message::FileAnswer;
 use crate::own::Snapshot;
 use contents::{GroupContents, contents};
 use sheaf_core::Errno;
-use sheaf_group::{Client, Outcome, Target};
+use sheaf_group::{Client, GroupError, Outcome, Target};
+use sheaf_tools::ToolError;
+use streamed::StreamedData;
 
 pub(crate) use contents::{errno_of, told};
 pub(crate) use statuses::{StatusTexts, asking_session};
@@ -82,26 +86,63 @@ pub(crate) struct GroupAsked<'a> {
     pub session: Option<u32>,
 }
 
+/// What is read of a group, by whoever has it open.
+pub(crate) enum GroupReading {
+    Whole(Snapshot),
+    Streamed(Box<StreamedData>),
+}
+
+impl GroupReading {
+    pub async fn read(
+        &self,
+        offset: u64,
+        size: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<FileAnswer, Errno> {
+        match self {
+            Self::Whole(snapshot) => snapshot.read(offset, size, out),
+            Self::Streamed(data) => data.read(offset, size, out).await,
+        }
+    }
+}
+
 /// What a file shows at this moment; what became of it is put into `statuses`.
 pub(crate) async fn take(
     client: &Client,
     statuses: &StatusTexts,
     asked: GroupAsked<'_>,
-) -> Result<Snapshot, Errno> {
+) -> Result<GroupReading, Errno> {
     let what = format!("read {}", asked.file.name());
     let (own, file) = (client.clone(), asked.file);
     let (targets, binding) = (asked.targets.to_vec(), asked.binding.clone());
     // What is read may be handed on bit by bit, which is for one thread.
     let runtime = tokio::runtime::Handle::current();
     let reads = move || runtime.block_on(contents(&own, file, &targets, &binding));
-    match tokio::task::spawn_blocking(reads).await.map_err(|_| Errno::IO)? {
+    let read = tokio::task::spawn_blocking(reads).await.map_err(|_| Errno::IO)?;
+    let is_joined = file == GroupFile::Data && *asked.binding == GroupBinding::default();
+    let told_of = |outcome: &Outcome, notes: &[String]| told(client, &what, outcome, notes);
+    match read {
         Ok(mut found) => {
             if let Some(missing) = asked.missing {
                 found.outcome.merge_failures(missing);
             }
             let GroupContents { outcome, notes, .. } = &found;
-            statuses.put(asked.session, told(client, &what, outcome, notes));
-            found.into_snapshot()
+            statuses.put(asked.session, told_of(outcome, notes));
+            found.into_snapshot().map(GroupReading::Whole)
+        }
+        // Too long to be held.
+        Err(ToolError::TooLong { .. } | ToolError::Group(GroupError::TooLarge { .. }))
+            if is_joined =>
+        {
+            let missing = asked.missing.unwrap_or_default();
+            let opened = StreamedData::open(client, asked.targets, &missing).await;
+            let (data, mut outcome) = opened.map_err(|error| {
+                let text = format!("{what}: {error}\n");
+                statuses.fail(asked.session, (text, streamed::errno_of_group(&error)))
+            })?;
+            outcome.merge_failures(missing);
+            statuses.put(asked.session, told_of(&outcome, &[]));
+            Ok(GroupReading::Streamed(Box::new(data)))
         }
         Err(error) => {
             let text = format!("{what}: {}\n", contents::said(client, &error));

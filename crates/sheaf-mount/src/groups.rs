@@ -16,7 +16,8 @@
 mod rules;
 
 use crate::combined::{
-    GROUP_FILES, GroupAsked, GroupFile, GroupWriting, StatusTexts, asking_session, take,
+    GROUP_FILES, GroupAsked, GroupFile, GroupReading, GroupWriting, StatusTexts, asking_session,
+    take,
 };
 use crate::message::{FileAnswer, FileCall, NodeAttributes, NodeName, NodeOp, ROOT};
 use crate::own::{NAME_MAX, NamesSnapshot, OpenTable, OwnFiles, Snapshot, attributes, now, usage};
@@ -69,7 +70,7 @@ struct GroupState {
 /// Something open.
 enum GroupOpen {
     Names(NamesSnapshot),
-    Snapshot(Snapshot),
+    Reading(GroupReading),
     /// Commands; what stands behind the last end of a line, and how many lines there were.
     Commands(Arc<FileGroup>, Mutex<(Vec<u8>, usize)>),
     Writing(Arc<FileGroup>, GroupWriting),
@@ -330,7 +331,7 @@ impl GroupsView {
         let access = flags & OFlags::ACCMODE;
         if access == OFlags::RDONLY {
             let read = self.read(&group, file, pid).await?;
-            return Ok(self.opened(GroupOpen::Snapshot(read)));
+            return Ok(self.opened(GroupOpen::Reading(read)));
         }
         // What is read is of the moment of opening, so there is nothing that was both.
         match file {
@@ -366,7 +367,12 @@ impl GroupsView {
     }
 
     /// What a file shows at this moment.
-    async fn read(&self, group: &FileGroup, file: GroupFile, pid: u32) -> Result<Snapshot, Errno> {
+    async fn read(
+        &self,
+        group: &FileGroup,
+        file: GroupFile,
+        pid: u32,
+    ) -> Result<GroupReading, Errno> {
         let session = asking_session(pid);
         let text = match file {
             GroupFile::Ctl => Some(lock(&group.state).rules.text()),
@@ -374,7 +380,7 @@ impl GroupsView {
             _ => None,
         };
         if let Some(text) = text {
-            return Ok(Snapshot { bytes: text.into_bytes(), end: None });
+            return Ok(GroupReading::Whole(Snapshot { bytes: text.into_bytes(), end: None }));
         }
         let (targets, binding) = {
             let state = lock(&group.state);
@@ -567,7 +573,7 @@ impl OwnFiles for GroupsView {
             NodeOp::Rename { from, to, flags } => done(self.rename(&from, to, flags)),
             NodeOp::Open { node, flags } => self.open(node, flags, pid).await,
             NodeOp::Read { handle, offset, size } => match &*self.open.get(handle)? {
-                GroupOpen::Snapshot(snapshot) => snapshot.read(offset, size, out),
+                GroupOpen::Reading(reading) => reading.read(offset, size, out).await,
                 _ => Err(Errno::BADF),
             },
             NodeOp::Write { handle, offset } => self.write(handle, offset, data, pid).await,

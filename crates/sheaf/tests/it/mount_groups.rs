@@ -232,3 +232,52 @@ fn the_merge_of_all_has_the_names_of_all() {
     }
     assert!(!Path::new(&view.point).join("all/etc/none@data").exists());
 }
+
+/// What is too long to be held is read file by file.
+#[test]
+fn data_of_any_length_are_read() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    let config = "[tuning]\nconcatenate_bytes_max = 100000\n";
+    let config = home.write("sheaf.toml", config);
+    let config = config.to_str().unwrap();
+    let mut expected = Vec::new();
+    for (host, length) in [("n1", 300_001), ("n2", 0), ("n3", 2_500_000)] {
+        let bytes: Vec<u8> = (0..length).map(|_| fastrand::u8(..)).collect();
+        fs::write(home.path().join("export").join(host).join("etc/[long]"), &bytes).unwrap();
+        expected.extend_from_slice(&bytes);
+    }
+    let session = ["--config", config, "--processes", "3", "--export", &export];
+    let view = View::new(&home, &session, "view");
+    let data = fs::read(view.point.join("all/etc/[long]")).unwrap();
+    assert!(data == expected, "{} of {}", data.len(), expected.len());
+    reads(&view, r"mkdir groups/g; echo 'add n[1-3]:/etc/\[long\]' >groups/g/ctl");
+    // Anywhere in it.
+    let file = fs::File::open(view.point.join("groups/g/data")).unwrap();
+    for _ in 0..200 {
+        let at = fastrand::usize(..expected.len());
+        let mut bytes = vec![0; fastrand::usize(1..70_000)];
+        let read = std::os::unix::fs::FileExt::read_at(&file, &mut bytes, at as u64).unwrap();
+        assert!(read > 0 && bytes[..read] == expected[at..at + read], "{at}");
+    }
+    // A file that is replaced or cut is not taken for the one that was opened.
+    let third = home.path().join("export/n3/etc/[long]");
+    fs::rename(&third, third.with_extension("old")).unwrap();
+    fs::write(&third, vec![0; 2_500_000]).unwrap();
+    let again = fs::File::open(view.point.join("groups/g/data")).unwrap();
+    fs::rename(third.with_extension("old"), &third).unwrap();
+    let mut byte = [0];
+    let read = std::os::unix::fs::FileExt::read_at(&again, &mut byte, 300_100);
+    assert_eq!(read.unwrap_err().raw_os_error(), Some(5));
+    // One that cannot be opened is missing at the end.
+    fs::remove_file(home.path().join("export/n2/etc/[long]")).unwrap();
+    let said = says(&view, "cat groups/g/data | wc -c; cat groups/g/data >/dev/null");
+    assert_eq!((said.code, said.stdout.trim()), (Some(1), "2800001"), "{said:?}");
+    assert!(reads(&view, "cat groups/g/status").contains("n2:/etc/"));
+    // What is combined is held, up to what is said.
+    let said = says(&view, "cat groups/g/lines");
+    assert_ne!(said.code, Some(0), "{said:?}");
+}
