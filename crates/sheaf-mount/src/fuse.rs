@@ -10,12 +10,12 @@ mod point;
 mod reply;
 mod request;
 
-use crate::message::{FileAnswer, FileCall, FileCaller, FileLockKind, decoded, encoded};
+use crate::message::{FileAnswer, FileCall, FileCaller, FileLockKind, NodeOp, decoded, encoded};
 use bytes::Bytes;
 use device::WatchedDevice;
 use fuse_abi::linux as abi;
 use request::{KernelAsks, KernelRequest};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::{Errno, lock};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -29,6 +29,9 @@ pub use point::{MountError, MountOptions, unmount};
 const TRANSFER_BYTES: usize = 1 << 20;
 /// What stands before them at most.
 const HEAD_BYTES: usize = 4096;
+/// Nodes that are not needed any more are told together: so many, or those of so long.
+const FORGOTTEN_TOGETHER: usize = 128;
+const FORGOTTEN_PAUSE: Duration = Duration::from_millis(100);
 /// How long who waits for a lock waits until it asks again: at first, and at most.
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
@@ -40,6 +43,12 @@ pub trait Remote: Send + Sync + 'static {
     /// # Errors
     /// `EHOSTDOWN` when there is nobody, `ETIMEDOUT` when nobody answers.
     fn call(&self, call: Vec<u8>) -> impl Future<Output = Result<Bytes, Errno>> + Send;
+
+    /// Whether a descriptor that is closed matters to locks of ranges alone: then none are asked about where there
+    /// were none.
+    fn flush_is_of_locks(&self) -> bool {
+        false
+    }
 }
 
 /// A host's files at a directory of this machine. Dropped, they are not there any more.
@@ -68,7 +77,7 @@ impl Mounted {
         let failed = |error| MountError::Protocol { point: point.to_owned(), error };
         device.shake_hands().map_err(failed)?;
         let device = Arc::new(device.watched().map_err(failed)?);
-        let view = Arc::new(View { remote, waiting: Mutex::default() });
+        let view = Arc::new(View::new(remote));
         mounted.readers = Some(tokio::spawn(async move { view.read(&device).await }));
         Ok(mounted)
     }
@@ -104,9 +113,18 @@ struct View<R> {
     remote: Arc<R>,
     /// Who waits for a lock, by the number of the request.
     waiting: Mutex<FxHashMap<u64, Arc<Notify>>>,
+    /// Nodes in which ranges were locked.
+    locked: Mutex<FxHashSet<u64>>,
+    /// Nodes that are not needed any more, as often as they were given.
+    forgotten: Mutex<Vec<(u64, u64)>>,
 }
 
 impl<R: Remote> View<R> {
+    fn new(remote: Arc<R>) -> Self {
+        let (waiting, locked, forgotten) = Default::default();
+        Self { remote, waiting, locked, forgotten }
+    }
+
     /// Takes requests until there is no mount any more.
     async fn read(self: &Arc<Self>, device: &Arc<WatchedDevice>) {
         loop {
@@ -133,14 +151,11 @@ impl<R: Remote> View<R> {
                 waits.inspect(|waits| waits.notify_one());
             }
             KernelAsks::Nothing => {}
-            KernelAsks::Forget(op) => {
-                let call = FileCall { who: FileCaller::default(), pid: 0, op };
-                let Ok(call) = encoded(&call, &[]) else { return };
-                let view = self.clone();
-                // Whoever has nobody to tell it to has nothing to be forgotten there.
-                tokio::spawn(async move { drop(view.remote.call(call).await) });
-            }
+            KernelAsks::Forget(nodes) => self.forget(nodes),
             KernelAsks::Op { op, data, how, waits } => {
+                if self.is_done(request.node(), &op) {
+                    return device.done(unique);
+                }
                 let call = FileCall { who: request.who(), pid: request.pid(), op };
                 let encoded = match encoded(&call, data) {
                     Ok(call) => call,
@@ -162,6 +177,50 @@ impl<R: Remote> View<R> {
                 });
             }
         }
+    }
+
+    /// Whether nothing has to be asked for that.
+    fn is_done(&self, node: u64, op: &NodeOp) -> bool {
+        match op {
+            NodeOp::SetLock { lock: wanted, .. } if !wanted.is_whole => {
+                lock(&self.locked).insert(node);
+                false
+            }
+            NodeOp::Flush { .. } => {
+                self.remote.flush_is_of_locks() && !lock(&self.locked).contains(&node)
+            }
+            _ => false,
+        }
+    }
+
+    /// Tells the owner of nodes that are not needed any more, soon and together.
+    fn forget(self: &Arc<Self>, nodes: Vec<(u64, u64)>) {
+        let mut locked = lock(&self.locked);
+        if !locked.is_empty() {
+            locked.retain(|node| nodes.iter().all(|(forgotten, _)| forgotten != node));
+        }
+        drop(locked);
+        let mut forgotten = lock(&self.forgotten);
+        let is_first = forgotten.is_empty();
+        forgotten.extend(nodes);
+        let pause = match forgotten.len() {
+            0..FORGOTTEN_TOGETHER if is_first => FORGOTTEN_PAUSE,
+            // Somebody is about to.
+            0..FORGOTTEN_TOGETHER => return,
+            _ => Duration::ZERO,
+        };
+        let view = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let nodes = std::mem::take(&mut *lock(&view.forgotten));
+            if nodes.is_empty() {
+                return;
+            }
+            let (who, op) = (FileCaller::default(), NodeOp::Forget(nodes));
+            let Ok(call) = encoded(&FileCall { who, pid: 0, op }, &[]) else { return };
+            // Whoever has nobody to tell it to has nothing to be forgotten there.
+            drop(view.remote.call(call).await);
+        });
     }
 
     /// Asks for a lock until it is there, or whoever wants it is interrupted.

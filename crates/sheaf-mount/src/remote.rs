@@ -133,4 +133,8 @@ impl Remote for HostRemote {
         }
         self.far.call(call).await
     }
+
+    fn flush_is_of_locks(&self) -> bool {
+        true
+    }
 }

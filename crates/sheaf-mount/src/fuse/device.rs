@@ -149,6 +149,13 @@ impl Device {
         }
     }
 
+    /// Answers that it is done.
+    pub fn done(&self, unique: u64) {
+        if let Err(error) = self.write(unique, 0, &[]) {
+            tracing::debug!(%error, "that it is done was not told");
+        }
+    }
+
     fn write(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let len = size_of::<abi::fuse_out_header>() + bytes;

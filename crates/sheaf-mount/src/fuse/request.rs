@@ -30,8 +30,8 @@ pub(super) enum KernelAsks<'a> {
         /// For as long as a lock is in the way.
         waits: bool,
     },
-    /// Nobody waits for an answer.
-    Forget(NodeOp),
+    /// These nodes are not needed any more, so many times each; nobody waits for an answer.
+    Forget(Vec<(u64, u64)>),
     /// Whoever waits for an answer to this request is to be let go.
     Interrupt(u64),
     /// It needs neither work nor answer.
@@ -71,6 +71,10 @@ impl<'a> KernelRequest<'a> {
         self.head.unique
     }
 
+    pub fn node(&self) -> u64 {
+        self.head.nodeid
+    }
+
     pub fn pid(&self) -> u32 {
         self.head.pid
     }
@@ -89,14 +93,14 @@ impl<'a> KernelRequest<'a> {
         let op = match asked {
             code::FUSE_FORGET => {
                 let forget: abi::fuse_forget_in = parts.take()?;
-                return Ok(KernelAsks::Forget(NodeOp::Forget(vec![(node, forget.nlookup)])));
+                return Ok(KernelAsks::Forget(vec![(node, forget.nlookup)]));
             }
             code::FUSE_BATCH_FORGET => {
                 let many: abi::fuse_batch_forget_in = parts.take()?;
                 let one = |_| parts.take::<abi::fuse_forget_one>();
                 let all =
                     (0..many.count).map(one).map(|one| one.map(|one| (one.nodeid, one.nlookup)));
-                return Ok(KernelAsks::Forget(NodeOp::Forget(all.collect::<Result<_, _>>()?)));
+                return Ok(KernelAsks::Forget(all.collect::<Result<_, _>>()?));
             }
             code::FUSE_INTERRUPT => {
                 let of: abi::fuse_interrupt_in = parts.take()?;
