@@ -306,18 +306,13 @@ impl OwnerClient {
         let size = size.min(READ_BYTES_MAX) as usize;
         let from = out.len();
         out.resize(from + size, 0);
-        let mut read = 0;
-        // A file may be read in parts, and whoever asks takes less for its end.
-        while read < size {
-            let at = offset.checked_add(read as u64).ok_or(Errno::INVAL)?;
-            match rustix::io::pread(&handle.file, &mut out[from + read..], at) {
-                Ok(0) => break,
-                Ok(count) => read += count,
+        // At once: in parts they would be of several moments.
+        let read = loop {
+            match rustix::io::pread(&handle.file, &mut out[from..], offset) {
                 Err(rustix::io::Errno::INTR) => {}
-                Err(_) if read > 0 => break,
-                Err(errno) => return Err(errno.into()),
+                read => break read?,
             }
-        }
+        };
         out.truncate(from + read);
         Ok(FileAnswer::Bytes)
     }
