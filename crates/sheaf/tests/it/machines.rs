@@ -15,6 +15,8 @@ use std::process::{Child, Command, Stdio};
 const HOST_SCRIPT: &str = r#"
 set -e
 dir=$1 name=$2 address=$3
+# A view of the machine's that were known here, too, would stay until this host ends.
+umount --all --lazy --types fuse.sheaf 2>&- || :
 mount -t tmpfs none /run
 mkdir -p /run/sshd /run/user
 mount --bind "$dir/root" /root
@@ -177,6 +179,11 @@ impl Machines {
         let path = self.home(host, name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
+    }
+
+    /// The files of a host, as it sees them.
+    pub fn root(&self, host: usize) -> PathBuf {
+        self.hosts[host].first_proc("root")
     }
 
     /// A command that runs on a host, in its home.

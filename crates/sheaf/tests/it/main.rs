@@ -45,6 +45,7 @@ mod members;
 mod modules;
 mod mount;
 mod mount_groups;
+mod mount_semantics;
 mod names;
 mod no_session;
 mod other_settings;

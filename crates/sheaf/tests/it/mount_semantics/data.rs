@@ -1,0 +1,178 @@
+//! What is written, and what is read.
+use super::hosts::ViewHosts;
+use crate::cluster::turn;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+#[test]
+fn a_write_that_has_returned_is_seen_by_every_later_read() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    File::create(hosts.disk(1, "f")).unwrap();
+    // Files that have been open since before, and such as are opened anew.
+    let mut open: Vec<File> =
+        hosts.all().map(|host| File::open(hosts.at(host, 1, "f")).unwrap()).collect();
+    let mut random = fastrand::Rng::with_seed(1);
+    for round in 0..200 {
+        let writer = hosts.at(1 + round % 3, 1, "f");
+        let text = format!("{round} {}", "x".repeat(random.usize(..9000)));
+        let file = if round % 2 == 0 {
+            File::create(&writer).unwrap()
+        } else {
+            let file = File::options().write(true).open(&writer).unwrap();
+            file.set_len(text.len() as u64).unwrap();
+            file
+        };
+        file.write_all_at(text.as_bytes(), 0).unwrap();
+        for (host, open) in hosts.all().zip(&mut open) {
+            let path = hosts.at(host, 1, "f");
+            assert_eq!(fs::metadata(&path).unwrap().len(), text.len() as u64, "{round}: h{host}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text, "{round}: h{host}");
+            let mut read = String::new();
+            open.seek(SeekFrom::Start(0)).unwrap();
+            open.read_to_string(&mut read).unwrap();
+            assert_eq!(read, text, "{round}: h{host}, which has had it open");
+        }
+    }
+}
+
+/// The same while others write: nobody reads less than what was told to be written before.
+#[test]
+fn nobody_reads_what_is_older_than_a_write_that_has_returned() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    fs::write(hosts.disk(1, "f"), 0u64.to_le_bytes()).unwrap();
+    let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let reads = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for host in hosts.all() {
+            let (file, written) = (File::open(hosts.at(host, 1, "f")).unwrap(), &written);
+            let (is_over, reads) = (&is_over, &reads);
+            scope.spawn(move || {
+                let mut last = 0;
+                while !is_over.load(Ordering::Acquire) {
+                    let before = written.load(Ordering::Acquire).max(last);
+                    let mut bytes = [0; 8];
+                    file.read_exact_at(&mut bytes, 0).unwrap();
+                    last = u64::from_le_bytes(bytes);
+                    assert!(last >= before, "h{host} has read {last} after {before}");
+                    reads.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let writers: Vec<File> = hosts
+            .all()
+            .map(|host| File::options().write(true).open(hosts.at(host, 1, "f")).unwrap())
+            .collect();
+        for number in 1..=1500u64 {
+            writers[number as usize % 3].write_all_at(&number.to_le_bytes(), 0).unwrap();
+            written.store(number, Ordering::Release);
+        }
+        is_over.store(true, Ordering::Release);
+    });
+    assert!(reads.into_inner() > 100);
+}
+
+#[test]
+fn records_that_many_hosts_append_are_whole() {
+    const RECORDS: usize = 400;
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    let writers = 2 * hosts.all().count();
+    let length = |number: usize| number * 37 % 5000;
+    std::thread::scope(|scope| {
+        for writer in 0..writers {
+            let path = hosts.at(1 + writer % 3, 1, "log");
+            scope.spawn(move || {
+                let mut log = File::options().append(true).create(true).open(path).unwrap();
+                for number in 0..RECORDS {
+                    let line = format!("{writer} {number} {}\n", "x".repeat(length(number)));
+                    // One call of the system.
+                    assert_eq!(log.write(line.as_bytes()).unwrap(), line.len());
+                }
+            });
+        }
+    });
+    let log = fs::read_to_string(hosts.disk(1, "log")).unwrap();
+    assert_eq!(fs::metadata(hosts.at(3, 1, "log")).unwrap().size(), log.len() as u64);
+    let mut next = vec![0; writers];
+    for line in log.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [writer, number, filling] = words[..] else { panic!("{line}") };
+        let (writer, number): (usize, usize) = (writer.parse().unwrap(), number.parse().unwrap());
+        assert_eq!((number, filling.len()), (next[writer], length(number)), "of {writer}");
+        next[writer] += 1;
+    }
+    assert_eq!(next, vec![RECORDS; writers]);
+}
+
+#[test]
+fn an_open_file_lives_on_without_a_name_for_whoever_has_it_open() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    for remover in hosts.all() {
+        fs::write(hosts.disk(1, "f"), "content").unwrap();
+        let open = |host| {
+            let path = hosts.at(host, 1, "f");
+            File::options().read(true).write(true).open(path).unwrap()
+        };
+        let files: Vec<File> = hosts.all().map(open).collect();
+        fs::remove_file(hosts.at(remover, 1, "f")).unwrap();
+        // Another file of this name is another file.
+        fs::write(hosts.at(1 + remover % 3, 1, "f"), "another").unwrap();
+        files[0].write_all_at(b"CON", 0).unwrap();
+        files[1].write_all_at(b" and more", 7).unwrap();
+        for (file, host) in files.iter().zip(hosts.all()) {
+            let mut read = [0; 16];
+            assert_eq!(file.read_at(&mut read, 0).unwrap(), 16, "h{host}");
+            assert_eq!(&read, b"CONtent and more", "h{host}");
+            assert_eq!(file.metadata().unwrap().nlink(), 0, "h{host}");
+            assert_eq!(fs::read_to_string(hosts.at(host, 1, "f")).unwrap(), "another");
+        }
+        // With the last who has it open it is gone, and its room is free.
+        let server = hosts.server(1);
+        let held = || {
+            let entries = fs::read_dir(format!("/proc/{}/fd", server.pid)).unwrap();
+            let names = entries.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+            names.filter(|name| name.to_string_lossy().ends_with("/f (deleted)")).count()
+        };
+        assert!(held() > 0);
+        drop(files);
+        crate::cluster::wait_until("nobody holds it any more", || held() == 0);
+    }
+}
+
+/// Records that are always equal are read as equal, however often they are replaced meanwhile.
+#[test]
+fn what_one_read_sees_was_there_at_one_moment() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    let own = File::create(hosts.disk(1, "f")).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1u64.. {
+                own.set_len(0).unwrap();
+                own.write_all_at(&number.to_le_bytes(), 0).unwrap();
+                own.write_all_at(&number.to_le_bytes(), 8).unwrap();
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        for (host, reads) in [(1, 50_000), (2, 20_000)] {
+            let file = File::open(hosts.at(host, 1, "f")).unwrap();
+            let mut lengths = [0; 3];
+            for _ in 0..reads {
+                let mut read = [0; 512];
+                let length = file.read_at(&mut read, 0).unwrap();
+                lengths[length / 8] += 1;
+                assert!(length < 16 || read[..8] == read[8..16], "h{host}: {:?}", &read[..16]);
+            }
+            assert!(lengths.iter().all(|reads| *reads > 10), "h{host}: {lengths:?}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}

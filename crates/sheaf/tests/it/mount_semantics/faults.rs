@@ -1,0 +1,338 @@
+//! Hosts that are lost, stopped or cut off, and processes that are killed: who asks is told in time, nobody else is
+//! held up, and what has been lost comes back by itself.
+use super::hosts::{POINT, QUICK, ViewHosts, errno, inside};
+use super::python::{Python, have_python};
+use crate::cluster::{turn, wait_until};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// How long a mount of these tests waits for a host, in seconds.
+const PATIENCE: &str = "3";
+/// No call takes longer, with room for a machine that is busy.
+const CALL_MAX: Duration = Duration::from_secs(15);
+/// What is said of a host that is not there; the last is what a host says that was just started again of what it
+/// was asked before.
+const DOWN: [Errno; 4] = [Errno::HOSTDOWN, Errno::TIMEDOUT, Errno::IO, Errno::STALE];
+
+/// What comes of an operation, which must come in time.
+#[track_caller]
+fn in_time<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = channel();
+    std::thread::spawn(move || tell.send(act()));
+    told.recv_timeout(CALL_MAX).unwrap_or_else(|_| panic!("no answer within {CALL_MAX:?}"))
+}
+
+/// What a host reads of `owner`'s file `f`, in time.
+#[track_caller]
+fn read(hosts: &ViewHosts, host: usize, owner: usize) -> io::Result<String> {
+    let path = hosts.at(host, owner, "f");
+    in_time(move || fs::read_to_string(path))
+}
+
+/// Hosts with a file `f` each that has its host's name.
+fn hosts(count: usize, tuning: &str) -> Option<ViewHosts> {
+    let hosts = ViewHosts::with(count, tuning, PATIENCE)?;
+    for host in hosts.all() {
+        fs::write(hosts.disk(host, "f"), format!("h{host}")).unwrap();
+    }
+    Some(hosts)
+}
+
+#[track_caller]
+fn wait_until_back(hosts: &ViewHosts, host: usize, owner: usize) {
+    wait_until(&format!("h{owner} is back on h{host}"), || {
+        read(hosts, host, owner).is_ok_and(|content| content == format!("h{owner}"))
+    });
+}
+
+#[test]
+fn a_lost_host_is_an_error_in_time_and_holds_nobody_up() {
+    let _turn = turn();
+    let never = format!("{QUICK}\n").replace("relaunch_ms = 500", "relaunch_ms = 0");
+    let Some(hosts) = hosts(3, &never) else { return };
+    let (is_over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        // What is asked of another host meanwhile is answered.
+        let other = scope.spawn(|| {
+            let mut reads = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                assert_eq!(fs::read_to_string(hosts.at(2, 3, "f")).unwrap(), "h3");
+                let ms = u64::try_from(begun.elapsed().as_millis()).unwrap();
+                longest.fetch_max(ms, Ordering::Relaxed);
+                reads += 1;
+            }
+            reads
+        });
+        hosts.server(1).signal(Signal::KILL);
+        for act in 0..20 {
+            let path = hosts.at(2, 1, "f");
+            let of_this = in_time(move || match act % 4 {
+                0 => fs::read_to_string(path).map(drop),
+                1 => fs::metadata(path).map(drop),
+                2 => fs::read_dir(path.parent().unwrap()).map(drop),
+                _ => fs::write(path.with_file_name("new"), "x"),
+            });
+            let error = errno(of_this);
+            assert!(error.is_some_and(|error| DOWN.contains(&error)), "{act}: {error:?}");
+        }
+        wait_until("it is said to be down", || errno(read(&hosts, 2, 1)) == Some(Errno::HOSTDOWN));
+        // That is known, and nobody waits for it any more.
+        let begun = Instant::now();
+        for _ in 0..20 {
+            assert_eq!(errno(read(&hosts, 2, 1)), Some(Errno::HOSTDOWN));
+        }
+        assert!(begun.elapsed() < CALL_MAX, "{:?}", begun.elapsed());
+        is_over.store(true, Ordering::Relaxed);
+        assert!(other.join().unwrap() > 20);
+    });
+    assert!(Duration::from_millis(longest.load(Ordering::Relaxed)) < CALL_MAX);
+    // All names are there, and its own host has its files all the time.
+    let names = fs::read_dir(hosts.machines.root(2).join("run/view/hosts")).unwrap();
+    assert_eq!(names.count(), 3);
+    assert_eq!(fs::read_to_string(hosts.disk(1, "f")).unwrap(), "h1");
+}
+
+#[test]
+fn open_files_of_a_lost_host_fail_and_it_comes_back_by_itself() {
+    let _turn = turn();
+    let Some(hosts) = hosts(3, QUICK) else { return };
+    for round in 0..3 {
+        let open: Vec<File> =
+            [2, 3].iter().map(|host| File::open(hosts.at(*host, 1, "f")).unwrap()).collect();
+        hosts.server(1).signal(Signal::KILL);
+        for host in [2, 3] {
+            wait_until_back(&hosts, host, 1);
+        }
+        // Whatever is opened now is something else, also by its number.
+        let more = |host| vec![hosts.at(host, 1, "new"); 50];
+        fs::write(hosts.disk(1, "new"), "another").unwrap();
+        let _open: Vec<File> =
+            [2, 3].into_iter().flat_map(more).map(|path| File::open(path).unwrap()).collect();
+        for file in open {
+            let read = in_time(move || file.read_at(&mut [0; 10], 0));
+            assert_eq!(errno(read), Some(Errno::IO), "round {round}");
+        }
+        // All is as before.
+        let text = format!("round {round}");
+        fs::write(hosts.at(2, 1, "new"), &text).unwrap();
+        assert_eq!(fs::read_to_string(hosts.at(3, 1, "new")).unwrap(), text);
+        assert_eq!(fs::read_to_string(hosts.disk(1, "new")).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_server_that_is_stopped_for_a_moment_answers_later_and_for_long_is_lost() {
+    let _turn = turn();
+    // So many that a moment is none of them on a busy machine.
+    let patient = QUICK.replace("heartbeats_lost_max = 10", "heartbeats_lost_max = 25");
+    let Some(hosts) = hosts(3, &patient) else { return };
+    let server = hosts.server(1);
+    let open = File::open(hosts.at(2, 1, "f")).unwrap();
+    server.signal(Signal::STOP);
+    let path = hosts.at(2, 1, "f");
+    let (tell, told) = channel();
+    std::thread::spawn(move || tell.send(fs::read_to_string(path)));
+    let early = told.recv_timeout(Duration::from_millis(500));
+    server.signal(Signal::CONT);
+    assert!(early.is_err(), "a stopped server has answered");
+    let answered = told.recv_timeout(CALL_MAX).expect("an answer");
+    assert_eq!(answered.unwrap(), "h1");
+    // Nothing was lost.
+    let mut content = [0; 2];
+    open.read_exact_at(&mut content, 0).unwrap();
+    assert_eq!(&content, b"h1");
+    assert_eq!(hosts.server(1), server);
+    // And for longer.
+    wait_until_back(&hosts, 2, 1);
+    let server = hosts.server(1);
+    server.signal(Signal::STOP);
+    wait_until("it is missed", || read(&hosts, 2, 1).is_err());
+    for _ in 0..5 {
+        assert_eq!(read(&hosts, 2, 3).unwrap(), "h3");
+    }
+    server.signal(Signal::CONT);
+    wait_until_back(&hosts, 2, 1);
+    wait_until_back(&hosts, 3, 1);
+}
+
+#[test]
+fn a_host_without_its_cable_is_an_error_in_time_and_comes_back_with_it() {
+    let _turn = turn();
+    let Some(hosts) = hosts(3, QUICK) else { return };
+    let open = File::open(hosts.at(2, 1, "f")).unwrap();
+    hosts.machines.cut(1);
+    wait_until("it is missed", || {
+        let error = errno(read(&hosts, 2, 1));
+        assert!(error.is_none_or(|error| DOWN.contains(&error)), "{error:?}");
+        error == Some(Errno::HOSTDOWN)
+    });
+    assert_eq!(read(&hosts, 2, 3).unwrap(), "h3");
+    assert_eq!(read(&hosts, 3, 2).unwrap(), "h2");
+    let failed = in_time(move || open.read_at(&mut [0; 10], 0));
+    assert!(failed.is_err());
+    hosts.machines.mend(1);
+    wait_until_back(&hosts, 2, 1);
+    wait_until_back(&hosts, 3, 1);
+}
+
+/// The server by which a host has joined: its own files need none, and what it cannot reach it says.
+#[test]
+fn a_host_whose_own_server_is_killed_waits_for_nothing() {
+    let _turn = turn();
+    let Some(hosts) = hosts(3, QUICK) else { return };
+    hosts.server(2).signal(Signal::KILL);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        for owner in [1, 3] {
+            let path = hosts.at(2, owner, "f");
+            drop(in_time(move || fs::read_to_string(path)));
+        }
+        assert_eq!(read(&hosts, 3, 1).unwrap(), "h1");
+    }
+    // Whether it is there still or has to be mounted again, both can be done.
+    assert_eq!(fs::read_to_string(hosts.disk(2, "f")).unwrap(), "h2");
+    wait_until("it can be taken away or is gone", || {
+        let run = hosts.sheaf(2, &["umount", POINT]);
+        run.code == Some(0) || run.stderr.contains("nothing is mounted there")
+    });
+    wait_until("it can be mounted", || hosts.mount(2, PATIENCE).code == Some(0));
+    for owner in hosts.all() {
+        wait_until_back(&hosts, 2, owner);
+    }
+}
+
+#[test]
+fn a_mount_whose_process_is_killed_says_so_and_is_taken_away_and_made_again() {
+    let _turn = turn();
+    let Some(hosts) = hosts(3, "") else { return };
+    let open = File::open(hosts.at(2, 1, "f")).unwrap();
+    hosts.mounter(2).signal(Signal::KILL);
+    wait_until("it is gone", || errno(read(&hosts, 2, 1)) == Some(Errno::NOTCONN));
+    assert_eq!(errno(in_time(move || open.read_at(&mut [0; 10], 0))), Some(Errno::NOTCONN));
+    // Its own files are there as long as something is mounted, and other hosts miss nothing.
+    assert_eq!(read(&hosts, 2, 2).unwrap(), "h2");
+    assert_eq!(read(&hosts, 3, 1).unwrap(), "h1");
+    assert_eq!(read(&hosts, 3, 2).unwrap(), "h2");
+    let twice = hosts.mount(2, PATIENCE);
+    assert!(twice.stderr.contains("something is mounted there: sheaf umount"), "{twice:?}");
+    let umount = hosts.sheaf(2, &["umount", POINT]);
+    assert_eq!((umount.code, umount.stderr.as_str()), (Some(0), ""));
+    assert_eq!(hosts.mount(2, PATIENCE).code, Some(0));
+    for owner in hosts.all() {
+        assert_eq!(read(&hosts, 2, owner).unwrap(), format!("h{owner}"));
+    }
+}
+
+fn is_mounted(hosts: &ViewHosts, host: usize) -> bool {
+    let said = hosts.machines.command(host, "cat", &["/proc/self/mountinfo"]).output().unwrap();
+    String::from_utf8(said.stdout).unwrap().contains(&format!(" {POINT}"))
+}
+
+#[test]
+fn a_view_can_always_be_taken_away() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = hosts(3, QUICK) else { return };
+    for case in ["used", "lost", "stopped", "mount stopped", "cut off"] {
+        let mut user = Python::new(&hosts, 2);
+        user.must(&format!("os.chdir('{}')", inside(1, "")));
+        user.must("f = open('f')");
+        user.must("L.set(open('locked', 'w'), fcntl.LOCK_EX)");
+        let (server, mounter) = (hosts.server(1), hosts.mounter(2));
+        match case {
+            "lost" => server.signal(Signal::KILL),
+            "stopped" => server.signal(Signal::STOP),
+            "mount stopped" => mounter.signal(Signal::STOP),
+            "cut off" => hosts.machines.cut(1),
+            _ => {}
+        }
+        let begun = Instant::now();
+        let umount = hosts.sheaf(2, &["umount", POINT]);
+        assert_eq!((umount.code, umount.stderr.as_str()), (Some(0), ""), "{case}");
+        assert!(begun.elapsed() < CALL_MAX, "{case}: {:?}", begun.elapsed());
+        assert!(!is_mounted(&hosts, 2), "{case}");
+        assert_eq!(fs::read_dir(hosts.machines.root(2).join("run/view")).unwrap().count(), 0);
+        server.signal(Signal::CONT);
+        mounter.signal(Signal::CONT);
+        if case == "cut off" {
+            hosts.machines.mend(1);
+        }
+        // Who is in it gets an answer.
+        user.begin("os.stat('f')");
+        assert!(user.answer(CALL_MAX).is_some(), "{case}");
+        drop(user);
+        wait_until(&format!("{case}: the process has ended"), || !mounter.runs());
+        wait_until_back(&hosts, 3, 1);
+        let again = hosts.mount(2, PATIENCE);
+        assert_eq!(again.code, Some(0), "{case}: {again:?}");
+        assert_eq!(read(&hosts, 2, 1).unwrap(), "h1", "{case}");
+    }
+}
+
+#[test]
+fn a_view_whose_session_has_ended_says_so_and_is_taken_away() {
+    let _turn = turn();
+    let Some(hosts) = hosts(2, "") else { return };
+    let open = File::open(hosts.at(2, 1, "f")).unwrap();
+    let mounters: Vec<_> = hosts.all().map(|host| hosts.mounter(host)).collect();
+    assert_eq!(hosts.machines.run(&["down"]).code, Some(0));
+    wait_until("it is said", || errno(read(&hosts, 2, 1)) == Some(Errno::HOSTDOWN));
+    let failed = errno(in_time(move || open.read_at(&mut [0; 10], 0)));
+    assert!(failed.is_some_and(|error| DOWN.contains(&error)), "{failed:?}");
+    assert_eq!(read(&hosts, 2, 2).unwrap(), "h2");
+    for (host, mounter) in hosts.all().zip(mounters) {
+        let umount = hosts.sheaf(host, &["umount", POINT]);
+        assert_eq!((umount.code, umount.stderr.as_str()), (Some(0), ""), "h{host}");
+        assert!(!is_mounted(&hosts, host), "h{host}");
+        wait_until("the process has ended", || !mounter.runs());
+    }
+}
+
+#[test]
+fn what_was_synced_survives_a_server_that_is_killed() {
+    let _turn = turn();
+    let Some(hosts) = hosts(2, QUICK) else { return };
+    for round in 0..3 {
+        let path = hosts.at(2, 1, "log");
+        let synced = AtomicU64::new(0);
+        let mut log = File::create(&path).unwrap();
+        std::thread::scope(|scope| {
+            let (synced, log) = (&synced, &mut log);
+            let writer = scope.spawn(move || {
+                for number in 0u64.. {
+                    let line = format!("{number:>9}\n").repeat(50);
+                    if let Err(error) = log.write_all(line.as_bytes()).and_then(|()| log.sync_all())
+                    {
+                        return error;
+                    }
+                    synced.store(number + 1, Ordering::Release);
+                }
+                unreachable!()
+            });
+            wait_until("something is written", || synced.load(Ordering::Acquire) > 20);
+            hosts.server(1).signal(Signal::KILL);
+            let begun = Instant::now();
+            let error = writer.join().unwrap();
+            let error = errno(Err::<(), _>(error)).unwrap();
+            assert!(DOWN.contains(&error), "round {round}: {error:?}");
+            assert!(begun.elapsed() < 2 * CALL_MAX);
+        });
+        let kept = fs::read_to_string(hosts.disk(1, "log")).unwrap();
+        for number in 0..synced.into_inner() {
+            let line = format!("{number:>9}\n").repeat(50);
+            let at = usize::try_from(number).unwrap() * line.len();
+            assert_eq!(kept.get(at..at + line.len()), Some(&*line), "round {round}: {number}");
+        }
+        wait_until_back(&hosts, 2, 1);
+        assert_eq!(fs::read_to_string(&path).unwrap(), kept);
+    }
+}

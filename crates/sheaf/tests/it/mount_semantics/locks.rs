@@ -1,0 +1,186 @@
+//! Locks of files as a whole (`flock`) and of ranges (`fcntl`), of processes on several hosts.
+use super::hosts::{ViewHosts, inside};
+use super::python::{Python, have_python};
+use crate::cluster::{SOON, turn, wait_until};
+use rustix::process::Signal;
+use std::fs;
+use std::time::Duration;
+
+/// How long it is looked whether somebody who has to wait waits.
+const WAITS: Duration = Duration::from_millis(300);
+const TAKE: &str = "fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)";
+const SHARE: &str = "fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)";
+const FREE: &str = "fcntl.flock(f, fcntl.LOCK_UN)";
+
+/// Hosts, and a process on each that has opened a file of `h1` to read and write it.
+fn openers(count: usize, tuning: &str) -> Option<(ViewHosts, Vec<Python>)> {
+    if !have_python() {
+        return None;
+    }
+    let hosts = ViewHosts::with(count, tuning, "5")?;
+    fs::write(hosts.disk(1, "f"), "0123456789").unwrap();
+    let open = |host| {
+        let mut python = Python::new(&hosts, host);
+        python.must(&format!("f = open('{}', 'r+b')", inside(1, "f")));
+        python
+    };
+    let all = hosts.all().map(open).collect();
+    Some((hosts, all))
+}
+
+fn is_refused(answer: &str) -> bool {
+    matches!(answer, "EAGAIN" | "EACCES")
+}
+
+#[test]
+fn a_file_that_is_locked_as_a_whole_is_locked_for_all_hosts() {
+    let _turn = turn();
+    let Some((_hosts, mut all)) = openers(3, "") else { return };
+    // Whoever has it, be it by the owner's own system or by a mount, keeps the others out.
+    for holder in 0..all.len() {
+        all[holder].must(TAKE);
+        for other in (0..all.len()).filter(|other| *other != holder) {
+            assert!(is_refused(&all[other].ask(TAKE)), "{other} beside {holder}");
+            assert!(is_refused(&all[other].ask(SHARE)), "{other} beside {holder}");
+        }
+        // What is shared is shared, and nobody has it alone then.
+        all[holder].must(SHARE);
+        for other in (0..all.len()).filter(|other| *other != holder) {
+            all[other].must(SHARE);
+        }
+        assert!(is_refused(&all[holder].ask(TAKE)), "{holder}");
+        all.iter_mut().for_each(|one| {
+            one.must(FREE);
+        });
+    }
+    // By a file that was opened again the same process is somebody else, as on one machine.
+    all[1].must(TAKE);
+    all[1].must(&format!("g = open('{}')", inside(1, "f")));
+    assert!(is_refused(&all[1].ask("fcntl.flock(g, fcntl.LOCK_EX | fcntl.LOCK_NB)")));
+    // A lock is free when its file is closed, and not before the last who has inherited it closes it.
+    all[1].must("h = os.dup(f.fileno())");
+    all[1].must("f.close()");
+    assert!(is_refused(&all[2].ask(TAKE)));
+    all[1].must("os.close(h)");
+    wait_until("the lock is free", || all[2].ask(TAKE) == "ok None");
+}
+
+#[test]
+fn a_range_that_is_locked_is_locked_for_all_hosts_and_no_other_is() {
+    let _turn = turn();
+    let Some((_hosts, mut all)) = openers(3, "") else { return };
+    for holder in 0..all.len() {
+        let (one, two) = ((holder + 1) % 3, (holder + 2) % 3);
+        all[holder].must("L.set(f, fcntl.LOCK_EX, 2, 3)");
+        assert!(is_refused(&all[one].ask("L.set(f, fcntl.LOCK_EX, 0, 0)")), "{one}");
+        assert!(is_refused(&all[two].ask("L.set(f, fcntl.LOCK_SH, 4, 1)")), "{two}");
+        all[one].must("L.set(f, fcntl.LOCK_EX, 5, 100)");
+        all[two].must("L.set(f, fcntl.LOCK_EX, 0, 2)");
+        // Whoever asks is told what is in the way.
+        let test = "struct.unpack('hhqqi4x', fcntl.fcntl(f, fcntl.F_GETLK, \
+                    struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 2, 1, 0)))[:4]";
+        let told = all[one].must(test);
+        assert_eq!(told, "(1, 0, 2, 3)", "{one}");
+        // A part is given back, another is changed.
+        all[holder].must("L.set(f, fcntl.LOCK_UN, 2, 1)");
+        all[holder].must("L.set(f, fcntl.LOCK_SH, 3, 1)");
+        all[two].must("L.set(f, fcntl.LOCK_EX, 2, 1)");
+        all[one].must("L.set(f, fcntl.LOCK_SH, 3, 1)");
+        assert!(is_refused(&all[one].ask("L.set(f, fcntl.LOCK_SH, 4, 1)")), "{one}");
+        // A process that closes the file, however often it has opened it, has locked nothing of it.
+        all[holder].must(&format!("open('{}').close()", inside(1, "f")));
+        all[one].must("L.set(f, fcntl.LOCK_SH, 4, 1)");
+        all.iter_mut().for_each(|one| {
+            one.must("L.set(f, fcntl.LOCK_UN)");
+        });
+    }
+}
+
+#[test]
+fn the_two_kinds_of_locks_know_nothing_of_each_other() {
+    let _turn = turn();
+    let Some((_hosts, mut all)) = openers(3, "") else { return };
+    all[0].must(TAKE);
+    all[1].must("L.set(f, fcntl.LOCK_EX)");
+    assert!(is_refused(&all[2].ask(TAKE)));
+    assert!(is_refused(&all[2].ask("L.set(f, fcntl.LOCK_EX)")));
+    all[0].must(FREE);
+    all[2].must(TAKE);
+    assert!(is_refused(&all[2].ask("L.set(f, fcntl.LOCK_EX)")));
+    // By one process: the one is kept when the other is given back.
+    all[1].must("L.set(f, fcntl.LOCK_UN)");
+    all[2].must("L.set(f, fcntl.LOCK_EX)");
+    all[2].must(FREE);
+    assert!(is_refused(&all[0].ask("L.set(f, fcntl.LOCK_EX)")));
+    all[1].must(TAKE);
+}
+
+#[test]
+fn who_waits_for_a_lock_gets_it_or_can_be_ended() {
+    let _turn = turn();
+    let Some((hosts, mut all)) = openers(3, "") else { return };
+    for (take, free, wait) in [
+        (TAKE, FREE, "fcntl.flock(f, fcntl.LOCK_EX)"),
+        ("L.set(f, fcntl.LOCK_EX)", "L.set(f, fcntl.LOCK_UN)", "L.wait(f, fcntl.LOCK_EX)"),
+    ] {
+        for (holder, waiter) in [(0, 1), (1, 2), (2, 0), (1, 0)] {
+            all[holder].must(take);
+            all[waiter].begin(wait);
+            assert_eq!(all[waiter].answer(WAITS), None, "{waiter} does not wait for {holder}");
+            all[holder].must(free);
+            assert_eq!(all[waiter].answer(SOON).as_deref(), Some("ok None"), "{waiter}");
+            all[waiter].must(free);
+        }
+    }
+    // Who is killed while it waits has no lock later on.
+    all[0].must(TAKE);
+    let mut waits = Python::new(&hosts, 2);
+    waits.must(&format!("f = open('{}', 'r+b')", inside(1, "f")));
+    waits.begin("fcntl.flock(f, fcntl.LOCK_EX)");
+    assert_eq!(waits.answer(WAITS), None);
+    let kill = format!("kill -9 {}", waits.pid);
+    assert_eq!(hosts.shell(2, &kill).code, Some(0));
+    assert_eq!(waits.answer(SOON).as_deref(), Some("ended"));
+    all[0].must(FREE);
+    all[2].must(TAKE);
+}
+
+#[test]
+fn locks_of_a_process_that_is_killed_are_free() {
+    let _turn = turn();
+    let Some((hosts, mut all)) = openers(3, "") else { return };
+    for host in hosts.all() {
+        let mut holder = Python::new(&hosts, host);
+        holder.must(&format!("f = open('{}', 'r+b')", inside(1, "f")));
+        holder.must(TAKE);
+        holder.must("L.set(f, fcntl.LOCK_EX)");
+        for other in &mut all {
+            assert!(is_refused(&other.ask(TAKE)) && is_refused(&other.ask("L.set(f, 2)")));
+        }
+        holder.kill();
+        for other in &mut all {
+            wait_until("the lock of the file is free", || other.ask(TAKE) == "ok None");
+            wait_until("the lock of the range is free", || other.ask("L.set(f, 2)") == "ok None");
+            other.must(FREE);
+            other.must("L.set(f, fcntl.LOCK_UN)");
+        }
+    }
+}
+
+#[test]
+fn locks_of_a_host_whose_mount_is_killed_are_free() {
+    let _turn = turn();
+    let Some((hosts, mut all)) = openers(3, "") else { return };
+    all[1].must(TAKE);
+    all[1].must("L.set(f, fcntl.LOCK_EX)");
+    assert!(is_refused(&all[2].ask(TAKE)) && is_refused(&all[2].ask("L.set(f, 2)")));
+    hosts.mounter(2).signal(Signal::KILL);
+    for other in [2, 0] {
+        wait_until("the lock of the file is free", || all[other].ask(TAKE) == "ok None");
+        wait_until("the lock of the range is free", || all[other].ask("L.set(f, 2)") == "ok None");
+        all[other].must(FREE);
+        all[other].must("L.set(f, fcntl.LOCK_UN)");
+    }
+    // Who had them is told.
+    assert_eq!(all[1].ask("f.seek(0) or f.read()"), "ENOTCONN");
+}

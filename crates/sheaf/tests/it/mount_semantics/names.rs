@@ -1,0 +1,152 @@
+//! Names: of many who change one at the same time exactly one has done it.
+use super::hosts::{ViewHosts, errno};
+use crate::cluster::turn;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Rounds of each race.
+const ROUNDS: usize = 100;
+
+#[test]
+fn of_many_who_create_a_file_one_has_created_it() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    hosts.one_wins(ROUNDS, Errno::EXIST, |host, number| {
+        let name = format!("f{}", hosts.round(number));
+        let file = File::create_new(hosts.at(host, 1, &name))?;
+        std::os::unix::fs::FileExt::write_all_at(&file, number.to_string().as_bytes(), 0)
+    });
+    assert_eq!(fs::read_dir(hosts.disk(1, "")).unwrap().count(), ROUNDS);
+    for round in 0..ROUNDS {
+        let content = fs::read_to_string(hosts.disk(1, &format!("f{round}"))).unwrap();
+        assert_eq!(hosts.round(content.parse().unwrap()), round);
+    }
+}
+
+#[test]
+fn of_many_who_make_a_directory_one_has_made_it_and_one_removes_it() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    let path = |host, number| hosts.at(host, 1, &format!("d{}", hosts.round(number)));
+    hosts.one_wins(ROUNDS, Errno::EXIST, |host, number| fs::create_dir(path(host, number)));
+    assert_eq!(fs::read_dir(hosts.disk(1, "")).unwrap().count(), ROUNDS);
+    hosts.one_wins(ROUNDS, Errno::NOENT, |host, number| fs::remove_dir(path(host, number)));
+    assert_eq!(fs::read_dir(hosts.disk(1, "")).unwrap().count(), 0);
+}
+
+#[test]
+fn of_many_who_rename_a_file_one_has_renamed_it() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    for round in 0..ROUNDS {
+        fs::write(hosts.disk(1, &format!("from{round}")), round.to_string()).unwrap();
+    }
+    fs::create_dir(hosts.disk(1, "d")).unwrap();
+    hosts.one_wins(ROUNDS, Errno::NOENT, |host, number| {
+        let from = hosts.at(host, 1, &format!("from{}", hosts.round(number)));
+        fs::rename(from, hosts.at(host, 1, &format!("d/{number}")))
+    });
+    let mut contents: Vec<usize> = Vec::new();
+    for entry in fs::read_dir(hosts.disk(1, "d")).unwrap() {
+        contents.push(fs::read_to_string(entry.unwrap().path()).unwrap().parse().unwrap());
+    }
+    contents.sort_unstable();
+    assert_eq!(contents, (0..ROUNDS).collect::<Vec<_>>());
+    // Who may not take a place that is taken has it alone.
+    hosts.one_wins(ROUNDS, Errno::EXIST, |host, number| {
+        let own = hosts.at(host, 1, &format!("own{number}"));
+        File::create(&own)?;
+        let to = hosts.at(host, 1, &format!("to{}", hosts.round(number)));
+        Ok(renameat_with(CWD, own, CWD, to, RenameFlags::NOREPLACE)?)
+    });
+}
+
+/// Who opens a name that is always there finds a whole file under it.
+#[test]
+fn a_name_that_is_renamed_over_is_never_missing_and_two_are_exchanged_at_once() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    let text = |number: usize| format!("{number} ").repeat(1 + number % 700);
+    fs::write(hosts.disk(1, "f"), text(1)).unwrap();
+    fs::write(hosts.disk(1, "one"), "1").unwrap();
+    fs::write(hosts.disk(1, "two"), "2").unwrap();
+    let (is_over, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for host in hosts.all() {
+            let (hosts, is_over, reads) = (&hosts, &is_over, &reads);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let read = fs::read_to_string(hosts.at(host, 1, "f")).unwrap();
+                    let number = read.split(' ').next().unwrap().parse().unwrap();
+                    assert_eq!(read, text(number), "h{host}");
+                    for name in ["one", "two"] {
+                        assert!(hosts.at(host, 1, name).try_exists().unwrap(), "h{host}: {name}");
+                    }
+                    reads.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for number in 1..=300 {
+            let at = |name: &str| hosts.at(1 + number % 3, 1, name);
+            fs::write(at("new"), text(number)).unwrap();
+            fs::rename(at("new"), at("f")).unwrap();
+            renameat_with(CWD, at("one"), CWD, at("two"), RenameFlags::EXCHANGE).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(reads.into_inner() > 10);
+    assert_eq!(fs::read_to_string(hosts.at(2, 1, "one")).unwrap(), "1");
+}
+
+#[test]
+fn of_many_who_link_a_name_one_has_linked_it() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    fs::write(hosts.disk(1, "f"), "content").unwrap();
+    hosts.one_wins(ROUNDS, Errno::EXIST, |host, number| {
+        let name = format!("link{}", hosts.round(number));
+        fs::hard_link(hosts.at(host, 1, "f"), hosts.at(host, 1, &name))
+    });
+    for host in hosts.all() {
+        let found = fs::metadata(hosts.at(host, 1, "f")).unwrap();
+        assert_eq!(found.nlink(), 1 + ROUNDS as u64, "h{host}");
+        let same = fs::metadata(hosts.at(host, 1, "link7")).unwrap();
+        assert_eq!((same.dev(), same.ino()), (found.dev(), found.ino()), "h{host}");
+    }
+    hosts.one_wins(ROUNDS, Errno::EXIST, |host, number| {
+        let name = format!("symbolic{}", hosts.round(number));
+        symlink(number.to_string(), hosts.at(host, 1, &name))
+    });
+}
+
+#[test]
+fn of_many_who_remove_a_name_one_has_removed_it() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    for round in 0..ROUNDS {
+        fs::write(hosts.disk(1, &format!("f{round}")), "x").unwrap();
+    }
+    hosts.one_wins(ROUNDS, Errno::NOENT, |host, number| {
+        fs::remove_file(hosts.at(host, 1, &format!("f{}", hosts.round(number))))
+    });
+    assert_eq!(fs::read_dir(hosts.disk(1, "")).unwrap().count(), 0);
+}
+
+/// Names lead from host to host no further than the same would on one machine with two file systems.
+#[test]
+fn a_file_of_one_host_gets_no_name_on_another() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    fs::write(hosts.disk(1, "f"), "content").unwrap();
+    for host in hosts.all() {
+        let (from, to) = (hosts.at(host, 1, "f"), hosts.at(host, 2, "f"));
+        assert_eq!(errno(fs::rename(&from, &to)), Some(Errno::XDEV), "h{host}");
+        assert_eq!(errno(fs::hard_link(&from, &to)), Some(Errno::XDEV), "h{host}");
+        let missing: io::Result<_> = fs::metadata(&to);
+        assert_eq!(errno(missing), Some(Errno::NOENT), "h{host}");
+    }
+}

@@ -1,0 +1,114 @@
+//! What cannot be mounted, and what is said of it; nothing of it stays.
+use super::hosts::{POINT, ViewHosts};
+use crate::cluster::turn;
+use crate::machines::LOGIN;
+use crate::support::Run;
+use std::fs;
+
+/// What `sheaf mount` of a place comes to on a host.
+fn mount(hosts: &ViewHosts, host: usize, point: &str) -> Run {
+    hosts.sheaf(host, &["--quiet", "--timeout", "5", "mount", point])
+}
+
+fn mounts(hosts: &ViewHosts, host: usize) -> usize {
+    let said = hosts.machines.command(host, "cat", &["/proc/self/mountinfo"]).output().unwrap();
+    let text = String::from_utf8(said.stdout).unwrap();
+    text.lines().filter(|line| line.contains(" /run/view")).count()
+}
+
+#[test]
+fn a_place_that_is_missing_full_or_taken_is_refused() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::without_views(2, "") else { return };
+    let made =
+        hosts.shell_at(2, "/run", "mkdir full; : >full/file; : >plain; ln -s /run/nowhere broken");
+    assert_eq!(made.code, Some(0), "{made:?}");
+    for (point, why) in [
+        ("/run/none", "No such file or directory (ENOENT)"),
+        ("/run/full", "is not empty: file"),
+        ("/run/plain", "Not a directory (ENOTDIR)"),
+        ("/run/plain/within", "Not a directory (ENOTDIR)"),
+        ("/run/broken", "No such file or directory (ENOENT)"),
+    ] {
+        let run = mount(&hosts, 2, point);
+        assert_ne!(run.code, Some(0), "{run:?}");
+        assert_eq!(run.stderr, format!("sheaf: {point}: {why}\n"));
+        assert_eq!(mounts(&hosts, 2), 0, "{point}");
+        let umount = hosts.sheaf(2, &["umount", point]);
+        assert_ne!(umount.code, Some(0), "{umount:?}");
+    }
+    // The same place again, and one within.
+    assert_eq!(mount(&hosts, 2, POINT).code, Some(0));
+    let there = mounts(&hosts, 2);
+    assert!(there > 0);
+    let twice = mount(&hosts, 2, POINT);
+    assert_ne!(twice.code, Some(0));
+    let why =
+        format!("sheaf: {POINT}: something is mounted there: sheaf umount takes a view away\n");
+    assert_eq!(twice.stderr, why);
+    assert_eq!(mounts(&hosts, 2), there);
+    assert_eq!(hosts.sheaf(2, &["umount", POINT]).code, Some(0));
+    // Where something of somebody else's is mounted.
+    assert_eq!(hosts.shell_at(2, "/run", "mount -t tmpfs none view").code, Some(0));
+    let taken = mount(&hosts, 2, POINT);
+    assert_eq!((taken.code == Some(0), taken.stderr), (false, why));
+}
+
+#[test]
+fn a_machine_without_fuse_is_told_so() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::without_views(2, "") else { return };
+    // A /dev of its own that has all but this.
+    let script = "mkdir dev; mount -t tmpfs none dev; for name in null zero random urandom; do
+        : >dev/$name; mount --bind /dev/$name dev/$name; done; mount --move dev /dev";
+    let made = hosts.shell_at(2, "/run", script);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let run = mount(&hosts, 2, POINT);
+    assert_ne!(run.code, Some(0), "{run:?}");
+    let why = "sheaf: /dev/fuse cannot be opened: No such file or directory (ENOENT): the kernel's module fuse may \
+               not be loaded\n";
+    assert_eq!(run.stderr, why);
+    assert_eq!(mounts(&hosts, 2), 0);
+    assert_eq!(fs::read_dir(hosts.machines.root(2).join("run/view")).unwrap().count(), 0);
+    // On another host it is there.
+    assert_eq!(mount(&hosts, 1, POINT).code, Some(0));
+}
+
+#[test]
+fn a_session_that_is_gone_and_hosts_that_there_are_not_are_said() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::without_views(2, "") else { return };
+    let none = hosts.sheaf(2, &["--session", "none", "mount", POINT]);
+    assert_eq!(none.code, Some(3), "{none:?}");
+    assert!(none.stderr.contains("none"), "{none:?}");
+    let empty =
+        Run::of(hosts.machines.sheaf(&["-w", "h1!h1", "mount", "/run/user"]).output().unwrap());
+    assert!(matches!(empty.code, Some(2 | 3)), "{empty:?}");
+    assert!(!empty.stderr.is_empty() && empty.stdout.is_empty(), "{empty:?}");
+    assert_eq!(hosts.machines.run(&["down"]).code, Some(0));
+    let gone = hosts.sheaf(2, &["--session", "views", "mount", POINT]);
+    assert_ne!(gone.code, Some(0), "{gone:?}");
+    assert_eq!((mounts(&hosts, 2), mounts(&hosts, LOGIN)), (0, 0));
+}
+
+#[test]
+fn nothing_is_written_to_what_is_mounted_read_only() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::without_views(2, "") else { return };
+    fs::write(hosts.disk(1, "f"), "content").unwrap();
+    let run = hosts.sheaf(2, &["--quiet", "mount", "--read-only", POINT]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert_eq!(fs::read_to_string(hosts.at(2, 1, "f")).unwrap(), "content");
+    for owner in hosts.all() {
+        for (name, result) in [
+            ("write", fs::write(hosts.at(2, owner, "new"), "x")),
+            ("mkdir", fs::create_dir(hosts.at(2, owner, "d"))),
+            ("rename", fs::rename(hosts.at(2, 1, "f"), hosts.at(2, 1, "g"))),
+            ("unlink", fs::remove_file(hosts.at(2, 1, "f"))),
+        ] {
+            let error = super::hosts::errno(result);
+            assert_eq!(error, Some(rustix::io::Errno::ROFS), "{name} on h{owner}");
+        }
+    }
+    assert_eq!(fs::read_to_string(hosts.disk(1, "f")).unwrap(), "content");
+}

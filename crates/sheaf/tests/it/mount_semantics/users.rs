@@ -1,0 +1,225 @@
+//! Who does what: each request is done with the rights of who makes it, at the owner.
+use super::hosts::{EXPORT, ViewHosts, inside};
+use super::python::{Python, have_python};
+use crate::attach::joins_by_token;
+use crate::cluster::{Running, turn, wait_until};
+use crate::machines::{LOGIN, Machines, address};
+use crate::support::Run;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+
+const ALICE: u32 = 1001;
+const BOB: u32 = 1002;
+const STAFF: u32 = 2001;
+
+fn mode(path: &Path, mode: u32, uid: u32, gid: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    chown(path, Some(uid), Some(gid)).unwrap();
+}
+
+/// On `h1`: a file and a directory of Bob's that nobody else may use, a file of a group's, and a directory for all.
+fn files(hosts: &ViewHosts) {
+    mode(&hosts.disk(1, ""), 0o755, 0, 0);
+    for (name, rights, uid, gid) in [("bobs", 0o600, BOB, BOB), ("staffs", 0o640, 0, STAFF)] {
+        fs::write(hosts.disk(1, name), name).unwrap();
+        mode(&hosts.disk(1, name), rights, uid, gid);
+    }
+    fs::create_dir(hosts.disk(1, "d")).unwrap();
+    fs::write(hosts.disk(1, "d/f"), "within").unwrap();
+    mode(&hosts.disk(1, "d"), 0o700, BOB, BOB);
+    fs::create_dir(hosts.disk(1, "open")).unwrap();
+    mode(&hosts.disk(1, "open"), 0o1777, 0, 0);
+}
+
+#[test]
+fn each_request_is_done_as_its_caller() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    files(&hosts);
+    let at = |name: &str| inside(1, name);
+    for host in hosts.all() {
+        let mut alice = Python::of_user(&hosts, host, ALICE, ALICE, "");
+        let mut bob = Python::of_user(&hosts, host, BOB, BOB, "");
+        // What Bob may do and Alice may not, and the error that she gets.
+        for (act, error) in [
+            (format!("open('{}').read()", at("bobs")), "EACCES"),
+            (format!("open('{}', 'r+').close()", at("bobs")), "EACCES"),
+            (format!("os.truncate('{}', 4)", at("bobs")), "EACCES"),
+            (format!("os.chmod('{}', 0o600)", at("bobs")), "EPERM"),
+            (format!("os.utime('{}', (1, 1))", at("bobs")), "EPERM"),
+            (format!("os.setxattr('{}', 'user.a', b'1')", at("bobs")), "EACCES"),
+            (format!("os.listdir('{}')", at("d")), "EACCES"),
+            (format!("os.stat('{}').st_size", at("d/f")), "EACCES"),
+            (format!("os.mkdir('{0}') or os.rmdir('{0}')", at("d/new")), "EACCES"),
+            (format!("os.rename('{0}', '{0}2') or os.rename('{0}2', '{0}')", at("d/f")), "EACCES"),
+            // A lock is had by who has opened the file, for which it takes the right to.
+            (format!("fcntl.flock(open('{}'), fcntl.LOCK_EX)", at("bobs")), "EACCES"),
+            (format!("L.set(open('{}', 'r+'), fcntl.LOCK_EX)", at("bobs")), "EACCES"),
+        ] {
+            assert_eq!(alice.ask(&act), error, "h{host}: {act}");
+            bob.must(&act);
+        }
+        // Nobody but root gives files away, or opens what only its owner may.
+        assert_eq!(bob.ask(&format!("os.chown('{}', {ALICE}, -1)", at("bobs"))), "EPERM");
+        assert_eq!(bob.ask(&format!("os.listxattr('{}') and 0", at("bobs"))), "ok 0");
+        // What is made is the maker's, with the modes that its umask leaves.
+        for (user, uid) in [(&mut alice, ALICE), (&mut bob, BOB)] {
+            let (file, directory) = (format!("open/f{host}-{uid}"), format!("open/d{host}-{uid}"));
+            user.must("os.umask(0o027)");
+            user.must(&format!("open('{}', 'x').close()", at(&file)));
+            user.must(&format!("os.mkdir('{}')", at(&directory)));
+            for (name, rights) in [(&file, 0o640), (&directory, 0o750)] {
+                let made = fs::metadata(hosts.disk(1, name)).unwrap();
+                assert_eq!((made.uid(), made.gid(), made.mode() & 0o7777), (uid, uid, rights));
+            }
+        }
+        // The directory is for all to make names in, and for their makers to take away.
+        let theirs = at(&format!("open/f{host}-{BOB}"));
+        assert_eq!(alice.ask(&format!("os.unlink('{theirs}')")), "EPERM", "h{host}");
+        bob.must(&format!("os.unlink('{theirs}')"));
+        // Root is root.
+        let mut root = Python::new(&hosts, host);
+        assert_eq!(root.must(&format!("os.listdir('{}')", at("d"))), "['f']");
+    }
+}
+
+#[test]
+fn groups_of_a_caller_are_those_of_its_process() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    files(&hosts);
+    let read = format!("open('{}').read()", inside(1, "staffs"));
+    for host in hosts.all() {
+        let mut without = Python::of_user(&hosts, host, ALICE, ALICE, "");
+        assert_eq!(without.ask(&read), "EACCES", "h{host}");
+        for (gid, groups) in [(ALICE, "2001"), (ALICE, "2000,2001,2002"), (STAFF, "")] {
+            let mut with = Python::of_user(&hosts, host, ALICE, gid, groups);
+            assert_eq!(with.must(&read), "staffs", "h{host}: {gid} {groups}");
+        }
+        // Side by side, each with what it has.
+        let mut with = Python::of_user(&hosts, host, ALICE, ALICE, "2001");
+        for _ in 0..50 {
+            assert_eq!(without.ask(&read), "EACCES", "h{host}");
+            assert_eq!(with.ask(&read), "ok staffs", "h{host}");
+        }
+        // Who has lost it has it no more.
+        let mut root = Python::new(&hosts, host);
+        root.must(&format!("os.setgroups([{STAFF}]) or os.setresgid({ALICE}, {ALICE}, {ALICE})"));
+        root.must(&format!("os.setgroups([]) or os.setresuid({ALICE}, {ALICE}, {ALICE})"));
+        assert_eq!(root.ask(&read), "EACCES", "h{host}");
+    }
+}
+
+#[test]
+fn processes_of_the_view_are_not_a_users_to_end() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    mode(&hosts.disk(1, ""), 0o755, 0, 0);
+    let pids = hosts.shell(2, "for p in /proc/[0-9]*; do read -r name <$p/comm; test $name != sheaf || echo ${p#/proc/}; done");
+    assert_eq!(pids.stdout.lines().count(), 2, "{pids:?}");
+    let mut alice = Python::of_user(&hosts, 2, ALICE, ALICE, "");
+    for pid in pids.stdout.lines() {
+        assert_eq!(alice.ask(&format!("os.kill({pid}, 9)")), "EPERM");
+        assert_eq!(alice.ask(&format!("os.listdir('/proc/{pid}/fd')")), "EACCES");
+    }
+    // Nor is the view hers to take away.
+    let program = hosts.machines.dir().join("sheaf");
+    let mut umount = vec!["--reuid", "1001", "--regid", "1001", "--clear-groups", "--"];
+    let copy = "/run/for-all";
+    let install = ["-m", "755", program.to_str().unwrap(), copy];
+    assert!(hosts.machines.command(2, "install", &install).status().unwrap().success());
+    umount.extend([copy, "umount", super::hosts::POINT]);
+    let umount = Run::of(hosts.machines.command(2, "setpriv", &umount).output().unwrap());
+    assert_ne!(umount.code, Some(0), "{umount:?}");
+    assert_eq!(alice.must(&format!("os.listdir('{}')", inside(1, ""))), "[]");
+}
+
+/// `h2`, whose server is Alice's, serves Alice, and nobody else: not root either, who has mounted it on `h1`.
+#[test]
+fn a_server_that_is_not_roots_does_nothing_for_others() {
+    const PORT: u16 = 7441;
+    let _turn = turn();
+    if !have_python() || !crate::mount::can_mount() {
+        return;
+    }
+    let Some(machines) = Machines::new(2) else { return };
+    let config = format!(
+        "[cluster.views]\nhosts = \"h[1-2]\"\nlaunch = \"attach\"\nlisten = \"{}:{PORT}\"\nexport = \"{EXPORT}\"\n\
+         [tuning]\nstart_timeout_ms = 1000\n",
+        address(LOGIN)
+    );
+    machines.write(LOGIN, "sheaf.toml", &config);
+    // Nobody has come yet, and so it fails for now.
+    let up = machines.run(&["up", "--tokens", "tokens"]);
+    assert!(up.stderr.starts_with("session views: 0 of 2 hosts"), "{up:?}");
+    let hosts = ViewHosts::of(machines, 2);
+    let _first = joins_by_token(&hosts.machines, 1);
+    // The same as Alice, in whose home it is.
+    let files = hosts.disk(2, "");
+    let home = files.parent().unwrap().to_owned();
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir_all(hosts.machines.root(2).join("run/alice")).unwrap();
+    mode(&hosts.machines.root(2).join("run/alice"), 0o700, ALICE, ALICE);
+    mode(&files, 0o777, ALICE, ALICE);
+    let run = hosts.machines.run(&["--json", "token"]);
+    let issued: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let token = hosts.machines.root(2).join("run/alice/token");
+    fs::write(&token, issued["token"].as_str().unwrap()).unwrap();
+    mode(&token, 0o600, ALICE, ALICE);
+    fs::set_permissions(hosts.machines.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::copy(hosts.machines.dir().join("sheaf"), hosts.machines.root(2).join("run/for-all"))
+        .unwrap();
+    let join = issued["join"].as_str().unwrap();
+    let serve = [
+        "env",
+        "HOME=/run/alice",
+        "XDG_RUNTIME_DIR=/run/alice",
+        "/run/for-all",
+        "serve",
+        "--join",
+        join,
+    ];
+    let mut args = vec!["--reuid", "1001", "--regid", "1001", "--clear-groups", "--"];
+    args.extend(serve);
+    args.extend(["--token-file", "/run/alice/token"]);
+    let mut server = hosts.machines.command(2, "setpriv", &args);
+    let _second = Running::start(&mut server);
+    wait_until("both hosts are there", || {
+        hosts.machines.run(&["status"]).stdout.contains("2 of 2 hosts")
+    });
+    fs::write(hosts.disk(2, "f"), "content").unwrap();
+    fs::set_permissions(hosts.disk(2, "f"), fs::Permissions::from_mode(0o666)).unwrap();
+    let mounted = hosts.mount(1, "10");
+    assert_eq!(mounted.code, Some(0), "{mounted:?}");
+    let mut alice = Python::of_user(&hosts, 1, ALICE, ALICE, "");
+    let read = format!("open('{}').read()", inside(2, "f"));
+    assert_eq!(alice.ask(&read), "ok content");
+    alice.must(&format!("open('{}', 'x').close()", inside(2, "of-alice")));
+    for uid in [0, BOB] {
+        let mut other = Python::of_user(&hosts, 1, uid, uid, "");
+        for act in [
+            read.clone(),
+            format!("os.listdir('{}')", inside(2, "")),
+            format!("os.stat('{}')", inside(2, "f")),
+            format!("os.unlink('{}')", inside(2, "f")),
+            format!("open('{}', 'x')", inside(2, "new")),
+        ] {
+            assert_eq!(other.ask(&act), "EACCES", "{uid}: {act}");
+        }
+    }
+    let mut names: Vec<_> =
+        fs::read_dir(hosts.disk(2, "")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["f", "of-alice"]);
+    assert_eq!(fs::metadata(hosts.disk(2, "of-alice")).unwrap().uid(), ALICE);
+}
