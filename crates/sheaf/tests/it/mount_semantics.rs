@@ -17,6 +17,7 @@ mod names;
 mod programs;
 mod python;
 mod refused;
+mod storm;
 mod users;
 
 /// The page names each test of these files once, and no other, behind rules that are numbered on.

@@ -1,6 +1,6 @@
 //! Hosts that are lost, stopped or cut off, and processes that are killed: who asks is told in time, nobody else is
 //! held up, and what has been lost comes back by itself.
-use super::hosts::{POINT, QUICK, ViewHosts, errno, inside};
+use super::hosts::{Over, POINT, QUICK, ViewHosts, errno, inside};
 use super::python::{Python, have_python};
 use crate::cluster::{turn, wait_until};
 use rustix::io::Errno;
@@ -58,6 +58,7 @@ fn a_lost_host_is_an_error_in_time_and_holds_nobody_up() {
     let Some(hosts) = hosts(3, &never) else { return };
     let (is_over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let over = Over(&is_over);
         // What is asked of another host meanwhile is answered.
         let other = scope.spawn(|| {
             let mut reads = 0;
@@ -89,7 +90,7 @@ fn a_lost_host_is_an_error_in_time_and_holds_nobody_up() {
             assert_eq!(errno(read(&hosts, 2, 1)), Some(Errno::HOSTDOWN));
         }
         assert!(begun.elapsed() < CALL_MAX, "{:?}", begun.elapsed());
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         assert!(other.join().unwrap() > 20);
     });
     assert!(Duration::from_millis(longest.load(Ordering::Relaxed)) < CALL_MAX);
@@ -303,12 +304,14 @@ fn what_was_synced_survives_a_server_that_is_killed() {
     let Some(hosts) = hosts(2, QUICK) else { return };
     for round in 0..3 {
         let path = hosts.at(2, 1, "log");
-        let synced = AtomicU64::new(0);
+        let (synced, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         let mut log = File::create(&path).unwrap();
         std::thread::scope(|scope| {
-            let (synced, log) = (&synced, &mut log);
+            let _over = Over(&is_over);
+            let (synced, log, is_over) = (&synced, &mut log, &is_over);
             let writer = scope.spawn(move || {
                 for number in 0u64.. {
+                    assert!(!is_over.load(Ordering::Relaxed), "nobody has failed it");
                     let line = format!("{number:>9}\n").repeat(50);
                     if let Err(error) = log.write_all(line.as_bytes()).and_then(|()| log.sync_all())
                     {

@@ -7,6 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where each has the view.
 pub const POINT: &str = "/run/view";
@@ -172,6 +173,15 @@ impl ViewHosts {
     /// In which round a number of [`Self::race`] is.
     pub fn round(&self, number: usize) -> usize {
         number / (2 * self.count)
+    }
+}
+
+/// Tells threads that it is over when this is dropped, be it by a test that fails.
+pub struct Over<'a>(pub &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

@@ -1,5 +1,5 @@
 //! Long directories, many files, and long names.
-use super::hosts::{POINT, ViewHosts, errno, inside};
+use super::hosts::{Over, POINT, ViewHosts, errno, inside};
 use super::python::{Python, have_python};
 use crate::cluster::{Process, turn};
 use rustix::io::Errno;
@@ -81,6 +81,7 @@ fn who_lists_a_directory_that_changes_finds_what_stays_exactly_once() {
     }
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let over = Over(&is_over);
         for host in [1, 3] {
             let (hosts, is_over) = (&hosts, &is_over);
             scope.spawn(move || {
@@ -102,7 +103,7 @@ fn who_lists_a_directory_that_changes_finds_what_stays_exactly_once() {
             let different: HashSet<&String> = staying.iter().collect();
             assert_eq!((staying.len(), different.len()), (5000, 5000));
         }
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(over);
     });
 }
 

@@ -1,5 +1,5 @@
 //! Names: of many who change one at the same time exactly one has done it.
-use super::hosts::{ViewHosts, errno};
+use super::hosts::{Over, ViewHosts, errno};
 use crate::cluster::turn;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -76,6 +76,7 @@ fn a_name_that_is_renamed_over_is_never_missing_and_two_are_exchanged_at_once() 
     fs::write(hosts.disk(1, "two"), "2").unwrap();
     let (is_over, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
+        let over = Over(&is_over);
         for host in hosts.all() {
             let (hosts, is_over, reads) = (&hosts, &is_over, &reads);
             scope.spawn(move || {
@@ -96,7 +97,7 @@ fn a_name_that_is_renamed_over_is_never_missing_and_two_are_exchanged_at_once() 
             fs::rename(at("new"), at("f")).unwrap();
             renameat_with(CWD, at("one"), CWD, at("two"), RenameFlags::EXCHANGE).unwrap();
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
     });
     assert!(reads.into_inner() > 10);
     assert_eq!(fs::read_to_string(hosts.at(2, 1, "one")).unwrap(), "1");
