@@ -57,6 +57,8 @@ pub struct Mounted {
     point: PathBuf,
     /// Whoever takes requests; at an end when nothing is mounted any more.
     readers: Option<JoinHandle<()>>,
+    /// Whatever is mounted there now is another's.
+    is_gone: bool,
 }
 
 impl Mounted {
@@ -73,7 +75,7 @@ impl Mounted {
         options: &MountOptions,
     ) -> Result<Self, MountError> {
         let device = point::mount(point, options)?;
-        let mut mounted = Self { point: point.to_owned(), readers: None };
+        let mut mounted = Self { point: point.to_owned(), readers: None, is_gone: false };
         let failed = |error| MountError::Protocol { point: point.to_owned(), error };
         device.shake_hands().map_err(failed)?;
         let device = Arc::new(device.watched().map_err(failed)?);
@@ -96,14 +98,26 @@ impl Mounted {
             tracing::error!(%error, point = %self.point.display(), "a mount has ended");
         }
         self.readers = None;
+        self.is_gone = true;
+    }
+
+    /// Whether somebody has taken it away.
+    pub(crate) fn is_gone(&self) -> bool {
+        // What is not mounted any more has no readers.
+        self.is_gone || self.readers.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// It is not taken away when this is dropped.
+    pub(crate) fn leave(&mut self) {
+        self.is_gone = true;
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // What is not mounted any more has no readers.
-        let is_there = self.readers.as_ref().is_none_or(|readers| !readers.is_finished());
-        if is_there && let Err(error) = unmount(&self.point) {
+        if !self.is_gone()
+            && let Err(error) = unmount(&self.point)
+        {
             tracing::warn!(point = %self.point.display(), %error, "it stays mounted");
         }
     }

@@ -18,8 +18,10 @@ use sheaf_core::Errno;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Where hosts are, the merge of all, and groups.
 const HOSTS: &str = "hosts";
@@ -68,6 +70,8 @@ pub enum ViewError {
 pub struct MountedView {
     point: PathBuf,
     mounts: Vec<Mounted>,
+    /// Its own file system, which it has as root.
+    own: Option<ViewMark>,
 }
 
 impl MountedView {
@@ -91,7 +95,8 @@ impl MountedView {
             rustix::mount::mount(SOURCE, &point, "tmpfs", flags, data)
                 .map_err(|errno| failed(format!("cannot be mounted at: {}", Errno::from(errno))))?;
         }
-        let mut view = Self { point: point.clone(), mounts: Vec::new() };
+        let own = is_root.then(|| mark(&point)).flatten();
+        let mut view = Self { point: point.clone(), mounts: Vec::new(), own };
         for (name, host) in parts.hosts {
             let at = point.join(HOSTS).join(&name);
             if let (ViewHost::Own(export), false) = (&host, is_root) {
@@ -161,11 +166,26 @@ impl MountedView {
 
 impl Drop for MountedView {
     fn drop(&mut self) {
+        // Somebody may have taken it away long ago, while programs were in it, and mounted another.
+        let is_own = match self.own {
+            Some(own) => mark(&self.point) == Some(own),
+            None => self.mounts.is_empty() || !self.mounts.iter().all(Mounted::is_gone),
+        };
+        if !is_own {
+            return self.mounts.iter_mut().for_each(Mounted::leave);
+        }
         self.mounts.clear();
         if let Err(error) = take_away(&self.point) {
             tracing::warn!(point = %self.point.display(), %error, "it stays");
         }
     }
+}
+
+/// What tells a file system from others: its number, which is given again when it is gone, and when it was made.
+type ViewMark = (u64, Option<SystemTime>);
+
+fn mark(point: &Path) -> Option<ViewMark> {
+    std::fs::metadata(point).ok().map(|found| (found.dev(), found.created().ok()))
 }
 
 /// Has a directory at another place as well; that it cannot be written to there takes a second step.
