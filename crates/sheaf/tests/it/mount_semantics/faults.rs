@@ -280,6 +280,32 @@ fn a_view_can_always_be_taken_away() {
 }
 
 #[test]
+fn a_view_that_is_mounted_again_stays_when_the_one_before_it_ends() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = hosts(2, "") else { return };
+    let mut user = Python::new(&hosts, 2);
+    user.must(&format!("os.chdir('{}')", inside(1, "")));
+    let before = hosts.mounter(2);
+    assert_eq!(hosts.sheaf(2, &["umount", POINT]).code, Some(0));
+    assert_eq!(hosts.mount(2, PATIENCE).code, Some(0));
+    assert!(before.runs(), "somebody is in what it has mounted");
+    assert_eq!(read(&hosts, 2, 1).unwrap(), "h1");
+    // Who is in the old one sees the same files.
+    fs::write(hosts.at(2, 1, "new"), "new").unwrap();
+    assert_eq!(user.must("open('new').read()"), "new");
+    drop(user);
+    wait_until("the process of the old one has ended", || !before.runs());
+    assert!(is_mounted(&hosts, 2));
+    for owner in hosts.all() {
+        assert_eq!(read(&hosts, 2, owner).unwrap(), format!("h{owner}"));
+    }
+    assert_eq!(hosts.sheaf(2, &["umount", POINT]).code, Some(0));
+}
+
+#[test]
 fn a_view_whose_session_has_ended_says_so_and_is_taken_away() {
     let _turn = turn();
     let Some(hosts) = hosts(2, "") else { return };
