@@ -34,6 +34,7 @@ class Contest:
     metric: str = "wall_s"
     goal: str = ""
     columns: tuple = ("cpu_s", "out_bytes")
+    also: dict = dataclasses.field(default_factory=dict)  # more metrics of the same turns, and their goals
 
 
 class Harness:
@@ -82,6 +83,8 @@ class Harness:
                 else:
                     samples[name].append(sample)
         self._report(contest, samples, failed)
+        for metric, goal in contest.also.items():
+            self._report(dataclasses.replace(contest, metric=metric, goal=goal, also={}), samples, failed)
 
     def _report(self, contest, samples, failed):
         base = [value(s, contest.metric) for s in samples[contest.baseline]] \
@@ -90,13 +93,15 @@ class Harness:
         for contestant in contest.contestants:
             name = contestant.name
             values = [value(s, contest.metric) for s in samples[name]]
+            if None in values:  # one of `also` that this contestant does not have
+                values = []
             row = {"kind": "result", "contest": contest.name, "contestant": name,
                    "metric": contest.metric, "baseline": contest.baseline, "n": len(values),
                    "command": command_text(contestant.command), "failed": failed.get(name)}
             if values and name not in failed:
                 row.update(median=statistics.median(values), min=min(values), max=max(values))
                 row.update({c: median_of(samples[name], c) for c in contest.columns})
-                pairs = [v / b for v, b in zip(values, base) if b]
+                pairs = [v / b for v, b in zip(values, base) if b]  # b may be None: a metric of `also`
                 if pairs:
                     row.update(ratio=statistics.median(pairs), ratio_min=min(pairs), ratio_max=max(pairs))
                 row["linger_s_max"] = max(s.linger_s for s in samples[name])

@@ -188,7 +188,12 @@ def run(command, *, timeout_s=120, keep=False, env=None, background=()):
                                    env={**os.environ, **(env or {})})
         reader = _Reader(process.stdout.fileno(), keep)
         reader.start()
-        ended, peak_kb = _wait(process.pid, timeout_s)
+        try:
+            ended, peak_kb = _wait(process.pid, timeout_s)
+        except BaseException:  # this program is interrupted, or asked to end
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
         wall = time.perf_counter() - start
         if not ended:
             os.killpg(process.pid, signal.SIGKILL)

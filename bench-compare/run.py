@@ -6,15 +6,18 @@ output. See README.md for what each contestant is.
 """
 
 import argparse
+import contextlib
 import datetime
 import os
 import pathlib
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 
 import measure
+import mount_world
 import scenario_archive
 import scenario_cp
 import scenario_grep
@@ -22,6 +25,7 @@ import scenario_iotrace
 import scenario_joins
 import scenario_launch
 import scenario_links
+import scenario_mount
 import scenario_mrnet
 import scenario_paper
 import scenario_peers
@@ -33,10 +37,11 @@ from sheaf import Sheaf
 HERE = pathlib.Path(__file__).resolve().parent
 SCENARIOS = {"tree": scenario_tree, "grep": scenario_grep, "cp": scenario_cp,
              "simulate": scenario_simulate, "launch": scenario_launch, "links": scenario_links, "joins": scenario_joins, "mrnet": scenario_mrnet,
-             "peers": scenario_peers, "iotrace": scenario_iotrace, "archive": scenario_archive, "paper": scenario_paper}
+             "peers": scenario_peers, "iotrace": scenario_iotrace, "archive": scenario_archive, "paper": scenario_paper,
+             "mount": scenario_mount}
 VERSIONS = {"grep": "--version", "rg": "--version", "find": "--version", "bfs": "--version", "tar": "--version",
             "rsync": "--version", "restic": "version", "rclone": "version", "pdsh": "-V", "clush": "--version",
-            "cc": "--version"}
+            "cc": "--version", "sshfs": "--version"}
 
 
 def arguments():
@@ -55,6 +60,8 @@ def arguments():
     parser.add_argument("--files", type=int, default=1_000_000, help="files of the archive's tree")
     parser.add_argument("--links", nargs="+", choices=["tcp", "unix", "tls"], default=["tcp", "unix"],
                         help="tls is compared with the bare tree over tcp, which encrypts nothing (peers: with rustls)")
+    parser.add_argument("--nets", nargs="+", choices=mount_world.NETS, default=["loopback"],
+                        help="what joins the hosts of mount; the shaped ones are in namespaces, which wants root")
     parser.add_argument("--cpus", help="CPUs to run on, such as 0,1 (default: all, not pinned)")
     parser.add_argument("--only", default="", help="contests whose name contains this")
     parser.add_argument("--out", type=pathlib.Path, help="file of JSON lines (results/TIME.jsonl)")
@@ -100,6 +107,7 @@ def main():
     if not sheaf.exists:
         print(f"{sheaf.binary} is not there: rivals only", file=sys.stderr)
     measure.become_subreaper()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with open(out, "a") as lines:
             harness = Harness(options.rounds, options.contestant_seconds, options.timeout, lines)
@@ -110,9 +118,11 @@ def main():
                   f"files on {about['files_on']}")
             chosen = SCENARIOS if "all" in options.scenario else options.scenario
             for name in chosen:
-                for contest in SCENARIOS[name].contests(sheaf, options):
-                    if options.only in contest.name:
-                        harness.run(contest)
+                # Closed, so that what a scenario has started ends at once when this is interrupted.
+                with contextlib.closing(SCENARIOS[name].contests(sheaf, options)) as contests:
+                    for contest in contests:
+                        if options.only in contest.name:
+                            harness.run(contest)
     finally:
         if own_directory:
             shutil.rmtree(options.directory, ignore_errors=True)
