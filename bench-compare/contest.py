@@ -84,7 +84,7 @@ class Harness:
                     samples[name].append(sample)
         self._report(contest, samples, failed)
         for metric, goal in contest.also.items():
-            self._report(dataclasses.replace(contest, metric=metric, goal=goal, also={}), samples, failed)
+            self._report(dataclasses.replace(contest, metric=metric, goal=goal, columns=(), also={}), samples, failed)
 
     def _report(self, contest, samples, failed):
         base = [value(s, contest.metric) for s in samples[contest.baseline]] \

@@ -16,7 +16,7 @@ import sys
 import measure
 import sheaf as sheaf_numbers
 from contest import Contest, Contestant
-from mount_world import AT_HOST, STRICT, UNIX, Unable, World, placement
+from mount_world import AT_HOST, STRICT, STRICTEST, UNIX, Unable, World, placement
 
 BLOCKS = tuple(512 << n for n in range(8))
 STRIDE_BLOCKS = (512, 4096, 65536)
@@ -56,6 +56,8 @@ class Contests:
         self.world, self.net, self.number = world, world.net, 0
         self.place = f"{world.net}, {placement()}"
         self.remote = [name for name in ("sheaf", "sshfs", STRICT) if name in world.ways]
+        # Where names and attributes count.
+        self.remote_names = [*self.remote, *(name for name in (STRICTEST,) if name in world.ways)]
 
     def name(self, what):
         return f"mount {what}, {self.place}"
@@ -159,7 +161,7 @@ class Contests:
     def meta(self):
         """Small files: made, looked at for the first time, removed."""
         world, contestants = self.world, []
-        for name in self.remote:
+        for name in self.remote_names:
             one = self.load(name, "meta", "NEW", "OLD", META_FILES, META_SECONDS)
             one.before = functools.partial(self._directories, one.command, world.ways[name])
             contestants.append(one)
@@ -195,7 +197,7 @@ class Contests:
         for block in POSTMARK_BLOCKS:
             contestants = [self.postmark("plain", self.world.files / "postmark", block, POSTMARK)]
             contestants += [self.postmark(name, self.world.ways[name] / f"postmark-{number}", block, POSTMARK)
-                            for number, name in enumerate(self.remote)]
+                            for number, name in enumerate(self.remote_names)]
             yield Contest(self.name(f"PostMark {label(block)}"), contestants, baseline=STRICT, columns=("cpu_s",),
                           goal="≤ 0.33, with leases")
 
@@ -220,7 +222,7 @@ class Contests:
         for what, command in COMMANDS.items():
             contestants = []
             for number, (name, way) in enumerate([("plain", self.world.files),
-                                                  *((name, self.world.ways[name]) for name in self.remote)]):
+                                                  *((name, self.world.ways[name]) for name in self.remote_names)]):
                 line = command.replace("OUT", f"out-{number}")
                 contestants.append(self.timed(name, f"cd {shlex.quote(str(way))} && {line}", exits=(0, 123) if ABSENT in line else (0,),
                                               before=functools.partial(self._emptied, name, f"out-{number}")))
