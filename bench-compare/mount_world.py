@@ -151,6 +151,8 @@ class World:
         (self.exports / "n2").mkdir()
         build(self.programs)
         self._ending.callback(shutil.rmtree, self.home, ignore_errors=True)
+        before = measure.children()
+        self._ending.callback(lambda: measure.end_all(measure.children() - before))
         try:
             if self.net != "loopback":
                 self._cable()
@@ -275,7 +277,6 @@ class World:
                             env={**os.environ, **root}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                             start_new_session=True, timeout=60)
         adopted = measure.children() - before
-        self._ending.callback(lambda: measure.end_all(adopted & measure.children()))
         if up.returncode not in (0, 1):  # 1: nobody has joined yet
             raise Unable(f"sheaf up: {up.stderr.strip()[-300:]}")
         self._ending.callback(lambda: subprocess.run(
@@ -304,7 +305,6 @@ class World:
                               capture_output=True)
         self.done([*line, "mount", point], "sheaf mount", env)
         mine = measure.children() - before
-        self._ending.callback(lambda: measure.end_all(mine & measure.children()))
         self.ways[name] = point / "hosts" / "h2"
         self.pids[name] = [*pids, *mine, *(below for one in mine for below in measure.descendants(one))]
 

@@ -116,10 +116,12 @@ class Contests:
                 baseline = "bare FUSE + session"
                 both = f"{shlex.join(contestants[1].command)} && {shlex.join(line)}"
                 contestants.append(session(baseline, both, read=added))
+        if self.net != "loopback" and world.bare_port:
+            baseline = "bare TCP"  # the session's round trip carries no 4 KiB, which takes the longest then
         contestants += [read(name, world.ways[name] / "data") for name in ("sheaf", AT_HOST, UNIX, "sshfs", STRICT)
                         if name in world.ways]
         yield Contest(self.name("read of 4 KiB in its parts"), contestants, baseline=baseline, metric="median_us",
-                      goal="≤ 1.3 of bare FUSE + session", columns=("p10_us", "p90_us", "cpu_s"))
+                      goal="≤ 1.3" if self.net == "loopback" else "", columns=("p10_us", "p90_us", "cpu_s"))
 
     def io(self):
         """Reading and writing by blocks."""
