@@ -297,5 +297,5 @@ def contests(sheaf, options):
         try:
             with World(sheaf, options.directory, net) as world:
                 yield from Contests(world).all()
-        except Unable as error:
+        except (Unable, OSError, subprocess.SubprocessError) as error:
             print(f"mount, {net}: {error}", file=sys.stderr)
