@@ -24,10 +24,11 @@ PROGRAMS = ("mountload", "barefuse", "barenet")
 START_SECONDS_MAX = 20
 SSHFS_END_SECONDS_MAX = 2
 STRICT = "sshfs cache=no,direct_io"
-# The kernel still keeps names and attributes for a second then, which Sheaf does not have it do.
-STRICTEST = "sshfs, nothing kept"
+# The kernel still keeps names and attributes for a second then, and a write is done before it is at the server: neither is so
+# with Sheaf.
+STRICTEST = "sshfs, as strict"
 SSHFS = {"sshfs": [], STRICT: ["-o", "cache=no,direct_io"],
-         STRICTEST: ["-o", "cache=no,direct_io,entry_timeout=0,attr_timeout=0,negative_timeout=0"]}
+         STRICTEST: ["-o", "cache=no,direct_io,entry_timeout=0,attr_timeout=0,negative_timeout=0,sshfs_sync"]}
 # What tbf needs beside a rate: a burst not smaller than what the interface is handed at a time.
 SHAPES = {"1gbit": "burst 256kb latency 20ms", "100mbit": "burst 32kb latency 50ms"}
 # A view mounted by the gate of host h1, and one with a session of its own.

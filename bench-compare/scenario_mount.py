@@ -56,8 +56,8 @@ class Contests:
         self.world, self.net, self.number = world, world.net, 0
         self.place = f"{world.net}, {placement()}"
         self.remote = [name for name in ("sheaf", "sshfs", STRICT) if name in world.ways]
-        # Where names and attributes count.
-        self.remote_names = [*self.remote, *(name for name in (STRICTEST,) if name in world.ways)]
+        # Where names and attributes count, or writes.
+        self.remote_strict = [*self.remote, *(name for name in (STRICTEST,) if name in world.ways)]
 
     def name(self, what):
         return f"mount {what}, {self.place}"
@@ -130,11 +130,10 @@ class Contests:
         for pattern, blocks in (("seq-read", BLOCKS), ("seq-write", BLOCKS), ("stride-read", STRIDE_BLOCKS),
                                 ("stride-write", STRIDE_BLOCKS), ("random-read", (4096,)), ("random-write", (4096,))):
             for block in blocks:
-                contestants = []
-                for name in self.remote:
-                    writes = pattern.endswith("write")
+                contestants, writes = [], pattern.endswith("write")
+                for number, name in enumerate(self.remote_strict if writes else self.remote):
                     # Each way has its own file, so that nobody knows what another has written.
-                    file = f"written-{self.remote.index(name)}" if writes else "data"
+                    file = f"written-{number}" if writes else "data"
                     count = (WRITTEN_BYTES if writes else FILE_BYTES)[self.net]
                     contestants.append(self.load(name, "io", pattern, world.ways[name] / file, block, count, IO_SECONDS))
                 if block == BLOCKS[-1] and pattern == "seq-read" and world.bare_port:
@@ -164,7 +163,7 @@ class Contests:
     def meta(self):
         """Small files: made, looked at for the first time, removed."""
         world, contestants = self.world, []
-        for name in self.remote_names:
+        for name in self.remote_strict:
             one = self.load(name, "meta", "NEW", "OLD", META_FILES, META_SECONDS)
             one.before = functools.partial(self._directories, one.command, world.ways[name])
             contestants.append(one)
@@ -200,7 +199,7 @@ class Contests:
         for block in POSTMARK_BLOCKS:
             contestants = [self.postmark("plain", self.world.files / "postmark", block, POSTMARK)]
             contestants += [self.postmark(name, self.world.ways[name] / f"postmark-{number}", block, POSTMARK)
-                            for number, name in enumerate(self.remote_names)]
+                            for number, name in enumerate(self.remote_strict)]
             yield Contest(self.name(f"PostMark {label(block)}"), contestants, baseline=STRICT, columns=("cpu_s",),
                           goal="≤ 0.33, with leases")
 
@@ -225,7 +224,7 @@ class Contests:
         for what, command in COMMANDS.items():
             contestants = []
             for number, (name, way) in enumerate([("plain", self.world.files),
-                                                  *((name, self.world.ways[name]) for name in self.remote_names)]):
+                                                  *((name, self.world.ways[name]) for name in self.remote_strict)]):
                 line = command.replace("OUT", f"out-{number}")
                 contestants.append(self.timed(name, f"cd {shlex.quote(str(way))} && {line}", exits=(0, 123) if ABSENT in line else (0,),
                                               before=functools.partial(self._emptied, name, f"out-{number}")))
