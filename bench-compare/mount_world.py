@@ -31,7 +31,7 @@ SSHFS = {"sshfs": [], STRICT: ["-o", "cache=no,direct_io"],
          STRICTEST: ["-o", "cache=no,direct_io,entry_timeout=0,attr_timeout=0,negative_timeout=0,sshfs_sync"]}
 # What tbf needs beside a rate: a burst not smaller than what the interface is handed at a time.
 SHAPES = {"1gbit": "burst 256kb latency 20ms", "100mbit": "burst 32kb latency 50ms"}
-# A view mounted by the gate of host h1, and one with a session of its own.
+# A view mounted by the server of host h1, and one with a session of its own.
 AT_HOST, UNIX = "sheaf, at a host", "sheaf, unix sockets"
 NETS = ("loopback", *SHAPES)
 CLIENT, SERVER = "10.211.7.1", "10.211.7.2"
@@ -265,7 +265,7 @@ class World:
         return {"XDG_RUNTIME_DIR": str(runtime), "XDG_CONFIG_HOME": str(self.home / "no-config")}
 
     def _sheaf(self):
-        """A session whose root is at h1, a view mounted by the root's side, and one by the gate of host h1."""
+        """A session whose root is at h1, a view mounted beside the root, and one by the server of host h1."""
         if os.geteuid() or not os.path.exists("/dev/fuse"):
             raise Unable("mounting needs root and /dev/fuse")
         config, token, port = self.home / "sheaf.toml", self.home / "token", free_port()
