@@ -102,8 +102,7 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
         "Hosts, sessions and the tree",
         &["hosts", "config", "up", "down", "status", "token", "tree", "serve"],
     ),
-    ("The mounted view", &["mount", "umount"]),
-    ("Traces and archives", &["trace", "archive"]),
+    ("Views, traces, archives", &["mount", "umount", "trace", "archive"]),
     ("Sheaf itself", &["demo", "completions", "man", "help"]),
 ];
 
