@@ -1,16 +1,18 @@
 //! The view, mounted: what the kernel asks becomes requests to the owner of the files, and its answers answers of
 //! the kernel's protocol (`linux/fuse.h`, 7.31 and later).
 //!
-//! Nothing is kept here but which requests wait: no attribute, name or byte is known for longer than the call
-//! that asked for it, so that what is seen is what the owner has. The crates that speak the protocol tell no
+//! Nothing is kept here but which requests wait and what an owner has lent: no attribute, name or other byte is
+//! known for longer than the call that asked for it, so that what is seen is what the owner has. The crates that speak the protocol tell no
 //! lock of a file as a whole from one of a range, have nothing that ends a wait for a lock, and do not know
 //! `O_TMPFILE`; its structures are those of `fuse-abi`.
+mod borrowed;
 mod device;
 mod point;
 mod reply;
 mod request;
 
 use crate::message::{FileAnswer, FileCall, FileCaller, FileLockKind, NodeOp, decoded, encoded};
+use borrowed::{Borrowed, FIRST_BYTES, LoanAsked};
 use bytes::Bytes;
 use device::WatchedDevice;
 use fuse_abi::linux as abi;
@@ -19,7 +21,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::{Errno, lock};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -35,6 +37,8 @@ const FORGOTTEN_PAUSE: Duration = Duration::from_millis(100);
 /// How long who waits for a lock waits until it asks again: at first, and at most.
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
+/// How long an owner waits until it says that nothing is wanted back.
+const RECALLS_WAIT_MS: u32 = 1000;
 
 /// The owner of files, wherever it is.
 pub trait Remote: Send + Sync + 'static {
@@ -47,6 +51,11 @@ pub trait Remote: Send + Sync + 'static {
     /// Whether a descriptor that is closed matters to locks of ranges alone: then none are asked about where there
     /// were none.
     fn flush_is_of_locks(&self) -> bool {
+        false
+    }
+
+    /// Whether the owner lends bytes that are read.
+    fn lends(&self) -> bool {
         false
     }
 }
@@ -80,7 +89,10 @@ impl Mounted {
         device.shake_hands().map_err(failed)?;
         let device = Arc::new(device.watched().map_err(failed)?);
         let view = Arc::new(View::new(remote));
-        mounted.readers = Some(tokio::spawn(async move { view.read(&device).await }));
+        mounted.readers = Some(tokio::spawn(async move {
+            view.read(&device).await;
+            view.borrowed.ended();
+        }));
         Ok(mounted)
     }
 
@@ -131,12 +143,19 @@ struct View<R> {
     locked: Mutex<FxHashSet<u64>>,
     /// Nodes that are not needed any more, as often as they were given.
     forgotten: Mutex<Vec<(u64, u64)>>,
+    borrowed: Borrowed,
+}
+
+/// What an answer may lend bytes of.
+enum LoanOf {
+    Opened,
+    Read { handle: u64, offset: u64, size: u32 },
 }
 
 impl<R: Remote> View<R> {
     fn new(remote: Arc<R>) -> Self {
-        let (waiting, locked, forgotten) = Default::default();
-        Self { remote, waiting, locked, forgotten }
+        let (waiting, locked, forgotten, borrowed) = Default::default();
+        Self { remote, waiting, locked, forgotten, borrowed }
     }
 
     /// Takes requests until there is no mount any more.
@@ -170,6 +189,13 @@ impl<R: Remote> View<R> {
                 if self.is_done(request.node(), &op) {
                     return device.done(unique);
                 }
+                if let Some(bytes) = self.is_borrowed(&op) {
+                    return match device.send(unique, &[&bytes]) {
+                        Ok(()) => {}
+                        Err(error) => device.refuse(unique, Errno::from_io(&error)),
+                    };
+                }
+                let (op, loan) = self.borrowing(op);
                 let call = FileCall { who: request.who(), pid: request.pid(), op };
                 let encoded = match encoded(&call, data) {
                     Ok(call) => call,
@@ -181,9 +207,13 @@ impl<R: Remote> View<R> {
                         true => view.wait_for_lock(unique, encoded).await,
                         false => view.remote.call(encoded).await,
                     };
-                    let sent = answer.and_then(|answer| {
-                        let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(&answer)?;
-                        reply::reply(&device, unique, &how, answer?, bytes)
+                    let sent = answer.and_then(|all| {
+                        let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(&all)?;
+                        let (mut answer, mut bytes) = (answer?, bytes);
+                        if let Some((of, asked)) = loan {
+                            (answer, bytes) = view.borrow(&of, asked, answer, &all, bytes);
+                        }
+                        reply::reply(&device, unique, &how, answer, bytes)
                     });
                     if let Err(errno) = sent {
                         device.refuse(unique, errno);
@@ -204,6 +234,96 @@ impl<R: Remote> View<R> {
                 self.remote.flush_is_of_locks() && !lock(&self.locked).contains(&node)
             }
             _ => false,
+        }
+    }
+
+    /// What a read gets that needs nobody.
+    fn is_borrowed(&self, op: &NodeOp) -> Option<Bytes> {
+        match *op {
+            NodeOp::Read { handle, offset, size } => self.borrowed.read(handle, offset, size, Instant::now()),
+            _ => None,
+        }
+    }
+
+    /// The same with what may be lent, where that is so.
+    fn borrowing(&self, op: NodeOp) -> (NodeOp, Option<(LoanOf, LoanAsked)>) {
+        match op {
+            NodeOp::Open { node, flags } if self.remote.lends() && is_to_read(flags) => {
+                let op = NodeOp::OpenLent { node, flags, ahead: FIRST_BYTES };
+                (op, Some((LoanOf::Opened, self.borrowed.asking(Instant::now()))))
+            }
+            NodeOp::Read { handle, offset, size } => {
+                let now = Instant::now();
+                let Some(ahead) = self.borrowed.ahead(handle, offset, size, now) else {
+                    return (op, None);
+                };
+                let op = NodeOp::ReadLent { handle, offset, size, ahead };
+                let of = LoanOf::Read { handle, offset, size };
+                (op, Some((of, self.borrowed.asking(Instant::now()))))
+            }
+            NodeOp::Release { handle, .. } => {
+                self.borrowed.closed(handle);
+                (op, None)
+            }
+            op => (op, None),
+        }
+    }
+
+    /// Keeps what was lent; what remains is the answer to what the kernel has asked.
+    fn borrow<'a>(
+        self: &Arc<Self>,
+        of: &LoanOf,
+        asked: LoanAsked,
+        answer: FileAnswer,
+        all: &Bytes,
+        bytes: &'a [u8],
+    ) -> (FileAnswer, &'a [u8]) {
+        let kept = || all.slice_ref(bytes);
+        let (is_first, answer, bytes) = match (of, answer) {
+            (LoanOf::Opened, FileAnswer::OpenedLent(handle, loan)) => {
+                let is_first = self.borrowed.opened(handle, asked, Some((loan, kept())));
+                (is_first, FileAnswer::Opened(handle), &bytes[..0])
+            }
+            (LoanOf::Opened, FileAnswer::Opened(handle)) => {
+                (self.borrowed.opened(handle, asked, None), FileAnswer::Opened(handle), bytes)
+            }
+            (LoanOf::Read { handle, offset, size }, FileAnswer::Lent(loan)) => {
+                let is_first = self.borrowed.lent(*handle, asked, loan, *offset, kept());
+                let wanted = bytes.len().min(*size as usize);
+                (is_first, FileAnswer::Bytes, &bytes[..wanted])
+            }
+            (LoanOf::Read { handle, .. }, answer) => {
+                self.borrowed.refused(*handle, Instant::now());
+                (false, answer, bytes)
+            }
+            (_, answer) => (false, answer, bytes),
+        };
+        if is_first {
+            tokio::spawn(self.clone().heed_recalls());
+        }
+        (answer, bytes)
+    }
+
+    /// Gives back what is wanted back, as long as anything is lent.
+    async fn heed_recalls(self: Arc<Self>) {
+        let mut done = Vec::new();
+        while self.borrowed.goes_on(&done) {
+            let (asked, wait_ms) = (self.borrowed.asking(Instant::now()), RECALLS_WAIT_MS);
+            let (who, op) = (FileCaller::default(), NodeOp::Recalls { done, wait_ms });
+            let answer = match encoded(&FileCall { who, pid: 0, op }, &[]) {
+                Ok(call) => self.remote.call(call).await,
+                Err(errno) => Err(errno),
+            };
+            let answer = answer.and_then(|answer| {
+                decoded::<Result<FileAnswer, Errno>>(&answer).and_then(|(answer, _)| answer)
+            });
+            match answer {
+                Ok(FileAnswer::Recalled(lender, files)) => {
+                    self.borrowed.called_back(asked, lender, &files);
+                    done = files;
+                }
+                _ => return self.borrowed.lost(),
+            }
         }
     }
 
@@ -263,6 +383,12 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         lock(self.0).remove(&self.1);
     }
+}
+
+/// Whether a file is opened to be read alone, and not past all caches.
+fn is_to_read(flags: u32) -> bool {
+    let all = libc::O_ACCMODE | libc::O_DIRECTORY | libc::O_TRUNC | libc::O_DIRECT;
+    flags & all as u32 == libc::O_RDONLY as u32
 }
 
 /// A lock of the protocol's.

@@ -21,8 +21,8 @@ pub use all::{AllView, register};
 pub use fuse::{MountError, MountOptions, Mounted, Remote, unmount};
 pub use groups::{AddressQuestion, GROUP_RULES_MAX, GROUPS_MAX, GroupsView};
 pub use message::{
-    FileAnswer, FileCall, FileCaller, FileLock, FileLockKind, FileSystemUsage, NodeAttributes,
-    NodeEntry, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes, SetNodeTime,
+    FileAnswer, FileCall, FileCaller, FileLock, FileLockKind, FileSystemUsage, Loan,
+    NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes, SetNodeTime,
 };
 pub use near::{FILES_NEAR, near_service};
 pub use owner::{FILES, FileOwners, OwnerLane, service};

@@ -140,6 +140,13 @@ pub enum NodeOp {
     Temporary { parent: u64, with: NodeMaking, flags: u32 },
     /// `pread(2)`.
     Read { handle: u64, offset: u64, size: u32 },
+    /// `open(2)` of a file to read it, and its first bytes, up to so many, if they can be lent.
+    OpenLent { node: u64, flags: u32, ahead: u32 },
+    /// `pread(2)`, and so many bytes more if they can be lent.
+    ReadLent { handle: u64, offset: u64, size: u32, ahead: u32 },
+    /// Waits until bytes that were lent are wanted back, so long at most. Those of these files are not used any
+    /// more.
+    Recalls { done: Vec<u64>, wait_ms: u32 },
     /// `pwrite(2)` of the bytes behind the request.
     Write { handle: u64, offset: u64 },
     /// A descriptor was closed: what its process has locked in ranges is free.
@@ -231,6 +238,15 @@ pub struct FileSystemUsage {
     pub name_max: u32,
 }
 
+/// Bytes may be used until they are called back, or time is over without word from the lender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loan {
+    /// A number for whatever keeps the loans of one client.
+    pub lender: u64,
+    /// They reach the end of the file.
+    pub ends: bool,
+}
+
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileAnswer {
@@ -244,6 +260,12 @@ pub enum FileAnswer {
     Created(NodeAttributes, u64),
     /// The bytes are behind the answer.
     Bytes,
+    /// A file is open, and its first bytes, which are behind the answer, are lent.
+    OpenedLent(u64, Loan),
+    /// The bytes behind the answer are lent.
+    Lent(Loan),
+    /// What this lender has lent of these files is wanted back, and of no others.
+    Recalled(u64, Vec<u64>),
     /// So many bytes were written or copied, or is the length of an attribute.
     Count(u64),
     /// What there is in a directory.

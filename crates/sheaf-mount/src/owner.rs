@@ -1,8 +1,10 @@
 //! The side of the host that has the files: it does what a mounted view elsewhere asks, as the user on whose
 //! behalf it asks, with this host's system calls. So its page cache is the one cache that there is.
 mod client;
+mod lending;
 mod locks;
 mod nodes;
+mod serving;
 
 use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, decoded, encoded};
 use client::OwnerClient;
@@ -11,23 +13,25 @@ use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, lock};
 use sheaf_file::{Export, Mode, OFlags};
 use sheaf_tree::service::identity::Identity;
-use sheaf_tree::service::{Blocking, ServiceRequest, Site, Worker};
+use sheaf_tree::service::{ServiceRequest, Site, Worker};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use tokio::runtime::Handle;
+
+pub use lending::LOAN_TERM;
+pub use serving::service;
 
 /// The service's name. It is told which directory is exported, in which `%h` is the host's name.
 pub const FILES: &str = "files";
 
-/// The service, at leaves.
-pub fn service() -> Blocking {
-    let owners = Arc::new(FileOwners::default());
-    Blocking::new(move |site, _| Ok(Box::new(OwnerLane::new(owners.clone(), site)?)))
-}
-
 /// The hosts of this process, of which there may be many, and who asks them for files.
 #[derive(Default)]
-pub struct FileOwners(Mutex<FxHashMap<String, OwnerHost>>);
+pub struct FileOwners {
+    hosts: Mutex<FxHashMap<String, OwnerHost>>,
+    /// Where it is heard that what is lent is wanted back; nothing where nothing can be lent.
+    lends: OnceLock<Option<Handle>>,
+}
 
 struct OwnerHost {
     export: PathBuf,
@@ -47,15 +51,27 @@ pub struct OwnerLane {
 impl FileOwners {
     /// What there is of a client that has said its number.
     fn client(&self, host: &str, number: u128) -> Result<Arc<OwnerClient>, Errno> {
-        let mut hosts = lock(&self.0);
+        let mut hosts = lock(&self.hosts);
         let host = hosts.get_mut(host).ok_or(Errno::STALE)?;
         if let Some(client) = host.clients.get(&number).and_then(Weak::upgrade) {
             return Ok(client);
         }
         host.clients.retain(|_, client| client.strong_count() > 0);
-        let client = Arc::new(OwnerClient::new(host.served.clone()));
+        let lends = self.lends.get().cloned().flatten();
+        let client = Arc::new(OwnerClient::new(host.served.clone(), lends));
         host.clients.insert(number, Arc::downgrade(&client));
         Ok(client)
+    }
+
+    /// Who has joined with this number.
+    fn known(&self, host: &str, number: u128) -> Option<Arc<OwnerClient>> {
+        lock(&self.hosts).get(host)?.clients.get(&number)?.upgrade()
+    }
+
+    fn all_clients(&self) -> Vec<Arc<OwnerClient>> {
+        let hosts = lock(&self.hosts);
+        let all = hosts.values().flat_map(|host| host.clients.values());
+        all.filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -72,7 +88,7 @@ impl OwnerLane {
     /// # Errors
     /// Those of `open(2)`.
     pub fn serving(owners: Arc<FileOwners>, host: &str, export: &Path) -> Result<Self, Errno> {
-        let mut hosts = lock(&owners.0);
+        let mut hosts = lock(&owners.hosts);
         if !hosts.contains_key(host) {
             let flags = OFlags::PATH | OFlags::DIRECTORY;
             let root = Export::open(export)?.open_file(Path::new("."), flags, Mode::empty())?;
@@ -115,7 +131,7 @@ impl OwnerLane {
             return Ok(FileAnswer::Done);
         }
         if op == NodeOp::Export {
-            let hosts = lock(&self.owners.0);
+            let hosts = lock(&self.owners.hosts);
             let host = hosts.get(&self.host).ok_or(Errno::STALE)?;
             out.extend_from_slice(host.export.as_os_str().as_bytes());
             return Ok(FileAnswer::Bytes);

@@ -23,11 +23,13 @@ pub struct HostRemotes {
     number: u128,
     patience: Duration,
     near: Option<Arc<Near>>,
+    lends: bool,
 }
 
 /// The files of one host.
 pub struct HostRemote {
     leaf: u32,
+    lends: bool,
     /// The server of this host, as long as it gets there.
     near: Option<Arc<Near>>,
     is_near: AtomicBool,
@@ -64,7 +66,13 @@ impl HostRemotes {
         let mut number = [0; 16];
         rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
         let number = u128::from_ne_bytes(number);
-        Ok(Self { network: network.clone(), number, patience, near: None })
+        Ok(Self { network: network.clone(), number, patience, near: None, lends: true })
+    }
+
+    /// Nothing that is read is lent by its owner.
+    #[must_use]
+    pub fn without_loans(self) -> Self {
+        Self { lends: false, ..self }
     }
 
     /// From here on by the server of this host, whose leaf is `own`.
@@ -93,6 +101,7 @@ impl HostRemotes {
         let way = TreeWay { network: self.network.clone(), leaf };
         HostRemote {
             leaf,
+            lends: self.lends,
             near: self.near.clone(),
             is_near: AtomicBool::new(true),
             far: HostLanes::new(way, self.number, self.patience),
@@ -136,5 +145,9 @@ impl Remote for HostRemote {
 
     fn flush_is_of_locks(&self) -> bool {
         true
+    }
+
+    fn lends(&self) -> bool {
+        self.lends
     }
 }

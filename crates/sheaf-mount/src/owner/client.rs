@@ -1,8 +1,9 @@
 //! What one client has asked for: its nodes, open files and locks, and all that can be done with them.
+use super::lending::{Lending, OwnerLoans};
 use super::locks::Locks;
 use super::nodes::{self, KnownNodes, Served, path_of, status};
 use crate::message::{
-    FileAnswer, FileSystemUsage, NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp,
+    FileAnswer, FileSystemUsage, Loan, NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp,
     SetNodeAttributes, SetNodeTime,
 };
 use rustc_hash::FxHashMap;
@@ -19,6 +20,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use tokio::runtime::Handle;
 
 /// Bytes that are read, or of a directory's entries, at once at most.
 pub(super) const READ_BYTES_MAX: u32 = 1 << 20;
@@ -34,24 +36,27 @@ const OPENED_TO_RUN: u32 = 0x20;
 pub(super) struct OwnerClient {
     nodes: KnownNodes,
     locks: Locks,
-    handles: Mutex<FxHashMap<u64, Arc<Handle>>>,
+    pub loans: OwnerLoans,
+    handles: Mutex<FxHashMap<u64, Arc<OpenFile>>>,
     last: AtomicU64,
 }
 
 /// An open file.
-struct Handle {
+struct OpenFile {
     node: u64,
-    file: File,
+    file: Arc<File>,
     /// Whoever lists a directory.
     listing: Mutex<()>,
 }
 
 impl OwnerClient {
-    pub fn new(served: Arc<Served>) -> Self {
+    /// Whose files are lent, if that can be done.
+    pub fn new(served: Arc<Served>, lends: Option<Handle>) -> Self {
         let (locks, handles) = (Locks::default(), Mutex::default());
         // Numbers that were given before, by a server that is gone, are those of no other file here.
         let last = AtomicU64::new(RandomState::new().build_hasher().finish());
-        Self { nodes: KnownNodes::new(served), locks, handles, last }
+        let loans = OwnerLoans::new(lends);
+        Self { nodes: KnownNodes::new(served), locks, loans, handles, last }
     }
 
     /// Does what is asked, as whoever this thread works for. What is read is put behind `out`.
@@ -100,6 +105,16 @@ impl OwnerClient {
                 self.nodes.found(again, to.parent, &to.name).map(FileAnswer::Node)
             }
             NodeOp::Open { node, flags } => self.open(node, flags).map(FileAnswer::Opened),
+            NodeOp::OpenLent { node, flags, ahead } => {
+                let handle = self.open(node, flags)?;
+                match self.read_lent(handle, 0, 0, ahead, out)? {
+                    FileAnswer::Lent(loan) => Ok(FileAnswer::OpenedLent(handle, loan)),
+                    _ => Ok(FileAnswer::Opened(handle)),
+                }
+            }
+            NodeOp::ReadLent { handle, offset, size, ahead } => {
+                self.read_lent(handle, offset, size, ahead, out)
+            }
             NodeOp::Create { at, with, flags } => self.create(&at, with, flags),
             NodeOp::Temporary { parent, with, flags } => self.temporary(parent, with, flags),
             NodeOp::Read { handle, offset, size } => self.read(handle, offset, size, out),
@@ -173,7 +188,7 @@ impl OwnerClient {
         self.nodes.found(found, at.parent, &at.name)
     }
 
-    fn handle(&self, handle: u64) -> Result<Arc<Handle>, Errno> {
+    fn handle(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
         // One of a server that is not there any more.
         lock(&self.handles).get(&handle).cloned().ok_or(Errno::IO)
     }
@@ -181,7 +196,8 @@ impl OwnerClient {
     /// Keeps an open file.
     fn keep(&self, node: u64, file: File) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let handle = Handle { node, file, listing: Mutex::default() };
+        let file = Arc::new(file);
+        let handle = OpenFile { node, file, listing: Mutex::default() };
         lock(&self.handles).insert(number, Arc::new(handle));
         number
     }
@@ -303,28 +319,49 @@ impl OwnerClient {
         out: &mut Vec<u8>,
     ) -> Result<FileAnswer, Errno> {
         let handle = self.handle(handle)?;
-        let size = size.min(READ_BYTES_MAX) as usize;
+        read_at_once(&handle.file, offset, size.min(READ_BYTES_MAX), out)?;
+        Ok(FileAnswer::Bytes)
+    }
+
+    /// What is asked for, and more if it can be lent.
+    fn read_lent(
+        &self,
+        handle: u64,
+        offset: u64,
+        size: u32,
+        ahead: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<FileAnswer, Errno> {
+        let file = &self.handle(handle)?.file;
+        let all = size.saturating_add(ahead).min(READ_BYTES_MAX);
         let from = out.len();
-        out.resize(from + size, 0);
-        // At once: in parts they would be of several moments.
-        let read = loop {
-            match rustix::io::pread(&handle.file, &mut out[from..], offset) {
-                Err(rustix::io::Errno::INTR) => {}
-                read => break read?,
+        let lending = self.loans.lend(handle, file);
+        if let Lending::Refused = lending {
+            if size > 0 {
+                read_at_once(file, offset, size.min(READ_BYTES_MAX), out)?;
             }
-        };
-        out.truncate(from + read);
+            return Ok(FileAnswer::Bytes);
+        }
+        let read = read_at_once(file, offset, all, out);
+        let stands = self.loans.stands(handle, file, lending, read.is_ok());
+        let read = read?;
+        if stands {
+            let lender = self.loans.lender;
+            return Ok(FileAnswer::Lent(Loan { lender, ends: read < all }));
+        }
+        out.truncate(from + read.min(size) as usize);
         Ok(FileAnswer::Bytes)
     }
 
     fn release(&self, handle: u64, owner: Option<u64>) -> Result<FileAnswer, Errno> {
         let released = lock(&self.handles).remove(&handle).ok_or(Errno::BADF)?;
+        self.loans.closed(handle);
         if let Some(owner) = owner {
             self.locks.free(released.node, owner, true);
         }
         // Some file systems say only now that what was written has not arrived.
-        match Arc::into_inner(released) {
-            Some(last) => done(sheaf_file::close(last.file)),
+        match Arc::into_inner(released).and_then(|last| Arc::into_inner(last.file)) {
+            Some(file) => done(sheaf_file::close(file)),
             None => Ok(FileAnswer::Done),
         }
     }
@@ -372,7 +409,7 @@ impl OwnerClient {
     }
 
     /// The attributes of an entry; none if it cannot be looked up, which who wants them hears when asking again.
-    fn entry(&self, directory: &Handle, name: &[u8]) -> Option<NodeAttributes> {
+    fn entry(&self, directory: &OpenFile, name: &[u8]) -> Option<NodeAttributes> {
         let found = nodes::open_name(directory.file.as_fd(), name).ok()?;
         self.nodes.found(found, directory.node, name).ok()
     }
@@ -416,6 +453,24 @@ impl OwnerClient {
             _ => Err(Errno::NOSYS),
         }
     }
+}
+
+/// Reads so many bytes behind `out`, at once: in parts they would be of several moments.
+fn read_at_once(file: &File, offset: u64, size: u32, out: &mut Vec<u8>) -> Result<u32, Errno> {
+    let from = out.len();
+    out.resize(from + size as usize, 0);
+    let read = loop {
+        match rustix::io::pread(file, &mut out[from..], offset) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => {
+                out.truncate(from);
+                return Err(errno.into());
+            }
+            Ok(read) => break read,
+        }
+    };
+    out.truncate(from + read);
+    Ok(read as u32)
 }
 
 fn done<E: Into<Errno>>(result: Result<(), E>) -> Result<FileAnswer, Errno> {

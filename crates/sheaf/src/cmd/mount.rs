@@ -46,6 +46,10 @@ pub struct MountArgs {
     #[arg(long)]
     pub read_only: bool,
 
+    /// Ask the owner of a file at each read, and have no bytes lent by it
+    #[arg(long)]
+    pub no_lease: bool,
+
     /// Stay in the foreground, and take it away when interrupted
     #[arg(short, long)]
     pub foreground: bool,
@@ -74,6 +78,9 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
     opening.run(async |session, _, _| {
         let client = session.client();
         let mut remotes = HostRemotes::new(client.network(), patience)?;
+        if args.no_lease {
+            remotes = remotes.without_loans();
+        }
         // The server of the host that this process is on has links of its own to others.
         if let Some(own) = session.gate().and_then(|host| client.leaf(host))
             && let Err(error) = remotes.by_own_server(own).await

@@ -12,6 +12,7 @@ mod history;
 mod hosts;
 mod kinds;
 mod large;
+mod leases;
 mod locks;
 mod names;
 mod programs;

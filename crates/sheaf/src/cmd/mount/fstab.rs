@@ -66,9 +66,10 @@ fn option_of(option: &str) -> Result<Option<String>, String> {
     }
     match option.split_once('=') {
         None if option == "ro" => Ok(Some("--read-only".to_owned())),
+        None if option == "nolease" => Ok(Some("--no-lease".to_owned())),
         Some((name @ ("config" | "timeout"), value)) => Ok(Some(format!("--{name}={value}"))),
         _ => Err(format!(
-            "-o {option}: there is no such option; there are ro, config=FILE, timeout=SECONDS, and \
+            "-o {option}: there is no such option; there are ro, nolease, config=FILE, timeout=SECONDS, and \
              those for mount(8) itself"
         )),
     }

@@ -1,7 +1,7 @@
 //! Whether what threads of several hosts have done and seen at the same time could have been done one after the
 //! other: each operation at one moment between its beginning and its end (linearisability, which holds of all files
 //! together if it holds of each).
-use super::hosts::ViewHosts;
+use super::hosts::{POINT, ViewHosts};
 use crate::cluster::turn;
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -283,6 +283,8 @@ struct Doer<'a> {
     /// Files keep their numbers as long as they are open.
     kept: &'a Mutex<Vec<File>>,
     open: Vec<File>,
+    /// Files are open for writing only while they are written, so that what is read can be lent.
+    lets_lend: bool,
 }
 
 impl Doer<'_> {
@@ -295,8 +297,16 @@ impl Doer<'_> {
         File::options().read(true).write(true).append(append).open(path)
     }
 
+    /// One that is open from the beginning to the end.
+    fn kept_log(&self, number: usize) -> io::Result<File> {
+        match self.lets_lend {
+            true => File::open(self.path(&format!("log{number}"))),
+            false => self.log(number, false),
+        }
+    }
+
     fn run(&mut self) {
-        self.open = (0..LOGS).map(|number| self.log(number, false).unwrap()).collect();
+        self.open = (0..LOGS).map(|number| self.kept_log(number).unwrap()).collect();
         for _ in 0..OPERATIONS {
             if self.random.bool() { self.record() } else { self.name() }
         }
@@ -308,9 +318,13 @@ impl Doer<'_> {
         let is_new = self.random.u8(..4) == 0;
         let (thread, kind) = (self.thread, self.random.u8(..8));
         let appends = matches!(kind, 0 | 1).then(|| self.log(at, true).unwrap());
+        let changes = matches!(kind, 2..=4);
         let number = self.random.u64(..);
         let begun = self.clock.fetch_add(1, Ordering::SeqCst);
-        let new = is_new.then(|| self.log(at, false).unwrap());
+        let new = match self.lets_lend && !changes {
+            true => is_new.then(|| self.kept_log(at).unwrap()),
+            false => (is_new || self.lets_lend).then(|| self.log(at, false).unwrap()),
+        };
         let file = new.as_ref().unwrap_or(&self.open[at]);
         let bytes = number.to_ne_bytes();
         let act = match (kind, &appends) {
@@ -394,7 +408,19 @@ fn what_is_done_on_many_hosts_at_the_same_time_has_an_order() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(HOSTS) else { return };
     let seeds = std::env::var("SHEAF_TEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    for seed in 0..seeds.unwrap_or(4u64) {
+    let seeds = seeds.unwrap_or(4u64);
+    for seed in 0..2 * seeds {
+        // Half of them with files that cannot be lent, a quarter with such as can, and a quarter with such as
+        // could if these mounts had not said no.
+        let lets_lend = seed >= seeds;
+        if seed == seeds + seeds / 2 {
+            for host in hosts.all() {
+                let gone = hosts.sheaf(host, &["umount", POINT]);
+                assert_eq!(gone.code, Some(0), "{gone:?}");
+                let run = hosts.sheaf(host, &["--quiet", "mount", "--no-lease", POINT]);
+                assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "h{host}");
+            }
+        }
         // One that all reach by FUSE but its owner.
         let owner = 1 + seed as usize % HOSTS;
         for entry in fs::read_dir(hosts.disk(owner, "")).unwrap() {
@@ -414,7 +440,7 @@ fn what_is_done_on_many_hosts_at_the_same_time_has_an_order() {
                 let (hosts, clock, logs) = (&hosts, &clock, &logs[..]);
                 let (names, kept, open) = (&names, &kept, Vec::new());
                 let mut doer =
-                    Doer { hosts, owner, thread, random, clock, logs, names, kept, open };
+                    Doer { hosts, owner, thread, random, clock, logs, names, kept, open, lets_lend };
                 scope.spawn(move || doer.run());
             }
         });

@@ -1,0 +1,401 @@
+//! Bytes that owners have lent: they are read again here without asking.
+//!
+//! The kernel keeps none of them, so that when one is called back it is enough to drop it here.
+use crate::message::Loan;
+use crate::owner::LOAN_TERM;
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use sheaf_core::lock;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Bytes that are kept of the files of one host, at most.
+const BORROWED_BYTES_MAX: usize = 64 << 20;
+/// Bytes that come along when a file is opened.
+pub(super) const FIRST_BYTES: u32 = 16 << 10;
+/// Bytes that are read ahead: at first, and at most, with those that are asked for.
+const AHEAD_BYTES_MIN: u32 = 64 << 10;
+const AHEAD_BYTES_MAX: u32 = 1 << 20;
+/// How long a file that was called back, or could not be lent, is read without loan.
+const LOAN_PAUSE: Duration = Duration::from_secs(1);
+/// Clocks may go at rates that differ by this part.
+const CLOCK_SLACK: u32 = 8;
+
+/// What is lent by one host.
+#[derive(Default)]
+pub(super) struct Borrowed(Mutex<BorrowedState>);
+
+#[derive(Default)]
+struct BorrowedState {
+    files: FxHashMap<u64, BorrowedFile>,
+    /// Bytes that are kept.
+    bytes: usize,
+    /// How often something was called back.
+    recalls: u64,
+    /// Somebody asks for recalls.
+    is_heeded: bool,
+}
+
+/// An open file, of which a stretch may be here.
+#[derive(Default)]
+struct BorrowedFile {
+    from: u64,
+    bytes: Bytes,
+    /// What is kept for them.
+    kept: usize,
+    /// The file ends behind them.
+    ends: bool,
+    /// Until when they are as the file's.
+    until: Option<Instant>,
+    /// Who believes that something is lent.
+    lender: Option<u64>,
+    not_before: Option<Instant>,
+    /// Where who reads on goes on, and how much was read ahead.
+    next: u64,
+    ahead: u32,
+}
+
+/// When something was asked for that may be lent.
+#[derive(Clone, Copy)]
+pub(super) struct LoanAsked {
+    at: Instant,
+    recalls: u64,
+}
+
+impl Borrowed {
+    fn state(&self) -> MutexGuard<'_, BorrowedState> {
+        lock(&self.0)
+    }
+
+    /// Something is about to be asked for.
+    pub fn asking(&self, now: Instant) -> LoanAsked {
+        LoanAsked { at: now, recalls: self.state().recalls }
+    }
+
+    /// What a read gets, if that is known here.
+    pub fn read(&self, handle: u64, offset: u64, size: u32, now: Instant) -> Option<Bytes> {
+        let mut state = self.state();
+        let file = state.files.get_mut(&handle)?;
+        if file.until? <= now {
+            return None;
+        }
+        let at = usize::try_from(offset.checked_sub(file.from)?).ok()?;
+        let there = file.bytes.len();
+        let found = match at.checked_add(size as usize) {
+            Some(end) if end <= there => file.bytes.slice(at..end),
+            _ if file.ends => file.bytes.slice(at.min(there)..),
+            _ => return None,
+        };
+        file.next = offset + found.len() as u64;
+        Some(found)
+    }
+
+    /// How much more is asked for with this read; nothing if it cannot be lent.
+    pub fn ahead(&self, handle: u64, offset: u64, size: u32, now: Instant) -> Option<u32> {
+        let mut state = self.state();
+        let file = state.files.get_mut(&handle)?;
+        if file.not_before.is_some_and(|at| now < at) {
+            return None;
+        }
+        file.ahead = match offset == file.next {
+            true => (file.ahead * 2).max(AHEAD_BYTES_MIN),
+            false => 0,
+        };
+        file.ahead = file.ahead.min(AHEAD_BYTES_MAX.saturating_sub(size));
+        file.next = offset + u64::from(size);
+        Some(file.ahead)
+    }
+
+    /// A file was opened that may be lent. Whether somebody has to ask for recalls from now on.
+    pub fn opened(&self, handle: u64, asked: LoanAsked, lent: Option<(Loan, Bytes)>) -> bool {
+        self.closed(handle);
+        self.state().files.insert(handle, BorrowedFile::default());
+        match lent {
+            Some((loan, bytes)) => self.lent(handle, asked, loan, 0, bytes),
+            None => {
+                self.refused(handle, asked.at);
+                false
+            }
+        }
+    }
+
+    /// Bytes were lent. Whether somebody has to ask for recalls from now on.
+    pub fn lent(
+        &self,
+        handle: u64,
+        asked: LoanAsked,
+        loan: Loan,
+        from: u64,
+        bytes: Bytes,
+    ) -> bool {
+        let mut state = self.state();
+        let is_called_back = state.recalls != asked.recalls;
+        let Some(file) = state.files.get_mut(&handle) else { return false };
+        file.lender = Some(loan.lender);
+        // If it was among what was called back meanwhile is not known.
+        if !is_called_back {
+            let until = asked.at + LOAN_TERM - LOAN_TERM / CLOCK_SLACK;
+            let kept = bytes.len();
+            (file.from, file.bytes, file.ends) = (from, bytes, loan.ends);
+            file.until = file.until.max(Some(until));
+            let before = std::mem::replace(&mut file.kept, kept);
+            state.bytes = state.bytes - before + kept;
+            if state.bytes > BORROWED_BYTES_MAX {
+                state.drop_bytes(handle);
+            }
+        }
+        !std::mem::replace(&mut state.is_heeded, true)
+    }
+
+    /// The owner does not lend it.
+    pub fn refused(&self, handle: u64, now: Instant) {
+        if let Some(file) = self.state().files.get_mut(&handle) {
+            file.not_before = Some(now + LOAN_PAUSE);
+        }
+    }
+
+    pub fn closed(&self, handle: u64) {
+        let mut state = self.state();
+        state.drop_bytes(handle);
+        state.files.remove(&handle);
+    }
+
+    /// Whether there is something that can be called back, or is to be given back.
+    pub fn goes_on(&self, done: &[u64]) -> bool {
+        let mut state = self.state();
+        state.is_heeded = !done.is_empty() || state.files.values().any(|file| file.lender.is_some());
+        state.is_heeded
+    }
+
+    /// Of all that this lender had lent before it was asked, these are called back.
+    pub fn called_back(&self, asked: LoanAsked, lender: u64, handles: &[u64]) {
+        let mut state = self.state();
+        if !handles.is_empty() {
+            state.recalls += 1;
+        }
+        for handle in handles {
+            state.drop_bytes(*handle);
+            if let Some(file) = state.files.get_mut(handle) {
+                file.lender = None;
+                file.not_before = Some(asked.at + LOAN_PAUSE);
+            }
+        }
+        let until = asked.at + LOAN_TERM - LOAN_TERM / CLOCK_SLACK;
+        for file in state.files.values_mut() {
+            match file.lender {
+                Some(one) if one == lender => file.until = file.until.map(|at| at.max(until)),
+                // Of one that is not there any more: it is over when its time is.
+                Some(_) => file.lender = None,
+                None => {}
+            }
+        }
+    }
+
+    /// The owner says nothing any more.
+    pub fn lost(&self) {
+        let mut state = self.state();
+        let all: Vec<_> = state.files.keys().copied().collect();
+        for handle in all {
+            state.drop_bytes(handle);
+        }
+        state.recalls += 1;
+        state.files.values_mut().for_each(|file| file.lender = None);
+        state.is_heeded = false;
+    }
+
+    /// What always holds.
+    #[cfg(test)]
+    fn check(&self) {
+        let state = self.state();
+        let kept: usize = state.files.values().map(|file| file.kept).sum();
+        assert_eq!(kept, state.bytes);
+        assert!(state.bytes <= BORROWED_BYTES_MAX);
+        for file in state.files.values() {
+            assert!(file.until.is_none() || file.kept >= file.bytes.len());
+        }
+    }
+
+    /// There is no mount any more.
+    pub fn ended(&self) {
+        let mut state = self.state();
+        (state.files, state.bytes) = Default::default();
+    }
+}
+
+impl BorrowedState {
+    fn drop_bytes(&mut self, handle: u64) {
+        let Some(file) = self.files.get_mut(&handle) else { return };
+        (file.bytes, file.until, file.ends) = (Bytes::new(), None, false);
+        self.bytes -= std::mem::take(&mut file.kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u32 = 8;
+
+    /// An owner as the kernel and `owner/lending.rs` make one, with a file whose content is a number.
+    #[derive(Default)]
+    struct ModelOwner {
+        content: u64,
+        lender: u64,
+        /// Handle, when it was granted, and until when it holds a writer up once it is wanted back.
+        lent: Vec<(u64, Instant, Option<Instant>)>,
+        /// Those of a client that is gone.
+        left: Vec<Instant>,
+        confirmed: Option<Instant>,
+        is_wanted: bool,
+    }
+
+    enum ModelMessage {
+        Read { handle: u64, opens: bool, asked: LoanAsked },
+        Recalls { lender: u64, done: Vec<u64>, asked: LoanAsked },
+        ReadAnswer { handle: u64, opens: bool, asked: LoanAsked, content: u64, lender: Option<u64> },
+        Recalled { lender: u64, files: Vec<u64>, asked: LoanAsked },
+    }
+
+    impl ModelOwner {
+        fn look(&mut self) {
+            let (wanted, confirmed) = (self.is_wanted, self.confirmed);
+            for (_, granted, due) in self.lent.iter_mut().filter(|(_, _, due)| due.is_none()) {
+                let due_at = (*granted).max(confirmed.unwrap_or(*granted)) + LOAN_TERM;
+                *due = wanted.then_some(due_at);
+            }
+        }
+
+        /// Whether somebody who waits to write may do so now.
+        fn writes(&mut self, now: Instant) -> bool {
+            self.look();
+            self.left.retain(|until| now < *until);
+            self.lent.iter().all(|(_, _, due)| due.is_some_and(|at| at <= now)) && self.left.is_empty()
+        }
+
+        fn answer(&mut self, message: ModelMessage, now: Instant) -> Option<ModelMessage> {
+            match message {
+                ModelMessage::Read { handle, opens, asked } => {
+                    let old = self.lent.iter_mut().find(|(one, ..)| *one == handle);
+                    let lends = match old {
+                        Some((_, granted, None)) => {
+                            *granted = now;
+                            true
+                        }
+                        Some(_) => false,
+                        None if self.is_wanted => false,
+                        None => {
+                            self.lent.push((handle, now, None));
+                            true
+                        }
+                    };
+                    let (content, lender) = (self.content, lends.then_some(self.lender));
+                    Some(ModelMessage::ReadAnswer { handle, opens, asked, content, lender })
+                }
+                ModelMessage::Recalls { lender, done, asked } => {
+                    // Those of a client before this one are not its own.
+                    if lender == self.lender {
+                        self.lent.retain(|(handle, ..)| !done.contains(handle));
+                    }
+                    self.look();
+                    self.confirmed = Some(now);
+                    let due = self.lent.iter().filter(|(_, _, due)| due.is_some());
+                    let files = due.map(|(handle, ..)| *handle).collect();
+                    Some(ModelMessage::Recalled { lender: self.lender, files, asked })
+                }
+                _ => None,
+            }
+        }
+    }
+
+    /// Whatever messages do on their way, nobody reads what was before a write that is done.
+    #[test]
+    fn what_is_lent_is_never_old() {
+        let mut hits = 0;
+        for seed in 0..3000 {
+            hits += one_model_run(seed);
+        }
+        assert!(hits > 10_000, "{hits}");
+    }
+
+    fn one_model_run(seed: u64) -> u32 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut now, borrowed) = (Instant::now(), Borrowed::default());
+        let mut owner = ModelOwner { lender: 1, ..ModelOwner::default() };
+        // When each arrives, and where.
+        let mut under_way: Vec<(Instant, ModelMessage)> = Vec::new();
+        let (mut done, mut asks, mut hits) = (Vec::new(), None::<Instant>, 0);
+        let slow = random.u64(1..400);
+        for _ in 0..600 {
+            now += Duration::from_millis(random.u64(..30));
+            let delay = Duration::from_millis(random.u64(..slow));
+            match random.u32(..20) {
+                0 => owner.is_wanted = true,
+                // The link is cut: its other end makes a new client of who comes by another.
+                1 if random.u32(..8) == 0 => {
+                    let left = owner.lent.drain(..).map(|_| now + LOAN_TERM);
+                    owner.left.extend(left);
+                    owner.lender += 1;
+                    under_way.retain(|_| random.bool());
+                }
+                2 => borrowed.closed(random.u64(..3)),
+                3 => {
+                    let (handle, asked) = (random.u64(..3), borrowed.asking(now));
+                    let opens = !borrowed.state().files.contains_key(&handle);
+                    under_way.push((now + delay, ModelMessage::Read { handle, opens, asked }));
+                }
+                _ => {
+                    let handle = random.u64(..3);
+                    if let Some(found) = borrowed.read(handle, 0, SIZE, now) {
+                        hits += 1;
+                        assert_eq!(found, owner.content.to_le_bytes()[..], "seed {seed}");
+                    }
+                }
+            }
+            if owner.is_wanted && owner.writes(now) {
+                owner.content += 1;
+                owner.is_wanted = false;
+                // Whose time is over stays wanted back until that is told.
+            }
+            if asks.is_none() && borrowed.goes_on(&done) {
+                let (done, asked) = (std::mem::take(&mut done), borrowed.asking(now));
+                let lender = owner.lender;
+                under_way.push((now + delay, ModelMessage::Recalls { lender, done, asked }));
+                asks = Some(now);
+            }
+            // Nothing has come back for long.
+            if asks.is_some_and(|at| now > at + Duration::from_secs(5)) {
+                borrowed.lost();
+                asks = None;
+                under_way.retain(|(_, message)| !matches!(message, ModelMessage::Recalled { .. }));
+            }
+            let (arrived, later): (Vec<_>, Vec<_>) =
+                under_way.into_iter().partition(|(at, _)| *at <= now);
+            under_way = later;
+            for (_, message) in arrived {
+                match message {
+                    ModelMessage::ReadAnswer { handle, opens, asked, content, lender } => {
+                        let bytes = Bytes::copy_from_slice(&content.to_le_bytes());
+                        let lent = lender.map(|lender| (Loan { lender, ends: true }, bytes));
+                        match (opens, lent) {
+                            (true, lent) => drop(borrowed.opened(handle, asked, lent)),
+                            (false, Some((loan, bytes))) => {
+                                borrowed.lent(handle, asked, loan, 0, bytes);
+                            }
+                            (false, None) => borrowed.refused(handle, now),
+                        }
+                    }
+                    ModelMessage::Recalled { lender, files, asked } => {
+                        borrowed.called_back(asked, lender, &files);
+                        (done, asks) = (files, None);
+                    }
+                    message => {
+                        let answer = owner.answer(message, now);
+                        under_way.extend(answer.map(|answer| (now + delay, answer)));
+                    }
+                }
+            }
+            borrowed.check();
+        }
+        hits
+    }
+}

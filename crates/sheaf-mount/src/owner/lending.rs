@@ -1,0 +1,245 @@
+//! Bytes that the owner lends for reading.
+//!
+//! Who has been lent bytes of a file may read them again without asking. A loan is a lease of the kernel's
+//! (`fcntl(2)`, `F_SETLEASE`) on the file that is open here: whoever is about to open the file for writing, a
+//! program of this host as well, is kept waiting by the kernel until the loan has been called back. Where
+//! somebody has it open for writing there is none.
+//!
+//! A loan is over at the latest [`LOAN_TERM`] after it was confirmed, so that who cannot be told holds nobody up
+//! for longer. Who was lent something asks for recalls all the time ([`OwnerLoans::recalls`]); that no recall is
+//! answered confirms the others.
+use rustc_hash::FxHashMap;
+use sheaf_core::{Errno, lock};
+use sheaf_tree::service::identity::as_process;
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+/// How long bytes are lent without word from the owner.
+pub const LOAN_TERM: Duration = Duration::from_secs(2);
+/// Files of which bytes are lent to one client.
+pub const LOANS_MAX: usize = 1024;
+/// File systems whose files nobody changes but by this kernel: ext, XFS, Btrfs, tmpfs, overlay, F2FS, bcachefs.
+const LOCAL_FILE_SYSTEMS: [u64; 7] =
+    [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0xf2f5_2010, 0xca45_1a4e];
+
+/// What one client has been lent.
+pub(super) struct OwnerLoans {
+    /// Nobody else's number.
+    pub lender: u64,
+    /// Where waiting is done, where files can be lent at all.
+    runtime: Option<Handle>,
+    shared: Arc<SharedLoans>,
+}
+
+#[derive(Default)]
+struct SharedLoans {
+    table: Mutex<LoanTable>,
+    /// Something is wanted back.
+    news: Notify,
+}
+
+#[derive(Default)]
+struct LoanTable {
+    lent: FxHashMap<u64, OwnerLoan>,
+    /// When the client was told last that what is not wanted back is its own.
+    confirmed: Option<Instant>,
+}
+
+struct OwnerLoan {
+    file: Arc<File>,
+    granted: Instant,
+    /// It is wanted back.
+    is_recalled: bool,
+}
+
+/// Whether there is a loan.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lending {
+    Refused,
+    New,
+    /// It was there before.
+    Old,
+}
+
+impl OwnerLoans {
+    pub fn new(runtime: Option<Handle>) -> Self {
+        let lender = RandomState::new().build_hasher().finish();
+        Self { lender, runtime, shared: Arc::default() }
+    }
+
+    /// Lends a file that is open for reading, if that can be done.
+    pub fn lend(&self, handle: u64, file: &Arc<File>) -> Lending {
+        if self.runtime.is_none() {
+            return Lending::Refused;
+        }
+        let mut table = lock(&self.shared.table);
+        if let Some(loan) = table.lent.get_mut(&handle) {
+            if loan.is_recalled {
+                return Lending::Refused;
+            }
+            loan.granted = Instant::now();
+            return Lending::Old;
+        }
+        if table.lent.len() >= LOANS_MAX || !is_local(file) {
+            return Lending::Refused;
+        }
+        // Whoever looks for recalls waits meanwhile.
+        let (file, granted) = (file.clone(), Instant::now());
+        if as_process(|| set_lease(&file, libc::F_RDLCK)).is_err() {
+            return Lending::Refused;
+        }
+        table.lent.insert(handle, OwnerLoan { file, granted, is_recalled: false });
+        Lending::New
+    }
+
+    /// Whether what was read meanwhile, if that went well, is lent.
+    pub fn stands(&self, handle: u64, file: &File, lending: Lending, is_read: bool) -> bool {
+        let stands = is_read && lease(file) == Ok(libc::F_RDLCK);
+        // Nobody has been told of it.
+        if !stands && lending == Lending::New {
+            self.shared.give_back(&[handle]);
+        }
+        stands
+    }
+
+    /// The file is about to be closed, which ends its lease.
+    pub fn closed(&self, handle: u64) {
+        if self.runtime.is_some() {
+            lock(&self.shared.table).lent.remove(&handle);
+        }
+    }
+
+    /// Looks what is wanted back.
+    pub fn look(&self) {
+        let Some(runtime) = &self.runtime else { return };
+        let due = self.shared.look();
+        if due.is_empty() {
+            return;
+        }
+        self.shared.news.notify_waiters();
+        // Whoever does not answer loses them.
+        let loans = Arc::downgrade(&self.shared);
+        runtime.spawn(async move {
+            for (handle, at) in due {
+                tokio::time::sleep_until(at.into()).await;
+                let Some(loans) = loans.upgrade() else { return };
+                loans.end(handle);
+            }
+        });
+    }
+
+    /// What is wanted back, which is waited for so long at most; these are given back.
+    pub async fn recalls(&self, done: &[u64], wait: Duration) -> Vec<u64> {
+        self.shared.give_back(done);
+        let until = Instant::now() + wait.min(LOAN_TERM / 2);
+        loop {
+            let told = self.shared.news.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            let begun = Instant::now();
+            self.look();
+            let recalled = self.shared.confirm(begun);
+            if !recalled.is_empty() {
+                return recalled;
+            }
+            if tokio::time::timeout_at(until.into(), told).await.is_err() {
+                let begun = Instant::now();
+                self.look();
+                return self.shared.confirm(begun);
+            }
+        }
+    }
+}
+
+impl Drop for OwnerLoans {
+    /// A client that cannot be told reads on until its time is over.
+    fn drop(&mut self) {
+        let lent = std::mem::take(&mut lock(&self.shared.table).lent);
+        if let (Some(runtime), false) = (&self.runtime, lent.is_empty()) {
+            runtime.spawn(async move {
+                tokio::time::sleep(LOAN_TERM).await;
+                drop(lent);
+            });
+        }
+    }
+}
+
+impl SharedLoans {
+    /// Those that are wanted back since the last look, and when they are over.
+    fn look(&self) -> Vec<(u64, Instant)> {
+        let mut table = lock(&self.table);
+        let (confirmed, mut due) = (table.confirmed, Vec::new());
+        for (handle, loan) in &mut table.lent {
+            if !loan.is_recalled && lease(&loan.file) != Ok(libc::F_RDLCK) {
+                loan.is_recalled = true;
+                due.push((*handle, loan.granted.max(confirmed.unwrap_or(loan.granted)) + LOAN_TERM));
+            }
+        }
+        drop(table);
+        due.sort_by_key(|(_, at)| *at);
+        due
+    }
+
+    /// All that is wanted back; the others were looked at after this moment.
+    fn confirm(&self, at: Instant) -> Vec<u64> {
+        let mut table = lock(&self.table);
+        table.confirmed = Some(at);
+        let recalled = table.lent.iter().filter(|(_, loan)| loan.is_recalled);
+        recalled.map(|(handle, _)| *handle).collect()
+    }
+
+    fn give_back(&self, handles: &[u64]) {
+        let mut table = lock(&self.table);
+        for loan in handles.iter().filter_map(|handle| table.lent.remove(handle)) {
+            end_lease(&loan.file);
+        }
+    }
+
+    /// The time of a loan is over; that it was wanted back is still to be told.
+    fn end(&self, handle: u64) {
+        if let Some(loan) = lock(&self.table).lent.get(&handle) {
+            end_lease(&loan.file);
+        }
+    }
+}
+
+fn end_lease(file: &File) {
+    if let Err(errno) = as_process(|| set_lease(file, libc::F_UNLCK)) {
+        tracing::debug!(%errno, "a lease was over before");
+    }
+}
+
+/// Whether this system tells in time who has been lent something.
+pub(super) fn system_lends() -> bool {
+    let number = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/fs/{name}")).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    number("leases-enable") == Some(1)
+        && number("lease-break-time").is_some_and(|most| most >= 2 * LOAN_TERM.as_secs())
+}
+
+fn is_local(file: &File) -> bool {
+    let kind = rustix::fs::fstatfs(file).map(|found| found.f_type as u64);
+    kind.is_ok_and(|kind| LOCAL_FILE_SYSTEMS.contains(&kind))
+}
+
+/// The lease on an open file, as it is to become if somebody waits for it.
+#[allow(unsafe_code)]
+fn lease(file: &File) -> Result<i32, Errno> {
+    // SAFETY: the call takes no pointer.
+    let kind = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) };
+    if kind < 0 { Err(Errno::from_io(&std::io::Error::last_os_error())) } else { Ok(kind) }
+}
+
+#[allow(unsafe_code)]
+fn set_lease(file: &File, kind: i32) -> Result<(), Errno> {
+    // SAFETY: the call takes no pointer.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+    if done < 0 { Err(Errno::from_io(&std::io::Error::last_os_error())) } else { Ok(()) }
+}

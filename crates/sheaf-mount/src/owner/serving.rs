@@ -1,0 +1,129 @@
+//! The service: lanes, each with a thread while it works, and one that waits without any until what is lent is
+//! wanted back.
+use super::lending::system_lends;
+use super::{FileOwners, OwnerLane};
+use crate::message::{FileAnswer, FileCall, NodeOp, decoded, encoded};
+use rustc_hash::FxHashMap;
+use sheaf_core::Errno;
+use sheaf_tree::proto::Packet;
+use sheaf_tree::service::{
+    Blocking, Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site,
+};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// The service, at leaves.
+pub fn service() -> impl Provider {
+    let owners = Arc::new(FileOwners::default());
+    let lanes = owners.clone();
+    let lanes = Blocking::new(move |site, _| Ok(Box::new(OwnerLane::new(lanes.clone(), site)?)));
+    FilesProvider { owners, lanes }
+}
+
+struct FilesProvider {
+    owners: Arc<FileOwners>,
+    lanes: Blocking,
+}
+
+impl Provider for FilesProvider {
+    fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        self.owners.lends.get_or_init(|| lends(&self.owners));
+        let lanes = self.lanes.start(site, handle.clone())?;
+        let (owners, host) = (self.owners.clone(), site.host.to_owned());
+        Ok(Box::new(FilesService { owners, host, handle, lanes, clients: FxHashMap::default() }))
+    }
+}
+
+/// Has the kernel tell from here on that somebody wants to write to what is lent.
+fn lends(owners: &Arc<FileOwners>) -> Option<Handle> {
+    let runtime = Handle::try_current().ok()?;
+    if !system_lends() {
+        return None;
+    }
+    let told = signal(SignalKind::io());
+    let told = told.inspect_err(|error| tracing::warn!(%error, "nothing can be lent")).ok()?;
+    runtime.spawn(look_when_told(told, Arc::downgrade(owners)));
+    Some(runtime)
+}
+
+async fn look_when_told(mut told: Signal, owners: Weak<FileOwners>) {
+    while told.recv().await.is_some() {
+        let Some(owners) = owners.upgrade() else { return };
+        owners.all_clients().iter().for_each(|client| client.loans.look());
+    }
+}
+
+struct FilesService {
+    owners: Arc<FileOwners>,
+    host: String,
+    handle: LeafHandle,
+    lanes: Box<dyn Service>,
+    /// Whose a lane is.
+    clients: FxHashMap<u32, u128>,
+}
+
+impl FilesService {
+    /// What needs no thread, if it is that.
+    fn own(&mut self, packet: &Packet) -> Option<(Vec<u64>, Duration)> {
+        // Nobody's requests, which are those of a mount itself.
+        if !packet.first || !packet.last || !packet.payload.starts_with(&[0; 4]) {
+            return None;
+        }
+        match decoded::<FileCall>(&packet.payload).ok()?.0.op {
+            NodeOp::Recalls { done, wait_ms } => {
+                Some((done, Duration::from_millis(wait_ms.into())))
+            }
+            NodeOp::Join(number) => {
+                self.clients.insert(packet.stream, number);
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Service for FilesService {
+    fn opened(&mut self, stream: u32, caller: &Caller) {
+        self.lanes.opened(stream, caller);
+    }
+
+    fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
+        let Some((done, wait)) = self.own(&packet) else { return self.lanes.packet(packet, leaf) };
+        leaf.consumed(packet.stream, packet.frame_bytes);
+        let Packet { stream, wave, tag, .. } = packet;
+        let number = self.clients.get(&stream);
+        let Some(client) = number.and_then(|number| self.owners.known(&self.host, *number)) else {
+            return leaf.fail(stream, wave, Errno::STALE);
+        };
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            let files = client.loans.recalls(&done, wait).await;
+            let lender = client.loans.lender;
+            drop(client);
+            let answer = encoded(&Ok::<_, Errno>(FileAnswer::Recalled(lender, files)), &[]);
+            handle.with(|leaf| match answer {
+                Ok(bytes) => leaf.reply(stream, wave, tag, &bytes),
+                Err(errno) => leaf.fail(stream, wave, errno),
+            });
+        });
+    }
+
+    fn cancelled(&mut self, stream: u32, wave: u64, leaf: &mut Leaf<'_>) {
+        self.lanes.cancelled(stream, wave, leaf);
+    }
+
+    fn closed(&mut self, stream: u32) {
+        self.clients.remove(&stream);
+        self.lanes.closed(stream);
+    }
+
+    fn resume(&mut self, leaf: &mut Leaf<'_>) {
+        self.lanes.resume(leaf);
+    }
+
+    fn ended(&mut self) {
+        self.lanes.ended();
+    }
+}

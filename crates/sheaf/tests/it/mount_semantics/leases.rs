@@ -1,0 +1,133 @@
+//! Bytes that the owner of a file lends to who reads it, and calls back.
+use super::hosts::{POINT, ViewHosts};
+use crate::cluster::{turn, wait_until};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::time::{Duration, Instant};
+
+/// How long who is about to write waits for who does not answer, with room for a machine that is busy.
+const RECALL_MAX: Duration = Duration::from_secs(8);
+
+/// What is read of a file, from its beginning.
+fn content(file: &File) -> std::io::Result<String> {
+    let mut bytes = vec![0; 100];
+    let read = file.read_at(&mut bytes, 0)?;
+    Ok(String::from_utf8_lossy(&bytes[..read]).into_owned())
+}
+
+#[test]
+fn what_is_lent_is_read_again_without_asking() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::with(2, "", "1") else { return };
+    fs::write(hosts.disk(1, "f"), "content").unwrap();
+    // A loan may be over before this machine gets so far.
+    let reads_without_owner = || {
+        let file = File::open(hosts.at(2, 1, "f")).unwrap();
+        assert_eq!(content(&file).unwrap(), "content");
+        let server = hosts.server(1);
+        server.signal(Signal::STOP);
+        let read = content(&file);
+        server.signal(Signal::CONT);
+        assert!(read.as_ref().is_ok_and(|read| read == "content") || read.is_err());
+        read.is_ok()
+    };
+    wait_until("what is lent is read while the owner says nothing", reads_without_owner);
+    let gone = hosts.sheaf(2, &["umount", POINT]);
+    assert_eq!(gone.code, Some(0), "{gone:?}");
+    let run = hosts.sheaf(2, &["--quiet", "--timeout", "1", "mount", "--no-lease", POINT]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    for _ in 0..3 {
+        wait_until("the owner answers", || File::open(hosts.at(2, 1, "f")).is_ok());
+        assert!(!reads_without_owner(), "it was lent all the same");
+    }
+}
+
+#[test]
+fn what_is_lent_is_called_back_before_a_file_changes() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    let path = hosts.disk(1, "f");
+    fs::write(&path, "0").unwrap();
+    for round in 1..=120 {
+        let readers: Vec<File> =
+            [2, 3, 2].map(|host| File::open(hosts.at(host, 1, "f")).unwrap()).into();
+        for file in &readers {
+            assert_eq!(content(file).unwrap(), (round - 1).to_string());
+        }
+        // By a program of the owner that knows nothing of Sheaf, by the view there, and from elsewhere.
+        let writes = match round % 4 {
+            0 => path.clone(),
+            host => hosts.at(host, 1, "f"),
+        };
+        let text = round.to_string();
+        match round % 3 {
+            0 => fs::write(&writes, &text).unwrap(),
+            1 => {
+                let file = File::options().write(true).open(&writes).unwrap();
+                file.write_all_at(text.as_bytes(), 0).unwrap();
+            }
+            _ => {
+                let file = File::options().append(true).open(&writes).unwrap();
+                file.set_len(0).unwrap();
+                std::io::Write::write_all(&mut &file, text.as_bytes()).unwrap();
+            }
+        }
+        for file in &readers {
+            assert_eq!(content(file).unwrap(), text, "round {round}");
+        }
+    }
+}
+
+#[test]
+fn who_does_not_give_back_what_is_lent_holds_nobody_up_for_long() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    fs::write(hosts.disk(1, "f"), "old").unwrap();
+    for (writer, is_killed) in [(1, false), (3, false), (1, true), (3, true)] {
+        let file = File::open(hosts.at(2, 1, "f")).unwrap();
+        let before = content(&file).unwrap();
+        let mounter = hosts.mounter(2);
+        mounter.signal(if is_killed { Signal::KILL } else { Signal::STOP });
+        let (begun, text) = (Instant::now(), format!("{before}, new"));
+        fs::write(hosts.at(writer, 1, "f"), &text).unwrap();
+        let waited = begun.elapsed();
+        assert!(waited < RECALL_MAX, "h{writer} has waited for {waited:?}");
+        if is_killed {
+            drop(file);
+            let gone = hosts.sheaf(2, &["umount", POINT]);
+            assert_eq!(gone.code, Some(0), "{gone:?}");
+            let run = hosts.mount(2, "10");
+            assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+            let file = File::open(hosts.at(2, 1, "f")).unwrap();
+            assert_eq!(content(&file).unwrap(), text);
+        } else {
+            // Its time was over when it was written, whatever it has missed.
+            mounter.signal(Signal::CONT);
+            assert_eq!(content(&file).unwrap(), text, "by h{writer}");
+        }
+    }
+}
+
+#[test]
+fn who_would_not_wait_for_a_file_that_is_lent_is_told() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    fs::write(hosts.disk(1, "f"), "old").unwrap();
+    let mut refused = 0;
+    for _ in 0..20 {
+        let file = File::open(hosts.at(2, 1, "f")).unwrap();
+        assert_eq!(content(&file).unwrap(), "old");
+        let mut options = File::options();
+        options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        let open = || options.open(hosts.disk(1, "f"));
+        if let Err(error) = open() {
+            assert_eq!(Errno::from_io_error(&error), Some(Errno::AGAIN));
+            refused += 1;
+            wait_until("it is given back", || open().is_ok());
+        }
+    }
+    assert!(refused > 0, "nothing was lent");
+}
