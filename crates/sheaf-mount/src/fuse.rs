@@ -240,7 +240,9 @@ impl<R: Remote> View<R> {
     /// What a read gets that needs nobody.
     fn is_borrowed(&self, op: &NodeOp) -> Option<Bytes> {
         match *op {
-            NodeOp::Read { handle, offset, size } => self.borrowed.read(handle, offset, size, Instant::now()),
+            NodeOp::Read { handle, offset, size } => {
+                self.borrowed.read(handle, offset, size, Instant::now())
+            }
             _ => None,
         }
     }

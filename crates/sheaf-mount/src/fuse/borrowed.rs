@@ -120,14 +120,7 @@ impl Borrowed {
     }
 
     /// Bytes were lent. Whether somebody has to ask for recalls from now on.
-    pub fn lent(
-        &self,
-        handle: u64,
-        asked: LoanAsked,
-        loan: Loan,
-        from: u64,
-        bytes: Bytes,
-    ) -> bool {
+    pub fn lent(&self, handle: u64, asked: LoanAsked, loan: Loan, from: u64, bytes: Bytes) -> bool {
         let mut state = self.state();
         let is_called_back = state.recalls != asked.recalls;
         let Some(file) = state.files.get_mut(&handle) else { return false };
@@ -163,7 +156,8 @@ impl Borrowed {
     /// Whether there is something that can be called back, or is to be given back.
     pub fn goes_on(&self, done: &[u64]) -> bool {
         let mut state = self.state();
-        state.is_heeded = !done.is_empty() || state.files.values().any(|file| file.lender.is_some());
+        state.is_heeded =
+            !done.is_empty() || state.files.values().any(|file| file.lender.is_some());
         state.is_heeded
     }
 
@@ -269,7 +263,8 @@ mod tests {
         fn writes(&mut self, now: Instant) -> bool {
             self.look();
             self.left.retain(|until| now < *until);
-            self.lent.iter().all(|(_, _, due)| due.is_some_and(|at| at <= now)) && self.left.is_empty()
+            self.lent.iter().all(|(_, _, due)| due.is_some_and(|at| at <= now))
+                && self.left.is_empty()
         }
 
         fn answer(&mut self, message: ModelMessage, now: Instant) -> Option<ModelMessage> {

@@ -177,7 +177,10 @@ impl SharedLoans {
         for (handle, loan) in &mut table.lent {
             if !loan.is_recalled && lease(&loan.file) != Ok(libc::F_RDLCK) {
                 loan.is_recalled = true;
-                due.push((*handle, loan.granted.max(confirmed.unwrap_or(loan.granted)) + LOAN_TERM));
+                due.push((
+                    *handle,
+                    loan.granted.max(confirmed.unwrap_or(loan.granted)) + LOAN_TERM,
+                ));
             }
         }
         drop(table);

@@ -15,6 +15,7 @@ mod large;
 mod leases;
 mod locks;
 mod names;
+mod posix;
 mod programs;
 mod python;
 mod refused;

@@ -22,6 +22,8 @@ const OPERATIONS: usize = 200;
 const LOGS: usize = 3;
 /// Names that all threads change; each has one of its own beside these.
 const NAMES: usize = 3;
+/// How often a link is tried again that the kernel has refused by mistake.
+const LINKS_AGAIN_MAX: usize = 3;
 /// The most bytes of a file with records that are read.
 const READ_BYTES: usize = 8 * 64;
 
@@ -384,8 +386,18 @@ impl Doer<'_> {
             2 => NameAct::Rename(shared, own, there(fs::rename(&other, &one))),
             3 => NameAct::Rename(own, shared, there(fs::rename(&one, &other))),
             4 => {
-                let linked = fs::hard_link(&one, &other);
-                let linked = linked.map_err(|error| Errno::from_io_error(&error).unwrap());
+                let link = || {
+                    let linked = fs::hard_link(&one, &other);
+                    linked.map_err(|error| Errno::from_io_error(&error).unwrap())
+                };
+                let mut linked = link();
+                // A kernel that is told that a file has one name left, and then that a name of it that was
+                // removed here is gone, counts none for a moment. The name is the thread's own: it is there.
+                for _ in 0..LINKS_AGAIN_MAX {
+                    if linked == Err(Errno::NOENT) && fs::symlink_metadata(&one).is_ok() {
+                        linked = link();
+                    }
+                }
                 NameAct::Link(own, shared, linked)
             }
             _ => {
@@ -439,8 +451,18 @@ fn what_is_done_on_many_hosts_at_the_same_time_has_an_order() {
                 let random = fastrand::Rng::with_seed(1000 * seed + thread as u64);
                 let (hosts, clock, logs) = (&hosts, &clock, &logs[..]);
                 let (names, kept, open) = (&names, &kept, Vec::new());
-                let mut doer =
-                    Doer { hosts, owner, thread, random, clock, logs, names, kept, open, lets_lend };
+                let mut doer = Doer {
+                    hosts,
+                    owner,
+                    thread,
+                    random,
+                    clock,
+                    logs,
+                    names,
+                    kept,
+                    open,
+                    lets_lend,
+                };
                 scope.spawn(move || doer.run());
             }
         });
