@@ -37,12 +37,12 @@ pub(super) struct OwnerClient {
     nodes: KnownNodes,
     locks: Locks,
     pub loans: OwnerLoans,
-    handles: Mutex<FxHashMap<u64, Arc<OpenFile>>>,
+    handles: Mutex<FxHashMap<u64, Arc<OwnerFile>>>,
     last: AtomicU64,
 }
 
 /// An open file.
-struct OpenFile {
+struct OwnerFile {
     node: u64,
     file: Arc<File>,
     /// Whoever lists a directory.
@@ -188,7 +188,7 @@ impl OwnerClient {
         self.nodes.found(found, at.parent, &at.name)
     }
 
-    fn handle(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
+    fn handle(&self, handle: u64) -> Result<Arc<OwnerFile>, Errno> {
         // One of a server that is not there any more.
         lock(&self.handles).get(&handle).cloned().ok_or(Errno::IO)
     }
@@ -197,7 +197,7 @@ impl OwnerClient {
     fn keep(&self, node: u64, file: File) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let file = Arc::new(file);
-        let handle = OpenFile { node, file, listing: Mutex::default() };
+        let handle = OwnerFile { node, file, listing: Mutex::default() };
         lock(&self.handles).insert(number, Arc::new(handle));
         number
     }
@@ -409,7 +409,7 @@ impl OwnerClient {
     }
 
     /// The attributes of an entry; none if it cannot be looked up, which who wants them hears when asking again.
-    fn entry(&self, directory: &OpenFile, name: &[u8]) -> Option<NodeAttributes> {
+    fn entry(&self, directory: &OwnerFile, name: &[u8]) -> Option<NodeAttributes> {
         let found = nodes::open_name(directory.file.as_fd(), name).ok()?;
         self.nodes.found(found, directory.node, name).ok()
     }
