@@ -368,5 +368,8 @@ fn no_flipped_bit_goes_unnoticed() {
     // All whose loss cannot be told is where what is said of the file begins, after what ends the list before it,
     // and its name. Which bit of a byte is another one differs from file to file.
     let name = bytes.windows(11).position(|at| at == b"sheaf.crc32").unwrap();
-    assert!(unnoticed.iter().all(|at| (name - 16..name + 12).contains(at)), "{unnoticed:?}, {name}");
+    assert!(
+        unnoticed.iter().all(|at| (name - 16..name + 12).contains(at)),
+        "{unnoticed:?}, {name}"
+    );
 }
