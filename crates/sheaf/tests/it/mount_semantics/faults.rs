@@ -3,6 +3,7 @@
 use super::hosts::{Over, POINT, QUICK, ViewHosts, errno, inside};
 use super::python::{Python, have_python};
 use crate::cluster::{turn, wait_until};
+use crate::machines::LOGIN;
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::fs::{self, File};
@@ -363,5 +364,59 @@ fn what_was_synced_survives_a_server_that_is_killed() {
         }
         wait_until_back(&hosts, 2, 1);
         assert_eq!(fs::read_to_string(&path).unwrap(), kept);
+    }
+}
+
+/// A node of the tree as `sheaf tree show` has it, by its role and host.
+fn node(hosts: &ViewHosts, role: &str, host: &str) -> serde_json::Value {
+    let shown = hosts.machines.run(&["--timeout", "5", "tree", "show", "--json"]);
+    let lines = shown.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
+    let is_it = |node: &serde_json::Value| {
+        node["role"] == role && (node["host"] == host || host.is_empty())
+    };
+    lines.into_iter().find(is_it).unwrap_or_else(|| panic!("{role} {host}: {shown:?}"))
+}
+
+#[test]
+fn hosts_ask_each_other_and_need_neither_root_nor_inner_nodes_for_it() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::in_tree(4, "1x2x2", QUICK, PATIENCE) else { return };
+    for host in hosts.all() {
+        fs::write(hosts.disk(host, "f"), format!("h{host}")).unwrap();
+    }
+    assert_eq!(read(&hosts, 2, 4).unwrap(), "h4");
+    // By a link of their own.
+    let peers = node(&hosts, "leaf", "h2")["peers"].to_string();
+    assert!(peers.contains(r#"{"host":"h4","through_tree":null}"#), "{peers}");
+    let (is_over, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+    let root = node(&hosts, "root", "")["pid"].to_string();
+    let inner = [("h1", 1), ("h3", 3)]
+        .map(|(name, host)| (host, node(&hosts, "inner", name)["pid"].to_string()));
+    let signal = |host, signal: &str, pid: &str| {
+        assert!(hosts.machines.command(host, "kill", &[signal, pid]).status().unwrap().success());
+    };
+    let goes_on = |what: &str| {
+        let before = reads.load(Ordering::Relaxed);
+        wait_until(what, || reads.load(Ordering::Relaxed) > before + 50);
+    };
+    std::thread::scope(|scope| {
+        let over = Over(&is_over);
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(read(&hosts, 2, 4).unwrap(), "h4");
+                reads.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        signal(LOGIN, "-STOP", &root);
+        goes_on("h2 reads of h4 while the root is stopped");
+        signal(LOGIN, "-CONT", &root);
+        for (host, pid) in &inner {
+            signal(*host, "-KILL", pid);
+            goes_on("h2 reads of h4 while an inner node is lost");
+        }
+        drop(over);
+    });
+    for (host, owner) in [(2, 4), (4, 2), (1, 3), (3, 2)] {
+        wait_until_back(&hosts, host, owner);
     }
 }

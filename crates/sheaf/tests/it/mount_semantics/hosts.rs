@@ -31,7 +31,12 @@ impl ViewHosts {
 
     /// Those with these settings of `[tuning]`, whose mounts wait for so many seconds.
     pub fn with(count: usize, tuning: &str, patience: &str) -> Option<Self> {
-        let hosts = Self::without_views(count, tuning)?;
+        Self::in_tree(count, "flat", tuning, patience)
+    }
+
+    /// The same in a tree of this shape.
+    pub fn in_tree(count: usize, tree: &str, tuning: &str, patience: &str) -> Option<Self> {
+        let hosts = Self::session(count, tree, tuning)?;
         for host in 1..=count {
             let run = hosts.mount(host, patience);
             assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "h{host}: {run:?}");
@@ -41,12 +46,16 @@ impl ViewHosts {
 
     /// The session alone.
     pub fn without_views(count: usize, tuning: &str) -> Option<Self> {
+        Self::session(count, "flat", tuning)
+    }
+
+    fn session(count: usize, tree: &str, tuning: &str) -> Option<Self> {
         if !crate::mount::can_mount() {
             return None;
         }
         let machines = Machines::new(count)?;
         let config = format!(
-            "[cluster.views]\nhosts = \"h[1-{count}]\"\ntree = \"flat\"\nexport = \"{EXPORT}\"\n[tuning]\n{tuning}"
+            "[cluster.views]\nhosts = \"h[1-{count}]\"\ntree = \"{tree}\"\nexport = \"{EXPORT}\"\n[tuning]\n{tuning}"
         );
         machines.write(LOGIN, "sheaf.toml", &config);
         let hosts = Self::of(machines, count);
