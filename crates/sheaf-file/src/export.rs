@@ -1,6 +1,7 @@
 //! The export: one directory, and the resolution of every path beneath it.
 
 use crate::itself::unless_itself;
+use crate::leases::outlasting_leases;
 use crate::{DirEntry, FileKind, Metadata, Result, dir};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -274,13 +275,14 @@ fn openat2(
     within: ResolveFlags,
 ) -> Result<OwnedFd> {
     let (flags, within) = (flags | OFlags::CLOEXEC, within | ResolveFlags::NO_MAGICLINKS);
+    let open = || rustix::fs::openat2(dir, path, flags, mode, within);
     for _ in 1..RESOLVE_TRIES_MAX {
-        match rustix::fs::openat2(dir, path, flags, mode, within) {
+        match open() {
             Err(SysErrno::INTR | SysErrno::AGAIN) => {}
             done => return unless_itself(done?),
         }
     }
-    unless_itself(rustix::fs::openat2(dir, path, flags, mode, within)?)
+    unless_itself(outlasting_leases(flags, open)?)
 }
 
 /// The flags as `open(2)` takes them. It ignores those that it does not know, and with `O_PATH`

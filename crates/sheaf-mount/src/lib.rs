@@ -27,4 +27,4 @@ pub use message::{
 pub use near::{FILES_NEAR, near_service};
 pub use owner::{FILES, FileOwners, OwnerLane, service};
 pub use remote::{HostRemote, HostRemotes};
-pub use view::{MountedView, ViewError, ViewHost, ViewParts, take_away};
+pub use view::{MountedView, TakeAwayError, ViewError, ViewHost, ViewParts, take_away};

@@ -175,7 +175,7 @@ impl Drop for MountedView {
             return self.mounts.iter_mut().for_each(Mounted::leave);
         }
         self.mounts.clear();
-        if let Err(error) = take_away(&self.point) {
+        if let Err(error) = clear_away(&self.point) {
             tracing::warn!(point = %self.point.display(), %error, "it stays");
         }
     }
@@ -212,16 +212,55 @@ fn check(point: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Takes a view away that is mounted at a directory, whoever has mounted it; programs that are in it stay, and
-/// get errors. Whether there was one.
+/// Why a view is not taken away.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TakeAwayError {
+    /// There is none.
+    #[error("no view is mounted there")]
+    None,
+    /// Only a view as a whole is taken away.
+    #[error("is a part of the view at {}: sheaf umount {}", .0.display(), .0.display())]
+    Part(PathBuf),
+    /// It is somebody else's.
+    #[error("user {0} has mounted it")]
+    Others(u32),
+    /// A part of it stays.
+    #[error("{0}")]
+    Stays(#[from] io::Error),
+}
+
+/// Takes a view away that is mounted at a directory; programs that are in it stay, and get errors.
 ///
 /// # Errors
-/// When a part of it cannot be taken away.
-pub fn take_away(point: &Path) -> io::Result<bool> {
+/// [`TakeAwayError`]; whatever is mounted there that is no view stays as it is.
+pub fn take_away(point: &Path) -> Result<(), TakeAwayError> {
+    let mounts = mounts()?;
+    let of_view: Vec<(PathBuf, &MountEntry)> =
+        mounts.iter().filter_map(|mount| Some((mount.view()?, mount))).collect();
+    // The last one is on top.
+    match of_view.iter().rfind(|(view, _)| view == point) {
+        Some((_, mount)) => {
+            let own = rustix::process::geteuid();
+            match mount.user {
+                Some(user) if !own.is_root() && user != own.as_raw() => {
+                    Err(TakeAwayError::Others(user))
+                }
+                _ => Ok(clear_away(point)?),
+            }
+        }
+        None => match of_view.iter().rfind(|(view, _)| point.starts_with(view)) {
+            Some((view, _)) => Err(TakeAwayError::Part(view.clone())),
+            None => Err(TakeAwayError::None),
+        },
+    }
+}
+
+/// Takes away what there is of a view.
+fn clear_away(point: &Path) -> io::Result<()> {
     let is_root = rustix::process::geteuid().is_root();
     let mut mounts = mounts_below(point)?;
     mounts.retain(|mount| is_root || mount.is_fuse);
-    let there = !mounts.is_empty();
     for mount in mounts.iter().rev() {
         let done = match mount.is_fuse {
             true => unmount(&mount.point),
@@ -245,7 +284,7 @@ pub fn take_away(point: &Path) -> io::Result<bool> {
     for name in [HOSTS, ALL, GROUPS] {
         gone(std::fs::remove_dir(point.join(name)))?;
     }
-    Ok(there)
+    Ok(())
 }
 
 /// It is not there any more, whoever has removed it.
@@ -260,21 +299,51 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 struct MountEntry {
     point: PathBuf,
     is_fuse: bool,
+    /// The file system of a view of root's.
+    is_top: bool,
+    /// Who has mounted it, as far as that is said.
+    user: Option<u32>,
 }
 
-/// What is mounted at a directory, if that is a view's, and below it, in the order in which it was mounted.
-fn mounts_below(point: &Path) -> io::Result<Vec<MountEntry>> {
+impl MountEntry {
+    /// Where the view is that this is of.
+    fn view(&self) -> Option<PathBuf> {
+        if self.is_top {
+            return Some(self.point.clone());
+        }
+        let above = self.point.parent().filter(|_| self.is_fuse)?;
+        let is_named = |path: &Path, name: &str| path.file_name().is_some_and(|one| one == name);
+        if is_named(above, HOSTS) {
+            return above.parent().map(Path::to_owned);
+        }
+        let is_part = is_named(&self.point, ALL) || is_named(&self.point, GROUPS);
+        is_part.then(|| above.to_owned())
+    }
+}
+
+/// All that is mounted, in the order in which it was.
+fn mounts() -> io::Result<Vec<MountEntry>> {
     let text = std::fs::read("/proc/self/mountinfo")?;
     let mut found: Vec<MountEntry> = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
         let mut words = line.split(|byte| *byte == b' ');
         let Some(at) = words.nth(4) else { continue };
-        let at = PathBuf::from(unescaped(at));
-        let kind = words.skip_while(|word| *word != b"-").nth(1).unwrap_or_default();
-        if at.starts_with(point) {
-            found.push(MountEntry { point: at, is_fuse: kind == b"fuse.sheaf" });
-        }
+        let mut words = words.skip_while(|word| *word != b"-").skip(1);
+        let (kind, source) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let options = words.next().and_then(|word| str::from_utf8(word).ok()).unwrap_or_default();
+        let is_fuse = kind == b"fuse.sheaf";
+        let is_top = kind == b"tmpfs" && source == SOURCE.as_bytes();
+        let user = options.split(',').find_map(|option| option.strip_prefix("user_id="));
+        let user = if is_top { Some(0) } else { user.and_then(|user| user.parse().ok()) };
+        found.push(MountEntry { point: PathBuf::from(unescaped(at)), is_fuse, is_top, user });
     }
+    Ok(found)
+}
+
+/// What is mounted at a directory and below it.
+fn mounts_below(point: &Path) -> io::Result<Vec<MountEntry>> {
+    let mut found = mounts()?;
+    found.retain(|mount| mount.point.starts_with(point));
     Ok(found)
 }
 

@@ -4,6 +4,7 @@ use super::StageOptions;
 use crate::attributes::{Attributes, Subject, Xattr, apply, some_xattrs_of};
 use crate::export::{ExportPlace, name_metadata};
 use crate::itself::unless_itself;
+use crate::leases::outlasting_leases;
 use crate::{Export, FileKind, Metadata, Owner, Result};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
@@ -205,8 +206,8 @@ impl Destination {
 
     fn open_direct(&self, flags: OFlags, options: &StageOptions) -> Result<File> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.dir, &self.name, flags, mode(options))?;
-        Ok(unless_itself(file)?.into())
+        let open = || rustix::fs::openat(&self.dir, &self.name, flags, mode(options));
+        Ok(unless_itself(outlasting_leases(flags, open)?)?.into())
     }
 
     fn open_temp(&mut self, options: &StageOptions) -> Result<File> {

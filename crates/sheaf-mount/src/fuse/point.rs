@@ -101,8 +101,11 @@ fn by_fusermount(point: &Path, options: &MountOptions) -> Result<Device, MountEr
     drop(theirs);
     let output = output.map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(said.trim().to_owned()));
+        let mut said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if said.contains("/dev/fuse") {
+            said += ": who is not root mounts where it is for all (mode 666)";
+        }
+        return Err(failed(said));
     }
     receive(&ours).map(Device::of).map_err(|error| failed(error.to_string()))
 }

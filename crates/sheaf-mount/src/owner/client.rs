@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use sheaf_core::files::{FileKind, Timestamp};
 use sheaf_core::{Errno, lock};
-use sheaf_file::unless_itself;
+use sheaf_file::{outlasting_leases, unless_itself};
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;
@@ -291,7 +291,8 @@ impl OwnerClient {
         let flags = open_flags(flags);
         // A pipe that somebody else has made meanwhile would be waited for.
         let all = flags | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = rustix::fs::openat(&*parent, &*at.name, all, mode)?;
+        let open = || rustix::fs::openat(&*parent, &*at.name, all, mode);
+        let file = outlasting_leases(all, open)?;
         if !flags.contains(OFlags::NONBLOCK) {
             rustix::fs::fcntl_setfl(&file, flags & (OFlags::APPEND | OFlags::NOATIME))?;
         }

@@ -7,8 +7,13 @@ use crate::output::{self, printable};
 use crate::session::Opening;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use sheaf_mount::{AllView, GroupsView, HostRemotes, MountedView, ViewHost, ViewParts, take_away};
+use sheaf_mount::{
+    AllView, GroupsView, HostRemotes, MountedView, TakeAwayError, ViewError, ViewHost, ViewParts,
+    take_away,
+};
 use sheaf_session::address::Purpose;
+use sheaf_session::config::Launch;
+use sheaf_session::{Environment, Sessions};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -26,16 +31,16 @@ const READY: &str = "mounted";
 
 /// Mount the files of all hosts under one directory
 ///
-/// POINT/hosts/H is what host H exports, and each call of a program there is done on
-/// H, as the user who makes it: what one host writes all others see. As root for all
-/// users, else for yourself. POINT/all is the merge of all hosts, and what is made in
-/// POINT/groups are groups of files.
+/// POINT/hosts/H is what host H exports, and each call of a program there is
+/// done on H, as the user who makes it: what one host writes all others see.
+/// As root for all users, else for yourself. POINT/all is the merge of all
+/// hosts, and what is made in POINT/groups are groups of files.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\
 Examples:
-  sheaf mount /sheaf
-  sheaf mount --read-only ~/cluster
+  sheaf mount /sheaf                           # of the session of this host
+  sheaf mount --session lab --read-only ~/lab
   sheaf umount /sheaf")]
 pub struct MountArgs {
     /// An empty directory
@@ -73,6 +78,10 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
         return in_background(args);
     }
     let mut opening = Opening::new(global)?;
+    let is_of_itself = matches!(opening.config().launch(), Launch::Embedded);
+    if !opening.is_joined() && global.embedded.is_none() && is_of_itself {
+        return Err(no_session());
+    }
     opening.lift_deadline();
     let patience = ANSWER_MAX.min(opening.config().timeout.value);
     opening.run(async |session, _, _| {
@@ -104,11 +113,10 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
             return Err(Stop::unreachable("there is no host to mount".to_owned()).into());
         }
         let (asks, mut asked) = tokio::sync::mpsc::channel(ADDRESSES_WAITING_MAX);
-        let point = args.point.canonicalize();
-        let point = point.with_context(|| printable(&args.point.to_string_lossy()))?;
+        let point = args.point.canonicalize().map_err(|error| no_point(&args.point, &error))?;
         let groups = GroupsView::new(client, &point, asks);
         let parts = ViewParts { hosts, all: AllView::new(client), groups };
-        let mut view = MountedView::new(&args.point, parts, args.read_only)?;
+        let mut view = MountedView::new(&args.point, parts, args.read_only).map_err(not_there)?;
         if args.announce {
             let mut out = std::io::stdout();
             writeln!(out, "{READY}").and_then(|()| out.flush()).context("nobody waits")?;
@@ -132,6 +140,33 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
             }
         }
     })
+}
+
+/// A view of this machine alone is nobody's wish.
+fn no_session() -> anyhow::Error {
+    let running = Sessions::of(&Environment::of_this_process()).running();
+    let running = match running.as_deref() {
+        Ok([]) => "sheaf up starts one".to_owned(),
+        Ok(names) => format!("--session says which: {}", printable(&names.join(", "))),
+        Err(error) => error.to_string(),
+    };
+    Stop::unreachable(format!("there is no session of this host to mount: {running}")).into()
+}
+
+fn no_point(point: &Path, error: &std::io::Error) -> anyhow::Error {
+    let hint = match error.kind() {
+        std::io::ErrorKind::NotFound => ": mkdir makes it",
+        _ => "",
+    };
+    let errno = sheaf_core::Errno::from_io(error);
+    Stop::usage(format!("{}: {errno}{hint}", printable(&point.to_string_lossy()))).into()
+}
+
+fn not_there(error: ViewError) -> anyhow::Error {
+    match error {
+        ViewError::Point { .. } => Stop::usage(error.to_string()).into(),
+        error => error.into(),
+    }
 }
 
 /// Has another process do it, and waits until all is mounted.
@@ -170,9 +205,9 @@ pub fn umount(args: &UmountArgs, _: &GlobalArgs) -> Result<Exit> {
     let point = absolute(&args.point)?;
     let said = || printable(&args.point.to_string_lossy());
     match take_away(&point) {
-        Ok(true) => Ok(Exit::Success),
-        Ok(false) => Err(Stop::usage(format!("{}: nothing is mounted there", said())).into()),
-        Err(error) => Err(error).with_context(said),
+        Ok(()) => Ok(Exit::Success),
+        Err(TakeAwayError::Stays(error)) => Err(error).with_context(said),
+        Err(error) => Err(Stop::usage(format!("{}: {error}", said())).into()),
     }
 }
 

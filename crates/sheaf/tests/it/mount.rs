@@ -96,7 +96,7 @@ fn programs_work_on_the_files_of_all_hosts() {
     assert!(!is_mounted(&view.point));
     nothing_is_left(&home);
     let again = view.end();
-    let text = format!("sheaf: {}: nothing is mounted there\n", view.point.display());
+    let text = format!("sheaf: {}: no view is mounted there\n", view.point.display());
     assert_eq!((again.code, again.stderr), (Some(2), text));
 }
 
@@ -169,7 +169,7 @@ fn a_place_that_is_none_is_refused() {
     fs::write(home.path().join("full/file"), "").unwrap();
     let session = ["--processes", "2", "--export", &export];
     for (point, why) in [
-        ("none", "No such file or directory (ENOENT)"),
+        ("none", "No such file or directory (ENOENT): mkdir makes it"),
         ("full", "is not empty: file"),
         ("full/file", "Not a directory (ENOTDIR)"),
     ] {

@@ -79,6 +79,20 @@ fn what_is_lent_is_called_back_before_a_file_changes() {
             assert_eq!(content(file).unwrap(), text, "round {round}");
         }
     }
+    // So does who writes to a group of files, which waits for none of them to be opened.
+    let made = hosts.shell_at(3, POINT, "mkdir groups/g; echo 'add h[1-2]:/f' > groups/g/ctl");
+    assert_eq!(made.code, Some(0), "{made:?}");
+    fs::write(hosts.disk(2, "f"), "").unwrap();
+    for round in 0..10 {
+        let readers: Vec<File> = [(2, 1), (3, 1), (3, 2)]
+            .map(|(host, owner)| File::open(hosts.at(host, owner, "f")).unwrap())
+            .into();
+        let run = hosts.shell_at(3, POINT, &format!("echo group {round} > groups/g/data"));
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+        for file in &readers {
+            assert_eq!(content(file).unwrap(), format!("group {round}\n"));
+        }
+    }
 }
 
 #[test]

@@ -24,14 +24,14 @@ fn a_place_that_is_missing_full_or_taken_is_refused() {
         hosts.shell_at(2, "/run", "mkdir full; : >full/file; : >plain; ln -s /run/nowhere broken");
     assert_eq!(made.code, Some(0), "{made:?}");
     for (point, why) in [
-        ("/run/none", "No such file or directory (ENOENT)"),
+        ("/run/none", "No such file or directory (ENOENT): mkdir makes it"),
         ("/run/full", "is not empty: file"),
         ("/run/plain", "Not a directory (ENOTDIR)"),
         ("/run/plain/within", "Not a directory (ENOTDIR)"),
-        ("/run/broken", "No such file or directory (ENOENT)"),
+        ("/run/broken", "No such file or directory (ENOENT): mkdir makes it"),
     ] {
         let run = mount(&hosts, 2, point);
-        assert_ne!(run.code, Some(0), "{run:?}");
+        assert_eq!(run.code, Some(2), "{run:?}");
         assert_eq!(run.stderr, format!("sheaf: {point}: {why}\n"));
         assert_eq!(mounts(&hosts, 2), 0, "{point}");
         let umount = hosts.sheaf(2, &["umount", point]);
@@ -52,6 +52,43 @@ fn a_place_that_is_missing_full_or_taken_is_refused() {
     assert_eq!(hosts.shell_at(2, "/run", "mount -t tmpfs none view").code, Some(0));
     let taken = mount(&hosts, 2, POINT);
     assert_eq!((taken.code == Some(0), taken.stderr), (false, why));
+}
+
+#[test]
+fn nothing_is_taken_away_that_is_no_view() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    let made = hosts.shell_at(
+        2,
+        "/run",
+        "mkdir -p a/hosts a/b; mount -t tmpfs none a; mkdir a/b; mount -t tmpfs sheaf2 a/b",
+    );
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let there = hosts.shell_at(2, "/", "cat /proc/mounts").stdout;
+    let part = format!("is a part of the view at {POINT}: sheaf umount {POINT}");
+    let hosts_of = format!("{POINT}/hosts/h1");
+    let own = format!("{POINT}/hosts/h2");
+    for (point, why) in [
+        ("/", "no view is mounted there"),
+        ("/run", "no view is mounted there"),
+        ("/run/a", "no view is mounted there"),
+        ("/run/a/b", "no view is mounted there"),
+        ("/proc", "no view is mounted there"),
+        (&hosts_of, &part),
+        (&own, &part),
+    ] {
+        let run = hosts.sheaf(2, &["umount", point]);
+        assert_eq!((run.code, run.stderr), (Some(2), format!("sheaf: {point}: {why}\n")));
+    }
+    assert_eq!(hosts.shell_at(2, "/", "cat /proc/mounts").stdout, there);
+    // Nor is root's by somebody else.
+    let program = hosts.machines.dir().join("sheaf");
+    let as_nobody =
+        format!("exec setpriv --reuid 65534 --clear-groups {} umount {POINT}", program.display());
+    let run = hosts.shell_at(2, "/", &as_nobody);
+    assert_eq!(run.stderr, format!("sheaf: {POINT}: user 0 has mounted it\n"), "{run:?}");
+    assert_eq!(hosts.shell_at(2, "/", "cat /proc/mounts").stdout, there);
+    assert_eq!(hosts.sheaf(2, &["umount", POINT]).code, Some(0));
 }
 
 #[test]
@@ -86,6 +123,10 @@ fn a_session_that_is_gone_and_hosts_that_there_are_not_are_said() {
     assert!(matches!(empty.code, Some(2 | 3)), "{empty:?}");
     assert!(!empty.stderr.is_empty() && empty.stdout.is_empty(), "{empty:?}");
     assert_eq!(hosts.machines.run(&["down"]).code, Some(0));
+    // This machine alone is not what is meant.
+    let alone = hosts.sheaf(2, &["mount", POINT]);
+    let why = "sheaf: there is no session of this host to mount: sheaf up starts one\n";
+    assert_eq!((alone.code, alone.stderr.as_str()), (Some(3), why));
     let gone = hosts.sheaf(2, &["--session", "views", "mount", POINT]);
     assert_ne!(gone.code, Some(0), "{gone:?}");
     assert_eq!((mounts(&hosts, 2), mounts(&hosts, LOGIN)), (0, 0));
