@@ -1,6 +1,7 @@
 //! The side of the host that has the files: it does what a mounted view elsewhere asks, as the user on whose
 //! behalf it asks, with this host's system calls. So its page cache is the one cache that there is.
 mod client;
+mod handles;
 mod lending;
 mod locks;
 mod nodes;

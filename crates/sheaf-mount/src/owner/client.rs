@@ -59,6 +59,12 @@ impl OwnerClient {
         Self { nodes: KnownNodes::new(served), locks, loans, handles, last }
     }
 
+    /// Looks at once in a while at what is lent, and lets go what nobody uses.
+    pub fn rest(&self) {
+        self.loans.look();
+        self.nodes.rest();
+    }
+
     /// Does what is asked, as whoever this thread works for. What is read is put behind `out`.
     pub fn answer(&self, op: NodeOp, data: &[u8], out: &mut Vec<u8>) -> Result<FileAnswer, Errno> {
         match op {
@@ -198,6 +204,7 @@ impl OwnerClient {
         let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let file = Arc::new(file);
         let handle = OwnerFile { node, file, listing: Mutex::default() };
+        self.nodes.is_open(node, true);
         lock(&self.handles).insert(number, Arc::new(handle));
         number
     }
@@ -357,6 +364,7 @@ impl OwnerClient {
     fn release(&self, handle: u64, owner: Option<u64>) -> Result<FileAnswer, Errno> {
         let released = lock(&self.handles).remove(&handle).ok_or(Errno::BADF)?;
         self.loans.closed(handle);
+        self.nodes.is_open(released.node, false);
         if let Some(owner) = owner {
             self.locks.free(released.node, owner, true);
         }

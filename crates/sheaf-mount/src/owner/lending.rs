@@ -242,7 +242,14 @@ fn lease(file: &File) -> Result<i32, Errno> {
 
 #[allow(unsafe_code)]
 fn set_lease(file: &File, kind: i32) -> Result<(), Errno> {
-    // SAFETY: the call takes no pointer.
-    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+    let (fd, process) = (file.as_raw_fd(), std::process::id().cast_signed());
+    // The process is told of recalls, and not this thread, which may have ended by then.
+    // SAFETY: the calls take no pointer.
+    let done = unsafe {
+        if kind != libc::F_UNLCK && libc::fcntl(fd, libc::F_SETOWN, process) < 0 {
+            return Err(Errno::from_io(&std::io::Error::last_os_error()));
+        }
+        libc::fcntl(fd, libc::F_SETLEASE, kind)
+    };
     if done < 0 { Err(Errno::from_io(&std::io::Error::last_os_error())) } else { Ok(()) }
 }

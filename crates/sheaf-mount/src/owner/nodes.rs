@@ -1,13 +1,16 @@
 //! The files that somebody knows by number.
 //!
-//! Each is held by a descriptor that only names it, so that it is the same file whatever becomes of its names. Of
-//! these there are so many at a time; whichever was not used for longest goes, and is looked for again under
-//! its last name when it is needed, and is gone (`ESTALE`) if another file is there.
+//! Each is held by a descriptor that only names it, so that it is the same file whatever becomes of its names. One
+//! that is not used for a while and not open is let go, so that a file that is removed gives its room back and a file
+//! system can be taken away; and of all there are so many at a time. It is found again by what the kernel calls it,
+//! or, where there is no such thing, under its last name, and is gone (`ESTALE`) if another file is there.
+use super::handles::{HandleOpener, KernelHandle};
 use crate::message::{NodeAttributes, ROOT};
 use rustc_hash::FxHashMap;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
-use sheaf_core::files::{FileKind, Metadata};
+use sheaf_core::files::{FileKind, Metadata, Timestamp};
 use sheaf_core::{Errno, lock};
+use sheaf_tree::service::identity::as_process;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,6 +27,8 @@ const DEPTH_MAX: usize = 4096;
 /// What there is below one export, for all who ask.
 pub(super) struct Served {
     pub root: Arc<OwnedFd>,
+    /// By which files of its file system are found again.
+    opener: Option<HandleOpener>,
     /// File systems, in the order in which they were met.
     devices: Mutex<Vec<u64>>,
 }
@@ -43,10 +48,15 @@ struct NodeState {
 }
 
 struct KnownNode {
-    /// Device and inode.
-    id: (u64, u64),
+    id: FileId,
     kind: FileKind,
     fd: Option<Arc<OwnedFd>>,
+    /// By which it is found again without one.
+    handle: Option<Box<KernelHandle>>,
+    /// How often it is open.
+    opens: u32,
+    /// It was not used since somebody looked last.
+    is_idle: bool,
     /// Where it was found last.
     parent: u64,
     name: Box<[u8]>,
@@ -55,10 +65,23 @@ struct KnownNode {
     is_used: bool,
 }
 
+/// Device and inode, and since when that is this file's.
+type FileId = ((u64, u64), Option<Timestamp>);
+
+fn id_of(found: &Metadata) -> FileId {
+    (found.id(), found.btime)
+}
+
 impl Served {
     pub fn new(root: OwnedFd) -> Result<Self, Errno> {
-        let device = status(root.as_fd())?.dev;
-        Ok(Self { root: Arc::new(root), devices: Mutex::new(vec![device]) })
+        let (device, opener) = (status(root.as_fd())?.dev, HandleOpener::new(&root));
+        Ok(Self { root: Arc::new(root), opener, devices: Mutex::new(vec![device]) })
+    }
+
+    /// The opener that finds a file again.
+    fn opener(&self, ((device, _), _): FileId) -> Option<&HandleOpener> {
+        let is_own = lock(&self.devices).first() == Some(&device);
+        self.opener.as_ref().filter(|_| is_own)
     }
 
     /// The number by which an inode is known here and to programs: its own, where its file system is that of the
@@ -91,14 +114,14 @@ impl KnownNodes {
         let found = status(fd.as_fd())?;
         let mut number = self.served.number(found.id());
         let mut state = self.state();
-        // Two inodes of which the numbers are the same in what is left of them here.
-        while state.nodes.get(&number).is_some_and(|node| node.id != found.id()) {
+        // Two inodes of which the numbers are the same in what is left of them here, or one that was another file's.
+        while state.nodes.get(&number).is_some_and(|node| node.id != id_of(&found)) {
             number = number.wrapping_add(1 << INODE_BITS);
         }
         let is_new = match state.nodes.get_mut(&number) {
             Some(node) => {
                 node.lookups += 1;
-                node.is_used = true;
+                (node.is_used, node.is_idle) = (true, false);
                 if (node.parent, &*node.name) != (parent, name) {
                     (node.parent, node.name) = (parent, name.into());
                 }
@@ -107,15 +130,24 @@ impl KnownNodes {
                 is_new
             }
             None => {
-                let (id, kind, name) = (found.id(), found.kind, name.into());
-                let fd = Some(Arc::new(fd));
-                let node = KnownNode { id, kind, fd, parent, name, lookups: 1, is_used: true };
+                let node = KnownNode {
+                    id: id_of(&found),
+                    kind: found.kind,
+                    fd: Some(Arc::new(fd)),
+                    handle: None,
+                    opens: 0,
+                    is_idle: false,
+                    parent,
+                    name: name.into(),
+                    lookups: 1,
+                    is_used: true,
+                };
                 state.nodes.insert(number, node);
                 true
             }
         };
         if is_new {
-            state.opened(number, self.open_max);
+            state.opened(number, self.open_max, &self.served);
         }
         Ok(attributes(number, &found))
     }
@@ -137,31 +169,56 @@ impl KnownNodes {
         if node == ROOT {
             return Ok(self.served.root.clone());
         }
-        let (id, parent, name) = {
+        let (id, parent, name, handle) = {
             let mut state = self.state();
             let known = state.nodes.get_mut(&node).ok_or(Errno::STALE)?;
-            known.is_used = true;
+            (known.is_used, known.is_idle) = (true, false);
             if let Some(fd) = &known.fd {
                 return Ok(fd.clone());
             }
-            (known.id, known.parent, known.name.clone())
+            (known.id, known.parent, known.name.clone(), known.handle.clone())
         };
-        let depth = depth.checked_sub(1).ok_or(Errno::STALE)?;
-        let parent = self.fd_within(parent, depth)?;
         // Who asks has been given it before.
-        let found = sheaf_tree::service::identity::as_process(|| open_name(parent.as_fd(), &name));
+        let found = match (handle, self.served.opener(id)) {
+            (Some(handle), Some(opener)) => as_process(|| opener.open(&handle)),
+            _ => {
+                let depth = depth.checked_sub(1).ok_or(Errno::STALE)?;
+                let parent = self.fd_within(parent, depth)?;
+                as_process(|| open_name(parent.as_fd(), &name))
+            }
+        };
         let found =
             found.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })?;
-        if status(found.as_fd())?.id() != id {
+        if id_of(&status(found.as_fd())?) != id {
             return Err(Errno::STALE);
         }
         let (mut state, found) = (self.state(), Arc::new(found));
         let Some(known) = state.nodes.get_mut(&node) else { return Ok(found) };
         if known.fd.is_none() {
             known.fd = Some(found.clone());
-            state.opened(node, self.open_max);
+            state.opened(node, self.open_max, &self.served);
         }
         Ok(found)
+    }
+
+    /// A file of this node is open, and keeps it, or is not any more.
+    pub fn is_open(&self, node: u64, more: bool) {
+        if let Some(known) = self.state().nodes.get_mut(&node) {
+            known.opens = if more { known.opens + 1 } else { known.opens.saturating_sub(1) };
+        }
+    }
+
+    /// Lets go what was not used since this was called last.
+    pub fn rest(&self) {
+        let mut state = self.state();
+        let NodeState { nodes, open } = &mut *state;
+        open.retain(|number| {
+            let Some(known) = nodes.get_mut(number) else { return false };
+            if std::mem::replace(&mut known.is_idle, true) && known.rests(&self.served) {
+                known.fd = None;
+            }
+            known.fd.is_some()
+        });
     }
 
     /// The client does not need a node any more that it was given so often.
@@ -184,7 +241,7 @@ impl KnownNodes {
 
 impl NodeState {
     /// This one has a descriptor now; another gives its own back for it if there are too many.
-    fn opened(&mut self, node: u64, most: usize) {
+    fn opened(&mut self, node: u64, most: usize, served: &Served) {
         self.open.push_back(node);
         // Each is passed over once if it was used since.
         let mut looks = 2 * self.open.len();
@@ -192,12 +249,36 @@ impl NodeState {
             looks -= 1;
             let Some(number) = self.open.pop_front() else { return };
             let Some(known) = self.nodes.get_mut(&number) else { continue };
-            if std::mem::take(&mut known.is_used) || number == node {
+            if std::mem::take(&mut known.is_used) || number == node || known.opens > 0 {
                 self.open.push_back(number);
             } else {
+                known.remember(served);
                 known.fd = None;
             }
         }
+    }
+}
+
+impl KnownNode {
+    /// Notes by what it is found again; whether there is such a thing.
+    fn remember(&mut self, served: &Served) -> bool {
+        if self.handle.is_none()
+            && served.opener(self.id).is_some()
+            && let Some(fd) = &self.fd
+        {
+            self.handle = KernelHandle::of(fd.as_fd()).ok().map(Box::new);
+        }
+        self.handle.is_some()
+    }
+
+    /// Whether its descriptor is let go: it is found again, holds another file system, or has no name left.
+    fn rests(&mut self, served: &Served) -> bool {
+        let ((device, _), _) = self.id;
+        let is_others = lock(&served.devices).first() != Some(&device);
+        let is_let_go = is_others || self.remember(served);
+        let is_nameless =
+            |fd: &Arc<OwnedFd>| status(fd.as_fd()).is_ok_and(|found| found.nlink == 0);
+        self.opens == 0 && (is_let_go || self.fd.as_ref().is_some_and(is_nameless))
     }
 }
 

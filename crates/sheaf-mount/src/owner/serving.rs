@@ -29,7 +29,10 @@ struct FilesProvider {
 
 impl Provider for FilesProvider {
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
-        self.owners.lends.get_or_init(|| lends(&self.owners));
+        self.owners.lends.get_or_init(|| {
+            tokio::spawn(rest_now_and_then(Arc::downgrade(&self.owners)));
+            lends(&self.owners)
+        });
         let lanes = self.lanes.start(site, handle.clone())?;
         let (owners, host) = (self.owners.clone(), site.host.to_owned());
         Ok(Box::new(FilesService { owners, host, handle, lanes, clients: FxHashMap::default() }))
@@ -52,6 +55,17 @@ async fn look_when_told(mut told: Signal, owners: Weak<FileOwners>) {
     while told.recv().await.is_some() {
         let Some(owners) = owners.upgrade() else { return };
         owners.all_clients().iter().for_each(|client| client.loans.look());
+    }
+}
+
+/// What is not used for longer than this is let go.
+const REST: Duration = Duration::from_secs(3);
+
+async fn rest_now_and_then(owners: Weak<FileOwners>) {
+    loop {
+        tokio::time::sleep(REST).await;
+        let Some(owners) = owners.upgrade() else { return };
+        owners.all_clients().iter().for_each(|client| client.rest());
     }
 }
 

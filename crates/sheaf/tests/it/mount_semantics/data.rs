@@ -1,9 +1,11 @@
 //! What is written, and what is read.
-use super::hosts::{Over, ViewHosts};
-use crate::cluster::turn;
+use super::hosts::{EXPORT, Over, ViewHosts};
+use crate::cluster::{turn, wait_until};
+use rustix::fs::OFlags;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -147,6 +149,69 @@ fn an_open_file_lives_on_without_a_name_for_whoever_has_it_open() {
 }
 
 /// Records that are always equal are read as equal, however often they are replaced meanwhile.
+#[test]
+fn what_is_removed_gives_its_room_back_and_its_file_system_can_be_taken_away() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    let shell = |host, script: &str| {
+        let run =
+            hosts.shell_at(host, if host == 1 { EXPORT } else { "/run/view/hosts/h1" }, script);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+        run.stdout
+    };
+    shell(1, "mkdir small; mount -t tmpfs -o size=4m none small; head -c 3m /dev/zero > small/a");
+    assert_eq!(shell(2, "stat -c %s small/a; cat small/a | wc -c"), "3145728\n3145728\n");
+    shell(1, "rm small/a");
+    let used = "df --output=used small | tail -n 1";
+    wait_until("its room is free", || shell(1, used).trim() == "0");
+    shell(1, "head -c 3m /dev/zero > small/b");
+    assert_eq!(shell(2, "cat small/b | wc -c"), "3145728\n");
+    wait_until("its file system can be taken away", || {
+        hosts.shell_at(1, EXPORT, "umount small").code == Some(0)
+    });
+    assert_eq!(shell(2, "ls small"), "");
+}
+
+#[test]
+fn what_is_open_is_the_same_however_many_others_are_looked_at() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    for name in ["f", "named"] {
+        fs::write(hosts.disk(1, name), "old").unwrap();
+    }
+    let options = |flags: OFlags| {
+        let mut options = File::options();
+        options.read(true).custom_flags(flags.bits().cast_signed());
+        options
+    };
+    let file = File::options().read(true).write(true).open(hosts.at(2, 1, "f")).unwrap();
+    let named = options(OFlags::PATH).open(hosts.at(2, 1, "named")).unwrap();
+    fs::create_dir(hosts.disk(1, "many")).unwrap();
+    (0..12_000).for_each(|number| drop(File::create(hosts.disk(1, &format!("many/{number}")))));
+    for entry in fs::read_dir(hosts.at(2, 1, "many")).unwrap() {
+        assert!(entry.unwrap().metadata().unwrap().is_file());
+    }
+    // Another file, which may have the number of the one before.
+    for name in ["f", "named"] {
+        fs::remove_file(hosts.disk(1, name)).unwrap();
+        fs::write(hosts.disk(1, name), "another").unwrap();
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(8) {
+        assert_eq!(file.metadata().unwrap().nlink(), 0);
+        file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+        let again = File::open(format!("/proc/self/fd/{}", named.as_raw_fd()));
+        let read = again.and_then(std::io::read_to_string);
+        assert!(read.as_ref().map_or(true, |read| read == "old"), "{read:?}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    file.write_all_at(b"new", 0).unwrap();
+    let mut read = [0; 3];
+    file.read_exact_at(&mut read, 0).unwrap();
+    assert_eq!(&read, b"new");
+    assert_eq!(fs::read_to_string(hosts.at(2, 1, "named")).unwrap(), "another");
+}
+
 #[test]
 fn what_one_read_sees_was_there_at_one_moment() {
     let _turn = turn();

@@ -126,6 +126,31 @@ fn who_does_not_give_back_what_is_lent_holds_nobody_up_for_long() {
 }
 
 #[test]
+fn who_gives_nothing_back_holds_up_no_file_for_longer() {
+    const FILES: usize = 8;
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    let name = |number: usize| format!("f{number}");
+    for round in 0..3 {
+        (0..FILES).for_each(|number| fs::write(hosts.disk(1, &name(number)), "old").unwrap());
+        let files: Vec<File> =
+            (0..FILES).map(|number| File::open(hosts.at(2, 1, &name(number))).unwrap()).collect();
+        files.iter().for_each(|file| assert_eq!(content(file).unwrap(), "old"));
+        let mounter = hosts.mounter(2);
+        mounter.signal(Signal::STOP);
+        let mut waited = Vec::new();
+        for number in 0..FILES {
+            let begun = Instant::now();
+            fs::write(hosts.disk(1, &name(number)), "new").unwrap();
+            waited.push(begun.elapsed());
+        }
+        mounter.signal(Signal::CONT);
+        assert!(waited.iter().sum::<Duration>() < RECALL_MAX / 2, "round {round}: {waited:?}");
+        files.iter().for_each(|file| assert_eq!(content(file).unwrap(), "new"));
+    }
+}
+
+#[test]
 fn who_would_not_wait_for_a_file_that_is_lent_is_told() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(2) else { return };
