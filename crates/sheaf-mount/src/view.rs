@@ -239,7 +239,10 @@ pub fn take_away(point: &Path) -> Result<(), TakeAwayError> {
     let of_view: Vec<(PathBuf, &MountEntry)> =
         mounts.iter().filter_map(|mount| Some((mount.view()?, mount))).collect();
     // The last one is on top.
+    let is_covered =
+        mounts.iter().rfind(|mount| mount.point == point).is_some_and(|top| !top.is_top);
     match of_view.iter().rfind(|(view, _)| view == point) {
+        Some(_) if is_covered => Err(TakeAwayError::None),
         Some((_, mount)) => {
             let own = rustix::process::geteuid();
             match mount.user {

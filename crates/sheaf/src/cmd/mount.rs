@@ -26,8 +26,9 @@ use std::time::Duration;
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Addresses whose meaning is asked for, at a time.
 const ADDRESSES_WAITING_MAX: usize = 16;
-/// What the process in the background says when all is mounted.
+/// What the process in the background says when all is mounted, and by what it knows that it is that one.
 const READY: &str = "mounted";
+const ANNOUNCE: &str = "SHEAF_MOUNT_ANNOUNCE";
 
 /// Mount the files of all hosts under one directory
 ///
@@ -58,10 +59,6 @@ pub struct MountArgs {
     /// Stay in the foreground, and take it away when interrupted
     #[arg(short, long)]
     pub foreground: bool,
-
-    /// Be the process in the background that another one waits for
-    #[arg(long, hide = true)]
-    pub announce: bool,
 }
 
 /// Take a view away that sheaf mount has mounted
@@ -74,13 +71,18 @@ pub struct UmountArgs {
 
 /// Mounts the view.
 pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
-    if !args.foreground && !args.announce {
+    let announces = std::env::var_os(ANNOUNCE).is_some();
+    if !args.foreground && !announces {
         return in_background(args);
     }
     let mut opening = Opening::new(global)?;
     let is_of_itself = matches!(opening.config().launch(), Launch::Embedded);
     if !opening.is_joined() && global.embedded.is_none() && is_of_itself {
         return Err(no_session());
+    }
+    if opening.is_joined() && !(global.on_hosts.is_empty() && global.exclude_hosts.is_empty()) {
+        let why = "a view has all hosts of its session: -w and -x leave none out";
+        return Err(Stop::usage(why).into());
     }
     opening.lift_deadline();
     let patience = ANSWER_MAX.min(opening.config().timeout.value);
@@ -117,7 +119,7 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
         let groups = GroupsView::new(client, &point, asks);
         let parts = ViewParts { hosts, all: AllView::new(client), groups };
         let mut view = MountedView::new(&args.point, parts, args.read_only).map_err(not_there)?;
-        if args.announce {
+        if announces {
             let mut out = std::io::stdout();
             writeln!(out, "{READY}").and_then(|()| out.flush()).context("nobody waits")?;
         }
@@ -175,7 +177,7 @@ fn in_background(args: &MountArgs) -> Result<Exit> {
     let mut command = Command::new(program);
     let called: Vec<OsString> = std::env::args_os().collect();
     let words = fstab::words(&called).and_then(Result::ok).unwrap_or(called);
-    command.args(&words[1..]).arg("--announce").stdin(Stdio::null());
+    command.args(&words[1..]).env(ANNOUNCE, "1").stdin(Stdio::null());
     // Whoever reads what this command says is not kept waiting by what stays.
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().context("no process can be started")?;
