@@ -45,7 +45,7 @@ struct AllPlace {
 enum AllOpen {
     Names(NamesSnapshot),
     Reading(GroupReading),
-    Writing(GroupWriting),
+    Writing(Box<GroupWriting>),
 }
 
 /// What hosts have of a path, in the order of hosts, and who does not say.
@@ -279,7 +279,7 @@ impl AllView {
             }
             let opened = GroupWriting::open(&self.client, &targets, flags, session).await;
             let writing = opened.map_err(|failed| self.statuses.fail(session, failed))?;
-            return Ok(self.opened(AllOpen::Writing(writing)));
+            return Ok(self.opened(AllOpen::Writing(Box::new(writing))));
         }
         let file = place.file.unwrap_or(GroupFile::Data);
         let (missing, binding) = (Some(found.outcome), &GroupBinding::default());
@@ -307,26 +307,30 @@ impl AllView {
     async fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Result<FileAnswer, Errno> {
         match &*self.open.get(handle)? {
             AllOpen::Writing(writing) => {
-                let written = writing.write(&self.client, data, offset).await;
-                written.map_err(|failed| self.statuses.fail(writing.session, failed))?;
+                writing.write(&self.client, &self.statuses, data, offset).await?;
                 Ok(FileAnswer::Count(data.len() as u64))
             }
             _ => Err(Errno::BADF),
         }
     }
 
+    fn flush(&self, handle: u64) -> Result<FileAnswer, Errno> {
+        if let AllOpen::Writing(writing) = &*self.open.get(handle)? {
+            writing.tell(&self.client, &self.statuses);
+        }
+        Ok(FileAnswer::Done)
+    }
+
     async fn sync(&self, handle: u64) -> Result<FileAnswer, Errno> {
         if let AllOpen::Writing(writing) = &*self.open.get(handle)? {
-            let synced = writing.sync(&self.client).await;
-            synced.map_err(|failed| self.statuses.fail(writing.session, failed))?;
+            writing.sync(&self.client, &self.statuses).await?;
         }
         Ok(FileAnswer::Done)
     }
 
     async fn release(&self, handle: u64) -> Result<FileAnswer, Errno> {
         if let AllOpen::Writing(writing) = &*self.open.remove(handle)? {
-            let told = writing.close(&self.client).await;
-            self.statuses.put(writing.session, told);
+            writing.close(&self.client, &self.statuses).await?;
         }
         Ok(FileAnswer::Done)
     }
@@ -435,7 +439,7 @@ impl OwnFiles for AllView {
                 _ => Err(Errno::BADF),
             },
             NodeOp::Write { handle, offset } => self.write(handle, offset, data).await,
-            NodeOp::Flush { .. } => Ok(FileAnswer::Done),
+            NodeOp::Flush { handle, .. } => self.flush(handle),
             NodeOp::Sync { handle, .. } => self.sync(handle).await,
             NodeOp::Release { handle, .. } => self.release(handle).await,
             NodeOp::ReadDirectory { handle, offset, size, .. } => match &*self.open.get(handle)? {

@@ -73,7 +73,7 @@ enum GroupOpen {
     Reading(GroupReading),
     /// Commands; what stands behind the last end of a line, and how many lines there were.
     Commands(Arc<FileGroup>, Mutex<(Vec<u8>, usize)>),
-    Writing(Arc<FileGroup>, GroupWriting),
+    Writing(Arc<FileGroup>, Box<GroupWriting>),
 }
 
 /// Somebody wants to know what an address means.
@@ -343,7 +343,7 @@ impl GroupsView {
                 let session = asking_session(pid);
                 let opened = GroupWriting::open(&self.client, &targets, flags, session).await;
                 let writing = opened.map_err(|failed| group.statuses.fail(session, failed))?;
-                Ok(self.opened(GroupOpen::Writing(group, writing)))
+                Ok(self.opened(GroupOpen::Writing(group, Box::new(writing))))
             }
             GroupFile::Ctl | GroupFile::Data => Err(Errno::OPNOTSUPP),
             _ => Err(Errno::ACCES),
@@ -464,34 +464,41 @@ impl GroupsView {
                 self.command(group, pending, data, false, pid).await?;
             }
             GroupOpen::Writing(group, writing) => {
-                let written = writing.write(&self.client, data, offset).await;
-                written.map_err(|failed| group.statuses.fail(writing.session, failed))?;
+                writing.write(&self.client, &group.statuses, data, offset).await?;
             }
             _ => return Err(Errno::BADF),
         }
         Ok(FileAnswer::Count(data.len() as u64))
     }
 
-    /// A descriptor was closed, or is to be synced.
-    async fn flush(&self, handle: u64, sync: bool, pid: u32) -> Result<(), Errno> {
+    /// A descriptor was closed.
+    async fn flush(&self, handle: u64, pid: u32) -> Result<(), Errno> {
         match &*self.open.get(handle)? {
-            GroupOpen::Commands(group, pending) if !sync => {
+            GroupOpen::Commands(group, pending) => {
                 self.command(group, pending, &[], true, pid).await
             }
-            GroupOpen::Writing(group, writing) if sync => {
-                let synced = writing.sync(&self.client).await;
-                synced.map_err(|failed| group.statuses.fail(writing.session, failed))
+            GroupOpen::Writing(group, writing) => {
+                writing.tell(&self.client, &group.statuses);
+                Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    async fn release(&self, handle: u64) -> Result<(), Errno> {
-        if let GroupOpen::Writing(group, writing) = &*self.open.remove(handle)? {
-            let told = writing.close(&self.client).await;
-            group.statuses.put(writing.session, told);
+    async fn sync(&self, handle: u64) -> Result<(), Errno> {
+        match &*self.open.get(handle)? {
+            GroupOpen::Writing(group, writing) => writing.sync(&self.client, &group.statuses).await,
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    async fn release(&self, handle: u64) -> Result<(), Errno> {
+        match &*self.open.remove(handle)? {
+            GroupOpen::Writing(group, writing) => {
+                writing.close(&self.client, &group.statuses).await
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -577,8 +584,8 @@ impl OwnFiles for GroupsView {
                 _ => Err(Errno::BADF),
             },
             NodeOp::Write { handle, offset } => self.write(handle, offset, data, pid).await,
-            NodeOp::Flush { handle, .. } => done(self.flush(handle, false, pid).await),
-            NodeOp::Sync { handle, .. } => done(self.flush(handle, true, pid).await),
+            NodeOp::Flush { handle, .. } => done(self.flush(handle, pid).await),
+            NodeOp::Sync { handle, .. } => done(self.sync(handle).await),
             NodeOp::Release { handle, .. } => done(self.release(handle).await),
             NodeOp::ReadDirectory { handle, offset, size, .. } => match &*self.open.get(handle)? {
                 GroupOpen::Names(listing) => listing.read(offset, size),

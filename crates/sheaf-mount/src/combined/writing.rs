@@ -1,10 +1,14 @@
 //! Writing to all files of a group.
 use super::contents::{by_members, errno_of, told};
+use super::statuses::StatusTexts;
 use rustix::fs::OFlags;
-use sheaf_core::Errno;
-use sheaf_group::message::OpenMessage;
+use sheaf_core::{Errno, lock};
+use sheaf_group::message::{OpenMessage, Operation};
 use sheaf_group::{Client, Group, GroupError, Outcome, Reading, Target};
 use tokio::sync::Mutex;
+
+/// What most operations are called in `status`.
+const WRITE: &str = "write data";
 
 /// What there is to say of an error, and what programs are told.
 type WriteFailed = (String, Errno);
@@ -12,9 +16,29 @@ type WriteFailed = (String, Errno);
 /// Files of a group that are written to.
 pub(crate) struct GroupWriting {
     /// Whose it is.
-    pub session: Option<u32>,
+    session: Option<u32>,
     groups: Mutex<Vec<Group>>,
+    /// How many files they have.
+    members: u64,
     appends: bool,
+    done: std::sync::Mutex<WriteDone>,
+}
+
+/// What became of all that was done with an open file.
+struct WriteDone {
+    /// What has failed first.
+    what: &'static str,
+    failures: WriteFailures,
+    /// Whether there is something that `status` does not say yet.
+    is_news: bool,
+}
+
+/// Who could not do it, and why.
+#[derive(Default)]
+struct WriteFailures {
+    outcome: Outcome,
+    /// Why it could not be asked for at all.
+    unasked: Option<(String, Errno)>,
 }
 
 impl GroupWriting {
@@ -29,7 +53,7 @@ impl GroupWriting {
         let own = OFlags::WRONLY | (flags & (OFlags::TRUNC | OFlags::APPEND | OFlags::SYNC));
         let sets = by_members(targets);
         if sets.is_empty() {
-            return Err(("write data: the group has no files\n".to_owned(), Errno::NOENT));
+            return Err((format!("{WRITE}: the group has no files\n"), Errno::NOENT));
         }
         // Nothing is emptied as long as some may not open.
         if sets.len() > 1 && own.contains(OFlags::TRUNC) {
@@ -45,82 +69,141 @@ impl GroupWriting {
             let opened = client.gopen_with(&hosts, OpenMessage::new(paths, own.bits(), 0)).await;
             groups.push(opened.map_err(|error| failed(client, "open data", &error))?);
         }
-        Ok(Self { session, groups: Mutex::new(groups), appends })
+        let members = groups.iter().map(Group::size).sum();
+        // That all were opened, and maybe emptied, is news, too.
+        let done = WriteDone { what: WRITE, failures: WriteFailures::default(), is_news: true };
+        let (groups, done) = (Mutex::new(groups), std::sync::Mutex::new(done));
+        Ok(Self { session, groups, members, appends, done })
     }
 
-    /// Writes the same to each.
+    /// Writes the same to each, and all of it: what a member takes only a part of has failed there, by name.
     pub async fn write(
         &self,
         client: &Client,
+        statuses: &StatusTexts,
         data: &[u8],
         offset: u64,
-    ) -> Result<(), WriteFailed> {
-        let groups = self.groups.lock().await;
-        let mut all = Outcome::default();
-        for group in &*groups {
-            let written = match self.appends {
-                true => group.write(data).await,
-                false => group.pwrite(data, offset).await,
-            };
-            let expected = data.len() as u64;
-            match take(written, client, "write data", &mut all)? {
-                Some(read) if read.outcome.status.min != expected => {
-                    let text = format!(
-                        "write data: {} of {expected} bytes were written somewhere\n",
-                        read.outcome.status.min
-                    );
-                    return Err((text, Errno::IO));
-                }
-                _ => {}
-            }
-        }
-        whole(client, "write data", &all)
+    ) -> Result<(), Errno> {
+        let operation = match self.appends {
+            true => Operation::WriteAll,
+            false => Operation::PwriteAll { offset },
+        };
+        self.operate(client, statuses, WRITE, &operation, data).await
     }
 
-    pub async fn sync(&self, client: &Client) -> Result<(), WriteFailed> {
-        let groups = self.groups.lock().await;
-        let mut all = Outcome::default();
-        for group in &*groups {
-            take(group.fsync().await, client, "sync data", &mut all)?;
-        }
-        whole(client, "sync data", &all)
+    pub async fn sync(&self, client: &Client, statuses: &StatusTexts) -> Result<(), Errno> {
+        self.operate(client, statuses, "sync data", &Operation::Fsync, b"").await
     }
 
-    /// Closes all; what became of that, in words.
-    pub async fn close(&self, client: &Client) -> String {
-        let groups = std::mem::take(&mut *self.groups.lock().await);
-        let mut all = Outcome::default();
-        for group in groups {
-            if let Err((text, _)) = take(group.close().await, client, "write data", &mut all) {
-                return text;
-            }
+    async fn operate(
+        &self,
+        client: &Client,
+        statuses: &StatusTexts,
+        what: &'static str,
+        operation: &Operation,
+        data: &[u8],
+    ) -> Result<(), Errno> {
+        let mut failures = WriteFailures::default();
+        for group in &*self.groups.lock().await {
+            failures.add(group.operate(operation.clone(), data).await);
         }
-        told(client, "write data", &all, &[])
+        self.note(client, statuses, what, failures)
+    }
+
+    /// A descriptor was closed: what was done is told while whoever closes it waits, for the kernel lets nobody wait
+    /// until all are.
+    pub fn tell(&self, client: &Client, statuses: &StatusTexts) {
+        let mut done = lock(&self.done);
+        if std::mem::take(&mut done.is_news) {
+            statuses.put(self.session, done.text(client, self.members));
+        }
+    }
+
+    /// Closes all. Of that only a new failure is told: whoever has closed the file may have done something else since.
+    pub async fn close(&self, client: &Client, statuses: &StatusTexts) -> Result<(), Errno> {
+        self.tell(client, statuses);
+        let mut failures = WriteFailures::default();
+        for group in std::mem::take(&mut *self.groups.lock().await) {
+            failures.add(group.close().await);
+        }
+        let Some(errno) = failures.errno() else { return Ok(()) };
+        let mut done = lock(&self.done);
+        let before = done.text(client, self.members);
+        done.fail("close data", failures);
+        let text = done.text(client, self.members);
+        if text != before {
+            statuses.put(self.session, text);
+        }
+        Err(errno)
+    }
+
+    /// Keeps what an operation came to.
+    fn note(
+        &self,
+        client: &Client,
+        statuses: &StatusTexts,
+        what: &'static str,
+        failures: WriteFailures,
+    ) -> Result<(), Errno> {
+        let mut done = lock(&self.done);
+        let Some(errno) = failures.errno() else {
+            done.is_news = true;
+            return Ok(());
+        };
+        done.fail(what, failures);
+        done.is_news = false;
+        // Under the lock, so that whoever closes another descriptor meanwhile does not tell what was before.
+        Err(statuses.fail(self.session, (done.text(client, self.members), errno)))
     }
 }
 
-/// Takes in what an operation came to.
-fn take(
-    result: Result<Reading, GroupError>,
-    client: &Client,
-    what: &str,
-    all: &mut Outcome,
-) -> Result<Option<Reading>, WriteFailed> {
-    match result {
-        Ok(reading) => {
-            all.merge(reading.outcome.clone());
-            Ok(Some(reading))
+impl WriteDone {
+    /// What has failed once is told as long as the file is open, whatever succeeds later: what was not written is
+    /// still missing.
+    fn fail(&mut self, what: &'static str, failures: WriteFailures) {
+        if self.failures.errno().is_none() {
+            self.what = what;
         }
-        Err(GroupError::Members(outcome)) => {
-            all.merge(*outcome);
-            Ok(None)
+        self.failures.merge(failures);
+    }
+
+    fn text(&self, client: &Client, members: u64) -> String {
+        let (what, WriteFailures { outcome, unasked }) = (self.what, &self.failures);
+        match unasked {
+            Some((why, _)) if outcome.is_ok() => format!("{what}: {why}\n"),
+            unasked => {
+                let mut all = outcome.clone();
+                all.status.count = members.saturating_sub(all.failed_count());
+                let notes: Vec<_> = unasked.iter().map(|(why, _)| why.clone()).collect();
+                told(client, what, &all, &notes)
+            }
         }
-        Err(error) => Err(failed(client, what, &error)),
     }
 }
 
-fn whole(client: &Client, what: &str, all: &Outcome) -> Result<(), WriteFailed> {
-    if all.is_ok() { Ok(()) } else { Err((told(client, what, all, &[]), errno_of(all))) }
+impl WriteFailures {
+    /// Takes in what an operation came to.
+    fn add(&mut self, result: Result<Reading, GroupError>) {
+        match result {
+            Ok(reading) => self.outcome.merge_failures(reading.outcome),
+            Err(GroupError::Members(outcome)) => self.outcome.merge_failures(*outcome),
+            Err(error) => {
+                self.unasked = Some((error.to_string(), super::system(error.errno())));
+            }
+        }
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.outcome.merge_failures(later.outcome);
+        self.outcome.count_once();
+        self.unasked = later.unasked.or(self.unasked.take());
+    }
+
+    /// What programs are told, if there is anything.
+    fn errno(&self) -> Option<Errno> {
+        let unasked = self.unasked.as_ref().map(|(_, errno)| *errno);
+        unasked.or_else(|| (!self.outcome.is_ok()).then(|| errno_of(&self.outcome)))
+    }
 }
 
 fn failed(client: &Client, what: &str, error: &GroupError) -> WriteFailed {

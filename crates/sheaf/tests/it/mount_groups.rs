@@ -4,8 +4,10 @@ use crate::mount::{View, can_mount, shell};
 use crate::support::{Home, Run};
 use rustix::process::Signal;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 /// Three hosts with files that are alike, that differ, and that not all have.
 fn exports(home: &Home) -> String {
@@ -260,7 +262,7 @@ fn data_of_any_length_are_read() {
     for _ in 0..200 {
         let at = fastrand::usize(..expected.len());
         let mut bytes = vec![0; fastrand::usize(1..70_000)];
-        let read = std::os::unix::fs::FileExt::read_at(&file, &mut bytes, at as u64).unwrap();
+        let read = file.read_at(&mut bytes, at as u64).unwrap();
         assert!(read > 0 && bytes[..read] == expected[at..at + read], "{at}");
     }
     // A file that is replaced or cut is not taken for the one that was opened.
@@ -270,7 +272,7 @@ fn data_of_any_length_are_read() {
     let again = fs::File::open(view.point.join("groups/g/data")).unwrap();
     fs::rename(third.with_extension("old"), &third).unwrap();
     let mut byte = [0];
-    let read = std::os::unix::fs::FileExt::read_at(&again, &mut byte, 300_100);
+    let read = again.read_at(&mut byte, 300_100);
     assert_eq!(read.unwrap_err().raw_os_error(), Some(5));
     // One that cannot be opened is missing at the end.
     fs::remove_file(home.path().join("export/n2/etc/[long]")).unwrap();
@@ -280,4 +282,90 @@ fn data_of_any_length_are_read() {
     // What is combined is held, up to what is said.
     let said = says(&view, "cat groups/g/lines");
     assert_ne!(said.code, Some(0), "{said:?}");
+}
+
+/// A file system of 64 KiB, which is gone with this.
+struct SmallMount(PathBuf);
+
+impl SmallMount {
+    fn new(at: PathBuf) -> Self {
+        fs::create_dir(&at).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(&at);
+        assert!(mount.status().unwrap().success());
+        Self(at)
+    }
+}
+
+impl Drop for SmallMount {
+    fn drop(&mut self) {
+        // Lazily, for hosts may still have files of it open.
+        drop(Command::new("umount").arg("-l").arg(&self.0).status());
+    }
+}
+
+#[test]
+fn who_could_not_write_is_named_until_something_else_is_done() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    let at = |host: &str| home.path().join("export").join(host).join("full");
+    for host in ["n1", "n3"] {
+        fs::create_dir(at(host)).unwrap();
+    }
+    let _full = SmallMount::new(at("n2"));
+    for host in ["n1", "n2", "n3"] {
+        fs::write(at(host).join("f"), "").unwrap();
+    }
+    home.write("random", &"random\n".repeat(15_000));
+    let view = View::new(&home, &["--processes", "3", "--export", &export], "view");
+    reads(&view, "mkdir groups/q; echo 'add n[1-3]:/full/f' >groups/q/ctl");
+    let why = "n2:/full/f: No space left on device (ENOSPC)\n";
+    let failed = format!("write data: 1 of 3 failed\n{why}");
+    for (script, status) in [
+        ("cat ../random >groups/q/data", "groups/q/status"),
+        ("cat ../random >>groups/q/data", "groups/q/status"),
+        ("dd if=../random of=groups/q/data bs=50000 count=2", "groups/q/status"),
+        ("cat ../random >all/full/f@data", "all/@status"),
+    ] {
+        reads(&view, "echo >groups/q/data; echo >all/full/f@data");
+        let said = says(&view, script);
+        assert!(said.code == Some(1) && said.stderr.contains("No space left"), "{said:?}");
+        // Nor does it change when the kernel has the file closed, which nobody waits for.
+        for _ in 0..10 {
+            assert_eq!(reads(&view, &format!("cat {status}")), failed, "{script}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    // What succeeds later with the same open file leaves the others' bytes missing.
+    let data = view.point.join("groups/q/data");
+    let file = fs::File::options().write(true).truncate(true).open(&data).unwrap();
+    assert_eq!(file.write_at(&[1; 80_000], 0).unwrap_err().raw_os_error(), Some(28));
+    assert_eq!(file.write_at(b"later", 0).unwrap(), 5);
+    file.sync_all().unwrap();
+    drop(file);
+    assert_eq!(reads(&view, "cat groups/q/status"), failed);
+    assert_eq!(reads(&view, "echo >groups/q/data; cat groups/q/status"), "write data: 3 files\n");
+}
+
+/// The last descriptor is still open, so the kernel has not had the file closed.
+#[test]
+fn what_was_written_is_told_when_a_close_returns() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    let view = View::new(&home, &["--processes", "3", "--export", &export], "view");
+    reads(&view, "mkdir groups/k; echo 'add n[1-3]:/etc/same' >groups/k/ctl");
+    let script = "cat groups/k/lines; exec 3>groups/k/data; echo 7 >&3; cat groups/k/status";
+    assert_eq!(reads(&view, script), "n[1-3]: same\nwrite data: 3 files\n");
+    // What was read since is told as long as nothing more was written.
+    let script =
+        "exec 3>>groups/k/data; echo 8 >&3; cat groups/k/lines; exec 3>&-; cat groups/k/status";
+    assert_eq!(reads(&view, script), "n[1-3]: 7\nn[1-3]: 8\nread lines: 3 files\n");
+    let merged = "cat all/etc/only@size; exec 3>all/etc/same@data; echo 7 >&3; cat all/@status";
+    assert_eq!(reads(&view, merged), "1\nwrite data: 3 files\n");
 }
