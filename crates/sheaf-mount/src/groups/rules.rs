@@ -1,5 +1,6 @@
 //! What a group is: addresses, and how its data are combined.
 use crate::combined::GroupBinding;
+use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use sheaf_group::Target;
 use sheaf_group::message::DataAggregation;
@@ -76,9 +77,27 @@ fn bind(rest: &str) -> Result<GroupBinding, String> {
     }
 }
 
+/// A path without what leads nowhere; a slash at its end says that it is a directory.
+fn plain(path: &str) -> String {
+    let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+    let end = if path.ends_with('/') { "/" } else { "" };
+    parts.collect::<Vec<_>>().join("/") + end
+}
+
 impl GroupRules {
+    /// What is asked: rules with the same path are one, of the hosts of all of them, so that none of its files counts
+    /// twice.
     pub fn targets(&self) -> Vec<Target> {
-        self.rules.iter().map(|rule| rule.target.clone()).collect()
+        let mut targets: Vec<Target> = Vec::new();
+        let mut by_path = FxHashMap::default();
+        for Target { members, path } in self.rules.iter().map(|rule| &rule.target) {
+            let at = *by_path.entry(plain(path)).or_insert(targets.len());
+            match targets.get_mut(at) {
+                Some(target) => target.members.union_with(members),
+                None => targets.push(Target { members: members.clone(), path: path.clone() }),
+            }
+        }
+        targets
     }
 
     /// Takes away what was said to `ctl` in these words.
@@ -121,6 +140,7 @@ impl GroupRules {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sheaf_core::RangeSet;
 
     #[test]
     fn commands_are_read_as_they_are_written() {
@@ -137,6 +157,31 @@ mod tests {
         let rules = GroupRules { rules: Vec::new(), binding: bound };
         assert_eq!(rules.text(), "bind read data avg 1 3\n");
         assert_eq!(GroupRules::default().text(), "");
+    }
+
+    #[test]
+    fn rules_with_one_path_are_asked_as_one() {
+        let hosts = |leaves: &[u32]| leaves.iter().copied().collect::<RangeSet>();
+        let rule = |leaves: &[u32], path: &str| GroupRule {
+            link: None,
+            said: Vec::new(),
+            target: Target { members: hosts(leaves), path: path.to_owned() },
+        };
+        let rules = vec![
+            rule(&[1], "/a/b"),
+            rule(&[5], "/a/b/"),
+            rule(&[2, 1], "/a//./b"),
+            rule(&[3], "/[a]/b"),
+            rule(&[2, 3], "/a/b"),
+        ];
+        let targets = GroupRules { rules, binding: GroupBinding::default() }.targets();
+        let found: Vec<_> = targets.into_iter().map(|one| (one.members, one.path)).collect();
+        let expected = [
+            (hosts(&[1, 2, 3]), "/a/b".to_owned()),
+            (hosts(&[5]), "/a/b/".to_owned()),
+            (hosts(&[3]), "/[a]/b".to_owned()),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

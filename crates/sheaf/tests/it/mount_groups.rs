@@ -369,3 +369,38 @@ fn what_was_written_is_told_when_a_close_returns() {
     let merged = "cat all/etc/only@size; exec 3>all/etc/same@data; echo 7 >&3; cat all/@status";
     assert_eq!(reads(&view, merged), "1\nwrite data: 3 files\n");
 }
+
+#[test]
+fn a_file_that_several_rules_name_counts_once() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    for (host, number) in [("n1", "1\n"), ("n2", "20\n"), ("n3", "300\n")] {
+        fs::write(home.path().join("export").join(host).join("num"), number).unwrap();
+    }
+    let view = View::new(&home, &["--processes", "3", "--export", &export], "view");
+    let made = "mkdir groups/g; cd groups/g; echo add n1:/num >ctl; echo 'add n[1-2]:/num' >ctl
+        echo add n2:/etc/../num >ctl; echo 'remove n2:/etc/../num' >ctl; echo add n1://./num >ctl
+        cat files size sum data lines stat | sed 's/: -rw.*//'";
+    assert_eq!(
+        reads(&view, made),
+        "n1:/num\nn2:/num\n2\n21\n1\n20\nn1: 1\nn2: 20\nn1:/num\nn2:/num\n"
+    );
+    // Links are rules like others, and what rules say is kept as it was said.
+    let linked =
+        "cd groups/g; ln -s ../../hosts/n3/num three; ln -s 'n[2-3]:/num' more; cat size sum ctl";
+    assert_eq!(
+        reads(&view, linked),
+        "3\n321\nadd n1:/num\nadd n[1-2]:/num\nadd n1://./num\n# three -> ../../hosts/n3/num\n# more -> n[2-3]:/num\n"
+    );
+    assert_eq!(
+        reads(&view, "cd groups/g; echo 7 >>data; cat status data"),
+        "write data: 3 files\n1\n7\n20\n7\n300\n7\n"
+    );
+    // A rule that is taken away leaves the others' hosts.
+    let removed = "cd groups/g; echo 'remove n[1-2]:/num' >ctl; rm three; cat files";
+    assert_eq!(reads(&view, removed), "n1:/num\nn2:/num\nn3:/num\n");
+    assert_eq!(reads(&view, "cd groups/g; rm more; cat files"), "n1:/num\n");
+}
