@@ -5,9 +5,11 @@ mod name;
 
 use crate::combined::{
     GroupAsked, GroupBinding, GroupFile, GroupReading, GroupWriting, StatusTexts, asking_session,
-    errno_of, system, take, told,
+    errno_of, no_length, system, take, told,
 };
-use crate::message::{FileAnswer, FileCall, NodeAttributes, NodeName, NodeOp, ROOT};
+use crate::message::{
+    FileAnswer, FileCall, NodeAttributes, NodeName, NodeOp, ROOT, SetNodeAttributes,
+};
 use crate::own::{NamesSnapshot, OpenTable, OwnFiles, Snapshot, attributes, now, usage};
 use leaf::{HostHas, ViewParams};
 use rustc_hash::FxHashMap;
@@ -199,6 +201,33 @@ impl AllView {
                 let changed = found.attributes(0).mtime;
                 Ok(attributes(place.node(), file.mode(), 0, changed))
             }
+        }
+    }
+
+    /// Times of data are taken and kept nowhere; all else is as it is.
+    async fn set_attributes(
+        &self,
+        node: u64,
+        handle: Option<u64>,
+        set: &SetNodeAttributes,
+        pid: u32,
+    ) -> Result<NodeAttributes, Errno> {
+        let place = self.place(node)?;
+        let is_data = place.file == Some(GroupFile::Data);
+        if !is_data || set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            return Err(Errno::ROFS);
+        }
+        if set.size.is_some() {
+            self.refuse_length(handle, pid)?;
+        }
+        self.attributes(&place).await
+    }
+
+    fn refuse_length(&self, handle: Option<u64>, pid: u32) -> Result<(), Errno> {
+        let open = handle.map(|handle| self.open.get(handle)).transpose()?;
+        match open.as_deref() {
+            Some(AllOpen::Writing(writing)) => writing.refuse_length(&self.client, &self.statuses),
+            _ => Err(self.statuses.fail(asking_session(pid), no_length())),
         }
     }
 
@@ -420,14 +449,8 @@ impl OwnFiles for AllView {
             NodeOp::Attributes { node, .. } => {
                 self.attributes(&self.place(node)?).await.map(FileAnswer::Node)
             }
-            NodeOp::SetAttributes { node, set, .. } => {
-                let place = self.place(node)?;
-                let is_data = place.file == Some(GroupFile::Data);
-                // A shell empties what it writes to.
-                if !is_data || set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
-                    return Err(Errno::ROFS);
-                }
-                self.attributes(&place).await.map(FileAnswer::Node)
+            NodeOp::SetAttributes { node, handle, set } => {
+                self.set_attributes(node, handle, &set, call.pid).await.map(FileAnswer::Node)
             }
             NodeOp::ReadLink { node } => {
                 out.extend(self.read_link(&self.place(node)?).await?);

@@ -14,7 +14,7 @@ use streamed::StreamedData;
 
 pub(crate) use contents::{errno_of, told};
 pub(crate) use statuses::{StatusTexts, asking_session};
-pub(crate) use writing::GroupWriting;
+pub(crate) use writing::{GroupWriting, no_length};
 
 /// How data are combined where nothing else is bound.
 const DATA_DEFAULT: &str = "concatenate";

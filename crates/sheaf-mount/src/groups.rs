@@ -17,9 +17,11 @@ mod rules;
 
 use crate::combined::{
     GROUP_FILES, GroupAsked, GroupFile, GroupReading, GroupWriting, StatusTexts, asking_session,
-    take,
+    no_length, take,
 };
-use crate::message::{FileAnswer, FileCall, NodeAttributes, NodeName, NodeOp, ROOT};
+use crate::message::{
+    FileAnswer, FileCall, NodeAttributes, NodeName, NodeOp, ROOT, SetNodeAttributes,
+};
 use crate::own::{NAME_MAX, NamesSnapshot, OpenTable, OwnFiles, Snapshot, attributes, now, usage};
 use rules::{GroupCommand, GroupRule, GroupRules};
 use rustix::fs::OFlags;
@@ -203,6 +205,37 @@ impl GroupsView {
             },
             _ => Err(Errno::NOTDIR),
         }
+    }
+
+    /// Times are taken and kept nowhere; all else is as it is.
+    fn set_attributes(
+        &self,
+        node: u64,
+        handle: Option<u64>,
+        set: &SetNodeAttributes,
+        pid: u32,
+    ) -> Result<NodeAttributes, Errno> {
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            return Err(Errno::PERM);
+        }
+        if set.size.is_some() {
+            self.refuse_length(node, handle, pid)?;
+        }
+        self.attributes(node)
+    }
+
+    fn refuse_length(&self, node: u64, handle: Option<u64>, pid: u32) -> Result<(), Errno> {
+        let open = handle.map(|handle| self.open.get(handle)).transpose()?;
+        if let Some(GroupOpen::Writing(group, writing)) = open.as_deref() {
+            return writing.refuse_length(&self.client, &group.statuses);
+        }
+        Err(match self.node(node)? {
+            GroupNode::File(group, GroupFile::Data) => {
+                group.statuses.fail(asking_session(pid), no_length())
+            }
+            GroupNode::File(_, GroupFile::Ctl) => Errno::OPNOTSUPP,
+            _ => Errno::ACCES,
+        })
     }
 
     /// `mkdir`.
@@ -557,12 +590,8 @@ impl OwnFiles for GroupsView {
             NodeOp::Lookup(at) => self.look_up(&at).map(FileAnswer::Node),
             NodeOp::Forget(_) => Ok(FileAnswer::Done),
             NodeOp::Attributes { node, .. } => self.attributes(node).map(FileAnswer::Node),
-            // What is written is no longer than what is open: only its length can be said, in vain.
-            NodeOp::SetAttributes { node, set, .. } => {
-                if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
-                    return Err(Errno::PERM);
-                }
-                self.attributes(node).map(FileAnswer::Node)
+            NodeOp::SetAttributes { node, handle, set } => {
+                self.set_attributes(node, handle, &set, pid).map(FileAnswer::Node)
             }
             NodeOp::ReadLink { node } => {
                 let GroupNode::Link(group, number) = self.node(node)? else {

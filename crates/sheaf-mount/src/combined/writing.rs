@@ -9,6 +9,9 @@ use tokio::sync::Mutex;
 
 /// What most operations are called in `status`.
 const WRITE: &str = "write data";
+const TRUNCATE: &str = "truncate data";
+/// Data show no length, so what a program reckons from it (`truncate -s +5`) would cut files that nobody wanted cut.
+const NO_LENGTH: &str = "no length can be given to them; > data empties each file";
 
 /// What there is to say of an error, and what programs are told.
 type WriteFailed = (String, Errno);
@@ -93,6 +96,13 @@ impl GroupWriting {
 
     pub async fn sync(&self, client: &Client, statuses: &StatusTexts) -> Result<(), Errno> {
         self.operate(client, statuses, "sync data", &Operation::Fsync, b"").await
+    }
+
+    /// `ftruncate(2)`, which nobody is asked for.
+    pub fn refuse_length(&self, client: &Client, statuses: &StatusTexts) -> Result<(), Errno> {
+        let unasked = Some((NO_LENGTH.to_owned(), Errno::OPNOTSUPP));
+        let failures = WriteFailures { unasked, ..WriteFailures::default() };
+        self.note(client, statuses, TRUNCATE, failures)
     }
 
     async fn operate(
@@ -204,6 +214,11 @@ impl WriteFailures {
         let unasked = self.unasked.as_ref().map(|(_, errno)| *errno);
         unasked.or_else(|| (!self.outcome.is_ok()).then(|| errno_of(&self.outcome)))
     }
+}
+
+/// What `truncate(2)` is told of data that are not open.
+pub(crate) fn no_length() -> (String, Errno) {
+    (format!("{TRUNCATE}: {NO_LENGTH}\n"), Errno::OPNOTSUPP)
 }
 
 fn failed(client: &Client, what: &str, error: &GroupError) -> WriteFailed {

@@ -404,3 +404,50 @@ fn a_file_that_several_rules_name_counts_once() {
     assert_eq!(reads(&view, removed), "n1:/num\nn2:/num\nn3:/num\n");
     assert_eq!(reads(&view, "cd groups/g; rm more; cat files"), "n1:/num\n");
 }
+
+#[test]
+fn data_are_given_no_length_but_are_emptied_when_opened() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    let view = View::new(&home, &["--processes", "3", "--export", &export], "view");
+    reads(&view, "mkdir groups/q; echo 'add n[1-3]:/etc/same' >groups/q/ctl");
+    let told = "truncate data: no length can be given to them; > data empties each file\n";
+    for (data, status) in
+        [("groups/q/data", "groups/q/status"), ("all/etc/same@data", "all/@status")]
+    {
+        reads(&view, &format!("printf 'abcdefgh\\n' >{data}"));
+        let files = view.point.join(data);
+        for size in [0, 5] {
+            let file = fs::File::options().write(true).open(&files).unwrap();
+            assert_eq!(file.set_len(size).unwrap_err().raw_os_error(), Some(95), "{data}");
+        }
+        for script in [
+            format!("truncate -s 5 {data}"),
+            format!("truncate -s +5 {data}"),
+            format!("dd if=/dev/null of={data} bs=1 seek=3 count=0"),
+            format!("python3 -c 'import os; os.truncate(\"{data}\", 5)'"),
+        ] {
+            reads(&view, &format!("cat {data} >/dev/null"));
+            let said = says(&view, &script);
+            // `dd` says so, and succeeds if there is nothing to be written.
+            assert!(said.stderr.contains("Operation not supported"), "{script}: {said:?}");
+            assert_eq!(reads(&view, &format!("cat {status}")), told, "{script}");
+        }
+        for host in ["n1", "n2", "n3"] {
+            let at = home.path().join("export").join(host).join("etc/same");
+            assert_eq!(fs::read_to_string(at).unwrap(), "abcdefgh\n");
+        }
+        assert_eq!(
+            reads(&view, &format!(": >{data}; cat {data} {status}")),
+            "read data: 3 files\n"
+        );
+    }
+    for (file, errno) in [("ctl", "not supported"), ("sum", "denied"), ("status", "denied")] {
+        let said = says(&view, &format!("truncate -s 5 groups/q/{file}"));
+        assert!(said.code == Some(1) && said.stderr.contains(errno), "{file}: {said:?}");
+    }
+    assert_eq!(reads(&view, "cat groups/q/ctl"), "add n[1-3]:/etc/same\n");
+}
