@@ -14,7 +14,6 @@ use rustix::fs::{
 use sheaf_core::files::{FileKind, Timestamp};
 use sheaf_core::{Errno, lock};
 use sheaf_file::{outlasting_leases, unless_itself};
-use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,7 +43,7 @@ pub(super) struct OwnerClient {
 /// An open file.
 struct OwnerFile {
     node: u64,
-    file: Arc<File>,
+    file: Arc<OwnedFd>,
     /// Whoever lists a directory.
     listing: Mutex<()>,
 }
@@ -200,11 +199,11 @@ impl OwnerClient {
     }
 
     /// Keeps an open file.
-    fn keep(&self, node: u64, file: File) -> u64 {
+    fn keep(&self, node: u64, file: OwnedFd) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let file = Arc::new(file);
         let handle = OwnerFile { node, file, listing: Mutex::default() };
-        self.nodes.is_open(node, true);
+        self.nodes.is_open(node, &handle.file);
         lock(&self.handles).insert(number, Arc::new(handle));
         number
     }
@@ -288,7 +287,7 @@ impl OwnerClient {
             }
             opened => opened,
         };
-        Ok(self.keep(node, File::from(unless_itself(opened?)?)))
+        Ok(self.keep(node, unless_itself(opened?)?))
     }
 
     fn create(&self, at: &NodeName, with: NodeMaking, flags: u32) -> Result<FileAnswer, Errno> {
@@ -303,7 +302,7 @@ impl OwnerClient {
         if !flags.contains(OFlags::NONBLOCK) {
             rustix::fs::fcntl_setfl(&file, flags & (OFlags::APPEND | OFlags::NOATIME))?;
         }
-        let file = File::from(unless_itself(file)?);
+        let file = unless_itself(file)?;
         let node = self.nodes.found(name_of(&file)?, at.parent, &at.name)?;
         Ok(FileAnswer::Created(node, self.keep(node.node, file)))
     }
@@ -314,7 +313,6 @@ impl OwnerClient {
         let flags = (open_flags(flags) - OFlags::DIRECTORY) | OFlags::TMPFILE;
         let mode = Mode::from_raw_mode(with.mode & 0o7777);
         let file = rustix::fs::openat(&*directory, c".", flags, mode)?;
-        let file = File::from(file);
         let node = self.nodes.found(name_of(&file)?, parent, b"")?;
         Ok(FileAnswer::Created(node, self.keep(node.node, file)))
     }
@@ -364,13 +362,12 @@ impl OwnerClient {
     fn release(&self, handle: u64, owner: Option<u64>) -> Result<FileAnswer, Errno> {
         let released = lock(&self.handles).remove(&handle).ok_or(Errno::BADF)?;
         self.loans.closed(handle);
-        self.nodes.is_open(released.node, false);
         if let Some(owner) = owner {
             self.locks.free(released.node, owner, true);
         }
         // Some file systems say only now that what was written has not arrived.
         match Arc::into_inner(released).and_then(|last| Arc::into_inner(last.file)) {
-            Some(file) => done(sheaf_file::close(file)),
+            Some(file) => done(sheaf_file::close(file.into())),
             None => Ok(FileAnswer::Done),
         }
     }
@@ -465,7 +462,7 @@ impl OwnerClient {
 }
 
 /// Reads so many bytes behind `out`, at once: in parts they would be of several moments.
-fn read_at_once(file: &File, offset: u64, size: u32, out: &mut Vec<u8>) -> Result<u32, Errno> {
+fn read_at_once(file: &OwnedFd, offset: u64, size: u32, out: &mut Vec<u8>) -> Result<u32, Errno> {
     let from = out.len();
     out.resize(from + size as usize, 0);
     let read = loop {
@@ -519,7 +516,7 @@ fn open_flags(flags: u32) -> OFlags {
 }
 
 /// A descriptor that only names an open file: one that could be written to would keep it from being run.
-fn name_of(file: &File) -> Result<OwnedFd, Errno> {
+fn name_of(file: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(CWD, path_of(file), flags, Mode::empty())?)
 }

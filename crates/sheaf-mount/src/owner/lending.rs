@@ -11,9 +11,8 @@
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, lock};
 use sheaf_tree::service::identity::as_process;
-use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -51,7 +50,7 @@ struct LoanTable {
 }
 
 struct OwnerLoan {
-    file: Arc<File>,
+    file: Arc<OwnedFd>,
     granted: Instant,
     /// It is wanted back.
     is_recalled: bool,
@@ -73,7 +72,7 @@ impl OwnerLoans {
     }
 
     /// Lends a file that is open for reading, if that can be done.
-    pub fn lend(&self, handle: u64, file: &Arc<File>) -> Lending {
+    pub fn lend(&self, handle: u64, file: &Arc<OwnedFd>) -> Lending {
         if self.runtime.is_none() {
             return Lending::Refused;
         }
@@ -98,7 +97,7 @@ impl OwnerLoans {
     }
 
     /// Whether what was read meanwhile, if that went well, is lent.
-    pub fn stands(&self, handle: u64, file: &File, lending: Lending, is_read: bool) -> bool {
+    pub fn stands(&self, handle: u64, file: &OwnedFd, lending: Lending, is_read: bool) -> bool {
         let stands = is_read && lease(file) == Ok(libc::F_RDLCK);
         // Nobody has been told of it.
         if !stands && lending == Lending::New {
@@ -211,7 +210,7 @@ impl SharedLoans {
     }
 }
 
-fn end_lease(file: &File) {
+fn end_lease(file: &OwnedFd) {
     if let Err(errno) = as_process(|| set_lease(file, libc::F_UNLCK)) {
         tracing::debug!(%errno, "a lease was over before");
     }
@@ -227,21 +226,21 @@ pub(super) fn system_lends() -> bool {
         && number("lease-break-time").is_some_and(|most| most >= 2 * LOAN_TERM.as_secs())
 }
 
-fn is_local(file: &File) -> bool {
+fn is_local(file: &OwnedFd) -> bool {
     let kind = rustix::fs::fstatfs(file).map(|found| found.f_type as u64);
     kind.is_ok_and(|kind| LOCAL_FILE_SYSTEMS.contains(&kind))
 }
 
 /// The lease on an open file, as it is to become if somebody waits for it.
 #[allow(unsafe_code)]
-fn lease(file: &File) -> Result<i32, Errno> {
+fn lease(file: &OwnedFd) -> Result<i32, Errno> {
     // SAFETY: the call takes no pointer.
     let kind = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) };
     if kind < 0 { Err(Errno::from_io(&std::io::Error::last_os_error())) } else { Ok(kind) }
 }
 
 #[allow(unsafe_code)]
-fn set_lease(file: &File, kind: i32) -> Result<(), Errno> {
+fn set_lease(file: &OwnedFd, kind: i32) -> Result<(), Errno> {
     let (fd, process) = (file.as_raw_fd(), std::process::id().cast_signed());
     // The process is told of recalls, and not this thread, which may have ended by then.
     // SAFETY: the calls take no pointer.

@@ -9,7 +9,6 @@ use rustc_hash::FxHashMap;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
 use sheaf_core::{Errno, lock};
 use sheaf_tree::service::identity::as_process;
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +24,7 @@ impl Locks {
     ///
     /// # Errors
     /// `EAGAIN` when another one is in the way.
-    pub fn set(&self, node: u64, open: &File, wanted: &FileLock) -> Result<(), Errno> {
+    pub fn set(&self, node: u64, open: &OwnedFd, wanted: &FileLock) -> Result<(), Errno> {
         let key = (node, wanted.owner, wanted.is_whole);
         // One at a time: a file that is let go takes its locks along.
         let mut all = lock(&self.0);
@@ -54,7 +53,7 @@ impl Locks {
     }
 
     /// A lock that is in the way of this one; its process is not known. One of kind none if there is no such.
-    pub fn test(&self, node: u64, open: &File, wanted: &FileLock) -> Result<FileLock, Errno> {
+    pub fn test(&self, node: u64, open: &OwnedFd, wanted: &FileLock) -> Result<FileLock, Errno> {
         let held = lock(&self.0).get(&(node, wanted.owner, false)).cloned();
         let file = match held {
             Some(file) => file,
@@ -82,7 +81,7 @@ impl Locks {
 }
 
 /// A file of its own of the same inode, that may be locked in both ways if this process may open it so.
-fn open_again(open: &File) -> Result<OwnedFd, Errno> {
+fn open_again(open: &OwnedFd) -> Result<OwnedFd, Errno> {
     let path = path_of(open);
     let flags = |access| access | OFlags::CLOEXEC | OFlags::NOCTTY;
     let again = |access| rustix::fs::openat(CWD, &*path, flags(access), Mode::empty());

@@ -13,7 +13,7 @@ use sheaf_core::{Errno, lock};
 use sheaf_tree::service::identity::as_process;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Descriptors that a client's nodes have at a time, where the process may have many more.
 pub const NODES_OPEN_MAX: usize = 8192;
@@ -53,8 +53,8 @@ struct KnownNode {
     fd: Option<Arc<OwnedFd>>,
     /// By which it is found again without one.
     handle: Option<Box<KernelHandle>>,
-    /// How often it is open.
-    opens: u32,
+    /// Where it is open, which names it as well.
+    open: Vec<Weak<OwnedFd>>,
     /// It was not used since somebody looked last.
     is_idle: bool,
     /// Where it was found last.
@@ -135,7 +135,7 @@ impl KnownNodes {
                     kind: found.kind,
                     fd: Some(Arc::new(fd)),
                     handle: None,
-                    opens: 0,
+                    open: Vec::new(),
                     is_idle: false,
                     parent,
                     name: name.into(),
@@ -173,8 +173,8 @@ impl KnownNodes {
             let mut state = self.state();
             let known = state.nodes.get_mut(&node).ok_or(Errno::STALE)?;
             (known.is_used, known.is_idle) = (true, false);
-            if let Some(fd) = &known.fd {
-                return Ok(fd.clone());
+            if let Some(fd) = known.fd.clone().or_else(|| known.as_open()) {
+                return Ok(fd);
             }
             (known.id, known.parent, known.name.clone(), known.handle.clone())
         };
@@ -201,10 +201,11 @@ impl KnownNodes {
         Ok(found)
     }
 
-    /// A file of this node is open, and keeps it, or is not any more.
-    pub fn is_open(&self, node: u64, more: bool) {
+    /// It is open here.
+    pub fn is_open(&self, node: u64, file: &Arc<OwnedFd>) {
         if let Some(known) = self.state().nodes.get_mut(&node) {
-            known.opens = if more { known.opens + 1 } else { known.opens.saturating_sub(1) };
+            known.open.retain(|open| open.strong_count() > 0);
+            known.open.push(Arc::downgrade(file));
         }
     }
 
@@ -249,7 +250,7 @@ impl NodeState {
             looks -= 1;
             let Some(number) = self.open.pop_front() else { return };
             let Some(known) = self.nodes.get_mut(&number) else { continue };
-            if std::mem::take(&mut known.is_used) || number == node || known.opens > 0 {
+            if std::mem::take(&mut known.is_used) || number == node {
                 self.open.push_back(number);
             } else {
                 known.remember(served);
@@ -271,14 +272,18 @@ impl KnownNode {
         self.handle.is_some()
     }
 
+    fn as_open(&self) -> Option<Arc<OwnedFd>> {
+        self.open.iter().find_map(Weak::upgrade)
+    }
+
     /// Whether its descriptor is let go: it is found again, holds another file system, or has no name left.
     fn rests(&mut self, served: &Served) -> bool {
         let ((device, _), _) = self.id;
         let is_others = lock(&served.devices).first() != Some(&device);
-        let is_let_go = is_others || self.remember(served);
+        let is_let_go = self.as_open().is_some() || is_others || self.remember(served);
         let is_nameless =
             |fd: &Arc<OwnedFd>| status(fd.as_fd()).is_ok_and(|found| found.nlink == 0);
-        self.opens == 0 && (is_let_go || self.fd.as_ref().is_some_and(is_nameless))
+        is_let_go || self.fd.as_ref().is_some_and(is_nameless)
     }
 }
 

@@ -89,14 +89,18 @@ fn more_files_are_known_than_may_be_open() {
         let found = asker.ask(NodeOp::Attributes { node: node.node, handle: None }).unwrap();
         assert_eq!(found, FileAnswer::Node(*node));
     }
-    // What is another file under the last name of one that is not open is not that one.
+    // What is another file under the last name of one that is not open is not that one: it is found by another
+    // name, or not at all by a user whom the system does not let do that.
     fs::rename(served.path("f0"), served.path("moved")).unwrap();
     fs::write(served.path("f0"), "another").unwrap();
     for node in &nodes[1..] {
         asker.ask(NodeOp::Attributes { node: node.node, handle: None }).unwrap();
     }
     let node = nodes[0].node;
-    assert_eq!(asker.ask(NodeOp::Attributes { node, handle: None }), Err(Errno::STALE));
+    let found = asker.ask(NodeOp::Attributes { node, handle: None });
+    let is_old =
+        matches!(&found, Ok(FileAnswer::Node(found)) if (found.node, found.size) == (node, 1));
+    assert!(is_old || found == Err(Errno::STALE), "{found:?}");
     drop(asker);
     assert!(open() < 1000, "{}", open());
 }
