@@ -144,7 +144,7 @@ fn an_open_file_lives_on_without_a_name_for_whoever_has_it_open() {
         };
         assert!(held() > 0);
         drop(files);
-        crate::cluster::wait_until("nobody holds it any more", || held() == 0);
+        wait_until("nobody holds it any more", || held() == 0);
     }
 }
 
