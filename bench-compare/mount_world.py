@@ -33,6 +33,8 @@ SSHFS = {"sshfs": [], STRICT: ["-o", "cache=no,direct_io"],
 SHAPES = {"1gbit": "burst 256kb latency 20ms", "100mbit": "burst 32kb latency 50ms"}
 # A view mounted by the server of host h1, and one with a session of its own.
 AT_HOST, UNIX = "sheaf, at a host", "sheaf, unix sockets"
+# One to which the owner lends nothing.
+UNLENT = "sheaf, nothing lent"
 NETS = ("loopback", *SHAPES)
 CLIENT, SERVER = "10.211.7.1", "10.211.7.2"
 RUN_SSHD = pathlib.Path("/run/sshd")
@@ -289,6 +291,7 @@ class World:
             pids.add(self.spawn(serve, f"serve-{host}", env=self._runtime(host)).pid)
         wait_until("both hosts in the session", self._is_whole)
         self._view("sheaf", self.session_line, root, pids)
+        self._view(UNLENT, self.session_line, root, pids, "--no-lease")
         self._view(AT_HOST, [*self.client, self.sheaf.binary], self._runtime("h1"), pids)
         self.own = self.ways[AT_HOST].parent / "h1"
         if self.net == "loopback":
@@ -297,14 +300,14 @@ class World:
             # Its hosts have names of their own.
             self.ways[UNIX] = self.ways[UNIX].parent / "n1"
 
-    def _view(self, name, line, env, pids):
+    def _view(self, name, line, env, pids, *options):
         """A view, and who works for it."""
         point = self.home / f"view-{len(self.ways)}"
         point.mkdir()
         before = measure.children()
         self._ending.callback(subprocess.run, [self.sheaf.binary, "umount", point], stdin=subprocess.DEVNULL,
                               capture_output=True)
-        self.done([*line, "mount", point], "sheaf mount", env)
+        self.done([*line, "mount", *options, point], "sheaf mount", env)
         mine = measure.children() - before
         self.ways[name] = point / "hosts" / "h2"
         self.pids[name] = [*pids, *mine, *(below for one in mine for below in measure.descendants(one))]

@@ -16,7 +16,7 @@ import sys
 import measure
 import sheaf as sheaf_numbers
 from contest import Contest, Contestant
-from mount_world import AT_HOST, STRICT, STRICTEST, UNIX, Unable, World, placement
+from mount_world import AT_HOST, STRICT, STRICTEST, UNIX, UNLENT, Unable, World, placement
 
 BLOCKS = tuple(512 << n for n in range(8))
 STRIDE_BLOCKS = (512, 4096, 65536)
@@ -56,6 +56,8 @@ class Contests:
         self.world, self.net, self.number = world, world.net, 0
         self.place = f"{world.net}, {placement()}"
         self.remote = [name for name in ("sheaf", "sshfs", STRICT) if name in world.ways]
+        # Where bytes are read that may be lent.
+        self.readers = [name for name in ("sheaf", UNLENT, "sshfs", STRICT) if name in world.ways]
         # Where names and attributes count, or writes.
         self.remote_strict = [*self.remote, *(name for name in (STRICTEST,) if name in world.ways)]
 
@@ -131,7 +133,7 @@ class Contests:
                                 ("stride-write", STRIDE_BLOCKS), ("random-read", (4096,)), ("random-write", (4096,))):
             for block in blocks:
                 contestants, writes = [], pattern.endswith("write")
-                for number, name in enumerate(self.remote_strict if writes else self.remote):
+                for number, name in enumerate(self.remote_strict if writes else self.readers):
                     # Each way has its own file, so that nobody knows what another has written.
                     file = f"written-{number}" if writes else "data"
                     count = (WRITTEN_BYTES if writes else FILE_BYTES)[self.net]
@@ -154,7 +156,7 @@ class Contests:
         def check(sample):
             return None if sample.out_bytes == count else f"{sample.out_bytes} bytes, not {count}"
         contestants = [self.timed(name, ["cat", str(world.ways[name] / "data")], read=read, check=check,
-                                  before=functools.partial(self.remounted, name)) for name in self.remote]
+                                  before=functools.partial(self.remounted, name)) for name in self.readers]
         if world.nfs:
             contestants.append(self.timed("nfs-ganesha, nfs-cat", [*world.client, "nfs-cat", world.nfs % "data"],
                                           read=read, check=check))
