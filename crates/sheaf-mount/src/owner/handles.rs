@@ -8,14 +8,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// The longest handle of any file system (`MAX_HANDLE_SZ`).
 const HANDLE_BYTES_MAX: usize = 128;
 
+/// Its length and kind stand before the handle (`struct file_handle`).
+const HEAD_BYTES: usize = 8;
+
 /// What the kernel calls one file of a file system.
-#[repr(C)]
 #[derive(Clone)]
-pub(super) struct KernelHandle {
-    length: u32,
-    kind: i32,
-    bytes: [u8; HANDLE_BYTES_MAX],
-}
+pub(super) struct KernelHandle(Box<[u8]>);
 
 /// A file system whose files can be opened by their handles.
 pub(super) struct HandleOpener(OwnedFd);
@@ -26,10 +24,10 @@ impl KernelHandle {
     /// # Errors
     /// `EOPNOTSUPP` where the file system has none.
     pub fn of(file: BorrowedFd<'_>) -> Result<Self, Errno> {
-        let length = HANDLE_BYTES_MAX as u32;
-        let (mut handle, mut mount) = (Self { length, kind: 0, bytes: [0; HANDLE_BYTES_MAX] }, 0);
+        let (mut room, mut mount) = ([0; HEAD_BYTES + HANDLE_BYTES_MAX], 0);
+        room[..4].copy_from_slice(&(HANDLE_BYTES_MAX as u32).to_ne_bytes());
         let (path, flags) = (c"", libc::AT_EMPTY_PATH);
-        let (to, at): (*mut Self, *mut libc::c_int) = (&mut handle, &mut mount);
+        let (to, at): (*mut u8, *mut libc::c_int) = (room.as_mut_ptr(), &mut mount);
         // SAFETY: the kernel writes at most as many bytes as the length says, and a number.
         let done = unsafe {
             libc::syscall(
@@ -41,7 +39,12 @@ impl KernelHandle {
                 flags,
             )
         };
-        if done < 0 { Err(Errno::from_io(&std::io::Error::last_os_error())) } else { Ok(handle) }
+        if done < 0 {
+            return Err(Errno::from_io(&std::io::Error::last_os_error()));
+        }
+        let length = u32::from_ne_bytes([room[0], room[1], room[2], room[3]]) as usize;
+        let all = room.get(..HEAD_BYTES + length).ok_or(Errno::OVERFLOW)?;
+        Ok(Self(all.into()))
     }
 }
 
@@ -61,7 +64,7 @@ impl HandleOpener {
     /// `ESTALE` when it is gone.
     pub fn open(&self, handle: &KernelHandle) -> Result<OwnedFd, Errno> {
         let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        let (own, handle): (_, *const KernelHandle) = (self.0.as_raw_fd(), handle);
+        let (own, handle) = (self.0.as_raw_fd(), handle.0.as_ptr());
         // SAFETY: the kernel reads as many bytes as the length says; what it gives is nobody else's.
         unsafe {
             let fd = libc::syscall(libc::SYS_open_by_handle_at, own, handle, flags);

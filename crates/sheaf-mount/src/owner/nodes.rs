@@ -52,7 +52,7 @@ struct KnownNode {
     kind: FileKind,
     fd: Option<Arc<OwnedFd>>,
     /// By which it is found again without one.
-    handle: Option<Box<KernelHandle>>,
+    handle: Option<KernelHandle>,
     /// Where it is open, which names it as well.
     open: Vec<Weak<OwnedFd>>,
     /// It was not used since somebody looked last.
@@ -267,7 +267,7 @@ impl KnownNode {
             && served.opener(self.id).is_some()
             && let Some(fd) = &self.fd
         {
-            self.handle = KernelHandle::of(fd.as_fd()).ok().map(Box::new);
+            self.handle = KernelHandle::of(fd.as_fd()).ok();
         }
         self.handle.is_some()
     }
