@@ -176,6 +176,22 @@ impl Opening {
     }
 }
 
+/// How long a session that was just joined has to say which hosts run.
+const HOSTS_WAIT: Duration = Duration::from_secs(5);
+
+/// Whether a session that is joined now has hosts that run.
+pub async fn has_hosts(global: &GlobalArgs) -> bool {
+    let Ok(config) = config_to_join(global) else { return false };
+    match Session::find(config, &filters()) {
+        Ok(Lookup::Session(session)) => {
+            let there = session.client().network().ready(HOSTS_WAIT).await;
+            session.end().await;
+            there.is_some_and(|hosts| !hosts.is_empty())
+        }
+        Ok(Lookup::Nothing(_)) | Err(_) => false,
+    }
+}
+
 /// What a command has taken its time for.
 struct Phases {
     begun: Instant,

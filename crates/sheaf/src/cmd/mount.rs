@@ -8,22 +8,25 @@ use crate::session::Opening;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use sheaf_mount::{
-    AllView, GroupsView, HostRemotes, MountedView, TakeAwayError, ViewError, ViewHost, ViewParts,
-    take_away,
+    AddressQuestion, AllView, GroupsView, HostRemote, HostRemotes, MountedView, TakeAwayError,
+    ViewError, ViewHost, ViewParts, take_away,
 };
 use sheaf_session::address::Purpose;
 use sheaf_session::config::Launch;
-use sheaf_session::{Environment, Sessions};
+use sheaf_session::{Environment, Session, Sessions};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::Receiver;
 
 /// A host that does not answer within this is down, unless less is said by --timeout.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How often a view without hosts looks whether its session has some for others.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Addresses whose meaning is asked for, at a time.
 const ADDRESSES_WAITING_MAX: usize = 16;
 /// What the process in the background says when all is mounted, and by what it knows that it is that one.
@@ -69,13 +72,49 @@ pub struct UmountArgs {
     pub point: PathBuf,
 }
 
+/// Why a view is over.
+enum ViewOver {
+    Done(Exit),
+    /// The session runs and has given this process up, which had stood still.
+    GivenUp,
+}
+
 /// Mounts the view.
 pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
-    let announces = std::env::var_os(ANNOUNCE).is_some();
+    let mut announces = std::env::var_os(ANNOUNCE).is_some();
     if !args.foreground && !announces {
         return in_background(args);
     }
-    let mut opening = Opening::new(global)?;
+    loop {
+        let mut opening = Opening::new(global)?;
+        check(&opening, global)?;
+        opening.lift_deadline();
+        let patience = ANSWER_MAX.min(opening.config().timeout.value);
+        let over = opening.run(async |session, _, _| {
+            let hosts = hosts(session, patience, args).await?;
+            let (asks, asked) = tokio::sync::mpsc::channel(ADDRESSES_WAITING_MAX);
+            let point = args.point.canonicalize().map_err(|error| no_point(&args.point, &error))?;
+            let groups = GroupsView::new(session.client(), &point, asks);
+            let parts = ViewParts { hosts, all: AllView::new(session.client()), groups };
+            let view = MountedView::new(&args.point, parts, args.read_only).map_err(not_there)?;
+            if announces {
+                let mut out = std::io::stdout();
+                writeln!(out, "{READY}").and_then(|()| out.flush()).context("nobody waits")?;
+            }
+            Ok(keep(view, session, asked, global).await)
+        })?;
+        match over {
+            ViewOver::Done(exit) => return Ok(exit),
+            ViewOver::GivenUp => {
+                tracing::warn!("the session had given this view up: mounted again")
+            }
+        }
+        announces = false;
+    }
+}
+
+/// Refuses what is no session, or not all of it.
+fn check(opening: &Opening, global: &GlobalArgs) -> Result<()> {
     let is_of_itself = matches!(opening.config().launch(), Launch::Embedded);
     if !opening.is_joined() && global.embedded.is_none() && is_of_itself {
         return Err(no_session());
@@ -84,64 +123,79 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
         let why = "a view has all hosts of its session: -w and -x leave none out";
         return Err(Stop::usage(why).into());
     }
-    opening.lift_deadline();
-    let patience = ANSWER_MAX.min(opening.config().timeout.value);
-    opening.run(async |session, _, _| {
-        let client = session.client();
-        let mut remotes = HostRemotes::new(client.network(), patience)?;
-        if args.no_lease {
-            remotes = remotes.without_loans();
-        }
-        // The server of the host that this process is on has links of its own to others.
-        if let Some(own) = session.gate().and_then(|host| client.leaf(host))
-            && let Err(error) = remotes.by_own_server(own).await
-        {
-            tracing::warn!(%error, "requests go by the root of the session");
-        }
-        let mut hosts = Vec::new();
-        for leaf in client.network().everyone().iter() {
-            let name = client.host(leaf).unwrap_or_default();
-            // The host that this process is on has its own files without anybody between.
-            let remote = remotes.host(leaf);
-            let host = match session.gate() == Some(&*name) {
-                true => ViewHost::Own(remote.export().await.map_err(|errno| {
-                    Stop::unreachable(format!("{name}: what it exports is not known: {errno}"))
-                })?),
-                false => ViewHost::Remote(Arc::new(remote)),
-            };
-            hosts.push((name, host));
-        }
-        if hosts.is_empty() {
-            return Err(Stop::unreachable("there is no host to mount".to_owned()).into());
-        }
-        let (asks, mut asked) = tokio::sync::mpsc::channel(ADDRESSES_WAITING_MAX);
-        let point = args.point.canonicalize().map_err(|error| no_point(&args.point, &error))?;
-        let groups = GroupsView::new(client, &point, asks);
-        let parts = ViewParts { hosts, all: AllView::new(client), groups };
-        let mut view = MountedView::new(&args.point, parts, args.read_only).map_err(not_there)?;
-        if announces {
-            let mut out = std::io::stdout();
-            writeln!(out, "{READY}").and_then(|()| out.flush()).context("nobody waits")?;
-        }
-        loop {
-            tokio::select! {
-                () = view.ended() => return Ok(Exit::Success),
-                Some(question) = asked.recv() => {
-                    let found = session.address_for(question.text(), Purpose::Change("add"));
-                    question.answer(found.map_err(|error| error.to_string()));
+    Ok(())
+}
+
+/// The hosts of a session, by their names.
+async fn hosts(
+    session: &Session,
+    patience: Duration,
+    args: &MountArgs,
+) -> Result<Vec<(String, ViewHost<HostRemote>)>> {
+    let client = session.client();
+    let mut remotes = HostRemotes::new(client.network(), patience)?;
+    if args.no_lease {
+        remotes = remotes.without_loans();
+    }
+    // The server of the host that this process is on has links of its own to others.
+    if let Some(own) = session.gate().and_then(|host| client.leaf(host))
+        && let Err(error) = remotes.by_own_server(own).await
+    {
+        tracing::warn!(%error, "requests go by the root of the session");
+    }
+    let mut hosts = Vec::new();
+    for leaf in client.network().everyone().iter() {
+        let name = client.host(leaf).unwrap_or_default();
+        // The host that this process is on has its own files without anybody between.
+        let remote = remotes.host(leaf);
+        let host = match session.gate() == Some(&*name) {
+            true => ViewHost::Own(remote.export().await.map_err(|errno| {
+                Stop::unreachable(format!("{name}: what it exports is not known: {errno}"))
+            })?),
+            false => ViewHost::Remote(Arc::new(remote)),
+        };
+        hosts.push((name, host));
+    }
+    match hosts.is_empty() {
+        true => Err(Stop::unreachable("there is no host to mount".to_owned()).into()),
+        false => Ok(hosts),
+    }
+}
+
+/// Stays as long as the view does.
+async fn keep(
+    mut view: MountedView,
+    session: &Session,
+    mut asked: Receiver<AddressQuestion>,
+    global: &GlobalArgs,
+) -> ViewOver {
+    let (client, mut looked) = (session.client(), Instant::now());
+    loop {
+        tokio::select! {
+            () = view.ended() => return ViewOver::Done(Exit::Success),
+            Some(question) = asked.recv() => {
+                let found = session.address_for(question.text(), Purpose::Change("add"));
+                question.answer(found.map_err(|error| error.to_string()));
+            }
+            () = client.network().ended() => {
+                output::tell(format_args!("sheaf: the session has ended"));
+                return ViewOver::Done(Exit::Unreachable);
+            }
+            () = tokio::time::sleep(Duration::from_millis(200)) => {
+                if client.is_interrupted() {
+                    return ViewOver::Done(Exit::Success);
                 }
-                () = client.network().ended() => {
-                    output::tell(format_args!("sheaf: the session has ended"));
-                    return Ok(Exit::Unreachable);
-                }
-                () = tokio::time::sleep(Duration::from_millis(200)) => {
-                    if client.is_interrupted() {
-                        return Ok(Exit::Success);
+                // Nobody is there by this process's link: others may see them all the same.
+                let is_alone = !session.is_own() && client.network().present() == 0;
+                if is_alone && looked.elapsed() > LOOK_AGAIN {
+                    looked = Instant::now();
+                    if crate::session::has_hosts(global).await {
+                        return ViewOver::GivenUp;
                     }
                 }
             }
         }
-    })
+    }
 }
 
 /// A view of this machine alone is nobody's wish.

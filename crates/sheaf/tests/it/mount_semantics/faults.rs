@@ -2,7 +2,7 @@
 //! held up, and what has been lost comes back by itself.
 use super::hosts::{Over, POINT, QUICK, ViewHosts, errno, inside};
 use super::python::{Python, have_python};
-use crate::cluster::{turn, wait_until};
+use crate::cluster::{Process, turn, wait_until};
 use crate::machines::LOGIN;
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -365,6 +365,44 @@ fn what_was_synced_survives_a_server_that_is_killed() {
         wait_until_back(&hosts, 2, 1);
         assert_eq!(fs::read_to_string(&path).unwrap(), kept);
     }
+}
+
+#[test]
+fn a_view_whose_process_stands_still_for_long_comes_back_by_itself() {
+    let _turn = turn();
+    let Some(hosts) = hosts(2, QUICK) else { return };
+    // One where the session was started as well, on a machine that is none of its hosts.
+    let place = hosts.machines.root(LOGIN).join("run/away");
+    fs::create_dir(&place).unwrap();
+    let away = hosts.machines.run(&["--timeout", PATIENCE, "mount", "/run/away"]);
+    assert_eq!(away.code, Some(0), "{away:?}");
+    let named = |process: &Process| process.arguments().iter().any(|one| one == "/run/away");
+    let mounter = hosts.machines.processes(LOGIN).into_iter().find(named).unwrap();
+    let read_away = || {
+        let path = place.join("hosts/h1/f");
+        in_time(move || fs::read_to_string(path))
+    };
+    assert_eq!(read_away().unwrap(), "h1");
+    for stopped in [hosts.mounter(2), mounter] {
+        stopped.signal(Signal::STOP);
+        // Longer than the session waits.
+        std::thread::sleep(Duration::from_secs(5));
+        stopped.signal(Signal::CONT);
+    }
+    wait_until("h1 is back where the session was started", || {
+        read_away().is_ok_and(|text| text == "h1")
+    });
+    wait_until_back(&hosts, 2, 1);
+    for (host, point) in [(2, POINT), (LOGIN, "/run/away")] {
+        let merged =
+            hosts.machines.root(host).join(point.trim_start_matches('/')).join("all/f@size");
+        let read = || {
+            let merged = merged.clone();
+            in_time(move || fs::read_to_string(merged))
+        };
+        wait_until("the merge of all is back", || read().is_ok());
+    }
+    assert_eq!(hosts.machines.run(&["umount", "/run/away"]).code, Some(0));
 }
 
 /// A node of the tree as `sheaf tree show` has it, by its role and host.
