@@ -2,9 +2,9 @@
 //! the kernel's protocol (`linux/fuse.h`, 7.31 and later).
 //!
 //! Nothing is kept here but which requests wait and what an owner has lent: no attribute, name or other byte is
-//! known for longer than the call that asked for it, so that what is seen is what the owner has. The crates that speak the protocol tell no
-//! lock of a file as a whole from one of a range, have nothing that ends a wait for a lock, and do not know
-//! `O_TMPFILE`; its structures are those of `fuse-abi`.
+//! known for longer than the call that asked for it, so that what is seen is what the owner has. The crates that
+//! speak the protocol tell no lock of a file as a whole from one of a range, have nothing that ends a wait for a
+//! lock, and do not know `O_TMPFILE`; its structures are those of `fuse-abi`.
 mod borrowed;
 mod device;
 mod point;
@@ -189,7 +189,7 @@ impl<R: Remote> View<R> {
                 if self.is_done(request.node(), &op) {
                     return device.done(unique);
                 }
-                if let Some(bytes) = self.is_borrowed(&op) {
+                if let Some(bytes) = self.borrowed_bytes(&op) {
                     return match device.send(unique, &[&bytes]) {
                         Ok(()) => {}
                         Err(error) => device.refuse(unique, Errno::from_io(&error)),
@@ -238,7 +238,7 @@ impl<R: Remote> View<R> {
     }
 
     /// What a read gets that needs nobody.
-    fn is_borrowed(&self, op: &NodeOp) -> Option<Bytes> {
+    fn borrowed_bytes(&self, op: &NodeOp) -> Option<Bytes> {
         match *op {
             NodeOp::Read { handle, offset, size } => {
                 self.borrowed.read(handle, offset, size, Instant::now())
@@ -280,7 +280,11 @@ impl<R: Remote> View<R> {
         all: &Bytes,
         bytes: &'a [u8],
     ) -> (FileAnswer, &'a [u8]) {
-        let kept = || all.slice_ref(bytes);
+        // A short part would keep the room of all that came with it.
+        let kept = || match bytes.len() > FIRST_BYTES as usize {
+            true => all.slice_ref(bytes),
+            false => Bytes::copy_from_slice(bytes),
+        };
         let (is_first, answer, bytes) = match (of, answer) {
             (LoanOf::Opened, FileAnswer::OpenedLent(handle, loan)) => {
                 let is_first = self.borrowed.opened(handle, asked, Some((loan, kept())));

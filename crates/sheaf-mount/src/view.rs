@@ -263,7 +263,9 @@ pub fn take_away(point: &Path) -> Result<(), TakeAwayError> {
 fn clear_away(point: &Path) -> io::Result<()> {
     let is_root = rustix::process::geteuid().is_root();
     let mut mounts = mounts_below(point)?;
-    mounts.retain(|mount| is_root || mount.is_fuse);
+    // In a file system of its own all is the view's; in a directory there may be others.
+    let has_own = is_root && mounts.iter().any(|mount| mount.is_top && mount.point == point);
+    mounts.retain(|mount| has_own || mount.view().as_deref() == Some(point));
     for mount in mounts.iter().rev() {
         let done = match mount.is_fuse {
             true => unmount(&mount.point),

@@ -179,16 +179,21 @@ impl Opening {
 /// How long a session that was just joined has to say which hosts run.
 const HOSTS_WAIT: Duration = Duration::from_secs(5);
 
-/// Whether a session that is joined now has hosts that run.
+/// Whether a session that is joined now has hosts that run. Why there is none is for who looks closely: whoever
+/// asks has said before that its own is lost.
 pub async fn has_hosts(global: &GlobalArgs) -> bool {
-    let Ok(config) = config_to_join(global) else { return false };
-    match Session::find(config, &filters()) {
+    let found = config_to_join(global).and_then(|config| Session::find(config, &filters()));
+    match found {
         Ok(Lookup::Session(session)) => {
             let there = session.client().network().ready(HOSTS_WAIT).await;
             session.end().await;
             there.is_some_and(|hosts| !hosts.is_empty())
         }
-        Ok(Lookup::Nothing(_)) | Err(_) => false,
+        Ok(Lookup::Nothing(_)) => false,
+        Err(error) => {
+            tracing::info!(%error, "no session is joined");
+            false
+        }
     }
 }
 
