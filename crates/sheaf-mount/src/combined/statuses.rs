@@ -32,17 +32,20 @@ impl StatusTexts {
     }
 }
 
-/// The session of a process; none where the system does not show it.
+/// The session of a process; none where the system does not show it, nor where it was begun outside of the container
+/// (PID namespace) of this process: the system calls all of those 0.
 pub(crate) fn asking_session(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program may have anything in it, up to its last parenthesis.
     let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(3)?.parse().ok()
+    rest.split_ascii_whitespace().nth(3)?.parse().ok().filter(|session| *session != 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn each_session_hears_of_its_own_first() {
@@ -63,8 +66,15 @@ mod tests {
 
     #[test]
     fn a_process_has_a_session() {
-        let own = rustix::process::getsid(None).unwrap().as_raw_nonzero().get();
-        assert_eq!(asking_session(std::process::id()), u32::try_from(own).ok());
+        // The tests themselves may run in a container whose session is outside of it.
+        let mut leader = Command::new("setsid").arg("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let began = Instant::now();
+        while asking_session(leader.id()) != Some(leader.id()) {
+            assert!(began.elapsed() < Duration::from_secs(20), "{:?}", asking_session(leader.id()));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(leader.stdin.take());
+        assert!(leader.wait().unwrap().success());
         assert_eq!(asking_session(u32::MAX), None);
     }
 }

@@ -82,12 +82,19 @@ const HANDED_ON: [Signal; 9] = [
 /// What a terminal's keys send to all processes in its foreground.
 const OF_KEYS: [Signal; 2] = [Signal::INT, Signal::QUIT];
 
-/// Whether a terminal's keys may have sent a signal to this process, and to the program with it.
+/// Whether a terminal's keys may have sent a signal to this process, and to the program with it. In a container
+/// (PID namespace) that was entered from a terminal the group may be one from outside, which has no number there.
 pub fn is_in_foreground() -> bool {
-    let terminal = File::open("/dev/tty");
-    terminal.is_ok_and(|terminal| {
-        rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group == rustix::process::getpgrp())
-    })
+    std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| stat_is_in_foreground(&stat))
+}
+
+/// Of a line as in `/proc/PID/stat`: whether the group of the process is that of its terminal.
+fn stat_is_in_foreground(stat: &str) -> bool {
+    // The name of the program may have anything in it, up to its last parenthesis.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let mut fields = fields.split_ascii_whitespace().skip(2);
+    let (group, terminal) = (fields.next(), fields.nth(1));
+    group.is_some() && fields.next() == group && terminal.is_some_and(|terminal| terminal != "0")
 }
 
 /// The signals that this process ignores, as whoever started it has wanted: a bit for each.
@@ -129,5 +136,21 @@ fn wait(pid: Pid) -> io::Result<()> {
             Ok(None) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_has_one_group_in_its_foreground() {
+        assert!(stat_is_in_foreground("7 (a) b) S 1 7 5 34816 7 4194304 0"));
+        assert!(!stat_is_in_foreground("7 (a) b) S 1 7 5 34816 9 4194304 0"));
+        // Without a terminal, in a container as well.
+        assert!(!stat_is_in_foreground("7 (a) S 1 7 5 0 -1 4194304 0"));
+        assert!(!stat_is_in_foreground("7 (a) S 0 0 0 0 -1 4194304 0"));
+        assert!(stat_is_in_foreground("7 (a) S 0 0 0 34816 0 4194304 0"));
+        assert!(!stat_is_in_foreground("7 (a) S"));
     }
 }
