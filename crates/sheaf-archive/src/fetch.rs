@@ -98,15 +98,11 @@ struct FetchCounters {
     failed: AtomicU64,
 }
 
-/// What is archived of a directory.
-type RowsOf<'a> = &'a (dyn Fn(&ArchivePath) -> Result<DirectoryRows, ArchiveError> + Sync);
-
 /// Attributes of which one file is named each at most; beyond that they are counted.
 const ATTRIBUTES_TOLD_MAX: usize = 16;
 
 struct FetchShared<'a> {
     store: &'a dyn Store,
-    rows_of: RowsOf<'a>,
     /// What is archived of a directory now, where that can be asked: what it was when the archive was opened may
     /// have been packed again meanwhile.
     rows_now: &'a (dyn Fn(&ArchivePath) -> Result<Option<DirectoryRows>, ArchiveError> + Sync),
@@ -178,7 +174,6 @@ pub fn fetch_watched(
     };
     let shared = FetchShared {
         store: archive.store(),
-        rows_of: &|path| Ok(archive.catalog().rows_of(path)?),
         rows_now: &rows_now,
         options,
         told,
@@ -195,7 +190,8 @@ pub fn fetch_watched(
         FetchPool::new(&shared, archive, from).run(watch)?;
         shared.finish_directories(archive, from)?;
     } else if let Some((above, name)) = from.split()
-        && FetchWorker::new(&shared, 0).one(&above, name)?
+        && let rows = archive.catalog().rows_of(&above)?
+        && FetchWorker::new(&shared, 0, Vec::new()).one(&above, name, rows)?
     {
         // It was a file.
         shared.clean(&above);

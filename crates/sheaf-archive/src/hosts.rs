@@ -3,13 +3,13 @@
 //! They speak in requests and answers, of which the root has the first word. Who carries them, and
 //! notices who does not answer, is no matter of this crate.
 use crate::catalog::log_key;
-use crate::{Archive, ArchiveError, Store, StoreError};
+use crate::{Archive, ArchiveError, Resource, ScheduleStats, Store, StoreError};
 use serde::{Deserialize, Serialize};
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a store may take to show a host what another has just written there.
@@ -93,6 +93,90 @@ pub enum HostTold {
     Said(String),
     /// It stores, or would store, this file.
     Stores(PathBuf),
+}
+
+/// What a host has done its part with, as numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostNumbers {
+    /// What has limited its work, as [`Limiting::name`](crate::Limiting::name).
+    pub limiting: String,
+    /// As [`ScheduleStats::counters`].
+    pub counters: Vec<(String, u64)>,
+    /// Kinds of tasks by their names: how many have ended, and microseconds that they ran and computed.
+    pub kinds: Vec<(String, u64, u64, u64)>,
+    /// Resources by their names, and how often tasks waited for them.
+    pub waits: Vec<(String, u64)>,
+}
+
+impl HostNumbers {
+    fn of(stats: &ScheduleStats) -> Self {
+        let kinds = stats.kinds.iter().filter(|kind| kind.done > 0);
+        let mut waits = Vec::new();
+        for (resource, host) in
+            Resource::ALL.into_iter().flat_map(|of| stats.hosts.iter().map(move |host| (of, host)))
+        {
+            waits.push((resource.name().to_owned(), host.refused.of(resource)));
+        }
+        waits.retain(|(_, count)| *count > 0);
+        Self {
+            limiting: stats.limiting.name().to_owned(),
+            counters: stats.counters(),
+            kinds: kinds
+                .map(|of| (of.name.to_owned(), of.done, of.ran_us, of.used.cpu_us))
+                .collect(),
+            waits,
+        }
+    }
+}
+
+/// The numbers of a host, which is asked for them once.
+#[derive(Default)]
+pub(crate) enum AskedNumbers {
+    #[default]
+    New,
+    Asked,
+    Told(HostNumbers),
+}
+
+impl AskedNumbers {
+    pub fn are_to_be_asked(&mut self) -> bool {
+        let is_new = matches!(self, Self::New);
+        if is_new {
+            *self = Self::Asked;
+        }
+        is_new
+    }
+
+    pub fn take(&mut self) -> Option<HostNumbers> {
+        match std::mem::replace(self, Self::Asked) {
+            Self::Told(numbers) => Some(numbers),
+            _ => None,
+        }
+    }
+}
+
+/// The numbers of a schedule as they were told last.
+#[derive(Default)]
+pub(crate) struct ToldNumbers {
+    told: Mutex<(u64, ScheduleStats)>,
+    changed: Condvar,
+}
+
+impl ToldNumbers {
+    pub fn tell(&self, stats: &ScheduleStats) {
+        let mut told = lock(&self.told);
+        *told = (told.0 + 1, stats.clone());
+        self.changed.notify_all();
+    }
+
+    /// The first that are told from now on, or within `patience` the last.
+    pub fn next(&self, patience: Duration) -> HostNumbers {
+        let told = lock(&self.told);
+        let before = told.0;
+        let waited = self.changed.wait_timeout_while(told, patience, |told| told.0 == before);
+        let (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        HostNumbers::of(&told.1)
+    }
 }
 
 /// A commit of a store, by which a host sees that its store of this name is the same.

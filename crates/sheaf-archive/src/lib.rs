@@ -73,7 +73,7 @@ pub use grep::{
     ArchiveGrep, ArchiveGrepError, ArchiveGrepOptions, ArchiveGrepOutput, GrepBinary, GrepEvent,
     GrepPlace, GrepSyntax,
 };
-pub use hosts::{HostFiles, HostStep, HostStore, HostTold, HostsRoot};
+pub use hosts::{HostFiles, HostNumbers, HostStep, HostStore, HostTold, HostsRoot};
 pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
 pub use local::copy::{
     LocalCopyEvent, LocalCopyKeep, LocalCopyOptions, LocalCopyReport, LocalCopyTold, copy_local,

@@ -8,6 +8,7 @@
 //! *The Parallel Archive Interface*, sections 4 and 6: phases of work, and packs of a directory each.
 mod commits;
 mod compare;
+mod content;
 mod desk;
 mod directory;
 mod exclude;

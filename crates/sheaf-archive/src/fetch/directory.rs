@@ -52,12 +52,8 @@ impl UnreadMembers {
 }
 
 impl<'a> FetchWorker<'a> {
-    pub fn new(shared: &'a FetchShared<'a>, number: usize) -> Self {
-        Self::with_room(shared, number, Vec::new())
-    }
-
-    /// With a buffer that somebody has used before.
-    pub fn with_room(shared: &'a FetchShared<'a>, number: usize, room: Vec<u8>) -> Self {
+    /// With a buffer, which somebody may have used before.
+    pub fn new(shared: &'a FetchShared<'a>, number: usize, room: Vec<u8>) -> Self {
         Self { shared, number, room }
     }
 
@@ -67,8 +63,12 @@ impl<'a> FetchWorker<'a> {
     }
 
     /// Fetches one file; whether there is one.
-    pub fn one(&mut self, above: &ArchivePath, name: &[u8]) -> Result<bool, ArchiveError> {
-        let rows = (self.shared.rows_of)(above)?;
+    pub fn one(
+        &mut self,
+        above: &ArchivePath,
+        name: &[u8],
+        rows: DirectoryRows,
+    ) -> Result<bool, ArchiveError> {
         let Some(mut to) = self.open(above, false) else { return Ok(true) };
         let objects = rows.objects.into_iter().filter(|object| object.attributes.name == name);
         let mut is_there = false;
@@ -86,15 +86,6 @@ impl<'a> FetchWorker<'a> {
             }
         }
         Ok(is_there)
-    }
-
-    /// Fetches all files of a directory.
-    pub fn directory(&mut self, path: &ArchivePath) {
-        let rows = match (self.shared.rows_of)(path) {
-            Ok(rows) => rows,
-            Err(error) => return self.shared.left_out(1, error),
-        };
-        self.fill(path, &rows, false);
     }
 
     /// Whether a file of a directory is left out.

@@ -9,8 +9,8 @@ use crate::schedule::{
 use crate::width::{AdaptiveWidth, WIDTH_MAX};
 use crate::{Archive, ArchiveError, ArchivePath, ArchivedObject, DirectoryRows};
 use sheaf_core::lock;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Bytes that wait for a phase at most.
 const QUEUE_BYTES_MAX: u64 = 32 << 20;
@@ -25,23 +25,53 @@ const FILE_US: u64 = 25;
 /// The longest object that is fetched with the others of its directory.
 const LARGE_BYTES: u64 = 16 << 20;
 
+/// What a directory that somebody has given is in hand by, until all of it is done.
+pub(super) type HeldDirectory<'a> = Option<Arc<dyn Send + Sync + 'a>>;
+
+/// Who gives what is to be fetched, in the place of a catalog.
+pub(super) trait FetchGiver<'a>: Sync {
+    /// What is next; waits for it. What is no directory is done by it.
+    fn next(&self, worker: &mut FetchWorker<'_>) -> GivenFetch<'a>;
+
+    /// Nobody wants it any more.
+    fn is_over(&self) -> bool;
+}
+
+/// What was given.
+pub(super) enum GivenFetch<'a> {
+    /// A directory, which may have been made just now, and is to be filled.
+    Directory { path: ArchivePath, rows: DirectoryRows, is_new: bool, held: HeldDirectory<'a> },
+    /// Something that is done.
+    Done,
+    /// There is no more.
+    Over,
+}
+
+/// Where it is known what is archived.
+enum FetchSource<'a> {
+    /// In an archive: this, and what is below it.
+    Archive(&'a Archive, &'a ArchivePath),
+    Given(&'a dyn FetchGiver<'a>),
+}
+
 /// What is to be done.
-enum FetchTask {
+enum FetchTask<'a> {
     /// The next directories, behind this one.
     List(Option<ArchivePath>),
     /// What is in a directory, which may have been made just now.
     Look(ArchivePath, bool),
+    /// What is given next.
+    TakeUp,
     /// Its files.
-    Fill(ArchivePath, DirectoryRows, bool),
+    Fill(ArchivePath, DirectoryRows, bool, HeldDirectory<'a>),
     /// One that is large.
-    Large(ArchivePath, ArchivedObject),
+    Large(ArchivePath, ArchivedObject, HeldDirectory<'a>),
 }
 
 pub(super) struct FetchPool<'a> {
     shared: &'a FetchShared<'a>,
-    archive: &'a Archive,
-    from: &'a ArchivePath,
-    pool: SchedulePool<FetchTask, ArchiveError>,
+    source: FetchSource<'a>,
+    pool: SchedulePool<FetchTask<'a>, ArchiveError>,
     /// Numbers and buffers of those who write, which are used again: so are names of parts of files.
     rooms: Mutex<Vec<(usize, Vec<u8>)>>,
     writers: AtomicUsize,
@@ -50,7 +80,17 @@ pub(super) struct FetchPool<'a> {
 
 impl<'a> FetchPool<'a> {
     pub fn new(shared: &'a FetchShared<'a>, archive: &'a Archive, from: &'a ArchivePath) -> Self {
-        let workers = shared.options.workers.max(1);
+        Self::of(shared, FetchSource::Archive(archive, from))
+    }
+
+    /// One that takes up what is given until all is over. Whoever waits for that is one more at work.
+    pub fn given(shared: &'a FetchShared<'a>, giver: &'a dyn FetchGiver<'a>) -> Self {
+        Self::of(shared, FetchSource::Given(giver))
+    }
+
+    fn of(shared: &'a FetchShared<'a>, source: FetchSource<'a>) -> Self {
+        let is_given = matches!(source, FetchSource::Given(_));
+        let workers = shared.options.workers.max(1) + usize::from(is_given);
         let most = WIDTH_MAX.max(workers);
         let settings = ScheduleSettings {
             hosts: vec![shared.options.limits],
@@ -60,8 +100,7 @@ impl<'a> FetchPool<'a> {
         };
         Self {
             shared,
-            archive,
-            from,
+            source,
             pool: SchedulePool::new(settings),
             rooms: Mutex::default(),
             writers: AtomicUsize::new(0),
@@ -74,12 +113,12 @@ impl<'a> FetchPool<'a> {
         &self,
         watch: &(dyn Fn(&FetchReport, &ScheduleStats) + Sync),
     ) -> Result<(), ArchiveError> {
-        self.add(
+        self.walk(
             None,
-            (Phase::Walk, TaskKind::List),
-            self.place(),
-            Needs::default(),
-            FetchTask::List(None),
+            match self.source {
+                FetchSource::Archive(..) => FetchTask::List(None),
+                FetchSource::Given(_) => FetchTask::TakeUp,
+            },
         );
         let job = |_: &SchedulePool<_, _>, id, _, task| self.task(id, task);
         self.pool.run("fetch", &job, &|stats| {
@@ -97,7 +136,7 @@ impl<'a> FetchPool<'a> {
         (phase, kind): (Phase, TaskKind),
         place: TaskPlace,
         needs: Needs,
-        work: FetchTask,
+        work: FetchTask<'a>,
     ) {
         let (queue_bytes, makes_bytes) = match phase {
             Phase::Walk => (NAME_BYTES, NAME_BYTES * DIRECTORIES_AT_ONCE as u64),
@@ -112,29 +151,69 @@ impl<'a> FetchPool<'a> {
         self.pool.push(from, task);
     }
 
-    fn task(&self, id: GrantId, task: FetchTask) -> Result<Needs, ArchiveError> {
-        match task {
-            FetchTask::List(behind) => self.list(id, behind.as_ref()),
-            FetchTask::Look(path, is_new) => self.look(id, path, is_new),
-            FetchTask::Fill(path, rows, is_new) => {
+    /// Has directories asked for.
+    fn walk(&self, from: Option<GrantId>, work: FetchTask<'a>) {
+        let walk = (Phase::Walk, TaskKind::List);
+        self.add(from, walk, self.place(), Needs::default(), work);
+    }
+
+    fn task(&self, id: GrantId, task: FetchTask<'a>) -> Result<Needs, ArchiveError> {
+        if let FetchSource::Given(giver) = self.source
+            && giver.is_over()
+        {
+            return Ok(Needs::default());
+        }
+        match (task, &self.source) {
+            (FetchTask::List(behind), FetchSource::Archive(archive, from)) => {
+                self.list(id, (archive, from), behind.as_ref())
+            }
+            (FetchTask::Look(path, is_new), FetchSource::Archive(archive, _)) => {
+                self.look(id, archive, path, is_new);
+                Ok(Needs { disk_operations: 1, ..Needs::default() })
+            }
+            (FetchTask::TakeUp, FetchSource::Given(giver)) => {
+                self.take_up(id, *giver);
+                Ok(Needs::default())
+            }
+            (FetchTask::Fill(path, rows, is_new, _held), _) => {
                 let used = fetched_needs(&rows);
                 self.worker(|worker| worker.fill(&path, &rows, is_new));
                 Ok(used)
             }
-            FetchTask::Large(path, object) => {
+            (FetchTask::Large(path, object, _held), _) => {
                 let used = needs(1, object.stored_bytes());
                 self.worker(|worker| worker.large(&path, &object));
                 Ok(used)
             }
+            (FetchTask::List(_) | FetchTask::Look(..) | FetchTask::TakeUp, _) => {
+                unreachable!("what is given is not looked for")
+            }
         }
     }
 
+    /// Takes up what is given next, and has somebody take up what comes then.
+    fn take_up(&self, id: GrantId, giver: &dyn FetchGiver<'a>) {
+        match self.worker(|worker| giver.next(worker)) {
+            GivenFetch::Over => return,
+            GivenFetch::Done => {}
+            GivenFetch::Directory { path, rows, is_new, held } => {
+                self.transfer(id, (path, is_new), rows, &held);
+            }
+        }
+        self.walk(Some(id), FetchTask::TakeUp);
+    }
+
     /// Makes the next directories, and has what is in them looked up.
-    fn list(&self, id: GrantId, behind: Option<&ArchivePath>) -> Result<Needs, ArchiveError> {
-        let next = self.archive.catalog().below(self.from, behind, DIRECTORIES_AT_ONCE)?;
+    fn list(
+        &self,
+        id: GrantId,
+        (archive, from): (&Archive, &ArchivePath),
+        behind: Option<&ArchivePath>,
+    ) -> Result<Needs, ArchiveError> {
+        let next = archive.catalog().below(from, behind, DIRECTORIES_AT_ONCE)?;
         let Some((last, _)) = next.last() else { return Ok(Needs::default()) };
         let last = last.clone();
-        FetchShared::recall(self.archive, next.iter().map(|(path, _)| path))?;
+        FetchShared::recall(archive, next.iter().map(|(path, _)| path))?;
         let directories = next.len() as u64;
         for (path, _) in next {
             if self.shared.exclude.fits_directory(&path) {
@@ -152,19 +231,25 @@ impl<'a> FetchPool<'a> {
                 );
             }
         }
-        let list = FetchTask::List(Some(last));
-        self.add(Some(id), (Phase::Walk, TaskKind::List), self.place(), Needs::default(), list);
+        self.walk(Some(id), FetchTask::List(Some(last)));
         Ok(Needs { disk_operations: directories, ..Needs::default() })
     }
 
-    fn look(&self, id: GrantId, path: ArchivePath, is_new: bool) -> Result<Needs, ArchiveError> {
-        let mut rows = match (self.shared.rows_of)(&path) {
-            Ok(rows) => rows,
-            Err(error) => {
-                self.shared.left_out(1, error);
-                return Ok(Needs::default());
-            }
-        };
+    fn look(&self, id: GrantId, archive: &Archive, path: ArchivePath, is_new: bool) {
+        match archive.catalog().rows_of(&path) {
+            Ok(rows) => self.transfer(id, (path, is_new), rows, &None),
+            Err(error) => self.shared.left_out(1, error.into()),
+        }
+    }
+
+    /// Has what is in a directory fetched.
+    fn transfer(
+        &self,
+        id: GrantId,
+        (path, is_new): (ArchivePath, bool),
+        mut rows: DirectoryRows,
+        held: &HeldDirectory<'a>,
+    ) {
         let place = self.place();
         let is_large =
             |object: &ArchivedObject| object.link.is_none() && object.stored_bytes() > LARGE_BYTES;
@@ -173,7 +258,7 @@ impl<'a> FetchPool<'a> {
         rows.objects = others;
         for object in large {
             let needs = needs(1, object.stored_bytes());
-            let task = FetchTask::Large(path.clone(), object);
+            let task = FetchTask::Large(path.clone(), object, held.clone());
             self.add(
                 Some(id),
                 (Phase::Transfer, TaskKind::TransferLarge),
@@ -184,20 +269,20 @@ impl<'a> FetchPool<'a> {
         }
         if !rows.packs.is_empty() || !rows.objects.is_empty() {
             let needs = fetched_needs(&rows);
-            let task = FetchTask::Fill(path, rows, is_new);
+            let task = FetchTask::Fill(path, rows, is_new, held.clone());
             self.add(Some(id), (Phase::Transfer, TaskKind::Transfer), place, needs, task);
         }
-        Ok(Needs { disk_operations: 1, ..Needs::default() })
     }
 
     /// Has somebody write who has a buffer and a name for parts of files of their own.
-    fn worker(&self, work: impl FnOnce(&mut FetchWorker<'_>)) {
+    fn worker<T>(&self, work: impl FnOnce(&mut FetchWorker<'_>) -> T) -> T {
         let used_before = lock(&self.rooms).pop();
         let new = || (self.writers.fetch_add(1, Ordering::Relaxed), Vec::new());
         let (number, room) = used_before.unwrap_or_else(new);
-        let mut worker = FetchWorker::with_room(self.shared, number, room);
-        work(&mut worker);
+        let mut worker = FetchWorker::new(self.shared, number, room);
+        let done = work(&mut worker);
         lock(&self.rooms).push((number, worker.into_room()));
+        done
     }
 }
 

@@ -1,4 +1,5 @@
 //! A directory's names beside what is archived of them: what is to be stored.
+use super::content;
 use super::directory::HEADER_BYTES;
 use super::heal;
 use super::links::{PieceLinks, is_parted};
@@ -7,19 +8,16 @@ use super::phases::SavingDirectory;
 use super::replace::stamp_of;
 use super::source::{self, SourceFile};
 use super::{SaveShared, SaveWork};
-use crate::pack::sparse;
 use crate::walk::names::{Directory, NamedFile};
 use crate::{ArchiveError, ArchiveEvent, DirectoryChange, DirectoryRows, MEMBER_BYTES_MAX};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
 use std::collections::HashSet;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-const READ_BYTES: usize = 1 << 20;
 /// Bytes of a block, by which the system counts what a file has on its disk.
 pub(super) const DISK_BLOCK_BYTES: u64 = 512;
 
@@ -275,29 +273,5 @@ fn has_digest(
 ) -> Result<bool, Errno> {
     let opened = SourceFile::open(directory, &file.name, path, FileKind::File);
     let Ok(mut opened) = opened else { return Ok(false) };
-    opened.see_more()?;
-    if opened.has_more {
-        return Ok(false);
-    }
-    // Where holes are elsewhere, other bytes are stored; in a pack they begin and end with its blocks.
-    let holes = opened.extents()?;
-    let blocks = holes.as_deref().and_then(|holes| sparse::in_blocks(holes, opened.found.size));
-    if old.extents != holes.as_deref() && old.extents != blocks.as_deref() {
-        return Ok(false);
-    }
-    let whole: Vec<Range<u64>> = std::iter::once(0..old.size).collect();
-    let (mut digest, mut room) = (blake3::Hasher::new(), vec![0; READ_BYTES]);
-    for extent in old.extents.unwrap_or(&whole) {
-        let mut at = extent.start;
-        while at < extent.end {
-            let wanted = (extent.end - at).min(READ_BYTES as u64) as usize;
-            let read = opened.read_at(&mut room[..wanted], at)?;
-            if read == 0 {
-                return Ok(false);
-            }
-            digest.update(&room[..read]);
-            at += read as u64;
-        }
-    }
-    Ok(digest.finalize() == *old.digest)
+    content::is_archived(&mut opened, old.size, old.extents, old.digest)
 }

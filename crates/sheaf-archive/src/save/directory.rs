@@ -1,5 +1,6 @@
 //! One directory on its way into the archive.
 use super::compare::{self, ComparedPiece};
+use super::content;
 use super::desk::Unstored;
 use super::heal;
 use super::links::{PieceLinks, StoredLink, is_parted};
@@ -293,14 +294,11 @@ impl<'a> DirectorySave<'a> {
         let (began, path) = (SystemTime::now(), of.path.join(&file.name));
         let opened = lock(this).opened(of.file.as_fd(), &file.name, &path, FileKind::File);
         let Some(mut file) = opened else { return Ok(()) };
-        let object = file
-            .extents()
-            .map_err(Unstored::from)
-            .and_then(|extents| content_object(of.shared, &mut file, extents, &mut Vec::new()));
+        let archived = lock(this).old.open_object(file.attributes.name.as_slice());
+        let object = object_alone(of.shared, &mut file, archived);
         let mut save = lock(this);
         save.since = Some(save.since.map_or(began, |since| since.min(began)));
-        let stored = object.and_then(|object| {
-            let bytes = object.size;
+        let stored = object.and_then(|(object, bytes)| {
             save.put_object(object)?;
             Ok(bytes)
         });
@@ -551,6 +549,23 @@ impl<'a> DirectorySave<'a> {
         row.describe(&index);
         Ok(row)
     }
+}
+
+/// A file as an object, and how many bytes of its content were not archived yet.
+fn object_alone(
+    shared: &SaveShared<'_>,
+    file: &mut SourceFile,
+    archived: Option<ArchivedObject>,
+) -> Result<(ArchivedObject, u64), Unstored> {
+    if let Some(archived) = archived
+        && let Some(object) = content::kept_object(shared, file, archived)?
+    {
+        return Ok((object, 0));
+    }
+    let extents = file.extents()?;
+    let object = content_object(shared, file, extents, &mut Vec::new())?;
+    let bytes = object.size;
+    Ok((object, bytes))
 }
 
 /// A file of which less was there than it had said.

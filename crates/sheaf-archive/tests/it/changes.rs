@@ -315,3 +315,73 @@ fn names_of_one_file_stay_together() {
     set_directory_times(&place.path("tree"));
     compare(&place, "links");
 }
+
+/// The objects that have contents, in their order.
+fn contents(place: &Place) -> Vec<std::path::PathBuf> {
+    let mut all = Vec::new();
+    let mut waiting = vec![place.path("store/objects")];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                waiting.push(path);
+            } else if path.components().any(|part| part.as_os_str() == "data") {
+                all.push(path);
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+/// The content of a large file stays where it is while only its attributes change.
+#[test]
+fn what_has_another_mode_alone_is_not_sent_again() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    let (large, holes) = (place.path("tree/large"), place.path("tree/holes"));
+    fs::write(&large, vec![7; 3_000_000]).unwrap();
+    fs::write(&holes, vec![8; 100_000]).unwrap();
+    fs::File::options().append(true).open(&holes).unwrap().set_len(10_000_000).unwrap();
+    settle();
+    let options = SaveOptions { member_bytes_max: 5000, ..SaveOptions::default() };
+    let saved = place.save("tree", options.clone()).0;
+    assert_eq!((saved.stored, saved.stored_bytes), (2, 13_000_000));
+    let before = contents(&place);
+    assert_eq!(before.len(), 2);
+
+    for file in [&large, &holes] {
+        fs::set_permissions(file, fs::Permissions::from_mode(0o751)).unwrap();
+    }
+    settle();
+    let saved = place.save("tree", options.clone()).0;
+    assert_eq!((saved.stored, saved.stored_bytes, saved.failed), (2, 0, 0));
+    assert_eq!(contents(&place), before);
+    compare(&place, "mode");
+    assert_eq!(place.save("tree", options.clone()).0.stored, 0);
+
+    // Another file of the same length and time is another file, and a copy is none.
+    let time = fs::metadata(&large).unwrap().modified().unwrap();
+    let set_time = |file: &Path| {
+        fs::File::options().append(true).open(file).unwrap().set_modified(time).unwrap();
+    };
+    fs::write(&large, vec![9; 3_000_000]).unwrap();
+    set_time(&large);
+    assert!(run(&place, &["cp", "-a", "tree/holes", "tree/copy"]));
+    fs::rename(place.path("tree/copy"), &holes).unwrap();
+    settle();
+    let saved = place.save("tree", options.clone()).0;
+    assert_eq!((saved.stored, saved.stored_bytes), (2, 3_000_000));
+    // What it had before is there until it is cleaned up.
+    let after = contents(&place);
+    assert_eq!(after.iter().filter(|path| !before.contains(path)).count(), 1);
+    compare(&place, "content");
+
+    // What the store has lost is stored again.
+    fs::remove_file(after.iter().find(|path| !before.contains(path)).unwrap()).unwrap();
+    fs::set_permissions(&large, fs::Permissions::from_mode(0o640)).unwrap();
+    settle();
+    let saved = place.save("tree", options).0;
+    assert_eq!((saved.stored, saved.stored_bytes), (1, 3_000_000));
+    compare(&place, "lost");
+}

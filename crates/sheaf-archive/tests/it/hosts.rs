@@ -4,8 +4,9 @@ use crate::round::{Place, path, settle};
 use crate::trees::{assert_same, make_everything};
 use sheaf_archive::{
     Archive, ArchivePath, Catalog, FetchHost, FetchOptions, FetchRoot, FetchRootOptions, HostFiles,
-    HostStep, HostStore, HostTold, HostsRoot, LocalStore, SaveExclude, SaveHost, SaveOptions,
-    SaveReport, SaveRoot, SaveRootOptions, ScheduleLimits, VerifyOptions, fetch, verify,
+    HostNumbers, HostStep, HostStore, HostTold, HostsRoot, LocalStore, Resource, SaveExclude,
+    SaveHost, SaveOptions, SaveReport, SaveRoot, SaveRootOptions, ScheduleLimits, VerifyOptions,
+    fetch, verify,
 };
 use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
@@ -115,6 +116,7 @@ impl Many {
             one_file_system: false,
             limits: ScheduleLimits::default(),
             exclude: SaveExclude::default(),
+            numbers: true,
         };
         let names = (0..hosts.len()).map(|number| format!("n{number}")).collect();
         let root = SaveRoot::new(Arc::new(self.archive()), options, names).unwrap();
@@ -125,7 +127,8 @@ impl Many {
                 scope.spawn(move || drive(root, number, host, answers));
             }
         });
-        let told = root.told().into_iter().map(said).collect();
+        let told: Vec<String> = root.told().into_iter().map(said).collect();
+        assert_told(&root.numbers(), &told, hosts.len());
         let (report, refused) = root.finish().unwrap();
         assert!(refused.is_empty(), "{refused:?}");
         Done { report, told, answers: answers.into_inner().unwrap() }
@@ -182,6 +185,18 @@ fn hosts(below: &Path, count: usize) -> Vec<TestHost> {
     (0..count).map(|_| TestHost { below: below.to_owned(), fault: None }).collect()
 }
 
+/// Where all went well, each host has told its numbers, and all of them what was transferred.
+fn assert_told(numbers: &[(usize, HostNumbers)], told: &[String], hosts: usize) {
+    if !told.is_empty() {
+        return;
+    }
+    let of: Vec<usize> = numbers.iter().map(|(number, _)| *number).collect();
+    assert_eq!(of, (0..hosts).collect::<Vec<_>>());
+    let counters = numbers.iter().flat_map(|(_, numbers)| &numbers.counters);
+    let done = counters.filter(|(name, _)| name == "sheaf_archive_transfer_done_total");
+    assert!(done.map(|(_, count)| count).sum::<u64>() > 0, "{numbers:?}");
+}
+
 /// What each host fetches, with what is told.
 fn fetch_by(
     many: &Many,
@@ -194,6 +209,8 @@ fn fetch_by(
         overwrite: false,
         contents: false,
         exclude: SaveExclude::default(),
+        limits: ScheduleLimits::default().with(Resource::StoreConnections, 2),
+        numbers: true,
     };
     let froms = froms.iter().map(|from| Some(path(from))).collect();
     let root = FetchRoot::new(Arc::new(many.archive()), options, froms).unwrap();
@@ -220,7 +237,8 @@ fn fetch_by(
             });
         }
     });
-    let told = root.told().into_iter().map(said).collect();
+    let told: Vec<String> = root.told().into_iter().map(said).collect();
+    assert_told(&root.numbers(), &told, hosts.len());
     (root.report(), told)
 }
 

@@ -308,6 +308,43 @@ fn a_full_disk_costs_the_files_of_its_host() {
 }
 
 #[test]
+fn hosts_tell_what_they_did_it_with() {
+    let home = Home::new();
+    for host in ["n1", "n2"] {
+        let tree = home.path().join(format!("export/{host}/tree/sub"));
+        fs::create_dir_all(&tree).unwrap();
+        (0..50).for_each(|file| fs::write(tree.join(file.to_string()), [7; 3000]).unwrap());
+    }
+    let export = home.path().join("export/%h").to_str().unwrap().to_owned();
+    let session = ["--processes", "2", "--export", &export];
+    let run = |args: &[&str]| home.run(&[&session[..], args].concat());
+    let stored = run(&["archive", "store", "--create", "--stats", "@all:/tree", "s::"]);
+    assert_eq!(stored.code, Some(0), "{stored:?}");
+    for line in ["sheaf: took ", " s on 2 hosts\n", "sheaf: limited by ", "sheaf: transfer "] {
+        assert!(stored.stderr.contains(line), "{line}: {stored:?}");
+    }
+    let limits = ["--limit", "connections=1", "--limit", "disk-operations=10000"];
+    let get = [&["--json", "archive", "get", "--stats"], &limits[..], &["s::/%h/tree", "@all:/to"]];
+    let got = run(&get.concat());
+    assert_eq!(got.code, Some(0), "{got:?}");
+    let records: Vec<serde_json::Value> =
+        got.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut hosts = Vec::new();
+    for of in records.iter().filter(|record| record["type"] == "archive_stats") {
+        hosts.push(of["host"].as_str().unwrap());
+        let counter = |name: &str| of["counters"][format!("sheaf_archive_{name}")].as_u64();
+        assert_eq!(counter("connections_limit"), Some(1), "{of}");
+        assert!(counter("transfer_done_total") > Some(0), "{of}");
+        // Both directories, of which only one has files.
+        assert_eq!(counter("connections_granted_total"), Some(1), "{of}");
+    }
+    hosts.sort_unstable();
+    assert_eq!(hosts, ["n1", "n2"], "{got:?}");
+    is_same(&home, "export/n1/tree", "export/n1/to/tree");
+    is_same(&home, "export/n2/tree", "export/n2/to/tree");
+}
+
+#[test]
 fn what_cannot_be_meant_is_said() {
     let home = Home::new();
     fs::create_dir(home.path().join("d")).unwrap();
@@ -320,7 +357,7 @@ fn what_cannot_be_meant_is_said() {
             &["store", "--create", "--shared", "d", "s::"],
             "--shared is for files of hosts: HOSTSET:PATH",
         ),
-        (&["store", "--create", "n1:/*", "s::"], "/*: patterns are not expanded on hosts here"),
+        (&["store", "--create", "n1:/*", "s::"], "/*: patterns are not expanded in this; "),
         (
             &["store", "--create", "n1:/a", "n2:/b", "s::"],
             "all of a command are on the same hosts: do the \

@@ -2,15 +2,14 @@
 use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
 use crate::fetch::directory::{FetchLinks, FetchWorker};
 use crate::fetch::exclude::FetchExclude;
+use crate::fetch::phases::{FetchGiver, FetchPool, GivenFetch};
 use crate::fetch::target::FetchTarget;
 use crate::fetch::{FetchCounters, FetchOptions, FetchShared};
+use crate::hosts::ToldNumbers;
 use crate::schedule::MovedBytes;
-use crate::{
-    ArchiveError, ArchiveEvent, ArchivePath, DirectoryRows, HostFiles, HostStore, SaveExclude,
-    Store,
-};
+use crate::{ArchiveError, ArchiveEvent, ArchivePath, HostFiles, HostStore, SaveExclude, Store};
 use sheaf_core::{Errno, lock};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -35,16 +34,14 @@ struct FetchInHand {
     state: Mutex<FetchState>,
     changed: Condvar,
     counters: Arc<FetchCounters>,
+    numbers: ToldNumbers,
     workers: usize,
 }
 
 #[derive(Default)]
 struct FetchState {
     steps: VecDeque<FetchStep>,
-    /// Directories that are made and wait for a worker.
-    made: VecDeque<ArchivePath>,
-    rows: HashMap<ArchivePath, DirectoryRows>,
-    /// Workers that fill one, and whether a step is done.
+    /// Steps that were begun and are not done.
     busy: usize,
     told: VecDeque<String>,
     is_over: bool,
@@ -68,6 +65,10 @@ impl FetchHost {
                 let in_hand = self.begun.as_ref().ok_or(Errno::BADMSG)?;
                 in_hand.go(steps, patience)
             }
+            ToFetchHost::Numbers => {
+                let in_hand = self.begun.as_ref().ok_or(Errno::BADMSG)?;
+                FromFetchHost::Numbers(in_hand.numbers.next(patience))
+            }
         };
         postcard::to_stdvec(&answer).map_err(|_| Errno::NOMEM)
     }
@@ -80,7 +81,11 @@ impl FetchHost {
         let base = of
             .make_directory(&to)
             .map_err(|errno| format!("{}: cannot be written: {errno}", to.display()))?;
-        let mut options = FetchOptions { overwrite: begin.overwrite, ..FetchOptions::default() };
+        let mut options = FetchOptions {
+            overwrite: begin.overwrite,
+            limits: begin.limits,
+            ..FetchOptions::default()
+        };
         options.workers = options.workers.max(store.calls_at_once());
         let patterns = SaveExclude::new(&begin.exclude).map_err(|error| error.to_string())?;
         let exclude = FetchExclude::new(patterns, begin.depth as usize);
@@ -88,6 +93,7 @@ impl FetchHost {
             state: Mutex::default(),
             changed: Condvar::new(),
             counters: Arc::default(),
+            numbers: ToldNumbers::default(),
             workers: options.workers,
         });
         let (at_work, above) = (in_hand.clone(), begin.above.clone());
@@ -147,7 +153,7 @@ impl FetchInHand {
         self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Does the steps until all is over: the directories one after the other, what is in them by many.
+    /// Does the steps until all is over.
     fn work(
         &self,
         store: &dyn Store,
@@ -157,10 +163,8 @@ impl FetchInHand {
         above: ArchivePath,
     ) {
         let told = |event| self.told(&event);
-        let rows_of = |path: &ArchivePath| self.rows_of(path);
         let shared = FetchShared {
             store,
-            rows_of: &rows_of,
             // The root has the catalog.
             rows_now: &|_| Ok(None),
             options,
@@ -174,25 +178,13 @@ impl FetchInHand {
             attributes_told: Mutex::default(),
             counters: self.counters.clone(),
         };
-        std::thread::scope(|scope| {
-            for number in 1..options.workers {
-                let shared = &shared;
-                let worker = std::thread::Builder::new().name(format!("fetch-{number}"));
-                if worker.spawn_scoped(scope, move || self.fill(shared, number)).is_err() {
-                    // Where there are no more threads the same is done, and takes longer.
-                    break;
-                }
-            }
-            let mut worker = FetchWorker::new(&shared, 0);
-            while let Some(step) = self.next_step(&mut worker) {
-                self.step(&shared, &mut worker, step);
-                self.done();
-            }
-        });
+        let given = StepsOfRoot { of: self, shared: &shared };
+        // Nothing that fails is more than a file's, and that is told.
+        let _ = FetchPool::given(&shared, &given).run(&|_, stats| self.numbers.tell(stats));
     }
 
-    /// The next step. While there is none, or one that has to wait, directories are filled.
-    fn next_step(&self, worker: &mut FetchWorker<'_>) -> Option<FetchStep> {
+    /// The next step, which may be done now.
+    fn next_step(&self) -> Option<FetchStep> {
         let mut state = self.state();
         loop {
             if state.is_over {
@@ -200,77 +192,16 @@ impl FetchInHand {
             }
             let waits = match state.steps.front() {
                 None => true,
-                Some(FetchStep::Finish { .. }) => state.busy > 0 || !state.made.is_empty(),
-                Some(_) => state.made.len() >= self.workers,
+                Some(FetchStep::Finish { .. }) => state.busy > 0,
+                Some(_) => false,
             };
             if !waits {
                 state.busy += 1;
                 return state.steps.pop_front();
             }
-            if let Some(path) = state.made.pop_front() {
-                state.busy += 1;
-                drop(state);
-                worker.directory(&path);
-                self.done();
-                state = self.state();
-            } else {
-                // Who has nothing to do waits as long as there is a root: who drops this ends it.
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+            // Who has nothing to do waits as long as there is a root: who drops this ends it.
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    fn step(&self, shared: &FetchShared<'_>, worker: &mut FetchWorker<'_>, step: FetchStep) {
-        match step {
-            FetchStep::Fill { path, .. } | FetchStep::Finish { path, .. }
-                if shared.exclude.fits_directory(&path) => {}
-            FetchStep::Fill { path, rows } => {
-                if shared.make(&path).is_some() {
-                    let mut state = self.state();
-                    state.rows.insert(path.clone(), rows);
-                    state.made.push_back(path);
-                }
-            }
-            FetchStep::One { above, name, rows } => {
-                self.state().rows.insert(above.clone(), rows);
-                match worker.one(&above, &name) {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        let path = above.join(&name);
-                        shared.left_out(1, ArchiveError::NotArchived { path });
-                    }
-                    Err(error) => shared.left_out(1, error),
-                }
-            }
-            FetchStep::Finish { path, is } => shared.finish(&path, &is),
-        }
-    }
-
-    /// One of the workers that fill directories.
-    fn fill(&self, shared: &FetchShared<'_>, number: usize) {
-        let mut worker = FetchWorker::new(shared, number);
-        let mut state = self.state();
-        while !state.is_over {
-            if let Some(path) = state.made.pop_front() {
-                state.busy += 1;
-                drop(state);
-                worker.directory(&path);
-                self.done();
-                state = self.state();
-            } else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-        }
-    }
-
-    fn done(&self) {
-        self.state().busy -= 1;
-        self.changed.notify_all();
-    }
-
-    fn rows_of(&self, path: &ArchivePath) -> Result<DirectoryRows, ArchiveError> {
-        let rows = self.state().rows.remove(path);
-        rows.ok_or_else(|| ArchiveError::NotArchived { path: path.clone() })
     }
 
     /// Has a text told, once there is room for it.
@@ -292,6 +223,57 @@ impl FetchInHand {
 
 impl FetchState {
     fn in_hand(&self) -> usize {
-        self.steps.len() + self.made.len() + self.busy
+        self.steps.len() + self.busy
+    }
+}
+
+/// The root's steps, as they are taken up.
+struct StepsOfRoot<'a> {
+    of: &'a FetchInHand,
+    shared: &'a FetchShared<'a>,
+}
+
+/// A step that was begun; dropped, it is done.
+struct StepInHand<'a>(&'a FetchInHand);
+
+impl Drop for StepInHand<'_> {
+    fn drop(&mut self) {
+        self.0.state().busy -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<'a> FetchGiver<'a> for StepsOfRoot<'a> {
+    fn next(&self, worker: &mut FetchWorker<'_>) -> GivenFetch<'a> {
+        let Some(step) = self.of.next_step() else { return GivenFetch::Over };
+        let (held, shared) = (StepInHand(self.of), self.shared);
+        match step {
+            FetchStep::Fill { path, .. } | FetchStep::Finish { path, .. }
+                if shared.exclude.fits_directory(&path) => {}
+            FetchStep::Fill { path, rows } => {
+                if let Some(is_new) = shared.make(&path) {
+                    return GivenFetch::Directory {
+                        path,
+                        rows,
+                        is_new,
+                        held: Some(Arc::new(held)),
+                    };
+                }
+            }
+            FetchStep::One { above, name, rows } => match worker.one(&above, &name, rows) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let path = above.join(&name);
+                    shared.left_out(1, ArchiveError::NotArchived { path });
+                }
+                Err(error) => shared.left_out(1, error),
+            },
+            FetchStep::Finish { path, is } => shared.finish(&path, &is),
+        }
+        GivenFetch::Done
+    }
+
+    fn is_over(&self) -> bool {
+        self.of.state().is_over
     }
 }

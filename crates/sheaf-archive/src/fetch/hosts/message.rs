@@ -1,7 +1,7 @@
 //! What root and hosts say to each other.
 use crate::fetch::FetchReport;
 use crate::hosts::StoreMark;
-use crate::{ArchivePath, ArchivedDirectory, DirectoryRows};
+use crate::{ArchivePath, ArchivedDirectory, DirectoryRows, HostNumbers, ScheduleLimits};
 use serde::{Deserialize, Serialize};
 
 /// A request of the root.
@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub(super) enum ToFetchHost {
     Begin(BeginFetch),
     Go(Vec<FetchStep>),
+    /// What it was done with.
+    Numbers,
 }
 
 /// What is to be fetched, and where it goes.
@@ -24,6 +26,8 @@ pub(super) struct BeginFetch {
     /// What is fetched has so many names in its path.
     pub depth: u32,
     pub overwrite: bool,
+    /// What may be used of the host and of the store by it.
+    pub limits: ScheduleLimits,
     /// Patterns of names that are left out.
     pub exclude: Vec<String>,
 }
@@ -54,4 +58,5 @@ pub(super) enum FromFetchHost {
         /// It has nothing to do.
         is_idle: bool,
     },
+    Numbers(HostNumbers),
 }

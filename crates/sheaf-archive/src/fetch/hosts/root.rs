@@ -1,8 +1,11 @@
 //! The part of the root: it has the catalog, and says what is archived.
 use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
 use crate::fetch::{FetchReport, above_of};
-use crate::hosts::StoreMark;
-use crate::{Archive, ArchiveError, ArchivePath, HostStep, HostTold, HostsRoot, SaveExclude};
+use crate::hosts::{AskedNumbers, StoreMark};
+use crate::{
+    Archive, ArchiveError, ArchivePath, HostNumbers, HostStep, HostTold, HostsRoot, SaveExclude,
+    ScheduleLimits,
+};
 use sheaf_core::lock;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -26,6 +29,10 @@ pub struct FetchRootOptions {
     pub contents: bool,
     /// What is left out.
     pub exclude: SaveExclude,
+    /// As in [`FetchOptions`](crate::FetchOptions), for each host by itself.
+    pub limits: ScheduleLimits,
+    /// Hosts are asked for their numbers at the end.
+    pub numbers: bool,
 }
 
 /// What is archived on its way to many hosts, at the root.
@@ -44,6 +51,7 @@ struct FetchingHost {
     wants: u32,
     is_idle: bool,
     report: FetchReport,
+    numbers: AskedNumbers,
 }
 
 /// How far a host is; in the last directory that it was given.
@@ -71,7 +79,8 @@ impl FetchRoot {
         let host = |from: Option<ArchivePath>| {
             let at = if from.is_some() { FetchStage::New } else { FetchStage::Over };
             let report = FetchReport::default();
-            Mutex::new(FetchingHost { from, at, wants: 0, is_idle: true, report })
+            let numbers = AskedNumbers::default();
+            Mutex::new(FetchingHost { from, at, wants: 0, is_idle: true, report, numbers })
         };
         let hosts = hosts.into_iter().map(host).collect();
         Ok(Self { archive, mark, options, hosts, told: Mutex::default() })
@@ -85,6 +94,12 @@ impl FetchRoot {
             all += lock(host).report;
         }
         all
+    }
+
+    /// What hosts have told of what they did it with, by their numbers.
+    pub fn numbers(&self) -> Vec<(usize, HostNumbers)> {
+        let hosts = self.hosts.iter().enumerate();
+        hosts.filter_map(|(number, host)| Some((number, lock(host).numbers.take()?))).collect()
     }
 
     fn tell(&self, host: usize, text: String) {
@@ -161,6 +176,7 @@ impl HostsRoot for FetchRoot {
                     above,
                     depth,
                     overwrite: of.overwrite,
+                    limits: of.limits,
                     exclude: of.exclude.globs().to_vec(),
                 });
                 host.at = FetchStage::Asked;
@@ -169,11 +185,15 @@ impl HostsRoot for FetchRoot {
             _ => {
                 let steps = self.steps(&mut host)?;
                 let is_given = matches!(host.at, FetchStage::Given);
-                if is_given && steps.is_empty() && host.is_idle {
-                    host.at = FetchStage::Over;
-                    return Ok(HostStep::Over);
+                let is_over = is_given && steps.is_empty() && host.is_idle;
+                match is_over && self.options.numbers && host.numbers.are_to_be_asked() {
+                    true => ToFetchHost::Numbers,
+                    false if is_over => {
+                        host.at = FetchStage::Over;
+                        return Ok(HostStep::Over);
+                    }
+                    false => ToFetchHost::Go(steps),
                 }
-                ToFetchHost::Go(steps)
             }
         };
         Ok(HostStep::Ask(postcard::to_stdvec(&asked).expect("memory takes what it is given")))
@@ -194,6 +214,7 @@ impl HostsRoot for FetchRoot {
                 drop(host);
                 told.into_iter().for_each(|text| self.tell(number, text));
             }
+            (Ok(FromFetchHost::Numbers(numbers)), _) => host.numbers = AskedNumbers::Told(numbers),
             _ => {
                 drop(host);
                 return self.lost(number, "its answer is none: it is another version");

@@ -1,6 +1,7 @@
 //! The part of a host: it stores what the root gives it.
 use super::message::{BeginSave, FromHost, HostRecord, SaveItem, SourceIs, ToHost, encoded};
 use super::work::HostDesk;
+use crate::hosts::ToldNumbers;
 use crate::save::directory::{DirectorySave, SourceName};
 use crate::save::phases::{GivenWork, SavePool, WorkGiver};
 use crate::save::{
@@ -31,6 +32,7 @@ struct HostShared {
     options: SaveOptions,
     exclude: SaveExclude,
     desk: HostDesk,
+    numbers: ToldNumbers,
 }
 
 /// A file or directory of the host that is to be stored.
@@ -61,6 +63,10 @@ impl SaveHost {
                 let workers = u32::try_from(shared.options.workers).unwrap_or(u32::MAX);
                 let (records, wants) = shared.desk.records(patience, workers);
                 FromHost::Went { records, wants }
+            }
+            ToHost::Numbers => {
+                let shared = self.begun.as_ref().ok_or(Errno::BADMSG)?;
+                FromHost::Numbers(shared.numbers.next(patience))
             }
         };
         Ok(encoded(&answer))
@@ -95,7 +101,8 @@ impl SaveHost {
         let exclude = SaveExclude::new(&begin.exclude).map_err(|error| error.to_string())?;
         let sources = sources.into_iter().map(Result::ok).collect();
         let desk = HostDesk::new(begin.is_shared);
-        let shared = Arc::new(HostShared { store, sources, options, exclude, desk });
+        let numbers = ToldNumbers::default();
+        let shared = Arc::new(HostShared { store, sources, options, exclude, desk, numbers });
         let at_work = shared.clone();
         let thread = std::thread::Builder::new().name("save".to_owned());
         thread
@@ -177,7 +184,7 @@ impl HostShared {
         };
         let given = GivenByRoot { of: self, shared: &shared };
         // What goes wrong has been told when it did.
-        let _ = SavePool::given(&shared, &given).run(&|_, _| ());
+        let _ = SavePool::given(&shared, &given).run(&|_, stats| self.numbers.tell(stats));
     }
 
     /// A directory to be stored, if it is there.

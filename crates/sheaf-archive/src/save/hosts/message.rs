@@ -2,7 +2,9 @@
 use crate::hosts::StoreMark;
 use crate::save::SaveReport;
 use crate::save::links::StoredLink;
-use crate::{ArchivePath, ArchivedDirectory, DirectoryChange, DirectoryRows, ScheduleLimits};
+use crate::{
+    ArchivePath, ArchivedDirectory, DirectoryChange, DirectoryRows, HostNumbers, ScheduleLimits,
+};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::files::Metadata;
@@ -16,7 +18,12 @@ const TEXT_BYTES_MAX: usize = 8 << 10;
 #[derive(Serialize, Deserialize)]
 pub(super) enum ToHost {
     Begin(Box<BeginSave>),
-    Go { works: Vec<SaveItem>, answers: Vec<(u64, DeskAnswer)> },
+    Go {
+        works: Vec<SaveItem>,
+        answers: Vec<(u64, DeskAnswer)>,
+    },
+    /// What it was done with.
+    Numbers,
 }
 
 /// What is to be stored.
@@ -77,6 +84,7 @@ pub(super) enum FromHost {
         /// How many directories it would take.
         wants: u32,
     },
+    Numbers(HostNumbers),
 }
 
 /// What a source is.

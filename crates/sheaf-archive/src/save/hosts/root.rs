@@ -3,13 +3,13 @@ use super::message::{
     BeginSave, DeskAnswer, FromHost, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, SourceIs,
     ToHost, encoded,
 };
-use crate::hosts::StoreMark;
+use crate::hosts::{AskedNumbers, StoreMark};
 use crate::save::commits::Commits;
 use crate::save::links::StoredLink;
 use crate::save::{SaveReport, SavedDirectory, directory, make_directories};
 use crate::{
-    Archive, ArchiveError, ArchivePath, DirectoryChange, HostStep, HostTold, HostsRoot,
-    SaveExclude, ScheduleLimits,
+    Archive, ArchiveError, ArchivePath, DirectoryChange, HostNumbers, HostStep, HostTold,
+    HostsRoot, SaveExclude, ScheduleLimits,
 };
 use sheaf_core::{Errno, lock};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -60,6 +60,8 @@ pub struct SaveRootOptions {
     pub limits: ScheduleLimits,
     /// What of the sources is left out.
     pub exclude: SaveExclude,
+    /// Hosts are asked for their numbers at the end.
+    pub numbers: bool,
 }
 
 /// Files of many hosts on their way into an archive, at the root.
@@ -89,6 +91,7 @@ struct RootHost {
     has_begun: bool,
     /// It is of no more use.
     is_lost: bool,
+    numbers: AskedNumbers,
     given: BTreeMap<u64, GivenDirectory>,
     wants: u32,
     answers: Vec<(u64, DeskAnswer)>,
@@ -440,6 +443,13 @@ impl SaveRoot {
         lock(&self.state).report
     }
 
+    /// What hosts have told of what they did it with, by their numbers.
+    pub fn numbers(&self) -> Vec<(usize, HostNumbers)> {
+        let mut state = lock(&self.state);
+        let hosts = state.hosts.iter_mut().enumerate();
+        hosts.filter_map(|(number, host)| Some((number, host.numbers.take()?))).collect()
+    }
+
     /// Commits the rest; what was done, and what was refused.
     ///
     /// # Errors
@@ -482,7 +492,13 @@ impl HostsRoot for SaveRoot {
             !host.is_lost && (!host.given.is_empty() || !host.has_begun)
         };
         let is_over = pool.waiting.is_empty() && !pool.hosts.iter().any(in_hand);
-        Ok(if is_over { HostStep::Over } else { HostStep::Wait })
+        if !is_over {
+            return Ok(HostStep::Wait);
+        }
+        if self.options.numbers && state.hosts[host].numbers.are_to_be_asked() {
+            return Ok(HostStep::Ask(encoded(&ToHost::Numbers)));
+        }
+        Ok(HostStep::Over)
     }
 
     fn answered(&self, host: usize, answer: &[u8]) -> Result<(), ArchiveError> {
@@ -502,6 +518,10 @@ impl HostsRoot for SaveRoot {
                         Err(_) => return self.lose(state, host, UNREADABLE),
                     }
                 }
+                Ok(())
+            }
+            Ok(FromHost::Numbers(numbers)) => {
+                state.hosts[host].numbers = AskedNumbers::Told(numbers);
                 Ok(())
             }
             Err(_) => self.lose(state, host, UNREADABLE),

@@ -88,7 +88,6 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     if args.is_on_hosts() {
         progress::refused_on_hosts(&[(args.dry_run, "--dry-run")])?;
-        progress::refused_on_hosts(&args.schedule.on_one_machine())?;
         return hosts::get::run(args, sources, to, global);
     }
     if ArchivedName::parse(to).is_ok() && !Path::new(to).exists() {

@@ -10,6 +10,7 @@ mod work;
 use crate::exit::Stop;
 use anyhow::Result;
 use sheaf_core::RangeSet;
+use sheaf_file::Pattern;
 use sheaf_session::Config;
 use sheaf_session::address::{Address, Purpose, Side};
 use std::ffi::{OsStr, OsString};
@@ -51,12 +52,12 @@ fn with_one_colon(name: &OsStr) -> Option<String> {
     Some(crate::output::printable(&format!("with one colon it is on hosts: {name} is archived")))
 }
 
-/// Places on one set of hosts: its leaves, and the absolute paths.
+/// Places on one set of hosts: its leaves, and the absolute paths, which may be patterns.
 pub fn places(
     names: &[OsString],
     config: &Config,
     purpose: Purpose,
-) -> Result<(RangeSet, Vec<PathBuf>)> {
+) -> Result<(RangeSet, Vec<String>)> {
     let (mut members, mut paths) = (None, Vec::new());
     for name in names {
         let target = Address::parse(name)?.resolve(config, purpose)?;
@@ -64,11 +65,30 @@ pub fn places(
             let text = "all of a command are on the same hosts: do the others by themselves";
             return Err(Stop::usage(text).into());
         }
-        if sheaf_file::is_pattern(&target.path) {
-            let text = format!("{}: patterns are not expanded on hosts here", target.path);
-            return Err(Stop::usage(crate::output::printable(&text)).into());
-        }
-        paths.push(PathBuf::from(target.path));
+        paths.push(target.path);
     }
     Ok((members.unwrap_or_default(), paths))
+}
+
+/// What each host has told, by its leaf in the place of its number among the members.
+pub fn of_leaves<T>(members: &RangeSet, told: Vec<(usize, T)>) -> Vec<(u32, T)> {
+    let leaves: Vec<u32> = members.iter().collect();
+    told.into_iter().filter_map(|(host, told)| Some((*leaves.get(host)?, told))).collect()
+}
+
+/// A path that stands for itself, without the backslashes of what would else be a pattern.
+pub fn one_path(path: &str) -> Result<PathBuf> {
+    if !is_special(path) {
+        return Ok(PathBuf::from(path));
+    }
+    Pattern::new(path).ok().and_then(|pattern| pattern.literal()).ok_or_else(|| {
+        let text =
+            format!("{path}: patterns are not expanded in this; \\ takes * ? [ {{ as they are");
+        Stop::usage(crate::output::printable(&text)).into()
+    })
+}
+
+/// Whether a path may stand for anything but itself.
+fn is_special(path: &str) -> bool {
+    path.contains(['*', '?', '[', ']', '{', '}', '\\'])
 }

@@ -7,9 +7,11 @@ use anyhow::Result;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Map, Value, json};
-use sheaf_archive::{Phase, Resource, ScheduleLimits, ScheduleStats};
+use sheaf_archive::{HostNumbers, Phase, Resource, ScheduleLimits, ScheduleStats};
 use sheaf_core::lock;
+use sheaf_group::Client;
 use sheaf_tools::report::human;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -30,11 +32,6 @@ impl ScheduleArgs {
     /// Limits, and those that were said in their place.
     pub fn limited(&self, limits: ScheduleLimits) -> ScheduleLimits {
         self.limit.iter().fold(limits, |limits, (resource, amount)| limits.with(*resource, *amount))
-    }
-
-    /// What is not for many hosts, and whether it was said.
-    pub fn on_one_machine(&self) -> [(bool, &'static str); 2] {
-        [(!self.limit.is_empty(), "--limit"), (self.stats, "--stats")]
     }
 }
 
@@ -200,27 +197,75 @@ pub fn tell_stats(stats: &ScheduleStats, took: Duration, global: &GlobalArgs) ->
         stats.limiting.name(),
         stats.width,
     ));
-    for kind in stats.kinds.iter().filter(|kind| kind.done > 0) {
-        output::tell(format_args!(
-            "sheaf: {:<15} {:>9} tasks  {:>9.2} s of which {:.2} computed",
-            kind.name.replace('_', " "),
-            kind.done,
-            kind.ran_us as f64 / 1e6,
-            kind.used.cpu_us as f64 / 1e6,
-        ));
-    }
+    let kinds = stats.kinds.iter().filter(|kind| kind.done > 0);
+    kinds.for_each(|kind| tell_kind(kind.name, kind.done, kind.ran_us, kind.used.cpu_us));
     for host in &stats.hosts {
         for resource in Resource::ALL {
-            let refused = host.refused.of(resource);
-            if refused > 0 {
-                output::tell(format_args!(
-                    "sheaf: {} times tasks waited for {}",
-                    refused,
-                    resource.name()
-                ));
-            }
+            tell_waits(resource.name(), host.refused.of(resource));
         }
     }
+    Ok(())
+}
+
+fn tell_kind(name: &str, done: u64, ran_us: u64, cpu_us: u64) {
+    output::tell(format_args!(
+        "sheaf: {:<15} {done:>9} tasks  {:>9.2} s of which {:.2} computed",
+        name.replace('_', " "),
+        ran_us as f64 / 1e6,
+        cpu_us as f64 / 1e6,
+    ));
+}
+
+fn tell_waits(resource: &str, count: u64) {
+    if count > 0 {
+        output::tell(format_args!("sheaf: {count} times tasks waited for {resource}"));
+    }
+}
+
+/// The same of hosts, by their leaves: lines for all of them together, or a record for each.
+pub fn tell_hosts_stats(
+    of_hosts: &[(u32, HostNumbers)],
+    client: &Client,
+    took: Duration,
+    global: &GlobalArgs,
+) -> Result<()> {
+    if global.json {
+        let records = Output::new(global).records;
+        for (leaf, of) in of_hosts {
+            let counters: Map<String, Value> =
+                of.counters.iter().map(|(name, value)| (name.clone(), (*value).into())).collect();
+            let record = json!({
+                "type": "archive_stats",
+                "host": client.host(*leaf).unwrap_or_default(),
+                "seconds": took.as_secs_f64(),
+                "limiting": of.limiting,
+                "counters": counters,
+            });
+            records.write(&mut output::stdout(), record)?;
+        }
+        return Ok(());
+    }
+    let mut limited: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    let mut kinds: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
+    let mut waits: BTreeMap<&str, u64> = BTreeMap::new();
+    for (leaf, of) in of_hosts {
+        limited.entry(&of.limiting).or_default().push(*leaf);
+        for (name, done, ran_us, cpu_us) in &of.kinds {
+            let all = kinds.entry(name).or_default();
+            *all = (all.0 + done, all.1 + ran_us, all.2 + cpu_us);
+        }
+        for (resource, count) in &of.waits {
+            *waits.entry(resource).or_default() += count;
+        }
+    }
+    let hosts = counted(of_hosts.len() as u64, "host", "hosts");
+    output::tell(format_args!("sheaf: took {:.2} s on {hosts}", took.as_secs_f64()));
+    for (limiting, leaves) in limited {
+        let hosts = client.fold(&leaves.into_iter().collect());
+        output::tell(format_args!("sheaf: limited by {limiting}: {hosts}"));
+    }
+    kinds.into_iter().for_each(|(name, (done, ran, cpu))| tell_kind(name, done, ran, cpu));
+    waits.into_iter().for_each(|(resource, count)| tell_waits(resource, count));
     Ok(())
 }
 

@@ -183,7 +183,6 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
             let text = "all sources are on hosts, or all on this machine";
             return Err(Stop::usage(text).into());
         }
-        progress::refused_on_hosts(&[(args.schedule.stats, "--stats")])?;
         return hosts::store::run(args, sources, &to, global);
     }
     if args.shared {

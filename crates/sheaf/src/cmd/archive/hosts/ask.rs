@@ -18,7 +18,6 @@ use sheaf_core::{Errno, lock};
 use sheaf_session::address::Purpose;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -27,7 +26,7 @@ pub fn find(names: &[OsString], tests: Vec<String>, global: &GlobalArgs) -> Resu
     let output = Output::new(global);
     check_tests(&tests, output.json)?;
     let (json, is_terminal) = (output.json, output.stdout_is_terminal);
-    let work = |paths| HostWork::Find { paths, tests, now: now(), json, is_terminal };
+    let work = |paths| Ok(HostWork::Find { paths, tests, now: now(), json, is_terminal });
     let asked = ask(names, work, false, None, global)?;
     Ok(match asked {
         WorkOutcome { interrupted: true, .. } => Exit::Interrupted,
@@ -45,7 +44,8 @@ pub fn grep(
     global: &GlobalArgs,
 ) -> Result<Exit> {
     let is_quiet = options.output == ArchiveGrepOutput::Quiet;
-    let asked = ask(names, |paths| HostWork::Grep { paths, options }, no_messages, None, global)?;
+    let work = |paths| Ok(HostWork::Grep { paths, options });
+    let asked = ask(names, work, no_messages, None, global)?;
     Ok(match asked {
         WorkOutcome { interrupted: true, .. } => Exit::Interrupted,
         WorkOutcome { is_selected: true, .. } if is_quiet => Exit::Success,
@@ -61,9 +61,9 @@ pub fn grep(
 pub fn copy(args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = local::copy::options(args);
     let says = options.dry_run || global.verbose > 0;
-    let work = |mut sources: Vec<PathBuf>| {
-        let to = sources.pop().unwrap_or_default();
-        HostWork::Copy { sources, to, options, says }
+    let work = |mut sources: Vec<String>| {
+        let to = super::one_path(&sources.pop().unwrap_or_default())?;
+        Ok(HostWork::Copy { sources, to, options, says })
     };
     let asked = ask(&args.names.all()?, work, false, Some("archive cp"), global)?;
     local::copy::tell(&asked.copied, options, global)?;
@@ -113,7 +113,7 @@ struct WorkOutcome {
 
 fn ask(
     names: &[OsString],
-    work: impl FnOnce(Vec<PathBuf>) -> HostWork,
+    work: impl FnOnce(Vec<String>) -> Result<HostWork>,
     no_messages: bool,
     changes: Option<&'static str>,
     global: &GlobalArgs,
@@ -124,7 +124,7 @@ fn ask(
     };
     opening.lift_deadline();
     let (members, paths) = super::places(names, opening.config(), purpose)?;
-    let work = work(paths);
+    let work = work(paths)?;
     opening.run(async |session, config, _| {
         let states = vec![WorkState::New; members.iter().count()];
         let root = Arc::new(WorkRoot {

@@ -7,9 +7,11 @@ use crate::output::{self, printable};
 use anyhow::Result;
 use sheaf_archive::{HostStep, HostTold, HostsRoot};
 use sheaf_core::{Errno, RangeSet};
+use sheaf_group::Client;
 use sheaf_session::{Config, Gone, Session};
 use sheaf_tree::proto::filter::builtin::null;
 use sheaf_tree::{Stream, Sync};
+use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,7 +65,7 @@ pub async fn drive<R: HostsRoot + 'static>(
     }
     loop {
         let ended = next(&mut tasks, || {
-            progress.suspend(|| tell(&**root, &names));
+            progress.suspend(|| tell(&**root, client, &leaves));
             if let Some(done) = root.so_far() {
                 progress.show_hosts(done, (driven.done + driven.lost, leaves.len()));
             }
@@ -81,7 +83,7 @@ pub async fn drive<R: HostsRoot + 'static>(
         }
     }
     progress.end();
-    tell(&**root, &names);
+    tell(&**root, client, &leaves);
     Ok(driven)
 }
 
@@ -99,17 +101,28 @@ async fn next<T: 'static>(
     }
 }
 
-fn tell(root: &dyn HostsRoot, names: &[String]) {
+/// Tells what there is by now. What several hosts say in the same words is told once.
+fn tell(root: &dyn HostsRoot, client: &Client, leaves: &[u32]) {
+    let (mut said, mut order): (HashMap<String, RangeSet>, Vec<String>) = Default::default();
     for (host, told) in root.told() {
-        let host = names.get(host).map_or("", |name| &**name);
+        let Some(&leaf) = leaves.get(host) else { continue };
         match told {
             HostTold::Said(text) => {
-                output::tell(format_args!("sheaf: {}", printable(&format!("{host}: {text}"))));
+                let hosts = said.entry(text).or_insert_with_key(|text| {
+                    order.push(text.clone());
+                    RangeSet::default()
+                });
+                hosts.insert(leaf);
             }
             HostTold::Stores(path) => {
+                let host = client.host(leaf).unwrap_or_default();
                 tell_name(&[host.as_bytes(), b":", path.as_os_str().as_bytes()].concat());
             }
         }
+    }
+    for text in order {
+        let hosts = client.fold(&said[&text]);
+        output::tell(format_args!("sheaf: {}", printable(&format!("{hosts}: {text}"))));
     }
 }
 
@@ -134,7 +147,7 @@ fn why(errno: Errno, leaf: u32, gone: &[Gone], name: &str, patience: Duration) -
 /// The work of one host.
 struct HostDrive<R> {
     root: Arc<R>,
-    client: sheaf_group::Client,
+    client: Client,
     host: usize,
     tag: i32,
     patience: Duration,

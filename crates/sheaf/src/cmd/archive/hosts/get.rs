@@ -4,17 +4,19 @@ use super::serve::FETCH;
 use crate::cli::GlobalArgs;
 use crate::cmd::archive::get::{GetArgs, is_of_contents, tell_report};
 use crate::cmd::archive::place::{self, ArchivedName};
+use crate::cmd::archive::progress::tell_hosts_stats;
 use crate::exit::{Exit, Stop};
 use crate::output::{self, printable};
 use crate::session::Opening;
 use anyhow::Result;
-use sheaf_archive::{Archive, ArchivePath, FetchReport, FetchRoot, FetchRootOptions};
+use sheaf_archive::{Archive, ArchivePath, FetchOptions, FetchReport, FetchRoot, FetchRootOptions};
 use sheaf_core::RangeSet;
 use sheaf_session::address::Purpose;
 use sheaf_session::{Config, Session};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A source, opened.
 struct GetSource<'a> {
@@ -34,7 +36,7 @@ pub fn run(
     opening.lift_deadline();
     let purpose = Purpose::Change("archive get");
     let (members, to) = super::places(std::slice::from_ref(to), opening.config(), purpose)?;
-    let to = to.first().cloned().unwrap_or_default();
+    let to = super::one_path(to.first().map_or("/", String::as_str))?;
     let exclude = args.excluded()?;
     // Archives are let go outside of the runtime, which a catalog in a database may not be within.
     let mut opened = Vec::new();
@@ -49,6 +51,8 @@ pub fn run(
                 overwrite: args.overwrite,
                 contents: is_of_contents(name),
                 exclude: exclude.clone(),
+                limits: args.schedule.limited(FetchOptions::default().limits),
+                numbers: args.schedule.stats,
             },
         });
     }
@@ -128,8 +132,13 @@ async fn get(
     global: &GlobalArgs,
 ) -> Result<(FetchReport, usize)> {
     let (archive, options) = (source.archive.clone(), source.options.clone());
+    let (begun, has_numbers) = (Instant::now(), options.numbers);
     let root = move || FetchRoot::new(archive, options, paths);
     let root = Arc::new(tokio::task::spawn_blocking(root).await??);
     let driven = drive::drive(session, config, members, FETCH, &root, global).await?;
+    if has_numbers {
+        let of_hosts = super::of_leaves(members, root.numbers());
+        tell_hosts_stats(&of_hosts, session.client(), begun.elapsed(), global)?;
+    }
     Ok((root.report(), driven.done))
 }

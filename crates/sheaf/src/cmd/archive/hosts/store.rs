@@ -3,6 +3,7 @@ use super::drive;
 use super::serve::SAVE;
 use crate::cli::GlobalArgs;
 use crate::cmd::archive::place::{self, ArchivedName};
+use crate::cmd::archive::progress::tell_hosts_stats;
 use crate::cmd::archive::store::{StoreArgs, tell_report};
 use crate::exit::{Exit, Stop};
 use crate::output::{self, printable};
@@ -14,6 +15,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Stores the files of hosts.
 pub fn run(
@@ -25,6 +27,7 @@ pub fn run(
     let mut opening = Opening::new(global)?;
     opening.lift_deadline();
     let (members, sources) = super::places(sources, opening.config(), Purpose::Read)?;
+    let sources = sources.iter().map(|path| super::one_path(path)).collect::<Result<Vec<_>>>()?;
     check(&sources)?;
     // It is let go outside of the runtime, which a catalog in a database may not be within.
     let archive = Arc::new(place::open(&to.store, args.create && !args.dry_run)?);
@@ -45,19 +48,26 @@ pub fn run(
         one_file_system: stored.one_file_system,
         limits: stored.limits,
         exclude,
+        numbers: args.schedule.stats,
     };
+    let begun = Instant::now();
     opening.run(async |session, config, _| {
         let hosts = members.iter().map(|leaf| session.client().host(leaf).unwrap_or_default());
         let (of, hosts) = (archive.clone(), hosts.collect());
         let root = move || SaveRoot::new(of, options, hosts);
         let root = Arc::new(tokio::task::spawn_blocking(root).await??);
         let driven = drive::drive(session, config, &members, SAVE, &root, global).await;
+        let numbers = root.numbers();
         // What was done is kept also where something else has failed.
         let (report, refused) = tokio::task::spawn_blocking(move || root.finish()).await??;
         for error in refused {
             output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
         }
         let driven = driven?;
+        if args.schedule.stats {
+            let of_hosts = super::of_leaves(&members, numbers);
+            tell_hosts_stats(&of_hosts, session.client(), begun.elapsed(), global)?;
+        }
         tell_report(&report, args.dry_run, global)?;
         Ok(match () {
             () if session.client().is_interrupted() => Exit::Interrupted,

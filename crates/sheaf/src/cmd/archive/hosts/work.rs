@@ -1,5 +1,6 @@
 //! What a host does with its own files: it finds some, or searches them, and says what there is bit by
 //! bit, as it is asked for more.
+use super::is_special;
 use crate::cmd::archive::find::{SystemNames, SystemWords};
 use crate::cmd::archive::local::find::LocalFind;
 use crate::output::json::Records;
@@ -7,17 +8,19 @@ use crate::output::{Output, Palette, printable};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sheaf_archive::{
-    ArchiveError, ArchiveGrep, ArchiveGrepOptions, FindError, FindExpression, FindNames,
-    FindSettings, FindTime, GrepEvent, GrepPlace, LocalCopyEvent, LocalCopyOptions,
+    ArchiveError, ArchiveGrep, ArchiveGrepOptions, ArchiveGrepOutput, FindError, FindExpression,
+    FindNames, FindSettings, FindTime, GrepEvent, GrepPlace, LocalCopyEvent, LocalCopyOptions,
     LocalCopyReport, copy_local,
 };
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Timestamp};
-use sheaf_file::Export;
+use sheaf_file::{Export, PathError};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -29,6 +32,8 @@ pub const WORK: i32 = 3;
 const ANSWER_BYTES: usize = 256 << 10;
 /// Bytes that are passed on at once.
 const PASSED_BYTES: usize = 64 << 10;
+/// Files and directories to search that are open at once.
+const OPEN_MAX: usize = 128;
 /// What is found and not asked for yet, in pieces.
 const PIECES_AHEAD: usize = 16;
 
@@ -46,8 +51,8 @@ pub enum WorkRequest {
 pub enum HostWork {
     /// Finds files.
     Find {
-        /// Absolute paths.
-        paths: Vec<PathBuf>,
+        /// Absolute paths, or patterns of them.
+        paths: Vec<String>,
         tests: Vec<String>,
         now: Timestamp,
         json: bool,
@@ -55,8 +60,8 @@ pub enum HostWork {
     },
     /// Copies files to other places of the host.
     Copy {
-        /// Absolute paths.
-        sources: Vec<PathBuf>,
+        /// Absolute paths, or patterns of them.
+        sources: Vec<String>,
         to: PathBuf,
         options: LocalCopyOptions,
         /// Each source is told.
@@ -64,8 +69,8 @@ pub enum HostWork {
     },
     /// Searches files for lines.
     Grep {
-        /// Absolute paths.
-        paths: Vec<PathBuf>,
+        /// Absolute paths, or patterns of them.
+        paths: Vec<String>,
         options: ArchiveGrepOptions,
     },
 }
@@ -176,9 +181,12 @@ struct WorkThread {
 
 /// Where a path leads within the export, and what keeps it open.
 struct OpenStart {
-    _open: OwnedFd,
+    _open: Rc<OwnedFd>,
     path: PathBuf,
 }
+
+/// The directories above what was opened: names that a pattern stands for are often of one.
+type DirectoriesAbove = HashMap<PathBuf, Rc<OwnedFd>>;
 
 impl WorkThread {
     fn work(&self, work: &HostWork) {
@@ -211,29 +219,56 @@ impl WorkThread {
         self.send(WorkPiece::Told(WorkTold::Failed(text.into())))
     }
 
+    /// The paths that are meant, those of each in their order, and how many could not be looked at, which are told.
+    fn expanded(&self, said: &[String]) -> Result<(Vec<PathBuf>, u64), Unwanted> {
+        let (mut paths, mut failed) = (Vec::new(), 0);
+        for said in said {
+            if !is_special(said) {
+                paths.push(PathBuf::from(said));
+                continue;
+            }
+            let found = self.export.expand(said);
+            failed += found.errors.len() as u64;
+            for PathError { path, errno } in found.errors {
+                self.failed(format!("{}: {errno}", path.display()))?;
+            }
+            paths.extend(found.paths);
+        }
+        Ok((paths, failed))
+    }
+
     /// Opens what a path leads to, or a link that it ends with.
-    fn start(&self, path: &Path, follows: bool) -> Result<OpenStart, Errno> {
+    fn start(
+        &self,
+        path: &Path,
+        follows: bool,
+        above: &mut DirectoriesAbove,
+    ) -> Result<OpenStart, Errno> {
         let open = |path: &Path, flags| -> Result<OwnedFd, Errno> {
             Ok(self.export.open_file(path, OFlags::PATH | flags, Mode::empty())?.into())
         };
         let place = |file: &OwnedFd| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         match (path.parent(), path.file_name()) {
-            (Some(above), Some(name)) if !follows => {
-                let file = open(above, OFlags::DIRECTORY)?;
+            (Some(parent), Some(name)) if !follows => {
+                let file = match above.get(parent) {
+                    Some(file) => file.clone(),
+                    None => Rc::new(open(parent, OFlags::DIRECTORY)?),
+                };
+                above.entry(parent.to_owned()).or_insert_with(|| file.clone());
                 Ok(OpenStart { path: place(&file).join(name), _open: file })
             }
             (_, None) if !follows => {
                 let file = open(path, OFlags::DIRECTORY)?;
-                Ok(OpenStart { path: place(&file).join("."), _open: file })
+                Ok(OpenStart { path: place(&file).join("."), _open: Rc::new(file) })
             }
             _ => {
                 let file = open(path, OFlags::empty())?;
-                Ok(OpenStart { path: place(&file), _open: file })
+                Ok(OpenStart { path: place(&file), _open: Rc::new(file) })
             }
         }
     }
 
-    fn find(&self, paths: &[PathBuf], work: &HostWork) -> Result<(), Unwanted> {
+    fn find(&self, said: &[String], work: &HostWork) -> Result<(), Unwanted> {
         let HostWork::Find { tests, now, json, is_terminal, .. } = work else { return Ok(()) };
         let expression = match self.expression(tests, *now, *is_terminal) {
             Ok(expression) => Arc::new(expression),
@@ -248,8 +283,10 @@ impl WorkThread {
             stdout_is_terminal: *is_terminal,
             stderr_is_terminal: false,
         };
-        for path in paths {
-            let start = match self.start(path, false) {
+        let (paths, _) = self.expanded(said)?;
+        for path in &paths {
+            // One is open at a time.
+            let start = match self.start(path, false, &mut DirectoriesAbove::new()) {
                 Ok(start) => start,
                 Err(errno) => {
                     self.failed(format!("{}: {errno}", path.display()))?;
@@ -286,15 +323,18 @@ impl WorkThread {
 
     fn copy(
         &self,
-        sources: &[PathBuf],
+        said: &[String],
         to: &Path,
         options: LocalCopyOptions,
         says: bool,
     ) -> Result<LocalCopyReport, Unwanted> {
         let mut left_out = LocalCopyReport::default();
         let (mut opened, mut shown) = (Vec::new(), Vec::new());
-        for path in sources {
-            match self.start(path, options.follows_named()) {
+        let (paths, failed) = self.expanded(said)?;
+        left_out.failed += failed;
+        let mut above = DirectoriesAbove::new();
+        for path in &paths {
+            match self.start(path, options.follows_named(), &mut above) {
                 Ok(start) => opened.push((start, path)),
                 Err(errno) => {
                     left_out.failed += 1;
@@ -302,6 +342,7 @@ impl WorkThread {
                 }
             }
         }
+        drop(above);
         let target = match self.target(to, options.no_target_directory) {
             Ok(target) => target,
             Err(errno) => {
@@ -348,25 +389,37 @@ impl WorkThread {
     fn target(&self, to: &Path, no_target_directory: bool) -> Result<OpenStart, Errno> {
         let is_directory = self.export.stat(to).is_ok_and(|found| found.is_dir());
         if is_directory && !no_target_directory {
-            return self.start(to, true);
+            return self.start(to, true, &mut DirectoriesAbove::new());
         }
         match self.export.lstat(to) {
             Ok(found) if found.kind == FileKind::Symlink => return Err(Errno::LOOP),
             _ => {}
         }
-        self.start(to, false)
+        self.start(to, false, &mut DirectoriesAbove::new())
     }
 
-    fn grep(&self, paths: &[PathBuf], options: &ArchiveGrepOptions) -> Result<bool, Unwanted> {
+    fn grep(&self, said: &[String], options: &ArchiveGrepOptions) -> Result<bool, Unwanted> {
         let grep = match ArchiveGrep::new(options.clone()) {
             Ok(grep) => grep,
             Err(error) => return self.failed(error.to_string()).map(|()| false),
         };
+        let (paths, _) = self.expanded(said)?;
+        let mut is_selected = false;
+        for paths in paths.chunks(OPEN_MAX) {
+            is_selected |= self.grep_some(&grep, paths)?;
+            if is_selected && options.output == ArchiveGrepOutput::Quiet {
+                break;
+            }
+        }
+        Ok(is_selected)
+    }
+
+    fn grep_some(&self, grep: &ArchiveGrep, paths: &[PathBuf]) -> Result<bool, Unwanted> {
         // Those are open as long as they are searched.
         let (mut places, mut open) = (Vec::new(), Vec::new());
         for path in paths {
             let shown = [self.host.as_bytes(), b":", path.as_os_str().as_bytes()].concat();
-            match self.start(path, true) {
+            match self.start(path, true, &mut DirectoriesAbove::new()) {
                 Ok(start) => {
                     places.push(GrepPlace::LocalAs(start.path.clone(), shown));
                     open.push(start);
