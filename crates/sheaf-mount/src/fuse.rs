@@ -14,18 +14,22 @@ mod request;
 use crate::message::{FileAnswer, FileCall, FileCaller, FileLockKind, NodeOp, decoded, encoded};
 use borrowed::{Borrowed, FIRST_BYTES, LoanAsked};
 use bytes::Bytes;
-use device::WatchedDevice;
+use device::{Device, WatchedDevice};
 use fuse_abi::linux as abi;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use request::{KernelAsks, KernelRequest};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::{Errno, lock};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-pub use point::{MountError, MountOptions, unmount};
+pub(crate) use point::receive;
+pub use point::{MountError, MountOptions, ViewForbids, unmount};
 
 /// The most bytes of a request or an answer, without what stands before them.
 const TRANSFER_BYTES: usize = 1 << 20;
@@ -58,7 +62,16 @@ pub trait Remote: Send + Sync + 'static {
     fn lends(&self) -> bool {
         false
     }
+
+    /// Has somebody nearer to the owner answer the kernel, by another device of the same mount. Comes back when that
+    /// is over; nobody does unless this says so.
+    fn answered_nearer(&self, _device: NearerDevice<'_>) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
+
+/// Makes another device of a mount.
+pub type NearerDevice<'a> = &'a (dyn Fn() -> std::io::Result<OwnedFd> + Send + Sync);
 
 /// A host's files at a directory of this machine. Dropped, they are not there any more.
 #[derive(Debug)]
@@ -88,10 +101,9 @@ impl Mounted {
         let failed = |error| MountError::Protocol { point: point.to_owned(), error };
         device.shake_hands().map_err(failed)?;
         let device = Arc::new(device.watched().map_err(failed)?);
-        let view = Arc::new(View::new(remote));
         mounted.readers = Some(tokio::spawn(async move {
-            view.read(&device).await;
-            view.borrowed.ended();
+            remote.answered_nearer(&|| device.cloned()).await;
+            answer(device, remote).await;
         }));
         Ok(mounted)
     }
@@ -135,6 +147,30 @@ impl Drop for Mounted {
     }
 }
 
+/// Answers what the kernel asks by a device, until nothing is mounted any more. Dropped, it lets go of the device.
+///
+/// # Errors
+/// When the device is none.
+pub(crate) async fn answer_by<R: Remote>(device: OwnedFd, remote: Arc<R>) -> std::io::Result<()> {
+    answer(Arc::new(Device::of(device).watched()?), remote).await;
+    Ok(())
+}
+
+async fn answer<R: Remote>(device: Arc<WatchedDevice>, remote: Arc<R>) {
+    let view = Arc::new(View::new(remote));
+    let _ends = ViewEnds(view.clone());
+    view.read(&device).await;
+}
+
+/// What is lent to a view goes with it.
+struct ViewEnds<R>(Arc<View<R>>);
+
+impl<R> Drop for ViewEnds<R> {
+    fn drop(&mut self) {
+        self.0.borrowed.ended();
+    }
+}
+
 struct View<R> {
     remote: Arc<R>,
     /// Who waits for a lock, by the number of the request.
@@ -160,67 +196,95 @@ impl<R: Remote> View<R> {
 
     /// Takes requests until there is no mount any more.
     async fn read(self: &Arc<Self>, device: &Arc<WatchedDevice>) {
+        // They end with this: a request that waits for a lock may do so for ever.
+        let mut under_way = FuturesUnordered::new();
         loop {
-            match device.next(|bytes| self.begin(device, bytes)).await {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => return tracing::error!(%error, "a mount takes no more requests"),
+            let mut begun = Vec::new();
+            tokio::select! {
+                taken = device.next(|bytes| begun.extend(self.begin(device, bytes))) => match taken {
+                    Ok(true) => under_way.extend(begun),
+                    Ok(false) => return,
+                    Err(error) => return tracing::error!(%error, "a mount takes no more requests"),
+                },
+                Some(()) = under_way.next(), if !under_way.is_empty() => {}
             }
         }
     }
 
-    fn begin(self: &Arc<Self>, device: &Arc<WatchedDevice>, bytes: &[u8]) {
+    /// Begins with a request; what is to be waited for, if its answer is not known here.
+    fn begin(
+        self: &Arc<Self>,
+        device: &Arc<WatchedDevice>,
+        bytes: &[u8],
+    ) -> Option<impl Future<Output = ()> + Send + use<R>> {
         let Some(request) = KernelRequest::parse(bytes) else {
-            return tracing::error!("the kernel has sent what is no request");
+            tracing::error!("the kernel has sent what is no request");
+            return None;
         };
         let unique = request.unique();
-        let asked = match request.decode() {
-            Ok(asked) => asked,
-            Err(errno) => return device.refuse(unique, errno),
-        };
-        match asked {
+        match request.decode() {
+            Ok(asked) => match self.asked(device, &request, asked) {
+                Ok(waits) => waits,
+                Err(errno) => {
+                    device.refuse(unique, errno);
+                    None
+                }
+            },
+            Err(errno) => {
+                device.refuse(unique, errno);
+                None
+            }
+        }
+    }
+
+    fn asked(
+        self: &Arc<Self>,
+        device: &Arc<WatchedDevice>,
+        request: &KernelRequest<'_>,
+        asked: KernelAsks<'_>,
+    ) -> Result<Option<impl Future<Output = ()> + Send + use<R>>, Errno> {
+        let unique = request.unique();
+        let (op, data, how, waits) = match asked {
             KernelAsks::Interrupt(of) => {
                 let waits = lock(&self.waiting).get(&of).cloned();
                 waits.inspect(|waits| waits.notify_one());
+                return Ok(None);
             }
-            KernelAsks::Nothing => {}
-            KernelAsks::Forget(nodes) => self.forget(nodes),
-            KernelAsks::Op { op, data, how, waits } => {
-                if self.is_done(request.node(), &op) {
-                    return device.done(unique);
-                }
-                if let Some(bytes) = self.borrowed_bytes(&op) {
-                    return match device.send(unique, &[&bytes]) {
-                        Ok(()) => {}
-                        Err(error) => device.refuse(unique, Errno::from_io(&error)),
-                    };
-                }
-                let (op, loan) = self.borrowing(op);
-                let call = FileCall { who: request.who(), pid: request.pid(), op };
-                let encoded = match encoded(&call, data) {
-                    Ok(call) => call,
-                    Err(errno) => return device.refuse(unique, errno),
-                };
-                let (view, device) = (self.clone(), device.clone());
-                tokio::spawn(async move {
-                    let answer = match waits {
-                        true => view.wait_for_lock(unique, encoded).await,
-                        false => view.remote.call(encoded).await,
-                    };
-                    let sent = answer.and_then(|all| {
-                        let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(&all)?;
-                        let (mut answer, mut bytes) = (answer?, bytes);
-                        if let Some((of, asked)) = loan {
-                            (answer, bytes) = view.borrow(&of, asked, answer, &all, bytes);
-                        }
-                        reply::reply(&device, unique, &how, answer, bytes)
-                    });
-                    if let Err(errno) = sent {
-                        device.refuse(unique, errno);
-                    }
-                });
+            KernelAsks::Nothing => return Ok(None),
+            KernelAsks::Forget(nodes) => {
+                self.forget(nodes);
+                return Ok(None);
             }
+            KernelAsks::Op { op, data, how, waits } => (op, data, how, waits),
+        };
+        if self.is_done(request.node(), &op) {
+            device.done(unique);
+            return Ok(None);
         }
+        if let Some(bytes) = self.borrowed_bytes(&op) {
+            device.send(unique, &[&bytes]).map_err(|error| Errno::from_io(&error))?;
+            return Ok(None);
+        }
+        let (op, loan) = self.borrowing(op);
+        let call = encoded(&FileCall { who: request.who(), pid: request.pid(), op }, data)?;
+        let (view, device) = (self.clone(), device.clone());
+        Ok(Some(async move {
+            let answer = match waits {
+                true => view.wait_for_lock(unique, call).await,
+                false => view.remote.call(call).await,
+            };
+            let sent = answer.and_then(|all| {
+                let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(&all)?;
+                let (mut answer, mut bytes) = (answer?, bytes);
+                if let Some((of, asked)) = loan {
+                    (answer, bytes) = view.borrow(&of, asked, answer, &all, bytes);
+                }
+                reply::reply(&device, unique, &how, answer, bytes)
+            });
+            if let Err(errno) = sent {
+                device.refuse(unique, errno);
+            }
+        }))
     }
 
     /// Whether nothing has to be asked for that.

@@ -18,7 +18,7 @@ mod remote;
 mod view;
 
 pub use all::{AllView, register};
-pub use fuse::{MountError, MountOptions, Mounted, Remote, unmount};
+pub use fuse::{MountError, MountOptions, Mounted, NearerDevice, Remote, ViewForbids, unmount};
 pub use groups::{AddressQuestion, GROUP_RULES_MAX, GROUPS_MAX, GroupsView};
 pub use message::{
     FileAnswer, FileCall, FileCaller, FileLock, FileLockKind, FileSystemUsage, Loan,

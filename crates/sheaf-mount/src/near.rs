@@ -4,26 +4,37 @@
 //! ```text
 //! mount ── unix socket ── server of this host ══ peer link ══ server of that host
 //! ```
+//! Root's mounts do not even ask: the server is given the device of each by the same socket, and answers the kernel.
+//! It is another device of the same mount, so that the process that has mounted it goes on with it when the server
+//! is not there any more, and what the server had in hand has failed.
+//!
+//! ```text
+//! kernel ── device ── server of this host ══ peer link ══ server of that host
+//! ```
 //! The socket has no file: its name is a number that only who asks by the session is told, and whoever comes to it
 //! has to be the user of the server's process.
+use crate::fuse::{Remote, answer_by, receive};
 use crate::lanes::{HostLanes, Way};
 use crate::owner::FILES;
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use sheaf_core::{Errno, lock};
 use sheaf_tree::Stream;
 use sheaf_tree::launch::Peer;
 use sheaf_tree::proto::Packet;
 use sheaf_tree::service::{Leaf, LeafHandle, Provider, Service, ServiceError, Site};
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr;
+use std::os::unix::net::{SocketAddr, UnixStream as StdUnixStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// The service's name.
@@ -34,6 +45,10 @@ const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 const CALLS_MAX: usize = 1024;
 /// What stands before a request (length, number, leaf) and an answer (length, number, errno).
 const HEAD_BYTES: usize = 4 + 8 + 4;
+/// What somebody says who comes: its number, how many milliseconds a host may take, a leaf, and what is wanted.
+const HELLO_BYTES: usize = 16 + 8 + 4 + 4;
+/// How long they may take to say it.
+const HELLO_WAIT: Duration = Duration::from_secs(10);
 
 /// The service, at leaves.
 pub fn near_service() -> impl Provider {
@@ -126,19 +141,172 @@ impl Way for PeerWay {
 
 /// Serves one mount until it leaves.
 async fn serve(stream: UnixStream, handle: LeafHandle) {
-    if let Err(error) = carry(stream, handle).await {
+    let served = async {
+        let hello = tokio::time::timeout(HELLO_WAIT, NearHello::receive(&stream));
+        let (hello, device) =
+            hello.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        match (hello.wants, device) {
+            (NearWants::Answers, None) => carry(stream, handle, hello).await,
+            (NearWants::Device { leaf, lends }, Some(device)) => {
+                answer(&stream, device, handle, (hello, leaf, lends)).await
+            }
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    };
+    if let Err(error) = served.await {
         tracing::debug!(%error, "a mount of this host has broken off");
     }
 }
 
-async fn carry(stream: UnixStream, handle: LeafHandle) -> io::Result<()> {
-    let (mut read, write) = stream.into_split();
-    let mut hello = [0; 24];
-    read.read_exact(&mut hello).await?;
-    let (number, patience) = hello.split_at(16);
-    let number = u128::from_le_bytes(number.try_into().map_err(io::Error::other)?);
-    let patience = u64::from_le_bytes(patience.try_into().map_err(io::Error::other)?);
-    let patience = Duration::from_millis(patience);
+/// What somebody says who comes.
+#[derive(Clone, Copy)]
+struct NearHello {
+    number: u128,
+    patience: Duration,
+    wants: NearWants,
+}
+
+#[derive(Clone, Copy)]
+enum NearWants {
+    /// Answers to requests.
+    Answers,
+    /// That the kernel's requests are answered, by a device that comes with this.
+    Device { leaf: u32, lends: bool },
+}
+
+impl NearHello {
+    fn to_bytes(self) -> [u8; HELLO_BYTES] {
+        let (leaf, wants) = match self.wants {
+            NearWants::Answers => (0, 0),
+            NearWants::Device { leaf, lends } => (leaf, 1 + u32::from(lends)),
+        };
+        let milliseconds = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..16].copy_from_slice(&self.number.to_le_bytes());
+        bytes[16..24].copy_from_slice(&milliseconds.to_le_bytes());
+        bytes[24..28].copy_from_slice(&leaf.to_le_bytes());
+        bytes[28..].copy_from_slice(&wants.to_le_bytes());
+        bytes
+    }
+
+    fn of_bytes(bytes: &[u8; HELLO_BYTES]) -> io::Result<Self> {
+        fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+            let mut part = [0; N];
+            part.copy_from_slice(&bytes[at..at + N]);
+            part
+        }
+        let leaf = u32::from_le_bytes(part(bytes, 24));
+        Ok(Self {
+            number: u128::from_le_bytes(part(bytes, 0)),
+            patience: Duration::from_millis(u64::from_le_bytes(part(bytes, 16))),
+            wants: match u32::from_le_bytes(part(bytes, 28)) {
+                0 => NearWants::Answers,
+                wants @ (1 | 2) => NearWants::Device { leaf, lends: wants == 2 },
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            },
+        })
+    }
+
+    /// Says it, and hands a device over with it.
+    fn send(self, to: &UnixStream, device: Option<&OwnedFd>) -> io::Result<()> {
+        let fds = device.map(AsFd::as_fd);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut with = SendAncillaryBuffer::new(&mut space);
+        with.push(SendAncillaryMessage::ScmRights(fds.as_slice()));
+        let bytes = self.to_bytes();
+        let sent =
+            rustix::net::sendmsg(to, &[IoSlice::new(&bytes)], &mut with, SendFlags::NOSIGNAL)?;
+        if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    async fn receive(from: &UnixStream) -> io::Result<(Self, Option<OwnedFd>)> {
+        let (mut bytes, mut at, mut device) = ([0; HELLO_BYTES], 0, None);
+        while at < HELLO_BYTES {
+            let take = || receive(from, &mut bytes[at..]);
+            let (got, with) = from.async_io(Interest::READABLE, take).await?;
+            if got == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            at += got;
+            device = device.or(with);
+        }
+        Ok((Self::of_bytes(&bytes)?, device))
+    }
+}
+
+/// The owner of files on another host, by a link to it.
+struct PeerRemote {
+    lanes: HostLanes<PeerWay>,
+    lends: bool,
+    /// There are no such links: others answer the kernel.
+    is_of_no_use: Notify,
+}
+
+impl Remote for PeerRemote {
+    async fn call(&self, call: Vec<u8>) -> Result<Bytes, Errno> {
+        let answer = self.lanes.call(call.into()).await;
+        if let Err(Errno::OPNOTSUPP) = answer {
+            self.is_of_no_use.notify_one();
+            return Err(Errno::HOSTDOWN);
+        }
+        answer
+    }
+
+    fn flush_is_of_locks(&self) -> bool {
+        true
+    }
+
+    fn lends(&self) -> bool {
+        self.lends
+    }
+}
+
+/// Answers the kernel as long as whoever has mounted it is there.
+async fn answer(
+    stream: &UnixStream,
+    device: OwnedFd,
+    handle: LeafHandle,
+    (hello, leaf, lends): (NearHello, u32, bool),
+) -> io::Result<()> {
+    let pid = stream.peer_cred()?.pid().ok_or(io::ErrorKind::InvalidInput)?;
+    // What the kernel says of processes and users is said to whoever has mounted it.
+    if !has_same_names(pid)? {
+        return Err(io::Error::other("it is mounted in another container"));
+    }
+    let lanes = HostLanes::new(PeerWay { handle, leaf }, hello.number, hello.patience);
+    let remote = Arc::new(PeerRemote { lanes, lends, is_of_no_use: Notify::new() });
+    tokio::select! {
+        ended = answer_by(device, remote.clone()) => ended,
+        () = remote.is_of_no_use.notified() => Ok(()),
+        left = left(stream) => left,
+    }
+}
+
+/// Waits until the other side is not there any more: it says nothing.
+async fn left(stream: &UnixStream) -> io::Result<()> {
+    loop {
+        stream.readable().await?;
+        match stream.try_read(&mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            read => return read.map(drop),
+        }
+    }
+}
+
+/// Whether numbers of processes and users mean the same to a process and to this one.
+fn has_same_names(pid: i32) -> io::Result<bool> {
+    for kind in ["pid", "user"] {
+        let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{kind}"));
+        if of(&pid.to_string())? != of("self")? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+async fn carry(stream: UnixStream, handle: LeafHandle, hello: NearHello) -> io::Result<()> {
+    let (read, write) = stream.into_split();
+    let NearHello { number, patience, .. } = hello;
     let (answers, to_write) = mpsc::unbounded_channel();
     let writes = tokio::spawn(write_frames(write, to_write));
     let room = Arc::new(Semaphore::new(CALLS_MAX));
@@ -236,6 +404,9 @@ impl NearFrames {
 
 /// The side of who mounts: asks the server of this host.
 pub(crate) struct Near {
+    /// The name of the socket, and what is said there.
+    name: Vec<u8>,
+    hello: NearHello,
     to: mpsc::UnboundedSender<NearFrame<()>>,
     waiting: Arc<Mutex<NearWaiting>>,
     tasks: [JoinHandle<()>; 2],
@@ -252,19 +423,8 @@ struct NearWaiting {
 impl Near {
     /// Connects to the socket of this name.
     pub async fn connect(name: &[u8], number: u128, patience: Duration) -> io::Result<Self> {
-        let address = SocketAddr::from_abstract_name(name)?;
-        let stream = std::os::unix::net::UnixStream::connect_addr(&address)?;
-        stream.set_nonblocking(true)?;
-        let stream = UnixStream::from_std(stream)?;
-        // Whoever has taken the name is not asked.
-        if stream.peer_cred()?.uid() != rustix::process::geteuid().as_raw() {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        let (read, mut write) = stream.into_split();
-        let mut hello = number.to_le_bytes().to_vec();
-        let milliseconds = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        hello.extend_from_slice(&milliseconds.to_le_bytes());
-        write.write_all(&hello).await?;
+        let hello = NearHello { number, patience, wants: NearWants::Answers };
+        let (read, write) = said(name, hello, None)?.into_split();
         let (to, frames) = mpsc::unbounded_channel();
         let waiting = Arc::new(Mutex::new(NearWaiting::default()));
         let answers = take_answers(NearFrames::new(read), Arc::clone(&waiting));
@@ -273,7 +433,18 @@ impl Near {
                 tracing::debug!(%error, "the server of this host takes no more requests");
             }
         };
-        Ok(Self { to, waiting, tasks: [tokio::spawn(answers), tokio::spawn(writes)] })
+        let tasks = [tokio::spawn(answers), tokio::spawn(writes)];
+        Ok(Self { name: name.to_vec(), hello, to, waiting, tasks })
+    }
+
+    /// Has the server answer the kernel by a device of a mount of the files of `leaf`, until one of the two is not
+    /// there any more.
+    pub async fn answers(&self, leaf: u32, lends: bool, device: OwnedFd) -> io::Result<()> {
+        let hello = NearHello { wants: NearWants::Device { leaf, lends }, ..self.hello };
+        let stream = said(&self.name, hello, Some(&device))?;
+        // From here on it is the server's alone.
+        drop(device);
+        left(&stream).await
     }
 
     /// Has a call to the files of `leaf` answered; nothing when there is nobody here.
@@ -296,6 +467,19 @@ impl Near {
         // It may have been done or not.
         Some(told.await.unwrap_or(Err(Errno::HOSTDOWN)))
     }
+}
+
+/// Comes to the socket of a name, and says what is wanted.
+fn said(name: &[u8], hello: NearHello, device: Option<&OwnedFd>) -> io::Result<UnixStream> {
+    let stream = StdUnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    stream.set_nonblocking(true)?;
+    let stream = UnixStream::from_std(stream)?;
+    // Whoever has taken the name is not asked.
+    if stream.peer_cred()?.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    hello.send(&stream, device)?;
+    Ok(stream)
 }
 
 impl Drop for Near {

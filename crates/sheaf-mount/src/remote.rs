@@ -1,5 +1,5 @@
 //! The owner of files on another host: by the server of this one and its links, or by the root of the session.
-use crate::fuse::Remote;
+use crate::fuse::{NearerDevice, Remote};
 use crate::lanes::{HostLanes, Way};
 use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, decoded, encoded};
 use crate::near::{FILES_NEAR, Near};
@@ -149,5 +149,18 @@ impl Remote for HostRemote {
 
     fn lends(&self) -> bool {
         self.lends
+    }
+
+    async fn answered_nearer(&self, device: NearerDevice<'_>) {
+        // Others than root have no part of their view taken away with what is asked meanwhile.
+        let is_root = rustix::process::geteuid().is_root();
+        let Some(near) = self.near.as_ref().filter(|_| is_root) else { return };
+        let answered = match device() {
+            Ok(device) => near.answers(self.leaf, self.lends, device).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = answered {
+            tracing::debug!(%error, leaf = self.leaf, "the server of this host does not answer the kernel");
+        }
     }
 }

@@ -10,9 +10,10 @@
 //! └── groups       mounted by FUSE: groups of files, for who has mounted it
 //! ```
 use crate::all::AllView;
-use crate::fuse::{MountError, MountOptions, Mounted, Remote, unmount};
+use crate::fuse::{MountError, MountOptions, Mounted, Remote, ViewForbids, unmount};
 use crate::groups::GroupsView;
 use crate::own::{OwnFiles, OwnMount};
+use rustix::fs::StatVfsMountFlags;
 use rustix::mount::{MountFlags, UnmountFlags};
 use sheaf_core::Errno;
 use std::ffi::OsString;
@@ -85,7 +86,7 @@ impl MountedView {
     pub fn new<R: Remote>(
         point: &Path,
         parts: ViewParts<R>,
-        read_only: bool,
+        forbids: ViewForbids,
     ) -> Result<Self, ViewError> {
         let is_root = rustix::process::geteuid().is_root();
         let failed = |why: String| ViewError::Point { point: point.to_owned(), why };
@@ -108,19 +109,19 @@ impl MountedView {
                 continue;
             }
             let source = format!("{SOURCE}:{name}");
-            let options = MountOptions { source, for_all: is_root, read_only };
+            let options = MountOptions { source, for_all: is_root, forbids };
             match host {
                 ViewHost::Own(export) => {
                     std::fs::create_dir_all(&at)
                         .map_err(Errno::from)
-                        .and_then(|()| Ok(bind(&export, &at, read_only)?))
+                        .and_then(|()| Ok(bind(&export, &at, forbids)?))
                         .map_err(|errno| failed(format!("{}: {errno}", at.display())))?;
                 }
                 ViewHost::Remote(remote) => view.mount(remote, at, &options)?,
             }
         }
-        view.mount_own(parts.all, ALL, read_only)?;
-        view.mount_own(parts.groups, GROUPS, read_only)?;
+        view.mount_own(parts.all, ALL, forbids)?;
+        view.mount_own(parts.groups, GROUPS, forbids)?;
         Ok(view)
     }
 
@@ -129,10 +130,10 @@ impl MountedView {
         &mut self,
         files: F,
         name: &str,
-        read_only: bool,
+        forbids: ViewForbids,
     ) -> Result<(), ViewError> {
         let source = format!("{SOURCE}:{name}");
-        let options = MountOptions { source, for_all: false, read_only };
+        let options = MountOptions { source, for_all: false, forbids };
         self.mount(Arc::new(OwnMount(files)), self.point.join(name), &options)
     }
 
@@ -188,13 +189,31 @@ fn mark(point: &Path) -> Option<ViewMark> {
     std::fs::metadata(point).ok().map(|found| (found.dev(), found.created().ok()))
 }
 
-/// Has a directory at another place as well; that it cannot be written to there takes a second step.
-fn bind(export: &Path, at: &Path, read_only: bool) -> rustix::io::Result<()> {
+/// Has a directory at another place as well; what is not done there takes a second step.
+fn bind(export: &Path, at: &Path, forbids: ViewForbids) -> rustix::io::Result<()> {
     rustix::mount::mount_bind(export, at)?;
-    if read_only {
-        rustix::mount::mount_remount(at, MountFlags::BIND | MountFlags::RDONLY, c"")?;
+    if forbids != ViewForbids::default() {
+        // They are set anew, so what is forbidden where the directory is would not be here.
+        let flags = flags_of(at)? | forbids.flags();
+        rustix::mount::mount_remount(at, MountFlags::BIND | flags, c"")?;
     }
     Ok(())
+}
+
+/// How what is mounted at a place is mounted.
+fn flags_of(at: &Path) -> rustix::io::Result<MountFlags> {
+    let found = rustix::fs::statvfs(at)?.f_flag;
+    let pairs = [
+        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ];
+    let set = pairs.into_iter().filter(|(flag, _)| found.contains(*flag));
+    Ok(set.map(|(_, flag)| flag).collect())
 }
 
 /// The directory of a view, as the system knows it; why there can be none.
@@ -303,6 +322,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 /// Something that is mounted.
 struct MountEntry {
     point: PathBuf,
+    device: u64,
     is_fuse: bool,
     /// The file system of a view of root's.
     is_top: bool,
@@ -332,7 +352,8 @@ fn mounts() -> io::Result<Vec<MountEntry>> {
     let mut found: Vec<MountEntry> = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
         let mut words = line.split(|byte| *byte == b' ');
-        let Some(at) = words.nth(4) else { continue };
+        let Some(device) = words.nth(2) else { continue };
+        let Some(at) = words.nth(1) else { continue };
         let mut words = words.skip_while(|word| *word != b"-").skip(1);
         let (kind, source) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let options = words.next().and_then(|word| str::from_utf8(word).ok()).unwrap_or_default();
@@ -340,9 +361,21 @@ fn mounts() -> io::Result<Vec<MountEntry>> {
         let is_top = kind == b"tmpfs" && source == SOURCE.as_bytes();
         let user = options.split(',').find_map(|option| option.strip_prefix("user_id="));
         let user = if is_top { Some(0) } else { user.and_then(|user| user.parse().ok()) };
-        found.push(MountEntry { point: PathBuf::from(unescaped(at)), is_fuse, is_top, user });
+        let (point, device) = (PathBuf::from(unescaped(at)), device_number(device).unwrap_or(0));
+        found.push(MountEntry { point, device, is_fuse, is_top, user });
     }
     Ok(found)
+}
+
+/// A device's number, as the kernel lists it.
+fn device_number(text: &[u8]) -> Option<u64> {
+    let (major, minor) = str::from_utf8(text).ok()?.split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Whether a file system is one of a view that is mounted here.
+pub(crate) fn is_device_of_view(device: u64) -> io::Result<bool> {
+    Ok(mounts()?.iter().any(|mount| mount.device == device && (mount.is_top || mount.is_fuse)))
 }
 
 /// What is mounted at a directory and below it.

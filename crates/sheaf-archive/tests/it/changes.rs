@@ -345,7 +345,7 @@ fn what_has_another_mode_alone_is_not_sent_again() {
     fs::File::options().append(true).open(&holes).unwrap().set_len(10_000_000).unwrap();
     settle();
     let options = SaveOptions { member_bytes_max: 5000, ..SaveOptions::default() };
-    let saved = place.save("tree", options.clone()).0;
+    let saved = place.save("tree", options).0;
     assert_eq!((saved.stored, saved.stored_bytes), (2, 13_000_000));
     let before = contents(&place);
     assert_eq!(before.len(), 2);
@@ -354,11 +354,11 @@ fn what_has_another_mode_alone_is_not_sent_again() {
         fs::set_permissions(file, fs::Permissions::from_mode(0o751)).unwrap();
     }
     settle();
-    let saved = place.save("tree", options.clone()).0;
+    let saved = place.save("tree", options).0;
     assert_eq!((saved.stored, saved.stored_bytes, saved.failed), (2, 0, 0));
     assert_eq!(contents(&place), before);
     compare(&place, "mode");
-    assert_eq!(place.save("tree", options.clone()).0.stored, 0);
+    assert_eq!(place.save("tree", options).0.stored, 0);
 
     // Another file of the same length and time is another file, and a copy is none.
     let time = fs::metadata(&large).unwrap().modified().unwrap();
@@ -370,7 +370,7 @@ fn what_has_another_mode_alone_is_not_sent_again() {
     assert!(run(&place, &["cp", "-a", "tree/holes", "tree/copy"]));
     fs::rename(place.path("tree/copy"), &holes).unwrap();
     settle();
-    let saved = place.save("tree", options.clone()).0;
+    let saved = place.save("tree", options).0;
     assert_eq!((saved.stored, saved.stored_bytes), (2, 3_000_000));
     // What it had before is there until it is cleaned up.
     let after = contents(&place);

@@ -28,6 +28,8 @@ const MINOR_MIN: u32 = 31;
 const PAGE_BYTES: usize = 4096;
 /// Requests that nobody waits for, at a time.
 const BACKGROUND_MAX: u16 = 64;
+/// Makes a device that was opened one of the mount of another (`linux/fuse.h`).
+const FUSE_DEV_IOC_CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
 /// Requests come, and that nothing is mounted any more is an error.
 const INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
 /// Requests that are taken before others have their turn.
@@ -64,6 +66,19 @@ impl Device {
 
     pub fn number(&self) -> i32 {
         self.0.as_raw_fd()
+    }
+
+    /// Another one of the same mount: requests that are taken by it, and not answered when it is closed, have failed.
+    #[allow(unsafe_code)]
+    pub fn cloned(&self) -> io::Result<OwnedFd> {
+        let Self(clone) = Self::open()?;
+        // SAFETY: it reads the number of a descriptor, which is the kind of argument that this call has.
+        unsafe {
+            let of =
+                rustix::ioctl::Setter::<FUSE_DEV_IOC_CLONE, u32>::new(self.0.as_raw_fd() as u32);
+            rustix::ioctl::ioctl(&clone, of)?;
+        }
+        Ok(clone)
     }
 
     /// From here on it is waited for without a thread.

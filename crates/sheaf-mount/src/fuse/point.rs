@@ -7,7 +7,7 @@ use sheaf_core::Errno;
 use std::ffi::{CString, OsString};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,8 +24,25 @@ pub struct MountOptions {
     pub source: String,
     /// Other users than this process's may use it, with their own rights; that is for root.
     pub for_all: bool,
+    /// What is not done there by anybody.
+    pub forbids: ViewForbids,
+}
+
+/// What is not done in a view, whoever asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ViewForbids {
     /// Nothing is written.
-    pub read_only: bool,
+    pub writes: bool,
+    /// No program in it is run.
+    pub programs: bool,
+}
+
+impl ViewForbids {
+    /// As the kernel has it.
+    pub(crate) fn flags(self) -> MountFlags {
+        let flag = |is_set: bool, flag| if is_set { flag } else { MountFlags::empty() };
+        flag(self.writes, MountFlags::RDONLY) | flag(self.programs, MountFlags::NOEXEC)
+    }
 }
 
 /// Why something is not mounted.
@@ -67,10 +84,7 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device, Moun
         return by_fusermount(point, options);
     }
     let device = Device::open().map_err(|error| MountError::Device(Errno::from_io(&error)))?;
-    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
-    if options.read_only {
-        flags |= MountFlags::RDONLY;
-    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | options.forbids.flags();
     let mut data = format!(
         "fd={},rootmode=40000,user_id=0,group_id=0,max_read={TRANSFER_BYTES}",
         device.number()
@@ -92,8 +106,11 @@ fn by_fusermount(point: &Path, options: &MountOptions) -> Result<Device, MountEr
     let source: String =
         options.source.chars().map(|c| if c == ',' || c == '\\' { '_' } else { c }).collect();
     let mut words = format!("nosuid,nodev,subtype=sheaf,fsname={source}");
-    if options.read_only {
+    if options.forbids.writes {
         words += ",ro";
+    }
+    if options.forbids.programs {
+        words += ",noexec";
     }
     let mut command = Command::new(FUSERMOUNT);
     command.args(["-o", &words, "--"]).arg(point).env(COMMFD, theirs.as_raw_fd().to_string());
@@ -107,21 +124,23 @@ fn by_fusermount(point: &Path, options: &MountOptions) -> Result<Device, MountEr
         }
         return Err(failed(said));
     }
-    receive(&ours).map(Device::of).map_err(|error| failed(error.to_string()))
+    let received = receive(&ours, &mut [0]).and_then(|(_, device)| {
+        device.map(Device::of).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    });
+    received.map_err(|error| failed(error.to_string()))
 }
 
-/// The descriptor that somebody has sent.
-fn receive(from: &UnixStream) -> io::Result<OwnedFd> {
+/// Takes some bytes, and the descriptor that somebody has sent with them.
+pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut told = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let mut parts = [IoSliceMut::new(&mut byte)];
-    rustix::net::recvmsg(from, &mut parts, &mut told, RecvFlags::CMSG_CLOEXEC)?;
+    let mut parts = [IoSliceMut::new(bytes)];
+    let got = rustix::net::recvmsg(from, &mut parts, &mut told, RecvFlags::CMSG_CLOEXEC)?;
     let mut all = told.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     });
-    all.next().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    Ok((got.bytes, all.next()))
 }
 
 /// Takes away what is mounted at a directory; who is in it stays there.
@@ -130,7 +149,9 @@ fn receive(from: &UnixStream) -> io::Result<OwnedFd> {
 /// What the kernel or `fusermount3` says.
 pub fn unmount(point: &Path) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
-        return Ok(rustix::mount::unmount(point, UnmountFlags::DETACH)?);
+        // What is asked meanwhile fails, whoever has it in hand and stands still.
+        let flags = UnmountFlags::DETACH | UnmountFlags::FORCE;
+        return Ok(rustix::mount::unmount(point, flags)?);
     }
     let output = Command::new(FUSERMOUNT).args(["-u", "-z", "--"]).arg(point).output()?;
     if output.status.success() {

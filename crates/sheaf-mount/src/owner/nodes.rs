@@ -6,6 +6,7 @@
 //! or, where there is no such thing, under its last name, and is gone (`ESTALE`) if another file is there.
 use super::handles::{HandleOpener, KernelHandle};
 use crate::message::{NodeAttributes, ROOT};
+use crate::view::is_device_of_view;
 use rustc_hash::FxHashMap;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
@@ -21,6 +22,8 @@ pub const NODES_OPEN_MAX: usize = 8192;
 const NODES_OPEN_SHARE: u64 = 8;
 /// Bits of an inode's number that are a node's, too; above them stands the file system.
 const INODE_BITS: u32 = 48;
+/// File systems of which it is remembered whether they are views.
+const VIEWS_KNOWN_MAX: usize = 1024;
 /// Directories that are looked for again, one in the other, at most.
 const DEPTH_MAX: usize = 4096;
 
@@ -31,6 +34,8 @@ pub(super) struct Served {
     opener: Option<HandleOpener>,
     /// File systems, in the order in which they were met.
     devices: Mutex<Vec<u64>>,
+    /// Whether those that are mounted below are views, by their numbers and when they were made.
+    views: Mutex<FxHashMap<(u64, Timestamp), bool>>,
 }
 
 /// What one client knows.
@@ -75,7 +80,27 @@ fn id_of(found: &Metadata) -> FileId {
 impl Served {
     pub fn new(root: OwnedFd) -> Result<Self, Errno> {
         let (device, opener) = (status(root.as_fd())?.dev, HandleOpener::new(&root));
-        Ok(Self { root: Arc::new(root), opener, devices: Mutex::new(vec![device]) })
+        let devices = Mutex::new(vec![device]);
+        Ok(Self { root: Arc::new(root), opener, devices, views: Mutex::default() })
+    }
+
+    /// Whether a directory that is of another file system than the one above it is that of a view.
+    fn is_view(&self, found: &Metadata) -> Result<bool, Errno> {
+        let key = found.btime.map(|made| (found.dev, made));
+        if let Some(known) = key.and_then(|key| lock(&self.views).get(&key).copied()) {
+            return Ok(known);
+        }
+        let is_view =
+            as_process(|| is_device_of_view(found.dev)).map_err(|error| Errno::from_io(&error))?;
+        // A number is given again; with the time that belongs to it, it is not.
+        if let Some(key) = key {
+            let mut views = lock(&self.views);
+            if views.len() >= VIEWS_KNOWN_MAX {
+                views.clear();
+            }
+            views.insert(key, is_view);
+        }
+        Ok(is_view)
     }
 
     /// The opener that finds a file again.
@@ -112,6 +137,10 @@ impl KnownNodes {
     /// A file was found under this name of this directory, and is given to the client.
     pub fn found(&self, fd: OwnedFd, parent: u64, name: &[u8]) -> Result<NodeAttributes, Errno> {
         let found = status(fd.as_fd())?;
+        // What is in a view is elsewhere, and in the end here again.
+        if self.device(parent) != Some(found.dev) && self.served.is_view(&found)? {
+            return Err(Errno::LOOP);
+        }
         let mut number = self.served.number(found.id());
         let mut state = self.state();
         // Two inodes of which the numbers are the same in what is left of them here, or one that was another file's.
@@ -150,6 +179,14 @@ impl KnownNodes {
             state.opened(number, self.open_max, &self.served);
         }
         Ok(attributes(number, &found))
+    }
+
+    /// The file system of a node.
+    fn device(&self, node: u64) -> Option<u64> {
+        if node == ROOT {
+            return lock(&self.served.devices).first().copied();
+        }
+        self.state().nodes.get(&node).map(|node| node.id.0.0)
     }
 
     /// What the node is known to be.

@@ -3,7 +3,7 @@ use bytes::Bytes;
 use sheaf_core::Errno;
 use sheaf_mount::{
     FileAnswer, FileCall, FileCaller, FileOwners, MountOptions, Mounted, NodeAttributes, NodeName,
-    NodeOp, OwnerLane, ROOT, Remote,
+    NodeOp, OwnerLane, ROOT, Remote, ViewForbids,
 };
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -61,7 +61,7 @@ impl Served {
         let options = MountOptions {
             source: "sheaf:test".to_owned(),
             for_all: rustix::process::geteuid().is_root(),
-            read_only: false,
+            forbids: ViewForbids::default(),
         };
         let (tell, told) = std::sync::mpsc::channel();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();

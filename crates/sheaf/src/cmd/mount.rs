@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use sheaf_mount::{
     AddressQuestion, AllView, GroupsView, HostRemote, HostRemotes, MountedView, TakeAwayError,
-    ViewError, ViewHost, ViewParts, take_away,
+    ViewError, ViewForbids, ViewHost, ViewParts, take_away,
 };
 use sheaf_session::address::Purpose;
 use sheaf_session::config::Launch;
@@ -55,6 +55,10 @@ pub struct MountArgs {
     #[arg(long)]
     pub read_only: bool,
 
+    /// No program in it can be run
+    #[arg(long)]
+    pub no_exec: bool,
+
     /// Ask the owner of a file at each read, and have no bytes lent by it
     #[arg(long)]
     pub no_lease: bool,
@@ -96,7 +100,8 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
             let point = args.point.canonicalize().map_err(|error| no_point(&args.point, &error))?;
             let groups = GroupsView::new(session.client(), &point, asks);
             let parts = ViewParts { hosts, all: AllView::new(session.client()), groups };
-            let view = MountedView::new(&args.point, parts, args.read_only).map_err(not_there)?;
+            let forbids = ViewForbids { writes: args.read_only, programs: args.no_exec };
+            let view = MountedView::new(&args.point, parts, forbids).map_err(not_there)?;
             if announces {
                 let mut out = std::io::stdout();
                 writeln!(out, "{READY}").and_then(|()| out.flush()).context("nobody waits")?;

@@ -71,7 +71,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-ls.1 44
     sheaf-man.1 22
     sheaf-mkdir.1 27
-    sheaf-mount.1 25
+    sheaf-mount.1 26
     sheaf-read.1 26
     sheaf-rm.1 29
     sheaf-serve.1 26

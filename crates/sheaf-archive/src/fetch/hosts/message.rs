@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A request of the root.
 #[derive(Serialize, Deserialize)]
 pub(super) enum ToFetchHost {
-    Begin(BeginFetch),
+    Begin(Box<BeginFetch>),
     Go(Vec<FetchStep>),
     /// What it was done with.
     Numbers,

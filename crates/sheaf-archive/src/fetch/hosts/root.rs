@@ -169,7 +169,7 @@ impl HostsRoot for FetchRoot {
                 let above = above_of(from, self.options.contents && is_directory);
                 let of = &self.options;
                 let depth = u32::try_from(from.depth()).unwrap_or(u32::MAX);
-                let asked = ToFetchHost::Begin(BeginFetch {
+                let asked = ToFetchHost::Begin(Box::new(BeginFetch {
                     store: of.store.clone(),
                     mark: self.mark,
                     to: of.to.as_os_str().as_bytes().to_vec(),
@@ -178,7 +178,7 @@ impl HostsRoot for FetchRoot {
                     overwrite: of.overwrite,
                     limits: of.limits,
                     exclude: of.exclude.globs().to_vec(),
-                });
+                }));
                 host.at = FetchStage::Asked;
                 asked
             }

@@ -5,9 +5,9 @@ use std::path::Path;
 /// The name by which this program is called for that.
 const NAME: &str = "mount.sheaf";
 /// Options of any file system that say nothing here: what they ask for is so, or is for others to heed.
-const PLAIN: [&str; 15] = [
-    "rw", "defaults", "auto", "noauto", "user", "nouser", "users", "_netdev", "nofail", "nosuid",
-    "nodev", "exec", "async", "relatime", "noatime",
+const PLAIN: [&str; 17] = [
+    "rw", "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "_netdev",
+    "nofail", "nosuid", "nodev", "exec", "async", "relatime", "noatime",
 ];
 
 /// The words of `sheaf mount`, if this program is called as `mount.sheaf SESSION POINT [-o OPTIONS]`; nothing
@@ -66,10 +66,11 @@ fn option_of(option: &str) -> Result<Option<String>, String> {
     }
     match option.split_once('=') {
         None if option == "ro" => Ok(Some("--read-only".to_owned())),
+        None if option == "noexec" => Ok(Some("--no-exec".to_owned())),
         None if option == "nolease" => Ok(Some("--no-lease".to_owned())),
         Some((name @ ("config" | "timeout"), value)) => Ok(Some(format!("--{name}={value}"))),
         _ => Err(format!(
-            "-o {option}: there is no such option; there are ro, nolease, config=FILE, timeout=SECONDS, and \
+            "-o {option}: there is no such option; there are ro, noexec, nolease, config=FILE, timeout=SECONDS, and \
              those for mount(8) itself"
         )),
     }
@@ -104,6 +105,10 @@ mod tests {
             "/sheaf",
         ];
         assert_eq!(of(&line).unwrap(), ours);
+        // As mount(8) says it for a line with `user`.
+        let user = ["mount.sheaf", "lab", "/sheaf", "-o", "rw,noexec,nosuid,nodev,user"];
+        let ours = ["mount.sheaf", "mount", "--session", "lab", "--no-exec", "/sheaf"];
+        assert_eq!(of(&user).unwrap(), ours);
         let here = ["mount.sheaf", "sheaf", "/sheaf", "-n", "-o", "rw", "-t", "sheaf"];
         assert_eq!(of(&here).unwrap(), ["mount.sheaf", "mount", "/sheaf"]);
         assert!(words_of(&["sheaf".into(), "mount".into()]).is_none());

@@ -232,6 +232,35 @@ fn a_mount_whose_process_is_killed_says_so_and_is_taken_away_and_made_again() {
     }
 }
 
+/// On a host of the session its server answers the kernel.
+#[test]
+fn a_view_goes_on_while_the_process_that_has_mounted_it_stands_still() {
+    let _turn = turn();
+    let Some(hosts) = hosts(2, "") else { return };
+    let mounter = hosts.mounter(2);
+    mounter.signal(Signal::STOP);
+    let (path, new) = (hosts.at(2, 1, "f"), hosts.at(2, 1, "new"));
+    assert_eq!(in_time(move || fs::read_to_string(path)).unwrap(), "h1");
+    in_time(move || fs::write(new, "written")).unwrap();
+    assert_eq!(fs::read_to_string(hosts.disk(1, "new")).unwrap(), "written");
+    // Who waits for ever waits for that process, too.
+    let held = File::open(hosts.disk(1, "f")).unwrap();
+    held.lock().unwrap();
+    let wanted = File::open(hosts.at(2, 1, "f")).unwrap();
+    assert!(wanted.try_lock().is_err());
+    let waits = std::thread::spawn(move || in_time(move || wanted.lock()));
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!waits.is_finished());
+    mounter.signal(Signal::KILL);
+    let ended = errno(waits.join().unwrap());
+    assert!(matches!(ended, Some(Errno::CONNABORTED | Errno::NOTCONN)), "{ended:?}");
+    wait_until("it is gone", || errno(read(&hosts, 2, 1)) == Some(Errno::NOTCONN));
+    drop(held);
+    assert_eq!(hosts.sheaf(2, &["umount", POINT]).code, Some(0));
+    assert_eq!(hosts.mount(2, PATIENCE).code, Some(0));
+    assert_eq!(read(&hosts, 2, 1).unwrap(), "h1");
+}
+
 fn is_mounted(hosts: &ViewHosts, host: usize) -> bool {
     let said = hosts.machines.command(host, "cat", &["/proc/self/mountinfo"]).output().unwrap();
     String::from_utf8(said.stdout).unwrap().contains(&format!(" {POINT}"))

@@ -1,9 +1,10 @@
 //! What cannot be mounted, and what is said of it; nothing of it stays.
-use super::hosts::{POINT, ViewHosts};
+use super::hosts::{POINT, ViewHosts, inside};
 use crate::cluster::turn;
 use crate::machines::LOGIN;
 use crate::support::Run;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 /// What `sheaf mount` of a place comes to on a host.
 fn mount(hosts: &ViewHosts, host: usize, point: &str) -> Run {
@@ -152,4 +153,69 @@ fn nothing_is_written_to_what_is_mounted_read_only() {
         }
     }
     assert_eq!(fs::read_to_string(hosts.disk(1, "f")).unwrap(), "content");
+}
+
+#[test]
+fn what_is_forbidden_where_files_are_stays_forbidden() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::without_views(2, "") else { return };
+    for owner in hosts.all() {
+        let program = hosts.disk(owner, "program");
+        fs::write(&program, "#!/bin/sh\necho ran\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let run_all = || {
+        let each = hosts.all().map(|owner| hosts.shell(2, &inside(owner, "program")).code);
+        each.collect::<Vec<_>>()
+    };
+    assert_eq!(hosts.sheaf(2, &["--quiet", "mount", POINT]).code, Some(0));
+    assert_eq!(run_all(), [Some(0), Some(0)]);
+    assert_eq!(hosts.sheaf(2, &["--quiet", "umount", POINT]).code, Some(0));
+    assert_eq!(hosts.sheaf(2, &["--quiet", "mount", "--no-exec", POINT]).code, Some(0));
+    // What a shell says of what it may not run.
+    assert_eq!(run_all(), [Some(126), Some(126)]);
+    assert_eq!(hosts.sheaf(2, &["--quiet", "umount", POINT]).code, Some(0));
+    // The second step of a mount that is read-only would take away what the first has kept.
+    let script = "mount --bind files files; mount -o remount,bind,noexec files";
+    let made = hosts.shell_at(2, "/root", script);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert_eq!(hosts.sheaf(2, &["--quiet", "mount", "--read-only", POINT]).code, Some(0));
+    assert_eq!(run_all(), [Some(0), Some(126)]);
+    let written = hosts.shell(2, "echo x >h2/program");
+    assert_ne!(written.code, Some(0), "{written:?}");
+}
+
+#[test]
+fn a_view_within_a_view_is_not_gone_into() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::without_views(2, "") else { return };
+    // Of root, and of one that is mounted later at the same place.
+    let within = hosts.shell_at(
+        1,
+        "/root",
+        "mkdir files/view files/plain && mount -t tmpfs none files/plain",
+    );
+    assert_eq!(within.code, Some(0), "{within:?}");
+    fs::write(hosts.disk(2, "f"), "content").unwrap();
+    assert_eq!(hosts.sheaf(2, &["--quiet", "mount", POINT]).code, Some(0));
+    let list = |name: &str| hosts.shell(2, &format!("ls -A h1/{name}"));
+    for _ in 0..2 {
+        assert_eq!((list("view").code, list("view").stdout.as_str()), (Some(0), ""));
+        assert_eq!(hosts.sheaf(1, &["--quiet", "mount", "/root/files/view"]).code, Some(0));
+        // On its own host it is there.
+        let own = hosts.shell_at(1, "/root/files/view", "cat hosts/h2/f");
+        assert_eq!((own.code, own.stdout.as_str()), (Some(0), "content"), "{own:?}");
+        let within = list("view");
+        assert_eq!(within.code, Some(2), "{within:?}");
+        assert!(within.stderr.contains("Too many levels of symbolic links"), "{within:?}");
+        // All others are, and what is told of the directory above.
+        let all = hosts.shell(2, "ls -A h1 && ls -A h1/plain && find h1/plain");
+        assert_eq!(
+            (all.code, all.stdout.as_str()),
+            (Some(0), "plain\nview\nh1/plain\n"),
+            "{all:?}"
+        );
+        assert_eq!(hosts.sheaf(1, &["--quiet", "umount", "/root/files/view"]).code, Some(0));
+    }
+    assert_eq!(hosts.sheaf(2, &["--quiet", "umount", POINT]).code, Some(0));
 }
