@@ -55,9 +55,10 @@ class Contests:
     def __init__(self, world):
         self.world, self.net, self.number = world, world.net, 0
         self.place = f"{world.net}, {placement()}"
-        self.remote = [name for name in ("sheaf", "sshfs", STRICT) if name in world.ways]
+        self.remote = [name for name in ("sheaf", AT_HOST, "sshfs", STRICT) if name in world.ways]
         # Where bytes are read that may be lent.
-        self.readers = [name for name in ("sheaf", UNLENT, "sshfs", STRICT) if name in world.ways]
+        self.readers = [name for name in ("sheaf", AT_HOST, UNLENT, "sshfs", STRICT)
+                        if name in world.ways]
         # Where names and attributes count, or writes.
         self.remote_strict = [*self.remote, *(name for name in (STRICTEST,) if name in world.ways)]
 

@@ -34,7 +34,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// The service's name.
@@ -238,18 +238,13 @@ impl NearHello {
 struct PeerRemote {
     lanes: HostLanes<PeerWay>,
     lends: bool,
-    /// There are no such links: others answer the kernel.
-    is_of_no_use: Notify,
 }
 
 impl Remote for PeerRemote {
     async fn call(&self, call: Vec<u8>) -> Result<Bytes, Errno> {
-        let answer = self.lanes.call(call.into()).await;
-        if let Err(Errno::OPNOTSUPP) = answer {
-            self.is_of_no_use.notify_one();
-            return Err(Errno::HOSTDOWN);
-        }
-        answer
+        // There were links: the session is over.
+        let over = |errno| if errno == Errno::OPNOTSUPP { Errno::HOSTDOWN } else { errno };
+        self.lanes.call(call.into()).await.map_err(over)
     }
 
     fn flush_is_of_locks(&self) -> bool {
@@ -273,11 +268,12 @@ async fn answer(
     if !has_same_names(pid)? {
         return Err(io::Error::other("it is mounted in another container"));
     }
+    if !handle.has_peer_links() {
+        return Err(io::Error::other("this session has no links from host to host"));
+    }
     let lanes = HostLanes::new(PeerWay { handle, leaf }, hello.number, hello.patience);
-    let remote = Arc::new(PeerRemote { lanes, lends, is_of_no_use: Notify::new() });
     tokio::select! {
-        ended = answer_by(device, remote.clone()) => ended,
-        () = remote.is_of_no_use.notified() => Ok(()),
+        ended = answer_by(device, Arc::new(PeerRemote { lanes, lends })) => ended,
         left = left(stream) => left,
     }
 }

@@ -6,11 +6,15 @@ use crate::owner::LOAN_TERM;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::lock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Bytes that are kept of the files of one host, at most.
+/// Bytes that are kept of the files of one host, at most, and of those of all hosts by one process.
 const BORROWED_BYTES_MAX: usize = 64 << 20;
+const BORROWED_BYTES_ALL_MAX: usize = 256 << 20;
+/// Those that this process keeps.
+static BORROWED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that come along when a file is opened.
 pub(super) const FIRST_BYTES: u32 = 16 << 10;
 /// Bytes that are read ahead: at first, and at most, with those that are asked for.
@@ -133,7 +137,9 @@ impl Borrowed {
             file.until = file.until.max(Some(until));
             let before = std::mem::replace(&mut file.kept, kept);
             state.bytes = state.bytes - before + kept;
-            if state.bytes > BORROWED_BYTES_MAX {
+            BORROWED_BYTES.fetch_sub(before, Ordering::Relaxed);
+            let all = BORROWED_BYTES.fetch_add(kept, Ordering::Relaxed) + kept;
+            if state.bytes > BORROWED_BYTES_MAX || all > BORROWED_BYTES_ALL_MAX {
                 state.drop_bytes(handle);
             }
         }
@@ -204,6 +210,7 @@ impl Borrowed {
         let kept: usize = state.files.values().map(|file| file.kept).sum();
         assert_eq!(kept, state.bytes);
         assert!(state.bytes <= BORROWED_BYTES_MAX);
+        assert!(BORROWED_BYTES.load(Ordering::Relaxed) <= BORROWED_BYTES_ALL_MAX + (1 << 20));
         for file in state.files.values() {
             assert!(file.until.is_none() || file.kept >= file.bytes.len());
         }
@@ -211,8 +218,13 @@ impl Borrowed {
 
     /// There is no mount any more.
     pub fn ended(&self) {
-        let mut state = self.state();
-        (state.files, state.bytes) = Default::default();
+        self.state().end();
+    }
+}
+
+impl Drop for BorrowedState {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -220,7 +232,14 @@ impl BorrowedState {
     fn drop_bytes(&mut self, handle: u64) {
         let Some(file) = self.files.get_mut(&handle) else { return };
         (file.bytes, file.until, file.ends) = (Bytes::new(), None, false);
-        self.bytes -= std::mem::take(&mut file.kept);
+        let kept = std::mem::take(&mut file.kept);
+        self.bytes -= kept;
+        BORROWED_BYTES.fetch_sub(kept, Ordering::Relaxed);
+    }
+
+    fn end(&mut self) {
+        self.files.clear();
+        BORROWED_BYTES.fetch_sub(std::mem::take(&mut self.bytes), Ordering::Relaxed);
     }
 }
 
@@ -392,5 +411,25 @@ mod tests {
             borrowed.check();
         }
         hits
+    }
+
+    #[test]
+    fn what_all_keep_has_a_bound() {
+        let (now, bytes) = (Instant::now(), Bytes::from(vec![7; 1 << 20]));
+        let hosts: Vec<Borrowed> = (0..6).map(|_| Borrowed::default()).collect();
+        let mut kept = 0;
+        for (host, handle) in
+            hosts.iter().flat_map(|host| (0..80).map(move |handle| (host, handle)))
+        {
+            let asked = host.asking(now);
+            host.opened(handle, asked, Some((Loan { lender: 1, ends: true }, bytes.clone())));
+            kept += usize::from(host.read(handle, 0, 1, now).is_some());
+            host.check();
+        }
+        // Other tests keep some, too.
+        assert!((250..=256).contains(&kept), "{kept}");
+        hosts[0].closed(0);
+        drop(hosts);
+        assert!(BORROWED_BYTES.load(Ordering::Relaxed) < 6 << 20);
     }
 }

@@ -605,6 +605,12 @@ impl LeafHandle {
         links.downcast().ok()
     }
 
+    /// Whether this session has such links at all.
+    #[must_use]
+    pub fn has_peer_links(&self) -> bool {
+        self.peers().is_some()
+    }
+
     /// A link from this server straight to that of another leaf, for what need not pass the root.
     /// Where that host cannot be reached, the root carries the link ([`Peer::through_tree`]).
     ///
