@@ -140,7 +140,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if !self.is_gone()
-            && let Err(error) = unmount(&self.point)
+            && let Err(error) = point::end(&self.point)
         {
             tracing::warn!(point = %self.point.display(), %error, "it stays mounted");
         }

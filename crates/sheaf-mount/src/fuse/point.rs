@@ -148,9 +148,16 @@ pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, O
 /// # Errors
 /// What the kernel or `fusermount3` says.
 pub fn unmount(point: &Path) -> io::Result<()> {
+    take_off(point, UnmountFlags::DETACH)
+}
+
+/// The same, and what is asked meanwhile fails, also where who has it in hand stands still.
+pub(super) fn end(point: &Path) -> io::Result<()> {
+    take_off(point, UnmountFlags::DETACH | UnmountFlags::FORCE)
+}
+
+fn take_off(point: &Path, flags: UnmountFlags) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
-        // What is asked meanwhile fails, whoever has it in hand and stands still.
-        let flags = UnmountFlags::DETACH | UnmountFlags::FORCE;
         return Ok(rustix::mount::unmount(point, flags)?);
     }
     let output = Command::new(FUSERMOUNT).args(["-u", "-z", "--"]).arg(point).output()?;

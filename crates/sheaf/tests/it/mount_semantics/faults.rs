@@ -211,6 +211,28 @@ fn a_host_whose_own_server_is_killed_waits_for_nothing() {
 }
 
 #[test]
+fn a_host_whose_own_server_stands_still_waits_no_longer_than_the_session_does() {
+    let _turn = turn();
+    let Some(hosts) = hosts(2, "") else { return };
+    let server = hosts.server(2);
+    server.signal(Signal::STOP);
+    let began = Instant::now();
+    let path = hosts.at(2, 1, "f");
+    let told = in_time(move || fs::read_to_string(path));
+    assert!(told.is_err(), "{told:?} after {:?}", began.elapsed());
+    // Its own files need nobody.
+    assert_eq!(fs::read_to_string(hosts.disk(2, "f")).unwrap(), "h2");
+    assert_eq!(read(&hosts, 1, 1).unwrap(), "h1");
+    server.signal(Signal::CONT);
+    wait_until("it can be mounted", || {
+        let run = hosts.sheaf(2, &["umount", POINT]);
+        let is_away = run.code == Some(0) || run.stderr.contains("no view is mounted there");
+        is_away && hosts.mount(2, PATIENCE).code == Some(0)
+    });
+    wait_until_back(&hosts, 2, 1);
+}
+
+#[test]
 fn a_mount_whose_process_is_killed_says_so_and_is_taken_away_and_made_again() {
     let _turn = turn();
     let Some(hosts) = hosts(3, "") else { return };
