@@ -3,17 +3,28 @@
 //! [`skipped`] says that a test cannot run here, [`as_nobody`] runs one without rights, [`program`]
 //! runs programs to their end, [`postgres`] is a server of PostgreSQL, [`S3Server`] one of S3,
 //! [`Workshop`] compiles programs against `libsheaf.so`, and
+//! `home` and `sessions` run the programs of this workspace (feature `program`), and
 //! `cluster::TestCluster` (feature `cluster`) is hosts that are directories, served within the
 //! test.
 
+#[cfg(feature = "program")]
+mod built;
 #[cfg(feature = "cluster")]
 pub mod cluster;
+#[cfg(feature = "program")]
+#[allow(missing_docs)]
+pub mod home;
 pub mod postgres;
 pub mod program;
 mod s3;
+#[cfg(feature = "program")]
+#[allow(missing_docs)]
+pub mod sessions;
 mod user;
 mod workshop;
 
+#[cfg(feature = "program")]
+pub use built::built;
 pub use s3::S3Server;
 pub use user::as_nobody;
 pub use workshop::Workshop;

@@ -5,16 +5,17 @@
 //! it costs next to nothing while nothing happens. On a trigger rings are held as they are until
 //! they have been read; a process whose operation was slow holds its own at once, without waiting
 //! for anybody to look. What finds no room meanwhile is lost and counted.
-use crate::collect::WatchLimits;
-use crate::info::{remove, unplaced_words};
-use crate::record::{self, StoreLock, check_own};
+use crate::info::unplaced_words;
+use crate::record::{self, StoreLock};
 use crate::report::units::{self, shown};
-use crate::served::now_ns;
-use crate::spool::{self, SpoolFacts, SpoolWriter};
 use crate::{
     Collected, Collector, INFO_FILE, TraceError, TraceInfo, TraceNames, TraceRow, TraceStore,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use sheaf_log::collect::WatchLimits;
+use sheaf_log::files::{check_own, remove};
+use sheaf_log::served::now_ns;
+use sheaf_log::spool::{self, SpoolFacts, SpoolWriter};
 use sheaf_recorder::{ClockKind, TraceClock, sys};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -322,7 +323,7 @@ impl Flight {
         loop {
             let mut collected = self.collector.collect(&mut self.names)?;
             self.note_slow(&collected.rows, &mut slow);
-            let lost = self.names.find(crate::store::LOST);
+            let lost = self.names.find(sheaf_log::LOST);
             *taken += collected.rows.iter().filter(|row| Some(row.op) != lost).count() as u64;
             store.push(&collected.rows, &self.names)?;
             self.since.note(&mut collected);
@@ -339,7 +340,7 @@ impl Flight {
     fn note_slow(&self, rows: &[TraceRow], slow: &mut Option<TraceRow>) {
         let Some(least) = self.options.slow else { return };
         let least = i64::try_from(least.as_nanos()).unwrap_or(i64::MAX);
-        let lost = self.names.find(crate::store::LOST);
+        let lost = self.names.find(sheaf_log::LOST);
         let end = |row: &TraceRow| row.time_ns + row.duration_ns;
         let is_slow = |row: &&TraceRow| row.duration_ns >= least && Some(row.op) != lost;
         let last = rows.iter().filter(is_slow).copied().chain(*slow).max_by_key(end);

@@ -1,6 +1,7 @@
 //! What is known of a trace beside its operations.
-use crate::{RemovedParts, TraceError};
+use crate::{RemovedParts, ServedHost, TraceError};
 use serde::{Deserialize, Serialize};
+use sheaf_log::files::{open, remove};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,25 +12,6 @@ pub const INFO_FILE: &str = "trace.json";
 
 /// A link is not followed.
 const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-
-/// Takes away a file, if it is there.
-pub(crate) fn remove(path: &Path) -> Result<(), TraceError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(TraceError::io(path)(error)),
-        _ => Ok(()),
-    }
-}
-
-/// Opens a file to be read; anything else, a pipe for one, which would be waited for, is refused.
-pub(crate) fn open(path: &Path) -> Result<File, TraceError> {
-    const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let opened = File::options().read(true).custom_flags(NONBLOCK).open(path);
-    let file = opened.map_err(TraceError::io(path))?;
-    if !file.metadata().map_err(TraceError::io(path))?.is_file() {
-        return Err(TraceError::damaged(path, "it is no file"));
-    }
-    Ok(file)
-}
 
 /// What the kernel has counted of processes (`/proc/PID/io`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,31 +139,6 @@ pub struct TraceInfo {
     pub filter: Option<String>,
     /// What is missing, in words.
     pub missing: Vec<String>,
-}
-
-/// How far a trace has what one host has recorded.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServedHost {
-    /// The host.
-    pub host: String,
-    /// Which directory of that host's it comes from: its random number.
-    pub life: u64,
-    /// The spool there, and how many of its rows are here; all of those before are.
-    pub spool: u32,
-    /// See `spool`.
-    pub rows: u64,
-    /// Operations that there was no room for, by the rows that are here.
-    pub lost: u64,
-    /// Of those, operations for which there was no ring.
-    pub unplaced: u64,
-    /// Files whose names there was no room for.
-    pub names_lost: u64,
-    /// Operations that were done before the trace began, and are not in it.
-    pub before: u64,
-    /// What was added to the times of its clock last, in ns, and how far off any was at most.
-    pub clock_offset_ns: i64,
-    /// See `clock_offset_ns`.
-    pub clock_error_ns: i64,
 }
 
 impl TraceInfo {

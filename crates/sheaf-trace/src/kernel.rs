@@ -12,10 +12,10 @@ mod watch;
 
 pub use rings::KernelRefusal;
 
-use crate::collect::Collected;
 use crate::{TraceError, TraceNames, TraceRow};
 use files::DescriptorOf;
 use rings::{KernelRings, KernelSums};
+use sheaf_log::collect::Collected;
 use sheaf_recorder::{ClockKind, IoLayer, TraceClock};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
@@ -158,7 +158,7 @@ impl KernelCollector {
         (lost > 0).then(|| TraceRow {
             time_ns: self.day(self.looked),
             duration_ns: now.saturating_sub(self.looked) as i64,
-            op: names.number(crate::store::LOST),
+            op: names.number(sheaf_log::LOST),
             layer: names.number(IoLayer::Kernel.word().as_bytes()),
             host: self.watch.host(),
             command: names.number(b""),

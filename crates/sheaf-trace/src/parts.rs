@@ -5,15 +5,16 @@
 //! many are told there to be lost. What is removed is counted in `trace.json` first, with the number
 //! of the first part that stays, and taken away then: a part below that number is removed, whether
 //! its file is gone yet or not. So the count is right whenever whoever stores is killed.
-use crate::info::remove;
 use crate::reader::{decoded, open_file};
 use crate::report::{count, day};
-use crate::store::{LOST, LOST_KEY, OPERATIONS_KEY, file_name, files_of};
+use crate::store::{LOST_KEY, OPERATIONS_KEY, file_name, files_of};
 use crate::{StoreReader, TraceError, TraceInfo, TraceNames};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::FileReader;
 use parquet::file::statistics::Statistics;
 use serde::{Deserialize, Serialize};
+use sheaf_log::LOST;
+use sheaf_log::files::remove;
 use std::collections::VecDeque;
 use std::fs::Metadata;
 use std::io::ErrorKind;

@@ -1,6 +1,5 @@
 //! Reads what a [`TraceStore`](crate::TraceStore) has written: column by column, batch by batch.
 use crate::checksum::{self, CHECKSUM_KEY};
-use crate::spool;
 use crate::store::{COLUMNS_MIN, SCHEMA, file_name, files_of, number_of};
 use crate::{RemovedParts, TraceError, TraceInfo, TraceNames, TraceRow};
 use parquet::basic::Repetition;
@@ -13,6 +12,7 @@ use parquet::file::statistics::Statistics;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{SchemaDescriptor, Type};
 use rustc_hash::FxHashMap;
+use sheaf_log::spool;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::ErrorKind;
@@ -370,7 +370,7 @@ fn checked(path: &Path, about: &FileMetaData) -> Result<(), TraceError> {
 }
 
 pub(crate) fn open_file(path: &Path) -> Result<SerializedFileReader<File>, TraceError> {
-    let file = crate::info::open(path)?;
+    let file = sheaf_log::files::open(path)?;
     let reader = decoded(|| SerializedFileReader::new(file));
     let reader = reader.map_err(|error| cut_off(path, error))?;
     check_schema(reader.metadata().file_metadata().schema_descr())

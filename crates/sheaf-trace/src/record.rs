@@ -2,18 +2,20 @@
 //! run.
 //!
 //! Two threads: one takes what has come from the rings, which are small, and appends it to a
-//! [`spool`](crate::spool), and does nothing else; the other makes Parquet files of spools that are
+//! [`spool`], and does nothing else; the other makes Parquet files of spools that are
 //! full, which takes its time. Whoever is killed leaves spools and rings, from which [`recover`]
 //! makes the rest: nothing that a ring has committed is lost by that, and nothing is there twice.
-use crate::collect::{DROPPED_FILE, DroppedSums, SourceState};
+use crate::convert::convert_spool;
 use crate::kernel::{KernelCollector, KernelTrace};
 use crate::parts::PartKeeper;
-use crate::spool::{self, SpoolFacts, SpoolWriter};
 use crate::{
     Collected, Collector, KeepLimits, PartLimits, RemovedParts, TraceError, TraceInfo, TraceNames,
     TraceRow,
 };
 use rustix::fs::{FlockOperation, flock};
+use sheaf_log::collect::{DROPPED_FILE, DroppedSums, SourceState};
+use sheaf_log::files::{check_own, check_private, remove};
+use sheaf_log::spool::{self, SpoolFacts, SpoolWriter};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -204,7 +206,7 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     let (mut before, mut states, mut next) = (RecordTotals::default(), None, 0);
     let mut names = TraceNames::default();
     for (number, path) in spool::spools_of(store)? {
-        let content = match spool::convert(store, number, &mut names) {
+        let content = match convert_spool(store, number, &mut names) {
             Ok((_, content)) => content,
             Err(error) => {
                 before.error = Some(error);
@@ -252,27 +254,6 @@ fn count(store: &Path, totals: &mut RecordTotals) -> Result<(), TraceError> {
     let (none, limits) = (RemovedParts::default(), KeepLimits::default());
     let parts = PartKeeper::open(store, none, limits, &mut totals.damaged)?;
     (totals.rows, totals.lost) = parts.stored();
-    Ok(())
-}
-
-/// What a trace says of itself is believed to nobody but its owner: files are taken away where it
-/// says.
-pub(crate) fn check_own(directory: &Path) -> Result<(), TraceError> {
-    let about = std::fs::symlink_metadata(directory).map_err(TraceError::io(directory))?;
-    if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
-        return Err(TraceError::damaged(directory, "it is no directory of this user's"));
-    }
-    Ok(())
-}
-
-/// That nobody else writes in a directory, besides.
-pub(crate) fn check_private(directory: &Path) -> Result<(), TraceError> {
-    const OTHERS_WRITE: u32 = 0o022;
-    check_own(directory)?;
-    let about = std::fs::symlink_metadata(directory).map_err(TraceError::io(directory))?;
-    if about.mode() & OTHERS_WRITE != 0 {
-        return Err(TraceError::damaged(directory, "others than its owner may write there"));
-    }
     Ok(())
 }
 
@@ -373,7 +354,7 @@ impl StoreLock {
         totals.is_unfinished = is_unfinished.as_ref().is_ok_and(|is_unfinished| *is_unfinished);
         let removed = std::fs::remove_file(&self.path).map_err(TraceError::io(&self.path));
         // Of somebody who was killed before.
-        let unbegun = crate::info::remove(&self.store.join(spool::PART_FILE));
+        let unbegun = remove(&self.store.join(spool::PART_FILE));
         let failed = [is_unfinished.map(drop), removed, unbegun].into_iter().find_map(Result::err);
         totals.error = totals.error.take().or(failed);
     }
@@ -549,7 +530,7 @@ impl SpoolTaker {
             if let RowSource::Segments(collector) = &mut self.source {
                 collector.drop_from_here();
             }
-            let lost = self.names.find(crate::store::LOST);
+            let lost = self.names.find(sheaf_log::LOST);
             let operations = collected.rows.iter().filter(|row| Some(row.op) != lost).count();
             self.totals.unwritten += operations as u64;
         }
@@ -615,7 +596,7 @@ fn keep(directory: &Path, spools: &Receiver<u32>) -> SpoolsKept {
         if failed.is_some() {
             continue;
         }
-        match spool::convert(directory, number, &mut TraceNames::default()) {
+        match convert_spool(directory, number, &mut TraceNames::default()) {
             Ok((more, content)) => {
                 kept += more;
                 damaged.extend(content.cut.map(|why| (spool::path_of(directory, number), why)));

@@ -18,17 +18,17 @@ pub use data::{
 };
 pub use findings::{Finding, FindingEvidence, FindingKind, FindingSeverity};
 
-use crate::collect::UNPLACED_ERRNO;
 use crate::{TraceNames, TraceRow};
 use files::{FileOp, FileTable};
 use heat::HeatMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::Errno;
+use sheaf_log::class_of;
+use sheaf_log::collect::UNPLACED_ERRNO;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-pub(crate) use sums::class_of;
 use sums::{PowerCounts, SplitSums, bytes_of, is_of_sockets, is_stream};
-pub(crate) use units::{count, day, escaped, size};
+pub(crate) use units::{count, day, escaped};
 
 /// Limits of a report: what it may take in memory, and how long it may be.
 #[derive(Debug, Clone, Copy)]

@@ -7,53 +7,11 @@
 //! A server keeps what it has taken until whoever stores it has said that it is stored. Both ends
 //! keep what they have in spools, so either may be killed at any moment: what rings have committed is
 //! stored once.
-mod batch;
-mod client;
-mod clock;
-mod live;
-mod live_text;
 mod store;
-mod user;
 
-pub use batch::{BatchFilter, BatchPart, CollectRequest, HostPlace, RowFilter, TraceBatch};
-pub use client::{COLLECT, LIVE, LogClients, TRACE_SERVICE};
-pub use clock::{ClockSample, HostClock};
-pub use live::{LIVE_SECONDS_MAX, LiveAnswer, LiveBy, LiveFilter, LiveRequest, LiveSums};
+pub use sheaf_log::served::{
+    BatchFilter, BatchPart, COLLECT, ClockSample, CollectRequest, HostClock, HostPlace, LIVE,
+    LIVE_SECONDS_MAX, LiveAnswer, LiveBy, LiveFilter, LiveRequest, LiveSums, LogClients, RowFilter,
+    TRACE_LIVE, TRACE_MERGE, TRACE_SERVICE, TraceBatch, is_collected, shared_segments,
+};
 pub use store::{KeptRows, ServedStore, ServedTotals};
-
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
-
-/// The filter that merges what servers answer.
-pub const TRACE_MERGE: &str = "trace-merge";
-/// The filter that adds up what programs do just now.
-pub const TRACE_LIVE: &str = "trace-live";
-
-/// Where programs of this user record for a server, below `buffers`.
-#[must_use]
-pub fn shared_segments(buffers: &Path) -> PathBuf {
-    buffers.join(format!("sheaf-trace-{}", rustix::process::geteuid().as_raw()))
-}
-
-/// Whether somebody takes what is recorded there.
-///
-/// # Errors
-/// When that cannot be seen.
-pub fn is_collected(segments: &Path) -> std::io::Result<bool> {
-    use rustix::fs::{FlockOperation, flock};
-    let file = match std::fs::File::open(segments.join(client::CLIENT_LOCK)) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(false),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
-        Err(error) => Err(error.into()),
-    }
-}
-
-pub(crate) fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}

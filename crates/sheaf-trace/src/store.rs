@@ -15,6 +15,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
+use sheaf_log::LOST;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,9 +40,6 @@ pub(crate) const SCHEMA: &str = "
     }";
 /// Columns that a file of an earlier version may lack, from here on.
 pub(crate) const COLUMNS_MIN: usize = 14;
-
-/// What rows are called that tell of operations which were not kept.
-pub(crate) const LOST: &[u8] = b"lost";
 
 /// What stands at the end of each file: how many operations are in it, and how many are told there to
 /// be lost.
@@ -93,7 +91,7 @@ impl TraceStore {
     /// # Errors
     /// When it cannot be read.
     pub fn is_empty(directory: &Path) -> Result<bool, TraceError> {
-        Ok(files_of(directory)?.is_empty() && crate::spool::spools_of(directory)?.is_empty())
+        Ok(files_of(directory)?.is_empty() && sheaf_log::spool::spools_of(directory)?.is_empty())
     }
 
     /// Whether a directory has no file of rows, though it may have rows that are in none yet.
@@ -109,7 +107,7 @@ impl TraceStore {
     /// # Errors
     /// When the directory cannot be read.
     pub fn has_spools(directory: &Path) -> Result<bool, TraceError> {
-        Ok(!crate::spool::spools_of(directory)?.is_empty())
+        Ok(!sheaf_log::spool::spools_of(directory)?.is_empty())
     }
 
     /// Whether the file of this number is there as a whole. What is left of one that is not is taken
@@ -117,7 +115,7 @@ impl TraceStore {
     pub(crate) fn has_file(directory: &Path, number: u32) -> Result<bool, TraceError> {
         let whole = directory.join(file_name(number));
         let part = directory.join(format!("{}.part", file_name(number)));
-        crate::info::remove(&part)?;
+        sheaf_log::files::remove(&part)?;
         whole.try_exists().map_err(TraceError::io(&whole))
     }
 

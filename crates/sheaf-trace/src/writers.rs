@@ -1,6 +1,7 @@
 //! Who still records for a trace whose recorder is gone.
-use crate::record::{StoreLock, check_own};
+use crate::record::StoreLock;
 use crate::{TraceError, TraceInfo, lock_buffers};
+use sheaf_log::files::check_own;
 use sheaf_recorder::Reader;
 use std::collections::BTreeMap;
 use std::path::Path;

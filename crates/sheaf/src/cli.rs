@@ -1,28 +1,12 @@
-//! The command line: global options, the list of commands, and how the two share short options.
-mod global;
-mod named;
-mod wrong;
-
-pub use global::{Color, GlobalArgs};
-pub use named::Named;
-
+//! The command line of `sheaf`: the list of commands, and how help shows it.
 use crate::cmd;
-use crate::exit::{CODES, Exit, Stop};
 use clap::builder::StyledStr;
-use clap::builder::styling::{AnsiColor, Styles};
-use clap::error::{ContextKind, ContextValue};
-use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser};
+use clap::{Args, CommandFactory, FromArgMatches, Parser};
+use sheaf_cli::cli::{CommandLine, HELP_COLUMNS_MAX, STYLES, decorate, end, try_parse};
+use sheaf_cli::exit::{CODES, Exit};
+use sheaf_cli::options::GlobalArgs;
 use std::ffi::OsString;
 use std::io::Write as _;
-
-/// Help is laid out for this many columns, or fewer on a narrower terminal.
-const HELP_COLUMNS_MAX: usize = 80;
-
-const STYLES: Styles = Styles::styled()
-    .header(AnsiColor::Green.on_default().bold())
-    .usage(AnsiColor::Green.on_default().bold())
-    .literal(AnsiColor::Cyan.on_default().bold())
-    .placeholder(AnsiColor::Cyan.on_default());
 
 /// One program for the files of ten thousand machines.
 ///
@@ -72,48 +56,21 @@ Exit status:\n"
     text + "Failures go before matches: a grep that matched on some hosts while others\nfailed ends with 4, also with -q, -l and -c."
 }
 
-/// The whole command line, for parsing, completions and man pages.
-///
-/// An option that is given again counts as it was given last.
-///
-/// A command's own short options win: where a command uses a letter of a global option (`grep -w`,
-/// `ls -h`), the global one keeps only its long name there, and its letter before the command's
-/// name.
-pub fn command() -> clap::Command {
-    let command = Cli::command();
-    let template = template(&command);
-    let mut command = command.help_template(template).args_override_self(true);
-    let globals: Vec<Arg> =
-        command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-    let lists: Vec<Arg> = command
-        .get_arguments()
-        .filter(|arg| LISTS.contains(&arg.get_id().as_str()))
-        .cloned()
-        .collect();
-    for sub in command.get_subcommands_mut() {
-        yield_shorts(sub, &globals, &lists);
+impl CommandLine for Cli {
+    fn command() -> clap::Command {
+        let command = <Self as CommandFactory>::command();
+        let template = template(&command);
+        decorate(command.help_template(template))
     }
-    command
+
+    fn global(&mut self) -> &mut GlobalArgs {
+        &mut self.global
+    }
 }
 
-/// Options of every command whose values add up, before its name and behind it. (Of a global option
-/// clap keeps those behind only: a host that was left out before the name would not be.)
-const LISTS: [&str; 2] = ["on_hosts", "exclude_hosts"];
-
-/// Letters that mean something else to whoever knows the tool of that name: a command takes none of
-/// them for a global option.
-const FOREIGN_SHORTS: [(&str, &str); 5] =
-    [("chmod", "wx"), ("cp", "lx"), ("du", "l"), ("ls", "wx"), ("sha", "w")];
-
-/// Everything that was given for the options of [`LISTS`], wherever it stands.
-fn gather(cli: &mut Cli, matches: &clap::ArgMatches) {
-    let mut below = matches.subcommand();
-    while let Some((_, matches)) = below {
-        let mut given = LISTS.map(|id| matches.try_get_many::<String>(id).ok().flatten());
-        cli.global.on_hosts.extend(given[0].take().into_iter().flatten().cloned());
-        cli.global.exclude_hosts.extend(given[1].take().into_iter().flatten().cloned());
-        below = matches.subcommand();
-    }
+/// The whole command line, for parsing, completions and man pages.
+pub fn command() -> clap::Command {
+    <Cli as CommandLine>::command()
 }
 
 /// The layout of the top-level help: the commands under the headings of [`cmd::HEADINGS`].
@@ -134,56 +91,32 @@ fn template(command: &clap::Command) -> StyledStr {
     out.into()
 }
 
-/// Gives `command`, and the commands below it, the long-only form of what its own options hide.
-fn yield_shorts(command: &mut clap::Command, globals: &[Arg], lists: &[Arg]) {
-    let mut own: Vec<char> = command.get_arguments().filter_map(Arg::get_short).collect();
-    let known = FOREIGN_SHORTS.iter().filter(|(name, _)| *name == command.get_name());
-    own.extend(known.flat_map(|(_, letters)| letters.chars()));
-    let mut changed = std::mem::take(command);
-    for global in globals {
-        let hidden = global.get_short().is_some_and(|short| own.contains(&short));
-        let redefined = changed.get_arguments().any(|arg| arg.get_id() == global.get_id());
-        if hidden && !redefined {
-            changed = changed.arg(global.clone().short(None));
-        }
-    }
-    for list in lists {
-        let hidden = list.get_short().is_some_and(|short| own.contains(&short));
-        changed = changed.arg(if hidden { list.clone().short(None) } else { list.clone() });
-    }
-    if own.contains(&'h') {
-        let help = Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
-        changed = changed.disable_help_flag(true).arg(help);
-    }
-    *command = changed;
-    for sub in command.get_subcommands_mut() {
-        yield_shorts(sub, globals, lists);
-    }
-}
-
-/// Parses this process's arguments; usage errors, `--help` and `--version` end it here.
-pub fn parse() -> Cli {
+/// Parses this process's arguments, which come back beside the result; usage errors, `--help` and `--version` end it here.
+pub fn parse() -> (Cli, Vec<OsString>) {
     let called: Vec<OsString> = std::env::args_os().collect();
     let words = match cmd::mount::fstab::words(&called) {
         None => called,
         Some(Ok(words)) => words,
         Some(Err(why)) => {
-            crate::output::tell(format_args!("mount.sheaf: {why}"));
+            sheaf_cli::output::tell(format_args!("mount.sheaf: {why}"));
             std::process::exit(Exit::Usage as i32);
         }
     };
     match &words[1.min(words.len())..] {
         [] => {
-            crate::output::tell(short_help());
+            sheaf_cli::output::tell(short_help());
             std::process::exit(Exit::Usage as i32);
         }
         [word] if word == "-h" => {
             // What is wrong with standard output is told where the program ends.
-            let printed = writeln!(crate::output::stdout(), "{}", short_help());
+            let printed = writeln!(sheaf_cli::output::stdout(), "{}", short_help());
             let outcome = printed.map(|()| Exit::Success).map_err(Into::into);
-            std::process::exit(crate::output::conclude(outcome, false) as i32);
+            std::process::exit(sheaf_cli::output::conclude(outcome, false) as i32);
         }
-        _ => try_parse(words).unwrap_or_else(|error| end(&error)),
+        _ => {
+            let cli = try_parse::<Cli>(words.clone()).unwrap_or_else(|error| end::<Cli>(&error));
+            (cli, words)
+        }
     }
 }
 
@@ -216,66 +149,24 @@ Examples:
 All options: sheaf --help; of a command: sheaf help COMMAND; a tour: sheaf demo"
 }
 
-fn try_parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let parsed = command().try_get_matches_from(words).and_then(|matches| {
-        let mut cli = Cli::from_arg_matches(&matches)?;
-        gather(&mut cli, &matches);
-        Ok(cli)
-    });
-    parsed.map_err(without_danger)
-}
-
-/// An error of clap whose guess at what was meant is near, and nothing that destroys.
-fn without_danger(mut error: clap::Error) -> clap::Error {
-    let kind = ContextKind::SuggestedSubcommand;
-    let word = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) => word.clone(),
-        _ => String::new(),
-    };
-    if let Some(ContextValue::Strings(mut names)) = error.remove(kind) {
-        names.retain(|name| {
-            !cmd::DESTROYERS.contains(&name.as_str()) && wrong::is_near(&word, name)
-        });
-        if !names.is_empty() {
-            error.insert(kind, ContextValue::Strings(names));
-        }
-    }
-    error
-}
-
-/// Ends the program with what clap has to say: help as it is, an error on one line.
-fn end(error: &clap::Error) -> ! {
-    use clap::error::ErrorKind;
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        error.exit();
-    }
-    let outcome = match error.use_stderr() {
-        true => {
-            Err(Stop::usage(wrong::told(error, &std::env::args_os().collect::<Vec<_>>())).into())
-        }
-        false => {
-            crate::output::print_help(error);
-            Ok(Exit::Success)
-        }
-    };
-    // What could not be parsed may have asked for JSON all the same.
-    let as_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
-    std::process::exit(crate::output::conclude(outcome, as_json) as i32);
-}
-
 /// The arguments of `sheaf serve …` when that is the command, parsed without the others.
 pub fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<cmd::serve::ServeArgs> {
     let mut args = args.skip(1).peekable();
     args.next_if(|first| first == "serve")?;
     let serve = cmd::serve::ServeArgs::augment_args(clap::Command::new("sheaf serve"));
     let serve = serve.no_binary_name(true).styles(STYLES).max_term_width(HELP_COLUMNS_MAX);
-    let matches = serve.try_get_matches_from(args).unwrap_or_else(|error| end(&error));
-    Some(cmd::serve::ServeArgs::from_arg_matches(&matches).unwrap_or_else(|error| end(&error)))
+    let matches = serve.try_get_matches_from(args).unwrap_or_else(|error| end::<Cli>(&error));
+    Some(
+        cmd::serve::ServeArgs::from_arg_matches(&matches)
+            .unwrap_or_else(|error| end::<Cli>(&error)),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{Arg, ArgAction};
+    use sheaf_cli::cli::{DESTROYERS, wrong};
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -322,7 +213,8 @@ mod tests {
 
     #[test]
     fn hosts_that_are_given_before_and_behind_the_command_add_up() {
-        let global = |words: &str| try_parse(words.split(' ').map(Into::into)).unwrap().global;
+        let global =
+            |words: &str| try_parse::<Cli>(words.split(' ').map(Into::into)).unwrap().global;
         let both =
             global("sheaf -w a,b -x c --hosts d -l admin stat /x --exclude-hosts e -w f -w g");
         assert_eq!(both.on_hosts, ["a,b", "d", "f", "g"]);
@@ -334,7 +226,7 @@ mod tests {
             (true, Some(sheaf_session::config::Launch::Processes))
         );
         for words in ["sheaf cp -x n1 :/a b", "sheaf ls -w 80 /x"] {
-            assert!(try_parse(words.split(' ').map(Into::into)).is_err(), "{words}");
+            assert!(try_parse::<Cli>(words.split(' ').map(Into::into)).is_err(), "{words}");
         }
         assert!(global("sheaf chmod -x :/a :/b").exclude_hosts.is_empty(), "it is a mode");
         // What grep and others have of their own is theirs.
@@ -385,8 +277,8 @@ mod tests {
     /// What clap says of these words.
     fn said(words: &[&str]) -> String {
         let words: Vec<OsString> = words.iter().map(Into::into).collect();
-        let error = try_parse(words.clone()).unwrap_err();
-        wrong::told(&error, &words)
+        let error = try_parse::<Cli>(words.clone()).unwrap_err();
+        wrong::told::<Cli>(&error, &words)
     }
 
     #[test]
@@ -394,7 +286,7 @@ mod tests {
         for word in ["rn", "r", "rmm", "truncat", "writ", "chmo", "chownn", "dwn", "dow", "cpp"] {
             let said = said(&["sheaf", word, "/x"]);
             assert!(said.starts_with(&format!("unrecognized subcommand '{word}'")), "{said}");
-            for name in cmd::DESTROYERS {
+            for name in DESTROYERS {
                 assert!(!said.contains(&format!("'{name}'")), "{said}");
             }
         }
@@ -417,7 +309,7 @@ mod tests {
             "--quiet",
             "--quiet",
         ];
-        let cli = try_parse(words.map(Into::into)).unwrap();
+        let cli = try_parse::<Cli>(words.map(Into::into)).unwrap();
         assert_eq!(cli.global.timeout, Some(std::time::Duration::from_secs(2)));
         for words in [
             &["ls", "-l", "-l", "/x"][..],
@@ -427,7 +319,7 @@ mod tests {
             &["grep", "-i", "-i", "-A", "1", "-A", "2", "-e", "x", "-e", "y", "/x"],
         ] {
             let words = [&["sheaf"], words].concat();
-            assert!(try_parse(words.iter().map(Into::into)).is_ok(), "{words:?}");
+            assert!(try_parse::<Cli>(words.iter().map(Into::into)).is_ok(), "{words:?}");
         }
     }
 

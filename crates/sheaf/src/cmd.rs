@@ -1,5 +1,4 @@
 //! The commands: one file each, all of them listed and dispatched here.
-pub mod archive;
 pub mod cat;
 mod caution;
 pub mod chmod;
@@ -26,26 +25,18 @@ pub mod sha;
 pub mod stat;
 pub mod status;
 pub mod token;
-pub mod trace;
 pub mod tree;
 pub mod truncate;
 pub mod up;
 pub mod write;
 
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
-use crate::output::Failure;
-use crate::session;
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use sheaf_core::Errno;
-use sheaf_group::{GroupError, Outcome};
-use sheaf_session::Config;
-use sheaf_session::address::{Address, Purpose};
-use sheaf_tools::grep::GrepError;
-use sheaf_tools::{Target, ToolError};
-use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal as _;
+use sheaf_cli::companion::{self, Companion};
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::session;
+use std::ffi::OsString;
 
 /// Every command of `sheaf`.
 #[derive(Debug, Subcommand)]
@@ -72,8 +63,12 @@ pub enum Command {
     Status(status::StatusArgs),
     Token(token::TokenArgs),
     Tree(tree::TreeArgs),
-    Trace(trace::TraceArgs),
-    Archive(archive::ArchiveArgs),
+    /// Record the I/O of programs, and tell what they did
+    #[command(disable_help_flag = true)]
+    Trace(CompanionArgs),
+    /// Store trees of files, list what is stored and get it back
+    #[command(disable_help_flag = true)]
+    Archive(CompanionArgs),
     Mount(mount::MountArgs),
     Umount(mount::UmountArgs),
     Serve(serve::ServeArgs),
@@ -84,11 +79,23 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether a program of the user's is run, which has what this one was started with.
+    /// The program beside `sheaf` that does this, if it is not done here.
     #[must_use]
-    pub fn runs_a_program(&self) -> bool {
-        matches!(self, Self::Trace(args) if args.runs_a_program())
+    pub fn companion(&self) -> Option<&'static Companion> {
+        match self {
+            Self::Trace(_) => Some(&companion::TRACE),
+            Self::Archive(_) => Some(&companion::ARCHIVE),
+            _ => None,
+        }
     }
+}
+
+/// The command line of a companion, which reads it itself.
+#[derive(Args, Debug)]
+pub struct CompanionArgs {
+    /// Its words
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, num_args = 0.., hide = true)]
+    words: Vec<OsString>,
 }
 
 /// The commands as the help groups them.
@@ -105,9 +112,6 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
     ("Views, traces, archives", &["mount", "umount", "trace", "archive"]),
     ("Sheaf itself", &["demo", "completions", "man", "help"]),
 ];
-
-/// Commands that nobody is led to who mistyped another.
-pub const DESTROYERS: &[&str] = &["cp", "write", "chmod", "chown", "truncate", "rm", "ln", "down"];
 
 /// Runs the command of the command line, which has begun with this.
 pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
@@ -138,8 +142,9 @@ pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
         Command::Status(args) => status::run(args, global),
         Command::Token(args) => token::run(args, global),
         Command::Tree(args) => tree::run(args, global),
-        Command::Trace(args) => trace::run(args, global),
-        Command::Archive(args) => archive::run(args, global),
+        Command::Trace(_) | Command::Archive(_) => {
+            unreachable!("companions run in place of this process")
+        }
         Command::Mount(args) => mount::mount(args, global),
         Command::Umount(args) => mount::umount(args, global),
         Command::Serve(args) => serve::run(args),
@@ -148,92 +153,4 @@ pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
         Command::Man(args) => man::run(args, global),
         Command::Help(args) => help::run(args),
     }
-}
-
-/// The option that says which hosts to work on, if there is one.
-fn option_for_hosts(global: &GlobalArgs) -> Option<&'static str> {
-    let options = [
-        ("-w", !global.on_hosts.is_empty()),
-        ("-x", !global.exclude_hosts.is_empty()),
-        ("-C", global.cluster.is_some()),
-        ("--embedded", global.embedded.is_some()),
-        ("--processes", global.processes.is_some()),
-        ("--session", global.session.is_some()),
-        ("--launch", global.launch.is_some()),
-        ("--tree", global.tree.is_some()),
-        ("--inner-hosts", global.inner_hosts.is_some()),
-        ("--link", global.link.is_some()),
-        ("--export", global.export.is_some()),
-        ("-l", global.user.is_some()),
-        ("--sudo", global.sudo),
-    ];
-    options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
-}
-
-/// The files a command reads.
-#[derive(Args, Debug)]
-pub struct Addresses {
-    /// Files: HOSTSET:PATH, or PATH alone for every host
-    #[arg(value_name = "ADDR", required = true)]
-    pub addrs: Vec<OsString>,
-}
-
-impl Addresses {
-    /// These addresses as leaves and paths of the cluster.
-    pub fn resolve(&self, config: &Config) -> Result<Vec<Target>> {
-        resolve(&self.addrs, config, Purpose::Read)
-    }
-}
-
-/// The files a command changes.
-#[derive(Args, Debug)]
-pub struct Changed {
-    /// Files: HOSTSET:PATH, or :PATH for every host
-    #[arg(value_name = "ADDR", required = true)]
-    pub addrs: Vec<OsString>,
-}
-
-/// Addresses as leaves and paths of the cluster.
-fn resolve(addrs: &[OsString], config: &Config, purpose: Purpose) -> Result<Vec<Target>> {
-    addrs.iter().map(|addr| Ok(Address::parse(addr)?.resolve(config, purpose)?)).collect()
-}
-
-/// A path on each host, without hosts: a name that nothing in is a wildcard.
-fn on_hosts(path: &OsStr, config: &Config) -> Result<OsString> {
-    let address = Address { hosts: None, path: path.into() };
-    Ok(address.path_on_hosts(config, Purpose::Name(""))?.into_os_string())
-}
-
-/// Takes failures that need more words than those of their errno out of `outcome`.
-fn reasons(outcome: &mut Outcome, reason: impl Fn(Errno) -> Option<String>) -> Vec<Failure> {
-    let mut told = Vec::new();
-    outcome.errors.retain(|error| {
-        let Some(detail) = reason(error.errno) else { return true };
-        told.push(Failure::of(error, Some(detail)));
-        false
-    });
-    told
-}
-
-/// How a tool's failure as a whole ends the program.
-fn stop(error: ToolError) -> anyhow::Error {
-    match error {
-        ToolError::Usage(text) => Stop::usage(text).into(),
-        ToolError::Grep(error) => pattern_error(&error),
-        ToolError::Group(differ @ GroupError::Differ { .. }) => {
-            Stop::Unmatched(format!("{differ}; sheaf read -a classes or sheaf sha shows them"))
-                .into()
-        }
-        ToolError::Sink(error) => error.into(),
-        other => other.into(),
-    }
-}
-
-fn pattern_error(error: &GrepError) -> anyhow::Error {
-    // The message tells the position; on a terminal it is shown, too.
-    let text = match error.caret().filter(|_| std::io::stderr().is_terminal()) {
-        Some(caret) => format!("{error}\n{caret}"),
-        None => error.to_string(),
-    };
-    Stop::usage(text).into()
 }

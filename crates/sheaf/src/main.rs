@@ -3,30 +3,13 @@
 //! `main` decides how the program runs and how it ends; each command is one file of `cmd/`.
 mod cli;
 mod cmd;
-mod exit;
-mod log;
-mod mode;
-mod output;
-mod probe;
-mod session;
-mod size;
-mod stdio;
 
 use anyhow::Context;
+use sheaf_cli::{log, output, program};
 use std::process::ExitCode;
 
-/// The stack that this program is sure to get by with.
-const STACK_BYTES: usize = 8 << 20;
-
 fn main() -> ExitCode {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
-    // Whoever has made it smaller (`ulimit -s`) would see it overflow.
-    let is_small = limit.is_some_and(|bytes| bytes < STACK_BYTES as u64 / 4);
-    if is_small && let Ok(thread) = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run) {
-        // A panic has been told.
-        return thread.join().unwrap_or(ExitCode::from(101));
-    }
-    run()
+    program::main(run)
 }
 
 fn run() -> ExitCode {
@@ -43,20 +26,21 @@ fn run() -> ExitCode {
                 cmd::serve::run(&args)
             }),
         None => {
-            let cli = cli::parse();
-            // Sessions and servers outlive this command, and must not keep what is its caller's; a
-            // program that is traced is its caller's own.
-            if !cli.command.runs_a_program()
-                && let Err(error) = sheaf_tree::launch::hand_nothing_on()
-            {
-                tracing::warn!(%error, "descriptors of the caller may stay open in processes started here");
-            }
+            let (cli, words) = cli::parse();
             // A session's own process is read by the one that starts it, as text.
             let is_session = matches!(&cli.command, cmd::Command::Up(up) if up.announce);
             as_json = cli.global.json && !is_session;
-            // It keeps a log of its own besides, once its name is known.
-            let logs = if is_session { Ok(()) } else { log::begin(&cli.global, None) };
-            logs.and_then(|()| cmd::run(&cli.command, &cli.global))
+            match cli.command.companion() {
+                Some(companion) => {
+                    companion.run(words.into_iter().skip(1)).map(|never| match never {})
+                }
+                None => {
+                    program::hand_nothing_on();
+                    // It keeps a log of its own besides, once its name is known.
+                    let logs = if is_session { Ok(()) } else { log::begin(&cli.global, None) };
+                    logs.and_then(|()| cmd::run(&cli.command, &cli.global))
+                }
+            }
         }
     };
     output::conclude(outcome, as_json).into()

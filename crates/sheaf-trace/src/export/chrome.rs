@@ -1,7 +1,7 @@
 //! Chrome's trace events.
 use super::{errno_name, escaped};
-use crate::row::command_line;
 use crate::{TraceNames, TraceRow};
+use sheaf_log::command_line;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! A line per operation.
 use super::{errno_name, escaped};
-use crate::row::command_line;
 use crate::{TraceNames, TraceRow};
+use sheaf_log::command_line;
 use std::io;
 
 const HEADER: [&str; 16] = [

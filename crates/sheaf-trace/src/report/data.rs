@@ -2,6 +2,7 @@
 use crate::RemovedParts;
 use crate::report::findings::Finding;
 use serde::{Deserialize, Serialize};
+pub use sheaf_log::OpClass;
 
 /// The version of [`ReportData`]'s form: fields may come without a change of it, none go.
 pub const REPORT_VERSION: u32 = 1;
@@ -20,28 +21,6 @@ pub struct IoSums {
     pub time_ns: u128,
     /// The longest, in ns.
     pub longest_ns: u64,
-}
-
-/// What an operation is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum OpClass {
-    /// Takes data from a file.
-    Read,
-    /// Gives data to a file.
-    Write,
-    /// Names, attributes and directories; opening and closing.
-    Metadata,
-    /// Waits until data is stored.
-    Sync,
-    /// Places, maps, descriptors, waits.
-    Other,
-    /// Processes begin and end; marks.
-    Process,
-    /// Takes data from a pipe, a socket or a terminal, or gives it there: what it takes is mostly
-    /// the time of whoever is at the other end.
-    Stream,
 }
 
 /// All of a trace. Paths and commands are text in which what is no text stands as `\xff`, and a

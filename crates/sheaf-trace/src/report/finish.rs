@@ -1,6 +1,6 @@
 //! How sums become data.
 use super::*;
-use crate::row::command_line;
+use sheaf_log::command_line;
 
 impl TraceReport {
     /// What the rows say.

@@ -75,43 +75,6 @@ pub(crate) fn is_of_sockets(word: &[u8]) -> bool {
     of.iter().any(|op| op.word().as_bytes() == word)
 }
 
-/// What an operation is for.
-pub(crate) fn class_of(word: &[u8]) -> OpClass {
-    let Some(op) = IoOp::ALL.iter().copied().find(|op| op.word().as_bytes() == word) else {
-        return OpClass::Other;
-    };
-    match op {
-        _ if op.reads() => OpClass::Read,
-        _ if op.writes() => OpClass::Write,
-        IoOp::Send => OpClass::Write,
-        IoOp::Receive => OpClass::Read,
-        IoOp::Connect | IoOp::Accept => OpClass::Stream,
-        IoOp::Sync | IoOp::SyncMap | IoOp::AsyncSync => OpClass::Sync,
-        IoOp::Lost | IoOp::Mark | IoOp::Fork | IoOp::Exec | IoOp::Exit => OpClass::Process,
-        IoOp::Open
-        | IoOp::Close
-        | IoOp::Truncate
-        | IoOp::Allocate
-        | IoOp::Stat
-        | IoOp::Access
-        | IoOp::ReadLink
-        | IoOp::SetAttributes
-        | IoOp::Xattr
-        | IoOp::OpenDirectory
-        | IoOp::ReadDirectory
-        | IoOp::CloseDirectory
-        | IoOp::MakeDirectory
-        | IoOp::RemoveDirectory
-        | IoOp::Rename
-        | IoOp::Link
-        | IoOp::SymLink
-        | IoOp::Unlink
-        | IoOp::MakeNode
-        | IoOp::ChangeDirectory => OpClass::Metadata,
-        _ => OpClass::Other,
-    }
-}
-
 /// Counts by powers of two: bucket 0 is 0, bucket n from 2ⁿ⁻¹ to below 2ⁿ. As long as needed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PowerCounts(Vec<u64>);

@@ -1,15 +1,16 @@
 //! The log server: stores what the servers of hosts have taken, each row once.
-use super::batch::{BatchPart, HostPlace, RowFilter, TraceBatch};
-use super::clock::HostClock;
-use super::now_ns;
-use crate::collect::UNPLACED_ERRNO;
+use super::{BatchPart, HostClock, HostPlace, RowFilter, TraceBatch};
+use crate::convert::convert_spool;
 use crate::parts::PartKeeper;
-use crate::record::{StoreLock, check_own, lock, send};
-use crate::spool::{self, SpoolFacts, SpoolWriter};
+use crate::record::{StoreLock, lock, send};
 use crate::{
     KeepLimits, PartLimits, RecordTotals, RemovedParts, ServedHost, TraceError, TraceInfo,
     TraceNames,
 };
+use sheaf_log::collect::UNPLACED_ERRNO;
+use sheaf_log::files::{check_own, remove};
+use sheaf_log::served::now_ns;
+use sheaf_log::spool::{self, SpoolFacts, SpoolWriter};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -118,7 +119,7 @@ impl PartStorer {
     /// Makes parts of all spools that wait; those for which there is no room wait on.
     fn convert(&mut self) {
         while let Some(&number) = self.waiting.front() {
-            match spool::convert(&self.directory, number, &mut TraceNames::default()) {
+            match convert_spool(&self.directory, number, &mut TraceNames::default()) {
                 Ok((_, content)) => {
                     let path = spool::path_of(&self.directory, number);
                     self.damaged.extend(content.cut.map(|why| (path, why)));
@@ -166,7 +167,7 @@ impl ServedStore {
             info.served.into_iter().map(|host| (host.host.clone(), host)).collect();
         let (mut before, mut next) = (RecordTotals::default(), 0);
         for (number, path) in spool::spools_of(directory)? {
-            let (_, content) = spool::convert(directory, number, &mut TraceNames::default())?;
+            let (_, content) = convert_spool(directory, number, &mut TraceNames::default())?;
             // What was cut off was not said to be stored: hosts have it still.
             let cut = content.cut.filter(|_| content.is_damaged);
             before.damaged.extend(cut.map(|why| (path, why)));
@@ -228,8 +229,8 @@ impl ServedStore {
     pub fn discard(self) -> Result<(), TraceError> {
         drop(self.to_store);
         self.storer.join().expect("the thread that stores has told its panic");
-        crate::info::remove(&spool::path_of(&self.directory, self.spool.number()))?;
-        crate::info::remove(&self.directory.join(crate::INFO_FILE))?;
+        remove(&spool::path_of(&self.directory, self.spool.number()))?;
+        remove(&self.directory.join(crate::INFO_FILE))?;
         let mut totals = RecordTotals::default();
         self.lock.end(&mut totals);
         totals.error.map_or(Ok(()), Err)
@@ -289,7 +290,7 @@ impl ServedStore {
             offset.is_some()
         });
         self.leave_out(&mut batch, &mut places)?;
-        let lost = batch.names.find(crate::store::LOST);
+        let lost = batch.names.find(sheaf_log::LOST);
         for row in batch.rows.iter().filter(|row| Some(row.op) == lost) {
             let host = batch.names.text(row.host);
             let place = places.iter_mut().find(|place| place.host.as_bytes() == host);
@@ -322,7 +323,7 @@ impl ServedStore {
         batch: &mut TraceBatch,
         places: &mut [ServedHost],
     ) -> Result<(), TraceError> {
-        let (begun_ns, lost) = (self.kept.begun_ns, batch.names.find(crate::store::LOST));
+        let (begun_ns, lost) = (self.kept.begun_ns, batch.names.find(sheaf_log::LOST));
         let mut before: HashMap<u32, u64> = HashMap::new();
         batch.rows.retain(|row| {
             let is_kept = row.time_ns.saturating_add(row.duration_ns) >= begun_ns;

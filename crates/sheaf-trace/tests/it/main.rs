@@ -2,12 +2,10 @@
 mod again;
 mod export;
 mod findings;
-mod looks;
 mod made;
 mod parts;
 mod replay;
 mod report;
 mod served;
 mod store;
-mod users;
 mod waits;

@@ -1,12 +1,12 @@
 //! `sheaf cat`: the content of files, equal contents printed once.
-use super::Addresses;
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
-use crate::output::json::put_text;
-use crate::output::{Heads, Layout, Printer, is_over};
-use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::addresses::Addresses;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::json::put_text;
+use sheaf_cli::output::{Heads, Layout, Printer, is_over};
+use sheaf_cli::session::{self, Ended, Opening};
 use sheaf_tools::report::{self, Piece};
 use std::io::ErrorKind;
 
@@ -67,7 +67,7 @@ pub fn run(args: &CatArgs, global: &GlobalArgs) -> Result<Exit> {
             }
         };
         let outcome = report::cat(session.client(), &targets, args.each, &mut print).await;
-        let outcome = outcome.map_err(super::stop)?;
+        let outcome = outcome.map_err(sheaf_cli::addresses::stop)?;
         printer.flush()?;
         session::finish(session, config, output, &Ended::new(&targets, &outcome))
     })

@@ -1,9 +1,9 @@
 //! What comes before a change: the question, and the dry run.
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
-use crate::output::{Nobody, Records, Report, printable};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{Nobody, Records, Report, printable};
 use sheaf_core::RangeSet;
 use sheaf_session::Config;
 use sheaf_tools::Target;
@@ -90,7 +90,7 @@ impl Caution {
 pub fn refused(global: &GlobalArgs) -> Result<Exit> {
     let report = Report { unmatched: true, ..Report::default() };
     if global.json {
-        Records::new(global).write(&mut crate::output::stdout(), report.to_json(&Nobody))?;
+        Records::new(global).write(&mut sheaf_cli::output::stdout(), report.to_json(&Nobody))?;
     }
     Ok(report.exit())
 }

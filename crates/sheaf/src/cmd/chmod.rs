@@ -1,11 +1,12 @@
 //! `sheaf chmod`: the permissions of files.
 use super::caution::Caution;
 use super::per_path::{self, PathTask};
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
-use crate::mode;
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::arguments::addresses;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::mode;
+use sheaf_cli::options::GlobalArgs;
 use sheaf_session::Config;
 use sheaf_session::address::path_text;
 use sheaf_tools::edit::{Edit, NewMode};
@@ -46,14 +47,9 @@ pub struct ChmodArgs {
     pub caution: Caution,
 }
 
-/// The addresses, after the mode or owner if there is one.
-pub fn addresses(first: &OsStr, rest: &[OsString], reference: Option<&OsString>) -> Vec<OsString> {
-    reference.map(|_| first.to_owned()).into_iter().chain(rest.iter().cloned()).collect()
-}
-
 /// The file of each host that something is taken from.
 pub fn reference(file: &OsStr, config: &Config) -> Result<String> {
-    Ok(path_text(super::on_hosts(file, config)?.into())?)
+    Ok(path_text(sheaf_cli::addresses::on_hosts(file, config)?.into())?)
 }
 
 /// Changes modes.

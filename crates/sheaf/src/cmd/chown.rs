@@ -1,11 +1,12 @@
 //! `sheaf chown`: the owner and group of files.
 use super::caution::Caution;
-use super::chmod::{addresses, reference};
+use super::chmod::reference;
 use super::per_path::{self, PathTask};
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::arguments::{addresses, owner};
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
 use sheaf_core::Errno;
 use sheaf_session::Config;
 use sheaf_tools::edit::{Edit, NewOwner};
@@ -48,17 +49,6 @@ pub struct ChownArgs {
 
     #[command(flatten)]
     pub caution: Caution,
-}
-
-/// Checks the form of `user`, `user:group`, `user:` or `:group`. Names are looked up on each host,
-/// where the same name may be another number.
-pub fn owner(text: &str) -> Result<String, String> {
-    match text.split_once(':') {
-        None if text.is_empty() => Err("names no owner".to_owned()),
-        Some(("", "")) => Err("names neither an owner nor a group".to_owned()),
-        Some((_, group)) if group.contains(':') => Err("has more than one colon".to_owned()),
-        _ => Ok(text.to_owned()),
-    }
 }
 
 /// What `EINVAL` means where a host does not know a name; numbers it does not look up.

@@ -1,8 +1,11 @@
 //! `sheaf completions`: completions for a shell, on standard output.
-use crate::exit::Exit;
 use anyhow::Result;
 use clap::Args;
 use clap_complete::Shell;
+use sheaf_cli::companion::Companion;
+use sheaf_cli::companion::describe::with_companions;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::output::tell;
 use std::io::Write;
 
 /// Print completions for a shell
@@ -22,7 +25,12 @@ pub struct CompletionsArgs {
 pub fn run(args: &CompletionsArgs) -> Result<Exit> {
     // The generator panics when its writer fails, so it writes to memory.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::cli::command(), "sheaf", &mut script);
-    crate::output::stdout().write_all(&script)?;
+    let (mut command, lacking) = with_companions(crate::cli::command())?;
+    for companion in lacking {
+        let Companion { program, command, .. } = companion;
+        tell(format_args!("sheaf: {program} is not installed: no completions for sheaf {command}"));
+    }
+    clap_complete::generate(args.shell, &mut command, "sheaf", &mut script);
+    sheaf_cli::output::stdout().write_all(&script)?;
     Ok(Exit::Success)
 }

@@ -1,11 +1,11 @@
 //! `sheaf config`: the configuration checked and shown.
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
-use crate::output::{Output, Records};
-use crate::session;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{Output, Records};
+use sheaf_cli::session;
 use sheaf_core::hostset::HostSet;
 use sheaf_session::config::{Cluster, ConfigFile, Launch, SETTINGS, Sourced};
 use sheaf_session::groups::GroupSources;
@@ -78,7 +78,7 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
         problems.extend(cluster.problems(&groups, &environment));
     }
     problems.extend(problems_of_groups(&file, &groups));
-    let mut stdout = crate::output::stdout();
+    let mut stdout = sheaf_cli::output::stdout();
     let exit = if problems.is_empty() { Exit::Success } else { Exit::Usage };
     if global.json {
         let path = file.path.as_ref().map(|path| path.display().to_string());
@@ -95,7 +95,7 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
         )?;
     } else {
         for problem in problems {
-            crate::output::tell(format_args!("sheaf: {problem}"));
+            sheaf_cli::output::tell(format_args!("sheaf: {problem}"));
         }
     }
     Ok(exit)
@@ -131,7 +131,7 @@ fn show(global: &GlobalArgs) -> Result<Exit> {
     } else {
         values(&Config::of_file(&global.choices(), &environment, file)?)
     };
-    let mut stdout = crate::output::stdout();
+    let mut stdout = sheaf_cli::output::stdout();
     if global.json {
         let object: serde_json::Map<String, Value> = values
             .into_iter()

@@ -5,8 +5,8 @@ mod way;
 
 pub use run::run;
 
-use crate::{mode, size};
 use clap::Args;
+use sheaf_cli::{mode, size};
 use sheaf_tools::cp::{CopyMode, CopyOptions};
 use std::ffi::OsString;
 
@@ -98,7 +98,7 @@ pub struct CpArgs {
     pub chmod: Option<CopyMode>,
 
     /// Give the copies this owner and group
-    #[arg(long, value_name = "OWNER[:GROUP]", value_parser = super::chown::owner)]
+    #[arg(long, value_name = "OWNER[:GROUP]", value_parser = sheaf_cli::arguments::owner)]
     pub chown: Option<String>,
 
     /// Write beside, verify, then rename (this is the default)

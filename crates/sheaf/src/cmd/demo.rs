@@ -1,8 +1,8 @@
 //! `sheaf demo`: a guided tour on servers of this machine.
-use crate::cli::GlobalArgs;
-use crate::exit::{self, Exit};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use sheaf_cli::exit::{self, Exit};
+use sheaf_cli::options::GlobalArgs;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
         furnish(dir, args.servers)?;
         if !global.quiet {
             let (dir, last) = (dir.display(), args.servers);
-            crate::output::tell(format_args!(
+            sheaf_cli::output::tell(format_args!(
                 "made n1 to n{last} in {dir}; when done: rm -r {dir}"
             ));
         }
@@ -87,7 +87,7 @@ pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let program = std::env::current_exe().context("cannot find this program")?;
     let export = format!("{}/%h", place.path.display());
-    let mut out = crate::output::stdout();
+    let mut out = sheaf_cli::output::stdout();
     for stop in TOUR {
         let words: Vec<String> = stop
             .words

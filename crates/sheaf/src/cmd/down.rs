@@ -1,11 +1,11 @@
 //! `sheaf down`: a session ended.
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
-use crate::output::Records;
-use crate::session;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::Records;
+use sheaf_cli::session;
 use sheaf_session::config::{ConfigFile, some_of};
 use sheaf_session::{Environment, Sessions};
 use std::time::Instant;
@@ -67,7 +67,7 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
         told(&name, global)?;
         // Whoever has named none may have meant another.
         if args.name.is_none() && global.session.is_none() && !global.quiet && !global.json {
-            crate::output::tell(format_args!("session {name} has ended"));
+            sheaf_cli::output::tell(format_args!("session {name} has ended"));
         }
         return Ok(Exit::Success);
     }
@@ -91,7 +91,7 @@ fn end(sessions: &Sessions, name: &str) -> Result<bool> {
 fn told(name: &str, global: &GlobalArgs) -> Result<()> {
     if global.json {
         let record = json!({ "type": "ended", "session": name });
-        Records::new(global).write(&mut crate::output::stdout(), record)?;
+        Records::new(global).write(&mut sheaf_cli::output::stdout(), record)?;
     }
     Ok(())
 }

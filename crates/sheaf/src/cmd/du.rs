@@ -1,11 +1,12 @@
 //! `sheaf du`: the space files take.
-use super::{Addresses, per_path};
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
-use crate::output::{Heads, Layout, Printer};
+use super::per_path;
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value};
+use sheaf_cli::addresses::Addresses;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{Heads, Layout, Printer};
 use sheaf_tools::entry::{EntryKind, MergedEntry};
 use sheaf_tools::report::{ReportChoice, UsageReportOptions};
 

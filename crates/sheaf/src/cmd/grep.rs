@@ -3,21 +3,18 @@ mod run;
 
 pub use run::run;
 
-use super::Addresses;
-use crate::exit::{self, Stop};
-use crate::output;
-use crate::size;
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::addresses::Addresses;
+use sheaf_cli::arguments::read_patterns;
+use sheaf_cli::exit::Stop;
+use sheaf_cli::output;
+use sheaf_cli::size;
 use sheaf_core::hostset::HostSet;
 use sheaf_tools::grep::print::GrepLayout;
 use sheaf_tools::grep::{GrepOptions, GrepOutput};
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
 use std::path::{Path, PathBuf};
-
-/// The most bytes `-f` takes from one file.
-const PATTERN_FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Search files for lines that match, each distinct line once
 #[derive(Args, Clone, Debug, Default)]
@@ -285,23 +282,6 @@ fn text_of(pattern: &OsStr) -> Result<String> {
     text.ok_or_else(|| {
         Stop::usage(format!("the pattern {} is not UTF-8", pattern.display())).into()
     })
-}
-
-/// All patterns of a file, which `-` is standard input for.
-pub(super) fn read_patterns(path: &Path) -> Result<String> {
-    let mut text = String::new();
-    let file =
-        if path == Path::new("-") { Ok(crate::stdio::input()?) } else { std::fs::File::open(path) };
-    let read =
-        file.and_then(|file| file.take(PATTERN_FILE_BYTES_MAX + 1).read_to_string(&mut text));
-    let len =
-        read.map_err(|error| Stop::usage(format!("patterns: {}", exit::io_text(path, &error))))?;
-    if len as u64 > PATTERN_FILE_BYTES_MAX {
-        let message =
-            format!("{}: more than {PATTERN_FILE_BYTES_MAX} bytes of patterns", path.display());
-        return Err(Stop::usage(message).into());
-    }
-    Ok(text)
 }
 
 #[cfg(test)]

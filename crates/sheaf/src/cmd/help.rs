@@ -1,7 +1,8 @@
 //! `sheaf help`: what `--help` says.
-use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::companion::COMPANIONS;
+use sheaf_cli::exit::{Exit, Stop};
 
 /// Print the help of a command
 #[derive(Args, Debug)]
@@ -18,6 +19,13 @@ pub struct HelpArgs {
 
 /// Prints help.
 pub fn run(args: &HelpArgs) -> Result<Exit> {
+    let companion = COMPANIONS
+        .iter()
+        .find(|companion| Some(companion.command) == args.command.first().map(|name| &**name));
+    if let Some(companion) = companion {
+        let words = args.command.iter().map(|word| word.as_str()).chain(["--help"]);
+        match companion.run(words.map(Into::into))? {}
+    }
     let command = crate::cli::command();
     let mut found = &command;
     for name in &args.command {
@@ -32,7 +40,7 @@ pub fn run(args: &HelpArgs) -> Result<Exit> {
         ["sheaf"].into_iter().chain(args.command.iter().map(String::as_str)).chain(["--help"]);
     // To clap, help is an error that is printed like no other.
     if let Err(help) = command.clone().try_get_matches_from(words) {
-        crate::output::print_help(&help);
+        sheaf_cli::output::print_help(&help);
     }
     Ok(Exit::Success)
 }

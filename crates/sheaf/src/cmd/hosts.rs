@@ -5,9 +5,6 @@ mod groups;
 mod operands;
 mod set;
 
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
-use crate::output::Records;
 use anyhow::Result;
 use clap::{ArgAction, Args};
 use compute::{SetReader, compute};
@@ -16,6 +13,9 @@ use groups::Rebased;
 use operands::Operands;
 use serde_json::json;
 use set::Set;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::Records;
 use sheaf_core::hostset::{AUTOSTEP_OFF, FoldOptions, Groups, NumberSet};
 use sheaf_session::Environment;
 use sheaf_session::groups::GroupSources;
@@ -164,7 +164,7 @@ struct InputStreams<'s> {
 pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
     let groups = groups_of(global, args)?;
     let (mut input, mut out) =
-        (BufReader::new(crate::stdio::StandardInput::new()), crate::output::stdout());
+        (BufReader::new(sheaf_cli::stdio::StandardInput::new()), sheaf_cli::output::stdout());
     let mut stderr = std::io::stderr();
     let warnings: Option<&mut dyn Write> =
         if global.quiet || args.quiet_answers { None } else { Some(&mut stderr) };
@@ -181,7 +181,7 @@ pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
             Ok(stop) => Stop::Unmatched(stop.to_string()).into(),
             // Only an answer that cannot be written is another matter.
             Err(error) if error.is::<std::io::Error>() => error,
-            Err(error) => Stop::Unmatched(crate::exit::one_line(&error)).into(),
+            Err(error) => Stop::Unmatched(sheaf_cli::exit::one_line(&error)).into(),
         });
     let exit = match exit {
         Ok(exit) => exit,

@@ -1,10 +1,10 @@
 //! `sheaf ln`: links made.
 use super::caution::Caution;
 use super::per_path::{self, PathTask};
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
 use sheaf_session::Config;
 use sheaf_session::address::Address;
 use sheaf_tools::edit::Edit;
@@ -71,7 +71,7 @@ pub fn run(args: &LnArgs, global: &GlobalArgs) -> Result<Exit> {
         let target = if args.symbolic {
             args.target.clone()
         } else {
-            super::on_hosts(&args.target, config)?
+            sheaf_cli::addresses::on_hosts(&args.target, config)?
         };
         Ok(Edit::Link {
             target: target.into_vec(),

@@ -1,8 +1,11 @@
 //! `sheaf man`: the manual pages, one for each command.
-use crate::cli::GlobalArgs;
-use crate::exit::{self, CODES, Exit, Stop};
 use anyhow::{Result, anyhow};
 use clap::Args;
+use sheaf_cli::companion::Companion;
+use sheaf_cli::companion::describe::with_companions;
+use sheaf_cli::exit::{self, CODES, Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::tell;
 use std::path::{Path, PathBuf};
 
 /// Write the manual pages into a directory
@@ -19,15 +22,23 @@ pub struct ManArgs {
 /// Writes the pages.
 pub fn run(args: &ManArgs, global: &GlobalArgs) -> Result<Exit> {
     check_is_no_page(&args.directory)?;
-    let write = || {
+    let (command, lacking) = with_companions(crate::cli::command())?;
+    for companion in lacking {
+        let Companion { program, command, .. } = companion;
+        tell(format_args!("sheaf: {program} is not installed: no pages of sheaf {command}"));
+    }
+    let mut command = command.disable_help_subcommand(true);
+    let mut write = || {
         std::fs::create_dir_all(&args.directory)?;
-        let mut command = crate::cli::command().disable_help_subcommand(true);
         command.build();
         pages(&command, &args.directory)
     };
     let count = write().map_err(|error| anyhow!(exit::io_text(&args.directory, &error)))?;
     if !global.quiet {
-        crate::output::tell(format_args!("{count} pages written to {}", args.directory.display()));
+        sheaf_cli::output::tell(format_args!(
+            "{count} pages written to {}",
+            args.directory.display()
+        ));
     }
     Ok(Exit::Success)
 }

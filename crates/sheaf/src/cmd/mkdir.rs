@@ -1,12 +1,12 @@
 //! `sheaf mkdir`: directories made.
-use super::Changed;
 use super::caution::Caution;
 use super::per_path::{self, PathTask};
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
-use crate::mode;
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::addresses::Changed;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::mode;
+use sheaf_cli::options::GlobalArgs;
 use sheaf_core::Errno;
 use sheaf_file::ModeChange;
 use sheaf_tools::edit::Edit;

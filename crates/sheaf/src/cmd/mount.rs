@@ -1,12 +1,12 @@
 //! `sheaf mount` and `sheaf umount`: the files of all hosts under one directory.
 pub mod fstab;
 
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
-use crate::output::{self, printable};
-use crate::session::Opening;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{self, printable};
+use sheaf_cli::session::Opening;
 use sheaf_mount::{
     AddressQuestion, AllView, GroupsView, HostRemote, HostRemotes, MountedView, TakeAwayError,
     ViewError, ViewForbids, ViewHost, ViewParts, take_away,
@@ -194,7 +194,7 @@ async fn keep(
                 let is_alone = !session.is_own() && client.network().present() == 0;
                 if is_alone && looked.elapsed() > LOOK_AGAIN {
                     looked = Instant::now();
-                    if crate::session::has_hosts(global).await {
+                    if sheaf_cli::session::has_hosts(global).await {
                         return ViewOver::GivenUp;
                     }
                 }

@@ -1,11 +1,11 @@
 //! Commands that do one thing with each path: what is around their own part.
 use super::caution::{Caution, Question};
-use super::{Addresses, resolve};
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
-use crate::output::{Changes, Failure, Heads, Layout, Line, Printer};
-use crate::session::{self, Ended, Opening};
 use anyhow::Result;
+use sheaf_cli::addresses::{Addresses, resolve};
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{Changes, Failure, Heads, Layout, Line, Printer};
+use sheaf_cli::session::{self, Ended, Opening};
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_group::Outcome;
 use sheaf_session::Config;
@@ -36,7 +36,7 @@ pub fn report(
             printer.flush()
         };
         let outcome = report::report(session.client(), &targets, what, &mut sink).await;
-        let outcome = outcome.map_err(super::stop)?;
+        let outcome = outcome.map_err(sheaf_cli::addresses::stop)?;
         session::finish(session, config, output, &Ended::new(&targets, &outcome))
     })
 }
@@ -80,7 +80,7 @@ pub fn edit(
         let order = ArgumentOrder::new(&targets);
         let mut sink = |merged: &Merged| print_done(&mut printer, merged, &order);
         let edited = edit::edit(session.client(), &targets, &change, options, &mut sink).await;
-        let mut edited = edited.map_err(super::stop)?;
+        let mut edited = edited.map_err(sheaf_cli::addresses::stop)?;
         let (done, nouns) = task.words;
         let (files, leaves) = (edited.files(), edited.hosts());
         let (in_part, unfinished) = ((0, RangeSet::new()), edited.unfinished.clone());

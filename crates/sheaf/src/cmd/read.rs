@@ -1,14 +1,14 @@
 //! `sheaf read`: one group read, combined by an aggregation.
 mod print;
 
-use super::Addresses;
-use crate::cli::{GlobalArgs, Named};
-use crate::exit::{Exit, Stop};
-use crate::output::Printer;
-use crate::session::{self, Ended, Opening};
-use crate::size;
 use anyhow::{Result, anyhow};
 use clap::Args;
+use sheaf_cli::addresses::Addresses;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::{GlobalArgs, Named};
+use sheaf_cli::output::Printer;
+use sheaf_cli::session::{self, Ended, Opening};
+use sheaf_cli::size;
 use sheaf_core::Errno;
 use sheaf_group::aggregate::NUMBERS_MAX;
 use sheaf_group::message::DataAggregation;
@@ -118,9 +118,9 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         printer.flush()?;
         if !output.json && !output.quiet {
-            gaps.iter().for_each(crate::output::tell);
+            gaps.iter().for_each(sheaf_cli::output::tell);
         }
-        let extra = super::reasons(&mut outcome, |errno| reason(errno, &options));
+        let extra = sheaf_cli::addresses::reasons(&mut outcome, |errno| reason(errno, &options));
         // A sum that lacks somebody's number is not the sum of all.
         let incomplete = !gaps.is_empty();
         let ended = Ended { extra: &extra, incomplete, ..Ended::new(&targets, &outcome) };
@@ -136,7 +136,7 @@ fn stop_at(error: ToolError, bound: u64) -> anyhow::Error {
              concatenate_bytes_max in [tuning] of sheaf.toml, read less (--count), or see cat, \
              which takes files of any length"
         ),
-        error => super::stop(error),
+        error => sheaf_cli::addresses::stop(error),
     }
 }
 

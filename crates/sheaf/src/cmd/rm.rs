@@ -1,11 +1,11 @@
 //! `sheaf rm`: files and directories removed.
-use super::Changed;
 use super::caution::Caution;
 use super::per_path::{self, PathTask};
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::addresses::Changed;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
 use sheaf_core::Errno;
 use sheaf_tools::edit::Edit;
 

@@ -1,9 +1,9 @@
 //! `sheaf serve`: a server or an inner node, started by the node above it.
-use crate::exit::{self, Exit, Stop};
-use crate::output::tell;
-use crate::session;
 use anyhow::{Context, Result};
 use clap::Args;
+use sheaf_cli::exit::{self, Exit, Stop};
+use sheaf_cli::output::tell;
+use sheaf_cli::session;
 use sheaf_tree::launch::attach::{self, EnrolError, Token};
 use sheaf_tree::launch::{self, Invitation, Invited, Login, ServeError};
 use std::fs::File;
@@ -198,7 +198,7 @@ fn read_token(file: &Path) -> Result<String> {
     const TOKEN_BYTES_MAX: u64 = 4 << 10;
     let mut line = String::new();
     if file.as_os_str() == "-" {
-        BufReader::new(crate::stdio::StandardInput::new().take(TOKEN_BYTES_MAX))
+        BufReader::new(sheaf_cli::stdio::StandardInput::new().take(TOKEN_BYTES_MAX))
             .read_line(&mut line)
             .context("standard input")?;
     } else {

@@ -1,13 +1,14 @@
 //! `sheaf sha`: digests of files, equal digests printed once.
 mod check;
 
-use super::{Addresses, per_path};
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
-use crate::output::{Heads, Layout};
+use super::per_path;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::Map;
+use sheaf_cli::addresses::Addresses;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{Heads, Layout};
 use sheaf_tools::report::ReportChoice;
 
 /// Print the digest of files, equal digests once

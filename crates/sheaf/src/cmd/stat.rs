@@ -1,13 +1,14 @@
 //! `sheaf stat`: what the file system says of a file, equal answers printed once.
-use super::{Addresses, per_path};
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
-use crate::output::json::put_text;
-use crate::output::{Heads, Layout, Line, Printer};
+use super::per_path;
 use anyhow::Result;
 use clap::Args;
 use jiff::tz::TimeZone;
 use serde_json::Map;
+use sheaf_cli::addresses::Addresses;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::json::put_text;
+use sheaf_cli::output::{Heads, Layout, Line, Printer};
 use sheaf_tools::entry::MergedEntry;
 use sheaf_tools::report::ReportChoice;
 use sheaf_tools::report::stat::{self, StatOptions};

@@ -1,14 +1,14 @@
 //! `sheaf status`: the sessions there are.
-use crate::cli::GlobalArgs;
-use crate::cmd::tree::event;
 use crate::cmd::tree::show::state::TreeState;
-use crate::exit::{Exit, of_error, one_line};
-use crate::output::{Nobody, Output, Report, Silent};
-use crate::session;
-use crate::session::Ended;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
+use sheaf_cli::exit::{Exit, of_error, one_line};
+use sheaf_cli::notices;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{Nobody, Output, Report, Silent};
+use sheaf_cli::session;
+use sheaf_cli::session::Ended;
 use sheaf_core::RangeSet;
 use sheaf_group::Outcome;
 use sheaf_session::gates;
@@ -100,7 +100,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
             }
             shown => {
                 let shown = shown?;
-                crate::output::stdout().write_all(&shown.out)?;
+                sheaf_cli::output::stdout().write_all(&shown.out)?;
                 // What cannot be said on stderr still shows in the exit code.
                 let _ = std::io::stderr().lock().write_all(&shown.errors);
                 exits.push(shown.exit);
@@ -117,7 +117,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
     let Some(first) = exits.first() else { return nothing_runs(&output) };
     let exit = if exits.iter().all(|exit| exit == first) { *first } else { Exit::Partial };
     if output.json {
-        let mut out = crate::output::stdout();
+        let mut out = sheaf_cli::output::stdout();
         for mut summary in summaries {
             summary["exit"] = json!(exit as u8);
             output.records.write(&mut out, summary)?;
@@ -130,9 +130,9 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
 fn nothing_runs(output: &Output) -> Result<Exit> {
     if output.json {
         let nobody = Report::default().to_json(&Nobody);
-        output.records.write(&mut crate::output::stdout(), nobody)?;
+        output.records.write(&mut sheaf_cli::output::stdout(), nobody)?;
     } else if !output.quiet {
-        crate::output::tell("no session is running; start one with: sheaf up");
+        sheaf_cli::output::tell("no session is running; start one with: sheaf up");
     }
     Ok(Exit::Success)
 }
@@ -151,7 +151,7 @@ fn show_gone(environment: &Environment, asked: &[String], output: &Output) -> Re
 
 /// Says why a session cannot be asked.
 fn show_failure(error: &anyhow::Error, output: &Output) -> Result<()> {
-    let (mut out, error) = (crate::output::stdout(), one_line(error));
+    let (mut out, error) = (sheaf_cli::output::stdout(), one_line(error));
     if output.json {
         output.records.write(&mut out, json!({ "type": "error", "error": error }))?;
     } else {
@@ -384,7 +384,7 @@ impl AskedStatus<'_> {
             output.records.write(&mut out, note)?;
         }
         for (at, notice) in self.events {
-            let Some(mut line) = event::json(notice, self.joined) else { continue };
+            let Some(mut line) = notices::json(notice, self.joined) else { continue };
             line["session"] = json!(name);
             line["at"] = json!(at);
             output.records.write(&mut out, line)?;
@@ -457,7 +457,7 @@ impl AskedStatus<'_> {
         }
         let notices: Vec<Notice> = events.iter().map(|(_, notice)| notice.clone()).collect();
         let links = state.links_line().into_iter().chain(state.peers_lines());
-        for line in links.chain(event::started_from_here(&notices, joined)) {
+        for line in links.chain(notices::started_from_here(&notices, joined)) {
             writeln!(out, "  {line}")?;
         }
         for (index, (why, count)) in told.refused.iter().enumerate() {
@@ -473,7 +473,7 @@ impl AskedStatus<'_> {
             writeln!(out, "  other users' programs on {hosts} cannot use it: {why}")?;
         }
         let line = |folded: &FoldedEvent| {
-            let text = event::text(&folded.notice, joined, folded.nodes)?;
+            let text = notices::text(&folded.notice, joined, folded.nodes)?;
             Some(format!("{} {text}", clock(folded.at)))
         };
         let events: Vec<String> = folded(events).iter().filter_map(line).collect();

@@ -1,13 +1,13 @@
 //! `sheaf token`: a token with which hosts join a running session.
-use crate::cli::GlobalArgs;
-use crate::exit::{self, Exit, Stop};
-use crate::output::Records;
-use crate::session;
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::Records;
+use sheaf_cli::secret::{check_place, write_secret};
+use sheaf_cli::session;
 use sheaf_session::{Environment, SessionError, Sessions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Make a token with which a host joins a running session
@@ -51,7 +51,7 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
     if let Some(path) = file {
         write_secret(path, &format!("{}\n", issued.token))?;
     }
-    let mut out = crate::output::stdout();
+    let mut out = sheaf_cli::output::stdout();
     if global.json {
         let token = file.is_none().then_some(&issued.token);
         let record = serde_json::json!({ "type": "token", "token": token, "join": issued.join, "uses": args.uses });
@@ -61,48 +61,11 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     if !global.quiet && !global.json {
         let file = file.unwrap_or(Path::new("FILE"));
-        crate::output::tell(format_args!(
+        sheaf_cli::output::tell(format_args!(
             "join with: sheaf serve --join {} --token-file {}",
             issued.join,
             file.display()
         ));
     }
     Ok(Exit::Success)
-}
-
-/// That a secret may be written there: to a regular file or a new one. Whatever else has a name (a
-/// device, a pipe, a link) is not for us to replace.
-pub fn check_place(path: &Path) -> Result<(), Stop> {
-    let failed = |error: io::Error| Stop::usage(exit::io_text(path, &error));
-    let kind = match std::fs::symlink_metadata(path) {
-        Ok(about) => about.file_type(),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-            return match std::fs::metadata(directory.unwrap_or(Path::new("."))) {
-                Ok(_) => Ok(()),
-                Err(error) => Err(failed(error)),
-            };
-        }
-        Err(error) => return Err(failed(error)),
-    };
-    let what = match kind {
-        kind if kind.is_file() => return Ok(()),
-        kind if kind.is_dir() => "a directory",
-        kind if kind.is_symlink() => "a symbolic link",
-        kind if kind.is_fifo() => "a pipe",
-        kind if kind.is_socket() => "a socket",
-        _ => "a device",
-    };
-    let path = path.display();
-    Err(Stop::usage(format!("{path}: it is {what}: tokens go to a regular file, or a new one")))
-}
-
-/// Writes a file that only its user can read; never one that others may have open.
-pub fn write_secret(path: &Path, text: &str) -> Result<()> {
-    check_place(path)?;
-    let _ = std::fs::remove_file(path);
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let mut file = file.map_err(|error| Stop::usage(exit::io_text(path, &error)))?;
-    file.write_all(text.as_bytes())?;
-    Ok(())
 }

@@ -1,14 +1,13 @@
 //! `sheaf tree`: the tree planned, shown, measured and simulated.
 mod bench;
-pub mod event;
 mod plan;
 pub mod show;
 mod simulate;
 
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
 
 /// Plan, show, measure or simulate the tree
 #[derive(Args, Debug)]

@@ -1,13 +1,13 @@
 //! `sheaf truncate`: the size of files.
-use super::Changed;
 use super::caution::Caution;
 use super::chmod::reference;
 use super::per_path::{self, PathTask};
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
-use crate::size;
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::addresses::Changed;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::size;
 use sheaf_session::Config;
 use sheaf_tools::edit::{Edit, SizeChange};
 use std::ffi::OsString;

@@ -1,12 +1,12 @@
 //! `sheaf up`: a session that stays.
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
-use crate::output::{Output, Records};
-use crate::session::background::{self, ReadySession, Staying};
-use crate::session::{self, TokenFile};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{Output, Records};
+use sheaf_cli::session::background::{self, ReadySession, Staying};
+use sheaf_cli::session::{self, TokenFile};
 use sheaf_session::config::{Config, Launch};
 use std::ffi::OsString;
 use std::io::Write;
@@ -100,7 +100,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
             let text = "--tokens is a file; sheaf token writes tokens to standard output";
             return Err(Stop::usage(text).into());
         }
-        crate::cmd::token::check_place(path)?;
+        sheaf_cli::secret::check_place(path)?;
     }
     let all = u64::from(topology.leaves_len());
     let wait = match args.wait {
@@ -119,7 +119,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
             args.tokens.as_ref().map(std::path::absolute).transpose().context("--tokens")?;
         let tokens = token_file.map(|path| TokenFile { path, uses: args.token_uses });
         if args.announce {
-            crate::log::begin(&global, Some(session::log_of(&config)?))?;
+            sheaf_cli::log::begin(&global, Some(session::log_of(&config)?))?;
             background::leave_directory(&mut config)?;
         }
         let listening = |config: &Config, ready: &ReadySession| match args.announce {
@@ -141,7 +141,7 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let exit = told(&config, &ready, (wait, all), pid, &global)?;
     if config.launch() == Launch::Attach && args.tokens.is_none() && !global.quiet && !global.json {
         let name = config.session_name();
-        crate::output::tell(format_args!(
+        sheaf_cli::output::tell(format_args!(
             "hosts join by themselves, with a token: sheaf token {name}"
         ));
     }
@@ -172,14 +172,16 @@ fn told(
             "type": "started", "session": name, "running": hosts, "of": all, "pid": pid,
             "missing": ready.missing, "silent": ready.silent, "exit": exit as u8,
         });
-        let mut stdout = crate::output::stdout();
+        let mut stdout = sheaf_cli::output::stdout();
         Records::new(global).write(&mut stdout, record)?;
         stdout.flush()?;
     } else if !global.quiet {
-        crate::output::tell(format_args!("session {name}: {hosts} of {all} hosts, process {pid}"));
-        ready.reasons.lines().for_each(crate::output::tell);
+        sheaf_cli::output::tell(format_args!(
+            "session {name}: {hosts} of {all} hosts, process {pid}"
+        ));
+        ready.reasons.lines().for_each(sheaf_cli::output::tell);
         if !is_joined_unasked(name) {
-            crate::output::tell(format_args!("use it with: --session {name}"));
+            sheaf_cli::output::tell(format_args!("use it with: --session {name}"));
         }
     }
     Ok(exit)

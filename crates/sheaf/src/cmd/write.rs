@@ -1,14 +1,14 @@
 //! `sheaf write`: the same bytes into the same file of many hosts.
 use super::caution::{Caution, Question};
 use super::per_path::{done_line, explained, in_part, print_done, told_cuts};
-use super::{Changed, resolve};
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
-use crate::output::{Changes, Printer};
-use crate::session::{self, Ended, Opening};
-use crate::{mode, size, stdio};
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::addresses::{Changed, resolve};
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{Changes, Printer};
+use sheaf_cli::session::{self, Ended, Opening};
+use sheaf_cli::{mode, size, stdio};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_session::address::Purpose;
 use sheaf_tools::ArgumentOrder;
@@ -128,7 +128,7 @@ pub fn run(args: &WriteArgs, global: &GlobalArgs) -> Result<Exit> {
         let options = args.options();
         let written =
             edit::write(session.client(), &targets, &options, edit, source, &mut sink).await;
-        let mut written = written.map_err(super::stop)?;
+        let mut written = written.map_err(sheaf_cli::addresses::stop)?;
         let mut leaves = RangeSet::new();
         written.changed.iter().for_each(|(_, hosts)| leaves.union_with(hosts));
         let files = written.changed.iter().map(|(files, hosts)| files * hosts.len()).sum();

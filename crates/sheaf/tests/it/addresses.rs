@@ -1,7 +1,7 @@
 //! Machines that lack addresses which most have.
 use crate::attach::joins_by_token;
-use crate::cluster::{turn, wait_until};
 use crate::machines::{LOGIN, Machines};
+use sheaf_testing::sessions::{turn, wait_until};
 use std::process::Command;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 //! Several addresses: their order is that of the answers, and what lies in two of them counts once.
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
 use std::process::Command;
 
 /// Two hosts with the same files; `deep/two` is another name of `deep/one`.

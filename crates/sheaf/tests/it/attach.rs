@@ -1,8 +1,8 @@
 //! Hosts that join a session by themselves.
-use crate::cluster::{Process, Running, turn, wait_until};
 use crate::machines::{LOGIN, Machines, address};
-use crate::support::Run;
 use rustix::process::Signal;
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::{Process, Running, turn, wait_until};
 use std::os::unix::fs::PermissionsExt;
 
 const PORT: u16 = 7440;

@@ -1,6 +1,6 @@
 //! Files and patterns that cannot be meant, asked of servers that run: one clear line each.
-use crate::support::Home;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use sheaf_testing::home::Home;
 use std::os::unix::fs::{MetadataExt, symlink};
 
 fn home() -> Home {

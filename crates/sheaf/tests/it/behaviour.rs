@@ -1,7 +1,7 @@
 //! The main job: many files read and written as one, however the servers are started.
-use crate::cluster::{Running, Up, nothing_is_left, turn};
-use crate::support::{Home, Run};
 use sheaf_core::hostset::HostSet;
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{Running, Up, nothing_is_left, turn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 
@@ -149,7 +149,7 @@ fn a_large_file_is_copied_in_constant_memory() {
     let up = Up::at(home, &["--processes", "16", "--tree", "1x4x4", "--export", &export]);
     let args = [
         "--session",
-        crate::cluster::NAME,
+        sheaf_testing::sessions::NAME,
         "cp",
         "-T",
         "--async",

@@ -1,13 +1,13 @@
 //! Rounds in which any processes of a tree are killed, stopped and continued while sums, broadcasts
 //! and appends are under way, with strangers at the door in some of them. `SHEAF_CHAOS_ROUNDS` says
 //! how many, `SHEAF_CHAOS_SEED` which is the first.
-use crate::cluster::{Process, turn};
 use crate::crowd::{Crowd, STRANGERS, door_of};
 use crate::recovery::quick;
 use crate::tree::{DEADLINE, DIGEST, ECHO, Tree, next, runtime};
 use rustix::process::Signal;
 use sheaf_core::RangeSet;
 use sheaf_group::Group;
+use sheaf_testing::sessions::{Process, turn};
 use sheaf_tree::launch::Carrier;
 use sheaf_tree::status::NodePlace;
 use sheaf_tree::{Stream, packet};

@@ -1,5 +1,5 @@
 //! `sha -c`: what is said of lists of digests, and how it ends.
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
 
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 

@@ -1,7 +1,7 @@
 //! Hosts from the command line: `-w`, `-x`, `-l` and `--sudo`.
-use crate::cluster::{NAME, Up, nothing_is_left, turn, wait_until};
 use crate::machines::{LOGIN, Machines};
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{NAME, Up, nothing_is_left, turn, wait_until};
 use std::os::unix::fs::PermissionsExt;
 
 /// A home with a directory for each of n1 to n4.

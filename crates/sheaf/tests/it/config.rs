@@ -1,5 +1,5 @@
 //! `sheaf config`, and where the configuration is found.
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
 
 const LAB: &str = "\
 default = \"lab\"

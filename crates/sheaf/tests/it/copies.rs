@@ -1,6 +1,6 @@
 //! `cp`, as a user meets it.
-use crate::support::{Home, Run};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
+use sheaf_testing::home::{Home, Run};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 //! Options of ls and stat, against what the programs of this machine print.
-use crate::support::Home;
+use sheaf_testing::home::Home;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -35,7 +35,7 @@ fn both(home: &Home, ours: &[&str], theirs: &[&str]) -> (String, String) {
     let args = [&["-w", "n1", "--launch", "embedded", "--export", export.to_str().unwrap()], ours]
         .concat();
     let mut command = home.command(&args);
-    let ours = crate::support::Run::of(command.env("TZ", "UTC").output().unwrap());
+    let ours = sheaf_testing::home::Run::of(command.env("TZ", "UTC").output().unwrap());
     assert_eq!((ours.stderr.as_str(), ours.code), ("", Some(0)), "{args:?}");
     let mut program = Command::new(theirs[0]);
     program

@@ -1,10 +1,10 @@
 //! Strangers who connect and say nothing: whoever belongs to the session gets in all the same.
-use crate::cluster::turn;
 use crate::recovery::kill_during_sums;
 use crate::tree::{DEADLINE, Tree, runtime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use sheaf_testing::sessions::turn;
 use sheaf_tree::launch::Carrier;
 use sheaf_tree::link::DoorAddress;
 use sheaf_tree::{Notice, Tuning};
@@ -31,7 +31,7 @@ impl Crowd {
     /// `None`, and a word about it, where this process may not have so many descriptors.
     pub async fn gather(to: SocketAddr, count: usize) -> Option<Self> {
         let wanted = count as u64 * 2 + 1000;
-        if !crate::support::may_open(wanted) {
+        if !sheaf_testing::home::may_open(wanted) {
             sheaf_testing::skipped(&format!("fewer than {wanted} descriptors are allowed"));
             return None;
         }

@@ -1,5 +1,5 @@
 //! Bad input: one line that says what is wrong, and the exit code that scripts look at.
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
 
 /// The single line of an error; the code is checked on the way.
 fn error(home: &Home, code: i32, args: &[&str]) -> String {

@@ -1,6 +1,6 @@
 //! The programs of `examples/`, run. Cargo builds them with the tests, unless it is asked for one
 //! test binary alone.
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

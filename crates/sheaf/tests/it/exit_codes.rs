@@ -1,6 +1,6 @@
 //! Exit codes: a partial answer is 4 whatever the others said, and `--json` says the same.
-use crate::support::{Home, Run};
 use serde_json::Value;
+use sheaf_testing::home::{Home, Run};
 
 /// Four hosts: `all` is everywhere, `some` is missing on n3, `differs` has a content of each
 /// host's.

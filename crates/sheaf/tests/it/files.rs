@@ -1,5 +1,5 @@
 //! The commands that read and change files, on servers within the command.
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
 use std::io::Write;
 use std::process::Stdio;
 

@@ -1,11 +1,11 @@
 //! Nodes below the root's children are forked by their parents: they are processes like those that
 //! were started as programs, and have nothing of anybody else's.
-use crate::cluster::{Process, turn, wait_until};
 use crate::recovery::quick;
-use crate::support::Run;
 use crate::tree::{DEADLINE, Tree, ask, next_sum, runtime};
 use rustix::process::Signal;
 use sheaf_core::hostset::HostSet;
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::{Process, turn, wait_until};
 use sheaf_tree::launch::Carrier;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::PermissionsExt;

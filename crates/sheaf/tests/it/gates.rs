@@ -1,9 +1,9 @@
 //! Clients on the hosts of a session: what is done at its root is done there, without a
 //! configuration.
-use crate::cluster::{Process, turn, wait_until};
 use crate::machines::{LOGIN, Machines};
-use crate::support::{Home, Run};
 use rustix::process::Signal;
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{Process, turn, wait_until};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 //! Completions and manual pages: made from the same definitions as the help.
-use crate::support::Home;
+use sheaf_testing::home::Home;
 
 #[test]
 fn completions_know_every_flag() {

@@ -1,5 +1,5 @@
 //! Whose an answer is: in a pipe, too, wherever that is not the same for all that is printed.
-use crate::support::Home;
+use sheaf_testing::home::Home;
 
 /// Four hosts: `same` is equal on all, `odd` in two, `gone` is missing on n3.
 fn home() -> Home {

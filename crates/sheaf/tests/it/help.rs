@@ -1,5 +1,5 @@
 //! Help: one snapshot for each command, without the global options that all of them repeat.
-use crate::support::Home;
+use sheaf_testing::home::Home;
 
 pub const COMMANDS: &[&[&str]] = &[
     &["grep"],

@@ -1,5 +1,5 @@
 //! What leads on whoever writes what other tools take: each is one line, and changes nothing.
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 

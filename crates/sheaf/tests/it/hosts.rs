@@ -1,5 +1,5 @@
 //! `sheaf hosts` against the real `nodeset`.
-use crate::support::Home;
+use sheaf_testing::home::Home;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};

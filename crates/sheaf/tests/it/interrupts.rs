@@ -1,7 +1,7 @@
 //! Ctrl-C, a request to end, and a sudden end at any moment: nothing is left.
-use crate::cluster::{Running, nothing_is_left, of_home, turn, wait_until};
-use crate::support::Home;
 use rustix::process::Signal;
+use sheaf_testing::home::Home;
+use sheaf_testing::sessions::{Running, nothing_is_left, of_home, turn, wait_until};
 use std::io::Write;
 use std::process::Stdio;
 

@@ -1,9 +1,9 @@
 //! Processes that take long to start, as all do when thousands start at once: they are waited for
 //! while they live. Who is stopped is noticed.
-use crate::cluster::turn;
 use crate::recovery::quick;
 use crate::tree::{DEADLINE, Tree, ask, next_sum, runtime};
 use sheaf_core::RangeSet;
+use sheaf_testing::sessions::turn;
 use sheaf_tree::Notice;
 use sheaf_tree::launch::Carrier;
 use std::os::unix::fs::PermissionsExt;

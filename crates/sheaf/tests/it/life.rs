@@ -1,8 +1,8 @@
 //! `--timeout` bounds a command; a host that hangs is named, and fails nobody else.
-use crate::cluster::{NAME, Running, Up, nothing_is_left, of_home, turn, wait_until};
-use crate::support::{Home, Run};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Signal;
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{NAME, Running, Up, nothing_is_left, of_home, turn, wait_until};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! What is said of what happens: on standard error, in a file, in the log of a session.
-use crate::cluster::{Up, nothing_is_left, turn, wait_until};
-use crate::support::Home;
 use rustix::fs::{CWD, FileType, Mode};
+use sheaf_testing::home::Home;
+use sheaf_testing::sessions::{Up, nothing_is_left, turn, wait_until};
 use std::io::{BufRead, BufReader};
 
 #[test]
@@ -135,12 +135,12 @@ fn a_login_that_hangs_is_named_while_it_is_waited_for() {
         let mut command = std::process::Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).current_dir(home.path()).env_clear();
         command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let run = crate::support::Run::of(command.output().unwrap());
+        let run = sheaf_testing::home::Run::of(command.output().unwrap());
         let said = run.stdout.replace('\r', "").contains(&format!("sheaf: {told}"));
         assert_eq!(said, is_told, "{options}: {run:?}");
         // Where it can be taken back, it goes when there is more to say.
         command.env("TERM", "xterm");
-        let run = crate::support::Run::of(command.output().unwrap());
+        let run = sheaf_testing::home::Run::of(command.output().unwrap());
         let wiped = format!("sheaf: {}\r\x1b[K", told.trim_end());
         assert_eq!(run.stdout.contains(&wiped), is_told, "{options}: {run:?}");
         assert!(!run.stdout.contains(told), "{options}: {run:?}");

@@ -1,7 +1,7 @@
 //! Hosts that die or hang: commands end in time, with the answers of the others.
-use crate::cluster::{Up, nothing_is_left, turn};
-use crate::support::Home;
 use rustix::process::Signal;
+use sheaf_testing::home::Home;
+use sheaf_testing::sessions::{Up, nothing_is_left, turn};
 use std::time::{Duration, Instant};
 
 const TIMEOUT: &str = "2";

@@ -3,8 +3,8 @@
 //! Every host is the first process of a PID namespace, so that ending it ends all that runs on it;
 //! it is told to end with the process that started it, so that nothing survives a test that fails
 //! or is killed. Network, mounts and host name are namespaces too: nothing of the machine changes.
-use crate::cluster::{Process, wait_until};
-use crate::support::Run;
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::{Process, wait_until};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};

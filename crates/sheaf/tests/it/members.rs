@@ -1,7 +1,7 @@
 //! What is counted in closing lines, and a few names in them.
-use crate::support::{Home, Run};
 use rustix::fs::{CWD, FileType, Mode};
 use serde_json::Value;
+use sheaf_testing::home::{Home, Run};
 use std::os::unix::fs::symlink;
 
 /// Two hosts with files, a directory and a link to it.

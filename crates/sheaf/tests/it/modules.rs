@@ -1,10 +1,10 @@
 //! Filters that users bring, on nodes that come when the module has long been sent: whoever takes
 //! others in combines as those did that were lost.
-use crate::cluster::{Process, Running, turn, wait_until};
 use crate::tree::{DEADLINE, ECHO, Tree, next, runtime};
 use rustix::process::Signal;
 use sheaf_core::RangeSet;
 use sheaf_group::service_config;
+use sheaf_testing::sessions::{Process, Running, turn, wait_until};
 use sheaf_tree::filter::{HeldUpListener, Registry, packets, tell_when_held_up};
 use sheaf_tree::launch::{self, Carrier, Desk, Program};
 use sheaf_tree::service::Services;

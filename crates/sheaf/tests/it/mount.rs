@@ -1,7 +1,7 @@
 //! `sheaf mount`: the files of all hosts under one directory.
-use crate::cluster::{NAME, Process, Up, nothing_is_left, of_home, turn, wait_until};
-use crate::support::{Home, Run};
 use rustix::process::Signal;
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{NAME, Process, Up, nothing_is_left, of_home, turn, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! Groups of files as files, and the merge of all hosts, in a mounted view.
-use crate::cluster::{NAME, Up, turn};
 use crate::mount::{View, can_mount, shell};
-use crate::support::{Home, Run};
 use rustix::process::Signal;
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{NAME, Up, turn};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -160,7 +160,7 @@ fn what_is_missing_is_an_error_and_named() {
     // A host that is down.
     reads(&view, "mkdir groups/all; echo add n[1-3]:/etc/load >groups/all/ctl");
     up.servers["n3"].signal(Signal::KILL);
-    crate::cluster::wait_until("the host is missing", || {
+    sheaf_testing::sessions::wait_until("the host is missing", || {
         says(&view, "cat groups/all/data").code != Some(0)
     });
     let said = says(&view, "cat groups/all/data");

@@ -1,11 +1,11 @@
 //! Whoever is asked answers: the order of hosts in a topology file is not that of the
 //! configuration.
 use crate::attach::joins_by_token;
-use crate::cluster::{nothing_is_left, turn, wait_until};
 use crate::machines::{LOGIN, Machines, address};
 use crate::slurm::Slurm;
-use crate::support::{Home, Run};
 use sheaf_core::hostset::HostSet;
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{nothing_is_left, turn, wait_until};
 use std::collections::BTreeSet;
 
 const HOSTS: u32 = 6;

@@ -1,6 +1,6 @@
 //! Where no session can be had: why, in a line, and with the exit code that says so.
-use crate::cluster::{Up, nothing_is_left};
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{Up, nothing_is_left};
 
 #[test]
 fn names_of_sessions_are_plain_words() {

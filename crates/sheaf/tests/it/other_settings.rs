@@ -1,6 +1,6 @@
 //! A session that runs, and a file that was edited since it was started.
-use crate::cluster::nothing_is_left;
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::nothing_is_left;
 
 /// A home with a file in each of two exports.
 fn home() -> Home {

@@ -1,6 +1,6 @@
 //! The files in `packaging` that start servers and sessions.
-use crate::cluster::{Running, wait_until};
-use crate::support::Home;
+use sheaf_testing::home::Home;
+use sheaf_testing::sessions::{Running, wait_until};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;

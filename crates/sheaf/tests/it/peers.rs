@@ -1,10 +1,10 @@
 //! Links between two hosts of a session.
-use crate::cluster::{Process, turn, wait_until};
 use crate::machines::{LOGIN, Machines, address};
 use crate::recovery::quick;
 use crate::tree::{Tree, runtime};
 use rustix::process::Signal;
 use sheaf_core::{Errno, RangeSet};
+use sheaf_testing::sessions::{Process, turn, wait_until};
 use sheaf_tree::launch::Carrier;
 use sheaf_tree::status::NodePlace;
 use sheaf_tree::{Network, Sync, WaveResult};

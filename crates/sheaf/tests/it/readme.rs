@@ -1,5 +1,5 @@
 //! What the README shows is what happens: its first command, and every console block on a terminal.
-use crate::support::Home;
+use sheaf_testing::home::Home;
 use std::process::{Command, Stdio};
 
 const README: &str = include_str!("../../../../README.md");

@@ -1,8 +1,8 @@
 //! Real processes are killed and stopped: no leaf is lost with its inner node, and none is counted
 //! twice.
-use crate::cluster::{Process, Up, of_home, turn, wait_until};
 use crate::tree::{DEADLINE, DIGEST, Tree, ask, next, next_sum, runtime};
 use rustix::process::Signal;
+use sheaf_testing::sessions::{Process, Up, of_home, turn, wait_until};
 use sheaf_tree::launch::Carrier;
 use sheaf_tree::{Tuning, packet};
 use std::time::{Duration, Instant};

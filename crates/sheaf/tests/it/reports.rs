@@ -1,6 +1,6 @@
 //! Reports of hosts that differ: who is named, what fails, and what is printed then.
-use crate::support::{Home, Run};
 use serde_json::Value;
+use sheaf_testing::home::{Home, Run};
 
 /// Six hosts: `odd` has two contents, `same` is missing on one, `number` counts, `raw` is no text.
 fn home() -> Home {

@@ -1,5 +1,5 @@
 //! Commands that change files: what they refuse, ask, and say.
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};

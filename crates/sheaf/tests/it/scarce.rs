@@ -1,6 +1,6 @@
 //! Where the system gives no thread, or few descriptors.
-use crate::cluster::{Process, turn, wait_until};
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{Process, turn, wait_until};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `--json`: every record of every command is one of docs/json-schema.json, which is read here.
 use crate::help::COMMANDS;
-use crate::support::{Home, Run};
 use serde_json::{Map, Value, json};
+use sheaf_testing::home::{Home, Run};
 use std::os::unix::ffi::OsStrExt;
 
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json-schema.json");

@@ -1,7 +1,9 @@
 //! Sessions that stay: started once, used by many, ended wholly.
-use crate::cluster::{NAME, Process, Running, Up, nothing_is_left, of_home, turn, wait_until};
-use crate::support::{Home, Run};
 use rustix::process::Signal;
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{
+    NAME, Process, Running, Up, nothing_is_left, of_home, turn, wait_until,
+};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
@@ -527,7 +529,7 @@ fn garbage_on_the_socket_ends_nobody_elses_work() {
     let oversized = [0xff; 64];
     for bytes in [&b""[..], b"\x01", b"GET / HTTP/1.1\r\n\r\n", &oversized, &[0; 64], &noise] {
         let mut stream = UnixStream::connect(up.socket()).unwrap();
-        stream.set_read_timeout(Some(crate::cluster::SOON)).unwrap();
+        stream.set_read_timeout(Some(sheaf_testing::sessions::SOON)).unwrap();
         // The session may close the connection before it has all.
         let _ = stream.write_all(bytes);
         stream.shutdown(std::net::Shutdown::Write).unwrap();

@@ -1,9 +1,9 @@
 //! Sessions under a real Slurm, whose daemons run on hosts of this machine.
 use crate::attach::joins_by_token;
-use crate::cluster::{Running, turn, wait_until};
 use crate::machines::{LOGIN, Machines};
-use crate::support::Run;
 use rustix::process::Signal;
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::{Running, turn, wait_until};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

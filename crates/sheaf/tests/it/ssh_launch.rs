@@ -3,10 +3,10 @@ mod inner;
 mod links;
 
 use crate::attach::joins_by_token;
-use crate::cluster::{Process, turn, wait_until};
 use crate::machines::{LOGIN, Machines};
-use crate::support::Run;
 use rustix::process::Signal;
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::{Process, turn, wait_until};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

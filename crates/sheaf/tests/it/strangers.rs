@@ -275,7 +275,7 @@ fn a_server_that_was_started_for_another_host_is_refused_and_its_leaf_is_lost_fo
 #[test]
 fn a_thousand_idle_connections_and_a_slow_one_go_by_themselves() {
     const IDLE: usize = 1000;
-    if !crate::support::may_open(3000) {
+    if !sheaf_testing::home::may_open(3000) {
         sheaf_testing::skipped("fewer than 3000 descriptors are allowed");
         return;
     }

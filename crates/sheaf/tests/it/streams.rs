@@ -1,5 +1,5 @@
 //! Standard streams that are closed, full or not meant for what is done with them.
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
 
 const CLOSED: &str = "sheaf: standard output: Bad file descriptor (EBADF)\n";
 const FULL: &str = "sheaf: standard output: No space left on device (ENOSPC)\n";

@@ -3,13 +3,13 @@
 //!
 //! The servers of this tree are this test binary, run for the test [`a_server_of_this_test`]: the
 //! service is no part of the program `sheaf`.
-use crate::cluster::{Process, Running, turn, wait_until};
 use crate::recovery::quick;
-use crate::support::Home;
 use crate::tree::{DEADLINE, Tree, next, runtime};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use sheaf_core::RangeSet;
+use sheaf_testing::home::Home;
+use sheaf_testing::sessions::{Process, Running, turn, wait_until};
 use sheaf_tree::filter::builtin::null;
 use sheaf_tree::filter::{FilterError, Registry};
 use sheaf_tree::launch::{self, Carrier, Program, attach};

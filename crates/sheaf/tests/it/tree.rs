@@ -1,6 +1,6 @@
 //! Trees of real processes whose root is the test, and their processes.
-use crate::cluster::Process;
 use sheaf_group::{Client, Limits, Servers, service_config};
+use sheaf_testing::sessions::Process;
 use sheaf_tree::launch::{self, Carrier, Program};
 use sheaf_tree::service::Services;
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};

@@ -1,7 +1,7 @@
 //! `sheaf tree show` of real processes: those that stand still and those that are gone are named.
-use crate::cluster::{NAME, Up, nothing_is_left, turn, wait_until};
-use crate::support::{Home, Run};
 use rustix::process::Signal;
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{NAME, Up, nothing_is_left, turn, wait_until};
 
 const COLUMNS: usize = 80;
 const ROWS: usize = 24;

@@ -1,5 +1,5 @@
 //! What somebody else could have written makes nobody run commands.
-use crate::support::{Home, Run};
+use sheaf_testing::home::{Home, Run};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 

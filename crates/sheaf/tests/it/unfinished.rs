@@ -1,8 +1,8 @@
 //! A change that is ended before it is done says what it has done.
-use crate::cluster::{Running, Up, turn, wait_until};
-use crate::support::{Home, Run};
 use rustix::process::Signal;
 use serde_json::Value;
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{Running, Up, turn, wait_until};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -248,7 +248,7 @@ fn what_was_given_up_is_not_done_by_a_host_that_goes_on() {
     up.servers["n2"].signal(Signal::STOP);
     let removal = |number| {
         let file = format!(":/f{number}");
-        let args = ["--session", crate::cluster::NAME, "--timeout", "2", "rm", &file];
+        let args = ["--session", sheaf_testing::sessions::NAME, "--timeout", "2", "rm", &file];
         Running::start(up.home.command(&args).stdin(Stdio::null()))
     };
     let removals: Vec<Running> = (0..FILES).map(removal).collect();

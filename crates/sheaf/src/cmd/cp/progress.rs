@@ -1,6 +1,6 @@
 //! How far a copy is: a bar on a terminal, a line now and then elsewhere.
-use crate::output::Output;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sheaf_cli::output::Output;
 use sheaf_tools::cp::Progress;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ impl Display {
         match self {
             Self::Nothing => {}
             Self::Bar(bar) => {
-                crate::output::wipe();
+                sheaf_cli::output::wipe();
                 if let Some(total) = progress.bytes_total
                     && bar.length() != Some(total)
                 {
@@ -48,7 +48,7 @@ impl Display {
             Self::Lines(last) => {
                 if last.elapsed() >= LINE_INTERVAL {
                     *last = Instant::now();
-                    crate::output::tell(format_args!("sheaf: {}", line(progress)));
+                    sheaf_cli::output::tell(format_args!("sheaf: {}", line(progress)));
                 }
             }
         }

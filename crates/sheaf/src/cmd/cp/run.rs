@@ -2,14 +2,14 @@
 use super::CpArgs;
 use super::progress::Display;
 use super::way::{CopyWay, own_sources, way};
-use crate::cli::GlobalArgs;
 use crate::cmd::per_path::{in_part, told_cuts};
-use crate::cmd::stop;
-use crate::exit::Exit;
-use crate::output::{Changes, Failure, Output, printable};
-use crate::session::{self, Ended, Intent, Opening};
 use anyhow::{Result, anyhow};
 use serde_json::json;
+use sheaf_cli::addresses::stop;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{Changes, Failure, Output, printable};
+use sheaf_cli::session::{self, Ended, Intent, Opening};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::PathError;
 use sheaf_group::Unfinished;
@@ -171,7 +171,7 @@ impl ToldCopy<'_> {
         lacking: Vec<Failure>,
     ) -> Result<Exit> {
         let hosts = self.config.hosts()?;
-        let mut out = BufWriter::new(crate::output::stdout());
+        let mut out = BufWriter::new(sheaf_cli::output::stdout());
         for line in put.lines.sorted().iter().filter(|line| line.entry.kind == EntryKind::Line) {
             let path = String::from_utf8_lossy(line.path);
             let action = String::from_utf8_lossy(line.entry.text);
@@ -211,7 +211,7 @@ impl ToldCopy<'_> {
 
     fn got(&self, targets: &[Target], mut got: Got, options: &CopyOptions) -> Result<Exit> {
         let hosts = self.config.hosts()?;
-        let mut out = BufWriter::new(crate::output::stdout());
+        let mut out = BufWriter::new(sheaf_cli::output::stdout());
         for planned in &got.planned {
             let dir = if options.exact_name { "" } else { "%h/" };
             let to = format!("copy to {}", printable(&format!("{dir}{}", planned.local.display())));
@@ -259,7 +259,7 @@ impl ToldCopy<'_> {
 
     /// Names files of this machine that failed; returns how many there are.
     fn local(&self, errors: &[PathError], more: u64, hints: &[(Errno, &str)]) -> Result<u64> {
-        let mut out = crate::output::stdout();
+        let mut out = sheaf_cli::output::stdout();
         for PathError { path, errno } in errors {
             let path = path.display().to_string();
             let text = match *errno {
@@ -274,11 +274,11 @@ impl ToldCopy<'_> {
                     .records
                     .write(&mut out, json!({ "type": "error", "path": path, "error": text }))?;
             } else if !self.output.quiet {
-                crate::output::tell(format_args!("sheaf: {}: {text}", printable(&path)));
+                sheaf_cli::output::tell(format_args!("sheaf: {}: {text}", printable(&path)));
             }
         }
         if more > 0 && !self.output.quiet && !self.output.json {
-            crate::output::tell(format_args!("sheaf: … and {more} more files of this machine"));
+            sheaf_cli::output::tell(format_args!("sheaf: … and {more} more files of this machine"));
         }
         Ok(errors.len() as u64 + more)
     }

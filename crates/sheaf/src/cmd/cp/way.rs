@@ -1,8 +1,8 @@
 //! From where to where `sheaf cp` copies, and what it refuses before any host is asked.
 use super::CpArgs;
-use crate::exit::Stop;
-use crate::stdio;
 use anyhow::Result;
+use sheaf_cli::exit::Stop;
+use sheaf_cli::stdio;
 use sheaf_file::Pattern;
 use sheaf_session::Config;
 use sheaf_session::address::{Address, Purpose, Side, rooted};

@@ -1,11 +1,11 @@
 //! `sheaf grep`, run.
 use super::GrepArgs;
-use crate::cli::{Color, GlobalArgs};
-use crate::exit::{Exit, Stop};
-use crate::output::Output;
-use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use serde_json::json;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::{Color, GlobalArgs};
+use sheaf_cli::output::Output;
+use sheaf_cli::session::{self, Ended, Opening};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_session::Session;
 use sheaf_tools::ArgumentOrder;
@@ -23,7 +23,7 @@ const IN_PARTS: &str =
 /// not make the answer whole, nor is its absence certain.
 pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = args.options()?;
-    let engine = options.compile().map_err(|error| super::super::pattern_error(&error))?;
+    let engine = options.compile().map_err(|error| sheaf_cli::addresses::pattern_error(&error))?;
     let begun = Instant::now();
     let opening = Opening::new(global)?;
     let meant_hosts = args.meant_hosts();
@@ -46,7 +46,7 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             engine: Some(&engine),
             hosts: &fold,
         };
-        let mut out = BufWriter::with_capacity(1 << 16, crate::output::stdout());
+        let mut out = BufWriter::with_capacity(1 << 16, sheaf_cli::output::stdout());
         let started = begun.elapsed();
         let search = Instant::now();
         let (mut stats, order) = (None, ArgumentOrder::new(&targets));
@@ -71,19 +71,19 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         };
         let found = grep::grep(session.client(), &targets, &options, &mut print)
             .await
-            .map_err(super::super::stop)?;
+            .map_err(sheaf_cli::addresses::stop)?;
         if let Some(stats) = stats {
             if output.json {
                 output.records.write(&mut out, stats_record(stats))?;
             } else {
-                printer.print_stats(&mut crate::output::stderr().lock(), stats)?;
+                printer.print_stats(&mut sheaf_cli::output::stderr().lock(), stats)?;
             }
             print_costs(session, started, search.elapsed(), output, &mut out)?;
         }
         if found.partial_folds && output.json {
             output.records.write(&mut out, json!({ "type": "note", "note": IN_PARTS }))?;
         } else if found.partial_folds && !output.quiet {
-            crate::output::tell(format_args!("sheaf: {IN_PARTS}"));
+            sheaf_cli::output::tell(format_args!("sheaf: {IN_PARTS}"));
         }
         out.flush()?;
         drop(out);
@@ -91,7 +91,7 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             output.note(basic_operators(&options).as_deref())?;
         }
         let mut outcome = found.outcome;
-        let extra = crate::cmd::reasons(&mut outcome, |errno| reason(errno, args));
+        let extra = sheaf_cli::addresses::reasons(&mut outcome, |errno| reason(errno, args));
         let (unmatched, hushed) = (!found.matched, args.no_messages);
         let hints: Vec<_> = meant_hosts.map(|hint| (Errno::NOENT, hint)).into_iter().collect();
         let ended = Ended {
@@ -165,7 +165,7 @@ fn print_costs(
         let costs = json!({ "type": "costs", "init_s": init_s, "read_s": read_s, "root_bytes": root_bytes });
         output.records.write(out, costs)?;
     } else {
-        crate::output::tell(format_args!(
+        sheaf_cli::output::tell(format_args!(
             "{init_s:.4} s to start, {read_s:.4} s to search, {root_bytes} bytes received at the \
              root"
         ));

@@ -3,8 +3,8 @@ use super::groups::Rebased;
 use super::operands::Operands;
 use super::set::{Op, Set};
 use super::{HostsArgs, InputStreams};
-use crate::exit::Stop;
 use anyhow::Result;
+use sheaf_cli::exit::Stop;
 use std::io::{BufRead, Read};
 
 /// The most bytes of standard input that are read.

@@ -1,9 +1,9 @@
 //! Groups on the command line: the chosen source, listing, regrouping.
 use super::set::Set;
 use super::{HostsArgs, InputStreams};
-use crate::exit::{Exit, Stop};
 use anyhow::Result;
 use serde_json::json;
+use sheaf_cli::exit::{Exit, Stop};
 use sheaf_core::hostset::{FoldOptions, Groups, HostSet, Membership, ParseError, memberships};
 
 /// Groups whose default source is the one of `--groupsource`.

@@ -1,6 +1,6 @@
 //! What `hosts` works on: a set of hosts, or with `--rangeset` a set of numbers.
-use crate::exit::Stop;
 use anyhow::Result;
+use sheaf_cli::exit::Stop;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::{FoldOptions, Groups, HostSet, NumberSet};
 use std::hash::{BuildHasher, RandomState};

@@ -1,7 +1,7 @@
 //! What a group read gave, printed.
-use crate::output::json::put_text;
-use crate::output::{Layout, Line, Printer};
 use serde_json::{Map, Value};
+use sheaf_cli::output::json::put_text;
+use sheaf_cli::output::{Layout, Line, Printer};
 use sheaf_group::aggregate::{Number, NumberAt};
 use sheaf_tools::read::{Combined, Content, Readout};
 use std::io;

@@ -1,13 +1,13 @@
 //! `sheaf sha -c`: files checked against lists of digests.
 use super::ShaArgs;
-use crate::cli::GlobalArgs;
 use crate::cmd::per_path::{explained, said};
-use crate::cmd::stop;
-use crate::exit::Exit;
-use crate::output::{Layout, Output, Printer, printable};
-use crate::session::{self, Ended, Opening};
 use anyhow::Result;
 use serde_json::{Map, json};
+use sheaf_cli::addresses::stop;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{Layout, Output, Printer, printable};
+use sheaf_cli::session::{self, Ended, Opening};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Algorithm;
 use sheaf_tools::ArgumentOrder;
@@ -122,11 +122,12 @@ impl FoundDigest {
             let text =
                 format!("{}:{list}: {lines} {are} improperly formatted", printer.fold(leaves));
             if output.json {
-                output
-                    .records
-                    .write(&mut crate::output::stdout(), json!({ "type": "note", "note": text }))?;
+                output.records.write(
+                    &mut sheaf_cli::output::stdout(),
+                    json!({ "type": "note", "note": text }),
+                )?;
             } else if !output.quiet {
-                crate::output::tell(format_args!("sheaf: warning: {text}"));
+                sheaf_cli::output::tell(format_args!("sheaf: warning: {text}"));
             }
         }
         Ok(())

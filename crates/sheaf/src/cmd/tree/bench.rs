@@ -1,12 +1,12 @@
 //! `sheaf tree bench`: round trips, waves, broadcast and start of a tree, from its root.
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
-use crate::output::Output;
-use crate::probe::{ECHO, PEER_BULK, PEER_TRIPS, POST, POST_EACH, PROBE, SINK};
-use crate::session::Opening;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::Output;
+use sheaf_cli::probe::{ECHO, PEER_BULK, PEER_TRIPS, POST, POST_EACH, PROBE, SINK};
+use sheaf_cli::session::Opening;
 use sheaf_core::RangeSet;
 use sheaf_session::Session;
 use sheaf_tree::packet::scalar;
@@ -45,7 +45,7 @@ pub struct BenchArgs {
     pub runs: u32,
 
     /// Bytes to broadcast (K, M, G understood)
-    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = crate::size::bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = sheaf_cli::size::bytes)]
     pub bytes: u64,
 }
 
@@ -101,7 +101,7 @@ pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 fn print(mut figures: Value, output: &Output) -> Result<()> {
-    let mut out = crate::output::stdout();
+    let mut out = sheaf_cli::output::stdout();
     if output.json {
         figures["type"] = json!("bench");
         return Ok(output.records.write(&mut out, figures)?);

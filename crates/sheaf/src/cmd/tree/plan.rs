@@ -1,11 +1,11 @@
 //! `sheaf tree plan`: the tree that would be.
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
-use crate::output::Records;
-use crate::session;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::json;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::Records;
+use sheaf_cli::session;
 use sheaf_tree::topology::{Page, Topology};
 use std::io::{IsTerminal, Write};
 
@@ -37,7 +37,7 @@ pub enum PlanFormat {
 pub fn run(args: &PlanArgs, global: &GlobalArgs) -> Result<Exit> {
     let config = session::config(global)?;
     let topology = config.topology()?;
-    let mut out = crate::output::stdout();
+    let mut out = sheaf_cli::output::stdout();
     if global.json {
         Records::new(global).write(&mut out, describe(topology))?;
         return Ok(Exit::Success);

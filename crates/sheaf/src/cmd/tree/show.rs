@@ -3,12 +3,12 @@
 pub mod state;
 mod write;
 
-use crate::cli::GlobalArgs;
-use crate::exit::{Exit, Stop};
-use crate::output::Output;
-use crate::session::{Opening, deadline};
 use anyhow::Result;
 use clap::Args;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::Output;
+use sheaf_cli::session::{Opening, deadline};
 use sheaf_session::{Session, Sessions};
 use state::TreeState;
 use std::io::{IsTerminal, Write};
@@ -82,7 +82,7 @@ pub fn run(args: &ShowArgs, global: &GlobalArgs) -> Result<Exit> {
         let timeout = left.min(SURVEY_TIMEOUT_MAX);
         loop {
             let exit = once(args, session, config.session_name(), timeout, output).await?;
-            let Some(seconds) = args.watch.filter(|_| !crate::output::is_over()) else {
+            let Some(seconds) = args.watch.filter(|_| !sheaf_cli::output::is_over()) else {
                 return Ok(exit);
             };
             tokio::select! {
@@ -103,7 +103,7 @@ async fn once(
     let network = session.client().network();
     let survey = network.survey(timeout).await;
     let state = TreeState::new(session.topology(), survey, network.notices());
-    let mut out = crate::output::stdout();
+    let mut out = sheaf_cli::output::stdout();
     if args.dot || args.svg {
         let color = |rank| state.color(rank);
         let topology = session.topology();

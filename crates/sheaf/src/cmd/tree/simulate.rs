@@ -1,10 +1,10 @@
 //! `sheaf tree simulate`: the node code under a simulated network and clock.
-use crate::cli::GlobalArgs;
-use crate::exit::Exit;
-use crate::output::Output;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
+use sheaf_cli::exit::Exit;
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::Output;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::sim::{self, Physics, Shape, SimOperation, SimReport};
 use std::io::Write;
@@ -73,7 +73,7 @@ pub fn run(args: &SimulateArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 fn print(name: &str, report: &SimReport, output: &Output) -> Result<()> {
-    let mut out = crate::output::stdout();
+    let mut out = sheaf_cli::output::stdout();
     if output.json {
         let mut line = serde_json::to_value(report)?;
         line["operation"] = json!(name);

@@ -1,7 +1,7 @@
 //! What is written, and what is read.
 use super::hosts::{EXPORT, Over, ViewHosts};
-use crate::cluster::{turn, wait_until};
 use rustix::fs::OFlags;
+use sheaf_testing::sessions::{turn, wait_until};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;

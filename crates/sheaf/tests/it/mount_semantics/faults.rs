@@ -2,10 +2,10 @@
 //! held up, and what has been lost comes back by itself.
 use super::hosts::{Over, POINT, QUICK, ViewHosts, errno, inside};
 use super::python::{Python, have_python};
-use crate::cluster::{Process, turn, wait_until};
 use crate::machines::LOGIN;
 use rustix::io::Errno;
 use rustix::process::Signal;
+use sheaf_testing::sessions::{Process, turn, wait_until};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;

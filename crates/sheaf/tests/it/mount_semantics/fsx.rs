@@ -1,7 +1,7 @@
 //! A file that two hosts change in turn, beside what it has to hold: as the program fsx does on one machine.
 use super::hosts::ViewHosts;
-use crate::cluster::turn;
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
+use sheaf_testing::sessions::turn;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;

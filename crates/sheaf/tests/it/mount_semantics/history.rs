@@ -2,8 +2,8 @@
 //! other: each operation at one moment between its beginning and its end (linearisability, which holds of all files
 //! together if it holds of each).
 use super::hosts::{POINT, ViewHosts};
-use crate::cluster::turn;
 use rustix::io::Errno;
+use sheaf_testing::sessions::turn;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::hash::Hash;

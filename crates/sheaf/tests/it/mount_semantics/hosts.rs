@@ -1,7 +1,7 @@
 //! Hosts of which each has mounted the files of all.
-use crate::cluster::{Process, wait_until};
 use crate::machines::{LOGIN, Machines};
-use crate::support::Run;
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::{Process, wait_until};
 use std::fs;
 use std::io;
 use std::path::PathBuf;

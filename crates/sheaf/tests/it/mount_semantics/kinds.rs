@@ -1,9 +1,9 @@
 //! What files are: attributes, kinds, holes, and what else a system knows of them.
 use super::hosts::{ViewHosts, errno, inside};
 use super::python::{Python, have_python};
-use crate::cluster::turn;
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
+use sheaf_testing::sessions::turn;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Long directories, many files, and long names.
 use super::hosts::{Over, POINT, ViewHosts, errno, inside};
 use super::python::{Python, have_python};
-use crate::cluster::{Process, turn};
 use rustix::io::Errno;
+use sheaf_testing::sessions::{Process, turn};
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -110,7 +110,7 @@ fn who_lists_a_directory_that_changes_finds_what_stays_exactly_once() {
 #[test]
 fn ten_thousand_files_are_open_at_a_time() {
     let _turn = turn();
-    if !crate::support::may_open(OPEN as u64 + 1000) {
+    if !sheaf_testing::home::may_open(OPEN as u64 + 1000) {
         return sheaf_testing::skipped("too few files may be open here");
     }
     let Some(hosts) = ViewHosts::new(2) else { return };
@@ -149,7 +149,7 @@ fn ten_thousand_files_are_open_at_a_time() {
     drop(open);
     // All are given back, and the host goes on.
     let descriptors = || fs::read_dir(format!("/proc/{}/fd", server.pid)).unwrap().count();
-    crate::cluster::wait_until("they are closed", || descriptors() < 9000);
+    sheaf_testing::sessions::wait_until("they are closed", || descriptors() < 9000);
     assert_eq!(fs::read_dir(hosts.at(2, 1, "")).unwrap().count(), many);
     fs::write(hosts.at(2, 1, "more"), "more").unwrap();
     assert_eq!(fs::read_to_string(hosts.disk(1, "more")).unwrap(), "more");

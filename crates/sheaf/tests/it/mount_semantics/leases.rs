@@ -1,9 +1,9 @@
 //! Bytes that the owner of a file lends to who reads it, and calls back.
 use super::hosts::{POINT, ViewHosts};
-use crate::cluster::{turn, wait_until};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::Signal;
+use sheaf_testing::sessions::{turn, wait_until};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::{Duration, Instant};

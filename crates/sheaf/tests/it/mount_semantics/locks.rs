@@ -1,8 +1,8 @@
 //! Locks of files as a whole (`flock`) and of ranges (`fcntl`), of processes on several hosts.
 use super::hosts::{ViewHosts, inside};
 use super::python::{Python, have_python};
-use crate::cluster::{SOON, turn, wait_until};
 use rustix::process::Signal;
+use sheaf_testing::sessions::{SOON, turn, wait_until};
 use std::fs;
 use std::time::Duration;
 

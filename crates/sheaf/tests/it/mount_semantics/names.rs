@@ -1,8 +1,8 @@
 //! Names: of many who change one at the same time exactly one has done it.
 use super::hosts::{Over, ViewHosts, errno};
-use crate::cluster::turn;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
+use sheaf_testing::sessions::turn;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};

@@ -1,6 +1,6 @@
 //! What a suite that knows POSIX finds in a directory it finds in the view of it.
 use super::hosts::{EXPORT, POINT, ViewHosts};
-use crate::cluster::turn;
+use sheaf_testing::sessions::turn;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,8 @@
 //! Programs as they are, on the files of another host, and the same on a directory of this one: what they say and
 //! what they leave has to be the same.
 use super::hosts::{ViewHosts, inside};
-use crate::cluster::turn;
-use crate::support::Run;
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::turn;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! A process on a host that does what it is told, a line each.
 use super::hosts::ViewHosts;
-use crate::cluster::SOON;
 use sheaf_testing::program::Guard;
+use sheaf_testing::sessions::SOON;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Stdio};

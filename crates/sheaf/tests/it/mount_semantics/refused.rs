@@ -1,8 +1,8 @@
 //! What cannot be mounted, and what is said of it; nothing of it stays.
 use super::hosts::{POINT, ViewHosts, inside};
-use crate::cluster::turn;
 use crate::machines::LOGIN;
-use crate::support::Run;
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::turn;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,8 +1,8 @@
 //! Programs that go on while servers are killed and stopped, views are killed, and cables are pulled:
 //! `SHEAF_CHAOS_ROUNDS` says how often, `SHEAF_CHAOS_SEED` which are the first.
 use super::hosts::{Over, POINT, QUICK, ViewHosts};
-use crate::cluster::{turn, wait_until};
 use rustix::process::Signal;
+use sheaf_testing::sessions::{turn, wait_until};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;

@@ -2,9 +2,9 @@
 use super::hosts::{EXPORT, ViewHosts, inside};
 use super::python::{Python, have_python};
 use crate::attach::joins_by_token;
-use crate::cluster::{Running, turn, wait_until};
 use crate::machines::{LOGIN, Machines, address};
-use crate::support::Run;
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::{Running, turn, wait_until};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;

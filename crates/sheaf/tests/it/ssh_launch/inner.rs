@@ -1,8 +1,8 @@
 //! Inner nodes whose hosts are down or cannot serve: those below them are not missed with them.
 use super::{all_answer, machines, parents};
-use crate::cluster::{turn, wait_until};
 use crate::machines::{LOGIN, Machines, address, keygen};
-use crate::support::Run;
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::{turn, wait_until};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};

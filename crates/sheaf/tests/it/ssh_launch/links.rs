@@ -1,8 +1,8 @@
 //! Sessions on hosts that let nothing in but ssh.
-use crate::cluster::{turn, wait_until};
 use crate::machines::{LOGIN, Machines, address};
-use crate::support::Run;
 use rustix::process::Signal;
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::{turn, wait_until};
 use std::collections::BTreeMap;
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
 //! What is known of each node: the plan, its own report, and its parent's word on the link to it.
-use crate::exit::Exit;
+use sheaf_cli::exit::Exit;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::HostSet;
 use sheaf_tree::Notice;

@@ -1,8 +1,8 @@
 //! The state of a tree as a table that fits a terminal, and as JSON.
-use super::super::event;
 use super::state::{Health, NodeRow, TreeState};
-use crate::output::Records;
 use serde_json::json;
+use sheaf_cli::notices;
+use sheaf_cli::output::Records;
 use sheaf_core::hostset::HostSet;
 use sheaf_session::Session;
 use sheaf_tree::topology::{Page, Role};
@@ -140,7 +140,7 @@ fn ending(state: &TreeState, session: &Session) -> Vec<String> {
         lines.push(format!("error: node {} ({}), {ago} ago: {}", row.rank, row.host, error.text));
     }
     let events: Vec<String> =
-        state.notices.iter().rev().filter_map(|notice| event::text(notice, session, 1)).collect();
+        state.notices.iter().rev().filter_map(|notice| notices::text(notice, session, 1)).collect();
     lines.extend(events.iter().take(ENDING_LINES_MAX).rev().cloned());
     if events.len() > ENDING_LINES_MAX {
         lines.push(format!(
@@ -148,7 +148,7 @@ fn ending(state: &TreeState, session: &Session) -> Vec<String> {
             events.len() - ENDING_LINES_MAX
         ));
     }
-    lines.extend(event::started_from_here(&state.notices, session));
+    lines.extend(notices::started_from_here(&state.notices, session));
     lines.extend(state.links_line());
     lines.extend(state.peers_lines());
     if state.dropped > 0 {
@@ -170,7 +170,7 @@ pub fn json(
     for row in &state.rows {
         records.write(out, node_json(row, state))?;
     }
-    for line in state.notices.iter().filter_map(|notice| event::json(notice, session)) {
+    for line in state.notices.iter().filter_map(|notice| notices::json(notice, session)) {
         records.write(out, line)?;
     }
     let named = |wanted: &dyn Fn(Health) -> bool| {

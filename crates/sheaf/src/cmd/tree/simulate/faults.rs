@@ -1,10 +1,10 @@
 //! Sums while nodes and links fail: nobody is counted twice, nothing hangs, and whoever lives is
 //! back in the end.
 use super::{SimulateArgs, rss_peak_bytes};
-use crate::exit::Exit;
-use crate::output::{Output, Records};
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
+use sheaf_cli::exit::Exit;
+use sheaf_cli::output::{Output, Records};
 use sheaf_core::RangeSet;
 use sheaf_tree::Sync;
 use sheaf_tree::filter::Registry;
@@ -27,7 +27,7 @@ struct FaultRun<L> {
     waves: u32,
     longest: Duration,
     records: Option<Records>,
-    out: crate::output::Stdout,
+    out: sheaf_cli::output::Stdout,
 }
 
 /// Simulates and prints.
@@ -43,7 +43,7 @@ pub(super) fn run(args: &SimulateArgs, shape: &Shape, output: &Output) -> Result
     let faults = fault::random_inner(shape, &mut fault::rng(args.seed), args.faults, SPAN);
     let last = faults.iter().map(|(at, _)| *at).max().unwrap_or_default();
     let stream = sim.open(shape.everyone(), "sum", b"%ld", Sync::WaitForAll);
-    let out = crate::output::stdout();
+    let out = sheaf_cli::output::stdout();
     let longest = Duration::ZERO;
     let mut run = FaultRun {
         sim,

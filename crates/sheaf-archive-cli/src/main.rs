@@ -1,0 +1,223 @@
+//! `sheaf-archive`, the program behind `sheaf archive`: stores, lists and fetches trees of files.
+mod cat;
+mod du;
+mod entry;
+mod find;
+mod get;
+mod grep;
+pub mod hosts;
+mod local;
+mod ls;
+mod place;
+mod progress;
+mod relocate;
+mod repack;
+mod repair;
+mod rights;
+mod rm;
+mod size_unit;
+mod sorted;
+mod stat;
+mod store;
+mod together;
+mod verify;
+
+use anyhow::Result;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use sheaf_archive::ArchiveEvent;
+use sheaf_cli::cli::{CommandLine, HELP_COLUMNS_MAX, STYLES, decorate};
+use sheaf_cli::companion;
+use sheaf_cli::exit::{Exit, Stop};
+use sheaf_cli::options::GlobalArgs;
+use sheaf_cli::output::{self, printable};
+use sheaf_cli::program::{self, CompanionProgram};
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+/// The command line: that of `sheaf`, with this command alone.
+#[derive(Debug, Parser)]
+#[command(name = "sheaf", version, styles = STYLES, max_term_width = HELP_COLUMNS_MAX)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(flatten)]
+    global: GlobalArgs,
+    #[command(subcommand)]
+    command: OwnCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum OwnCommand {
+    Archive(ArchiveArgs),
+}
+
+impl CommandLine for Cli {
+    fn command() -> clap::Command {
+        decorate(<Self as CommandFactory>::command())
+    }
+
+    fn global(&mut self) -> &mut GlobalArgs {
+        &mut self.global
+    }
+}
+
+fn main() -> ExitCode {
+    program::main(|| {
+        CompanionProgram {
+            companion: &companion::ARCHIVE,
+            register: hosts::serve::register,
+            part: Some(hosts::serve::open),
+            runs_a_program: |_: &Cli| false,
+            run: |cli: &Cli, global| {
+                let OwnCommand::Archive(args) = &cli.command;
+                run(args, global)
+            },
+        }
+        .main()
+    })
+}
+
+/// Store trees of files, list what is stored and get it back
+///
+/// An archived name is STORE::PATH: a directory that is the store, and a path in
+/// it. Small files lie in packs there, which any tar reads; names are those of
+/// the files all the same. $SHEAF_ARCHIVE is the STORE of a name that begins
+/// with `::`.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct ArchiveArgs {
+    /// The catalog: a file, or postgresql://USER@HOST:PORT/DATABASE, which many
+    /// may share [default: in the store]
+    #[arg(long, value_name = "CATALOG", global = true, env = "SHEAF_ARCHIVE_CATALOG")]
+    #[arg(hide_env_values = true)]
+    pub catalog: Option<OsString>,
+
+    #[command(subcommand)]
+    pub command: ArchiveCommand,
+}
+
+/// What to do with an archive.
+#[derive(Debug, Subcommand)]
+pub enum ArchiveCommand {
+    Store(store::StoreArgs),
+    #[command(aliases = ["restore", "extract"])]
+    Get(get::GetArgs),
+    #[command(alias = "list")]
+    Ls(ls::ArchiveLsArgs),
+    Find(find::FindArgs),
+    Grep(Box<grep::ArchiveGrepArgs>),
+    Cat(cat::ArchiveCatArgs),
+    Du(du::ArchiveDuArgs),
+    Chmod(rights::ArchiveChmodArgs),
+    Chown(rights::ArchiveChownArgs),
+    Cp(relocate::ArchiveCpArgs),
+    Mv(relocate::ArchiveMvArgs),
+    Stat(stat::ArchiveStatArgs),
+    Rm(rm::ArchiveRmArgs),
+    #[command(alias = "check")]
+    Verify(verify::VerifyArgs),
+    Repair(repair::RepairArgs),
+    Repack(repack::RepackArgs),
+}
+
+/// Does what the sub-command says.
+pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
+    let name = match &args.command {
+        ArchiveCommand::Store(_) => "store",
+        ArchiveCommand::Get(_) => "get",
+        ArchiveCommand::Ls(_) => "ls",
+        ArchiveCommand::Find(_) => "find",
+        ArchiveCommand::Grep(_) => "grep",
+        ArchiveCommand::Cat(_) => "cat",
+        ArchiveCommand::Du(_) => "du",
+        ArchiveCommand::Chmod(_) => "chmod",
+        ArchiveCommand::Chown(_) => "chown",
+        ArchiveCommand::Cp(_) => "cp",
+        ArchiveCommand::Mv(_) => "mv",
+        ArchiveCommand::Stat(_) => "stat",
+        ArchiveCommand::Rm(_) => "rm",
+        ArchiveCommand::Verify(_) => "verify",
+        ArchiveCommand::Repair(_) => "repair",
+        ArchiveCommand::Repack(_) => "repack",
+    };
+    let on_hosts = match &args.command {
+        ArchiveCommand::Store(args) => args.is_on_hosts(),
+        ArchiveCommand::Get(args) => args.is_on_hosts(),
+        ArchiveCommand::Ls(args) => hosts::are_on_hosts(&args.names, args.local)?,
+        ArchiveCommand::Du(args) => hosts::are_on_hosts(&args.names, args.local)?,
+        ArchiveCommand::Rm(args) => hosts::are_on_hosts(&args.names, args.local)?,
+        ArchiveCommand::Chmod(args) => hosts::are_on_hosts(&args.on.names, args.local)?,
+        ArchiveCommand::Cp(args) => args.is_on_hosts(),
+        ArchiveCommand::Find(args) => args.is_on_hosts(),
+        ArchiveCommand::Grep(args) => args.is_on_hosts(),
+        _ => false,
+    };
+    if let Some(option) = sheaf_cli::options::option_for_hosts(global).filter(|_| !on_hosts) {
+        return Err(Stop::usage(match &args.command {
+            ArchiveCommand::Cat(_)
+            | ArchiveCommand::Chown(_)
+            | ArchiveCommand::Mv(_)
+            | ArchiveCommand::Stat(_)
+            | ArchiveCommand::Verify(_)
+            | ArchiveCommand::Repair(_)
+            | ArchiveCommand::Repack(_) => format!(
+                "{option} is for work on many hosts, and archive {name} works on this machine alone"
+            ),
+            _ => format!(
+                "{option} is for work on many hosts, and no path is on hosts: \
+                 HOSTSET:PATH is, and :PATH is on all of them"
+            ),
+        })
+        .into());
+    }
+    if let Some(catalog) = &args.catalog {
+        place::catalog::name(catalog);
+    }
+    place::end_of_reading(match &args.command {
+        ArchiveCommand::Store(args) => store::run(args, global),
+        ArchiveCommand::Get(args) => get::run(args, global),
+        ArchiveCommand::Ls(args) => ls::run(args, global),
+        ArchiveCommand::Find(args) => find::run(args, global),
+        ArchiveCommand::Grep(args) => grep::run(args, global),
+        ArchiveCommand::Cat(args) => cat::run(args, global),
+        ArchiveCommand::Du(args) => du::run(args, global),
+        ArchiveCommand::Chmod(args) => rights::chmod(args, global),
+        ArchiveCommand::Chown(args) => rights::chown(args, global),
+        ArchiveCommand::Cp(args) => relocate::cp(args, global),
+        ArchiveCommand::Mv(args) => relocate::mv(args, global),
+        ArchiveCommand::Stat(args) => stat::run(args, global),
+        ArchiveCommand::Rm(args) => rm::run(args, global),
+        ArchiveCommand::Verify(args) => verify::run(args, global),
+        ArchiveCommand::Repair(args) => repair::run(args, global),
+        ArchiveCommand::Repack(args) => repack::run(args, global),
+    })
+}
+
+/// Tells of a single file: the names that were asked for are what is printed, all else is said.
+fn tell(event: &ArchiveEvent) {
+    if let ArchiveEvent::Stores { path } | ArchiveEvent::Fetches { path } = event {
+        return tell_name(path.as_os_str().as_bytes());
+    }
+    output::tell(format_args!("sheaf: {}", printable(&event.to_string())));
+}
+
+/// Prints a name, which is what was asked for.
+fn tell_name(name: &[u8]) {
+    let line = if std::io::stdout().is_terminal() {
+        format!("{}\n", printable(&String::from_utf8_lossy(name))).into_bytes()
+    } else {
+        [name, b"\n"].concat()
+    };
+    // Why nothing more is printed is told at the end.
+    let _ = output::stdout().write_all(&line);
+}
+
+/// `1 file`, `2 files`.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}

@@ -1,0 +1,149 @@
+//! The catalog that `--catalog` names: a file, or a database of PostgreSQL.
+use anyhow::{Context, Result};
+use sheaf_archive::Catalog;
+use sheaf_cli::exit::Stop;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// What the command line or the environment says, for all archives of the command.
+static NAMED: OnceLock<OsString> = OnceLock::new();
+
+/// Has archives have this catalog.
+pub fn name(catalog: &OsStr) {
+    if !catalog.is_empty() {
+        NAMED.get_or_init(|| catalog.to_owned());
+    }
+}
+
+/// Opens the catalog that is named, if one is.
+pub fn named() -> Result<Option<Catalog>> {
+    let Some(named) = NAMED.get() else { return Ok(None) };
+    match named.to_str() {
+        Some(url) if url.contains("://") => server(url).map(Some),
+        _ => {
+            let file = Path::new(named);
+            let said = || sheaf_cli::output::printable(&file.display().to_string());
+            let Some(name) = file.file_name() else {
+                return Err(Stop::usage(format!("{}: is no file's name", said())).into());
+            };
+            // Links are followed to where one says, and not from there.
+            let above = file.parent().filter(|above| !above.as_os_str().is_empty());
+            let above = above.unwrap_or(Path::new(".")).canonicalize().with_context(said)?;
+            Ok(Some(Catalog::open(&above.join(name))?))
+        }
+    }
+}
+
+#[cfg(not(feature = "postgres"))]
+fn server(_url: &str) -> Result<Catalog> {
+    Err(Stop::usage("this sheaf is built without PostgreSQL: --catalog is a file").into())
+}
+
+#[cfg(feature = "postgres")]
+fn server(url: &str) -> Result<Catalog> {
+    use sheaf_archive::{CatalogError, PostgresUrl};
+    if !PostgresUrl::is_meant(url) {
+        // What it says may be a password.
+        let text = "--catalog is a file or postgresql://USER@HOST:PORT/DATABASE";
+        return Err(Stop::usage(text).into());
+    }
+    let mut url = PostgresUrl::parse(url).map_err(|error| Stop::usage(error.to_string()))?;
+    if !url.has_password()
+        && let Some(password) = password::find(&url)?
+    {
+        url.set_password(&password);
+    }
+    Catalog::connect(&url).map_err(|error| match error {
+        error @ CatalogError::Server { .. } => Stop::unreachable(error.to_string()).into(),
+        error => error.into(),
+    })
+}
+
+/// Passwords of the environment, as `libpq` has them.
+#[cfg(feature = "postgres")]
+mod password {
+    use anyhow::{Context, Result};
+    use sheaf_archive::PostgresUrl;
+    use sheaf_cli::output;
+    use std::os::unix::ffi::OsStringExt;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    /// That of `PGPASSWORD`, or of the file that `PGPASSFILE` names, or of `~/.pgpass`.
+    pub fn find(url: &PostgresUrl) -> Result<Option<Vec<u8>>> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(password) = set("PGPASSWORD") {
+            return Ok(Some(password.into_vec()));
+        }
+        let home = || set("HOME").map(|home| PathBuf::from(home).join(".pgpass"));
+        let Some(file) = set("PGPASSFILE").map(PathBuf::from).or_else(home) else {
+            return Ok(None);
+        };
+        let said = || file.display().to_string();
+        let metadata = match std::fs::metadata(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            metadata => metadata.with_context(said)?,
+        };
+        if metadata.permissions().mode() & 0o077 != 0 {
+            output::tell(format_args!(
+                "sheaf: {}: is not read, as others may: chmod 600 it",
+                output::printable(&said())
+            ));
+            return Ok(None);
+        }
+        let text = std::fs::read(&file).with_context(said)?;
+        let user = url.user().map(ToOwned::to_owned).or_else(|| std::env::var("USER").ok());
+        let user = user.unwrap_or_default();
+        let database = url.database().unwrap_or(&user).to_owned();
+        let port = url.port().to_string();
+        Ok(in_file(&text, [&url.host(), &port, &database, &user]))
+    }
+
+    /// The password of the first line that is for this host, port, database and user.
+    fn in_file(text: &[u8], of: [&str; 4]) -> Option<Vec<u8>> {
+        text.split(|&byte| byte == b'\n').find_map(|line| {
+            if line.starts_with(b"#") {
+                return None;
+            }
+            let mut fields = fields(line);
+            let password = (fields.len() == 5).then(|| fields.pop())??;
+            let is_for = fields.iter().zip(of).all(|(field, of)| {
+                let is_socket = of.starts_with('/') && field == b"localhost";
+                field == b"*" || field == of.as_bytes() || is_socket
+            });
+            is_for.then_some(password)
+        })
+    }
+
+    /// What is between colons; the fifth field is the rest. A backslash takes what is behind it as it is.
+    fn fields(line: &[u8]) -> Vec<Vec<u8>> {
+        let mut fields = vec![Vec::new()];
+        let mut bytes = line.strip_suffix(b"\r").unwrap_or(line).iter();
+        while let Some(&byte) = bytes.next() {
+            match byte {
+                b':' if fields.len() < 5 => fields.push(Vec::new()),
+                b'\\' => fields.last_mut().expect("there is one").extend(bytes.next()),
+                byte => fields.last_mut().expect("there is one").push(byte),
+            }
+        }
+        fields
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn the_first_line_that_is_for_a_server_has_its_password() {
+            let text = b"# db:*:*:*:no\ndb:5432:x:ada:one\\:\\\\two:three\n*:*:*:bob:b\r\n\
+                         localhost:*:*:*:here\nbroken\n*:5433:*:*:last";
+            let found = |of| in_file(text, of).map(|found| String::from_utf8(found).unwrap());
+            assert_eq!(found(["db", "5432", "x", "ada"]).as_deref(), Some("one:\\two:three"));
+            assert_eq!(found(["other", "1", "y", "bob"]).as_deref(), Some("b"));
+            assert_eq!(found(["/run/postgresql", "5432", "x", "eve"]).as_deref(), Some("here"));
+            assert_eq!(found(["db", "5433", "x", "eve"]).as_deref(), Some("last"));
+            assert_eq!(found(["db", "5432", "y", "ada"]), None);
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Of what is lost or broken off: damage of the log, signals, and the tutorial, which loses a catalog.
+use crate::archive::home;
+use sheaf_testing::built;
+use sheaf_testing::home::Home;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn of_a_store_whose_log_has_a_gap_or_damage_what_came_before_is_read_and_nothing_is_changed() {
+    for is_gap in [true, false] {
+        let home = home();
+        for to in ["s::/1", "s::/2", "s::/3"] {
+            let stored = home.run(&["archive", "store", "--create", "tree", to]);
+            assert_eq!(stored.code, Some(0), "{stored:?}");
+        }
+        let log = home.path().join("s/objects/log");
+        let count = fs::read_dir(&log).unwrap().count();
+        let at = if is_gap { count - 1 } else { count };
+        let lost = log.join(format!("{at:020}"));
+        if is_gap {
+            fs::rename(&lost, home.path().join("lost")).unwrap();
+        } else {
+            fs::write(&lost, "").unwrap();
+        }
+        let text = format!("sheaf: commit {at} of the archive's log is ");
+        let verified = home.run(&["archive", "verify", "s::"]);
+        assert!(verified.stderr.starts_with(&text), "{verified:?}");
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = fs::remove_file(home.path().join(format!("s/catalog.sqlite{suffix}")));
+        }
+        let reads: [&[&str]; 7] = [
+            &["ls", "s::/1/tree"],
+            &["find", "s::/1"],
+            &["grep", "first", "s::/1/tree/a"],
+            &["du", "s::/1"],
+            &["stat", "s::/1/tree/a"],
+            &["get", "s::/1/tree", "back"],
+            &["verify", "s::/1"],
+        ];
+        for args in reads {
+            let ended = home.run(&[&["archive"], args].concat());
+            assert_eq!(ended.code, Some(4), "{ended:?}");
+            assert!(ended.stderr.contains(&text), "{ended:?}");
+            assert!(ended.stderr.contains("what was stored since is not known"), "{ended:?}");
+        }
+        assert_eq!(fs::read(home.path().join("back/tree/sub/b")).unwrap(), b"second\n");
+        let none = home.run(&["archive", "ls", "s::/x*"]);
+        assert_eq!(none.code, Some(4), "{none:?}");
+        let writes: [&[&str]; 6] = [
+            &["store", "tree", "s::/4"],
+            &["rm", "-r", "s::/1"],
+            &["mv", "s::/1", "s::/5"],
+            &["chmod", "700", "s::/1"],
+            &["repair", "--age", "0", "s::"],
+            &["repack", "s::"],
+        ];
+        for args in writes {
+            let ended = home.run(&[&["archive"], args].concat());
+            assert_eq!(ended.code, Some(4), "{ended:?}");
+            assert!(ended.stderr.starts_with(&text), "{ended:?}");
+            assert!(ended.stderr.contains("back from a copy of the store"), "{ended:?}");
+        }
+        assert_eq!(fs::read_dir(&log).unwrap().count(), count - usize::from(is_gap));
+        if is_gap {
+            fs::rename(home.path().join("lost"), &lost).unwrap();
+            let again = home.run(&["archive", "verify", "s::"]);
+            assert_eq!(again.code, Some(0), "{again:?}");
+        }
+        give_up_the_end(&home, at, is_gap);
+    }
+}
+
+/// What nobody knows any more is given up, and what somebody knows is not.
+fn give_up_the_end(home: &Home, at: usize, is_whole: bool) {
+    let give_up = |number: usize, options: &[&str]| {
+        let number = number.to_string();
+        let args = ["archive", "repair", "--drop-log-from", &number, "s::"];
+        home.run(&[&args[..], options].concat())
+    };
+    let packs = || crate::archive_hosts::packs(home);
+    let (log, before) = (home.path().join("s/objects/log"), packs());
+    let commits = fs::read_dir(&log).unwrap().count();
+    if is_whole {
+        let known = give_up(at, &[]);
+        assert_eq!(known.code, Some(2), "{known:?}");
+        assert!(known.stderr.contains("so nothing is given up"), "{known:?}");
+        fs::remove_file(home.path().join("s/catalog.sqlite")).unwrap();
+        fs::remove_file(log.join(format!("{at:020}"))).unwrap();
+    }
+    let known = give_up(at - 1, &[]);
+    assert_eq!(known.code, Some(2), "{known:?}");
+    assert!(known.stderr.contains("so nothing is given up"), "{known:?}");
+    let refused = give_up(at + 1, &[]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let text = format!(
+        "sheaf: commit {} of the archive's log is not the first that is damaged or missing: commit {at} of",
+        at + 1
+    );
+    assert!(refused.stderr.starts_with(&text), "{refused:?}");
+    let would = give_up(at, &["--dry-run"]);
+    assert!(would.stderr.starts_with("sheaf: would give up 1 commit of the log"), "{would:?}");
+    assert_eq!(fs::read_dir(&log).unwrap().count(), commits - usize::from(is_whole));
+    let given_up = give_up(at, &[]);
+    assert_eq!(given_up.code, Some(0), "{given_up:?}");
+    assert!(given_up.stderr.starts_with("sheaf: gave up 1 commit of the log"), "{given_up:?}");
+    assert_eq!(fs::read_dir(home.path().join("s/objects/dropped")).unwrap().count(), 1);
+    assert_eq!(packs(), before, "what was stored since may be looked for");
+    for args in [&["verify", "s::"][..], &["store", "tree", "s::/4"], &["verify", "s::"]] {
+        let ended = home.run(&[&["archive"], args].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    assert_eq!(home.run(&["archive", "ls", "s::/1/tree/a"]).code, Some(0));
+    let none = give_up(100, &[]);
+    assert!(none.stderr.ends_with("missing: none is\n"), "{none:?}");
+}
+
+/// What only a catalog knows is read by it, kept, and written to the log again.
+#[test]
+fn a_log_that_has_lost_its_end_is_written_again_of_the_catalog() {
+    for kept in [0, 2, 5] {
+        let home = home();
+        for args in [
+            &["store", "--create", "tree", "s::/1"][..],
+            &["store", "--no-packs", "tree", "s::/2"],
+            &["mv", "s::/1", "s::/3"],
+            &["store", "tree", "s::/4"],
+            &["rm", "-r", "s::/2/tree/sub"],
+            &["chmod", "600", "s::/4/tree/a"],
+        ] {
+            let ended = home.run(&[&["archive"], args].concat());
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+        }
+        let log = home.path().join("s/objects/log");
+        let commits = fs::read_dir(&log).unwrap().count();
+        let listed = home.run(&["archive", "find", "s::", "-printf", "%p %y %m %s %T@\\n"]).stdout;
+        for number in kept + 1..=commits {
+            fs::remove_file(log.join(format!("{number:020}"))).unwrap();
+        }
+        let what =
+            format!("lost, from commit {} to {commits}, and nothing else does: keep it", kept + 1);
+        let verified = home.run(&["archive", "verify", "s::"]);
+        assert_ne!(verified.code, Some(0), "{verified:?}");
+        assert!(verified.stderr.contains(&what), "{verified:?}");
+        let read = home.run(&["archive", "find", "s::", "-printf", "%p %y %m %s %T@\\n"]);
+        assert_eq!((read.code, &read.stdout), (Some(4), &listed), "{read:?}");
+        for args in [&["store", "tree", "s::/5"][..], &["repair", "--age", "0", "s::"]] {
+            let refused = home.run(&[&["archive"], args].concat());
+            assert_eq!(refused.code, Some(4), "{refused:?}");
+            assert!(refused.stderr.contains(&what), "{refused:?}");
+        }
+        // Without the catalog nobody knows, which is not taken for nothing being there.
+        if kept == 0 {
+            let (catalog, away) = (home.path().join("s/catalog.sqlite"), home.path().join("away"));
+            fs::rename(&catalog, &away).unwrap();
+            let verified = home.run(&["archive", "verify", "s::"]);
+            assert_eq!(verified.code, Some(1), "{verified:?}");
+            assert!(verified.stderr.contains("the log may be lost"), "{verified:?}");
+            let repaired = home.run(&["archive", "repair", "--age", "0", "s::"]);
+            assert_eq!(repaired.code, Some(4), "{repaired:?}");
+            assert!(repaired.stderr.contains("it may be lost"), "{repaired:?}");
+            fs::rename(&away, &catalog).unwrap();
+        }
+        let would = home.run(&["archive", "repair", "--restore-log", "--dry-run", "s::"]);
+        assert!(would.stderr.starts_with("sheaf: would write "), "{would:?}");
+        assert_eq!(fs::read_dir(&log).unwrap().count(), kept);
+        let restored = home.run(&["archive", "repair", "--restore-log", "s::"]);
+        assert_eq!(restored.code, Some(0), "{restored:?}");
+        for _ in 0..2 {
+            let read = home.run(&["archive", "find", "s::", "-printf", "%p %y %m %s %T@\\n"]);
+            assert_eq!((read.code, &read.stdout), (Some(0), &listed), "{read:?}");
+            let whole = home.run(&["archive", "verify", "s::"]);
+            assert_eq!(whole.code, Some(0), "{whole:?}");
+            fs::remove_file(home.path().join("s/catalog.sqlite")).unwrap();
+        }
+        let none = home.run(&["archive", "repair", "--restore-log", "s::"]);
+        assert_eq!(none.code, Some(2), "{none:?}");
+        for args in
+            [&["store", "tree", "s::/5"][..], &["repair", "--age", "0", "s::"], &["verify", "s::"]]
+        {
+            let ended = home.run(&[&["archive"], args].concat());
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn the_log_is_not_written_of_the_catalog_of_another_archive() {
+    let home = home();
+    home.run(&["archive", "store", "--create", "tree", "s::/1"]);
+    for number in 0..9 {
+        let to = format!("t::/{number}");
+        home.run(&["archive", "store", "--create", "tree", &to]);
+    }
+    for suffix in ["", "-wal", "-shm"] {
+        let from = home.path().join(format!("t/catalog.sqlite{suffix}"));
+        if from.exists() {
+            fs::copy(from, home.path().join(format!("s/catalog.sqlite{suffix}"))).unwrap();
+        }
+    }
+    let before = fs::read_dir(home.path().join("s/objects/log")).unwrap().count();
+    let refused = home.run(&["archive", "repair", "--restore-log", "s::"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.stderr.contains("is of another archive"), "{refused:?}");
+    assert_eq!(fs::read_dir(home.path().join("s/objects/log")).unwrap().count(), before);
+}
+
+/// Each command of the tutorial, and what it says.
+#[test]
+fn the_tutorial_says_what_happens() {
+    let home = Home::new();
+    let text = include_str!("../../../../docs/archive.md");
+    let (_, tutorial) = text.split_once("## Tutorial\n").unwrap();
+    let (tutorial, _) = tutorial.split_once("\n## ").unwrap();
+    let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in tutorial.lines() {
+        if let Some(command) = line.strip_prefix("    $ ") {
+            said.push((command, Vec::new()));
+        } else if let Some(line) = line.strip_prefix("    ") {
+            said.last_mut().unwrap().1.push(line);
+        }
+    }
+    assert!(said.len() > 15, "{said:?}");
+    let program = Path::new(&built("sheaf")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    for (command, lines) in said {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{{ {command}\n}} 2>&1")]).current_dir(home.path());
+        shell.env("PATH", &path).env("LC_ALL", "C.UTF-8").env("HOME", home.path());
+        let output = shell.output().unwrap();
+        let output = String::from_utf8(output.stdout).unwrap();
+        let output: Vec<_> = output.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(output, lines, "{command}");
+    }
+}
+
+#[test]
+fn who_is_interrupted_says_what_became_of_it_and_the_same_command_goes_on() {
+    let home = Home::new();
+    for directory in 0..400 {
+        let directory = home.path().join(format!("tree/{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..20 {
+            fs::write(directory.join(file.to_string()), [file; 3000]).unwrap();
+        }
+    }
+    let mut store = home.command(&["archive", "store", "--create", "tree", "s::"]);
+    let mut store = store.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    sheaf_testing::sessions::wait_until("the store has some packs", || {
+        crate::archive_hosts::packs(&home) > 20
+    });
+    let pid = rustix::process::Pid::from_child(&store);
+    // It may have been done before.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+    let ended = store.wait().unwrap();
+    let mut told = String::new();
+    std::io::Read::read_to_string(&mut store.stderr.take().unwrap(), &mut told).unwrap();
+    if ended.code() == Some(130) {
+        let text =
+            "sheaf: interrupted: what was committed is archived; the same command does the rest\n";
+        assert_eq!(told, text);
+    } else {
+        assert_eq!(ended.code(), Some(0), "{told}");
+    }
+    let rest = home.run(&["archive", "store", "tree", "s::"]);
+    assert_eq!(rest.code, Some(0), "{rest:?}");
+    assert_eq!(home.run(&["archive", "verify", "s::"]).code, Some(0));
+    let found = home.run(&["archive", "find", "s::", "-type", "f"]);
+    assert_eq!(found.stdout.lines().count(), 8000);
+}
+
+/// What is in a store's directory is the store's.
+#[test]
+fn nothing_goes_into_a_store_but_by_its_name() {
+    let home = home();
+    assert_eq!(home.run(&["archive", "store", "--create", "tree", "s::"]).code, Some(0));
+    for args in [
+        &["get", "s::tree/a", "s/objects"][..],
+        &["get", "s::tree/a", "s/new"],
+        &["store", "--create", "tree", "s/objects/in::"],
+    ] {
+        let refused = home.run(&[&["archive"], args].concat());
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(": is in a store of archives, "), "{refused:?}");
+    }
+    assert!(!home.path().join("s/new").exists() && !home.path().join("s/objects/in").exists());
+    for name in ["host:/b::", "s3:bucket/b::", "sftp:host:/b::"] {
+        let refused = home.run(&["archive", "store", "--create", "tree", name]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("a store is a directory of this machine"), "{refused:?}");
+    }
+    let meant = home.run(&["archive", "store", "--create", "tree", "./a:b::"]);
+    assert_eq!(meant.code, Some(0), "{meant:?}");
+    fs::create_dir_all(home.path().join("disk/lost+found")).unwrap();
+    assert_eq!(home.run(&["archive", "store", "--create", "tree", "disk::"]).code, Some(0));
+    let all = home.run(&["archive", "rm", "-r", "s::/*"]);
+    assert_eq!(all.code, Some(2), "{all:?}");
+    assert!(all.stderr.contains("--no-preserve-root"), "{all:?}");
+    fs::remove_file(home.path().join("s/sheaf-archive")).unwrap();
+    let lost = home.run(&["archive", "ls", "s::"]);
+    assert!(lost.stderr.contains("write the line \"sheaf archive, version 1\" to it"), "{lost:?}");
+    fs::write(home.path().join("s/sheaf-archive"), "sheaf archive, version 1\n").unwrap();
+    assert_eq!(home.run(&["archive", "ls", "s::"]).stdout, "tree\n");
+    let between = home.run(&["archive", "store", "tree", "--exclude", "a", "s::/y"]);
+    assert_eq!(between.code, Some(0), "{between:?}");
+    let alone = home.run(&["archive", "get", "s::tree"]);
+    assert!(alone.stderr.contains("where to? The directory comes last"), "{alone:?}");
+}

@@ -1,0 +1,13 @@
+//! The archive, as a user runs it.
+mod archive;
+mod archive_find;
+mod archive_gnu;
+mod archive_hosts;
+mod archive_hosts_work;
+mod archive_local;
+mod archive_local_copy;
+mod archive_local_grep;
+mod archive_lost;
+#[cfg(feature = "s3")]
+mod archive_options;
+mod archive_s3;

@@ -1,0 +1,181 @@
+//! Programs beside `sheaf`: heavy capabilities, which cost nothing where they are not used.
+//!
+//! `sheaf archive …` runs `sheaf-archive` with the words of its own command line, as git and cargo
+//! run theirs. A companion is found beside `sheaf` or in `lib/sheaf` next to its `bin`. It reads the
+//! same global options, and the nodes of the sessions that it starts are those of `sheaf`.
+//!
+//! Some of what a companion does happens on hosts. Their servers run it as a process, for one stream
+//! at a time ([`host`]): the one beside the server if it has the same digest, otherwise one that the
+//! root has sent ([`fetch`]).
+pub mod describe;
+pub mod fetch;
+pub mod host;
+
+use crate::exit::{Stop, io_text};
+use crate::options::GlobalArgs;
+use anyhow::Result;
+use sheaf_tree::service::Services;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The program that serves, and that people call.
+pub const SHEAF: &str = "sheaf";
+
+/// A program beside `sheaf`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Companion {
+    /// The command of `sheaf` that it is for.
+    pub command: &'static str,
+    /// Its file.
+    pub program: &'static str,
+    /// The service of its part on hosts, if it has one.
+    pub service: Option<&'static str>,
+}
+
+/// `sheaf archive`.
+pub const ARCHIVE: Companion =
+    Companion { command: "archive", program: "sheaf-archive", service: Some("archive") };
+/// `sheaf trace`.
+pub const TRACE: Companion = Companion { command: "trace", program: "sheaf-trace", service: None };
+
+/// All of them.
+pub const COMPANIONS: [&Companion; 2] = [&ARCHIVE, &TRACE];
+
+/// Where companions are, from the directory of `sheaf`.
+const PLACES: [&str; 2] = ["", "../lib/sheaf"];
+/// Where `sheaf` is, from the directory of a companion.
+const PLACES_OF_SHEAF: [&str; 2] = ["", "../../bin"];
+
+/// What this process is, if it is not `sheaf` itself.
+static SELF: OnceLock<OwnCompanion> = OnceLock::new();
+
+struct OwnCompanion {
+    companion: &'static Companion,
+    register: fn(Services) -> Services,
+}
+
+/// States that this process is a companion, whose nodes have the services that `register` adds.
+pub fn begin(companion: &'static Companion, register: fn(Services) -> Services) {
+    // It is the first thing that a companion does.
+    let _ = SELF.set(OwnCompanion { companion, register });
+}
+
+/// The companion that this process is.
+pub fn this() -> Option<&'static Companion> {
+    SELF.get().map(|own| own.companion)
+}
+
+/// `services` with the parts of companions on hosts: this process's own runs here, others are run
+/// as processes.
+pub fn register(services: Services) -> Services {
+    let services = services.with(fetch::SERVICE, fetch::service());
+    let own = SELF.get();
+    let mut services = match own {
+        Some(own) => (own.register)(services),
+        None => services,
+    };
+    for companion in
+        COMPANIONS.iter().filter(|other| own.is_none_or(|own| own.companion != **other))
+    {
+        if let Some(service) = companion.service {
+            services = services.with(service, host::provider(companion));
+        }
+    }
+    services
+}
+
+/// The file of `program` in one of `places`, from the directory of this program; or where it was
+/// looked for.
+fn find_in(program: &str, places: &[&str]) -> io::Result<Result<PathBuf, Vec<PathBuf>>> {
+    let this = std::env::current_exe()?;
+    let directory = this.parent().unwrap_or(Path::new("/"));
+    let mut looked = Vec::new();
+    for place in places {
+        let path = directory.join(place).join(program);
+        match path.is_file() {
+            true => return Ok(Ok(path)),
+            false => looked.push(path),
+        }
+    }
+    Ok(Err(looked))
+}
+
+impl Companion {
+    /// Its file, beside this program, if it is installed.
+    pub fn installed(&self) -> io::Result<Option<PathBuf>> {
+        Ok(find_in(self.program, &PLACES)?.ok())
+    }
+
+    /// Its file, or how to get one.
+    fn find(&self) -> Result<PathBuf> {
+        let Self { command, program, .. } = self;
+        let found = find_in(program, &PLACES);
+        let looked = match found {
+            Ok(Ok(path)) => return Ok(path),
+            Ok(Err(looked)) => looked,
+            Err(error) => {
+                return Err(Stop::usage(io_text("/proc/self/exe".as_ref(), &error)).into());
+            }
+        };
+        let looked: Vec<String> = looked.iter().map(|path| path.display().to_string()).collect();
+        Err(Stop::usage(format!(
+            "{program} is not installed, and sheaf {command} is that program; looked for {} (from \
+             source: cargo build -p {program}-cli, with --release if sheaf was built so)",
+            looked.join(", ")
+        ))
+        .into())
+    }
+
+    /// Replaces this process by the companion, with these words behind the program's name.
+    ///
+    /// # Errors
+    /// When it is not installed, or cannot be run.
+    pub fn run(
+        &self,
+        words: impl IntoIterator<Item = OsString>,
+    ) -> Result<std::convert::Infallible> {
+        let path = self.find()?;
+        let error = Command::new(&path).arg0(SHEAF).args(words).exec();
+        Err(Stop::usage(io_text(&path, &error)).into())
+    }
+
+    /// What it prints for these words.
+    ///
+    /// # Errors
+    /// When it is not installed, or fails.
+    pub fn output(&self, words: &[&str]) -> Result<Vec<u8>> {
+        let path = self.find()?;
+        let output = Command::new(&path).args(words).output();
+        let output = output.map_err(|error| Stop::usage(io_text(&path, &error)))?;
+        if !output.status.success() {
+            let path = path.display();
+            return Err(Stop::usage(format!("{path}: failed ({})", output.status)).into());
+        }
+        Ok(output.stdout)
+    }
+}
+
+/// The file of `sheaf`, which the nodes of a companion's sessions run.
+///
+/// # Errors
+/// When it is not beside this program.
+pub fn sheaf() -> io::Result<PathBuf> {
+    find_in(SHEAF, &PLACES_OF_SHEAF)?.map_err(|looked| {
+        let looked: Vec<String> = looked.iter().map(|path| path.display().to_string()).collect();
+        io::Error::new(io::ErrorKind::NotFound, format!("no such file: {}", looked.join(", ")))
+    })
+}
+
+/// Replaces this companion by `sheaf`, with these global options and words.
+///
+/// # Errors
+/// When `sheaf` is not there, or cannot be run.
+pub fn run_sheaf(global: &GlobalArgs, words: Vec<OsString>) -> Result<std::convert::Infallible> {
+    let path = sheaf().map_err(|error| Stop::usage(io_text(SHEAF.as_ref(), &error)))?;
+    let error = Command::new(&path).arg0(SHEAF).args(global.words()).args(words).exec();
+    Err(Stop::usage(io_text(&path, &error)).into())
+}

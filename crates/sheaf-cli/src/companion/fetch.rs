@@ -1,0 +1,266 @@
+//! Companions on hosts that lack them: asked for by their digest, sent down the tree once along
+//! each edge, and kept in the cache of the user that serves.
+//!
+//! The session's own user sends programs here, which could have sent any as the server. For other
+//! users of a session the service answers `EPERM`, as for all services that do not act as the caller.
+use super::{COMPANIONS, Companion};
+use flate2::Compression;
+use flate2::read::{DeflateDecoder, DeflateEncoder};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use sheaf_core::{Errno, RangeSet, lock};
+use sheaf_tree::service::{Blocking, ServiceRequest, Worker};
+use sheaf_tree::{Network, Sync};
+use std::collections::HashMap;
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// The service's name.
+pub const SERVICE: &str = "companion";
+/// Asks whether a host has a program: a [`WantedProgram`]; `ENOENT` if it has not.
+const HAVE: i32 = 1;
+/// Sends one: a [`WantedProgram`], and the file, compressed (RFC 1951).
+const PUT: i32 = 2;
+/// The longest program that a host keeps.
+const PROGRAM_BYTES_MAX: u64 = 256 << 20;
+/// How long hosts have to take a program that is sent.
+const PUT_MAX: Duration = Duration::from_secs(120);
+/// Pieces in which a file is read.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A program by its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedProgram {
+    /// Its file's name.
+    pub name: String,
+    /// SHA-256 of its content.
+    pub hash: [u8; 32],
+    /// How many bytes it has.
+    pub bytes: u64,
+}
+
+impl WantedProgram {
+    /// The companion that this process runs.
+    ///
+    /// # Errors
+    /// When its file cannot be read.
+    pub fn of_this_process(companion: &Companion) -> io::Result<Self> {
+        let (hash, bytes) = digest(Path::new("/proc/self/exe"))?;
+        Ok(Self { name: companion.program.to_owned(), hash, bytes })
+    }
+
+    /// The companion that it names; no other file is looked for or written.
+    fn companion(&self) -> Result<&'static Companion, Errno> {
+        let named = COMPANIONS.iter().find(|companion| companion.program == self.name);
+        named.copied().ok_or(Errno::NOSYS)
+    }
+
+    /// Where this user keeps it.
+    fn cached(&self) -> Result<PathBuf, Errno> {
+        let variable =
+            |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let caches = variable("XDG_CACHE_HOME")
+            .or_else(|| Some(variable("HOME")?.join(".cache")))
+            .ok_or(Errno::NOENT)?;
+        let hash: String = self.hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(caches.join("sheaf/bin").join(hash).join(&self.name))
+    }
+}
+
+fn digest(path: &Path) -> io::Result<([u8; 32], u64)> {
+    let (mut file, mut hasher, mut bytes) = (File::open(path)?, Sha256::new(), 0);
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok((hasher.finalize().into(), bytes)),
+            count => {
+                hasher.update(&piece[..count]);
+                bytes += count as u64;
+            }
+        }
+    }
+}
+
+/// Device, inode, length and time of the last change: a file that has these has not changed.
+type FileState = (u64, u64, u64, i64, i64);
+
+/// [`digest`], read once of a file that does not change.
+fn known_digest(path: &Path) -> io::Result<([u8; 32], u64)> {
+    static KNOWN: Mutex<Option<HashMap<FileState, ([u8; 32], u64)>>> = Mutex::new(None);
+    const KNOWN_MAX: usize = 64;
+    let about = std::fs::metadata(path)?;
+    let state = (about.dev(), about.ino(), about.len(), about.mtime(), about.mtime_nsec());
+    if let Some(known) = lock(&KNOWN).as_ref().and_then(|known| known.get(&state)) {
+        return Ok(*known);
+    }
+    let found = digest(path)?;
+    let mut known = lock(&KNOWN);
+    let known = known.get_or_insert_default();
+    if known.len() >= KNOWN_MAX {
+        known.clear();
+    }
+    known.insert(state, found);
+    Ok(found)
+}
+
+/// The file of a program on this host: beside the server, or from the cache.
+///
+/// # Errors
+/// `ENOSYS` if it is not one that there is.
+pub fn find(wanted: &WantedProgram) -> Result<Option<PathBuf>, Errno> {
+    let beside = wanted.companion()?.installed().ok().flatten();
+    let places = beside.into_iter().chain(wanted.cached().ok());
+    Ok(places
+        .into_iter()
+        .find(|path| known_digest(path).is_ok_and(|found| found == (wanted.hash, wanted.bytes))))
+}
+
+/// The service, at leaves.
+pub fn service() -> Blocking {
+    Blocking::new(|_, _| Ok(Box::new(Keeper)))
+}
+
+struct Keeper;
+
+impl Worker for Keeper {
+    fn request(&mut self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
+        let read = postcard::take_from_bytes::<WantedProgram>(&request.payload);
+        let (wanted, rest) = read.map_err(|_| Errno::BADMSG)?;
+        match request.tag {
+            HAVE => find(&wanted)?.map(|_| Vec::new()).ok_or(Errno::NOENT),
+            PUT => keep(&wanted, rest).map(|()| Vec::new()),
+            _ => Err(Errno::NOSYS),
+        }
+    }
+}
+
+/// Keeps a program that was sent, if it is what it should be.
+fn keep(wanted: &WantedProgram, packed: &[u8]) -> Result<(), Errno> {
+    wanted.companion()?;
+    if wanted.bytes > PROGRAM_BYTES_MAX {
+        return Err(Errno::FBIG);
+    }
+    let (path, io) = (wanted.cached()?, |error: io::Error| Errno::from_io(&error));
+    let directory = path.parent().ok_or(Errno::INVAL)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io)?;
+    let about = std::fs::symlink_metadata(directory).map_err(io)?;
+    let is_own = about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o022 == 0;
+    if !about.is_dir() || !is_own {
+        return Err(Errno::PERM);
+    }
+    let mut file = tempfile::Builder::new().prefix("new.").tempfile_in(directory).map_err(io)?;
+    let mut from = DeflateDecoder::new(packed).take(wanted.bytes + 1);
+    let (mut hasher, mut bytes, mut piece) = (Sha256::new(), 0, vec![0; PIECE_BYTES]);
+    loop {
+        match from.read(&mut piece).map_err(|_| Errno::BADMSG)? {
+            0 => break,
+            count => {
+                hasher.update(&piece[..count]);
+                file.write_all(&piece[..count]).map_err(io)?;
+                bytes += count as u64;
+            }
+        }
+    }
+    if bytes != wanted.bytes || <[u8; 32]>::from(hasher.finalize()) != wanted.hash {
+        return Err(Errno::BADMSG);
+    }
+    file.as_file().set_permissions(Permissions::from_mode(0o700)).map_err(io)?;
+    // No descriptor that writes is left: the file is to be run.
+    file.into_temp_path().persist(&path).map_err(|error| io(error.error))?;
+    Ok(())
+}
+
+/// Has each of `members` that lacks the companion of this process keep it. Returns those that could
+/// not be asked, or could not keep it, by why.
+///
+/// # Errors
+/// When this process's own file cannot be read.
+pub async fn provide(
+    network: &Network,
+    members: &RangeSet,
+    wanted: &WantedProgram,
+    patience: Duration,
+) -> io::Result<Vec<(Errno, RangeSet)>> {
+    let head = postcard::to_allocvec(wanted).map_err(io::Error::other)?;
+    let (lacking, mut failed): (Vec<_>, Vec<_>) =
+        ask(network, members, HAVE, head.clone(), patience)
+            .await
+            .into_iter()
+            .partition(|(errno, _)| *errno == Errno::NOENT);
+    let lacking = lacking.iter().fold(RangeSet::new(), |mut all, (_, leaves)| {
+        all.union_with(leaves);
+        all
+    });
+    if !lacking.is_empty() {
+        let packed = tokio::task::spawn_blocking(move || {
+            let mut packed = head;
+            let file = File::open("/proc/self/exe")?;
+            DeflateEncoder::new(file, Compression::default()).read_to_end(&mut packed)?;
+            io::Result::Ok(packed)
+        });
+        let packed = packed.await.map_err(io::Error::other)??;
+        tracing::info!(
+            "{} hosts lack {}: {} bytes are sent",
+            lacking.len(),
+            wanted.name,
+            packed.len()
+        );
+        failed.extend(ask(network, &lacking, PUT, packed, PUT_MAX.max(patience)).await);
+    }
+    Ok(failed)
+}
+
+/// Asks `members`, and returns those that failed.
+async fn ask(
+    network: &Network,
+    members: &RangeSet,
+    tag: i32,
+    request: Vec<u8>,
+    patience: Duration,
+) -> Vec<(Errno, RangeSet)> {
+    let stream = network.open(SERVICE, members.clone(), "null", b"", Sync::WaitForAll);
+    let asked = match stream.request(tag, bytes::Bytes::from(request), patience).await {
+        Ok(asked) => asked,
+        Err(error) => return vec![(error.errno(), members.clone())],
+    };
+    let coverage = asked.answer().await.coverage;
+    coverage.failed.into_iter().chain(coverage.silent).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(content: &[u8]) -> WantedProgram {
+        WantedProgram {
+            name: "sheaf-archive".to_owned(),
+            hash: Sha256::digest(content).into(),
+            bytes: content.len() as u64,
+        }
+    }
+
+    fn packed(content: &[u8]) -> Vec<u8> {
+        let mut packed = Vec::new();
+        DeflateEncoder::new(content, Compression::default()).read_to_end(&mut packed).unwrap();
+        packed
+    }
+
+    #[test]
+    fn program_of_another_name_is_neither_looked_for_nor_kept() {
+        for name in ["sheaf", "../sheaf-archive", "", "sheaf-archive/x"] {
+            let other = WantedProgram { name: name.to_owned(), ..wanted(b"x") };
+            assert_eq!(find(&other), Err(Errno::NOSYS), "{name}");
+            assert_eq!(keep(&other, &packed(b"x")), Err(Errno::NOSYS), "{name}");
+        }
+    }
+
+    #[test]
+    fn program_longer_than_the_bound_is_refused_before_it_is_unpacked() {
+        let long = WantedProgram { bytes: PROGRAM_BYTES_MAX + 1, ..wanted(b"x") };
+        assert_eq!(keep(&long, &packed(b"x")), Err(Errno::FBIG));
+    }
+}

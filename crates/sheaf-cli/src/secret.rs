@@ -1,0 +1,43 @@
+//! Files for secrets, which only their user can read.
+use crate::exit::{self, Stop};
+use anyhow::Result;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// That a secret may be written there: to a regular file or a new one. Whatever else has a name (a
+/// device, a pipe, a link) is not for us to replace.
+pub fn check_place(path: &Path) -> Result<(), Stop> {
+    let failed = |error: io::Error| Stop::usage(exit::io_text(path, &error));
+    let kind = match std::fs::symlink_metadata(path) {
+        Ok(about) => about.file_type(),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+            return match std::fs::metadata(directory.unwrap_or(Path::new("."))) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(failed(error)),
+            };
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let what = match kind {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_symlink() => "a symbolic link",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    let path = path.display();
+    Err(Stop::usage(format!("{path}: it is {what}: tokens go to a regular file, or a new one")))
+}
+
+/// Writes a file that only its user can read; never one that others may have open.
+pub fn write_secret(path: &Path, text: &str) -> Result<()> {
+    check_place(path)?;
+    let _ = std::fs::remove_file(path);
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = file.map_err(|error| Stop::usage(exit::io_text(path, &error)))?;
+    file.write_all(text.as_bytes())?;
+    Ok(())
+}

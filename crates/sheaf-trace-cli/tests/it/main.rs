@@ -1,0 +1,10 @@
+//! Traces, as a user records and reads them.
+mod trace;
+mod trace_flight;
+mod trace_kernel;
+mod trace_page;
+mod trace_recover;
+mod trace_replay;
+mod trace_serve;
+mod trace_unseen;
+mod trace_words;
