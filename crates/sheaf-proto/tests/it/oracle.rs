@@ -335,7 +335,8 @@ pub fn number(name: &str) -> Option<u64> {
 }
 
 /// Runs `check` for `count` seeds, or `SHEAF_SIM_TIMES` as many, from `SHEAF_SIM_FROM` on, on
-/// `SHEAF_SIM_THREADS` threads (as many as there are cores); or for the one in `SHEAF_SIM_SEED`.
+/// `SHEAF_SIM_THREADS` threads (as many as there are cores), but for at most `SHEAF_SIM_MOST`; or for
+/// the one in `SHEAF_SIM_SEED`.
 /// Says of each seed that fails how it is replayed.
 pub fn for_seeds(count: u64, check: impl Fn(u64) + Sync) {
     if let Some(seed) = number("SHEAF_SIM_SEED") {
@@ -343,6 +344,7 @@ pub fn for_seeds(count: u64, check: impl Fn(u64) + Sync) {
     }
     let from = number("SHEAF_SIM_FROM").unwrap_or(0);
     let count = count * number("SHEAF_SIM_TIMES").unwrap_or(1);
+    let count = number("SHEAF_SIM_MOST").map_or(count, |most| most.min(count));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = number("SHEAF_SIM_THREADS").map_or(threads, |threads| threads as usize);
     let test = std::thread::current().name().unwrap_or_default().to_owned();

@@ -1,0 +1,32 @@
+//! Automation of this repository, run as `cargo xtask`.
+mod tests;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask test TIER [--slow N] [WORD...]
+
+TIER is one of
+  quick   units, the simulator with 300 seeds, clusters within a process (two minutes)
+  lab     tests with sshd, Slurm, namespaces, FUSE, browsers, PostgreSQL, S3
+  full    everything
+
+Builds the tests of the workspace, and runs those of the tier. Each WORD selects tests whose
+names contain it. --slow N lists the N tests that took the longest.";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["test", rest @ ..] => tests::Run::parse(rest).and_then(|run| run.all()),
+        _ => Err(USAGE.to_owned()),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! `cargo xtask test`: builds the tests of the workspace once, and runs those of a tier.
+//!
+//! All tiers build the same packages with the same features, so that one never builds again what
+//! another has built.
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Packages whose integration tests need no process beside their own.
+const WITHIN_A_PROCESS: [&str; 8] = [
+    "sheaf-core",
+    "sheaf-file",
+    "sheaf-group",
+    "sheaf-log",
+    "sheaf-proto",
+    "sheaf-session",
+    "sheaf-tools",
+    "sheaf-tree",
+];
+/// Where the tests are that need daemons, namespaces, FUSE or a browser: packages, and what the
+/// names of the tests begin with.
+const LAB: [(&str, &[&str]); 4] = [
+    (
+        "sheaf",
+        &[
+            "addresses::",
+            "attach::",
+            "chosen_hosts::",
+            "gates::",
+            "machines::",
+            "mount",
+            "names::",
+            "peers::",
+            "slurm::",
+            "ssh_launch::",
+        ],
+    ),
+    ("sheaf-archive", &["postgres::", "proxy::", "s3::", "stores::"]),
+    ("sheaf-archive-cli", &["archive_s3::"]),
+    ("sheaf-trace-cli", &["trace_kernel::", "trace_page::"]),
+];
+/// How many seeds of the simulator the quick tier runs.
+const QUICK_SEEDS: &str = "300";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tier {
+    Quick,
+    Lab,
+    Full,
+}
+
+/// What is asked for.
+pub struct Run {
+    tier: Tier,
+    words: Vec<String>,
+    /// How many of the slowest tests are listed.
+    slow: usize,
+}
+
+/// An executable of tests.
+struct TestProgram {
+    package: String,
+    directory: PathBuf,
+    /// Of one of the directory `tests`.
+    is_integration: bool,
+    path: PathBuf,
+}
+
+impl Run {
+    /// Reads the words behind `test`.
+    pub fn parse(words: &[&str]) -> Result<Self, String> {
+        let (tier, mut rest) = words.split_first().ok_or(super::USAGE)?;
+        let tier = match *tier {
+            "quick" => Tier::Quick,
+            "lab" => Tier::Lab,
+            "full" => Tier::Full,
+            _ => return Err(super::USAGE.to_owned()),
+        };
+        let mut slow = 0;
+        if let ["--slow", count, words @ ..] = rest {
+            slow = count.parse().map_err(|_| super::USAGE)?;
+            rest = words;
+        }
+        if rest.iter().any(|word| word.starts_with('-')) {
+            return Err(super::USAGE.to_owned());
+        }
+        Ok(Self { tier, words: rest.iter().map(ToString::to_string).collect(), slow })
+    }
+
+    /// Builds and runs; whether all tests passed.
+    pub fn all(&self) -> Result<bool, String> {
+        let begun = Instant::now();
+        let programs = build()?;
+        println!("built in {:.0} s", begun.elapsed().as_secs_f64());
+        let (mut failed, mut times, mut counts) = (Vec::new(), Vec::new(), [0u64; 2]);
+        let begun = Instant::now();
+        for program in &programs {
+            let Some(filters) = self.filters(program) else { continue };
+            let ran = self.run(program, &filters, &mut times, &mut counts)?;
+            if !ran {
+                failed.push(program.name());
+            }
+        }
+        if self.tier != Tier::Quick && self.words.is_empty() && self.tier == Tier::Full {
+            let status = cargo().args(["test", "--workspace", "--doc"]).status();
+            if !status.map_err(|error| format!("cargo: {error}"))?.success() {
+                failed.push("examples of the documentation".to_owned());
+            }
+        }
+        times.sort_unstable_by(|a: &(Duration, String), b| b.cmp(a));
+        for (time, name) in times.iter().take(self.slow) {
+            println!("{:8.2} s  {name}", time.as_secs_f64());
+        }
+        println!("ran in {:.0} s", begun.elapsed().as_secs_f64());
+        for name in &failed {
+            println!("failed: {name}");
+        }
+        println!("{} passed, {} failed", counts[0], counts[1]);
+        Ok(failed.is_empty())
+    }
+
+    /// What selects this tier's tests of a program: none at all, all (an empty list), or some.
+    fn filters(&self, program: &TestProgram) -> Option<Vec<String>> {
+        let of_tier: &[&str] = match self.tier {
+            Tier::Full => &[],
+            Tier::Quick => {
+                let is_quick = WITHIN_A_PROCESS.contains(&program.package.as_str());
+                if program.is_integration && !is_quick {
+                    return None;
+                }
+                &[]
+            }
+            Tier::Lab => {
+                let lab = LAB.iter().find(|(package, _)| *package == program.package);
+                lab.filter(|_| program.is_integration)?.1
+            }
+        };
+        let filters = if self.words.is_empty() {
+            of_tier.iter().map(ToString::to_string).collect()
+        } else {
+            self.words.clone()
+        };
+        Some(filters)
+    }
+
+    /// Runs a program; whether its tests passed.
+    fn run(
+        &self,
+        program: &TestProgram,
+        filters: &[String],
+        times: &mut Vec<(Duration, String)>,
+        counts: &mut [u64; 2],
+    ) -> Result<bool, String> {
+        println!("\n     Running {}", program.name());
+        let mut command = Command::new(&program.path);
+        command.args(filters).current_dir(&program.directory);
+        command.env("CARGO_MANIFEST_DIR", &program.directory);
+        if self.tier == Tier::Quick {
+            command.env("SHEAF_SIM_MOST", QUICK_SEEDS);
+        }
+        if self.slow > 0 {
+            // The harness has times for nightly compilers alone, unless it is told otherwise.
+            command.env("RUSTC_BOOTSTRAP", "1").args(["-Zunstable-options", "--report-time"]);
+        }
+        let child = command.stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| format!("{}: {error}", program.path.display()))?;
+        let output = child.stdout.take().ok_or("no output")?;
+        for line in BufReader::new(output).lines() {
+            let line = line.map_err(|error| format!("{}: {error}", program.name()))?;
+            println!("{line}");
+            times.extend(time_of(&line).map(|time| (time, format!("{} {line}", program.package))));
+            for (count, passed_or_failed) in counts.iter_mut().zip(["passed", "failed"]) {
+                *count += count_of(&line, passed_or_failed);
+            }
+        }
+        let status = child.wait().map_err(|error| format!("{}: {error}", program.name()))?;
+        Ok(status.success())
+    }
+}
+
+/// The time in `test a::b ... ok <1.234s>`.
+fn time_of(line: &str) -> Option<Duration> {
+    let time = line.strip_suffix("s>")?.rsplit_once('<')?.1;
+    time.parse().ok().map(Duration::from_secs_f64)
+}
+
+/// The count before `word` in `test result: ok. 12 passed; 0 failed; …`.
+fn count_of(line: &str, word: &str) -> u64 {
+    let Some(counts) = line.strip_prefix("test result: ") else { return 0 };
+    let words: Vec<&str> = counts.split([' ', ';']).collect();
+    words.windows(2).find(|two| two[1] == word).and_then(|two| two[0].parse().ok()).unwrap_or(0)
+}
+
+impl TestProgram {
+    fn name(&self) -> String {
+        let kind = if self.is_integration { "tests" } else { "units" };
+        format!("{} {kind}", self.package)
+    }
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Builds the tests of the workspace; returns their programs.
+fn build() -> Result<Vec<TestProgram>, String> {
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--no-run", "--message-format"]);
+    command.arg("json-render-diagnostics");
+    let child = command.stdout(Stdio::piped()).spawn();
+    let mut child = child.map_err(|error| format!("cargo: {error}"))?;
+    let output = child.stdout.take().ok_or("no output of cargo")?;
+    let mut programs = Vec::new();
+    for line in BufReader::new(output).lines() {
+        let line = line.map_err(|error| format!("cargo: {error}"))?;
+        let message: Value = serde_json::from_str(&line).unwrap_or_default();
+        programs.extend(test_program(&message));
+    }
+    let status = child.wait().map_err(|error| format!("cargo: {error}"))?;
+    if !status.success() {
+        return Err("the tests cannot be built".to_owned());
+    }
+    programs.sort_unstable_by_key(|program| (program.is_integration, program.package.clone()));
+    Ok(programs)
+}
+
+/// The program of tests that a message of cargo is about, if it is about one.
+fn test_program(message: &Value) -> Option<TestProgram> {
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let directory = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned();
+    let is_integration = message["target"]["kind"].as_array()?.iter().any(|kind| kind == "test");
+    // A directory has the name of its package.
+    let package = directory.file_name()?.to_str()?.to_owned();
+    let path = PathBuf::from(message["executable"].as_str()?);
+    Some(TestProgram { package, directory, is_integration, path })
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_harness_have_times_and_counts() {
+        assert_eq!(time_of("test a::b ... ok <1.500s>"), Some(Duration::from_millis(1500)));
+        assert_eq!(time_of("test a::b ... ok"), None);
+        let line =
+            "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert_eq!((count_of(line, "passed"), count_of(line, "failed")), (12, 3));
+        assert_eq!(count_of("12 passed", "passed"), 0);
+    }
+
+    #[test]
+    fn tier_has_to_be_one_of_three() {
+        assert!(Run::parse(&[]).is_err() && Run::parse(&["most"]).is_err());
+        let run =
+            Run::parse(&["full", "--slow", "3", "lease_"]).unwrap_or_else(|why| panic!("{why}"));
+        assert!(run.tier == Tier::Full && run.slow == 3 && run.words == ["lease_"]);
+        assert!(Run::parse(&["full", "--nocapture"]).is_err());
+    }
+}
