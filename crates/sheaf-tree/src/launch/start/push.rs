@@ -4,11 +4,14 @@
 //! The host runs a small shell script. It looks in the user's cache for the program, asks for it
 //! if it is not there, checks what came, and runs the program. Nothing of it is secret, so it
 //! may be seen in the list of processes.
+use flate2::Compression;
+use flate2::read::GzEncoder;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 /// How lines of the script and the program begin that are meant for whoever starts them; others
@@ -16,8 +19,11 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 pub(in crate::launch) const MARK: &str = "sheaf-launch ";
 /// The program is in the host's cache.
 pub(in crate::launch) const HAVE: &str = "have";
-/// It is to be sent.
+/// It is to be sent: as it is, or compressed ([`NEED_PACKED`]).
 pub(in crate::launch) const NEED: &str = "need";
+/// It is to be sent compressed: its compressed length as a line, and the content as gzip makes it
+/// (RFC 1952).
+pub(in crate::launch) const NEED_PACKED: &str = "need packed";
 /// The program runs and waits for its invitation; the address of this end follows.
 pub(in crate::launch) const READY: &str = "ready";
 /// It belongs to the tree.
@@ -32,7 +38,9 @@ const SCRIPT: &str = "umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/sheaf/bin/HAS
     if test -x \"$f\"; then echo sheaf-launch have; else \
     mkdir -p \"$d\" && t=$(mktemp \"$d/new.XXXXXX\") || exit 1; \
     trap \"rm -f \\\"$t\\\"\" 0; trap \"exit 1\" 1 2 13 15; \
-    echo sheaf-launch need; head -c SIZE >\"$t\" || exit 1; \
+    if command -v gzip >/dev/null; then echo sheaf-launch need packed; \
+    read -r z && head -c \"$z\" | gzip -dc >\"$t\"; \
+    else echo sheaf-launch need; head -c SIZE >\"$t\" || exit 1; fi; \
     if command -v sha256sum >/dev/null; then s=$(sha256sum <\"$t\"); s=${s%% *}; \
     else s=$(($(wc -c <\"$t\"))); test \"$s\" = SIZE && s=HASH; fi; \
     if test \"$s\" = HASH; then chmod 700 \"$t\" && mv -f \"$t\" \"$f\" || exit 1; \
@@ -44,6 +52,10 @@ const SCRIPT: &str = "umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/sheaf/bin/HAS
 /// where the login came from is an argument then.
 const RUN: &str = "\"$f\" serve --invited";
 const RUN_BY_SUDO: &str = "sudo -n -- \"$f\" serve --invited --parent \"${SSH_CONNECTION%% *}\"";
+
+/// The compressed program, by its hash, while somebody sends it.
+static PACKED: tokio::sync::Mutex<Option<(String, Weak<Vec<u8>>)>> =
+    tokio::sync::Mutex::const_new(None);
 
 /// Pieces in which the program is read and sent.
 const PIECE_BYTES: usize = 256 << 10;
@@ -106,6 +118,46 @@ impl ProgramContent {
         format!("exec /bin/sh -c '{script}'")
     }
 
+    /// Sends it compressed, as [`NEED_PACKED`] says.
+    pub(in crate::launch) async fn send_packed(
+        &self,
+        mut to: impl AsyncWrite + Unpin,
+    ) -> io::Result<()> {
+        let packed = self.packed().await?;
+        to.write_all(format!("{}\n", packed.len()).as_bytes()).await?;
+        for piece in packed.chunks(PIECE_BYTES) {
+            to.write_all(piece).await?;
+        }
+        to.flush().await
+    }
+
+    /// The program, compressed once for all that it is sent to at the same time.
+    async fn packed(&self) -> io::Result<Arc<Vec<u8>>> {
+        let mut kept = PACKED.lock().await;
+        if let Some((hash, packed)) = &*kept
+            && *hash == self.hash
+            && let Some(packed) = packed.upgrade()
+        {
+            return Ok(packed);
+        }
+        let path = self.path.clone().unwrap_or_else(|| PathBuf::from(RUNNING));
+        let bytes = self.bytes;
+        let pack = move || {
+            let mut packed = Vec::new();
+            let mut from = GzEncoder::new(File::open(path)?.take(bytes), Compression::default());
+            from.read_to_end(&mut packed)?;
+            io::Result::Ok((from.get_ref().limit(), packed))
+        };
+        let (lacking, packed) =
+            tokio::task::spawn_blocking(pack).await.map_err(io::Error::other)??;
+        if lacking > 0 {
+            return Err(changed());
+        }
+        let packed = Arc::new(packed);
+        *kept = Some((self.hash.clone(), Arc::downgrade(&packed)));
+        Ok(packed)
+    }
+
     /// Sends it: a host passes on what it was given, which is the program that it runs.
     pub(in crate::launch) async fn send(&self, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
         let path = self.path.as_deref().unwrap_or(Path::new(RUNNING));
@@ -120,10 +172,14 @@ impl ProgramContent {
             sent += count as u64;
         }
         if sent < self.bytes {
-            return Err(io::Error::other("the program has changed since it was started"));
+            return Err(changed());
         }
         to.flush().await
     }
+}
+
+fn changed() -> io::Error {
+    io::Error::other("the program has changed since it was started")
 }
 
 /// The program that this process runs, also when another file has its name by now.
@@ -155,11 +211,21 @@ mod tests {
         content: &ProgramContent,
         input: &[u8],
     ) -> (bool, String, String) {
+        run_in(home, shell, content, input, Path::new("/usr/bin:/bin"))
+    }
+
+    fn run_in(
+        home: &Path,
+        shell: &str,
+        content: &ProgramContent,
+        input: &[u8],
+        path: &Path,
+    ) -> (bool, String, String) {
         let mut child = Command::new(shell)
             .args(["-c", &content.command(false)])
             .env_clear()
             .env("HOME", home)
-            .env("PATH", "/usr/bin:/bin")
+            .env("PATH", path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -172,14 +238,34 @@ mod tests {
         (output.status.success(), text(output.stdout), text(output.stderr))
     }
 
+    /// As a host has it that lacks gzip: a directory with the other programs alone.
+    fn without_gzip(home: &Path) -> PathBuf {
+        let bin = home.join("bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        for program in
+            ["sh", "mkdir", "mktemp", "rm", "head", "sha256sum", "chmod", "mv", "wc", "cat"]
+        {
+            let from = ["/usr/bin", "/bin"].map(|dir| Path::new(dir).join(program));
+            let from = from.iter().find(|path| path.exists()).unwrap();
+            let _ = std::os::unix::fs::symlink(from, bin.join(program));
+        }
+        bin
+    }
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut packed = Vec::new();
+        GzEncoder::new(bytes, Compression::default()).read_to_end(&mut packed).unwrap();
+        [format!("{}\n", packed.len()).as_bytes(), &packed].concat()
+    }
+
     #[test]
     fn a_host_asks_once_and_reads_nothing_behind_the_program() {
         let dir = tempfile::tempdir().unwrap();
         let content = content(&dir.path().join("program"));
-        let first = run(dir.path(), "sh", &content, &[PROGRAM, b"rest"].concat());
+        let first = run(dir.path(), "sh", &content, &[&packed(PROGRAM)[..], b"rest"].concat());
         assert_eq!(
             first,
-            (true, "sheaf-launch need\nruns serve --invited\nrest".into(), String::new())
+            (true, "sheaf-launch need packed\nruns serve --invited\nrest".into(), String::new())
         );
         let second = run(dir.path(), "bash", &content, b"rest");
         assert_eq!(
@@ -190,16 +276,45 @@ mod tests {
     }
 
     #[test]
+    fn host_without_gzip_takes_the_program_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let content = content(&dir.path().join("program"));
+        let path = without_gzip(dir.path());
+        let shell = path.join("sh");
+        let input = [PROGRAM, b"rest"].concat();
+        let first = run_in(dir.path(), shell.to_str().unwrap(), &content, &input, &path);
+        assert_eq!(
+            first,
+            (true, "sheaf-launch need\nruns serve --invited\nrest".into(), String::new())
+        );
+        assert_eq!(files(dir.path()), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_compressed_is_what_gzip_makes() {
+        let dir = tempfile::tempdir().unwrap();
+        let content = content(&dir.path().join("program"));
+        let (mut sent, content) =
+            (Vec::new(), ProgramContent { path: Some(dir.path().join("program")), ..content });
+        content.send_packed(&mut sent).await.unwrap();
+        let first = run(dir.path(), "sh", &content, &sent);
+        assert!(first.0, "{first:?}");
+        std::fs::write(dir.path().join("program"), "shorter").unwrap();
+        assert!(content.send_packed(&mut Vec::new()).await.is_err(), "it has changed");
+    }
+
+    #[test]
     fn a_program_that_is_cut_or_damaged_is_not_kept() {
         let dir = tempfile::tempdir().unwrap();
         let content = content(&dir.path().join("program"));
         let mut damaged = PROGRAM.to_vec();
         damaged[5] ^= 1;
-        for bytes in [&PROGRAM[..9], &damaged] {
-            let (success, stdout, stderr) = run(dir.path(), "sh", &content, bytes);
+        let whole = packed(PROGRAM);
+        for bytes in [packed(&PROGRAM[..9]), packed(&damaged), whole[..whole.len() - 9].to_vec()] {
+            let (success, stdout, stderr) = run(dir.path(), "sh", &content, &bytes);
             assert!(!success);
-            assert_eq!(stdout, "sheaf-launch need\n");
-            assert_eq!(stderr, "the program did not arrive whole\n");
+            assert_eq!(stdout, "sheaf-launch need packed\n");
+            assert!(stderr.ends_with("the program did not arrive whole\n"), "{stderr}");
             assert_eq!(files(dir.path()), 0);
         }
     }

@@ -12,7 +12,7 @@
 //! ```
 //! What goes wrong until then comes over standard error, and is the cause that the tree reports.
 use super::line::SshLine;
-use super::push::{HAVE, JOINED, LINKED, MARK, NEED, ProgramContent, READY};
+use super::push::{HAVE, JOINED, LINKED, MARK, NEED, NEED_PACKED, ProgramContent, READY};
 use crate::launch::join::search::UNREACHED;
 use crate::link::wire::Channel;
 use bytes::BytesMut;
@@ -264,7 +264,15 @@ impl Talk<'_> {
         let answer = self.said(&[HAVE, NEED], LOGIN, login).await?;
         if answer.starts_with(NEED) {
             let limit = login + Duration::from_secs(content.bytes() / PUSH_BYTES_PER_S_MIN);
-            let sent = timeout(limit, content.send(&mut self.to)).await;
+            let to = &mut self.to;
+            let sent = timeout(limit, async {
+                if answer.starts_with(NEED_PACKED) {
+                    content.send_packed(to).await
+                } else {
+                    content.send(to).await
+                }
+            })
+            .await;
             sent.map_err(|_| Why::Late("receipt of the program", limit))??;
         }
         let ready = self.said(&[READY], "start of the program", login).await?;
