@@ -67,7 +67,7 @@ class Harness:
         return sample, wrong
 
     def run(self, contest):
-        """Interleaves the contestants: A B C, A B C, …; one that fails or is slow drops out."""
+        """Interleaves the contestants: A B C, A B C, …; one that fails or is slow drops out. Returns the samples."""
         samples = {c.name: [] for c in contest.contestants}
         failed = {}
         for number in range(self.rounds):
@@ -85,6 +85,7 @@ class Harness:
         self._report(contest, samples, failed)
         for metric, goal in contest.also.items():
             self._report(dataclasses.replace(contest, metric=metric, goal=goal, columns=(), also={}), samples, failed)
+        return samples
 
     def _report(self, contest, samples, failed):
         base = [value(s, contest.metric) for s in samples[contest.baseline]] \

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Installs libsheaf.so, its headers and the program of its inner nodes, MRNet's headers and programs, and what
-# pkg-config and CMake need; what runs WebAssembly filters, and MRNet's interface, if they are built.
+# Installs what is built: sheaf, the programs and libraries beside it, manual pages and completions; and
+# libsheaf.so with its headers, the program of its inner nodes, MRNet's interface, and the files of pkg-config
+# and CMake.
 #
 #   packaging/install.sh [--prefix DIR] [--destdir DIR] [--target DIR]
 #
-# Build first: cargo build --release -p libsheaf -p sheaf-mrnet -p sheaf-wasm
+# Build first: packaging/build.sh (then --target target/dist), or cargo build --release; for programs in C,
+# cargo build --release -p libsheaf -p sheaf-mrnet -p sheaf-wasm
 set -eu
 
 prefix=/usr/local destdir= target=
@@ -21,9 +23,50 @@ target=${target:-${CARGO_TARGET_DIR:-$here/target}/release}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/Cargo.toml" | head -n 1)
 # What was built for a crate that depends on it is newer than what was built by its name, or alone there.
 library=$(ls -t "$target/liblibsheaf.so" "$target/deps/liblibsheaf.so" 2>/dev/null | head -n 1)
-[ -n "$library" ] && [ -e "$target/sheaf-node" -o -e "$target/mrnet_commnode" ] || { echo "$0: nothing is built in $target" >&2; exit 1; }
-
 to=$destdir$prefix
+
+# sheaf, with what belongs beside it.
+if [ -e "$target/sheaf" ]; then
+    mkdir -p "$to/bin" "$to/lib/sheaf"
+    install -m 755 "$target/sheaf" "$to/bin/"
+    for program in sheaf-archive sheaf-trace; do
+        if [ -e "$target/$program" ]; then
+            install -m 755 "$target/$program" "$to/lib/sheaf/"
+        else
+            echo "$0: without sheaf ${program#sheaf-}: $program is not built" >&2
+        fi
+    done
+    # Built by packaging/build.sh, by its name, or beside other crates.
+    trace=
+    for file in "$target/libsheaf_trace.so" "$target/libsheaf_preload.so" "$target/deps/libsheaf_preload.so"; do
+        [ -n "$trace" ] || [ ! -e "$file" ] || trace=$file
+    done
+    if [ -n "$trace" ]; then
+        install -m 755 "$trace" "$to/lib/sheaf/libsheaf_trace.so"
+    else
+        echo "$0: without sheaf trace record: sheaf-preload is not built" >&2
+    fi
+    "$to/bin/sheaf" man --quiet "$to/share/man/man1"
+    completion() { mkdir -p "$to/share/$2" && "$to/bin/sheaf" completions "$1" >"$to/share/$2/$3"; }
+    completion bash bash-completion/completions sheaf
+    completion zsh zsh/site-functions _sheaf
+    completion fish fish/vendor_completions.d sheaf.fish
+fi
+
+engine=$target/libsheaf_wasm.so
+[ -e "$engine" ] || engine=$target/deps/libsheaf_wasm.so
+if [ -e "$engine" ]; then
+    mkdir -p "$to/lib/sheaf"
+    install -m 755 "$engine" "$to/lib/sheaf/"
+else
+    echo "$0: without WebAssembly filters: libsheaf_wasm.so is not built" >&2
+fi
+
+# The tree for programs in C.
+if [ -z "$library" ] || [ ! -e "$target/sheaf-node" -a ! -e "$target/mrnet_commnode" ]; then
+    [ -e "$target/sheaf" ] || { echo "$0: nothing is built in $target" >&2; exit 1; }
+    exit 0
+fi
 mkdir -p "$to/lib/pkgconfig" "$to/lib/cmake/Sheaf" "$to/bin" "$to/include"
 install -m 644 "$here/include/"sheaf*.h "$to/include/"
 # Either program is an inner node.
@@ -40,14 +83,6 @@ fi
 install -m 755 "$library" "$to/lib/libsheaf.so.$version"
 ln -sf "libsheaf.so.$version" "$to/lib/libsheaf.so.0"
 ln -sf libsheaf.so.0 "$to/lib/libsheaf.so"
-engine=$target/libsheaf_wasm.so
-[ -e "$engine" ] || engine=$target/deps/libsheaf_wasm.so
-if [ -e "$engine" ]; then
-    mkdir -p "$to/lib/sheaf"
-    install -m 755 "$engine" "$to/lib/sheaf/"
-else
-    echo "$0: without WebAssembly filters: libsheaf_wasm.so is not built" >&2
-fi
 fill() { sed -e "s|@PREFIX@|$prefix|g" -e "s|@VERSION@|$version|g" "$here/packaging/$1" >"$2"; }
 fill sheaf.pc.in "$to/lib/pkgconfig/sheaf.pc"
 fill SheafConfig.cmake.in "$to/lib/cmake/Sheaf/SheafConfig.cmake"

@@ -221,3 +221,15 @@ fn tell_name(name: &[u8]) {
 fn counted(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent_and_survives_its_description() {
+        let command = <Cli as CommandLine>::command();
+        command.clone().debug_assert();
+        companion::describe::check_description(&command, "archive");
+    }
+}

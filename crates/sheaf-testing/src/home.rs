@@ -1,5 +1,6 @@
 //! Runs `sheaf` in a directory of its own, with an environment that holds nothing of ours.
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -33,7 +34,12 @@ impl Home {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(crate::built("sheaf"));
+        self.command_of(crate::built("sheaf"), args)
+    }
+
+    /// The same of another program.
+    pub fn command_of(&self, program: impl AsRef<OsStr>, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(args).current_dir(self.path()).env_clear();
         // Sessions that this machine is in must not show.
         command.env("XDG_RUNTIME_DIR", self.runtime_dir()).env("TMPDIR", self.runtime_dir());

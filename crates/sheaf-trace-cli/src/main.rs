@@ -215,3 +215,15 @@ fn whole(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<String>> {
         )
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent_and_survives_its_description() {
+        let command = <Cli as CommandLine>::command();
+        command.clone().debug_assert();
+        companion::describe::check_description(&command, "trace");
+    }
+}

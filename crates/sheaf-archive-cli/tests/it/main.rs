@@ -11,3 +11,4 @@ mod archive_lost;
 #[cfg(feature = "s3")]
 mod archive_options;
 mod archive_s3;
+mod companion;

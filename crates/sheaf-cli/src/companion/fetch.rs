@@ -6,6 +6,7 @@
 use super::{COMPANIONS, Companion};
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder};
+use nix::unistd::{Uid, User};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use sheaf_core::{Errno, RangeSet, lock};
@@ -64,11 +65,16 @@ impl WantedProgram {
         let variable =
             |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let caches = variable("XDG_CACHE_HOME")
-            .or_else(|| Some(variable("HOME")?.join(".cache")))
+            .or_else(|| Some(variable("HOME").or_else(home)?.join(".cache")))
             .ok_or(Errno::NOENT)?;
         let hash: String = self.hash.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(caches.join("sheaf/bin").join(hash).join(&self.name))
     }
+}
+
+/// The home of this user, where nothing says it in the environment (a unit of the system, for one).
+fn home() -> Option<PathBuf> {
+    User::from_uid(Uid::effective()).ok().flatten().map(|user| user.dir)
 }
 
 fn digest(path: &Path) -> io::Result<([u8; 32], u64)> {
