@@ -221,7 +221,8 @@ fn the_tutorial_says_what_happens() {
         }
     }
     assert!(said.len() > 15, "{said:?}");
-    let program = Path::new(&built("sheaf")).parent().unwrap();
+    let program = built("sheaf");
+    let program = Path::new(&program).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
     for (command, lines) in said {
         let mut shell = Command::new("sh");

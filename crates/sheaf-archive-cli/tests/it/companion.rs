@@ -55,7 +55,8 @@ impl Bare {
     }
 
     fn parts(&self) -> Vec<Process> {
-        let is_part = |process: &Process| process.arguments().iter().any(|arg| arg == "--serve-part");
+        let is_part =
+            |process: &Process| process.arguments().iter().any(|arg| arg == "--serve-part");
         of_home(&self.home).into_iter().filter(is_part).collect()
     }
 }
