@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_the_end_is_given_first() {
+    fn inbox_delivers_queued_messages_before_the_session_end() {
         let inbox = Inbox::default();
         inbox.open(1);
         inbox.push(message(1, 10));
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_learns_of_the_end() {
+    fn inbox_room_waiter_wakes_when_stream_or_session_ends() {
         let full = || {
             let inbox = Arc::new(Inbox::default());
             inbox.open(1);

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_it_takes_is_known_behind_the_walk() {
+    fn remaining_time_is_estimated_once_the_walk_ends() {
         let phase = |phase, waiting, done| sheaf_archive::PhaseStats {
             phase,
             waiting,

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_becomes_more_and_who_computes_becomes_less() {
+    fn adaptive_width_grows_with_waiting_shrinks_with_computing() {
         let mut width = AdaptiveWidth::new(2, 32);
         let mut wide = Vec::new();
         for waits in [90, 90, 90, 90, 90, 30, 30, 5, 5, 5, 5, 5, 90] {

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_counted() {
+    fn reports_without_room_are_counted_as_dropped() {
         let one: Vec<Vec<u8>> = (0..4).map(|rank| Bundle::of(&report(rank)).encode()).collect();
         let room = one[0].len() * 2;
         let left = gathered(room, &one);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_counts_as_dropped() {
+    fn undecodable_reports_are_counted_as_dropped() {
         let mut bytes = Bundle::of(&report(7)).encode();
         bytes.extend_from_slice(&[3, 0, 0, 0, 255, 255, 255]);
         bytes.extend_from_slice(&[200, 0, 0, 0, 1]);

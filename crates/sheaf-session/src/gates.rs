@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_root_says_of_its_session_is_read_or_refused() {
+    fn session_config_from_a_root_is_parsed_or_rejected() {
         let one = &config("lab", Some(&Users::These(vec![7, 8])))[GATE];
         assert_eq!(read_config(one).unwrap(), ("lab", "7,8"));
         assert_eq!(read_config(b"lab").unwrap(), ("lab", ""));

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_process_from_letting_anybody_in_is_seen() {
+    fn process_that_cannot_accept_connections_is_diagnosed() {
         let few = "ulimit -n 3 && read -r _";
         let mut child = Command::new("sh").args(["-c", few]).stdin(Stdio::piped()).spawn().unwrap();
         let pid = Pid::from_child(&child);

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_write_to_is_not_used() {
+    fn config_writable_by_others_is_not_used() {
         let place = Place::new();
         for (dir, file) in
             [(0o755, 0o644), (0o700, 0o600), (0o775, 0o755), (0o1777, 0o644), (0o755, 0o444)]
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_somebody_else_is_not_used() {
+    fn config_owned_by_another_user_is_not_used() {
         const SOMEBODY: u32 = 4711;
         let place = Place::new();
         if !geteuid().is_root() {

@@ -576,7 +576,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_let_in_depends_on_the_gate_and_others_come_to_root_alone() {
+    fn client_socket_admits_other_users_only_if_owned_by_root() {
         for (admits, uid, own, expected) in [
             (Admits::Own, 7, 7, Some(true)),
             (Admits::Own, 8, 7, None),

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn why_nobody_can_attach_itself_is_told_apart() {
+    fn back_end_attach_errors_name_ranks_and_causes() {
         let (one, both) =
             (RangeSet::single(own::leaf_of(2)), [1, 2].map(own::leaf_of).into_iter().collect());
         let launch = |text: &str| (ErrorCode::Launch, text.to_owned());

@@ -123,7 +123,7 @@ fn contents_are_printed_as_they_were_stored_or_not_at_all() {
 }
 
 #[test]
-fn what_is_in_a_directory_is_got_and_hints_are_given() {
+fn archive_get_restores_contents_and_usage_errors_give_hints() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
     let would = home.run(&["archive", "get", "--dry-run", "s::/tree/.", "to"]);
@@ -158,7 +158,7 @@ fn what_is_in_a_directory_is_got_and_hints_are_given() {
 }
 
 #[test]
-fn what_is_damaged_is_stored_again_and_what_is_excluded_is_not_stored() {
+fn damaged_packs_are_stored_again_and_excluded_files_are_not() {
     let home = home();
     let stored = home.run(&["archive", "store", "--create", "--exclude", "b", "tree", "s::"]);
     assert!(stored.stderr.ends_with(", 1 left out\n"), "{stored:?}");
@@ -200,7 +200,7 @@ fn what_is_damaged_is_stored_again_and_what_is_excluded_is_not_stored() {
 }
 
 #[test]
-fn what_is_stored_is_verified_and_removed() {
+fn stored_tree_is_verified_removed_and_repaired() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
     let whole = home.run(&["archive", "verify", "s::"]);
@@ -242,7 +242,7 @@ fn what_is_stored_is_verified_and_removed() {
 }
 
 #[test]
-fn what_is_archived_is_summed_up() {
+fn archive_du_sums_sizes_and_counts_hard_links_once() {
     let home = home();
     let large = home.path().join("tree/sub/large");
     fs::write(&large, vec![1; 1_100_000]).unwrap();
@@ -307,7 +307,7 @@ fn names_are_what_they_are_before_they_are_patterns() {
 }
 
 #[test]
-fn what_would_be_removed_is_named_and_stays() {
+fn rm_dry_run_lists_files_and_removes_nothing() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
     let names = "/tree/sub\n/tree/sub/.c\n/tree/sub/.hidden\n/tree/sub/.hidden/d\n/tree/sub/b\n";
@@ -339,7 +339,7 @@ fn what_would_be_removed_is_named_and_stays() {
 
 /// Of two files of one name, none takes the place of the other.
 #[test]
-fn what_was_made_just_now_is_not_replaced() {
+fn sources_with_the_same_name_do_not_replace_each_other() {
     let home = home();
     fs::write(home.path().join("tree/b"), "other").unwrap();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
@@ -402,7 +402,7 @@ fn packs_are_compressed_and_of_files_as_long_as_is_said() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn archive_command_errors_have_text_and_exit_status() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
     for (code, args, error) in [
@@ -465,7 +465,7 @@ fn what_cannot_be_done_is_said() {
 }
 
 #[test]
-fn it_finds_what_gnu_find_finds() {
+fn archive_find_matches_gnu_find() {
     let home = home();
     let tree = home.path().join("tree");
     fs::write(tree.join("sub/large"), vec![1; 1_100_000]).unwrap();
@@ -562,7 +562,7 @@ fn it_finds_what_gnu_find_finds() {
 }
 
 #[test]
-fn what_is_found_is_named_with_its_store() {
+fn archive_find_and_grep_print_paths_with_their_store() {
     let home = home();
     fs::write(home.path().join("tree/a*"), "star\n").unwrap();
     fs::write(home.path().join("tree/abc"), "another\n").unwrap();
@@ -628,7 +628,7 @@ fn archived_files_are_searched() {
 }
 
 #[test]
-fn what_is_stored_gets_other_modes_and_names() {
+fn chmod_chown_cp_and_mv_change_archived_files() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
     for (args, code, said) in [
@@ -684,7 +684,7 @@ fn what_is_stored_gets_other_modes_and_names() {
 }
 
 #[test]
-fn what_would_be_stored_is_said_and_contents_are_compared_if_asked() {
+fn store_dry_run_lists_files_and_checksum_compares_contents() {
     let home = home();
     let dry = home.run(&["archive", "store", "--create", "--dry-run", "tree", "s::"]);
     let names = "tree/a\ntree/sub/.c\ntree/sub/.hidden/d\ntree/sub/b\n";

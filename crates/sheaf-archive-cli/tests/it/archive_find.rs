@@ -409,7 +409,7 @@ fn a_search_ends_where_it_is_told_to() {
 }
 
 #[test]
-fn what_find_cannot_do_is_said() {
+fn find_reports_unsupported_expressions() {
     let home = Home::new();
     fs::create_dir(home.path().join("tree")).unwrap();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
@@ -472,7 +472,7 @@ fn left(home: &Home, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_deleted_is_what_gnu_find_deletes() {
+fn find_delete_removes_the_same_files_as_gnu_find() {
     let (home, mut random) = (Home::new(), fastrand::Rng::with_seed(77));
     let tree = home.path().join("tree");
     make_tree(&tree, &mut random);

@@ -242,7 +242,7 @@ fn nothing_leads_out_of_where_it_is_got() {
 }
 
 #[test]
-fn what_a_killed_host_had_in_hand_is_stored_by_the_others() {
+fn work_of_killed_host_is_stored_by_the_other_hosts() {
     let _turn = turn();
     let up = shared("");
     let stored = stored_meanwhile(&up, || up.servers["n2"].signal(Signal::KILL));
@@ -254,7 +254,7 @@ fn what_a_killed_host_had_in_hand_is_stored_by_the_others() {
 }
 
 #[test]
-fn what_a_stopped_host_had_in_hand_is_given_to_others_and_comes_too_late() {
+fn work_of_stopped_host_is_reassigned_and_late_results_ignored() {
     let _turn = turn();
     let up = shared("[tuning]\nheartbeat_ms = 60000\ntimeout_ms = 4000\n");
     let stored = stored_meanwhile(&up, || up.servers["n2"].signal(Signal::STOP));
@@ -345,7 +345,7 @@ fn hosts_tell_what_they_did_it_with() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_said() {
+fn store_from_hosts_refuses_mixed_or_ambiguous_sources() {
     let home = Home::new();
     fs::create_dir(home.path().join("d")).unwrap();
     for (args, error) in [

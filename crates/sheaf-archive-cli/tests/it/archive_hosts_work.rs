@@ -139,7 +139,7 @@ fn lines_of_hosts_are_those_of_grep() {
 }
 
 #[test]
-fn who_lacks_what_is_named_is_told_of_and_the_others_answer() {
+fn missing_path_on_one_host_is_reported_and_others_answer() {
     let (home, export) = hosts();
     let session = ["--processes", "3", "--export", &export];
     let run = |args: &[&str]| home.run(&[&session[..], &["archive"], args].concat());

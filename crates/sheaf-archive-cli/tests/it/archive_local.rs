@@ -268,7 +268,7 @@ fn a_tree_of_this_machine_is_summed_up_as_by_du() {
 }
 
 #[test]
-fn what_cannot_be_read_of_this_machine_is_named() {
+fn unreadable_local_paths_are_reported_by_find_ls_and_du() {
     let home = home();
     let tree = home.path().join("tree");
     for path in [home.path(), &tree] {

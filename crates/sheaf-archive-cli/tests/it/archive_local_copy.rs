@@ -275,7 +275,7 @@ fn describe_times(top: &Path) -> BTreeMap<PathBuf, [i64; 4]> {
 }
 
 #[test]
-fn what_is_there_is_treated_as_by_cp() {
+fn existing_destination_files_are_handled_as_by_cp() {
     let fill = |place: &Path| {
         let there = place.join("d/tree");
         fs::create_dir_all(there.join("sub")).unwrap();
@@ -455,7 +455,7 @@ fn two_sources_for_two_names_of_one_file_are_not_mixed() {
 }
 
 #[test]
-fn who_is_not_root_is_told_what_cannot_be_copied() {
+fn unprivileged_copy_reports_unreadable_and_unwritable_paths() {
     let home = Home::new();
     let tree = home.path().join("tree");
     make(&tree);

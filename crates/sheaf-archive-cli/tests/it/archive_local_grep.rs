@@ -196,7 +196,7 @@ fn files_come_in_the_order_of_names_and_groups_are_parted() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_by_grep_and_the_rest_is_searched() {
+fn grep_reports_unreadable_files_and_searches_the_rest() {
     let home = home();
     let tree = home.path().join("tree");
     for path in [home.path(), &tree] {
@@ -238,7 +238,7 @@ fn archived_names_and_paths_are_searched_by_one_command() {
 }
 
 #[test]
-fn what_is_written_is_not_searched() {
+fn grep_skips_its_own_output_file() {
     if !have("grep") {
         return;
     }

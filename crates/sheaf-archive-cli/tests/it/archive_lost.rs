@@ -236,7 +236,7 @@ fn the_tutorial_says_what_happens() {
 }
 
 #[test]
-fn who_is_interrupted_says_what_became_of_it_and_the_same_command_goes_on() {
+fn interrupted_store_keeps_commits_and_a_rerun_completes_it() {
     let home = Home::new();
     for directory in 0..400 {
         let directory = home.path().join(format!("tree/{directory}"));

@@ -102,7 +102,7 @@ fn a_store_that_is_made_again_has_another_catalog() {
 }
 
 #[test]
-fn what_is_wrong_with_a_bucket_is_said_without_its_secret() {
+fn s3_bucket_errors_do_not_reveal_the_secret() {
     let Some(place) = Place::new() else { return };
     place.run(&["store", "--create", "tree", STORE]);
     let run = |change: &dyn Fn(&mut Command), store: &str| {

@@ -131,7 +131,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn what_the_killed_have_left_goes_and_what_others_are_at_stays() {
+    fn partial_files_of_dead_processes_are_removed_others_stay() {
         let place = tempfile::tempdir().unwrap();
         let maker = PartMaker::new();
         assert!(maker.system.is_some() && maker.begun > 0);

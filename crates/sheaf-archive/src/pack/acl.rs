@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_has_no_text() {
+    fn malformed_acl_values_and_texts_are_rejected() {
         let value = value_of(b"user::rwx,group::r-x,other::---").unwrap();
         for at in 0..value.len() {
             let is_whole = at > 4 && at % 8 == 4;

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_measured_corrects_what_is_declared() {
+    fn measured_costs_correct_declared_needs() {
         let mut costs = Costs::default();
         let declared = Needs { cpu_us: 1000, memory_bytes: 4096, devices: 1, ..Needs::default() };
         let used = Needs { cpu_us: 3000, memory_bytes: 1024, devices: 9, ..Needs::default() };
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_corrects_nothing() {
+    fn unmeasured_costs_leave_declared_needs_unchanged() {
         let mut costs = Costs::default();
         let declared = Needs { disk_bytes: 77, ..Needs::default() };
         costs.measured(TaskKind::Compare, &declared, &Needs::default(), 1);

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tasks_make_is_done_by_all() {
+    fn tasks_pushed_by_tasks_are_all_run() {
         for width in [1, 2, 8] {
             let (pool, sum) = (pool::<()>(width), AtomicUsize::new(0));
             pool.push(None, task(Phase::Walk, &[], 6));

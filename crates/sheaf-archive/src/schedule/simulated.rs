@@ -277,7 +277,7 @@ impl Simulation {
 }
 
 #[test]
-fn what_is_promised_holds_in_thousands_of_trees_of_tasks() {
+fn schedule_invariants_hold_in_a_thousand_task_trees() {
     let (mut most, mut all) = (0, 0);
     for seed in 0..1000 {
         let mut simulation = Simulation::new(seed);
@@ -328,7 +328,7 @@ fn one_worker_goes_in_serial_order() {
 }
 
 #[test]
-fn what_lacks_a_rate_is_told_when_and_why() {
+fn rate_limited_task_waits_and_the_limit_is_reported() {
     let limits = ScheduleLimits::default().with(Resource::NetworkBytes, 1_000_000);
     let settings = ScheduleSettings {
         hosts: vec![limits],

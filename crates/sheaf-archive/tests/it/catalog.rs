@@ -124,7 +124,7 @@ impl Made {
 }
 
 #[test]
-fn what_one_commits_the_other_sees_after_it_catches_up() {
+fn catalog_commit_is_visible_to_others_after_catch_up() {
     for made in &Made::all() {
         let (mut one, mut other) = (made.catalog("one"), made.catalog("other"));
         let mut first = new("/home", 0o755);
@@ -459,7 +459,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_below_a_directory_is_found_in_pieces_and_nothing_else() {
+fn catalog_below_returns_only_the_subtree_in_pages() {
     for made in &Made::all() {
         let mut catalog = made.catalog("catalog");
         let all = ["/a", "/a/b", "/a/b/c", "/a-b", "/a\u{1}", "/ab", "/b"];

@@ -336,7 +336,7 @@ fn contents(place: &Place) -> Vec<std::path::PathBuf> {
 
 /// The content of a large file stays where it is while only its attributes change.
 #[test]
-fn what_has_another_mode_alone_is_not_sent_again() {
+fn mode_change_does_not_store_the_content_again() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     let (large, holes) = (place.path("tree/large"), place.path("tree/holes"));

@@ -44,7 +44,7 @@ fn make_tree(at: &Path) {
 }
 
 #[test]
-fn what_is_left_out_is_what_tar_leaves_out() {
+fn exclude_patterns_leave_out_the_same_files_as_tar() {
     if !have("tar") {
         return;
     }
@@ -115,7 +115,7 @@ fn assert_got_without(place: &Place, globs: &[&str], expected: &BTreeSet<PathBuf
 }
 
 #[test]
-fn what_is_excluded_stays_in_the_archive_and_is_counted() {
+fn excluded_files_stay_in_the_archive_and_are_counted() {
     let place = Place::new();
     let tree = place.path("tree");
     make_tree(&tree);

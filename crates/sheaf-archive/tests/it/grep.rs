@@ -353,7 +353,7 @@ fn compare(place: &Place, numbers: &mut Numbers, times: usize) {
 }
 
 #[test]
-fn it_says_what_gnu_grep_says() {
+fn archive_grep_prints_the_same_as_gnu_grep() {
     if !have("grep") {
         return;
     }
@@ -382,7 +382,7 @@ fn it_says_what_gnu_grep_says() {
 }
 
 #[test]
-fn what_is_damaged_is_told_and_the_rest_is_searched() {
+fn damaged_member_is_reported_and_the_rest_is_searched() {
     let place = Place::new();
     let tree = place.path("tree");
     fs::create_dir_all(&tree).unwrap();

@@ -89,12 +89,12 @@ fn heals(options: SaveOptions, ways: &[usize]) {
 }
 
 #[test]
-fn whatever_is_damaged_is_stored_again() {
+fn damaged_objects_are_stored_again() {
     heals(SaveOptions::default(), &[0, 1, 2, 3, 4, 5]);
 }
 
 #[test]
-fn whatever_is_damaged_is_stored_again_compressed() {
+fn damaged_compressed_objects_are_stored_again() {
     heals(SaveOptions { zstd: Some(3), ..SaveOptions::default() }, &[0, 4]);
 }
 
@@ -180,7 +180,7 @@ fn an_index_that_is_lost_is_made_again_of_its_pack() {
 }
 
 #[test]
-fn what_a_lost_index_says_is_read_from_its_pack_and_repair_writes_it_again() {
+fn lost_index_is_read_from_its_pack_and_rewritten_by_repair() {
     for way in [0, 1, 2, 4] {
         let place = Place::new();
         make_everything(&place.path("tree"));

@@ -332,7 +332,7 @@ fn each_host_stores_its_own() {
 }
 
 #[test]
-fn what_is_stored_already_is_not_stored_again_by_hosts() {
+fn unchanged_files_are_not_stored_again_by_hosts() {
     let many = Many::new();
     make_wide(&many.at("files/tree"));
     settle();
@@ -400,7 +400,7 @@ fn the_others_do_what_lost_hosts_had_in_hand() {
 }
 
 #[test]
-fn who_has_no_store_or_other_files_is_named() {
+fn host_without_the_store_or_with_other_files_is_named() {
     let many = Many::new();
     make_wide(&many.at("files/tree"));
     fs::create_dir_all(many.at("other/tree/elsewhere")).unwrap();

@@ -56,7 +56,7 @@ fn a_walk_tells_what_one_of_the_tree_does_in_the_same_order() {
 }
 
 #[test]
-fn what_is_read_ahead_is_dropped_where_the_walk_does_not_come_to_it() {
+fn walk_ahead_with_skipped_directories_matches_plain_walk() {
     let place = Place::new();
     let mut random = 11u32;
     let mut next = |below: u32| {

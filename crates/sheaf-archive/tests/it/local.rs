@@ -66,7 +66,7 @@ fn a_tree_is_removed_whole_and_no_link_is_followed() {
 }
 
 #[test]
-fn what_is_not_to_be_removed_stays() {
+fn local_remove_refuses_root_dot_and_missing_paths() {
     let place = tempfile::tempdir().unwrap();
     let here = place.path();
     fs::create_dir(here.join("d")).unwrap();
@@ -91,7 +91,7 @@ fn what_is_not_to_be_removed_stays() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_named_once_and_all_else_goes() {
+fn unremovable_files_are_reported_once_and_the_rest_removed() {
     let place = tempfile::tempdir().unwrap();
     let tree = place.path().join("tree");
     fs::create_dir_all(tree.join("a/closed")).unwrap();

@@ -13,7 +13,7 @@ proptest! {
 
     /// The index within a pack is what was written, and a scan finds all of it that a tar can say.
     #[test]
-    fn what_is_written_is_read(members in members()) {
+    fn pack_index_and_scan_read_back_the_written_members(members in members()) {
         let (tar, index) = packed(&members);
         index.check().unwrap();
         prop_assert_eq!(&PackIndex::in_pack(&tar).unwrap(), &index);
@@ -53,7 +53,7 @@ fn an_index_has_less_than_90_bytes_a_member_beside_its_name() {
 }
 
 #[test]
-fn what_cannot_be_a_member_leaves_the_pack_as_it_was() {
+fn rejected_member_leaves_the_pack_unchanged() {
     let mut pack = PackWriter::new(Vec::new(), ID);
     let add = |pack: &mut PackWriter<_>, of: &MemberAttributes, content: &[u8]| {
         pack.add(of, content).map_err(|error| (error.errno(), error.to_string()))
@@ -176,7 +176,7 @@ fn holes_that_cannot_be_are_refused() {
 
 /// A device that is full says so.
 #[test]
-fn what_cannot_be_written_is_told() {
+fn pack_write_to_full_device_fails_with_enospc() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut pack = PackWriter::new(full, ID);
     let (of, content) = file(b"name", b"content");

@@ -199,7 +199,7 @@ fn a_server_that_says_nothing_is_waited_for_until_the_deadline() {
 }
 
 #[test]
-fn who_holds_the_tables_is_waited_for_until_the_deadline() {
+fn commit_on_locked_tables_fails_after_statement_timeout() {
     let Some(server) = PostgresServer::shared() else { return };
     let place = tempfile::tempdir().unwrap();
     let store = LocalStore::create(&place.path().join("store")).unwrap();

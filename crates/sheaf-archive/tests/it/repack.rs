@@ -91,7 +91,7 @@ fn remove_some(place: &Place, which: impl Fn(usize) -> bool) {
 }
 
 #[test]
-fn what_removed_members_take_comes_back() {
+fn repack_frees_the_space_of_removed_members() {
     let place = place();
     remove_some(&place, |number| number % 3 > 0);
     let before = bytes(&place.archive);
@@ -203,7 +203,7 @@ fn names_of_one_file_and_holes_stay_what_they_are() {
 }
 
 #[test]
-fn what_others_refer_to_stays_until_they_do_not() {
+fn repack_keeps_shared_packs_until_references_are_removed() {
     let place = place();
     // Another directory with the same pack, and a file of another one that is a member of it.
     let copy = DirectoryChange {
@@ -342,7 +342,7 @@ impl Store for MeddledStore {
 }
 
 #[test]
-fn who_loses_to_another_writer_begins_anew() {
+fn repack_retries_after_a_concurrent_commit() {
     let place = place();
     remove_some(&place, |number| number % 2 == 0);
     let meddle = |other: &Archive| {

@@ -134,7 +134,7 @@ fn with_many_small_packs_it_does_too() {
 
 /// The same, by one who is not root.
 #[test]
-fn somebody_gets_back_what_they_may() {
+fn tree_round_trip_works_for_an_unprivileged_user() {
     if !is_root() || !have("setpriv") {
         return;
     }
@@ -193,7 +193,7 @@ fn only_what_has_changed_is_stored(place: &Place) {
 }
 
 #[test]
-fn what_is_newer_is_left_and_what_is_older_is_replaced() {
+fn fetch_keeps_newer_files_and_replaces_older_ones() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     fs::write(place.path("tree/a"), "archived").unwrap();
@@ -339,7 +339,7 @@ fn a_lost_catalog_is_made_again_and_all_comes_back() {
 }
 
 #[test]
-fn nobody_else_reads_what_is_stored() {
+fn store_and_catalog_are_readable_only_by_the_owner() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     fs::write(place.path("tree/secret"), "secret").unwrap();
@@ -354,7 +354,7 @@ fn nobody_else_reads_what_is_stored() {
 
 /// What a directory hands down to what is made in it is not what was archived.
 #[test]
-fn what_is_fetched_inherits_no_access_control_list() {
+fn fetched_files_do_not_inherit_a_default_acl() {
     let place = Place::new();
     fs::create_dir_all(place.path("tree/sub")).unwrap();
     for (name, mode) in [("f", 0o640), ("sub/g", 0o604), ("large", 0o600)] {
@@ -398,7 +398,7 @@ fn what_is_fetched_inherits_no_access_control_list() {
 
 /// Who reads sees one state, whatever others change meanwhile.
 #[test]
-fn what_is_read_is_of_one_moment() {
+fn frozen_reader_sees_one_snapshot_despite_changes() {
     for place in Place::all() {
         for directory in 0..40 {
             fs::create_dir_all(place.path(&format!("tree/{directory}"))).unwrap();

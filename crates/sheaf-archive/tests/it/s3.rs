@@ -62,7 +62,7 @@ fn parts_left(server: &S3Server) -> usize {
 }
 
 #[test]
-fn what_fails_once_is_tried_again() {
+fn s3_request_that_fails_once_is_retried() {
     let Some(server) = S3Server::start() else { return };
     for fate in [
         FAILS,
@@ -115,7 +115,7 @@ fn a_server_that_says_how_long_is_left_alone_so_long() {
 }
 
 #[test]
-fn what_fails_always_is_given_up() {
+fn s3_request_that_always_fails_is_given_up_after_retries() {
     let Some(server) = S3Server::start() else { return };
     let silent = "the server says nothing: Connection timed out (ETIMEDOUT)";
     let broken = "the connection breaks off again and again: Input/output error (EIO)";
@@ -150,7 +150,7 @@ fn what_fails_always_is_given_up() {
 
 /// Of a commit of the log it must be known whether it was written.
 #[test]
-fn whose_object_it_is_is_found_out() {
+fn s3_put_after_lost_answer_detects_its_own_object() {
     let Some(server) = S3Server::start() else { return };
     let (store, proxy) = store_behind(&server, s3_limits(), |request| match request.number {
         0 if request.is("PUT", "/mine") => Fate::CutAnswer(0),
@@ -174,7 +174,7 @@ fn whose_object_it_is_is_found_out() {
 }
 
 #[test]
-fn what_breaks_off_while_it_is_read_goes_on_there() {
+fn s3_read_resumes_where_the_connection_broke_off() {
     let Some(server) = S3Server::start() else { return };
     let whole = content(3_000_000);
     let (store, proxy) = store_behind(&server, s3_limits(), |request| {
@@ -291,7 +291,7 @@ fn a_server_that_overwrites_is_refused() {
 }
 
 #[test]
-fn who_is_not_let_in_is_told_why_and_no_secret() {
+fn s3_access_errors_give_the_cause_without_the_secret() {
     let Some(server) = S3Server::start() else { return };
     let (place, credentials) = s3_place(&server);
     let open = |place: &S3Place, credentials: &S3Credentials| -> StoreError {

@@ -96,7 +96,7 @@ fn a_long_object_is_there_as_a_whole() {
 }
 
 #[test]
-fn what_is_dropped_was_never_there() {
+fn unfinished_object_leaves_nothing_in_the_store() {
     for place in StorePlace::all() {
         let store = place.create().unwrap();
         for bytes in [7, 11_000_000] {
@@ -279,7 +279,7 @@ fn a_writer_is_killed(place: &StorePlace, round: u64) {
 }
 
 #[test]
-fn who_may_not_write_is_told() {
+fn store_write_without_permission_fails_with_eacces() {
     let directory = tempfile::tempdir().unwrap();
     let store = LocalStore::create(directory.path()).unwrap();
     sheaf_testing::as_nobody(|| {

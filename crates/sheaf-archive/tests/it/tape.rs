@@ -48,7 +48,7 @@ fn assert_whole(store: &TapeStore, number: usize) {
 }
 
 #[test]
-fn what_many_recall_needs_one_pass_of_each_tape() {
+fn concurrent_recalls_need_one_pass_of_each_tape() {
     let directory = tempfile::tempdir().unwrap();
     let gather = Duration::from_millis(300);
     let store = full(directory.path(), TapeSettings { gather, ..tape_settings() });
@@ -73,7 +73,7 @@ fn what_many_recall_needs_one_pass_of_each_tape() {
 
 /// The same without a word before costs what it costs.
 #[test]
-fn what_is_read_in_any_order_moves_tapes_often() {
+fn random_reads_mount_more_tapes_than_a_recall() {
     let directory = tempfile::tempdir().unwrap();
     let store = full(directory.path(), TapeSettings { drives: 1, ..tape_settings() });
     let order = shuffled(OBJECTS);
@@ -113,7 +113,7 @@ fn drives_are_shared_among_callers() {
 }
 
 #[test]
-fn what_was_recalled_goes_when_there_is_no_room() {
+fn recalled_objects_are_evicted_when_the_stage_is_full() {
     let directory = tempfile::tempdir().unwrap();
     let stage_bytes = 25 * OBJECT_BYTES as u64;
     let store = full(directory.path(), TapeSettings { stage_bytes, ..tape_settings() });

@@ -27,7 +27,7 @@ fn objects(place: &Place, kind: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_whole_is_said_to_be() {
+fn verify_of_an_intact_archive_reports_no_damage() {
     let place = Place::new();
     make_everything(&place.path("tree"));
     let (saved, _) = place.save("tree", SaveOptions::default());

@@ -181,7 +181,7 @@ fn a_walk_that_is_dropped_is_over() {
 
 /// What comes and goes meanwhile is there or not; what stays is there, in order.
 #[test]
-fn what_stays_is_found_while_others_come_and_go() {
+fn walk_finds_stable_entries_while_others_come_and_go() {
     let tree = tempfile::tempdir().unwrap();
     for number in 0..1_500 {
         let stays = tree.path().join(format!("{number:04}-stays"));

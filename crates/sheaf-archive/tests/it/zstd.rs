@@ -101,7 +101,7 @@ fn zstd_and_tar_take_them_apart() {
 }
 
 #[test]
-fn what_nothing_makes_shorter_costs_little() {
+fn incompressible_data_costs_little_space_in_a_pack() {
     let (_place, _, pack) = place(200, noise);
     let (tar, zstd) = (pack.tar_bytes, pack.zstd_bytes.unwrap());
     assert!(zstd < tar + tar / 500, "{zstd} of {tar}");

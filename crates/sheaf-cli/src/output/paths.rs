@@ -51,7 +51,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_differs_is_in_braces() {
+    fn folded_paths_have_differing_parts_in_braces() {
         assert_eq!(fold_paths(&["/var/log/a.log", "/var/log/b.log"]), "/var/log/{a,b}.log");
         assert_eq!(fold_paths(&["/a", "/a/b"]), "/a{,/b}");
         assert_eq!(fold_paths(&["/x"]), "/x");

@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hushed_is_not_named_but_silent_hosts_are() {
+    fn hushed_report_omits_failures_but_names_silent_hosts() {
         let hushed = Report { hushed: true, ..sample() };
         insta::assert_snapshot!(text(&hushed), @"
         n11: no answer within 2 s (ETIMEDOUT)

@@ -344,7 +344,7 @@ fn plain() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back(expr in plain(), autostep in 1u64..6, axis in -2i64..3) {
+    fn printed_host_set_parses_back_to_the_same_set(expr in plain(), autostep in 1u64..6, axis in -2i64..3) {
         let set = HostSet::parse_with(&expr, &groups()).unwrap();
         prop_assert_eq!(&HostSet::parse(&set.to_string()).unwrap(), &set);
         let options = FoldOptions { autostep, axes: Some(vec![axis]) };

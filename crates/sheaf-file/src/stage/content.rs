@@ -200,7 +200,7 @@ mod tests {
 
     /// Of a disk that is full in the middle of a piece that much is told which is there.
     #[test]
-    fn what_was_written_before_an_error_counts() {
+    fn staged_size_counts_bytes_written_before_an_error() {
         use std::os::fd::OwnedFd;
         let made = rustix::fs::memfd_create("content", rustix::fs::MemfdFlags::ALLOW_SEALING);
         let file: OwnedFd = made.unwrap();

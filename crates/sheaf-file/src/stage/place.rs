@@ -367,7 +367,7 @@ mod tests {
 
     /// The group's bits say what those on the list may at most.
     #[test]
-    fn whose_access_list_is_lost_gives_its_group_nothing() {
+    fn lost_acl_removes_the_group_permissions() {
         use std::os::unix::fs::PermissionsExt;
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("file");

@@ -181,7 +181,7 @@ fn removal_does_not_follow_links() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_told_once() {
+fn failed_removal_reports_errors_and_removes_nothing() {
     // Nobody may remove files of /proc, root included.
     let export = Export::open(p("/proc/sys/kernel")).unwrap();
     let removed = export.remove(p("random"), RECURSIVE).unwrap();
@@ -354,7 +354,7 @@ fn a_dry_run_refuses_what_the_removal_refuses() {
 }
 
 #[test]
-fn who_acts_as_owner_may_change_a_mode() {
+fn acts_as_owner_holds_for_the_owner_and_for_root() {
     assert_eq!(sheaf_file::acts_as_owner(rustix::process::geteuid().as_raw()), Ok(true));
     let Some(nobody) = crate::as_nobody(|| [0, 65534].map(sheaf_file::acts_as_owner)) else {
         return;

@@ -68,7 +68,7 @@ fn patterns_find_what_a_shell_finds() {
 
 /// What can go wrong on the way is told beside the matches; what is known not to match is not.
 #[test]
-fn what_cannot_be_looked_for_is_an_error() {
+fn glob_reports_paths_it_cannot_search() {
     use std::os::unix::fs::PermissionsExt;
     let (dir, export) = tree(&[
         "a/x",

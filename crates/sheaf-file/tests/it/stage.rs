@@ -51,7 +51,7 @@ fn the_old_file_stays_until_commit() {
 }
 
 #[test]
-fn what_is_dropped_or_refused_leaves_nothing() {
+fn staged_file_dropped_or_refused_leaves_nothing() {
     let (dir, export) = tree(&["file", "d/x"]);
     drop(Staged::create(&export, p("new"), StageOptions::default()).unwrap());
     let mut staged = Staged::create(&export, p("file"), StageOptions::default()).unwrap();

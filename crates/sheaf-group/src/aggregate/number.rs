@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn number_out_of_range_is_an_overflow_error() {
         let most = i128::MAX.to_string();
         assert_eq!(Number::parse(&most), Ok(Some(Number::Integer(i128::MAX))));
         for field in [
@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back_as_the_same(bits in any::<u64>(), integer in any::<i128>()) {
+        fn printed_numbers_parse_back_to_the_same_value(bits in any::<u64>(), integer in any::<i128>()) {
             let float = f64::from_bits(bits);
             prop_assume!(float.is_finite());
             prop_assert_eq!(Number::Float(float).to_string().parse(), Ok(float));

@@ -81,7 +81,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_taken_unseen_and_is_broken_breaks_the_result() {
+fn broken_raw_partial_fails_the_aggregated_result() {
     let mut registry = Registry::with_builtins();
     register(&mut registry);
     let mut accumulator =

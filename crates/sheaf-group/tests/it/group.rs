@@ -309,7 +309,7 @@ fn numbers_of_columns() {
 }
 
 #[test]
-fn nobody_is_asked_of_an_empty_set_of_hosts() {
+fn empty_host_set_opens_a_group_without_members() {
     let cluster = Cluster::new(3);
     run(async {
         let client = cluster.client("flat");
@@ -364,7 +364,7 @@ fn names_that_are_not_utf_8_stay_apart() {
 }
 
 #[test]
-fn what_does_not_open_is_counted_exactly() {
+fn files_that_fail_to_open_are_counted_exactly() {
     const LOOPS: u32 = 3_000;
     let cluster = Cluster::new(3);
     for leaf in 0..3 {

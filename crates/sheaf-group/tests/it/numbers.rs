@@ -276,7 +276,7 @@ fn a_field_that_is_no_number_moves_no_other() {
 }
 
 #[test]
-fn who_has_no_number_is_told() {
+fn file_without_a_number_is_reported_as_ebadmsg() {
     for text in ["no numbers", "", "\n", "\u{0}\u{1}"] {
         let (numbers, errors) = numbers_of(&[text, "5"], NumberOp::Average);
         assert_eq!(numbers, ["5"]);

@@ -35,7 +35,7 @@ fn too_few_names_and_leaves_that_do_not_exist_are_errors() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
-    fn whoever_is_asked_answers_whatever_the_order(
+    fn selected_hosts_answer_in_any_host_order(
         order in Just((1..=9).collect::<Vec<u32>>()).prop_shuffle(),
         asked in prop::collection::btree_set(1u32..=9, 1..9),
     ) {

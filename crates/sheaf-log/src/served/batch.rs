@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_batch_is_told() {
+    fn truncated_batch_is_an_error_and_damaged_never_panics() {
         let whole = batch(1, &[1, 2, 3]).encode().unwrap();
         for len in 0..whole.len() {
             assert!(TraceBatch::decode(&whole[..len]).is_err(), "{len} bytes");

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_found() {
+    fn shown_names_parse_back_to_the_same_file() {
         let names: [&[u8]; 8] =
             [b"a", b"a@b", b"a@data", b"a@@data", b"@data", b"@", b"a@ctl", b"a@data@lines"];
         for name in names {

@@ -323,7 +323,7 @@ mod tests {
 
     /// Whatever messages do on their way, nobody reads what was before a write that is done.
     #[test]
-    fn what_is_lent_is_never_old() {
+    fn leased_content_is_never_stale() {
         let mut hits = 0;
         for seed in 0..3000 {
             hits += one_model_run(seed);
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_keep_has_a_bound() {
+    fn leased_bytes_of_all_hosts_are_bounded() {
         let (now, bytes) = (Instant::now(), Bytes::from(vec![7; 1 << 20]));
         let hosts: Vec<Borrowed> = (0..6).map(|_| Borrowed::default()).collect();
         let mut kept = 0;

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_told() {
+    fn invalid_group_commands_are_reported_with_a_hint() {
         let wrong = |line: &str| GroupCommand::parse(line).unwrap_err();
         assert!(wrong("ad n1:/x").contains("there are add"));
         assert!(wrong("add").contains("add HOSTSET:PATH"));

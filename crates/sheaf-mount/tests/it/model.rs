@@ -119,7 +119,7 @@ fn blake(bytes: &[u8]) -> (usize, u64) {
 }
 
 #[test]
-fn what_is_done_by_a_mount_is_what_is_done_on_the_directory() {
+fn mounted_view_behaves_like_a_plain_directory() {
     let seeds = std::env::var("SHEAF_TEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     for seed in 0..seeds.unwrap_or(4u64) {
         let (served, plain) = (Served::new(), tempfile::tempdir().unwrap());

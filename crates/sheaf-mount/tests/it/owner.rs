@@ -137,7 +137,7 @@ fn a_long_directory_is_listed_in_pieces_each_name_once() {
 }
 
 #[test]
-fn what_is_done_is_done_as_who_asks() {
+fn operations_run_as_the_requesting_user() {
     if !rustix::process::geteuid().is_root() {
         return sheaf_testing::skipped("only root acts for other users");
     }
@@ -188,7 +188,7 @@ fn what_is_done_is_done_as_who_asks() {
 }
 
 #[test]
-fn who_is_not_root_does_nothing_for_others() {
+fn unprivileged_owner_refuses_requests_of_other_users() {
     sheaf_testing::as_nobody(|| {
         let served = Served::new();
         fs::write(served.path("f"), "x").unwrap();

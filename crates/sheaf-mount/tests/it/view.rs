@@ -138,7 +138,7 @@ fn holes_and_room_are_the_owners() {
 
 /// Somebody who waits for a lock and is told to end ends.
 #[test]
-fn who_waits_for_a_lock_gets_it_or_can_be_ended() {
+fn lock_waiter_acquires_the_lock_or_can_be_killed() {
     let served = Served::new();
     let Some(mounted) = served.mounted() else { return };
     fs::write(served.path("f"), "x").unwrap();

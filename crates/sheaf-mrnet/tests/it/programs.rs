@@ -35,7 +35,7 @@ fn streams_are_independent() {
 }
 
 #[test]
-fn what_happens_is_told() {
+fn topology_and_events_are_reported() {
     with_echo("events", &[2, 2]);
 }
 

@@ -500,7 +500,7 @@ int main(void) {
 
 /// What files were opened for, and where streams were moved to.
 #[test]
-fn what_files_are_opened_for_is_told_and_where_streams_are() {
+fn open_flags_and_stream_positions_are_recorded() {
     let place = tempfile::tempdir().unwrap();
     let Some(program) = compile(OPENED, &[], place.path()) else { return };
     let trace = Trace::new();

@@ -58,7 +58,7 @@ int main(void) {
 "#;
 
 #[test]
-fn what_goes_through_sockets_is_recorded() {
+fn socket_calls_and_bytes_are_recorded() {
     let place = tempfile::tempdir().unwrap();
     let Some(program) = compile(SOCKETS, &[], place.path()) else { return };
     let trace = Trace::new();

@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_when_the_session_is_over_hears_its_assignment_before_that() {
+    fn child_joining_at_shutdown_receives_its_assignment_first() {
         let mut root = root();
         root.shut_down_children();
         let link = root.child_link(Time(0), 2, &RangeSet::single(1)).unwrap();

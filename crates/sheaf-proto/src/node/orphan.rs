@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_bounded() {
+    fn dropped_streams_remembered_by_a_leaf_are_bounded() {
         let (mut leaf, parent) = leaf();
         (0..STREAMS_MAX as u32 + 10).for_each(|id| leaf.drop_stream(id));
         let (_, gone) = adopted(&mut leaf, parent);

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_started_again_and_cannot_serve_is_not_there_meanwhile() {
+    fn relaunched_child_that_cannot_serve_stays_missing() {
         let mut root = root();
         let planned = root.links.of_rank(1)[0];
         root.child_dead(Time(0), planned, ENOENT, CAUSE);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_serve_in_place_of_one_that_is_waited_for_says_why() {
+    fn failed_replacement_of_an_awaited_child_reports_the_cause() {
         let mut root = root();
         let link = root.links.of_rank(1)[0];
         root.attach(Time(0), link);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_serve_in_place_of_one_that_is_here_changes_nothing() {
+    fn failed_replacement_of_a_live_child_changes_nothing() {
         let mut root = root();
         let link = root.links.of_rank(1)[0];
         root.attach(Time(0), link);

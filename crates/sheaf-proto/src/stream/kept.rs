@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_goes_wherever_it_is() {
+    fn completed_waves_are_dropped_anywhere_in_the_buffer() {
         let mut kept = Kept::default();
         (0..2000u64).for_each(|wave| {
             push(

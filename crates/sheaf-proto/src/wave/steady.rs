@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_to_slots() {
+    fn irregular_contributions_are_left_to_wave_slots() {
         let mut steady = Steady::new(sum(), 0, 2);
         assert_eq!(steady.absorb(ChildId::new(0), 1, 3, &[1]), 0, "a wave was left out");
         assert_eq!(

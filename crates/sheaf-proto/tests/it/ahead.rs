@@ -83,7 +83,7 @@ fn runs_that_are_far_ahead_are_not_forgotten_when_the_tree_changes() {
 }
 
 #[test]
-fn who_sends_nothing_where_nobody_waits_costs_the_others_nothing() {
+fn silent_leaf_does_not_delay_others_without_wait_for_all() {
     const OVER: u64 = 100;
     const COUNT: u64 = WAVES_OPEN_MAX + OVER;
     let time_out = Sync::TimeOut(Duration::from_millis(20));

@@ -87,7 +87,7 @@ impl Scene {
 /// that goes to a grandparent that nobody knows to be dead. Who finds another parent then still has
 /// to be told.
 #[test]
-fn who_comes_back_while_a_link_above_is_dead_is_not_forgotten() {
+fn node_returning_below_a_dead_link_is_not_forgotten() {
     for counts in [&[1, 1, 4][..], &[1, 1, 1, 4]] {
         let below = counts.len() as u32 - 1;
         for above in [Fault::Cut { rank: 1 }, Fault::Stop { rank: 1 }, Fault::Isolate { rank: 1 }] {

@@ -115,7 +115,7 @@ fn strike(seed: u64) {
 }
 
 #[test]
-fn who_lives_on_one_machine_is_counted_once() {
+fn leaves_on_one_machine_are_counted_once() {
     for_seeds(200, strike);
 }
 
@@ -204,7 +204,7 @@ fn the_root_of_this_machine_is_not_given_up_for_its_silence() {
 }
 
 #[test]
-fn who_is_vouched_for_is_not_silent_and_not_for_ever() {
+fn liveness_evidence_extends_the_timeout_up_to_a_limit() {
     let timeout = Tuning::default().heartbeat_timeout;
     assert_eq!(given_up_after(Duration::ZERO), timeout);
     assert_eq!(given_up_after(timeout * 5 / 2), timeout * 3);

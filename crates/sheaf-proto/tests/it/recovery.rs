@@ -301,7 +301,7 @@ fn survive_all(mut trial: Trial, storm: Storm) {
 }
 
 #[test]
-fn whoever_lives_is_counted_once_and_nothing_hangs() {
+fn live_leaves_are_counted_once_and_nothing_hangs() {
     for_seeds(5000, |seed| survive(seed, Storm::of_seed(seed)));
 }
 
@@ -334,13 +334,13 @@ fn hosts_that_are_started_again_hear_nothing_again() {
 /// root has of them: else they would keep it for ever, and send nothing more (that is what this
 /// seed found).
 #[test]
-fn what_the_root_has_is_known_below_a_node_that_was_started_again() {
+fn restarted_node_passes_root_progress_to_adopted_children() {
     survive(3264, Storm::of(4));
 }
 
 /// Seeds that failed, and what they found is told where it was mended.
 #[test]
-fn what_failed_once_does_not_again() {
+fn recovery_seeds_that_once_failed_pass() {
     for seed in [10000816, 10005793, 10022731, 10025454, 10028650, 10047630] {
         survive(seed, Storm::of(4));
     }
@@ -429,7 +429,7 @@ fn scatter(seed: u64) {
 }
 
 #[test]
-fn who_can_reach_the_root_without_its_ancestors_does() {
+fn leaves_rejoin_the_root_when_their_ancestors_are_cut_off() {
     for_seeds(300, scatter);
 }
 

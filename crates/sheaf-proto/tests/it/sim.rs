@@ -118,7 +118,7 @@ fn is_violation(frames: &[Bytes]) -> bool {
 }
 
 #[test]
-fn who_breaks_the_protocol_loses_its_link_and_no_more() {
+fn protocol_violation_closes_only_the_offending_link() {
     let header = |kind| Header { stream: 1, ..Header::new(kind) };
     let plain = |kind| frame::encode(header(kind), &[]);
     let mut oversized = header(Kind::Up).to_bytes().to_vec();
@@ -193,7 +193,7 @@ fn lost_notice(leaf: u32) -> Bytes {
 }
 
 #[test]
-fn what_is_late_or_unknown_is_no_crime() {
+fn late_or_unknown_frames_are_not_violations() {
     let header = |kind, stream| Header { stream, ..Header::new(kind) };
     let good: Vec<Vec<Bytes>> = vec![
         vec![],
@@ -208,7 +208,7 @@ fn what_is_late_or_unknown_is_no_crime() {
 }
 
 #[test]
-fn who_leaves_a_stream_is_silent_there_with_the_reason_it_gave() {
+fn leaf_that_leaves_a_stream_is_silent_with_its_errno() {
     let shape = Shape::balanced(&[4, 4]);
     let nature =
         Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };

@@ -143,7 +143,7 @@ fn a_running_sum_counts_nobody_twice() {
 /// A stream that is closed at a node and opened there again, from its beginning, brings waves that
 /// its tap has seen.
 #[test]
-fn what_comes_again_is_not_shown_again() {
+fn replayed_waves_are_not_shown_to_the_tap_again() {
     for seed in [80000216, 80001219, 80002952, 80003870] {
         keeps_count(seed);
     }
@@ -196,7 +196,7 @@ fn gives_away_or_loses(seed: u64) {
 }
 
 #[test]
-fn who_goes_gives_away_what_it_keeps_and_who_is_lost_loses_it() {
+fn retiring_node_hands_over_its_state_and_killed_node_loses_it() {
     for_seeds(500, gives_away_or_loses);
 }
 
@@ -259,6 +259,6 @@ fn is_at_one_place_or_said_to_be_lost(seed: u64) {
 }
 
 #[test]
-fn what_a_node_kept_is_at_one_place_or_said_to_be_lost_whoever_goes_at_once() {
+fn node_state_is_held_at_one_place_or_reported_lost() {
     for_seeds(500, is_at_one_place_or_said_to_be_lost);
 }

@@ -378,7 +378,7 @@ fn packets_nobody_asked_for_form_waves_too() {
 }
 
 #[test]
-fn who_misses_a_request_made_once_is_not_waited_for_again() {
+fn leaf_missing_a_one_shot_request_is_not_awaited_again() {
     let mut case = Case::new();
     let rank = case.sim.shape().rank_of_leaf(17);
     case.hurt(Fault::Stop { rank });
@@ -427,7 +427,7 @@ fn the_places_of_links_that_are_gone_are_taken_again() {
 /// A leaf that has left a stream is not in it when its inner node dies, nor when it comes back
 /// itself.
 #[test]
-fn who_has_left_a_stream_stays_away_from_it_under_another_parent() {
+fn leaf_that_left_a_stream_stays_out_under_a_new_parent() {
     for micros in [0, 20, 60, 150, 400, 1000, 300_000] {
         let mut case = Case::new();
         let rank = case.sim.shape().rank_of_leaf(17);

@@ -22,7 +22,7 @@ fn as_a_child() {
 }
 
 #[test]
-fn who_is_killed_leaves_all_that_was_committed() {
+fn killed_writer_leaves_all_committed_records_readable() {
     for round in 0..20 {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 #[test]
-fn what_is_no_segment_is_said() {
+fn invalid_segment_files_are_rejected_with_the_cause() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     assert_eq!(Reader::open(&path).unwrap_err(), Damage::Kernel(2));

@@ -37,7 +37,7 @@ fn a_full_ring_counts_what_it_does_not_keep() {
 }
 
 #[test]
-fn what_is_lost_at_the_end_is_told_by_the_ring() {
+fn records_lost_at_the_end_are_counted_as_a_gap() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let segment = TraceSegment::create(&path, &small(Full::DropNewest)).unwrap();
@@ -67,7 +67,7 @@ fn a_flight_recorder_keeps_the_newest() {
 }
 
 #[test]
-fn what_led_to_a_slow_operation_stays_until_it_is_taken() {
+fn records_before_a_slow_operation_stay_until_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let options = SegmentOptions { slow: 1_000, ..small(Full::Overwrite) };

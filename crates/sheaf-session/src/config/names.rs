@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ssh_would_not_take_for_a_name_is_none() {
+    fn host_and_user_names_unsafe_for_ssh_are_rejected() {
         for name in [
             "",
             "-oProxyCommand=x",

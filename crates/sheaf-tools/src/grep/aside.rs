@@ -235,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_aside_is_what_is_found_at_once(
+        fn background_search_finds_the_same_as_inline_search(
             text in "[ab\n\u{0}]{0,200}",
             output in prop::sample::select(&[GrepOutput::Lines, GrepOutput::Parts, GrepOutput::Count, GrepOutput::PathsWith, GrepOutput::PathsWithout, GrepOutput::Quiet][..]),
             (number, each, after, lines_max) in (any::<bool>(), any::<bool>(), 0u32..2, prop::option::of(0u64..4)),

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compressors_wrote_is_read_also_in_two_parts() {
+    fn compressed_and_concatenated_files_are_decompressed() {
         let data: Vec<u8> =
             (0..60_000u32).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
         for program in ["gzip", "bzip2", "xz", "zstd"] {

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_one_pattern_changes_no_other() {
+    fn pattern_options_do_not_affect_other_patterns() {
         let plain = |_: &mut GrepOptions| {};
         assert!(finds(&["(?x) a b # (", "c d"], plain, "c d"));
         assert!(finds(&["(?x) a b # (", "c d"], plain, "ab"));

@@ -470,7 +470,7 @@ fn ln_does_what_gnu_ln_does() {
 }
 
 #[test]
-fn what_was_done_and_what_failed_folds() {
+fn edit_results_and_failures_are_folded_over_hosts() {
     for shape in SHAPES {
         let cluster = Cluster::new(30);
         populate(&cluster);

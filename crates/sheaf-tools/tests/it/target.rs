@@ -70,7 +70,7 @@ async fn all(
 }
 
 #[test]
-fn what_cannot_be_looked_for_fails_in_every_tool() {
+fn pattern_that_cannot_be_evaluated_fails_in_every_tool() {
     let here = tempfile::tempdir().unwrap();
     let cluster = Cluster::new(4);
     mode(here.path(), 0o777);
@@ -182,7 +182,7 @@ fn a_search_without_output_misses_no_failure() {
 }
 
 #[test]
-fn what_is_to_be_made_in_directories_that_match() {
+fn mkdir_creates_names_in_all_matching_directories() {
     let cluster = Cluster::new(2);
     cluster.write(0, "d1/f", "");
     cluster.write(0, "d2/f", "");

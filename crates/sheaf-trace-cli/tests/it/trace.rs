@@ -64,7 +64,7 @@ pub fn sums(trace: &Path, end: &str) -> BTreeMap<String, (u64, i64)> {
 }
 
 #[test]
-fn what_a_program_does_is_recorded_to_the_byte() {
+fn recorded_trace_is_exact_to_the_byte() {
     let home = Home::new();
     home.write("in", &"x".repeat(10_000));
     let run = home.record(&["dd", "if=in", "of=out", "bs=1000", "status=none"]);
@@ -118,7 +118,7 @@ fn a_signal_that_ends_the_program_is_its_exit_code() {
 }
 
 #[test]
-fn what_asks_the_recorder_to_end_reaches_the_program() {
+fn termination_signal_to_the_recorder_reaches_the_program() {
     let home = Home::new();
     let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
     let mut command =
@@ -138,7 +138,7 @@ fn what_asks_the_recorder_to_end_reaches_the_program() {
 }
 
 #[test]
-fn who_cannot_be_run_is_told_as_a_shell_does() {
+fn unrunnable_commands_have_the_exit_status_of_a_shell() {
     let home = Home::new();
     home.write("plain", "text");
     for (name, code, says) in [
@@ -433,7 +433,7 @@ fn a_full_disk_costs_the_trace_and_not_the_program() {
 }
 
 #[test]
-fn what_is_ignored_stays_ignored_and_other_signals_arrive() {
+fn ignored_signals_stay_ignored_and_others_are_forwarded() {
     let home = Home::new();
     // It ends by itself, after a minute.
     let script = "trap 'echo first' USR1; trap 'echo second' ALRM; trap 'echo third' QUIT; \
@@ -576,7 +576,7 @@ fn a_trace_is_told_in_every_form_alike() {
 
 /// Sheaf's own operations stand beside those of the calls that they make.
 #[test]
-fn what_sheaf_itself_does_is_in_layers_of_its_own() {
+fn operations_of_sheaf_are_recorded_in_their_own_layers() {
     let home = Home::new();
     home.write("in", &"x".repeat(10_000));
     let sheaf = built("sheaf");
@@ -623,7 +623,7 @@ fn what_sheaf_itself_does_is_in_layers_of_its_own() {
 }
 
 #[test]
-fn what_is_no_trace_is_said() {
+fn invalid_traces_are_rejected_with_a_message() {
     let home = Home::new();
     std::fs::create_dir(home.path().join("empty")).unwrap();
     home.write("text", "no trace");

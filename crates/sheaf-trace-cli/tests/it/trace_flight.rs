@@ -99,7 +99,7 @@ fn a_program_that_fails_leaves_what_it_did_last() {
 }
 
 #[test]
-fn where_nothing_is_out_of_the_ordinary_nothing_is_kept() {
+fn flight_recorder_keeps_nothing_from_an_ordinary_run() {
     let home = Home::new();
     let run = home.run(&["trace", "record", "--flight", "--slow-ms", "60000", "--", "true"]);
     let told = "sheaf: nothing was out of the ordinary, and nothing is kept\n";
@@ -108,7 +108,7 @@ fn where_nothing_is_out_of_the_ordinary_nothing_is_kept() {
 }
 
 #[test]
-fn what_led_to_a_slow_operation_is_kept_and_no_more_often_than_asked() {
+fn slow_operations_are_kept_up_to_the_snapshot_limit() {
     let home = Home::new();
     let slow = "dd if=/dev/zero of=out bs=1 count=3000 status=none; sleep 0.3 | cat;";
     let script = format!("{slow} {slow} {slow}");
@@ -237,7 +237,7 @@ fn a_flight_recorder_that_is_killed_leaves_what_rings_have() {
 
 /// What snapshots have is in none of what is recovered, and its losses are counted once.
 #[test]
-fn what_snapshots_have_is_not_recovered_again() {
+fn operations_in_snapshots_are_not_recovered_again() {
     let home = Home::new();
     let (mut child, mut out) = begin(&home);
     ask(&mut child, 500, &mut out);

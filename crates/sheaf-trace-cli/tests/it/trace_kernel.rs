@@ -223,7 +223,7 @@ fn threads_are_told_apart() {
 }
 
 #[test]
-fn what_a_killed_program_has_done_is_there() {
+fn operations_of_a_killed_program_are_all_recorded() {
     let Some(watchers) = Watchers::new() else { return };
     let options = ["--kernel-buffer", "64M"];
     let (run, told, info) = watchers.record_with("t", &options, &["./program", "killed", "3000"]);
@@ -262,7 +262,7 @@ fn stored_and_lost_are_all_that_was_done() {
 }
 
 #[test]
-fn what_goes_on_without_calls_is_named() {
+fn io_uring_operations_are_reported_as_missing() {
     let Some(watchers) = Watchers::new() else { return };
     let (run, _, info) = watchers.record("t", &["./program", "ring"]);
     if run.code == Some(9) {
@@ -275,7 +275,7 @@ fn what_goes_on_without_calls_is_named() {
 
 /// Where the kernel does not tell, nothing is run, and what is missing is said in one line.
 #[test]
-fn who_is_not_told_is_told_why() {
+fn kernel_trace_without_tracefs_is_refused_with_the_cause() {
     let Some(watchers) = Watchers::new() else { return };
     let hidden = "mount -t tmpfs none /sys/kernel/tracing && mount -t tmpfs none /sys/kernel/debug \
                   && exec \"$@\"";

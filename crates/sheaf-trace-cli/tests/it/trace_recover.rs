@@ -111,7 +111,7 @@ fn killed(home: &Home) {
 }
 
 #[test]
-fn what_cannot_be_stored_stays_in_memory_until_it_can() {
+fn unstorable_records_stay_in_memory_until_there_is_space() {
     let home = Home::new();
     killed(&home);
     let sheaf = built("sheaf");
@@ -130,7 +130,7 @@ fn what_cannot_be_stored_stays_in_memory_until_it_can() {
 
 /// What a recorder drops for want of room is counted also if it is killed then.
 #[test]
-fn what_a_killed_recorder_has_dropped_is_counted() {
+fn records_dropped_by_a_killed_recorder_are_counted() {
     let home = Home::new();
     let copy = "dd if=/dev/zero of=/dev/null bs=1 status=none";
     let job = format!(
@@ -225,7 +225,7 @@ fn a_program_that_goes_on_is_waited_for() {
 }
 
 #[test]
-fn what_a_program_has_done_is_stored_at_once_if_that_is_wanted() {
+fn recover_now_stores_records_of_a_running_program() {
     let home = Home::new();
     let pid = waiting(&home);
     let run = home.run(&["trace", "recover", "--now", "the.trace"]);

@@ -137,7 +137,7 @@ fn inherited_output_is_made_before() {
 
 /// What differed is counted where it is not listed, and what is elsewhere is told in one line.
 #[test]
-fn what_differed_is_listed_and_counted() {
+fn replay_differences_are_listed_and_counted() {
     let home = Home::new();
     let mut names = TraceNames::default();
     let mut name = |text: &str| names.number(text.as_bytes());

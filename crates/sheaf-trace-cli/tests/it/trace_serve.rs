@@ -146,7 +146,7 @@ fn programs_of_sixteen_hosts_make_one_ordered_trace() {
 
 /// Each user's programs are in a trace of their own, and only root takes those of another.
 #[test]
-fn whose_programs_are_taken_is_said() {
+fn programs_of_another_user_are_traced_only_by_root() {
     use std::os::unix::fs::PermissionsExt;
     if !rustix::process::geteuid().is_root() {
         return sheaf_testing::skipped("only root takes what another user has recorded");
@@ -189,7 +189,7 @@ fn whose_programs_are_taken_is_said() {
 /// Whoever stores is killed, with all servers: programs go on, and whoever serves again has what
 /// they did meanwhile.
 #[test]
-fn whoever_serves_may_be_killed_and_another_goes_on() {
+fn killed_trace_server_is_succeeded_without_loss() {
     const EACH: u64 = 60_000;
     let home = with_hosts(2);
     begin(&home, "2", &[]);
@@ -315,7 +315,7 @@ fn a_full_disk_stops_the_trace_and_not_the_command() {
 /// A trace begins when it is begun, whatever programs have recorded before, and keeps what it is
 /// told to, whatever hosts have taken for others.
 #[test]
-fn what_was_done_before_is_not_in_a_trace() {
+fn operations_before_a_trace_began_are_not_in_it() {
     let home = with_hosts(1);
     let sheaf = built("sheaf");
     let program = |out: &str, count: u32| {
@@ -394,7 +394,7 @@ fn a_command_that_records_nothing_is_told_and_interrupted() {
 }
 
 #[test]
-fn what_one_trace_has_the_next_has_not() {
+fn operations_in_one_trace_are_not_in_the_next() {
     let home = with_hosts(2);
     let sheaf = built("sheaf");
     let program = format!(
@@ -472,7 +472,7 @@ fn a_server_that_is_killed_loses_nothing() {
 
 /// What nobody stores is kept up to a limit, and counted beyond.
 #[test]
-fn what_a_host_may_not_keep_is_counted_as_lost() {
+fn operations_above_the_spool_limit_are_counted_as_lost() {
     const EACH: u64 = 60_000;
     let home = with_hosts(1);
     let sheaf = built("sheaf");
@@ -515,7 +515,7 @@ fn filters_are_heeded_where_it_is_recorded() {
 }
 
 #[test]
-fn what_one_host_takes_no_other_takes() {
+fn buffers_collected_by_one_host_are_refused_to_others() {
     let home = with_hosts(1);
     let args = ["--embedded", "3", "trace", "serve", "-o", "the.trace", "--for", "0"];
     let buffers = home.path().join("buffers/n1");
@@ -532,7 +532,7 @@ fn what_one_host_takes_no_other_takes() {
 
 /// Whoever looks takes nothing from whoever stores.
 #[test]
-fn what_is_done_just_now_is_shown_while_it_is_stored() {
+fn trace_top_shows_operations_while_they_are_stored() {
     const EACH: u64 = 60_000;
     let home = with_hosts(2);
     let up = home.run(&["up", "--session", "prod", "--processes", "2"]);

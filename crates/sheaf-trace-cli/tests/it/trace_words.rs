@@ -49,7 +49,7 @@ fn numbers_with_units_are_refused_with_what_to_write() {
 }
 
 #[test]
-fn what_is_missing_or_too_much_is_named() {
+fn missing_or_extra_trace_arguments_are_named() {
     check(
         &Home::new(),
         &[
@@ -119,7 +119,7 @@ fn what_is_missing_or_too_much_is_named() {
 }
 
 #[test]
-fn what_is_none_is_told_with_what_would_be() {
+fn invalid_trace_arguments_are_refused_with_a_hint() {
     let home = Home::new();
     check(
         &home,

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_calls_move_at_once_is_nowhere() {
+    fn offset_is_unknown_after_two_concurrent_calls() {
         let mut files = OpenFiles::default();
         let id = files.open(1, 3, Some(0));
         files.begin_turn(id);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_never_known() {
+    fn forgotten_file_gets_no_name_later() {
         let mut files = OpenFiles::default();
         let (certain, asked) = (files.of(1, 3), files.of(1, 4));
         for id in [certain, certain, asked] {

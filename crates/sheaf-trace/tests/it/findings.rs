@@ -38,7 +38,7 @@ fn patterns_of_reads_are_found() {
 }
 
 #[test]
-fn what_is_done_to_names_is_found() {
+fn metadata_heavy_access_patterns_are_found() {
     let mut trace = MadeTrace::new();
     for number in 0..1000 {
         trace.put("open", b"/config", None, 0);
@@ -118,7 +118,7 @@ fn processes_are_compared() {
 
 /// Whoever is at the other end of a pipe is waited for, and no file.
 #[test]
-fn what_others_are_waited_for_is_no_time_of_files() {
+fn stream_waits_are_not_counted_as_file_time() {
     let mut trace = MadeTrace::new();
     trace.put("read", b"pipe:[17]", None, 100).duration_ns = 5_000_000_000;
     trace.put("write", b"/dev/pts/3", None, 50);
@@ -147,7 +147,7 @@ fn what_others_are_waited_for_is_no_time_of_files() {
 }
 
 #[test]
-fn what_is_waited_for_often_is_found() {
+fn frequent_syncs_are_found() {
     let mut trace = MadeTrace::new();
     for _ in 0..200 {
         for (at, bytes) in [(0, 512), (512, 4096), (0, 12)] {
@@ -210,7 +210,7 @@ fn files_that_are_opened_to_wait_are_found() {
 }
 
 #[test]
-fn what_is_given_away_or_read_too_often_is_found() {
+fn frequent_flushes_and_repeated_reads_are_found() {
     let mut trace = MadeTrace::new();
     for _ in 0..1000 {
         trace.put("write", b"/log", None, 30);

@@ -74,7 +74,7 @@ fn files(directory: &Path) -> Vec<u32> {
 
 /// What hosts have taken for somebody else is left out, and counted where it was done before.
 #[test]
-fn what_a_trace_does_not_keep_is_left_out() {
+fn rows_outside_the_kept_filter_are_left_out() {
     let trace = tempfile::tempdir().unwrap();
     let begun_ns = now_ns() - HOUR_NS;
     let reads = RowFilter { ops: vec!["read".to_owned()], ..RowFilter::default() };
@@ -171,7 +171,7 @@ fn a_part_that_cannot_be_made_is_made_later() {
 
 /// Whoever is killed has written the count and not removed all parts.
 #[test]
-fn what_is_counted_as_removed_is_removed_whenever_whoever_stores_is_killed() {
+fn parts_counted_as_removed_are_removed_after_a_crash() {
     let (trace, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     ten_parts(trace.path());
     for number in 3..5 {

@@ -179,7 +179,7 @@ fn files_are_moved() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_by_kind() {
+fn operations_that_cannot_be_replayed_are_counted_by_kind() {
     let mut made = Made::default();
     let mpi = made.number("mpi-io");
     made.put("rename", "/a");

@@ -130,7 +130,7 @@ fn accesses_are_told_apart_for_each_process() {
 }
 
 #[test]
-fn what_is_nested_is_counted_once() {
+fn nested_operations_are_counted_once() {
     let mut trace = MadeTrace::new();
     let mpi = trace.names.number(b"mpi-io");
     for number in 0..3 {
@@ -432,7 +432,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_removed_is_said() {
+fn removed_operations_are_mentioned_in_the_report() {
     let mut made = MadeTrace::new();
     made.put("read", b"/f", Some(0), 10);
     let mut data = made.report_with(ReportOptions::default());

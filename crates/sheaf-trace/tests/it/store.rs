@@ -322,7 +322,7 @@ fn files_that_overlap_are_read_in_one_order() {
 }
 
 #[test]
-fn what_a_trace_says_of_itself_is_read_whole_while_it_is_written() {
+fn trace_info_is_read_whole_while_it_is_written() {
     use sheaf_trace::TraceInfo;
     use std::sync::atomic::{AtomicBool, Ordering};
     let directory = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ fn locks_that_are_waited_for_are_found() {
 
 /// What takes the most of all I/O may be next to nothing of the run.
 #[test]
-fn how_much_it_matters_is_a_part_of_the_run() {
+fn finding_severity_depends_on_its_share_of_the_run() {
     let mut trace = MadeTrace::new();
     for number in 0..1000 {
         trace.put("stat", format!("/{number}").as_bytes(), None, 0).duration_ns = 25_000;
@@ -44,7 +44,7 @@ fn how_much_it_matters_is_a_part_of_the_run() {
 }
 
 #[test]
-fn what_is_made_anew_each_time_is_not_to_be_kept_open() {
+fn file_recreated_each_time_is_not_a_reopened_finding() {
     let mut trace = MadeTrace::new();
     for _ in 0..300 {
         trace.put("open", b"/new.part", None, 0);

@@ -92,7 +92,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn who_computes_without_end_is_vouched_for_no_more() {
+    fn endlessly_computing_peer_has_no_liveness_evidence() {
         let second = Duration::from_secs(1);
         let (first, waits) = QuietPeer::look(None, 100, second * 500);
         assert!(waits, "what it has had of the processor before says nothing");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_from_who_is_stopped() {
+    fn stopped_process_is_distinguished_from_a_waiting_one() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let pid = Pid::from_child(&child);
         let deadline = Instant::now() + Duration::from_secs(20);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_for_a_short_while_and_more_seldom_each_time_in_vain() {
+    fn link_polling_is_brief_and_rarer_after_each_failure() {
         let mut link = Exchange::new();
         let mut needs = Vec::new();
         for _ in 0..12 {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_written_nothing_does_not_look() {
+    fn link_that_wrote_nothing_does_not_poll() {
         let mut link = Exchange::new();
         for _ in 0..9 {
             link.answer(5, 4096);

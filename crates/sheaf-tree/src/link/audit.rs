@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_for_the_log_is_bounded() {
+    fn peers_remembered_for_the_audit_log_are_bounded() {
         let audit = Audit::default();
         for at in 0..10 * PEERS_LOGGED_MAX {
             audit.refuse(&at.to_string(), Refusal::Greeting);

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_in_a_crowd_makes_room_and_who_has_shown_the_token_stays() {
+    async fn pending_crowd_is_thinned_and_authenticated_peers_stay() {
         let (audit, mut guests) = (Audit::default(), Guests::new());
         guests.silent_max = 64;
         let (members, few, many) = (8, 10, 46);

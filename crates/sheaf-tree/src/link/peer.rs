@@ -47,7 +47,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn it_is_told_by_its_number_and_its_user() {
+    fn socket_peer_is_identified_by_pid_and_uid() {
         let (one, _other) = UnixStream::pair().unwrap();
         let own =
             SocketOwner { pid: Some(rustix::process::getpid()), uid: rustix::process::geteuid() };
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_behind_what_is_no_connected_unix_socket() {
+    fn peer_credentials_need_a_connected_unix_socket() {
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let asked = std::net::TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
         assert_eq!(socket_owner(&asked).unwrap_err().kind(), io::ErrorKind::NotConnected);

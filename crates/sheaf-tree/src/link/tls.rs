@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_or_comes_twice_is_refused_and_bytes_one_by_one_are_taken() {
+    fn tls_accepts_split_records_and_rejects_altered_or_replayed() {
         let authority = Authority::new().unwrap();
         let (child, parent) = (authority.issue(9).unwrap(), authority.issue(2).unwrap());
         let mut one = Keys::new(&child).unwrap().connect(2).unwrap();

@@ -381,7 +381,7 @@ mod tests {
 
     /// Whoever is at work is waited for, however long it takes.
     #[test]
-    fn nobody_is_refused_while_somebody_shows_life() {
+    fn queued_task_is_not_refused_while_workers_make_progress() {
         let (pool, _) = pool(1, 1, usize::MAX);
         let until = hang(&pool);
         let (to, said) = channel();

@@ -149,7 +149,7 @@ fn a_service_runs_where_it_is_meant_to() {
 }
 
 #[test]
-fn nobody_has_a_service_that_was_not_registered() {
+fn unregistered_service_fails_with_enosys() {
     run(async {
         let network = start(lines().with("who", Who(Audience::Leaves)));
         let stream = open(&network, "whom", network.everyone());
@@ -217,7 +217,7 @@ impl Worker for Hangs {
 }
 
 #[test]
-fn who_blocks_holds_up_nobody_else() {
+fn blocking_service_does_not_delay_other_services() {
     run(async {
         let go = Arc::new(AtomicBool::new(false));
         let free = Arc::clone(&go);
@@ -452,7 +452,7 @@ impl Service for Floods {
 }
 
 #[test]
-fn who_floods_is_held_and_holds_up_nobody_else() {
+fn flooding_service_is_held_back_and_delays_no_other() {
     run(async {
         let posted: Arc<Mutex<u64>> = Arc::default();
         let count = Arc::clone(&posted);
@@ -572,7 +572,7 @@ impl Service for LaterAt {
 
 /// Several nodes of one process queue answers before any of them is sent.
 #[test]
-fn what_nodes_of_a_process_queue_at_once_is_all_sent() {
+fn replies_queued_at_once_by_nodes_of_a_process_are_all_sent() {
     run(async {
         let asked = Later::default();
         let network = start(lines().with("later", asked.clone()));

@@ -493,7 +493,7 @@ mod tests {
     use sheaf_core::Errno;
 
     #[test]
-    fn who_has_joined_is_no_longer_said_not_to_have() {
+    fn joined_hosts_are_no_longer_listed_as_not_joined() {
         let lost = |leaves: RangeSet, cause: &str| {
             let cause = cause.to_owned();
             Notice::Lost { by: 0, rank: 1, leaves, errno: Errno::TIMEDOUT, cause }

@@ -58,7 +58,7 @@ fn hosts_that_are_asked_for_different_paths_keep_the_order() {
 }
 
 #[test]
-fn what_lies_in_two_arguments_of_du_counts_once() {
+fn du_counts_files_named_by_two_arguments_once() {
     let home = home();
     let root = home.path().join("n1");
     for args in [

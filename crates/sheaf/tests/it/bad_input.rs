@@ -26,7 +26,7 @@ fn told(home: &Home, args: &[&str]) -> String {
 
 /// Tokens replace regular files alone; nothing is started, nor a token made, where they cannot go.
 #[test]
-fn what_is_no_regular_file_is_not_replaced_by_tokens() {
+fn token_output_replaces_only_regular_files() {
     let config = "[cluster.pods]\nhosts = \"n1\"\nlaunch = \"attach\"\nlisten = \"127.0.0.1:0\"\n";
     let home = Home::with_config(config);
     let at = |name: &str| home.path().join(name);

@@ -205,7 +205,7 @@ fn one(seed: u64) {
 }
 
 #[test]
-fn whatever_happens_to_processes_who_lives_is_counted_once_and_appends_once() {
+fn live_hosts_are_counted_once_and_append_once_under_faults() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let rounds = number("SHEAF_CHAOS_ROUNDS").unwrap_or(ROUNDS);
     let first = number("SHEAF_CHAOS_SEED").unwrap_or(0);

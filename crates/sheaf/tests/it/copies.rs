@@ -241,7 +241,7 @@ fn differences(one: &Path, other: &Path) -> String {
 }
 
 #[test]
-fn what_came_from_each_host_goes_back_to_it() {
+fn files_copied_from_each_host_are_restored_to_it() {
     const HOSTS: u32 = 20;
     let home = Home::new();
     for host in 1..=HOSTS {
@@ -299,7 +299,7 @@ fn what_came_from_each_host_goes_back_to_it() {
 /// A host whose source is here and cannot be copied is a failed member like one whose is not; what
 /// cannot be meant is refused before anything is copied.
 #[test]
-fn who_cannot_be_given_its_own_is_named_and_nobody_else_pays() {
+fn host_without_its_own_source_is_named_and_others_copy() {
     let home = Home::new();
     for host in 1..=6 {
         home.write(&format!("own/n{host}"), &format!("of n{host}\n"));

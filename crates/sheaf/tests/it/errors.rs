@@ -138,7 +138,7 @@ fn a_reader_that_leaves_is_no_error() {
 }
 
 #[test]
-fn what_cannot_be_read_or_written_here_is_named() {
+fn unreadable_input_and_unwritable_output_are_named() {
     let home = Home::new();
     let dir = home.path().display().to_string();
     let token = error(&home, 2, &["serve", "--join", "x:1", "--token-file", &dir]);

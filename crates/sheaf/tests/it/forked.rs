@@ -145,7 +145,7 @@ fn nobody_else() -> u32 {
 }
 
 #[test]
-fn whom_no_process_can_be_had_for_is_lost_with_the_reason_and_nobody_else() {
+fn hosts_above_the_process_limit_are_lost_with_the_cause() {
     let _turn = turn();
     if !rustix::process::geteuid().is_root()
         || Command::new("prlimit").arg("--version").output().is_err()
@@ -210,7 +210,7 @@ fn whom_no_process_can_be_had_for_is_lost_with_the_reason_and_nobody_else() {
 /// The children of an inner node that is stopped as soon as it has forked them, maybe before it has
 /// let them in, find another parent: nobody but the one that was stopped is missing.
 #[test]
-fn who_was_born_to_a_node_that_is_stopped_finds_another_parent() {
+fn children_of_a_stopped_node_find_another_parent() {
     let _turn = turn();
     for carrier in [Carrier::Tcp, Carrier::Tls, Carrier::Unix] {
         runtime().block_on(async {

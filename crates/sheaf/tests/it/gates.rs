@@ -44,7 +44,7 @@ fn run(machines: &Machines, host: usize, args: &[&str]) -> Run {
 }
 
 #[test]
-fn what_is_done_at_the_root_is_done_on_a_host() {
+fn commands_on_a_member_host_work_as_at_the_root() {
     let _turn = turn();
     let Some(machines) = machines(32, "1x4x8", "gates-all") else { return };
     let said = "sheaf: h7 is in session gates-all: its 32 hosts are meant (h[1-32])\n";
@@ -108,7 +108,7 @@ fn what_is_done_at_the_root_is_done_on_a_host() {
 }
 
 #[test]
-fn what_is_for_the_root_s_host_to_do_is_told_with_where_that_is() {
+fn root_only_commands_on_a_member_host_name_the_root_host() {
     let _turn = turn();
     let Some(machines) = machines(2, "flat", "gates-kept") else { return };
     machines.write(1, "empty.toml", "");
@@ -233,7 +233,7 @@ fn may_enter(machines: &Machines, host: usize, uid: u32, session: &str) -> bool 
 }
 
 #[test]
-fn nobody_else_s_session_is_entered() {
+fn session_of_another_user_cannot_be_entered() {
     let _turn = turn();
     let Some(machines) = machines(4, "1x2x2", "gates-own") else { return };
     install(&machines, 2);

@@ -163,7 +163,7 @@ fn hosts_that_were_given_to_greps_own_option_are_noticed() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_an_error_of_usage() {
+fn impossible_arguments_are_refused_with_a_hint() {
     let home = Home::new();
     std::fs::create_dir(home.path().join("there")).unwrap();
     home.write("export/file", "");

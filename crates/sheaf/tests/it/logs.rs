@@ -5,7 +5,7 @@ use sheaf_testing::sessions::{Up, nothing_is_left, turn, wait_until};
 use std::io::{BufRead, BufReader};
 
 #[test]
-fn what_happens_is_said_as_far_as_it_is_asked_for() {
+fn log_verbosity_follows_the_options() {
     let home = Home::new();
     let file = home.write("f", "here\n");
     let grep = |words: &[&str]| {
@@ -64,7 +64,7 @@ fn what_happens_is_said_as_far_as_it_is_asked_for() {
 
 /// What takes its time in a command that joins a session, and which hosts it waits for.
 #[test]
-fn what_a_command_waits_for_is_said() {
+fn verbose_log_names_the_hosts_a_command_waits_for() {
     let _turn = turn();
     let up = Up::new(&["--processes", "3"]);
     let file = up.home.write("f", "here\n");
@@ -167,7 +167,7 @@ fn a_log_that_nobody_reads_is_refused() {
 
 /// By the process that runs it, as long as it is waited for.
 #[test]
-fn what_happens_while_a_session_starts_is_said_as_well() {
+fn session_start_is_logged_by_up() {
     let home = Home::new();
     let up = |words: &[&str]| {
         let run = home.run(&[&["up", "--processes", "3", "--session", "s"], words].concat());
@@ -225,7 +225,7 @@ fn a_session_keeps_a_log_with_what_became_of_its_hosts() {
 
 /// Who takes a node in that has lost the one above it says so.
 #[test]
-fn who_is_below_another_node_now_is_said() {
+fn adoption_by_another_node_is_logged() {
     let _turn = turn();
     let up = Up::new(&["--processes", "4", "--tree", "1x2x2"]);
     let inner = up.nodes.iter().find(|node| !up.servers.values().any(|server| server == *node));

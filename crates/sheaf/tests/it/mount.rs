@@ -101,7 +101,7 @@ fn programs_work_on_the_files_of_all_hosts() {
 }
 
 #[test]
-fn what_one_mount_does_every_other_sees_and_a_killed_one_holds_nothing() {
+fn mounts_see_each_other_and_a_killed_one_holds_no_lock() {
     if !can_mount() {
         return;
     }
@@ -216,7 +216,7 @@ fn a_line_of_fstab_mounts_a_view() {
 
 /// In a namespace in which `/dev/fuse` is for everybody, as it is where packages have set it up.
 #[test]
-fn who_is_not_root_mounts_for_itself_by_fusermount() {
+fn unprivileged_users_mount_by_fusermount() {
     if !can_mount() {
         return;
     }

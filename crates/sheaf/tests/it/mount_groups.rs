@@ -126,7 +126,7 @@ fn links_are_rules_of_a_group() {
 }
 
 #[test]
-fn what_is_missing_is_an_error_and_named() {
+fn missing_group_members_are_errors_named_in_status() {
     if !can_mount() {
         return;
     }
@@ -305,7 +305,7 @@ impl Drop for SmallMount {
 }
 
 #[test]
-fn who_could_not_write_is_named_until_something_else_is_done() {
+fn failed_group_write_is_named_until_the_next_operation() {
     if !can_mount() {
         return;
     }
@@ -352,7 +352,7 @@ fn who_could_not_write_is_named_until_something_else_is_done() {
 
 /// The last descriptor is still open, so the kernel has not had the file closed.
 #[test]
-fn what_was_written_is_told_when_a_close_returns() {
+fn group_status_reports_a_write_when_close_returns() {
     if !can_mount() {
         return;
     }

@@ -214,7 +214,7 @@ impl Cluster {
 }
 
 #[test]
-fn whoever_is_asked_answers_whatever_the_order_of_the_tree() {
+fn selected_hosts_answer_in_any_tree_order() {
     for seed in 0..6 {
         Cluster::new(seed, "embedded").check();
     }
@@ -222,7 +222,7 @@ fn whoever_is_asked_answers_whatever_the_order_of_the_tree() {
 }
 
 #[test]
-fn whoever_is_asked_answers_in_a_session_that_was_joined() {
+fn selected_hosts_answer_in_a_joined_session() {
     for seed in [7, 8] {
         let mut cluster = Cluster::new(seed, "processes");
         let up = cluster.home.run(&["up"]);
@@ -345,7 +345,7 @@ fn each_answers_for_itself(machines: &Machines, run: &dyn Fn(&[&str]) -> Run) {
 }
 
 #[test]
-fn whoever_is_asked_answers_over_ssh() {
+fn selected_hosts_answer_over_ssh() {
     let _turn = turn();
     let Some(machines) = Machines::new(4) else { return };
     prepare(&machines, "ssh");
@@ -357,7 +357,7 @@ fn whoever_is_asked_answers_over_ssh() {
 }
 
 #[test]
-fn whoever_is_asked_answers_who_has_joined_by_himself() {
+fn selected_hosts_answer_after_joining_by_token() {
     let _turn = turn();
     let Some(machines) = Machines::new(4) else { return };
     prepare(&machines, "attach");
@@ -375,7 +375,7 @@ fn whoever_is_asked_answers_who_has_joined_by_himself() {
 }
 
 #[test]
-fn whoever_is_asked_answers_under_slurm() {
+fn selected_hosts_answer_under_slurm() {
     let _turn = turn();
     let Some(slurm) = Slurm::new(4) else { return };
     let machines = &slurm.machines;

@@ -23,7 +23,7 @@ fn names_of_sessions_are_plain_words() {
 }
 
 #[test]
-fn whoever_can_have_no_session_is_told_why_with_3() {
+fn session_that_cannot_start_exits_with_3_and_the_cause() {
     let home = Home::new();
     let up = |runtime: &str, name: &str| {
         let mut command = home.command(&["up", "--processes", "1", "--session", name]);

@@ -39,7 +39,7 @@ const READ: [&str; 3] = ["grep", ".", "/f"];
 const OLD: &str = "n[1-3]:/f:old\n";
 
 #[test]
-fn what_an_edited_file_means_is_not_changed_in_the_session_of_the_old_one() {
+fn changes_in_a_session_with_older_config_are_refused() {
     let home = home();
     write(&home, "sheaf.toml", "n[1-3]", "old");
     assert_eq!(home.run(&["up"]).code, Some(0));

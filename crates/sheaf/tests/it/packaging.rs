@@ -64,7 +64,7 @@ fn the_unit_of_a_server_exposes_no_more_than_it_has_to() {
 
 /// An option that was renamed would be found by nobody but the user.
 #[test]
-fn what_they_start_are_options_that_there_are() {
+fn packaged_service_files_use_existing_options() {
     let home = Home::new();
     let read = |name: &str| std::fs::read_to_string(packaging(name)).unwrap();
     let serve = home.run(&["serve", "--help"]).stdout;

@@ -184,7 +184,7 @@ fn open_in_tree(machines: &Machines) -> usize {
 }
 
 #[test]
-fn whoever_is_killed_at_whatever_moment_leaves_nothing_open() {
+fn killed_client_or_server_leaves_no_stream_or_descriptor() {
     let _turn = turn();
     let rounds = std::env::var("SHEAF_KILL_ROUNDS").ok().and_then(|text| text.parse().ok());
     let rounds: u64 = rounds.unwrap_or(KILL_ROUNDS);

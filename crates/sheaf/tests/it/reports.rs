@@ -150,7 +150,7 @@ fn numbers_are_printed_to_the_last_digit() {
 }
 
 #[test]
-fn who_has_no_number_at_a_place_is_named() {
+fn host_without_a_number_in_a_column_is_named() {
     let home = two("N/A 5\n", "3 5\n");
     let run = run_two(&home, &["read", "-a", "sum", ":/f"]);
     assert_eq!((run.stdout.as_str(), run.code), ("3 10\n", Some(4)));

@@ -121,7 +121,7 @@ fn a_relative_path_on_hosts_is_refused() {
 }
 
 #[test]
-fn nobody_who_changes_files_is_led_to_all_of_them() {
+fn refusals_never_suggest_changing_all_files() {
     let hosts = Hosts::new();
     let told: String = [
         &["rm", "--dry-run", "-rf", "@all:"][..],
@@ -160,7 +160,7 @@ fn hosts_without_a_path_are_no_path() {
 }
 
 #[test]
-fn whoever_is_unknown_to_a_host_is_named() {
+fn unknown_user_or_group_on_a_host_is_named() {
     let hosts = Hosts::new();
     for (owner, said) in [
         ("nosuchuser", "no user nosuchuser on this host"),
@@ -174,7 +174,7 @@ fn whoever_is_unknown_to_a_host_is_named() {
 }
 
 #[test]
-fn whoever_changes_files_says_on_which_hosts() {
+fn changing_commands_require_explicit_hosts() {
     let hosts = Hosts::new();
     let told: String = [
         &["rm", "-rf", "/d"][..],

@@ -228,7 +228,7 @@ const OTHERS: &[&str] = &[
 ];
 
 #[test]
-fn what_an_archive_tells_is_in_the_schema() {
+fn archive_json_records_match_the_schema() {
     let home = Home::new();
     std::fs::create_dir(home.path().join("tree")).unwrap();
     std::fs::write(home.path().join("tree/file"), "text").unwrap();
@@ -266,7 +266,7 @@ fn what_an_archive_tells_is_in_the_schema() {
 }
 
 #[test]
-fn what_a_trace_tells_is_in_the_schema() {
+fn trace_json_records_match_the_schema() {
     let home = Home::new();
     let recorded = home.run(&["trace", "record", "-o", "t", "--", "cp", "/etc/passwd", "copy"]);
     assert_eq!(recorded.code, Some(0), "{recorded:?}");

@@ -77,7 +77,7 @@ fn a_session_in_the_foreground_says_that_it_runs() {
 
 /// A forgotten `--session` must not change this machine's files in place of the session's.
 #[test]
-fn whoever_forgets_the_session_changes_nothing_here() {
+fn change_without_the_session_option_is_refused() {
     let home = Home::new();
     let file = home.write("mine", "x\n");
     home.write("new", "y\n");
@@ -123,7 +123,7 @@ fn the_default_clusters_session_needs_no_option() {
 
 /// A shell that lets nobody in says so on standard output, as does one that asks for something.
 #[test]
-fn what_a_far_shell_prints_is_told_where_nothing_else_is_said() {
+fn remote_shell_output_is_reported_if_ssh_gives_no_cause() {
     use std::os::unix::fs::PermissionsExt;
     let home = Home::new();
     for (script, told) in [
@@ -152,7 +152,7 @@ fn what_a_far_shell_prints_is_told_where_nothing_else_is_said() {
 
 /// Hosts that have not come so far were asked nothing that they could have answered.
 #[test]
-fn whoever_has_waited_in_vain_is_told_what_for() {
+fn hosts_missing_after_the_wait_are_reported_with_their_state() {
     use std::os::unix::fs::PermissionsExt;
     let home = Home::new();
     let ssh = home.write("ssh", "#!/bin/sh\nexec sleep 60\n");
@@ -175,7 +175,7 @@ fn whoever_has_waited_in_vain_is_told_what_for() {
 
 /// With the words of `status`.
 #[test]
-fn whoever_starts_a_session_is_told_who_is_missing_and_why() {
+fn up_reports_missing_hosts_and_the_cause() {
     use std::os::unix::fs::PermissionsExt;
     let home = Home::new();
     let ssh = home.write("ssh", "#!/bin/sh\necho nobody is let in >&2\nexit 255\n");
@@ -202,7 +202,7 @@ fn whoever_starts_a_session_is_told_who_is_missing_and_why() {
 }
 
 #[test]
-fn what_a_running_session_cannot_heed_is_refused() {
+fn start_options_are_refused_for_a_running_session() {
     let up = Up::new(&["--embedded", "2"]);
     for (option, value) in [
         ("--embedded", "3"),
@@ -336,7 +336,7 @@ fn a_session_that_hosts_join_says_how() {
 }
 
 #[test]
-fn whoever_is_refused_to_join_is_counted_and_nobody_is_waited_for() {
+fn refused_joins_are_counted_and_status_does_not_wait() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().to_string();
     drop(listener);

@@ -334,7 +334,7 @@ fn new_files_have_the_modes_that_the_callers_umask_leaves() {
 }
 
 #[test]
-fn who_is_up_and_cannot_serve_is_not_called_down() {
+fn host_that_is_up_but_cannot_serve_is_not_reported_down() {
     let _turn = turn();
     let Some(machines) = machines(4, "1x2x2", "export = \"/root/only\"\n") else { return };
     for host in [1, 2, 4] {

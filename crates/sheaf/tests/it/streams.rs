@@ -65,7 +65,7 @@ fn an_answer_that_cannot_be_printed_is_no_answer() {
 }
 
 #[test]
-fn what_prints_nothing_needs_no_output() {
+fn command_without_output_works_with_closed_stdout() {
     let home = hosts();
     let run = run(&home, &["rm", "n1:/f"], ">&-");
     assert_eq!((run.stderr.as_str(), run.code), ("removed on n1: 1 file\n", Some(0)));

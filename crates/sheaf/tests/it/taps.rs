@@ -477,7 +477,7 @@ fn a_service_that_never_comes_back_costs_its_own_host() {
 
 /// A server of another program, which has other services, in a session of this one.
 #[test]
-fn who_lacks_a_service_is_named_with_it_and_the_others_answer() {
+fn host_lacking_a_service_is_named_and_the_others_answer() {
     let _turn = turn();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let config = format!(

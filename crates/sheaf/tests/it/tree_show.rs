@@ -97,7 +97,7 @@ fn the_hosts_that_are_chosen_are_measured() {
 }
 
 #[test]
-fn what_stands_still_and_what_is_gone_is_named() {
+fn stopped_and_killed_hosts_are_named_by_tree_show() {
     let _turn = turn();
     // Long enough that the session gives nobody up while the test looks.
     let home = Home::with_config("[tuning]\nheartbeat_ms = 1000\nheartbeats_lost_max = 100\n");

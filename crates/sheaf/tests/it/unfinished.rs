@@ -235,7 +235,7 @@ fn a_new_file_that_is_ended_is_there_in_part() {
 
 /// Requests wait in the socket of a host that is stopped, and behind them that they are given up.
 #[test]
-fn what_was_given_up_is_not_done_by_a_host_that_goes_on() {
+fn cancelled_request_is_not_executed_by_a_resumed_host() {
     let _turn = turn();
     const FILES: usize = 16;
     let (home, export) = home();

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_told_without_what_it_says() {
+    fn postgres_url_parse_error_does_not_reveal_the_password() {
         for text in [
             "postgresql://ada:s3cret@db:port/x",
             "postgresql://ada:s3c?ret=x@db/x?s3cret=1",

@@ -144,7 +144,7 @@ fn equal_contents_are_fetched_once() {
 }
 
 #[test]
-fn who_has_it_no_more_is_replaced_by_another() {
+fn copy_source_that_vanishes_is_replaced_by_another_host() {
     run(async {
         for size in [100, 3 * PIECE_BYTES / 2] {
             let cluster = Cluster::new(5);
@@ -169,7 +169,7 @@ fn who_has_it_no_more_is_replaced_by_another() {
 }
 
 #[test]
-fn what_changes_meanwhile_is_named() {
+fn file_changed_during_a_copy_is_reported() {
     run(async {
         for size in [100, 3 * PIECE_BYTES / 2] {
             let cluster = Cluster::new(4);

@@ -552,7 +552,7 @@ fn a_reader_that_fails_leaves_the_old_files() {
 /// A host that takes its bytes slowly holds the sender back: what is under way stays within the
 /// windows of the links, however much there is to send.
 #[test]
-fn what_is_under_way_is_bounded() {
+fn bytes_in_flight_to_a_slow_host_are_bounded() {
     const TOTAL_BYTES: u64 = 48 << 20;
     // The window of each of three links and what waits before it, what was read ahead, a pipe.
     const UNDER_WAY_BYTES_MAX: u64 = 3 * 2 * (1 << 20) + 6 * PACKET_BYTES as u64 + (64 << 10);

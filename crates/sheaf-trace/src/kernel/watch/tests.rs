@@ -176,7 +176,7 @@ fn halves_of_calls_are_counted_and_never_put_together() {
 }
 
 #[test]
-fn who_uses_io_uring_is_known() {
+fn io_uring_user_is_identified_by_program_and_pid() {
     let mut bench = Bench::new();
     bench.tell(0, PID, PID, KernelWhat::Exec { name: b"fio".to_vec() });
     bench.call(libc::SYS_io_uring_setup, &[1, 0], 5);

@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_come_by_themselves_have_the_time_that_was_set() {
+    async fn self_started_children_have_the_whole_connect_timeout() {
         let (_shared, nursery) = expecting(2);
         let (begun, waiting) =
             (Instant::now(), wait(false).for_children(Arc::downgrade(&nursery), 2));

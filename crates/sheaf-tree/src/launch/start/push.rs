@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_sent_compressed_is_what_gzip_makes() {
+    async fn packed_program_is_unpacked_by_gzip_on_the_host() {
         let dir = tempfile::tempdir().unwrap();
         let content = content(&dir.path().join("program"));
         let (mut sent, content) =

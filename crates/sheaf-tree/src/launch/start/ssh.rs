@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_reached_is_told_from_who_lets_nobody_in() {
+    fn unreachable_host_is_distinguished_from_a_refused_login() {
         for (cause, why) in [
             ("root@h2: Permission denied (publickey).", NoStart::NotLetIn),
             ("No ED25519 host key is known; Host key verification failed.", NoStart::NotLetIn),
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_said_nothing_for_long_is_not_asked_again_at_once() {
+    fn ssh_host_silent_for_long_is_not_retried_at_once() {
         let (short, long) = (Duration::from_secs(4), Duration::from_secs(10));
         let silent = "not started: ssh: connect to host h3 port 22: Connection timed out";
         assert!(is_silent(silent, long));
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_prints_is_told_in_part() {
+    fn host_output_in_an_error_is_cleaned_and_truncated() {
         assert_eq!(words_of(b" \n"), "");
         assert_eq!(words_of(b"no \x1b[1m\x07here\n"), "; the host printed: no  [1m here");
         let long = words_of(&[b'x'; 4096]);

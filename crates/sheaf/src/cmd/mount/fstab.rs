@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn invalid_mount_helper_arguments_are_reported() {
         for (words, why) in [
             (&["mount.sheaf", "lab"][..], "usage:"),
             (&["mount.sheaf", "lab", "/s", "-o", "allow_other"], "no such option"),

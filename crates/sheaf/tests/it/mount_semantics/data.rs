@@ -43,7 +43,7 @@ fn a_write_that_has_returned_is_seen_by_every_later_read() {
 
 /// The same while others write: nobody reads less than what was told to be written before.
 #[test]
-fn nobody_reads_what_is_older_than_a_write_that_has_returned() {
+fn reads_are_never_older_than_a_completed_write() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     fs::write(hosts.disk(1, "f"), 0u64.to_le_bytes()).unwrap();
@@ -150,7 +150,7 @@ fn an_open_file_lives_on_without_a_name_for_whoever_has_it_open() {
 
 /// Records that are always equal are read as equal, however often they are replaced meanwhile.
 #[test]
-fn what_is_removed_gives_its_room_back_and_its_file_system_can_be_taken_away() {
+fn removed_file_frees_space_and_its_file_system_unmounts() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(2) else { return };
     let shell = |host, script: &str| {
@@ -173,7 +173,7 @@ fn what_is_removed_gives_its_room_back_and_its_file_system_can_be_taken_away() {
 }
 
 #[test]
-fn what_is_open_is_the_same_however_many_others_are_looked_at() {
+fn open_file_stays_the_same_inode_despite_many_lookups() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(2) else { return };
     for name in ["f", "named"] {
@@ -213,7 +213,7 @@ fn what_is_open_is_the_same_however_many_others_are_looked_at() {
 }
 
 #[test]
-fn what_one_read_sees_was_there_at_one_moment() {
+fn read_returns_content_of_one_moment() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(2) else { return };
     let own = File::create(hosts.disk(1, "f")).unwrap();

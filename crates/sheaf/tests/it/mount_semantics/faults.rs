@@ -377,7 +377,7 @@ fn a_view_whose_session_has_ended_says_so_and_is_taken_away() {
 }
 
 #[test]
-fn what_was_synced_survives_a_server_that_is_killed() {
+fn synced_data_survives_a_killed_server() {
     let _turn = turn();
     let Some(hosts) = hosts(2, QUICK) else { return };
     for round in 0..3 {

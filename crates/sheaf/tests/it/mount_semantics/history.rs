@@ -416,7 +416,7 @@ impl Doer<'_> {
 }
 
 #[test]
-fn what_is_done_on_many_hosts_at_the_same_time_has_an_order() {
+fn concurrent_operations_on_many_hosts_are_linearizable() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(HOSTS) else { return };
     let seeds = std::env::var("SHEAF_TEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok());

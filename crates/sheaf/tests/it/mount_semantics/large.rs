@@ -72,7 +72,7 @@ fn a_long_directory_is_listed_as_a_whole_in_little_memory() {
 }
 
 #[test]
-fn who_lists_a_directory_that_changes_finds_what_stays_exactly_once() {
+fn directory_listing_has_stable_entries_once_during_changes() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     fs::create_dir(hosts.disk(1, "d")).unwrap();

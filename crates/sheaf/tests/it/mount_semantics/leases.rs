@@ -19,7 +19,7 @@ fn content(file: &File) -> std::io::Result<String> {
 }
 
 #[test]
-fn what_is_lent_is_read_again_without_asking() {
+fn leased_file_is_read_again_without_asking_the_owner() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::with(2, "", "1") else { return };
     fs::write(hosts.disk(1, "f"), "content").unwrap();
@@ -46,7 +46,7 @@ fn what_is_lent_is_read_again_without_asking() {
 }
 
 #[test]
-fn what_is_lent_is_called_back_before_a_file_changes() {
+fn lease_is_revoked_before_the_file_changes() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     let path = hosts.disk(1, "f");
@@ -96,7 +96,7 @@ fn what_is_lent_is_called_back_before_a_file_changes() {
 }
 
 #[test]
-fn who_does_not_give_back_what_is_lent_holds_nobody_up_for_long() {
+fn unreturned_lease_delays_a_writer_for_a_bounded_time() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     fs::write(hosts.disk(1, "f"), "old").unwrap();
@@ -126,7 +126,7 @@ fn who_does_not_give_back_what_is_lent_holds_nobody_up_for_long() {
 }
 
 #[test]
-fn who_gives_nothing_back_holds_up_no_file_for_longer() {
+fn unreturned_leases_of_many_files_cause_no_longer_delay() {
     const FILES: usize = 8;
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
@@ -151,7 +151,7 @@ fn who_gives_nothing_back_holds_up_no_file_for_longer() {
 }
 
 #[test]
-fn who_would_not_wait_for_a_file_that_is_lent_is_told() {
+fn nonblocking_open_of_a_leased_file_fails_with_eagain() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(2) else { return };
     fs::write(hosts.disk(1, "f"), "old").unwrap();

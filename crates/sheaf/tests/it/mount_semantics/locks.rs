@@ -116,7 +116,7 @@ fn the_two_kinds_of_locks_know_nothing_of_each_other() {
 }
 
 #[test]
-fn who_waits_for_a_lock_gets_it_or_can_be_ended() {
+fn lock_waiter_acquires_the_lock_or_can_be_killed() {
     let _turn = turn();
     let Some((hosts, mut all)) = openers(3, "") else { return };
     for (take, free, wait) in [

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 const ROUNDS: usize = 100;
 
 #[test]
-fn of_many_who_create_a_file_one_has_created_it() {
+fn file_creation_race_has_one_winner() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     hosts.one_wins(ROUNDS, Errno::EXIST, |host, number| {
@@ -28,7 +28,7 @@ fn of_many_who_create_a_file_one_has_created_it() {
 }
 
 #[test]
-fn of_many_who_make_a_directory_one_has_made_it_and_one_removes_it() {
+fn directory_creation_and_removal_races_have_one_winner() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     let path = |host, number| hosts.at(host, 1, &format!("d{}", hosts.round(number)));
@@ -39,7 +39,7 @@ fn of_many_who_make_a_directory_one_has_made_it_and_one_removes_it() {
 }
 
 #[test]
-fn of_many_who_rename_a_file_one_has_renamed_it() {
+fn rename_race_has_one_winner() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     for round in 0..ROUNDS {
@@ -104,7 +104,7 @@ fn a_name_that_is_renamed_over_is_never_missing_and_two_are_exchanged_at_once() 
 }
 
 #[test]
-fn of_many_who_link_a_name_one_has_linked_it() {
+fn link_race_has_one_winner() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     fs::write(hosts.disk(1, "f"), "content").unwrap();
@@ -125,7 +125,7 @@ fn of_many_who_link_a_name_one_has_linked_it() {
 }
 
 #[test]
-fn of_many_who_remove_a_name_one_has_removed_it() {
+fn removal_race_has_one_winner() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     for round in 0..ROUNDS {

@@ -18,7 +18,7 @@ fn outcomes(said: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn what_posix_asks_of_a_directory_holds_in_the_view_of_it() {
+fn pjdfstest_results_in_a_view_match_the_directory_below() {
     let _turn = turn();
     if !sheaf_testing::program::have("pjdfstest") {
         return;

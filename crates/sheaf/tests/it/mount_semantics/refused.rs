@@ -156,7 +156,7 @@ fn nothing_is_written_to_what_is_mounted_read_only() {
 }
 
 #[test]
-fn what_is_forbidden_where_files_are_stays_forbidden() {
+fn noexec_and_read_only_mounts_stay_enforced_in_the_view() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::without_views(2, "") else { return };
     for owner in hosts.all() {

@@ -108,7 +108,7 @@ fn fault(hosts: &ViewHosts, random: &mut fastrand::Rng) -> String {
 }
 
 #[test]
-fn whatever_happens_no_call_hangs_and_what_was_told_is_so() {
+fn mount_calls_never_hang_and_acknowledged_appends_survive() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::with(HOSTS, QUICK, PATIENCE) else { return };
     let number = |name| std::env::var(name).ok().and_then(|said: String| said.parse().ok());

@@ -139,7 +139,7 @@ fn an_inner_host_that_says_nothing_for_long_is_asked_once() {
 }
 
 #[test]
-fn of_many_hosts_in_a_tree_of_its_own_choice_a_dead_inner_one_is_missed_alone() {
+fn dead_inner_host_of_an_auto_tree_is_the_only_one_missing() {
     let _turn = turn();
     let Some(machines) = machines(40, "auto", "[tuning]\nrelaunch_ms = 0\n") else { return };
     assert_eq!(machines.run(&["up"]).code, Some(0));

@@ -102,7 +102,7 @@ fn ports(machines: &Machines, host: usize) -> Vec<u16> {
 }
 
 #[test]
-fn where_only_ssh_is_let_in_links_go_through_it() {
+fn links_go_through_ssh_where_only_ssh_is_permitted() {
     let _turn = turn();
     let Some(machines) = machines(HOSTS, "1x4x8", |_| Some(Wall::Ssh), "") else { return };
     let begun = Instant::now();
@@ -118,7 +118,7 @@ fn where_only_ssh_is_let_in_links_go_through_it() {
 }
 
 #[test]
-fn where_hosts_cannot_log_in_to_each_other_the_root_starts_all() {
+fn root_starts_all_hosts_that_cannot_log_in_to_each_other() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_connect_timeout_ms = 2000\n";
     let walls = |_| Some(Wall::SshFromLogin);

@@ -74,7 +74,7 @@ fn a_refused_host_uses_no_token_up() {
 }
 
 #[test]
-fn nobody_is_told_from_a_stranger() {
+fn enrolment_at_a_closed_port_reports_no_listener() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let token = fixture().tokens.issue(1).unwrap();
     assert!(matches!(enrol(&closed, &token, "1"), Err(EnrolError::Nobody(at)) if at == closed));

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_srun_has_waited_for_is_no_reason_once_it_has_it() {
+    fn srun_wait_messages_are_dropped_after_allocation() {
         let said = SrunSaid::default();
         assert!(said.hear("srun: job 5 queued and waiting for resources").is_none());
         assert!(said.hear("srun: job 5 has been allocated resources").is_none());
