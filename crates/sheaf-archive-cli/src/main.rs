@@ -90,20 +90,20 @@ fn main() -> ExitCode {
 /// with `::`.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-pub struct ArchiveArgs {
+struct ArchiveArgs {
     /// The catalog: a file, or postgresql://USER@HOST:PORT/DATABASE, which many
     /// may share [default: in the store]
     #[arg(long, value_name = "CATALOG", global = true, env = "SHEAF_ARCHIVE_CATALOG")]
     #[arg(hide_env_values = true)]
-    pub catalog: Option<OsString>,
+    catalog: Option<OsString>,
 
     #[command(subcommand)]
-    pub command: ArchiveCommand,
+    command: ArchiveCommand,
 }
 
 /// What to do with an archive.
 #[derive(Debug, Subcommand)]
-pub enum ArchiveCommand {
+enum ArchiveCommand {
     Store(store::StoreArgs),
     #[command(aliases = ["restore", "extract"])]
     Get(get::GetArgs),
@@ -126,7 +126,7 @@ pub enum ArchiveCommand {
 }
 
 /// Does what the sub-command says.
-pub fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
+fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
     let name = match &args.command {
         ArchiveCommand::Store(_) => "store",
         ArchiveCommand::Get(_) => "get",

@@ -157,3 +157,26 @@ pub fn end<C: CommandLine>(error: &clap::Error) -> ! {
     let as_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     std::process::exit(crate::output::conclude(outcome, as_json) as i32);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_keeps_its_own_short_options() {
+        let context = Arg::new("context").short('C').value_name("N");
+        let human = Arg::new("human").short('h').action(ArgAction::SetTrue);
+        let mut sub = Command::new("sub").arg(context).arg(human);
+        let cluster = Arg::new("cluster").short('C').long("cluster").global(true);
+        yield_shorts(&mut sub, std::slice::from_ref(&cluster), &[]);
+        let root = Command::new("root").arg(cluster).subcommand(sub);
+        let words = ["root", "sub", "-C", "3", "-h", "--cluster", "lab"];
+        let matches = root.try_get_matches_from(words).unwrap();
+        assert_eq!(matches.get_one::<String>("cluster").unwrap(), "lab");
+        let sub = matches.subcommand_matches("sub").unwrap();
+        assert_eq!(
+            (sub.get_one::<String>("context").unwrap().as_str(), sub.get_flag("human")),
+            ("3", true)
+        );
+    }
+}

@@ -44,6 +44,8 @@ fn build_missing(directory: &Path) {
 /// # Panics
 /// When it cannot be built.
 #[must_use]
-pub fn built(program: &str) -> String {
-    directory().join(program).to_str().expect("the checkout's path is text").to_owned()
+pub fn built(program: &str) -> &'static str {
+    let path = directory().join(program);
+    // There are few, and each test asks for one or two.
+    path.into_os_string().into_string().expect("the checkout's path is text").leak()
 }

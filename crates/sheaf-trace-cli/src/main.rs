@@ -80,14 +80,14 @@ fn main() -> ExitCode {
 
 /// Record the I/O of programs, and tell what they did
 #[derive(Args, Debug)]
-pub struct TraceArgs {
+struct TraceArgs {
     #[command(subcommand)]
-    pub command: TraceCommand,
+    command: TraceCommand,
 }
 
 /// What to do with traces.
 #[derive(Debug, Subcommand)]
-pub enum TraceCommand {
+enum TraceCommand {
     Record(record::RecordArgs),
     Report(report::ReportArgs),
     Export(export::ExportArgs),
@@ -101,13 +101,13 @@ pub enum TraceCommand {
 impl TraceArgs {
     /// Whether a program of the user's is run, which has what this one was started with.
     #[must_use]
-    pub fn runs_a_program(&self) -> bool {
+    fn runs_a_program(&self) -> bool {
         matches!(self.command, TraceCommand::Record(_))
     }
 }
 
 /// Does what the sub-command says.
-pub fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
+fn run(args: &TraceArgs, global: &GlobalArgs) -> Result<Exit> {
     check_hosts(&args.command, global)?;
     match &args.command {
         TraceCommand::Record(args) => record::run(args, global),

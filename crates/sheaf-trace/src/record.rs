@@ -18,7 +18,6 @@ use sheaf_log::files::{check_own, check_private, remove};
 use sheaf_log::spool::{self, SpoolFacts, SpoolWriter};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};

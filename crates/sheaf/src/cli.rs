@@ -165,7 +165,6 @@ pub fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<cmd::serve::S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Arg, ArgAction};
     use sheaf_cli::cli::{DESTROYERS, wrong};
 
     #[test]
@@ -239,24 +238,6 @@ mod tests {
         assert_eq!(
             (grep.on_hosts, grep.exclude_hosts, grep.user),
             (vec!["n1".to_owned()], vec!["n2".to_owned()], Some("me".to_owned()))
-        );
-    }
-
-    #[test]
-    fn a_command_keeps_its_own_short_options() {
-        let context = Arg::new("context").short('C').value_name("N");
-        let human = Arg::new("human").short('h').action(ArgAction::SetTrue);
-        let mut sub = clap::Command::new("sub").arg(context).arg(human);
-        let cluster = Arg::new("cluster").short('C').long("cluster").global(true);
-        yield_shorts(&mut sub, std::slice::from_ref(&cluster), &[]);
-        let root = clap::Command::new("root").arg(cluster).subcommand(sub);
-        let words = ["root", "sub", "-C", "3", "-h", "--cluster", "lab"];
-        let matches = root.try_get_matches_from(words).unwrap();
-        assert_eq!(matches.get_one::<String>("cluster").unwrap(), "lab");
-        let sub = matches.subcommand_matches("sub").unwrap();
-        assert_eq!(
-            (sub.get_one::<String>("context").unwrap().as_str(), sub.get_flag("human")),
-            ("3", true)
         );
     }
 

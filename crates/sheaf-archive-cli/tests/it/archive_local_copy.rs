@@ -188,7 +188,7 @@ fn masked(program: &Path, args: &[&str], directory: &Path) -> Output {
 
 fn ours(args: &[&str], directory: &Path) -> Output {
     let args = [&["archive", "cp"], args].concat();
-    masked(Path::new(&built("sheaf")), &args, directory)
+    masked(Path::new(built("sheaf")), &args, directory)
 }
 
 #[track_caller]

@@ -11,17 +11,24 @@ use std::time::{Duration, Instant};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-impl Home {
+/// What tests of traces do in their homes.
+pub trait TraceHome {
     /// `sheaf trace record` of a command.
-    pub fn record(&self, command: &[&str]) -> Run {
+    fn record(&self, command: &[&str]) -> Run;
+    /// What a shell does where `small` is a disk of that size; `None`, and a word, where none can be
+    /// made.
+    fn on_small_disk(&self, size: &str, script: &str) -> Option<Run>;
+    fn info(&self) -> TraceInfo;
+}
+
+impl TraceHome for Home {
+    fn record(&self, command: &[&str]) -> Run {
         let mut args = vec!["trace", "record", "-o", "the.trace", "--"];
         args.extend(command);
         self.run(&args)
     }
 
-    /// What a shell does where `small` is a disk of that size; `None`, and a word, where none can be
-    /// made.
-    pub fn on_small_disk(&self, size: &str, script: &str) -> Option<Run> {
+    fn on_small_disk(&self, size: &str, script: &str) -> Option<Run> {
         if !rustix::process::geteuid().is_root() {
             sheaf_testing::skipped("only root mounts a file system to fill");
             return None;
@@ -38,7 +45,7 @@ impl Home {
         Some(run)
     }
 
-    pub fn info(&self) -> TraceInfo {
+    fn info(&self) -> TraceInfo {
         TraceInfo::read(&self.path().join("the.trace"))
             .unwrap()
             .expect("a trace says what it is of")
@@ -244,7 +251,7 @@ fn other_preloads_and_odd_directories_stand() {
     let odd = home.path().join("a b:c");
     std::fs::create_dir(&odd).unwrap();
     for name in ["sheaf", "libsheaf_trace.so"] {
-        let built = Path::new(&built("sheaf"));
+        let built = Path::new(built("sheaf"));
         let deps = built.with_file_name("deps").join("libsheaf_preload.so");
         let from = if name == "sheaf" { built.to_owned() } else { deps };
         std::os::unix::fs::symlink(from, odd.join(name)).unwrap();

@@ -1,4 +1,5 @@
 //! `sheaf trace record --flight`: what led to something out of the ordinary is kept.
+use crate::trace::TraceHome as _;
 use rustix::process::{Pid, Signal, kill_process};
 use sheaf_testing::built;
 use sheaf_testing::home::Home;

@@ -1,4 +1,5 @@
 //! The page of `sheaf trace report --html`, in a browser.
+use crate::trace::TraceHome as _;
 use sheaf_testing::home::Home;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
 //! `sheaf trace recover`: what a recorder has left that was killed, or had no room.
+use crate::trace::TraceHome as _;
 use crate::trace::{LIMIT, sums};
 use sheaf_testing::built;
 use sheaf_testing::home::Home;

@@ -1,4 +1,5 @@
 //! `sheaf trace replay`: what programs did, done again, leaves files as long as theirs.
+use crate::trace::TraceHome as _;
 use sheaf_testing::home::Home;
 use sheaf_trace::{TraceNames, TraceRow, TraceStore};
 use std::collections::BTreeMap;

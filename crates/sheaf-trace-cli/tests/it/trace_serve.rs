@@ -1,4 +1,5 @@
 //! `sheaf trace serve`: one trace of what programs of many hosts do.
+use crate::trace::TraceHome as _;
 use crate::trace_unseen::copy_of_sheaf;
 use rustix::process::{Pid, Signal, kill_process};
 use sheaf_testing::built;

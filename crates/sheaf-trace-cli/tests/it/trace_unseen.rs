@@ -1,5 +1,6 @@
 //! `sheaf trace record` of programs that it cannot see into: they do what they do without, and it is
 //! said that they are not in the trace.
+use crate::trace::TraceHome as _;
 use sheaf_testing::built;
 use sheaf_testing::home::{Home, Run};
 use std::fs::Permissions;
@@ -181,7 +182,7 @@ fn a_setuid_program_is_not_seen_and_that_is_said() {
 
 /// Sheaf where anybody may run it.
 pub fn copy_of_sheaf(home: &Home) -> PathBuf {
-    let built = Path::new(&built("sheaf"));
+    let built = Path::new(built("sheaf"));
     let library = built.with_file_name("deps").join("libsheaf_preload.so");
     std::fs::copy(library, home.path().join("libsheaf_trace.so")).unwrap();
     let sheaf = home.path().join("sheaf");

@@ -35,10 +35,7 @@ pub fn run(args: &ManArgs, global: &GlobalArgs) -> Result<Exit> {
     };
     let count = write().map_err(|error| anyhow!(exit::io_text(&args.directory, &error)))?;
     if !global.quiet {
-        sheaf_cli::output::tell(format_args!(
-            "{count} pages written to {}",
-            args.directory.display()
-        ));
+        tell(format_args!("{count} pages written to {}", args.directory.display()));
     }
     Ok(Exit::Success)
 }
