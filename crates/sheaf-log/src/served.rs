@@ -10,6 +10,7 @@
 mod batch;
 mod client;
 mod clock;
+mod columns;
 mod live;
 mod live_text;
 mod user;

@@ -310,7 +310,7 @@ mod tests {
         let mut damaged = PROGRAM.to_vec();
         damaged[5] ^= 1;
         let whole = packed(PROGRAM);
-        for bytes in [packed(&PROGRAM[..9]), packed(&damaged), whole[..whole.len() - 9].to_vec()] {
+        for bytes in [packed(&PROGRAM[..9]), packed(&damaged), whole[..whole.len() / 2].to_vec()] {
             let (success, stdout, stderr) = run(dir.path(), "sh", &content, &bytes);
             assert!(!success);
             assert_eq!(stdout, "sheaf-launch need packed\n");
