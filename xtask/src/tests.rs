@@ -44,6 +44,9 @@ const LAB: [(&str, &[&str]); 4] = [
 /// How many seeds of the simulator the quick tier runs.
 const QUICK_SEEDS: &str = "300";
 
+/// Tests that run side by side.
+const THREADS_PER_CORE: usize = 2;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tier {
     Quick,
@@ -103,7 +106,7 @@ impl Run {
                 failed.push(program.name());
             }
         }
-        if self.tier != Tier::Quick && self.words.is_empty() && self.tier == Tier::Full {
+        if self.tier == Tier::Full && self.words.is_empty() {
             let status = cargo().args(["test", "--workspace", "--doc"]).status();
             if !status.map_err(|error| format!("cargo: {error}"))?.success() {
                 failed.push("examples of the documentation".to_owned());
@@ -160,6 +163,11 @@ impl Run {
         if self.tier == Tier::Quick {
             command.env("SHEAF_SIM_MOST", QUICK_SEEDS);
         }
+        if std::env::var_os("RUST_TEST_THREADS").is_none() {
+            // Most tests with processes wait most of their time.
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            command.env("RUST_TEST_THREADS", (cores * THREADS_PER_CORE).to_string());
+        }
         if self.slow > 0 {
             // The harness has times for nightly compilers alone, unless it is told otherwise.
             command.env("RUSTC_BOOTSTRAP", "1").args(["-Zunstable-options", "--report-time"]);
@@ -200,8 +208,20 @@ impl TestProgram {
     }
 }
 
+/// Cargo, without what the cargo that runs this program has set: build scripts that look at it (that of
+/// `ring`) would build their packages again, each time that this is run another way.
 fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let is_own = |name: &str| {
+        ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix))
+            || ["CARGO_BIN_NAME", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"].contains(&name)
+    };
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_own) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// Builds the tests of the workspace; returns their programs.

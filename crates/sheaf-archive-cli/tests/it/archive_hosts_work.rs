@@ -1,7 +1,7 @@
 //! `sheaf archive find`, `grep`, `ls`, `du`, `chmod`, `cp` and `rm` of files on hosts.
 use rustix::process::Signal;
 use sheaf_testing::home::{Home, Run};
-use sheaf_testing::sessions::{Up, turn, wait_until};
+use sheaf_testing::sessions::{Up, of_home, turn, wait_until};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -423,19 +423,20 @@ fn hosts_end_where_nobody_reads_any_more() {
     let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut told = vec![0; 4096];
     running.stdout.as_mut().unwrap().read_exact(&mut told).unwrap();
-    assert!(up.servers.values().any(|server| workers(server.pid) > 0));
+    assert!(workers(&up) > 0);
     drop(running.stdout.take());
     wait_until("it ends", || running.try_wait().unwrap().is_some());
     let run = running.wait_with_output().unwrap();
     assert!(run.stderr.is_empty(), "{run:?}");
-    for server in up.servers.values() {
-        wait_until("the host has ended it", || workers(server.pid) == 0);
-    }
+    wait_until("the hosts have ended it", || workers(&up) == 0);
 }
 
-/// Threads of a process that find or search.
-fn workers(pid: u32) -> usize {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let names = tasks.flat_map(|task| fs::read_to_string(task.unwrap().path().join("comm")));
+/// Threads of the session's hosts that find or search.
+fn workers(up: &Up) -> usize {
+    // A process may end meanwhile, and a thread.
+    let tasks = of_home(&up.home).into_iter().flat_map(|process| {
+        fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten()
+    });
+    let names = tasks.flatten().flat_map(|task| fs::read_to_string(task.path().join("comm")));
     names.filter(|name| name.starts_with("archive-work")).count()
 }

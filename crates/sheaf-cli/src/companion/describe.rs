@@ -18,6 +18,7 @@ struct CommandText {
     visible_aliases: Vec<String>,
     is_hidden: bool,
     disables_help: bool,
+    wants_command: bool,
     args: Vec<ArgText>,
     commands: Vec<CommandText>,
 }
@@ -29,6 +30,8 @@ struct ArgText {
     long: Option<String>,
     aliases: Vec<String>,
     visible_aliases: Vec<String>,
+    short_aliases: Vec<char>,
+    visible_short_aliases: Vec<char>,
     help: Option<String>,
     long_help: Option<String>,
     heading: Option<String>,
@@ -81,6 +84,7 @@ impl From<&Command> for CommandText {
             visible_aliases: owned(command.get_visible_aliases()),
             is_hidden: command.is_hide_set(),
             disables_help: command.is_disable_help_flag_set(),
+            wants_command: command.is_subcommand_required_set(),
             args: command.get_arguments().map(ArgText::from).collect(),
             commands: command.get_subcommands().map(Self::from).collect(),
         }
@@ -105,6 +109,8 @@ impl From<&Arg> for ArgText {
         });
         let visible = arg.get_visible_aliases().unwrap_or_default();
         let aliases = arg.get_all_aliases().unwrap_or_default();
+        let visible_short = arg.get_visible_short_aliases().unwrap_or_default();
+        let short = arg.get_all_short_aliases().unwrap_or_default();
         let names = arg.get_value_names().unwrap_or_default();
         Self {
             id: arg.get_id().to_string(),
@@ -112,6 +118,8 @@ impl From<&Arg> for ArgText {
             long: arg.get_long().map(str::to_owned),
             aliases: owned(aliases.into_iter().filter(|alias| !visible.contains(alias))),
             visible_aliases: owned(visible),
+            short_aliases: short.into_iter().filter(|c| !visible_short.contains(c)).collect(),
+            visible_short_aliases: visible_short,
             help: text(arg.get_help()),
             long_help: text(arg.get_long_help()),
             heading: arg.get_help_heading().map(str::to_owned),
@@ -159,6 +167,7 @@ impl CommandText {
             .visible_aliases(kept_all(&self.visible_aliases))
             .hide(self.is_hidden)
             .disable_help_flag(self.disables_help)
+            .subcommand_required(self.wants_command)
             .args(self.args.iter().map(ArgText::arg))
             .subcommands(self.commands.iter().map(Self::command));
         if let Some(about) = &self.about {
@@ -191,6 +200,8 @@ impl ArgText {
             .long(self.long.as_deref().map(kept))
             .aliases(kept_all(&self.aliases))
             .visible_aliases(kept_all(&self.visible_aliases))
+            .short_aliases(self.short_aliases.clone())
+            .visible_short_aliases(self.visible_short_aliases.clone())
             .help(self.help.as_deref().map(kept))
             .long_help(self.long_help.as_deref().map(kept))
             .required(self.is_required)

@@ -258,7 +258,9 @@ fn other_preloads_and_odd_directories_stand() {
     }
     // The program finds the library from where it is, not from where a link to it is: copied.
     std::fs::remove_file(odd.join("sheaf")).unwrap();
-    std::fs::copy(built("sheaf"), odd.join("sheaf")).unwrap();
+    for program in ["sheaf", "sheaf-trace"] {
+        std::fs::copy(built(program), odd.join(program)).unwrap();
+    }
     let mut command = home.command(&[]);
     let environment: Vec<_> = command
         .get_envs()

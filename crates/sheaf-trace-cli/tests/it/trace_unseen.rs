@@ -187,5 +187,6 @@ pub fn copy_of_sheaf(home: &Home) -> PathBuf {
     std::fs::copy(library, home.path().join("libsheaf_trace.so")).unwrap();
     let sheaf = home.path().join("sheaf");
     std::fs::copy(built, &sheaf).unwrap();
+    std::fs::copy(sheaf_testing::built("sheaf-trace"), home.path().join("sheaf-trace")).unwrap();
     sheaf
 }
