@@ -10,13 +10,19 @@
 set -eu
 
 prefix=/usr/local destdir= target=
+usage() { echo "usage: $0 [--prefix DIR] [--destdir DIR] [--target DIR]"; }
 while [ $# -gt 0 ]; do
     case $1 in
-        --prefix) prefix=$2; shift 2 ;;
-        --destdir) destdir=$2; shift 2 ;;
-        --target) target=$2; shift 2 ;;
-        *) echo "usage: $0 [--prefix DIR] [--destdir DIR] [--target DIR]" >&2; exit 2 ;;
+        --help) usage; exit 0 ;;
+        --prefix | --destdir | --target) [ $# -ge 2 ] || { usage >&2; exit 2; } ;;
+        *) usage >&2; exit 2 ;;
     esac
+    case $1 in
+        --prefix) prefix=$2 ;;
+        --destdir) destdir=$2 ;;
+        --target) target=$2 ;;
+    esac
+    shift 2
 done
 here=$(cd "$(dirname "$0")/.." && pwd)
 target=${target:-${CARGO_TARGET_DIR:-$here/target}/release}
@@ -24,6 +30,10 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/Cargo.toml" | head -n 1)
 # What was built for a crate that depends on it is newer than what was built by its name, or alone there.
 library=$(ls -t "$target/liblibsheaf.so" "$target/deps/liblibsheaf.so" 2>/dev/null | head -n 1)
 to=$destdir$prefix
+if [ ! -e "$target/sheaf" ] && [ -z "$library" ]; then
+    echo "$0: nothing is built in $target: build first (see the head of this file), or name another with --target" >&2
+    exit 1
+fi
 
 # sheaf, with what belongs beside it.
 if [ -e "$target/sheaf" ]; then
@@ -46,8 +56,9 @@ if [ -e "$target/sheaf" ]; then
     else
         echo "$0: without sheaf trace record: sheaf-preload is not built" >&2
     fi
-    "$to/bin/sheaf" man --quiet "$to/share/man/man1"
-    completion() { mkdir -p "$to/share/$2" && "$to/bin/sheaf" completions "$1" >"$to/share/$2/$3"; }
+    "$to/bin/sheaf" man --quiet "$to/share/man/man1" 2>/dev/null
+    # What is missing was said above.
+    completion() { mkdir -p "$to/share/$2" && "$to/bin/sheaf" completions "$1" >"$to/share/$2/$3" 2>/dev/null; }
     completion bash bash-completion/completions sheaf
     completion zsh zsh/site-functions _sheaf
     completion fish fish/vendor_completions.d sheaf.fish

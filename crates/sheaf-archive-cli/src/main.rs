@@ -36,7 +36,7 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-/// The command line: that of `sheaf`, with this command alone.
+/// The part of sheaf that does `sheaf archive`, and is run by it
 #[derive(Debug, Parser)]
 #[command(name = "sheaf", version, styles = STYLES, max_term_width = HELP_COLUMNS_MAX)]
 #[command(

@@ -13,6 +13,7 @@ pub mod host;
 
 use crate::exit::{Stop, io_text};
 use crate::options::GlobalArgs;
+use crate::stdio;
 use anyhow::Result;
 use sheaf_tree::service::Services;
 use std::ffi::OsString;
@@ -95,7 +96,7 @@ fn find_in(program: &str, places: &[&str]) -> io::Result<Result<PathBuf, Vec<Pat
     let directory = this.parent().unwrap_or(Path::new("/"));
     let mut looked = Vec::new();
     for place in places {
-        let path = directory.join(place).join(program);
+        let path = below(directory, place).join(program);
         match path.is_file() {
             true => return Ok(Ok(path)),
             false => looked.push(path),
@@ -104,10 +105,29 @@ fn find_in(program: &str, places: &[&str]) -> io::Result<Result<PathBuf, Vec<Pat
     Ok(Err(looked))
 }
 
+/// The place from a directory, without `..`: the directory of a program that runs has no links in it.
+fn below(directory: &Path, place: &str) -> PathBuf {
+    let mut path = directory.to_owned();
+    for part in place.split('/').filter(|part| !part.is_empty()) {
+        match part {
+            ".." => {
+                path.pop();
+            }
+            part => path.push(part),
+        }
+    }
+    path
+}
+
 impl Companion {
     /// Its file, beside this program, if it is installed.
     pub fn installed(&self) -> io::Result<Option<PathBuf>> {
         Ok(find_in(self.program, &PLACES)?.ok())
+    }
+
+    /// Whether [`Companion::installed`] finds it.
+    pub fn is_installed(&self) -> bool {
+        self.installed().is_ok_and(|path| path.is_some())
     }
 
     /// Its file, or how to get one.
@@ -123,9 +143,9 @@ impl Companion {
         };
         let looked: Vec<String> = looked.iter().map(|path| path.display().to_string()).collect();
         Err(Stop::usage(format!(
-            "{program} is not installed, and sheaf {command} is that program; looked for {} (from \
-             source: cargo build -p {program}-cli, with --release if sheaf was built so)",
-            looked.join(", ")
+            "sheaf {command} needs the program {program}, which is not installed: put it at {} (cargo \
+             build --release makes it beside sheaf; package {program}-cli)",
+            looked.join(" or ")
         ))
         .into())
     }
@@ -139,6 +159,7 @@ impl Companion {
         words: impl IntoIterator<Item = OsString>,
     ) -> Result<std::convert::Infallible> {
         let path = self.find()?;
+        stdio::close_before_exec();
         let error = Command::new(&path).arg0(SHEAF).args(words).exec();
         Err(Stop::usage(io_text(&path, &error)).into())
     }
@@ -176,6 +197,7 @@ pub fn sheaf() -> io::Result<PathBuf> {
 /// When `sheaf` is not there, or cannot be run.
 pub fn run_sheaf(global: &GlobalArgs, words: Vec<OsString>) -> Result<std::convert::Infallible> {
     let path = sheaf().map_err(|error| Stop::usage(io_text(SHEAF.as_ref(), &error)))?;
+    stdio::close_before_exec();
     let error = Command::new(&path).arg0(SHEAF).args(global.words()).args(words).exec();
     Err(Stop::usage(io_text(&path, &error)).into())
 }

@@ -6,6 +6,7 @@ use crate::options::GlobalArgs;
 use crate::{log, output, session};
 use anyhow::Result;
 use sheaf_tree::service::Services;
+use std::ffi::CString;
 use std::process::ExitCode;
 
 /// The stack that these programs are sure to get by with.
@@ -63,6 +64,11 @@ impl<C: CommandLine> CompanionProgram<C> {
     fn serve_part(&self) -> ExitCode {
         let Some(open) = self.part else { return Exit::Usage.into() };
         log::begin_serving();
+        // It was run by its descriptor, whose number would be its name.
+        let name = CString::new(self.companion.program).unwrap_or_default();
+        if let Err(error) = rustix::thread::set_name(&name) {
+            tracing::debug!(%error, "this process has no name");
+        }
         let served = host::serve(open);
         output::conclude(served.map(|()| Exit::Success).map_err(Into::into), false).into()
     }

@@ -38,6 +38,18 @@ fn was_closed(number: u8) -> bool {
     CLOSED.load(Ordering::Relaxed) & 1 << number != 0
 }
 
+/// Has a program that replaces this one find closed what was closed here. The runtime's `/dev/null` would
+/// look like an open stream to it.
+pub fn close_before_exec() {
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    for (number, stream) in (0..).zip(streams).filter(|(number, _)| was_closed(*number)) {
+        if let Err(error) = rustix::io::fcntl_setfd(stream, rustix::io::FdFlags::CLOEXEC) {
+            tracing::warn!(%error, number, "a standard stream stays open");
+        }
+    }
+}
+
 /// Standard input as a file, which tells every error of reading; the standard library's own reader
 /// takes an input that is not open for an empty one.
 ///

@@ -25,7 +25,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The command line: that of `sheaf`, with this command alone.
+/// The part of sheaf that does `sheaf trace`, and is run by it
 #[derive(Debug, Parser)]
 #[command(name = "sheaf", version, styles = STYLES, max_term_width = HELP_COLUMNS_MAX)]
 #[command(

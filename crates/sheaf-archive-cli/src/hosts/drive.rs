@@ -5,7 +5,7 @@ use anyhow::Result;
 use sheaf_archive::{HostStep, HostTold, HostsRoot};
 use sheaf_cli::companion::ARCHIVE;
 use sheaf_cli::companion::fetch::{self, WantedProgram};
-use sheaf_cli::companion::host::BEGIN;
+use sheaf_cli::companion::host::{BEGIN, ENDED};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, printable};
 use sheaf_core::{Errno, RangeSet};
@@ -62,11 +62,15 @@ pub async fn drive<R: HostsRoot + 'static>(
         members.iter().map(|leaf| client.host(leaf).unwrap_or_default()).collect();
     let leaves: Vec<u32> = members.iter().collect();
     let wanted = WantedProgram::of_this_process(&ARCHIVE)?;
-    let unprovided = fetch::provide(client.network(), members, &wanted, patience).await?;
+    let without = fetch::provide(client.network(), members, &wanted, patience).await?;
     let begin = bytes::Bytes::from(postcard::to_allocvec(&wanted)?);
     for (host, leaf) in leaves.iter().enumerate() {
         let one = RangeSet::from_iter([*leaf]);
         let stream = client.network().open(SERVICE, one, "null", b"", Sync::WaitForAll);
+        if let Some((errno, _)) = without.why(*leaf) {
+            tasks.spawn(async move { (host, Ok(HostEnd::Lost(errno))) });
+            continue;
+        }
         let drive = HostDrive {
             root: root.clone(),
             client: client.clone(),
@@ -91,11 +95,8 @@ pub async fn drive<R: HostsRoot + 'static>(
             HostEnd::Lost(errno) => {
                 driven.lost += 1;
                 let leaf = leaves[host];
-                // Why it has not got the program says more than that it lacks it.
-                let sent = unprovided.iter().find(|(_, leaves)| leaves.contains(leaf));
-                let errno = sent.map_or(errno, |(errno, _)| *errno);
                 let mut why = why(errno, leaf, &session.gone(), &names[host], patience);
-                if sent.is_some() {
+                if without.why(leaf).is_some_and(|(_, was_sent)| was_sent) {
                     why = format!("{} cannot be sent there: {why}", ARCHIVE.program);
                 }
                 let root = root.clone();
@@ -160,6 +161,7 @@ fn why(errno: Errno, leaf: u32, gone: &[Gone], name: &str, patience: Duration) -
                          another version"
                 .to_owned()
         }
+        ENDED => format!("its {} has ended (EPIPE)", ARCHIVE.program),
         Errno::TIMEDOUT => format!("no answer within {} s (ETIMEDOUT)", patience.as_secs_f64()),
         other => other.to_string(),
     }

@@ -89,8 +89,11 @@ fn missing_program_is_named_with_its_package() {
         assert_eq!(run.code, Some(2), "{run:?}");
         // With --json it is a record on standard output.
         let said = run.stderr.clone() + &run.stdout;
-        assert!(said.contains("sheaf-archive is not installed"), "{run:?}");
-        assert!(said.contains("-p sheaf-archive-cli"), "{run:?}");
+        assert!(
+            said.contains("sheaf archive needs the program sheaf-archive, which is not installed"),
+            "{run:?}"
+        );
+        assert!(said.contains("package sheaf-archive-cli"), "{run:?}");
     }
     // What needs no companion says what it lacks, and goes on.
     let run = Run::of(home.command_of(&sheaf, &["completions", "bash"]).output().unwrap());

@@ -19,6 +19,7 @@ struct CommandText {
     is_hidden: bool,
     disables_help: bool,
     wants_command: bool,
+    usage: Option<String>,
     args: Vec<ArgText>,
     commands: Vec<CommandText>,
 }
@@ -50,6 +51,8 @@ struct ArgText {
     is_trailing: bool,
     is_hidden: bool,
     hides: [bool; 4],
+    wants_equals: bool,
+    conflicts: Vec<String>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -85,7 +88,15 @@ impl From<&Command> for CommandText {
             is_hidden: command.is_hide_set(),
             disables_help: command.is_disable_help_flag_set(),
             wants_command: command.is_subcommand_required_set(),
-            args: command.get_arguments().map(ArgText::from).collect(),
+            usage: text(command.get_overridden_usage()),
+            args: command
+                .get_arguments()
+                .map(|arg| {
+                    let others = command.get_arg_conflicts_with(arg);
+                    let conflicts = others.iter().map(|other| other.get_id().to_string()).collect();
+                    ArgText { conflicts, ..ArgText::from(arg) }
+                })
+                .collect(),
             commands: command.get_subcommands().map(Self::from).collect(),
         }
     }
@@ -147,6 +158,9 @@ impl From<&Arg> for ArgText {
                 arg.is_hide_env_set(),
                 arg.is_hide_env_values_set(),
             ],
+            wants_equals: arg.is_require_equals_set(),
+            // Known to the command.
+            conflicts: Vec::new(),
         }
     }
 }
@@ -170,6 +184,9 @@ impl CommandText {
             .subcommand_required(self.wants_command)
             .args(self.args.iter().map(ArgText::arg))
             .subcommands(self.commands.iter().map(Self::command));
+        if let Some(usage) = &self.usage {
+            command = command.override_usage(kept(usage));
+        }
         if let Some(about) = &self.about {
             command = command.about(kept(about));
         }
@@ -212,7 +229,9 @@ impl ArgText {
             .hide_default_value(self.hides[0])
             .hide_possible_values(self.hides[1])
             .hide_env(self.hides[2])
-            .hide_env_values(self.hides[3]);
+            .hide_env_values(self.hides[3])
+            .require_equals(self.wants_equals)
+            .conflicts_with_all(kept_all(&self.conflicts));
         if let Some(heading) = &self.heading {
             arg = arg.help_heading(Some(kept(heading)));
         }
@@ -252,7 +271,8 @@ pub fn description(root: &Command, command: &str) -> String {
     serde_json::to_string(&CommandText::from(found)).unwrap_or_default()
 }
 
-/// `root` with the commands of the companions that are installed, and the programs that are not.
+/// `root` with the commands of the companions that are installed, without those of the others, and the
+/// programs that are not installed.
 ///
 /// # Errors
 /// When one cannot be run, or what it prints is no description.
@@ -261,6 +281,7 @@ pub fn with_companions(mut root: Command) -> Result<(Command, Vec<&'static Compa
     for companion in COMPANIONS {
         if companion.installed()?.is_none() {
             lacking.push(companion);
+            root = root.mut_subcommand(companion.command, |command| command.hide(true));
             continue;
         }
         let printed = companion.output(&[DESCRIBE_WORD])?;

@@ -7,13 +7,14 @@ use super::{COMPANIONS, Companion};
 use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder};
 use nix::unistd::{Uid, User};
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_tree::service::{Blocking, ServiceRequest, Worker};
 use sheaf_tree::{Network, Sync};
 use std::collections::HashMap;
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{DirBuilder, File, Metadata, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ impl WantedProgram {
     /// # Errors
     /// When its file cannot be read.
     pub fn of_this_process(companion: &Companion) -> io::Result<Self> {
-        let (hash, bytes) = digest(Path::new("/proc/self/exe"))?;
+        let (hash, bytes) = digest(File::open("/proc/self/exe")?)?;
         Ok(Self { name: companion.program.to_owned(), hash, bytes })
     }
 
@@ -77,8 +78,8 @@ fn home() -> Option<PathBuf> {
     User::from_uid(Uid::effective()).ok().flatten().map(|user| user.dir)
 }
 
-fn digest(path: &Path) -> io::Result<([u8; 32], u64)> {
-    let (mut file, mut hasher, mut bytes) = (File::open(path)?, Sha256::new(), 0);
+fn digest(mut file: impl Read) -> io::Result<([u8; 32], u64)> {
+    let (mut hasher, mut bytes) = (Sha256::new(), 0);
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         match file.read(&mut piece)? {
@@ -91,19 +92,26 @@ fn digest(path: &Path) -> io::Result<([u8; 32], u64)> {
     }
 }
 
-/// Device, inode, length and time of the last change: a file that has these has not changed.
-type FileState = (u64, u64, u64, i64, i64);
+/// Device, inode, length, and the times of the last changes of content and of inode: a file that has these
+/// has not changed. (The time of the content alone can be set.)
+type FileState = [i64; 7];
+
+fn state_of(about: &Metadata) -> FileState {
+    let numbers = [about.dev(), about.ino(), about.len()].map(u64::cast_signed);
+    let [device, inode, bytes] = numbers;
+    let (changed, nsec) = (about.ctime(), about.ctime_nsec());
+    [device, inode, bytes, about.mtime(), about.mtime_nsec(), changed, nsec]
+}
 
 /// [`digest`], read once of a file that does not change.
-fn known_digest(path: &Path) -> io::Result<([u8; 32], u64)> {
+fn known_digest(file: &File, about: &Metadata) -> io::Result<([u8; 32], u64)> {
     static KNOWN: Mutex<Option<HashMap<FileState, ([u8; 32], u64)>>> = Mutex::new(None);
     const KNOWN_MAX: usize = 64;
-    let about = std::fs::metadata(path)?;
-    let state = (about.dev(), about.ino(), about.len(), about.mtime(), about.mtime_nsec());
+    let state = state_of(about);
     if let Some(known) = lock(&KNOWN).as_ref().and_then(|known| known.get(&state)) {
         return Ok(*known);
     }
-    let found = digest(path)?;
+    let found = digest(file)?;
     let mut known = lock(&KNOWN);
     let known = known.get_or_insert_default();
     if known.len() >= KNOWN_MAX {
@@ -113,16 +121,51 @@ fn known_digest(path: &Path) -> io::Result<([u8; 32], u64)> {
     Ok(found)
 }
 
-/// The file of a program on this host: beside the server, or from the cache.
+/// Whether a file or directory is this user's, and no other can change it.
+fn is_own(about: &Metadata) -> bool {
+    about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o022 == 0
+}
+
+/// Opens a program that may be run: a regular, executable file. One of the cache has to be this user's
+/// and in a directory of this user's. What cannot be opened counts as absent, and is sent again.
+fn open(path: &Path, is_cached: bool) -> Option<(File, Metadata)> {
+    // Nothing is waited for that a pipe of this name would want.
+    let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags = if is_cached { flags | OFlags::NOFOLLOW } else { flags };
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    let about = file.metadata().ok()?;
+    let is_program = about.is_file() && about.mode() & 0o100 != 0;
+    let directory = std::fs::symlink_metadata(path.parent()?).ok()?;
+    let is_trusted = !is_cached || (is_own(&about) && directory.is_dir() && is_own(&directory));
+    (is_program && is_trusted).then_some((file, about))
+}
+
+/// A program on this host: beside the server, or from the cache. It is the open file that is run, and not
+/// whatever has its name by then.
 ///
 /// # Errors
 /// `ENOSYS` if it is not one that there is.
-pub fn find(wanted: &WantedProgram) -> Result<Option<PathBuf>, Errno> {
+pub fn find(wanted: &WantedProgram) -> Result<Option<File>, Errno> {
     let beside = wanted.companion()?.installed().ok().flatten();
-    let places = beside.into_iter().chain(wanted.cached().ok());
-    Ok(places
-        .into_iter()
-        .find(|path| known_digest(path).is_ok_and(|found| found == (wanted.hash, wanted.bytes))))
+    let beside = beside.into_iter().map(|path| (path, false));
+    let places = beside.chain(wanted.cached().ok().map(|path| (path, true)));
+    let mut opened = places.filter_map(|(path, is_cached)| open(&path, is_cached));
+    let found = opened.find(|(file, about)| {
+        known_digest(file, about).is_ok_and(|found| found == (wanted.hash, wanted.bytes))
+    });
+    Ok(found.map(|(file, _)| file))
+}
+
+/// The errno of an error, which may be within another.
+fn errno_of(error: &io::Error) -> Errno {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return Errno(code);
+        }
+        source = error.source();
+    }
+    Errno::from_io(error)
 }
 
 /// The service, at leaves.
@@ -150,12 +193,11 @@ fn keep(wanted: &WantedProgram, packed: &[u8]) -> Result<(), Errno> {
     if wanted.bytes > PROGRAM_BYTES_MAX {
         return Err(Errno::FBIG);
     }
-    let (path, io) = (wanted.cached()?, |error: io::Error| Errno::from_io(&error));
+    let (path, io) = (wanted.cached()?, |error: io::Error| errno_of(&error));
     let directory = path.parent().ok_or(Errno::INVAL)?;
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io)?;
     let about = std::fs::symlink_metadata(directory).map_err(io)?;
-    let is_own = about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o022 == 0;
-    if !about.is_dir() || !is_own {
+    if !about.is_dir() || !is_own(&about) {
         return Err(Errno::PERM);
     }
     let mut file = tempfile::Builder::new().prefix("new.").tempfile_in(directory).map_err(io)?;
@@ -180,8 +222,27 @@ fn keep(wanted: &WantedProgram, packed: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Has each of `members` that lacks the companion of this process keep it. Returns those that could
-/// not be asked, or could not keep it, by why.
+/// Hosts that have no program to run.
+#[derive(Default)]
+pub struct WithoutProgram {
+    /// They did not answer, or cannot keep programs at all.
+    pub unasked: Vec<(Errno, RangeSet)>,
+    /// They could not keep the one that was sent.
+    pub unsent: Vec<(Errno, RangeSet)>,
+}
+
+impl WithoutProgram {
+    /// Why a host has none, and whether it was sent one.
+    pub fn why(&self, leaf: u32) -> Option<(Errno, bool)> {
+        let find = |of: &[(Errno, RangeSet)]| {
+            of.iter().find(|(_, leaves)| leaves.contains(leaf)).map(|(errno, _)| *errno)
+        };
+        let unasked = find(&self.unasked).map(|errno| (errno, false));
+        unasked.or_else(|| find(&self.unsent).map(|errno| (errno, true)))
+    }
+}
+
+/// Has each of `members` that lacks the companion of this process keep it.
 ///
 /// # Errors
 /// When this process's own file cannot be read.
@@ -190,13 +251,13 @@ pub async fn provide(
     members: &RangeSet,
     wanted: &WantedProgram,
     patience: Duration,
-) -> io::Result<Vec<(Errno, RangeSet)>> {
+) -> io::Result<WithoutProgram> {
     let head = postcard::to_allocvec(wanted).map_err(io::Error::other)?;
-    let (lacking, mut failed): (Vec<_>, Vec<_>) =
-        ask(network, members, HAVE, head.clone(), patience)
-            .await
-            .into_iter()
-            .partition(|(errno, _)| *errno == Errno::NOENT);
+    let (lacking, unasked): (Vec<_>, Vec<_>) = ask(network, members, HAVE, head.clone(), patience)
+        .await
+        .into_iter()
+        .partition(|(errno, _)| *errno == Errno::NOENT);
+    let mut without = WithoutProgram { unasked, unsent: Vec::new() };
     let lacking = lacking.iter().fold(RangeSet::new(), |mut all, (_, leaves)| {
         all.union_with(leaves);
         all
@@ -215,9 +276,9 @@ pub async fn provide(
             wanted.name,
             packed.len()
         );
-        failed.extend(ask(network, &lacking, PUT, packed, PUT_MAX.max(patience)).await);
+        without.unsent = ask(network, &lacking, PUT, packed, PUT_MAX.max(patience)).await;
     }
-    Ok(failed)
+    Ok(without)
 }
 
 /// Asks `members`, and returns those that failed.
@@ -259,7 +320,7 @@ mod tests {
     fn program_of_another_name_is_neither_looked_for_nor_kept() {
         for name in ["sheaf", "../sheaf-archive", "", "sheaf-archive/x"] {
             let other = WantedProgram { name: name.to_owned(), ..wanted(b"x") };
-            assert_eq!(find(&other), Err(Errno::NOSYS), "{name}");
+            assert_eq!(find(&other).err(), Some(Errno::NOSYS), "{name}");
             assert_eq!(keep(&other, &packed(b"x")), Err(Errno::NOSYS), "{name}");
         }
     }
@@ -268,5 +329,63 @@ mod tests {
     fn program_longer_than_the_bound_is_refused_before_it_is_unpacked() {
         let long = WantedProgram { bytes: PROGRAM_BYTES_MAX + 1, ..wanted(b"x") };
         assert_eq!(keep(&long, &packed(b"x")), Err(Errno::FBIG));
+    }
+
+    /// Another user's file, one that others may write to, a link, a pipe, and one that cannot be run.
+    #[test]
+    fn program_that_others_can_change_or_nobody_can_run_counts_as_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        std::fs::write(&path, "x").unwrap();
+        let set = |path: &Path, mode| {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        };
+        set(dir.path(), 0o700);
+        for (mode, is_cached) in [(0o700, true), (0o755, true), (0o777, false)] {
+            set(&path, mode);
+            assert!(open(&path, is_cached).is_some(), "{mode:o}");
+        }
+        for mode in [0o777, 0o720, 0o600] {
+            set(&path, mode);
+            assert!(open(&path, true).is_none(), "{mode:o}");
+        }
+        set(&path, 0o700);
+        set(dir.path(), 0o777);
+        assert!(open(&path, true).is_none(), "anybody may put another there");
+        set(dir.path(), 0o700);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(open(&link, true).is_none() && open(&link, false).is_some());
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RWXU).unwrap();
+        assert!(open(&pipe, true).is_none());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            assert!(open(&path, true).is_none(), "it is another user's");
+        }
+    }
+
+    #[test]
+    fn program_changed_in_place_with_its_time_set_back_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        std::fs::write(&path, "one").unwrap();
+        let read = || {
+            let file = File::open(&path).unwrap();
+            let about = file.metadata().unwrap();
+            (known_digest(&file, &about).unwrap(), about.modified().unwrap())
+        };
+        let (one, time) = read();
+        std::thread::sleep(Duration::from_millis(20)); // The clock of inodes is coarse.
+        let file = File::options().write(true).open(&path).unwrap();
+        (&file).write_all(b"two").unwrap();
+        file.set_modified(time).unwrap();
+        assert_ne!(read().0, one);
+    }
+
+    #[test]
+    fn errno_within_an_error_of_a_temporary_file_is_found() {
+        let error = tempfile::tempfile_in("/proc/none").unwrap_err();
+        assert_eq!(errno_of(&error), Errno::NOENT);
     }
 }

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_tree::service::{Blocking, ServiceRequest, Site, Worker};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -19,6 +21,8 @@ pub const BEGIN: i32 = 0;
 const SITE: i32 = -1;
 /// The word with which a server starts a companion.
 pub const SERVE_WORD: &str = "--serve-part";
+/// What a host fails with whose process has ended.
+pub const ENDED: Errno = Errno::PIPE;
 /// The longest request or answer.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// A file that was just written cannot be run while a process that was forked meanwhile still has it
@@ -88,8 +92,11 @@ impl Worker for PartProxy {
             if wanted.name != self.companion.program {
                 return Err(Errno::NOSYS);
             }
-            let path = fetch::find(&wanted)?.ok_or(Errno::NOENT)?;
-            let mut process = PartProcess::start(Command::new(path)).map_err(|error| {
+            let file = fetch::find(&wanted)?.ok_or(Errno::NOENT)?;
+            // In the child its descriptor has the same number, until the program runs.
+            let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            command.arg0(self.companion.program);
+            let mut process = PartProcess::start(command).map_err(|error| {
                 tracing::warn!(%error, "{} does not start", self.companion.program);
                 Errno::from_io(&error)
             })?;
@@ -135,7 +142,7 @@ impl PartProcess {
         let answered = self.exchange(tag, payload).map_err(|error| {
             let ended = self.child.try_wait();
             tracing::warn!(%error, ?ended, "the part of a companion does not answer");
-            Errno::from_io(&error)
+            ENDED
         })?;
         match answered {
             (0, payload) => Ok(payload),
