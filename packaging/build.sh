@@ -27,7 +27,9 @@ case $minor in
     '' | *[!0-9]*) ;;
     *) [ "$minor" -lt 36 ] || RUSTFLAGS="${RUSTFLAGS:-} -C link-arg=-Wl,-z,pack-relative-relocs" ;;
 esac
-export RUSTFLAGS="${RUSTFLAGS:-}"
+# Functions with the same code once, which the linker of Rust's x86-64 targets knows (LLD).
+[ "$(uname -m)" != x86_64 ] || RUSTFLAGS="${RUSTFLAGS:-} -C link-arg=-Wl,--icf=all"
+export RUSTFLAGS="${RUSTFLAGS:-} -C link-arg=-Wl,--strip-all"
 # shellcheck disable=SC2086 # They are words.
 cargo build --profile dist $programs -p sheaf-wasm -p sheaf-preload "$@"
 # The crate is called as what it does, and the file as users know it.

@@ -63,6 +63,7 @@ pub fn input() -> Result<File> {
 }
 
 /// Standard input, for who may not read it at all: that it is closed shows at the first read.
+#[derive(Default)]
 pub struct StandardInput(Option<File>);
 
 impl StandardInput {

@@ -7,6 +7,12 @@ use std::process::{Command, Output};
 /// A temporary directory that is the working directory, the home and the configuration of a run.
 pub struct Home(tempfile::TempDir);
 
+impl Default for Home {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Home {
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Puts `sheaf` there; a debug build is large.
 fn link(to: &Path) {
     let from = built("sheaf");
-    if fs::hard_link(&from, to).is_err() {
+    if fs::hard_link(from, to).is_err() {
         fs::copy(from, to).unwrap();
     }
 }

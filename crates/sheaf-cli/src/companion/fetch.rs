@@ -78,7 +78,7 @@ fn home() -> Option<PathBuf> {
     User::from_uid(Uid::effective()).ok().flatten().map(|user| user.dir)
 }
 
-fn digest(mut file: impl Read) -> io::Result<([u8; 32], u64)> {
+fn digest(mut file: impl Read) -> io::Result<FileDigest> {
     let (mut hasher, mut bytes) = (Sha256::new(), 0);
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -96,6 +96,9 @@ fn digest(mut file: impl Read) -> io::Result<([u8; 32], u64)> {
 /// has not changed. (The time of the content alone can be set.)
 type FileState = [i64; 7];
 
+/// SHA-256 of a content, and its length.
+type FileDigest = ([u8; 32], u64);
+
 fn state_of(about: &Metadata) -> FileState {
     let numbers = [about.dev(), about.ino(), about.len()].map(u64::cast_signed);
     let [device, inode, bytes] = numbers;
@@ -104,8 +107,8 @@ fn state_of(about: &Metadata) -> FileState {
 }
 
 /// [`digest`], read once of a file that does not change.
-fn known_digest(file: &File, about: &Metadata) -> io::Result<([u8; 32], u64)> {
-    static KNOWN: Mutex<Option<HashMap<FileState, ([u8; 32], u64)>>> = Mutex::new(None);
+fn known_digest(file: &File, about: &Metadata) -> io::Result<FileDigest> {
+    static KNOWN: Mutex<Option<HashMap<FileState, FileDigest>>> = Mutex::new(None);
     const KNOWN_MAX: usize = 64;
     let state = state_of(about);
     if let Some(known) = lock(&KNOWN).as_ref().and_then(|known| known.get(&state)) {
