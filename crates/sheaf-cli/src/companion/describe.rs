@@ -281,15 +281,23 @@ pub fn with_companions(mut root: Command) -> Result<(Command, Vec<&'static Compa
     for companion in COMPANIONS {
         if companion.installed()?.is_none() {
             lacking.push(companion);
-            root = root.mut_subcommand(companion.command, |command| command.hide(true));
+            root = in_place(root, companion, |command| command.hide(true));
             continue;
         }
         let printed = companion.output(&[DESCRIBE_WORD])?;
         let read: CommandText = serde_json::from_slice(&printed)
             .with_context(|| format!("{} does not describe itself", companion.program))?;
-        root = root.mut_subcommand(companion.command, |_| read.command());
+        root = in_place(root, companion, |_| read.command());
     }
     Ok((root, lacking))
+}
+
+/// `root` with the command of a companion changed, in its place among the others.
+fn in_place(root: Command, companion: &Companion, change: impl Fn(Command) -> Command) -> Command {
+    root.mut_subcommands(|command| match command.get_name() == companion.command {
+        true => change(command),
+        false => command,
+    })
 }
 
 /// Whether a command is the same to its reader when it was described and read again: for tests of
@@ -306,7 +314,14 @@ pub fn check_description(root: &Command, command: &str) {
 }
 
 fn check_same(was: &mut Command, is: &mut Command) {
-    assert_eq!(was.render_long_help().to_string(), is.render_long_help().to_string());
+    // The order in which clap shows options is its own.
+    let lines = |command: &mut Command| {
+        let help = command.render_long_help().to_string();
+        let mut lines: Vec<String> = help.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(lines(was), lines(is));
     let names: Vec<String> = was.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     for name in names.iter().filter(|name| *name != "help") {
         let find = |command: &mut Command| {
