@@ -3,7 +3,7 @@
 //! The two are joined by pipes. A request is its tag and the length of its payload, four bytes each,
 //! and the payload; an answer is an errno (0 for none) in place of the tag. The first request of a
 //! stream says which file the companion is ([`BEGIN`]), and the first of the process where it is
-//! ([`SITE`]).
+//! (`SITE`).
 use super::Companion;
 use super::fetch::{self, WantedProgram};
 use serde::{Deserialize, Serialize};
