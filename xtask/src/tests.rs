@@ -41,6 +41,11 @@ const LAB: [(&str, &[&str]); 4] = [
     ("sheaf-archive-cli", &["archive_s3::"]),
     ("sheaf-trace-cli", &["trace_kernel::", "trace_page::"]),
 ];
+/// Packages whose tests compute all the time, and look at no clock: they run beside the others, most of
+/// which wait most of their time, and give way to them.
+const COMPUTE: [&str; 2] = ["sheaf-core", "sheaf-proto"];
+/// How much they give way: as far as can be.
+const GIVE_WAY: &str = "19";
 /// How many seeds of the simulator the quick tier runs.
 const QUICK_SEEDS: &str = "300";
 
@@ -71,6 +76,26 @@ struct TestProgram {
     path: PathBuf,
 }
 
+/// What programs of tests have told.
+#[derive(Default)]
+struct Ran {
+    failed: Vec<String>,
+    times: Vec<(Duration, String)>,
+    /// Tests that passed, and that failed.
+    counts: [u64; 2],
+}
+
+impl Ran {
+    fn and(mut self, other: Self) -> Self {
+        self.failed.extend(other.failed);
+        self.times.extend(other.times);
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+        self
+    }
+}
+
 impl Run {
     /// Reads the words behind `test`.
     pub fn parse(words: &[&str]) -> Result<Self, String> {
@@ -97,31 +122,46 @@ impl Run {
         let begun = Instant::now();
         let programs = build()?;
         println!("built in {:.0} s", begun.elapsed().as_secs_f64());
-        let (mut failed, mut times, mut counts) = (Vec::new(), Vec::new(), [0u64; 2]);
         let begun = Instant::now();
-        for program in &programs {
-            let Some(filters) = self.filters(program) else { continue };
-            let ran = self.run(program, &filters, &mut times, &mut counts)?;
-            if !ran {
-                failed.push(program.name());
-            }
-        }
+        let (compute, wait): (Vec<_>, Vec<_>) =
+            programs.iter().partition(|program| program.computes());
+        let mut ran = std::thread::scope(|scope| {
+            let beside = scope.spawn(|| self.each(&compute));
+            let ran = self.each(&wait)?;
+            let beside = beside.join().map_err(|_| "a thread has panicked".to_owned())?;
+            Ok::<_, String>(ran.and(beside?))
+        })?;
         if self.tier == Tier::Full && self.words.is_empty() {
             let status = cargo().args(["test", "--workspace", "--doc"]).status();
             if !status.map_err(|error| format!("cargo: {error}"))?.success() {
-                failed.push("examples of the documentation".to_owned());
+                ran.failed.push("examples of the documentation".to_owned());
             }
         }
-        times.sort_unstable_by(|a: &(Duration, String), b| b.cmp(a));
-        for (time, name) in times.iter().take(self.slow) {
+        ran.times.sort_unstable_by(|a, b| b.cmp(a));
+        for (time, name) in ran.times.iter().take(self.slow) {
             println!("{:8.2} s  {name}", time.as_secs_f64());
         }
         println!("ran in {:.0} s", begun.elapsed().as_secs_f64());
-        for name in &failed {
+        for name in &ran.failed {
             println!("failed: {name}");
         }
-        println!("{} passed, {} failed", counts[0], counts[1]);
-        Ok(failed.is_empty())
+        println!("{} passed, {} failed", ran.counts[0], ran.counts[1]);
+        Ok(ran.failed.is_empty())
+    }
+
+    /// Runs one after the other.
+    fn each(&self, programs: &[&TestProgram]) -> Result<Ran, String> {
+        let mut ran = Ran::default();
+        for program in programs {
+            let Some(filters) = self.filters(program) else { continue };
+            let begun = Instant::now();
+            let passed = self.run(program, &filters, &mut ran)?;
+            println!("{}: {:.0} s", program.name(), begun.elapsed().as_secs_f64());
+            if !passed {
+                ran.failed.push(program.name());
+            }
+        }
+        Ok(ran)
     }
 
     /// What selects this tier's tests of a program: none at all, all (an empty list), or some.
@@ -153,20 +193,18 @@ impl Run {
         &self,
         program: &TestProgram,
         filters: &[String],
-        times: &mut Vec<(Duration, String)>,
-        counts: &mut [u64; 2],
+        ran: &mut Ran,
     ) -> Result<bool, String> {
-        println!("\n     Running {}", program.name());
-        let mut command = Command::new(&program.path);
+        let mut command = program.command();
         command.args(filters).current_dir(&program.directory);
         command.env("CARGO_MANIFEST_DIR", &program.directory);
         if self.tier == Tier::Quick {
             command.env("SHEAF_SIM_MOST", QUICK_SEEDS);
         }
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            // Most tests with processes wait most of their time.
+            let per_core = if program.computes() { 1 } else { THREADS_PER_CORE };
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            command.env("RUST_TEST_THREADS", (cores * THREADS_PER_CORE).to_string());
+            command.env("RUST_TEST_THREADS", (cores * per_core).to_string());
         }
         if self.slow > 0 {
             // The harness has times for nightly compilers alone, unless it is told otherwise.
@@ -175,14 +213,23 @@ impl Run {
         let child = command.stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| format!("{}: {error}", program.path.display()))?;
         let output = child.stdout.take().ok_or("no output")?;
+        // What runs beside others is printed in one piece.
+        let mut kept = String::new();
+        let mut print = |line: &str| match program.computes() {
+            true => kept.extend([line, "\n"]),
+            false => println!("{line}"),
+        };
+        print(&format!("\n     Running {}", program.name()));
         for line in BufReader::new(output).lines() {
             let line = line.map_err(|error| format!("{}: {error}", program.name()))?;
-            println!("{line}");
-            times.extend(time_of(&line).map(|time| (time, format!("{} {line}", program.package))));
-            for (count, passed_or_failed) in counts.iter_mut().zip(["passed", "failed"]) {
+            print(&line);
+            let time = time_of(&line);
+            ran.times.extend(time.map(|time| (time, format!("{} {line}", program.package))));
+            for (count, passed_or_failed) in ran.counts.iter_mut().zip(["passed", "failed"]) {
                 *count += count_of(&line, passed_or_failed);
             }
         }
+        print!("{kept}");
         let status = child.wait().map_err(|error| format!("{}: {error}", program.name()))?;
         Ok(status.success())
     }
@@ -202,6 +249,20 @@ fn count_of(line: &str, word: &str) -> u64 {
 }
 
 impl TestProgram {
+    /// Whether it is one of those that run beside the others.
+    fn computes(&self) -> bool {
+        COMPUTE.contains(&self.package.as_str())
+    }
+
+    fn command(&self) -> Command {
+        if !self.computes() {
+            return Command::new(&self.path);
+        }
+        let mut command = Command::new("nice");
+        command.args(["-n", GIVE_WAY]).arg(&self.path);
+        command
+    }
+
     fn name(&self) -> String {
         let kind = if self.is_integration { "tests" } else { "units" };
         format!("{} {kind}", self.package)

@@ -281,7 +281,7 @@ fn unreadable_local_paths_are_reported_by_find_ls_and_du() {
         (&["archive", "du", "tree"], b"\ttree/sub\n"),
     ];
     // Whoever may not come to where the program was built runs it as it was opened here.
-    let program = fs::File::open(built("sheaf")).unwrap();
+    let program = fs::File::open(built("sheaf-archive")).unwrap();
     let commands = commands.map(|(args, told)| {
         let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
         command.args(args).current_dir(home.path()).env_clear().env("HOME", home.path());

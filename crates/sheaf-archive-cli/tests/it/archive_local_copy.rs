@@ -469,7 +469,7 @@ fn unprivileged_copy_reports_unreadable_and_unwritable_paths() {
     set_mode(&to, 0o777);
     fs::create_dir(home.path().join("not-mine")).unwrap();
     // Whoever may not come to where the program was built runs it as it was opened here.
-    let open = fs::File::open(built("sheaf")).unwrap();
+    let open = fs::File::open(built("sheaf-archive")).unwrap();
     let program = format!("/proc/self/fd/{}", open.as_raw_fd());
     let command = |args: &[&str]| {
         let mut command = Command::new(&program);

@@ -204,7 +204,7 @@ fn grep_reports_unreadable_files_and_searches_the_rest() {
     }
     fs::set_permissions(tree.join("sub"), fs::Permissions::from_mode(0o700)).unwrap();
     fs::set_permissions(tree.join("sub.d/B.TEX"), fs::Permissions::from_mode(0o000)).unwrap();
-    let program = fs::File::open(built("sheaf")).unwrap();
+    let program = fs::File::open(built("sheaf-archive")).unwrap();
     let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
     let args = ["archive", "grep", "-l", "foo", "tree"];
     command.args(args).current_dir(home.path()).env_clear().env("HOME", home.path());

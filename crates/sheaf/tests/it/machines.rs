@@ -3,6 +3,7 @@
 //! Every host is the first process of a PID namespace, so that ending it ends all that runs on it;
 //! it is told to end with the process that started it, so that nothing survives a test that fails
 //! or is killed. Network, mounts and host name are namespaces too: nothing of the machine changes.
+use sha2::Digest;
 use sheaf_testing::home::Run;
 use sheaf_testing::sessions::{Process, wait_until};
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 
 /// What a host does when it starts. Arguments: its directory, name and address.
 const HOST_SCRIPT: &str = r#"
@@ -67,9 +69,19 @@ struct Host {
 }
 
 impl Machines {
-    /// `login` and `count` hosts; `None`, with a line that says so, where this cannot be had.
+    /// `login` and `count` hosts, whose users have this program in their caches from before; `None`, with a
+    /// line that says so, where this cannot be had.
     pub fn new(count: usize) -> Option<Self> {
-        match Self::start(count) {
+        Self::with(count, true)
+    }
+
+    /// The same, on hosts that have never had the program.
+    pub fn bare(count: usize) -> Option<Self> {
+        Self::with(count, false)
+    }
+
+    fn with(count: usize, cached: bool) -> Option<Self> {
+        match Self::start(count, cached) {
             Ok(machines) => Some(machines),
             Err(why) => {
                 // Past the capture of the test runner, so that the line shows when it passes.
@@ -79,7 +91,7 @@ impl Machines {
         }
     }
 
-    fn start(count: usize) -> Result<Self, String> {
+    fn start(count: usize, cached: bool) -> Result<Self, String> {
         for program in ["/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/nsenter"]
         {
             if !Path::new(program).exists() {
@@ -106,7 +118,7 @@ impl Machines {
         let mut machines = Self { dir, switch, hosts: Vec::new() };
         let mut pipes = Vec::new();
         for number in 0..=count {
-            let (host, said) = Host::start(machines.dir.path(), number);
+            let (host, said) = Host::start(machines.dir.path(), number, cached);
             machines.hosts.push(host);
             pipes.push(said);
         }
@@ -291,10 +303,19 @@ impl Drop for Machines {
 }
 
 impl Host {
-    fn start(dir: &Path, number: usize) -> (Self, BufReader<std::process::ChildStdout>) {
+    fn start(
+        dir: &Path,
+        number: usize,
+        cached: bool,
+    ) -> (Self, BufReader<std::process::ChildStdout>) {
         let name = name(number);
         let own = dir.join(&name);
         write_own(dir, &own);
+        if cached {
+            let cache = own.join("root/.cache/sheaf/bin").join(&program().hash);
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&cache).unwrap();
+            std::fs::hard_link(dir.join("sheaf"), cache.join("sheaf")).unwrap();
+        }
         let mut holder = Command::new("unshare")
             .args(["--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"])
             .args(["sh", "-c", HOST_SCRIPT, "sh"])
@@ -335,11 +356,31 @@ fn write_common(dir: &Path, count: usize) {
     keygen(&dir.join("host_key"));
     let public = std::fs::read_to_string(dir.join("host_key.pub")).unwrap();
     std::fs::write(dir.join("known_hosts"), format!("h*,login,10.* {public}")).unwrap();
-    let (built, program) = (env!("CARGO_BIN_EXE_sheaf"), dir.join("sheaf"));
-    // Symbols are most of a test build, and would be sent to every host.
-    if !succeeds(Command::new("strip").arg("-o").arg(&program).arg(built)) {
-        std::fs::copy(built, &program).unwrap();
-    }
+    std::fs::copy(&program().path, dir.join("sheaf")).unwrap();
+}
+
+/// The program without its symbols, which are most of a test build.
+struct Stripped {
+    path: PathBuf,
+    /// SHA-256, as caches of hosts name it.
+    hash: String,
+}
+
+/// It is made once for all tests of a process.
+fn program() -> &'static Stripped {
+    static PROGRAM: OnceLock<Stripped> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let built = env!("CARGO_BIN_EXE_sheaf");
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sheaf");
+        let new = path.with_extension(std::process::id().to_string());
+        if !succeeds(Command::new("strip").arg("-o").arg(&new).arg(built)) {
+            std::fs::copy(built, &new).unwrap();
+        }
+        std::fs::rename(&new, &path).unwrap();
+        let hash = sha2::Sha256::digest(std::fs::read(&path).unwrap());
+        let hash = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        Stripped { path, hash }
+    })
 }
 
 /// The directory of one host.

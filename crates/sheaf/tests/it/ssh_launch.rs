@@ -18,13 +18,21 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// Hosts with a configuration for ssh and a file `/root/data` each.
 fn machines(count: usize, tree: &str, more: &str) -> Option<Machines> {
-    let machines = Machines::new(count)?;
+    Some(configured(Machines::new(count)?, count, tree, more))
+}
+
+/// The same, which have never had the program.
+fn bare_machines(count: usize, tree: &str, more: &str) -> Option<Machines> {
+    Some(configured(Machines::bare(count)?, count, tree, more))
+}
+
+fn configured(machines: Machines, count: usize, tree: &str, more: &str) -> Machines {
     let config = format!("[cluster.lab]\nhosts = \"h[1-{count}]\"\ntree = \"{tree}\"\n{more}");
     machines.write(LOGIN, "sheaf.toml", &config);
     for host in 1..=count {
         machines.write(host, "data", &format!("equal\nonly h{host}\n"));
     }
-    Some(machines)
+    machines
 }
 
 #[track_caller]
@@ -50,7 +58,7 @@ fn nothing_runs(machines: &Machines) -> bool {
 #[test]
 fn hosts_are_sent_the_program_once_and_answer() {
     let _turn = turn();
-    let Some(machines) = machines(HOSTS, "1x4x8", "") else { return };
+    let Some(machines) = bare_machines(HOSTS, "1x4x8", "") else { return };
     let run = machines.run(&["grep", "equal", "/root/data"]);
     all_answer(&run, "h[1-32]");
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
