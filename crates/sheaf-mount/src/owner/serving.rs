@@ -29,10 +29,6 @@ struct FilesProvider {
 
 impl Provider for FilesProvider {
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
-        self.owners.lends.get_or_init(|| {
-            tokio::spawn(rest_now_and_then(Arc::downgrade(&self.owners)));
-            lends(&self.owners)
-        });
         let lanes = self.lanes.start(site, handle.clone())?;
         let (owners, host) = (self.owners.clone(), site.host.to_owned());
         Ok(Box::new(FilesService { owners, host, handle, lanes, clients: FxHashMap::default() }))
@@ -100,6 +96,11 @@ impl FilesService {
 
 impl Service for FilesService {
     fn opened(&mut self, stream: u32, caller: &Caller) {
+        // Most servers never see a view, and start without this.
+        self.owners.lends.get_or_init(|| {
+            tokio::spawn(rest_now_and_then(Arc::downgrade(&self.owners)));
+            lends(&self.owners)
+        });
         self.lanes.opened(stream, caller);
     }
 
