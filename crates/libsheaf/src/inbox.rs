@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_packet_is_told_of_in_its_place() {
+    fn lost_packet_is_told_of_in_its_place() {
         let inbox = Inbox::default();
         inbox.open(1);
         inbox.push(message(1, 10));

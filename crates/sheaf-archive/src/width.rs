@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_piece_of_work_decides_nothing() {
+    fn short_piece_of_work_decides_nothing() {
         let mut width = AdaptiveWidth::new(4, 32);
         width.observe(Duration::from_millis(99), Duration::ZERO);
         assert_eq!(width.now(), 4);

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_keeps_its_own_short_options() {
+    fn command_keeps_its_own_short_options() {
         let context = Arg::new("context").short('C').value_name("N");
         let human = Arg::new("human").short('h').action(ArgAction::SetTrue);
         let mut sub = Command::new("sub").arg(context).arg(human);

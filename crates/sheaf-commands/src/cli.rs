@@ -168,13 +168,13 @@ mod tests {
     use sheaf_cli::cli::{DESTROYERS, wrong};
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         command().debug_assert();
     }
 
     /// Twenty-four lines of eighty columns, of commands and options that there are.
     #[test]
-    fn the_short_help_is_one_page() {
+    fn short_help_is_one_page() {
         let (short, command) = (short_help(), command());
         assert!(short.lines().count() <= 24, "{short}");
         assert!(short.lines().all(|line| line.len() <= HELP_COLUMNS_MAX), "{short}");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guess_never_destroys() {
+    fn guess_never_destroys() {
         for word in ["rn", "r", "rmm", "truncat", "writ", "chmo", "chownn", "dwn", "dow", "cpp"] {
             let said = said(&["sheaf", word, "/x"]);
             assert!(said.starts_with(&format!("unrecognized subcommand '{word}'")), "{said}");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_given_again_counts_as_given_last() {
+    fn option_given_again_counts_as_given_last() {
         let words = [
             "sheaf",
             "--timeout",
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_said_to_be_unknown() {
+    fn unknown_option_is_said_to_be_unknown() {
         for (words, line) in [
             (
                 &["sheaf", "grep", "-P", "x", "/x"][..],

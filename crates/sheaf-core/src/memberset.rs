@@ -130,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_few_bytes_cannot_stand_for_more_ranges_than_are_allowed() {
+    fn few_bytes_cannot_stand_for_more_ranges_than_are_allowed() {
         let odd: RangeSet = (0..RANGES_MAX as u32 / 2).map(|n| 2 * n).collect();
         let mut wire = Vec::new();
         varint::put(&mut wire, 3);

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_value_is_reachable() {
+    fn last_value_is_reachable() {
         let mut set = RangeSet::single(u32::MAX);
         set.insert(u32::MAX - 1);
         assert_eq!(set.ranges(), &[(u32::MAX - 1, u32::MAX)]);

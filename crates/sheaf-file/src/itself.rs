@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_is_served_sees_nothing_of_the_server() {
+    fn user_who_is_served_sees_nothing_of_the_server() {
         if !geteuid().is_root() {
             return sheaf_testing::skipped("it takes root's rights to have another user's");
         }

@@ -369,7 +369,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_header_round_trips() {
+    fn header_round_trips() {
         let header = Header {
             body_len: 77,
             kind: Kind::Up,
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_length_is_refused_before_anything_is_allocated() {
+    fn huge_length_is_refused_before_anything_is_allocated() {
         let mut bytes = Header::new(Kind::Down).to_bytes();
         bytes[0..4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(Header::parse(&bytes), Err(Violation::Oversized(u32::MAX)));

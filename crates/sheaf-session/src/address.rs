@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_colon_parts_hosts_from_path() {
+    fn first_colon_parts_hosts_from_path() {
         let with = |hosts: &str, path: &str| (Some(hosts.to_owned()), path.to_owned());
         let without = |path: &str| (None, path.to_owned());
         assert_eq!(parsed("n[1-4]:/etc/hosts"), with("n[1-4]", "/etc/hosts"));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_path_is_suggested_from_the_top() {
+    fn relative_path_is_suggested_from_the_top() {
         for (path, right) in [
             ("etc", "/etc"),
             ("./etc/", "/etc/"),
@@ -376,7 +376,7 @@ mod tests {
     proptest! {
         /// Whatever the working directory is called, it stands for itself alone.
         #[test]
-        fn an_escaped_path_is_no_pattern(path in "/[a*?\\[\\]{},!\\\\b]{1,16}") {
+        fn escaped_path_is_no_pattern(path in "/[a*?\\[\\]{},!\\\\b]{1,16}") {
             let text = String::from_utf8(escaped(path.as_bytes())).unwrap();
             let pattern = sheaf_file::Pattern::new(&text).unwrap();
             prop_assert_eq!(pattern.literal(), Some(PathBuf::from(path)));

@@ -217,9 +217,9 @@ mod tests {
 
     /// What this test does is done by itself, in a namespace from which it is not seen.
     #[test]
-    fn a_gate_of_another_container_is_passed_over() {
+    fn gate_of_another_container_is_passed_over() {
         const INSIDE: &str = "SHEAF_TEST_INSIDE";
-        const NAME: &str = "gates::tests::a_gate_of_another_container_is_passed_over";
+        const NAME: &str = "gates::tests::gate_of_another_container_is_passed_over";
         if let Some(runtime) = std::env::var_os(INSIDE) {
             let sessions = Sessions::at(PathBuf::from(runtime));
             let gate = gates_of(&sessions).unwrap().pop().unwrap();

@@ -284,7 +284,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn the_limit_that_counts_is_named() {
+    fn limit_that_counts_is_named() {
         let pid = rustix::process::getpid();
         let closed = ServeError::Link(std::io::Error::from(ErrorKind::UnexpectedEof));
         let why = |is_guest| not_greeted_here(pid, GREETING_TIMEOUT, is_guest, &closed);

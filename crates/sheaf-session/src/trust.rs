@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_counts_as_what_it_leads_to_and_as_where_it_is() {
+    fn link_counts_as_what_it_leads_to_and_as_where_it_is() {
         let (place, other) = (Place::new(), Place::new());
         let link = place.dir().join("link");
         symlink(other.file(), &link).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_absent_and_no_more() {
+    fn file_that_is_not_there_is_absent_and_no_more() {
         let place = Place::new();
         assert!(open(&place.dir().join("none")).unwrap_err().is_absence());
         assert!(open(&place.file().join("none")).unwrap_err().is_absence());
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_sessions_is_its_users_alone() {
+    fn directory_of_sessions_is_its_users_alone() {
         let place = Place::new();
         assert!(check_private(&place.dir().join("none")).is_ok());
         for mode in [0o700, 0o755] {

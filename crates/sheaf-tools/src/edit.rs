@@ -232,7 +232,7 @@ mod tests {
     use sheaf_core::RangeSet;
 
     #[test]
-    fn the_last_number_of_each_host_counts() {
+    fn last_number_of_each_host_counts() {
         let said =
             vec![(256, RangeSet::full(4)), (512, RangeSet::full(2)), (600, RangeSet::single(1))];
         let last = greatest(said);

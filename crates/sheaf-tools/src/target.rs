@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_missed_by_the_argument_that_matches_nowhere() {
+    fn pattern_is_missed_by_the_argument_that_matches_nowhere() {
         let targets = [target(0..2, "/x*"), target(2..4, "/x*"), target(0..4, "/y*")];
         let mut outcome = Outcome::default();
         outcome.add_path_error(Errno::NOMATCH, "/x*", (1..4).collect());

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_is_refused_with_what_to_write() {
+    fn unit_is_refused_with_what_to_write() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(seconds("0"), Ok(Duration::ZERO));
         assert_eq!(milliseconds("0.5"), Ok(Duration::from_micros(500)));

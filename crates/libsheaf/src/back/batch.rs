@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_bounded() {
+    fn batch_is_bounded() {
         let mut batch = Batch::default();
         let count = (0..).take_while(|_| batch.put(1, b"")).count();
         assert!(count <= BATCH_MAX && !batch.put(1, b""));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 mod seeds;
 
 #[test]
-fn the_seeds_of_fuzz_targets_pass() {
+fn seeds_of_fuzz_targets_pass() {
     seeds::pass(libsheaf::fuzzing::TARGETS);
 }
 
@@ -76,7 +76,7 @@ fn back_ends_that_are_not_let_in_are_told_why() {
 
 /// A node without descriptors says so to the front end, and lets in who waits once it has some.
 #[test]
-fn a_node_that_can_let_no_back_ends_in_is_named() {
+fn node_that_can_let_no_back_ends_in_is_named() {
     let front = front_of_one_node();
     let port = front.plan().place(1).unwrap().port;
     let node = listener_at(port);
@@ -116,7 +116,7 @@ fn listener_at(port: u16) -> i32 {
 }
 
 #[test]
-fn the_program_of_inner_nodes_says_who_starts_it() {
+fn program_of_inner_nodes_says_who_starts_it() {
     let output = Command::new(env!("CARGO_BIN_EXE_sheaf-node")).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);

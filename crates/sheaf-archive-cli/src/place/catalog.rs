@@ -135,7 +135,7 @@ mod password {
         use super::*;
 
         #[test]
-        fn the_first_line_that_is_for_a_server_has_its_password() {
+        fn first_line_that_is_for_a_server_has_its_password() {
             let text = b"# db:*:*:*:no\ndb:5432:x:ada:one\\:\\\\two:three\n*:*:*:bob:b\r\n\
                          localhost:*:*:*:here\nbroken\n*:5433:*:*:last";
             let found = |of| in_file(text, of).map(|found| String::from_utf8(found).unwrap());

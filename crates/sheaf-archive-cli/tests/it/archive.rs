@@ -20,7 +20,7 @@ pub fn home() -> Home {
 }
 
 #[test]
-fn a_tree_is_stored_listed_and_got_back() {
+fn tree_is_stored_listed_and_got_back() {
     let home = home();
     let stored = home.run(&["archive", "store", "--create", "tree", "s::/backup"]);
     assert_eq!(stored.code, Some(0), "{stored:?}");
@@ -52,7 +52,7 @@ fn a_tree_is_stored_listed_and_got_back() {
 }
 
 #[test]
-fn a_tree_is_stored_on_tapes_and_got_back() {
+fn tree_is_stored_on_tapes_and_got_back() {
     let home = home();
     let none = home.run(&["archive", "ls", "tape:t::"]);
     let text = "sheaf: tape:t: there is no store: sheaf archive store --create makes one\n";
@@ -361,7 +361,7 @@ fn sources_with_the_same_name_do_not_replace_each_other() {
 }
 
 #[test]
-fn the_store_may_be_said_once() {
+fn store_may_be_said_once() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::"]);
     let mut command = home.command(&["archive", "ls", "::"]);

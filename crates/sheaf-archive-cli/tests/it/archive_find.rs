@@ -378,7 +378,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_search_ends_where_it_is_told_to() {
+fn search_ends_where_it_is_told_to() {
     let (home, mut random) = (Home::new(), fastrand::Rng::with_seed(5));
     make_tree(&home.path().join("tree"), &mut random);
     fs::create_dir_all(home.path().join("tree/zz/below")).unwrap();

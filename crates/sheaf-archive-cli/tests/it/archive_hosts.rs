@@ -274,7 +274,7 @@ fn work_of_stopped_host_is_reassigned_and_late_results_ignored() {
 }
 
 #[test]
-fn a_full_disk_costs_the_files_of_its_host() {
+fn full_disk_costs_the_files_of_its_host() {
     let home = Home::new();
     fs::create_dir_all(home.path().join("tree")).unwrap();
     for file in 0..6 {

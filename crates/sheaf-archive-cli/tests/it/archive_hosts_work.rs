@@ -389,7 +389,7 @@ fn assert_told(text: &str) {
 }
 
 #[test]
-fn a_host_that_dies_is_named_and_the_others_tell_all() {
+fn host_that_dies_is_named_and_the_others_tell_all() {
     let _turn = turn();
     let up = many_files("");
     let (code, text, said) = found_meanwhile(&up, || up.servers["n2"].signal(Signal::KILL));
@@ -400,7 +400,7 @@ fn a_host_that_dies_is_named_and_the_others_tell_all() {
 }
 
 #[test]
-fn a_host_that_hangs_is_named_and_the_others_tell_all() {
+fn host_that_hangs_is_named_and_the_others_tell_all() {
     let _turn = turn();
     let up = many_files("[tuning]\nheartbeat_ms = 60000\ntimeout_ms = 4000\n");
     let (code, text, said) = found_meanwhile(&up, || up.servers["n2"].signal(Signal::STOP));

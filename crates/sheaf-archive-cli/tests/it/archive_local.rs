@@ -80,7 +80,7 @@ fn sorted(text: &[u8], end: u8) -> Vec<&[u8]> {
 }
 
 #[test]
-fn a_tree_of_this_machine_is_listed_as_by_ls() {
+fn tree_of_this_machine_is_listed_as_by_ls() {
     let home = home();
     for args in [
         &["-R", "tree"][..],
@@ -145,7 +145,7 @@ fn names_are_sorted_by_time_and_size_as_by_ls() {
 }
 
 #[test]
-fn a_tree_of_this_machine_is_searched_as_by_find() {
+fn tree_of_this_machine_is_searched_as_by_find() {
     let home = home();
     let uid = fs::metadata(home.path()).unwrap().uid().to_string();
     for args in [
@@ -230,7 +230,7 @@ fn a_tree_of_this_machine_is_searched_as_by_find() {
 }
 
 #[test]
-fn a_tree_of_this_machine_is_summed_up_as_by_du() {
+fn tree_of_this_machine_is_summed_up_as_by_du() {
     let home = home();
     for args in [
         &["tree"][..],
@@ -305,7 +305,7 @@ fn unreadable_local_paths_are_reported_by_find_ls_and_du() {
 }
 
 #[test]
-fn a_name_with_colons_is_of_this_machine_where_that_is_said() {
+fn name_with_colons_is_of_this_machine_where_that_is_said() {
     let home = home();
     fs::create_dir(home.path().join("odd::name")).unwrap();
     fs::write(home.path().join("odd::name/in"), "").unwrap();

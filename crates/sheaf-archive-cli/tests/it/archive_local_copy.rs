@@ -226,7 +226,7 @@ fn beside(args: &[&str], keeps_times: bool, fill: impl Fn(&Path)) {
 }
 
 #[test]
-fn a_tree_of_this_machine_is_copied_as_by_cp() {
+fn tree_of_this_machine_is_copied_as_by_cp() {
     for (args, keeps_times) in [
         (&["-a", "tree", "new"][..], true),
         (&["-r", "tree", "new"], false),
@@ -504,7 +504,7 @@ fn unprivileged_copy_reports_unreadable_and_unwritable_paths() {
 }
 
 #[test]
-fn a_full_disk_is_named_and_nothing_half_stays() {
+fn full_disk_is_named_and_nothing_half_stays() {
     let home = Home::new();
     let (tree, full) = (home.path().join("tree"), home.path().join("full"));
     fs::create_dir(&tree).unwrap();
@@ -535,7 +535,7 @@ fn a_full_disk_is_named_and_nothing_half_stays() {
 }
 
 #[test]
-fn a_dry_run_copies_nothing_and_counts_the_same() {
+fn dry_run_copies_nothing_and_counts_the_same() {
     for how in ["-a", "-an"] {
         let home = Home::new();
         make(&home.path().join("tree"));
@@ -582,7 +582,7 @@ fn names_of_an_archive_and_paths_are_not_copied_to_each_other() {
 /// A link that is copied to where it leads would leave nothing of either; and what has no content takes the
 /// place of a link that is named, and not of what that leads to.
 #[test]
-fn a_link_does_not_take_the_place_of_what_it_leads_to() {
+fn link_does_not_take_the_place_of_what_it_leads_to() {
     const NAMES: [&str; 7] = ["real", "farm", "other", "file", "link", "elsewhere", "source"];
     let make = |at: &Path| {
         for directory in ["real", "farm", "other"] {

@@ -117,7 +117,7 @@ fn give_up_the_end(home: &Home, at: usize, is_whole: bool) {
 
 /// What only a catalog knows is read by it, kept, and written to the log again.
 #[test]
-fn a_log_that_has_lost_its_end_is_written_again_of_the_catalog() {
+fn log_that_has_lost_its_end_is_written_again_of_the_catalog() {
     for kept in [0, 2, 5] {
         let home = home();
         for args in [
@@ -185,7 +185,7 @@ fn a_log_that_has_lost_its_end_is_written_again_of_the_catalog() {
 }
 
 #[test]
-fn the_log_is_not_written_of_the_catalog_of_another_archive() {
+fn log_is_not_written_of_the_catalog_of_another_archive() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::/1"]);
     for number in 0..9 {
@@ -207,7 +207,7 @@ fn the_log_is_not_written_of_the_catalog_of_another_archive() {
 
 /// Each command of the tutorial, and what it says.
 #[test]
-fn the_tutorial_says_what_happens() {
+fn tutorial_says_what_happens() {
     let home = Home::new();
     let text = include_str!("../../../../docs/archive.md");
     let (_, tutorial) = text.split_once("## Tutorial\n").unwrap();

@@ -9,7 +9,7 @@ fn flags(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_options_of_each_command_are_listed() {
+fn options_of_each_command_are_listed() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/archive.md");
     let docs = std::fs::read_to_string(docs).unwrap();
     let home = Home::new();

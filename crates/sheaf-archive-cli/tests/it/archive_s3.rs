@@ -49,7 +49,7 @@ impl Place {
 }
 
 #[test]
-fn a_tree_is_stored_in_a_bucket_and_got_back() {
+fn tree_is_stored_in_a_bucket_and_got_back() {
     let Some(place) = Place::new() else { return };
     let no_store = place.run(&["ls", STORE]);
     let text = "sheaf: s3://bucket/some/prefix: there is no store: sheaf archive store --create \
@@ -90,7 +90,7 @@ fn a_tree_is_stored_in_a_bucket_and_got_back() {
 }
 
 #[test]
-fn a_store_that_is_made_again_has_another_catalog() {
+fn store_that_is_made_again_has_another_catalog() {
     let Some(place) = Place::new() else { return };
     place.run(&["store", "--create", "tree", STORE]);
     fs::remove_dir_all(place.server.bucket().join("some")).unwrap();

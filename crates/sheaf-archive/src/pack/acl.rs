@@ -80,7 +80,7 @@ mod tests {
     use super::{text_of, value_of};
 
     #[test]
-    fn a_list_is_the_same_again() {
+    fn list_is_the_same_again() {
         let text = "user::rwx,user:1000:r-x,group::r--,group:4294967294:-w-,mask::rwx,other::--x";
         let value = value_of(text.as_bytes()).unwrap();
         assert_eq!(text_of(&value).as_deref(), Some(text));

@@ -71,7 +71,7 @@ mod tests {
     use crate::schedule::Resource;
 
     #[test]
-    fn the_reason_of_most_of_the_last_time_is_told() {
+    fn reason_of_most_of_the_last_time_is_told() {
         let second = Duration::from_secs;
         let mut times = LimitingTimes::default();
         assert_eq!(times.most(), Limiting::Nothing);

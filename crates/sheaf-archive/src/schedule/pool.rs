@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_all_and_is_passed_on() {
+    fn panic_ends_all_and_is_passed_on() {
         let pool = pool::<()>(2);
         for number in 0..100 {
             pool.push(None, task(Phase::Transfer, &[number], number as usize));

@@ -371,7 +371,7 @@ fn rate_limited_task_waits_and_the_limit_is_reported() {
 }
 
 #[test]
-fn the_host_with_fewer_tasks_gets_the_next() {
+fn host_with_fewer_tasks_gets_the_next() {
     let one = ScheduleLimits::default().with(Resource::StoreConnections, 2);
     let settings = ScheduleSettings {
         hosts: vec![one, one, ScheduleLimits::default().with(Resource::StoreConnections, 1)],

@@ -176,7 +176,7 @@ fn of_two_writers_to_one_directory_the_second_is_told_and_changes_nothing() {
 }
 
 #[test]
-fn a_directory_that_goes_takes_its_packs_and_objects_along_and_may_come_again() {
+fn directory_that_goes_takes_its_packs_and_objects_along_and_may_come_again() {
     for made in &Made::all() {
         let mut catalog = made.catalog("catalog");
         let mut home = new("/home", 0o755);
@@ -194,7 +194,7 @@ fn a_directory_that_goes_takes_its_packs_and_objects_along_and_may_come_again() 
 
 /// Whoever opens a file of tables first makes them, however many do so at once.
 #[test]
-fn a_catalog_may_be_made_by_many_at_once() {
+fn catalog_may_be_made_by_many_at_once() {
     let made = Made::new();
     for round in 0..20 {
         let name = format!("catalog-{round}");
@@ -265,7 +265,7 @@ fn of_many_writers_at_once_to_one_directory_one_wins_each_time() {
 }
 
 #[test]
-fn a_lost_catalog_is_made_of_the_log_again() {
+fn lost_catalog_is_made_of_the_log_again() {
     let made = Made::new();
     let mut lost = made.catalog("lost");
     for number in 0..5 {
@@ -285,7 +285,7 @@ fn a_lost_catalog_is_made_of_the_log_again() {
 }
 
 #[test]
-fn a_damaged_or_later_commit_is_named_and_those_before_it_are_taken_in() {
+fn damaged_or_later_commit_is_named_and_those_before_it_are_taken_in() {
     let made = Made::new();
     let mut one = made.catalog("one");
     one.commit(&made.store, &commit_of(new("/1", 0o700))).unwrap();
@@ -368,7 +368,7 @@ fn behind_a_gap_of_the_log_nothing_is_written_and_each_time_it_is_told() {
 
 /// A catalog that has seen commits before they were lost, and writes.
 #[test]
-fn a_gap_behind_what_a_catalog_knows_is_found_before_a_commit() {
+fn gap_behind_what_a_catalog_knows_is_found_before_a_commit() {
     let made = Made::new();
     let (mut one, mut other) = (made.catalog("one"), made.catalog("other"));
     other.catch_up(&made.store).unwrap();
@@ -388,7 +388,7 @@ fn a_gap_behind_what_a_catalog_knows_is_found_before_a_commit() {
 }
 
 #[test]
-fn a_commit_that_was_written_behind_another_one_is_refused() {
+fn commit_that_was_written_behind_another_one_is_refused() {
     let (made, foreign) = (Made::new(), Made::new());
     for (of, name) in [(&made, "/a"), (&foreign, "/b")] {
         let mut catalog = of.catalog("one");
@@ -403,7 +403,7 @@ fn a_commit_that_was_written_behind_another_one_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_no_catalog_is_left_alone_and_named() {
+fn file_that_is_no_catalog_is_left_alone_and_named() {
     let made = Made::new();
     std::fs::write(
         made.file("text"),
@@ -417,7 +417,7 @@ fn a_file_that_is_no_catalog_is_left_alone_and_named() {
 }
 
 #[test]
-fn a_commit_in_the_log_counts_even_if_its_writer_was_killed_before_the_table() {
+fn commit_in_the_log_counts_even_if_its_writer_was_killed_before_the_table() {
     for made in &Made::all() {
         let mut one = made.catalog("one");
         one.commit(&made.store, &commit_of(new("/1", 0o700))).unwrap();
@@ -536,7 +536,7 @@ fn tree_to_move(made: &Made) -> Catalog {
 }
 
 #[test]
-fn a_tree_moves_and_is_copied_by_one_small_change() {
+fn tree_moves_and_is_copied_by_one_small_change() {
     for made in &Made::all() {
         let mut catalog = tree_to_move(made);
         let before = said(&catalog);
@@ -592,7 +592,7 @@ fn a_tree_moves_and_is_copied_by_one_small_change() {
 }
 
 #[test]
-fn a_tree_goes_only_where_nothing_is_and_only_once() {
+fn tree_goes_only_where_nothing_is_and_only_once() {
     for made in &Made::all() {
         let mut catalog = tree_to_move(made);
         let before = said(&catalog);

@@ -262,7 +262,7 @@ fn names_go_where_cp_and_mv_have_them_go() {
 }
 
 #[test]
-fn a_tree_does_not_go_where_it_may_not() {
+fn tree_does_not_go_where_it_may_not() {
     let place = Place::new();
     small(&place);
     settle();

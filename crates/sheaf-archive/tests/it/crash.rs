@@ -393,27 +393,27 @@ fn in_databases(server: Arc<PostgresServer>) -> impl Fn(&Path) -> Catalog {
 }
 
 #[test]
-fn a_store_that_stops_at_any_write_loses_nothing() {
+fn store_that_stops_at_any_write_loses_nothing() {
     stop_at_each(STORE, &in_file);
 }
 
 #[test]
-fn a_repack_that_stops_at_any_write_loses_nothing() {
+fn repack_that_stops_at_any_write_loses_nothing() {
     stop_at_each(REPACK, &in_file);
 }
 
 #[test]
-fn a_removal_that_stops_at_any_write_loses_nothing_else() {
+fn removal_that_stops_at_any_write_loses_nothing_else() {
     stop_at_each(REMOVE, &in_file);
 }
 
 #[test]
-fn a_change_of_modes_that_stops_at_any_write_loses_nothing() {
+fn change_of_modes_that_stops_at_any_write_loses_nothing() {
     stop_at_each(MODES, &in_file);
 }
 
 #[test]
-fn a_change_of_names_that_stops_at_any_write_loses_nothing() {
+fn change_of_names_that_stops_at_any_write_loses_nothing() {
     stop_at_each(NAMES, &in_file);
 }
 
@@ -424,7 +424,7 @@ fn with_a_database_nothing_is_lost_either() {
 }
 
 #[test]
-fn a_database_that_loses_its_last_commits_has_them_again() {
+fn database_that_loses_its_last_commits_has_them_again() {
     // What is not synced is lost in a crash.
     const SETTINGS: &[&str] = &["synchronous_commit=off", "wal_writer_delay=10s"];
     let Some(mut server) = PostgresServer::start(SETTINGS) else { return };

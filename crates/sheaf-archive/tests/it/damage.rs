@@ -19,7 +19,7 @@ fn some() -> Vec<Made> {
 }
 
 #[test]
-fn a_flipped_byte_is_found_and_costs_the_member_it_is_of() {
+fn flipped_byte_is_found_and_costs_the_member_it_is_of() {
     let (tar, index) = packed(&some());
     for at in 0..tar.len() {
         let mut flipped = tar.clone();
@@ -54,7 +54,7 @@ fn no_flipped_byte_of_an_index_is_believed() {
 
 /// What is said by an index that has its checksum, and was not written by a writer.
 #[test]
-fn an_index_that_says_what_cannot_be_is_refused() {
+fn index_that_says_what_cannot_be_is_refused() {
     let (_, index) = packed(&some());
     let mut same = index.clone();
     same.members.swap(0, 1);
@@ -75,7 +75,7 @@ fn an_index_that_says_what_cannot_be_is_refused() {
 
 /// A pack that was cut off is told, and what is in it before that is there.
 #[test]
-fn a_pack_that_is_cut_off_keeps_what_is_before() {
+fn pack_that_is_cut_off_keeps_what_is_before() {
     let (tar, index) = packed(&some());
     for length in (0..tar.len()).step_by(64) {
         let cut = &tar[..length];

@@ -121,7 +121,7 @@ fn as_beside_another_file_system() {
 }
 
 #[test]
-fn a_full_disk_stops_and_the_rest_is_stored_later() {
+fn full_disk_stops_and_the_rest_is_stored_later() {
     on_a_small_disk("disk::as_on_a_full_disk");
 }
 
@@ -149,7 +149,7 @@ fn as_on_a_full_disk() {
 }
 
 #[test]
-fn a_disk_that_may_not_be_written_to_is_said() {
+fn disk_that_may_not_be_written_to_is_said() {
     on_a_small_disk("disk::as_on_a_disk_to_read");
 }
 

@@ -137,7 +137,7 @@ fn excluded_files_stay_in_the_archive_and_are_counted() {
 }
 
 #[test]
-fn a_store_is_not_stored_in_itself() {
+fn store_is_not_stored_in_itself() {
     let place = Place::new();
     let store = place.path("store");
     let found = fs::metadata(&store).unwrap();

@@ -140,7 +140,7 @@ fn only_a_damaged_member_is_stored_again_and_what_has_no_source_stays() {
 }
 
 #[test]
-fn a_named_file_whose_pack_is_missing_is_stored_again() {
+fn named_file_whose_pack_is_missing_is_stored_again() {
     let place = Place::new();
     fs::write(place.path("a"), "a").unwrap();
     settle();
@@ -155,7 +155,7 @@ fn a_named_file_whose_pack_is_missing_is_stored_again() {
 }
 
 #[test]
-fn an_index_that_is_lost_is_made_again_of_its_pack() {
+fn index_that_is_lost_is_made_again_of_its_pack() {
     for way in [0, 2, 4] {
         let place = Place::new();
         fs::create_dir(place.path("tree")).unwrap();
@@ -211,7 +211,7 @@ fn lost_index_is_read_from_its_pack_and_rewritten_by_repair() {
 
 /// Without what was removed since: which members are left, a pack does not say.
 #[test]
-fn a_later_index_is_not_taken_from_its_pack() {
+fn later_index_is_not_taken_from_its_pack() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     for name in ["a", "b", "c"] {
@@ -241,7 +241,7 @@ fn bytes_behind_an_index_are_damage() {
 
 /// With the modes that it was written with: those of now are in the catalog.
 #[test]
-fn an_index_is_made_again_of_a_pack_whose_modes_were_changed() {
+fn index_is_made_again_of_a_pack_whose_modes_were_changed() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     for name in ["a", "b", "c"] {

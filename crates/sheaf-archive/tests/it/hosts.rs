@@ -376,7 +376,7 @@ fn assert_linked_once(many: &Many) {
 }
 
 #[test]
-fn the_others_do_what_lost_hosts_had_in_hand() {
+fn others_do_what_lost_hosts_had_in_hand() {
     for fault in [Fault::Lost, Fault::Garbled] {
         for at in [0, 2, 5] {
             let many = Many::new();
@@ -435,7 +435,7 @@ fn host_without_the_store_or_with_other_files_is_named() {
 }
 
 #[test]
-fn a_lost_host_alone_costs_what_it_had() {
+fn lost_host_alone_costs_what_it_had() {
     let many = Many::new();
     make_wide(&many.at("files/tree"));
     settle();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Each time some files more are archived, so in the end all are.
 #[test]
-fn a_directory_is_stored_bit_by_bit() {
+fn directory_is_stored_bit_by_bit() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     for number in 0..12 {

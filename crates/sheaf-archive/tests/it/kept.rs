@@ -108,7 +108,7 @@ fn assert_members(index: &PackIndex, tar: &[u8], is_of_tar: bool) {
 }
 
 #[test]
-fn a_pack_of_version_1_is_read() {
+fn pack_of_version_1_is_read() {
     let (tar, beside) = (read("pack-1.tar"), read("index-1"));
     let index = PackIndex::decode(&beside).unwrap();
     assert_members(&index, &tar, false);
@@ -124,7 +124,7 @@ fn a_pack_of_version_1_is_read() {
 }
 
 #[test]
-fn a_compressed_pack_is_read() {
+fn compressed_pack_is_read() {
     let (tar, zstd) = (read("pack-1.tar"), read("pack-1.tar.zst"));
     let place = tempfile::tempdir().unwrap();
     let store = LocalStore::create(&place.path().join("store")).unwrap();
@@ -144,7 +144,7 @@ fn a_compressed_pack_is_read() {
 
 /// What is written now is what is kept: else it is of another version.
 #[test]
-fn the_format_is_as_it_was() {
+fn format_is_as_it_was() {
     let (tar, index) = packed(&members());
     assert!(tar == read("pack-1.tar"), "a pack is written in another way");
     assert!(index.encode() == read("index-1"), "an index is written in another way");
@@ -288,7 +288,7 @@ fn said(archive: &Archive) -> Vec<(ArchivePath, DirectoryRows)> {
 }
 
 #[test]
-fn a_log_of_version_1_is_read() {
+fn log_of_version_1_is_read() {
     let place = tempfile::tempdir().unwrap();
     let (of_commits, _) = archive(&place.path().join("commits"));
     for commit in commits() {

@@ -90,7 +90,7 @@ fn other_names_stay_when_the_first_is_removed() {
 }
 
 #[test]
-fn a_first_name_that_is_another_file_by_now_takes_no_name_with_it() {
+fn first_name_that_is_another_file_by_now_takes_no_name_with_it() {
     let place = linked();
     fs::remove_file(place.path("tree/a")).unwrap();
     fs::write(place.path("tree/a"), "new").unwrap();
@@ -107,7 +107,7 @@ fn a_first_name_that_is_another_file_by_now_takes_no_name_with_it() {
 }
 
 #[test]
-fn a_name_more_has_all_names_stored_together() {
+fn name_more_has_all_names_stored_together() {
     let place = linked();
     fs::hard_link(place.path("tree/a"), place.path("tree/0")).unwrap();
     settle();

@@ -42,7 +42,7 @@ fn expected(place: &Place) -> Vec<ArchivePath> {
 }
 
 #[test]
-fn a_walk_tells_what_one_of_the_tree_does_in_the_same_order() {
+fn walk_tells_what_one_of_the_tree_does_in_the_same_order() {
     for pack_bytes in [1, 8192, 64 << 20] {
         let place = Place::new();
         make_everything(&place.path("tree"));
@@ -153,7 +153,7 @@ fn single_names_are_looked_up_and_directories_skipped() {
 }
 
 #[test]
-fn a_pack_that_is_lost_with_its_index_is_told_and_the_rest_is_listed() {
+fn pack_that_is_lost_with_its_index_is_told_and_the_rest_is_listed() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     for name in ["a", "b", "c"] {

@@ -38,7 +38,7 @@ fn removed(
 }
 
 #[test]
-fn a_tree_is_removed_whole_and_no_link_is_followed() {
+fn tree_is_removed_whole_and_no_link_is_followed() {
     let place = tempfile::tempdir().unwrap();
     let (tree, outside) = (place.path().join("tree"), place.path().join("outside"));
     make_everything(&tree);
@@ -161,7 +161,7 @@ fn modes_are_changed_as_by_chmod_and_only_where_they_differ() {
 const WALKED_BY_CHILD: &str = "SHEAF_TEST_WALKED";
 
 #[test]
-fn a_walk_takes_little_memory_whatever_the_tree() {
+fn walk_takes_little_memory_whatever_the_tree() {
     if let Some(path) = std::env::var_os(WALKED_BY_CHILD) {
         let count = TreeWalk::new(Path::new(&path), TreeWalkOptions::default()).count();
         let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -174,7 +174,7 @@ fn a_walk_takes_little_memory_whatever_the_tree() {
     let place = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
     let peak = |path: &Path, count: usize| -> u64 {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "local::a_walk_takes_little_memory_whatever_the_tree", "--nocapture"])
+            .args(["--exact", "local::walk_takes_little_memory_whatever_the_tree", "--nocapture"])
             .env(WALKED_BY_CHILD, path)
             .output()
             .unwrap();

@@ -245,7 +245,7 @@ fn python_takes_packs_apart() {
 
 /// What `tar --list` prints is each member, and the index.
 #[test]
-fn a_pack_is_listed_in_order() {
+fn pack_is_listed_in_order() {
     if !have("tar") {
         return;
     }

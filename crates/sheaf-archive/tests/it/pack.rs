@@ -41,7 +41,7 @@ proptest! {
 }
 
 #[test]
-fn an_index_has_less_than_90_bytes_a_member_beside_its_name() {
+fn index_has_less_than_90_bytes_a_member_beside_its_name() {
     for count in [100, 1_000, 10_000] {
         let names: Vec<_> = (0..count).map(|number| format!("file-{number:06}")).collect();
         let members: Vec<_> = names.iter().map(|name| file(name.as_bytes(), b"x")).collect();
@@ -135,7 +135,7 @@ fn other_names_have_the_content_when_the_first_is_gone() {
 
 /// A name of another file takes the place of none: what an index says of links is all true.
 #[test]
-fn a_link_with_another_content_is_refused() {
+fn link_with_another_content_is_refused() {
     let to = b"a".to_vec();
     let link = MemberAttributes { kind: MemberKind::HardLink { to }, ..file(b"b", b"").0 };
     let (_, index) = packed(&[file(b"a", b"content"), (link, Vec::new()), file(b"c", b"content")]);
@@ -184,7 +184,7 @@ fn pack_write_to_full_device_fails_with_enospc() {
 }
 
 #[test]
-fn a_later_format_is_refused_as_such() {
+fn later_format_is_refused_as_such() {
     let (_, index) = packed(&[file(b"name", b"content")]);
     let mut bytes = index.encode();
     bytes[8] = 2;
@@ -196,7 +196,7 @@ fn a_later_format_is_refused_as_such() {
 
 /// A member that would be written elsewhere is no member.
 #[test]
-fn a_tar_with_paths_is_refused() {
+fn tar_with_paths_is_refused() {
     let (tar, _) = packed(&[file(b"name", b"content")]);
     for name in ["../x", "/etc", "..", "a/b", "."] {
         let mut tar = tar.clone();

@@ -103,7 +103,7 @@ fn many_rows(above: &str, directories: u32) -> Commit {
 }
 
 #[test]
-fn a_server_is_asked_as_often_for_a_thousand_rows_as_for_ten() {
+fn server_is_asked_as_often_for_a_thousand_rows_as_for_ten() {
     let Some(server) = PostgresServer::shared() else { return };
     let (place, relay) = (tempfile::tempdir().unwrap(), Relay::new(&server));
     let store = LocalStore::create(&place.path().join("store")).unwrap();
@@ -135,7 +135,7 @@ fn a_server_is_asked_as_often_for_a_thousand_rows_as_for_ten() {
 }
 
 #[test]
-fn a_connection_that_ends_at_any_answer_loses_nothing() {
+fn connection_that_ends_at_any_answer_loses_nothing() {
     let Some(server) = PostgresServer::shared() else { return };
     let place = tempfile::tempdir().unwrap();
     let relay = Relay::new(&server);
@@ -180,7 +180,7 @@ fn a_connection_that_ends_at_any_answer_loses_nothing() {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_waited_for_until_the_deadline() {
+fn server_that_says_nothing_is_waited_for_until_the_deadline() {
     let Some(server) = PostgresServer::shared() else { return };
     let (place, relay) = (tempfile::tempdir().unwrap(), Relay::new(&server));
     let store = LocalStore::create(&place.path().join("store")).unwrap();
@@ -321,7 +321,7 @@ fn pem(of: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_server_is_believed_by_its_certificate_and_told_a_password() {
+fn server_is_believed_by_its_certificate_and_told_a_password() {
     let Some(server) = PostgresServer::start(&["listen_addresses=127.0.0.1", "fsync=off"]) else {
         return;
     };

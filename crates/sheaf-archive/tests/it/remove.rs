@@ -28,7 +28,7 @@ fn names(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn a_file_goes_and_its_neighbours_stay() {
+fn file_goes_and_its_neighbours_stay() {
     let place = place();
     for (name, bytes) in [("/tree/a", 1), ("/tree/large", 2 << 20), ("/tree/d/e/f", 5)] {
         let removed = remove(&place.archive, &path(name)).unwrap();
@@ -45,7 +45,7 @@ fn a_file_goes_and_its_neighbours_stay() {
 }
 
 #[test]
-fn a_directory_goes_with_all_that_is_in_it() {
+fn directory_goes_with_all_that_is_in_it() {
     let place = place();
     let removed = remove(&place.archive, &path("/tree/d")).unwrap();
     assert_eq!(removed, RemoveReport { directories: 2, files: 2, bytes: 3 + 5 });

@@ -258,7 +258,7 @@ fn repack_keeps_shared_packs_until_references_are_removed() {
 }
 
 #[test]
-fn a_directory_with_damage_stays_as_it_is() {
+fn directory_with_damage_stays_as_it_is() {
     let place = place();
     remove_some(&place, |number| number % 2 == 0);
     let rows = place.archive.catalog().packs(&path("/tree")).unwrap();
@@ -357,7 +357,7 @@ fn repack_retries_after_a_concurrent_commit() {
 }
 
 #[test]
-fn a_copy_that_was_begun_before_refers_to_nothing_that_is_gone() {
+fn copy_that_was_begun_before_refers_to_nothing_that_is_gone() {
     let place = place();
     remove_some(&place, |number| number % 2 == 0);
     let meddle = |other: &Archive| {

@@ -118,7 +118,7 @@ fn round_in(place: &Place, options: SaveOptions) {
 }
 
 #[test]
-fn a_tree_of_everything_comes_back_as_it_was() {
+fn tree_of_everything_comes_back_as_it_was() {
     round(SaveOptions::default());
 }
 
@@ -143,7 +143,7 @@ fn tree_round_trip_works_for_an_unprivileged_user() {
     // What is built is maybe not where others may go.
     let program = directory.path().join("test");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    for test in ["a_tree_of_everything_comes_back_as_it_was", "without_packs_it_does_too"] {
+    for test in ["tree_of_everything_comes_back_as_it_was", "without_packs_it_does_too"] {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         command.arg(&program).arg(format!("round::{test}")).arg("--exact");
@@ -270,7 +270,7 @@ fn one_file_is_fetched_alone(place: &Place) {
 
 /// A directory takes the place of a file. What is archived in a directory stays, whatever is there now.
 #[test]
-fn a_directory_takes_the_place_of_a_file_and_a_file_not_that_of_a_directory() {
+fn directory_takes_the_place_of_a_file_and_a_file_not_that_of_a_directory() {
     let place = Place::new();
     fs::create_dir_all(place.path("tree/x/below")).unwrap();
     fs::write(place.path("tree/x/below/f"), "f").unwrap();
@@ -311,7 +311,7 @@ fn a_directory_takes_the_place_of_a_file_and_a_file_not_that_of_a_directory() {
 }
 
 #[test]
-fn the_store_is_not_stored_in_itself_and_sockets_are_said() {
+fn store_is_not_stored_in_itself_and_sockets_are_said() {
     let place = Place::new();
     let root = place.directory.path();
     let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
@@ -325,7 +325,7 @@ fn the_store_is_not_stored_in_itself_and_sockets_are_said() {
 }
 
 #[test]
-fn a_lost_catalog_is_made_again_and_all_comes_back() {
+fn lost_catalog_is_made_again_and_all_comes_back() {
     for place in Place::all() {
         make_everything(&place.path("tree"));
         place.save("tree", SaveOptions::default());
@@ -427,7 +427,7 @@ fn frozen_reader_sees_one_snapshot_despite_changes() {
 
 /// What says that it is empty and is not is told, and not taken for stored.
 #[test]
-fn a_file_that_has_more_than_it_says_is_told_each_time() {
+fn file_that_has_more_than_it_says_is_told_each_time() {
     for member_bytes_max in [0, 1 << 20] {
         for checksum in [false, true] {
             let place = Place::new();

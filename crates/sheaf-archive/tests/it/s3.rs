@@ -101,7 +101,7 @@ fn s3_request_that_fails_once_is_retried() {
 }
 
 #[test]
-fn a_server_that_says_how_long_is_left_alone_so_long() {
+fn server_that_says_how_long_is_left_alone_so_long() {
     let Some(server) = S3Server::start() else { return };
     let limits = S3Limits { backoff_max: Duration::from_secs(10), ..s3_limits() };
     let (store, proxy) = store_behind(&server, limits, |request| {
@@ -204,7 +204,7 @@ fn s3_read_resumes_where_the_connection_broke_off() {
 }
 
 #[test]
-fn an_upload_is_completed_or_was_never_there() {
+fn upload_is_completed_or_was_never_there() {
     let Some(server) = S3Server::start() else { return };
     let whole = content(LONG);
     const ERROR: &str = "<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code></Error>";
@@ -270,7 +270,7 @@ fn parts_are_sent_at_once_and_not_too_many() {
 }
 
 #[test]
-fn a_server_that_overwrites_is_refused() {
+fn server_that_overwrites_is_refused() {
     let Some(server) = S3Server::start() else { return };
     let (store, _proxy) = store_behind(&server, s3_limits(), |request| {
         let is_mark = request.is("PUT", "/sheaf-archive");
@@ -411,7 +411,7 @@ fn packs_are_sent_at_once_and_read_by_one_request_each() {
 }
 
 #[test]
-fn a_tree_is_whole_whatever_happens_on_the_way() {
+fn tree_is_whole_whatever_happens_on_the_way() {
     let Some(server) = S3Server::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let tree = directory.path().join("tree");
@@ -453,7 +453,7 @@ fn a_tree_is_whole_whatever_happens_on_the_way() {
 }
 
 #[test]
-fn a_server_that_goes_away_stops_it_and_the_rest_is_stored_later() {
+fn server_that_goes_away_stops_it_and_the_rest_is_stored_later() {
     let Some(server) = S3Server::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let tree = directory.path().join("tree");

@@ -29,7 +29,7 @@ pub fn keys(store: &dyn Store, parts: &[&str]) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn an_object_is_there_when_it_is_committed() {
+fn object_is_there_when_it_is_committed() {
     StorePlace::all().iter().for_each(an_object_is_there);
 }
 
@@ -75,7 +75,7 @@ fn an_object_is_there(place: &StorePlace) {
 }
 
 #[test]
-fn a_long_object_is_there_as_a_whole() {
+fn long_object_is_there_as_a_whole() {
     for place in StorePlace::all() {
         let store = place.create().unwrap();
         let content: Vec<u8> = (0..17_000_001u32).map(|at| (at * 7 / 1000) as u8).collect();
@@ -210,7 +210,7 @@ fn keys_are_names_that_any_store_takes() {
     }
 }
 
-/// Run by `a_killed_writer_leaves_whole_objects`, as a process of its own.
+/// Run by `killed_writer_leaves_whole_objects`, as a process of its own.
 #[test]
 fn as_a_writer() {
     let Ok(name) = std::env::var("SHEAF_TEST_STORE") else { return };
@@ -224,7 +224,7 @@ fn as_a_writer() {
 
 /// What a writer has told of is there, what it was at is not, and nothing else is left of it.
 #[test]
-fn a_killed_writer_leaves_whole_objects() {
+fn killed_writer_leaves_whole_objects() {
     for round in 0..10 {
         StorePlace::all().iter().for_each(|place| a_writer_is_killed(place, round));
     }

@@ -133,7 +133,7 @@ fn recalled_objects_are_evicted_when_the_stage_is_full() {
 }
 
 #[test]
-fn the_log_and_indexes_are_on_the_disk() {
+fn log_and_indexes_are_on_the_disk() {
     let directory = tempfile::tempdir().unwrap();
     let store = TapeStore::create(directory.path(), tape_settings()).unwrap();
     for name in ["log/00000000000000000001", "packs/ab/ab.idx.0"] {

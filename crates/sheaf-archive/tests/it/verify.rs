@@ -43,7 +43,7 @@ fn verify_of_an_intact_archive_reports_no_damage() {
 }
 
 #[test]
-fn a_flipped_byte_of_any_object_is_found_and_the_rest_is_read() {
+fn flipped_byte_of_any_object_is_found_and_the_rest_is_read() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     for name in ["a", "b", "c"] {
@@ -87,7 +87,7 @@ fn a_flipped_byte_of_any_object_is_found_and_the_rest_is_read() {
 }
 
 #[test]
-fn a_catalog_that_says_something_else_than_the_log_is_named() {
+fn catalog_that_says_something_else_than_the_log_is_named() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     fs::write(place.path("tree/a"), "a").unwrap();
@@ -215,7 +215,7 @@ fn readable(archive: &Archive, to: &std::path::Path) -> Vec<(PathBuf, Vec<u8>)> 
 }
 
 #[test]
-fn a_flipped_byte_anywhere_is_named_and_all_else_is_read() {
+fn flipped_byte_anywhere_is_named_and_all_else_is_read() {
     let place = in_memory();
     let (at, tree) = (place.path(), place.path().join("tree"));
     let all = ["a", "d/b", "d/c", "e/f", "e/large"];
@@ -279,7 +279,7 @@ fn a_flipped_byte_anywhere_is_named_and_all_else_is_read() {
 }
 
 #[test]
-fn a_flipped_byte_of_a_catalog_is_named_or_is_nothing_and_the_store_makes_another() {
+fn flipped_byte_of_a_catalog_is_named_or_is_nothing_and_the_store_makes_another() {
     let place = in_memory();
     let (at, tree) = (place.path(), place.path().join("tree"));
     fs::create_dir_all(tree.join("d")).unwrap();
@@ -345,7 +345,7 @@ fn a_flipped_byte_of_a_catalog_is_named_or_is_nothing_and_the_store_makes_anothe
 /// Pages of a catalog that are not whole: it is not opened, or says all that it said, or is not believed
 /// where something is removed by it.
 #[test]
-fn a_damaged_catalog_has_nothing_removed() {
+fn damaged_catalog_has_nothing_removed() {
     let place = in_memory();
     let (at, tree) = (place.path(), place.path().join("tree"));
     for directory in 0..30 {
@@ -402,7 +402,7 @@ fn a_damaged_catalog_has_nothing_removed() {
 
 /// A bit of a row is not what another owner or mode is made of: what cannot be true is not told.
 #[test]
-fn a_flipped_bit_of_a_row_is_told_and_gives_no_other_attributes() {
+fn flipped_bit_of_a_row_is_told_and_gives_no_other_attributes() {
     let place = in_memory();
     let (at, tree) = (place.path(), place.path().join("tree"));
     for name in ["d/a", "d/b", "e/c"] {

@@ -73,7 +73,7 @@ fn grown() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_tree_is_found_in_order_however_many_read_it() {
+fn tree_is_found_in_order_however_many_read_it() {
     let tree = grown();
     let mut expected = Vec::new();
     one_by_one(tree.path(), &mut expected);
@@ -86,7 +86,7 @@ fn a_tree_is_found_in_order_however_many_read_it() {
 }
 
 #[test]
-fn a_file_alone_is_a_tree_and_nothing_is_told_as_that() {
+fn file_alone_is_a_tree_and_nothing_is_told_as_that() {
     let tree = tempfile::tempdir().unwrap();
     let (file, link) = (tree.path().join("file"), tree.path().join("link"));
     std::fs::write(&file, "").unwrap();
@@ -103,7 +103,7 @@ fn a_file_alone_is_a_tree_and_nothing_is_told_as_that() {
 
 /// A path may be longer than the kernel takes.
 #[test]
-fn a_path_may_be_longer_than_4096_bytes() {
+fn path_may_be_longer_than_4096_bytes() {
     let tree = tempfile::tempdir().unwrap();
     let name = "n".repeat(200);
     let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::RDONLY;
@@ -121,7 +121,7 @@ fn a_path_may_be_longer_than_4096_bytes() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_read_costs_what_is_in_it() {
+fn directory_that_cannot_be_read_costs_what_is_in_it() {
     let tree = tempfile::tempdir().unwrap();
     std::fs::set_permissions(tree.path(), PermissionsExt::from_mode(0o755)).unwrap();
     for name in ["a", "b", "c"] {
@@ -157,7 +157,7 @@ fn a_directory_that_cannot_be_read_costs_what_is_in_it() {
 
 /// Who asks for little gets little, and leaves no threads behind that wait.
 #[test]
-fn a_walk_that_is_dropped_is_over() {
+fn walk_that_is_dropped_is_over() {
     let tree = grown();
     let threads = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();

@@ -175,7 +175,7 @@ fn one_member_is_read_without_the_others() {
 
 /// Whatever byte is another one: it is told, nothing else comes back, and nothing hangs or grows.
 #[test]
-fn a_flipped_byte_is_told() {
+fn flipped_byte_is_told() {
     let (place, _, pack) = place(40, |number| text(number)[..300].to_vec());
     let at = object(&place, &pack);
     let whole = fs::read(&at).unwrap();
@@ -222,7 +222,7 @@ fn frames_of_more_than_the_tar_are_refused() {
 }
 
 #[test]
-fn a_tree_of_everything_comes_back_compressed() {
+fn tree_of_everything_comes_back_compressed() {
     let place = Place::new();
     make_everything(&place.path("tree"));
     settle();

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_is_no_file_to_log_to() {
+    fn level_is_no_file_to_log_to() {
         for (level, meant) in [("info", "-v"), ("DEBUG", "-vv"), ("trace", "-vvv")] {
             let told =
                 format!("it is a file; did you mean {meant}? a file of that name is ./{level}");

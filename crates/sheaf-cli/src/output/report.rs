@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_a_cause_is_the_hosts_or_stands_for_each() {
+    fn name_in_a_cause_is_the_hosts_or_stands_for_each() {
         let why = || Silence::Down(Some("not started: ssh: cannot resolve %h".to_owned()));
         let report = |hosts: &[u32]| Report {
             asked: (0..4).collect(),
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_fails_once_whatever_fails_beneath_it() {
+    fn member_fails_once_whatever_fails_beneath_it() {
         let beneath =
             |path: &str, errno| Failure { beneath: "/d".to_owned(), ..failure(&[1], path, errno) };
         let report = Report {

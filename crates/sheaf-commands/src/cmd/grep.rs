@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_is_the_pattern_unless_one_is_named() {
+    fn first_word_is_the_pattern_unless_one_is_named() {
         let args = parse(&["udp", "/etc/services"]).unwrap();
         assert_eq!(args.options().unwrap().patterns, ["udp"]);
         assert_eq!(addrs(&args), ["/etc/services"]);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stronger_output_wins_and_context_is_for_both_sides() {
+    fn stronger_output_wins_and_context_is_for_both_sides() {
         let args = parse(&["-co", "-l", "-L", "-C2", "-A5", "x", "/a"]).unwrap();
         let options = args.options().unwrap();
         assert_eq!(

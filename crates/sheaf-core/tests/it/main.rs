@@ -4,6 +4,6 @@ mod hostset;
 mod seeds;
 
 #[test]
-fn the_seeds_of_fuzz_targets_pass() {
+fn seeds_of_fuzz_targets_pass() {
     seeds::pass(sheaf_core::fuzzing::TARGETS);
 }

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leading_dot_must_be_explicit() {
+    fn leading_dot_must_be_explicit() {
         for (pattern, expected) in
             [("*", false), (".*", true), ("[.]x", false), ("?x", false), (".x", true)]
         {

@@ -342,7 +342,7 @@ mod tests {
 
     /// The way taken where the file system has no files without names.
     #[test]
-    fn a_temporary_name_is_removed_or_becomes_the_name() {
+    fn temporary_name_is_removed_or_becomes_the_name() {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("file"), "old").unwrap();
         let export = Export::open(root.path()).unwrap();

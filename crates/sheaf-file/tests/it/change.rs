@@ -247,7 +247,7 @@ proptest! {
 }
 
 #[test]
-fn the_root_is_emptied_only_when_that_is_asked_for() {
+fn root_is_emptied_only_when_that_is_asked_for() {
     let (dir, export) = tree(&["a/b/c", "d", ".e", "l -> /"]);
     let names = || std::fs::read_dir(dir.path()).unwrap().count();
     let whole = RemoveOptions { mounts_too: true, ..RECURSIVE };
@@ -266,7 +266,7 @@ fn the_root_is_emptied_only_when_that_is_asked_for() {
 
 /// Whoever stops midway keeps what was not reached.
 #[test]
-fn a_removal_goes_on_name_by_name() {
+fn removal_goes_on_name_by_name() {
     let (dir, export) = tree(&["t/a/1", "t/a/2", "t/b", "t/c"]);
     let left = |path: &str| dir.path().join(path).exists();
     let mut removal = export.removal(p("t"), RECURSIVE).unwrap();
@@ -325,7 +325,7 @@ fn patterns_that_sweep_the_root_are_known() {
 }
 
 #[test]
-fn a_dry_run_refuses_what_the_removal_refuses() {
+fn dry_run_refuses_what_the_removal_refuses() {
     let (dir, export) = tree(&["theirs/file", "sticky/file", "open/file", "open/below/file"]);
     crate::open_to_all(dir.path());
     for (path, mode) in

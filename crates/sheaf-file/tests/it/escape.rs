@@ -83,7 +83,7 @@ fn magic_links_are_refused() {
 }
 
 #[test]
-fn a_pipe_without_writer_does_not_block() {
+fn pipe_without_writer_does_not_block() {
     let (dir, export) = tree(&[]);
     rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("pipe"), rustix::fs::Mode::RWXU).unwrap();
     assert_eq!(read(&export, "pipe").as_deref(), Ok(""));
@@ -101,7 +101,7 @@ fn thousand_servers_share_one_descriptor() {
 }
 
 #[test]
-fn an_export_must_be_a_directory() {
+fn export_must_be_a_directory() {
     let (dir, _) = tree(&["file"]);
     assert_eq!(Export::open(&dir.path().join("file")).unwrap_err(), Errno::NOTDIR);
     assert_eq!(Export::open(&dir.path().join("none")).unwrap_err(), Errno::NOENT);

@@ -143,7 +143,7 @@ fn both_faces_fail_alike() {
 }
 
 #[test]
-fn an_open_file_stays_what_it_was() {
+fn open_file_stays_what_it_was() {
     for face in 0..2 {
         let (dir, _export) = tree(&["f", "other"]);
         let files = &faces(dir.path())[face].1;

@@ -153,7 +153,7 @@ fn directories_below_the_depth_of_a_pattern_are_named() {
 }
 
 #[test]
-fn a_text_is_expanded_or_says_why_not() {
+fn text_is_expanded_or_says_why_not() {
     let (_dir, export) = tree(&["d1/a", "d2/", "f"]);
     let expand = |text: &str, is_new: bool| {
         let found = if is_new { export.expand_new(text) } else { export.expand(text) };
@@ -178,7 +178,7 @@ fn a_text_is_expanded_or_says_why_not() {
 }
 
 #[test]
-fn a_path_without_special_characters_is_itself() {
+fn path_without_special_characters_is_itself() {
     let (_dir, export) = tree(&["a*"]);
     for (text, path) in [
         ("/no/such", "/no/such"),
@@ -296,7 +296,7 @@ proptest! {
 
     /// An escaped name is itself.
     #[test]
-    fn an_escaped_name_is_literal(name in "[^/\0]{1,12}") {
+    fn escaped_name_is_literal(name in "[^/\0]{1,12}") {
         let escaped: String = name.chars().flat_map(|char| ['\\', char]).collect();
         prop_assert_eq!(Pattern::new(&escaped).unwrap().literal(), Some(name.clone().into()));
         prop_assert!(Pattern::new(&escaped).unwrap().matches(Path::new(&name)));

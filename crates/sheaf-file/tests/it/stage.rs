@@ -36,7 +36,7 @@ fn blake3(mut data: &[u8]) -> Digest {
 }
 
 #[test]
-fn the_old_file_stays_until_commit() {
+fn old_file_stays_until_commit() {
     let (dir, export) = tree(&["file"]);
     let mut staged = Staged::create(&export, p("file"), StageOptions::default()).unwrap();
     staged.write_at(0, b"new").unwrap();
@@ -94,7 +94,7 @@ fn staged_file_dropped_or_refused_leaves_nothing() {
 const KILLED_DIR: &str = "SHEAF_TEST_KILLED_DIR";
 
 #[test]
-fn a_killed_process_leaves_nothing() {
+fn killed_process_leaves_nothing() {
     if let Some(dir) = std::env::var_os(KILLED_DIR) {
         let export = Export::open(Path::new(&dir)).unwrap();
         let mut staged = Staged::create(&export, p("file"), StageOptions::default()).unwrap();
@@ -105,7 +105,7 @@ fn a_killed_process_leaves_nothing() {
     }
     let (dir, _) = tree(&["file"]);
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "stage::a_killed_process_leaves_nothing"])
+        .args(["--exact", "stage::killed_process_leaves_nothing"])
         .env(KILLED_DIR, dir.path())
         .output()
         .unwrap();
@@ -119,7 +119,7 @@ fn a_killed_process_leaves_nothing() {
 }
 
 #[test]
-fn a_read_only_directory_or_file_is_refused() {
+fn read_only_directory_or_file_is_refused() {
     let export = Export::open(p("/")).unwrap();
     for path in ["/proc/new-file", "/sys/new-file", "/proc/self/new-file"] {
         assert!(stage(&export, path, b"x", StageOptions::default()).is_err(), "{path}");
@@ -131,7 +131,7 @@ fn a_read_only_directory_or_file_is_refused() {
 }
 
 #[test]
-fn a_full_file_system_leaves_the_old_file() {
+fn full_file_system_leaves_the_old_file() {
     let (dir, export) = tree(&["m/"]);
     let mount = dir.path().join("m");
     let mounted =
@@ -200,7 +200,7 @@ fn links_stay_and_their_targets_are_replaced_within() {
 }
 
 #[test]
-fn the_new_file_inherits_and_attributes_override() {
+fn new_file_inherits_and_attributes_override() {
     let (dir, export) = tree(&["file"]);
     let path = dir.path().join("file");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();

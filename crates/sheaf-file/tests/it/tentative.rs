@@ -129,7 +129,7 @@ fn opening_and_settling_is_what_open_does_and_undoing_leaves_no_trace() {
 }
 
 #[test]
-fn an_undo_removes_only_what_the_opening_made() {
+fn undo_removes_only_what_the_opening_made() {
     let (dir, export) = tree(&["victim", "other/made", "other/new"]);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let make = |path: &str| {
@@ -170,7 +170,7 @@ fn an_undo_removes_only_what_the_opening_made() {
 }
 
 #[test]
-fn a_file_that_may_not_be_emptied_is_refused_before_any_is() {
+fn file_that_may_not_be_emptied_is_refused_before_any_is() {
     let (dir, export) = tree(&["log"]);
     let status =
         std::process::Command::new("chattr").arg("+a").arg(dir.path().join("log")).output();

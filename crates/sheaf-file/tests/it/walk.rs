@@ -28,7 +28,7 @@ fn files_come_in_the_order_of_their_paths() {
 }
 
 #[test]
-fn a_directory_is_read_in_order() {
+fn directory_is_read_in_order() {
     let (_dir, export) = tree(&["d/b", "d/a/", "d/a.b", "d/.h", "d/l -> a"]);
     let read = export.read_dir(Path::new("/d")).unwrap();
     let found: Vec<_> =
@@ -54,7 +54,7 @@ fn links_are_followed_as_asked() {
 
 /// A link to what nobody may look at is not taken for a link that leads nowhere.
 #[test]
-fn a_link_that_cannot_be_followed_is_an_error() {
+fn link_that_cannot_be_followed_is_an_error() {
     use std::os::unix::fs::PermissionsExt;
     let (dir, export) =
         tree(&["d/l -> ../closed/x", "d/loop -> loop", "d/gone -> none", "closed/x"]);
@@ -166,7 +166,7 @@ fn paths_may_be_longer_than_the_kernel_takes_at_once() {
 }
 
 #[test]
-fn a_directory_exchanged_meanwhile_is_an_error_not_a_detour() {
+fn directory_exchanged_meanwhile_is_an_error_not_a_detour() {
     let (dir, export) = tree(&["other/secret"]);
     let deep: PathBuf = std::iter::repeat_n("d", 40).collect();
     std::fs::create_dir_all(dir.path().join(&deep)).unwrap();
@@ -199,7 +199,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_walk_sees_what_the_standard_library_sees(
+    fn walk_sees_what_the_standard_library_sees(
         names in prop::collection::vec("[ab.]{1,3}(/[ab!~]{1,3}){0,4}", 0..20),
     ) {
         let (dir, export) = tree(&["x/"]);

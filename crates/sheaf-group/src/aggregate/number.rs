@@ -137,7 +137,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_field_is_a_number_as_a_whole_or_not_at_all() {
+    fn field_is_a_number_as_a_whole_or_not_at_all() {
         for field in [
             "17/421", "12kB", "0x1f", "inf", "-inf", "+nan", "NaN", "1,5", "", "+", "-", ".", "e5",
             "1e", "1e+",

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_line_is_kept_once_unless_order_counts() {
+    fn repeated_line_is_kept_once_unless_order_counts() {
         let write = |ordered| {
             let mut answer = Answer::new(AnswerForm { ordered, stats: false });
             answer.path(b"/a");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_without_entries_leaves_no_trace() {
+    fn path_without_entries_leaves_no_trace() {
         let mut answer = Answer::new(AnswerForm::default());
         answer.path(b"/a");
         answer.path(b"/b");

@@ -164,7 +164,7 @@ fn threads_of_a_blocking_session_have_their_own_answers() {
 }
 
 #[test]
-fn a_blocking_session_can_be_dropped_inside_a_runtime() {
+fn blocking_session_can_be_dropped_inside_a_runtime() {
     let cluster = cluster();
     let names: Names = (1..=HOSTS).map(|n| format!("n{n}")).collect();
     let launch =
@@ -188,7 +188,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     /// Reads and writes that move offsets are in one order at all members, whoever is dropped.
     #[test]
-    fn a_dropped_operation_is_done_by_all_or_by_none(
+    fn dropped_operation_is_done_by_all_or_by_none(
         steps in prop::collection::vec((0u8..3, 1u64..9, 0usize..5), 1..30),
     ) {
         let cluster = cluster();
@@ -212,7 +212,7 @@ proptest! {
 
 /// A write that is longer than what may be under way, dropped while the members are busy.
 #[test]
-fn a_long_request_dropped_midway_is_done_by_nobody() {
+fn long_request_dropped_midway_is_done_by_nobody() {
     const TIMEOUT: Duration = Duration::from_secs(3);
     let cluster = Cluster::new(HOSTS);
     const BUSY: u64 = 60 << 20;

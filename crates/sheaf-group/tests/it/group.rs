@@ -52,7 +52,7 @@ fn excl_fails_everywhere_and_removes_what_it_created() {
 }
 
 #[test]
-fn a_failed_creation_keeps_the_files_that_were_there() {
+fn failed_creation_keeps_the_files_that_were_there() {
     let cluster = Cluster::new(9);
     cluster.write(2, "f", "old");
     std::fs::create_dir(cluster.path(5, "f")).unwrap();
@@ -113,7 +113,7 @@ fn besteffort_opens_what_there_is() {
 }
 
 #[test]
-fn a_member_that_fails_fails_the_operation_unless_partial() {
+fn member_that_fails_fails_the_operation_unless_partial() {
     let cluster = Cluster::new(10);
     for leaf in 0..10 {
         match leaf {
@@ -162,7 +162,7 @@ fn names_and_indices_are_those_of_host_order() {
 }
 
 #[test]
-fn a_group_is_a_snapshot() {
+fn group_is_a_snapshot() {
     let cluster = Cluster::new(4);
     cluster.write_all("d/a", "one");
     run(async {
@@ -237,7 +237,7 @@ fn results_beyond_the_bound_are_refused_and_at_the_bound_are_not() {
 }
 
 #[test]
-fn a_compound_trip_is_open_read_close() {
+fn compound_trip_is_open_read_close() {
     let cluster = Cluster::new(40);
     (0..40).for_each(|leaf| cluster.write(leaf, "f", format!("{} {}\n", leaf % 5, leaf)));
     run(async {
@@ -320,7 +320,7 @@ fn empty_host_set_opens_a_group_without_members() {
 }
 
 #[test]
-fn a_pipe_without_a_writer_holds_nobody_up() {
+fn pipe_without_a_writer_holds_nobody_up() {
     let cluster = Cluster::new(2);
     cluster.write(0, "f", "text");
     rustix::fs::mknodat(
@@ -390,7 +390,7 @@ fn files_that_fail_to_open_are_counted_exactly() {
 }
 
 #[test]
-fn an_error_says_why() {
+fn error_says_why() {
     use std::error::Error;
     let cluster = Cluster::new(3);
     cluster.write(1, "f", "x");

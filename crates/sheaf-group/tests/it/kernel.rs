@@ -61,7 +61,7 @@ fn reads_and_writes_of_nothing_have_the_kernels_errors() {
 }
 
 #[test]
-fn a_write_tells_how_much_a_pipe_took() {
+fn write_tells_how_much_a_pipe_took() {
     let cluster = Cluster::new(2);
     let mut pipe = fifo(&cluster, 0);
     cluster.write(1, "f", "");
@@ -84,7 +84,7 @@ fn a_write_tells_how_much_a_pipe_took() {
 }
 
 #[test]
-fn a_write_tells_how_much_a_full_disk_took() {
+fn write_tells_how_much_a_full_disk_took() {
     let cluster = Cluster::new(2);
     cluster.write(0, "disk/f", "");
     cluster.write(1, "disk/f", "");
@@ -119,7 +119,7 @@ fn a_write_tells_how_much_a_full_disk_took() {
 }
 
 #[test]
-fn a_refused_read_moves_no_offset() {
+fn refused_read_moves_no_offset() {
     let cluster = Cluster::new(4);
     (0..4).for_each(|leaf| cluster.write(leaf, "f", format!("{leaf}1 22 333 word 4444")));
     run(async {
@@ -170,7 +170,7 @@ fn a_refused_read_moves_no_offset() {
 }
 
 #[test]
-fn a_bound_without_end_does_not_end_the_process() {
+fn bound_without_end_does_not_end_the_process() {
     let cluster = Cluster::new(2);
     cluster.write_all("f", "x");
     // More zeros than there is memory.

@@ -103,7 +103,7 @@ fn lines_beyond_what_a_host_answers_with_are_refused_and_never_cut() {
 }
 
 #[test]
-fn the_bound_of_a_call_holds_for_lines() {
+fn bound_of_a_call_holds_for_lines() {
     let cluster = Cluster::new(5);
     for leaf in 0..5 {
         // Of each host two lines that all have, and one of its own.

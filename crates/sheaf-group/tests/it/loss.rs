@@ -45,7 +45,7 @@ fn lost_hosts_are_named_and_the_others_answer() {
 }
 
 #[test]
-fn an_interrupted_session_answers_at_once() {
+fn interrupted_session_answers_at_once() {
     let cluster = Cluster::new(5);
     cluster.write_all("f", "x");
     run(async {

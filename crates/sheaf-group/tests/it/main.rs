@@ -17,6 +17,6 @@ mod silence;
 mod tools;
 
 #[test]
-fn the_seeds_of_fuzz_targets_pass() {
+fn seeds_of_fuzz_targets_pass() {
     seeds::pass(sheaf_group::fuzzing::TARGETS);
 }

@@ -265,7 +265,7 @@ fn numbers_of(texts: &[&str], op: NumberOp) -> (Vec<String>, Vec<(Errno, RangeSe
 }
 
 #[test]
-fn a_field_that_is_no_number_moves_no_other() {
+fn field_that_is_no_number_moves_no_other() {
     assert_eq!(numbers_of(&["N/A 5", "3 5"], NumberOp::Sum).0, ["3", "10"]);
     assert_eq!(numbers_of(&["0.5 17/421 7", "0.25 1/9 8"], NumberOp::Max).0, ["0.5", "8"]);
     // Lines, too, are places.

@@ -88,7 +88,7 @@ impl Running for Ten {
 }
 
 #[test]
-fn an_observer_sees_groups_files_and_tools() {
+fn observer_sees_groups_files_and_tools() {
     let cluster = Cluster::new(HOSTS as u32);
     cluster.write_all("observed", "ten bytes!");
     let seen = Arc::new(Seen::default());

@@ -283,7 +283,7 @@ fn members_that_all_fail_are_an_error_unless_partial() {
 }
 
 #[test]
-fn a_pipe_is_read_only_when_the_group_opens() {
+fn pipe_is_read_only_when_the_group_opens() {
     let (cluster, pipes) = populate(&[Kind::Pipe, Kind::Nothing, Kind::File]);
     let read = Operation::Read { count: 9, data: DataAggregation::Packed { bytes_max: 99 } };
     let once = async |client: &Client, flags| {

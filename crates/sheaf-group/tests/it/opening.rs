@@ -23,7 +23,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_group_that_does_not_open_empties_nobody() {
+fn group_that_does_not_open_empties_nobody() {
     for access in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR] {
         for more in [OFlags::empty(), OFlags::CREATE, OFlags::APPEND] {
             let cluster = Cluster::new(7);
@@ -60,7 +60,7 @@ fn a_group_that_does_not_open_empties_nobody() {
 }
 
 #[test]
-fn a_group_that_opens_is_emptied_and_what_it_made_stays() {
+fn group_that_opens_is_emptied_and_what_it_made_stays() {
     for shape in SHAPES {
         let cluster = Cluster::new(9);
         (0..9).filter(|leaf| leaf % 2 == 0).for_each(|leaf| cluster.write(leaf, "f", "old"));
@@ -77,7 +77,7 @@ fn a_group_that_opens_is_emptied_and_what_it_made_stays() {
 }
 
 #[test]
-fn a_dropped_opening_leaves_no_file_behind() {
+fn dropped_opening_leaves_no_file_behind() {
     for polls in 0..24 {
         let cluster = Cluster::new(6);
         // The group cannot open: one has the file.
@@ -114,7 +114,7 @@ fn a_dropped_opening_leaves_no_file_behind() {
 }
 
 #[test]
-fn an_opening_that_is_dropped_late_is_done_by_all_or_by_none() {
+fn opening_that_is_dropped_late_is_done_by_all_or_by_none() {
     for polls in 1..24 {
         let cluster = Cluster::new(6);
         run(async {
@@ -136,7 +136,7 @@ fn an_opening_that_is_dropped_late_is_done_by_all_or_by_none() {
 }
 
 #[test]
-fn an_undo_removes_no_file_of_others() {
+fn undo_removes_no_file_of_others() {
     let cluster = Cluster::new(3);
     run(async {
         let client = cluster.client("flat");
@@ -153,7 +153,7 @@ fn an_undo_removes_no_file_of_others() {
 }
 
 #[test]
-fn a_file_made_through_a_link_is_removed_again() {
+fn file_made_through_a_link_is_removed_again() {
     let cluster = Cluster::new(3);
     (0..2).for_each(|leaf| symlink("target", cluster.path(leaf, "f")).unwrap());
     std::fs::create_dir(cluster.path(2, "f")).unwrap();
@@ -168,7 +168,7 @@ fn a_file_made_through_a_link_is_removed_again() {
 }
 
 #[test]
-fn a_directory_is_named_and_not_described() {
+fn directory_is_named_and_not_described() {
     let cluster = Cluster::new(2);
     cluster.write_all("dir[1]/a", "brackets");
     cluster.write_all("dir1/b", "none");
@@ -190,7 +190,7 @@ fn a_directory_is_named_and_not_described() {
 }
 
 #[test]
-fn an_empty_directory_is_an_empty_group() {
+fn empty_directory_is_an_empty_group() {
     let cluster = Cluster::new(3);
     (0..3).for_each(|leaf| std::fs::create_dir(cluster.path(leaf, "d")).unwrap());
     run(async {

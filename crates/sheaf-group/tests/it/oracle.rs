@@ -274,7 +274,7 @@ fn populate(files: &Files) -> Cluster {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
     #[test]
-    fn a_group_does_what_the_loop_does(
+    fn group_does_what_the_loop_does(
         files in files(),
         shape in prop::sample::select(SHAPES),
         operations in prop::collection::vec((operation(), "[a-c1 \n]{0,6}"), 1..8),

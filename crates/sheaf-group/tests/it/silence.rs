@@ -146,7 +146,7 @@ fn only_one_is_missing(
 }
 
 #[test]
-fn a_host_that_hangs_holds_no_input_back() {
+fn host_that_hangs_holds_no_input_back() {
     for shape in ["flat", "k-ary:2"] {
         let (cluster, pipe) = with_pipe(5);
         run(async {
@@ -189,7 +189,7 @@ fn input_in_tiny_packets_reaches_everybody() {
 }
 
 #[test]
-fn a_host_that_hangs_over_its_answer_loses_nobody_elses() {
+fn host_that_hangs_over_its_answer_loses_nobody_elses() {
     for shape in ["flat", "1x1x300", "k-ary:2"] {
         let (cluster, pipe) = with_pipe(5);
         run(async {
@@ -275,7 +275,7 @@ fn hosts_at_work_are_waited_for() {
 }
 
 #[test]
-fn an_interrupt_ends_work_that_was_answered_early() {
+fn interrupt_ends_work_that_was_answered_early() {
     let cluster = Cluster::new(3);
     run(async {
         let limits = Limits::default().with_timeout(SILENCE);
@@ -294,7 +294,7 @@ fn an_interrupt_ends_work_that_was_answered_early() {
 }
 
 #[test]
-fn the_deadline_ends_everything() {
+fn deadline_ends_everything() {
     let cluster = Cluster::new(3);
     cluster.write_all("f", "text");
     run(async {

@@ -175,7 +175,7 @@ fn input_reaches_every_host_whole() {
 }
 
 #[test]
-fn an_unknown_tool_is_an_error_of_every_host() {
+fn unknown_tool_is_an_error_of_every_host() {
     let cluster = Cluster::new(3);
     run(async {
         let client = cluster.client("flat");
@@ -186,7 +186,7 @@ fn an_unknown_tool_is_an_error_of_every_host() {
 }
 
 #[test]
-fn an_interrupt_stops_the_tool_on_its_hosts() {
+fn interrupt_stops_the_tool_on_its_hosts() {
     let cluster = Cluster::new(4);
     let forever = Forever::default();
     let (begun, ended) = (Arc::clone(&forever.begun), Arc::clone(&forever.ended));
@@ -214,7 +214,7 @@ fn an_interrupt_stops_the_tool_on_its_hosts() {
 
 /// Whatever the poll at which it is dropped, a call whose answer is not whole never looks so.
 #[test]
-fn a_call_whose_future_is_dropped_is_over_and_never_complete() {
+fn call_whose_future_is_dropped_is_over_and_never_complete() {
     let cluster = Cluster::new(6);
     run(async {
         let hold = Hold::default();
@@ -305,7 +305,7 @@ impl Running for CountingOn {
 /// Who ends a change hears from the hosts what they have done; of one that hangs it is known what
 /// it had said.
 #[test]
-fn a_change_that_is_ended_says_how_far_it_came() {
+fn change_that_is_ended_says_how_far_it_came() {
     for by_deadline in [false, true] {
         let cluster = Cluster::new(4);
         let counting = Counting::default();

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_is_believed() {
+    fn clock_that_is_set_is_believed() {
         let mut clock = HostClock::default();
         clock.add(exchange(0, 1_000, 10_000, 10_000), Duration::ZERO);
         clock.add(exchange(1_000_000, 60_000_000_000, 10_000, 10_000), Duration::from_millis(1));

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_a_session() {
+    fn process_has_a_session() {
         // The tests themselves may run in a container whose session is outside of it.
         let mut leader = Command::new("setsid").arg("cat").stdin(Stdio::piped()).spawn().unwrap();
         let began = Instant::now();

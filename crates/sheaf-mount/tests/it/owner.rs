@@ -47,7 +47,7 @@ fn no_name_leads_out_and_none_is_of_two_parts() {
 }
 
 #[test]
-fn a_node_is_one_file_whatever_becomes_of_its_names() {
+fn node_is_one_file_whatever_becomes_of_its_names() {
     let served = Served::new();
     fs::write(served.path("a"), "first").unwrap();
     let mut asker = served.asker(1);
@@ -106,7 +106,7 @@ fn more_files_are_known_than_may_be_open() {
 }
 
 #[test]
-fn a_long_directory_is_listed_in_pieces_each_name_once() {
+fn long_directory_is_listed_in_pieces_each_name_once() {
     let served = Served::new();
     let expected: BTreeSet<Vec<u8>> = (0..3000)
         .map(|number| format!("name-{number}-{}", "x".repeat(number % 200)).into())

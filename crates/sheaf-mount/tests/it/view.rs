@@ -51,7 +51,7 @@ fn names_attributes_and_special_files_are_those_of_the_owner() {
 }
 
 #[test]
-fn a_file_that_is_open_lives_on_without_a_name_and_records_are_appended_whole() {
+fn file_that_is_open_lives_on_without_a_name_and_records_are_appended_whole() {
     let served = Served::new();
     let Some(mounted) = served.mounted() else { return };
     fs::write(mounted.path("f"), "content").unwrap();
@@ -166,7 +166,7 @@ fn lock_waiter_acquires_the_lock_or_can_be_killed() {
 }
 
 #[test]
-fn a_mount_is_gone_with_who_has_it_and_a_point_has_to_be_there() {
+fn mount_is_gone_with_who_has_it_and_a_point_has_to_be_there() {
     if !can_mount() {
         return;
     }

@@ -93,7 +93,7 @@ const TOPOLOGY: &str = "localhost:0 => 127.0.1.1:0 127.0.1.2:0 127.0.1.3:0 local
                         localhost:1 => localhost:2 ;\n";
 
 #[test]
-fn a_tree_spans_hosts() {
+fn tree_spans_hosts() {
     let Some(shop) = workshop() else { return };
     let Some(sshd) = Sshd::start(&shop) else { return };
     let topology = shop.write("topology", TOPOLOGY);

@@ -69,7 +69,7 @@ fn nothing_stays_behind_when_back_ends_leave() {
 }
 
 #[test]
-fn a_back_end_may_be_in_c() {
+fn back_end_may_be_in_c() {
     let Some(shop) = workshop() else { return };
     let fe = shop.compile("sum_fe.cpp", "c++11", &[]);
     let be = shop.compile("light_be.c", "gnu99", &[]);
@@ -98,7 +98,7 @@ fn filters_of_the_user_run_in_the_tree() {
 }
 
 #[test]
-fn a_filter_that_cannot_be_loaded_is_an_error_of_recv() {
+fn filter_that_cannot_be_loaded_is_an_error_of_recv() {
     let Some(shop) = workshop() else { return };
     let so = shop.compile("unloadable_so.cpp", "c++11", &["-shared", "-fPIC"]);
     let fe = shop.compile("unloadable_fe.cpp", "c++17", &["-rdynamic"]);
@@ -126,11 +126,11 @@ fn filters_run_on_the_way_down() {
 }
 
 #[test]
-fn a_stream_that_changes_loses_nothing() {
+fn stream_that_changes_loses_nothing() {
     with_filters("change", &[2, 2]);
 }
 
 #[test]
-fn a_filter_s_state_goes_to_the_adopter() {
+fn filter_s_state_goes_to_the_adopter() {
     with_filters("state", &[1, 2, 2]);
 }

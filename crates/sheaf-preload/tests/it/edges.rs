@@ -69,7 +69,7 @@ int main(void) {
 "#;
 
 #[test]
-fn a_file_that_is_closed_is_no_other_thread_s() {
+fn file_that_is_closed_is_no_other_thread_s() {
     let place = tempfile::tempdir().unwrap();
     let Some(program) = compile(TURNS, &["-lpthread"], place.path()) else { return };
     let trace = Trace::new();

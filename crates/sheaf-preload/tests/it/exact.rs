@@ -116,7 +116,7 @@ int main(void) {
 "#;
 
 #[test]
-fn a_known_mix_is_recorded_as_it_was() {
+fn known_mix_is_recorded_as_it_was() {
     let place = tempfile::tempdir().unwrap();
     let Some(program) = compile(MIX, &["-lrt"], place.path()) else { return };
     let trace = Trace::new();

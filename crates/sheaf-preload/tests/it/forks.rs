@@ -62,7 +62,7 @@ int main(int count, char **words) {
 "#;
 
 #[test]
-fn a_child_has_a_segment_when_it_has_something_to_record() {
+fn child_has_a_segment_when_it_has_something_to_record() {
     let place = tempfile::tempdir().unwrap();
     let Some(program) = compile(FORKS, &["-lpthread"], place.path()) else { return };
     let trace = Trace::new();
@@ -82,7 +82,7 @@ fn a_child_has_a_segment_when_it_has_something_to_record() {
 }
 
 #[test]
-fn a_child_without_a_segment_is_counted_by_its_parent() {
+fn child_without_a_segment_is_counted_by_its_parent() {
     let place = tempfile::tempdir().unwrap();
     let Some(program) = compile(FORKS, &["-lpthread"], place.path()) else { return };
     let trace = Trace::new();

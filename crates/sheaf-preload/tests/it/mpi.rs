@@ -231,7 +231,7 @@ fn fortran_programs_are_recorded_as_they_were() {
 
 /// As interpreters load it: for a module alone, out of sight of all others.
 #[test]
-fn an_mpi_that_is_loaded_for_a_module_is_found() {
+fn mpi_that_is_loaded_for_a_module_is_found() {
     const LOADER: &str = r#"
         #include <dlfcn.h>
         #include <stdio.h>

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_that_everybody_still_refers_to_is_left_alone() {
+    fn room_that_everybody_still_refers_to_is_left_alone() {
         let mut rooms = FrameRooms::default();
         let frames: Vec<Bytes> = (0..100u8)
             .map(|at| rooms.encode(Header::new(Kind::Down), &[&vec![at; 64 << 10]]))

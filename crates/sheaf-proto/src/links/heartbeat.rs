@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_over_an_earlier_transport_measures_nothing() {
+    fn echo_over_an_earlier_transport_measures_nothing() {
         let mut pair = Pair { ends: [Pulse::default(), Pulse::default()], now: 1_000, ahead_ns: 0 };
         pair.ends.iter_mut().for_each(Pulse::restart);
         pair.beat(0, 10_000);

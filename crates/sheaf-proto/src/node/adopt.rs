@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ancestor_that_finds_no_parent_itself_sends_nobody_away_who_asks() {
+    fn ancestor_that_finds_no_parent_itself_sends_nobody_away_who_asks() {
         let root = root();
         let leaves = RangeSet::full(2);
         let config = NodeConfig { rank: 3, role: NodeRole::Inner, leaves, ..root.config.clone() };

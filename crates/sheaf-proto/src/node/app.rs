@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_another_user_uses_its_own_streams_and_changes_nothing_else() {
+    fn client_of_another_user_uses_its_own_streams_and_changes_nothing_else() {
         let mut root = root(0);
         let guest = root.add_parent(NOW);
         let base = root.client_base(guest);

@@ -129,7 +129,7 @@ mod tests {
 
     /// A child that is to come and does not, again and again, leaves no link behind.
     #[test]
-    fn the_place_of_who_did_not_come_is_used_again() {
+    fn place_of_who_did_not_come_is_used_again() {
         let now = Time(0);
         let config = NodeConfig {
             rank: 1,

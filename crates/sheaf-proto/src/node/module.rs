@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_goes_down_and_a_later_child_gets_it_too() {
+    fn module_goes_down_and_a_later_child_gets_it_too() {
         let (mut root, mut inner, mut below) =
             (node(NodeRole::Root, 2), node(NodeRole::Inner, 1), node(NodeRole::Inner, 1));
         let ids =
@@ -365,7 +365,7 @@ mod tests {
     /// A child that comes while a module is under way gets its beginning at once and the rest as it
     /// arrives; one whose parent changes in the middle takes it from the beginning.
     #[test]
-    fn a_module_under_way_reaches_a_child_that_comes_in_the_middle() {
+    fn module_under_way_reaches_a_child_that_comes_in_the_middle() {
         let (mut root, mut inner) = (node(NodeRole::Root, 1), node(NodeRole::Inner, 2));
         let (mut early, mut late) = (node(NodeRole::Inner, 1), node(NodeRole::Inner, 1));
         let id = root.add_module(&bytes(5 * CHUNK_BYTES)).unwrap();
@@ -469,7 +469,7 @@ mod tests {
     /// has it beside it; who says that it has one, or is a leaf, gets none, and nobody gets it
     /// twice.
     #[test]
-    fn the_engine_goes_before_the_module_to_those_that_lack_it() {
+    fn engine_goes_before_the_module_to_those_that_lack_it() {
         let module = Bytes::from_static(b"\0asm\x01\0\0\0");
         let (mut root, mut inner, mut below, leaf) = (
             equipped(NodeRole::Root, 3),

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_hears_who_is_stranded_and_the_node_above_it_hears_what_came_of_it() {
+    fn root_hears_who_is_stranded_and_the_node_above_it_hears_what_came_of_it() {
         let mut root = node(0, NodeRole::Root, &[(1, RangeSet::from_range(0, 4))]);
         let mut inner =
             node(1, NodeRole::Inner, &[(2, RangeSet::single(0)), (3, RangeSet::from_range(1, 4))]);

@@ -123,7 +123,7 @@ fn forged_counts_are_refused() {
 }
 
 #[test]
-fn a_second_spelling_of_a_format_is_refused() {
+fn second_spelling_of_a_format_is_refused() {
     assert!(unpack(b"\x04%c%c\x01\x02").is_err());
     assert!(unpack(b"\x05%c %c\x01\x02").is_ok());
     assert!(unpack(b"\x06%c  %c\x01\x02").is_err());

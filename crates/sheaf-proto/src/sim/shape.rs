@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topology_has_the_same_ranks_and_leaves() {
+    fn topology_has_the_same_ranks_and_leaves() {
         let spec = Spec::parse("auto").unwrap();
         let hosts: Names = (0..100).map(|at| format!("n{at}")).collect();
         let tree = Topology::build(&spec, "root", hosts, Placement::LeafHosts).unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fan_out_is_kept_to() {
+    fn fan_out_is_kept_to() {
         for (leaves, fanout, nodes) in [(1, 2, 2), (33, 32, 36), (1024, 32, 1057), (1025, 32, 1061)]
         {
             let shape = Shape::with_fanout(leaves, fanout);

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contribution_goes_once_all_its_leaves_are_counted() {
+    fn contribution_goes_once_all_its_leaves_are_counted() {
         let mut kept = Kept::default();
         let mut cover = Vec::new();
         Coverage { ok: std::sync::Arc::new(RangeSet::from_range(4, 6)), ..Coverage::default() }

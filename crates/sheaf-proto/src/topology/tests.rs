@@ -149,7 +149,7 @@ fn auto_is_shallow_and_narrow() {
 }
 
 #[test]
-fn a_million_leaves_are_small() {
+fn million_leaves_are_small() {
     let tree = build("k-ary:32", 1 << 20);
     assert_eq!((tree.depth(), tree.nodes_len()), (4, 1 + 32 + 1024 + 32768 + (1 << 20)));
     assert_eq!(size_of::<TopologyNode>(), 24);
@@ -203,7 +203,7 @@ fn mrnets_generators() {
 }
 
 #[test]
-fn a_binomial_tree_has_its_inner_nodes_on_the_hosts_of_their_first_leaves() {
+fn binomial_tree_has_its_inner_nodes_on_the_hosts_of_their_first_leaves() {
     let tree = build("k-nomial:2", 8);
     assert_eq!(tree.stats().inner, 3);
     let children: Vec<_> = tree.root().children().map(|child| child.leaves()).collect();

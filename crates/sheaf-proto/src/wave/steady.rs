@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wave_is_complete_once_every_child_has_contributed() {
+    fn wave_is_complete_once_every_child_has_contributed() {
         let mut steady = Steady::new(sum(), 7, 2);
         assert_eq!(steady.absorb(ChildId::new(0), 7, 3, &[1, 2, 3]), 3);
         assert!(steady.take_complete().is_none());

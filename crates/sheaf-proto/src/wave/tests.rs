@@ -37,7 +37,7 @@ fn members<const N: usize>(all: u32, children: [Member; N]) -> Members {
 /// What a child sends of leaves that were its own once counts, and so these do not count again when
 /// they come with another child, which has begun the stream anew.
 #[test]
-fn a_leaf_that_went_to_another_child_counts_once() {
+fn leaf_that_went_to_another_child_counts_once() {
     let children =
         [member(0, RangeSet::from_range(0, 2), true, 0), member(1, RangeSet::single(2), true, 0)];
     let members = members(3, children);
@@ -57,7 +57,7 @@ fn a_leaf_that_went_to_another_child_counts_once() {
 }
 
 #[test]
-fn a_wave_is_not_expected_of_who_joined_later() {
+fn wave_is_not_expected_of_who_joined_later() {
     let children =
         [member(0, RangeSet::single(0), false, 0), member(1, RangeSet::single(1), false, 2)];
     let members = members(2, children);

@@ -110,7 +110,7 @@ fn node_returning_below_a_dead_link_is_not_forgotten() {
 /// a stream of which one leaf is still its own. Its parent has to know, or does not open the stream
 /// for that leaf when it comes back.
 #[test]
-fn a_node_that_lets_the_last_go_says_that_nobody_is_left() {
+fn node_that_lets_the_last_go_says_that_nobody_is_left() {
     for turn in 0..6 {
         let mut scene = Scene::new(&[1, 3], turn);
         scene.ask(Duration::from_secs(20)).run_ms(50);

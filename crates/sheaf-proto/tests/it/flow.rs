@@ -48,7 +48,7 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_fast_sender_is_held_back_by_the_slowest_reader() {
+fn fast_sender_is_held_back_by_the_slowest_reader() {
     for_seeds(8, |seed| {
         let shape = Shape::balanced(&[2, 4]);
         let mut sim =
@@ -78,7 +78,7 @@ fn a_fast_sender_is_held_back_by_the_slowest_reader() {
 }
 
 #[test]
-fn a_slow_stream_does_not_hold_up_another() {
+fn slow_stream_does_not_hold_up_another() {
     let shape = Shape::balanced(&[2, 4]);
     let mut sim =
         Sim::new(shape.clone(), registry(), readers(0, Duration::from_millis(500)), config(1));
@@ -139,7 +139,7 @@ fn fast_leaves_are_held_back_by_a_slow_root() {
 }
 
 #[test]
-fn a_wave_larger_than_the_window_passes_in_every_mode() {
+fn wave_larger_than_the_window_passes_in_every_mode() {
     struct Large;
     impl Leaves for Large {
         fn packet(&mut self, leaf: u32, packet: &Packet, node: &mut Node) {
@@ -177,7 +177,7 @@ fn a_wave_larger_than_the_window_passes_in_every_mode() {
 }
 
 #[test]
-fn a_stopped_leaf_costs_its_window_until_it_is_given_up() {
+fn stopped_leaf_costs_its_window_until_it_is_given_up() {
     let shape = Shape::balanced(&[2, 4]);
     let mut sim = Sim::new(shape.clone(), registry(), readers(99, Duration::ZERO), config(4));
     let stream = sim.open(shape.everyone(), "bag", b"", Sync::WaitForAll);

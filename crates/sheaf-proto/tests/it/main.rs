@@ -15,6 +15,6 @@ mod taps;
 mod waves;
 
 #[test]
-fn the_seeds_of_fuzz_targets_pass() {
+fn seeds_of_fuzz_targets_pass() {
     seeds::pass(sheaf_proto::fuzzing::TARGETS);
 }

@@ -52,7 +52,7 @@ fn noticed(leaf: u32, near: bool, at: Duration) -> Duration {
 }
 
 #[test]
-fn a_near_leaf_that_is_stopped_is_noticed_as_soon_as_a_far_one() {
+fn near_leaf_that_is_stopped_is_noticed_as_soon_as_a_far_one() {
     let Tuning { heartbeat_timeout, heartbeat_interval, adoption_grace, .. } = Tuning::default();
     for at in (10_000..12_000).step_by(130).map(Duration::from_millis) {
         let took = noticed(6, true, at);
@@ -159,7 +159,7 @@ fn given_up_after(vouched_for: Duration) -> Duration {
 /// The root may be stopped for as long as somebody likes; when it ends, its children look for it no
 /// more than others.
 #[test]
-fn the_root_of_this_machine_is_not_given_up_for_its_silence() {
+fn root_of_this_machine_is_not_given_up_for_its_silence() {
     for (holds, lives_on) in [(true, true), (false, false)] {
         let start = Time(1_000_000_000);
         let config = NodeConfig {

@@ -546,7 +546,7 @@ fn come_back(seed: u64) {
 }
 
 #[test]
-fn a_node_that_comes_back_is_given_its_children() {
+fn node_that_comes_back_is_given_its_children() {
     for_seeds(500, come_back);
 }
 
@@ -586,6 +586,6 @@ fn in_vain(seed: u64) {
 }
 
 #[test]
-fn a_host_that_is_started_again_in_vain_is_gone_once_and_says_why() {
+fn host_that_is_started_again_in_vain_is_gone_once_and_says_why() {
     for_seeds(200, in_vain);
 }

@@ -21,7 +21,7 @@ fn crowd(seed: u64) -> Crowd {
 }
 
 #[test]
-fn a_seed_repeats_itself_exactly() {
+fn seed_repeats_itself_exactly() {
     let run = |seed| {
         let shape = Shape::balanced(&[4, 4]);
         let mut sim = Sim::new(
@@ -48,7 +48,7 @@ fn a_seed_repeats_itself_exactly() {
 }
 
 #[test]
-fn a_sum_over_4096_leaves_is_right_and_cheap_at_the_root() {
+fn sum_over_4096_leaves_is_right_and_cheap_at_the_root() {
     let shape = Shape::with_fanout(4096, 32);
     let registry = Registry::with_builtins();
     let report = simulate(&shape, &SimOperation::sum(), &registry, Physics::default(), 1).unwrap();

@@ -54,7 +54,7 @@ fn remembered(sim: &mut Sim<fn(u32, &Packet, &mut Node)>, stream: u32) -> RangeS
 }
 
 #[test]
-fn an_orphan_hands_its_filters_state_to_whoever_takes_it() {
+fn orphan_hands_its_filters_state_to_whoever_takes_it() {
     for faults in [vec![], vec![1, 6], vec![2], vec![1, 2]] {
         let mut registry = Registry::with_builtins();
         registry.register("memory", |_| Ok(Box::new(Memory::default())));

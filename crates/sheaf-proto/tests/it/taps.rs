@@ -136,7 +136,7 @@ fn keeps_count(seed: u64) {
 }
 
 #[test]
-fn a_running_sum_counts_nobody_twice() {
+fn running_sum_counts_nobody_twice() {
     for_seeds(2000, keeps_count);
 }
 

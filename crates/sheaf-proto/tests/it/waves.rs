@@ -223,7 +223,7 @@ impl Case {
 }
 
 #[test]
-fn a_deadline_names_exactly_the_silent_leaves() {
+fn deadline_names_exactly_the_silent_leaves() {
     let mut case = Case::new();
     let ranks: Vec<u32> = [3, 17, 40].map(|leaf| case.sim.shape().rank_of_leaf(leaf)).to_vec();
     for &rank in &ranks {
@@ -243,7 +243,7 @@ fn a_deadline_names_exactly_the_silent_leaves() {
 }
 
 #[test]
-fn the_leaves_of_a_killed_inner_node_are_in_the_wave_all_the_same() {
+fn leaves_of_a_killed_inner_node_are_in_the_wave_all_the_same() {
     for micros in [20, 60, 100, 200, 400, 800, 1500, 3000] {
         let mut case = Case::new();
         case.sim.schedule(Duration::from_micros(micros), Fault::Kill { rank: 3 });
@@ -258,7 +258,7 @@ fn the_leaves_of_a_killed_inner_node_are_in_the_wave_all_the_same() {
 }
 
 #[test]
-fn a_machine_without_power_is_missed_by_its_heartbeat_and_its_leaves_come_back() {
+fn machine_without_power_is_missed_by_its_heartbeat_and_its_leaves_come_back() {
     let mut case = Case::new();
     case.hurt(Fault::PowerOff { rank: 3 });
     let (outcome, took) = case.wave(0, Duration::from_secs(60));
@@ -270,7 +270,7 @@ fn a_machine_without_power_is_missed_by_its_heartbeat_and_its_leaves_come_back()
 }
 
 #[test]
-fn a_leaf_that_is_killed_is_silent_when_nobody_waits_for_it_any_more() {
+fn leaf_that_is_killed_is_silent_when_nobody_waits_for_it_any_more() {
     let mut case = Case::new();
     case.hurt(Fault::Kill { rank: case.sim.shape().rank_of_leaf(9) });
     let grace = Tuning::default().adoption_grace;
@@ -291,7 +291,7 @@ fn a_leaf_that_is_killed_is_silent_when_nobody_waits_for_it_any_more() {
 }
 
 #[test]
-fn a_node_that_slept_does_not_judge_the_others() {
+fn node_that_slept_does_not_judge_the_others() {
     // Shorter than the others' patience: nothing is lost but the wave's time.
     let mut case = Case::new();
     case.hurt(Fault::Stop { rank: 3 });
@@ -409,7 +409,7 @@ fn leaf_missing_a_one_shot_request_is_not_awaited_again() {
 
 /// A link that fails again and again costs its parent no more than one that failed once.
 #[test]
-fn the_places_of_links_that_are_gone_are_taken_again() {
+fn places_of_links_that_are_gone_are_taken_again() {
     let mut case = Case::new();
     let rank = case.sim.shape().rank_of_leaf(17);
     let parent = case.sim.shape().parent(rank);

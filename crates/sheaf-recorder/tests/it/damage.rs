@@ -52,7 +52,7 @@ fn sizes_are_bounded() {
 
 /// A memory file system that is full: nobody is ended by a signal, and what has no room is counted.
 #[test]
-fn a_full_file_system_ends_nobody() {
+fn full_file_system_ends_nobody() {
     const WORDS: &str = "mount -t tmpfs -o size=320k none \"$1\" && exec \"$2\" --exact damage::as_a_child --nocapture";
     let directory = tempfile::tempdir().unwrap();
     let made = std::process::Command::new("unshare")
@@ -112,7 +112,7 @@ fn written(path: &Path) -> Vec<u8> {
 
 /// Cut off anywhere, it is refused, and how much of it is there is said.
 #[test]
-fn a_segment_that_is_cut_off_is_told() {
+fn segment_that_is_cut_off_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let whole = written(&path).len() as u64;
@@ -128,7 +128,7 @@ fn a_segment_that_is_cut_off_is_told() {
 
 /// Whatever byte is another one: it is refused, or what is still whole comes back, and no more.
 #[test]
-fn a_flipped_byte_takes_no_more_than_it_can() {
+fn flipped_byte_takes_no_more_than_it_can() {
     const HEADER: usize = 4096;
     const RING_HEADER: usize = 256;
     const NAMES: usize = HEADER + RING_HEADER + 64 * 64;

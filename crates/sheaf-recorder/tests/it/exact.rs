@@ -19,7 +19,7 @@ fn event(number: u64) -> IoEvent {
 }
 
 #[test]
-fn a_full_ring_counts_what_it_does_not_keep() {
+fn full_ring_counts_what_it_does_not_keep() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let segment = TraceSegment::create(&path, &small(Full::DropNewest)).unwrap();
@@ -54,7 +54,7 @@ fn records_lost_at_the_end_are_counted_as_a_gap() {
 }
 
 #[test]
-fn a_flight_recorder_keeps_the_newest() {
+fn flight_recorder_keeps_the_newest() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let segment = TraceSegment::create(&path, &small(Full::Overwrite)).unwrap();
@@ -213,7 +213,7 @@ fn written_and_lost_are_what_was_done() {
 }
 
 #[test]
-fn a_ring_is_taken_over_and_more_threads_than_rings_find_none() {
+fn ring_is_taken_over_and_more_threads_than_rings_find_none() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let segment = TraceSegment::create(&path, &small(Full::DropNewest)).unwrap();

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_read() {
+    fn full_file_is_read() {
         let text = "default = \"lab\"\n[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"processes\"\n\
                     [groups]\nweb = \"n[1-2]\"\n[tuning]\nheartbeat_ms = 500\n";
         let file = ConfigFile::parse(Path::new("sheaf.toml"), text);
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syntax_error_has_a_line() {
+    fn syntax_error_has_a_line() {
         insta::assert_snapshot!(problems("[cluster.lab]\nhosts = n1\n").join("\n"), @"sheaf.toml:2: not TOML: invalid float, expected `nan`");
         insta::assert_snapshot!(problems("default = \"x\"\n").join("\n"), @r#"sheaf.toml:1: default = "x", but there is no [cluster.x]"#);
     }

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_tree_can_hold_is_refused() {
+    fn name_that_no_tree_can_hold_is_refused() {
         let find = |name: &str| {
             find(
                 &Sourced::default(name.to_owned()),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_lists_hosts() {
+    fn command_lists_hosts() {
         assert_eq!(hosts("@command: echo n1; echo n3").names(), ["n1", "n3"]);
     }
 

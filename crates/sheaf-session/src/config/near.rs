@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_close() {
+    fn nearest_name_is_close() {
         assert_eq!(nearest("host", ["hosts", "launch"]), Some("hosts"));
         assert_eq!(nearest("lunch", ["hosts", "launch"]), Some("launch"));
         assert_eq!(nearest("classs", ["classes", "lines"]), Some("classes"));

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_command_is_named() {
+    fn failing_command_is_named() {
         let error = run("exit 3", Path::new("/")).unwrap_err();
         assert_eq!(error.to_string(), "command \"exit 3\": ended with exit status: 3");
         assert_eq!(run("echo n1; echo n2", Path::new("/")).unwrap(), "n1\nn2\n");

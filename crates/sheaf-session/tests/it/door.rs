@@ -24,7 +24,7 @@ fn export(dir: &tempfile::TempDir) -> String {
 }
 
 #[tokio::test]
-async fn a_session_inside_this_process_is_started_read_and_ended() {
+async fn session_inside_this_process_is_started_read_and_ended() {
     let dir = hosts(8);
     let builder =
         Session::builder(&Environment::default()).embedded(8).export(export(&dir)).tree("k-ary:2");
@@ -56,7 +56,7 @@ async fn addresses_name_hosts_of_the_session() {
 }
 
 #[tokio::test]
-async fn a_session_that_stays_is_joined_by_its_name() {
+async fn session_that_stays_is_joined_by_its_name() {
     let (dir, runtime) = (hosts(3), tempfile::tempdir().unwrap());
     let environment = Environment::default().with("XDG_RUNTIME_DIR", runtime.path());
     let absent = Session::join(&environment, "lab").await.unwrap_err();

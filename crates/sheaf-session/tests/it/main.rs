@@ -5,6 +5,6 @@ mod seeds;
 mod surroundings;
 
 #[test]
-fn the_seeds_of_fuzz_targets_pass() {
+fn seeds_of_fuzz_targets_pass() {
     seeds::pass(sheaf_session::fuzzing::TARGETS);
 }

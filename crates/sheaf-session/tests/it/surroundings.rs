@@ -44,7 +44,7 @@ fn sessions_are_where_it_says() {
 }
 
 #[test]
-fn an_error_says_what_it_means() {
+fn error_says_what_it_means() {
     let load = |choices: &Choices| Config::load(choices, &Environment::default()).unwrap_err();
     let unknown = load(&Choices { cluster: Some("lab".to_owned()), ..Choices::default() });
     assert!(matches!(unknown, SessionError::Cluster(_)) && unknown.is_usage(), "{unknown}");
@@ -56,7 +56,7 @@ fn an_error_says_what_it_means() {
 }
 
 #[test]
-fn a_configuration_and_a_session_go_from_thread_to_thread() {
+fn configuration_and_a_session_go_from_thread_to_thread() {
     fn both<T: Send + Sync>() {}
     both::<Config>();
     both::<Session>();

@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_changes_while_it_is_read_is_read_again_or_fails() {
+    fn source_that_changes_while_it_is_read_is_read_again_or_fails() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let size = 4 * super::super::PACKET_BYTES as u64;

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_shows_its_place() {
+    fn error_shows_its_place() {
         let error = error_of("é(b");
         assert_eq!(error.to_string(), "pattern 'é(b': unclosed group, at character 2");
         assert_eq!(error.caret().unwrap(), "é(b\n ^");

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_glob_is_named() {
+    fn bad_glob_is_named() {
         let error = PathFilter::new(&["[z-a]".to_owned()], &[]).unwrap_err();
         assert!(error.to_string().starts_with("glob '[z-a]': "), "{error}");
     }

@@ -200,7 +200,7 @@ fn lists_mean_what_they_mean_to_coreutils() {
 }
 
 #[test]
-fn a_list_that_checks_nothing_fails() {
+fn list_that_checks_nothing_fails() {
     let cluster = Cluster::new(1);
     let digest = "0".repeat(64);
     run(async {

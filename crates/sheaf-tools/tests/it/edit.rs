@@ -243,7 +243,7 @@ fn everything_a_host_serves_is_not_removed() {
 
 /// A dry run says of each file what the change then says it has done, and changes nothing.
 #[test]
-fn a_dry_run_says_what_would_be_done() {
+fn dry_run_says_what_would_be_done() {
     let remove =
         Edit::Remove { recursive: true, force: false, empty_dirs: false, preserve_root: true };
     let link =
@@ -373,7 +373,7 @@ fn modes_owners_and_sizes_are_taken_from_a_file() {
 
 /// What is named later happens later, on every host by itself.
 #[test]
-fn the_order_of_arguments_is_kept() {
+fn order_of_arguments_is_kept() {
     let cluster = Cluster::new(3);
     run(async {
         let client = cluster.client("flat");
@@ -547,7 +547,7 @@ fn bytes_of_any_size_reach_every_file() {
 
 /// Whoever has the file open keeps reading what it was; links, mode and owner stay.
 #[test]
-fn a_file_is_replaced_whole() {
+fn file_is_replaced_whole() {
     let cluster = Cluster::new(2);
     populate(&cluster);
     let file = |path: &str| cluster.path(0, path);
@@ -628,7 +628,7 @@ fn half_a_source_replaces_nothing() {
 }
 
 #[test]
-fn a_dry_run_of_a_write_reads_nothing_and_writes_nothing() {
+fn dry_run_of_a_write_reads_nothing_and_writes_nothing() {
     struct Untouched;
     impl std::io::Read for Untouched {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
@@ -666,7 +666,7 @@ fn a_dry_run_of_a_write_reads_nothing_and_writes_nothing() {
 }
 
 #[test]
-fn a_file_that_is_not_there_fails_by_itself() {
+fn file_that_is_not_there_fails_by_itself() {
     let cluster = Cluster::new(6);
     populate(&cluster);
     std::fs::remove_file(cluster.path(2, "top")).unwrap();

@@ -185,7 +185,7 @@ fn no_pattern_selects_nothing() {
 }
 
 #[test]
-fn a_directory_is_an_error_of_its_path() {
+fn directory_is_an_error_of_its_path() {
     let options = GrepOptions { patterns: vec!["a".to_owned()], ..GrepOptions::default() };
     let mut answer = Answer::new(options.answer_form());
     let dir = std::fs::File::open("/").unwrap();
@@ -196,7 +196,7 @@ fn a_directory_is_an_error_of_its_path() {
 }
 
 #[test]
-fn a_line_too_long_is_an_error_and_not_a_full_memory() {
+fn line_too_long_is_an_error_and_not_a_full_memory() {
     let options = GrepOptions { patterns: vec!["a".to_owned()], ..GrepOptions::default() };
     let mut answer = Answer::new(options.answer_form());
     let endless = std::io::Read::take(std::io::repeat(b'x'), 1 << 40);

@@ -10,7 +10,7 @@ fn options(pattern: &str) -> GrepOptions {
 }
 
 #[test]
-fn an_answer_may_be_longer_than_what_is_held_of_it() {
+fn answer_may_be_longer_than_what_is_held_of_it() {
     const LINES: usize = 75_000;
     let cluster = Cluster::new(2);
     let mut text = String::new();
@@ -55,7 +55,7 @@ fn an_answer_may_be_longer_than_what_is_held_of_it() {
 }
 
 #[test]
-fn the_length_of_lines_is_bounded_as_one_says() {
+fn length_of_lines_is_bounded_as_one_says() {
     let cluster = Cluster::new(1);
     cluster.write(0, "f", format!("{}x\n", " ".repeat(3 << 20)));
     run(async {

@@ -16,6 +16,6 @@ mod silence;
 mod target;
 
 #[test]
-fn the_seeds_of_fuzz_targets_pass() {
+fn seeds_of_fuzz_targets_pass() {
     seeds::pass(sheaf_tools::fuzzing::TARGETS);
 }

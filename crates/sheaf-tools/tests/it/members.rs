@@ -249,7 +249,7 @@ fn every_member_is_counted_once() {
 
 /// Of a copy to hosts the destination of each is its member, however many files fail in it.
 #[test]
-fn the_destination_is_the_member_of_a_copy_to_hosts() {
+fn destination_is_the_member_of_a_copy_to_hosts() {
     let here = tempfile::tempdir().unwrap();
     set(here.path(), 0o755, None);
     let sources: Vec<PathBuf> = (0..5).map(|n| here.path().join(format!("f{n}"))).collect();
@@ -289,7 +289,7 @@ fn the_destination_is_the_member_of_a_copy_to_hosts() {
 
 /// What cannot be written here has not come, either.
 #[test]
-fn a_copy_that_cannot_be_written_here_is_no_success() {
+fn copy_that_cannot_be_written_here_is_no_success() {
     let here = tempfile::tempdir().unwrap();
     let cluster = Cluster::new(HOSTS);
     for leaf in 0..HOSTS {

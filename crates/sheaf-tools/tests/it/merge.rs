@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn the_limit_is_kept_and_a_refusal_changes_nothing(hosts in hosts(), bytes_max in 0usize..4000) {
+    fn limit_is_kept_and_a_refusal_changes_nothing(hosts in hosts(), bytes_max in 0usize..4000) {
         let (mut bounded, mut free) = (Merged::with_limit(bytes_max), Merged::new());
         for (leaf, host) in (0u32..).zip(&hosts) {
             let answer = answer(host, AnswerForm::default());

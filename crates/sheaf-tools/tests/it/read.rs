@@ -138,7 +138,7 @@ fn count_and_offset_and_bound() {
 }
 
 #[test]
-fn the_load_average_of_all_hosts() {
+fn load_average_of_all_hosts() {
     let cluster = Cluster::new(8);
     (0..8).for_each(|leaf| {
         cluster.write(leaf, "proc/loadavg", format!("{leaf}.50 0.10 0.05 2/345 6789\n"))

@@ -84,7 +84,7 @@ fn patterns_that_have_much_to_look_at_are_waited_for() {
 /// A copy from hosts that digest their files when the time is over has come to nothing, and says so
 /// of each.
 #[test]
-fn the_deadline_ends_a_copy_from_hosts_that_are_at_work() {
+fn deadline_ends_a_copy_from_hosts_that_are_at_work() {
     let (cluster, limits) = cluster(64 << 30);
     run(async {
         let deadline = Some(Instant::now() + Duration::from_secs(1));
@@ -105,7 +105,7 @@ fn the_deadline_ends_a_copy_from_hosts_that_are_at_work() {
 }
 
 #[test]
-fn a_checksum_that_the_deadline_ends_is_missed_once() {
+fn checksum_that_the_deadline_ends_is_missed_once() {
     let (cluster, limits) = cluster(64 << 30);
     run(async {
         let deadline = Some(Instant::now() + Duration::from_secs(1));
@@ -119,7 +119,7 @@ fn a_checksum_that_the_deadline_ends_is_missed_once() {
 }
 
 #[test]
-fn the_deadline_ends_a_large_cat() {
+fn deadline_ends_a_large_cat() {
     let (cluster, limits) = cluster(64 << 30);
     run(async {
         let begun = Instant::now();

@@ -163,7 +163,7 @@ fn each_pattern_matches_somewhere_or_is_named() {
 
 /// `grep -o -v` has nothing to print, and looks at every file all the same.
 #[test]
-fn a_search_without_output_misses_no_failure() {
+fn search_without_output_misses_no_failure() {
     let cluster = Cluster::new(2);
     (0..2).for_each(|leaf| cluster.write(leaf, "a", "line\n"));
     run(async {

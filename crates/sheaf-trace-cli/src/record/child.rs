@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_has_one_group_in_its_foreground() {
+    fn terminal_has_one_group_in_its_foreground() {
         assert!(stat_is_in_foreground("7 (a) b) S 1 7 5 34816 7 4194304 0"));
         assert!(!stat_is_in_foreground("7 (a) b) S 1 7 5 34816 9 4194304 0"));
         // Without a terminal, in a container as well.

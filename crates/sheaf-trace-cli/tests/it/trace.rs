@@ -94,7 +94,7 @@ fn recorded_trace_is_exact_to_the_byte() {
 }
 
 #[test]
-fn the_program_s_output_input_and_end_are_its_own() {
+fn program_s_output_input_and_end_are_its_own() {
     let home = Home::new();
     home.write("words", "b\na\n");
     let script = "sort; echo complaint >&2; cat <&3; exit 7";
@@ -117,7 +117,7 @@ fn the_program_s_output_input_and_end_are_its_own() {
 }
 
 #[test]
-fn a_signal_that_ends_the_program_is_its_exit_code() {
+fn signal_that_ends_the_program_is_its_exit_code() {
     let home = Home::new();
     let run = home.record(&["sh", "-c", "kill -KILL $$"]);
     assert_eq!(run.code, Some(128 + 9), "{run:?}");
@@ -168,7 +168,7 @@ fn unrunnable_commands_have_the_exit_status_of_a_shell() {
 }
 
 #[test]
-fn a_file_that_is_no_program_is_refused_as_by_the_kernel() {
+fn file_that_is_no_program_is_refused_as_by_the_kernel() {
     let home = Home::new();
     let path = home.write("data", "neither a script nor an image\n");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -180,7 +180,7 @@ fn a_file_that_is_no_program_is_refused_as_by_the_kernel() {
 }
 
 #[test]
-fn a_trace_goes_into_a_directory_of_its_own() {
+fn trace_goes_into_a_directory_of_its_own() {
     let home = Home::new();
     for name in ["true.trace", "true.2.trace", "true.3.trace"] {
         assert_eq!(home.run(&["trace", "record", "true"]).code, Some(0));
@@ -414,7 +414,7 @@ fn end_sleeper(home: &Home) {
 
 /// The disk is full: the program goes on, and what is missing is counted.
 #[test]
-fn a_full_disk_costs_the_trace_and_not_the_program() {
+fn full_disk_costs_the_trace_and_not_the_program() {
     let home = Home::new();
     let sheaf = built("sheaf");
     let script = format!(
@@ -528,7 +528,7 @@ fn no_bytes_are_counted_that_did_not_move() {
 
 /// The same trace in each form that there is.
 #[test]
-fn a_trace_is_told_in_every_form_alike() {
+fn trace_is_told_in_every_form_alike() {
     let home = Home::new();
     home.write("in", &"x".repeat(10_000));
     assert_eq!(home.record(&["dd", "if=in", "of=out", "bs=1000", "status=none"]).code, Some(0));

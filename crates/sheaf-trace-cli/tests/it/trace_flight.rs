@@ -39,7 +39,7 @@ fn writes(trace: &Path, file: &str) -> usize {
 }
 
 #[test]
-fn a_program_that_fails_leaves_what_it_did_last() {
+fn program_that_fails_leaves_what_it_did_last() {
     const WRITES: u64 = 30_000;
     let home = Home::new();
     let script = format!("dd if=/dev/zero of=out bs=1 count={WRITES} status=none; exit 3");
@@ -173,7 +173,7 @@ fn wait_for(path: &Path) {
 }
 
 #[test]
-fn a_snapshot_is_made_by_a_command_and_by_a_signal() {
+fn snapshot_is_made_by_a_command_and_by_a_signal() {
     let home = Home::new();
     let (mut child, mut out) = begin(&home);
     ask(&mut child, 700, &mut out);
@@ -195,7 +195,7 @@ fn a_snapshot_is_made_by_a_command_and_by_a_signal() {
 
 /// What a snapshot had taken that failed is counted, and whoever has asked is told at once.
 #[test]
-fn a_snapshot_that_fails_is_told_and_counted() {
+fn snapshot_that_fails_is_told_and_counted() {
     let home = Home::new();
     let (mut child, mut out) = begin(&home);
     ask(&mut child, 700, &mut out);
@@ -219,7 +219,7 @@ fn a_snapshot_that_fails_is_told_and_counted() {
 }
 
 #[test]
-fn a_flight_recorder_that_is_killed_leaves_what_rings_have() {
+fn flight_recorder_that_is_killed_leaves_what_rings_have() {
     let home = Home::new();
     let (mut child, mut out) = begin(&home);
     ask(&mut child, 500, &mut out);
@@ -290,7 +290,7 @@ fn snapshots_are_named_where_nothing_else_is_kept() {
 }
 
 #[test]
-fn a_disk_that_is_full_costs_the_snapshot_alone() {
+fn disk_that_is_full_costs_the_snapshot_alone() {
     let home = Home::new();
     let sheaf = built("sheaf");
     let script = format!(

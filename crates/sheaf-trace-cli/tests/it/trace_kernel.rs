@@ -103,7 +103,7 @@ fn sums<'a>(told: impl IntoIterator<Item = &'a Told>) -> BTreeMap<&'a str, (u64,
 }
 
 #[test]
-fn a_static_program_is_told_to_the_byte() {
+fn static_program_is_told_to_the_byte() {
     let Some(watchers) = Watchers::new() else { return };
     let (run, told, info) = watchers.record("t", &["./program", "known"]);
     assert_eq!(run.code, Some(0), "{run:?}");

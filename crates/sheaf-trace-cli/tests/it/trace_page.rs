@@ -76,7 +76,7 @@ fn with_thousands(number: u64) -> String {
 /// On a laptop and on a phone, without a network: nothing is wider than the window, nothing fails,
 /// and the numbers are those of `--json`.
 #[test]
-fn the_page_is_whole_in_a_browser() {
+fn page_is_whole_in_a_browser() {
     let Some(browser) = browser() else {
         return sheaf_testing::skipped("no Chromium is installed");
     };

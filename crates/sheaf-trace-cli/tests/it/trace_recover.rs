@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The recorder is killed: what the program did is there all the same, once it is recovered, and
 /// what is not there is counted.
 #[test]
-fn a_recorder_that_is_killed_loses_nothing_uncounted() {
+fn recorder_that_is_killed_loses_nothing_uncounted() {
     const EACH: u64 = 40_000;
     let mut killed = 0;
     for round in 0..6_u64 {
@@ -206,7 +206,7 @@ fn let_go(home: &Home, pid: u32) {
 
 /// What a program does after its recorder was killed is recovered, too, once it has ended.
 #[test]
-fn a_program_that_goes_on_is_waited_for() {
+fn program_that_goes_on_is_waited_for() {
     let home = Home::new();
     let pid = waiting(&home);
     let refused = home.run(&["trace", "recover", "the.trace"]);
@@ -243,7 +243,7 @@ fn recover_now_stores_records_of_a_running_program() {
 }
 
 #[test]
-fn a_damaged_file_costs_no_spool() {
+fn damaged_file_costs_no_spool() {
     let home = Home::new();
     killed(&home);
     home.write("the.trace/trace-000000.parquet", "PAR1 of nothing");
@@ -281,7 +281,7 @@ fn nothing_is_taken_from_a_recorder_that_runs() {
 
 /// What cannot be read is not taken away.
 #[test]
-fn a_damaged_spool_is_kept() {
+fn damaged_spool_is_kept() {
     let home = Home::new();
     killed(&home);
     let spool = home.path().join("the.trace/spool-000000");

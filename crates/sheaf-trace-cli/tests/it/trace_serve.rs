@@ -286,7 +286,7 @@ fn old_parts_are_removed_and_counted_whoever_is_killed() {
 /// The disk of whoever stores is full: what runs goes on to its end, and what hosts had not given
 /// is there for whoever serves again where there is room.
 #[test]
-fn a_full_disk_stops_the_trace_and_not_the_command() {
+fn full_disk_stops_the_trace_and_not_the_command() {
     let home = with_hosts(2);
     let sheaf = built("sheaf");
     let command = format!(
@@ -356,7 +356,7 @@ fn operations_before_a_trace_began_are_not_in_it() {
 
 /// Whoever ends it ends the command first, and has all that it has done.
 #[test]
-fn a_command_that_is_interrupted_is_in_the_trace_to_its_end() {
+fn command_that_is_interrupted_is_in_the_trace_to_its_end() {
     let home = with_hosts(1);
     let sheaf = built("sheaf");
     let script = format!(
@@ -379,7 +379,7 @@ fn a_command_that_is_interrupted_is_in_the_trace_to_its_end() {
 
 /// Ctrl-C, which reaches this process alone, is what COMMAND is ended for.
 #[test]
-fn a_command_that_records_nothing_is_told_and_interrupted() {
+fn command_that_records_nothing_is_told_and_interrupted() {
     let home = with_hosts(1);
     let args = serve(&home, "1", &["--", "sh", "-c", "touch begun; exec sleep 600"]);
     let mut server = home.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -412,7 +412,7 @@ fn operations_in_one_trace_are_not_in_the_next() {
 }
 
 #[test]
-fn a_filter_that_keeps_nothing_or_another_is_refused() {
+fn filter_that_keeps_nothing_or_another_is_refused() {
     let home = with_hosts(1);
     let wrong = run(&home, &serve(&home, "1", &["--op", "wirte", "--for", "0"]));
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
@@ -434,7 +434,7 @@ fn children_of(parent: u32) -> Vec<u32> {
 /// A host's server is killed: what it had taken, and what its programs did afterwards, is there
 /// for the next one.
 #[test]
-fn a_server_that_is_killed_loses_nothing() {
+fn server_that_is_killed_loses_nothing() {
     const EACH: u64 = 60_000;
     let home = with_hosts(2);
     begin(&home, "2", &[]);

@@ -101,21 +101,21 @@ fn as_anybody(source: &str) -> String {
 }
 
 #[test]
-fn a_static_program_is_not_seen_and_that_is_said() {
+fn static_program_is_not_seen_and_that_is_said() {
     let home = Home::new();
     let Some(program) = compile(&home, &as_anybody(SOURCE), &["cc", "-static"]) else { return };
     check_unseen(&home, program, "it is linked statically", false);
 }
 
 #[test]
-fn a_program_of_another_loader_is_not_seen_and_that_is_said() {
+fn program_of_another_loader_is_not_seen_and_that_is_said() {
     let home = Home::new();
     let Some(program) = compile(&home, &as_anybody(SOURCE), &["musl-gcc"]) else { return };
     check_unseen(&home, program, "its loader is /lib/ld-musl-", false);
 }
 
 #[test]
-fn a_program_of_32_bits_is_not_seen_and_that_is_said() {
+fn program_of_32_bits_is_not_seen_and_that_is_said() {
     let home = Home::new();
     let Some(program) = compile(&home, &as_anybody(SOURCE), &["cc", "-m32"]) else { return };
     check_unseen(&home, program, "it is a program for another kind of processor", true);
@@ -141,7 +141,7 @@ fn system_calls_without_the_library_show_in_the_kernels_counts() {
 
 /// Somebody without rights who records a program that has root's.
 #[test]
-fn a_setuid_program_is_not_seen_and_that_is_said() {
+fn setuid_program_is_not_seen_and_that_is_said() {
     const NOBODY: &str = "65534";
     if !rustix::process::geteuid().is_root() {
         return sheaf_testing::skipped("only root makes programs that others run as root");

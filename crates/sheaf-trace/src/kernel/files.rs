@@ -221,7 +221,7 @@ mod tests {
     use super::OpenFiles;
 
     #[test]
-    fn a_name_counts_if_the_descriptor_was_open_when_it_was_asked() {
+    fn name_counts_if_the_descriptor_was_open_when_it_was_asked() {
         let mut files = OpenFiles::default();
         let (first, second) = (files.of(1, 3), files.of(1, 4));
         [first, second].into_iter().for_each(|id| files.wait(id));

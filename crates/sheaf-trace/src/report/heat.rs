@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_time_are_no_trouble() {
+    fn ends_of_time_are_no_trouble() {
         let mut heat = HeatMap::new(2, 1);
         heat.add(0, false, u64::MAX, i64::MIN, u64::MAX);
         heat.add(0, false, 1, i64::MAX, u64::MAX);

@@ -98,7 +98,7 @@ fn chrome_has_each_row_exactly() {
 }
 
 #[test]
-fn an_empty_trace_is_a_whole_one() {
+fn empty_trace_is_a_whole_one() {
     let json: Value =
         serde_json::from_slice(&ChromeExport::new(Vec::new()).unwrap().finish().unwrap()).unwrap();
     assert_eq!(json["traceEvents"], Value::Array(Vec::new()));

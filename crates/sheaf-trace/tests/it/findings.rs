@@ -324,7 +324,7 @@ fn failures_are_shown_where_most_of_them_are() {
 
 /// Not the directory that comes first, nor the one with the most operations.
 #[test]
-fn the_directory_that_names_cost_most_in_is_named() {
+fn directory_that_names_cost_most_in_is_named() {
     let mut trace = MadeTrace::new();
     for number in 0..1500 {
         let (directory, took_ns) = if number % 3 == 0 { ("/slow", 9000) } else { ("/a", 1000) };
@@ -351,7 +351,7 @@ fn the_directory_that_names_cost_most_in_is_named() {
 }
 
 #[test]
-fn an_empty_report_says_so_and_names_the_filter() {
+fn empty_report_says_so_and_names_the_filter() {
     let mut data = MadeTrace::new().report();
     assert!(data.to_text(80).contains("\nno operation was recorded\n"));
     data.notes.push("it is linked statically".to_owned());
@@ -365,7 +365,7 @@ fn an_empty_report_says_so_and_names_the_filter() {
 }
 
 #[test]
-fn a_good_program_has_no_findings() {
+fn good_program_has_no_findings() {
     let mut trace = MadeTrace::new();
     for pid in 0..8 {
         let path = format!("/out/part-{pid}");

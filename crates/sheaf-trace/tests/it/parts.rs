@@ -95,7 +95,7 @@ fn rows_outside_the_kept_filter_are_left_out() {
 
 /// A store in which nothing is yet leaves nothing when it is given up.
 #[test]
-fn a_store_that_is_given_up_leaves_nothing() {
+fn store_that_is_given_up_leaves_nothing() {
     let trace = tempfile::tempdir().unwrap();
     TraceInfo::default().write(trace.path()).unwrap();
     ServedStore::open(trace.path(), EACH, ALL).unwrap().discard().unwrap();
@@ -146,7 +146,7 @@ fn old_parts_are_removed_and_all_adds_up() {
 
 /// A spool of which no part can be made is told of at once, and made one when it can.
 #[test]
-fn a_part_that_cannot_be_made_is_made_later() {
+fn part_that_cannot_be_made_is_made_later() {
     let trace = tempfile::tempdir().unwrap();
     let in_the_way = trace.path().join("trace-000000.parquet.part");
     fs::create_dir(&in_the_way).unwrap();
@@ -207,7 +207,7 @@ fn parts_of_so_many_bytes_stay_and_none_if_none_may() {
 }
 
 #[test]
-fn a_reader_is_told_what_is_removed_under_it() {
+fn reader_is_told_what_is_removed_under_it() {
     let trace = tempfile::tempdir().unwrap();
     ten_parts(trace.path());
     let reader = StoreReader::open(trace.path()).unwrap();
@@ -262,7 +262,7 @@ fn parts_that_do_not_say_what_is_in_them_are_read() {
 }
 
 #[test]
-fn a_damaged_part_is_told_and_removed_in_its_turn() {
+fn damaged_part_is_told_and_removed_in_its_turn() {
     let trace = tempfile::tempdir().unwrap();
     ten_parts(trace.path());
     fs::write(path(trace.path(), 0), "no Parquet").unwrap();

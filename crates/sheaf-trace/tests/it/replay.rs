@@ -113,7 +113,7 @@ fn files_are_as_the_trace_makes_them() {
 }
 
 #[test]
-fn a_store_is_replayed_and_differences_are_told() {
+fn store_is_replayed_and_differences_are_told() {
     let mut made = a_process();
     made.moved("write", "/d/full", 0, 0).errno = 28;
     made.rows.last_mut().unwrap().asked = 10;
@@ -279,7 +279,7 @@ fn nothing_outside_is_touched() {
 }
 
 #[test]
-fn a_directory_of_others_is_not_used() {
+fn directory_of_others_is_not_used() {
     let directory = tempfile::tempdir().unwrap();
     let into = directory.path().join("into");
     let opened = |create| Replay::new(ReplayOptions { create, ..options(&into) }).map(|_| ());
@@ -304,7 +304,7 @@ fn a_directory_of_others_is_not_used() {
 }
 
 #[test]
-fn a_prefix_is_taken_away_and_the_rest_left_out() {
+fn prefix_is_taken_away_and_the_rest_left_out() {
     let mut made = Made::default();
     made.moved("write", "/data/run/x", 0, 5);
     made.moved("write", "/data/running", 0, 5);

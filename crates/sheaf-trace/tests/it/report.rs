@@ -244,7 +244,7 @@ fn hostile_names_do_no_harm() {
 }
 
 #[test]
-fn the_page_says_what_the_json_says() {
+fn page_says_what_the_json_says() {
     let mut trace = MadeTrace::new();
     for number in 0..1234 {
         trace.put("read", b"/data/in", Some(number * 1_000_000), 1_000_000).duration_ns = 54_321;

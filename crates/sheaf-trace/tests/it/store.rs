@@ -117,7 +117,7 @@ fn random(number: u64) -> u64 {
 }
 
 #[test]
-fn an_event_takes_a_few_bytes() {
+fn event_takes_a_few_bytes() {
     let (rows, names) = recorded(400_000, |number| number * 4096);
     let (_directory, bytes) = stored(&rows, &names, 10_000_000);
     let sequential = bytes as f64 / rows.len() as f64;
@@ -132,7 +132,7 @@ fn an_event_takes_a_few_bytes() {
 }
 
 #[test]
-fn a_store_goes_on_with_a_file_of_its_own_and_a_broken_one_is_told() {
+fn store_goes_on_with_a_file_of_its_own_and_a_broken_one_is_told() {
     let (rows, names) = recorded(2000, |number| number);
     let directory = tempfile::tempdir().unwrap();
     for _ in 0..2 {
@@ -164,7 +164,7 @@ fn two_files(rows: &[TraceRow], names: &TraceNames) -> (tempfile::TempDir, std::
 
 /// Cut off anywhere, a file is told by its name, and the others are read.
 #[test]
-fn a_file_that_is_cut_off_is_told_and_the_others_are_read() {
+fn file_that_is_cut_off_is_told_and_the_others_are_read() {
     let (rows, names) = recorded(300, |number| number);
     let (directory, file) = two_files(&rows, &names);
     let whole = std::fs::metadata(&file).unwrap().len();
@@ -180,7 +180,7 @@ fn a_file_that_is_cut_off_is_told_and_the_others_are_read() {
 
 /// Whatever byte is another one: what cannot be read is told, and the other file is read as it is.
 #[test]
-fn a_flipped_byte_costs_no_other_file() {
+fn flipped_byte_costs_no_other_file() {
     use std::os::unix::fs::FileExt;
     let (rows, names) = recorded(300, |number| number);
     let (directory, path) = two_files(&rows, &names);
@@ -226,7 +226,7 @@ fn parquet_file(path: &Path, schema: &str) {
 }
 
 #[test]
-fn a_file_of_others_is_told_and_not_read() {
+fn file_of_others_is_told_and_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace-000000.parquet");
     let said = |schema: &str| {

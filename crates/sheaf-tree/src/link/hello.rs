@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_knock_proves_the_session_and_says_the_version() {
+    fn knock_proves_the_session_and_says_the_version() {
         let (ours, theirs) = (Secret::random().unwrap(), Secret::random().unwrap());
         assert_eq!(check_knock(&knock(&ours), &ours), Ok(()));
         assert_eq!(check_knock(&knock(&theirs), &ours), Err(Refusal::Token));

@@ -65,10 +65,10 @@ mod tests {
 
     /// What this test does is done by itself, in a namespace from which it is not seen.
     #[test]
-    fn a_process_of_another_container_has_a_user_and_no_number() {
+    fn process_of_another_container_has_a_user_and_no_number() {
         const INSIDE: &str = "SHEAF_TEST_INSIDE";
         const NAME: &str =
-            "link::peer::tests::a_process_of_another_container_has_a_user_and_no_number";
+            "link::peer::tests::process_of_another_container_has_a_user_and_no_number";
         let elsewhere = SocketOwner { pid: None, uid: rustix::process::geteuid() };
         if let Some(path) = std::env::var_os(INSIDE) {
             let socket = UnixStream::connect(path).unwrap();

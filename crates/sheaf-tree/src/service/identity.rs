@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_somebody_else_and_itself_again() {
+    fn thread_is_somebody_else_and_itself_again() {
         if !geteuid().is_root() {
             assert_eq!(Identity::of(&caller(geteuid().as_raw() + 1, &[])), Err(Errno::PERM));
             return;

@@ -409,7 +409,7 @@ mod tests {
     /// The one thread that there is takes up what comes while it works; what it cannot take up,
     /// because it hangs, comes back.
     #[test]
-    fn a_single_thread_works_for_all_unless_it_hangs() {
+    fn single_thread_works_for_all_unless_it_hangs() {
         let (pool, _) = pool(2, 5, 1);
         let (to, said) = channel();
         let short = hang(&pool);

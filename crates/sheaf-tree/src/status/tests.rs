@@ -128,7 +128,7 @@ fn every_node_answers_for_itself() {
 }
 
 #[test]
-fn a_node_that_stands_still_is_named_by_its_neighbour() {
+fn node_that_stands_still_is_named_by_its_neighbour() {
     let mut net = Net::new();
     net.pass(3);
     net.stopped.push(3);
@@ -141,7 +141,7 @@ fn a_node_that_stands_still_is_named_by_its_neighbour() {
 }
 
 #[test]
-fn a_lost_node_is_missing_and_the_last_error_says_why() {
+fn lost_node_is_missing_and_the_last_error_says_why() {
     let mut net = Net::new();
     net.pass(1);
     net.stopped.push(1);

@@ -9,6 +9,6 @@ mod seeds;
 mod services;
 
 #[test]
-fn the_seeds_of_fuzz_targets_pass() {
+fn seeds_of_fuzz_targets_pass() {
     seeds::pass(sheaf_tree::fuzzing::TARGETS);
 }

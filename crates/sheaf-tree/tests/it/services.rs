@@ -122,7 +122,7 @@ fn lines() -> Services {
 }
 
 #[test]
-fn a_service_runs_where_it_is_meant_to() {
+fn service_runs_where_it_is_meant_to() {
     run(async {
         for (audience, hosts) in [
             (Audience::Leaves, &["n1!", "n2!", "n3!", "n4!"][..]),
@@ -182,7 +182,7 @@ impl Drop for Panics {
 }
 
 #[test]
-fn a_service_that_panics_is_dropped_and_others_go_on() {
+fn service_that_panics_is_dropped_and_others_go_on() {
     run(async {
         let panics = |_: &Site<'_>, _: LeafHandle| Ok(Box::new(Panics(0)) as Box<dyn Service>);
         let network = start(lines().with("panics", panics).with("who", Who(Audience::Leaves)));
@@ -256,7 +256,7 @@ impl Worker for Answers {
 }
 
 #[test]
-fn a_worker_is_told_when_nobody_waits_and_dropped_with_its_stream() {
+fn worker_is_told_when_nobody_waits_and_dropped_with_its_stream() {
     /// Notes how it ends.
     struct Notes(Hangs, Arc<Mutex<Vec<&'static str>>>);
     impl Worker for Notes {
@@ -333,7 +333,7 @@ impl Provider for Tapped {
 }
 
 #[test]
-fn a_tap_sees_each_wave_and_harms_nobody_when_it_panics() {
+fn tap_sees_each_wave_and_harms_nobody_when_it_panics() {
     run(async {
         for panics in [false, true] {
             let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
@@ -395,7 +395,7 @@ impl Provider for Hoarding {
 }
 
 #[test]
-fn a_tap_that_keeps_too_much_is_named_and_sees_nothing_more() {
+fn tap_that_keeps_too_much_is_named_and_sees_nothing_more() {
     run(async {
         let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
         let network = start(
@@ -516,7 +516,7 @@ fn when_all_threads_of_a_service_hang_it_refuses_and_others_go_on() {
 }
 
 #[test]
-fn a_node_within_another_runtime_says_why_it_does_not_start() {
+fn node_within_another_runtime_says_why_it_does_not_start() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let services = Services::new(Registry::with_builtins());

@@ -123,7 +123,7 @@ fn one_token_for_all_brings_a_host_back_as_well() {
 }
 
 #[test]
-fn a_server_that_is_killed_and_started_again_at_once_joins() {
+fn server_that_is_killed_and_started_again_at_once_joins() {
     let _turn = turn();
     for tree in ["flat", "1x2x2"] {
         let up = ["--tree", tree, "--token-uses", "100"];
@@ -184,7 +184,7 @@ fn up_waits_for_as_many_hosts_as_it_is_told_to() {
 }
 
 #[test]
-fn a_host_that_comes_before_its_session_waits_for_it_and_tells_its_end_from_another() {
+fn host_that_comes_before_its_session_waits_for_it_and_tells_its_end_from_another() {
     let _turn = turn();
     let Some((machines, tokens)) = session(2, &["--token-uses", "9"]) else { return };
     assert_eq!(machines.run(&["down"]).code, Some(0));
@@ -286,7 +286,7 @@ fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
 }
 
 #[test]
-fn an_inner_node_that_cannot_reach_the_root_lets_its_children_go() {
+fn inner_node_that_cannot_reach_the_root_lets_its_children_go() {
     let _turn = turn();
     let Some((machines, tokens)) = session(4, &["--tree", "1x2x2", "--token-uses", "100"]) else {
         return;

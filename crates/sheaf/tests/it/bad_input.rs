@@ -187,7 +187,7 @@ fn patterns_and_trees_that_mean_nothing() {
 }
 
 #[test]
-fn a_file_of_a_tree_is_read_up_to_a_bound() {
+fn file_of_a_tree_is_read_up_to_a_bound() {
     let home = home();
     let told = told(&home, &["--tree", "file:/dev/zero", "tree", "plan"]);
     let text = "sheaf: /dev/zero: it is longer than 67108864 bytes, and too long for a tree\n";
@@ -195,7 +195,7 @@ fn a_file_of_a_tree_is_read_up_to_a_bound() {
 }
 
 #[test]
-fn a_client_of_ssh_that_there_is_not_is_told_with_its_line() {
+fn client_of_ssh_that_there_is_not_is_told_with_its_line() {
     let home = Home::with_config("[cluster.far]\nhosts = \"n[1-4]\"\nssh = \"./none -l me\"\n");
     let run = home.run(&["grep", "x", "/file"]);
     insta::assert_snapshot!(run.stderr, @r#"sheaf: sheaf.toml:3: ssh = "./none -l me": ./none cannot be run: No such file or directory (ENOENT)"#);

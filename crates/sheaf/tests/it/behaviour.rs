@@ -139,7 +139,7 @@ fn with_obstacles(home: &Home) -> String {
 }
 
 #[test]
-fn a_large_file_is_copied_in_constant_memory() {
+fn large_file_is_copied_in_constant_memory() {
     let _turn = turn();
     let home = Home::new();
     let export = with_obstacles(&home);

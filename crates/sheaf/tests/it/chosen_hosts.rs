@@ -141,7 +141,7 @@ fn present(home: &Home, name: &str) -> Vec<u32> {
 }
 
 #[test]
-fn a_configured_cluster_is_cut_to_the_hosts_that_are_said() {
+fn configured_cluster_is_cut_to_the_hosts_that_are_said() {
     let (home, export) = home();
     home.write(
         "sheaf.toml",
@@ -261,7 +261,7 @@ fn hosts_are_left_out_of_the_tree_of_a_file() {
 }
 
 #[test]
-fn a_running_session_is_asked_only_for_the_hosts_that_are_said() {
+fn running_session_is_asked_only_for_the_hosts_that_are_said() {
     let (home, export) = home();
     let up = Up::at(home, &["--launch", "processes", "-w", "n[1-4]", "--export", &export]);
     prints(&up.run(&["grep", ".", "/same"]), "n[1-4]:/same:x\n");

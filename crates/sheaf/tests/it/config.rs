@@ -111,7 +111,7 @@ fn check_reads_host_files_and_groups_too() {
 }
 
 #[test]
-fn a_link_that_leads_to_no_other_host_is_refused() {
+fn link_that_leads_to_no_other_host_is_refused() {
     let home = Home::with_config("[cluster.lab]\nhosts = \"n[1-2]\"\nlink = \"unix\"\n");
     let run = home.run(&["up"]);
     let told = "sheaf: link = unix does not lead to other hosts: launch = ssh needs tls\n";
@@ -139,7 +139,7 @@ fn check_names_every_problem_and_others_the_first() {
 
 /// As after `sudo -u` that keeps root's HOME: what can be done about it is said.
 #[test]
-fn a_home_that_cannot_be_read_is_told_with_what_to_do() {
+fn home_that_cannot_be_read_is_told_with_what_to_do() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65_534;
@@ -192,7 +192,7 @@ fn no_group_is_called_all() {
 }
 
 #[test]
-fn the_file_is_searched_in_order() {
+fn file_is_searched_in_order() {
     let home = Home::new();
     let hosts = |name: &str| format!("[cluster.c]\nhosts = \"{name}\"\nlaunch = \"embedded\"\n");
     let mut seen = Vec::new();
@@ -243,7 +243,7 @@ fn groups_of_clustershell_work_in_addresses() {
 
 /// Some editors put a mark in front of what is UTF-8.
 #[test]
-fn a_mark_in_front_of_a_file_is_no_part_of_it() {
+fn mark_in_front_of_a_file_is_no_part_of_it() {
     let home = Home::with_config(
         "\u{feff}[cluster.a]\nhosts = \"@file:hosts.txt\"\nlaunch = \"embedded\"\n",
     );
@@ -258,7 +258,7 @@ fn a_mark_in_front_of_a_file_is_no_part_of_it() {
 }
 
 #[test]
-fn a_circle_of_groups_is_one_line() {
+fn circle_of_groups_is_one_line() {
     let groups = "[groups]\na = \"@b\"\nb = \"n1,@c\"\nc = \"@a\"\nd = \"@d\"\ne = \"n1\"\n";
     let home = Home::with_config(groups);
     let check = home.run(&["config", "check"]);

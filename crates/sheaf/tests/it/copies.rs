@@ -20,7 +20,7 @@ fn two_hosts() -> Home {
 }
 
 #[test]
-fn an_input_that_is_not_open_is_no_empty_file() {
+fn input_that_is_not_open_is_no_empty_file() {
     let home = two_hosts();
     for args in [&["cp", "-", ":/old"][..], &["cp", "-", ":/new"], &["write", "--create", ":/new"]]
     {
@@ -39,7 +39,7 @@ fn an_input_that_is_not_open_is_no_empty_file() {
 }
 
 #[test]
-fn a_directory_that_is_missing_above_the_destination_is_named() {
+fn directory_that_is_missing_above_the_destination_is_named() {
     let home = two_hosts();
     let run = redirected(&home, &["cp", "n1:/old", "here/n1/old"], "");
     let expected = "sheaf: here/n1/old: No such file or directory (ENOENT): make here/n1 first\n";
@@ -132,7 +132,7 @@ fn copies_keep_what_the_help_says() {
 }
 
 #[test]
-fn a_destination_on_hosts_is_no_pattern() {
+fn destination_on_hosts_is_no_pattern() {
     let home = two_hosts();
     home.write("conf", "new\n");
     for place in [":/{a,b}", ":/*", ":/o?d", ":/[o]ld"] {
@@ -147,7 +147,7 @@ fn a_destination_on_hosts_is_no_pattern() {
 }
 
 #[test]
-fn a_destination_here_that_would_be_an_odd_directory_is_refused() {
+fn destination_here_that_would_be_an_odd_directory_is_refused() {
     let home = two_hosts();
     let cases = [
         ("-", "write to standard output with: sheaf cat (./- is a directory of that name)"),
@@ -161,7 +161,7 @@ fn a_destination_here_that_would_be_an_odd_directory_is_refused() {
 }
 
 #[test]
-fn an_exact_name_is_that_of_one_path_of_one_host() {
+fn exact_name_is_that_of_one_path_of_one_host() {
     let home = two_hosts();
     home.write("n1/dir/sub/file", "deep\n");
     for place in [":/old", "n1:/o*"] {
@@ -201,7 +201,7 @@ fn an_exact_name_is_that_of_one_path_of_one_host() {
 }
 
 #[test]
-fn a_copy_says_what_it_did() {
+fn copy_says_what_it_did() {
     let home = two_hosts();
     home.write("from/file", "new\n");
     std::fs::create_dir_all(home.path().join("empty/sub")).unwrap();
@@ -354,7 +354,7 @@ fn host_without_its_own_source_is_named_and_others_copy() {
 
 /// The rate is one for all hosts.
 #[test]
-fn the_rate_of_what_each_host_is_given_is_that_of_all_together() {
+fn rate_of_what_each_host_is_given_is_that_of_all_together() {
     let home = Home::new();
     for host in 1..=8 {
         home.write(&format!("own/n{host}"), &"x".repeat(100_000));

@@ -122,7 +122,7 @@ fn options_with_values_that_cannot_be() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn reader_that_leaves_is_no_error() {
     use std::process::Stdio;
     let home = Home::new();
     let mut child = home

@@ -60,7 +60,7 @@ const CASES: &[(i32, &[&str])] = &[
 ];
 
 #[test]
-fn a_partial_answer_is_4_and_no_match_is_1() {
+fn partial_answer_is_4_and_no_match_is_1() {
     let home = home();
     for (code, args) in CASES {
         let run = run(&home, args);
@@ -69,7 +69,7 @@ fn a_partial_answer_is_4_and_no_match_is_1() {
 }
 
 #[test]
-fn the_summary_of_json_has_the_exit_code_of_the_program() {
+fn summary_of_json_has_the_exit_code_of_the_program() {
     let home = home();
     // Errors that end a command have no summary.
     for (code, args) in CASES.iter().filter(|(code, args)| *code != 2 && !args.contains(&"equal")) {
@@ -112,7 +112,7 @@ fn without_messages_the_exit_code_still_tells() {
 }
 
 #[test]
-fn a_host_without_a_file_to_search_has_answered() {
+fn host_without_a_file_to_search_has_answered() {
     let home = Home::with_config("[tuning]\nstart_timeout_ms = 1000\n");
     std::fs::create_dir_all(home.path().join("export/n1/empty")).unwrap();
     let export = home.path().join("export/%h");

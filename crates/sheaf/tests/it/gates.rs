@@ -159,7 +159,7 @@ fn root_only_commands_on_a_member_host_name_the_root_host() {
 }
 
 #[test]
-fn a_host_that_can_have_no_gate_is_known_at_the_root() {
+fn host_that_can_have_no_gate_is_known_at_the_root() {
     let _turn = turn();
     let Some(machines) = Machines::new(2) else { return };
     machines.write(LOGIN, "sheaf.toml", "[cluster.gates-shut]\nhosts = \"h[1-2]\"\n");
@@ -178,7 +178,7 @@ fn a_host_that_can_have_no_gate_is_known_at_the_root() {
 
 /// What is in the way of one user's gate keeps no other out, and is known at the root.
 #[test]
-fn a_gate_of_another_user_that_cannot_be_made_is_known_at_the_root() {
+fn gate_of_another_user_that_cannot_be_made_is_known_at_the_root() {
     let _turn = turn();
     let Some(machines) = Machines::new(2) else { return };
     let config = "[cluster.gates-barred]\nhosts = \"h[1-2]\"\nusers = \"1001, 1002\"\n";
@@ -355,7 +355,7 @@ fn each_user_acts_as_itself_in_a_session_of_root_s() {
 }
 
 #[test]
-fn a_client_whose_host_is_cut_off_is_told_and_the_session_goes_on() {
+fn client_whose_host_is_cut_off_is_told_and_the_session_goes_on() {
     let _turn = turn();
     let Some(machines) = machines(4, "1x2x2", "gates-cut") else { return };
     // It reads as long as somebody writes, which nobody does.
@@ -445,7 +445,7 @@ fn gate(home: &Home, session: &str) -> (UnixListener, PathBuf) {
 }
 
 #[test]
-fn a_host_whose_server_is_gone_is_no_machine_of_its_own() {
+fn host_whose_server_is_gone_is_no_machine_of_its_own() {
     let home = Home::new();
     let file = home.write("file", "kept\n");
     let file = file.to_str().unwrap();
@@ -481,7 +481,7 @@ fn a_host_whose_server_is_gone_is_no_machine_of_its_own() {
 }
 
 #[test]
-fn a_server_that_lets_nobody_in_is_told_and_nothing_is_done_here() {
+fn server_that_lets_nobody_in_is_told_and_nothing_is_done_here() {
     let home = Home::new();
     let (listener, _) = gate(&home, "z");
     // What a running session cannot heed is told before it is asked.

@@ -116,7 +116,7 @@ fn pages_say_of_which_program_they_are_and_what_may_be_repeated() {
 }
 
 #[test]
-fn a_page_that_cannot_be_written_is_named() {
+fn page_that_cannot_be_written_is_named() {
     let home = Home::new();
     home.write("file", "");
     let run = home.run(&["man", "file/man1"]);

@@ -95,7 +95,7 @@ fn operators_of_basic_expressions_that_find_nothing_are_told() {
 }
 
 #[test]
-fn the_target_of_a_link_has_no_hosts() {
+fn target_of_a_link_has_no_hosts() {
     let home = Home::new();
     home.write("export/app", "x\n");
     refuses(

@@ -355,7 +355,7 @@ fn differs_from_nodeset_where_that_would_be_wrong() {
 
 /// Whoever mistypes a group is told, as where an address or `-w` names it.
 #[test]
-fn a_group_that_there_is_not_is_no_empty_one() {
+fn group_that_there_is_not_is_no_empty_one() {
     let home = Home::with_config("[groups]\nweb = \"n[1-2]\"\n");
     assert_eq!(home.run(&["hosts", "@web"]).stdout, "n[1-2]\n");
     for (name, near) in [("@wbe", "@web"), ("@sheaf:wbe", "@sheaf:web")] {
@@ -394,7 +394,7 @@ fn folds_by_default_and_answers_each() {
 }
 
 #[test]
-fn a_malformed_set_ends_with_1_as_with_nodeset() {
+fn malformed_set_ends_with_1_as_with_nodeset() {
     let run = Home::new().run(&["hosts", "n[1-3,x]"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""));
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);

@@ -21,7 +21,7 @@ async fn tree_of(script: &str, carrier: Carrier) -> Tree {
 }
 
 #[test]
-fn a_process_that_starts_late_is_waited_for_while_it_lives() {
+fn process_that_starts_late_is_waited_for_while_it_lives() {
     let _turn = turn();
     runtime().block_on(async {
         let tree = tree_of("while [ ! -e \"$d/go\" ]; do sleep 0.05; done", Carrier::Unix).await;
@@ -39,7 +39,7 @@ fn a_process_that_starts_late_is_waited_for_while_it_lives() {
 }
 
 #[test]
-fn a_process_that_is_stopped_before_it_has_spoken_is_noticed() {
+fn process_that_is_stopped_before_it_has_spoken_is_noticed() {
     let _turn = turn();
     runtime().block_on(async {
         for carrier in [Carrier::Unix, Carrier::Tcp] {

@@ -29,7 +29,7 @@ fn ended_within(seconds: u64, begun: Instant) {
 }
 
 #[test]
-fn the_timeout_bounds_a_copy_of_what_does_not_come() {
+fn timeout_bounds_a_copy_of_what_does_not_come() {
     let _turn = turn();
     let (home, export) = exports(3);
     let args = ["--processes", "3", "--export", &export, "--timeout", "3", "cp", "-", ":/copy"];
@@ -47,7 +47,7 @@ fn the_timeout_bounds_a_copy_of_what_does_not_come() {
 }
 
 #[test]
-fn the_timeout_bounds_a_cat_that_nobody_reads() {
+fn timeout_bounds_a_cat_that_nobody_reads() {
     let _turn = turn();
     let (home, export) = exports(1);
     home.write("export/n1/big", &"x".repeat(8 << 20));
@@ -78,7 +78,7 @@ fn unfed(home: &Home, args: &[&str]) -> Run {
 }
 
 #[test]
-fn the_timeout_bounds_what_comes_before_hosts_are_asked() {
+fn timeout_bounds_what_comes_before_hosts_are_asked() {
     let home = Home::new();
     for args in [&["--embedded", "1", "grep", "-f", "-", "/etc/passwd"][..], &["hosts", "-f", "-"]]
     {
@@ -91,7 +91,7 @@ fn the_timeout_bounds_what_comes_before_hosts_are_asked() {
 }
 
 #[test]
-fn the_timeout_bounds_the_start_of_a_session() {
+fn timeout_bounds_the_start_of_a_session() {
     let _turn = turn();
     // What lists the hosts hangs, for the command or for the session's own process.
     for command in ["sleep 600", "test -e again && sleep 600; touch again; echo n1"] {
@@ -127,7 +127,7 @@ fn the_timeout_bounds_the_start_of_a_session() {
 }
 
 #[test]
-fn a_server_that_is_stopped_fails_nobody_elses_copy() {
+fn server_that_is_stopped_fails_nobody_elses_copy() {
     let _turn = turn();
     let (home, export) = exports(4);
     let source = home.write("source", &"text\n".repeat(2 << 20));
@@ -190,7 +190,7 @@ impl Drop for Disk {
 }
 
 #[test]
-fn a_disk_that_is_frozen_fails_nobody_elses_copy() {
+fn disk_that_is_frozen_fails_nobody_elses_copy() {
     let _turn = turn();
     let (home, export) = exports(4);
     let source = home.write("source", &"text\n".repeat(2 << 20));
@@ -252,7 +252,7 @@ fn nothing_of_the_caller_stays_open_in_a_session() {
 }
 
 #[test]
-fn a_session_that_is_stopped_is_shown_as_such() {
+fn session_that_is_stopped_is_shown_as_such() {
     let _turn = turn();
     let up = Up::new(&["--processes", "2"]);
     up.session.signal(Signal::STOP);
@@ -274,7 +274,7 @@ fn a_session_that_is_stopped_is_shown_as_such() {
 /// As by Ctrl-Z and fg, a debugger, or a cgroup that was frozen: much longer than any other node
 /// may be silent.
 #[test]
-fn a_session_that_was_stopped_goes_on_with_all_its_hosts() {
+fn session_that_was_stopped_goes_on_with_all_its_hosts() {
     let _turn = turn();
     for (link, tree) in [("unix", "1x2x2"), ("tcp", "flat"), ("tls", "1x2x2")] {
         let home = Home::with_config("[tuning]\nheartbeat_ms = 100\nheartbeats_lost_max = 5\n");
@@ -300,7 +300,7 @@ fn a_session_that_was_stopped_goes_on_with_all_its_hosts() {
 
 /// What came while it was stopped is read before anybody is called silent.
 #[test]
-fn a_request_goes_on_after_a_stop_longer_than_its_time() {
+fn request_goes_on_after_a_stop_longer_than_its_time() {
     let home = Home::with_config("[tuning]\ntimeout_ms = 1500\n");
     let big = home.path().join("big");
     std::fs::File::create(&big).unwrap().set_len(1 << 30).unwrap();

@@ -109,7 +109,7 @@ fn hosts_that_cannot_come_are_not_waited_for() {
 
 /// Whoever looks on is told which host hangs; scripts are not.
 #[test]
-fn a_login_that_hangs_is_named_while_it_is_waited_for() {
+fn login_that_hangs_is_named_while_it_is_waited_for() {
     use std::os::unix::fs::PermissionsExt;
     let home = Home::new();
     let ssh = home.write(
@@ -149,7 +149,7 @@ fn a_login_that_hangs_is_named_while_it_is_waited_for() {
 
 /// A pipe that nobody reads is not waited for.
 #[test]
-fn a_log_that_nobody_reads_is_refused() {
+fn log_that_nobody_reads_is_refused() {
     let home = Home::new();
     let pipe = home.path().join("pipe");
     rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
@@ -197,7 +197,7 @@ fn session_start_is_logged_by_up() {
 }
 
 #[test]
-fn a_session_keeps_a_log_with_what_became_of_its_hosts() {
+fn session_keeps_a_log_with_what_became_of_its_hosts() {
     let home = Home::new();
     let up = home.run(&["up", "--processes", "3", "--session", "kept"]);
     assert_eq!(up.code, Some(0), "{up:?}");

@@ -88,7 +88,7 @@ fn every_command_names_the_two_hosts_that_do_not_answer() {
 }
 
 #[test]
-fn a_session_ends_although_a_server_hangs() {
+fn session_ends_although_a_server_hangs() {
     let up = Up::new(&["--processes", "8", "--tree", "1x2x4"]);
     up.servers["n5"].signal(Signal::STOP);
     assert_eq!(up.down().code, Some(0));
@@ -96,7 +96,7 @@ fn a_session_ends_although_a_server_hangs() {
 }
 
 #[test]
-fn an_inner_node_that_dies_takes_no_host_along() {
+fn inner_node_that_dies_takes_no_host_along() {
     let _turn = turn();
     let up = Up::new(&["--processes", "16", "--tree", "1x4x4"]);
     let inner: Vec<_> =

@@ -62,7 +62,7 @@ fn closing_lines_count_members() {
 }
 
 #[test]
-fn a_destination_with_a_slash_is_a_directory() {
+fn destination_with_a_slash_is_a_directory() {
     let home = home();
     home.write("f", "f");
     home.write("dir/f", "f");
@@ -83,14 +83,14 @@ fn a_destination_with_a_slash_is_a_directory() {
 }
 
 #[test]
-fn a_link_to_a_directory_is_shown_with_marks() {
+fn link_to_a_directory_is_shown_with_marks() {
     let home = home();
     let ls = |option| run(&home, &["ls", "--no-heading", option, ":/ds"]).stdout;
     assert_eq!(["-F", "-p", "-1"].map(ls), ["/ds@\n", "a\nk/\ns\n", "a\nk\ns\n"]);
 }
 
 #[test]
-fn a_missing_target_of_a_link_is_named() {
+fn missing_target_of_a_link_is_named() {
     let home = home();
     for extra in [&[][..], &["--dry-run"]] {
         let run = run(&home, &[&["ln"], extra, &["/missing", "n1:/d/l"]].concat());
@@ -116,7 +116,7 @@ fn directories_are_counted_as_such() {
 }
 
 #[test]
-fn a_pipe_is_no_empty_file() {
+fn pipe_is_no_empty_file() {
     let home = home();
     rustix::fs::mknodat(
         CWD,

@@ -244,7 +244,7 @@ async fn told_of_crash(network: &Network) -> (u32, String) {
 }
 
 #[test]
-fn a_filter_that_breaks_an_inner_node_is_named_with_the_node_and_the_signal() {
+fn filter_that_breaks_an_inner_node_is_named_with_the_node_and_the_signal() {
     let _turn = turn();
     let Some(module) = module("cc", &["-O2", "-shared", "-fPIC"]) else { return };
     let told = |id: &sheaf_tree::filter::ModuleId| {
@@ -311,7 +311,7 @@ async fn end_node(network: &Network, module: &[u8], (function, how): (&str, &str
 }
 
 #[test]
-fn a_filter_that_ends_or_holds_up_its_node_is_named() {
+fn filter_that_ends_or_holds_up_its_node_is_named() {
     let _turn = turn();
     let Some(module) = module("cc", &["-O2", "-shared", "-fPIC"]) else { return };
     for end in ENDS {
@@ -325,7 +325,7 @@ fn a_filter_that_ends_or_holds_up_its_node_is_named() {
 
 /// The root is a process of the user's: it is told, and goes on.
 #[test]
-fn a_filter_that_holds_up_the_root_is_named() {
+fn filter_that_holds_up_the_root_is_named() {
     let _turn = turn();
     let Some(module) = module("cc", &["-O2", "-shared", "-fPIC"]) else { return };
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -352,7 +352,7 @@ const HERE: &str = "#!/bin/sh\nfor last; do :; done\n\
     export HOME=DIR SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\nexec sh -c \"$last\"\n";
 
 #[test]
-fn a_filter_that_ends_or_holds_up_a_node_on_another_host_is_named() {
+fn filter_that_ends_or_holds_up_a_node_on_another_host_is_named() {
     let _turn = turn();
     let Some(module) = module("cc", &["-O2", "-shared", "-fPIC"]) else { return };
     for (carrier, end) in [
@@ -392,14 +392,14 @@ fn a_filter_that_ends_or_holds_up_a_node_on_another_host_is_named() {
 }
 
 #[test]
-fn a_native_filter_runs_at_nodes_that_came_late() {
+fn native_filter_runs_at_nodes_that_came_late() {
     let _turn = turn();
     // What such a node has mapped is the module.
     runtime().block_on(outlive(module("cc", &["-O2", "-shared", "-fPIC"]), program(), None));
 }
 
 #[test]
-fn a_webassembly_filter_runs_at_nodes_that_came_late() {
+fn webassembly_filter_runs_at_nodes_that_came_late() {
     let _turn = turn();
     runtime().block_on(outlive(module("clang", &WASI), program(), Some(Engine::Installed)));
 }
@@ -407,7 +407,7 @@ fn a_webassembly_filter_runs_at_nodes_that_came_late() {
 /// Hosts that were given the program alone: the engine comes to the nodes that combine, those too
 /// that come late, and to no leaf.
 #[test]
-fn a_webassembly_filter_runs_on_hosts_without_an_engine() {
+fn webassembly_filter_runs_on_hosts_without_an_engine() {
     let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
     let alone = dir.path().join("sheaf");
@@ -424,7 +424,7 @@ fn program() -> &'static Path {
 /// The compile lines of docs/filters.md run as they stand there, in the top directory of the
 /// source, and what they make is a filter that a network takes.
 #[test]
-fn the_documented_compile_lines_make_filters() {
+fn documented_compile_lines_make_filters() {
     let guide = include_str!("../../../../docs/filters.md");
     let (_, block) = guide.split_once("```sh\n").expect("there are compile lines");
     let (block, _) = block.split_once("```").expect("the block ends");

@@ -159,7 +159,7 @@ fn mounts_see_each_other_and_a_killed_one_holds_no_lock() {
 }
 
 #[test]
-fn a_place_that_is_none_is_refused() {
+fn place_that_is_none_is_refused() {
     if !can_mount() {
         return;
     }
@@ -186,7 +186,7 @@ fn a_place_that_is_none_is_refused() {
 
 /// What `/etc/fstab` says is done by `mount(8)`, in a file system of names that is this test's alone.
 #[test]
-fn a_line_of_fstab_mounts_a_view() {
+fn line_of_fstab_mounts_a_view() {
     if !can_mount() {
         return;
     }

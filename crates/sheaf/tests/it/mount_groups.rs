@@ -40,7 +40,7 @@ fn reads(view: &View<'_>, script: &str) -> String {
 }
 
 #[test]
-fn a_group_is_read_and_written_by_plain_programs() {
+fn group_is_read_and_written_by_plain_programs() {
     if !can_mount() {
         return;
     }
@@ -174,7 +174,7 @@ fn missing_group_members_are_errors_named_in_status() {
 }
 
 #[test]
-fn the_merge_of_all_has_the_names_of_all() {
+fn merge_of_all_has_the_names_of_all() {
     if !can_mount() {
         return;
     }
@@ -371,7 +371,7 @@ fn group_status_reports_a_write_when_close_returns() {
 }
 
 #[test]
-fn a_file_that_several_rules_name_counts_once() {
+fn file_that_several_rules_name_counts_once() {
     if !can_mount() {
         return;
     }

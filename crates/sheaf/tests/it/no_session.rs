@@ -60,7 +60,7 @@ fn session_that_cannot_start_exits_with_3_and_the_cause() {
 
 /// No launcher, and no address of this machine's.
 #[test]
-fn a_tree_that_cannot_be_started_ends_with_3() {
+fn tree_that_cannot_be_started_ends_with_3() {
     let clusters = "[cluster.job]\nhosts = \"n1\"\nlaunch = \"slurm\"\nsrun = \"/nonexistent/srun\"\n\
                     [cluster.far]\nhosts = \"n1\"\nlaunch = \"ssh\"\nlisten = \"192.0.2.77\"\n\
                     [cluster.pods]\nhosts = \"n1\"\nlaunch = \"attach\"\nlisten = \"192.0.2.77\"\n";
@@ -93,7 +93,7 @@ fn a_tree_that_cannot_be_started_ends_with_3() {
 
 /// An export that is named from a directory which is no more is not taken from another one.
 #[test]
-fn an_export_from_a_directory_that_is_gone_is_refused() {
+fn export_from_a_directory_that_is_gone_is_refused() {
     let home = Home::new();
     let gone = home.path().join("gone");
     std::fs::create_dir(&gone).unwrap();

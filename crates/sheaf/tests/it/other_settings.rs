@@ -114,7 +114,7 @@ fn hosts_of_another_file_are_not_those_of_the_session() {
 }
 
 #[test]
-fn a_session_of_another_cluster_than_the_one_that_is_said_is_not_joined() {
+fn session_of_another_cluster_than_the_one_that_is_said_is_not_joined() {
     let home = home();
     let served = export(&home, "old");
     let cluster = |name| {

@@ -17,7 +17,7 @@ fn words<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_units_are_what_systemd_understands() {
+fn units_are_what_systemd_understands() {
     let scratch = tempfile::tempdir().unwrap();
     let mut verify = Command::new("systemd-analyze");
     verify.arg("verify");
@@ -45,7 +45,7 @@ fn the_units_are_what_systemd_understands() {
 const EXPOSURE_MAX: u32 = 40;
 
 #[test]
-fn the_unit_of_a_server_exposes_no_more_than_it_has_to() {
+fn unit_of_a_server_exposes_no_more_than_it_has_to() {
     let unit = packaging("systemd/sheaf-serve.service");
     let tenths = (EXPOSURE_MAX).to_string();
     let mut security = Command::new("systemd-analyze");
@@ -175,7 +175,7 @@ fn beyond(trace: &str, calls: &BTreeSet<String>, families: &[&str]) -> BTreeSet<
 /// With the capabilities of the unit, no new privileges, and no system call that its filter refuses:
 /// what systemd would add to that is checked by its own tools.
 #[test]
-fn a_server_lives_with_what_its_unit_leaves_it() {
+fn server_lives_with_what_its_unit_leaves_it() {
     let unit = std::fs::read_to_string(packaging("systemd/sheaf-serve.service")).unwrap();
     let Some(confined) = confined(&words(&unit, "CapabilityBoundingSet=")) else {
         return;
@@ -232,7 +232,7 @@ fn list(yaml: &Yaml) -> Vec<&str> {
 /// Kubernetes itself is not here: what it would check of names that have to agree, and what a
 /// container is started with, on a file system that cannot be written to.
 #[test]
-fn the_daemon_set_is_whole_and_its_server_starts() {
+fn daemon_set_is_whole_and_its_server_starts() {
     let text = std::fs::read_to_string(packaging("kubernetes/daemonset.yaml")).unwrap();
     let documents = YamlLoader::load_from_str(&text).unwrap();
     let [set] = &documents[..] else { panic!("{} documents", documents.len()) };

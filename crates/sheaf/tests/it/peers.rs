@@ -80,7 +80,7 @@ fn hosts_talk_to_each_other_over_every_kind_of_link() {
 }
 
 #[test]
-fn a_peer_that_is_killed_is_noticed_and_found_again_never() {
+fn peer_that_is_killed_is_noticed_and_found_again_never() {
     let _turn = turn();
     runtime().block_on(async {
         let tree = Tree::start("1x2x2", 4, Carrier::Tls, quick()).await;
@@ -116,7 +116,7 @@ fn peer_lines(machines: &Machines) -> Vec<String> {
 }
 
 #[test]
-fn a_host_behind_a_wall_is_reached_through_the_tree() {
+fn host_behind_a_wall_is_reached_through_the_tree() {
     let _turn = turn();
     let Some(machines) = Machines::new(2) else { return };
     machines.write(LOGIN, "sheaf.toml", "[cluster.walled]\nhosts = \"h[1-2]\"\ntree = \"flat\"\n");

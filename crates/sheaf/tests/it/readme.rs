@@ -8,7 +8,7 @@ const HOME: &str = "/home/me";
 
 /// The first command, with the program that is there instead of one that cargo builds.
 #[test]
-fn the_first_command() {
+fn first_command() {
     let command =
         README.lines().find_map(|line| line.trim_start().strip_prefix("cargo run --release "));
     // Without its name cargo does not know which of the workspace's programs is meant.

@@ -98,7 +98,7 @@ fn every_leaf_is_counted_once_over_tls() {
 }
 
 #[test]
-fn a_broadcast_reaches_every_leaf_whole_while_inner_nodes_are_killed() {
+fn broadcast_reaches_every_leaf_whole_while_inner_nodes_are_killed() {
     const BYTES: usize = 64 << 20;
     const KILLS: usize = 2;
     let _turn = turn();
@@ -225,7 +225,7 @@ fn every_record_is_appended_once_while_inner_nodes_are_killed() {
 }
 
 #[test]
-fn a_root_that_is_killed_takes_adopted_servers_with_it() {
+fn root_that_is_killed_takes_adopted_servers_with_it() {
     let _turn = turn();
     for link in ["unix", "tls"] {
         let up = Up::new(&["--processes", "16", "--tree", "1x4x4", "--link", link]);

@@ -36,7 +36,7 @@ const MISSING: &str = "n3:/etc/same: No such file or directory (ENOENT), 1 of 6 
                        sheaf: 5 of 6 members succeeded, 1 failed\n";
 
 #[test]
-fn a_missing_file_is_named_and_the_others_are_printed() {
+fn missing_file_is_named_and_the_others_are_printed() {
     let home = home();
     let commands: &[(&[&str], &str)] = &[
         (&["cat", "/etc/same"], "same\n"),
@@ -60,7 +60,7 @@ fn a_missing_file_is_named_and_the_others_are_printed() {
 }
 
 #[test]
-fn a_pattern_that_matches_nowhere_is_an_error_once() {
+fn pattern_that_matches_nowhere_is_an_error_once() {
     let home = home();
     let told = "n[1-6]:/nothing*: No such file or directory (ENOENT), 6 of 6 members\n\
                 sheaf: 0 of 6 members succeeded, 6 failed\n";
@@ -80,7 +80,7 @@ fn a_pattern_that_matches_nowhere_is_an_error_once() {
 }
 
 #[test]
-fn a_pattern_that_matches_on_some_hosts_is_no_error_of_the_others() {
+fn pattern_that_matches_on_some_hosts_is_no_error_of_the_others() {
     prints(&home(), &["cat", "--heading", "/etc/sam*"], "==> n[1-2,4-6]:/etc/same <==\nsame\n");
 }
 
@@ -222,7 +222,7 @@ fn files_are_counted_without_having_all_of_them_open() {
 }
 
 #[test]
-fn an_answer_that_is_too_large_names_the_setting() {
+fn answer_that_is_too_large_names_the_setting() {
     let home = two(&"a".repeat(800), &"b".repeat(800));
     home.write("sheaf.toml", "[tuning]\nconcatenate_bytes_max = 1024\n");
     for aggregate in ["classes", "packed", "concatenate"] {
@@ -235,7 +235,7 @@ fn an_answer_that_is_too_large_names_the_setting() {
 }
 
 #[test]
-fn a_line_that_is_too_long_names_the_option() {
+fn line_that_is_too_long_names_the_option() {
     let home = two(&format!("{}x\n", "y".repeat(100_000)), "x\n");
     let run = run_two(&home, &["grep", "--max-line", "64K", "x", ":/f"]);
     assert_eq!((run.stdout.as_str(), run.code), ("n2:/f:x\n", Some(4)));
@@ -246,7 +246,7 @@ fn a_line_that_is_too_long_names_the_option() {
 }
 
 #[test]
-fn an_unknown_aggregation_is_one_line_and_exit_2() {
+fn unknown_aggregation_is_one_line_and_exit_2() {
     let run = run(&home(), &["read", "--aggregate", "avgg", "/number"]);
     assert_eq!((run.stdout.as_str(), run.code, run.stderr.lines().count()), ("", Some(2), 1));
     assert!(

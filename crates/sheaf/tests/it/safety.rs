@@ -96,7 +96,7 @@ fn names(dir: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
-fn a_relative_path_on_hosts_is_refused() {
+fn relative_path_on_hosts_is_refused() {
     let hosts = Hosts::new();
     hosts.home.write("local", "x");
     let told: String = [
@@ -275,7 +275,7 @@ fn help_is_a_command_too() {
 }
 
 #[test]
-fn a_terminal_is_asked_before_files_of_several_hosts_go() {
+fn terminal_is_asked_before_files_of_several_hosts_go() {
     if !std::path::Path::new("/usr/bin/script").exists() {
         sheaf_testing::skipped("a terminal is made by script (Debian package bsdutils)");
         return;
@@ -365,7 +365,7 @@ fn without_a_terminal_only_the_option_asks() {
 }
 
 #[test]
-fn a_dry_run_says_on_how_many_hosts_and_changes_nothing() {
+fn dry_run_says_on_how_many_hosts_and_changes_nothing() {
     let hosts = Hosts::new();
     std::fs::remove_file(hosts.home.path().join("n3/d/b")).unwrap();
     let run = hosts.run(&["rm", "--dry-run", ":/d/{a,b}"]);
@@ -442,7 +442,7 @@ fn with_mounts(hosts: &Hosts, script: &str) -> Option<Run> {
 }
 
 #[test]
-fn a_dry_run_sees_that_a_file_is_a_mount_point() {
+fn dry_run_sees_that_a_file_is_a_mount_point() {
     let hosts = Hosts::new();
     let script =
         "mount --bind n2/d/a n1/d/a || exit 99\nrun rm -rf --dry-run n1:/d; run rm -rf n1:/d";
@@ -455,7 +455,7 @@ fn a_dry_run_sees_that_a_file_is_a_mount_point() {
 }
 
 #[test]
-fn a_write_that_fails_midway_says_what_it_wrote() {
+fn write_that_fails_midway_says_what_it_wrote() {
     let hosts = Hosts::new();
     std::fs::create_dir(hosts.home.path().join("n1/full")).unwrap();
     std::fs::create_dir(hosts.home.path().join("n2/full")).unwrap();
@@ -487,7 +487,7 @@ fn a_write_that_fails_midway_says_what_it_wrote() {
 }
 
 #[test]
-fn a_write_of_too_many_files_says_what_helps() {
+fn write_of_too_many_files_says_what_helps() {
     let hosts = Hosts::new();
     for file in 0..300 {
         hosts.home.write(&format!("n1/many/{file}"), "old");
@@ -542,7 +542,7 @@ fn mount_points_stay_unless_that_is_asked_for() {
 }
 
 #[test]
-fn a_file_is_replaced_whole_and_never_made_unasked() {
+fn file_is_replaced_whole_and_never_made_unasked() {
     let hosts = Hosts::new();
     let file = hosts.home.path().join("n1/d/a");
     let before = std::fs::metadata(&file).unwrap().ino();

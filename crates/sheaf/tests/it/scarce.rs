@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 /// Whoever keeps stacks small has small ones in mind that programs make, not theirs.
 #[test]
-fn a_small_stack_is_enough() {
+fn small_stack_is_enough() {
     let home = Home::new();
     let sheaf = env!("CARGO_BIN_EXE_sheaf");
     for hosts in ["--embedded", "--processes"] {
@@ -79,7 +79,7 @@ fn no_thread(run: &Run, hosts: &str) {
 }
 
 #[test]
-fn a_server_without_a_thread_says_so_at_once_and_works_again() {
+fn server_without_a_thread_says_so_at_once_and_works_again() {
     let _turn = turn();
     let Some(user) = User::new() else { return };
     no_thread(&user.run(1, &[&["--embedded", "4"], &ASKED[..]].concat()), "n[1-4]");
@@ -117,7 +117,7 @@ fn a_server_without_a_thread_says_so_at_once_and_works_again() {
 }
 
 #[test]
-fn a_root_opens_as_many_descriptors_as_it_may() {
+fn root_opens_as_many_descriptors_as_it_may() {
     let home = Home::new();
     let args = ["--processes", "24", "--tree", "flat", "grep", "-c", "^root:", ":/etc/passwd"];
     let run = home.shell(&args, "ulimit -Sn 24; exec \"$0\" \"$@\"");

@@ -407,7 +407,7 @@ fn numbers_are_numbers() {
 }
 
 #[test]
-fn the_check_itself_finds_what_is_wrong() {
+fn check_itself_finds_what_is_wrong() {
     let schema = schema();
     let good = json!({ "v": 1, "type": "ended", "session": "x" });
     assert_eq!(check(&schema, &schema, &good, "record"), Ok(()));

@@ -18,7 +18,7 @@ fn lines_of_passwd(up: &Up, hosts: &str) {
 }
 
 #[test]
-fn a_session_is_started_once_and_ends_wholly() {
+fn session_is_started_once_and_ends_wholly() {
     let up = Up::new(&["--processes", "16"]);
     let again = up.home.run(&["up", "--processes", "16", "--session", NAME]);
     assert_eq!(again.code, Some(2), "{again:?}");
@@ -54,7 +54,7 @@ fn has_ended(home: &Home, name: &str, told: &str, again: &str) {
 }
 
 #[test]
-fn a_session_in_the_foreground_says_that_it_runs() {
+fn session_in_the_foreground_says_that_it_runs() {
     for (json, told) in [
         (false, "session x: 2 of 2 hosts, process "),
         (true, "{\"exit\":0,\"missing\":\"\",\"of\":2,"),
@@ -111,7 +111,7 @@ fn change_without_the_session_option_is_refused() {
 
 /// Where later commands join the session by themselves, there is nothing to say.
 #[test]
-fn the_default_clusters_session_needs_no_option() {
+fn default_clusters_session_needs_no_option() {
     let clusters = "default = \"lab\"\n[cluster.lab]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n\
                     [cluster.farm]\nhosts = \"f1\"\nlaunch = \"embedded\"\n";
     let home = Home::with_config(clusters);
@@ -226,7 +226,7 @@ fn start_options_are_refused_for_a_running_session() {
 }
 
 #[test]
-fn a_session_that_there_is_not_is_told_with_those_that_run() {
+fn session_that_there_is_not_is_told_with_those_that_run() {
     let up = Up::new(&["--embedded", "2"]);
     let told = |name: &str| format!("sheaf: no session {name} is running; running: {NAME}");
     for (args, name, hint) in [
@@ -255,7 +255,7 @@ fn a_session_that_there_is_not_is_told_with_those_that_run() {
 
 /// Whoever names a session need not say which cluster of the file is meant, too.
 #[test]
-fn a_session_is_used_by_its_name_whatever_clusters_there_are() {
+fn session_is_used_by_its_name_whatever_clusters_there_are() {
     let clusters =
         "[cluster.a]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n[cluster.b]\nhosts = \"m1\"\n";
     let home = Home::with_config(clusters);
@@ -289,7 +289,7 @@ fn a_session_is_used_by_its_name_whatever_clusters_there_are() {
 }
 
 #[test]
-fn a_session_that_ends_meanwhile_is_none() {
+fn session_that_ends_meanwhile_is_none() {
     use std::os::unix::fs::DirBuilderExt;
     use std::os::unix::net::UnixListener;
     let home = Home::new();
@@ -319,7 +319,7 @@ fn a_session_that_ends_meanwhile_is_none() {
 }
 
 #[test]
-fn a_session_that_hosts_join_says_how() {
+fn session_that_hosts_join_says_how() {
     let home = Home::with_config("[cluster.pods]\nhosts = \"h1\"\nlaunch = \"attach\"\n");
     let up = home.run(&["up"]);
     assert_eq!(up.code, Some(0), "they come when they come: {up:?}");
@@ -473,7 +473,7 @@ fn many_clients_at_once_get_their_own_answers() {
 }
 
 #[test]
-fn a_session_that_was_killed_makes_room_for_the_next() {
+fn session_that_was_killed_makes_room_for_the_next() {
     let mut up = Up::new(&["--processes", "8"]);
     up.session.signal(Signal::KILL);
     wait_until("the servers have ended by themselves", || of_home(&up.home).is_empty());
@@ -487,7 +487,7 @@ fn a_session_that_was_killed_makes_room_for_the_next() {
 
 /// It is said once, and what it has left goes.
 #[test]
-fn a_session_that_was_killed_is_told_of() {
+fn session_that_was_killed_is_told_of() {
     let up = Up::new(&["--processes", "2"]);
     let log = up.home.runtime_dir().join(format!("sheaf/{NAME}.log"));
     up.session.signal(Signal::KILL);
@@ -544,7 +544,7 @@ fn garbage_on_the_socket_ends_nobody_elses_work() {
 }
 
 #[test]
-fn a_socket_of_somebody_else_is_not_used() {
+fn socket_of_somebody_else_is_not_used() {
     let up = Up::new(&["--embedded", "2"]);
     let nobody = 65_534;
     if std::os::unix::fs::chown(up.socket(), Some(nobody), None).is_err() {
@@ -568,7 +568,7 @@ fn a_socket_of_somebody_else_is_not_used() {
 }
 
 #[test]
-fn an_idle_server_is_small() {
+fn idle_server_is_small() {
     let up = Up::new(&["--processes", "16"]);
     let cores = std::thread::available_parallelism().unwrap().get();
     for (host, server) in &up.servers {
@@ -587,7 +587,7 @@ fn an_idle_server_is_small() {
 }
 
 #[test]
-fn a_reader_that_sleeps_fills_nobodys_memory() {
+fn reader_that_sleeps_fills_nobodys_memory() {
     const HOSTS: usize = 8;
     const COPIED_BYTES: usize = 64 << 20;
     /// Windows, queues of links and room for reading of a node, together with the pages of the
@@ -643,7 +643,7 @@ fn warm_up(up: &Up) {
 }
 
 #[test]
-fn a_session_keeps_no_directory_of_its_callers() {
+fn session_keeps_no_directory_of_its_callers() {
     let home = Home::new();
     home.write("export/n1/file", "text\n");
     home.write("export/n2/file", "text\n");
@@ -661,7 +661,7 @@ fn a_session_keeps_no_directory_of_its_callers() {
 }
 
 #[test]
-fn a_hangup_ends_no_session_that_stays() {
+fn hangup_ends_no_session_that_stays() {
     let home = Home::new();
     let up = home.run(&["--json", "--session", "s", "--processes", "2", "up"]);
     let told: serde_json::Value =

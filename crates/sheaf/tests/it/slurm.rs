@@ -212,7 +212,7 @@ fn inner_hosts_of_a_job_are_started_and_hosts_join_by_token() {
 }
 
 #[test]
-fn a_job_that_waits_says_why_and_goes_with_its_command() {
+fn job_that_waits_says_why_and_goes_with_its_command() {
     let _turn = turn();
     let Some(slurm) = Slurm::new(3) else { return };
     let machines = &slurm.machines;
@@ -246,7 +246,7 @@ fn a_job_that_waits_says_why_and_goes_with_its_command() {
 }
 
 #[test]
-fn a_session_whose_job_is_over_names_the_reason_and_ends() {
+fn session_whose_job_is_over_names_the_reason_and_ends() {
     let _turn = turn();
     let Some(slurm) = Slurm::new(2) else { return };
     let machines = &slurm.machines;

@@ -101,7 +101,7 @@ fn no_ssh_stays_and_a_session_whose_root_is_killed_ends_everywhere() {
 
 /// The time to start is each host's: many that come one after the other may take longer together.
 #[test]
-fn a_session_waits_for_as_long_as_hosts_come() {
+fn session_waits_for_as_long_as_hosts_come() {
     use std::os::unix::fs::PermissionsExt;
     let _turn = turn();
     let tuning = "ssh = \"/root/slowly\"\n[tuning]\nstart_timeout_ms = 7000\nssh_starts_max = 1\n";
@@ -153,7 +153,7 @@ fn hosts_that_cannot_be_logged_in_to_are_named_with_the_reason_in_time() {
 }
 
 #[test]
-fn a_host_without_its_cable_is_missed_and_comes_again_with_it() {
+fn host_without_its_cable_is_missed_and_comes_again_with_it() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_connect_timeout_ms = 1000\nssh_retries = 0\n";
     let Some(machines) = machines(4, "flat", tuning) else { return };
@@ -189,7 +189,7 @@ fn parents(machines: &Machines) -> BTreeMap<u64, u64> {
 }
 
 #[test]
-fn a_host_whose_link_is_cut_is_missed_and_comes_back_with_its_link() {
+fn host_whose_link_is_cut_is_missed_and_comes_back_with_its_link() {
     let _turn = turn();
     let tuning = "[tuning]\nheartbeat_ms = 200\nheartbeats_lost_max = 5\nrelaunch_ms = 500\n\
                   ssh_connect_timeout_ms = 2000\n";
@@ -239,7 +239,7 @@ fn taken_in(machines: &Machines) -> usize {
 /// A host that says nothing for a while, and goes on when it has been started again, or is about to
 /// be: one of the two processes has the place, and the other ends.
 #[test]
-fn a_host_that_comes_back_while_it_is_started_again_is_there_once() {
+fn host_that_comes_back_while_it_is_started_again_is_there_once() {
     let _turn = turn();
     let tuning = "[tuning]\nheartbeat_ms = 200\nheartbeats_lost_max = 5\nrelaunch_ms = 300\n";
     let Some(machines) = machines(3, "flat", tuning) else { return };
@@ -271,7 +271,7 @@ fn a_host_that_comes_back_while_it_is_started_again_is_there_once() {
 }
 
 #[test]
-fn a_host_that_has_left_is_not_started_again_and_a_lost_one_is() {
+fn host_that_has_left_is_not_started_again_and_a_lost_one_is() {
     let _turn = turn();
     let tuning = "[tuning]\nheartbeat_ms = 200\nheartbeats_lost_max = 5\nrelaunch_ms = 200\n";
     let Some(machines) = machines(4, "1x2x2", tuning) else { return };
@@ -299,7 +299,7 @@ fn a_host_that_has_left_is_not_started_again_and_a_lost_one_is() {
 }
 
 #[test]
-fn a_host_that_ssh_does_not_bring_back_joins_by_token() {
+fn host_that_ssh_does_not_bring_back_joins_by_token() {
     let _turn = turn();
     let Some(machines) = machines(4, "1x2x2", "[tuning]\nrelaunch_ms = 0\n") else { return };
     let up = machines.run(&["up"]);
@@ -355,7 +355,7 @@ fn host_that_is_up_but_cannot_serve_is_not_reported_down() {
 }
 
 #[test]
-fn a_host_that_cannot_serve_says_why_however_often_it_is_started() {
+fn host_that_cannot_serve_says_why_however_often_it_is_started() {
     let _turn = turn();
     let more = "export = \"/root/only\"\n[tuning]\nrelaunch_ms = 100\n";
     let Some(machines) = machines(4, "1x2x2", more) else { return };
@@ -379,7 +379,7 @@ fn a_host_that_cannot_serve_says_why_however_often_it_is_started() {
 }
 
 #[test]
-fn an_inner_node_that_cannot_log_in_to_a_host_is_named_with_the_reason() {
+fn inner_node_that_cannot_log_in_to_a_host_is_named_with_the_reason() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_retries = 0\nrelaunch_ms = 0\n";
     let Some(machines) = machines(4, "1x2x2", tuning) else { return };
@@ -412,7 +412,7 @@ fn an_inner_node_that_cannot_log_in_to_a_host_is_named_with_the_reason() {
 }
 
 #[test]
-fn an_address_that_hosts_cannot_reach_is_named_with_what_sets_it() {
+fn address_that_hosts_cannot_reach_is_named_with_what_sets_it() {
     let _turn = turn();
     // Each host has that address itself, and nobody listens there.
     let more =

@@ -172,7 +172,7 @@ fn strangers_get_nothing_over_tls() {
 }
 
 #[test]
-fn a_member_cannot_speak_for_another_and_wrong_tokens_are_refused() {
+fn member_cannot_speak_for_another_and_wrong_tokens_are_refused() {
     runtime().block_on(async {
         let running = Running::start(Carrier::Tcp).await;
         let to = running.address();
@@ -230,7 +230,7 @@ async fn refused_guest(guest: fn(&Invitation) -> (Keys, Hello), why: Refusal) ->
 }
 
 #[test]
-fn a_certificate_of_another_rank_is_refused_and_counted() {
+fn certificate_of_another_rank_is_refused_and_counted() {
     runtime().block_on(async {
         // It is of this session, has a key of its authority, and claims to be its sister.
         let sister = |invited: &Invitation| {
@@ -241,7 +241,7 @@ fn a_certificate_of_another_rank_is_refused_and_counted() {
 }
 
 #[test]
-fn a_knock_that_was_overheard_leads_no_further_than_the_handshake() {
+fn knock_that_was_overheard_leads_no_further_than_the_handshake() {
     runtime().block_on(async {
         let forger = |invited: &Invitation| {
             // It trusts the session, and has made its certificate itself.
@@ -255,7 +255,7 @@ fn a_knock_that_was_overheard_leads_no_further_than_the_handshake() {
 }
 
 #[test]
-fn a_server_that_was_started_for_another_host_is_refused_and_its_leaf_is_lost_for_that() {
+fn server_that_was_started_for_another_host_is_refused_and_its_leaf_is_lost_for_that() {
     runtime().block_on(async {
         let other = |invited: &Invitation| {
             (own_keys(invited), Hello::new(&invited.secret, invited.rank, "n2", false))
@@ -273,7 +273,7 @@ fn a_server_that_was_started_for_another_host_is_refused_and_its_leaf_is_lost_fo
 }
 
 #[test]
-fn a_thousand_idle_connections_and_a_slow_one_go_by_themselves() {
+fn thousand_idle_connections_and_a_slow_one_go_by_themselves() {
     const IDLE: usize = 1000;
     if !sheaf_testing::home::may_open(3000) {
         sheaf_testing::skipped("fewer than 3000 descriptors are allowed");
@@ -313,7 +313,7 @@ fn a_thousand_idle_connections_and_a_slow_one_go_by_themselves() {
 }
 
 #[test]
-fn an_abstract_socket_answers_nobody_without_the_token() {
+fn abstract_socket_answers_nobody_without_the_token() {
     runtime().block_on(async {
         let running = Running::start(Carrier::Unix).await;
         let Some(DoorAddress::Abstract(name)) = running.network.door() else { panic!("no door") };

@@ -20,7 +20,7 @@ fn run(home: &Home, args: &[&str], redirection: &str) -> Run {
 }
 
 #[test]
-fn an_answer_that_cannot_be_printed_is_no_answer() {
+fn answer_that_cannot_be_printed_is_no_answer() {
     let home = hosts();
     for args in [
         &["cat", "/f"][..],
@@ -73,7 +73,7 @@ fn command_without_output_works_with_closed_stdout() {
 }
 
 #[test]
-fn a_full_standard_error_changes_no_answer() {
+fn full_standard_error_changes_no_answer() {
     let home = hosts();
     home.write("n1/only", "x\n");
     for redirection in ["2>/dev/full", "2>&-"] {
@@ -88,7 +88,7 @@ fn a_full_standard_error_changes_no_answer() {
 }
 
 #[test]
-fn an_input_that_is_closed_is_no_empty_one() {
+fn input_that_is_closed_is_no_empty_one() {
     let home = hosts();
     for args in [
         &["write", ":/new"][..],
@@ -131,7 +131,7 @@ fn run_unread(home: &Home, args: &[&str]) -> Run {
 }
 
 #[test]
-fn a_reader_that_leaves_changes_no_exit_code() {
+fn reader_that_leaves_changes_no_exit_code() {
     let home = hosts();
     home.write("n1/only", "x\n");
     home.write("n1/other", "1\n");
@@ -162,7 +162,7 @@ fn a_reader_that_leaves_changes_no_exit_code() {
 }
 
 #[test]
-fn a_change_whose_list_cannot_be_printed_is_reported() {
+fn change_whose_list_cannot_be_printed_is_reported() {
     for verbose in [&["-v"][..], &["--json"]] {
         for redirection in [">/dev/full", ">&-"] {
             let home = hosts();
@@ -179,7 +179,7 @@ fn a_change_whose_list_cannot_be_printed_is_reported() {
 }
 
 #[test]
-fn a_change_that_is_refused_says_so_in_json() {
+fn change_that_is_refused_says_so_in_json() {
     let home = hosts();
     let run = run(&home, &["--json", "rm", "-i", ":/f"], "</dev/null");
     assert_eq!(run.code, Some(1), "{run:?}");
@@ -189,7 +189,7 @@ fn a_change_that_is_refused_says_so_in_json() {
 }
 
 #[test]
-fn a_source_that_cannot_be_read_empties_no_file() {
+fn source_that_cannot_be_read_empties_no_file() {
     let home = hosts();
     for (args, redirection) in [
         (&["cp", "--no-atomic", "-", ":/f"][..], "</tmp"),

@@ -1,7 +1,7 @@
 //! A service with state at inner nodes, under fire: processes of a tree are killed, or asked to go,
 //! while a running sum is kept at each node. `SHEAF_TAP_KILLS` says how many.
 //!
-//! The servers of this tree are this test binary, run for the test [`a_server_of_this_test`]: the
+//! The servers of this tree are this test binary, run for the test [`server_of_this_test`]: the
 //! service is no part of the program `sheaf`.
 use crate::recovery::quick;
 use crate::tree::{DEADLINE, Tree, next, runtime};
@@ -160,7 +160,7 @@ fn services() -> Services {
 
 /// What the processes of the trees of these tests run; among the tests it does nothing.
 #[test]
-fn a_server_of_this_test() {
+fn server_of_this_test() {
     if !std::env::args().any(|argument| argument == SERVER) {
         return;
     }
@@ -183,7 +183,7 @@ fn join(address: &str) {
 
 /// What a server of this test is started with.
 const ARGUMENTS: [&str; 6] =
-    ["taps::a_server_of_this_test", "--exact", "--nocapture", "-q", "--skip", SERVER];
+    ["taps::server_of_this_test", "--exact", "--nocapture", "-q", "--skip", SERVER];
 
 fn program(path: PathBuf, carrier: Carrier) -> Program {
     let mut program = Program::new(path, ARGUMENTS.map(ToOwned::to_owned).to_vec());
@@ -430,7 +430,7 @@ async fn one(seed: u64, most: usize) -> usize {
 }
 
 #[test]
-fn a_running_sum_counts_nobody_twice_and_what_is_lost_is_said() {
+fn running_sum_counts_nobody_twice_and_what_is_lost_is_said() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let kills = number("SHEAF_TAP_KILLS").map_or(KILLS, |kills| kills as usize);
     let first = number("SHEAF_TAP_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
@@ -447,7 +447,7 @@ fn a_running_sum_counts_nobody_twice_and_what_is_lost_is_said() {
 
 /// A service that blocks where it must not costs its host, by name, and nobody else.
 #[test]
-fn a_service_that_never_comes_back_costs_its_own_host() {
+fn service_that_never_comes_back_costs_its_own_host() {
     let _turn = turn();
     runtime().block_on(async {
         for carrier in [Carrier::Unix, Carrier::Tls] {

@@ -73,7 +73,7 @@ fn names_are_shown_whole() {
 }
 
 #[test]
-fn the_hosts_that_are_chosen_are_measured() {
+fn hosts_that_are_chosen_are_measured() {
     let up = Up::new(&["--processes", "3"]);
     let bench = |hosts: &str, what: &[&str]| {
         let few = ["--json", "--rounds", "5", "--waves", "50", "--bytes", "1M"];
@@ -141,7 +141,7 @@ fn stopped_and_killed_hosts_are_named_by_tree_show() {
 }
 
 #[test]
-fn the_tree_of_a_session_is_shown_by_its_name() {
+fn tree_of_a_session_is_shown_by_its_name() {
     let up = Up::new(&["--processes", "2"]);
     let (named, option) =
         (up.run(&["tree", "show", "try"]), up.run(&["--session", "try", "tree", "show"]));
@@ -155,7 +155,7 @@ fn the_tree_of_a_session_is_shown_by_its_name() {
 }
 
 #[test]
-fn a_large_tree_is_folded_to_fit() {
+fn large_tree_is_folded_to_fit() {
     let run = Home::new().run(&["--embedded", "1000", "--tree", "1x10x100", "tree", "show"]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     assert!(run.stdout.contains("×1000 n[1-1000]"), "{}", run.stdout);
@@ -173,7 +173,7 @@ fn without_a_session_there_is_nothing_to_show() {
 }
 
 #[test]
-fn a_host_that_hangs_hides_no_others_from_whoever_has_little_time() {
+fn host_that_hangs_hides_no_others_from_whoever_has_little_time() {
     let up = Up::new(&["--processes", "5"]);
     up.servers["n3"].signal(Signal::STOP);
     let run = up.run(&["--timeout", "2", "tree", "show"]);

@@ -27,7 +27,7 @@ fn trap(home: &Home) -> String {
 }
 
 #[test]
-fn a_configuration_that_others_could_have_written_is_refused() {
+fn configuration_that_others_could_have_written_is_refused() {
     let home = Home::new();
     let file = home.write("sheaf.toml", &trap(&home));
     mode(home.path(), 0o755);
@@ -111,7 +111,7 @@ fn groups_that_others_could_have_written_are_refused() {
 }
 
 #[test]
-fn a_directory_of_sessions_that_others_can_write_to_is_refused() {
+fn directory_of_sessions_that_others_can_write_to_is_refused() {
     let home = Home::new();
     let sessions = home.runtime_dir().join("sheaf");
     std::fs::create_dir(&sessions).unwrap();
@@ -132,7 +132,7 @@ fn a_directory_of_sessions_that_others_can_write_to_is_refused() {
 }
 
 #[test]
-fn a_list_of_hosts_that_others_could_have_written_is_refused() {
+fn list_of_hosts_that_others_could_have_written_is_refused() {
     let home =
         Home::with_config("[cluster.lab]\nhosts = \"@file:listed\"\nlaunch = \"embedded\"\n");
     mode(home.path(), 0o755);

@@ -112,7 +112,7 @@ fn interrupt(args: &[&str], signal: Signal, home: &Home, export: &str, count: fn
 }
 
 #[test]
-fn a_long_change_that_is_ended_says_how_much_is_changed() {
+fn long_change_that_is_ended_says_how_much_is_changed() {
     let _turn = turn();
     let (home, export) = home();
     populate(&home);
@@ -140,7 +140,7 @@ fn sources(home: &Home) -> Vec<String> {
 }
 
 #[test]
-fn a_copy_that_is_ended_says_which_files_are_there() {
+fn copy_that_is_ended_says_which_files_are_there() {
     let _turn = turn();
     for ended in ["interrupted", "late"] {
         let (home, export) = home();
@@ -167,7 +167,7 @@ fn a_copy_that_is_ended_says_which_files_are_there() {
 }
 
 #[test]
-fn a_copy_in_place_that_is_ended_says_what_is_cut() {
+fn copy_in_place_that_is_ended_says_what_is_cut() {
     let _turn = turn();
     let (home, export) = home();
     let sources = sources(&home);
@@ -188,7 +188,7 @@ fn a_copy_in_place_that_is_ended_says_what_is_cut() {
 }
 
 #[test]
-fn a_write_into_a_file_that_is_ended_says_how_much_came() {
+fn write_into_a_file_that_is_ended_says_how_much_came() {
     let _turn = turn();
     for (way, ended) in
         [("--in-place", "interrupted"), ("--append", "interrupted"), ("--in-place", "late")]
@@ -218,7 +218,7 @@ fn a_write_into_a_file_that_is_ended_says_how_much_came() {
 }
 
 #[test]
-fn a_new_file_that_is_ended_is_there_in_part() {
+fn new_file_that_is_ended_is_there_in_part() {
     let _turn = turn();
     let (home, export) = home();
     let mut write =

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_shown_without_its_password() {
+    fn url_is_shown_without_its_password() {
         for (text, shown) in [
             ("postgresql://ada:s3cret@db:5433/x", "postgresql://ada@db:5433/x"),
             ("postgresql://ada:s3cret?a=b@db/x?statement_timeout=3", "postgresql://ada@db:5432/x"),

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_bucket_and_a_prefix() {
+    fn place_is_a_bucket_and_a_prefix() {
         let read = |url: &str| S3Place::parse(url).map(|place| (place.bucket, place.prefix));
         let place = |bucket: &str, prefix: &str| Some((bucket.to_owned(), prefix.to_owned()));
         assert_eq!(read("s3://b"), place("b", ""));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_not_printed() {
+    fn secret_is_not_printed() {
         let credentials = S3Credentials {
             access_key_id: "known".to_owned(),
             secret_access_key: "hidden".to_owned(),

@@ -128,7 +128,7 @@ impl Groups for Mute {
 }
 
 #[test]
-fn a_source_that_cannot_list_does_not_hide_the_others() {
+fn source_that_cannot_list_does_not_hide_the_others() {
     let line = Line::try_parse_from(["hosts", "-L"]).unwrap();
     let (mut input, mut out, mut warnings) = (&b""[..], Vec::new(), Vec::new());
     let mut streams = InputStreams {

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_fstab_is_a_command() {
+    fn line_of_fstab_is_a_command() {
         let line = [
             "/sbin/mount.sheaf",
             "lab",

@@ -238,7 +238,7 @@ fn clock_offsets_and_errors_add_up_along_the_path() {
 }
 
 #[test]
-fn the_best_clock_measurement_is_kept() {
+fn best_clock_measurement_is_kept() {
     let links = LinkClocks::new();
     links.measured(0, 100, 1_150, 200);
     assert_eq!(links.get(0), Some(LinkClock { offset_ns: 1_000, error_ns: 50 }));

@@ -43,7 +43,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_ranges_hold_exactly_the_set(values in proptest::collection::btree_set(0u32..60, 0..40)) {
+        fn ranges_hold_exactly_the_set(values in proptest::collection::btree_set(0u32..60, 0..40)) {
             let printed = strided(&values.iter().copied().collect());
             let mut got = Vec::new();
             for run in printed.split(',').filter(|run| !run.is_empty()) {

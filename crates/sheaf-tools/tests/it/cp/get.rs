@@ -290,7 +290,7 @@ fn files_that_are_made_up_as_they_are_read() {
 }
 
 #[test]
-fn a_dry_run_writes_nothing() {
+fn dry_run_writes_nothing() {
     run(async {
         let cluster = Cluster::new(3);
         (0..3).for_each(|leaf| cluster.write(leaf, "d/file", if leaf == 1 { "1" } else { "0" }));
@@ -310,7 +310,7 @@ fn a_dry_run_writes_nothing() {
 }
 
 #[test]
-fn an_interrupt_leaves_nothing_half_written() {
+fn interrupt_leaves_nothing_half_written() {
     run(async {
         for shape in SHAPES {
             let cluster = Cluster::new(3);
@@ -338,7 +338,7 @@ fn an_interrupt_leaves_nothing_half_written() {
 }
 
 #[test]
-fn a_destination_that_is_a_file_is_refused() {
+fn destination_that_is_a_file_is_refused() {
     let cluster = Cluster::new(1);
     cluster.write(0, "file", "");
     let here = tempfile::NamedTempFile::new().unwrap();

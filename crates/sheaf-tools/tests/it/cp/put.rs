@@ -171,7 +171,7 @@ fn hosts_that_cannot_write_keep_what_they_have() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_told_once() {
+fn directory_that_cannot_be_made_is_told_once() {
     run(async {
         let here = tempfile::tempdir().unwrap();
         for file in ["from/d/x/y/file", "from/d/file", "from/e"] {
@@ -333,7 +333,7 @@ fn nothing_is_made_through_a_link_that_leads_nowhere() {
 /// A mode for files leaves a tree that can be entered.
 /// GNU cp on the same: a directory does not come through a link that has its name.
 #[test]
-fn a_link_with_the_name_of_a_directory_is_in_its_way() {
+fn link_with_the_name_of_a_directory_is_in_its_way() {
     let here = tempfile::tempdir().unwrap();
     let from = here.path().join("dir");
     std::fs::create_dir(&from).unwrap();
@@ -369,7 +369,7 @@ fn a_link_with_the_name_of_a_directory_is_in_its_way() {
 }
 
 #[test]
-fn a_mode_for_a_tree_leaves_its_directories_open() {
+fn mode_for_a_tree_leaves_its_directories_open() {
     let here = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(here.path().join("from/sub")).unwrap();
     std::fs::write(here.path().join("from/sub/file"), "content").unwrap();
@@ -425,7 +425,7 @@ fn holes_are_neither_sent_nor_written() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be() {
+fn dry_run_says_what_would_be() {
     run(async {
         let here = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(here.path().join("from/d")).unwrap();
@@ -496,7 +496,7 @@ fn standard_input_becomes_a_file() {
 }
 
 #[test]
-fn an_interrupt_leaves_the_old_files() {
+fn interrupt_leaves_the_old_files() {
     run(async {
         for shape in SHAPES {
             let cluster = Cluster::new(4);
@@ -527,7 +527,7 @@ fn an_interrupt_leaves_the_old_files() {
 }
 
 #[test]
-fn a_reader_that_fails_leaves_the_old_files() {
+fn reader_that_fails_leaves_the_old_files() {
     struct Failing(u32);
     impl Read for Failing {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {

@@ -110,7 +110,7 @@ fn calls_become_rows_with_names_and_places() {
 /// An open file that was closed before it was asked for, and a descriptor that was another file's
 /// by then.
 #[test]
-fn a_name_that_is_not_certain_is_none() {
+fn name_that_is_not_certain_is_none() {
     let mut bench = Bench::new();
     bench.call(libc::SYS_openat, &[0, 0, 0], 3);
     bench.call(libc::SYS_close, &[3], 0);

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_that_is_not_there_is_missed_by_name_and_place() {
+    fn engine_that_is_not_there_is_missed_by_name_and_place() {
         let dir = tempfile::tempdir().unwrap();
         let bin = dir.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_this_code_is_found() {
+    fn file_of_this_code_is_found() {
         assert_eq!(holder(), program(), "a test is one program");
     }
 }

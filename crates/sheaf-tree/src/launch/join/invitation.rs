@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invitation_round_trips_and_takes_nothing_behind_it() {
+    fn invitation_round_trips_and_takes_nothing_behind_it() {
         let (reader, mut writer) = io::pipe().unwrap();
         let one = invitation();
         one.write(&mut writer).unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_channel_a_short_one_and_a_huge_one_are_errors() {
+    fn silent_channel_a_short_one_and_a_huge_one_are_errors() {
         let (reader, mut writer) = io::pipe().unwrap();
         let read =
             |limit| Invitation::read(&reader, Duration::from_millis(limit)).unwrap_err().kind();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invitation_shows_no_secret() {
+    fn invitation_shows_no_secret() {
         let one = invitation();
         let shown = format!("{one:?}");
         assert!(!shown.contains("token") && !shown.contains("key_der"), "{shown}");

@@ -638,7 +638,7 @@ mod tests {
 
     /// A token counts once, for the rank that it was made for, and not for long.
     #[test]
-    fn a_token_counts_once_for_one_and_not_for_long() {
+    fn token_counts_once_for_one_and_not_for_long() {
         let mut expected = ExpectedPeers::default();
         let audit = Audit::default();
         let now = Instant::now();

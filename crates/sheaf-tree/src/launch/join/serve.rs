@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_does_not_serve_as_another_host_than_it_was_started_for() {
+    async fn server_does_not_serve_as_another_host_than_it_was_started_for() {
         let names: Names = ["n3"].into_iter().collect();
         let tree = Topology::build(&Spec::Flat, "root", names, Placement::LeafHosts).unwrap();
         let (door, secret) = (Door::open_abstract().unwrap(), Secret::random().unwrap());

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_tells_how_a_node_has_ended() {
+    fn shell_tells_how_a_node_has_ended() {
         let how = |words: &str, code: i32| {
             let death = how(words.as_bytes(), Some(ExitStatus::from_raw(code << 8)));
             (death.how, death.fault)

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_asks_once_and_reads_nothing_behind_the_program() {
+    fn host_asks_once_and_reads_nothing_behind_the_program() {
         let dir = tempfile::tempdir().unwrap();
         let content = content(&dir.path().join("program"));
         let first = run(dir.path(), "sh", &content, &[&packed(PROGRAM)[..], b"rest"].concat());
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_cut_or_damaged_is_not_kept() {
+    fn program_that_is_cut_or_damaged_is_not_kept() {
         let dir = tempfile::tempdir().unwrap();
         let content = content(&dir.path().join("program"));
         let mut damaged = PROGRAM.to_vec();

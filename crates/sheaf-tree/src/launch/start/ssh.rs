@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_of_a_host_are_one_phrase() {
+    fn last_lines_of_a_host_are_one_phrase() {
         assert_eq!(phrase(b""), "");
         assert_eq!(phrase(b"one\r\n\n  two \x1b[31m\n"), "one; two  [31m");
         assert_eq!(phrase(b"1\n2\n3\n4\n"), "2; 3; 4");

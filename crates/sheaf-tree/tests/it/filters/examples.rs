@@ -23,7 +23,7 @@ fn load_text(leaf: u32, _: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn the_load_average_is_right_in_every_shape() {
+async fn load_average_is_right_in_every_shape() {
     for shape in SHAPES {
         let tree = Tree::new(shape, load_text);
         let leaves = tree.network.leaf_count();
@@ -92,7 +92,7 @@ async fn equivalence_classes_are_those_of_the_builtin_filter() {
 }
 
 #[tokio::test]
-async fn a_histogram_is_that_of_the_builtin_filter() {
+async fn histogram_is_that_of_the_builtin_filter() {
     let edges = [-1.0, 0.0, 2.5, 1e9];
     let numbers = |leaf: u32| [f64::from(leaf) - 2.0, 2.5, f64::NAN, 1e10 * f64::from(leaf % 2)];
     for shape in SHAPES {

@@ -48,24 +48,24 @@ async fn fails(kind: Kind, function: &str, errno: Errno, reason: &str) {
 }
 
 #[tokio::test]
-async fn a_filter_that_refuses_is_named_with_its_reason() {
+async fn filter_that_refuses_is_named_with_its_reason() {
     for kind in KINDS {
         fails(kind, "refuse", Errno::BADMSG, "these are not the packets you are looking for").await;
     }
 }
 
 #[tokio::test]
-async fn a_trap_is_an_error() {
+async fn trap_is_an_error() {
     fails(Kind::Wasm, "trap", Errno::FAULT, "unreachable").await;
 }
 
 #[tokio::test]
-async fn a_pointer_out_of_bounds_is_an_error() {
+async fn pointer_out_of_bounds_is_an_error() {
     fails(Kind::Wasm, "wild", Errno::FAULT, "outside of its memory").await;
 }
 
 #[tokio::test]
-async fn an_endless_loop_is_an_error() {
+async fn endless_loop_is_an_error() {
     let told = " steps (filter_steps_max is 2147483648)";
     fails(Kind::Wasm, "spin", Errno::TIMEDOUT, told).await;
 }
@@ -96,7 +96,7 @@ async fn work_and_time_of_a_call_are_bounded_as_is_set() {
 
 /// The copy of this process would go on as the whole tree, with the tests.
 #[tokio::test]
-async fn a_filter_that_forks_is_told_of_and_its_copy_ended() {
+async fn filter_that_forks_is_told_of_and_its_copy_ended() {
     let Some(id) = loaded(Kind::Native) else { return };
     let tree = Tree::new("1x2x3", echo);
     let stream = tree.open(&id.filter("forks"), b"");
@@ -119,7 +119,7 @@ async fn memory_has_a_bound() {
 }
 
 #[tokio::test]
-async fn a_storm_of_replies_is_an_error() {
+async fn storm_of_replies_is_an_error() {
     for kind in KINDS {
         fails(kind, "storm", Errno::MSGSIZE, &format!("more than {REPLIES_PER_WAVE_MAX} replies"))
             .await;
@@ -127,14 +127,14 @@ async fn a_storm_of_replies_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_missing_function_is_named() {
+async fn missing_function_is_named() {
     for kind in KINDS {
         fails(kind, "nothing", Errno::NOSYS, "no function \"nothing\"").await;
     }
 }
 
 #[tokio::test]
-async fn a_module_that_is_not_there_is_named() {
+async fn module_that_is_not_there_is_named() {
     let tree = Tree::new("1x2x3", echo);
     let id = ModuleId::of(b"nobody has sent this");
     let stream = tree.open(&id.filter("f"), b"");
@@ -165,7 +165,7 @@ async fn garbage_is_no_module() {
 
 /// Only what is missing behind the segments, as names of symbols for debuggers, may be.
 #[test]
-fn a_shared_object_that_is_cut_off_is_refused_wherever_it_is() {
+fn shared_object_that_is_cut_off_is_refused_wherever_it_is() {
     let Some(whole) = module(SOURCE, Kind::Native) else { return };
     let mut refused = 0;
     for length in (0..whole.len()).step_by(whole.len() / 40) {
@@ -200,7 +200,7 @@ async fn only_the_leaves_below_a_failing_node_fail() {
 }
 
 #[tokio::test]
-async fn a_filter_that_trapped_works_again_in_the_next_wave() {
+async fn filter_that_trapped_works_again_in_the_next_wave() {
     let Some(id) = loaded(Kind::Wasm) else { return };
     let tree = Tree::new("1x2x3", echo);
     let stream = tree.open(&id.filter("moody"), b"");
@@ -211,7 +211,7 @@ async fn a_filter_that_trapped_works_again_in_the_next_wave() {
 }
 
 #[tokio::test]
-async fn a_wave_may_give_no_packet() {
+async fn wave_may_give_no_packet() {
     for kind in KINDS {
         let Some(id) = loaded(kind) else { continue };
         let tree = Tree::new("1x2x3", echo);
@@ -223,7 +223,7 @@ async fn a_wave_may_give_no_packet() {
 }
 
 #[tokio::test]
-async fn a_wrong_partial_is_refused() {
+async fn wrong_partial_is_refused() {
     let Some(id) = loaded(Kind::Native) else { return };
     let mut wave =
         REGISTRY.instantiate(&id.filter("relay"), b"", &NodeInfo::default()).unwrap().accumulator();
@@ -236,7 +236,7 @@ async fn a_wrong_partial_is_refused() {
 }
 
 #[tokio::test]
-async fn a_filter_knows_its_node() {
+async fn filter_knows_its_node() {
     for kind in KINDS {
         let Some(id) = loaded(kind) else { continue };
         let tree = Tree::new("1x2x1x3", echo);
@@ -404,7 +404,7 @@ fn filters_of_another_signature_are_called_through_their_trampoline() {
 
 /// The whole way: the bytes go down the tree, which has its own registry at first without them.
 #[tokio::test]
-async fn a_loaded_module_serves_streams_opened_right_after() {
+async fn loaded_module_serves_streams_opened_right_after() {
     for kind in KINDS {
         let Some(bytes) = module(SOURCE, kind) else { continue };
         let tree = Tree::new("1x2x3", |leaf, _| packet::pack(&[leaf.into()]).unwrap());

@@ -121,7 +121,7 @@ fn nodes_that_come_back_have_webassembly_modules_before_they_combine() {
 }
 
 #[test]
-fn a_long_module_is_a_module() {
+fn long_module_is_a_module() {
     for kind in KINDS {
         let Some(bytes) = long_module(kind) else { continue };
         registry().add_module(bytes).unwrap();

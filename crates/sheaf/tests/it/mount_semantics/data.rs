@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_write_that_has_returned_is_seen_by_every_later_read() {
+fn write_that_has_returned_is_seen_by_every_later_read() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     File::create(hosts.disk(1, "f")).unwrap();
@@ -113,7 +113,7 @@ fn records_that_many_hosts_append_are_whole() {
 }
 
 #[test]
-fn an_open_file_lives_on_without_a_name_for_whoever_has_it_open() {
+fn open_file_lives_on_without_a_name_for_whoever_has_it_open() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     for remover in hosts.all() {

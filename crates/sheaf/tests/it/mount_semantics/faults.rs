@@ -53,7 +53,7 @@ fn wait_until_back(hosts: &ViewHosts, host: usize, owner: usize) {
 }
 
 #[test]
-fn a_lost_host_is_an_error_in_time_and_holds_nobody_up() {
+fn lost_host_is_an_error_in_time_and_holds_nobody_up() {
     let _turn = turn();
     let never = format!("{QUICK}\n").replace("relaunch_ms = 500", "relaunch_ms = 0");
     let Some(hosts) = hosts(3, &never) else { return };
@@ -130,7 +130,7 @@ fn open_files_of_a_lost_host_fail_and_it_comes_back_by_itself() {
 }
 
 #[test]
-fn a_server_that_is_stopped_for_a_moment_answers_later_and_for_long_is_lost() {
+fn server_that_is_stopped_for_a_moment_answers_later_and_for_long_is_lost() {
     let _turn = turn();
     // So many that a moment is none of them on a busy machine.
     let patient = QUICK.replace("heartbeats_lost_max = 10", "heartbeats_lost_max = 25");
@@ -165,7 +165,7 @@ fn a_server_that_is_stopped_for_a_moment_answers_later_and_for_long_is_lost() {
 }
 
 #[test]
-fn a_host_without_its_cable_is_an_error_in_time_and_comes_back_with_it() {
+fn host_without_its_cable_is_an_error_in_time_and_comes_back_with_it() {
     let _turn = turn();
     let Some(hosts) = hosts(3, QUICK) else { return };
     let open = File::open(hosts.at(2, 1, "f")).unwrap();
@@ -186,7 +186,7 @@ fn a_host_without_its_cable_is_an_error_in_time_and_comes_back_with_it() {
 
 /// The server by which a host has joined: its own files need none, and what it cannot reach it says.
 #[test]
-fn a_host_whose_own_server_is_killed_waits_for_nothing() {
+fn host_whose_own_server_is_killed_waits_for_nothing() {
     let _turn = turn();
     let Some(hosts) = hosts(3, QUICK) else { return };
     hosts.server(2).signal(Signal::KILL);
@@ -211,7 +211,7 @@ fn a_host_whose_own_server_is_killed_waits_for_nothing() {
 }
 
 #[test]
-fn a_host_whose_own_server_stands_still_waits_no_longer_than_the_session_does() {
+fn host_whose_own_server_stands_still_waits_no_longer_than_the_session_does() {
     let _turn = turn();
     let Some(hosts) = hosts(2, "") else { return };
     let server = hosts.server(2);
@@ -233,7 +233,7 @@ fn a_host_whose_own_server_stands_still_waits_no_longer_than_the_session_does() 
 }
 
 #[test]
-fn a_mount_whose_process_is_killed_says_so_and_is_taken_away_and_made_again() {
+fn mount_whose_process_is_killed_says_so_and_is_taken_away_and_made_again() {
     let _turn = turn();
     let Some(hosts) = hosts(3, "") else { return };
     let open = File::open(hosts.at(2, 1, "f")).unwrap();
@@ -256,7 +256,7 @@ fn a_mount_whose_process_is_killed_says_so_and_is_taken_away_and_made_again() {
 
 /// On a host of the session its server answers the kernel.
 #[test]
-fn a_view_goes_on_while_the_process_that_has_mounted_it_stands_still() {
+fn view_goes_on_while_the_process_that_has_mounted_it_stands_still() {
     let _turn = turn();
     let Some(hosts) = hosts(2, "") else { return };
     let mounter = hosts.mounter(2);
@@ -289,7 +289,7 @@ fn is_mounted(hosts: &ViewHosts, host: usize) -> bool {
 }
 
 #[test]
-fn a_view_can_always_be_taken_away() {
+fn view_can_always_be_taken_away() {
     let _turn = turn();
     if !have_python() {
         return;
@@ -332,7 +332,7 @@ fn a_view_can_always_be_taken_away() {
 }
 
 #[test]
-fn a_view_that_is_mounted_again_stays_when_the_one_before_it_ends() {
+fn view_that_is_mounted_again_stays_when_the_one_before_it_ends() {
     let _turn = turn();
     if !have_python() {
         return;
@@ -358,7 +358,7 @@ fn a_view_that_is_mounted_again_stays_when_the_one_before_it_ends() {
 }
 
 #[test]
-fn a_view_whose_session_has_ended_says_so_and_is_taken_away() {
+fn view_whose_session_has_ended_says_so_and_is_taken_away() {
     let _turn = turn();
     let Some(hosts) = hosts(2, "") else { return };
     let open = File::open(hosts.at(2, 1, "f")).unwrap();
@@ -419,7 +419,7 @@ fn synced_data_survives_a_killed_server() {
 }
 
 #[test]
-fn a_view_whose_process_stands_still_for_long_comes_back_by_itself() {
+fn view_whose_process_stands_still_for_long_comes_back_by_itself() {
     let _turn = turn();
     let Some(hosts) = hosts(2, QUICK) else { return };
     // One where the session was started as well, on a machine that is none of its hosts.

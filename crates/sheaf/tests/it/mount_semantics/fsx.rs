@@ -144,7 +144,7 @@ impl Fsx {
 }
 
 #[test]
-fn a_file_that_two_hosts_change_in_turn_holds_what_it_has_to() {
+fn file_that_two_hosts_change_in_turn_holds_what_it_has_to() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     let said = std::env::var("SHEAF_TEST_OPERATIONS").ok().and_then(|said| said.parse().ok());

@@ -173,7 +173,7 @@ fn done<A>(thread: usize, (begun, ended): (u64, u64), act: A) -> Done<A> {
 }
 
 #[test]
-fn a_history_without_an_order_is_found_out() {
+fn history_without_an_order_is_found_out() {
     use RecordAct::{Append, Cut, Put, Read};
     let is = |history: &[Done<RecordAct>]| check::<Records>(Vec::new(), history).is_ok();
     assert!(is(&[done(0, (1, 2), Put(7)), done(1, (3, 4), Read(vec![7]))]));

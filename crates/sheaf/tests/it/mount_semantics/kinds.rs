@@ -307,7 +307,7 @@ fn bytes_are_copied_from_file_to_file_at_the_owner() {
 }
 
 #[test]
-fn a_file_without_a_name_is_given_one_later_or_never() {
+fn file_without_a_name_is_given_one_later_or_never() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(2) else { return };
     let flags = OFlags::TMPFILE | OFlags::RDWR;

@@ -22,7 +22,7 @@ fn most(process: Process) -> u64 {
 }
 
 #[test]
-fn a_long_directory_is_listed_as_a_whole_in_little_memory() {
+fn long_directory_is_listed_as_a_whole_in_little_memory() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(2) else { return };
     let said = std::env::var("SHEAF_TEST_ENTRIES").ok().and_then(|said| said.parse().ok());

@@ -33,7 +33,7 @@ fn is_refused(answer: &str) -> bool {
 }
 
 #[test]
-fn a_file_that_is_locked_as_a_whole_is_locked_for_all_hosts() {
+fn file_that_is_locked_as_a_whole_is_locked_for_all_hosts() {
     let _turn = turn();
     let Some((_hosts, mut all)) = openers(3, "") else { return };
     // Whoever has it, be it by the owner's own system or by a mount, keeps the others out.
@@ -66,7 +66,7 @@ fn a_file_that_is_locked_as_a_whole_is_locked_for_all_hosts() {
 }
 
 #[test]
-fn a_range_that_is_locked_is_locked_for_all_hosts_and_no_other_is() {
+fn range_that_is_locked_is_locked_for_all_hosts_and_no_other_is() {
     let _turn = turn();
     let Some((_hosts, mut all)) = openers(3, "") else { return };
     for holder in 0..all.len() {
@@ -97,7 +97,7 @@ fn a_range_that_is_locked_is_locked_for_all_hosts_and_no_other_is() {
 }
 
 #[test]
-fn the_two_kinds_of_locks_know_nothing_of_each_other() {
+fn two_kinds_of_locks_know_nothing_of_each_other() {
     let _turn = turn();
     let Some((_hosts, mut all)) = openers(3, "") else { return };
     all[0].must(TAKE);

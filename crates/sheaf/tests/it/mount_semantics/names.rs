@@ -67,7 +67,7 @@ fn rename_race_has_one_winner() {
 
 /// Who opens a name that is always there finds a whole file under it.
 #[test]
-fn a_name_that_is_renamed_over_is_never_missing_and_two_are_exchanged_at_once() {
+fn name_that_is_renamed_over_is_never_missing_and_two_are_exchanged_at_once() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     let text = |number: usize| format!("{number} ").repeat(1 + number % 700);
@@ -139,7 +139,7 @@ fn removal_race_has_one_winner() {
 
 /// Names lead from host to host no further than the same would on one machine with two file systems.
 #[test]
-fn a_file_of_one_host_gets_no_name_on_another() {
+fn file_of_one_host_gets_no_name_on_another() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(2) else { return };
     fs::write(hosts.disk(1, "f"), "content").unwrap();

@@ -170,7 +170,7 @@ fn make_and_a_compiler_build_what_runs() {
 }
 
 #[test]
-fn a_file_is_written_beside_and_renamed_over_as_editors_do() {
+fn file_is_written_beside_and_renamed_over_as_editors_do() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(2) else { return };
     let script = r#"

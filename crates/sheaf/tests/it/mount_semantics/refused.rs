@@ -18,7 +18,7 @@ fn mounts(hosts: &ViewHosts, host: usize) -> usize {
 }
 
 #[test]
-fn a_place_that_is_missing_full_or_taken_is_refused() {
+fn place_that_is_missing_full_or_taken_is_refused() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::without_views(2, "") else { return };
     let made =
@@ -93,7 +93,7 @@ fn nothing_is_taken_away_that_is_no_view() {
 }
 
 #[test]
-fn a_machine_without_fuse_is_told_so() {
+fn machine_without_fuse_is_told_so() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::without_views(2, "") else { return };
     // A /dev of its own that has all but this.
@@ -113,7 +113,7 @@ fn a_machine_without_fuse_is_told_so() {
 }
 
 #[test]
-fn a_session_that_is_gone_and_hosts_that_there_are_not_are_said() {
+fn session_that_is_gone_and_hosts_that_there_are_not_are_said() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::without_views(2, "") else { return };
     let none = hosts.sheaf(2, &["--session", "none", "mount", POINT]);
@@ -186,7 +186,7 @@ fn noexec_and_read_only_mounts_stay_enforced_in_the_view() {
 }
 
 #[test]
-fn a_view_within_a_view_is_not_gone_into() {
+fn view_within_a_view_is_not_gone_into() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::without_views(2, "") else { return };
     // Of root, and of one that is mounted later at the same place.

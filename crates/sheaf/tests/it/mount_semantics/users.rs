@@ -146,7 +146,7 @@ fn processes_of_the_view_are_not_a_users_to_end() {
 
 /// `h2`, whose server is Alice's, serves Alice, and nobody else: not root either, who has mounted it on `h1`.
 #[test]
-fn a_server_that_is_not_roots_does_nothing_for_others() {
+fn server_that_is_not_roots_does_nothing_for_others() {
     const PORT: u16 = 7441;
     let _turn = turn();
     if !have_python() || !crate::mount::can_mount() {

@@ -25,7 +25,7 @@ fn grep(machines: &Machines) -> Run {
 }
 
 #[test]
-fn a_dead_inner_host_is_missed_alone() {
+fn dead_inner_host_is_missed_alone() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_retries = 0\nrelaunch_ms = 0\n";
     let Some(machines) = machines(8, "1x2x4", tuning) else { return };
@@ -48,7 +48,7 @@ fn a_dead_inner_host_is_missed_alone() {
 }
 
 #[test]
-fn an_inner_host_that_does_not_answer_holds_those_below_it_up_once() {
+fn inner_host_that_does_not_answer_holds_those_below_it_up_once() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_connect_timeout_ms = 2000\nssh_retries = 0\n";
     let Some(machines) = machines(8, "1x2x4", tuning) else { return };
@@ -98,7 +98,7 @@ fn inner_hosts_that_cannot_serve_are_missed_alone_and_come_back_with_their_child
 
 /// It has lost its key for this user's host, or has no room for the program.
 #[test]
-fn an_inner_host_with_another_key_or_a_full_disk_is_missed_alone() {
+fn inner_host_with_another_key_or_a_full_disk_is_missed_alone() {
     let _turn = turn();
     let Some(machines) = machines(8, "1x2x4", "[tuning]\nrelaunch_ms = 0\n") else { return };
     let known = machines.home(LOGIN, ".ssh/known_hosts");
@@ -120,7 +120,7 @@ fn an_inner_host_with_another_key_or_a_full_disk_is_missed_alone() {
 
 /// What drops packets without a word is asked once, and those below it do not wait for more.
 #[test]
-fn an_inner_host_that_says_nothing_for_long_is_asked_once() {
+fn inner_host_that_says_nothing_for_long_is_asked_once() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_connect_timeout_ms = 5000\n";
     let Some(machines) = machines(8, "1x2x4", tuning) else { return };

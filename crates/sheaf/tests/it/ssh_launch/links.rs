@@ -206,7 +206,7 @@ fn leaves_below_an_inner_node_that_cannot_be_started_are_started_from_the_root()
 }
 
 #[test]
-fn a_mixed_cluster_uses_tcp_where_it_can() {
+fn mixed_cluster_uses_tcp_where_it_can() {
     let _turn = turn();
     // h3 starts h4, which reaches it; to h1 and to the root nobody comes.
     let walls = |host| (host <= 1).then_some(Wall::Ssh);
@@ -263,7 +263,7 @@ held = [socket.create_server(('', port)) for port in (7440, 7441)]
 time.sleep(1000)";
 
 #[test]
-fn an_inner_host_that_is_cut_off_comes_back_through_ssh() {
+fn inner_host_that_is_cut_off_comes_back_through_ssh() {
     let _turn = turn();
     let tuning = "[tuning]\nheartbeat_ms = 200\nheartbeats_lost_max = 10\nrelaunch_ms = 500\n\
                   ssh_connect_timeout_ms = 2000\n";

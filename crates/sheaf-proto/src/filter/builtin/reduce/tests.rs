@@ -164,7 +164,7 @@ fn refusals_say_why() {
 }
 
 #[test]
-fn a_declared_format_is_held_to() {
+fn declared_format_is_held_to() {
     let wrong = reduce("sum", b"%d", &packs(&[vec![1u32.into()]]), 0).unwrap_err();
     assert_eq!(wrong.errno, Errno::BADMSG);
     assert!(

@@ -162,7 +162,7 @@ mod tests {
     use crate::topology::{Names, Placement, Spec, Topology};
 
     #[test]
-    fn a_node_is_started_once_at_a_time() {
+    fn node_is_started_once_at_a_time() {
         let names: Names = ["n1", "n2"].into_iter().collect();
         let tree = Topology::build(&Spec::Flat, "root", names, Placement::LeafHosts).unwrap();
         let nursery = Nursery::new(&Shared::new(), &tree, None);

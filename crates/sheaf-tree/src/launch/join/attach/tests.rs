@@ -50,7 +50,7 @@ fn fixture() -> Fixture {
 }
 
 #[test]
-fn a_token_is_used_as_often_as_was_said() {
+fn token_is_used_as_often_as_was_said() {
     let fixture = fixture();
     let token = fixture.tokens.issue(2).unwrap();
     for rank in [7, 8] {
@@ -63,7 +63,7 @@ fn a_token_is_used_as_often_as_was_said() {
 }
 
 #[test]
-fn a_refused_host_uses_no_token_up() {
+fn refused_host_uses_no_token_up() {
     let fixture = fixture();
     let token = fixture.tokens.issue(1).unwrap();
     let refused = enrol(&fixture.address, &token, "x").unwrap_err().to_string();
@@ -81,7 +81,7 @@ fn enrolment_at_a_closed_port_reports_no_listener() {
 }
 
 #[test]
-fn a_token_of_another_session_trusts_nobody_here() {
+fn token_of_another_session_trusts_nobody_here() {
     let (one, other) = (fixture(), fixture());
     let token = other.tokens.issue(1).unwrap();
     assert!(matches!(enrol(&one.address, &token, "1"), Err(EnrolError::Stranger(_))));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_ends_is_told_of_with_what_it_said_last() {
+    fn task_that_ends_is_told_of_with_what_it_said_last() {
         let said = SrunSaid::default();
         assert!(said.hear("1: sheaf: first\n").is_none());
         assert!(said.hear("1: sheaf: no enrolment at login:9\r\n").is_none());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_job_is_told_with_its_reason() {
+    fn end_of_a_job_is_told_with_its_reason() {
         let told = [
             (
                 "0: slurmstepd-h1: error: *** STEP 6.0 ON h1 CANCELLED AT 2026-11-22T12:41:06 ***",
