@@ -34,7 +34,7 @@ pub use join::{attach, invitation};
 pub use start::embedded::embedded;
 pub use start::inherited::{close_inherited, hand_nothing_on};
 pub use start::processes::{over_ssh, processes};
-pub use start::push::ProgramContent;
+pub use start::push::{PROGRAM_COMPRESSION, ProgramContent};
 pub use start::slurm::Srun;
 pub use start::spawn::{DETACH_VARIABLE, LINK_VARIABLE};
 pub use start::ssh;

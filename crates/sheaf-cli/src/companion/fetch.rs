@@ -4,13 +4,13 @@
 //! The session's own user sends programs here, which could have sent any as the server. For other
 //! users of a session the service answers `EPERM`, as for all services that do not act as the caller.
 use super::{COMPANIONS, Companion};
-use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder};
 use nix::unistd::{Uid, User};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use sheaf_core::{Errno, RangeSet, lock};
+use sheaf_tree::launch::PROGRAM_COMPRESSION;
 use sheaf_tree::service::{Blocking, ServiceRequest, Worker};
 use sheaf_tree::{Network, Sync};
 use std::collections::HashMap;
@@ -269,7 +269,7 @@ pub async fn provide(
         let packed = tokio::task::spawn_blocking(move || {
             let mut packed = head;
             let file = File::open("/proc/self/exe")?;
-            DeflateEncoder::new(file, Compression::default()).read_to_end(&mut packed)?;
+            DeflateEncoder::new(file, PROGRAM_COMPRESSION).read_to_end(&mut packed)?;
             io::Result::Ok(packed)
         });
         let packed = packed.await.map_err(io::Error::other)??;
@@ -315,7 +315,7 @@ mod tests {
 
     fn packed(content: &[u8]) -> Vec<u8> {
         let mut packed = Vec::new();
-        DeflateEncoder::new(content, Compression::default()).read_to_end(&mut packed).unwrap();
+        DeflateEncoder::new(content, PROGRAM_COMPRESSION).read_to_end(&mut packed).unwrap();
         packed
     }
 

@@ -53,6 +53,10 @@ const SCRIPT: &str = "umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/sheaf/bin/HAS
 const RUN: &str = "\"$f\" serve --invited";
 const RUN_BY_SUDO: &str = "sudo -n -- \"$f\" serve --invited --parent \"${SSH_CONNECTION%% *}\"";
 
+/// How much programs are compressed that are sent: one that is installed has 6 MB instead of 14, in half the
+/// time that 2 % less would take.
+pub const PROGRAM_COMPRESSION: Compression = Compression::new(3);
+
 /// The compressed program, by its hash, while somebody sends it.
 static PACKED: tokio::sync::Mutex<Option<(String, Weak<Vec<u8>>)>> =
     tokio::sync::Mutex::const_new(None);
@@ -144,7 +148,7 @@ impl ProgramContent {
         let bytes = self.bytes;
         let pack = move || {
             let mut packed = Vec::new();
-            let mut from = GzEncoder::new(File::open(path)?.take(bytes), Compression::default());
+            let mut from = GzEncoder::new(File::open(path)?.take(bytes), PROGRAM_COMPRESSION);
             from.read_to_end(&mut packed)?;
             io::Result::Ok((from.get_ref().limit(), packed))
         };
