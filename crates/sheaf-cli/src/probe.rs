@@ -204,7 +204,7 @@ impl Service for Probe {
             PEER_TRIPS | PEER_BULK => {
                 leaf.consumed(stream, packet.frame_bytes);
                 let handle = self.handle.clone();
-                tokio::spawn(async move {
+                sheaf_tree::task::spawn(async move {
                     let measured = measure_peer(&handle, tag, &packet.payload).await;
                     handle.with(|leaf| match measured {
                         Ok(ns) => {

@@ -148,7 +148,7 @@ impl Opening {
                 Lookup::Session(joined) => *joined,
                 Lookup::Nothing(config) => start(*config, 0, &servers).await?,
             };
-            let interrupts = tokio::spawn(signals.heed(session.client().clone()));
+            let interrupts = sheaf_tree::task::spawn(signals.heed(session.client().clone()));
             let narrator = Narrator::begin(session.client().clone());
             // Of a session that runs, others have been told.
             let waiting = session.is_own().then(|| waiting::tell_of(&session, &output));

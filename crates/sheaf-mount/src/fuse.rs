@@ -101,7 +101,7 @@ impl Mounted {
         let failed = |error| MountError::Protocol { point: point.to_owned(), error };
         device.shake_hands().map_err(failed)?;
         let device = Arc::new(device.watched().map_err(failed)?);
-        mounted.readers = Some(tokio::spawn(async move {
+        mounted.readers = Some(sheaf_tree::task::spawn(async move {
             remote.answered_nearer(&|| device.cloned()).await;
             answer(device, remote).await;
         }));
@@ -369,7 +369,7 @@ impl<R: Remote> View<R> {
             (_, answer) => (false, answer, bytes),
         };
         if is_first {
-            tokio::spawn(self.clone().heed_recalls());
+            sheaf_tree::task::spawn(self.clone().heed_recalls());
         }
         (answer, bytes)
     }
@@ -414,7 +414,7 @@ impl<R: Remote> View<R> {
             _ => Duration::ZERO,
         };
         let view = self.clone();
-        tokio::spawn(async move {
+        sheaf_tree::task::spawn(async move {
             tokio::time::sleep(pause).await;
             let nodes = std::mem::take(&mut *lock(&view.forgotten));
             if nodes.is_empty() {

@@ -76,7 +76,7 @@ impl NearDoor {
         let listener = std::os::unix::net::UnixListener::bind_addr(&address)?;
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
-        let accepts = tokio::spawn(accept(listener, self.handle.clone()));
+        let accepts = sheaf_tree::task::spawn(accept(listener, self.handle.clone()));
         self.open = Some((name.clone(), accepts));
         Ok(name)
     }
@@ -107,7 +107,7 @@ async fn accept(listener: UnixListener, handle: LeafHandle) {
         match listener.accept().await {
             Ok((stream, _)) => match stream.peer_cred() {
                 Ok(who) if who.uid() == own => {
-                    tokio::spawn(serve(stream, handle.clone()));
+                    sheaf_tree::task::spawn(serve(stream, handle.clone()));
                 }
                 Ok(who) => tracing::warn!(uid = who.uid(), "somebody else asks for files"),
                 Err(error) => tracing::warn!(%error, "who asks for files is not known"),
@@ -304,7 +304,7 @@ async fn carry(stream: UnixStream, handle: LeafHandle, hello: NearHello) -> io::
     let (read, write) = stream.into_split();
     let NearHello { number, patience, .. } = hello;
     let (answers, to_write) = mpsc::unbounded_channel();
-    let writes = tokio::spawn(write_frames(write, to_write));
+    let writes = sheaf_tree::task::spawn(write_frames(write, to_write));
     let room = Arc::new(Semaphore::new(CALLS_MAX));
     let mut hosts: FxHashMap<u32, Arc<HostLanes<PeerWay>>> = FxHashMap::default();
     let mut frames = NearFrames::new(read);
@@ -321,7 +321,7 @@ async fn carry(stream: UnixStream, handle: LeafHandle, hello: NearHello) -> io::
             Arc::new(HostLanes::new(way, number, patience))
         });
         let (lanes, answers) = (Arc::clone(lanes), answers.clone());
-        tokio::spawn(async move {
+        sheaf_tree::task::spawn(async move {
             let (errno, answer) = match lanes.call(call).await {
                 Ok(answer) => (0, answer),
                 Err(errno) => (errno.0.cast_unsigned(), Bytes::new()),
@@ -429,7 +429,7 @@ impl Near {
                 tracing::debug!(%error, "the server of this host takes no more requests");
             }
         };
-        let tasks = [tokio::spawn(answers), tokio::spawn(writes)];
+        let tasks = [sheaf_tree::task::spawn(answers), tokio::spawn(writes)];
         Ok(Self { name: name.to_vec(), hello, to, waiting, tasks })
     }
 

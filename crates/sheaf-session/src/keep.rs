@@ -57,7 +57,7 @@ impl Reserved {
             tokio::net::UnixListener::from_std(socket).map_err(SessionError::io("session"))
         };
         let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
-        let desk = tokio::spawn(tokens::serve(requests, session.desk.clone()));
+        let desk = sheaf_tree::task::spawn(tokens::serve(requests, session.desk.clone()));
         Ok(Reachable { desk, listener, _lock: self.lock })
     }
 }

@@ -34,7 +34,7 @@ pub(crate) async fn serve(listener: tokio::net::UnixListener, desk: Option<Arc<D
                 match stream.peer_cred() {
                     Ok(peer) if peer.uid() == own => {
                         let talk = answer(stream, desk.clone());
-                        tokio::spawn(async {
+                        sheaf_tree::task::spawn(async {
                             let done = tokio::time::timeout(TALK_TIMEOUT, talk).await;
                             if let Err(error) = done.unwrap_or_else(|late| Err(late.into())) {
                                 tracing::debug!(%error, "whoever asked for a token has not got it");

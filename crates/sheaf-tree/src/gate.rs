@@ -143,15 +143,15 @@ impl Provider for Gate {
         let keeper = Arc::new(GateKeeper { handle, state: Mutex::default() });
         let gates = (self.0)(site).unwrap_or_else(|error| {
             tracing::warn!(host = site.host, %error, "no clients can come to this host");
-            tokio::spawn(tell_shut(keeper.handle.clone(), SHUT, error.to_string()));
+            crate::task::spawn(tell_shut(keeper.handle.clone(), SHUT, error.to_string()));
             HostGates::default()
         });
         if let Some(why) = gates.shut_to_others {
             tracing::warn!(host = site.host, why, "other users cannot come to this host");
-            tokio::spawn(tell_shut(keeper.handle.clone(), SHUT_TO_OTHERS, why));
+            crate::task::spawn(tell_shut(keeper.handle.clone(), SHUT_TO_OTHERS, why));
         }
         let begin = |Listener { socket, path, admits }| {
-            let accepts = tokio::spawn(accept(Arc::clone(&keeper), socket, admits));
+            let accepts = crate::task::spawn(accept(Arc::clone(&keeper), socket, admits));
             let file = file_at(&path);
             Opened { path, file, accepts }
         };
@@ -276,7 +276,7 @@ async fn accept(keeper: Arc<GateKeeper>, socket: std::os::unix::net::UnixListene
         failures = 0;
         match who(&stream, admits, own) {
             Ok(who) => {
-                tokio::spawn(ask_for_stream(Arc::clone(&keeper), who, stream));
+                crate::task::spawn(ask_for_stream(Arc::clone(&keeper), who, stream));
             }
             Err(error) => tracing::warn!(%error, "a client was not let in"),
         }
@@ -397,7 +397,7 @@ impl GateLine {
         let room = Arc::new(Notify::new());
         let up = carry_up(handle.clone(), stream, read, Arc::clone(&room));
         let down = carry_down(handle.clone(), stream, write, bytes);
-        Self { to, room, tasks: [tokio::spawn(up), tokio::spawn(down)] }
+        Self { to, room, tasks: [crate::task::spawn(up), tokio::spawn(down)] }
     }
 
     /// Takes bytes for the socket.

@@ -44,6 +44,7 @@ pub mod link;
 mod network;
 pub mod service;
 pub mod status;
+pub mod task;
 
 pub use driver::{NOTICES_MAX, Want};
 pub use gate::{

@@ -67,7 +67,7 @@ impl NetworkEnd for Both {
 
 impl Network {
     pub(crate) fn new(shared: Arc<Shared>, leaves: u32, end: Option<Box<dyn NetworkEnd>>) -> Self {
-        let tasks = vec![tokio::spawn(Arc::clone(&shared).keep_time())];
+        let tasks = vec![crate::task::spawn(Arc::clone(&shared).keep_time())];
         let over = Arc::default();
         Self {
             inner: Arc::new(Inner {

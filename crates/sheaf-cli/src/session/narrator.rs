@@ -18,7 +18,7 @@ pub struct Narrator {
 impl Narrator {
     pub fn begin(client: Client) -> Self {
         let (over, is_over) = oneshot::channel::<()>();
-        let task = tokio::spawn(async move {
+        let task = sheaf_tree::task::spawn(async move {
             let mut telling = pin!(narrate(client));
             tokio::select! {
                 () = &mut telling => return,

@@ -98,7 +98,7 @@ impl Service for FilesService {
     fn opened(&mut self, stream: u32, caller: &Caller) {
         // Most servers never see a view, and start without this.
         self.owners.lends.get_or_init(|| {
-            tokio::spawn(rest_now_and_then(Arc::downgrade(&self.owners)));
+            sheaf_tree::task::spawn(rest_now_and_then(Arc::downgrade(&self.owners)));
             lends(&self.owners)
         });
         self.lanes.opened(stream, caller);
@@ -113,7 +113,7 @@ impl Service for FilesService {
             return leaf.fail(stream, wave, Errno::STALE);
         };
         let handle = self.handle.clone();
-        tokio::spawn(async move {
+        sheaf_tree::task::spawn(async move {
             let files = client.loans.recalls(&done, wait).await;
             let lender = client.loans.lender;
             drop(client);

@@ -154,7 +154,7 @@ impl Shared {
             (at, sound)
         });
         let early_end = sound.err().map(|violation| (Errno::PROTO, violation.to_string()));
-        tokio::spawn(serve_link(Arc::downgrade(self), socket, at, peer, early_end));
+        crate::task::spawn(serve_link(Arc::downgrade(self), socket, at, peer, early_end));
         Ok(())
     }
 }

@@ -124,7 +124,7 @@ impl Door {
         let socket = register(self.socket, Interest::READABLE)?;
         let known = Semaphore::new(KNOWN_MAX);
         let porch = Porch { rank, secret, keys, audit, host, is_tcp, is_near, known };
-        Ok(Doorkeeper(tokio::spawn(watch(socket, Arc::new(porch)))))
+        Ok(Doorkeeper(crate::task::spawn(watch(socket, Arc::new(porch)))))
     }
 }
 
@@ -325,7 +325,7 @@ impl Porch {
     fn take(porch: &Arc<Self>, fd: OwnedFd) -> DoorGuest {
         let (peer, known) = (peer_name(&fd), Arc::new(AtomicBool::new(false)));
         let (porch, name, shown) = (Arc::clone(porch), peer.clone(), Arc::clone(&known));
-        let task = tokio::spawn(async move { porch.receive(fd, &name, &shown).await });
+        let task = crate::task::spawn(async move { porch.receive(fd, &name, &shown).await });
         DoorGuest { since: Instant::now(), peer, known, task: task.abort_handle() }
     }
 
@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     fn silent(peer: &str) -> DoorGuest {
-        let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        let task = crate::task::spawn(std::future::pending::<()>()).abort_handle();
         DoorGuest { since: Instant::now(), peer: peer.to_owned(), known: Arc::default(), task }
     }
 

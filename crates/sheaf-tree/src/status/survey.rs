@@ -43,7 +43,7 @@ impl Service for Surveyed {
         let Some(patience) = packet.expect else { return };
         let (handle, stream, wave) = (self.handle.clone(), packet.stream, packet.wave);
         // The node cannot be asked within a call from it.
-        tokio::spawn(async move {
+        crate::task::spawn(async move {
             let until = Instant::now() + (patience / 4).min(MEASURE_TIME);
             while handle.with_node(|node, now| node.measure_links(now)) == Some(false)
                 && Instant::now() < until

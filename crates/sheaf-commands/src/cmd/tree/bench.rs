@@ -199,7 +199,8 @@ impl Bench<'_> {
             return Err(Stop::usage("a peer link takes two hosts").into());
         };
         // That of a running session does so itself.
-        let introduce = tokio::spawn(async move { network.keep_introductions(&topology).await });
+        let introduce =
+            sheaf_tree::task::spawn(async move { network.keep_introductions(&topology).await });
         let measured = async {
             let ask = async |tag: i32, words: &[u32]| {
                 let network = session.client().network();

@@ -145,7 +145,7 @@ impl Nursery {
     pub fn expect(self: &Arc<Self>, rank: u32, link: LinkId, is_leaf: bool, kin: Option<Kin>) {
         let watch = kin.clone().map(|kin| {
             let nursery = Arc::downgrade(self);
-            let watch = tokio::spawn(async move {
+            let watch = crate::task::spawn(async move {
                 let how = kin.ended().await;
                 if let Some(nursery) = nursery.upgrade() {
                     nursery.give_up(rank, Errno::HOSTDOWN, &how);
@@ -290,13 +290,13 @@ impl Nursery {
                 self.admit_newcomer(shared, node, channel, peer)
             }
             PlaceWay::Below(to) => {
-                tokio::spawn(send_on(channel, to));
+                crate::task::spawn(send_on(channel, to));
                 Ok(())
             }
             PlaceWay::Later => {
                 let mut held = lock(&self.held);
                 if held.is_empty() {
-                    tokio::spawn(settle(Arc::downgrade(self)));
+                    crate::task::spawn(settle(Arc::downgrade(self)));
                 }
                 held.insert(rank, channel);
                 Ok(())

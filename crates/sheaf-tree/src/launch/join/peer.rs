@@ -278,7 +278,7 @@ impl Peers {
             oldest.and_then(|oldest| state.begun.remove(&oldest));
         }
         state.begun.insert(leaf, peer.clone());
-        tokio::spawn(look_after(Arc::downgrade(self), leaf, Arc::downgrade(&peer.link)));
+        crate::task::spawn(look_after(Arc::downgrade(self), leaf, Arc::downgrade(&peer.link)));
         Ok(peer)
     }
 
@@ -469,7 +469,7 @@ impl Peers {
             core.nodes[0].add_parent(now)
         });
         shared.attach(0, up, channel, None)?;
-        let time = tokio::spawn(Arc::clone(&shared).keep_time());
+        let time = crate::task::spawn(Arc::clone(&shared).keep_time());
         shared.ended().await;
         time.abort();
         Ok(())
@@ -518,7 +518,7 @@ impl DoorHost for PeerGuests {
     fn admit(&self, hello: &Hello, channel: Channel) -> io::Result<()> {
         let peers = self.0.upgrade().ok_or(io::ErrorKind::NotConnected)?;
         let rank = hello.rank;
-        tokio::spawn(async move {
+        crate::task::spawn(async move {
             if let Err(error) = peers.take(rank, channel).await {
                 tracing::debug!(rank, %error, "a peer link did not begin");
             }

@@ -441,11 +441,11 @@ async fn run(
         }
     }
     if matches!(how, How::Invited) {
-        tokio::spawn(invited::let_go_after(
+        crate::task::spawn(invited::let_go_after(
             family.as_mut().and_then(|family| family.starting.take()),
         ));
     }
-    let time = tokio::spawn(Arc::clone(&shared).keep_time());
+    let time = crate::task::spawn(Arc::clone(&shared).keep_time());
     let live = async {
         let mut search = Search::new(station.ancestors.clone());
         while shared.orphaned().await {

@@ -46,7 +46,7 @@ impl SshLine {
         let Self { channel, ssh, said } = self;
         let (let_go, until_let_go) = oneshot::channel();
         let (tell, told) = oneshot::channel();
-        let keeper = tokio::spawn(keep(ssh, said, until_let_go, tell));
+        let keeper = crate::task::spawn(keep(ssh, said, until_let_go, tell));
         let autopsy = move || {
             // The link is closed, and ssh has no other reason to stay.
             drop(let_go);

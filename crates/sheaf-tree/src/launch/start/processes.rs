@@ -152,7 +152,7 @@ pub(in crate::launch) fn start_children(
         let inviting = Arc::downgrade(&nursery);
         shared.peek(|core| core.invite = Some(Arc::new(move |leaf| invite(&inviting, leaf))));
         // It ends with the session.
-        tokio::spawn(hand_over(Arc::downgrade(&nursery)));
+        crate::task::spawn(hand_over(Arc::downgrade(&nursery)));
     }
     let starting = look_after(&nursery, station, far, options.tuning.heartbeat_timeout);
     Ok(Family { patience, door, nursery, starting })
@@ -225,13 +225,13 @@ fn look_after(
             if let Some(shared) = nursery.shared() {
                 let (tell, errands) = tokio::sync::mpsc::channel(ERRANDS_MAX);
                 shared.peek(|core| core.errands = Some(tell));
-                tokio::spawn(run_errands(Weak::clone(&weak), how.clone(), errands));
+                crate::task::spawn(run_errands(Weak::clone(&weak), how.clone(), errands));
             }
             if let Some(pause) = how.relaunch {
                 // It ends with the session.
-                tokio::spawn(bring_back(Weak::clone(&weak), how.clone(), pause, late));
+                crate::task::spawn(bring_back(Weak::clone(&weak), how.clone(), pause, late));
             }
-            return Some(tokio::spawn(hosts::start_all(weak, far, Arc::new(how.clone()))));
+            return Some(crate::task::spawn(hosts::start_all(weak, far, Arc::new(how.clone()))));
         }
         Starter::Come { patience } => {
             Wait { limit: *patience, cause: "it has not joined", near: None }
@@ -243,7 +243,7 @@ fn look_after(
     };
     let children = nursery.expected_len();
     if children > 0 {
-        tokio::spawn(wait.for_children(weak, children));
+        crate::task::spawn(wait.for_children(weak, children));
     }
     None
 }
@@ -466,7 +466,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn children_are_waited_for_as_long_as_others_come() {
         let (_shared, nursery) = expecting(5);
-        let waiting = tokio::spawn(wait(true).for_children(Arc::downgrade(&nursery), 5));
+        let waiting = crate::task::spawn(wait(true).for_children(Arc::downgrade(&nursery), 5));
         for rank in 1..=3 {
             tokio::time::sleep(CONNECT_TIMEOUT * 9 / 10).await;
             nursery.give_up(rank, Errno::HOSTDOWN, "stands for one that has come");

@@ -94,10 +94,10 @@ impl SlurmStep {
         let (stop, (tell, gone)) = (Arc::new(Notify::new()), watch::channel(None));
         let said = Arc::new(SrunSaid::default());
         let nursery = Arc::downgrade(nursery);
-        let listen = tokio::spawn(listen(stderr, Arc::clone(&said), Weak::clone(&nursery)));
-        tokio::spawn(lose_patience(patience, Arc::clone(&said), Weak::clone(&nursery)));
-        tokio::spawn(look_after(gone.clone(), listen, said, Weak::clone(&nursery), over));
-        tokio::spawn(hold(srun, Arc::clone(&stop), tell));
+        let listen = crate::task::spawn(listen(stderr, Arc::clone(&said), Weak::clone(&nursery)));
+        crate::task::spawn(lose_patience(patience, Arc::clone(&said), Weak::clone(&nursery)));
+        crate::task::spawn(look_after(gone.clone(), listen, said, Weak::clone(&nursery), over));
+        crate::task::spawn(hold(srun, Arc::clone(&stop), tell));
         Ok(Self { stop, gone, nursery })
     }
 }
@@ -172,10 +172,10 @@ async fn listen(stderr: ChildStderr, said: Arc<SrunSaid>, nursery: Weak<Nursery>
     while let Ok(1..) = (&mut stderr).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await {
         match said.hear(&String::from_utf8_lossy(&line)) {
             Some(News::Ended(ended)) => {
-                tokio::spawn(give_up(ended, Arc::clone(&said), Weak::clone(&nursery)));
+                crate::task::spawn(give_up(ended, Arc::clone(&said), Weak::clone(&nursery)));
             }
             Some(News::Cancelled) => {
-                tokio::spawn(give_up_job(Arc::clone(&said), Weak::clone(&nursery)));
+                crate::task::spawn(give_up_job(Arc::clone(&said), Weak::clone(&nursery)));
             }
             None => {}
         }

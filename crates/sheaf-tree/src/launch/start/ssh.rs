@@ -183,13 +183,13 @@ async fn attempt(
     };
     let (mut child, ours) = spawn(ssh, host, sudo).map_err(not_run)?;
     let Some(stderr) = child.stderr.take() else { unreachable!("it was asked for as a pipe") };
-    let errors = tokio::spawn(last_of(stderr));
+    let errors = crate::task::spawn(last_of(stderr));
     let (from, to) = ours.into_split();
     let mut heard = Vec::new();
     let talk = Talk { ssh, to, from: BufReader::new(from), heard: &mut heard };
     match talk.run(invite).await {
         Ok(None) => {
-            tokio::spawn(outlast(child, errors));
+            crate::task::spawn(outlast(child, errors));
             Ok(StartedOver::Joined)
         }
         Ok(Some(channel)) => {

@@ -34,7 +34,7 @@ impl Nursery {
         }
         self.set_aside(rank);
         let (nursery, failure) = (Arc::downgrade(self), failure.clone());
-        tokio::spawn(async move {
+        crate::task::spawn(async move {
             tokio::time::sleep(VERDICT_TIMEOUT).await;
             if let Some(nursery) = nursery.upgrade() {
                 nursery.judge(rank, failure.errno, &failure.cause);
@@ -126,7 +126,7 @@ pub(in crate::launch) async fn run_errands(
                     "another node cannot start its child; started from here"
                 );
                 let stranded = Stranded { rank, leaves, cause, above };
-                tokio::spawn(help(
+                crate::task::spawn(help(
                     Weak::clone(&nursery),
                     Arc::clone(&how),
                     Arc::clone(&places),

@@ -90,7 +90,7 @@ fn is_called(peers: &Arc<Peers>) -> Option<UnixStream> {
     drop(state);
     let (ours, theirs) = pair()?;
     let peers = Arc::clone(peers);
-    tokio::spawn(async move {
+    crate::task::spawn(async move {
         if let Err(error) = peers.serve(theirs.into()).await {
             tracing::debug!(%error, "a peer link through the tree did not begin");
         }
