@@ -41,8 +41,10 @@ const LAB: [(&str, &[&str]); 4] = [
     ("sheaf-archive-cli", &["archive_s3::"]),
     ("sheaf-trace-cli", &["trace_kernel::", "trace_page::"]),
 ];
-/// Packages whose tests compute all the time, and look at no clock: they run beside the others, most of
-/// which wait most of their time, and give way to them.
+/// The package whose tests take longest, and wait a third of their time: for daemons, time-outs, and hosts that
+/// are gone.
+const WAITS: &str = "sheaf";
+/// Packages whose tests compute all the time, and look at no clock: they give way to all others.
 const COMPUTE: [&str; 2] = ["sheaf-core", "sheaf-proto"];
 /// How much they give way: as far as can be.
 const GIVE_WAY: &str = "19";
@@ -74,6 +76,17 @@ struct TestProgram {
     /// Of one of the directory `tests`.
     is_integration: bool,
     path: PathBuf,
+}
+
+/// Programs of tests that run one after the other, beside those of other lanes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// Those of [`WAITS`], whose lines are printed as they come.
+    Wait,
+    /// Those of [`COMPUTE`].
+    Compute,
+    /// All others.
+    Beside,
 }
 
 /// What programs of tests have told.
@@ -123,13 +136,16 @@ impl Run {
         let programs = build()?;
         println!("built in {:.0} s", begun.elapsed().as_secs_f64());
         let begun = Instant::now();
-        let (compute, wait): (Vec<_>, Vec<_>) =
-            programs.iter().partition(|program| program.computes());
+        let of_lane = |lane| programs.iter().filter(move |program| program.lane() == lane);
         let mut ran = std::thread::scope(|scope| {
-            let beside = scope.spawn(|| self.each(&compute));
-            let ran = self.each(&wait)?;
-            let beside = beside.join().map_err(|_| "a thread has panicked".to_owned())?;
-            Ok::<_, String>(ran.and(beside?))
+            let lanes = [Lane::Compute, Lane::Beside];
+            let lanes = lanes.map(|lane| scope.spawn(move || self.each(of_lane(lane))));
+            let mut ran = self.each(of_lane(Lane::Wait))?;
+            for lane in lanes {
+                let beside = lane.join().map_err(|_| "a thread has panicked".to_owned())?;
+                ran = ran.and(beside?);
+            }
+            Ok::<_, String>(ran)
         })?;
         if self.tier == Tier::Full && self.words.is_empty() {
             let status = cargo().args(["test", "--workspace", "--doc"]).status();
@@ -150,7 +166,7 @@ impl Run {
     }
 
     /// Runs one after the other.
-    fn each(&self, programs: &[&TestProgram]) -> Result<Ran, String> {
+    fn each<'a>(&self, programs: impl Iterator<Item = &'a TestProgram>) -> Result<Ran, String> {
         let mut ran = Ran::default();
         for program in programs {
             let Some(filters) = self.filters(program) else { continue };
@@ -202,7 +218,7 @@ impl Run {
             command.env("SHEAF_SIM_MOST", QUICK_SEEDS);
         }
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            let per_core = if program.computes() { 1 } else { THREADS_PER_CORE };
+            let per_core = if program.lane() == Lane::Compute { 1 } else { THREADS_PER_CORE };
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             command.env("RUST_TEST_THREADS", (cores * per_core).to_string());
         }
@@ -215,9 +231,9 @@ impl Run {
         let output = child.stdout.take().ok_or("no output")?;
         // What runs beside others is printed in one piece.
         let mut kept = String::new();
-        let mut print = |line: &str| match program.computes() {
-            true => kept.extend([line, "\n"]),
-            false => println!("{line}"),
+        let mut print = |line: &str| match program.lane() {
+            Lane::Wait => println!("{line}"),
+            Lane::Compute | Lane::Beside => kept.extend([line, "\n"]),
         };
         print(&format!("\n     Running {}", program.name()));
         for line in BufReader::new(output).lines() {
@@ -249,13 +265,16 @@ fn count_of(line: &str, word: &str) -> u64 {
 }
 
 impl TestProgram {
-    /// Whether it is one of those that run beside the others.
-    fn computes(&self) -> bool {
-        COMPUTE.contains(&self.package.as_str())
+    fn lane(&self) -> Lane {
+        match self.package.as_str() {
+            package if COMPUTE.contains(&package) => Lane::Compute,
+            WAITS if self.is_integration => Lane::Wait,
+            _ => Lane::Beside,
+        }
     }
 
     fn command(&self) -> Command {
-        if !self.computes() {
+        if self.lane() != Lane::Compute {
             return Command::new(&self.path);
         }
         let mut command = Command::new("nice");
