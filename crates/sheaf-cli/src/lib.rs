@@ -16,7 +16,6 @@ pub mod mode;
 pub mod notices;
 pub mod options;
 pub mod output;
-pub mod probe;
 pub mod program;
 pub mod secret;
 pub mod session;

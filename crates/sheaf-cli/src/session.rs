@@ -4,7 +4,6 @@ use crate::exit::{Exit, Stop};
 use crate::notices::started_from_here;
 use crate::options::GlobalArgs;
 use crate::output::{Changes, Failure, Output, Report};
-use crate::probe::{self, PROBE};
 use anyhow::{Context, Result};
 use narrator::Narrator;
 use sheaf_core::{Errno, RangeSet};
@@ -17,6 +16,7 @@ use sheaf_session::{
 };
 use sheaf_tools::Target;
 use sheaf_tree::filter::Registry;
+use sheaf_tree::service::probe::{self, PROBE};
 use sheaf_tree::service::{Configs, Services};
 use sheaf_tree::topology::Topology;
 use std::collections::HashSet;

@@ -23,6 +23,7 @@ pub mod handing;
 pub mod identity;
 mod lanes;
 pub mod pool;
+pub mod probe;
 mod taps;
 
 pub(crate) use dispatch::{Dispatch, ServicePlace};

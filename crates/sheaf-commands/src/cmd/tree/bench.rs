@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::Output;
-use sheaf_cli::probe::{ECHO, PEER_BULK, PEER_TRIPS, POST, POST_EACH, PROBE, SINK};
 use sheaf_cli::session::Opening;
 use sheaf_core::RangeSet;
 use sheaf_session::Session;
-use sheaf_tree::packet::scalar;
+use sheaf_tree::service::probe::{
+    ECHO, PEER_BULK, PEER_TRIPS, POST, POST_EACH, PROBE, SINK, full_sum, take_sums,
+};
 use sheaf_tree::{Stream, Sync, WaveResult};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -251,15 +252,12 @@ impl Bench<'_> {
         let leaves = self.leaves();
         let begun = Instant::now();
         stream.send(POST, &u64::from(waves).to_le_bytes(), None).await;
-        let (mut seen, mut batch) = (0, Vec::new());
-        while seen < waves {
-            let got = tokio::time::timeout(DEADLINE, stream.recv_batch(&mut batch)).await;
-            got.map_err(|_| anyhow::anyhow!("no wave within {} s", DEADLINE.as_secs()))?;
-            for wave in batch.drain(..) {
-                if sum(&wave)? != leaves {
-                    bail!("a sum is wrong");
-                }
-                seen += 1;
+        match take_sums(&stream, waves, leaves, DEADLINE).await {
+            Ok(()) => {}
+            Err(None) => bail!("no wave within {} s", DEADLINE.as_secs()),
+            Err(Some(wave)) => {
+                sum(&wave)?;
+                bail!("a sum is wrong");
             }
         }
         Ok(begun.elapsed().as_secs_f64())
@@ -313,8 +311,7 @@ impl Bench<'_> {
 
 /// The sum in a wave that everybody has to be in.
 fn sum(wave: &WaveResult) -> Result<i64> {
-    let sum = wave.payload.as_deref().and_then(scalar::<i64>).filter(|_| wave.coverage.is_full());
-    sum.ok_or_else(|| {
+    full_sum(wave).ok_or_else(|| {
         let missing = wave.coverage.missing().len();
         let mut errors = wave.coverage.failed.iter().chain(&wave.coverage.silent);
         let why = errors.next().map(|(errno, _)| format!(": {errno}")).unwrap_or_default();

@@ -53,9 +53,9 @@ const SCRIPT: &str = "umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/sheaf/bin/HAS
 const RUN: &str = "\"$f\" serve --invited";
 const RUN_BY_SUDO: &str = "sudo -n -- \"$f\" serve --invited --parent \"${SSH_CONNECTION%% *}\"";
 
-/// How much programs are compressed that are sent: one that is installed has 6 MB instead of 14, in half the
+/// How much programs are compressed that are sent: one that is installed has 6 MB instead of 12, in half the
 /// time that 2 % less would take.
-pub const PROGRAM_COMPRESSION: Compression = Compression::new(3);
+pub const PROGRAM_COMPRESSION: Compression = Compression::new(4);
 
 /// The compressed program, by its hash, while somebody sends it.
 static PACKED: tokio::sync::Mutex<Option<(String, Weak<Vec<u8>>)>> =

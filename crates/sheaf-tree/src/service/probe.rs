@@ -1,11 +1,12 @@
 //! What `sheaf tree bench` measures with: answers that a leaf gives without looking at a file.
 //!
 //! Every server of this program has this service; a packet's tag says what it is for.
+use super::{Leaf, LeafHandle, Service, ServiceError, Site};
+use crate::packet::{put_scalar, scalar};
+use crate::{Packet, Stream, WaveResult};
 use bytes::Bytes;
 use sheaf_core::{Errno, lock};
-use sheaf_tree::Packet;
-use sheaf_tree::packet::put_scalar;
-use sheaf_tree::service::{Leaf, LeafHandle, Service, ServiceError, Site};
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -170,6 +171,40 @@ fn post_each(handle: &LeafHandle, room: &ProbeRoom, stream: u32, count: u64, num
     }
 }
 
+/// Takes so many waves of a stream of [`POST`]: sums that everybody has to be in, and that have to be `sum`.
+///
+/// It is boxed so that it is compiled here, where the tree is, and not for size with the command that asks.
+///
+/// # Errors
+/// The wave that is wrong; `None` when none comes within `patience`.
+pub fn take_sums(
+    stream: &Stream,
+    waves: u32,
+    sum: i64,
+    patience: Duration,
+) -> Pin<Box<dyn Future<Output = Result<(), Option<Box<WaveResult>>>> + Send + '_>> {
+    Box::pin(async move {
+        let (mut seen, mut batch) = (0, Vec::new());
+        while seen < waves {
+            let got = tokio::time::timeout(patience, stream.recv_batch(&mut batch)).await;
+            got.map_err(|_| None)?;
+            for wave in batch.drain(..) {
+                if full_sum(&wave) != Some(sum) {
+                    return Err(Some(Box::new(wave)));
+                }
+                seen += 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The sum in a wave, if everybody is in it.
+#[must_use]
+pub fn full_sum(wave: &WaveResult) -> Option<i64> {
+    wave.payload.as_deref().and_then(scalar::<i64>).filter(|_| wave.coverage.is_full())
+}
+
 impl Service for Probe {
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
         let Packet { stream, wave, tag, .. } = packet;
@@ -204,7 +239,7 @@ impl Service for Probe {
             PEER_TRIPS | PEER_BULK => {
                 leaf.consumed(stream, packet.frame_bytes);
                 let handle = self.handle.clone();
-                sheaf_tree::task::spawn(async move {
+                crate::task::spawn(async move {
                     let measured = measure_peer(&handle, tag, &packet.payload).await;
                     handle.with(|leaf| match measured {
                         Ok(ns) => {
