@@ -41,11 +41,9 @@ const LAB: [(&str, &[&str]); 4] = [
     ("sheaf-archive-cli", &["archive_s3::"]),
     ("sheaf-trace-cli", &["trace_kernel::", "trace_page::"]),
 ];
-/// The package whose tests take longest, and wait a third of their time: for daemons, time-outs, and hosts that
-/// are gone.
-const WAITS: &str = "sheaf";
-/// Packages whose tests compute all the time, and look at no clock: they give way to all others.
-const COMPUTE: [&str; 2] = ["sheaf-core", "sheaf-proto"];
+/// Packages whose tests compute all the time, and look at no clock: they run beside the others, which wait a third
+/// of their time, and give way to them.
+const COMPUTE: [&str; 3] = ["sheaf-archive", "sheaf-core", "sheaf-proto"];
 /// How much they give way: as far as can be.
 const GIVE_WAY: &str = "19";
 /// How many seeds of the simulator the quick tier runs.
@@ -76,17 +74,6 @@ struct TestProgram {
     /// Of one of the directory `tests`.
     is_integration: bool,
     path: PathBuf,
-}
-
-/// Programs of tests that run one after the other, beside those of other lanes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Lane {
-    /// Those of [`WAITS`], whose lines are printed as they come.
-    Wait,
-    /// Those of [`COMPUTE`].
-    Compute,
-    /// All others.
-    Beside,
 }
 
 /// What programs of tests have told.
@@ -136,16 +123,13 @@ impl Run {
         let programs = build()?;
         println!("built in {:.0} s", begun.elapsed().as_secs_f64());
         let begun = Instant::now();
-        let of_lane = |lane| programs.iter().filter(move |program| program.lane() == lane);
         let mut ran = std::thread::scope(|scope| {
-            let lanes = [Lane::Compute, Lane::Beside];
-            let lanes = lanes.map(|lane| scope.spawn(move || self.each(of_lane(lane))));
-            let mut ran = self.each(of_lane(Lane::Wait))?;
-            for lane in lanes {
-                let beside = lane.join().map_err(|_| "a thread has panicked".to_owned())?;
-                ran = ran.and(beside?);
-            }
-            Ok::<_, String>(ran)
+            let of_kind =
+                |computes| programs.iter().filter(move |program| program.computes() == computes);
+            let beside = scope.spawn(move || self.each(of_kind(true)));
+            let ran = self.each(of_kind(false))?;
+            let beside = beside.join().map_err(|_| "a thread has panicked".to_owned())?;
+            Ok::<_, String>(ran.and(beside?))
         })?;
         if self.tier == Tier::Full && self.words.is_empty() {
             let status = cargo().args(["test", "--workspace", "--doc"]).status();
@@ -218,7 +202,7 @@ impl Run {
             command.env("SHEAF_SIM_MOST", QUICK_SEEDS);
         }
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            let per_core = if program.lane() == Lane::Compute { 1 } else { THREADS_PER_CORE };
+            let per_core = if program.computes() { 1 } else { THREADS_PER_CORE };
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             command.env("RUST_TEST_THREADS", (cores * per_core).to_string());
         }
@@ -231,9 +215,9 @@ impl Run {
         let output = child.stdout.take().ok_or("no output")?;
         // What runs beside others is printed in one piece.
         let mut kept = String::new();
-        let mut print = |line: &str| match program.lane() {
-            Lane::Wait => println!("{line}"),
-            Lane::Compute | Lane::Beside => kept.extend([line, "\n"]),
+        let mut print = |line: &str| match program.computes() {
+            true => kept.extend([line, "\n"]),
+            false => println!("{line}"),
         };
         print(&format!("\n     Running {}", program.name()));
         for line in BufReader::new(output).lines() {
@@ -265,16 +249,13 @@ fn count_of(line: &str, word: &str) -> u64 {
 }
 
 impl TestProgram {
-    fn lane(&self) -> Lane {
-        match self.package.as_str() {
-            package if COMPUTE.contains(&package) => Lane::Compute,
-            WAITS if self.is_integration => Lane::Wait,
-            _ => Lane::Beside,
-        }
+    /// Whether it is one of those that run beside the others.
+    fn computes(&self) -> bool {
+        COMPUTE.contains(&self.package.as_str())
     }
 
     fn command(&self) -> Command {
-        if self.lane() != Lane::Compute {
+        if !self.computes() {
             return Command::new(&self.path);
         }
         let mut command = Command::new("nice");
