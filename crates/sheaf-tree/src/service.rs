@@ -31,8 +31,9 @@ pub use lanes::{Blocking, ServiceRequest, Worker};
 
 /// A service at one node: gets packets, answers waves.
 ///
-/// Calls come from the thread that drives the node's links and must not block: work that can is
-/// handed to another thread, which answers through a [`LeafHandle`]. One that panics is dropped,
+/// Calls come from whichever thread drives the node, and must not block: work that can is
+/// handed to another thread, which answers through a [`LeafHandle`]. That thread may have no
+/// async runtime; where the service is started there is one ([`tokio::runtime::Handle::try_current`]). One that panics is dropped,
 /// and its streams fail with `ENOTRECOVERABLE`; the next stream has it started again.
 pub trait Service: Send {
     /// A stream for this service begins. Whoever would not serve this caller answers its packets

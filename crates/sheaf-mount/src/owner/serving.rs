@@ -31,20 +31,20 @@ impl Provider for FilesProvider {
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let lanes = self.lanes.start(site, handle.clone())?;
         let (owners, host) = (self.owners.clone(), site.host.to_owned());
-        Ok(Box::new(FilesService { owners, host, handle, lanes, clients: FxHashMap::default() }))
+        let (runtime, clients) = (Handle::try_current().ok(), FxHashMap::default());
+        Ok(Box::new(FilesService { owners, host, handle, runtime, lanes, clients }))
     }
 }
 
 /// Has the kernel tell from here on that somebody wants to write to what is lent.
-fn lends(owners: &Arc<FileOwners>) -> Option<Handle> {
-    let runtime = Handle::try_current().ok()?;
+fn lends(owners: &Arc<FileOwners>, runtime: &Handle) -> Option<Handle> {
     if !system_lends() {
         return None;
     }
     let told = signal(SignalKind::io());
     let told = told.inspect_err(|error| tracing::warn!(%error, "nothing can be lent")).ok()?;
     runtime.spawn(look_when_told(told, Arc::downgrade(owners)));
-    Some(runtime)
+    Some(runtime.clone())
 }
 
 async fn look_when_told(mut told: Signal, owners: Weak<FileOwners>) {
@@ -69,6 +69,8 @@ struct FilesService {
     owners: Arc<FileOwners>,
     host: String,
     handle: LeafHandle,
+    /// Where it was started: whoever drives the node calls it, also from a thread without a runtime.
+    runtime: Option<Handle>,
     lanes: Box<dyn Service>,
     /// Whose a lane is.
     clients: FxHashMap<u32, u128>,
@@ -98,8 +100,10 @@ impl Service for FilesService {
     fn opened(&mut self, stream: u32, caller: &Caller) {
         // Most servers never see a view, and start without this.
         self.owners.lends.get_or_init(|| {
-            sheaf_tree::task::spawn(rest_now_and_then(Arc::downgrade(&self.owners)));
-            lends(&self.owners)
+            let runtime = self.runtime.as_ref()?;
+            let _context = runtime.enter();
+            runtime.spawn(rest_now_and_then(Arc::downgrade(&self.owners)));
+            lends(&self.owners, runtime)
         });
         self.lanes.opened(stream, caller);
     }
@@ -112,8 +116,9 @@ impl Service for FilesService {
         let Some(client) = number.and_then(|number| self.owners.known(&self.host, *number)) else {
             return leaf.fail(stream, wave, Errno::STALE);
         };
+        let Some(runtime) = &self.runtime else { return leaf.fail(stream, wave, Errno::NOSYS) };
         let handle = self.handle.clone();
-        sheaf_tree::task::spawn(async move {
+        runtime.spawn(async move {
             let files = client.loans.recalls(&done, wait).await;
             let lender = client.loans.lender;
             drop(client);

@@ -2,10 +2,15 @@
 use crate::support::Served;
 use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
-use sheaf_mount::{FileAnswer, NodeMaking, NodeName, NodeOp, ROOT};
+use sheaf_mount::{FILES, FileAnswer, NodeMaking, NodeName, NodeOp, ROOT, service};
+use sheaf_tree::filter::Registry;
+use sheaf_tree::service::Services;
+use sheaf_tree::topology::{Names, Placement, Spec, Topology};
+use sheaf_tree::{Sync, launch};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::time::Duration;
 
 fn at(parent: u64, name: &[u8]) -> NodeName {
     NodeName { parent, name: name.to_vec() }
@@ -198,5 +203,24 @@ fn unprivileged_owner_refuses_requests_of_other_users() {
             asker.who.uid = uid;
             assert_eq!(asker.open("f", libc::O_RDONLY), Err(Errno::ACCES), "{uid}");
         }
+    });
+}
+
+/// The nodes of one process are driven by whoever calls, which may be a thread without a runtime.
+#[test]
+fn stream_opened_by_a_thread_without_a_runtime_is_served() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let hosts: Names = (1..=2).map(|n| format!("n{n}")).collect();
+        let spec = Spec::parse("flat").unwrap();
+        let tree = Topology::build(&spec, "root", hosts, Placement::LeafHosts).unwrap();
+        let services = Services::new(Registry::with_builtins()).with(FILES, service());
+        let network = launch::embedded(&tree, &services, &launch::Options::default());
+        let open = || network.open(FILES, network.everyone(), "sum", &[], Sync::WaitForAll);
+        let stream = std::thread::scope(|scope| scope.spawn(open).join().unwrap());
+        stream.send(1, b"", Some(Duration::from_secs(20))).await;
+        let failed = stream.recv().await.coverage.failed;
+        // There is no export here, and the service says so: it has not panicked.
+        assert_eq!(failed.iter().map(|(errno, _)| *errno).collect::<Vec<_>>(), [Errno::NOSYS]);
     });
 }
