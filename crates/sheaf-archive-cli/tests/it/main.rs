@@ -1,5 +1,6 @@
 //! The archive, as a user runs it.
 mod archive;
+mod archive_change;
 mod archive_find;
 mod archive_gnu;
 mod archive_hosts;
@@ -8,7 +9,7 @@ mod archive_local;
 mod archive_local_copy;
 mod archive_local_grep;
 mod archive_lost;
-#[cfg(feature = "s3")]
 mod archive_options;
+#[cfg(feature = "s3")]
 mod archive_s3;
 mod companion;
