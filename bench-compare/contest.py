@@ -67,11 +67,12 @@ class Harness:
         return sample, wrong
 
     def run(self, contest):
-        """Interleaves the contestants: A B C, A B C, …; one that fails or is slow drops out. Returns the samples."""
+        """Interleaves the contestants: A B C, C B A, …, so that none gains by its place in a turn; one that fails
+        or is slow drops out. Returns the samples."""
         samples = {c.name: [] for c in contest.contestants}
         failed = {}
         for number in range(self.rounds):
-            for contestant in contest.contestants:
+            for contestant in contest.contestants[::-1 if number % 2 else 1]:
                 name = contestant.name
                 spent = sum(s.wall_s for s in samples[name])
                 if name in failed or spent > self.contestant_s_max:

@@ -78,16 +78,16 @@ def contest(row, programs):
     return Contest(name, contestants, baseline="bare", metric=metric, columns=("cpu_s",))
 
 
-def ratios(samples, metric):
-    """The median ratio of each contestant to the bare tree, turn by turn."""
-    bare = [sample.metrics[metric] for sample in samples["bare"]]
-    return {name: statistics.median(s.metrics[metric] / b for s, b in zip(of_it, bare))
-            for name, of_it in samples.items() if name != "bare" and of_it}
+def ratios(samples, metric, to):
+    """The median ratio of each contestant to one of them, turn by turn."""
+    base = [sample.metrics[metric] for sample in samples.get(to, [])]
+    return {name: statistics.median(s.metrics[metric] / b for s, b in zip(of_it, base))
+            for name, of_it in samples.items() if name != to and of_it and base}
 
 
-def cell(found):
-    if "older" in found and "now" in found:
-        return f"{found['older']:.2f} → {found['now']:.2f}"
+def cell(found, direct):
+    if direct and "older" in found and "now" in found:
+        return f"{found['older']:.2f} → {found['now']:.2f} ({direct:.2f})"
     return f"{found['now']:.2f}" if "now" in found else "failed"
 
 
@@ -117,7 +117,8 @@ def main():
         for row in ROWS:
             if options.only in row[0]:
                 samples = harness.run(contest(row, programs))
-                cells.append((row[0], cell(ratios(samples, row[4]))))
+                direct = ratios(samples, row[4], "older").get("now")
+                cells.append((row[0], cell(ratios(samples, row[4], "bare"), direct)))
     size = pathlib.Path(options.sheaf).stat().st_size
     cells += [("MB", f"{size / 1e6:.1f}"), ("MB sent", f"{packed_bytes(options.sheaf) / 1e6:.1f}")]
     print(f"\n{time.monotonic() - begun:.0f} s, load at the end {os.getloadavg()[0]:.1f}; samples are in {out}\n")
