@@ -6,6 +6,7 @@ use crate::packet::{put_scalar, scalar};
 use crate::{Packet, Stream, WaveResult};
 use bytes::Bytes;
 use sheaf_core::{Errno, lock};
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -171,28 +172,30 @@ fn post_each(handle: &LeafHandle, room: &ProbeRoom, stream: u32, count: u64, num
 }
 
 /// Takes so many waves of a stream of [`POST`]: sums that everybody has to be in, and that have to be `sum`.
-/// It is here, and not with the command that asks, which is not built for speed.
+/// It is here, and boxed, so that nothing of it is compiled for size with the command that asks.
 ///
 /// # Errors
 /// The wave that is wrong; `None` when none comes within `patience`.
-pub async fn take_sums(
+pub fn take_sums(
     stream: &Stream,
     waves: u32,
     sum: i64,
     patience: Duration,
-) -> Result<(), Option<Box<WaveResult>>> {
-    let (mut seen, mut batch) = (0, Vec::new());
-    while seen < waves {
-        let got = tokio::time::timeout(patience, stream.recv_batch(&mut batch)).await;
-        got.map_err(|_| None)?;
-        for wave in batch.drain(..) {
-            if full_sum(&wave) != Some(sum) {
-                return Err(Some(Box::new(wave)));
+) -> Pin<Box<dyn Future<Output = Result<(), Option<Box<WaveResult>>>> + Send + '_>> {
+    Box::pin(async move {
+        let (mut seen, mut batch) = (0, Vec::new());
+        while seen < waves {
+            let got = tokio::time::timeout(patience, stream.recv_batch(&mut batch)).await;
+            got.map_err(|_| None)?;
+            for wave in batch.drain(..) {
+                if full_sum(&wave) != Some(sum) {
+                    return Err(Some(Box::new(wave)));
+                }
+                seen += 1;
             }
-            seen += 1;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// The sum in a wave, if everybody is in it.
