@@ -42,7 +42,7 @@ fn compile(source: &str, kind: Kind) -> Option<Vec<u8>> {
     let language = from.extension().unwrap().to_str().unwrap();
     let (compiler, arguments): (_, &[&str]) = match (language, kind) {
         ("c", Kind::Native) => ("cc", &["-O2", "-shared", "-fPIC"]),
-        ("c", Kind::Wasm) => ("clang", &["--target=wasm32-wasi", "-mexec-model=reactor", "-O2"]),
+        ("c", Kind::Wasm) => ("clang", &C_WASM),
         ("cpp", Kind::Native) => ("c++", &["-std=c++17", "-O2", "-shared", "-fPIC"]),
         ("cpp", Kind::Wasm) => ("clang++", &CXX_WASM),
         ("rs", Kind::Native) => ("rustc", &RUST),
@@ -62,8 +62,17 @@ fn compile(source: &str, kind: Kind) -> Option<Vec<u8>> {
     Some(std::fs::read(&into).unwrap())
 }
 
-const CXX_WASM: [&str; 5] =
-    ["--target=wasm32-wasi", "-mexec-model=reactor", "-fno-exceptions", "-std=c++17", "-O2"];
+/// Without debug information, which is four fifths of a module: the libraries bring theirs.
+const C_WASM: [&str; 4] =
+    ["--target=wasm32-wasi", "-mexec-model=reactor", "-O2", "-Wl,--strip-all"];
+const CXX_WASM: [&str; 6] = [
+    "--target=wasm32-wasi",
+    "-mexec-model=reactor",
+    "-fno-exceptions",
+    "-std=c++17",
+    "-O2",
+    "-Wl,--strip-all",
+];
 const RUST: [&str; 8] = [
     "--edition",
     "2024",
