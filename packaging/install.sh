@@ -15,7 +15,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --help) usage; exit 0 ;;
         --prefix | --destdir | --target) [ $# -ge 2 ] || { usage >&2; exit 2; } ;;
-        *) usage >&2; exit 2 ;;
+        *) echo "$0: not an option: $1" >&2; usage >&2; exit 2 ;;
     esac
     case $1 in
         --prefix) prefix=$2 ;;
@@ -31,7 +31,7 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/Cargo.toml" | head -n 1)
 library=$(ls -t "$target/liblibsheaf.so" "$target/deps/liblibsheaf.so" 2>/dev/null | head -n 1)
 to=$destdir$prefix
 if [ ! -e "$target/sheaf" ] && [ -z "$library" ]; then
-    echo "$0: nothing is built in $target: build first (see the head of this file), or name another with --target" >&2
+    echo "$0: nothing is built in $target: build it by packaging/build.sh or cargo build --release, or name another with --target" >&2
     exit 1
 fi
 
@@ -43,7 +43,7 @@ if [ -e "$target/sheaf" ]; then
         if [ -e "$target/$program" ]; then
             install -m 755 "$target/$program" "$to/lib/sheaf/"
         else
-            echo "$0: without sheaf ${program#sheaf-}: $program is not built" >&2
+            echo "$0: without sheaf ${program#sheaf-}: $program is not built (cargo build --release -p $program-cli)" >&2
         fi
     done
     # Built by packaging/build.sh, by its name, or beside other crates.
@@ -54,15 +54,30 @@ if [ -e "$target/sheaf" ]; then
     if [ -n "$trace" ]; then
         install -m 755 "$trace" "$to/lib/sheaf/libsheaf_trace.so"
     else
-        echo "$0: without sheaf trace record: sheaf-preload is not built" >&2
+        echo "$0: without sheaf trace record: sheaf-preload is not built (cargo build --release -p sheaf-preload)" >&2
     fi
-    "$to/bin/sheaf" man --quiet "$to/share/man/man1" 2>/dev/null
-    # What is missing was said above.
-    completion() { mkdir -p "$to/share/$2" && "$to/bin/sheaf" completions "$1" >"$to/share/$2/$3" 2>/dev/null; }
+    # What is not built was said above, and what sheaf says of it is shown only when it fails.
+    failed=
+    said=$(mktemp)
+    trap 'rm -f "$said"' EXIT
+    pages() {
+        what=$1
+        shift
+        "$to/bin/sheaf" "$@" 2>"$said" || { cat "$said" >&2; echo "$0: not written: $what" >&2; failed=yes; }
+    }
+    completion() {
+        if mkdir -p "$to/share/$2"; then
+            pages "completions for $1" completions "$1" >"$to/share/$2/$3" || failed=yes
+        else
+            failed=yes
+        fi
+    }
+    pages "manual pages" man --quiet "$to/share/man/man1"
     completion bash bash-completion/completions sheaf
     completion zsh zsh/site-functions _sheaf
     completion fish fish/vendor_completions.d sheaf.fish
 fi
+end() { [ -z "${failed:-}" ] || exit 1; exit 0; }
 
 engine=$target/libsheaf_wasm.so
 [ -e "$engine" ] || engine=$target/deps/libsheaf_wasm.so
@@ -70,13 +85,13 @@ if [ -e "$engine" ]; then
     mkdir -p "$to/lib/sheaf"
     install -m 755 "$engine" "$to/lib/sheaf/"
 else
-    echo "$0: without WebAssembly filters: libsheaf_wasm.so is not built" >&2
+    echo "$0: without WebAssembly filters: libsheaf_wasm.so is not built (cargo build --release -p sheaf-wasm)" >&2
 fi
 
 # The tree for programs in C.
 if [ -z "$library" ] || [ ! -e "$target/sheaf-node" -a ! -e "$target/mrnet_commnode" ]; then
     [ -e "$target/sheaf" ] || { echo "$0: nothing is built in $target" >&2; exit 1; }
-    exit 0
+    end
 fi
 mkdir -p "$to/lib/pkgconfig" "$to/lib/cmake/Sheaf" "$to/bin" "$to/include"
 install -m 644 "$here/include/"sheaf*.h "$to/include/"
@@ -98,3 +113,4 @@ fill() { sed -e "s|@PREFIX@|$prefix|g" -e "s|@VERSION@|$version|g" "$here/packag
 fill sheaf.pc.in "$to/lib/pkgconfig/sheaf.pc"
 fill SheafConfig.cmake.in "$to/lib/cmake/Sheaf/SheafConfig.cmake"
 fill SheafConfigVersion.cmake.in "$to/lib/cmake/Sheaf/SheafConfigVersion.cmake"
+end

@@ -104,15 +104,23 @@ impl Run {
             "quick" => Tier::Quick,
             "lab" => Tier::Lab,
             "full" => Tier::Full,
-            _ => return Err(super::USAGE.to_owned()),
+            other => return Err(format!("no tier is called {other}\n{}", super::USAGE)),
         };
         let mut slow = 0;
         if let ["--slow", count, words @ ..] = rest {
             slow = count.parse().map_err(|_| super::USAGE)?;
             rest = words;
         }
-        if rest.iter().any(|word| word.starts_with('-')) {
-            return Err(super::USAGE.to_owned());
+        if let Some(option) = rest.iter().find(|word| word.starts_with('-')) {
+            return Err(format!(
+                "{option} is no option here; --slow N comes before the words\n{}",
+                super::USAGE
+            ));
+        }
+        if tier == Tier::Lab && !rest.is_empty() {
+            return Err(
+                "lab runs as a whole; full WORD… runs those whose names contain a word".to_owned()
+            );
         }
         Ok(Self { tier, words: rest.iter().map(ToString::to_string).collect(), slow })
     }
@@ -146,6 +154,9 @@ impl Run {
             println!("failed: {name}");
         }
         println!("{} passed, {} failed", ran.counts[0], ran.counts[1]);
+        if ran.failed.is_empty() && ran.counts == [0, 0] {
+            return Err(format!("no test has a name that contains {}", self.words.join(" or ")));
+        }
         Ok(ran.failed.is_empty())
     }
 
