@@ -17,7 +17,9 @@ use crate::stdio;
 use anyhow::Result;
 use sheaf_tree::service::Services;
 use std::ffi::OsString;
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -89,24 +91,50 @@ pub fn register(services: Services) -> Services {
     services
 }
 
-/// The file of `program` in one of `places`, from the directory of this program; or where it was
-/// looked for.
-fn find_in(program: &str, places: &[&str]) -> io::Result<Result<PathBuf, Vec<PathBuf>>> {
+/// The program `program` in one of `places`, from the directory of this program; or where it was looked
+/// for, and what was wrong with what was there.
+fn find_in(program: &str, places: &[&str]) -> io::Result<Result<PathBuf, Vec<String>>> {
     let this = std::env::current_exe()?;
+    let own = std::fs::metadata("/proc/self/exe")?;
     let directory = this.parent().unwrap_or(Path::new("/"));
     let mut looked = Vec::new();
     for place in places {
         let path = below(directory, place).join(program);
-        match path.is_file() {
-            true => return Ok(Ok(path)),
-            false => looked.push(path),
+        match check_program(&path, &own) {
+            Ok(()) => return Ok(Ok(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                looked.push(path.display().to_string());
+            }
+            Err(error) => looked.push(format!("{} ({error})", path.display())),
         }
     }
     Ok(Err(looked))
 }
 
+/// That a file is a program that this user may run, and another than `own`, which would run itself for ever.
+/// What is neither for the kernel nor names its interpreter would be run by a shell (`execvp`): the empty
+/// file, without a word.
+fn check_program(path: &Path, own: &Metadata) -> io::Result<()> {
+    let about = std::fs::metadata(path)?;
+    if !about.is_file() {
+        return Err(io::Error::other("is no file"));
+    }
+    if (about.dev(), about.ino()) == (own.dev(), own.ino()) {
+        return Err(io::Error::other("is this program itself"));
+    }
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK)
+        .map_err(|_| io::Error::other("may not be run: chmod +x"))?;
+    let mut begins = Vec::new();
+    // A program need not be readable.
+    let is_known = File::open(path).and_then(|file| file.take(4).read_to_end(&mut begins));
+    if is_known.is_ok() && begins != b"\x7fELF" && !begins.starts_with(b"#!") {
+        return Err(io::Error::other("is no program"));
+    }
+    Ok(())
+}
+
 /// The place from a directory, without `..`: the directory of a program that runs has no links in it.
-fn below(directory: &Path, place: &str) -> PathBuf {
+pub fn below(directory: &Path, place: &str) -> PathBuf {
     let mut path = directory.to_owned();
     for part in place.split('/').filter(|part| !part.is_empty()) {
         match part {
@@ -141,7 +169,6 @@ impl Companion {
                 return Err(Stop::usage(io_text("/proc/self/exe".as_ref(), &error)).into());
             }
         };
-        let looked: Vec<String> = looked.iter().map(|path| path.display().to_string()).collect();
         Err(Stop::usage(format!(
             "sheaf {command} needs the program {program}, which is not installed: put it at {} (cargo \
              build --release makes it beside sheaf; package {program}-cli)",
@@ -186,7 +213,6 @@ impl Companion {
 /// When it is not beside this program.
 pub fn sheaf() -> io::Result<PathBuf> {
     find_in(SHEAF, &PLACES_OF_SHEAF)?.map_err(|looked| {
-        let looked: Vec<String> = looked.iter().map(|path| path.display().to_string()).collect();
         io::Error::new(io::ErrorKind::NotFound, format!("no such file: {}", looked.join(", ")))
     })
 }

@@ -97,7 +97,11 @@ pub async fn drive<R: HostsRoot + 'static>(
                 let leaf = leaves[host];
                 let mut why = why(errno, leaf, &session.gone(), &names[host], patience);
                 if without.why(leaf).is_some_and(|(_, was_sent)| was_sent) {
-                    why = format!("{} cannot be sent there: {why}", ARCHIVE.program);
+                    why = format!(
+                        "{} cannot be sent there: {why} (it is kept in $XDG_CACHE_HOME/sheaf or \
+                         ~/.cache/sheaf of the user that serves)",
+                        ARCHIVE.program
+                    );
                 }
                 let root = root.clone();
                 tokio::task::spawn_blocking(move || root.lost(host, &why)).await??;

@@ -102,6 +102,39 @@ fn missing_program_is_named_with_its_package() {
     assert!(run.stdout.contains("chmod"), "{}", run.stdout);
 }
 
+/// What a shell would run, or `sheaf` for ever, is not run; what is beyond it in the other place is.
+#[test]
+fn file_that_is_no_program_is_not_run() {
+    let home = Home::new();
+    let (bin, lib) = (home.path().join("bin"), home.path().join("lib/sheaf"));
+    fs::create_dir_all(&bin).unwrap();
+    fs::create_dir_all(&lib).unwrap();
+    let sheaf = bin.join("sheaf");
+    link(&sheaf);
+    let (beside, other) = (bin.join("sheaf-archive"), lib.join("sheaf-archive"));
+    let run = || Run::of(home.command_of(&sheaf, &["archive", "--help"]).output().unwrap());
+    let refuses = |why: &str| {
+        let run = run();
+        assert_eq!(run.code, Some(2), "{run:?}");
+        assert!(run.stderr.contains(&format!("{} ({why})", beside.display())), "{run:?}");
+    };
+    for (content, why) in [(&b""[..], "is no program"), (b"echo run\n", "is no program")] {
+        fs::write(&beside, content).unwrap();
+        fs::set_permissions(&beside, PermissionsExt::from_mode(0o755)).unwrap();
+        refuses(why);
+    }
+    fs::remove_file(&beside).unwrap();
+    std::os::unix::fs::symlink("sheaf", &beside).unwrap();
+    refuses("is this program itself");
+    fs::remove_file(&beside).unwrap();
+    fs::create_dir(&beside).unwrap();
+    refuses("is no file");
+    std::os::unix::fs::symlink(built("sheaf-archive"), &other).unwrap();
+    let found = run();
+    assert_eq!(found.code, Some(0), "{found:?}");
+    assert!(found.stdout.contains("Usage: sheaf archive"), "{found:?}");
+}
+
 #[test]
 fn host_without_the_program_is_sent_it_once() {
     let bare = Bare::up();

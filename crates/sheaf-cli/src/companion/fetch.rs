@@ -65,7 +65,9 @@ impl WantedProgram {
     fn cached(&self) -> Result<PathBuf, Errno> {
         let variable =
             |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        // One that is not absolute is ignored (XDG Base Directory Specification).
         let caches = variable("XDG_CACHE_HOME")
+            .filter(|caches| caches.is_absolute())
             .or_else(|| Some(variable("HOME").or_else(home)?.join(".cache")))
             .ok_or(Errno::NOENT)?;
         let hash: String = self.hash.iter().map(|byte| format!("{byte:02x}")).collect();

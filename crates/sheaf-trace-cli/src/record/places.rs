@@ -1,6 +1,7 @@
 //! Where things are: the program, the preload, the trace and the segments.
 use anyhow::{Context, Result};
 use rustix::process::{Resource, getrlimit};
+use sheaf_cli::companion::below;
 use sheaf_cli::exit::{Stop, io_text};
 use sheaf_trace::SegmentOptions;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +14,7 @@ use tempfile::TempDir;
 /// How the preload is called where Sheaf is installed, and where it was just built.
 const LIBRARIES: [&str; 2] = [sheaf_trace::PRELOAD_FILE, "libsheaf_preload.so"];
 /// Where it is looked for, from the directory of this program. (cargo has the newest in `deps`.)
-const PLACES: [&str; 3] = ["deps", "", "../lib/sheaf"];
+const PLACES: [&str; 4] = ["deps", "", "../lib/sheaf", "../../bin"];
 /// The most traces of one name beside each other that are looked past.
 const NAMES_MAX: u32 = 10_000;
 /// What a shell says of programs that it does not find, and of those that it may not run.
@@ -88,7 +89,7 @@ pub fn find_library() -> Result<PathBuf> {
     let directory = program.parent().unwrap_or(Path::new("/"));
     let mut looked = Vec::new();
     for path in
-        PLACES.iter().flat_map(|place| LIBRARIES.map(|name| directory.join(place).join(name)))
+        PLACES.iter().flat_map(|place| LIBRARIES.map(|name| below(directory, place).join(name)))
     {
         match path.try_exists() {
             Ok(true) => return Ok(path),
@@ -97,8 +98,8 @@ pub fn find_library() -> Result<PathBuf> {
         }
     }
     Err(Stop::usage(format!(
-        "{} is not installed, without which no program can be looked into; looked for {} (from \
-         source: cargo build -p sheaf-preload, with --release as the program was built)",
+        "{} is not installed, without which no program can be looked into; looked for {} (sheaf trace \
+         record --kernel needs none; from source: cargo build -p sheaf-preload, with --release as the program was built)",
         LIBRARIES[0],
         looked.join(", ")
     ))

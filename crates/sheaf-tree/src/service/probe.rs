@@ -171,17 +171,16 @@ fn post_each(handle: &LeafHandle, room: &ProbeRoom, stream: u32, count: u64, num
     }
 }
 
+/// Ends with the wave that is wrong; `None` when none comes in time.
+pub type SumsTaken<'a> =
+    Pin<Box<dyn Future<Output = Result<(), Option<Box<WaveResult>>>> + Send + 'a>>;
+
 /// Takes so many waves of a stream of [`POST`]: sums that everybody has to be in, and that have to be `sum`.
 /// It is here, and boxed, so that nothing of it is compiled for size with the command that asks.
 ///
 /// # Errors
 /// The wave that is wrong; `None` when none comes within `patience`.
-pub fn take_sums(
-    stream: &Stream,
-    waves: u32,
-    sum: i64,
-    patience: Duration,
-) -> Pin<Box<dyn Future<Output = Result<(), Option<Box<WaveResult>>>> + Send + '_>> {
+pub fn take_sums(stream: &Stream, waves: u32, sum: i64, patience: Duration) -> SumsTaken<'_> {
     Box::pin(async move {
         let (mut seen, mut batch) = (0, Vec::new());
         while seen < waves {
