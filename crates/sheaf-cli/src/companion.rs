@@ -93,14 +93,17 @@ pub fn register(services: Services) -> Services {
 
 /// The program `program` in one of `places`, from the directory of this program; or where it was looked
 /// for, and what was wrong with what was there.
-fn find_in(program: &str, places: &[&str]) -> io::Result<Result<PathBuf, Vec<String>>> {
+fn find_in(
+    program: &str,
+    places: &[&str],
+    other_than: Option<&Metadata>,
+) -> io::Result<Result<PathBuf, Vec<String>>> {
     let this = std::env::current_exe()?;
-    let own = std::fs::metadata("/proc/self/exe")?;
     let directory = this.parent().unwrap_or(Path::new("/"));
     let mut looked = Vec::new();
     for place in places {
         let path = below(directory, place).join(program);
-        match check_program(&path, &own) {
+        match check_program(&path, other_than) {
             Ok(()) => return Ok(Ok(path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 looked.push(path.display().to_string());
@@ -111,15 +114,20 @@ fn find_in(program: &str, places: &[&str]) -> io::Result<Result<PathBuf, Vec<Str
     Ok(Err(looked))
 }
 
-/// That a file is a program that this user may run, and another than `own`, which would run itself for ever.
+/// This program's file, which is not to be run in the place of another: it would do so for ever.
+fn own_file() -> io::Result<Metadata> {
+    std::fs::metadata("/proc/self/exe")
+}
+
+/// That a file is a program that this user may run, and none of `other_than`.
 /// What is neither for the kernel nor names its interpreter would be run by a shell (`execvp`): the empty
 /// file, without a word.
-fn check_program(path: &Path, own: &Metadata) -> io::Result<()> {
+fn check_program(path: &Path, other_than: Option<&Metadata>) -> io::Result<()> {
     let about = std::fs::metadata(path)?;
     if !about.is_file() {
         return Err(io::Error::other("is no file"));
     }
-    if (about.dev(), about.ino()) == (own.dev(), own.ino()) {
+    if other_than.is_some_and(|own| (about.dev(), about.ino()) == (own.dev(), own.ino())) {
         return Err(io::Error::other("is this program itself"));
     }
     rustix::fs::access(path, rustix::fs::Access::EXEC_OK)
@@ -150,7 +158,7 @@ pub fn below(directory: &Path, place: &str) -> PathBuf {
 impl Companion {
     /// Its file, beside this program, if it is installed.
     pub fn installed(&self) -> io::Result<Option<PathBuf>> {
-        Ok(find_in(self.program, &PLACES)?.ok())
+        Ok(find_in(self.program, &PLACES, None)?.ok())
     }
 
     /// Whether [`Companion::installed`] finds it.
@@ -161,7 +169,7 @@ impl Companion {
     /// Its file, or how to get one.
     fn find(&self) -> Result<PathBuf> {
         let Self { command, program, .. } = self;
-        let found = find_in(program, &PLACES);
+        let found = own_file().and_then(|own| find_in(program, &PLACES, Some(&own)));
         let looked = match found {
             Ok(Ok(path)) => return Ok(path),
             Ok(Err(looked)) => looked,
@@ -212,7 +220,7 @@ impl Companion {
 /// # Errors
 /// When it is not beside this program.
 pub fn sheaf() -> io::Result<PathBuf> {
-    find_in(SHEAF, &PLACES_OF_SHEAF)?.map_err(|looked| {
+    find_in(SHEAF, &PLACES_OF_SHEAF, Some(&own_file()?))?.map_err(|looked| {
         io::Error::new(io::ErrorKind::NotFound, format!("no such file: {}", looked.join(", ")))
     })
 }
