@@ -91,19 +91,21 @@ pub fn register(services: Services) -> Services {
     services
 }
 
-/// The program `program` in one of `places`, from the directory of this program; or where it was looked
-/// for, and what was wrong with what was there.
+/// The first of `places`, from the directory of this program, that has `program`; or all places, with what is
+/// wrong with the file there. Unless this process is that program, its own file is passed over: a program that
+/// runs itself in place of another does so for ever.
 fn find_in(
     program: &str,
     places: &[&str],
-    other_than: Option<&Metadata>,
+    is_this: bool,
 ) -> io::Result<Result<PathBuf, Vec<String>>> {
     let this = std::env::current_exe()?;
+    let passed_over = if is_this { None } else { Some(std::fs::metadata("/proc/self/exe")?) };
     let directory = this.parent().unwrap_or(Path::new("/"));
     let mut looked = Vec::new();
     for place in places {
         let path = below(directory, place).join(program);
-        match check_program(&path, other_than) {
+        match check_program(&path, passed_over.as_ref()) {
             Ok(()) => return Ok(Ok(path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 looked.push(path.display().to_string());
@@ -114,20 +116,14 @@ fn find_in(
     Ok(Err(looked))
 }
 
-/// This program's file, which is not to be run in the place of another: it would do so for ever.
-fn own_file() -> io::Result<Metadata> {
-    std::fs::metadata("/proc/self/exe")
-}
-
-/// That a file is a program that this user may run, and none of `other_than`.
-/// What is neither for the kernel nor names its interpreter would be run by a shell (`execvp`): the empty
-/// file, without a word.
-fn check_program(path: &Path, other_than: Option<&Metadata>) -> io::Result<()> {
+/// Checks that this user can run a file, and that it is not `passed_over`. `execvp` gives a file that is
+/// neither ELF nor begins with `#!` to a shell, which takes an empty one for success.
+fn check_program(path: &Path, passed_over: Option<&Metadata>) -> io::Result<()> {
     let about = std::fs::metadata(path)?;
     if !about.is_file() {
         return Err(io::Error::other("is no file"));
     }
-    if other_than.is_some_and(|own| (about.dev(), about.ino()) == (own.dev(), own.ino())) {
+    if passed_over.is_some_and(|own| (about.dev(), about.ino()) == (own.dev(), own.ino())) {
         return Err(io::Error::other("is this program itself"));
     }
     rustix::fs::access(path, rustix::fs::Access::EXEC_OK)
@@ -156,9 +152,14 @@ pub fn below(directory: &Path, place: &str) -> PathBuf {
 }
 
 impl Companion {
+    /// Its file, or where it was looked for.
+    fn look(&self) -> io::Result<Result<PathBuf, Vec<String>>> {
+        find_in(self.program, &PLACES, this() == Some(self))
+    }
+
     /// Its file, beside this program, if it is installed.
     pub fn installed(&self) -> io::Result<Option<PathBuf>> {
-        Ok(find_in(self.program, &PLACES, None)?.ok())
+        Ok(self.look()?.ok())
     }
 
     /// Whether [`Companion::installed`] finds it.
@@ -169,8 +170,7 @@ impl Companion {
     /// Its file, or how to get one.
     fn find(&self) -> Result<PathBuf> {
         let Self { command, program, .. } = self;
-        let found = own_file().and_then(|own| find_in(program, &PLACES, Some(&own)));
-        let looked = match found {
+        let looked = match self.look() {
             Ok(Ok(path)) => return Ok(path),
             Ok(Err(looked)) => looked,
             Err(error) => {
@@ -220,7 +220,7 @@ impl Companion {
 /// # Errors
 /// When it is not beside this program.
 pub fn sheaf() -> io::Result<PathBuf> {
-    find_in(SHEAF, &PLACES_OF_SHEAF, Some(&own_file()?))?.map_err(|looked| {
+    find_in(SHEAF, &PLACES_OF_SHEAF, false)?.map_err(|looked| {
         io::Error::new(io::ErrorKind::NotFound, format!("no such file: {}", looked.join(", ")))
     })
 }

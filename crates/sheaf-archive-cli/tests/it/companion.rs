@@ -102,7 +102,7 @@ fn missing_program_is_named_with_its_package() {
     assert!(run.stdout.contains("chmod"), "{}", run.stdout);
 }
 
-/// What a shell would run, or `sheaf` for ever, is not run; what is beyond it in the other place is.
+/// `sheaf` runs no file that a shell would have to run, and not itself: it takes the program from the next place.
 #[test]
 fn file_that_is_no_program_is_not_run() {
     let home = Home::new();

@@ -65,7 +65,7 @@ impl WantedProgram {
     fn cached(&self) -> Result<PathBuf, Errno> {
         let variable =
             |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        // One that is not absolute is ignored (XDG Base Directory Specification).
+        // The XDG Base Directory Specification has programs ignore a relative path.
         let caches = variable("XDG_CACHE_HOME")
             .filter(|caches| caches.is_absolute())
             .or_else(|| Some(variable("HOME").or_else(home)?.join(".cache")))

@@ -176,7 +176,8 @@ pub type SumsTaken<'a> =
     Pin<Box<dyn Future<Output = Result<(), Option<Box<WaveResult>>>> + Send + 'a>>;
 
 /// Takes so many waves of a stream of [`POST`]: sums that everybody has to be in, and that have to be `sum`.
-/// It is here, and boxed, so that nothing of it is compiled for size with the command that asks.
+/// The future is boxed, so that it is compiled in this crate, for speed: the crate of the command that asks is
+/// compiled for size.
 ///
 /// # Errors
 /// The wave that is wrong; `None` when none comes within `patience`.
