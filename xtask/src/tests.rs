@@ -83,12 +83,38 @@ struct Ran {
     times: Vec<(Duration, String)>,
     /// Tests that passed, and that failed.
     counts: [u64; 2],
+    failures: Failures,
+}
+
+/// The output of failed tests, to be read again at the end: the first lines of it.
+#[derive(Default)]
+struct Failures {
+    lines: Vec<String>,
+    is_inside: bool,
+}
+
+impl Failures {
+    const LINES: usize = 200;
+    const COLUMNS: usize = 500;
+
+    /// Takes the next line of the harness's output.
+    fn read(&mut self, line: &str) {
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            self.is_inside = true;
+        } else if line == "failures:" || line.starts_with("test result: ") {
+            self.is_inside = false;
+        }
+        if self.is_inside && !line.is_empty() && self.lines.len() < Self::LINES {
+            self.lines.push(line.chars().take(Self::COLUMNS).collect());
+        }
+    }
 }
 
 impl Ran {
     fn and(mut self, other: Self) -> Self {
         self.failed.extend(other.failed);
         self.times.extend(other.times);
+        self.failures.lines.extend(other.failures.lines);
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count += more;
         }
@@ -150,6 +176,9 @@ impl Run {
             println!("{:8.2} s  {name}", time.as_secs_f64());
         }
         println!("ran in {:.0} s", begun.elapsed().as_secs_f64());
+        for line in &ran.failures.lines {
+            println!("{line}");
+        }
         for name in &ran.failed {
             println!("failed: {name}");
         }
@@ -234,6 +263,7 @@ impl Run {
         for line in BufReader::new(output).lines() {
             let line = line.map_err(|error| format!("{}: {error}", program.name()))?;
             print(&line);
+            ran.failures.read(&line);
             let time = time_of(&line);
             ran.times.extend(time.map(|time| (time, format!("{} {line}", program.package))));
             for (count, passed_or_failed) in ran.counts.iter_mut().zip(["passed", "failed"]) {
@@ -343,6 +373,15 @@ mod unit {
             "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out";
         assert_eq!((count_of(line, "passed"), count_of(line, "failed")), (12, 3));
         assert_eq!(count_of("12 passed", "passed"), 0);
+    }
+
+    #[test]
+    fn output_of_failed_tests_is_kept() {
+        let mut failures = Failures::default();
+        let output = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nthread 'a' panicked\n\n\n\
+                      failures:\n    a\n\ntest result: FAILED. 0 passed; 1 failed";
+        output.lines().for_each(|line| failures.read(line));
+        assert_eq!(failures.lines, ["---- a stdout ----", "thread 'a' panicked"]);
     }
 
     #[test]
