@@ -3,9 +3,11 @@
 //! All tiers build the same packages with the same features, so that one never builds again what
 //! another has built.
 use serde_json::Value;
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Packages whose integration tests need no process beside their own.
@@ -41,15 +43,17 @@ const LAB: [(&str, &[&str]); 4] = [
     ("sheaf-archive-cli", &["archive_s3::"]),
     ("sheaf-trace-cli", &["trace_kernel::", "trace_page::"]),
 ];
-/// Packages whose tests compute all the time, and look at no clock: they run beside the others, which wait a third
+/// Packages whose tests compute all the time, and look at no clock: they run beside the others, which wait half
 /// of their time, and give way to them.
 const COMPUTE: [&str; 3] = ["sheaf-archive", "sheaf-core", "sheaf-proto"];
+/// The package whose integration tests take longer than those of all others together.
+const LONGEST: &str = "sheaf";
 /// How much they give way: as far as can be.
 const GIVE_WAY: &str = "19";
 /// How many seeds of the simulator the quick tier runs.
 const QUICK_SEEDS: &str = "300";
 
-/// Tests that run side by side.
+/// How many tests of the first lane run at a time.
 const THREADS_PER_CORE: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,6 +78,40 @@ struct TestProgram {
     /// Of one of the directory `tests`.
     is_integration: bool,
     path: PathBuf,
+}
+
+/// Two lanes run one program each at a time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    First,
+    Second,
+}
+
+/// Programs that have not begun.
+struct Queue<'a> {
+    /// The one that takes longest comes first.
+    waiting: VecDeque<&'a TestProgram>,
+    computing: VecDeque<&'a TestProgram>,
+}
+
+impl<'a> Queue<'a> {
+    fn of(programs: &'a [TestProgram]) -> Self {
+        let (computing, mut waiting): (VecDeque<_>, VecDeque<_>) =
+            programs.iter().partition(|program| program.computes());
+        let longest =
+            |program: &&TestProgram| program.package != LONGEST || !program.is_integration;
+        waiting.make_contiguous().sort_by_key(longest);
+        Self { waiting, computing }
+    }
+
+    /// The next program for a lane: two that compute run side by side only when nothing else is
+    /// left.
+    fn next(&mut self, lane: Lane) -> Option<&'a TestProgram> {
+        match lane {
+            Lane::First => self.waiting.pop_front().or_else(|| self.computing.pop_back()),
+            Lane::Second => self.computing.pop_front().or_else(|| self.waiting.pop_back()),
+        }
+    }
 }
 
 /// What programs of tests have told.
@@ -157,11 +195,10 @@ impl Run {
         let programs = build()?;
         println!("built in {:.0} s", begun.elapsed().as_secs_f64());
         let begun = Instant::now();
+        let queue = Mutex::new(Queue::of(&programs));
         let mut ran = std::thread::scope(|scope| {
-            let of_kind =
-                |computes| programs.iter().filter(move |program| program.computes() == computes);
-            let beside = scope.spawn(move || self.each(of_kind(true)));
-            let ran = self.each(of_kind(false))?;
+            let beside = scope.spawn(|| self.each(&queue, Lane::Second));
+            let ran = self.each(&queue, Lane::First)?;
             let beside = beside.join().map_err(|_| "a thread has panicked".to_owned())?;
             Ok::<_, String>(ran.and(beside?))
         })?;
@@ -189,13 +226,14 @@ impl Run {
         Ok(ran.failed.is_empty())
     }
 
-    /// Runs one after the other.
-    fn each<'a>(&self, programs: impl Iterator<Item = &'a TestProgram>) -> Result<Ran, String> {
+    /// Runs one program after the other, for as long as there are any.
+    fn each(&self, queue: &Mutex<Queue>, lane: Lane) -> Result<Ran, String> {
         let mut ran = Ran::default();
-        for program in programs {
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next(lane);
+        while let Some(program) = next() {
             let Some(filters) = self.filters(program) else { continue };
             let begun = Instant::now();
-            let passed = self.run(program, &filters, &mut ran)?;
+            let passed = self.run(program, &filters, lane, &mut ran)?;
             println!("{}: {:.0} s", program.name(), begun.elapsed().as_secs_f64());
             if !passed {
                 ran.failed.push(program.name());
@@ -233,6 +271,7 @@ impl Run {
         &self,
         program: &TestProgram,
         filters: &[String],
+        lane: Lane,
         ran: &mut Ran,
     ) -> Result<bool, String> {
         let mut command = program.command();
@@ -242,7 +281,7 @@ impl Run {
             command.env("SHEAF_SIM_MOST", QUICK_SEEDS);
         }
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            let per_core = if program.computes() { 1 } else { THREADS_PER_CORE };
+            let per_core = if lane == Lane::Second { 1 } else { THREADS_PER_CORE };
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             command.env("RUST_TEST_THREADS", (cores * per_core).to_string());
         }
@@ -253,11 +292,11 @@ impl Run {
         let child = command.stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| format!("{}: {error}", program.path.display()))?;
         let output = child.stdout.take().ok_or("no output")?;
-        // What runs beside others is printed in one piece.
+        // One lane is printed as it runs, the other in one piece for each program.
         let mut kept = String::new();
-        let mut print = |line: &str| match program.computes() {
-            true => kept.extend([line, "\n"]),
-            false => println!("{line}"),
+        let mut print = |line: &str| match lane {
+            Lane::First => println!("{line}"),
+            Lane::Second => kept.extend([line, "\n"]),
         };
         print(&format!("\n     Running {}", program.name()));
         for line in BufReader::new(output).lines() {
@@ -290,7 +329,6 @@ fn count_of(line: &str, word: &str) -> u64 {
 }
 
 impl TestProgram {
-    /// Whether it is one of those that run beside the others.
     fn computes(&self) -> bool {
         COMPUTE.contains(&self.package.as_str())
     }
@@ -382,6 +420,24 @@ mod unit {
                       failures:\n    a\n\ntest result: FAILED. 0 passed; 1 failed";
         output.lines().for_each(|line| failures.read(line));
         assert_eq!(failures.lines, ["---- a stdout ----", "thread 'a' panicked"]);
+    }
+
+    #[test]
+    fn queue_gives_each_program_to_one_lane() {
+        let program = |package: &str| TestProgram {
+            package: package.to_owned(),
+            directory: PathBuf::new(),
+            is_integration: true,
+            path: PathBuf::new(),
+        };
+        let programs = ["sheaf-core", "sheaf-file", "sheaf", "sheaf-proto"].map(program);
+        let mut queue = Queue::of(&programs);
+        let lanes = [Lane::First, Lane::Second, Lane::Second, Lane::Second, Lane::First];
+        let packages = lanes.map(|lane| queue.next(lane).map(|program| program.package.as_str()));
+        assert_eq!(
+            packages,
+            [Some("sheaf"), Some("sheaf-core"), Some("sheaf-proto"), Some("sheaf-file"), None]
+        );
     }
 
     #[test]
