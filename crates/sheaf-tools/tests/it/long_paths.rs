@@ -1,6 +1,6 @@
 //! Trees whose paths are longer than the kernel takes at once.
 use crate::cp::cluster::{Cluster, run};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
 use sheaf_core::RangeSet;
 use sheaf_file::{Algorithm, Export, ModeChange, WalkOptions};
 use sheaf_tools::cp::{CopyOptions, Source, get, put};
@@ -18,6 +18,10 @@ const DEPTH: usize = 30;
 /// them too long to come along with an answer.
 fn beyond_a_path(dir: &Path) {
     let name = "d".repeat(200);
+    // All was changed at one time: hosts' rows of a list are equal whenever they were made.
+    let time = Timespec { tv_sec: 1_700_000_000, tv_nsec: 0 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    let mut directories = Vec::new();
     let mut open = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
     for depth in 1..=DEPTH {
         rustix::fs::mkdirat(&open, &name, Mode::from_raw_mode(0o755)).unwrap();
@@ -30,10 +34,14 @@ fn beyond_a_path(dir: &Path) {
             Mode::from_raw_mode(0o644),
         );
         let text = format!("level {depth}\n").repeat(if depth == DEPTH { 20_000 } else { 1 });
-        std::io::Write::write_all(&mut std::fs::File::from(file.unwrap()), text.as_bytes())
-            .unwrap();
+        let mut file = std::fs::File::from(file.unwrap());
+        std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+        rustix::fs::futimens(&file, &times).unwrap();
+        directories.push(open.try_clone().unwrap());
     }
     rustix::fs::symlinkat("z", &open, "link").unwrap();
+    rustix::fs::utimensat(&open, "link", &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    directories.iter().for_each(|directory| rustix::fs::futimens(directory, &times).unwrap());
 }
 
 /// Every path beneath a directory, with what is in files and the mode of all.
