@@ -292,7 +292,7 @@ impl Run {
         let child = command.stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| format!("{}: {error}", program.path.display()))?;
         let output = child.stdout.take().ok_or("no output")?;
-        // One lane is printed as it runs, the other in one piece for each program.
+        // Lines of two programs are not mixed: the second lane prints each program when it has ended.
         let mut kept = String::new();
         let mut print = |line: &str| match lane {
             Lane::First => println!("{line}"),

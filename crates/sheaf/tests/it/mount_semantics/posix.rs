@@ -31,8 +31,8 @@ fn pjdfstest_results_in_a_view_match_the_directory_below() {
     fs::copy(found.into_iter().find(|path| path.exists()).unwrap(), &suite).unwrap();
     // Users other than root get to what is exported as they get to the view.
     fs::set_permissions(hosts.machines.home(2, ""), fs::Permissions::from_mode(0o711)).unwrap();
-    // What the file systems here do beyond what is asked of all. Between two time stamps that must
-    // differ there is a nap; the kernel's clock for them stands still while a virtual CPU does.
+    // The features are what these file systems have beyond POSIX. `naptime` parts two time stamps that must
+    // differ: the kernel's clock for time stamps stops while the hypervisor holds its virtual CPU back.
     let settings = "[features]\nposix_fallocate = {}\nrename_ctime = {}\nutime_now = {}\n\
                     utimensat = {}\n[settings]\nnaptime = 0.03\nallow_remount = false\n\
                     [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n";
