@@ -27,6 +27,9 @@ const LINKS_AGAIN_MAX: usize = 3;
 /// The most bytes of a file with records that are read.
 const READ_BYTES: usize = 8 * 64;
 
+/// How many moments before an operation that cannot be are shown with it.
+const BEFORE: u64 = 400;
+
 /// What a thing is and how operations change it, done one after the other.
 trait Sequential {
     type State: Clone + Eq + Hash;
@@ -83,7 +86,12 @@ fn check<S: Sequential>(first: S::State, history: &[Done<S::Act>]) -> Result<(),
         }
         under_way.retain(|other| other.thread != done.thread);
         if next.is_empty() {
-            return Err(format!("{done:?} cannot be, beside {under_way:?}"));
+            let is_near = |other: &&Done<S::Act>| {
+                other.begun <= done.ended && other.ended + BEFORE >= done.begun
+            };
+            let near: Vec<String> =
+                history.iter().filter(is_near).map(|other| format!("{other:?}")).collect();
+            return Err(format!("{done:?} cannot be; until then:\n{}", near.join("\n")));
         }
         possible = next;
     }
@@ -470,13 +478,14 @@ fn concurrent_operations_on_many_hosts_are_linearizable() {
             let history = log.into_inner().unwrap();
             assert!(history.len() > OPERATIONS);
             let order = check::<Records>(Vec::new(), &history);
-            assert_eq!(order, Ok(()), "seed {seed}, log{number}");
+            assert!(order.is_ok(), "seed {seed}, log{number}: {}", order.unwrap_err());
         }
         let history = names.into_inner().unwrap();
         let found =
             history.iter().filter(|done| matches!(done.act, NameAct::Look(_, Some(_)))).count();
         assert!(found > 20, "{found}");
         let first = vec![None; NAMES + HOSTS * THREADS];
-        assert_eq!(check::<Directory>(first, &history), Ok(()), "seed {seed}, names");
+        let order = check::<Directory>(first, &history);
+        assert!(order.is_ok(), "seed {seed}, names: {}", order.unwrap_err());
     }
 }
