@@ -47,6 +47,10 @@ launch = "attach"
 tree = "flat"
 listen = "{address}:{port}"
 export = "{exports}/%h"
+clients = "hosts"
+clients_may = "write"
+clients_root = true
+audit = "off"
 """
 
 SSHD_CONFIG = """\

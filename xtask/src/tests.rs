@@ -48,7 +48,9 @@ const LAB: [(&str, &[&str]); 4] = [
 const COMPUTE: [&str; 3] = ["sheaf-archive", "sheaf-core", "sheaf-proto"];
 /// The package whose integration tests take longer than those of all others together.
 const LONGEST: &str = "sheaf";
-/// How much they give way: as far as can be.
+/// Its tests that run before its others. They wait most of their time, best while others compute.
+const LONGEST_FIRST: &str = "ssh_launch::";
+/// How much those that compute give way: as far as can be.
 const GIVE_WAY: &str = "19";
 /// How many seeds of the simulator the quick tier runs.
 const QUICK_SEEDS: &str = "300";
@@ -233,7 +235,10 @@ impl Run {
         while let Some(program) = next() {
             let Some(filters) = self.filters(program) else { continue };
             let begun = Instant::now();
-            let passed = self.run(program, &filters, lane, &mut ran)?;
+            let mut passed = true;
+            for filters in program.parts(filters) {
+                passed &= self.run(program, &filters, lane, &mut ran)?;
+            }
             println!("{}: {:.0} s", program.name(), begun.elapsed().as_secs_f64());
             if !passed {
                 ran.failed.push(program.name());
@@ -333,6 +338,15 @@ impl TestProgram {
         COMPUTE.contains(&self.package.as_str())
     }
 
+    /// What selects the tests of each part of it that runs by itself, of those that `filters` select.
+    fn parts(&self, filters: Vec<String>) -> Vec<Vec<String>> {
+        if self.package != LONGEST || !self.is_integration || !filters.is_empty() {
+            return vec![filters];
+        }
+        let first = LONGEST_FIRST.to_owned();
+        vec![vec![first.clone()], vec!["--skip".to_owned(), first]]
+    }
+
     fn command(&self) -> Command {
         if !self.computes() {
             return Command::new(&self.path);
@@ -402,6 +416,17 @@ fn test_program(message: &Value) -> Option<TestProgram> {
 #[cfg(test)]
 mod unit {
     use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    fn program(package: &str) -> TestProgram {
+        TestProgram {
+            package: package.to_owned(),
+            directory: PathBuf::new(),
+            is_integration: true,
+            path: PathBuf::new(),
+        }
+    }
 
     #[test]
     fn lines_of_the_harness_have_times_and_counts() {
@@ -424,12 +449,6 @@ mod unit {
 
     #[test]
     fn queue_gives_each_program_to_one_lane() {
-        let program = |package: &str| TestProgram {
-            package: package.to_owned(),
-            directory: PathBuf::new(),
-            is_integration: true,
-            path: PathBuf::new(),
-        };
         let programs = ["sheaf-core", "sheaf-file", "sheaf", "sheaf-proto"].map(program);
         let mut queue = Queue::of(&programs);
         let lanes = [Lane::First, Lane::Second, Lane::Second, Lane::Second, Lane::First];
@@ -438,6 +457,72 @@ mod unit {
             packages,
             [Some("sheaf"), Some("sheaf-core"), Some("sheaf-proto"), Some("sheaf-file"), None]
         );
+    }
+
+    #[test]
+    fn parts_of_the_longest_program_are_all_of_it() {
+        let parts = program(LONGEST).parts(Vec::new());
+        assert_eq!(parts, [vec![LONGEST_FIRST], vec!["--skip", LONGEST_FIRST]]);
+        let words = vec!["lease_".to_owned()];
+        assert_eq!(program(LONGEST).parts(words.clone()), [words]);
+        assert_eq!(program("sheaf-core").parts(Vec::new()), [Vec::<String>::new()]);
+    }
+
+    /// They are read in lists of tests, and beside the rules of docs/semantics.md.
+    #[test]
+    fn names_of_tests_have_at_most_60_letters() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let (mut left, mut names) = (vec![root.join("crates"), root.join("xtask/src")], 0);
+        while let Some(path) = left.pop() {
+            if path.is_dir() {
+                left.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let mut lines = text.lines().map(str::trim);
+            while lines.any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
+            {
+                let function = lines.find_map(|line| Some(line.split_once("fn ")?.1));
+                let (name, _) = function.and_then(|rest| rest.split_once('(')).unwrap();
+                assert!(name.len() <= 60, "{name} in {}", path.display());
+                names += 1;
+            }
+        }
+        assert!(names > 1000, "{names}");
+    }
+
+    /// Paths in backquotes that exist neither below `crates` nor at the root, and crates that the
+    /// page does not name or that do not exist.
+    fn wrong_names(root: &Path, page: &str) -> Vec<String> {
+        let crates = root.join("crates");
+        let quoted: Vec<&str> = page.split('`').skip(1).step_by(2).collect();
+        let paths = quoted.iter().filter(|word| word.contains('/') && !word.contains(' '));
+        let missing = paths.filter(|path| !crates.join(path).exists() && !root.join(path).exists());
+        let mut wrong: Vec<String> = missing.map(ToString::to_string).collect();
+        let no_crate = |word: &&&str| {
+            word.starts_with("sheaf-") && !word.contains('/') && !crates.join(word).is_dir()
+        };
+        wrong.extend(quoted.iter().filter(no_crate).map(ToString::to_string));
+        let names = fs::read_dir(&crates).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        wrong.extend(names.filter(|name| !quoted.contains(&name.as_str())));
+        wrong
+    }
+
+    #[test]
+    fn architecture_names_each_crate_and_only_existing_paths() {
+        const LINES_MAX: usize = 120;
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let page = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+        assert_eq!(wrong_names(root, &page), [""; 0]);
+        assert!(page.lines().count() <= LINES_MAX, "{}", page.lines().count());
+        let made_up = format!("{page}`sheaf-core/src/nothing.rs` `sheaf-nothing` `no blank/here`");
+        assert_eq!(wrong_names(root, &made_up), ["sheaf-core/src/nothing.rs", "sheaf-nothing"]);
+        let less = page.replace("`sheaf-wasm`", "");
+        assert_eq!(wrong_names(root, &less), ["sheaf-wasm"]);
     }
 
     #[test]

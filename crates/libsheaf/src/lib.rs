@@ -18,6 +18,7 @@ mod ffi;
 pub mod filter;
 pub mod find;
 pub mod front;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hub;

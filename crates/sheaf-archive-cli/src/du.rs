@@ -5,15 +5,14 @@ use super::place::{self, NamedPlace};
 use super::size_unit::{self, SizeUnit, UsageUnit};
 use anyhow::{Context, Result};
 use clap::Args;
-use serde_json::{Map, Value};
 use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedUsage, LocalUsageOptions, LocalUsageSum,
     TreeWalkOptions, UsageExclude, UsageSum, UsageSumOptions,
 };
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
-use sheaf_cli::output::json::put_text;
 use sheaf_cli::output::{self, Output, printable};
+use sheaf_records::{ArchiveUsage, LocalUsage, UsageFields, text};
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -173,14 +172,14 @@ fn archived(
             if below.depth() - path.depth() > printer.depth_max {
                 return Ok(());
             }
-            printer.print("archive_usage", &below.as_bytes(), shown(usage))
+            printer.print(UsageOf::Archive, &below.as_bytes(), shown(usage))
         };
         match sum.add(path, &mut each) {
             // It was counted before.
             Ok(usage) if usage == ArchivedUsage::default() => {}
             Ok(usage) => {
                 if is_file.get() {
-                    printer.print("archive_usage", &path.as_bytes(), shown(usage))?;
+                    printer.print(UsageOf::Archive, &path.as_bytes(), shown(usage))?;
                 }
                 all += usage;
             }
@@ -197,6 +196,14 @@ pub struct ShownUsage {
     pub files: u64,
     pub directories: u64,
     pub bytes: u64,
+}
+
+/// Where the files are.
+#[derive(Clone, Copy)]
+pub enum UsageOf {
+    Archive,
+    /// On this machine.
+    Here,
 }
 
 /// Tells how much there is.
@@ -217,19 +224,19 @@ impl UsagePrinter<'_> {
     }
 
     /// Tells of a file or directory, if it is one of the sizes that are to be told.
-    pub fn print(&mut self, kind: &str, name: &[u8], usage: ShownUsage) -> Result<()> {
+    pub fn print(&mut self, of: UsageOf, name: &[u8], usage: ShownUsage) -> Result<()> {
         let size = i128::from(self.size(usage));
         let is_told = match self.args.threshold.map(i128::from) {
             None => true,
             Some(most) if most < 0 => size <= -most,
             Some(least) => size >= least,
         };
-        if is_told { self.line(kind, name, usage) } else { Ok(()) }
+        if is_told { self.line(of, name, usage) } else { Ok(()) }
     }
 
     /// Tells of all.
     fn total(&mut self, usage: ShownUsage) -> Result<()> {
-        self.line("archive_usage", b"total", usage)
+        self.line(UsageOf::Archive, b"total", usage)
     }
 
     /// What is counted.
@@ -237,15 +244,17 @@ impl UsagePrinter<'_> {
         if self.args.inodes { usage.files + usage.directories } else { usage.bytes }
     }
 
-    fn line(&mut self, kind: &str, name: &[u8], usage: ShownUsage) -> Result<()> {
+    fn line(&mut self, of: UsageOf, name: &[u8], usage: ShownUsage) -> Result<()> {
         if self.output.json {
-            let mut record = Map::new();
-            record.insert("type".to_owned(), kind.into());
-            put_text(&mut record, "path", name);
-            record.insert("files".to_owned(), usage.files.into());
-            record.insert("directories".to_owned(), usage.directories.into());
-            record.insert("bytes".to_owned(), usage.bytes.into());
-            return Ok(self.output.records.write(&mut self.out, Value::Object(record))?);
+            let ShownUsage { files, directories, bytes } = usage;
+            let (path, path_base64) = text(name);
+            let usage = UsageFields { path, path_base64, files, directories, bytes };
+            let (records, out) = (self.output.records, &mut self.out);
+            match of {
+                UsageOf::Archive => records.write(out, &ArchiveUsage { usage })?,
+                UsageOf::Here => records.write(out, &LocalUsage { usage })?,
+            }
+            return Ok(());
         }
         let size = match &self.args.unit.unit {
             SizeUnit::Blocks { .. } if self.args.inodes => self.size(usage).to_string(),

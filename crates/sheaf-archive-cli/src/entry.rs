@@ -3,10 +3,9 @@ pub mod times;
 
 use super::ls::ArchiveLsArgs;
 use jiff::tz::TimeZone;
-use serde_json::{Map, Value};
-use sheaf_cli::output::json::put_text;
 use sheaf_cli::output::{Output, printable};
 use sheaf_core::lock;
+use sheaf_records::{FileFields, FileKind, text};
 use sheaf_tools::report::human;
 use sheaf_tools::report::time::{Clock, TimeStyle};
 use std::collections::HashMap;
@@ -212,29 +211,33 @@ fn remembered<K: Copy + PartialEq>(
     last.as_ref().map_or("", |(_, text)| text)
 }
 
-/// The record of a file.
-pub fn record(kind: &str, path: &[u8], shown: &ShownFile<'_>) -> Value {
-    let mut record = Map::new();
-    record.insert("type".to_owned(), kind.into());
-    put_text(&mut record, "path", path);
-    let kind = match shown.kind {
-        'd' => "directory",
-        'l' => "symlink",
-        'p' => "fifo",
-        's' => "socket",
-        'c' => "char device",
-        'b' => "block device",
-        _ => "file",
-    };
-    record.insert("kind".to_owned(), kind.into());
-    record.insert("mode".to_owned(), format!("{:04o}", shown.mode).into());
-    record.insert("uid".to_owned(), shown.uid.into());
-    record.insert("gid".to_owned(), shown.gid.into());
-    record.insert("size".to_owned(), shown.size.into());
-    record.insert("mtime_s".to_owned(), shown.mtime.0.into());
-    record.insert("mtime_ns".to_owned(), shown.mtime.1.into());
-    if let Some(link) = shown.link {
-        put_text(&mut record, "target", link);
+/// The kind of a file in records.
+pub fn kind(shown: &ShownFile<'_>) -> FileKind {
+    match shown.kind {
+        'd' => FileKind::Directory,
+        'l' => FileKind::Symlink,
+        'p' => FileKind::Fifo,
+        's' => FileKind::Socket,
+        'c' => FileKind::CharDevice,
+        'b' => FileKind::BlockDevice,
+        _ => FileKind::File,
     }
-    Value::Object(record)
+}
+
+/// The attributes of a file in records.
+pub fn fields(path: &[u8], shown: &ShownFile<'_>) -> FileFields {
+    let (path, path_base64) = text(path);
+    let (target, target_base64) = shown.link.map_or((None, None), text);
+    FileFields {
+        path,
+        path_base64,
+        mode: format!("{:04o}", shown.mode),
+        uid: u64::from(shown.uid),
+        gid: u64::from(shown.gid),
+        size: shown.size,
+        mtime_s: shown.mtime.0,
+        mtime_ns: u64::from(shown.mtime.1),
+        target,
+        target_base64,
+    }
 }

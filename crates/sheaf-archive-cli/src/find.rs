@@ -15,9 +15,9 @@ use sheaf_archive::{
 };
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
-use sheaf_cli::output::json::put_text;
 use sheaf_cli::output::{self, Output, printable};
 use sheaf_core::files::Timestamp;
+use sheaf_records::text;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -297,11 +297,9 @@ impl Finder {
             };
             if self.output.json {
                 let mut record = record_of(path, file);
-                if let Some(record) = record.as_object_mut() {
-                    let store = store.strip_suffix(b"::").filter(|store| !store.is_empty());
-                    put_text(record, "store", store.unwrap_or(opened));
-                }
-                self.output.records.write(&mut self.out, record)?;
+                let store = store.strip_suffix(b"::").filter(|store| !store.is_empty());
+                (record.store, record.store_base64) = text(store.unwrap_or(opened));
+                self.output.records.write(&mut self.out, &record)?;
                 continue;
             }
             for text in [*store, &self.name] {

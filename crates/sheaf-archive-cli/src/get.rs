@@ -4,7 +4,6 @@ use super::progress::{self, ArchiveProgress, ScheduleArgs};
 use super::{counted, hosts, local, tell};
 use anyhow::{Context, Result};
 use clap::Args;
-use serde_json::json;
 use sheaf_archive::{
     ArchiveError, ArchiveEvent, FetchOptions, FetchReport, SaveExclude, ScheduleStats,
     fetch_watched,
@@ -13,6 +12,7 @@ use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output, printable};
 use sheaf_cli::session::end_at_signal;
+use sheaf_records::ArchiveFetched;
 use sheaf_tools::report::human;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -90,22 +90,7 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
         progress::refused_on_hosts(&[(args.dry_run, "--dry-run")])?;
         return hosts::get::run(args, sources, to, global);
     }
-    if ArchivedName::parse(to).is_ok() && !Path::new(to).exists() {
-        let to = printable(&to.to_string_lossy());
-        let text =
-            format!("{to} is an archived name: what is got goes to a directory, behind all others");
-        return Err(Stop::usage(text).into());
-    }
-    local::change::refuse_in_store(Path::new(to))?;
-    if to == "-" {
-        let text = "- is no directory (./- would be one): sheaf archive cat prints files";
-        return Err(Stop::usage(text).into());
-    }
-    if Path::new(to).exists() && !Path::new(to).is_dir() {
-        let to = printable(&to.to_string_lossy());
-        let text = format!("{to}: is no directory: what is got goes into one, under its name");
-        return Err(Stop::usage(text).into());
-    }
+    check_destination(to)?;
     let named = sources.iter().map(|name| Ok((ArchivedName::parse(name)?, is_of_contents(name))));
     let sources: Result<Vec<_>> = named.collect();
     let exclude = args.excluded()?;
@@ -163,21 +148,41 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(if all.failed > 0 { Exit::Partial } else { Exit::Success })
 }
 
+/// Refuses what is no directory to get files into.
+fn check_destination(to: &OsStr) -> Result<()> {
+    if ArchivedName::parse(to).is_ok() && !Path::new(to).exists() {
+        let to = printable(&to.to_string_lossy());
+        let text =
+            format!("{to} is an archived name: what is got goes to a directory, behind all others");
+        return Err(Stop::usage(text).into());
+    }
+    local::change::refuse_in_store(Path::new(to))?;
+    if to == "-" {
+        let text = "- is no directory (./- would be one): sheaf archive cat prints files";
+        return Err(Stop::usage(text).into());
+    }
+    if Path::new(to).exists() && !Path::new(to).is_dir() {
+        let to = printable(&to.to_string_lossy());
+        let text = format!("{to}: is no directory: what is got goes into one, under its name");
+        return Err(Stop::usage(text).into());
+    }
+    Ok(())
+}
+
 /// Says what was got.
 pub fn tell_report(report: &FetchReport, dry_run: bool, global: &GlobalArgs) -> Result<()> {
     if global.json {
-        let record = json!({
-            "type": "archive_fetched",
-            "directories": report.directories,
-            "fetched": report.fetched,
-            "fetched_bytes": report.fetched_bytes,
-            "unchanged": report.unchanged,
-            "newer": report.newer,
-            "attributes_left": report.attributes_left,
-            "failed": report.failed,
-            "dry_run": dry_run,
-        });
-        return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+        let record = ArchiveFetched {
+            directories: report.directories,
+            fetched: report.fetched,
+            fetched_bytes: report.fetched_bytes,
+            unchanged: report.unchanged,
+            newer: report.newer,
+            attributes_left: report.attributes_left,
+            failed: report.failed,
+            dry_run,
+        };
+        return Ok(Output::new(global).records.write(&mut output::stdout(), &record)?);
     }
     if global.quiet {
         return Ok(());

@@ -1,13 +1,12 @@
 //! `sheaf archive ls`: what is in an archive.
 use super::entry::times::{ShownTime, TimeFormat};
-use super::entry::{EntryFormat, EntryMemory, ShownFile, record};
+use super::entry::{EntryFormat, EntryMemory, ShownFile, fields, kind};
 use super::hosts;
 use super::local;
 use super::place::{self, NamedPlace};
 use super::sorted::{EntryOrder, EntrySort, SortedEntries};
 use anyhow::Result;
 use clap::Args;
-use serde_json::Value;
 use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedFile, DirectoryListing, MemberAttributes,
     MemberKind,
@@ -15,6 +14,7 @@ use sheaf_archive::{
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output, printable};
+use sheaf_records::Archived;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -311,7 +311,7 @@ impl<'a> ArchiveLister<'a> {
         let shown = shown(file);
         self.text.clear();
         if self.output.json {
-            self.output.records.write(&mut self.text, record("archived", path, &shown))?;
+            self.output.records.write(&mut self.text, &archived(path, &shown))?;
         } else {
             self.format.put(&mut self.memory, &mut self.text, name, &shown);
         }
@@ -373,6 +373,10 @@ fn shown_file(of: &MemberAttributes, size: u64) -> ShownFile<'_> {
 }
 
 /// The record of an archived file.
-pub fn record_of(path: &ArchivePath, file: &ArchivedFile) -> Value {
-    record("archived", &path.as_bytes(), &shown(file))
+pub fn record_of(path: &ArchivePath, file: &ArchivedFile) -> Archived {
+    archived(&path.as_bytes(), &shown(file))
+}
+
+fn archived(path: &[u8], shown: &ShownFile<'_>) -> Archived {
+    Archived { store: None, store_base64: None, kind: kind(shown), file: fields(path, shown) }
 }

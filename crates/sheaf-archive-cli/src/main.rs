@@ -5,7 +5,7 @@ mod entry;
 mod find;
 mod get;
 mod grep;
-pub mod hosts;
+mod hosts;
 mod local;
 mod ls;
 mod place;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use sheaf_archive::S3Store;
 use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedFile, Catalog, CatalogError, HostStore, LocalStore,
-    Store, StoreError, TapeSettings, TapeStore,
+    Store, StoreError, TapeSimulator, tape_simulator,
 };
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::output::{self, printable};
@@ -109,10 +109,11 @@ impl ArchivedName {
             return Err(Stop::usage(text).into());
         }
         if let Some(hint) = looks_elsewhere(store.as_bytes()) {
-            let text = format!(
-                "{}: a store is a directory of this machine, s3://BUCKET/PREFIX or tape:DIR{hint}",
-                said()
-            );
+            let kinds = match tape_simulator() {
+                Some(_) => "a directory of this machine, s3://BUCKET/PREFIX or tape:DIR",
+                None => "a directory of this machine or s3://BUCKET/PREFIX",
+            };
+            let text = format!("{}: a store is {kinds}{hint}", said());
             return Err(Stop::usage(printable(&text)).into());
         }
         let path_bytes = path;
@@ -178,7 +179,7 @@ fn looks_elsewhere(store: &[u8]) -> Option<String> {
     let first = store.split(|byte| *byte == b'/').next().unwrap_or(store);
     let at = first.iter().position(|byte| *byte == b':')?;
     if matches!(&first[..at], b"tape" | b"s3") && store[at..].starts_with(b"://")
-        || first.starts_with(b"tape:")
+        || first.starts_with(b"tape:") && tape_simulator().is_some()
     {
         return None;
     }
@@ -307,11 +308,13 @@ fn open_for(store: &Path, create: bool, to: MakeArchive) -> Result<Archive> {
         // Another store of the same name has another catalog.
         let endpoint = place.endpoint.as_deref().unwrap_or_default();
         let name = format!("{place}\n{endpoint}\n{}", opened.id().unwrap_or_default());
-        return archive(opened, to, || own_catalog_file(name.as_bytes(), &place.to_string()));
+        return archive(Arc::new(opened), to, || {
+            own_catalog_file(name.as_bytes(), &place.to_string())
+        });
     }
-    if let Some(directory) = tape_directory(store) {
-        let make = || Ok(TapeStore::create(directory, TapeSettings::default()));
-        let opened = opened(store, create, || Ok(TapeStore::open(directory)), make)?;
+    if let Some((tapes, directory)) = tape_library(store) {
+        let make = || Ok((tapes.create)(directory));
+        let opened = opened(store, create, || Ok((tapes.open)(directory)), make)?;
         return archive(opened, to, || catalog_file(directory));
     }
     let open = || Ok(LocalStore::open(store));
@@ -320,16 +323,15 @@ fn open_for(store: &Path, create: bool, to: MakeArchive) -> Result<Archive> {
         Ok(LocalStore::create(store))
     };
     let opened = opened(store, create, open, make)?;
-    archive(opened, to, || catalog_file(store))
+    archive(Arc::new(opened), to, || catalog_file(store))
 }
 
 /// The archive of a store, with the catalog that was named, or that of a file.
 fn archive(
-    store: impl Store + 'static,
+    store: Arc<dyn Store>,
     to: MakeArchive,
     file: impl FnOnce() -> Result<PathBuf>,
 ) -> Result<Archive> {
-    let store = Arc::new(store);
     if let Some(catalog) = catalog::named()? {
         return Ok(to(store, catalog)?);
     }
@@ -347,7 +349,7 @@ fn archive(
 }
 
 /// Opens a store, or makes it where there is none.
-fn opened<S: Store>(
+fn opened<S>(
     store: &Path,
     create: bool,
     open: impl Fn() -> Result<Result<S, StoreError>>,
@@ -367,15 +369,15 @@ fn opened<S: Store>(
     Ok(opened?)
 }
 
-/// The directory of a library of tapes, if a store is one.
-fn tape_directory(store: &Path) -> Option<&Path> {
+/// The tape simulator and the directory of a tape library, if `store` is one.
+fn tape_library(store: &Path) -> Option<(TapeSimulator, &Path)> {
     let directory = store.as_os_str().as_bytes().strip_prefix(b"tape:")?;
-    Some(Path::new(OsStr::from_bytes(directory)))
+    Some((tape_simulator()?, Path::new(OsStr::from_bytes(directory))))
 }
 
 /// Device and inode of a store's directory, if it is one of this machine.
 pub fn directory_id(store: &Path) -> Result<Option<(u64, u64)>> {
-    let store = tape_directory(store).unwrap_or(store);
+    let store = tape_library(store).map_or(store, |(_, directory)| directory);
     if store.as_os_str().as_bytes().starts_with(b"s3://") {
         return Ok(None);
     }
@@ -391,8 +393,8 @@ pub fn host_store(name: &Path) -> Result<HostStore> {
         let store = Arc::new(bucket::open(&place?, S3Store::open)??);
         return Ok(HostStore { store, directory });
     }
-    if let Some(tapes) = tape_directory(name) {
-        return Ok(HostStore { store: Arc::new(TapeStore::open(tapes)?), directory });
+    if let Some((tapes, tape_directory)) = tape_library(name) {
+        return Ok(HostStore { store: (tapes.open)(tape_directory)?, directory });
     }
     Ok(HostStore { store: Arc::new(LocalStore::open(name)?), directory })
 }
@@ -402,8 +404,8 @@ pub fn name_for_hosts(store: &Path) -> Result<Vec<u8>> {
     if store.as_os_str().as_bytes().starts_with(b"s3://") {
         return Ok(store.as_os_str().as_bytes().to_vec());
     }
-    let (before, directory) = match tape_directory(store) {
-        Some(directory) => ("tape:", directory),
+    let (before, directory) = match tape_library(store) {
+        Some((_, directory)) => ("tape:", directory),
         None => ("", store),
     };
     let path = directory.canonicalize().with_context(|| store.display().to_string())?;

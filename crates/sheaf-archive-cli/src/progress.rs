@@ -3,13 +3,13 @@ use super::counted;
 use anyhow::Result;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use serde_json::{Map, Value, json};
 use sheaf_archive::{HostNumbers, Phase, Resource, ScheduleLimits, ScheduleStats};
 use sheaf_cli::exit::Stop;
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output};
 use sheaf_core::lock;
 use sheaf_group::Client;
+use sheaf_records::ArchiveStats;
 use sheaf_tools::report::human;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -181,15 +181,13 @@ fn human_time(time: Duration) -> String {
 /// Says what it was done with: one line a phase and a kind of task, or all numbers as a record.
 pub fn tell_stats(stats: &ScheduleStats, took: Duration, global: &GlobalArgs) -> Result<()> {
     if global.json {
-        let counters: Map<String, Value> =
-            stats.counters().into_iter().map(|(name, value)| (name, value.into())).collect();
-        let record = json!({
-            "type": "archive_stats",
-            "seconds": took.as_secs_f64(),
-            "limiting": stats.limiting.name(),
-            "counters": counters,
-        });
-        return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+        let record = ArchiveStats {
+            host: None,
+            seconds: took.as_secs_f64(),
+            limiting: stats.limiting.name().to_owned(),
+            counters: stats.counters().into_iter().collect(),
+        };
+        return Ok(Output::new(global).records.write(&mut output::stdout(), &record)?);
     }
     output::tell(format_args!(
         "sheaf: took {:.2} s, limited by {}, {} tasks at once at the end",
@@ -232,16 +230,13 @@ pub fn tell_hosts_stats(
     if global.json {
         let records = Output::new(global).records;
         for (leaf, of) in of_hosts {
-            let counters: Map<String, Value> =
-                of.counters.iter().map(|(name, value)| (name.clone(), (*value).into())).collect();
-            let record = json!({
-                "type": "archive_stats",
-                "host": client.host(*leaf).unwrap_or_default(),
-                "seconds": took.as_secs_f64(),
-                "limiting": of.limiting,
-                "counters": counters,
-            });
-            records.write(&mut output::stdout(), record)?;
+            let record = ArchiveStats {
+                host: Some(client.host(*leaf).unwrap_or_default()),
+                seconds: took.as_secs_f64(),
+                limiting: of.limiting.clone(),
+                counters: of.counters.iter().cloned().collect(),
+            };
+            records.write(&mut output::stdout(), &record)?;
         }
         return Ok(());
     }

@@ -4,7 +4,6 @@ use super::place::{self, ArchivedName, NamedPlace};
 use super::{counted, hosts, local};
 use anyhow::{Context, Result};
 use clap::Args;
-use serde_json::json;
 use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedFile, RelocateKeep, RelocateReport, Relocation,
     copy_tree, move_tree, relocate_files,
@@ -12,6 +11,7 @@ use sheaf_archive::{
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output, printable};
+use sheaf_records::ArchiveRelocated;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 
@@ -352,15 +352,14 @@ impl RelocateTask<'_> {
     fn tell(&self, done: &RelocateDone, global: &GlobalArgs) -> Result<()> {
         let report = done.report;
         if global.json {
-            let record = json!({
-                "type": "archive_relocated",
-                "files": report.files,
-                "trees": report.trees,
-                "skipped": report.skipped,
-                "failed": done.failed,
-                "dry_run": self.args.dry_run,
-            });
-            return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+            let record = ArchiveRelocated {
+                files: report.files,
+                trees: report.trees,
+                skipped: report.skipped,
+                failed: done.failed,
+                dry_run: self.args.dry_run,
+            };
+            return Ok(Output::new(global).records.write(&mut output::stdout(), &record)?);
         }
         if global.quiet {
             return Ok(());

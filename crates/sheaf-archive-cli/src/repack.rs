@@ -3,11 +3,11 @@ use super::counted;
 use super::place::{self, ArchivedName};
 use anyhow::Result;
 use clap::Args;
-use serde_json::json;
 use sheaf_archive::{ArchiveError, RepackOptions, RepackReport, repack};
 use sheaf_cli::exit::Exit;
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output, printable};
+use sheaf_records::ArchiveRepacked;
 use sheaf_tools::report::human;
 use std::ffi::OsString;
 
@@ -66,20 +66,19 @@ pub fn run(args: &RepackArgs, global: &GlobalArgs) -> Result<Exit> {
 
 fn tell_report(report: &RepackReport, dry_run: bool, global: &GlobalArgs) -> Result<()> {
     if global.json {
-        let record = json!({
-            "type": "archive_repacked",
-            "dry_run": dry_run,
-            "directories": report.directories,
-            "packs": report.packs,
-            "packs_new": report.packs_new,
-            "packs_shared": report.packs_shared,
-            "members": report.members,
-            "indexes_old": report.indexes_old,
-            "bytes_removed": report.bytes_removed,
-            "bytes_written": report.bytes_written,
-            "failed": report.failed,
-        });
-        return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+        let record = ArchiveRepacked {
+            dry_run,
+            directories: report.directories,
+            packs: report.packs,
+            packs_new: report.packs_new,
+            packs_shared: report.packs_shared,
+            members: report.members,
+            indexes_old: report.indexes_old,
+            bytes_removed: report.bytes_removed,
+            bytes_written: report.bytes_written,
+            failed: report.failed,
+        };
+        return Ok(Output::new(global).records.write(&mut output::stdout(), &record)?);
     }
     if global.quiet {
         return Ok(());

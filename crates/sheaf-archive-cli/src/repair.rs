@@ -3,11 +3,11 @@ use super::counted;
 use super::place::{self, ArchivedName};
 use anyhow::Result;
 use clap::Args;
-use serde_json::json;
 use sheaf_archive::{ArchivePath, CatalogError, RepairOptions, RepairReport, drop_log, repair};
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output};
+use sheaf_records::{ArchiveLogDropped, ArchiveLogRestored, ArchiveRepaired};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
 use std::path::Path;
@@ -89,13 +89,8 @@ fn drop_from(number: u64, store: &Path, dry_run: bool, global: &GlobalArgs) -> R
         dropped => dropped?,
     };
     if global.json {
-        let record = json!({
-            "type": "archive_log_dropped",
-            "dry_run": dry_run,
-            "from": number,
-            "commits": dropped,
-        });
-        Output::new(global).records.write(&mut output::stdout(), record)?;
+        let record = ArchiveLogDropped { dry_run, from: number, commits: dropped };
+        Output::new(global).records.write(&mut output::stdout(), &record)?;
     } else if !global.quiet {
         let verb = if dry_run { "would give up" } else { "gave up" };
         output::tell(format_args!(
@@ -118,15 +113,14 @@ fn restore_log(store: &Path, dry_run: bool, global: &GlobalArgs) -> Result<Exit>
         restored => restored?,
     };
     if global.json {
-        let record = json!({
-            "type": "archive_log_restored",
-            "dry_run": dry_run,
-            "from": restored.from,
-            "known": restored.known,
-            "commits": restored.commits,
-            "directories": restored.directories,
-        });
-        Output::new(global).records.write(&mut output::stdout(), record)?;
+        let record = ArchiveLogRestored {
+            dry_run,
+            from: restored.from,
+            known: restored.known,
+            commits: restored.commits,
+            directories: restored.directories,
+        };
+        Output::new(global).records.write(&mut output::stdout(), &record)?;
     } else if !global.quiet {
         let verb = if dry_run { "would write" } else { "wrote" };
         output::tell(format_args!(
@@ -141,16 +135,15 @@ fn restore_log(store: &Path, dry_run: bool, global: &GlobalArgs) -> Result<Exit>
 
 fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Result<()> {
     if global.json {
-        let record = json!({
-            "type": "archive_repaired",
-            "dry_run": dry_run,
-            "leftovers": report.leftovers,
-            "bytes": report.bytes,
-            "young": report.young,
-            "indexes": report.indexes,
-            "indexes_lost": report.indexes_lost,
-        });
-        return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+        let record = ArchiveRepaired {
+            dry_run,
+            leftovers: report.leftovers,
+            bytes: report.bytes,
+            young: report.young,
+            indexes: report.indexes,
+            indexes_lost: report.indexes_lost,
+        };
+        return Ok(Output::new(global).records.write(&mut output::stdout(), &record)?);
     }
     if global.quiet {
         return Ok(());

@@ -8,7 +8,6 @@ use super::together::FilesTogether;
 use super::{counted, hosts};
 use anyhow::{Context, Result};
 use clap::Args;
-use serde_json::json;
 use sheaf_archive::{
     ArchiveError, ArchivedFile, FileRights, ModesTold, RightsChange, RightsOptions, RightsReport,
     RightsTold, change_rights_of_files_told, change_rights_told,
@@ -19,6 +18,7 @@ use sheaf_cli::mode;
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output, printable};
 use sheaf_core::Errno;
+use sheaf_records::ArchiveChanged;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 pub use told::{RightsPrinter, ToldRights, tells};
@@ -231,14 +231,13 @@ fn change_all(
     changes.printer.flush()?;
     let RightsChanges { all, failed, .. } = changes;
     if global.json {
-        let record = json!({
-            "type": "archive_changed",
-            "changed": all.changed,
-            "unchanged": all.unchanged,
-            "failed": failed,
-            "dry_run": options.dry_run,
-        });
-        Output::new(global).records.write(&mut output::stdout(), record)?;
+        let record = ArchiveChanged {
+            changed: all.changed,
+            unchanged: all.unchanged,
+            failed,
+            dry_run: options.dry_run,
+        };
+        Output::new(global).records.write(&mut output::stdout(), &record)?;
     } else if !global.quiet {
         let changed = counted(all.changed, "file or directory", "files and directories");
         let verb = if options.dry_run { "would change" } else { "changed" };

@@ -10,7 +10,6 @@ use super::{counted, hosts};
 use anyhow::Result;
 use asking::{GoneNames, RemoveAsker};
 use clap::Args;
-use serde_json::json;
 use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedFile, LocalRemoved, RemoveReport, RemoveStep,
     remove, remove_files, remove_told,
@@ -18,6 +17,7 @@ use sheaf_archive::{
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output, printable};
+use sheaf_records::ArchiveRemoved;
 use sheaf_tools::report::human;
 use std::ffi::{OsStr, OsString};
 
@@ -324,15 +324,14 @@ fn is_empty(archive: &Archive, path: &ArchivePath) -> Result<bool, ArchiveError>
 
 fn tell(all: &RemoveReport, failed: u64, dry_run: bool, global: &GlobalArgs) -> Result<()> {
     if global.json {
-        let record = json!({
-            "type": "archive_removed",
-            "directories": all.directories,
-            "files": all.files,
-            "bytes": all.bytes,
-            "failed": failed,
-            "dry_run": dry_run,
-        });
-        Output::new(global).records.write(&mut output::stdout(), record)?;
+        let record = ArchiveRemoved {
+            directories: all.directories,
+            files: all.files,
+            bytes: all.bytes,
+            failed,
+            dry_run,
+        };
+        Output::new(global).records.write(&mut output::stdout(), &record)?;
     } else if !global.quiet {
         let (files, directories) = (
             counted(all.files, "file", "files"),

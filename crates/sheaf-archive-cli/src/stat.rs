@@ -4,14 +4,14 @@ use super::place::{self, ArchivedName};
 use anyhow::Result;
 use clap::Args;
 use jiff::tz::TimeZone;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, ArchivedFile, ArchivedPack, MemberAttributes,
 };
 use sheaf_cli::exit::Exit;
 use sheaf_cli::options::GlobalArgs;
-use sheaf_cli::output::json::put_text;
 use sheaf_cli::output::{self, Output, printable};
+use sheaf_records::{ArchiveStat, Archived, PackFields, StoredPlace, Xattr, text};
 use sheaf_tools::report::human;
 use sheaf_tools::report::time::{Clock, TimeStyle};
 use std::ffi::OsString;
@@ -43,8 +43,8 @@ pub fn run(args: &ArchiveStatArgs, global: &GlobalArgs) -> Result<Exit> {
         let archive = place::open_to_read(&name.store)?;
         for path in name.paths(&archive)? {
             match known(&archive, &path, args.packs) {
-                Ok(record) if output.json => output.records.write(&mut out, record.into())?,
-                Ok(record) => show(&mut out, &path, &record)?,
+                Ok(record) if output.json => output.records.write(&mut out, &record)?,
+                Ok(record) => show(&mut out, &path, &serde_json::to_value(&record)?)?,
                 Err(error @ ArchiveError::Catalog(_)) => return Err(error.into()),
                 Err(error) => {
                     exit = Exit::Partial;
@@ -58,15 +58,23 @@ pub fn run(args: &ArchiveStatArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 /// The record of what is known.
-fn known(
-    archive: &Archive,
-    path: &ArchivePath,
-    packs: bool,
-) -> Result<Map<String, Value>, ArchiveError> {
+fn known(archive: &Archive, path: &ArchivePath, packs: bool) -> Result<ArchiveStat, ArchiveError> {
     let missing = || ArchiveError::NotArchived { path: path.clone() };
     let file = archive.look_up(path)?.ok_or_else(missing)?;
-    let Value::Object(mut record) = record_of(path, &file) else { return Err(missing()) };
-    record.insert("type".to_owned(), "archive_stat".into());
+    let Archived { kind, file: fields, .. } = record_of(path, &file);
+    let mut record = ArchiveStat {
+        kind,
+        file: fields,
+        stored_bytes: None,
+        ctime_ns: None,
+        ino: None,
+        blake3: None,
+        changed: None,
+        files: None,
+        xattrs: Vec::new(),
+        place: None,
+        packs: None,
+    };
     let (rows, own) = match &file {
         ArchivedFile::Directory(_) => (archive.catalog().rows_of(path)?, true),
         _ => {
@@ -76,102 +84,90 @@ fn known(
     };
     match &file {
         ArchivedFile::Directory(is) => {
-            put_xattrs(&mut record, &is.xattrs);
-            record.insert("changed".to_owned(), rows.changed.into());
+            record.xattrs = xattrs(&is.xattrs);
+            record.changed = Some(rows.changed);
             let members: u64 = rows.packs.iter().map(|pack| u64::from(pack.members)).sum();
-            record.insert("files".to_owned(), (members + rows.objects.len() as u64).into());
+            record.files = Some(members + rows.objects.len() as u64);
         }
         ArchivedFile::Member { member, .. } => {
             put_attributes(&mut record, &member.attributes);
-            record.insert("stored_bytes".to_owned(), member.stored_bytes().into());
-            put_digest(&mut record, &member.digest, &file);
+            record.stored_bytes = Some(member.stored_bytes());
+            record.blake3 = digest(&member.digest, &file);
         }
         ArchivedFile::Object(object) => {
             put_attributes(&mut record, &object.attributes);
-            record.insert("stored_bytes".to_owned(), object.stored_bytes().into());
-            put_digest(&mut record, &object.digest, &file);
+            record.stored_bytes = Some(object.stored_bytes());
+            record.blake3 = digest(&object.digest, &file);
         }
     }
     if packs {
-        let place = match &file {
+        record.place = match &file {
             ArchivedFile::Directory(_) => None,
             ArchivedFile::Object(object) => object.place.as_ref().map(|place| {
                 let (key, at) = place.object();
-                json!({ "object": key.as_str(), "offset": at, "bytes": object.stored_bytes() })
+                let (object, bytes) = (key.as_str().to_owned(), object.stored_bytes());
+                StoredPlace { object, offset: at, bytes, generation: None }
             }),
             ArchivedFile::Member { member, pack } => {
                 let row = rows.packs.iter().find(|row| row.id == *pack).ok_or_else(missing)?;
-                Some(json!({
-                    "object": archive.pack_space(row)?.tar.as_str(),
-                    "offset": member.content_at(),
-                    "bytes": member.stored_bytes(),
-                    "generation": row.generation,
-                }))
+                Some(StoredPlace {
+                    object: archive.pack_space(row)?.tar.as_str().to_owned(),
+                    offset: member.content_at(),
+                    bytes: member.stored_bytes(),
+                    generation: Some(row.generation),
+                })
             }
         };
-        if let Some(place) = place {
-            record.insert("place".to_owned(), place);
-        }
         if own {
-            let all: Result<Vec<Value>, _> =
-                rows.packs.iter().map(|row| pack_record(archive, row)).collect();
-            record.insert("packs".to_owned(), all?.into());
+            let packs = rows.packs.iter().map(|row| pack_fields(archive, row));
+            record.packs = Some(packs.collect::<Result<_, _>>()?);
         }
     }
     Ok(record)
 }
 
-fn pack_record(archive: &Archive, row: &ArchivedPack) -> Result<Value, ArchiveError> {
+fn pack_fields(archive: &Archive, row: &ArchivedPack) -> Result<PackFields, ArchiveError> {
     let space = archive.pack_space(row)?;
-    let mut record = Map::new();
-    record.insert("object".to_owned(), space.tar.as_str().into());
-    record.insert("index".to_owned(), space.index.as_str().into());
-    for (name, number) in [
-        ("generation", row.generation),
-        ("members", row.members.into()),
-        ("content_bytes", row.content_bytes),
-        ("tar_bytes", row.tar_bytes),
-        ("index_bytes", row.index_bytes),
-        ("live_bytes", space.live_bytes),
-        ("dead_bytes", space.dead_bytes),
-    ] {
-        record.insert(name.to_owned(), number.into());
-    }
-    put_text(&mut record, "first", &row.first);
-    put_text(&mut record, "last", &row.last);
-    Ok(Value::Object(record))
+    let ((first, first_base64), (last, last_base64)) = (text(&row.first), text(&row.last));
+    Ok(PackFields {
+        object: space.tar.as_str().to_owned(),
+        index: space.index.as_str().to_owned(),
+        generation: row.generation,
+        members: u64::from(row.members),
+        content_bytes: row.content_bytes,
+        tar_bytes: row.tar_bytes,
+        index_bytes: row.index_bytes,
+        live_bytes: space.live_bytes,
+        dead_bytes: space.dead_bytes,
+        first,
+        first_base64,
+        last,
+        last_base64,
+    })
 }
 
-fn put_attributes(record: &mut Map<String, Value>, of: &MemberAttributes) {
-    if of.ctime_ns != 0 {
-        record.insert("ctime_ns".to_owned(), of.ctime_ns.into());
-    }
-    if of.ino != 0 {
-        record.insert("ino".to_owned(), of.ino.into());
-    }
-    put_xattrs(record, &of.xattrs);
+fn put_attributes(record: &mut ArchiveStat, of: &MemberAttributes) {
+    record.ctime_ns = (of.ctime_ns != 0).then_some(of.ctime_ns);
+    record.ino = (of.ino != 0).then_some(of.ino);
+    record.xattrs = xattrs(&of.xattrs);
 }
 
-fn put_xattrs(record: &mut Map<String, Value>, xattrs: &[(Vec<u8>, Vec<u8>)]) {
-    let each = xattrs.iter().map(|(name, value)| {
-        let mut one = Map::new();
-        put_text(&mut one, "name", name);
-        put_text(&mut one, "value", value);
-        Value::Object(one)
+fn xattrs(of: &[(Vec<u8>, Vec<u8>)]) -> Vec<Xattr> {
+    let each = of.iter().map(|(name, value)| {
+        let ((name, name_base64), (value, value_base64)) = (text(name), text(value));
+        Xattr { name, name_base64, value, value_base64 }
     });
-    record.insert("xattrs".to_owned(), each.collect::<Vec<_>>().into());
+    each.collect()
 }
 
 /// The digest of what has a content.
-fn put_digest(record: &mut Map<String, Value>, digest: &[u8; 32], file: &ArchivedFile) {
+fn digest(digest: &[u8; 32], file: &ArchivedFile) -> Option<String> {
     let is_file = match file {
         ArchivedFile::Directory(_) => false,
         ArchivedFile::Member { member, .. } => is_file(&member.attributes),
         ArchivedFile::Object(object) => is_file(&object.attributes),
     };
-    if is_file {
-        record.insert("blake3".to_owned(), blake3::Hash::from_bytes(*digest).to_string().into());
-    }
+    is_file.then(|| blake3::Hash::from_bytes(*digest).to_string())
 }
 
 fn is_file(of: &MemberAttributes) -> bool {
@@ -180,7 +176,7 @@ fn is_file(of: &MemberAttributes) -> bool {
 }
 
 /// Shows a record in lines.
-fn show(out: &mut impl Write, path: &ArchivePath, record: &Map<String, Value>) -> Result<()> {
+fn show(out: &mut impl Write, path: &ArchivePath, record: &Value) -> Result<()> {
     let number = |name: &str| record.get(name).and_then(Value::as_u64);
     let text = |name: &str| {
         let value = record.get(name);
@@ -190,7 +186,7 @@ fn show(out: &mut impl Write, path: &ArchivePath, record: &Map<String, Value>) -
     let mut line = |name: &str, value: &str| writeln!(out, "{name:>11}: {value}");
     line("path", &printable(&path.to_string()))?;
     line("kind", &text("kind"))?;
-    if record.contains_key("target") {
+    if record.get("target").is_some() {
         line("target", &text("target"))?;
     }
     let id = |name: &str| u32::try_from(number(name).unwrap_or(0)).unwrap_or(u32::MAX);
@@ -216,7 +212,7 @@ fn show(out: &mut impl Write, path: &ArchivePath, record: &Map<String, Value>) -
         line("changed", &TimeStyle::FullIso.format(seconds, nanoseconds, &clock))?;
     }
     for (name, shown) in [("ino", "inode"), ("files", "files"), ("blake3", "blake3")] {
-        if record.contains_key(name) {
+        if record.get(name).is_some() {
             line(shown, &text(name))?;
         }
     }

@@ -4,7 +4,6 @@ use super::progress::{self, ArchiveProgress, ScheduleArgs};
 use super::{counted, hosts, tell};
 use anyhow::{Context, Result};
 use clap::Args;
-use serde_json::json;
 use sheaf_archive::{
     ArchiveError, ArchiveEvent, CatalogError, MEMBER_BYTES_MAX, SaveExclude, SaveOptions,
     SaveReport, ScheduleStats, Store, ZSTD_LEVEL_MAX, save_watched,
@@ -15,6 +14,7 @@ use sheaf_cli::output::{self, Output, printable};
 use sheaf_cli::session::end_at_signal;
 use sheaf_cli::size;
 use sheaf_core::Errno;
+use sheaf_records::ArchiveStored;
 use sheaf_tools::report::human;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -253,18 +253,17 @@ fn tell_ends(others: u64, error: Option<&ArchiveError>, store: &Path) {
 /// Says what was stored.
 pub fn tell_report(report: &SaveReport, dry_run: bool, global: &GlobalArgs) -> Result<()> {
     if global.json {
-        let record = json!({
-            "type": "archive_stored",
-            "directories": report.directories,
-            "stored": report.stored,
-            "stored_bytes": report.stored_bytes,
-            "unchanged": report.unchanged,
-            "changing": report.changing,
-            "skipped": report.skipped,
-            "failed": report.failed,
-            "dry_run": dry_run,
-        });
-        return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+        let record = ArchiveStored {
+            directories: report.directories,
+            stored: report.stored,
+            stored_bytes: report.stored_bytes,
+            unchanged: report.unchanged,
+            changing: report.changing,
+            skipped: report.skipped,
+            failed: report.failed,
+            dry_run,
+        };
+        return Ok(Output::new(global).records.write(&mut output::stdout(), &record)?);
     }
     if global.quiet {
         return Ok(());

@@ -3,11 +3,11 @@ use super::counted;
 use super::place::{self, ArchivedName};
 use anyhow::Result;
 use clap::Args;
-use serde_json::json;
 use sheaf_archive::{ArchiveError, ArchivePath, VerifyOptions, VerifyReport, verify};
 use sheaf_cli::exit::Exit;
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output, printable};
+use sheaf_records::{ArchiveDamage, ArchiveVerified};
 use sheaf_tools::report::human;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -73,10 +73,9 @@ fn tell_damage(error: &ArchiveError, global: &GlobalArgs) {
     if global.json {
         let text = |path: &ArchivePath| String::from_utf8_lossy(&path.as_bytes()).into_owned();
         let files: Vec<_> = files.iter().map(text).collect();
-        let record =
-            json!({ "type": "archive_damage", "error": error.to_string(), "files": files });
+        let record = ArchiveDamage { error: error.to_string(), files };
         // Whoever does not read it any more is told by the record at the end.
-        drop(Output::new(global).records.write(&mut output::stdout(), record));
+        drop(Output::new(global).records.write(&mut output::stdout(), &record));
     } else if global.verbose > 0 {
         for path in files {
             output::tell(format_args!("sheaf: damaged: {}", printable(&path.to_string())));
@@ -90,18 +89,17 @@ fn tell_report(
     global: &GlobalArgs,
 ) -> Result<()> {
     if global.json {
-        let record = json!({
-            "type": "archive_verified",
-            "directories": report.directories,
-            "packs": report.packs,
-            "objects": report.objects,
-            "bytes": report.bytes,
-            "unread": report.unread,
-            "damaged": report.damaged,
-            "unreferred": report.unreferred,
-            "unreferred_bytes": report.unreferred_bytes,
-        });
-        return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+        let record = ArchiveVerified {
+            directories: report.directories,
+            packs: report.packs,
+            objects: report.objects,
+            bytes: report.bytes,
+            unread: report.unread,
+            damaged: report.damaged,
+            unreferred: report.unreferred,
+            unreferred_bytes: report.unreferred_bytes,
+        };
+        return Ok(Output::new(global).records.write(&mut output::stdout(), &record)?);
     }
     if global.quiet {
         return Ok(());

@@ -1,10 +1,11 @@
 //! An archive: a store, and the catalog of what is in it.
-use crate::PackReader;
-use crate::pack::member::is_name;
-use crate::{
-    ArchivePath, ArchivedPack, Catalog, CatalogError, MemberClass, PackError, PackId, PackIndex,
-    Store, StoreError, StoreKey,
-};
+use crate::catalog::{ArchivedPack, Catalog, CatalogError, MemberClass};
+use crate::error::PackError;
+use crate::pack::index::PackIndex;
+use crate::pack::member::{PackId, is_name};
+use crate::path::ArchivePath;
+use crate::reader::PackReader;
+use crate::store::{Store, StoreError, StoreKey};
 use sheaf_core::{Errno, lock};
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -409,6 +410,7 @@ pub(crate) fn put(store: &dyn Store, key: &StoreKey, bytes: &[u8]) -> Result<(),
 
 /// An error of an object's writer.
 pub(crate) fn unwritten(key: &StoreKey, error: &std::io::Error) -> StoreError {
+    // Writers of stores wrap their own errors: those know the place and the reason.
     if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>()) {
         return said.clone();
     }

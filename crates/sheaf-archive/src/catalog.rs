@@ -3,6 +3,10 @@
 //! A change is a [`Commit`]. It is written to the store's log, as the next object there, which only
 //! one of two writers can do; that makes it so. A [`Catalog`] is the table that the log adds up to: it
 //! can be behind, and catches up, and where it is lost it is made of the log again.
+//!
+//! Each name is archived once, and each directory is in one directory. `Catalog::commit` refuses a
+//! commit that breaks this, except a file next to a directory of the same name: `verify` finds
+//! that.
 mod apply;
 mod cut;
 mod log;
@@ -30,7 +34,8 @@ pub use rows::{
 };
 pub use whole::Catalog;
 
-use crate::{ArchivePath, StoreError};
+use crate::path::ArchivePath;
+use crate::store::StoreError;
 use sheaf_core::Errno;
 
 /// Why a catalog cannot be read or changed.

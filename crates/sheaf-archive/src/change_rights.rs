@@ -1,12 +1,17 @@
 //! Modes and owners of what is archived: a pack's row has them, so a tree is changed without a look at
 //! its members.
-use crate::archive::{new_id, read_index, write_index};
-use crate::catalog::rebind_xattrs;
-use crate::{
-    Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, CatalogError, Commit,
-    DirectoryChange, DirectoryRows, FileRights, MemberAttributes, MemberClass, ModesTold, PackId,
-    PackIndex, PackedMember,
+//!
+//! PSI, sections 6.3 and 8.2: a change applies to a whole aggregate instead of its members, and
+//! only if it changes something.
+use crate::archive::{Archive, ArchiveError, new_id, read_index, write_index};
+use crate::catalog::{
+    ArchivedObject, ArchivedPack, CatalogError, Commit, DirectoryChange, DirectoryRows, FileRights,
+    MemberClass, rebind_xattrs,
 };
+use crate::local::modes::ModesTold;
+use crate::pack::index::PackIndex;
+use crate::pack::member::{MemberAttributes, PackId, PackedMember};
+use crate::path::ArchivePath;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
@@ -96,6 +101,8 @@ impl RightsChange<'_> {
                 let mut mode = old.mode;
                 if (uid, gid) != (old.uid, old.gid) && what == FileClass::Other {
                     mode &= !0o4000;
+                    // Without the group's `x` the bit is of no group, and the system leaves it
+                    // there, too.
                     if mode & 0o010 != 0 {
                         mode &= !0o2000;
                     }
@@ -250,6 +257,7 @@ impl<'a, 'b> RightsRun<'a, 'b> {
             let Some((behind, _)) = next.last() else { return Ok(all) };
             let behind = behind.clone();
             let (mut commit, mut report) = (Commit::default(), RightsReport::default());
+            // Of a commit that was refused, nothing is reported.
             self.waiting.clear();
             for (path, rows) in next {
                 let change = self.directory(path, rows, &mut report)?;
@@ -343,6 +351,7 @@ impl<'a, 'b> RightsRun<'a, 'b> {
         let Some(classes) = &row.classes else {
             return self.members(row, None, into, report);
         };
+        // Extended attributes change with these, and a row does not have them.
         if classes.iter().any(is_rebound) {
             return self.members(row, None, into, report);
         }
@@ -403,6 +412,7 @@ impl<'a, 'b> RightsRun<'a, 'b> {
                 continue;
             }
             let mut attributes = member.attributes.clone();
+            // Other names of the file change with it, and are neither counted nor reported.
             let is_named = only.as_ref().is_none_or(|names| names.contains(&attributes.name[..]));
             let differs = self.change.apply(&mut attributes);
             changed |= differs;
@@ -431,6 +441,7 @@ impl<'a, 'b> RightsRun<'a, 'b> {
             into.packs_removed.push(row.id);
             return Ok(true);
         }
+        // Another object: commands that read an earlier commit still need the old index.
         index.generation = row.generation + 1;
         row.index_bytes = write_index(self.archive.store(), &mut index)?;
         row.describe(&index);
@@ -477,6 +488,7 @@ impl<'a, 'b> RightsRun<'a, 'b> {
         if self.links.is_empty() || self.options.dry_run {
             return Ok(());
         }
+        // In a tree that was changed as a whole, all names have it already.
         let but = but.filter(|_| self.options.recursive);
         let (mut last, mut tries) = (None, 0);
         loop {

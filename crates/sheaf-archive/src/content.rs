@@ -1,8 +1,10 @@
 //! The content of one archived file, from its beginning to its end.
-use crate::{
-    Archive, ArchiveError, ArchivePath, ArchivedFile, ArchivedObject, MemberKind, PackReader,
-    PackedMember,
-};
+use crate::archive::{Archive, ArchiveError};
+use crate::catalog::ArchivedObject;
+use crate::list::ArchivedFile;
+use crate::pack::member::{MemberKind, PackedMember};
+use crate::path::ArchivePath;
+use crate::reader::PackReader;
 use std::io::{self, Write};
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
 //! What can be wrong with a pack.
-use crate::StoreError;
+use crate::store::StoreError;
 use sheaf_core::Errno;
 
 /// Why a pack cannot be written or read.

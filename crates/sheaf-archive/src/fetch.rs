@@ -11,12 +11,12 @@ mod parts;
 mod phases;
 mod target;
 
-use crate::archive::{data_key, pack_key, pack_zstd_key};
-use crate::schedule::MovedBytes;
-use crate::{
-    Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject, Catalog,
-    ContentPlace, DirectoryRows, SaveExclude, ScheduleLimits, ScheduleStats, Store,
-};
+use crate::archive::{Archive, ArchiveError, ArchiveEvent, data_key, pack_key, pack_zstd_key};
+use crate::catalog::{ArchivedDirectory, ArchivedObject, Catalog, ContentPlace, DirectoryRows};
+use crate::path::ArchivePath;
+use crate::save::SaveExclude;
+use crate::schedule::{MovedBytes, ScheduleLimits, ScheduleStats};
+use crate::store::Store;
 use directory::{FetchLinks, FetchWorker};
 use exclude::FetchExclude;
 use phases::FetchPool;
@@ -249,6 +249,7 @@ impl FetchShared<'_> {
         loop {
             let catalog = archive.catalog();
             let next = catalog.below_from_end(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+            // The catalog is free for others while attributes are set.
             drop(catalog);
             let Some((path, _)) = next.last() else { return Ok(()) };
             last = Some(path.clone());

@@ -10,7 +10,7 @@ mod test;
 
 pub use file::{FindFile, FindPlace};
 
-use crate::FileFacts;
+use crate::walk::FileFacts;
 use sheaf_core::files::Timestamp;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

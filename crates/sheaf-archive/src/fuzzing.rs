@@ -1,6 +1,9 @@
 //! What the fuzz targets in `fuzz/` run. No part of the API.
 #![allow(missing_docs)]
-use crate::{PackId, PackIndex, scan_pack, verify_pack};
+use crate::pack::index::PackIndex;
+use crate::pack::member::PackId;
+use crate::pack::scan::scan_pack;
+use crate::pack::verify::verify_pack;
 use sheaf_core::fuzzing::FuzzTarget;
 
 /// The targets of this crate.

@@ -4,6 +4,8 @@
 //! have, names and index and all; only where one is found are its members looked at, and of those only the
 //! ones that have it. Packs and files are searched by several workers. What they find is shown in serial
 //! tree order.
+//!
+//! PSI, section 8.6: an aggregate has data and names in one place, so a search reads it in one go.
 mod classes;
 mod engine;
 mod literal;
@@ -14,7 +16,8 @@ mod perl;
 mod words;
 mod worker;
 
-use crate::{Archive, ArchiveError, ArchivePath};
+use crate::archive::{Archive, ArchiveError};
+use crate::path::ArchivePath;
 use engine::GrepMatcher;
 use serde::{Deserialize, Serialize};
 use sheaf_file::TextPattern;

@@ -2,8 +2,10 @@
 //!
 //! They speak in requests and answers, of which the root has the first word. Who carries them, and
 //! notices who does not answer, is no matter of this crate.
+use crate::archive::{Archive, ArchiveError};
 use crate::catalog::log_key;
-use crate::{Archive, ArchiveError, Resource, ScheduleStats, Store, StoreError};
+use crate::schedule::{Resource, ScheduleStats};
+use crate::store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
@@ -197,6 +199,7 @@ impl StoreMark {
     /// Whether a store has it; why not, in words.
     pub fn check(&self, store: &dyn Store) -> Result<(), String> {
         let begun = Instant::now();
+        // A store without a commit has nothing that it could be known by.
         if self.number == 0 {
             return Ok(());
         }

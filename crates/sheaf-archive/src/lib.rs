@@ -18,7 +18,10 @@
 //! # Ok::<(), sheaf_archive::PackError>(())
 //! ```
 //!
-//! The idea is of *The Parallel Archive Interface* (Roschke, Cook, Parliman, Sherrill), section 6.
+//! The model is *PSI*, the Parallel Storage Interface (Roschke, Cook, Parliman and Sherrill,
+//! *Parallel Processing of Data, Metadata, and Aggregates Within an Archival Storage System User
+//! Interface*, 2008). The heads of modules name its sections. PSI is a client of HPSS, which has
+//! its own database. Sheaf's archive is a directory or a bucket, and its catalog is a log in there.
 #![forbid(unsafe_code)]
 
 mod archive;
@@ -28,6 +31,7 @@ mod content;
 mod error;
 mod fetch;
 mod find;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod grep;
@@ -112,11 +116,13 @@ pub use schedule::{
     ScheduleStats,
 };
 pub use store::{
-    LocalStore, Store, StoreCosts, StoreError, StoreKey, StoreWriter, StoredObject, TapeCounters,
-    TapeSettings, TapeStore,
+    LocalStore, Store, StoreCosts, StoreError, StoreKey, StoreWriter, StoredObject, TapeSimulator,
+    tape_simulator,
 };
 #[cfg(feature = "s3")]
 pub use store::{S3Credentials, S3Limits, S3Place, S3Store};
+#[cfg(feature = "tape")]
+pub use store::{TapeCounters, TapeSettings, TapeStore};
 pub use usage::exclude::UsageExclude;
 pub use usage::{ArchivedUsage, UsageSum, UsageSumOptions};
 pub use verify::{VerifyOptions, VerifyReport, verify};

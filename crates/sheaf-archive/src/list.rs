@@ -4,10 +4,10 @@
 //! directory of millions of files is listed in the memory of a few packs.
 mod ahead;
 
-use crate::{
-    Archive, ArchiveError, ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack, PackId,
-    PackedMember,
-};
+use crate::archive::{Archive, ArchiveError};
+use crate::catalog::{ArchivedDirectory, ArchivedObject, ArchivedPack};
+use crate::pack::member::{PackId, PackedMember};
+use crate::path::ArchivePath;
 use ahead::{AheadOrder, ReadAhead};
 use std::collections::VecDeque;
 use std::vec::IntoIter;
@@ -107,6 +107,7 @@ impl Archive {
         }
         let Some((above, name)) = path.split() else { return Ok(None) };
         let rows = catalog.rows_of(&above)?;
+        // To read an index may take long, and the catalog is free for others in that time.
         drop(catalog);
         let object = rows.objects.into_iter().find(|object| object.attributes.name == name);
         if let Some(object) = object {
@@ -217,6 +218,7 @@ impl DirectoryListing<'_> {
             match self.archive.catalog().directory_behind(&self.path, Some(&name)) {
                 Ok(directory) => self.directory = directory,
                 Err(error) => {
+                    // Which directory comes next is not known, so no name could come in its order.
                     self.is_over = true;
                     return Some(Err(error.into()));
                 }

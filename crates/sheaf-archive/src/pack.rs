@@ -1,4 +1,8 @@
 //! Packs: `member` → `header` → `write`; back by `index`, or where that is lost by `scan`.
+//!
+//! PSI, section 6.1: HTAR writes a tar and an index file next to it, and removes a member by
+//! changing that index. A pack also contains its index as its last member, so the pack alone is
+//! enough.
 mod acl;
 mod header;
 pub(crate) mod index;

@@ -108,6 +108,7 @@ impl ArchivePath {
 
     /// What is kept, which is a path's key.
     pub(crate) fn of_key(key: Vec<u8>) -> Option<Self> {
+        // A damaged catalog may have any bytes here.
         let parts = || key.split(|&byte| byte == 0);
         let is_key = key.is_empty()
             || key.ends_with(&[0])
@@ -121,6 +122,7 @@ impl ArchivePath {
     /// The least key that is behind all that is below this directory; nothing for the root.
     pub(crate) fn key_behind(&self) -> Option<Vec<u8>> {
         let mut key = self.0.strip_suffix(&[0])?.to_owned();
+        // What is below goes on with a NUL, and no byte is between that and this one.
         key.push(1);
         Some(key)
     }

@@ -1,8 +1,10 @@
 //! What is in the objects of a store, from one place to a later one: of packs the bytes of the tar,
 //! whether it is compressed or not.
-use crate::archive::{data_key, pack_key, pack_zstd_key};
+use crate::archive::{ArchiveError, data_key, pack_key, pack_zstd_key};
+use crate::catalog::{ArchivedPack, ContentPlace};
+use crate::error::PackError;
 use crate::pack::zstd::{ZstdFrame, ZstdFrames, read_frame};
-use crate::{ArchiveError, ArchivedPack, ContentPlace, PackError, Store, StoreError, StoreKey};
+use crate::store::{Store, StoreError, StoreKey};
 use sheaf_core::Errno;
 use std::io::{BufReader, Cursor, Read};
 
@@ -105,6 +107,8 @@ impl<'a> PackReader<'a> {
                 self.object.read(from, into)
             }
             Some(zstd) => {
+                // The object's bytes are other ones than the tar's: the last is in the frame that
+                // has that one.
                 if self.object.end.is_none()
                     && let Some(last) = self.end.and_then(|end| end.checked_sub(1))
                 {
@@ -272,6 +276,7 @@ impl<'a> ObjectReader<'a> {
         let read = std::io::copy(&mut open.take(between), &mut std::io::sink())
             .and_then(|_| open.read_exact(into));
         if let Err(error) = read {
+            // How far it was read is not known after an error.
             self.open = None;
             if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
                 return Err(StoreError::clone(said).into());

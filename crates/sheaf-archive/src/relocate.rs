@@ -2,11 +2,16 @@
 //!
 //! A tree goes by one small change, whatever is in it. A file that was a member of a pack becomes an
 //! object that says at which byte of it its content is.
-use crate::save::old::OldFiles;
-use crate::{
-    Archive, ArchiveError, ArchivePath, ArchivedObject, CatalogError, Commit, DirectoryChange,
-    DirectoryRows, PackId, TreeSource,
+//!
+//! PSI, sections 6.3 and 8.3, copies whole aggregates and their indexes within the archive. Here a
+//! copy refers to the same content, so no content is copied.
+use crate::archive::{Archive, ArchiveError};
+use crate::catalog::{
+    ArchivedObject, CatalogError, Commit, DirectoryChange, DirectoryRows, TreeSource,
 };
+use crate::pack::member::PackId;
+use crate::path::ArchivePath;
+use crate::save::old::OldFiles;
 use sheaf_core::files::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -93,6 +98,7 @@ pub fn move_tree(
     to: &ArchivePath,
 ) -> Result<RelocateReport, ArchiveError> {
     let is_empty = |rows: &DirectoryRows, archive: &Archive| -> Result<bool, ArchiveError> {
+        // The directory itself is the first of them.
         let below = archive.catalog().below(to, None, 2)?.len();
         Ok(rows.packs.is_empty() && rows.objects.is_empty() && below < 2)
     };
@@ -126,6 +132,7 @@ pub fn copy_tree(
         let Some((behind, _)) = next.last() else { return Ok(report) };
         last = Some(behind.clone());
         for (path, _) in next {
+            // It has come with the tree above it.
             if copied.as_ref().is_some_and(|copied| path.is_within(copied)) {
                 continue;
             }
@@ -203,6 +210,7 @@ fn begin_tree(
         if catalog.directory(&above)?.is_none() {
             return Err(ArchiveError::NotArchived { path: above });
         }
+        // `look_up` takes this lock, too.
         drop(catalog);
         if archive.look_up(to)?.is_some() {
             return Err(ArchiveError::InTheWay { path: to.clone(), what: "a file" });
@@ -302,6 +310,7 @@ impl<'a> FileRelocation<'a> {
         let mut old = OldFiles::new(rows.packs.clone(), rows.objects.clone());
         let mut none = DirectoryChange::default();
         let mut all = names.to_vec();
+        // `find` takes names in their order.
         all.sort_by(|one, other| one.1.cmp(&other.1));
         let (mut meant, mut there) = (Vec::new(), Vec::new());
         for (from, to) in all {
@@ -332,6 +341,7 @@ impl<'a> FileRelocation<'a> {
         }
         let mut old = OldFiles::new(self.source.packs.clone(), self.source.objects.clone());
         let mut none = DirectoryChange::default();
+        // In another order now, as `find` goes through the sources here.
         there.sort_by(|((one, _), _), ((other, _), _)| one.cmp(other));
         let mut newer = Vec::new();
         for ((from, to), mtime) in there {
@@ -359,6 +369,7 @@ impl<'a> FileRelocation<'a> {
         let mut links: HashMap<PackId, PackId> = HashMap::new();
         let mut found = HashMap::new();
         let mut names = sources.clone();
+        // Files that are replaced are retired in the same pass: `find` does not go back.
         if is_same {
             names.extend(targets.keys());
         }
@@ -372,6 +383,8 @@ impl<'a> FileRelocation<'a> {
             };
             let goes = is_source && self.how == Relocation::Move;
             if goes {
+                // The names of one file are members of one pack. If one of them goes, the others
+                // become objects that refer to the content.
                 let stays = |name: &Vec<u8>| {
                     let is_replaced = is_same && targets.contains_key(&name[..]);
                     !sources.contains(&name[..]) && !is_replaced
@@ -388,6 +401,7 @@ impl<'a> FileRelocation<'a> {
                 continue;
             }
             if let Some(link) = object.link.filter(|_| self.how == Relocation::Copy) {
+                // Copies are hard links of each other, and not of the originals.
                 let new = match links.get(&link) {
                     Some(new) => *new,
                     None => *links.entry(link).or_insert(crate::archive::new_id()?),

@@ -1,9 +1,9 @@
 //! Removing from an archive: rows and indexes go, and what nobody refers to stays in the store until it
 //! is cleaned up.
+use crate::archive::{Archive, ArchiveError};
+use crate::catalog::{CatalogError, Commit, DirectoryChange, DirectoryRows};
+use crate::path::ArchivePath;
 use crate::save::old::OldFiles;
-use crate::{
-    Archive, ArchiveError, ArchivePath, CatalogError, Commit, DirectoryChange, DirectoryRows,
-};
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
 
@@ -148,6 +148,7 @@ fn remove_tree(
     let mut tries = 0;
     loop {
         let mut catalog = archive.catalog();
+        // From the end: a commit that removes a directory also removes all below it, or is refused.
         let next = catalog.below_from_end(path, None, DIRECTORIES_AT_ONCE)?;
         let (mut commit, mut removed) = (Commit::default(), RemoveReport::default());
         let mut gone = Vec::new();
@@ -168,6 +169,7 @@ fn remove_tree(
                 change.packs_removed = rows.packs.iter().map(|pack| pack.id).collect();
                 let names = rows.objects.into_iter().map(|object| object.attributes.name);
                 change.objects_removed = names.collect();
+                // The root stays, so without this the loop would not end.
                 if change.packs_removed.is_empty() && change.objects_removed.is_empty() {
                     continue;
                 }
@@ -183,6 +185,7 @@ fn remove_tree(
         match catalog.commit(archive.store(), &commit) {
             Ok(_) => {
                 report += removed;
+                // The catalog is free for others while indexes are read for the names.
                 drop(catalog);
                 if let Some(told) = &mut told {
                     gone.iter().for_each(|(path, rows)| tell(archive, path, rows, *told));

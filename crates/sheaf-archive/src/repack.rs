@@ -4,17 +4,22 @@
 //! of their directory. Nobody sees anything between: before it the new packs are leftovers, behind it the
 //! old ones are. Those go at the end, where nothing refers to them any longer.
 use crate::archive::{
-    data_key, index_key, new_id, pack_key, pack_zstd_key, unwritten, write_index,
+    Archive, ArchiveError, data_key, index_key, new_id, pack_key, pack_zstd_key, unwritten,
+    write_index,
 };
+use crate::catalog::{
+    ArchivedPack, CatalogError, Commit, ContentPlace, DirectoryChange, DirectoryRows,
+};
+use crate::error::PackError;
+use crate::pack::index::PackIndex;
+use crate::pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
+use crate::pack::write::PackWriter;
 use crate::pack::{BLOCK_BYTES, blocks_of};
+use crate::path::ArchivePath;
 use crate::reader::open_tar;
 use crate::repair::{Referred, referred, removed};
 use crate::save::output::{PackOutput, WrittenPack};
-use crate::{
-    Archive, ArchiveError, ArchivePath, ArchivedPack, CatalogError, Commit, ContentPlace,
-    DirectoryChange, DirectoryRows, MemberAttributes, MemberKind, PackError, PackId, PackIndex,
-    PackWriter, PackedMember, StoreError, StoreKey,
-};
+use crate::store::{StoreError, StoreKey};
 use sheaf_core::Errno;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -271,10 +276,13 @@ impl Repacker<'_> {
             if !joins && !is_wasteful {
                 continue;
             }
+            // Other directories or files refer to bytes of this tar, so it stays as it is.
             if self.referred.is_shared(&row.id) {
                 self.shared.insert(row.id);
                 continue;
             }
+            // The names of one file are members of one pack. Such a pack is written again by
+            // itself, and not divided.
             let has_links = index.members.iter().any(is_link);
             let room = OldRoom { row: row.clone(), index, live };
             if !has_links {
@@ -329,6 +337,7 @@ impl Repacker<'_> {
         let mut open: Option<NewPack> = None;
         let mut content = Vec::new();
         loop {
+            // By name, from all packs: so the ranges of the new ones do not overlap.
             let coming = sources.iter_mut().filter(|source| source.next().is_some());
             let Some(source) = coming.min_by(|one, other| one.name().cmp(other.name())) else {
                 break;
@@ -389,6 +398,7 @@ impl Repacker<'_> {
         if self.options.dry_run || (old.packs.is_empty() && old.indexes.is_empty()) {
             return Ok(());
         }
+        // Read once more: others may have committed since the begin.
         let referred = referred(self.archive)?;
         for row in &old.packs {
             if referred.has(&row.key()) {
@@ -412,6 +422,7 @@ impl Repacker<'_> {
         before: u64,
         referred: &Referred,
     ) -> Result<(), ArchiveError> {
+        // A number may have been passed over, so one that is missing does not end the search.
         for generation in before.saturating_sub(GENERATIONS_MAX)..before {
             let key = index_key(id, generation);
             if referred.has(&key) {
@@ -426,6 +437,7 @@ impl Repacker<'_> {
 
     /// Removes a pack and its newest index; how many bytes they had.
     fn remove_pack(&self, row: &ArchivedPack) -> Result<u64, ArchiveError> {
+        // The index first: none is in the store without its pack.
         let index = self.remove_object(&index_key(row.id, row.generation))?;
         Ok(index + self.remove_object(&row.key())?)
     }
@@ -506,6 +518,7 @@ impl<'a> PackSource<'a> {
         attributes.kind = MemberKind::File;
         self.taken.insert(block, attributes.name.clone());
         self.read(member, content)?;
+        // The new index gets a digest of these bytes: a damage would not be seen from then on.
         if *blake3::hash(content).as_bytes() != member.digest {
             let (path, place) = (path.join(&attributes.name), self.row.key());
             return Err(ArchiveError::Member { path, place, what: "its content" });

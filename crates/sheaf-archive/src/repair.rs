@@ -1,9 +1,17 @@
 //! Leftovers: objects that no commit refers to, of writers that were cut off, or of what was removed.
-use crate::archive::{index_as_written, index_key, put, read_index_beside};
-use crate::{
-    Archive, ArchiveError, ArchivePath, Catalog, ContentPlace, PackId, StoreError, StoreKey,
-    StoredObject,
-};
+//!
+//! An archived object is never changed: a file that is stored again gets a new name and a new
+//! index. An object that no commit refers to is removed when it is older than any running writer
+//! may be. A writer whose object is old checks that it still exists before it commits
+//! (`check_there` in `save/directory.rs`).
+//!
+//! Nothing is removed because of a catalog alone. SQLite has no checksums, so `repair` and `repack`
+//! compare the catalog with the sum of the log first ([`referred`]).
+use crate::archive::{Archive, ArchiveError, index_as_written, index_key, put, read_index_beside};
+use crate::catalog::{Catalog, ContentPlace};
+use crate::pack::member::PackId;
+use crate::path::ArchivePath;
+use crate::store::{StoreError, StoreKey, StoredObject};
 use sheaf_core::Errno;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -133,6 +141,7 @@ fn restore_indexes(
                 report.indexes += 1;
                 if !dry_run {
                     let key = index_key(pack.id, pack.generation);
+                    // A store does not write over an object.
                     removed(store.remove(&key))?;
                     match put(store, &key, &bytes) {
                         // Somebody else does the same.

@@ -5,7 +5,9 @@
 //! commit. A schedule says what comes next of these three phases. What was stored before is not stored again, so one that
 //! was broken off goes on where it was.
 //!
-//! *The Parallel Archive Interface*, sections 4 and 6: phases of work, and packs of a directory each.
+//! PSI, sections 4 (phases of work, conditional transfers) and 6.2 (an aggregate holds files of one
+//! directory). PSI compares attributes from both file systems (section 8.4); here a pack's index
+//! has those of all its members, so an unchanged directory costs few reads.
 mod commits;
 mod compare;
 mod content;
@@ -21,13 +23,14 @@ mod phases;
 mod replace;
 mod source;
 
+use crate::archive::{Archive, ArchiveError, ArchiveEvent};
+use crate::catalog::{ArchivedDirectory, Commit, DirectoryChange};
+use crate::list::ArchivedFile;
+use crate::path::ArchivePath;
 use crate::schedule::{MovedBytes, Resource, ScheduleLimits, ScheduleStats, TaskPlace};
+use crate::store::Store;
 use crate::verify::VerifyRoom;
 use crate::walk::names::{self, Directory};
-use crate::{
-    Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedFile, Commit,
-    DirectoryChange, Store,
-};
 use desk::{CatalogDesk, SaveDesk};
 use directory::{DirectorySave, SourceName};
 pub use exclude::{SaveExclude, SaveExcludeError};
@@ -106,6 +109,7 @@ impl SaveOptions {
 
 impl Default for SaveOptions {
     fn default() -> Self {
+        // With one worker, nothing is read while it waits for the store.
         let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
         let limits = usual_limits();
         Self {
@@ -229,6 +233,8 @@ pub fn save_watched(
     told: &(dyn Fn(ArchiveEvent) + Sync),
     watch: &(dyn Fn(&SaveReport, &ScheduleStats) + Sync),
 ) -> Result<SaveReport, ArchiveError> {
+    // The walk leaves the store out where it finds it below a source. A source that is the store,
+    // or is in it, is refused.
     if let Some(store) = options.left_out {
         for source in sources {
             refuse_store(source, store)?;
@@ -246,6 +252,7 @@ pub fn save_watched(
         sources.retain(|other| *other != source);
     }
     all.add(&run.pass(Some(&replaced), |shared, pool| shared.begin(&sources, to, pool))?);
+    // Last: an archived file makes room for a directory only when all else is stored.
     for replacement in replaced.take() {
         let path = replacement.path.clone();
         if options.dry_run {
@@ -377,6 +384,7 @@ fn make_directories(archive: &Archive, to: &ArchivePath) -> Result<(), ArchiveEr
         }
     }
     loop {
+        // The catalog is locked from the look to the commit: only another process can come between.
         let (mut missing, mut catalog) = (Vec::new(), archive.catalog());
         let mut next = Some(to.clone());
         while let Some(path) = next {
@@ -385,6 +393,7 @@ fn make_directories(archive: &Archive, to: &ArchivePath) -> Result<(), ArchiveEr
                 missing.push(path);
             }
         }
+        // They were found upwards: turned round, each comes behind the one that it is in.
         let changes = missing.into_iter().rev().map(|path| DirectoryChange {
             path,
             directory: Some(directory::made_now()),
@@ -421,6 +430,7 @@ impl SaveShared<'_> {
                     continue;
                 }
             };
+            // Both would be stored under one name, and only the last one would stay.
             if name.is_some_and(|name| !names.insert(name)) {
                 let doing = "cannot be stored beside another of this name";
                 return Err(file_error(source, doing, Errno::EXIST));

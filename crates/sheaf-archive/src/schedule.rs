@@ -6,14 +6,18 @@
 //! so that none starves. A full queue stops the phases before it. Within a phase the order is that of
 //! a serial walk.
 //!
-//! A task declares what it needs. It is begun when its host has that: nothing is oversubscribed, and
-//! what a task lacks is kept for it from those that come behind it. What kinds of tasks have used
-//! corrects what the next ones declare.
+//! A task declares what it needs. It is begun when its host has that: nothing is oversubscribed,
+//! and what a task lacks is kept for it from those that come behind it. What kinds of tasks have
+//! used corrects what the next ones declare. Waiting tasks are bounded by their bytes, so memory is
+//! bounded.
 //!
 //! This is the state machine: it takes the time and what has happened, and says what is to be done. It
 //! starts no thread and reads no clock. [`pool`] is the threads around it.
 //!
-//! *The Parallel Archive Interface*, sections 4.1 and 4.2.
+//! PSI, sections 4.1 (three phases, later ones first) and 4.2 (a resource estimate for each
+//! thread). The paper estimates from a description of the hardware; here the estimate is corrected
+//! by what tasks have used. The paper does not say how it keeps earlier phases from starving: here
+//! each has a floor of one task, and a full queue stops the phases before it.
 mod cost;
 mod limiting;
 pub(crate) mod pool;
@@ -100,7 +104,6 @@ pub(crate) struct HostId(pub usize);
 /// name.
 pub(crate) type TaskPlace = Arc<[u32]>;
 
-/// Something to be done.
 #[derive(Debug)]
 pub(crate) struct Task<T> {
     pub phase: Phase,
@@ -133,7 +136,6 @@ pub(crate) enum Next<T> {
     Over,
 }
 
-/// How tasks are scheduled.
 #[derive(Clone, Debug)]
 pub(crate) struct ScheduleSettings {
     /// What each host has.
@@ -208,6 +210,8 @@ impl<T> Schedule<T> {
         if let Some(maker) = from.and_then(|from| self.running.get_mut(&from))
             && maker.phase.next() == Some(task.phase)
         {
+            // These bytes were reserved when the maker began. They are in the queue now, and count
+            // once.
             let made = task.queue_bytes.min(maker.reserved);
             maker.reserved -= made;
             state.reserved -= made;
@@ -250,6 +254,7 @@ impl<T> Schedule<T> {
         pass: &mut Pass,
     ) -> Option<(HostId, Option<HostId>)> {
         let state = &self.phases[phase as usize];
+        // The first pass looks only at phases of which nothing runs, the second only at the others.
         if state.queue.len() == 0 || floor != (state.running == 0) {
             return None;
         }
@@ -311,6 +316,7 @@ impl<T> Schedule<T> {
                 Some(resource) => refused.push((number, resource)),
             }
         }
+        // Where another host takes the task, nothing is kept for it here.
         if chosen.is_none() {
             for (number, resource) in refused {
                 *hosts[number].refused.of_mut(resource) += 1;
@@ -340,6 +346,7 @@ impl<T> Schedule<T> {
         self.hosts[host.0].grant(&granted);
         let mut reserved = 0;
         if let Some(next) = phase.next() {
+            // Several tasks at once must not overfill the next queue together.
             reserved = task.makes_bytes;
             self.phases[next as usize].reserved += reserved;
         }
@@ -368,6 +375,7 @@ impl<T> Schedule<T> {
             state.queue.leave(lane);
         }
         if let Some(next) = task.phase.next() {
+            // What it has not made by now it will not make.
             self.phases[next as usize].reserved -= task.reserved;
         }
         self.hosts[task.host.0].release(&task.granted, used);

@@ -3,17 +3,21 @@ mod key;
 mod local;
 #[cfg(feature = "s3")]
 mod s3;
+#[cfg(feature = "tape")]
 mod tape;
 
 pub use key::StoreKey;
 pub use local::LocalStore;
 #[cfg(feature = "s3")]
 pub use s3::{S3Credentials, S3Limits, S3Place, S3Store};
+#[cfg(feature = "tape")]
 pub use tape::{TapeCounters, TapeSettings, TapeStore};
 
 use sheaf_core::Errno;
 use std::io::{Read, Write};
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// A place for objects. None is ever changed: what is there under a key stays until it is removed.
@@ -96,6 +100,26 @@ pub trait Store: Send + Sync {
     fn costs(&self) -> Option<StoreCosts> {
         None
     }
+}
+
+/// Functions that open and create the store of a simulated tape library, given its directory.
+pub struct TapeSimulator {
+    /// Opens a library that exists.
+    pub open: fn(&Path) -> Result<Arc<dyn Store>, StoreError>,
+    /// Creates a library with default settings.
+    pub create: fn(&Path) -> Result<Arc<dyn Store>, StoreError>,
+}
+
+/// Returns the tape simulator if this crate is built with the feature `tape`.
+#[must_use]
+pub fn tape_simulator() -> Option<TapeSimulator> {
+    #[cfg(feature = "tape")]
+    return Some(TapeSimulator {
+        open: |directory| Ok(Arc::new(TapeStore::open(directory)?)),
+        create: |directory| Ok(Arc::new(TapeStore::create(directory, TapeSettings::default())?)),
+    });
+    #[cfg(not(feature = "tape"))]
+    None
 }
 
 /// What objects of a store cost.

@@ -1,7 +1,11 @@
 //! How much is archived, by directories: of packs no more than their rows is read.
 pub(crate) mod exclude;
 
-use crate::{Archive, ArchiveError, ArchivePath, ArchivedFile, DirectoryRows, PackId};
+use crate::archive::{Archive, ArchiveError};
+use crate::catalog::DirectoryRows;
+use crate::list::ArchivedFile;
+use crate::pack::member::PackId;
+use crate::path::ArchivePath;
 use exclude::UsageExclude;
 use std::collections::HashSet;
 use std::ops::AddAssign;
@@ -80,6 +84,7 @@ impl<'a> UsageSum<'a> {
         let bytes = match found {
             ArchivedFile::Directory(_) => {
                 let sum = self.directories(path, each);
+                // Only now: `directories` leaves out what was counted.
                 self.counted.push(path.clone());
                 return sum;
             }
@@ -162,6 +167,7 @@ impl<'a> UsageSum<'a> {
         let rows = self.archive.catalog().rows_of(path)?;
         let mut usage = ArchivedUsage { directories: 1, ..ArchivedUsage::default() };
         let names_differ = rows.packs.iter().any(|pack| pack.members != pack.files);
+        // A row has only the sum of all members: for less than these, the index is read.
         if !self.options.exclude.is_empty() || self.options.counts_names && names_differ {
             usage += self.members(path, &rows)?;
         } else {

@@ -2,12 +2,17 @@
 //!
 //! The catalog is compared with the log, a pack with its index (tar headers, contents, the index
 //! within, the end), an object with its digest, and no name is archived twice.
-use crate::archive::{index_key, read_index, read_index_beside};
-use crate::repair::referred_by;
-use crate::{
-    Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, Catalog, CatalogError,
-    ContentPlace, DirectoryRows, MemberClass, PackError, PackIndex, PackReader, Store, verify_pack,
+use crate::archive::{Archive, ArchiveError, index_key, read_index, read_index_beside};
+use crate::catalog::{
+    ArchivedObject, ArchivedPack, Catalog, CatalogError, ContentPlace, DirectoryRows, MemberClass,
 };
+use crate::error::PackError;
+use crate::pack::index::PackIndex;
+use crate::pack::verify::verify_pack;
+use crate::path::ArchivePath;
+use crate::reader::PackReader;
+use crate::repair::referred_by;
+use crate::store::Store;
 use sheaf_core::lock;
 use std::collections::HashSet;
 use std::ops::AddAssign;
@@ -294,6 +299,7 @@ impl Verifier<'_> {
     fn index(&self, pack: &ArchivedPack) -> Result<PackIndex, ArchiveError> {
         let index = read_index_beside(self.archive.store(), pack)?;
         let key = index_key(pack.id, pack.generation);
+        // An index is read as far as the catalog knows it, so more behind it would not be seen.
         if self.archive.store().size(&key)? != pack.index_bytes {
             let why = PackError::damaged("something is behind its index");
             return Err(ArchiveError::Pack { place: key, why });

@@ -9,8 +9,9 @@
 //! There are as many workers as processors, and more while they mostly wait for the files
 //! ([`AdaptiveWidth`]).
 //!
-//! *The Parallel Archive Interface*, section 4.1: one thread a directory, and work in the order of a
-//! serial traversal where the last phase needs it.
+//! PSI, sections 4.1.1 (one thread per directory) and 4.1.4 (serial order for the last phase). The
+//! paper spawns a thread for each directory as resources allow; here a bounded set of workers takes
+//! directories, and the consumer reads a directory itself that no worker has begun.
 mod entries;
 pub(crate) mod names;
 mod shared;

@@ -30,7 +30,7 @@ impl Addresses {
 /// The files a command changes.
 #[derive(Args, Debug)]
 pub struct Changed {
-    /// Files: HOSTSET:PATH, or :PATH for every host
+    /// Files: HOSTSET:PATH, or @all:PATH for every host
     #[arg(value_name = "ADDR", required = true)]
     pub addrs: Vec<OsString>,
 }

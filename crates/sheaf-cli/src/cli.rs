@@ -80,8 +80,7 @@ const LISTS: [&str; 2] = ["on_hosts", "exclude_hosts"];
 
 /// Letters that mean something else to whoever knows the tool of that name: a command takes none of
 /// them for a global option.
-const FOREIGN_SHORTS: [(&str, &str); 5] =
-    [("chmod", "wx"), ("cp", "lx"), ("du", "l"), ("ls", "wx"), ("sha", "w")];
+const FOREIGN_SHORTS: [(&str, &str); 3] = [("chmod", "wx"), ("cp", "lx"), ("ls", "wx")];
 
 /// Everything that was given for the options of [`LISTS`], wherever it stands.
 fn gather(global: &mut GlobalArgs, matches: &ArgMatches) {
@@ -137,11 +136,35 @@ fn without_danger(mut error: clap::Error) -> clap::Error {
     error
 }
 
+/// The commands below the one that these words are for, without the options of every command.
+fn commands_below(all: &Command, words: &[OsString]) -> Option<String> {
+    let names = wrong::command_in(all, words);
+    let command = names.split_whitespace().try_fold(all, |above, name| above.find_subcommand(name));
+    let command = command.filter(|command| !names.is_empty() && command.has_subcommands())?;
+    let below = || command.get_subcommands().filter(|below| !below.is_hide_set());
+    let width = below().map(|below| below.get_name().len()).max()?;
+    let lines: String = below()
+        .map(|below| {
+            let about = below.get_about().map(ToString::to_string).unwrap_or_default();
+            format!("  {:width$}  {about}\n", below.get_name())
+        })
+        .collect();
+    Some(format!(
+        "Usage: sheaf {names}[OPTIONS] <COMMAND>\n\nCommands:\n{lines}\nAll options: sheaf \
+         {names}--help"
+    ))
+}
+
 /// Ends the program with what clap has to say: help as it is, an error on one line.
 pub fn end<C: CommandLine>(error: &clap::Error) -> ! {
     use clap::error::ErrorKind;
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        error.exit();
+        let words: Vec<OsString> = std::env::args_os().collect();
+        match commands_below(&C::command(), &words) {
+            Some(text) => crate::output::tell(text),
+            None => error.exit(),
+        }
+        std::process::exit(Exit::Usage as i32);
     }
     let outcome = match error.use_stderr() {
         true => {

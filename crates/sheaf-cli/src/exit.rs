@@ -1,28 +1,7 @@
 //! How the program ends: exit codes, and the two kinds of error that choose one.
+pub use sheaf_records::Exit;
 use sheaf_session::SessionError;
 pub use sheaf_session::io_text;
-use std::process::ExitCode;
-
-/// What a command's run comes to.
-///
-/// A partial answer never looks like a whole one: [`Partial`](Self::Partial) goes before
-/// [`Unmatched`](Self::Unmatched), and before success.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Exit {
-    /// Every member answered.
-    Success = 0,
-    /// Every member answered, but nothing matched, or what has to be equal differs.
-    Unmatched = 1,
-    /// The command line or the configuration is wrong.
-    Usage = 2,
-    /// No session could be had, or no host answered.
-    Unreachable = 3,
-    /// Some members failed or stayed silent, or the command broke off.
-    Partial = 4,
-    /// Ended by Ctrl-C.
-    Interrupted = 130,
-}
 
 /// The exit codes in the words of help texts and manual pages.
 pub const CODES: &[(Exit, &str)] = &[
@@ -33,12 +12,6 @@ pub const CODES: &[(Exit, &str)] = &[
     (Exit::Partial, "partial: some members failed or were silent, or the command broke off"),
     (Exit::Interrupted, "interrupted: what had come until then was printed"),
 ];
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
-    }
-}
 
 /// An error that says how the program ends. With any other the command broke off, so that its
 /// answer is not whole: exit 4.

@@ -4,13 +4,14 @@
 //! ([`companion`]), which read the same options, open sessions in the same way ([`session`]) and
 //! report in the same way ([`output`]). Nothing here is meant for other programs: those use
 //! `sheaf-session`.
-#![allow(missing_docs)] // No program but Sheaf's own uses this.
+#![allow(missing_docs, clippy::missing_errors_doc)] // No program but Sheaf's own uses this.
 
 pub mod addresses;
 pub mod arguments;
 pub mod cli;
 pub mod companion;
 pub mod exit;
+pub mod leftovers;
 pub mod log;
 pub mod mode;
 pub mod notices;

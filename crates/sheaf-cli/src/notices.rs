@@ -1,9 +1,11 @@
 //! What a tree has noticed of itself: who was lost, came back, or left.
-use serde_json::json;
+use crate::output::Records;
 use sheaf_core::RangeSet;
+use sheaf_records::{Joined, Left, Lost, Malformed, Stranded};
 use sheaf_session::Session;
 use sheaf_tree::Notice;
 use sheaf_tree::launch::ssh::NoStart;
+use std::io::{self, Write};
 
 const ROOT_RANK: u32 = 0;
 
@@ -27,28 +29,62 @@ pub fn text(notice: &Notice, session: &Session, nodes: usize) -> Option<String> 
             Some(format!("joined: {} (node {rank}, below node {by})", fold(leaves)))
         }
         Notice::Left { rank, leaves } => Some(format!("left: {} (node {rank})", fold(leaves))),
+        Notice::Garbled { leaves, .. } => {
+            Some(format!("malformed: an answer of {} does not decode", fold(leaves)))
+        }
         _ => None,
     }
 }
 
-/// A notice for `--json`.
-pub fn json(notice: &Notice, session: &Session) -> Option<serde_json::Value> {
+/// Writes the record of a notice. If `status` shows it: the name of the session, and the time in seconds
+/// since 1970.
+pub fn write(
+    notice: &Notice,
+    session: &Session,
+    of: Option<(&str, u64)>,
+    records: Records,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let (name, at) = (of.map(|(name, _)| name.to_owned()), of.map(|(_, at)| at));
     let fold = |leaves| session.client().fold(leaves);
-    Some(match notice {
-        Notice::Lost { by, rank, leaves, errno, cause } => json!({
-            "type": "lost", "hosts": fold(leaves), "rank": rank, "noticed_by": by, "errno": errno.name(), "cause": cause,
-        }),
+    match notice {
+        Notice::Lost { by, rank, leaves, errno, cause } => {
+            let record = Lost {
+                session: name,
+                hosts: fold(leaves),
+                rank: u64::from(*rank),
+                noticed_by: u64::from(*by),
+                errno: errno.name().map(str::to_owned),
+                cause: cause.clone(),
+                at,
+            };
+            records.write(out, &record)
+        }
         Notice::Joined { by, rank, leaves } => {
-            json!({ "type": "joined", "hosts": fold(leaves), "rank": rank, "noticed_by": by })
+            let (rank, noticed_by) = (u64::from(*rank), u64::from(*by));
+            records.write(out, &Joined { session: name, hosts: fold(leaves), rank, noticed_by, at })
         }
         Notice::Left { rank, leaves } => {
-            json!({ "type": "left", "hosts": fold(leaves), "rank": rank })
+            let rank = u64::from(*rank);
+            records.write(out, &Left { session: name, hosts: fold(leaves), rank, at })
         }
-        Notice::Stranded { by, rank, leaves, cause, .. } => json!({
-            "type": "stranded", "hosts": fold(leaves), "rank": rank, "noticed_by": by, "cause": cause,
-        }),
-        _ => return None,
-    })
+        Notice::Garbled { by, leaves } => {
+            let noticed_by = u64::from(*by);
+            records.write(out, &Malformed { session: name, hosts: fold(leaves), noticed_by, at })
+        }
+        Notice::Stranded { by, rank, leaves, cause, .. } => {
+            let record = Stranded {
+                session: name,
+                hosts: fold(leaves),
+                rank: u64::from(*rank),
+                noticed_by: u64::from(*by),
+                cause: cause.clone(),
+                at,
+            };
+            records.write(out, &record)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The hosts that the root has started, because their parents cannot or are not there, in one line.

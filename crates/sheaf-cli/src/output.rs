@@ -20,6 +20,7 @@ pub use stdout::{
 use crate::exit::{self, Exit};
 use crate::options::{Color, GlobalArgs};
 use anstyle::{AnsiColor, Style};
+use sheaf_records::Note;
 use std::io::{self, IsTerminal, Write};
 
 /// The styles of one stream; all of them plain when it is not coloured.
@@ -90,9 +91,9 @@ impl Output {
     /// a record.
     pub fn note(&self, note: Option<&str>) -> io::Result<()> {
         match note {
-            Some(note) if self.json => self
-                .records
-                .write(&mut stdout(), serde_json::json!({ "type": "note", "note": note })),
+            Some(note) if self.json => {
+                self.records.write(&mut stdout(), &Note { note: note.to_owned() })
+            }
             Some(note) if !self.quiet => {
                 tell(format_args!("sheaf: {note}"));
                 Ok(())
@@ -101,11 +102,19 @@ impl Output {
         }
     }
 
+    /// Says on a terminal, as a line on standard error, what is no news to a script.
+    pub fn announce(&self, text: Option<&str>) {
+        let is_for_person = self.stderr_is_terminal && !self.quiet && !self.json;
+        text.filter(|_| is_for_person)
+            .into_iter()
+            .for_each(|text| tell(format_args!("sheaf: {text}")));
+    }
+
     /// Ends a command: the report as JSON on standard output, or as lines on standard error.
     pub fn finish(&self, report: &Report, hosts: &dyn HostNames) -> io::Result<Exit> {
         if self.json {
             let mut stdout = stdout();
-            self.records.write(&mut stdout, report.to_json(hosts))?;
+            self.records.write(&mut stdout, &report.record(hosts))?;
             stdout.flush()?;
         }
         if if self.json { is_over() } else { !self.quiet } {
@@ -124,8 +133,8 @@ pub fn conclude(outcome: anyhow::Result<Exit>, as_json: bool) -> Exit {
         let (text, exit) = (printable(&exit::one_line(&error)), exit::of_error(&error));
         let _ = out.flush();
         // Where records do not arrive, a line may.
-        let is_told =
-            as_json && !is_over() && writeln!(out, "{}", json::error(&text, exit)).is_ok();
+        let mut told = || writeln!(out, "{}", json::error(&text, exit)?);
+        let is_told = as_json && !is_over() && told().is_ok();
         if !is_told || is_over() {
             tell(format_args!("sheaf: {text}"));
         }

@@ -1,8 +1,9 @@
 //! Files for secrets, which only their user can read.
 use crate::exit::{self, Stop};
 use anyhow::Result;
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// That a secret may be written there: to a regular file or a new one. Whatever else has a name (a
@@ -30,6 +31,30 @@ pub fn check_place(path: &Path) -> Result<(), Stop> {
     };
     let path = path.display();
     Err(Stop::usage(format!("{path}: it is {what}: tokens go to a regular file, or a new one")))
+}
+
+/// Permissions of a group, and of all others.
+const GROUP: u32 = 0o070;
+const OTHERS: u32 = 0o007;
+
+/// Refuses a file with a token that other users can read or write. What is no regular file, such as
+/// the pipe of a shell, has no permissions that count. The group of another user's file may have
+/// them: systemd lets the user of a service read root's file so.
+///
+/// # Errors
+/// When other users have access to the file, or it cannot be examined.
+pub fn check_reader(path: &Path, file: &File) -> Result<(), Stop> {
+    let about = file.metadata().map_err(|error| Stop::usage(exit::io_text(path, &error)))?;
+    let is_own = about.uid() == rustix::process::geteuid().as_raw();
+    let others = if is_own { GROUP | OTHERS } else { OTHERS };
+    if !about.is_file() || about.mode() & others == 0 {
+        return Ok(());
+    }
+    let (path, mode) = (path.display(), about.mode() & 0o7777);
+    Err(Stop::usage(format!(
+        "{path}: other users have access to this token (mode {mode:04o}), and could join as a \
+         host: it is not used; mend it with: chmod go= {path}"
+    )))
 }
 
 /// Writes a file that only its user can read; never one that others may have open.

@@ -1,22 +1,19 @@
 //! From a configuration to a running tree, and what happens around a command that uses one.
 use crate::companion;
 use crate::exit::{Exit, Stop};
+use crate::leftovers;
 use crate::notices::started_from_here;
 use crate::options::GlobalArgs;
 use crate::output::{Changes, Failure, Output, Report};
 use anyhow::{Context, Result};
 use narrator::Narrator;
 use sheaf_core::{Errno, RangeSet};
-use sheaf_group::{Client, Outcome, Servers, THREADS_MAX};
-use sheaf_log::served::LogClients;
-use sheaf_mount::{FILES, FILES_NEAR};
+use sheaf_group::{Client, Outcome, THREADS_MAX};
 use sheaf_session::config::Launch;
 use sheaf_session::{
     Config, Environment, Lookup, ServerProgram, Session, SessionError, Sessions, Start, registry,
 };
 use sheaf_tools::Target;
-use sheaf_tree::filter::Registry;
-use sheaf_tree::service::probe::{self, PROBE};
 use sheaf_tree::service::{Configs, Services};
 use sheaf_tree::topology::Topology;
 use std::collections::HashSet;
@@ -30,6 +27,7 @@ pub mod causes;
 pub mod deadline;
 pub mod elsewhere;
 mod narrator;
+mod selected;
 mod waiting;
 
 /// How long servers of this process have, once its session is over, to undo what is half done.
@@ -57,6 +55,8 @@ pub fn config_to_join(global: &GlobalArgs) -> Result<Config, SessionError> {
 pub enum Intent {
     Read,
     Change,
+    /// Mount a view, in which each user acts as itself.
+    View,
 }
 
 /// A command before its tree runs: addresses can be resolved, nothing has been started.
@@ -65,6 +65,8 @@ pub struct Opening {
     pub output: Output,
     runtime: tokio::runtime::Runtime,
     begun: Instant,
+    /// That sessions run that are not used.
+    unused: Option<String>,
 }
 
 impl Opening {
@@ -87,10 +89,16 @@ impl Opening {
     /// Before it is known what the command does; [`Opening::begin_to`] follows.
     pub fn begin(global: &GlobalArgs) -> Result<Self> {
         let begun = Instant::now();
-        let (config, output) = (config_to_join(global)?, Output::new(global));
+        let environment = Environment::of_this_process();
+        let chosen = selected::with_variable(global, &environment);
+        let (config, output) = (config_to_join(&chosen)?, Output::new(global));
         let runtime = runtime()?;
-        let found = runtime.block_on(async { Session::find(config, &filters()) })?;
-        Ok(Self { found, output, runtime, begun })
+        let found = runtime
+            .block_on(async { Session::find(config, &registry()) })
+            .map_err(|error| selected::explain(error, global, &environment))?;
+        let is_joined = matches!(found, Lookup::Session(_));
+        let unused = (!is_joined).then(|| selected::unused(global, &environment)).flatten();
+        Ok(Self { found, output, runtime, begun, unused })
     }
 
     /// Says what the user may not expect, or refuses what could change files that are not meant.
@@ -99,13 +107,18 @@ impl Opening {
             Lookup::Session(session) => Some(session),
             Lookup::Nothing(_) => None,
         };
+        if let Some(session) = session {
+            check_rights(session, deed)?;
+        }
         let other = session.and_then(|session| session.other_settings());
         if let (Intent::Change, Some(why)) =
             (deed, self.config().mixture.as_ref().or(other.as_ref()))
         {
             return Err(Stop::usage(why.clone()).into());
         }
+        self.output.announce(self.config().announcement.as_deref());
         self.output.note(self.config().note.as_deref())?;
+        self.output.note(self.unused.as_deref())?;
         self.output.note(session.and_then(|session| by_gate(session)).as_deref())?;
         Ok(self.output.note(other.as_deref())?)
     }
@@ -139,8 +152,8 @@ impl Opening {
         self,
         act: impl AsyncFnOnce(&Session, &Config, &Output) -> Result<T>,
     ) -> Result<T> {
-        let Self { found, output, runtime, begun } = self;
-        let servers = servers();
+        let Self { found, output, runtime, begun, unused: _ } = self;
+        let servers = Serving::default();
         let result = runtime.block_on(async {
             // Before the first process starts, so that none is left behind at any moment.
             let signals = Signals::listen()?;
@@ -175,13 +188,35 @@ impl Opening {
     }
 }
 
+/// Refuses what no host would do for a client that joined on a host of the session.
+fn check_rights(session: &Session, deed: Intent) -> Result<()> {
+    let Some(host) = session.gate() else { return Ok(()) };
+    let (name, rights) = (session.name(), session.rights());
+    let head = session.kept_by().unwrap_or("the machine that started it");
+    let refuse = |why: String, setting: &str| {
+        let how = format!("type it on {head}, or set {setting} there and start the session again");
+        Err(Stop::usage(format!("session {name}: {why}: {how}")).into())
+    };
+    if deed == Intent::Change && !rights.may_write {
+        let why = format!("clients on {host} may read files and change none (EPERM)");
+        return refuse(why, "clients_may = \"write\"");
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    if deed != Intent::View && is_root && !rights.may_be_root {
+        let why = format!("root of {host} is not root on its other hosts (EPERM)");
+        return refuse(why, "clients_root = true");
+    }
+    Ok(())
+}
+
 /// How long a session that was just joined has to say which hosts run.
 const HOSTS_WAIT: Duration = Duration::from_secs(5);
 
 /// Whether a session that is joined now has hosts that run. Why there is none is for who looks closely: whoever
 /// asks has said before that its own is lost.
 pub async fn has_hosts(global: &GlobalArgs) -> bool {
-    let found = config_to_join(global).and_then(|config| Session::find(config, &filters()));
+    let global = selected::with_variable(global, &Environment::of_this_process());
+    let found = config_to_join(&global).and_then(|config| Session::find(config, &registry()));
     match found {
         Ok(Lookup::Session(session)) => {
             let there = session.client().network().ready(HOSTS_WAIT).await;
@@ -276,7 +311,10 @@ pub fn check_cluster(name: &str, global: &GlobalArgs) -> Result<()> {
 pub fn named(name: Option<&String>, global: &GlobalArgs) -> Result<String> {
     match name.or(global.session.as_ref()) {
         Some(name) => Ok(name.clone()),
-        None => Ok(config(global)?.session_name().to_owned()),
+        None => match selected::with_variable(global, &Environment::of_this_process()).session {
+            Some(name) => Ok(name),
+            None => Ok(config(global)?.session_name().to_owned()),
+        },
     }
 }
 
@@ -325,7 +363,6 @@ pub async fn start(config: Config, depth: u32, servers: &Serving) -> Result<Sess
     let configs = companion::COMPANIONS
         .iter()
         .filter_map(|companion| companion.service)
-        .chain([FILES])
         .map(|service| (service.to_owned(), export.clone()))
         .collect::<Configs>();
     let start = Start { services, configs, program, umask: Some(crate::mode::umask()), depth };
@@ -362,36 +399,25 @@ fn hosts_of(topology: &Topology) -> usize {
     hosts.len()
 }
 
-/// The filters of this program's commands.
-fn filters() -> Registry {
-    LogClients::filters(registry())
-}
+/// The services of this program's nodes.
+pub struct Serving(sheaf_session::Serving);
 
-/// What the nodes of this program do.
-pub struct Serving(Servers);
+impl Default for Serving {
+    fn default() -> Self {
+        Self(sheaf_session::Serving::with_tools(leftovers::hosts::register))
+    }
+}
 
 impl Serving {
     /// By name, with their filters.
     pub fn services(&self) -> Services {
-        let services = self.0.register(Services::new(filters()).with(PROBE, probe::provide));
-        let services = LogClients::default().register(services);
-        let services = services.with(FILES, sheaf_mount::service());
-        let services = services.with(FILES_NEAR, sheaf_mount::near_service());
-        let services = companion::register(services);
-        sheaf_session::gates::register(services, &Environment::of_this_process())
+        companion::register(self.0.services(&Environment::of_this_process()))
     }
 
-    /// [`Servers::settle`].
+    /// [`sheaf_session::Serving::settle`].
     pub fn settle(&self, patience: Duration) {
         self.0.settle(patience);
     }
-}
-
-/// What the nodes of this program do: group operations, tools, probes.
-pub fn servers() -> Serving {
-    let mut tools = sheaf_tools::tools();
-    sheaf_mount::register(&mut tools);
-    Serving(Servers::new(tools))
 }
 
 /// Signals that follow each other so soon are one: who ends a group of processes may signal each of
@@ -573,8 +599,30 @@ pub fn report(session: &Session, config: &Config, ended: &Ended<'_>) -> Report {
     for error in &outcome.errors {
         report.failures.push(Failure::of(error, hint(error.errno)));
     }
+    add_failed_hosts(&mut report, session, targets, &outcome, hint);
+    report.failures.extend(extra.iter().cloned());
+    let mut gone = session.gone();
+    gone.extend(session.untried());
+    for (errno, leaves) in &outcome.silent {
+        causes::add(&mut report, *errno, leaves, &gone, config.timeout.value);
+    }
+    if report.changes.is_none() {
+        report.heard = outcome.heard.clone();
+        report.tell_heard();
+    }
+    report.tell_unfinished();
+    report
+}
+
+/// Adds hosts that failed as a whole: the paths that they were asked for are known.
+fn add_failed_hosts(
+    report: &mut Report,
+    session: &Session,
+    targets: &[Target],
+    outcome: &Outcome,
+    hint: impl Fn(Errno) -> Option<String>,
+) {
     for (errno, leaves) in &outcome.failed {
-        // Of a host that failed as a whole it is at least known what it was asked for.
         let theirs = targets.iter().filter(|target| !target.members.is_disjoint(leaves));
         let mut paths: Vec<&str> = theirs.map(|target| target.path.as_str()).collect();
         paths.dedup();
@@ -604,11 +652,4 @@ pub fn report(session: &Session, config: &Config, ended: &Ended<'_>) -> Report {
         };
         report.failures.push(Failure::new(leaves.clone(), path, *errno, detail));
     }
-    report.failures.extend(extra.iter().cloned());
-    let gone = session.gone();
-    for (errno, leaves) in &outcome.silent {
-        causes::add(&mut report, *errno, leaves, &gone, config.timeout.value);
-    }
-    report.tell_unfinished();
-    report
 }

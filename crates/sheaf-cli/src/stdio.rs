@@ -7,6 +7,7 @@
 use crate::exit::Stop;
 use anyhow::Result;
 use rustix::fs::{OFlags, fcntl_getfl};
+use sheaf_file::FileIdentity;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -60,6 +61,14 @@ pub fn input() -> Result<File> {
         return Err(Stop::usage("standard input is closed; < /dev/null is an empty one").into());
     }
     Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
+}
+
+/// The identity of the file that is standard input; `None` for a pipe or a terminal, and if the
+/// stream is closed.
+#[must_use]
+pub fn input_identity() -> Option<FileIdentity> {
+    // Reading reports what is wrong with the stream.
+    (!was_closed(0)).then(|| FileIdentity::of(io::stdin()).ok().flatten()).flatten()
 }
 
 /// Standard input, for who may not read it at all: that it is closed shows at the first read.

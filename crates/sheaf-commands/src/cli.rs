@@ -13,9 +13,9 @@ use std::io::Write as _;
 /// Sheaf runs one operation on the same file of many hosts and combines the
 /// answers on the way back, so that a thousand hosts read as one.
 ///
-/// An ADDR is HOSTSET:PATH, as in "n[1-64]:/etc/hosts". @all:PATH and :PATH mean
-/// every host of the cluster, and so does PATH alone, but not where files are
-/// changed. A host set is written as for ClusterShell's nodeset (n[1-9/2],
+/// An ADDR is HOSTSET:PATH, as in "n[1-64]:/etc/hosts". @all:PATH means every
+/// host of the cluster. :PATH and PATH alone mean the same, but commands that
+/// change files refuse them. A host set is written as for ClusterShell's nodeset (n[1-9/2],
 /// @group, and the operators , ! & ^). PATH is absolute; only where no option
 /// and no configuration says what the hosts are, so that they are this machine
 /// alone, may it start at the working directory, and need no hosts be said.
@@ -242,6 +242,19 @@ mod tests {
     }
 
     #[test]
+    fn h_of_chown_is_no_dereference() {
+        for words in
+            ["sheaf chown -h root :/f", "sheaf chown -Rh root :/f", "sheaf -v chown -h root :/f"]
+        {
+            let cli = try_parse::<Cli>(words.split(' ').map(Into::into)).unwrap();
+            let cmd::Command::Chown(args) = cli.command else { panic!("{words}") };
+            assert!(args.no_dereference, "{words}");
+        }
+        let help = try_parse::<Cli>(["sheaf", "chown", "--help"].map(Into::into)).unwrap_err();
+        assert_eq!(help.kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
     fn arguments_have_names_of_their_own() {
         let command = command();
         let globals: Vec<_> =
@@ -294,8 +307,8 @@ mod tests {
         assert_eq!(cli.global.timeout, Some(std::time::Duration::from_secs(2)));
         for words in [
             &["ls", "-l", "-l", "/x"][..],
-            &["cp", "-r", "-r", "--bwlimit", "1", "--bwlimit", "2", "a", ":/b"],
-            &["truncate", "-s", "1", "-s", "2", ":/x"],
+            &["cp", "-r", "-r", "--bwlimit", "1", "--bwlimit", "2", "a", "@all:/b"],
+            &["truncate", "-s", "1", "-s", "2", "@all:/x"],
             &["hosts", "-f", "-f", "a"],
             &["grep", "-i", "-i", "-A", "1", "-A", "2", "-e", "x", "-e", "y", "/x"],
         ] {
@@ -325,6 +338,14 @@ mod tests {
                 "grep has no option --recursiv; did you mean --recursive? see sheaf grep --help",
             ),
             (
+                &["sheaf", "--embed", "4", "ls", "/x"],
+                "sheaf has no option --embed; did you mean --embedded? see sheaf --help",
+            ),
+            (
+                &["sheaf", "ls", "-w", "4", "/x"],
+                "ls has no option -w; write --hosts, or -w before ls; see sheaf ls --help",
+            ),
+            (
                 &["sheaf", "rm", "--no-preserve", "/x"],
                 "rm has no option --no-preserve; see sheaf rm --help",
             ),
@@ -342,7 +363,10 @@ mod tests {
                 "there is no command diff: sheaf read -a classes and sheaf sha show who has what",
             ),
             ("run", "there is no command run: sheaf works on files and runs no programs on hosts"),
-            ("mv", "there is no command mv: files on hosts cannot be renamed yet"),
+            (
+                "mv",
+                "there is no command mv: mv renames files of hosts in a mounted view; see sheaf mount --help",
+            ),
             ("md5sum", "there is no command md5sum: sheaf sha prints sha256, sha512 and blake3"),
         ] {
             assert_eq!(said(&["sheaf", word, "/x"]), line);
@@ -366,7 +390,7 @@ mod tests {
                 "the following required arguments were not provided: <ADDR>...; see sheaf ls --help",
             ),
             (
-                &["sheaf", "cp", ":/a"],
+                &["sheaf", "cp", "@all:/a"],
                 "the following required arguments were not provided: <DEST>; see sheaf cp --help",
             ),
             (
@@ -385,7 +409,22 @@ mod tests {
                 &["sheaf", "--exclude-hosts", "h1", "h2", "cat", "/x"],
                 "there is no command h2; hosts are joined by commas: --exclude-hosts h1,h2",
             ),
-            (&["sheaf", "-w", "h1", "h2"], "unrecognized subcommand 'h2'; see sheaf help"),
+            (
+                &["sheaf", "-w", "h1", "h2"],
+                "there is no command h2: sheaf works on files and runs no programs on hosts; see sheaf help",
+            ),
+            (
+                &["sheaf", "-w", "h[1-6]", "systemctl", "status", "sshd"],
+                "there is no command systemctl: sheaf works on files and runs no programs on hosts",
+            ),
+            (
+                &["sheaf", "-w", "h1", "dmesg"],
+                "there is no command dmesg: sheaf works on files and runs no programs on hosts; see sheaf help",
+            ),
+            (
+                &["sheaf", "grep", "--perl-regexp", "a", "/x"],
+                "grep has no option --perl-regexp; patterns are those of grep -E; see sheaf grep --help",
+            ),
             (&["sheaf", "read", "--sum", "/x"], "read has no option --sum; see sheaf read --help"),
             (
                 &["sheaf", "gerp", "/x"],

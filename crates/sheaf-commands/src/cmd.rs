@@ -3,6 +3,7 @@ pub mod cat;
 mod caution;
 pub mod chmod;
 pub mod chown;
+pub mod clean;
 pub mod completions;
 pub mod config;
 pub mod cp;
@@ -72,6 +73,7 @@ pub enum Command {
     Mount(mount::MountArgs),
     Umount(mount::UmountArgs),
     Serve(serve::ServeArgs),
+    Clean(clean::CleanArgs),
     Demo(demo::DemoArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -110,7 +112,7 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
         &["hosts", "config", "up", "down", "status", "token", "tree", "serve"],
     ),
     ("Views, traces, archives", &["mount", "umount", "trace", "archive"]),
-    ("Sheaf itself", &["demo", "completions", "man", "help"]),
+    ("Sheaf itself", &["clean", "demo", "completions", "man", "help"]),
 ];
 
 /// Runs the command of the command line, which has begun with this.
@@ -148,6 +150,7 @@ pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
         Command::Mount(args) => mount::mount(args, global),
         Command::Umount(args) => mount::umount(args, global),
         Command::Serve(args) => serve::run(args),
+        Command::Clean(args) => clean::run(args, global),
         Command::Demo(args) => demo::run(args, global),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args, global),

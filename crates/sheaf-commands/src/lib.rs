@@ -1,6 +1,11 @@
 //! The commands of `sheaf`.
 //!
 //! [`main`] decides how the program runs and how it ends; each command is one file of `cmd/`.
+//!
+//! Commands run once, so they are built for size, or in the profile `release` not optimised at all.
+//! Optimising them there takes a fifth of the build, and only lines of JSON print slower without it
+//! (`docs/benchmarks.md`). `sheaf` is a crate of only `main`, because the linker optimises a whole
+//! program at the level of its last crate.
 #![forbid(unsafe_code)]
 mod cli;
 mod cmd;

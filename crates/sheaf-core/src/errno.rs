@@ -1,9 +1,11 @@
-//! Why one member failed: the operating system's error numbers, and two of our own.
+//! Why one member failed: the operating system's error numbers, and four of our own.
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// An error number of the operating system, [`Errno::GROUP`], or [`Errno::NOMATCH`]: what one host
-/// says of a pattern, which is an error only where all of them say it.
+/// An error number of the operating system, or one of Sheaf's own, for which the system has no
+/// number: [`Errno::GROUP`]; [`Errno::NOMATCH`], what one host says of a pattern, which is an error
+/// only where all of them say it; [`Errno::DAMAGED`] and [`Errno::TRUNCATED`] of a compressed file;
+/// [`Errno::SAMEFILE`] and [`Errno::INTOSELF`] of a copy.
 ///
 /// ```
 /// use sheaf_core::Errno;
@@ -98,6 +100,10 @@ errnos! {
     DQUOT 122 "Disk quota exceeded";
     CANCELED 125 "Operation canceled";
     NOTRECOVERABLE 131 "State not recoverable";
+    INTOSELF 4090 "A directory cannot be copied into itself";
+    SAMEFILE 4091 "The source and the destination are the same file";
+    DAMAGED 4092 "Compressed data are damaged";
+    TRUNCATED 4093 "Compressed data end too early";
     NOMATCH 4094 "No file matches the pattern";
     GROUP 4095 "Some members of the group failed";
 }

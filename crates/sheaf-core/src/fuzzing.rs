@@ -1,7 +1,9 @@
 //! What the fuzz targets in `fuzz/` run. No part of the API.
 #![allow(missing_docs)]
 use crate::hostset::HostSet;
-use crate::{MemberSet, RangeSet, varint};
+use crate::memberset::MemberSet;
+use crate::rangeset::RangeSet;
+use crate::varint;
 
 /// A fuzz target: its name, and what it runs.
 pub type FuzzTarget = (&'static str, fn(&[u8]));

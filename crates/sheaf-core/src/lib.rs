@@ -3,8 +3,7 @@
 //! Nothing here does I/O. Every other crate speaks in these types, so that one noun has one
 //! meaning: a [`RangeSet`] is a set of leaves, a [`MemberSet`] a set of members of a group, an
 //! [`Errno`] the reason one of them failed. What does an operation tells it to an
-//! [`Observer`](observer::Observer), so that a trace sees it and neither knows the other; who reads
-//! files reads [`Files`](files::Files), wherever they are.
+//! [`Observer`](observer::Observer), so that a trace sees it and neither knows the other.
 //!
 //! ```
 //! use sheaf_core::RangeSet;
@@ -18,6 +17,7 @@
 mod errno;
 pub mod files;
 pub mod filter_abi;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hostset;
@@ -31,3 +31,4 @@ pub use errno::Errno;
 pub use lock::lock;
 pub use memberset::MemberSet;
 pub use rangeset::{RANGES_MAX, RangeSet};
+pub use sheaf_recorder::ProcessStat;

@@ -1,6 +1,5 @@
 //! Sets of members of a group, named by leaf and local index.
-use crate::RangeSet;
-use crate::rangeset::RANGES_MAX;
+use crate::rangeset::{RANGES_MAX, RangeSet};
 use crate::varint::{self, Malformed};
 
 /// A set of group members. A member is `(local, leaf)`: the `local`-th file that host `leaf` put

@@ -28,7 +28,7 @@
 //! observer::take();
 //! assert_eq!(*log.0.lock().unwrap(), ["file.read of 10 bytes", "Ended { bytes: 7, errno: None }"]);
 //! ```
-use crate::Errno;
+use crate::errno::Errno;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -15,6 +15,9 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Takes one integer off the front of `input`.
+///
+/// # Errors
+/// When the input ends within the integer, or it needs more than 64 bits.
 pub fn get(input: &mut &[u8]) -> Result<u64, Malformed> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
@@ -33,12 +36,18 @@ pub fn get(input: &mut &[u8]) -> Result<u64, Malformed> {
 }
 
 /// Takes one integer that must fit in 32 bits.
+///
+/// # Errors
+/// As [`get`], and when it needs more than 32 bits.
 pub fn get_u32(input: &mut &[u8]) -> Result<u32, Malformed> {
     u32::try_from(get(input)?).map_err(|_| Malformed)
 }
 
 /// Takes a length that must not exceed the bytes that are left (so a forged length cannot make
 /// the reader allocate).
+///
+/// # Errors
+/// As [`get`], and when fewer bytes are left.
 pub fn get_len(input: &mut &[u8]) -> Result<usize, Malformed> {
     let len = usize::try_from(get(input)?).map_err(|_| Malformed)?;
     if len > input.len() { Err(Malformed) } else { Ok(len) }
@@ -51,6 +60,9 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Takes what [`put_bytes`] wrote.
+///
+/// # Errors
+/// As [`get_len`].
 pub fn get_bytes<'a>(input: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
     let len = get_len(input)?;
     let (head, tail) = input.split_at(len);

@@ -1,11 +1,13 @@
 //! Permissions, owners, times and extended attributes.
 
+use crate::Result;
+use crate::export::Export;
 use crate::owner::Owner;
-use crate::{Export, Metadata, Result, Timestamp};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
+use sheaf_core::files::{Metadata, Timestamp};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -94,6 +96,25 @@ impl Export {
     /// Those of `listxattr(2)` and `getxattr(2)`; `EOPNOTSUPP` where the file system has none.
     pub fn xattrs(&self, path: &Path, follow: bool) -> Result<Vec<Xattr>> {
         xattrs_of(self.named(path, follow)?.as_fd())
+    }
+
+    /// The access control list of a file, in the form of the extended attribute
+    /// `system.posix_acl_access`; `None` if its mode says all.
+    ///
+    /// # Errors
+    /// Those of `getxattr(2)`.
+    pub fn access_list(&self, path: &Path, follow: bool) -> Result<Option<Vec<u8>>> {
+        let file = self.named(path, follow)?;
+        let mut list = vec![0; XATTR_BYTES_MAX];
+        let name = OsStr::from_bytes(ACCESS_LIST);
+        match rustix::fs::getxattr(proc_path(file.as_fd()), name, &mut list[..]) {
+            Ok(length) => {
+                list.truncate(length);
+                Ok(Some(list))
+            }
+            Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Removes one extended attribute.
@@ -209,6 +230,34 @@ pub(crate) fn some_xattrs_of(
         }
     }
     (found, unread)
+}
+
+/// The name of the extended attribute that holds the access control list.
+pub const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+/// The permission bits of a copy that does not get the access control list of its source. In the
+/// mode of a file with a list, the group's bits are the mask: the most that any entry of the list
+/// may have. The owning group itself may have less, and the copy's group gets no more than that.
+/// `list` is the value of `system.posix_acl_access`; from one that is damaged the group gets nothing.
+#[must_use]
+pub fn mode_without_list(mode: u32, list: &[u8]) -> u32 {
+    const VERSION: u32 = 2;
+    const GROUP_OBJ: u16 = 0x04;
+    const MASK: u16 = 0x10;
+    let (version, entries) = list.split_at(list.len().min(4));
+    let (mut group, mut mask) = (0, 0o7);
+    if version == VERSION.to_le_bytes() {
+        // Each entry is a tag, its permissions and a user or group.
+        for entry in entries.chunks_exact(8) {
+            let number = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
+            match number(0) {
+                GROUP_OBJ => group = u32::from(number(2)) & 0o7,
+                MASK => mask = u32::from(number(2)) & 0o7,
+                _ => {}
+            }
+        }
+    }
+    mode & (!0o070 | (group & mask) << 3)
 }
 
 /// The name under which the kernel's own table of descriptors has this file.

@@ -1,7 +1,8 @@
 //! Changes of names: directories, links, renames; and of length.
 
-use crate::export::ExportPlace;
-use crate::{Export, Result};
+use crate::Result;
+use crate::export::{Export, ExportPlace};
+use crate::held::FoundFile;
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use sheaf_core::Errno;
@@ -23,6 +24,24 @@ impl Export {
         }
     }
 
+    /// Makes a directory, and returns the directory that has its name now: its mode can be set
+    /// whatever becomes of the path. The umask applies.
+    ///
+    /// # Errors
+    /// Those of `mkdir(2)`; `ENOTDIR` if something else has taken its place already.
+    pub fn make_dir(&self, path: &Path, mode: Mode) -> Result<FoundFile> {
+        let place = match self.place(path) {
+            // As in `create_dir`.
+            Err(Errno::INVAL) => {
+                return self.resolve(path, OFlags::DIRECTORY).and(Err(Errno::EXIST));
+            }
+            place => place?,
+        };
+        rustix::fs::mkdirat(&place.dir, &place.name, mode)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        FoundFile::new(rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty())?)
+    }
+
     /// Makes a directory and those above it that are missing; one that exists already is no error.
     /// `made` is told of each that was made, also when one below it then fails. The umask applies;
     /// those above can always be entered by their owner.
@@ -30,6 +49,20 @@ impl Export {
     /// # Errors
     /// Those of `mkdir(2)`; `ENOTDIR` where something else stands in the way.
     pub fn create_dirs(&self, path: &Path, mode: Mode, made: &mut dyn FnMut(&Path)) -> Result<()> {
+        self.make_dirs(path, mode, made).map(drop)
+    }
+
+    /// As [`Export::create_dirs`], and returns the last directory if this call has made it.
+    ///
+    /// # Errors
+    /// Those of [`Export::create_dirs`].
+    pub fn make_dirs(
+        &self,
+        path: &Path,
+        mode: Mode,
+        made: &mut dyn FnMut(&Path),
+    ) -> Result<Option<FoundFile>> {
+        let mut last = None;
         let bytes = path.as_os_str().as_bytes();
         let is_end =
             |at: usize| bytes[at] != b'/' && bytes.get(at + 1).is_none_or(|&next| next == b'/');
@@ -43,16 +76,19 @@ impl Export {
                 Err(errno) => return Err(errno),
             }
             let mode = if is_last { mode } else { Mode::from_raw_mode(0o777) };
-            match self.create_dir(above, mode) {
-                // Somebody else made it meanwhile, or a link leads nowhere.
+            match self.make_dir(above, mode) {
+                // Another process made it meanwhile, or a link leads nowhere.
                 Err(Errno::EXIST) => drop(self.resolve(above, OFlags::DIRECTORY)?),
                 done => {
-                    done?;
+                    last = Some(done?).filter(|_| is_last);
                     made(above);
                 }
             }
         }
-        if ends.is_empty() { self.resolve(path, OFlags::DIRECTORY).map(drop) } else { Ok(()) }
+        if ends.is_empty() {
+            self.resolve(path, OFlags::DIRECTORY)?;
+        }
+        Ok(last)
     }
 
     /// Makes a symbolic link whose text is `target`, which is not looked at.
@@ -73,6 +109,15 @@ impl Export {
         file.check_kind()?;
         let link = self.new_place(link)?;
         Ok(rustix::fs::linkat(&file.dir, &file.name, &link.dir, &link.name, AtFlags::empty())?)
+    }
+
+    /// Gives a file that was found another name, whatever became of its own.
+    ///
+    /// # Errors
+    /// Those of `link(2)`.
+    pub fn hard_link_found(&self, file: &FoundFile, link: &Path) -> Result<()> {
+        let link = self.new_place(link)?;
+        Ok(crate::stage::link_open(file, &link.dir, &link.name)?)
     }
 
     /// Renames a file or directory; what has the new name already is replaced only with `replace`.

@@ -1,9 +1,10 @@
 //! Reading one directory.
 
-use crate::{DirEntry, Result};
+use crate::Result;
 use rustix::fd::AsFd;
-use rustix::fs::RawDir;
+use rustix::fs::{Dir, RawDir};
 use sheaf_core::Errno;
+use sheaf_core::files::DirEntry;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -12,6 +13,32 @@ pub const DIR_ENTRIES_MAX: usize = 1 << 22;
 
 /// Bytes of directory entries fetched from the kernel at once.
 const READ_BUFFER_BYTES: usize = 32 << 10;
+
+/// The entries of a directory except `.` and `..`, in the order of the file system, as they are read.
+/// An entry that is created or removed meanwhile may be included or not. After an error, there are no more.
+pub struct DirEntries(pub(crate) Dir);
+
+impl Iterator for DirEntries {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let entry = match self.0.next()? {
+                Ok(entry) => entry,
+                Err(errno) => return Some(Err(errno.into())),
+            };
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                let name = OsStr::from_bytes(name).to_os_string();
+                return Some(Ok(DirEntry {
+                    name,
+                    kind: entry.file_type().into(),
+                    ino: entry.ino(),
+                }));
+            }
+        }
+    }
+}
 
 /// All entries but `.` and `..`, sorted bytewise by name.
 pub(crate) fn read_sorted(dir: impl AsFd) -> Result<Vec<DirEntry>> {

@@ -1,13 +1,17 @@
 //! The export: one directory, and the resolution of every path beneath it.
 
+use crate::Result;
+use crate::dir;
+use crate::dir::DirEntries;
+use crate::held::HeldDir;
 use crate::itself::unless_itself;
 use crate::leases::outlasting_leases;
-use crate::{DirEntry, FileKind, Metadata, Result, dir};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno as SysErrno;
 use sheaf_core::Errno;
+use sheaf_core::files::{DirEntry, FileKind, Metadata};
 use sheaf_core::observer::{self, Begun, Ending, Layer};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -30,6 +34,8 @@ const PATH_BYTES_MAX: usize = 4095;
 #[derive(Clone, Debug)]
 pub struct Export {
     root: Arc<OwnedFd>,
+    /// A directory that is not looked up again; see [`Export::holding`].
+    held: Option<Arc<HeldDir>>,
 }
 
 /// A name in a directory beneath the export: what operations that change names act on.
@@ -73,7 +79,7 @@ impl Export {
     pub fn open(root: &Path) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
-        let export = Self { root: Arc::new(root) };
+        let export = Self { root: Arc::new(root), held: None };
         export.resolve(Path::new("."), OFlags::empty())?;
         Ok(export)
     }
@@ -153,9 +159,22 @@ impl Export {
         dir::read_sorted(&self.open_dir(path)?)
     }
 
+    /// The entries of a directory as an iterator, for directories of any size.
+    ///
+    /// # Errors
+    /// Those of `open(2)`; for an entry, those of `getdents(2)`.
+    pub fn entries(&self, path: &Path) -> Result<DirEntries> {
+        Ok(DirEntries(Dir::new(self.open_dir(path)?)?))
+    }
+
     /// A directory opened for reading its entries.
     pub(crate) fn open_dir(&self, path: &Path) -> Result<OwnedFd> {
         self.openat2(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+    }
+
+    /// This export with another directory held.
+    pub(crate) fn with_held_dir(&self, held: Arc<HeldDir>) -> Self {
+        Self { root: Arc::clone(&self.root), held: Some(held) }
     }
 
     /// A descriptor that only names the file (`O_PATH`).
@@ -187,11 +206,22 @@ impl Export {
 
     /// The one door to what is beneath the export.
     fn openat2(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-        door(path, flags, || match path.as_os_str().len() {
-            ..=PATH_BYTES_MAX => {
-                openat2(self.root.as_fd(), path, flags, mode, ResolveFlags::IN_ROOT)
+        door(path, flags, || {
+            if let Some((dir, rest)) = self.held.as_ref().and_then(|held| held.leads_to(path)) {
+                let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+                match openat2(dir, rest, flags, mode, within) {
+                    // A link at the end of the path is followed from the root, if it is followed.
+                    Err(Errno::LOOP)
+                        if !flags.contains(OFlags::NOFOLLOW) || ends_in_slash(rest) => {}
+                    opened => return opened,
+                }
             }
-            _ => self.openat2_in_pieces(path, flags, mode),
+            match path.as_os_str().len() {
+                ..=PATH_BYTES_MAX => {
+                    openat2(self.root.as_fd(), path, flags, mode, ResolveFlags::IN_ROOT)
+                }
+                _ => self.openat2_in_pieces(path, flags, mode),
+            }
         })
     }
 
@@ -231,12 +261,13 @@ impl Export {
     }
 }
 
+/// Whether a path asks for a directory, for which the system follows a link at its end.
+fn ends_in_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
+}
+
 /// Opens, and tells the observer.
-pub(crate) fn door(
-    path: &Path,
-    flags: OFlags,
-    open: impl FnOnce() -> Result<OwnedFd>,
-) -> Result<OwnedFd> {
+fn door(path: &Path, flags: OFlags, open: impl FnOnce() -> Result<OwnedFd>) -> Result<OwnedFd> {
     let begun =
         || Begun { name: path.as_os_str().as_bytes(), ..Begun::new(kind_of(flags), Layer::File) };
     let observed = observer::observe(begun);
@@ -246,7 +277,7 @@ pub(crate) fn door(
 }
 
 /// Where the link that this `O_PATH` descriptor names points; `EINVAL` when it is none.
-pub(crate) fn link_target(link: &OwnedFd) -> Result<PathBuf> {
+fn link_target(link: &OwnedFd) -> Result<PathBuf> {
     if fd_metadata(link.as_fd())?.kind != FileKind::Symlink {
         return Err(Errno::INVAL);
     }
@@ -275,13 +306,16 @@ fn openat2(
     within: ResolveFlags,
 ) -> Result<OwnedFd> {
     let (flags, within) = (flags | OFlags::CLOEXEC, within | ResolveFlags::NO_MAGICLINKS);
-    let open = || rustix::fs::openat2(dir, path, flags, mode, within);
-    for _ in 1..RESOLVE_TRIES_MAX {
-        match open() {
-            Err(SysErrno::INTR | SysErrno::AGAIN) => {}
-            done => return unless_itself(done?),
+    let mut tries = RESOLVE_TRIES_MAX;
+    let open = |flags| {
+        loop {
+            tries -= usize::from(tries > 0);
+            match rustix::fs::openat2(dir, path, flags, mode, within) {
+                Err(SysErrno::INTR | SysErrno::AGAIN) if tries > 0 => {}
+                done => return done,
+            }
         }
-    }
+    };
     unless_itself(outlasting_leases(flags, open)?)
 }
 

@@ -1,9 +1,12 @@
 //! The files a pattern stands for.
 
-use crate::pattern::{Alternative, PatternPart};
-use crate::{Export, FileKind, PathError, Pattern, Result};
+use crate::Result;
+use crate::error::PathError;
+use crate::export::Export;
+use crate::pattern::{Alternative, Pattern, PatternPart};
 use rustix::fs::OFlags;
 use sheaf_core::Errno;
+use sheaf_core::files::FileKind;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

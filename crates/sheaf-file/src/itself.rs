@@ -139,7 +139,8 @@ fn process_of(dir: BorrowedFd<'_>) -> Result<Option<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Export, Follow, WalkOptions};
+    use crate::export::Export;
+    use crate::walk::{Follow, WalkOptions};
     use rustix::process::Uid;
     use rustix::thread::{gettid, set_thread_res_uid};
 
@@ -156,6 +157,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one scenario")]
     fn user_who_is_served_sees_nothing_of_the_server() {
         if !geteuid().is_root() {
             return sheaf_testing::skipped("it takes root's rights to have another user's");

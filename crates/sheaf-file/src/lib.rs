@@ -9,7 +9,7 @@
 //! The way of one operation: the caller's path → [`Export`] resolves it to a descriptor → the
 //! operation acts on the descriptor → a value, or the [`Errno`](sheaf_core::Errno) of the system.
 //! Groups of names come from [`Export::glob`] (a [`Pattern`]) and [`Export::walk`] (a directory and
-//! all beneath it). An export is [`Files`](sheaf_core::files::Files), as is a [`LocalDirectory`].
+//! all beneath it).
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
@@ -35,8 +35,10 @@ mod digest;
 mod dir;
 mod error;
 mod export;
-mod files;
+mod file_system;
 mod glob;
+mod held;
+mod identity;
 mod itself;
 mod leases;
 mod mode_change;
@@ -48,13 +50,15 @@ mod tentative;
 mod usage;
 mod walk;
 
-pub use attributes::{Attributes, SetTime, Xattr};
+pub use attributes::{ACCESS_LIST, Attributes, SetTime, Xattr, mode_without_list};
 pub use digest::{Algorithm, Digest, Digester, digest};
-pub use dir::DIR_ENTRIES_MAX;
+pub use dir::{DIR_ENTRIES_MAX, DirEntries};
 pub use error::{PathError, PatternError};
 pub use export::{Export, close, is_empty_pipe};
-pub use files::LocalDirectory;
+pub use file_system::FileSystem;
 pub use glob::{GLOB_DEPTH_MAX, GLOB_ERRORS_MAX, GLOB_MATCHES_MAX, Globbed};
+pub use held::FoundFile;
+pub use identity::FileIdentity;
 pub use itself::unless_itself;
 pub use leases::{LEASE_WAIT_MAX, outlasting_leases};
 pub use mode_change::ModeChange;

@@ -11,7 +11,8 @@ const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const STICKY: u32 = 0o1000;
 
-/// A change of permissions: an octal number, or clauses such as `u+rwx,go=rX` or `g=u`. Each file's
+/// A change of permissions: an octal number, which `+`, `-` or `=` may precede, or clauses such as
+/// `u+rwx,go=rX` or `g=u`. Each file's
 /// new permissions depend on its old ones, so a change is applied where the file is.
 ///
 /// ```
@@ -57,6 +58,8 @@ enum ModeBits {
         /// `X`: execution for directories and for files somebody may execute.
         search: bool,
     },
+    /// All permissions, as a number: set-id bits of directories too.
+    Octal(u32),
     /// What user (6), group (3) or others (0) have: how far their bits are shifted.
     CopyOf(u32),
 }
@@ -68,10 +71,8 @@ impl ModeChange {
     /// `EINVAL` for anything else.
     pub fn parse(text: &str, umask: u32) -> Result<Self> {
         if text.starts_with(|first: char| first.is_ascii_digit()) {
-            let is_octal = text.bytes().all(|digit| (b'0'..b'8').contains(&digit));
-            let mode = u32::from_str_radix(text, 8).ok().filter(|&mode| is_octal && mode <= 0o7777);
             let sets_dir_ids = text.len() > 4;
-            return Ok(Self(Change::Octal { mode: mode.ok_or(Errno::INVAL)?, sets_dir_ids }));
+            return Ok(Self(Change::Octal { mode: octal(text)?, sets_dir_ids }));
         }
         let mut clauses = Vec::new();
         for text in text.split(',') {
@@ -103,7 +104,7 @@ impl Clause {
             ModeBits::Bits { bits, search } if search && (is_dir || mode & 0o111 != 0) => {
                 bits | 0o111
             }
-            ModeBits::Bits { bits, .. } => bits,
+            ModeBits::Bits { bits, .. } | ModeBits::Octal(bits) => bits,
             ModeBits::CopyOf(shift) => (mode >> shift & 0o7) * 0o111,
         };
         let value = bits & self.who & !self.masked;
@@ -111,12 +112,19 @@ impl Clause {
             Action::Add => mode | value,
             Action::Remove => mode & !value,
             Action::Set => {
-                let names_ids = bits & (SET_UID | SET_GID) != 0;
+                let names_ids =
+                    bits & (SET_UID | SET_GID) != 0 || matches!(self.what, ModeBits::Octal(_));
                 let kept = if is_dir && !names_ids { SET_UID | SET_GID } else { 0 };
                 mode & !(self.who & !kept) | value
             }
         }
     }
+}
+
+fn octal(text: &str) -> Result<u32> {
+    let is_octal = text.bytes().all(|digit| (b'0'..b'8').contains(&digit));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|&mode| is_octal && mode <= 0o7777);
+    mode.ok_or(Errno::INVAL)
 }
 
 /// Reads one text between commas: who, then one action after the other, as in `u+x-w`.
@@ -133,7 +141,8 @@ fn read_clauses(text: &[u8], umask: u32, clauses: &mut Vec<Clause>) -> Result<()
             _ => return Err(Errno::INVAL),
         };
     }
-    let masked = if names.is_empty() { umask & 0o777 } else { 0 };
+    let all_masked = if names.is_empty() { umask & 0o777 } else { 0 };
+    let is_number = |letters: &[u8]| letters.first().is_some_and(u8::is_ascii_digit);
     let who = if names.is_empty() { 0o7777 } else { who };
     while let Some((action, after)) = rest.split_first() {
         let action = match action {
@@ -144,6 +153,11 @@ fn read_clauses(text: &[u8], umask: u32, clauses: &mut Vec<Clause>) -> Result<()
         let end = after.iter().position(|&byte| b"+-=".contains(&byte)).unwrap_or(after.len());
         let (letters, next) = after.split_at(end);
         let what = read_what(letters)?;
+        // A number stands alone, as in `=755`, and means everybody, whatever the umask.
+        if is_number(letters) && !(names.is_empty() && next.is_empty()) {
+            return Err(Errno::INVAL);
+        }
+        let masked = if is_number(letters) { 0 } else { all_masked };
         if clauses.len() == CLAUSES_MAX {
             return Err(Errno::INVAL);
         }
@@ -154,6 +168,10 @@ fn read_clauses(text: &[u8], umask: u32, clauses: &mut Vec<Clause>) -> Result<()
 }
 
 fn read_what(letters: &[u8]) -> Result<ModeBits> {
+    if letters.first().is_some_and(u8::is_ascii_digit) {
+        let digits = std::str::from_utf8(letters).map_err(|_| Errno::INVAL)?;
+        return Ok(ModeBits::Octal(octal(digits)?));
+    }
     let (mut bits, mut search) = (0, false);
     for letter in letters {
         match letter {

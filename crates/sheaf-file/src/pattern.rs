@@ -10,7 +10,7 @@ pub use expand::PatternTree;
 pub(crate) use name::NamePattern;
 pub use whole::TextPattern;
 
-use crate::PatternError;
+use crate::error::PatternError;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -119,23 +119,31 @@ impl Pattern {
         self.alternatives.iter().any(|one| one.absolute || one.parts.len() > 1)
     }
 
-    /// Patterns of the directories of which this one stands for every entry that is not hidden: it
-    /// ends there in names that are all wildcards.
+    /// Patterns of the directories of which this one stands for every entry that is not hidden, or
+    /// for every entry of every directory in them, and so on: below these directories it has only
+    /// names that are all wildcards.
     pub(crate) fn swept(&self) -> impl Iterator<Item = Self> {
-        self.alternatives.iter().filter_map(|one| {
-            let (last, mut above) = one.parts.split_last()?;
-            match last {
-                PatternPart::Literal(_) => return None,
-                PatternPart::Name(name) if !name.is_bare() => return None,
-                PatternPart::Name(_) | PatternPart::Directories => {}
-            }
-            // `**` may stand for no directory at all.
-            while let Some((PatternPart::Directories, rest)) = above.split_last() {
-                above = rest;
-            }
-            let above =
-                Alternative { absolute: one.absolute, parts: above.to_vec(), must_be_dir: true };
-            Some(Self { alternatives: vec![above] })
+        self.alternatives.iter().flat_map(|one| {
+            let is_bare = |part: &PatternPart| match part {
+                PatternPart::Literal(_) => false,
+                PatternPart::Name(name) => name.is_bare(),
+                PatternPart::Directories => true,
+            };
+            let bare = one.parts.iter().rev().take_while(|part| is_bare(part)).count();
+            let least = one.parts.len() - bare;
+            (least..one.parts.len()).filter_map(move |end| {
+                let parts = &one.parts[..end];
+                // `**` may stand for no directory at all, which the pattern without it says.
+                if let Some(PatternPart::Directories) = parts.last() {
+                    return None;
+                }
+                let above = Alternative {
+                    absolute: one.absolute,
+                    parts: parts.to_vec(),
+                    must_be_dir: true,
+                };
+                Some(Self { alternatives: vec![above] })
+            })
         })
     }
 

@@ -1,9 +1,11 @@
 //! Removal of files and trees.
 
-use crate::export::{fd_metadata, mount_id, name_metadata, name_mount_id};
+use crate::Result;
+use crate::error::PathError;
+use crate::export::{Export, fd_metadata, mount_id, name_metadata, name_mount_id};
 use crate::owner::acts_as_owner;
-use crate::walk::{Cursor, WalkStep};
-use crate::{Export, PathError, Pattern, Result, WalkEntry, WalkOptions};
+use crate::pattern::Pattern;
+use crate::walk::{Cursor, WalkEntry, WalkOptions, WalkStep};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use sheaf_core::Errno;
@@ -71,8 +73,9 @@ impl Export {
         }
     }
 
-    /// Whether removing what `pattern` stands for would empty the export's root: it ends in a name
-    /// that is all wildcards, as `/*` does, however the root before it is written.
+    /// Whether `pattern` stands for all that is in the export's root, or in the directories there: it
+    /// ends in names that are all wildcards, as `/*` and `/*/*` do, however the root before them is
+    /// written.
     ///
     /// # Errors
     /// As [`Export::glob`].
@@ -93,10 +96,17 @@ impl Export {
 
     /// Whether a path, links at its end not followed, is that of the export's root.
     fn is_root(&self, path: &Path) -> bool {
-        let id = |path: &Path| {
-            fd_metadata(self.resolve(path, OFlags::NOFOLLOW)?.as_fd()).map(|stat| stat.id())
+        self.leads_to_root(path, false)
+    }
+
+    /// Whether a path is that of the export's root, by whatever name; with `follow`, links at its end are followed.
+    #[must_use]
+    pub fn leads_to_root(&self, path: &Path, follow: bool) -> bool {
+        let flags = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let id = |path: &Path, flags| {
+            fd_metadata(self.resolve(path, flags)?.as_fd()).map(|stat| stat.id())
         };
-        id(path).is_ok_and(|own| id(Path::new("/")) == Ok(own))
+        id(path, flags).is_ok_and(|own| id(Path::new("/"), OFlags::NOFOLLOW) == Ok(own))
     }
 
     /// Whether something is mounted at a path.

@@ -3,13 +3,16 @@
 mod content;
 mod place;
 
+use crate::Result;
 use crate::attributes::{Attributes, Subject, Xattr, apply};
 use crate::digest::{Algorithm, Digest, digest};
-use crate::{Export, Metadata, Result};
+use crate::export::Export;
+use crate::identity::FileIdentity;
 use content::{HashInOrder, StagedContent};
 use place::{Destination, StageKind};
 use rustix::fd::AsFd;
 use sheaf_core::Errno;
+use sheaf_core::files::Metadata;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
@@ -18,6 +21,7 @@ use std::path::Path;
 /// takes the disk a moment, all of a large file at once might take minutes without a sign of life.
 const SYNC_BYTES: u64 = 64 << 20;
 
+pub(crate) use place::link as link_open;
 pub use place::{TEMP_PREFIX, is_made_up};
 
 /// How to stage.
@@ -82,7 +86,21 @@ impl Staged {
     /// `EISDIR` for a directory; `EACCES` for a file this user may not write; those of `open(2)` in
     /// the directory of the destination; `ENXIO` for a named pipe that nobody reads.
     pub fn create(export: &Export, path: &Path, options: StageOptions) -> Result<Self> {
-        let (destination, file) = Destination::open(export, path, &options)?;
+        Self::create_apart(export, path, options, None)
+    }
+
+    /// As [`Staged::create`], of a copy of `source`: with [`StageOptions::in_place`], a `path` that
+    /// is the source itself is refused before it is emptied.
+    ///
+    /// # Errors
+    /// Those of [`Staged::create`]; `ESAMEFILE` for the source.
+    pub fn create_apart(
+        export: &Export,
+        path: &Path,
+        options: StageOptions,
+        source: Option<&FileIdentity>,
+    ) -> Result<Self> {
+        let (destination, file) = Destination::open(export, path, &options, source)?;
         let content = match destination.kind {
             StageKind::Stream => StagedContent::stream(file),
             _ => StagedContent::file(file, options.sparse),
@@ -177,8 +195,11 @@ impl Staged {
         if self.destination.kind == StageKind::Stream {
             return crate::export::fd_metadata(file.as_fd());
         }
+        // Attributes before the name: the new file is never seen with other permissions.
         self.destination.inherit(file)?;
         apply(Subject::Open(file.as_fd()), attributes)?;
+        // Contents before the name: after a crash the name is that of the old file or of the whole
+        // new one.
         if self.options.sync {
             sync(file)?;
         }

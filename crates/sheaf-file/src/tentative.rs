@@ -1,10 +1,11 @@
 //! Opening a file so that it can still be undone: `open(2)` in two steps.
 
-use crate::export::{fd_metadata, name_metadata, requested};
-use crate::{Export, FileKind, Result};
+use crate::Result;
+use crate::export::{Export, fd_metadata, name_metadata, requested};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags};
 use sheaf_core::Errno;
+use sheaf_core::files::FileKind;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,11 @@
 //! The space files take, as `du` counts it.
 
-use crate::{
-    Export, FileKind, Follow, Metadata, NameFilter, PathError, Walk, WalkEntry, WalkOptions,
-};
+use crate::error::PathError;
+use crate::export::Export;
+use crate::pattern::NameFilter;
+use crate::walk::{Follow, Walk, WalkEntry, WalkOptions};
 use sheaf_core::Errno;
+use sheaf_core::files::{FileKind, Metadata};
 use std::collections::HashSet;
 use std::ops::{AddAssign, ControlFlow};
 use std::path::{Path, PathBuf};
@@ -40,6 +42,8 @@ pub struct Usage {
     pub files: u64,
     /// Directories.
     pub dirs: u64,
+    /// The latest change of a content, in seconds since 1970.
+    pub modified: i64,
 }
 
 /// The space one directory takes with all beneath it (or one file, where a count starts there).
@@ -85,6 +89,7 @@ impl Export {
         let above = start.parent().filter(|_| options.several);
         let count = UsageCount {
             count_links: options.count_links,
+            follows: options.follow == Follow::Always,
             several: options.several,
             report_files: options.report_files,
             above: above.and_then(|above| self.stat(above).ok()).map(|above| above.id()),
@@ -164,6 +169,8 @@ struct UsageCount {
     above: Option<(u64, u64)>,
     several: bool,
     count_links: bool,
+    /// A file is found by its name and by each link to it.
+    follows: bool,
     report_files: bool,
     total: Usage,
 }
@@ -192,6 +199,7 @@ impl UsageCount {
             apparent_bytes: metadata.size,
             files: u64::from(!is_dir),
             dirs: u64::from(is_dir),
+            modified: metadata.mtime.seconds,
         };
         let counted = PathUsage { path: entry.path, depth: entry.depth, usage };
         if is_dir || entry.depth == 0 {
@@ -211,9 +219,9 @@ impl UsageCount {
         let (id, counted) = (metadata.id(), &mut self.counted);
         let known = match metadata.kind {
             _ if self.count_links => return Ok(false),
-            FileKind::Directory if self.several => &mut counted.dirs,
+            FileKind::Directory if self.several || self.follows => &mut counted.dirs,
             FileKind::Directory => return Ok(false),
-            _ if metadata.nlink > 1 => &mut counted.shared,
+            _ if metadata.nlink > 1 || self.follows => &mut counted.shared,
             _ if depth > 0 => return Ok(counted.starts.contains(&id)),
             _ if self.above.is_some_and(|above| counted.dirs.contains(&above)) => return Ok(true),
             _ => &mut counted.starts,
@@ -242,5 +250,6 @@ impl AddAssign for Usage {
         self.disk_bytes = self.disk_bytes.saturating_add(other.disk_bytes);
         self.files += other.files;
         self.dirs += other.dirs;
+        self.modified = self.modified.max(other.modified);
     }
 }

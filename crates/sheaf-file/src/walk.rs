@@ -5,7 +5,14 @@ mod cursor;
 pub use cursor::DEPTH_MAX;
 pub(crate) use cursor::{Cursor, WalkStep};
 
-use crate::{Export, FileKind, Metadata, NameFilter, PathError};
+use crate::error::PathError;
+use crate::export::{Export, is_empty_pipe};
+use crate::held::FoundFile;
+use crate::pattern::NameFilter;
+use rustix::fs::{Mode, OFlags};
+use sheaf_core::Errno;
+use sheaf_core::files::{FileKind, Metadata};
+use std::fs::File;
 use std::iter::FusedIterator;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +40,9 @@ pub struct WalkOptions {
     pub one_mount: bool,
     /// Fill [`WalkEntry::metadata`].
     pub metadata: bool,
+    /// A directory comes after what is in it, and not at all if it could not be read. It is not
+    /// for use with [`WalkOptions::one_file_system`].
+    pub dirs_last: bool,
     /// If not empty, only the files (not directories) that match are yielded. The start always is.
     pub include: NameFilter,
     /// Files (not directories) that match are passed over.
@@ -64,6 +74,7 @@ pub struct WalkEntry {
 #[derive(Debug)]
 pub struct Walk {
     cursor: Cursor,
+    dirs_last: bool,
 }
 
 impl Export {
@@ -71,7 +82,8 @@ impl Export {
     /// the first and only item.
     #[must_use]
     pub fn walk(&self, start: &Path, options: WalkOptions) -> Walk {
-        Walk { cursor: Cursor::new(self, start, options) }
+        let dirs_last = options.dirs_last;
+        Walk { cursor: Cursor::new(self, start, options), dirs_last }
     }
 }
 
@@ -79,6 +91,39 @@ impl Walk {
     /// Does not go into the directory that was yielded last.
     pub fn skip_dir(&mut self) {
         self.cursor.skip_dir();
+    }
+
+    /// The export with the directory held in which the entry was found that was yielded last: a
+    /// link that takes the place of that directory, or of one above, leads nowhere.
+    ///
+    /// # Errors
+    /// `ESTALE` if the directory had to be opened again and was another one.
+    pub fn here(&self) -> crate::Result<Export> {
+        self.cursor.here()
+    }
+
+    /// The file that was yielded last. If it was not a link that the walk follows, a link that has
+    /// taken its place is found itself.
+    ///
+    /// # Errors
+    /// Those of [`Export::find`] and [`Walk::here`].
+    pub fn found(&self, entry: &WalkEntry) -> crate::Result<FoundFile> {
+        self.here()?.find(&entry.path, self.cursor.followed())
+    }
+
+    /// Opens the file that was yielded last, as [`Export::open_ready`] does. A link that has taken
+    /// the place of a regular file is not followed.
+    ///
+    /// # Errors
+    /// Those of [`Export::open_ready`] and [`Walk::here`]; `ELOOP` for such a link.
+    pub fn open_ready(&self, entry: &WalkEntry) -> crate::Result<File> {
+        let here = self.here()?;
+        if self.cursor.followed() || entry.kind != FileKind::File {
+            return here.open_ready(&entry.path);
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let file = here.open_file(&entry.path, flags, Mode::empty())?;
+        if is_empty_pipe(&file)? { Err(Errno::AGAIN) } else { Ok(file) }
     }
 }
 
@@ -88,8 +133,11 @@ impl Iterator for Walk {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             match self.cursor.next()? {
-                Ok(WalkStep::Enter(entry) | WalkStep::Leaf(entry)) => return Some(Ok(entry)),
-                Ok(WalkStep::Leave(_)) => {}
+                Ok(WalkStep::Enter(_)) if self.dirs_last => {}
+                Ok(WalkStep::Leave(_)) if !self.dirs_last => {}
+                Ok(WalkStep::Enter(entry) | WalkStep::Leaf(entry) | WalkStep::Leave(entry)) => {
+                    return Some(Ok(entry));
+                }
                 Err(error) => return Some(Err(error)),
             }
         }

@@ -4,13 +4,19 @@
 //! partials with the filter [`FILTER`]; the client reads the last one. A partial is always an
 //! aggregate: raw data exists only inside a server, so a node with one child cannot mistake one
 //! for the other.
+//!
+//! TBON-FS, sections 2.3 (aggregations of statuses and data) and 3.2 (their execution in a tree).
+//! The function of Figure 4 there takes an input with one file for raw data, so it fails if a
+//! partial covers only one file. Here the server lifts raw data first, and partials have a form of
+//! their own.
 use sheaf_core::varint::{self, Malformed};
-use sheaf_core::{Errno, MemberSet, RANGES_MAX, RangeSet};
+use sheaf_core::{Errno, RANGES_MAX, RangeSet};
 use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
 
 mod classes;
 mod data;
 mod exact;
+mod labels;
 mod number;
 mod numbers;
 mod status;
@@ -18,8 +24,10 @@ mod status;
 mod tests;
 
 pub use classes::ClassDigest;
-pub(crate) use classes::{ClassState, Classes};
+pub(crate) use classes::{ClassState, Classes, is_of};
 pub(crate) use data::{Data, Packed};
+pub use labels::LabelAt;
+pub(crate) use labels::NumberChoice;
 pub use number::Number;
 pub(crate) use numbers::Numbers;
 pub use numbers::{NUMBERS_MAX, NumberAt, NumberOp, Overflow};
@@ -52,10 +60,16 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
+    /// How many members failed.
+    pub fn failures(&self) -> u64 {
+        let errors = self.errors.iter().chain(&self.unopened);
+        errors.map(|error| error.members.len() + error.more).sum()
+    }
+
     /// Takes in another sub-tree's partial.
     ///
     /// # Errors
-    /// `EBADMSG` when the data of the two are of different kinds, `EMSGSIZE` when together they
+    /// `EPROTO` when the data of the two are of different kinds, `EMSGSIZE` when together they
     /// exceed the bound of the operation.
     pub fn merge(&mut self, other: Self) -> Result<(), FilterError> {
         self.data.merge(other.data)?;
@@ -127,16 +141,6 @@ impl Partial {
         partial.data = Data::decode(input, left)?;
         Ok(partial)
     }
-
-    /// Every member that failed.
-    #[must_use]
-    pub fn failed(&self) -> MemberSet {
-        let mut all = MemberSet::new();
-        for error in &self.errors {
-            all.union_with(&error.members);
-        }
-        all
-    }
 }
 
 /// Adds to errors that are kept in order of errno and path: others each time, also where they have
@@ -168,44 +172,29 @@ impl Filter for GroupFilter {
 #[derive(Default)]
 struct GroupAccumulator {
     merged: Option<Partial>,
-    /// The wire form of `merged` while it is the only contribution: nothing to decode again.
+    /// The wire form of `merged` while it is the only contribution: it need not be encoded again.
     only: Option<Vec<u8>>,
-    /// A contribution that was taken unseen turned out not to decode.
-    is_broken: bool,
-}
-
-impl GroupAccumulator {
-    fn open(&mut self) -> Result<(), FilterError> {
-        if let Some(bytes) = self.only.take() {
-            // It was counted already; the result must not pretend to hold it.
-            self.merged = Some(decode(&bytes).inspect_err(|_| self.is_broken = true)?);
-        }
-        Ok(())
-    }
 }
 
 impl Accumulator for GroupAccumulator {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
-        if self.merged.is_none() && self.only.is_none() && !self.is_broken {
-            self.only = Some(input.payload.to_vec());
-            return Ok(());
-        }
-        let partial = decode(input.payload)?;
-        self.open()?;
+        // Each contribution is decoded when it comes, so that one which is malformed fails alone.
+        let partial = Partial::decode(input.payload).map_err(|_| {
+            FilterError::new(Errno::BADMSG, "a group operation's partial does not decode")
+        })?;
         match &mut self.merged {
-            Some(merged) => merged.merge(partial),
+            Some(merged) => {
+                self.only = None;
+                merged.merge(partial)
+            }
             None => {
-                self.merged = Some(partial);
+                (self.merged, self.only) = (Some(partial), Some(input.payload.to_vec()));
                 Ok(())
             }
         }
     }
 
     fn finish(&mut self, _: Emit, out: &mut Vec<u8>) -> Result<(), FilterError> {
-        if std::mem::take(&mut self.is_broken) {
-            self.merged = None;
-            return Err(undecodable());
-        }
         match (self.only.take(), self.merged.take()) {
             (Some(bytes), _) => out.extend_from_slice(&bytes),
             (None, Some(merged)) => merged.encode(out),
@@ -213,12 +202,4 @@ impl Accumulator for GroupAccumulator {
         }
         Ok(())
     }
-}
-
-fn decode(bytes: &[u8]) -> Result<Partial, FilterError> {
-    Partial::decode(bytes).map_err(|_| undecodable())
-}
-
-fn undecodable() -> FilterError {
-    FilterError::new(Errno::BADMSG, "a group operation's partial does not decode")
 }

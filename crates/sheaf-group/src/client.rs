@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 mod ask;
 mod call;
 mod fetch;
+mod garbled;
 mod group;
 mod hosts;
 mod interrupt;
@@ -184,6 +185,26 @@ impl Client {
     #[must_use]
     pub fn fold(&self, leaves: &RangeSet) -> String {
         self.inner.hosts.fold(leaves)
+    }
+
+    /// A line for each reason why members or whole hosts did not succeed:
+    /// `n[3,7]:/etc/app.conf: No such file or directory (ENOENT)`.
+    #[must_use]
+    pub fn failures(&self, outcome: &Outcome) -> Vec<String> {
+        let members = outcome.errors.iter().map(|error| {
+            let hosts = self.fold(&error.members.leaves());
+            let more = match error.more {
+                0 => String::new(),
+                more => format!(", and {more} more members"),
+            };
+            match &*error.path {
+                "" => format!("{hosts}: {}{more}", error.errno),
+                path => format!("{hosts}:{path}: {}{more}", error.errno),
+            }
+        });
+        let hosts = outcome.failed.iter().chain(&outcome.silent);
+        let hosts = hosts.map(|(errno, leaves)| format!("{}: {errno}", self.fold(leaves)));
+        members.chain(hosts).collect()
     }
 
     /// Ends every operation under way with what it has, and those to come at once, until

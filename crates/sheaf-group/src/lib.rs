@@ -8,14 +8,22 @@
 //!
 //! Operations on groups, calls of tools and what servers do with files are told to the
 //! [observer](sheaf_core::observer) of their process.
+//!
+//! Group file operations are after TBON-FS (Brim and Miller, *Group File Operations for Scalable
+//! Tools and Middleware*), section 2. Figure 1 there is the oracle of the tests: a loop over the
+//! members, whose result an operation must equal. Sheaf differs in that an operation returns its
+//! value *and* the status of each member, where section 2.4 returns `E_GROUP` and needs a second
+//! call, `gstatus`.
 #![forbid(unsafe_code)]
 
 pub mod aggregate;
+pub mod audit;
 pub mod blocking;
 mod client;
 pub mod entry;
 mod error;
 pub mod flags;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod message;

@@ -109,6 +109,9 @@ pub(crate) struct AnswerMessage {
 pub struct OpenMessage {
     /// Paths or patterns, beneath each server's export.
     pub paths: Vec<String>,
+    /// Paths or patterns, each of these hosts only. A path of a host that several stand for is one
+    /// member.
+    pub of_hosts: Vec<(RangeSet, String)>,
     /// Take the entries of the directories named by `paths`, which are no patterns then.
     pub entries: bool,
     /// `open(2)` flags, with those of [`crate::flags`].
@@ -121,13 +124,19 @@ impl OpenMessage {
     /// These paths or patterns.
     #[must_use]
     pub fn new(paths: Vec<String>, flags: u32, mode: u32) -> Self {
-        Self { paths, entries: false, flags, mode }
+        Self { paths, of_hosts: Vec::new(), entries: false, flags, mode }
+    }
+
+    /// These paths or patterns, each of some hosts.
+    #[must_use]
+    pub fn of_hosts(of_hosts: Vec<(RangeSet, String)>, flags: u32, mode: u32) -> Self {
+        Self { paths: Vec::new(), of_hosts, entries: false, flags, mode }
     }
 
     /// The entries of these directories.
     #[must_use]
     pub fn entries_of(dirs: Vec<String>, flags: u32, mode: u32) -> Self {
-        Self { paths: dirs, entries: true, flags, mode }
+        Self { paths: dirs, of_hosts: Vec::new(), entries: true, flags, mode }
     }
 }
 
@@ -207,6 +216,22 @@ impl OpenMessage {
     }
 }
 
+impl Request {
+    /// Whether a client that may only read cannot ask for it; of tools, each says that itself.
+    pub(crate) fn changes_files(&self) -> bool {
+        match self {
+            Self::Open { open, then, .. } => {
+                let writes = OFlags::WRONLY | OFlags::RDWR;
+                open.changes_files()
+                    || OFlags::from_bits_retain(open.flags).intersects(writes)
+                    || then.as_ref().is_some_and(Operation::changes_files)
+            }
+            Self::Operate(operation) => operation.changes_files(),
+            _ => false,
+        }
+    }
+}
+
 impl Operation {
     /// Whether it changes files, or what `stat` tells of them, beyond the time of the last access.
     pub(crate) fn changes_files(&self) -> bool {
@@ -260,6 +285,10 @@ pub enum DataAggregation {
         op: NumberOp,
         /// Columns of each line, counted from 1; empty: every field that is a number.
         columns: Vec<u32>,
+        /// A regular expression: only lines in which it matches, which alone are counted.
+        lines: Option<String>,
+        /// Keep the text beside the numbers that all members share, where no columns are wanted.
+        labels: bool,
     },
     /// The content, when all are equal; an error otherwise.
     Equal,
@@ -276,6 +305,10 @@ pub enum DataAggregation {
     Lines {
         /// The leaf that sends its body at once.
         eager: u32,
+        /// With an entry of kind [`EntryKind::Path`](crate::entry::EntryKind::Path) for each
+        /// member: 16 bytes of the digest of its content, and 16 of the digest of the set of its
+        /// lines.
+        digests: bool,
     },
     /// Digests only.
     Checksum,

@@ -1,7 +1,8 @@
 //! The server: group operations and tools on one host's files.
 use crate::aggregate::Partial;
+use crate::audit::{Change, ChangeLog, ChangeUnderWay, Recorder, change_of};
 use crate::message::Request;
-use crate::tool::{AskedTool, Host, Tools};
+use crate::tool::{AskedTool, Host, Tool, Tools};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, lock};
@@ -64,6 +65,7 @@ pub struct Servers {
     pool: Arc<Pool<ServerErrand>>,
     /// Leaves of one process with the same root share its descriptor.
     exports: Arc<Mutex<FxHashMap<PathBuf, Export>>>,
+    changes: Option<Arc<dyn ChangeLog>>,
 }
 
 impl Default for Servers {
@@ -76,7 +78,13 @@ impl Servers {
     /// Servers with these tools. At most [`THREADS_MAX`] threads work for all of them.
     #[must_use]
     pub fn new(tools: Tools) -> Self {
-        Self { tools, pool: Pool::new(), exports: Arc::default() }
+        Self { tools, pool: Pool::new(), exports: Arc::default(), changes: None }
+    }
+
+    /// The same, with a log of what they change.
+    #[must_use]
+    pub fn with_changes(self, changes: Arc<dyn ChangeLog>) -> Self {
+        Self { changes: Some(changes), ..self }
     }
 
     /// These servers, with the filters that combine what they say.
@@ -150,7 +158,8 @@ impl Servers {
         let host = Host::new(site.host, leaf, self.export(site.config, site.host)?);
         let (tools, pool) = (self.tools.clone(), Arc::clone(&self.pool));
         let (lanes, waiting) = (FxHashMap::default(), Vec::new());
-        Ok(Box::new(Server { business, host, tools, pool, handle, lanes, waiting }))
+        let changes = self.changes.clone();
+        Ok(Box::new(Server { business, host, tools, pool, handle, changes, lanes, waiting }))
     }
 }
 
@@ -180,6 +189,7 @@ struct Server {
     tools: Tools,
     pool: Arc<Pool<ServerErrand>>,
     handle: LeafHandle,
+    changes: Option<Arc<dyn ChangeLog>>,
     lanes: FxHashMap<u32, Arc<GroupLane>>,
     /// Lanes with something to do that nobody works on yet.
     waiting: Vec<Arc<GroupLane>>,
@@ -228,6 +238,7 @@ impl Service for Server {
                 tools: self.tools.clone(),
                 pool: Arc::clone(&self.pool),
                 handle: self.handle.clone(),
+                changes: self.changes.clone(),
             };
             if let Err(ServerErrand::Serve(worker)) = self.pool.spawn(ServerErrand::Serve(worker)) {
                 worker.refuse(Errno::AGAIN, leaf);
@@ -303,6 +314,7 @@ struct GroupWorker {
     tools: Tools,
     pool: Arc<Pool<ServerErrand>>,
     handle: LeafHandle,
+    changes: Option<Arc<dyn ChangeLog>>,
 }
 
 /// A request that shows that its thread does not hang.
@@ -357,6 +369,40 @@ impl GroupWorker {
                 None
             }
         }
+    }
+
+    /// Refuses what changes files where the client may only read.
+    fn check_write(&self, changes_files: bool) -> Result<(), Errno> {
+        let may_write = self.lane.caller.rights().may_write;
+        if changes_files && !may_write { Err(Errno::PERM) } else { Ok(()) }
+    }
+
+    /// Where changes are recorded, if they are.
+    fn recorder(&self) -> Option<Recorder> {
+        let log = Arc::clone(self.changes.as_ref()?);
+        let (handle, caller) = (self.handle.clone(), Arc::clone(&self.lane.caller));
+        Some(Recorder { log, handle, host: Arc::clone(&self.host.name), caller })
+    }
+
+    fn start(
+        &self,
+        name: &str,
+        tool: &dyn Tool,
+        params: &[u8],
+        host: &Host,
+    ) -> Result<ServerCall, Errno> {
+        let recorder = self.recorder();
+        let change = recorder.as_ref().and_then(|_| tool.change(params));
+        let change = change.map(|change| match change.command.is_empty() {
+            true => Change { command: name.to_owned(), ..change },
+            false => change,
+        });
+        let change = ChangeUnderWay::begin(recorder.as_ref(), change);
+        if let Err(errno) = self.check_write(!tool.only_reads()) {
+            change.into_iter().for_each(|change| change.refused(errno));
+            return Err(errno);
+        }
+        ServerCall::start(tool, params, host, change)
     }
 
     fn occupant(&self) -> MutexGuard<'_, Occupant> {
@@ -455,7 +501,7 @@ impl GroupWorker {
         Ok(match request {
             Request::Call { tool, .. } => {
                 let call =
-                    self.tools.get(&tool).and_then(|tool| ServerCall::start(tool, &data, host));
+                    self.tools.get(&tool).and_then(|found| self.start(&tool, found, &data, host));
                 match occupant.call.insert(call) {
                     // A tool that is fed says nothing until it has everything.
                     Ok(call) if job.answer => call.answer(host, attention)?,
@@ -496,7 +542,20 @@ impl GroupWorker {
                 Some(Err(_)) | None => call::said(host.leaf, true, b"", host.leaf),
             },
             Request::Last { .. } => Default::default(),
-            request => group::serve(&mut occupant.group, request, &data, job.wave, host)?,
+            request => {
+                let recorder = self.recorder();
+                let change = recorder.as_ref().and_then(|_| change_of(&request));
+                let change = ChangeUnderWay::begin(recorder.as_ref(), change);
+                let served = self.check_write(request.changes_files()).and_then(|()| {
+                    group::serve(&mut occupant.group, request, &data, job.wave, host)
+                });
+                match (change, &served) {
+                    (Some(change), Ok(partial)) => change.ended(partial.failures()),
+                    (Some(change), Err(errno)) => change.refused(*errno),
+                    (None, _) => {}
+                }
+                served?
+            }
         })
     }
 }

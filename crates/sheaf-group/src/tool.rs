@@ -1,4 +1,5 @@
 //! Tools: programs at the leaves beyond the file operations, such as `grep`'s search.
+use crate::audit::Change;
 use crate::entry;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -102,6 +103,18 @@ pub trait Tool: Send + Sync {
     /// # Errors
     /// An errno for the whole host, when the parameters make no sense there.
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno>;
+
+    /// Whether it changes no file, whatever its parameters: clients that may only read are served
+    /// by these tools and by no others.
+    fn only_reads(&self) -> bool {
+        false
+    }
+
+    /// What these parameters change, for the audit; `None` if they change nothing.
+    fn change(&self, params: &[u8]) -> Option<Change> {
+        let _ = params;
+        (!self.only_reads()).then(Change::default)
+    }
 }
 
 /// A tool at work on one host.
@@ -175,10 +188,26 @@ impl Reply {
         }
     }
 
+    /// How many errors it has.
+    pub(crate) fn errors(&self) -> u64 {
+        match self {
+            Self::Entries(answer) => answer.errors(),
+            Self::Bytes(_) => 0,
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Entries(answer) => answer.len(),
             Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether nothing was said.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Entries(answer) => answer.is_empty() && answer.has_no_stats(),
+            Self::Bytes(bytes) => bytes.is_empty(),
         }
     }
 
@@ -202,7 +231,11 @@ impl Tools {
         self.tools.insert(name.to_owned(), Arc::new(tool));
     }
 
-    pub(crate) fn get(&self, name: &str) -> Result<&dyn Tool, Errno> {
+    /// The tool of this name.
+    ///
+    /// # Errors
+    /// `ENOSYS` when there is none.
+    pub fn get(&self, name: &str) -> Result<&dyn Tool, Errno> {
         self.tools.get(name).map(|tool| &**tool).ok_or(Errno::NOSYS)
     }
 }

@@ -1,6 +1,7 @@
 //! From the segments of processes to rows with the time of day.
+use crate::error::TraceError;
 use crate::files::remove;
-use crate::{TraceError, TraceNames, TraceRow};
+use crate::row::{TraceNames, TraceRow};
 use serde::{Deserialize, Serialize};
 use sheaf_recorder::{
     ClockKind, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TraceClock, flag, sys,
@@ -581,6 +582,8 @@ impl TraceSource {
         let is_as_before = (self.lost, self.names_lost, self.unplaced)
             == (read.lost, read.names_lost, read.unplaced);
         let lost = read.lost.saturating_sub(self.lost);
+        // A ring that is overwritten has no record of a loss. The time for which it was held stands
+        // for it.
         if lost > 0 && self.reader.full() == Full::Overwrite {
             let gap = Gap { ring: 0, count: lost, from: held.0, to: held.1 };
             into.rows.push(of_gap(&gap, row(held.0, held.1 - held.0), &mut ops));
@@ -595,6 +598,7 @@ impl TraceSource {
         into.names_lost += read.names_lost.saturating_sub(self.names_lost);
         (self.lost, self.names_lost, self.unplaced) = (read.lost, read.names_lost, read.unplaced);
         if unplaced > 0 {
+            // Only their number is known, not their times.
             let gap = Gap { ring: 0, count: unplaced, from: made, to: made };
             let row = TraceRow { errno: UNPLACED_ERRNO, ..row(made, 0) };
             into.rows.push(of_gap(&gap, row, &mut ops));

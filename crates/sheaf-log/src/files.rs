@@ -1,5 +1,5 @@
 //! Files and directories of traces: opened, removed, checked for their owner.
-use crate::TraceError;
+use crate::error::TraceError;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

@@ -1,5 +1,5 @@
 //! Sheaf's own operations, recorded as those of any program: groups, tools, and files of servers.
-use crate::TraceError;
+use crate::error::TraceError;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::lock;
 use sheaf_core::observer::{self, Begun, Ending, Layer, Observer};

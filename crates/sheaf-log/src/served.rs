@@ -7,10 +7,16 @@
 //! A server keeps what it has taken until whoever stores it has said that it is stored. Both ends
 //! keep what they have in spools, so either may be killed at any moment: what rings have committed is
 //! stored once.
+//!
+//! MIOT (see [`sheaf_recorder`]), section IV, has the same three tiers: the program, the log client
+//! of its host, and the log server. There the log client sends over a socket and the paper names no
+//! acknowledgement. Here batches are merged on their way up the tree, and a host keeps its rows
+//! until they are acknowledged.
 mod batch;
 mod client;
 mod clock;
 mod columns;
+mod left;
 mod live;
 mod live_text;
 mod user;
@@ -20,6 +26,7 @@ pub use batch::{
 };
 pub use client::{COLLECT, LIVE, LogClients, TRACE_SERVICE};
 pub use clock::{ClockSample, HostClock};
+pub use left::{LeftSegments, left_segments};
 pub use live::{LIVE_SECONDS_MAX, LiveAnswer, LiveBy, LiveFilter, LiveRequest, LiveSums};
 
 use std::path::{Path, PathBuf};

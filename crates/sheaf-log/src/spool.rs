@@ -5,9 +5,10 @@
 //! after a crash needs it alone. One that is full is converted, and taken away once its rows are
 //! stored. A block that was cut off was never released: it is in the rings still.
 use crate::collect::SourceState;
+use crate::error::TraceError;
 use crate::files::{open, remove};
-use crate::row::LOST;
-use crate::{ServedHost, TraceError, TraceNames, TraceRow};
+use crate::host::ServedHost;
+use crate::row::{LOST, TraceNames, TraceRow};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

@@ -1,4 +1,8 @@
 //! The files of a group, wherever it is from: what is read from them, and written to them, and what became of that.
+//!
+//! All that is read from a group is of one moment. `open` does the group read and `read` returns
+//! its bytes (`own.rs`). If a member is missing, reading ends with an error, so that no program
+//! mistakes a part for the whole.
 mod contents;
 mod statuses;
 mod streamed;

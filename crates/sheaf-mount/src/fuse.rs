@@ -5,6 +5,11 @@
 //! known for longer than the call that asked for it, so that what is seen is what the owner has. The crates that
 //! speak the protocol tell no lock of a file as a whole from one of a range, have nothing that ends a wait for a
 //! lock, and do not know `O_TMPFILE`; its structures are those of `fuse-abi`.
+//!
+//! Two features of FUSE are left out on purpose. Passthrough hands reads to a file of the same
+//! machine; the bind mount of the own host's files does this better, without FUSE calls for names.
+//! io_uring saves wake-ups within the 8 µs that FUSE takes of a remote read's 78 µs. Reads of lent
+//! bytes take only those 8 µs.
 mod borrowed;
 mod device;
 mod point;

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Timestamp};
+use sheaf_file::OFlags;
 
 /// The node of the export itself.
 pub const ROOT: u64 = 1;
@@ -179,6 +180,53 @@ pub enum NodeOp {
     Seek { handle: u64, offset: u64, whence: u32 },
     /// `copy_file_range(2)`, both files being the owner's.
     Copy { from: (u64, u64), to: (u64, u64), length: u64 },
+}
+
+impl NodeOp {
+    /// Whether a host that may only read cannot ask for it.
+    #[must_use]
+    pub fn changes_files(&self) -> bool {
+        let writes = |flags: u32| {
+            let changes = OFlags::WRONLY | OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+            OFlags::from_bits_retain(flags).intersects(changes)
+        };
+        match self {
+            Self::Open { flags, .. } | Self::OpenLent { flags, .. } => writes(*flags),
+            Self::SetAttributes { .. }
+            | Self::Make { .. }
+            | Self::Symlink { .. }
+            | Self::Remove { .. }
+            | Self::Rename { .. }
+            | Self::Link { .. }
+            | Self::Create { .. }
+            | Self::Temporary { .. }
+            | Self::Write { .. }
+            | Self::SetXattr { .. }
+            | Self::RemoveXattr { .. }
+            | Self::Allocate { .. }
+            | Self::Copy { .. } => true,
+            Self::Join(_)
+            | Self::Export
+            | Self::Lookup(_)
+            | Self::Forget(_)
+            | Self::Attributes { .. }
+            | Self::ReadLink { .. }
+            | Self::Read { .. }
+            | Self::ReadLent { .. }
+            | Self::Recalls { .. }
+            | Self::Flush { .. }
+            | Self::Release { .. }
+            | Self::Sync { .. }
+            | Self::ReadDirectory { .. }
+            | Self::FileSystem { .. }
+            | Self::GetXattr { .. }
+            | Self::ListXattr { .. }
+            | Self::Access { .. }
+            | Self::TestLock { .. }
+            | Self::SetLock { .. }
+            | Self::Seek { .. } => false,
+        }
+    }
 }
 
 /// What `lstat(2)` says of a node.

@@ -13,6 +13,11 @@
 //! ```
 //! The socket has no file: its name is a number that only who asks by the session is told, and whoever comes to it
 //! has to be the user of the server's process.
+//!
+//! A device per file system (`FUSE_DEV_IOC_CLONE`) saves two processes on the way of each request.
+//! When the mounting process is gone, the server closes its device, so that no mount remains that
+//! cannot be unmounted. Devices are handed over only if process and user IDs mean the same in both
+//! processes. All requests of a mount belong to one task, and end with it.
 use crate::fuse::{Remote, answer_by, receive};
 use crate::lanes::{HostLanes, Way};
 use crate::owner::FILES;
@@ -23,7 +28,7 @@ use sheaf_core::{Errno, lock};
 use sheaf_tree::Stream;
 use sheaf_tree::launch::Peer;
 use sheaf_tree::proto::Packet;
-use sheaf_tree::service::{Leaf, LeafHandle, Provider, Service, ServiceError, Site};
+use sheaf_tree::service::{Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -52,8 +57,20 @@ const HELLO_WAIT: Duration = Duration::from_secs(10);
 
 /// The service, at leaves.
 pub fn near_service() -> impl Provider {
-    |_: &Site<'_>, handle: LeafHandle| {
-        Ok::<_, ServiceError>(Box::new(NearDoor { handle, open: None }) as Box<dyn Service>)
+    NearProvider
+}
+
+struct NearProvider;
+
+impl Provider for NearProvider {
+    /// The name of the socket gives no rights: the socket admits processes of this host that have
+    /// the user of the server, and other servers keep to the rights of this host.
+    fn check(&self, caller: &Caller) -> Result<(), Errno> {
+        if caller.is_guest() { Err(Errno::PERM) } else { Ok(()) }
+    }
+
+    fn start(&self, _: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
+        Ok(Box::new(NearDoor { handle, open: None }))
     }
 }
 

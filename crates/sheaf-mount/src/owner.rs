@@ -1,5 +1,9 @@
 //! The side of the host that has the files: it does what a mounted view elsewhere asks, as the user on whose
 //! behalf it asks, with this host's system calls. So its page cache is the one cache that there is.
+//!
+//! A FUSE request is one call here (`client.rs`), with the rights of the user who made it. It acts
+//! on descriptors that name files (`O_PATH`), so an inode stays the same file whatever happens to
+//! its names. Open files and locks of a mount are released with its last lane.
 mod client;
 mod handles;
 mod lending;
@@ -14,7 +18,7 @@ use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, lock};
 use sheaf_file::{Export, Mode, OFlags};
 use sheaf_tree::service::identity::Identity;
-use sheaf_tree::service::{ServiceRequest, Site, Worker};
+use sheaf_tree::service::{Caller, ClientRights, ServiceRequest, Site, Worker};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -45,6 +49,8 @@ pub struct OwnerLane {
     owners: Arc<FileOwners>,
     host: String,
     client: Option<Arc<OwnerClient>>,
+    /// Those of the host that asks.
+    rights: ClientRights,
     /// As whom it was asked last.
     last: Option<(FileCaller, Option<Arc<Identity>>)>,
 }
@@ -77,11 +83,12 @@ impl FileOwners {
 }
 
 impl OwnerLane {
-    fn new(owners: Arc<FileOwners>, site: &Site<'_>) -> Result<Self, Errno> {
+    fn new(owners: Arc<FileOwners>, site: &Site<'_>, caller: &Caller) -> Result<Self, Errno> {
         // A session of another program says nothing of it.
         let export = str::from_utf8(site.config).ok().filter(|export| !export.is_empty());
         let export = export.ok_or(Errno::NOSYS)?.replace("%h", site.host);
-        Self::serving(owners, site.host, Path::new(&export))
+        let lane = Self::serving(owners, site.host, Path::new(&export))?;
+        Ok(lane.with_rights(caller.rights()))
     }
 
     /// One for this directory of this host, by whatever way its requests come.
@@ -98,7 +105,14 @@ impl OwnerLane {
             hosts.insert(host.to_owned(), OwnerHost { export, served, clients });
         }
         drop(hosts);
-        Ok(Self { owners, host: host.to_owned(), client: None, last: None })
+        let (host, rights) = (host.to_owned(), ClientRights::FULL);
+        Ok(Self { owners, host, client: None, rights, last: None })
+    }
+
+    /// The same for a caller with these rights.
+    #[must_use]
+    pub fn with_rights(self, rights: ClientRights) -> Self {
+        Self { rights, ..self }
     }
 
     /// Answers an encoded [`FileCall`].
@@ -137,6 +151,9 @@ impl OwnerLane {
             out.extend_from_slice(host.export.as_os_str().as_bytes());
             return Ok(FileAnswer::Bytes);
         }
+        if !self.rights.may_write && op.changes_files() {
+            return Err(Errno::ROFS);
+        }
         let client = self.client.clone().ok_or(Errno::STALE)?;
         // Whoever asked may be gone.
         if matches!(op, NodeOp::Forget(_) | NodeOp::Release { .. } | NodeOp::Flush { .. }) {
@@ -153,12 +170,30 @@ impl OwnerLane {
         match &self.last {
             Some((last, identity)) if *last == who => Ok(identity.clone()),
             _ => {
-                let identity = Identity::of_user(who.uid, who.gid, &who.gids);
+                let served = self.squashed(&who);
+                let identity = Identity::of_user(served.uid, served.gid, &served.gids);
                 let identity = identity.map_err(|_| Errno::ACCES)?;
                 self.last = Some((who, identity.clone()));
                 Ok(identity)
             }
         }
+    }
+}
+
+/// The user and the group that root of another host is here, where it may not be root: `nobody`.
+const NOBODY: u32 = 65_534;
+
+impl OwnerLane {
+    /// The user as whom a request is served: root of a host that may not be root here is nobody, as
+    /// on an NFS server that squashes root.
+    fn squashed(&self, who: &FileCaller) -> FileCaller {
+        if self.rights.may_be_root || !rustix::process::geteuid().is_root() {
+            return who.clone();
+        }
+        let squash = |id: u32| if id == 0 { NOBODY } else { id };
+        let gids = if who.uid == 0 { Vec::new() } else { who.gids.clone() };
+        let gids = gids.into_iter().filter(|gid| *gid != 0).collect();
+        FileCaller { uid: squash(who.uid), gid: squash(who.gid), gids }
     }
 }
 

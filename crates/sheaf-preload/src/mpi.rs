@@ -377,8 +377,8 @@ mod ask {
                 pub unsafe fn $name($($arg: usize),*) -> Option<$result> {
                     static FOUND: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
                     let real = find_mpi_part($symbol, &FOUND)?;
-                    // SAFETY: it is the function of this name.
                     let real: unsafe extern "C" fn($(ask!(@usize $arg)),*) -> $result =
+                        // SAFETY: it is the function of this name.
                         unsafe { std::mem::transmute(real) };
                     // SAFETY: as our caller vouches for.
                     Some(unsafe { real($($arg),*) })

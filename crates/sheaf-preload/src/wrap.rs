@@ -23,8 +23,8 @@ macro_rules! wrap {
                 if real.is_null() {
                     return $crate::turn::missing();
                 }
-                // SAFETY: it is the function of this name, which has this signature.
                 let real: unsafe extern "C" fn($($kind),*) -> $result =
+                    // SAFETY: it is the function of this name, which has this signature.
                     unsafe { std::mem::transmute(real) };
                 let Some(turn) = $crate::turn::TracedCall::begin() else {
                     // SAFETY: as our caller vouches for.
@@ -36,8 +36,10 @@ macro_rules! wrap {
                 // SAFETY: as our caller vouches for.
                 let $came = unsafe { real($($arg),*) };
                 let ended = turn.now();
+                // SAFETY: as our caller vouches for.
                 #[allow(unused_unsafe)]
-                turn.end(sheaf_recorder::IoOp::$op, begun, ended, unsafe { $did });
+                let did = unsafe { $did };
+                turn.end(sheaf_recorder::IoOp::$op, begun, ended, did);
                 $came
             }
         )*

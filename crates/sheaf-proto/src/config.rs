@@ -14,6 +14,7 @@ pub struct Time(pub u64);
 impl Add<Duration> for Time {
     type Output = Self;
     fn add(self, rhs: Duration) -> Self {
+        // Saturates: a configured timeout of centuries must not wrap to a deadline in the past.
         Self(self.0.saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
@@ -78,6 +79,7 @@ impl NodeConfig {
             depth: self.depth + 1,
             leaves: RangeSet::single(leaf),
             children: Vec::new(),
+            // Never used: a leaf opens no stream, it asks the root for one (`Node::want_stream`).
             stream_base: 0,
             place: Place::default(),
             tuning: self.tuning,

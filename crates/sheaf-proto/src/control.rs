@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Version of everything on a link; both ends must have the same.
-pub const PROTOCOL_VERSION: u32 = 8;
+pub const PROTOCOL_VERSION: u32 = 9;
 
 /// How a node collects the contributions to a wave before it sends on what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -41,7 +41,29 @@ pub enum Caller {
         /// It is the user as whom the server of that host runs, which is the session's there:
         /// numbers of users need not be the same on all hosts.
         is_owner: bool,
+        /// The rights of clients on that host.
+        rights: ClientRights,
     },
+    /// The server of another host, over a peer link that the root has introduced.
+    Host {
+        /// The rights of clients on that host.
+        rights: ClientRights,
+    },
+}
+
+/// The rights of a client that entered a session on one of its hosts. The root decides them by the
+/// host; the server that is asked enforces them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClientRights {
+    /// It may change files.
+    pub may_write: bool,
+    /// A client that is root on its host is root on the others.
+    pub may_be_root: bool,
+}
+
+impl ClientRights {
+    /// All rights.
+    pub const FULL: Self = Self { may_write: true, may_be_root: true };
 }
 
 impl Caller {
@@ -50,6 +72,28 @@ impl Caller {
     #[must_use]
     pub fn is_guest(&self) -> bool {
         matches!(self, Self::User { is_owner: false, .. })
+    }
+
+    /// The rights that the root has given it; the user of the session has all.
+    #[must_use]
+    pub fn rights(&self) -> ClientRights {
+        match self {
+            Self::Owner => ClientRights::FULL,
+            Self::User { rights, .. } | Self::Host { rights } => *rights,
+        }
+    }
+
+    /// Whether it entered the session on one of its hosts, and not at the root. The root and the
+    /// nodes run no code that such a client brings.
+    #[must_use]
+    pub fn is_from_host(&self) -> bool {
+        !matches!(self, Self::Owner)
+    }
+
+    /// Whether it may only open and use streams: it is a guest, or may change nothing.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.is_guest() || !self.rights().may_write || matches!(self, Self::Host { .. })
     }
 }
 
@@ -215,6 +259,13 @@ pub struct Take {
     pub leaves: RangeSet,
 }
 
+/// Answers of these leaves do not decode, as the client that asked for them has found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Garbled {
+    /// Which.
+    pub leaves: RangeSet,
+}
+
 /// The root has done what it could for a child that it was asked to start ([`Notice::Stranded`]).
 /// Leaves that are still held for it have failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -320,6 +371,13 @@ pub enum Notice {
         rank: u32,
         /// The service.
         service: String,
+    },
+    /// An answer of these leaves does not decode.
+    Garbled {
+        /// Rank of the node that has the link to them.
+        by: u32,
+        /// Which.
+        leaves: RangeSet,
     },
     /// A filter could not combine; the leaves are `failed` in that wave.
     FilterFailed {

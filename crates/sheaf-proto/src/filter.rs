@@ -3,6 +3,11 @@
 //! A stream names one filter. Every node of the stream holds an instance of it; for each wave the
 //! node folds its children's partials into an [`Accumulator`] and sends what that gives to its
 //! parent. The root finishes the last one into the result.
+//!
+//! MRNet, section 2.4, transformation filters. The paper's filter function receives all packets of
+//! a wave at once; an accumulator folds them one by one, so a node need not hold a whole wave.
+//! State that a filter keeps between waves is a value here and not a static variable, because it
+//! moves to the node that takes over the children. Modules of users: [`ModuleId`].
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;

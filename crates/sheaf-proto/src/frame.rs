@@ -20,6 +20,7 @@ pub const BODY_BYTES_MAX: usize = 16 << 20;
 /// A packet's payload travels in frames of at most this many bytes, so that streams interleave.
 pub const CHUNK_BYTES: usize = 64 << 10;
 
+// The bytes `Sf` on the wire.
 const MAGIC: u16 = 0x6653;
 /// Where a header has its kind and its flags.
 const KIND_AT: usize = 4;
@@ -87,6 +88,8 @@ pub enum Kind {
     Farewell = 28,
     /// Down: what became of a child that the root was asked to start ([`super::control::Verdict`]).
     Verdict = 29,
+    /// Down: answers of these leaves do not decode ([`super::control::Garbled`]).
+    Garbled = 30,
 }
 
 impl Kind {
@@ -99,10 +102,10 @@ impl Kind {
 /// The kinds by their number.
 const KINDS: [Option<Kind>; 32] = {
     use Kind::*;
-    const ALL: [Kind; 26] = [
+    const ALL: [Kind; 27] = [
         Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello,
         Adopt, Adopted, Release, Released, Ack, Module, Reply, State, Run, Door, Go, Take,
-        Farewell, Verdict,
+        Farewell, Verdict, Garbled,
     ];
     let mut kinds = [None; 32];
     let mut at = 0;
@@ -259,6 +262,7 @@ impl Header {
             Kind::from_wire(bytes[KIND_AT]).filter(|_| [bytes[6], bytes[7]] == MAGIC.to_le_bytes());
         let Some(kind) = kind else { return Err(Violation::NotAFrame) };
         let body_len = word(0);
+        // Checked here, before anything is allocated for a body.
         if body_len as usize > BODY_BYTES_MAX {
             return Err(Violation::Oversized(body_len));
         }
@@ -385,7 +389,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_number() {
         let kinds: Vec<Kind> = (0..=u8::MAX).filter_map(Kind::from_wire).collect();
-        assert_eq!(kinds.len(), 26);
+        assert_eq!(kinds.len(), 27);
         assert!(kinds.iter().all(|&kind| Kind::from_wire(kind as u8) == Some(kind)));
     }
 

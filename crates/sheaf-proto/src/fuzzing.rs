@@ -1,13 +1,16 @@
 //! What the fuzz targets in `fuzz/` run: every decoder of this crate, and whole nodes under
 //! sequences of frames. No part of the API.
 #![allow(missing_docs)]
+use crate::config::{Child, NodeConfig, NodeRole, Time, Tuning};
 use crate::control::{self, Assign, Caller, Notice, Open, Ready, Sync};
+use crate::coverage::Coverage;
 use crate::filter::{Emit, Input, ModuleId, Registry, packets as lists};
 use crate::frame::{self, Header, Kind};
+use crate::links::LinkId;
+use crate::node::{Event, Node, Outgoing};
 use crate::packet::{self, Format};
 use crate::report;
 use crate::topology::{Page, Spec, Topology};
-use crate::{Child, Coverage, Event, LinkId, Node, NodeConfig, NodeRole, Outgoing, Time, Tuning};
 use bytes::Bytes;
 use sheaf_core::fuzzing::FuzzTarget;
 use sheaf_core::{Errno, RangeSet};

@@ -3,11 +3,16 @@
 //! A [`Node`] opens no socket, reads no clock and starts no task. A driver gives it what arrived
 //! ([`Node::receive`]), tells it when a link is lost ([`Node::link_lost`]) and what time it is
 //! ([`Node::tick`]); it writes what [`Node::next_dirty`] names, and hands [`Event`]s to the local
-//! application. The same code runs over sockets, inside one process, and in the simulator.
+//! application. The same code runs over sockets, inside one process, and in the simulator, where
+//! the tests run thousands of seeds of random faults.
 //!
 //! Root, inner node and leaf are one type: they differ in where a stream's waves end (at the
 //! application that opened it, or on the link it came from) and where its packets end (at the
 //! children, or at the service of a leaf). A client of a running session is one more parent.
+//!
+//! The tree is after MRNet (Roth, Arnold and Miller, *MRNet: A Software-Based Multicast/Reduction
+//! Network for Scalable Tools*). The heads of the modules that take something from it name its
+//! section, and how Sheaf differs.
 
 /// Fails with the rule that is broken, and where.
 macro_rules! rule {
@@ -24,6 +29,7 @@ pub mod control;
 mod coverage;
 pub mod filter;
 pub mod frame;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod links;

@@ -1,6 +1,7 @@
 //! The links of a node: who is at their other ends, and what waits to be written to them.
+use crate::LINK_OUT_BYTES;
+use crate::config::{Child, Time, Tuning};
 use crate::frame::{DownFrame, HEADER_BYTES};
-use crate::{Child, LINK_OUT_BYTES, Time, Tuning};
 use bytes::Bytes;
 use std::fmt;
 use std::ops::{Index, IndexMut};
@@ -158,6 +159,7 @@ impl Links {
     /// used again is soon found, and so few that many newcomers cost no more than a few.
     pub fn places_behind(&mut self, first: usize, full: bool) -> Vec<LinkId> {
         let behind = self.all.len().saturating_sub(first);
+        // A full node refuses newcomers, so before that it looks at every place.
         let count = if full { behind } else { behind.min(PLACES_LOOKED_AT) };
         let places =
             (0..count).map(|step| LinkId::new(first + (self.looked_at + step) % behind)).collect();
@@ -246,6 +248,7 @@ impl Links {
         gone.carry = Vec::new();
         gone.out = OutQueue::default();
         gone.waiting.clear();
+        // `dirty` is not cleared: the link is on that list until `next_dirty` takes it off.
         self.dead.push(at);
         std::mem::replace(&mut gone.state, LinkState::Lost)
     }

@@ -58,6 +58,7 @@ mod diagnosis;
 mod down;
 mod ends;
 mod event;
+mod garbled;
 mod guide;
 mod handover;
 mod lost;
@@ -133,6 +134,8 @@ impl Node {
             events: VecDeque::new(),
             fresh: Vec::new(),
             runs: Vec::new(),
+            // Number 0 is never assigned: in a notice it means that no stream is concerned
+            // (`NO_STREAM`).
             next_stream: config.stream_base + 1,
             streams_opened: 0,
             clients: 0,
@@ -197,9 +200,11 @@ impl Node {
     /// # Errors
     /// A [`Violation`] of the peer; the driver closes the link and calls [`Node::link_lost`].
     pub fn receive(&mut self, now: Time, link: LinkId, chunk: &Bytes) -> Result<(), Violation> {
+        // The driver may have read these bytes before this node gave the link up.
         if !self.links[link].is_alive() {
             return Ok(());
         }
+        // Part of a frame is a sign of life too: a long frame on a slow link is not silence.
         self.links[link].heard = now;
         self.links[link].counters.bytes_in += chunk.len() as u64;
         let mut at = 0;
@@ -215,6 +220,7 @@ impl Node {
             }
             at = self.dispatch(now, link, header, chunk, at)?;
         }
+        // Only the incomplete tail is copied. Whole frames are read where they lie.
         if at < chunk.len() && self.links[link].is_alive() {
             self.links[link].carry.extend_from_slice(&chunk[at..]);
         }
@@ -234,6 +240,8 @@ impl Node {
             carry.extend_from_slice(&chunk[at..at + count]);
             at += count;
         };
+        // Copies no more than this one frame lacks, and its header first, which holds the length.
+        // The frames after it are dispatched from `chunk`.
         let carry = &mut self.links[link].carry;
         take(carry, super::frame::HEADER_BYTES);
         let Some(header) = Header::parse(carry)? else { return Ok(at) };
@@ -256,6 +264,8 @@ impl Node {
         whole: &Bytes,
         at: usize,
     ) -> Result<usize, Violation> {
+        // Contributions are most of the traffic, and come in series: the stream is looked up once
+        // per series, not once per frame.
         if header.kind == Kind::Up && self.links[link].way == LinkWay::Down {
             return self.on_up_run(now, link, header, whole, at);
         }
@@ -285,10 +295,15 @@ impl Node {
         if !self.links[link].is_member() {
             return self.frame_of_stranger(now, link, header, body);
         }
-        if !from_child && self.links[link].caller().is_guest() && !is_for_guests(header.kind) {
-            // Code that it brings is not taken; streams that name it say so.
-            let is_code = header.kind == Kind::Module;
-            return if is_code { Ok(()) } else { Err(Violation::OutOfPlace(header.kind)) };
+        if !from_child && self.links[link].caller().is_from_host() {
+            // Code that it brings is not taken; streams that name it say so. Nor does its word that an answer
+            // of a host is malformed count: it could have any host cut off.
+            if matches!(header.kind, Kind::Module | Kind::Garbled) {
+                return Ok(());
+            }
+            if self.links[link].caller().is_limited() && !is_for_guests(header.kind) {
+                return Err(Violation::OutOfPlace(header.kind));
+            }
         }
         match (header.kind, from_child) {
             (Kind::Down, false) => {
@@ -320,6 +335,7 @@ impl Node {
                 let (modules, here) = self.modules_here();
                 modules.on_module(here, header, &frame)
             }
+            (Kind::Garbled, false) => self.on_garbled(now, body),
             (Kind::Ready, true) => self.on_ready(link, header, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
             (Kind::Door, true) => self.on_door(link, body),
@@ -345,6 +361,7 @@ impl Node {
         match (header.kind, &self.links[link].state) {
             (Kind::Heartbeat, _) => self.links.on_heartbeat(now, link, header, body, &self.clocks),
             (Kind::Adopt, LinkState::Knocking) => {
+                // Set first: `on_adopt` may take the node in at once, and then sends it modules.
                 self.links[link].has_engine = header.has(flag::ready::ENGINE);
                 self.on_adopt(now, link, body)
             }
@@ -356,6 +373,8 @@ impl Node {
             (Kind::Notice, LinkState::Knocking | LinkState::Pending(_)) => {
                 self.on_give_up(link, body)
             }
+            // A node that waits to be taken in may hold leaves already, which another newcomer
+            // wants.
             (Kind::Released, LinkState::Pending(_)) => self.on_released(now, link, body),
             (Kind::Release, LinkState::Asking) => self.on_release(now, link, body),
             (Kind::Adopted, LinkState::Asking) => self.on_adopted(now, link, body),
@@ -395,6 +414,7 @@ impl Node {
                 return Err(Violation::OutOfPlace(Kind::Credit));
             }
             let sent = &mut stream.up.out.sent;
+            // Credit counts all bytes since the opening, so it never decreases on one link.
             if header.wave > sent.done || header.wave < sent.acked {
                 return Err(NEVER_SENT);
             }
@@ -431,6 +451,8 @@ impl Node {
     /// When [`Node::tick`] wants to be called next.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
+        // Without a watched peer nothing is due, so that an idle session in one process does not
+        // wake up.
         let beat = self.links.iter().any(Link::is_watched).then_some(self.links.heart.beat_at);
         [beat, self.timers.streams, self.timers.recovery].into_iter().flatten().min()
     }

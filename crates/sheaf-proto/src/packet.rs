@@ -1,4 +1,4 @@
-//! Packets: typed values by format string, as MRNet's users know them.
+//! Packets: typed values by format string, as in MRNet (section 2.1).
 //!
 //! The wire form describes itself: one byte with the length of the format, the format in its
 //! canonical spelling, then the values, little-endian. Scalars have their natural width; strings

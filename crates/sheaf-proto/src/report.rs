@@ -271,6 +271,7 @@ impl Bundle {
         while let Some((len, tail)) = rest.split_first_chunk() {
             let len = u32::from_le_bytes(*len) as usize;
             let Some((encoded, tail)) = tail.split_at_checked(len) else {
+                // Nothing after this length can be located: the rest counts as one report.
                 dropped = dropped.saturating_add(1);
                 break;
             };

@@ -21,8 +21,12 @@
 //! assert!(result.coverage.is_full());
 //! assert_eq!(unpack(&result.payload.unwrap()).unwrap(), [PacketValue::U64(63 * 64 / 2)]);
 //! ```
+use crate::config::{Time, Tuning};
+use crate::control::{Notice, Sync};
 use crate::filter::Registry;
-use crate::{Event, LinkId, Node, Notice, Packet, PacketContent, Sync, Time, Tuning, WaveResult};
+use crate::links::LinkId;
+use crate::node::{Event, Node, Packet, PacketContent};
+use crate::stream::WaveResult;
 use bytes::Bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::RangeSet;
@@ -228,6 +232,7 @@ struct Scheduled {
 
 impl PartialEq for Scheduled {
     fn eq(&self, other: &Self) -> bool {
+        // No two entries have the same sequence number.
         self.sequence == other.sequence
     }
 }
@@ -286,6 +291,7 @@ impl<L: Leaves> Sim<L> {
             if sim.shape.leaf(rank).is_some() {
                 sim.with(rank, |node, _| node.tell_ready());
             } else if sim.config.heartbeats {
+                // Puts its first tick on the agenda.
                 sim.with(rank, |_, _| ());
             }
         }
@@ -432,6 +438,7 @@ impl<L: Leaves> Sim<L> {
             SimWhat::Chunk(wire, chunk) => self.arrive(wire, Some(chunk)),
             SimWhat::End(wire) => self.arrive(wire, None),
             SimWhat::Serve(rank, event) => self.deliver(rank, SimInput::Serve(event)),
+            // A tick that was moved leaves its old entry on the agenda, where it must do nothing.
             SimWhat::Tick(rank) if self.hosts[rank as usize].tick == entry.at => {
                 self.hosts[rank as usize].tick = Time(u64::MAX);
                 self.deliver(rank, SimInput::Tick);

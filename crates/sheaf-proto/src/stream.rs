@@ -1,4 +1,9 @@
 //! One stream at one node: its members, what it carries towards them, and what comes of them.
+//!
+//! MRNet, sections 2.1 and 2.3: streams, and the stream manager of an internal process. Sheaf
+//! differs in three points. Each direction has a credit window, so a slow reader holds the sender
+//! back. Byte counts name positions, so a stream goes on with another parent. A member is a leaf,
+//! not a child, so members can move between children.
 use super::coverage::Coverage;
 use super::frame::{Header, Kind};
 use super::links::{LinkId, Links};
@@ -108,7 +113,6 @@ impl NodeStream {
         &mut self.members
     }
 
-    /// The child on `link`.
     #[inline]
     pub fn child(&self, link: LinkId) -> Option<ChildId> {
         self.members.child(link)

@@ -6,6 +6,11 @@
 //! *leaf index*, in the order of their hosts, so that below every node lies one contiguous range
 //! of leaves. A parent sends each child its own [subtree](Topology::subtree) at launch.
 //!
+//! MRNet, section 2.6. As in the paper's experiments, trees are balanced unless the user specifies
+//! otherwise. The paper advises hosts of their own for inner nodes, so that they do not slow the
+//! application. By default Sheaf has no such hosts and uses those of the leaves
+//! ([`Placement::LeafHosts`]); [`Placement::InnerHosts`] follows the advice.
+//!
 //! ```
 //! use sheaf_proto::topology::{Names, Placement, Spec, Topology};
 //! let hosts: Names = (1..=64).map(|n| format!("n{n}")).collect();
@@ -143,6 +148,7 @@ impl Topology {
             } else if node.children == 0 {
                 node.leaves_start
             } else if inner_hosts > 0 {
+                // Counts down with the positions, so that the hosts are used in the order of ranks.
                 inner -= 1;
                 leaf_hosts + inner % inner_hosts
             } else {
@@ -180,6 +186,8 @@ impl Topology {
                 leaves_end: 0,
                 host,
             });
+            // Checked at each node: counts can come from a peer, and ranges of children become
+            // indices.
             next = next
                 .checked_add(children)
                 .filter(|&next| next as usize <= counts.len())
@@ -199,6 +207,7 @@ impl Topology {
     /// Fills in parents and leaf ranges.
     fn number_leaves(&mut self, first: u32, lone: Role) -> Result<(), TopologyError> {
         let mut below = vec![0u32; self.nodes.len()];
+        // Children have higher positions, so each is counted before its parent.
         for position in (0..self.nodes.len()).rev() {
             let node = self.nodes[position];
             if node.children == 0 && (position > 0 || lone == Role::Leaf) {
@@ -209,6 +218,7 @@ impl Topology {
                 self.nodes[child as usize].parent = position as u32;
             }
         }
+        // The last leaf index of the tree is the largest, so no sum below overflows.
         first.checked_add(below[0]).ok_or(TopologyError::Malformed)?;
         self.nodes[0].leaves_start = first;
         for position in 0..self.nodes.len() {

@@ -2,6 +2,11 @@
 //!
 //! Most waves of a fast stream look alike and need no slot each ([`Steady`]); the others have one
 //! ([`Slots`]). [`Waves`] is one or the other, and whoever wants slots gets them from it.
+//!
+//! MRNet, section 2.4, synchronisation filters: [`Sync`](crate::control::Sync) has the three modes
+//! of the paper. In Sheaf a wave also has a number and may have a deadline, and its result names
+//! the leaves that it counts. The paper does not define the result of a wave whose child is lost.
+//! Here the wave ends without the lost leaves, and names them.
 use crate::filter::Filter;
 use crate::frame::Header;
 use crate::stream::{ChildId, Members};
@@ -142,6 +147,8 @@ impl Contribution {
         bytes
     }
     fn add_bytes(&mut self, bytes: usize) {
+        // The window keeps the bytes below this bound. The flags are safe even from a peer that
+        // ignores its window.
         let sum = self.bytes().saturating_add(bytes as u32).min(Self::BYTES);
         self.0 = (self.0 & !Self::BYTES) | sum;
     }

@@ -70,6 +70,7 @@ impl TraceClock {
 #[inline]
 fn counter() -> u64 {
     #[expect(unsafe_code, reason = "reads a counter, which every processor of this kind has")]
+    // SAFETY: every processor of this kind has the counter.
     unsafe {
         std::arch::x86_64::_rdtsc()
     }

@@ -6,8 +6,11 @@
 //! a path goes there once and is a number afterwards. The file outlives the process, so that a
 //! [`Reader`] finds each record that was committed, whatever became of the process.
 //!
-//! After: MIOT (Tang et al.), section 3, whose ring in shared memory this is; its silences (loss,
-//! order, crash) are filled here: what is lost is counted with its time, within the ring.
+//! The ring in shared memory is after MIOT (Cho, Kim and Lee, *Design and Implementation of Shared
+//! Memory based Parallel File System Logging Method for High Performance Computing*), section IV.
+//! MIOT has one circular buffer for its client, and the paper does not say what happens when it is
+//! full, when threads write at once, or after a crash. Here each thread has its own ring. Lost
+//! records are counted with their time, within the ring.
 //!
 //! ```
 //! use sheaf_recorder::{IoEvent, SegmentOptions, IoOp, Reader, TraceSegment};
@@ -29,6 +32,7 @@
 mod clock;
 mod layout;
 mod op;
+mod process_stat;
 mod read;
 mod segment;
 pub mod sys;
@@ -37,6 +41,7 @@ mod writer;
 pub use clock::{ClockKind, TraceClock};
 pub use layout::{IO_LAYERS, IoLayer, IoRecord, flag};
 pub use op::{IoOp, is_lock};
+pub use process_stat::ProcessStat;
 pub use read::{Damage, Gap, Process, Read, Reader, RingPlace, RingRecord};
 pub use segment::{Full, SegmentOptions, TraceSegment};
 pub use writer::{IoEvent, RingWriter};

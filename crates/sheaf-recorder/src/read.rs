@@ -5,7 +5,8 @@ use crate::layout::{
     NAME_HEADER_BYTES, RING_HEADER_BYTES, RingHeader, SegmentHeader, VERSION, flag,
 };
 use crate::op::IoOp;
-use crate::segment::{Full, SegmentOptions, boot, started_in};
+use crate::process_stat::ProcessStat;
+use crate::segment::{Full, SegmentOptions, boot};
 use crate::sys::{self, Descriptor, Mapping, OpenHow};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -259,8 +260,8 @@ impl Reader {
         }
         let mut line = [0; 1024];
         let path = CString::new(format!("/proc/{}/stat", self.process.pid)).expect("digits");
-        sys::read_file(&path, &mut line)
-            .is_ok_and(|line| started_in(line) == Some(self.started) && !is_dead(line))
+        let stat = sys::read_file(&path, &mut line).ok().and_then(ProcessStat::parse);
+        stat.is_some_and(|stat| stat.start_ticks() == Some(self.started) && !is_dead(stat))
     }
 
     /// Whether its process has said that it ends.
@@ -583,7 +584,6 @@ fn of_io(error: std::io::Error) -> Damage {
 }
 
 /// A process that has ended, and that its parent has not asked for.
-fn is_dead(stat: &[u8]) -> bool {
-    let behind = stat.iter().rposition(|&byte| byte == b')');
-    behind.and_then(|at| stat.get(at + 2)).is_some_and(|state| b"ZXx".contains(state))
+fn is_dead(stat: ProcessStat<'_>) -> bool {
+    stat.state().is_some_and(|state| b"ZXx".contains(&state))
 }

@@ -3,6 +3,7 @@ use crate::clock::TraceClock;
 use crate::layout::{
     HEADER_BYTES, MAGIC, RECORD_BYTES, RING_HEADER_BYTES, RingHeader, SegmentHeader, VERSION,
 };
+use crate::process_stat::ProcessStat;
 use crate::sys::{self, KernelError, Mapping, OpenHow};
 use crate::writer::RingWriter;
 use std::ffi::{CStr, CString};
@@ -320,15 +321,7 @@ impl TraceSegment {
 fn started_at() -> Option<u64> {
     let mut line = [0; 1024];
     let line = sys::read_file(c"/proc/self/stat", &mut line).ok()?;
-    started_in(line)
-}
-
-/// The same in the line of any process. Its name stands in brackets, and may hold anything.
-pub(crate) fn started_in(line: &[u8]) -> Option<u64> {
-    const PLACE_BEHIND_NAME: usize = 19;
-    let behind = line.iter().rposition(|&byte| byte == b')')? + 2;
-    let mut words = line.get(behind..)?.split(|&byte| byte == b' ');
-    std::str::from_utf8(words.nth(PLACE_BEHIND_NAME)?).ok()?.parse().ok()
+    ProcessStat::parse(line)?.start_ticks()
 }
 
 /// This boot of the machine; zeros where the kernel does not say.

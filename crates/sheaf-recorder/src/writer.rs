@@ -1,4 +1,8 @@
-//! A thread's ring, at the thread.
+//! A thread's ring, at the thread that writes it.
+//!
+//! In a flight recorder, the thread whose operation was slow holds all rings of its process with
+//! one store: none is overwritten from then on. The thread saw the reason, so a reader that looks
+//! 10 ms later still finds the operations that led to it.
 use crate::layout::{
     IoLayer, IoRecord, NAME_BYTES_MAX, NAME_HEADER_BYTES, RECORD_BYTES, RING_HEADER_BYTES,
     ReaderLine, RingHeader, WriterLine, flag,
@@ -130,6 +134,7 @@ impl<'a> RingWriter<'a> {
         if !self.has_room(1) && !self.sees_room(1) {
             return self.lose(event.begun, event.ended);
         }
+        // The record of a loss comes first, so it stands where the lost operations would be.
         if self.untold > 0 && !self.tell_of_lost() {
             return self.lose(event.begun, event.ended);
         }
@@ -207,9 +212,12 @@ impl<'a> RingWriter<'a> {
         slot.result.store(event.bytes, Relaxed);
         slot.span.store(event.span, Relaxed);
         slot.thread.store(thread, Relaxed);
+        // The commit is the last store to the record: a reader that sees it sees all of the record,
+        // also if the process ends before it stores `head`.
         slot.commit.store(position + 1, Release);
         self.head = position + 1;
         self.line().head.store(position + 1, Release);
+        // After the record, so that the slow operation is held with those before it.
         if self.overwrites && event.ended.wrapping_sub(event.begun) >= self.slow {
             self.segment.hold();
         }
@@ -321,6 +329,7 @@ impl<'a> RingWriter<'a> {
             at.add(8).cast::<u64>().write(name.len() as u64);
             at.add(NAME_HEADER_BYTES).copy_from_nonoverlapping(name.as_ptr(), name.len());
         }
+        // Last, so that a reader sees only whole names.
         self.line().names_head.store(head + skip + need, Release);
         true
     }

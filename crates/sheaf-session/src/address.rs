@@ -6,7 +6,7 @@
 //!
 //! Paths on hosts are absolute. Only on this machine alone, where no configuration speaks of other
 //! hosts or exports, a relative one starts at the working directory.
-use crate::config::{Config, own_name, some_of};
+use crate::config::{Config, own_name, some_of, unbracketed};
 use crate::error::{SessionError, one_line};
 use sheaf_group::Target;
 use std::ffi::{OsStr, OsString};
@@ -17,6 +17,7 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// A host set; empty is every host of the cluster, and so is `None`, when no hosts were said.
+    /// An empty one is refused where files are changed.
     pub hosts: Option<String>,
     /// A path or glob on the hosts, as it was written.
     pub path: PathBuf,
@@ -44,6 +45,9 @@ pub enum Purpose {
 
 impl Address {
     /// Parses `HOSTSET:PATH`, `:PATH` or `PATH`.
+    ///
+    /// # Errors
+    /// When the text is empty or `-`, the host set is not UTF-8, or the path contains a NUL byte.
     pub fn parse(text: &OsStr) -> Result<Self, SessionError> {
         let (hosts, path) = match split(text.as_bytes()) {
             Some((hosts, path)) => (Some(hosts), path),
@@ -59,7 +63,7 @@ impl Address {
         }
         let hosts = match hosts.map(std::str::from_utf8) {
             None => None,
-            Some(Ok(hosts)) => Some(hosts.to_owned()),
+            Some(Ok(hosts)) => Some(unbracketed(hosts)),
             Some(Err(_)) => {
                 return Err(SessionError::Address(format!(
                     "{}: the host set is not UTF-8",
@@ -79,6 +83,9 @@ impl Address {
     }
 
     /// Parses an argument of cp, where only a colon makes it a place on hosts.
+    ///
+    /// # Errors
+    /// As [`Address::parse`].
     pub fn parse_place(text: &OsStr) -> Result<Side, SessionError> {
         match split(text.as_bytes()) {
             Some(_) => Self::parse(text).map(Side::Hosts),
@@ -90,6 +97,10 @@ impl Address {
     }
 
     /// The leaves this address means in the cluster of `config`, and the absolute path.
+    ///
+    /// # Errors
+    /// When the hosts are not of the cluster, or cannot be named for this purpose; as
+    /// [`Address::path_on_hosts`].
     pub fn resolve(&self, config: &Config, purpose: Purpose) -> Result<Target, SessionError> {
         self.check_word(config)?;
         self.check_hosts(config, purpose)?;
@@ -118,10 +129,13 @@ impl Address {
     /// Nobody changes files of a thousand hosts by leaving something out.
     fn check_hosts(&self, config: &Config, purpose: Purpose) -> Result<(), SessionError> {
         let (Purpose::Change(command) | Purpose::Name(command)) = purpose else { return Ok(()) };
+        // An unset variable leaves a bare colon: "$HOSTS:/path".
+        let is_bare = self.hosts.as_deref() == Some("");
         if config.is_this_machine() {
-            return self.check_no_session_is_meant(config, command);
+            self.check_no_session_is_meant(config, command)?;
+            return if is_bare { Err(self.bare_colon_here(command)) } else { Ok(()) };
         }
-        if self.hosts.is_some() || config.says_hosts() {
+        if !is_bare && (self.hosts.is_some() || config.says_hosts()) {
             return Ok(());
         }
         // All that hosts have is nothing to suggest.
@@ -132,11 +146,27 @@ impl Address {
             )));
         }
         let (path, all) = (rooted(&self.path), config.everyone_folded()?);
+        if is_bare {
+            return Err(SessionError::Address(format!(
+                ":{}: {command} changes files, and an unset variable leaves a bare colon: write \
+                 @all:{path} for all of {all}, or HOSTSET:{path}",
+                self.path.display()
+            )));
+        }
         Err(SessionError::Address(format!(
             "{}: {command} changes files, so say on which hosts: write @all:{path} for all of \
              {all}, or HOSTSET:{path}",
             self.path.display()
         )))
+    }
+
+    /// The refusal of a bare colon where the cluster is this machine alone.
+    fn bare_colon_here(&self, command: &str) -> SessionError {
+        let path = self.path.display();
+        SessionError::Address(format!(
+            ":{path}: {command} changes files, and an unset variable leaves a bare colon: write \
+             {path} alone for this machine"
+        ))
     }
 
     /// Who says hosts where nothing says what they are may have forgotten the name of a session:
@@ -163,6 +193,9 @@ impl Address {
     }
 
     /// The path, from the top.
+    ///
+    /// # Errors
+    /// When the path is relative and the cluster is not this machine.
     pub fn path_on_hosts(
         &self,
         config: &Config,
@@ -172,7 +205,9 @@ impl Address {
             return Ok(self.path.clone());
         }
         if config.is_this_machine() {
-            return beneath_here(config, &self.path, purpose);
+            let here = beneath_here(config, &self.path, purpose)?;
+            check_tilde(&self.path, &here)?;
+            return Ok(here);
         }
         let (hosts, colon) = self.hosts.as_deref().map_or(("", ""), |hosts| (hosts, ":"));
         if purpose != Purpose::Read && names_nothing(&self.path) {
@@ -252,6 +287,19 @@ pub fn rooted(path: &Path) -> String {
         text.clear();
     }
     format!("/{}", text.trim_start_matches('/'))
+}
+
+/// Refuses `~/f` where neither it nor its directory exists: the shell left a `~` in quotes as it is.
+fn check_tilde(path: &Path, here: &Path) -> Result<(), SessionError> {
+    let Some(rest) = path.to_str().and_then(|path| path.strip_prefix("~/")) else { return Ok(()) };
+    let first = here.ancestors().nth(path.components().count() - 1).unwrap_or(here);
+    if std::fs::symlink_metadata(first).is_ok() {
+        return Ok(());
+    }
+    Err(SessionError::Address(format!(
+        "~/{rest}: the shell does not expand a ~ in quotes: write ~/{rest} without them, or \
+         \"$HOME/{rest}\" (a directory of that name is ./~)"
+    )))
 }
 
 /// A relative path of this machine, from the working directory.
@@ -334,6 +382,8 @@ mod tests {
         assert_eq!(parsed("n[1-4]:/etc/hosts"), with("n[1-4]", "/etc/hosts"));
         assert_eq!(parsed("n[1-9/2]:etc"), with("n[1-9/2]", "etc"));
         assert_eq!(parsed("@web,n7:/a:b"), with("@web,n7", "/a:b"));
+        assert_eq!(parsed("[::1]:/etc/hosts"), with("::1", "/etc/hosts"));
+        assert_eq!(parsed("n1,[fe80::1%eth0]:/a"), with("n1,fe80::1%eth0", "/a"));
         assert_eq!(parsed("n1:"), with("n1", "."));
         assert_eq!(parsed(":/etc"), with("", "/etc"));
         assert_eq!(parsed("/a:b"), without("/a:b"));

@@ -4,9 +4,9 @@ use crate::config::{Config, ConfigFile, Launch};
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::join;
+use crate::serving;
 use crate::session::{Lookup, Session};
 use crate::start::{ServerProgram, Start};
-use sheaf_group::Servers;
 use sheaf_tree::filter::{Filter, FilterError};
 use sheaf_tree::service::{Configs, Provider, Services};
 use std::fmt;
@@ -34,7 +34,7 @@ impl SessionBuilder {
         Self {
             environment: environment.clone(),
             choices: Choices::default(),
-            services: Servers::default().services(),
+            services: serving::services(environment),
             configs: Configs::new(),
             program: None,
         }
@@ -123,8 +123,8 @@ impl SessionBuilder {
         self
     }
 
-    /// What nodes of this process do besides group operations: a service of this name. Other
-    /// programs that serve have those that they register.
+    /// A service of this name at the nodes of this process, beside those of
+    /// [`services`](crate::services()). Other programs that serve have those that they register.
     ///
     /// # Panics
     /// When the name is longer than 64 bytes.
@@ -151,8 +151,8 @@ impl SessionBuilder {
         self
     }
 
-    /// All that nodes of this process do, and the filters that they know, in place of group
-    /// operations alone: [`Servers::register`] adds these, and tools.
+    /// All services of the nodes of this process with their filters, in place of
+    /// [`services`](crate::services()).
     #[must_use]
     pub fn services(self, services: Services) -> Self {
         Self { services, ..self }

@@ -13,6 +13,7 @@ mod selection;
 mod source;
 mod tree;
 mod tuning;
+mod words;
 
 pub use file::{ClusterSection, ConfigFile};
 pub(crate) use hosts::without_mark;
@@ -23,8 +24,10 @@ pub use names::user as user_name;
 pub use near::{nearest, some_of};
 pub use source::{Origin, Sourced};
 pub use tuning::{SETTINGS, Settings};
+pub(crate) use words::unbracketed;
 
 use crate::choices::Choices;
+use crate::clients::ClientSettings;
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::groups::GroupSources;
@@ -67,12 +70,18 @@ pub struct Cluster {
     pub listen: Option<Sourced<SocketAddr>>,
     /// The ports at which nodes listen for others, when it is said.
     pub ports: Option<Sourced<Ports>>,
+    /// Where the program is installed on hosts, which then are not sent it.
+    pub program: Option<Sourced<String>>,
+    /// Where hosts keep the program that they are sent, if they can.
+    pub remote_dir: Option<Sourced<String>>,
     /// The client and its options, in place of `ssh`.
     pub ssh: Option<Sourced<String>>,
     /// The launcher and its options, in place of `srun`.
     pub srun: Option<Sourced<String>>,
     /// Who else may use a session whose servers run as root, when it is said.
     pub users: Option<Sourced<Users>>,
+    /// The hosts of a session that have clients, and what these may do.
+    pub client_settings: ClientSettings,
     /// Whom ssh logs in as, when it is said.
     pub user: Option<Sourced<String>>,
     /// Whether servers are started through `sudo`, when it is said.
@@ -145,6 +154,8 @@ pub struct Config {
     start_words: Option<&'static str>,
     /// Host sets that are left out.
     pub exclude_hosts: Vec<String>,
+    /// What the names of hosts have to match, or must not.
+    name_filters: Vec<words::NameFilter>,
     /// The hosts that are said are some of those that the cluster has in its file.
     selects: bool,
     /// The hosts that are said are in no file, as none has a cluster.
@@ -155,6 +166,8 @@ pub struct Config {
     silent_file: Option<String>,
     /// What the options mean that the user may not expect; whoever starts or joins a tree says it.
     pub note: Option<String>,
+    /// That the file of the working directory is in force.
+    pub announcement: Option<String>,
     /// Why nothing is to be changed on the hosts that are said.
     pub mixture: Option<String>,
     excluded: OnceLock<HostSet>,
@@ -205,12 +218,15 @@ impl Config {
         mut file: ConfigFile,
     ) -> Result<Self, SessionError> {
         file.check()?;
+        let (choices, name_filters) = &words::expand(choices, environment)?;
         let groups = GroupSources::new(std::mem::take(&mut file.groups), environment);
         let Said { cluster, selects, is_free, note, mixture } =
             choose(&file, &groups, choices, environment)?;
         let section = choose::section(&file, choices);
         let is_silent = file.is_named && file.clusters.is_empty() && choices.session.is_none();
         let silent_file = is_silent.then(|| file.name());
+        let announcement =
+            file.is_here.then(|| format!("configuration: ./{FILE_NAME}, in a trusted directory"));
         let tuning = file.tuning;
         let timeout = match choices.timeout {
             Some(timeout) => Sourced::option(timeout, "--timeout"),
@@ -232,11 +248,13 @@ impl Config {
             is_joined: AtomicBool::new(false),
             start_words: None,
             exclude_hosts: choices.exclude_hosts.clone(),
+            name_filters: name_filters.clone(),
             selects,
             says_free_hosts: is_free,
             section,
             silent_file,
             note,
+            announcement,
             mixture,
             excluded: OnceLock::new(),
             everyone: OnceLock::new(),
@@ -244,6 +262,9 @@ impl Config {
     }
 
     /// The tree: of the session that was joined, or else planned at the first call.
+    ///
+    /// # Errors
+    /// When the hosts cannot be listed, or the tree cannot be planned.
     pub fn topology(&self) -> Result<&Topology, SessionError> {
         if let Some(topology) = self.topology.get() {
             return Ok(topology);
@@ -253,6 +274,9 @@ impl Config {
     }
 
     /// The hosts by leaf, as the tree has them.
+    ///
+    /// # Errors
+    /// As [`Config::topology`].
     pub fn hosts(&self) -> Result<&Hosts, SessionError> {
         if let Some(hosts) = self.hosts.get() {
             return Ok(hosts);
@@ -405,8 +429,29 @@ impl Config {
     }
 
     /// The hosts for inner nodes, when they have some of their own.
+    ///
+    /// # Errors
+    /// When the hosts for inner nodes cannot be listed.
     pub fn inner_hosts(&self) -> Result<Option<Hosts>, SessionError> {
         self.cluster.find_inner_hosts(&self.groups, &self.environment)
+    }
+
+    /// The hosts of a set that a setting of this name gives.
+    pub(crate) fn find_hosts_of(
+        &self,
+        said: &Sourced<String>,
+        name: &str,
+    ) -> Result<Hosts, SessionError> {
+        let groups = ClusterGroups::alone(&self.groups);
+        hosts::find(said, &groups, &self.environment).map_err(|text| {
+            let cluster = &self.cluster.name.value;
+            SessionError::Hosts(format!("{name} of cluster {cluster}: {}", groups.told(text)))
+        })
+    }
+
+    /// Whether some hosts of the cluster were chosen, or left out.
+    pub(crate) fn has_chosen_hosts(&self) -> bool {
+        self.selects || !self.exclude_hosts.is_empty()
     }
 }
 
@@ -424,10 +469,13 @@ pub fn groups(
     Ok(GroupSources::new(file.groups, environment).with_file(groups_conf))
 }
 
+/// The name of the file in the working directory.
+const FILE_NAME: &str = "sheaf.toml";
+
 /// The files `sheaf.toml` is looked for in, in this order, when no option names one; each with the
 /// variable of the environment that leads there, if one does.
 fn search_path(environment: &Environment) -> Vec<(PathBuf, Option<&'static str>)> {
-    let mut path = vec![(PathBuf::from("sheaf.toml"), None)];
+    let mut path = vec![(PathBuf::from(FILE_NAME), None)];
     let home = environment
         .path("XDG_CONFIG_HOME")
         .map(|home| (home, Some("XDG_CONFIG_HOME")))

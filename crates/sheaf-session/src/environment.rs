@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// Names the session that commands use which name none.
+pub const SESSION_VARIABLE: &str = "SHEAF_SESSION";
+
 /// The variables that mean something here.
-const VARIABLES: [&str; 8] = [
+const VARIABLES: [&str; 9] = [
     "CLUSTERSHELL_CFGDIR",
     "HOME",
     "PATH",
     "SHEAF_CONFIG",
+    SESSION_VARIABLE,
     "SLURM_JOB_NODELIST",
     "TMPDIR",
     "XDG_CONFIG_HOME",
@@ -22,12 +26,15 @@ pub struct Environment {
     variables: BTreeMap<String, OsString>,
     /// Where relative paths begin, or why that is not known.
     pub(crate) working_directory: Result<PathBuf, String>,
+    /// Whether commands may run that list hosts and groups.
+    pub(crate) runs_commands: bool,
 }
 
 impl Default for Environment {
     /// One without any variable, and without a working directory.
     fn default() -> Self {
-        Self { variables: BTreeMap::new(), working_directory: Err("none was given".to_owned()) }
+        let working_directory = Err("none was given".to_owned());
+        Self { variables: BTreeMap::new(), working_directory, runs_commands: true }
     }
 }
 
@@ -39,6 +46,7 @@ impl Environment {
         Self {
             variables: VARIABLES.into_iter().filter_map(known).collect(),
             working_directory: std::env::current_dir().map_err(|error| error.to_string()),
+            runs_commands: true,
         }
     }
 
@@ -55,9 +63,22 @@ impl Environment {
         Self { working_directory: Ok(directory.into()), ..self }
     }
 
+    /// The same for a caller that runs no command, whatever a file says
+    /// ([`crate::groups::is_not_run`]).
+    #[must_use]
+    pub fn without_commands(self) -> Self {
+        Self { runs_commands: false, ..self }
+    }
+
     /// The value of a variable. An empty one counts as none.
     pub(crate) fn variable(&self, name: &str) -> Option<&OsString> {
         self.variables.get(name).filter(|value| !value.is_empty())
+    }
+
+    /// The session that commands use which name none, if one is chosen.
+    #[must_use]
+    pub fn session(&self) -> Option<String> {
+        self.variable(SESSION_VARIABLE).map(|name| name.to_string_lossy().into_owned())
     }
 
     /// The path in a variable.

@@ -8,17 +8,21 @@
 //! Servers that run as root have gates for other users, too, where the session's configuration
 //! names these (`users`): below `/run/sheaf`, a directory for each user, or one for all. What such
 //! a user's programs ask for is done with that user's rights.
+use crate::audit::{AuditMode, HostAudit};
 use crate::config::{Config, own_name};
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::keep::{bind, prepare};
 use crate::sessions::{Sessions, is_name};
-use crate::users::{SHARED, Users, shared_with};
+pub use crate::users::SHARED;
+use crate::users::{Users, shared_with};
 use sheaf_tree::service::{Configs, Services, Site};
-use sheaf_tree::{Admits, GATE, HostGates, Listener};
+use sheaf_tree::{Admits, GATE, GATE_LOST, HostGates, Listener};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 /// What the file of a gate is called.
 const GATE_FILE: &str = "gate";
@@ -28,42 +32,56 @@ const HOST_BYTES_MAX: usize = 32;
 
 /// What servers of the session of this name are told, so that they have gates.
 #[must_use]
-pub fn config(session: &str, users: Option<&Users>) -> Configs {
-    let users = users.map(|users| format!("\0{users}")).unwrap_or_default();
-    [(GATE.to_owned(), format!("{session}{users}").into_bytes())].into()
+pub fn config(session: &str, users: Option<&Users>, audit: AuditMode) -> Configs {
+    let users = users.map(ToString::to_string).unwrap_or_default();
+    let config = format!("{session}\0{users}\0{}", audit.name());
+    [(GATE.to_owned(), config.into_bytes())].into()
 }
 
 /// `services` with the gate of a host, for a server that runs in this environment.
 #[must_use]
-pub fn register(services: Services, environment: &Environment) -> Services {
-    let environment = environment.clone();
+pub(crate) fn register(
+    services: Services,
+    environment: &Environment,
+    audit: &Arc<HostAudit>,
+) -> Services {
+    let (environment, audit) = (environment.clone(), Arc::clone(audit));
     let open = move |site: &Site<'_>| {
-        open(site, &environment).map_err(|error| io::Error::other(error.to_string()))
+        open(site, &environment, &audit).map_err(|error| io::Error::other(error.to_string()))
     };
     services.with(GATE, sheaf_tree::Gate::new(open))
 }
 
-/// The name of the session and the users of a [`config`].
-fn read_config(config: &[u8]) -> Result<(&str, &str), SessionError> {
+/// The name of the session, the users and the audit of a [`config`].
+fn read_config(config: &[u8]) -> Result<(&str, &str, AuditMode), SessionError> {
     let config = std::str::from_utf8(config).map_err(|_| {
         SessionError::Name("what its root says of the session is not UTF-8".to_owned())
     })?;
-    let (name, users) = config.split_once('\0').unwrap_or((config, ""));
+    let mut parts = config.split('\0');
+    let (name, users) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let audit = parts.next().unwrap_or_default().parse().unwrap_or_default();
     if !is_name(name) {
         let text = format!("its root says {name:?}, which cannot be the name of a session");
         return Err(SessionError::Name(text));
     }
-    Ok((name, users))
+    Ok((name, users, audit))
 }
 
 /// Opens the gates of a host; none where the session has none.
-fn open(site: &Site<'_>, environment: &Environment) -> Result<HostGates, SessionError> {
+fn open(
+    site: &Site<'_>,
+    environment: &Environment,
+    audit: &HostAudit,
+) -> Result<HostGates, SessionError> {
     if site.config.is_empty() {
         return Ok(HostGates::default());
     }
-    let (name, users) = read_config(site.config)?;
+    let (name, users, mode) = read_config(site.config)?;
     let sessions = Sessions::of(environment);
     prepare(&sessions)?;
+    if let Err(error) = audit.begin(name, &short(site.host), mode, &sessions) {
+        tracing::error!(%error, "the audit of this host is not written to a file");
+    }
     let file = format!("{name}@{}.{GATE_FILE}", short(site.host));
     let path = sessions.directory().join(&file);
     let socket = bind(&path)?;
@@ -103,14 +121,21 @@ impl GateSocket {
         self.sessions.connect(&self.path, &self.session)
     }
 
-    /// That nobody listens there, though it is there: whose host this is must not be taken for a
-    /// machine of its own.
+    /// That nobody listens there, though it is there, or its server has lost the session: whose
+    /// host this is must not be taken for a machine of its own.
     pub fn check_left(&self) -> Result<(), SessionError> {
+        let who = if self.is_shared() { "have root remove" } else { "remove" };
         if std::fs::symlink_metadata(&self.path).is_err() {
-            return Ok(());
+            let word = self.path.with_extension(GATE_LOST);
+            let Ok(about) = std::fs::symlink_metadata(&word) else { return Ok(()) };
+            let since = about.modified().map(|at| format!(" at {}", utc(at))).unwrap_or_default();
+            let (session, word) = (&self.session, word.display());
+            return Err(SessionError::Absent(format!(
+                "this host was in session {session}, whose server here has lost its root{since}: \
+                 name hosts with -w, or {who} {word} if that session is over"
+            )));
         }
         let (session, path) = (&self.session, self.path.display());
-        let who = if self.is_shared() { "have root remove" } else { "remove" };
         Err(SessionError::Absent(format!(
             "this host is in session {session}, whose server here is gone: name hosts with -w, or \
              {who} {path} if that session is over"
@@ -195,9 +220,34 @@ fn gates_in(environment: &Environment) -> Result<Vec<GateSocket>, SessionError> 
     Ok(gates)
 }
 
+/// A time as logs have it, without the fraction of the second: `2026-03-01T10:00:00Z`.
+fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years begin in March here, so that the leap day is the last one, and repeat after 400.
+    let days = days + 719_468;
+    let (cycle, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let march = (5 * day + 2) / 153;
+    let day = day - (153 * march + 2) / 5 + 1;
+    let month = if march < 10 { march + 3 } else { march - 9 };
+    let year = cycle * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
 fn gates_of(sessions: &Sessions) -> Result<Vec<GateSocket>, SessionError> {
     let mut gates = Vec::new();
-    for path in sessions.files(GATE_FILE)? {
+    let mut paths = sessions.files(GATE_FILE)?;
+    // Those that are gone, and have left a word behind.
+    for word in sessions.files(GATE_LOST)? {
+        let gate = word.with_extension(GATE_FILE);
+        if !paths.contains(&gate) {
+            paths.push(gate);
+        }
+    }
+    for path in paths {
         let names =
             path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.rsplit_once('@'));
         let Some((session, host)) = names else {
@@ -248,10 +298,24 @@ mod tests {
     }
 
     #[test]
+    fn time_of_a_lost_session_is_written_as_in_logs() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_772_359_200, "2026-03-01T10:00:00Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            assert_eq!(utc(time), expected);
+        }
+    }
+
+    #[test]
     fn session_config_from_a_root_is_parsed_or_rejected() {
-        let one = &config("lab", Some(&Users::These(vec![7, 8])))[GATE];
-        assert_eq!(read_config(one).unwrap(), ("lab", "7,8"));
-        assert_eq!(read_config(b"lab").unwrap(), ("lab", ""));
+        let one = &config("lab", Some(&Users::These(vec![7, 8])), AuditMode::Log)[GATE];
+        assert_eq!(read_config(one).unwrap(), ("lab", "7,8", AuditMode::Log));
+        assert_eq!(read_config(b"lab").unwrap(), ("lab", "", AuditMode::Off));
         for (wrong, why) in [
             (&b"lab\xff"[..], "what its root says of the session is not UTF-8"),
             (b"../lab", "its root says \"../lab\", which cannot be the name of a session"),

@@ -18,6 +18,15 @@ pub fn is_unreached(cause: &str) -> bool {
     cause.contains(NOT_STARTED) && (is_refused || cause.contains(NAME_NOT_KNOWN))
 }
 
+/// The cause of a host which waits for its first login.
+const UNTRIED: &str = "not started: it waits for logins to other hosts (ssh_starts_max)";
+
+/// Whether a cause says that nothing has tried to reach the host.
+#[must_use]
+pub fn is_untried(cause: &str) -> bool {
+    cause == UNTRIED
+}
+
 /// What ssh says of a host whose name it cannot look up.
 pub(crate) const NAME_NOT_KNOWN: &str = "Could not resolve hostname";
 
@@ -74,6 +83,14 @@ impl Session {
             });
         }
         all
+    }
+
+    /// The leaves which nothing has tried to start so far. They may come yet.
+    #[must_use]
+    pub fn untried(&self) -> Option<Gone> {
+        let leaves = self.client.network().untried();
+        let (errno, cause) = (Errno::AGAIN, UNTRIED.to_owned());
+        (!leaves.is_empty()).then_some(Gone { leaves, errno, cause })
     }
 
     /// The cause, with the host that failed to start others, and with `%h` for the host's own name,

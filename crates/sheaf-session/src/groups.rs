@@ -41,13 +41,15 @@ pub struct GroupSources {
     directories: Vec<PathBuf>,
     /// The one `groups.conf` to read in place of those that would be found.
     file: Option<PathBuf>,
+    /// Sources of ClusterShell run no command.
+    is_quiet: bool,
 }
 
 impl GroupSources {
     /// Groups by name, before those of ClusterShell.
     pub fn new(own: BTreeMap<String, Sourced<String>>, environment: &Environment) -> Self {
         let directories = clustershell::configuration_directories(environment);
-        Self { own, directories, ..Self::default() }
+        Self { own, directories, is_quiet: !environment.runs_commands, ..Self::default() }
     }
 
     /// The same, with ClusterShell's groups out of this file.
@@ -115,6 +117,7 @@ impl GroupSources {
             Some(file) => ClusterShell::of_file(file),
             None => ClusterShell::find(&self.directories),
         };
+        let read = || read().map(|shell| if self.is_quiet { shell.quiet() } else { shell });
         self.shell.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 
@@ -180,6 +183,12 @@ impl Groups for GroupSources {
         }
         names
     }
+}
+
+/// Whether an error is only that a command was not run ([`Environment::without_commands`]).
+#[must_use]
+pub fn is_not_run(error: &str) -> bool {
+    error.contains(upcall::NOT_RUN)
 }
 
 /// Host sets apart by white space as one expression.

@@ -7,6 +7,7 @@ use crate::sessions::{is_name, peer};
 use crate::start::limits;
 use crate::wire::SessionInfo;
 use rustix::process::Pid;
+use sheaf_core::ProcessStat;
 use sheaf_group::Client;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, GREETING_TIMEOUT, ServeError};
@@ -58,6 +59,7 @@ fn join(
     let limit = greeting_time(&config);
     let joined = match launch::join_within(limit, OwnedFd::from(stream), filters) {
         Ok(joined) => joined,
+        Err(ServeError::Refused(why)) => return Err(SessionError::Refused(why)),
         Err(error) if gate.is_some() => {
             let is_guest = gate.as_ref().is_some_and(GateSocket::is_shared);
             let why = not_greeted_here(pid, limit, is_guest, &error);
@@ -262,13 +264,11 @@ fn is_late(error: &ServeError) -> bool {
 /// What can be seen from outside that keeps a process from letting anybody in.
 fn trouble(pid: Pid) -> Option<String> {
     let pid = pid.as_raw_nonzero();
-    let about = |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    let stat = about("stat");
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    if let Some('T' | 't') = state {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    if let Some(b'T' | b't') = ProcessStat::parse(&stat).and_then(ProcessStat::state) {
         return Some(format!("it is stopped; kill -CONT {pid} lets it go on"));
     }
-    let limits = about("limits");
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
     let most = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     let most: usize = most.split_whitespace().next()?.parse().ok()?;
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();

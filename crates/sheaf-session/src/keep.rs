@@ -1,4 +1,6 @@
 //! Sessions that stay: a name, a socket of that name, and those who come to it.
+use crate::audit::{RootAudit, plain};
+use crate::clients;
 use crate::config::{Config, Launch, own_name};
 use crate::error::{SessionError, io_text};
 use crate::gone::NAME_NOT_KNOWN;
@@ -10,10 +12,12 @@ use crate::tokens;
 use crate::wire::SessionInfo;
 use rustix::fs::{Mode, OFlags, flock};
 use sheaf_core::RangeSet;
+use sheaf_tree::GateNews;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -84,13 +88,24 @@ impl Reachable {
         let about = about(&session.config)?;
         let network = session.client.network();
         let shut = Shut::new(session.client.clone());
-        let said = || serde_json::to_vec(&about_now(session, &about, &shut, OtherUsers::default()));
-        let said = || said().expect("text and numbers are JSON");
-        let gates = network.keep_gates(&session.topology, said, |leaf, news| shut.hear(leaf, news));
+        let mode = session.config.cluster.client_settings.audit();
+        let audit = Arc::new(RootAudit::new(session.name(), mode));
+        let rules = clients::rules(&session.config, &audit)?;
+        let head = own_name();
+        let said = |leaf| {
+            let rights = rules.introduce(leaf).unwrap_or_default();
+            let about = about_now(session, &about, &shut, OtherUsers::default());
+            let (read_only, no_root) = (!rights.may_write, !rights.may_be_root);
+            serde_json::to_vec(&SessionInfo { read_only, no_root, ..about })
+                .expect("text and numbers are JSON")
+        };
+        let news = |leaf, news: GateNews<'_>| shut.hear(leaf, news);
+        let gates = network.keep_gates(&session.topology, &rules, said, news);
         tokio::select! {
-            done = self.serve_here(session, &about, &shut) => done,
+            done = self.serve_here(session, &about, &shut, &audit) => done,
             () = gates => Ok(()),
-            () = network.keep_introductions(&session.topology) => Ok(()),
+            () = audit.keep(&session.client, &head) => Ok(()),
+            () = network.keep_introductions_for(&session.topology, &rules) => Ok(()),
         }
     }
 
@@ -100,6 +115,7 @@ impl Reachable {
         session: &Session,
         about: &SessionInfo,
         shut: &Shut,
+        audit: &RootAudit,
     ) -> Result<(), SessionError> {
         let (mut others, mut failures) = (OtherUsers::default(), 0u32);
         loop {
@@ -129,9 +145,11 @@ impl Reachable {
             };
             if peer.uid() != rustix::process::getuid().as_raw() {
                 tracing::warn!(uid = peer.uid(), "a client of another user was refused");
+                audit.write(&format!("client: user {} on {}: refused", peer.uid(), own_name()));
                 others = OtherUsers { count: others.count + 1, at: now() };
                 continue;
             }
+            audit.write(&client_here(peer.uid(), peer.pid()));
             let about = serde_json::to_vec(&about_now(session, about, shut, others))
                 .map_err(|source| SessionError::Protocol { what: "session".to_owned(), source })?;
             let link = OwnedFd::from(stream);
@@ -140,6 +158,15 @@ impl Reachable {
             }
         }
     }
+}
+
+/// The audit's line of a client of this machine.
+fn client_here(uid: u32, pid: Option<i32>) -> String {
+    let pid = pid.unwrap_or_default();
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let (host, words) = (own_name(), plain(words.join(" ").trim_end()));
+    format!("client: user {uid} on {host}, process {pid}: {words}: admitted")
 }
 
 /// How often it is looked how many hosts have come.
@@ -153,6 +180,17 @@ pub struct Come {
     /// Those that do not; of hosts that come by themselves, or of those that nobody waits for,
     /// only who is known to be lost.
     pub missing: RangeSet,
+}
+
+/// Whether no host of a session runs, and none will: whoever asks it asks nobody.
+#[must_use]
+pub fn is_hopeless(session: &Session, come: &Come) -> bool {
+    let network = session.client.network();
+    let mut known = RangeSet::new();
+    session.gone().iter().for_each(|gone| known.union_with(&gone.leaves));
+    // What is being started still is not known to be lost.
+    let is_started = network.everyone().difference(&known).is_empty();
+    come.count == 0 && network.present() == 0 && is_started && to_come(session) == 0
 }
 
 /// Which hosts run once all have started or failed to, or `wait` of them have started, or the time is
@@ -257,6 +295,8 @@ fn about(config: &Config) -> Result<SessionInfo, SessionError> {
         refused_at: Vec::new(),
         shut: Vec::new(),
         shut_to_others: Vec::new(),
+        read_only: false,
+        no_root: false,
         event_times: Vec::new(),
     })
 }

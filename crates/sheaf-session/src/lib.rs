@@ -26,12 +26,15 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod audit;
 pub mod awaited;
 mod builder;
 mod choices;
+mod clients;
 pub mod config;
 mod environment;
 mod error;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod gates;
@@ -40,6 +43,7 @@ pub mod groups;
 mod join;
 mod keep;
 mod past;
+mod serving;
 mod session;
 mod sessions;
 mod settings;
@@ -47,18 +51,26 @@ mod shut;
 mod start;
 pub mod tokens;
 pub mod trust;
+pub mod trusted;
 mod users;
 pub mod wire;
 
 pub use address::{Address, Purpose, Side};
+pub use audit::AuditMode;
 pub use builder::SessionBuilder;
 pub use choices::Choices;
+pub use clients::{ClientSettings, ClientsMay};
 pub use config::Config;
-pub use environment::Environment;
+pub use environment::{Environment, SESSION_VARIABLE};
 pub use error::{SessionError, io_text, one_line};
-pub use gone::{Gone, NOT_STARTED, is_unreached};
-pub use keep::{Come, Reachable, Reserved, started};
+pub use gone::{Gone, NOT_STARTED, is_unreached, is_untried};
+pub use keep::{Come, Reachable, Reserved, is_hopeless, started};
+pub use serving::{Serving, registry, services};
 pub use session::{Lookup, Session};
 pub use sessions::Sessions;
-pub use start::{ServerProgram, Start, raise_descriptor_limit, registry};
+pub use start::{ServerProgram, Start, raise_descriptor_limit};
 pub use users::Users;
+
+pub use sheaf_core as core;
+pub use sheaf_group as group;
+pub use sheaf_tree as tree;

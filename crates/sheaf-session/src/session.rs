@@ -10,6 +10,7 @@ use sheaf_core::hostset::HostSet;
 use sheaf_group::{Client, Target};
 use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::Desk;
+use sheaf_tree::service::ClientRights;
 use sheaf_tree::topology::Topology;
 use std::ffi::OsStr;
 use std::fmt;
@@ -88,6 +89,16 @@ impl Session {
     #[must_use]
     pub fn gate(&self) -> Option<&str> {
         self.gate.as_deref()
+    }
+
+    /// The rights of this client: all of them unless it has joined on a host of the session.
+    #[must_use]
+    pub fn rights(&self) -> ClientRights {
+        let about = self.about.as_ref();
+        ClientRights {
+            may_write: about.is_none_or(|about| !about.read_only),
+            may_be_root: about.is_none_or(|about| !about.no_root),
+        }
     }
 
     /// The machine of its root, as that calls itself; `None` of one that was started here.

@@ -49,6 +49,18 @@ impl Sessions {
         Self { directory, is_shared: false }
     }
 
+    /// The directories in which sessions and servers of this user can have sockets: a server that
+    /// was started over ssh has no runtime directory.
+    #[must_use]
+    pub fn places(environment: &Environment) -> Vec<Self> {
+        let mut places = vec![Self::of(environment)];
+        let temporary = Self::temporary(environment);
+        if places[0] != temporary {
+            places.push(temporary);
+        }
+        places
+    }
+
     /// This user's, with their sockets here.
     #[cfg(test)]
     pub(crate) fn at(directory: PathBuf) -> Self {

@@ -1,10 +1,10 @@
 //! From a configuration to a running tree.
+use crate::clients;
 use crate::config::{Config, Launch, LinkChoice, Sourced, own_name};
 use crate::error::SessionError;
 use crate::gates;
 use crate::session::Session;
 use sheaf_group::{Client, Limits};
-use sheaf_tree::filter::Registry;
 use sheaf_tree::launch::{self, Carrier, Desk, Program, ProgramContent, Srun, Ssh, Starter};
 use sheaf_tree::link::Listen;
 use sheaf_tree::service::{Configs, Services};
@@ -57,7 +57,7 @@ impl ServerProgram {
 pub struct Start<'a> {
     /// What the nodes of this process do.
     pub services: &'a Services,
-    /// What services beside group operations and tools are told, by their names.
+    /// What services beside those of [`services`](crate::services) are told, by their names.
     pub configs: Configs,
     /// The program for nodes that are processes of their own; none is needed where there are none.
     pub program: Option<ServerProgram>,
@@ -105,9 +105,16 @@ impl Start<'_> {
         let stays =
             self.depth > 0 && !matches!(config.launch(), Launch::Embedded | Launch::Processes);
         if stays {
+            clients::check(config)?;
             let users = config.cluster.users.as_ref().map(|users| &users.value);
-            configs.extend(gates::config(config.session_name(), users));
+            let audit = config.cluster.client_settings.audit();
+            configs.extend(gates::config(config.session_name(), users, audit));
         }
+        #[cfg(feature = "full")]
+        configs.insert(
+            sheaf_mount::FILES.to_owned(),
+            config.cluster.export.value.clone().into_bytes(),
+        );
         configs.extend(self.configs.clone());
         let options = launch::Options { tuning: tuning(config), configs, depth: self.depth };
         raise_descriptor_limit();
@@ -125,7 +132,7 @@ impl Start<'_> {
             Launch::Ssh => {
                 config.cluster.check_ssh(config.environment())?;
                 let mut program = self.other_hosts(config)?;
-                program.starter = Starter::Ssh(ssh(config, self.server()?.content()?));
+                program.starter = Starter::Ssh(ssh(config, self.content_on_hosts(config)?));
                 program.sudo = config.cluster.sudo.is_some();
                 launch::over_ssh(topology, self.services, &options, &program, listen(config))
                     .await?
@@ -154,6 +161,13 @@ impl Start<'_> {
         self.program
             .as_ref()
             .ok_or_else(|| SessionError::Choice("no program is named that serves".to_owned()))
+    }
+
+    /// The program as hosts are sent it, or have it.
+    fn content_on_hosts(&self, config: &Config) -> Result<ProgramContent, SessionError> {
+        let said = |path: &Option<Sourced<String>>| path.as_ref().map(|path| path.value.clone());
+        let content = self.server()?.content()?.installed_at(said(&config.cluster.program));
+        Ok(content.kept_below(said(&config.cluster.remote_dir)))
     }
 
     /// The program as a server or inner node of this machine.
@@ -245,14 +259,6 @@ fn ssh(config: &Config, content: ProgramContent) -> Ssh {
     ssh.starts_max = u32::try_from(settings.ssh_starts_max.value).unwrap_or(u32::MAX);
     ssh.relaunch = Some(milliseconds(&settings.relaunch_ms)).filter(|pause| !pause.is_zero());
     ssh
-}
-
-/// The filters that every node of a session knows.
-#[must_use]
-pub fn registry() -> Registry {
-    let mut registry = Registry::with_builtins();
-    sheaf_group::aggregate::register(&mut registry);
-    registry
 }
 
 /// How long those below a node that is lost may take to find another parent once they notice; they

@@ -48,6 +48,9 @@ impl NotTrusted {
 }
 
 /// Opens a file that was found at a place where such files are looked for.
+///
+/// # Errors
+/// When another user could have written the file or a directory above it, or it cannot be opened.
 pub fn open(path: &Path) -> Result<File, NotTrusted> {
     let file = open_named(path)?;
     // Whoever can change the directory could put another file there, or lead a link elsewhere.
@@ -58,6 +61,9 @@ pub fn open(path: &Path) -> Result<File, NotTrusted> {
 }
 
 /// Opens a file that the caller has named.
+///
+/// # Errors
+/// When another user owns the file or can write to it, or it cannot be opened.
 pub fn open_named(path: &Path) -> Result<File, NotTrusted> {
     let file = File::open(path)?;
     let about = file.metadata()?;
@@ -76,6 +82,9 @@ pub fn open_named(path: &Path) -> Result<File, NotTrusted> {
 }
 
 /// Whether the files of a directory may be believed, as far as that depends on the directory.
+///
+/// # Errors
+/// When another user could put files there, or it cannot be examined.
 pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
     let about = std::fs::metadata(path)?;
     let writers = if about.mode() & STICKY == 0 { OTHERS_WRITE } else { 0 };
@@ -95,12 +104,18 @@ pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
 
 /// Whether a directory that has sockets of root's sessions is nobody else's; why not. It need not
 /// be there.
+///
+/// # Errors
+/// When a user other than root owns the directory or can write to it, or it cannot be examined.
 pub fn check_roots(path: &Path) -> Result<(), NotTrusted> {
     check_of(path, 0)
 }
 
 /// Whether a directory that has sockets of the caller's sessions is nobody else's; why not. It need
 /// not be there.
+///
+/// # Errors
+/// When another user owns the directory or can write to it, or it cannot be examined.
 pub fn check_private(path: &Path) -> Result<(), NotTrusted> {
     check_of(path, geteuid().as_raw())
 }

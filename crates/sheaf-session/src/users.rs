@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Where gates for other users are: `any/` for all, `NUMBER/` for one. All of it is root's.
-pub(crate) const SHARED: &str = "/run/sheaf";
+pub const SHARED: &str = "/run/sheaf";
 /// The word for every user.
 const ANY: &str = "any";
 /// The most users that can be named.

@@ -36,6 +36,12 @@ pub struct SessionInfo {
     /// why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shut_to_others: Vec<(String, String)>,
+    /// The client that this is sent to may change no files.
+    #[serde(default)]
+    pub read_only: bool,
+    /// The client that this is sent to is not root on other hosts.
+    #[serde(default)]
+    pub no_root: bool,
     /// When what its tree has noticed so far happened, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub event_times: Vec<u64>,
@@ -58,6 +64,9 @@ pub struct StartSettings {
 
 impl SessionInfo {
     /// From its bytes.
+    ///
+    /// # Errors
+    /// When the bytes are not JSON of this form.
     pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(bytes)
     }
@@ -87,6 +96,9 @@ pub enum TokenAnswer {
 
 impl TokenAnswer {
     /// From its line.
+    ///
+    /// # Errors
+    /// When the line is not JSON of this form.
     pub fn parse(line: &str) -> serde_json::Result<Self> {
         serde_json::from_str(line)
     }

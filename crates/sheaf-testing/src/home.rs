@@ -56,6 +56,9 @@ impl Home {
             "[Main]\ndefault:\n[local]\nmap: true\nlist: true\n",
         );
         command.env("CLUSTERSHELL_CFGDIR", self.path().join("clustershell"));
+        // Its own sheaf.toml counts.
+        let real = self.path().canonicalize().unwrap();
+        self.write(".config/sheaf/trusted", &format!("{}\n", real.display()));
         command
     }
 

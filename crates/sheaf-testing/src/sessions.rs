@@ -1,7 +1,7 @@
 //! Sessions of real processes for tests: started, watched through `/proc`, ended.
 use crate::home::{Home, Run};
 use rustix::process::{Pid, Signal};
-use sheaf_core::lock;
+use sheaf_core::{ProcessStat, lock};
 use std::collections::BTreeMap;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
@@ -75,10 +75,9 @@ impl Process {
 
 /// State and start time of a process.
 fn stat(pid: u32) -> Option<(char, u64)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before may hold anything, also parentheses and spaces.
-    let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
-    Some((fields.first()?.chars().next()?, fields.get(19)?.parse().ok()?))
+    let line = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = ProcessStat::parse(&line)?;
+    Some((stat.state()?.into(), stat.start_ticks()?))
 }
 
 /// Every process that was started in `home`, and those that they started: all have it in their

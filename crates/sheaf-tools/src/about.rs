@@ -1,5 +1,5 @@
 //! What each server says of itself: the numbers of its process.
-use crate::ToolError;
+use crate::target::ToolError;
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
@@ -26,6 +26,10 @@ pub(crate) fn register(tools: &mut Tools) {
 struct AskedAbout;
 
 impl Tool for AskedAbout {
+    fn only_reads(&self) -> bool {
+        true
+    }
+
     fn start(&self, _: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
         Ok(Box::new(Self))
     }
@@ -54,7 +58,7 @@ fn this_process() -> About {
 /// Asks the servers of `members`. Gives each one's answer by leaf.
 ///
 /// # Errors
-/// When an answer does not decode.
+/// Those of the group operation. A host whose answer does not decode has failed.
 pub async fn about(
     client: &Client,
     members: &RangeSet,
@@ -63,7 +67,10 @@ pub async fn about(
     let mut servers = Vec::new();
     for class in call.next_bodies().await? {
         let Some(body) = class.body else { continue };
-        let about: About = postcard::from_bytes(&body).map_err(|_| ToolError::Protocol)?;
+        let Ok(about) = postcard::from_bytes::<About>(&body) else {
+            call.refuse(&class.members.leaves());
+            continue;
+        };
         servers.extend(class.members.leaves().iter().map(|leaf| (leaf, about)));
     }
     servers.sort_unstable_by_key(|(leaf, _)| *leaf);

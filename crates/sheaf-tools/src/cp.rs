@@ -17,6 +17,11 @@
 //! directory of each host's own, then the given path from its last component, and of a pattern
 //! from its first component that has a wildcard. Sockets are not copied (`EOPNOTSUPP`), named
 //! pipes and devices only when directories are (devices need their privilege on the host).
+//!
+//! TBON-FS, section 4.1.1, `pcp`: a file is multicast with group writes to open files. [`put`]
+//! sends whole trees instead, verifies the digest of each file, and replaces a file by a rename, so
+//! that no reader sees a half-written file. There is no counterpart of `psync`, which sends only
+//! changed blocks.
 mod get;
 mod message;
 mod mode;
@@ -50,6 +55,7 @@ pub fn register(tools: &mut Tools) {
 }
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn decode_any(data: &[u8]) {
     let mut input = data;
     while let Ok(Some((record, contents))) = message::next_record(&mut input) {

@@ -35,15 +35,21 @@ pub enum Edit {
         mode: NewMode,
         /// Of what lies beneath directories, too.
         recursive: bool,
+        /// With `recursive`, all that a host serves is refused (`EBUSY`).
+        preserve_root: bool,
     },
     /// `chown`.
     Chown {
         /// Whom they are to belong to.
         owner: NewOwner,
+        /// Files of other owners and groups stay as they are: `USER`, `USER:GROUP` or `:GROUP`.
+        from: Option<String>,
         /// Of what lies beneath directories, too. Symbolic links are not followed then.
         recursive: bool,
         /// Of what a symbolic link leads to, not of the link.
         follow: bool,
+        /// With `recursive`, all that a host serves is refused (`EBUSY`).
+        preserve_root: bool,
     },
     /// `truncate`.
     Truncate {
@@ -84,6 +90,36 @@ pub enum Edit {
         /// A symbolic link to a directory is replaced itself, not filled.
         no_dereference: bool,
     },
+}
+
+impl Edit {
+    /// What would be done to all that a host serves, where that is refused.
+    fn spared_root(&self) -> Option<&'static str> {
+        match self {
+            Self::Remove { preserve_root: true, .. } => Some("removed"),
+            Self::Chmod { recursive: true, preserve_root: true, .. }
+            | Self::Chown { recursive: true, preserve_root: true, .. } => Some("changed"),
+            _ => None,
+        }
+    }
+
+    /// The command, as it stands in an audit.
+    pub(crate) fn command(&self) -> String {
+        let (command, recursive) = match self {
+            Self::Chmod { recursive, .. } => ("chmod", *recursive),
+            Self::Chown { recursive, .. } => ("chown", *recursive),
+            Self::Truncate { .. } => ("truncate", false),
+            Self::Remove { recursive, .. } => ("rm", *recursive),
+            Self::Mkdir { .. } => ("mkdir", false),
+            Self::Link { .. } => ("ln", false),
+        };
+        let option = match (command, recursive) {
+            (_, false) => "",
+            ("rm", true) => " -r",
+            (_, true) => " -R",
+        };
+        format!("{command}{option}")
+    }
 }
 
 /// A mode.
@@ -145,7 +181,7 @@ impl Edited {
 /// options ask for it.
 ///
 /// # Errors
-/// [`ToolError::Usage`] for the removal of a host's whole export, what `sink` returns, and answers
+/// [`ToolError::Usage`] for the removal, or another recursive change, of a host's whole export, what `sink` returns, and answers
 /// that do not decode. What fails on hosts is in the outcome.
 pub async fn edit(
     client: &Client,
@@ -154,11 +190,12 @@ pub async fn edit(
     options: EditOptions,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<Edited, ToolError> {
-    if matches!(edit, Edit::Remove { preserve_root: true, .. })
+    // Hosts refuse it, too, each for itself: here the user sees it once, and no host is asked.
+    if let Some(done) = edit.spared_root()
         && let Some(target) = targets.iter().find(|target| is_root(&target.path))
     {
         let text = format!(
-            "{}: this is everything a host serves, and is removed with --no-preserve-root only",
+            "{}: this is everything a host serves, and is {done} with --no-preserve-root only",
             target.path
         );
         return Err(ToolError::Usage(text));
@@ -221,6 +258,7 @@ fn is_root(path: &str) -> bool {
 }
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn decode_any(data: &[u8]) {
     drop(postcard::from_bytes::<leaf::EditParams>(data));
     write::decode_any(data);

@@ -24,9 +24,14 @@
 //! assert_eq!(merged.sorted()[0].entry.text, b"ntp 123/udp");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! TBON-FS, section 4.1.2, `pgrep`: equal lines of many files are one group. That tool finds plain
+//! text; here patterns are regular expressions. It names files by strided ranges of group indices;
+//! here an entry has a path and a set of hosts.
 mod aside;
 mod client;
 mod collect;
+mod damage;
 mod decompress;
 mod engine;
 mod error;
@@ -46,6 +51,7 @@ pub use template::Template;
 pub use tool::register;
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn decode_any(data: &[u8]) {
     drop(postcard::from_bytes::<tool::GrepParams>(data));
 }

@@ -24,11 +24,25 @@ pub(crate) const FORM: AnswerForm = AnswerForm { ordered: false, stats: true };
 pub(crate) struct PathMembers {
     /// The one at hand.
     present: Vec<u8>,
-    /// Whether nothing of it failed.
-    all: FxHashMap<Vec<u8>, bool>,
+    all: FxHashMap<Vec<u8>, MemberState>,
+}
+
+/// What is known of a member.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MemberState {
+    /// Nothing of it has failed.
+    Well,
+    /// Nothing of it had failed when it was counted.
+    Counted,
+    Failed,
 }
 
 impl PathMembers {
+    /// Whether a path was one before.
+    fn has(&self, path: &Path) -> bool {
+        self.all.contains_key(path.as_os_str().as_bytes())
+    }
+
     /// What follows is about the member at hand.
     pub fn resume(&self, answer: &mut Answer) {
         answer.of_member(&self.present);
@@ -37,7 +51,7 @@ impl PathMembers {
     /// The next one.
     pub fn begin(&mut self, path: &Path, answer: &mut Answer) {
         self.present = path.as_os_str().as_bytes().to_vec();
-        self.all.entry(self.present.clone()).or_insert(true);
+        self.all.entry(self.present.clone()).or_insert(MemberState::Well);
         answer.of_member(&self.present);
     }
 
@@ -50,13 +64,20 @@ impl PathMembers {
     /// Takes in what has failed meanwhile.
     pub fn note(&mut self, answer: &mut Answer) {
         for failed in answer.take_failed() {
-            self.all.insert(failed, false);
+            self.all.insert(failed, MemberState::Failed);
         }
     }
 
-    /// Says how many there are of which nothing failed, once all have been dealt with.
-    pub fn say(&self, answer: &mut Answer) {
-        let members = self.all.values().filter(|is_well| **is_well).count() as u64;
+    /// Says of how many nothing has failed that were not counted before, except the one at hand
+    /// where there may be more of it (`is_begun`).
+    pub fn say(&mut self, is_begun: bool, answer: &mut Answer) {
+        let mut members = 0;
+        for (member, state) in &mut self.all {
+            if *state == MemberState::Well && !(is_begun && *member == self.present) {
+                *state = MemberState::Counted;
+                members += 1;
+            }
+        }
         answer.stats(EntryStats { members, ..EntryStats::default() });
     }
 }
@@ -71,6 +92,11 @@ pub(crate) trait PerPath: Send {
     /// How the answer is written.
     fn form(&self) -> AnswerForm {
         FORM
+    }
+
+    /// Whether a path that several addresses stand for is taken once.
+    fn takes_once(&self) -> bool {
+        false
     }
 
     /// Whether the paths are the members; otherwise the tool counts those itself.
@@ -140,14 +166,18 @@ impl Running for AtWork {
         let step = self.next(answer, host);
         self.members.note(answer);
         if step == Step::Done && self.work.counts_paths() {
-            self.members.say(answer);
+            self.members.say(false, answer);
         }
         step
     }
 
     fn so_far(&mut self, answer: &mut Reply, is_over: bool) {
-        let form = self.work.form();
-        self.work.so_far(answer.entries_with(form), is_over);
+        let answer = answer.entries_with(self.work.form());
+        // Hosts that come to no end have done these.
+        if self.work.counts_paths() {
+            self.members.say(self.is_begun, answer);
+        }
+        self.work.so_far(answer, is_over);
     }
 }
 
@@ -158,6 +188,9 @@ impl AtWork {
             return self.more();
         }
         if let Some(path) = self.files.pop_front() {
+            if self.work.takes_once() && self.members.has(&path) {
+                return self.more();
+            }
             self.members.begin(&path, answer);
             match self.work.begin(&path, answer, host) {
                 Ok(()) => self.is_begun = self.work.is_under_way(),
@@ -232,7 +265,20 @@ pub(crate) async fn run<P: Serialize>(
     params: impl Fn(Vec<String>) -> P,
     sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
 ) -> Result<SaidPath, ToolError> {
+    run_ordered(client, targets, (tool, effect), false, params, sink).await
+}
+
+/// [`run`] for answers in which the position of an entry is part of its identity, if `ordered`.
+pub(crate) async fn run_ordered<P: Serialize>(
+    client: &Client,
+    targets: &[Target],
+    (tool, effect): (&str, Effect),
+    ordered: bool,
+    params: impl Fn(Vec<String>) -> P,
+    sink: &mut dyn FnMut(&Merged) -> std::io::Result<()>,
+) -> Result<SaidPath, ToolError> {
     let mut hearing = Hearing::new(sink);
+    hearing.ordered = ordered;
     for (members, paths) in by_hosts(targets) {
         let params = postcard::to_stdvec(&params(paths)).map_err(|_| ToolError::Protocol)?;
         hearing.hear(effect.call(client.call(&members, tool, &params)?).await).await?;
@@ -245,17 +291,18 @@ pub(crate) struct Hearing<'a> {
     said: SaidPath,
     /// What was heard and not passed on yet.
     whole: Option<Merged>,
+    ordered: bool,
     sink: &'a mut dyn FnMut(&Merged) -> std::io::Result<()>,
 }
 
 impl<'a> Hearing<'a> {
     pub fn new(sink: &'a mut dyn FnMut(&Merged) -> std::io::Result<()>) -> Self {
-        Self { said: SaidPath::default(), whole: None, sink }
+        Self { said: SaidPath::default(), whole: None, ordered: false, sink }
     }
 
     /// Hears a call to its end.
     pub async fn hear(&mut self, mut call: Call) -> Result<(), ToolError> {
-        let mut merged = Merged::new();
+        let mut merged = Merged::new().with_order(self.ordered);
         while call.next_entries(&mut merged).await? {
             if merged.bytes() >= HELD_BYTES {
                 self.said.in_parts = true;
@@ -268,7 +315,8 @@ impl<'a> Hearing<'a> {
 
     /// Hears from hosts that are to go no further, because of this, what they have done.
     pub async fn hear_last(&mut self, call: Call, errno: Errno) -> Result<(), ToolError> {
-        let (mut merged, mut outcome) = (Merged::new(), Outcome::default());
+        let mut merged = Merged::new().with_order(self.ordered);
+        let mut outcome = Outcome::default();
         outcome.add_silent(errno, call.members());
         let (_, unfinished) = call.conclude(&mut merged).await?;
         self.take_in(merged, outcome, &unfinished)
@@ -281,6 +329,7 @@ impl<'a> Hearing<'a> {
         unfinished: &Unfinished,
     ) -> Result<(), ToolError> {
         self.said.unfinished.merge(unfinished);
+        // `pass_on` counts paths; this would count hosts.
         outcome.status = StatusSum::default();
         self.said.outcome.merge(outcome);
         let Some(mut whole) = self.whole.take() else {

@@ -2,8 +2,8 @@
 use crate::target::{Target, ToolError, by_members};
 use sheaf_core::{MemberSet, RangeSet};
 use sheaf_file::is_pattern;
-use sheaf_group::aggregate::{ClassDigest, NumberAt};
-use sheaf_group::entry::Merged;
+use sheaf_group::aggregate::{ClassDigest, LabelAt, NumberAt};
+use sheaf_group::entry::{EntryKind, Merged};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL, O_READY};
 use sheaf_group::message::{DataAggregation, OpenMessage, Operation, READ_BYTES_MAX};
 use sheaf_group::tool::Tools;
@@ -13,18 +13,22 @@ use std::collections::BTreeMap;
 mod long;
 mod through;
 
+/// Bytes of the digest of a content that its lines come with.
+const DIGEST_PART: usize = 16;
+
 /// Makes the leaves' part known to servers.
 pub(crate) fn register(tools: &mut Tools) {
     through::register(tools);
 }
 
 /// Decodes `data` as what the leaves are told, for fuzzing.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn decode_any(data: &[u8]) {
     drop(postcard::from_bytes::<through::ReadParams>(data));
 }
 
 /// What to read and how to combine it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadOptions {
     /// An aggregation as [`DataAggregation::by_name`] knows them.
     pub aggregate: String,
@@ -34,9 +38,14 @@ pub struct ReadOptions {
     pub count: Option<u64>,
     /// Where to start in each file.
     pub offset: u64,
+    /// A regular expression: numbers are taken only from lines in which it matches.
+    pub lines: Option<String>,
+    /// Say the text beside numbers ([`Readout::labels`]), where no columns are wanted, and where
+    /// equal lines are of different contents ([`Readout::hidden`]).
+    pub remarks: bool,
 }
 
-/// What one set of hosts gave.
+/// What a group of files gave.
 #[derive(Debug)]
 pub struct Readout {
     /// The hosts that were asked.
@@ -49,6 +58,11 @@ pub struct Readout {
     pub status: i64,
     /// The combined answer.
     pub data: Combined,
+    /// The text beside numbers that all members share.
+    pub labels: Vec<LabelAt>,
+    /// Files of which lines do not show that their contents differ: these have the same lines in
+    /// another order or number, or lack the last newline.
+    pub hidden: FilesOfHosts,
     /// Who contributed and who did not.
     pub outcome: Outcome,
 }
@@ -88,7 +102,9 @@ pub struct Content {
     pub body: Option<Vec<u8>>,
 }
 
-/// Reads `targets`, one group for each set of hosts.
+/// Reads `targets` as one group, of which a file that is named twice is one member. Contents side by
+/// side (`concatenate`, `packed`) come in the order of the arguments instead: one group for each set
+/// of hosts.
 ///
 /// # Errors
 /// [`ToolError::Usage`] for an aggregation that does not exist, [`GroupError::TooLarge`] for an
@@ -99,22 +115,97 @@ pub async fn read(
     targets: &[Target],
     options: &ReadOptions,
 ) -> Result<Vec<Readout>, ToolError> {
+    let aggregate = aggregation(client, &RangeSet::new(), options)?;
+    let side_by_side =
+        matches!(aggregate, DataAggregation::Concatenate { .. } | DataAggregation::Packed { .. });
+    if !side_by_side {
+        return Ok(vec![read_group(client, &Addressed::new(targets), options).await?]);
+    }
     let mut readouts = Vec::new();
     for (members, paths) in by_members(targets) {
-        readouts.push(read_group(client, members, paths, options).await?);
+        let of_one = Addressed { of_hosts: Vec::new(), members, paths };
+        readouts.push(read_group(client, &of_one, options).await?);
     }
     Ok(readouts)
 }
 
+/// The files of one group.
+struct Addressed {
+    /// All hosts.
+    members: RangeSet,
+    /// All paths and patterns, each once.
+    paths: Vec<String>,
+    /// The paths of each host, if not all hosts have all of them, each as often as it is named.
+    of_hosts: Vec<(RangeSet, String)>,
+}
+
+impl Addressed {
+    fn new(targets: &[Target]) -> Self {
+        let (mut members, mut paths) = (RangeSet::new(), Vec::new());
+        for target in targets {
+            members.union_with(&target.members);
+            if !paths.contains(&target.path) {
+                paths.push(target.path.clone());
+            }
+        }
+        let of_host = |target: &Target| (target.members.clone(), target.path.clone());
+        let of_hosts = targets.iter().map(of_host).collect();
+        Self { members, paths, of_hosts }
+    }
+
+    /// The path that all hosts have, if there is one and it is no pattern.
+    fn only(&self) -> Option<&String> {
+        match &self.paths[..] {
+            [path] if !is_pattern(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    fn open(&self, flags: u32) -> OpenMessage {
+        match self.only() {
+            Some(path) => OpenMessage::new(vec![path.clone()], flags, 0),
+            None if self.of_hosts.is_empty() => OpenMessage::new(self.paths.clone(), flags, 0),
+            None => OpenMessage::of_hosts(self.of_hosts.clone(), flags, 0),
+        }
+    }
+
+    /// The same as targets.
+    fn targets(&self) -> Vec<Target> {
+        if self.of_hosts.is_empty() {
+            let target =
+                |path: &String| Target { members: self.members.clone(), path: path.clone() };
+            return self.paths.iter().map(target).collect();
+        }
+        let target = |(members, path): &(RangeSet, String)| Target {
+            members: members.clone(),
+            path: path.clone(),
+        };
+        self.of_hosts.iter().map(target).collect()
+    }
+
+    /// A readout of these files.
+    fn readout(
+        &self,
+        contributors: RangeSet,
+        status: i64,
+        data: Combined,
+        outcome: Outcome,
+    ) -> Readout {
+        let (members, paths) = (self.members.clone(), self.paths.clone());
+        let (labels, hidden) = (Vec::new(), Vec::new());
+        Readout { members, contributors, paths, status, data, labels, hidden, outcome }
+    }
+}
+
 async fn read_group(
     client: &Client,
-    members: RangeSet,
-    paths: Vec<String>,
+    files: &Addressed,
     options: &ReadOptions,
 ) -> Result<Readout, ToolError> {
-    let aggregate = aggregation(client, &members, options)?;
+    let members = &files.members;
+    let aggregate = aggregation(client, members, options)?;
     if through::is_through(&aggregate) {
-        return through::read(client, members, paths, options, &aggregate).await;
+        return through::read(client, files, options, &aggregate).await;
     }
     if options.count.is_some_and(|count| count > READ_BYTES_MAX) {
         let text =
@@ -122,38 +213,75 @@ async fn read_group(
         return Err(ToolError::Usage(text));
     }
     let (operation, joined) = operation(client, aggregate.clone(), options);
-    let open = OpenMessage::new(paths.clone(), O_PARTIAL | O_BESTEFFORT | O_READY, 0);
+    let open = files.open(O_PARTIAL | O_BESTEFFORT | O_READY);
     // With one path on every host the names are known, and one trip does it all.
-    let only = match &paths[..] {
-        [path] if !is_pattern(path) => Some(path.clone()),
-        _ => None,
-    };
-    let read = match only {
+    let read = match files.only() {
         Some(path) => client
-            .once(&members, open, operation, b"")
+            .once(members, open, operation, b"")
             .await
-            .map(|read| (read, ShownNames::All(path))),
-        None => read_open(client, &members, open, operation).await,
+            .map(|read| (read, ShownNames::All(path.clone()))),
+        None => read_open(client, members, open, operation).await,
     };
     let (reading, names) = match read {
         Ok(read) => read,
         Err(GroupError::Members(outcome)) => {
-            let contributors = RangeSet::new();
-            let (data, outcome) = (Combined::None, *outcome);
-            return Ok(Readout { members, contributors, paths, status: 0, data, outcome });
+            return Ok(files.readout(RangeSet::new(), 0, Combined::None, *outcome));
         }
         Err(error) => return Err(error.into()),
     };
+    // What has filled the whole read may be longer.
     if options.count.is_none() && reading.outcome.status.max >= READ_BYTES_MAX {
         return match long::is_for(&aggregate, options) {
-            true => long::read(client, members, paths, options, &aggregate).await,
+            true => long::read(client, files, options, &aggregate).await,
             false => Err(too_long(&reading, &names)),
         };
     }
     let (status, outcome, contributors) =
         (reading.status, reading.outcome.clone(), reading.contributors.clone());
+    let labels = reading.labels.clone();
     let data = combined(reading, &names, joined)?;
-    Ok(Readout { members, contributors, paths, status, data, outcome })
+    let hidden = match &data {
+        Combined::Lines(merged) if options.remarks => hidden(merged)?,
+        _ => Vec::new(),
+    };
+    Ok(Readout { labels, hidden, ..files.readout(contributors, status, data, outcome) })
+}
+
+/// Checks a regular expression for lines.
+///
+/// # Errors
+/// What is wrong with it, in one line.
+pub fn check_lines(text: &str) -> Result<(), String> {
+    match regex::bytes::Regex::new(text) {
+        Ok(_) => Ok(()),
+        // The last line says why, those before show where.
+        Err(error) => {
+            let error = error.to_string();
+            let last = error.lines().last().unwrap_or_default();
+            Err(last.strip_prefix("error: ").unwrap_or(last).to_owned())
+        }
+    }
+}
+
+/// Files with the same lines whose contents differ all the same.
+fn hidden(merged: &Merged) -> Result<FilesOfHosts, ToolError> {
+    type Contents<'a> = BTreeMap<&'a [u8], RangeSet>;
+    let mut by_lines: BTreeMap<(&[u8], &[u8]), Contents<'_>> = BTreeMap::new();
+    let entries = merged.sorted();
+    for found in entries.iter().filter(|found| found.entry.kind == EntryKind::Path) {
+        let (content, lines) =
+            found.entry.text.split_at_checked(DIGEST_PART).ok_or(ToolError::Protocol)?;
+        let contents = by_lines.entry((found.path, lines)).or_default();
+        contents.entry(content).or_default().union_with(found.leaves);
+    }
+    let mut files: BTreeMap<String, RangeSet> = BTreeMap::new();
+    for ((path, _), contents) in by_lines {
+        if contents.len() > 1 {
+            let leaves = files.entry(String::from_utf8_lossy(path).into_owned()).or_default();
+            contents.values().for_each(|more| leaves.union_with(more));
+        }
+    }
+    Ok(files.into_iter().collect())
 }
 
 async fn read_open(
@@ -165,6 +293,7 @@ async fn read_open(
     let group = client.gopen_with(members, open).await?;
     let mut reading = group.operate(operation, b"").await?;
     reading.outcome.merge_failures(group.opened().clone());
+    // To ask for names takes a trip more, and only these values need them.
     let named = matches!(reading.value, Value::Packed(_) | Value::Classes(_));
     let names =
         if named { ShownNames::Each(group.paths().await?) } else { ShownNames::All(String::new()) };
@@ -181,8 +310,18 @@ fn aggregation(
     let bytes_max = client.limits().bytes_max;
     let aggregate =
         DataAggregation::by_name(&options.aggregate, &options.columns, bytes_max, eager);
-    aggregate
-        .ok_or_else(|| ToolError::Usage(format!("there is no aggregation {:?}", options.aggregate)))
+    let mut aggregate = aggregate.ok_or_else(|| {
+        ToolError::Usage(format!("there is no aggregation {:?}", options.aggregate))
+    })?;
+    match &mut aggregate {
+        DataAggregation::Numbers { lines, labels, columns, .. } => {
+            lines.clone_from(&options.lines);
+            *labels = options.remarks && columns.is_empty();
+        }
+        DataAggregation::Lines { digests, .. } => *digests = options.remarks,
+        _ => {}
+    }
+    Ok(aggregate)
 }
 
 /// The operation, and whether its data are to be joined without gaps.

@@ -26,7 +26,7 @@ mod usage;
 
 pub use contents::{Piece, cat};
 pub(crate) use contents::{Summary, fetch};
-pub use usage::UsageReportOptions;
+pub use usage::{UsageReportOptions, UsageUnit};
 
 /// Makes the leaves' part known to servers.
 pub fn register(tools: &mut Tools) {
@@ -41,7 +41,8 @@ pub enum ReportChoice {
     List(list::ListOptions),
     /// `stat`: see [`stat::text`].
     Stat(stat::StatOptions),
-    /// `du`: the entries of a path are `SIZE<tab>PATH` for it and what lies beneath it; the total
+    /// `du`: the entries of a path are `SIZE<tab>PATH`, or `SIZE<tab>TIME<tab>PATH` with times as
+    /// seconds since 1970, for it and what lies beneath it; the total
     /// is a [`Count`](sheaf_group::entry::EntryKind::Count) of the empty path.
     Usage(UsageReportOptions),
     /// `sha256sum` and others: the digest in hexadecimal digits.
@@ -95,6 +96,7 @@ pub async fn report(
 }
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn decode_any(data: &[u8]) {
     drop(postcard::from_bytes::<leaf::ReportParams>(data));
     drop(stat::text(data, &jiff::tz::TimeZone::UTC));

@@ -153,7 +153,7 @@ fn open(trace: &Path, info: Option<&TraceInfo>) -> Result<Option<StoreReader>> {
     if trace.is_dir() && TraceStore::is_empty(trace)? {
         return if info.is_some() { Ok(None) } else { Err(report::no_trace(trace)) };
     }
-    if is_another_file(trace) {
+    if matches!(trace.try_exists(), Ok(false)) || is_another_file(trace) {
         return Err(report::no_trace(trace));
     }
     Ok(Some(StoreReader::open(trace)?))

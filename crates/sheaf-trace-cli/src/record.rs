@@ -139,10 +139,10 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
             let text = "--part-minutes and --part-rows are for whoever stores: sheaf trace serve";
             return Err(Stop::usage(text).into());
         }
-        return served::run(args, &program, &places::find_library()?, blind(), global);
+        return served::run(args, &program, &places::find_library(&args.buffers)?, blind(), global);
     }
     if args.flight.flight {
-        let library = places::find_library()?;
+        let library = places::find_library(&args.buffers)?;
         let code = flight::run(args, global, &program, &library, blind().as_ref())?;
         std::process::exit(code);
     }
@@ -154,7 +154,7 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
         });
         RecordBy::Kernel(trace?)
     } else {
-        RecordBy::Preload(places::find_library()?, blind())
+        RecordBy::Preload(places::find_library(&args.buffers)?, blind())
     };
     // Where there is no room for segments, nothing is left of the trace either.
     let segments = places::make_segments(&args.buffers)?;
@@ -167,7 +167,7 @@ pub fn run(args: &RecordArgs, global: &GlobalArgs) -> Result<Exit> {
 /// Who tells what the program does.
 enum RecordBy {
     /// A library within it, and why that is not loaded.
-    Preload(PathBuf, Option<BlindSpot>),
+    Preload(places::Library, Option<BlindSpot>),
     Kernel(KernelTrace),
 }
 
@@ -190,12 +190,14 @@ fn record(
     let mut command = Command::new(program);
     command.arg0(&args.command[0]).args(&args.command[1..]);
     let parts = args.parts.limits();
+    let mut _held = None;
     let recording = match by {
         RecordBy::Kernel(kernel) => Recording::begin_kernel(kernel, store, &info.host, parts)?,
         RecordBy::Preload(library, blind) => {
             let recording = Recording::begin(segments.path(), store, &info.host, parts)?;
             tell_blind(program, blind.as_ref(), &mut info);
             if may_preload(blind.as_ref()) {
+                _held = library.hold()?;
                 set_preload(&mut command, args, &library, segments.path())?;
             }
             recording
@@ -248,7 +250,7 @@ fn may_preload(blind: Option<&BlindSpot>) -> bool {
 fn set_preload(
     command: &mut Command,
     args: &RecordArgs,
-    library: &Path,
+    library: &places::Library,
     segments: &Path,
 ) -> Result<()> {
     command.env(SEGMENTS_VARIABLE, segments);

@@ -2,10 +2,10 @@
 use super::whole;
 use anyhow::Result;
 use clap::Args;
-use serde_json::{Value, json};
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Records, printable};
+use sheaf_records::{ReplayedOperation, SkippedOperations, TraceReplay};
 use sheaf_trace::TraceInfo;
 use sheaf_trace::replay::{Replay, ReplayOptions, ReplayOutcome, ReplaySkip, ReplaySpeed};
 use std::io::Write;
@@ -72,7 +72,7 @@ pub fn run(args: &ReplayArgs, global: &GlobalArgs) -> Result<Exit> {
     let outcome = Replay::new(options)?.run(&reader)?;
     let mut out = output::stdout();
     if global.json {
-        Records::new(global).write(&mut out, to_json(&outcome))?;
+        Records::new(global).write(&mut out, &record(&outcome))?;
     } else {
         write_text(&outcome, &mut out)?;
     }
@@ -143,25 +143,27 @@ fn write_text(outcome: &ReplayOutcome, out: &mut impl Write) -> std::io::Result<
     )
 }
 
-fn to_json(outcome: &ReplayOutcome) -> Value {
-    let ops = outcome.ops.iter().map(|(op, sum)| {
-        json!({
-            "op": op, "count": sum.count, "differed": sum.differed,
-            "bytes_recorded": sum.bytes_recorded as u64, "bytes_replayed": sum.bytes_replayed as u64,
-            "recorded_ns": sum.recorded_ns as u64, "replayed_ns": sum.replayed_ns as u64,
-        })
+fn record(outcome: &ReplayOutcome) -> TraceReplay {
+    let operations = outcome.ops.iter().map(|(op, sum)| ReplayedOperation {
+        op: (*op).to_owned(),
+        count: sum.count,
+        differed: sum.differed,
+        bytes_recorded: sum.bytes_recorded as u64,
+        bytes_replayed: sum.bytes_replayed as u64,
+        recorded_ns: sum.recorded_ns as u64,
+        replayed_ns: sum.replayed_ns as u64,
     });
-    let skipped = outcome
-        .skipped
-        .iter()
-        .map(|((why, op), count)| json!({ "op": op, "why": why.to_string(), "count": count }));
-    json!({
-        "type": "trace_replay",
-        "operations": ops.collect::<Vec<_>>(),
-        "skipped": skipped.collect::<Vec<_>>(),
-        "lost": outcome.lost as u64,
-        "threads": outcome.threads,
-        "files_made": outcome.files_made,
-        "took_ns": outcome.took.as_nanos() as u64,
-    })
+    let skipped = outcome.skipped.iter().map(|((why, op), count)| SkippedOperations {
+        op: op.clone(),
+        why: why.to_string(),
+        count: *count,
+    });
+    TraceReplay {
+        operations: operations.collect(),
+        skipped: skipped.collect(),
+        lost: outcome.lost as u64,
+        threads: outcome.threads,
+        files_made: outcome.files_made,
+        took_ns: outcome.took.as_nanos() as u64,
+    }
 }

@@ -47,8 +47,7 @@ pub fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit> {
     if global.json {
         let report = serde_json::to_value(report)
             .with_context(|| format!("{}: its numbers are too large", args.trace.display()))?;
-        let report = serde_json::json!({ "type": "trace_report", "report": report });
-        Records::new(global).write(&mut out, report)?;
+        Records::new(global).write(&mut out, &sheaf_records::TraceReport { report })?;
     } else if args.html.is_none() {
         out.write_all(report.to_text(columns()).as_bytes())?;
     }
@@ -143,7 +142,9 @@ fn columns() -> usize {
 
 /// A usage error of a path that is no trace.
 pub fn no_trace(path: &Path) -> anyhow::Error {
-    let why = if path.is_dir() {
+    let why = if matches!(path.try_exists(), Ok(false)) {
+        "there is nothing of that name"
+    } else if path.is_dir() {
         "there is no trace.json, and no trace-*.parquet"
     } else {
         "it is no directory that sheaf trace record has made, and no Parquet file of one"

@@ -2,13 +2,13 @@
 use super::serve::rounds::cause;
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
-use sheaf_cli::exit::Exit;
+use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Records, printable};
 use sheaf_cli::session::Opening;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::Client;
+use sheaf_records::{TraceSums, TraceTop};
 use sheaf_trace::served::{
     LIVE, LIVE_SECONDS_MAX, LiveAnswer, LiveBy, LiveRequest, LiveSums, TRACE_LIVE, TRACE_SERVICE,
 };
@@ -108,6 +108,13 @@ pub fn run(args: &TraceTopArgs, global: &GlobalArgs) -> Result<Exit> {
             let answer = payload.map_or(Some(LiveAnswer::default()), LiveAnswer::decode);
             let answer = answer.ok_or_else(|| anyhow!("what hosts said came damaged"))?;
             show(&answer, &missing, args, global)?;
+            // A pipe without an end would be read for ever, and nothing would come.
+            let is_watched = args.count.is_some() || std::io::stdout().is_terminal();
+            if !is_watched && answer.programs == 0 && missing.is_empty() {
+                let text = "no program records there: sheaf trace record --served runs one; \
+                            --count N waits for it N times";
+                return Err(Stop::Unmatched(text.to_owned()).into());
+            }
         }
         Ok(exit)
     })
@@ -130,7 +137,7 @@ fn show(
 ) -> Result<()> {
     let mut out = output::stdout();
     if global.json {
-        Records::new(global).write(&mut out, to_json(answer, missing, args))?;
+        Records::new(global).write(&mut out, &record(answer, missing, args))?;
         return Ok(out.flush()?);
     }
     let terminal = std::io::stdout();
@@ -152,28 +159,30 @@ fn show(
     Ok(())
 }
 
-fn to_json(answer: &LiveAnswer, missing: &[String], args: &TraceTopArgs) -> Value {
-    let of = |sums: &LiveSums| {
-        json!({
-            "operations": sums.operations, "failed": sums.failed, "lost": sums.lost,
-            "bytes_read": sums.bytes_read, "bytes_written": sums.bytes_written,
-            "time_ns": sums.time_ns, "metadata_ns": sums.metadata_ns,
-            "longest_ns": sums.longest_ns,
-        })
+fn record(answer: &LiveAnswer, missing: &[String], args: &TraceTopArgs) -> TraceTop {
+    let of = |name: Option<&[u8]>, sums: &LiveSums| TraceSums {
+        name: name.map(|name| String::from_utf8_lossy(name).into_owned()),
+        operations: sums.operations,
+        failed: sums.failed,
+        lost: sums.lost,
+        bytes_read: sums.bytes_read,
+        bytes_written: sums.bytes_written,
+        time_ns: sums.time_ns,
+        metadata_ns: sums.metadata_ns,
+        longest_ns: sums.longest_ns,
     };
-    let sums = answer.sums.iter().map(|(name, sums)| {
-        let mut one = of(sums);
-        one["name"] = String::from_utf8_lossy(name).into();
-        one
-    });
-    json!({
-        "type": "trace_top",
-        "by": LiveBy::from(args.by),
-        "last_ms": args.interval * 1000,
-        "programs": answer.programs,
-        "total": of(&answer.total()),
-        "others": of(&answer.others),
-        "sums": sums.collect::<Vec<_>>(),
-        "missing": missing,
-    })
+    TraceTop {
+        by: match args.by {
+            TopBy::File => sheaf_records::TopBy::File,
+            TopBy::Program => sheaf_records::TopBy::Program,
+            TopBy::Operation => sheaf_records::TopBy::Operation,
+            TopBy::Host => sheaf_records::TopBy::Host,
+        },
+        last_ms: u64::from(args.interval) * 1000,
+        programs: answer.programs,
+        total: of(None, &answer.total()),
+        others: of(None, &answer.others),
+        sums: answer.sums.iter().map(|(name, sums)| of(Some(name), sums)).collect(),
+        missing: missing.to_vec(),
+    }
 }

@@ -107,6 +107,26 @@ pub(crate) fn is_as_written(path: &Path, said_of_it: &str) -> io::Result<bool> {
     Ok(format!("{:08x}", crc32fast::hash(&footer)) == footer_sum)
 }
 
+/// Whether a file's footer holds any of these names, also where it cannot be taken apart any more.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn footer_names(path: &Path, names: &[&str]) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    // The footer's length and four letters end each file of this kind.
+    let mut end = [0; 8];
+    let footer_end = file.seek(SeekFrom::End(-(end.len() as i64)))?;
+    file.read_exact(&mut end)?;
+    let [a, b, c, d, ..] = end;
+    // The file may be damaged here too, so the length is bounded by what is there.
+    let length = u64::from(u32::from_le_bytes([a, b, c, d])).min(footer_end);
+    file.seek(SeekFrom::Start(footer_end - length))?;
+    let mut footer = Vec::new();
+    file.take(length).read_to_end(&mut footer)?;
+    let holds = |name: &&str| footer.windows(name.len()).any(|bytes| bytes == name.as_bytes());
+    Ok(names.iter().any(holds))
+}
+
 /// The sum of so many bytes, or of all where there are fewer.
 fn sum_of(file: &mut File, bytes: u64) -> io::Result<Hasher> {
     let (mut file, mut sum, mut room) = (file.take(bytes), Hasher::new(), vec![0; CHUNK_BYTES]);

@@ -1,8 +1,8 @@
 //! From spools to the files of a store.
 use crate::reader::open_file;
-use crate::store::file_name;
-use crate::{TraceError, TraceNames, TraceStore};
+use crate::store::{TraceStore, file_name};
 use sheaf_log::spool::{self, SpoolContent};
+use sheaf_log::{TraceError, TraceNames};
 use std::path::Path;
 
 /// Stores the rows of a spool as the file of its number, and takes it away. Returns how many
@@ -35,6 +35,7 @@ pub(crate) fn convert_spool(
             kept.display()
         ));
     } else {
+        // Only now: the rows are in a file that has its own name.
         std::fs::remove_file(&path).map_err(TraceError::io(&path))?;
     }
     Ok((store.kept(), content))

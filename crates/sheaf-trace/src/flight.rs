@@ -5,17 +5,16 @@
 //! it costs next to nothing while nothing happens. On a trigger rings are held as they are until
 //! they have been read; a process whose operation was slow holds its own at once, without waiting
 //! for anybody to look. What finds no room meanwhile is lost and counted.
-use crate::info::unplaced_words;
+use crate::info::{INFO_FILE, TraceInfo, unplaced_words};
 use crate::record::{self, StoreLock};
 use crate::report::units::{self, shown};
-use crate::{
-    Collected, Collector, INFO_FILE, TraceError, TraceInfo, TraceNames, TraceRow, TraceStore,
-};
+use crate::store::TraceStore;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sheaf_log::collect::WatchLimits;
 use sheaf_log::files::{check_own, remove};
 use sheaf_log::served::now_ns;
 use sheaf_log::spool::{self, SpoolFacts, SpoolWriter};
+use sheaf_log::{Collected, Collector, TraceError, TraceNames, TraceRow};
 use sheaf_recorder::{ClockKind, TraceClock, sys};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -207,12 +206,14 @@ impl Flight {
             let trigger = match asked.recv_timeout(LOOK) {
                 Ok(trigger) => Some(trigger),
                 Err(RecvTimeoutError::Timeout) => None,
+                // Dropped without `finish`: it ends without a last snapshot.
                 Err(RecvTimeoutError::Disconnected) => Some(FlightTrigger::End(None)),
             };
             let is_slow = self.look().unwrap_or_else(|error| {
                 self.fail(error);
                 false
             });
+            // A requested snapshot contains the slow operation, too.
             if is_slow && !matches!(trigger, Some(FlightTrigger::Asked)) {
                 self.pull(FlightTrigger::Slow);
             }
@@ -238,6 +239,7 @@ impl Flight {
         let reason = match trigger {
             FlightTrigger::Slow if self.slow_snapshots == self.options.slow_snapshots_max => {
                 self.totals.passed_over += 1;
+                // The slow thread holds its rings, and no snapshot is to come.
                 return self.collector.let_go();
             }
             FlightTrigger::Slow => {
@@ -279,6 +281,8 @@ impl Flight {
         let mut taken = 0;
         let filled = self.fill(&part, &mut taken);
         self.collector.let_go();
+        // Rings are released first, because held rings lose operations. A snapshot receives its
+        // name when it is complete.
         let kept = filled.and_then(|(operations, slowest)| {
             let reason = reason.or(slowest).unwrap_or_else(|| "an operation was slow".to_owned());
             let info = self.tell(operations, reason);
@@ -417,6 +421,7 @@ impl Flight {
 /// # Errors
 /// When nobody records there, it cannot be asked, or none was made in a minute.
 pub fn ask_snapshot(store: &Path) -> Result<PathBuf, TraceError> {
+    // The lock file names the process that gets the signal, so no other user may have written it.
     check_own(store)?;
     let nobody = || TraceError::damaged(store, "no flight recorder runs there");
     let signed = StoreLock::signed(store)?.ok_or_else(nobody)?;
@@ -424,6 +429,7 @@ pub fn ask_snapshot(store: &Path) -> Result<PathBuf, TraceError> {
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| nobody())?;
     // That is the one which holds it, for as long as it is held.
     StoreLock::signed(store)?.filter(|again| *again == signed).ok_or_else(nobody)?;
+    // Noted before the signal: that is how the new snapshot or failure is known among older ones.
     let next = last_snapshot(store)? + 1;
     let path = store.join(next.to_string());
     let told = TraceInfo::read(store)?.unwrap_or_default().buffers;
@@ -442,6 +448,7 @@ pub fn ask_snapshot(store: &Path) -> Result<PathBuf, TraceError> {
                 format!("no snapshot could be made: {trouble}"),
             ));
         }
+        // Looked for once more: it may have made the snapshot just before it ended.
         if StoreLock::signed(store)?.is_none() && !path.exists() {
             return Err(TraceError::damaged(store, "its recorder has ended"));
         }

@@ -1,7 +1,8 @@
 //! What is known of a trace beside its operations.
-use crate::{RemovedParts, ServedHost, TraceError};
+use crate::parts::RemovedParts;
 use serde::{Deserialize, Serialize};
 use sheaf_log::files::{open, remove};
+use sheaf_log::{ServedHost, TraceError};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -153,10 +154,12 @@ impl TraceInfo {
             serde_json::to_vec_pretty(self).map_err(|error| TraceError::damaged(&path, error))?;
         text.push(b'\n');
         let part = path.with_extension("json.part");
+        // A process that was killed may have left it. `create_new` follows no link.
         remove(&part)?;
         let made = File::options().write(true).create_new(true).open(&part);
         let written = made.and_then(|mut file| {
             file.write_all(&text)?;
+            // Otherwise a crash of the host could leave the new name without its content.
             file.sync_all()?;
             std::fs::rename(&part, &path)
         });

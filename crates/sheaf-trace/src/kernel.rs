@@ -12,11 +12,11 @@ mod watch;
 
 pub use rings::KernelRefusal;
 
-use crate::{TraceError, TraceNames, TraceRow};
 use files::DescriptorOf;
 use rings::{KernelRings, KernelSums};
 use sheaf_log::collect::Collected;
-use sheaf_recorder::{ClockKind, IoLayer, TraceClock};
+use sheaf_log::{TraceError, TraceNames, TraceRow};
+use sheaf_recorder::{ClockKind, IoLayer, ProcessStat, TraceClock};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -111,6 +111,8 @@ impl KernelCollector {
         self.early.extend(drained.events);
         self.early.sort_by_key(|event| event.time);
         let ready = self.early.partition_point(|event| event.time <= until);
+        // Where among these events something is missing is unknown, so that neither what was known
+        // before them nor what they say of descriptors is certain.
         if is_lossy {
             self.watch.forget();
         }
@@ -181,9 +183,9 @@ impl KernelCollector {
 
 /// Whether a process is there, and has not ended.
 fn runs(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    let state = stat.ok().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    let stat = std::fs::read(format!("/proc/{pid}/stat"));
+    let state = stat.ok().and_then(|stat| ProcessStat::parse(&stat)?.state());
+    state.is_some_and(|state| !matches!(state, b'Z' | b'X'))
 }
 
 /// What `/proc` says.

@@ -5,16 +5,17 @@
 //! many are told there to be lost. What is removed is counted in `trace.json` first, with the number
 //! of the first part that stays, and taken away then: a part below that number is removed, whether
 //! its file is gone yet or not. So the count is right whenever whoever stores is killed.
-use crate::reader::{decoded, open_file};
+use crate::info::TraceInfo;
+use crate::reader::{StoreReader, decoded, open_file};
 use crate::report::{count, day};
 use crate::store::{LOST_KEY, OPERATIONS_KEY, file_name, files_of};
-use crate::{StoreReader, TraceError, TraceInfo, TraceNames};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::FileReader;
 use parquet::file::statistics::Statistics;
 use serde::{Deserialize, Serialize};
 use sheaf_log::LOST;
 use sheaf_log::files::remove;
+use sheaf_log::{TraceError, TraceNames};
 use std::collections::VecDeque;
 use std::fs::Metadata;
 use std::io::ErrorKind;
@@ -140,6 +141,7 @@ impl PartFacts {
 
     /// Of a file that cannot be read: it takes its room all the same.
     fn unreadable(path: &Path, number: u32) -> Self {
+        // Without a time it is never too old, because nothing shows that it is.
         let (bytes, until_ns) =
             std::fs::metadata(path).map_or((0, i64::MAX), |about| (about.len(), stored_ns(&about)));
         Self { number, bytes, until_ns, ..Self::default() }
@@ -259,6 +261,8 @@ impl PartKeeper {
         }
         if beyond > 0 {
             let mut info = TraceInfo::read(&self.directory)?.unwrap_or_default();
+            // The count is written before the first part is removed: otherwise it would be lost if
+            // this process ends in between.
             info.removed = removed;
             info.write(&self.directory)?;
             (self.removed, self.bytes) = (removed, bytes);

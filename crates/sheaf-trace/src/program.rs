@@ -54,6 +54,7 @@ pub fn blind_spot(program: &Path) -> io::Result<Option<BlindSpot>> {
             None => return of_image(file),
         }
     }
+    // The kernel refuses to run a longer chain.
     Ok(None)
 }
 

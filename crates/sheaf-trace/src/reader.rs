@@ -1,7 +1,8 @@
 //! Reads what a [`TraceStore`](crate::TraceStore) has written: column by column, batch by batch.
 use crate::checksum::{self, CHECKSUM_KEY};
-use crate::store::{COLUMNS_MIN, SCHEMA, file_name, files_of, number_of};
-use crate::{RemovedParts, TraceError, TraceInfo, TraceNames, TraceRow};
+use crate::info::TraceInfo;
+use crate::parts::RemovedParts;
+use crate::store::{COLUMNS_MIN, OPERATIONS_KEY, SCHEMA, file_name, files_of, number_of};
 use parquet::basic::Repetition;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
@@ -13,6 +14,7 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{SchemaDescriptor, Type};
 use rustc_hash::FxHashMap;
 use sheaf_log::spool;
+use sheaf_log::{TraceError, TraceNames, TraceRow};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::ErrorKind;
@@ -135,6 +137,7 @@ impl StoreReader {
         if damaged.iter().all(|error| gone(error).is_none()) {
             return Ok(());
         }
+        // Read after the files, because parts were removed since they were listed.
         let kept_from = TraceInfo::read(directory)?.unwrap_or_default().removed.kept_from;
         let mut removed = BTreeSet::new();
         damaged.retain(|error| match gone(error) {
@@ -186,6 +189,7 @@ impl StoreReader {
             let first = (0..open.len()).min_by_key(|&at| open[at].time);
             let Some(at) = first else { return Ok(()) };
             let others = open.iter().enumerate().filter(|(other, _)| *other != at);
+            // Up to the next row of any other part, this one is read without comparing.
             let until = others.map(|(_, cursor)| cursor.time).chain(next).min();
             let cursor = &mut open[at];
             // One row at least: what comes next may be of the same time.
@@ -303,6 +307,7 @@ impl PartCursor {
         for row in &mut spooled {
             row.names_mut().for_each(|name| *name = numbers[*name as usize]);
         }
+        // A spool has rows in the order in which rings were read.
         spooled.sort_by_key(|row| row.time_ns);
         let Some(first) = spooled.first() else { return Ok(None) };
         let (rows, time) = (spooled.len(), first.time_ns);
@@ -354,19 +359,26 @@ impl LimitedNames<'_> {
     }
 }
 
+const NOT_AS_WRITTEN: &str =
+    "it is not as it was written (checksum): what is read of it may be wrong";
+
 /// That a file is as it was written; what can be read of one that is not is read all the same.
 fn checked(path: &Path, about: &FileMetaData) -> Result<(), TraceError> {
     let footer = about.key_value_metadata().into_iter().flatten();
     let Some(said) =
         footer.filter(|said| said.key == CHECKSUM_KEY).find_map(|said| said.value.as_ref())
     else {
-        return Ok(());
+        // Files of other programs have no checksum. If damage hid Sheaf's, its keys are still in the footer's bytes.
+        let lost = checksum::footer_names(path, &[CHECKSUM_KEY, OPERATIONS_KEY]);
+        return match lost.map_err(TraceError::io(path))? {
+            true => Err(TraceError::damaged(path, NOT_AS_WRITTEN)),
+            false => Ok(()),
+        };
     };
     if checksum::is_as_written(path, said).map_err(TraceError::io(path))? {
         return Ok(());
     }
-    let why = "it is not as it was written (checksum): what is read of it may be wrong";
-    Err(TraceError::damaged(path, why))
+    Err(TraceError::damaged(path, NOT_AS_WRITTEN))
 }
 
 pub(crate) fn open_file(path: &Path) -> Result<SerializedFileReader<File>, TraceError> {
@@ -507,6 +519,7 @@ impl ColumnBatch {
                 _ => Err(ParquetError::General(format!("column {at} is of another type"))),
             }?;
         }
+        // A file of an earlier version has no column for new paths.
         if readers.len() <= COLUMNS_MIN {
             self.new_path.clear();
             self.new_path.resize(rows, None);

@@ -6,16 +6,14 @@
 //! full, which takes its time. Whoever is killed leaves spools and rings, from which [`recover`]
 //! makes the rest: nothing that a ring has committed is lost by that, and nothing is there twice.
 use crate::convert::convert_spool;
+use crate::info::TraceInfo;
 use crate::kernel::{KernelCollector, KernelTrace};
-use crate::parts::PartKeeper;
-use crate::{
-    Collected, Collector, KeepLimits, PartLimits, RemovedParts, TraceError, TraceInfo, TraceNames,
-    TraceRow,
-};
+use crate::parts::{KeepLimits, PartKeeper, PartLimits, RemovedParts};
 use rustix::fs::{FlockOperation, flock};
 use sheaf_log::collect::{DROPPED_FILE, DroppedSums, SourceState};
 use sheaf_log::files::{check_own, check_private, remove};
 use sheaf_log::spool::{self, SpoolFacts, SpoolWriter};
+use sheaf_log::{Collected, Collector, TraceError, TraceNames, TraceRow};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -164,11 +162,13 @@ impl Recording {
                 totals.rows = kept;
                 totals.damaged.extend(damaged);
                 totals.error = totals.error.take().or(error);
+                // What is still in spools is not lost: `recover` makes files of it.
                 if totals.error.is_some()
                     && let Ok(rows) = spool::rows_of(&directory)
                 {
                     totals.rows += rows;
                 }
+                // Last, because until here spools are converted, which only one process may do.
                 lock.end(&mut totals);
                 totals
             })
@@ -239,9 +239,11 @@ pub fn recover(store: &Path) -> Result<RecordTotals, TraceError> {
     let mut totals = recording.finish_within(Duration::ZERO);
     totals.damaged.splice(..0, before.damaged);
     totals.is_damaged = before.is_damaged;
+    // Otherwise the segments are what the next attempt needs.
     if totals.error.is_none() {
         remove_buffers(buffers)?;
         count(store, &mut totals)?;
+        // `count` has replaced the sum, so these are added after it.
         totals.lost += dropped.lost;
         totals.unwritten += dropped.unwritten;
     }
@@ -312,6 +314,7 @@ pub(crate) struct StoreLock {
 
 pub(crate) fn lock(store: &Path) -> Result<StoreLock, TraceError> {
     let path = store.join(LOCK_FILE);
+    // Not truncated: another process may hold the lock, and has signed the file.
     let file = File::options().create(true).append(true).open(&path);
     let file = file.map_err(TraceError::io(&path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -339,6 +342,7 @@ impl StoreLock {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(TraceError::io(&path))?,
         };
+        // The file alone says nothing: a process that was killed leaves it, but no lock.
         if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
             return Ok(None);
         }
@@ -472,10 +476,12 @@ impl SpoolTaker {
             let (more, rows) = (collected.more, collected.rows.len());
             self.note(&collected);
             self.write(&collected);
+            // Without `release` the rows stay in the rings.
             if self.when_full == WhenFull::Keep && self.totals.error.is_some() {
                 self.totals.segments = self.source.seen();
                 return;
             }
+            // Rings reuse the room only after the rows are in the spool, or counted as lost.
             if let Err(error) = self.source.release() {
                 self.fail(error);
             }
@@ -484,6 +490,7 @@ impl SpoolTaker {
             }
             let is_over =
                 is_to_end.is_some_and(|until| self.source.open() == 0 || Instant::now() >= until);
+            // What is in the rings by now is taken even after the deadline.
             if is_over && !more {
                 match self.source.finish(&mut self.names) {
                     Ok(collected) => {

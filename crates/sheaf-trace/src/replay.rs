@@ -33,12 +33,13 @@ pub use issue::REPLAY_OPEN_MAX;
 pub use outcome::{REPLAY_EXAMPLES_MAX, ReplayDifference, ReplayOutcome, ReplaySkip, ReplayedOp};
 pub use plan::REPLAY_PATHS_MAX;
 
-use crate::{StoreReader, TraceError, TraceNames, TraceRow};
+use crate::reader::StoreReader;
 use crew::{Crew, ReplayJob};
 use issue::ReplayProcess;
 use outcome::ReplayTally;
 use paths::PathMap;
 use plan::ReplayPlan;
+use sheaf_log::{TraceError, TraceNames, TraceRow};
 use sheaf_recorder::IoOp;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;

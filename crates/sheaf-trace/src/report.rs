@@ -18,13 +18,13 @@ pub use data::{
 };
 pub use findings::{Finding, FindingEvidence, FindingKind, FindingSeverity};
 
-use crate::{TraceNames, TraceRow};
 use files::{FileOp, FileTable};
 use heat::HeatMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::Errno;
 use sheaf_log::class_of;
 use sheaf_log::collect::UNPLACED_ERRNO;
+use sheaf_log::{TraceNames, TraceRow};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use sums::{PowerCounts, SplitSums, bytes_of, is_of_sockets, is_stream};
@@ -362,6 +362,7 @@ impl TraceReport {
     /// The place of its operation.
     fn op(&mut self, row: &TraceRow, names: &TraceNames) -> u32 {
         let mut key = (row.layer, row.op);
+        // Rows next to each other are mostly of one operation.
         if self.last_op.0 == key {
             return self.last_op.1;
         }

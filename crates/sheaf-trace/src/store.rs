@@ -5,7 +5,6 @@
 //! written ends in `.part`: cut off, it cannot be read, so that what is lost is at most a file's rows.
 //! Whoever records ends each file after one part.
 use crate::checksum::{CHECKSUM_KEY, SummedFile};
-use crate::{TraceError, TraceNames, TraceRow};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::writer::ColumnWriter;
@@ -16,6 +15,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 use sheaf_log::LOST;
+use sheaf_log::{TraceError, TraceNames, TraceRow};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -160,6 +160,7 @@ impl TraceStore {
 
     fn write_part(&mut self, names: &TraceNames) -> Result<(), TraceError> {
         let mut rows = std::mem::take(&mut self.rows);
+        // Only parts are sorted: a reader merges them.
         rows.sort_by_key(|row| row.time_ns);
         if self.open.is_none() {
             self.open = Some(self.begin_file()?);
@@ -219,6 +220,7 @@ impl TraceStore {
             Ok(file) => file.end().map_err(TraceError::io(&path)),
             Err(error) => Err(TraceError::damaged(&path, error)),
         });
+        // A file has its own name only when it is complete.
         let named = ended.and_then(|()| {
             std::fs::rename(&path, path.with_extension("")).map_err(TraceError::io(&path))
         });

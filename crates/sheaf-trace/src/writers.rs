@@ -1,6 +1,7 @@
 //! Who still records for a trace whose recorder is gone.
-use crate::record::StoreLock;
-use crate::{TraceError, TraceInfo, lock_buffers};
+use crate::info::TraceInfo;
+use crate::record::{StoreLock, lock_buffers};
+use sheaf_log::TraceError;
 use sheaf_log::files::check_own;
 use sheaf_recorder::Reader;
 use std::collections::BTreeMap;
@@ -45,6 +46,7 @@ pub fn writers_of(store: &Path) -> Result<Vec<TraceWriter>, TraceError> {
             writers.insert((process.pid, process.made_ns), String::from_utf8_lossy(word).into());
         }
     }
+    // In the order in which segments were made, so that a process's last program stays.
     let latest: BTreeMap<u32, String> =
         writers.into_iter().map(|((pid, _), program)| (pid, program)).collect();
     Ok(latest.into_iter().map(|(pid, program)| TraceWriter { pid, program }).collect())

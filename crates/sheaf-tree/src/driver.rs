@@ -1,33 +1,38 @@
 //! Drives the nodes of one process: sockets, links between nodes of the process, and time.
 //!
 //! A process holds one node (a server, an inner node, a root of real processes) or a whole tree
-//! (the embedded engine). Everything it has is behind one lock, taken once per batch that
-//! arrives and not per message; whoever holds it runs the node and writes its output at once,
-//! so no message crosses a channel or wakes a second task.
-use crate::link::{Ancestor, Audit, DoorAddress, is_sound};
-use crate::proto::control::{Caller, Verdict};
+//! (the embedded engine). Everything it has is behind one lock, taken once per batch that arrives
+//! and not per message; whoever holds it runs the node and writes its output at once, so no message
+//! crosses a channel or wakes a second task. Handing a message to another task would cost more than
+//! handling it does in most cases.
+use crate::proto::control::Caller;
 use crate::proto::filter::Registry;
 use crate::proto::report::PeerLinkReport;
 use crate::proto::{Event, LinkId, Node, NodeConfig, Notice, Packet, Time, own};
 use clock::DriverClock;
 use rustc_hash::FxHashMap;
-use sheaf_core::{Errno, RangeSet, lock};
+use sheaf_core::{Errno, lock};
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::Waker;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 mod alibi;
 mod claims;
 mod clock;
 mod look;
+mod mailbox;
+mod membership;
 mod socket;
 mod transport;
 
 pub(crate) use alibi::is_stopped;
-use claims::Claims;
+pub(crate) use mailbox::Errand;
+use mailbox::Mailbox;
+pub use mailbox::Want;
+pub use membership::NOTICES_MAX;
+use membership::{Admission, Membership, of_hosts};
 pub(crate) use socket::{Autopsy, Death, OwnFault, SocketPeer};
 use socket::{Port, Room};
 
@@ -53,6 +58,8 @@ pub(crate) trait Works: Send {
     fn closed(&mut self, stream: u32);
     /// The leaf may take what it was held back with.
     fn resume(&mut self, leaf: &mut Node);
+    /// The session is over for this leaf, which has not been told so: it was cut off.
+    fn cut_off(&mut self) {}
     /// The session is over.
     fn ended(&mut self);
 }
@@ -80,94 +87,13 @@ pub(crate) struct Core {
     room: Room,
     clock: DriverClock,
     armed: Option<Time>,
-    /// Who waits for a result of a stream, and who for room on it.
-    for_result: FxHashMap<u32, Vec<Waker>>,
-    for_room: FxHashMap<u32, Vec<Waker>>,
-    /// Who waits for the answer to which request.
-    pub claims: Claims,
-    event_wakers: Vec<Waker>,
-    fresh: Vec<u32>,
-    /// Leaves that run, once the tree has started as far as it will.
-    pub ready: Option<RangeSet>,
-    /// What the root was told, oldest first, bounded by [`NOTICES_MAX`].
-    pub notices: VecDeque<Notice>,
-    /// When each of them came, in seconds since 1970.
-    pub notice_times: VecDeque<u64>,
-    /// How many there were in all.
-    pub notices_total: u64,
-    /// The links of this process's server to others.
-    pub peers: Option<Weak<dyn PeerLinks>>,
-    /// Streams that services at leaves want.
-    pub wants: Wants,
-    /// The parent of this process's node is gone.
-    pub ended: bool,
-    /// Whether somebody looks for another parent when that one is lost.
-    pub may_search: bool,
-    /// This process's node is to be given another parent.
-    pub orphaned: bool,
-    /// Who was let in at this process's door, and who was not.
-    pub audit: Arc<Audit>,
-    /// Makes the invitation of a leaf that comes by itself, at a node that has such leaves.
-    pub invite: Option<Arc<Invite>>,
-    /// Where that door is.
-    pub door: Option<DoorAddress>,
-    /// Below whom its place is, when its parent has said so.
-    pub place: Option<Ancestor>,
-    /// To whoever starts nodes.
-    pub errands: Option<mpsc::Sender<Errand>>,
-    /// Where the children of the process's own node listen, as they said last.
-    pub doors: FxHashMap<u32, DoorAddress>,
+    /// The process's own node in the tree.
+    pub membership: Membership,
+    /// How others are admitted at this process's listener.
+    pub admission: Admission,
+    /// What waits for something of the process's own node.
+    pub mailbox: Mailbox,
 }
-
-/// Makes the invitation of a leaf.
-pub(crate) type Invite = dyn Fn(u32) -> std::io::Result<Vec<u8>> + Send + Sync;
-
-/// By the name of the service.
-pub(crate) type Wants = FxHashMap<String, WantList>;
-
-/// A service at a leaf asks for a stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Want {
-    /// The leaf.
-    pub leaf: u32,
-    /// What the service has to say.
-    pub note: Vec<u8>,
-}
-
-/// What is wanted for one service, bounded by [`WANTS_MAX`]: whoever is dropped asks again.
-#[derive(Debug, Default)]
-pub(crate) struct WantList(VecDeque<Want>);
-
-/// The most streams that are wanted of one service and not looked at.
-const WANTS_MAX: usize = 4096;
-
-impl WantList {
-    fn push(&mut self, want: Want) {
-        if self.0.len() < WANTS_MAX && !self.0.contains(&want) {
-            self.0.push_back(want);
-        }
-    }
-
-    pub fn pop(&mut self) -> Option<Want> {
-        self.0.pop_front()
-    }
-}
-
-/// What a node has for whoever starts nodes.
-pub(crate) enum Errand {
-    /// A node below asks for help.
-    Notice(Notice),
-    /// The root has answered.
-    Verdict(Verdict),
-}
-
-fn seconds_now() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
-}
-
-/// The most notices kept for a root that does not read them; the oldest go first.
-pub const NOTICES_MAX: usize = 4096;
 
 /// A [`Core`] with its lock.
 pub(crate) struct Shared {
@@ -189,26 +115,9 @@ impl Shared {
             room: Room::default(),
             clock: DriverClock::start(),
             armed: None,
-            for_result: FxHashMap::default(),
-            for_room: FxHashMap::default(),
-            claims: Claims::default(),
-            event_wakers: Vec::new(),
-            fresh: Vec::new(),
-            ready: None,
-            notices: VecDeque::new(),
-            notice_times: VecDeque::new(),
-            notices_total: 0,
-            peers: None,
-            wants: Wants::default(),
-            ended: false,
-            may_search: false,
-            orphaned: false,
-            audit: Arc::default(),
-            invite: None,
-            door: None,
-            place: None,
-            errands: None,
-            doors: FxHashMap::default(),
+            membership: Membership::default(),
+            admission: Admission::default(),
+            mailbox: Mailbox::default(),
         };
         Arc::new(Self { core: Mutex::new(core), timer: Notify::new() })
     }
@@ -264,10 +173,10 @@ impl Shared {
     pub async fn ended(&self) {
         std::future::poll_fn(|cx| {
             self.peek(|core| {
-                if core.ended {
+                if core.membership.ended {
                     return std::task::Poll::Ready(());
                 }
-                core.wait_for_event(cx.waker());
+                core.mailbox.wait_for_event(cx.waker());
                 std::task::Poll::Pending
             })
         })
@@ -278,13 +187,13 @@ impl Shared {
     pub async fn orphaned(&self) -> bool {
         std::future::poll_fn(|cx| {
             self.peek(|core| {
-                if core.ended {
+                if core.membership.ended {
                     return std::task::Poll::Ready(false);
                 }
-                if std::mem::take(&mut core.orphaned) {
+                if std::mem::take(&mut core.membership.orphaned) {
                     return std::task::Poll::Ready(true);
                 }
-                core.wait_for_event(cx.waker());
+                core.mailbox.wait_for_event(cx.waker());
                 std::task::Poll::Pending
             })
         })
@@ -395,13 +304,13 @@ impl Core {
         self.deferred = false;
         loop {
             self.work(now);
+            let Some(root) = self.nodes.first_mut() else { return };
             // Taking results gives credit to those who sent them.
-            if !self.give_out() {
-                break;
+            if !self.mailbox.give_out(root) {
+                return self.mailbox.wake_for_room(root);
             }
             self.touch(0);
         }
-        self.wake_for_room();
     }
 
     fn work(&mut self, now: Time) {
@@ -427,101 +336,93 @@ impl Core {
     }
 
     fn event(&mut self, node: usize, event: Event) {
-        if let Event::Go(to) = event {
-            self.place = Some(to).filter(|to| node == 0 && is_sound(&to.address));
-            return;
-        }
-        if let Event::Verdict(verdict) = event {
-            return self.errand(node, Errand::Verdict(verdict));
-        }
-        if let Some(works) = &mut self.works[node] {
-            let leaf = &mut self.nodes[node];
-            match event {
-                Event::Packet(packet) => works.packet(packet, leaf),
-                Event::Opened { stream, service, caller } => {
-                    works.opened(stream, &service, &caller)
-                }
-                Event::Cancelled { stream, wave } => works.cancelled(stream, wave, leaf),
-                Event::Closed { stream } => works.closed(stream),
-                Event::ParentLost => {
-                    works.ended();
-                    if node == 0 {
-                        self.ended = true;
-                        self.event_wakers.drain(..).for_each(Waker::wake);
-                    }
-                }
-                Event::Orphaned => self.orphan(node),
-                Event::Ready(_)
-                | Event::Notice(_)
-                | Event::Door { .. }
-                | Event::Go(_)
-                | Event::Verdict(_) => {}
-            }
-            return;
-        }
-        // Node 0 is the process's own; events of the others inside it concern nobody.
         match event {
-            Event::Ready(leaves) if node == 0 => self.ready = Some(own::hosts(&leaves)),
-            Event::Notice(notice) if node == 0 => {
-                let Some(notice) = of_hosts(notice) else { return };
-                if let Notice::Wants { leaf, service, note } = notice {
-                    self.wants.entry(service).or_default().push(Want { leaf, note });
-                    self.event_wakers.drain(..).for_each(Waker::wake);
-                    return;
-                }
-                if self.notices.len() == NOTICES_MAX {
-                    self.notices.pop_front();
-                    self.notice_times.pop_front();
-                }
-                if let Notice::Stranded { .. } = &notice {
-                    self.errand(node, Errand::Notice(notice.clone()));
-                }
-                self.notices.push_back(notice);
-                self.notice_times.push_back(seconds_now());
-                self.notices_total += 1;
+            Event::Go(to) => self.membership.set_place(Some(to).filter(|_| node == 0)),
+            Event::Verdict(verdict) if node == 0 => {
+                self.mailbox.send_errand(Errand::Verdict(verdict));
             }
-            Event::ParentLost if node == 0 => self.ended = true,
-            Event::Door { rank, address } if node == 0 && is_sound(&address) => {
-                self.doors.insert(rank, address);
-            }
-            Event::Orphaned => {
-                self.orphan(node);
-                return;
-            }
-            Event::Packet(packet) => {
-                // A leaf without a service answers for it. One whose service could not start has
-                // said so, and is about to end: another answer would hide the reason.
-                let gave_up = node == 0 && self.ended;
-                let node = &mut self.nodes[node];
-                node.consumed(packet.stream, packet.frame_bytes);
-                if packet.expect.is_some() && !gave_up {
-                    node.fail(packet.stream, packet.wave, Errno::NOSYS);
-                }
-                return;
-            }
-            _ => return,
-        }
-        for waker in self.event_wakers.drain(..) {
-            waker.wake();
+            Event::Orphaned => self.orphan(node),
+            event if self.works[node].is_some() => self.leaf_event(node, event),
+            Event::Packet(packet) => self.answer_without_service(node, &packet),
+            // Node 0 is the process's own; events of the others inside it concern nobody.
+            event if node == 0 => self.own_event(event),
+            _ => {}
         }
     }
 
-    /// Something for whoever starts nodes. What is too much for it is asked for again.
-    fn errand(&mut self, node: usize, errand: Errand) {
-        if let Some(errands) = self.errands.as_ref().filter(|_| node == 0) {
-            let _ = errands.try_send(errand);
+    /// An event of a leaf, for what works there.
+    fn leaf_event(&mut self, node: usize, event: Event) {
+        let Some(works) = &mut self.works[node] else { return };
+        let leaf = &mut self.nodes[node];
+        match event {
+            Event::Packet(packet) => works.packet(packet, leaf),
+            Event::Opened { stream, service, caller } => works.opened(stream, &service, &caller),
+            Event::Cancelled { stream, wave } => works.cancelled(stream, wave, leaf),
+            Event::Closed { stream } => works.closed(stream),
+            Event::ParentLost => {
+                if !leaf.is_dismissed() {
+                    works.cut_off();
+                }
+                works.ended();
+                if node == 0 {
+                    self.membership.ended = true;
+                    self.mailbox.wake_for_event();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An event of the process's own node, which is not a leaf with services.
+    fn own_event(&mut self, event: Event) {
+        match event {
+            Event::Ready(leaves) => self.membership.ready = Some(own::hosts(&leaves)),
+            Event::Notice(notice) => {
+                let Some(notice) = of_hosts(notice) else { return };
+                self.notice(notice);
+            }
+            Event::ParentLost => self.membership.ended = true,
+            Event::Door { rank, address } => {
+                if !self.membership.set_door(rank, address) {
+                    return;
+                }
+            }
+            _ => return,
+        }
+        self.mailbox.wake_for_event();
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        if let Notice::Wants { leaf, service, note } = notice {
+            return self.mailbox.add_want(service, Want { leaf, note });
+        }
+        if let Notice::Stranded { .. } = &notice {
+            self.mailbox.send_errand(Errand::Notice(notice.clone()));
+        }
+        self.membership.notices.push(notice);
+    }
+
+    /// Answers a packet that came to a node without services.
+    fn answer_without_service(&mut self, node: usize, packet: &Packet) {
+        // A leaf without a service answers for it. One whose service could not start has said so,
+        // and is about to end: another answer would hide the reason.
+        let gave_up = node == 0 && self.membership.ended;
+        let node = &mut self.nodes[node];
+        node.consumed(packet.stream, packet.frame_bytes);
+        if packet.expect.is_some() && !gave_up {
+            node.fail(packet.stream, packet.wave, Errno::NOSYS);
         }
     }
 
     /// The node has lost its parent: whoever searches for another one is told.
     fn orphan(&mut self, node: usize) {
-        if node != 0 || !self.may_search {
+        if node != 0 || !self.membership.may_search {
             self.nodes[node].abandon();
             self.work.push_back(node);
             return;
         }
-        self.orphaned = true;
-        self.event_wakers.drain(..).for_each(Waker::wake);
+        self.membership.orphaned = true;
+        self.mailbox.wake_for_event();
     }
 
     /// Ends the transport of a link that its node has given up.
@@ -568,60 +469,11 @@ impl Core {
         }
     }
 
-    /// Gives results to those who wait for just these, and wakes those who take what comes. Says
-    /// whether results were taken.
-    fn give_out(&mut self) -> bool {
-        let Some(root) = self.nodes.first_mut() else { return false };
-        root.take_fresh(&mut self.fresh);
-        let mut taken = false;
-        for stream in self.fresh.drain(..) {
-            if self.claims.has(stream) {
-                while let Some(result) = root.take(stream) {
-                    self.claims.give(stream, result);
-                    taken = true;
-                }
-            }
-            if let Some(wakers) = self.for_result.remove(&stream) {
-                wakers.into_iter().for_each(Waker::wake);
-            }
-        }
-        taken
-    }
-
-    /// Wakes whoever waits for room.
-    fn wake_for_room(&mut self) {
-        let Some(root) = self.nodes.first_mut() else { return };
-        if !self.for_room.is_empty() {
-            self.for_room.retain(|&stream, wakers| {
-                let room = root.has_room(stream);
-                if room {
-                    wakers.drain(..).for_each(Waker::wake);
-                }
-                !room
-            });
-        }
-    }
-
-    /// Wakes `waker` when the stream has another result.
-    pub fn wait_for_result(&mut self, stream: u32, waker: &Waker) {
-        add_waker(self.for_result.entry(stream).or_default(), waker);
-    }
-
-    /// Wakes `waker` when packets can be sent on the stream again.
-    pub fn wait_for_room(&mut self, stream: u32, waker: &Waker) {
-        add_waker(self.for_room.entry(stream).or_default(), waker);
-    }
-
-    /// Wakes `waker` at the next event of the process's own node.
-    pub fn wait_for_event(&mut self, waker: &Waker) {
-        add_waker(&mut self.event_wakers, waker);
-    }
-
     fn tick(&mut self, now: Time) {
         if let Some(own) = self.nodes.first_mut() {
             let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             own.set_wall_clock(now, wall.map_or(0, |wall| wall.as_nanos() as u64));
-            let counts = self.audit.counts();
+            let counts = self.admission.audit.counts();
             if counts != Default::default() {
                 own.set_door_counts(counts.named());
             }
@@ -658,25 +510,5 @@ impl Core {
             (Some(_), None) => true,
             (None, _) => false,
         }
-    }
-}
-
-/// What a notice says of hosts; `None` when it is about other nodes alone.
-fn of_hosts(mut notice: Notice) -> Option<Notice> {
-    if let Notice::Lost { leaves, .. }
-    | Notice::Joined { leaves, .. }
-    | Notice::Left { leaves, .. } = &mut notice
-    {
-        *leaves = own::hosts(leaves);
-        if leaves.is_empty() {
-            return None;
-        }
-    }
-    Some(notice)
-}
-
-fn add_waker(wakers: &mut Vec<Waker>, waker: &Waker) {
-    if !wakers.iter().any(|have| have.will_wake(waker)) {
-        wakers.push(waker.clone());
     }
 }

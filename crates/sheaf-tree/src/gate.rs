@@ -9,6 +9,7 @@
 //! client's link, so that a client here and one at the root differ in nothing else. Each is bounded
 //! by the windows of its stream, and ends with it: when the host is lost, the session is over, or
 //! the client leaves.
+use crate::launch::refusal;
 use crate::network::{Network, Stream};
 use crate::proto::control::CALLER_GROUPS_MAX;
 use crate::proto::{self, Packet};
@@ -19,7 +20,7 @@ use crate::topology::Topology;
 use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
-use sheaf_core::{RangeSet, lock};
+use sheaf_core::{Errno, RangeSet, lock};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -31,6 +32,10 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+
+mod rules;
+
+pub use rules::{ClientRules, EveryHost, HostClient};
 
 /// The name of the service.
 pub const GATE: &str = "gate";
@@ -57,6 +62,8 @@ const SHUT_PAUSE_MAX: Duration = Duration::from_secs(256);
 pub const SHUT_FRESH: Duration = Duration::from_secs(3 * SHUT_PAUSE_MAX.as_secs());
 /// How long a server may take to say who its client is.
 const WHO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client that is refused has to read why.
+const REFUSAL_WAIT: Duration = Duration::from_secs(5);
 /// How often the root looks whether the host of a client is still there.
 const HOST_LOOK: Duration = Duration::from_millis(500);
 /// How much is read at once.
@@ -67,6 +74,10 @@ pub const CLIENTS_MAX: usize = 256;
 pub const GUESTS_MAX: usize = CLIENTS_MAX / 8;
 /// How long a gate pauses after it could not take a client in.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How the file is called, in place of the extension of a gate, that a gate leaves behind when its
+/// host has lost the session: its time is when that was.
+pub const LOST: &str = "lost";
 
 /// Where clients of one host connect; its file goes with it.
 #[derive(Debug)]
@@ -139,6 +150,11 @@ impl Gate {
 }
 
 impl Provider for Gate {
+    /// The root alone: a client that opened streams here could take the place of another.
+    fn check(&self, caller: &Caller) -> Result<(), Errno> {
+        if caller.is_from_host() { Err(Errno::PERM) } else { Ok(()) }
+    }
+
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let keeper = Arc::new(GateKeeper { handle, state: Mutex::default() });
         let gates = (self.0)(site).unwrap_or_else(|error| {
@@ -153,10 +169,12 @@ impl Provider for Gate {
         let begin = |Listener { socket, path, admits }| {
             let accepts = crate::task::spawn(accept(Arc::clone(&keeper), socket, admits));
             let file = file_at(&path);
+            // The host is in the session again.
+            let _ = std::fs::remove_file(path.with_extension(LOST));
             Opened { path, file, accepts }
         };
         let open = gates.listeners.into_iter().map(begin).collect();
-        Ok(Box::new(GateDoor { keeper, _open: open }))
+        Ok(Box::new(GateDoor { keeper, open }))
     }
 }
 
@@ -182,6 +200,20 @@ struct Opened {
     /// What is there: a server that comes after this one puts another file in its place.
     file: Option<(u64, u64)>,
     accepts: JoinHandle<()>,
+}
+
+impl Opened {
+    /// Leaves a word behind that this host was in a session. A command here would otherwise mean
+    /// this machine alone.
+    fn leave_word(&self) {
+        if self.file.is_none() || file_at(&self.path) != self.file {
+            return;
+        }
+        let word = self.path.with_extension(LOST);
+        if let Err(error) = std::fs::write(&word, "") {
+            tracing::warn!(%error, "that this host was in a session is not kept: {}", word.display());
+        }
+    }
 }
 
 impl Drop for Opened {
@@ -244,6 +276,13 @@ struct Who {
     gids: Vec<u32>,
     /// The server runs as this user.
     is_owner: bool,
+}
+
+impl Who {
+    fn on<'a>(&'a self, leaf: u32, host: &'a str) -> HostClient<'a> {
+        let Self { uid, gid, ref gids, is_owner } = *self;
+        HostClient { leaf, host, uid, gid, gids, is_owner }
+    }
 }
 
 impl GateKeeper {
@@ -348,7 +387,7 @@ async fn ask_for_stream(keeper: Arc<GateKeeper>, who: Who, stream: UnixStream) {
 /// The service at one host.
 struct GateDoor {
     keeper: Arc<GateKeeper>,
-    _open: Vec<Opened>,
+    open: Vec<Opened>,
 }
 
 impl Service for GateDoor {
@@ -381,6 +420,10 @@ impl Service for GateDoor {
     fn resume(&mut self, leaf: &mut Leaf<'_>) {
         let state = self.keeper.state();
         state.lines.iter().for_each(|(&stream, (_, line))| line.resume(stream, leaf));
+    }
+
+    fn cut_off(&mut self) {
+        self.open.iter().for_each(Opened::leave_word);
     }
 
     fn ended(&mut self) {
@@ -461,12 +504,14 @@ async fn carry_down(
 
 impl Network {
     /// At the root of a session: lets in clients that come to the gates of its hosts, for as long
-    /// as this is polled. `about` is what each is told. `news` is given what leaves say of their
-    /// gates; what is lacking they say again within [`SHUT_FRESH`].
+    /// as this is polled and `rules` admit them. `about` is what a client on a leaf is told. `news`
+    /// is given what leaves say of their gates; what is lacking they say again within
+    /// [`SHUT_FRESH`].
     pub async fn keep_gates(
         &self,
         topology: &Topology,
-        about: impl Fn() -> Vec<u8>,
+        rules: &Arc<dyn ClientRules>,
+        about: impl Fn(u32) -> Vec<u8>,
         news: impl Fn(u32, GateNews<'_>),
     ) {
         let topology = Arc::new(topology.clone());
@@ -487,9 +532,12 @@ impl Network {
                 continue;
             };
             news(want.leaf, GateNews::Entered);
-            let (network, topology, about) = (self.clone(), Arc::clone(&topology), about());
+            let (network, topology, about) =
+                (self.clone(), Arc::clone(&topology), about(want.leaf));
+            let rules = Arc::clone(rules);
             clients.spawn(async move {
-                if let Err(error) = network.relay(want.leaf, number, &topology, &about).await {
+                let relayed = network.relay(want.leaf, number, &topology, (&*rules, &about));
+                if let Err(error) = relayed.await {
                     tracing::warn!(leaf = want.leaf, %error, "a client was not let in");
                 }
             });
@@ -502,18 +550,36 @@ impl Network {
         leaf: u32,
         number: [u8; 8],
         topology: &Topology,
-        about: &[u8],
+        (rules, about): (&dyn ClientRules, &[u8]),
     ) -> io::Result<()> {
         let stream = self.open(GATE, RangeSet::single(leaf), "pass", &[], proto::Sync::WaitForAll);
         stream.send(BEGIN, &number, None).await;
         let Some(who) = self.who(&stream).await? else { return Ok(()) };
         let host = topology.leaf_hosts().get(leaf).unwrap_or_default();
+        let rights = match rules.admit(&who.on(leaf, &host)) {
+            Ok(rights) => rights,
+            Err(why) => return self.refuse(&stream, &why).await,
+        };
         let Who { uid, gid, gids, is_owner } = who;
-        let caller = Caller::User { uid, gid, gids, host, is_owner };
+        let caller = Caller::User { uid, gid, gids, host, is_owner, rights };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         self.admit_for(caller, theirs, topology, about)?;
         self.carry(&stream, ours).await
+    }
+
+    /// Sends a client away, and waits until it has read why.
+    async fn refuse(&self, stream: &Stream, why: &str) -> io::Result<()> {
+        stream.send(BYTES, &refusal(why), None).await;
+        let deadline = std::time::Instant::now() + REFUSAL_WAIT;
+        while stream.has_members() && std::time::Instant::now() < deadline {
+            let look = deadline.min(std::time::Instant::now() + HOST_LOOK);
+            // It says nothing but that it has left.
+            if stream.recv_until(look).await.is_ok_and(|result| result.tag == LEFT) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Who the client is; `None` when it has left.

@@ -5,6 +5,35 @@
 //! forks them (`start/brood`), and they know. A node whose parent is gone looks for another one
 //! among its ancestors; when there is none, it lets its children look and ends. When the session is
 //! over, it ends after its own children.
+//!
+//! MRNet, section 2.5, has two modes. In the first, each process creates its children and sends
+//! each its part of the configuration; in the second, a job manager starts the back ends, which
+//! then connect. Sheaf has both (fork and ssh; Slurm and `attach`). It differs in that a node
+//! starts its children all at once and not one after the other, and that each node proves its rank.
+//!
+//! # Other hosts
+//! The launchers `start/ssh.rs`, `start/push.rs`, `start/slurm.rs` and `join/attach.rs` differ only
+//! in how a node receives its `Invitation`: over the ssh connection, or from the session's
+//! enrolment in exchange for a token (`join/desk.rs`). After that all nodes do the same.
+//!
+//! - The node connects to a listener (`link/door.rs`) over TLS with a certificate for its rank. It
+//!   is assigned its part there, or sent down to the node below which its place is
+//!   (`door/nursery.rs`).
+//! - A host that joins by itself runs its inner nodes next to its server (`join/beside.rs`). Leaves
+//!   that attach themselves receive an invitation from the node above them (`Program::guests`,
+//!   `LeafHandle::invite`).
+//! - The certificate authority (`link/credentials.rs`) exists in the root's memory. Keys travel
+//!   down the tree with assignments. User filters, and the engine for WebAssembly, travel down by
+//!   hash.
+//! - A node that cannot connect reports this over the ssh connection, which then is its link
+//!   (`start/line.rs`, `door/nursery/lines.rs`). At the far end its two pipes are one `Channel`
+//!   (`link/wire.rs`). If that link is lost, the node calls no ancestor. It ends, and is started
+//!   again.
+//! - How an inner node that ssh started has ended is seen by the process that waits for it on its
+//!   host (`join/keeper.rs`, or a shell).
+//! - A node asks the root to start the nodes that it cannot start itself (`door/nursery/relay.rs`).
+//!   Leaves that then do not reach the node become the root's own. If an inner node does not start
+//!   at all, its parent starts the leaves (`door/nursery/instead.rs`).
 use crate::driver::{Core, Shared};
 use crate::filter::Place;
 use crate::link::{Listen, Ports};
@@ -24,6 +53,7 @@ mod start;
 
 pub use join::attached::{attached, slurm};
 pub use join::beside::{end_with_parent, serve_host};
+pub(crate) use join::client::refusal;
 pub use join::client::{GREETING_TIMEOUT, Joined, join, join_within};
 pub use join::desk::Desk;
 pub use join::invitation::{Invitation, is_launch_channel};
@@ -34,7 +64,7 @@ pub use join::{attach, invitation};
 pub use start::embedded::embedded;
 pub use start::inherited::{close_inherited, hand_nothing_on};
 pub use start::processes::{over_ssh, processes};
-pub use start::push::{PROGRAM_COMPRESSION, ProgramContent};
+pub use start::push::{PROGRAM_COMPRESSION, ProgramContent, is_path_of_hosts};
 pub use start::slurm::Srun;
 pub use start::spawn::{DETACH_VARIABLE, LINK_VARIABLE};
 pub use start::ssh;
@@ -154,6 +184,9 @@ pub enum Starter {
     Come {
         /// Who has not come after this long counts as lost, and may still come later.
         patience: Duration,
+        /// A node that has not come when the first command comes counts as lost, too: nothing
+        /// starts these nodes, so they may never come.
+        until_asked: bool,
     },
 }
 
@@ -209,6 +242,7 @@ fn config(node: NodeRef<'_>, tuning: Tuning, depth: u32) -> NodeConfig {
 
 /// For fuzzing: what hosts, programs that start nodes, and the nodes above say to one that is
 /// starting.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn decode_any(data: &[u8]) {
     let Some((which, rest)) = data.split_first() else { return };
     match which % 8 {

@@ -36,19 +36,23 @@
 
 mod driver;
 pub mod filter;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;
 pub mod launch;
 pub mod link;
 mod network;
+pub mod probe;
 pub mod service;
 pub mod status;
 pub mod task;
 
 pub use driver::{NOTICES_MAX, Want};
+pub use gate::LOST as GATE_LOST;
 pub use gate::{
-    Admits, CLIENTS_MAX, GATE, GUESTS_MAX, Gate, GateNews, HostGates, Listener, SHUT_FRESH,
+    Admits, CLIENTS_MAX, ClientRules, EveryHost, GATE, GUESTS_MAX, Gate, GateNews, HostClient,
+    HostGates, Listener, SHUT_FRESH,
 };
 pub use network::{Network, Pending, Stream, StreamError};
 pub use proto::{Counters, Coverage, Notice, Packet, PacketContent, Sync, Tuning, WaveResult};

@@ -1,5 +1,5 @@
 //! The root's side of a running tree.
-use crate::driver::{Shared, Want, WantList};
+use crate::driver::{Shared, Want};
 use crate::proto::control::SERVICE_BYTES_MAX;
 use crate::proto::{Counters, Node, Notice, Outgoing, PacketContent, Sync, WaveResult};
 use sheaf_core::{Errno, RangeSet, lock};
@@ -97,10 +97,10 @@ impl Network {
     /// that run, or `None` when it is not done in time. Streams may be used before.
     pub async fn ready(&self, timeout: Duration) -> Option<RangeSet> {
         let ready = poll_fn(|cx| {
-            self.inner.shared.peek(|core| match &core.ready {
+            self.inner.shared.peek(|core| match &core.membership.ready {
                 Some(leaves) => Poll::Ready(leaves.clone()),
                 None => {
-                    core.wait_for_event(cx.waker());
+                    core.mailbox.wait_for_event(cx.waker());
                     Poll::Pending
                 }
             })
@@ -111,6 +111,13 @@ impl Network {
     /// Waits until the session has ended from the other side (a client's session was closed).
     pub async fn ended(&self) {
         self.inner.shared.ended().await;
+    }
+
+    /// Leaves below children of this process's node which wait for a place in the pool of logins:
+    /// nothing has tried to start them so far.
+    #[must_use]
+    pub fn untried(&self) -> RangeSet {
+        self.inner.shared.peek(|core| core.membership.untried.clone())
     }
 
     /// How many leaves run, or are waited for because a link has just been lost.
@@ -135,13 +142,13 @@ impl Network {
     /// [`crate::driver::NOTICES_MAX`] are kept).
     #[must_use]
     pub fn notices(&self) -> Vec<Notice> {
-        self.inner.shared.peek(|core| core.notices.iter().cloned().collect())
+        self.inner.shared.peek(|core| core.membership.notices.to_vec())
     }
 
     /// When each of [`Network::notices`] came to this process, in seconds since 1970.
     #[must_use]
     pub fn notice_times(&self) -> Vec<u64> {
-        self.inner.shared.peek(|core| core.notice_times.iter().copied().collect())
+        self.inner.shared.peek(|core| core.membership.notices.times())
     }
 
     /// What other nodes have reported after the first `seen` notices of this session; waits for
@@ -149,14 +156,11 @@ impl Network {
     pub async fn notices_from(&self, seen: &mut u64) -> Vec<Notice> {
         poll_fn(|cx| {
             self.inner.shared.peek(|core| {
-                let first = core.notices_total - core.notices.len() as u64;
-                let skip = usize::try_from(seen.saturating_sub(first)).unwrap_or(usize::MAX);
-                *seen = core.notices_total;
-                let news: Vec<Notice> = core.notices.iter().skip(skip).cloned().collect();
+                let news = core.membership.notices.after(seen);
                 if !news.is_empty() {
                     return Poll::Ready(news);
                 }
-                core.wait_for_event(cx.waker());
+                core.mailbox.wait_for_event(cx.waker());
                 Poll::Pending
             })
         })
@@ -171,6 +175,19 @@ impl Network {
         all.difference(&self.everyone())
     }
 
+    /// An answer of each of these leaves does not decode: the nodes that have links to them are
+    /// told. [`Notice::Garbled`] says it to all, and the second such answer of a leaf closes its
+    /// link.
+    pub fn report_garbled(&self, leaves: &RangeSet) {
+        if leaves.is_empty() {
+            return;
+        }
+        self.inner.shared.run(|core, now| {
+            core.touch(0);
+            core.nodes[0].report_garbled(now, leaves);
+        });
+    }
+
     /// Whether no stream is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.inner.shared.peek(|core| !core.nodes[0].has_streams())
@@ -181,13 +198,11 @@ impl Network {
     /// the same service.
     pub async fn wanted(&self, service: &str) -> Want {
         poll_fn(|cx| {
-            self.inner.shared.peek(|core| {
-                match core.wants.get_mut(service).and_then(WantList::pop) {
-                    Some(want) => Poll::Ready(want),
-                    None => {
-                        core.wait_for_event(cx.waker());
-                        Poll::Pending
-                    }
+            self.inner.shared.peek(|core| match core.mailbox.take_want(service) {
+                Some(want) => Poll::Ready(want),
+                None => {
+                    core.mailbox.wait_for_event(cx.waker());
+                    Poll::Pending
                 }
             })
         })
@@ -244,20 +259,20 @@ impl Network {
     /// Where the root listens for nodes of its session; `None` when all are in one process.
     #[must_use]
     pub fn door(&self) -> Option<crate::link::DoorAddress> {
-        self.inner.shared.peek(|core| core.door.clone())
+        self.inner.shared.peek(|core| core.admission.door.clone())
     }
 
     /// Who was let in at the root's door, and who was not.
     #[must_use]
     pub fn audit(&self) -> crate::link::AuditCounts {
-        self.inner.shared.peek(|core| core.audit.counts())
+        self.inner.shared.peek(|core| core.admission.audit.counts())
     }
 
     /// When a connection at the root's door was last refused for this reason, in seconds since
     /// 1970; 0 for never.
     #[must_use]
     pub fn last_refused(&self, why: crate::link::Refusal) -> u64 {
-        self.inner.shared.peek(|core| core.audit.last_refused(why))
+        self.inner.shared.peek(|core| core.admission.audit.last_refused(why))
     }
 
     /// Ends the session: every process of it stops. Waits for those this process started.
@@ -390,7 +405,7 @@ impl Stream {
                     core.touch(0);
                     for _ in 0..PARTS {
                         if !core.nodes[0].has_room(self.id) {
-                            core.wait_for_room(self.id, cx.waker());
+                            core.mailbox.wait_for_room(self.id, cx.waker());
                             return Poll::Pending;
                         }
                         let is_last = core.nodes[0].send_part(now, self.id, &mut outgoing);
@@ -399,7 +414,7 @@ impl Stream {
                             under_way
                                 .wave
                                 .filter(|_| claim)
-                                .inspect(|wave| core.claims.add(self.id, *wave));
+                                .inspect(|wave| core.mailbox.claims.add(self.id, *wave));
                         }
                         if is_last {
                             return Poll::Ready(true);
@@ -428,7 +443,7 @@ impl Stream {
                     Poll::Ready(result)
                 }
                 None => {
-                    core.wait_for_result(self.id, cx.waker());
+                    core.mailbox.wait_for_result(self.id, cx.waker());
                     Poll::Pending
                 }
             })
@@ -468,7 +483,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.inner.shared.peek(|core| core.claims.close(self.id));
+        self.inner.shared.peek(|core| core.mailbox.claims.close(self.id));
         self.inner.shared.with_node(0, |node| node.close(self.id));
     }
 }

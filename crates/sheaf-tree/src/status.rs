@@ -14,6 +14,7 @@ mod metric;
 mod survey;
 
 pub use metric::{Metric, MetricKind, metrics, text};
+pub(crate) use survey::SURVEY;
 
 /// What the nodes of a tree say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 //!
 //!     cargo run --example own_server 16         16 server processes of this machine
 use sheaf::core::Errno;
-use sheaf::group::Servers;
 use sheaf::tree::packet::{PacketValue, pack, unpack};
 use sheaf::tree::service::{Blocking, Caller, ServiceRequest, Services, Site, Worker};
 use sheaf::tree::{Sync, launch};
@@ -23,11 +22,11 @@ impl Worker for Count {
     }
 }
 
-/// What every node can do: group operations and tools, with their filters, and this. It is the same
-/// in all processes, so all of them call it.
+/// What every node can do: all that a server of Sheaf does, and this. It is the same in all processes,
+/// so all of them call it.
 fn services() -> Services {
     let open = |_: &Site<'_>, _: &Caller| -> Result<Box<dyn Worker>, Errno> { Ok(Box::new(Count)) };
-    Servers::default().services().with("processes", Blocking::new(open))
+    sheaf::services(&Environment::of_this_process()).with("processes", Blocking::new(open))
 }
 
 fn main() -> ExitCode {

@@ -26,18 +26,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! More is in `examples/`: `cargo run --example group_read`.
+//! [`services`] lists what the servers of a session do, by name; a session that is started without
+//! a choice has all of it. [`mount`] is the mounted view. With the feature `archive`, the module
+//! `archive` keeps trees of files in a store; with `trace`, the module `trace` records operations and
+//! reports on them.
+//!
+//! `examples/` has a program for each: `cargo run --example group_read`.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "archive")]
+pub use sheaf_archive as archive;
 pub use sheaf_core as core;
 pub use sheaf_file as file;
 pub use sheaf_group as group;
+pub use sheaf_mount as mount;
 pub use sheaf_session as session;
 pub use sheaf_tools as tools;
+#[cfg(feature = "trace")]
+pub use sheaf_trace as trace;
 pub use sheaf_tree as tree;
 
 pub use sheaf_group::{Client, Target};
-pub use sheaf_session::{Environment, Session, SessionError, one_line};
+pub use sheaf_session::{Environment, Session, SessionError, one_line, services};
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -95,7 +95,10 @@ pub(super) fn tell(
             }
         }
         // Those who do not come are told of as lost.
-        Notice::Wants { .. } | Notice::Stranded { .. } | Notice::StateLost { .. } => {}
+        Notice::Wants { .. }
+        | Notice::Stranded { .. }
+        | Notice::StateLost { .. }
+        | Notice::Garbled { .. } => {}
         Notice::FilterFailed { by, stream, message, .. } => {
             let (class, kind) = (event::CLASS_ERROR, event::error::USAGE);
             let text = format!("a filter failed: {message}");

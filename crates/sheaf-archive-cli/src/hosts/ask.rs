@@ -30,7 +30,7 @@ pub fn find(names: &[OsString], tests: Vec<String>, global: &GlobalArgs) -> Resu
     let asked = ask(names, work, false, None, global)?;
     Ok(match asked {
         WorkOutcome { interrupted: true, .. } => Exit::Interrupted,
-        WorkOutcome { hosts: 0, .. } => Exit::Unreachable,
+        WorkOutcome { hosts: 0, is_heard: false, .. } => Exit::Unreachable,
         WorkOutcome { lost: 0, failed: 0, .. } => Exit::Success,
         _ => Exit::Partial,
     })
@@ -49,7 +49,7 @@ pub fn grep(
     Ok(match asked {
         WorkOutcome { interrupted: true, .. } => Exit::Interrupted,
         WorkOutcome { is_selected: true, .. } if is_quiet => Exit::Success,
-        WorkOutcome { hosts: 0, .. } => Exit::Unreachable,
+        WorkOutcome { hosts: 0, is_heard: false, .. } => Exit::Unreachable,
         WorkOutcome { lost: 1.., .. } => Exit::Partial,
         WorkOutcome { failed: 1.., .. } => Exit::Usage,
         WorkOutcome { is_selected: true, .. } => Exit::Success,
@@ -69,7 +69,7 @@ pub fn copy(args: &ArchiveCpArgs, global: &GlobalArgs) -> Result<Exit> {
     local::copy::tell(&asked.copied, options, global)?;
     Ok(match asked {
         WorkOutcome { interrupted: true, .. } => Exit::Interrupted,
-        WorkOutcome { hosts: 0, .. } => Exit::Unreachable,
+        WorkOutcome { hosts: 0, is_heard: false, .. } => Exit::Unreachable,
         WorkOutcome { lost: 0, failed: 0, .. } => Exit::Success,
         _ => Exit::Partial,
     })
@@ -104,6 +104,8 @@ fn check_tests(tests: &[String], json: bool) -> Result<()> {
 struct WorkOutcome {
     /// Those that answered to the end.
     hosts: usize,
+    /// At least a part of an answer came.
+    is_heard: bool,
     lost: usize,
     failed: u64,
     is_selected: bool,
@@ -136,11 +138,13 @@ fn ask(
             told: Mutex::default(),
             failed: AtomicU64::new(0),
             is_selected: AtomicBool::new(false),
+            is_heard: AtomicBool::new(false),
             copied: Mutex::default(),
         });
         let driven = drive::drive(session, config, &members, WORK, &root, global).await?;
         Ok(WorkOutcome {
             hosts: driven.done,
+            is_heard: root.is_heard.load(Ordering::Relaxed),
             lost: driven.lost,
             failed: root.failed.load(Ordering::Relaxed),
             is_selected: root.is_selected.load(Ordering::Relaxed),
@@ -167,6 +171,7 @@ struct WorkRoot {
     told: Mutex<Vec<(usize, HostTold)>>,
     failed: AtomicU64,
     is_selected: AtomicBool,
+    is_heard: AtomicBool,
     copied: Mutex<LocalCopyReport>,
 }
 
@@ -204,6 +209,9 @@ impl HostsRoot for WorkRoot {
                 return Ok(());
             }
         };
+        if !answer.text.is_empty() || answer.is_selected || !answer.told.is_empty() {
+            self.is_heard.store(true, Ordering::Relaxed);
+        }
         if answer.is_selected {
             self.is_selected.store(true, Ordering::Relaxed);
         }

@@ -73,6 +73,7 @@ pub fn run(
         tell_report(&all, false, global)?;
         Ok(match () {
             () if session.client().is_interrupted() => Exit::Interrupted,
+            () if done == 0 && all.directories + all.fetched + all.unchanged > 0 => Exit::Partial,
             () if done == 0 && missing == 0 => Exit::Unreachable,
             () if all.failed > 0 => Exit::Partial,
             () => Exit::Success,

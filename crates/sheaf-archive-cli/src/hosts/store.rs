@@ -71,7 +71,10 @@ pub fn run(
         tell_report(&report, args.dry_run, global)?;
         Ok(match () {
             () if session.client().is_interrupted() => Exit::Interrupted,
-            () if driven.done == 0 && report.directories == 0 => Exit::Unreachable,
+            () if driven.done == 0 && report.directories + report.stored + report.unchanged > 0 => {
+                Exit::Partial
+            }
+            () if driven.done == 0 => Exit::Unreachable,
             () if report.failed + report.changing > 0 => Exit::Partial,
             () => Exit::Success,
         })

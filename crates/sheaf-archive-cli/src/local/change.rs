@@ -4,7 +4,6 @@ use crate::rights::{RightsArgs, RightsPrinter, ToldRights, tells};
 use crate::rm::ArchiveRmArgs;
 use crate::rm::asking::{GoneNames, RemoveAsker};
 use anyhow::Result;
-use serde_json::json;
 use sheaf_archive::{
     LocalModes, LocalModesReport, LocalModesStep, LocalRemoveOptions, LocalRemoveQuestion,
     LocalRemoveStep, LocalRemoved, change_local_modes, remove_local, remove_local_asked,
@@ -12,6 +11,7 @@ use sheaf_archive::{
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output, printable};
+use sheaf_records::LocalChanged;
 use sheaf_tools::report::human;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -91,14 +91,13 @@ pub fn remove(
 /// Says how much was removed.
 pub fn tell_removed(removed: LocalRemoved, dry_run: bool, global: &GlobalArgs) -> Result<()> {
     if global.json {
-        let record = json!({
-            "type": "local_removed",
-            "directories": removed.directories,
-            "files": removed.files,
-            "failed": removed.failed,
-            "dry_run": dry_run,
-        });
-        Output::new(global).records.write(&mut output::stdout(), record)?;
+        let record = sheaf_records::LocalRemoved {
+            directories: removed.directories,
+            files: removed.files,
+            failed: removed.failed,
+            dry_run,
+        };
+        Output::new(global).records.write(&mut output::stdout(), &record)?;
     } else if !global.quiet {
         let (files, directories) = (
             counted(removed.files, "file", "files"),
@@ -143,14 +142,13 @@ pub fn modes(
     }
     printer.flush()?;
     if global.json {
-        let record = json!({
-            "type": "local_changed",
-            "changed": all.changed,
-            "unchanged": all.unchanged,
-            "failed": all.failed,
-            "dry_run": args.dry_run,
-        });
-        Output::new(global).records.write(&mut output::stdout(), record)?;
+        let record = LocalChanged {
+            changed: all.changed,
+            unchanged: all.unchanged,
+            failed: all.failed,
+            dry_run: args.dry_run,
+        };
+        Output::new(global).records.write(&mut output::stdout(), &record)?;
     } else if !global.quiet {
         let changed = counted(all.changed, "file or directory", "files and directories");
         let verb = if args.dry_run { "would change" } else { "changed" };

@@ -3,11 +3,11 @@ use crate::counted;
 use crate::local::change::is_store;
 use crate::relocate::ArchiveCpArgs;
 use anyhow::{Context, Result};
-use serde_json::json;
 use sheaf_archive::{LocalCopyEvent, LocalCopyKeep, LocalCopyOptions, LocalCopyReport, copy_local};
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output, printable};
+use sheaf_records::LocalCopied;
 use sheaf_tools::report::human;
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -88,17 +88,16 @@ pub fn tell(
     global: &GlobalArgs,
 ) -> Result<()> {
     if global.json {
-        let record = json!({
-            "type": "local_copied",
-            "files": report.files,
-            "directories": report.directories,
-            "bytes": report.bytes,
-            "skipped": report.skipped,
-            "attributes_left": report.attributes_left,
-            "failed": report.failed,
-            "dry_run": options.dry_run,
-        });
-        return Ok(Output::new(global).records.write(&mut output::stdout(), record)?);
+        let record = LocalCopied {
+            files: report.files,
+            directories: report.directories,
+            bytes: report.bytes,
+            skipped: report.skipped,
+            attributes_left: report.attributes_left,
+            failed: report.failed,
+            dry_run: options.dry_run,
+        };
+        return Ok(Output::new(global).records.write(&mut output::stdout(), &record)?);
     }
     if global.quiet {
         return Ok(());

@@ -225,10 +225,8 @@ impl LocalFind {
     ) -> Result<(), Errno> {
         if self.output.json {
             let mut record = local_record(path, file)?;
-            if let Some(host) = &self.host {
-                record["host"] = host.as_str().into();
-            }
-            let written = self.output.records.write(text, record);
+            record.host = self.host.clone();
+            let written = self.output.records.write(text, &record);
             return written.map_err(|error| Errno::from_io(&error));
         }
         text.extend_from_slice(&self.before);

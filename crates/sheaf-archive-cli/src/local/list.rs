@@ -1,11 +1,10 @@
 //! Directories of this machine listed.
 use super::{ToldFiles, TreePrinter};
 use crate::entry::times::ShownTime;
-use crate::entry::{EntryFormat, EntryMemory, KindMarks, ShownFile, record};
+use crate::entry::{EntryFormat, EntryMemory, KindMarks, ShownFile, fields, kind};
 use crate::sorted::{EntrySort, SortedEntries};
 use anyhow::Result;
 use rustix::fs::{AtFlags, StatxFlags};
-use serde_json::Value;
 use sheaf_archive::{
     FileFacts, TreeOrder, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, VisitedFile,
     WalkedDirectory,
@@ -13,6 +12,7 @@ use sheaf_archive::{
 use sheaf_cli::output::{self, printable};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
+use sheaf_records::LocalFile;
 use sheaf_tools::report::human;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -101,8 +101,8 @@ impl LocalListing {
         if is_json {
             let mut path = Vec::new();
             file.put_path(&mut path);
-            let record = record("local_file", &path, &shown);
-            let written = self.format.output.records.write(&mut told.text, record);
+            let record = local_file(&path, &shown);
+            let written = self.format.output.records.write(&mut told.text, &record);
             written.map_err(|error| Errno::from_io(&error))?;
         } else {
             self.format.put(memory, &mut told.text, file.told, &shown);
@@ -165,14 +165,18 @@ pub fn print(
 ///
 /// # Errors
 /// What `lstat` and `readlink` say.
-pub fn local_record(path: &[u8], file: &VisitedFile<'_>) -> Result<Value, Errno> {
+pub fn local_record(path: &[u8], file: &VisitedFile<'_>) -> Result<LocalFile, Errno> {
     let found = match file.found {
         Some(Ok(found)) => found,
         Some(Err(errno)) => return Err(*errno),
         None => return Err(Errno::INVAL),
     };
     let link = link_of(file)?;
-    Ok(record("local_file", path, &shown(file.kind, Some(found), link.as_deref())))
+    Ok(local_file(path, &shown(file.kind, Some(found), link.as_deref())))
+}
+
+fn local_file(path: &[u8], shown: &ShownFile<'_>) -> LocalFile {
+    LocalFile { host: None, kind: kind(shown), file: fields(path, shown) }
 }
 
 /// What a symbolic link says.

@@ -1,5 +1,5 @@
 //! How much there is in directories of this machine.
-use crate::du::{ShownUsage, UsagePrinter};
+use crate::du::{ShownUsage, UsageOf, UsagePrinter};
 use anyhow::Result;
 use sheaf_archive::{LocalUsage, LocalUsageStep, LocalUsageSum};
 use std::path::Path;
@@ -17,7 +17,7 @@ pub fn add(
     };
     let usage = sum.add(start, &mut |step| match step {
         LocalUsageStep::Sum { depth, .. } if depth > printer.depth_max => anyhow::Ok(()),
-        LocalUsageStep::Sum { path, usage, .. } => printer.print("local_usage", path, shown(usage)),
+        LocalUsageStep::Sum { path, usage, .. } => printer.print(UsageOf::Here, path, shown(usage)),
         LocalUsageStep::Failed { path, errno } => {
             printer.failed(&format!("{}: {errno}", String::from_utf8_lossy(path)));
             Ok(())

@@ -353,7 +353,7 @@ fn any_expression_finds_here_what_gnu_find_finds() {
 }
 
 #[test]
-fn any_expression_finds_of_what_is_archived_what_gnu_find_finds_of_the_tree() {
+fn archive_find_finds_what_gnu_find_finds_in_the_tree() {
     for seed in 10..12 {
         let (home, mut random) = (Home::new(), fastrand::Rng::with_seed(seed));
         let tree = home.path().join("tree");

@@ -408,7 +408,7 @@ fn copies_are_made_and_told_as_by_cp() {
 }
 
 #[test]
-fn archived_names_are_copied_and_moved_with_the_options_of_cp_and_mv() {
+fn archived_names_are_copied_and_moved_as_cp_and_mv_do() {
     for (command, args) in [
         ("cp", &["-au", "tree", "to"][..]),
         ("cp", &["-u", "--preserve=timestamps", "tree/a", "tree/sub/b.o", "tree/sub/c", "to/tree"]),

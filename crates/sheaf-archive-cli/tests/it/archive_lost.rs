@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn of_a_store_whose_log_has_a_gap_or_damage_what_came_before_is_read_and_nothing_is_changed() {
+fn store_with_a_damaged_log_is_read_up_to_it_and_not_changed() {
     for is_gap in [true, false] {
         let home = home();
         for to in ["s::/1", "s::/2", "s::/3"] {

@@ -2,7 +2,7 @@
 use super::tables::{Many, RowValue};
 use super::whole::as_value;
 use super::{ArchivedObject, Catalog, CatalogError, Commit, DirectoryChange, TreeSource, rows};
-use crate::ArchivePath;
+use crate::path::ArchivePath;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A row by the path of its directory, and what it is known by there.
@@ -70,6 +70,8 @@ impl<'a> RowChanges<'a> {
     pub fn apply(to: &Catalog, number: u64, commit: &'a Commit) -> Result<(), CatalogError> {
         let mut batch = Self::default();
         for change in &commit.changes {
+            // A batch is applied in an order of its own: trees, and a directory that changes twice,
+            // begin another one.
             if change.tree.is_some() || batch.paths.contains(change.path.key()) {
                 std::mem::take(&mut batch).make(to, number)?;
             }
@@ -113,6 +115,7 @@ impl<'a> RowChanges<'a> {
         for many in [&DIRECTORIES_GONE, &ALL_PACKS_GONE, &ALL_OBJECTS_GONE] {
             run(to, many, &gone)?;
         }
+        // Before the insertions, because a change may remove a name and write it again.
         for (many, keys) in [(&PACKS_GONE, self.packs_gone), (&OBJECTS_GONE, self.objects_gone)] {
             let keys: Vec<_> = keys
                 .iter()
@@ -157,7 +160,9 @@ fn apply_tree(
     tree: &TreeSource,
 ) -> Result<(), CatalogError> {
     let from = tree.from();
+    // SQL counts from 1.
     let from_byte = i64::try_from(from.key().len() + 1).expect("a path has fewer bytes than 2⁶³");
+    // Only the directory itself: nothing is below it (`Catalog::refused`).
     on.run("DELETE FROM directory WHERE path = ?1", &[RowValue::Bytes(to.key())])?;
     // What is joined is a text to SQLite, of the same bytes.
     let path = "CAST(?1 || substr(path, CAST(CAST(?2 AS BIGINT) AS INTEGER)) AS BLOB)";

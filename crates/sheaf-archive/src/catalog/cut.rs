@@ -2,7 +2,7 @@
 use super::{CatalogError, log};
 use crate::archive::unwritten;
 use crate::repair::removed;
-use crate::{Store, StoreKey};
+use crate::store::{Store, StoreKey};
 use sheaf_core::Errno;
 use std::io::Write;
 

@@ -5,9 +5,17 @@
 //!
 //! That a number is not there says nothing of later ones, which may have been left when it was lost: who
 //! has to know that a commit is the last lists them all.
+//!
+//! The log is the archive: tables of a catalog are the sum of the log, and need no sync. A writer
+//! writes data, then the index, then the commit. The store lets only one of two writers create the
+//! object of a commit, so several processes write without a server.
+//!
+//! Nothing is written after a gap. A process that writes or removes therefore lists the log first
+//! ([`Catalog::catch_up_whole`](super::Catalog::catch_up_whole)). A reader receives the commits
+//! before a gap or damage, and an error.
 use super::{CatalogError, Commit};
 use crate::archive::unwritten;
-use crate::{Store, StoreKey};
+use crate::store::{Store, StoreKey};
 use sheaf_core::Errno;
 use std::io::Write;
 
@@ -132,6 +140,7 @@ pub(super) fn faults(
     for number in numbers(store)? {
         if number > last + 1 {
             found(CatalogError::Missing { number: last + 1, later: number });
+            // What the missing commit said is not known, so the next one is compared with nothing.
             before = None;
         }
         last = number;

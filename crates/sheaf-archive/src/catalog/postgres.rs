@@ -68,6 +68,7 @@ impl PostgresTables {
         })?;
         let (session, is_in_transaction) = (RefCell::new(None), Cell::new(false));
         let tables = Self { url: url.clone(), runtime, session, schema: None, is_in_transaction };
+        // A wrong address fails here, at once, and not when the first row is asked for.
         tables.with_session(|_| Ok(()))?;
         Ok(tables)
     }
@@ -124,9 +125,12 @@ impl PostgresTables {
         work: impl FnOnce(&mut ServerSession) -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
         let mut session = self.session.borrow_mut();
+        // The server may have closed it since the last question, as after a restart.
         if session.as_ref().is_some_and(|session| session.client.is_closed()) {
             *session = None;
         }
+        // The server has taken the transaction back: on a new connection the rest of it would be
+        // written alone.
         if session.is_none() && self.is_in_transaction.get() {
             return Err(self.lost("the connection was lost".to_owned()));
         }
@@ -148,6 +152,7 @@ impl PostgresTables {
             let statement = match session.statements.get(sql) {
                 Some(statement) => statement.clone(),
                 None => {
+                    // Statements are written as SQLite has them: one text serves both databases.
                     let text = sql.replace('?', "$").replace("BLOB", "bytea");
                     let statement = self.wait(session.client.prepare(&text))?;
                     session.statements.insert(sql.to_owned(), statement.clone());
@@ -196,6 +201,8 @@ impl PostgresTables {
         );
         if self.number(&sql)? > 0 {
             let version = self.number(&format!("SELECT number FROM {schema}.tables_version"))?;
+            // The tables of an older version are made again from the log. Those of a later one are
+            // in use by a later Sheaf: to remove them would have the two undo each other's work.
             if version > TABLES_VERSION {
                 let why = format!(
                     "the tables of schema {schema} have version {version}, and this Sheaf knows \
@@ -247,12 +254,14 @@ impl Tables for PostgresTables {
 
     fn bind(&mut self, archive: &[u8; 32]) -> Result<(), CatalogError> {
         let mut schema = "sheaf_".to_owned();
+        // The name of a schema has 63 bytes at most: there is no room for all 32.
         for byte in &archive[..16] {
             let _ = write!(schema, "{byte:02x}");
         }
         self.ask_plain("BEGIN")?;
         self.is_in_transaction.set(true);
         let made = self.make(&schema);
+        // The transaction ends in either case: the connection is used again.
         let ended = self.end(made.is_ok());
         made?;
         ended?;
@@ -292,6 +301,7 @@ impl Tables for PostgresTables {
         values: &[RowValue<'_>],
         each: EachFound<'_>,
     ) -> Result<(), CatalogError> {
+        // Before `bind`, the archive has no commit, so the tables have no row.
         if self.schema.is_none() {
             return Ok(());
         }
@@ -312,6 +322,7 @@ impl Tables for PostgresTables {
         while !rest.is_empty() {
             let mut bytes = 0;
             let fits = rest.iter().take(ROWS_AT_ONCE).take_while(|values| {
+                // The first row goes even where it is too long alone: else the loop would not end.
                 let is_first = bytes == 0;
                 bytes += values.iter().map(bytes_of).sum::<usize>();
                 is_first || bytes <= BYTES_AT_ONCE

@@ -4,7 +4,7 @@ use super::tables::{RowValue, TablesUse};
 use super::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, DirectoryRows,
 };
-use crate::ArchivePath;
+use crate::path::ArchivePath;
 use serde::de::DeserializeOwned;
 
 /// KeyRange from one on, and before another one if there is one.
@@ -138,6 +138,7 @@ impl Catalog {
                 let (changed, directory) =
                     (self.number(found, 1)?, Some(self.row(self.bytes(found, 2)?)?));
                 let rows = DirectoryRows { changed, directory, ..DirectoryRows::default() };
+                // A damaged table may have rows in any order, and `each_between` relies on it.
                 let path = self.path(self.bytes(found, 0)?)?;
                 if !keys.goes_on(all.last().map(|(last, _)| last), &path, false) {
                     return Err(self.unreadable());
@@ -173,6 +174,8 @@ impl Catalog {
         let values = [RowValue::Bytes(first.key()), RowValue::Bytes(last.key())];
         self.tables.each(sql, &values, &mut |found| {
             let path = self.bytes(found, 0)?;
+            // Both come in the order of their paths. Rows between two directories of `all` are of
+            // none of these only where the tables are damaged.
             while at.next_if(|(known, _)| known.key() < path).is_some() {}
             match at.peek_mut().filter(|(known, _)| known.key() == path) {
                 Some((_, rows)) => each(rows, self.bytes(found, 1)?),

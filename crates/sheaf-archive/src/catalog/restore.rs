@@ -5,7 +5,9 @@ use super::{
     ArchivedDirectory, Catalog, CatalogError, Commit, DirectoryChange, DirectoryRows, log,
 };
 use crate::archive::{data_key, pack_key, pack_zstd_key};
-use crate::{ArchivePath, ContentPlace, Store, StoreKey};
+use crate::catalog::ContentPlace;
+use crate::path::ArchivePath;
+use crate::store::{Store, StoreKey};
 use sheaf_core::Errno;
 use std::collections::HashMap;
 

@@ -3,7 +3,8 @@
 //! Files of a directory have few modes and owners. A row has each that occurs as a class: what the
 //! index says, what it is now, and of how many members. So a change of all members, whatever it makes
 //! of a mode, is another row, and a change that changes nothing is known to be none.
-use crate::{MemberAttributes, MemberKind, PackIndex, PackedMember};
+use crate::pack::index::PackIndex;
+use crate::pack::member::{MemberAttributes, MemberKind, PackedMember};
 use serde::{Deserialize, Serialize};
 
 /// Classes of a row at most.
@@ -79,6 +80,7 @@ impl MemberClass {
 
     /// Has the members of an index be as they are now. Whether each is of a class.
     pub(crate) fn apply(classes: &[Self], index: &mut PackIndex) -> bool {
+        // Most rows have never changed, and the index is right as it is.
         if classes.iter().all(|class| class.now == class.stored) {
             return true;
         }
@@ -114,6 +116,7 @@ pub(crate) fn rebind_xattrs(
     }
     for (_, list) in xattrs.iter_mut().filter(|(name, _)| name == ACCESS_ACL) {
         let entries = list.get_mut(ACL_VERSION_BYTES..).unwrap_or(&mut []);
+        // With a mask, the mode's bits for the group are those of the mask (`acl(5)`).
         let has_mask = entries.chunks_exact(ACL_ENTRY_BYTES).any(|entry| entry[..2] == [0x10, 0]);
         for entry in entries.chunks_exact_mut(ACL_ENTRY_BYTES) {
             let permissions = match (u16::from_le_bytes([entry[0], entry[1]]), has_mask) {

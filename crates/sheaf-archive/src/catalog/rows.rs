@@ -1,6 +1,8 @@
 //! The rows of a catalog, and how they change.
 use super::rights::MemberClass;
-use crate::{ArchivePath, MemberAttributes, PackId, PackIndex};
+use crate::pack::index::PackIndex;
+use crate::pack::member::{MemberAttributes, PackId};
+use crate::path::ArchivePath;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,6 @@
 //! Tables in a file of SQLite.
+//!
+//! SQLite has no checksums, so pages are checked when a catalog is opened.
 use super::CatalogError;
 use super::tables::{
     EachFound, FoundRow, Many, RowValue, TABLES, TABLES_VERSION, Tables, TablesUse,

@@ -1,9 +1,14 @@
-//! A catalog: what the log of a store adds up to.
+//! A catalog: the sum of the log of a store.
+//!
+//! A command that reads holds one transaction to its end ([`Catalog::freeze`]). So a file that
+//! another process moves or removes meanwhile is neither missing nor listed twice. The objects it
+//! refers to stay in the store until `repair`.
 use super::apply::RowChanges;
 use super::sqlite::SqliteTables;
 use super::tables::{FoundRow, Many, RowValue, Tables, TablesUse};
 use super::{CatalogError, Commit, DirectoryChange, log, rows};
-use crate::{ArchivePath, Store};
+use crate::path::ArchivePath;
+use crate::store::Store;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
@@ -172,6 +177,7 @@ impl Catalog {
             self.tables.bind(&archive)?;
         }
         let (mut last, mut digest) = self.last_applied()?;
+        // Once is enough, as each later commit names the digest of the one before it.
         if !self.is_of_log && last > 0 && !log::has(store, last, &digest)? {
             return Err(self.not_of_log(store, last)?);
         }
@@ -203,9 +209,12 @@ impl Catalog {
                 return Err(CatalogError::Changed { path });
             }
             let (last, before) = self.last_applied()?;
+            // Another process with the same tables has taken in more since then.
             if last + 1 != next {
                 continue;
             }
+            // Only one of two writers creates the object of this number. The other one reads it,
+            // and compares again: the same directories may have changed.
             if let Some(digest) = log::append(store, next, &before, commit)? {
                 self.apply(next, commit, &digest)?;
                 return Ok(next);
@@ -392,6 +401,7 @@ impl Catalog {
         to: TablesUse,
         work: impl FnOnce() -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
+        // A frozen catalog is within a transaction already.
         if self.is_frozen && to == TablesUse::Reading {
             return work();
         }

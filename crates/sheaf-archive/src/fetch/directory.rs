@@ -1,11 +1,11 @@
 //! One directory's files on their way out of the archive.
 use super::FetchShared;
 use super::target::{FetchDirectory, PutFile, hands_acl_down};
-use crate::archive::read_index;
-use crate::{
-    ArchiveError, ArchiveEvent, ArchivePath, ArchivedObject, ArchivedPack, DirectoryRows,
-    MemberKind, PackId, PackReader, PackedMember,
-};
+use crate::archive::{ArchiveError, ArchiveEvent, read_index};
+use crate::catalog::{ArchivedObject, ArchivedPack, DirectoryRows};
+use crate::pack::member::{MemberKind, PackId, PackedMember};
+use crate::path::ArchivePath;
+use crate::reader::PackReader;
 use sheaf_core::{Errno, lock};
 use std::collections::HashMap;
 use std::fs::File;
@@ -133,6 +133,7 @@ impl<'a> FetchWorker<'a> {
         known: &[ArchivedPack],
         mut lost: Vec<UnreadMembers>,
     ) {
+        // Only a pack that is gone may have been packed again: one that is damaged is so for all.
         let is_gone = lost.iter().any(|lost| lost.error.errno() == Errno::NOENT);
         let now = if is_gone { (self.shared.rows_now)(path) } else { Ok(None) };
         let now = match now {
@@ -240,6 +241,7 @@ impl<'a> FetchWorker<'a> {
                 Some(Some(old)) => self.other_name(to, &path, old, name),
                 _ => again(to, |to| self.member(to, &path, &mut from, member)),
             };
+            // What is newer there is another file: no name becomes a link to it.
             if let Some(file) = &mut file
                 && matches!(put, Ok(PutFile::Written | PutFile::Same))
             {
@@ -284,11 +286,14 @@ impl<'a> FetchWorker<'a> {
             return Ok(put);
         }
         match &is.kind {
+            // A hard link comes here where its first name was not fetched: it gets the content
+            // itself.
             MemberKind::File | MemberKind::HardLink { .. } => {
                 let bytes = usize::try_from(member.stored_bytes());
                 self.room.resize(bytes.map_err(|_| failed(self, Errno::FBIG))?, 0);
                 from.read(member.content_at(), &mut self.room)?;
                 self.shared.moved.moved(self.room.len() as u64);
+                // Before the file is made: other content than was stored never receives a name.
                 if blake3::hash(&self.room) != member.digest {
                     return Err(ArchiveError::Content { path: path.clone() });
                 }
@@ -327,6 +332,8 @@ impl<'a> FetchWorker<'a> {
         link: PackId,
         path: &ArchivePath,
     ) -> Result<PutFile, ArchiveError> {
+        // The lock of one file is held while its content comes: its other names wait, other files
+        // do not.
         let known = lock(&self.shared.links.fetched).entry(link).or_default().clone();
         let mut known = lock(&known);
         let name = &object.attributes.name;
@@ -415,6 +422,7 @@ fn fill(
             }
         }
     }
+    // The file has no name yet, and gets none with a wrong content.
     if digest.finalize() != object.digest {
         return Err(ArchiveError::Content { path: path.clone() }.into());
     }

@@ -1,7 +1,10 @@
 //! What would be fetched.
 use super::{FetchExclude, FetchOptions, FetchReport, above_of};
+use crate::archive::{Archive, ArchiveError, ArchiveEvent};
+use crate::list::ArchivedFile;
+use crate::pack::member::MemberKind;
+use crate::path::ArchivePath;
 use crate::walk::names::lstat;
-use crate::{Archive, ArchiveError, ArchiveEvent, ArchivePath, ArchivedFile, MemberKind};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Timestamp};
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! What is not fetched, by its name.
-use crate::{ArchivePath, SaveExclude};
+use crate::path::ArchivePath;
+use crate::save::SaveExclude;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

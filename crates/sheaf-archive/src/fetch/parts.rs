@@ -3,10 +3,8 @@
 use super::target::of;
 use crate::repair::LEFTOVER_AGE;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags};
-use sheaf_core::Errno;
-use std::ffi::OsStr;
+use sheaf_core::{Errno, ProcessStat};
 use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
@@ -77,6 +75,7 @@ impl PartMaker {
                 left.push(name.to_owned());
             }
         }
+        // Not while it is listed: some file systems pass names by in a directory that changes.
         for name in left {
             match rustix::fs::unlinkat(directory, &*name, AtFlags::empty()) {
                 // Somebody else has.
@@ -105,16 +104,14 @@ fn system() -> Option<u32> {
     // Others have processes of these numbers, too.
     digest.update(&std::fs::metadata("/proc/self/ns/pid").ok()?.ino().to_le_bytes());
     let [one, two, three, four, ..] = *digest.finalize().as_bytes();
+    // In names, 0 stands for a system that is not known.
     Some(u32::from_le_bytes([one, two, three, four]).max(1))
 }
 
 /// When a process began; nothing if there is none.
 fn begun(process: u32) -> Option<u64> {
     let status = std::fs::read(format!("/proc/{process}/stat")).ok()?;
-    // Behind its name, which may have anything in it.
-    let behind = status.rsplit(|&byte| byte == b')').next()?;
-    let mut fields = behind.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
-    OsStr::from_bytes(fields.nth(19)?).to_str()?.parse().ok()
+    ProcessStat::parse(&status)?.start_ticks()
 }
 
 /// Whether there is a process of this number, whosever it is.

@@ -2,12 +2,14 @@
 //! and files are transferred, by a schedule.
 use super::directory::FetchWorker;
 use super::{DIRECTORIES_AT_ONCE, FetchReport, FetchShared};
+use crate::archive::{Archive, ArchiveError};
+use crate::catalog::{ArchivedObject, DirectoryRows};
+use crate::path::ArchivePath;
 use crate::schedule::pool::SchedulePool;
 use crate::schedule::{
     GrantId, Needs, Phase, ScheduleSettings, ScheduleStats, Task, TaskKind, TaskPlace,
 };
 use crate::width::{AdaptiveWidth, WIDTH_MAX};
-use crate::{Archive, ArchiveError, ArchivePath, ArchivedObject, DirectoryRows};
 use sheaf_core::lock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -94,6 +96,7 @@ impl<'a> FetchPool<'a> {
         let most = WIDTH_MAX.max(workers);
         let settings = ScheduleSettings {
             hosts: vec![shared.options.limits],
+            // One lists: a directory is made before those that are in it.
             widths: [1, most, most],
             width: AdaptiveWidth::new(workers, most),
             queue_bytes_max: QUEUE_BYTES_MAX,
@@ -175,6 +178,7 @@ impl<'a> FetchPool<'a> {
                 self.take_up(id, *giver);
                 Ok(Needs::default())
             }
+            // `_held` is dropped when the files are there: then the directory counts as done.
             (FetchTask::Fill(path, rows, is_new, _held), _) => {
                 let used = fetched_needs(&rows);
                 self.worker(|worker| worker.fill(&path, &rows, is_new));

@@ -1,9 +1,10 @@
 //! The directory that files are fetched into. No link in it is followed.
 use super::FetchShared;
 use super::parts::PartMaker;
-use crate::pack::member::Xattrs;
+use crate::catalog::ArchivedDirectory;
+use crate::pack::member::{MemberAttributes, MemberKind, Xattrs};
+use crate::path::ArchivePath;
 use crate::walk::names;
-use crate::{ArchivePath, ArchivedDirectory, MemberAttributes, MemberKind};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, Timestamps, XattrFlags,
 };
@@ -25,13 +26,13 @@ pub(super) fn hands_acl_down(directory: &OwnedFd) -> Result<bool, Errno> {
     let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
     match rustix::fs::getxattr(&path, OsStr::from_bytes(ACLS[1]), &mut [0u8; 256][..]) {
         Ok(bytes) => Ok(bytes > 0),
+        // A list that has no room in the buffer is one all the same.
         Err(rustix::io::Errno::RANGE) => Ok(true),
         Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(false),
         Err(errno) => Err(of(errno)),
     }
 }
 
-/// Where files go.
 pub(super) struct FetchTarget {
     base: OwnedFd,
     is_root: bool,
@@ -79,6 +80,7 @@ impl FetchTarget {
         let Some((above, name)) = path.split() else { return Ok(true) };
         let above = self.directory(&above)?;
         match rustix::fs::mkdirat(&above, OsStr::from_bytes(name), Mode::RWXU) {
+            // A file or link of the name is refused there.
             Err(rustix::io::Errno::EXIST) => self.directory(path).map(|_| true),
             made => made.map(|()| false).map_err(of),
         }
@@ -114,6 +116,7 @@ impl FetchTarget {
         let mut left = Vec::new();
         // What is open as a mere path is reached by this one.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // Another owner takes away set-user-ID bits and capabilities, so it comes first.
         if self.is_root {
             let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
             rustix::fs::chownat(file, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(of)?;
@@ -255,6 +258,7 @@ impl FetchDirectory<'_> {
         fill: impl FnOnce(&File) -> Result<(), E>,
     ) -> Result<(), E> {
         let flags =
+            // `EXCL` follows no link, so nothing outside of this directory is written.
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = match self.is_inherited {
             // Nobody whom the list names can read it before that is taken away.
@@ -290,6 +294,7 @@ impl FetchDirectory<'_> {
             }
             MemberKind::File | MemberKind::HardLink { .. } => return Err(Errno::INVAL),
         }
+        // As a mere path: to open a pipe would wait, and to open a device may do anything.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.open, &*self.part, flags, Mode::empty());
         let put = file

@@ -1,6 +1,7 @@
 //! A file as an expression sees it.
 use super::FindTime;
-use crate::{ArchivedFile, MemberAttributes, MemberKind};
+use crate::list::ArchivedFile;
+use crate::pack::member::{MemberAttributes, MemberKind};
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
 
 /// Where a file was found.

@@ -1,6 +1,6 @@
 //! What `-printf` and `-ls` print of a file.
 use super::{FindAsks, FindError, FindFile, FindTime, FindWords};
-use crate::FileFacts;
+use crate::walk::FileFacts;
 use sheaf_core::files::{FileKind, Metadata};
 use std::sync::Arc;
 

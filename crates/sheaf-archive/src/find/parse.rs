@@ -44,7 +44,6 @@ const WITH_VALUE: &[&str] = &[
     "-printf",
 ];
 
-/// Reads an expression.
 pub(super) fn expression(
     words: &[String],
     settings: &FindSettings<'_>,
@@ -62,6 +61,7 @@ pub(super) fn expression(
         has: FindHas::default(),
     };
     let test = if words.is_empty() { FindTest::always() } else { reader.each()? };
+    // Only a `)` ends the reading before the last word.
     if let Some(word) = reader.words.get(reader.at) {
         return Err(FindError(format!("{word}: there is no ( before it")));
     }
@@ -71,6 +71,7 @@ pub(super) fn expression(
                     say -depth as well if that is meant";
         return Err(FindError(text.to_owned()));
     }
+    // A directory can be removed only when what is in it is gone.
     let contents_first = contents_first || has.deletes;
     let facts = test.facts();
     Ok(FindExpression { test, facts, depths, prints, contents_first, one_file_system, has })
@@ -135,6 +136,7 @@ impl<'a> FindReader<'a> {
         match word {
             "!" | "-not" | "(" => {
                 self.within += 1;
+                // Reading and testing call themselves for each, and the stack has an end.
                 if self.within > NEST_MAX {
                     return Err(FindError(format!(
                         "more than {NEST_MAX} of ( and ! in each other"
@@ -299,6 +301,7 @@ impl<'a> FindReader<'a> {
             "-uid" => FindTest::Uid(compared(value)?),
             "-gid" => FindTest::Gid(compared(value)?),
             "-user" => {
+                // A name may be digits: only what is no name is taken for a number, as POSIX says.
                 let user = names.uid(value).map(u64::from).or_else(|| value.parse().ok())?;
                 FindTest::Uid(Compared::Is(user))
             }
@@ -382,6 +385,7 @@ fn what_it_takes(word: &str) -> &'static str {
 
 fn compared(text: &str) -> Option<Compared> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    // `parse` would take another sign.
     if !digits.starts_with(|digit: char| digit.is_ascii_digit()) {
         return None;
     }

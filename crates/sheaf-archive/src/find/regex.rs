@@ -1,7 +1,6 @@
 //! Regular expressions that a whole path is to match.
 use super::FindError;
-use crate::GrepSyntax;
-use crate::grep::whole_pattern;
+use crate::grep::{GrepSyntax, whole_pattern};
 use regex_automata::meta::{Builder, Config, Regex};
 
 /// The most memory a compiled expression may take.

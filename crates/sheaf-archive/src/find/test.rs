@@ -1,7 +1,7 @@
 //! Tests of a file, and what is done with it.
 use super::format::FindFormat;
 use super::{FindAsks, FindFile, FindOutcome, FindPrint, FindTime};
-use crate::FileFacts;
+use crate::walk::FileFacts;
 use regex_automata::meta::Regex;
 use sheaf_core::files::{FileKind, Timestamp};
 use sheaf_file::TextPattern;
@@ -181,10 +181,12 @@ impl AgeTest {
         if self.unit_s == MINUTE_S {
             return self.is_met_exactly(time);
         }
+        // Seconds are rounded down, as days are.
         let part = i64::from(self.now.nanoseconds < time.nanoseconds);
         let age = self.now.seconds.saturating_sub(time.seconds).saturating_sub(part);
         let age = age.div_euclid(self.unit_s);
         match self.compared {
+            // A time in the future has a negative age, which is less than each number.
             Compared::Less(number) => i64::try_from(number).map_or(true, |number| age < number),
             compared => u64::try_from(age).is_ok_and(|age| compared.is_met(age)),
         }
@@ -225,6 +227,7 @@ impl ModeTest {
         match self {
             Self::Is(modes) => mode == of(modes),
             Self::All(modes) => mode & of(modes) == of(modes),
+            // `/0` asks for no bit, and each file passes, as in GNU find.
             Self::Any(modes) => of(modes) == 0 || mode & of(modes) != 0,
         }
     }

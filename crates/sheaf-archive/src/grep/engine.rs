@@ -167,6 +167,7 @@ impl<'a> GrepEngine<'a> {
         } else {
             memchr(0, &buffer[start..end])
         };
+        // The next member may begin there, so the byte is put back at the end.
         let kept = buffer[end];
         buffer[end] = b'\n';
         // A line ends where there is a NUL, too.

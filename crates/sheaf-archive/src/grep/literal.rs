@@ -20,12 +20,15 @@ fn best(hir: &Hir, depth: usize) -> Option<Vec<Vec<u8>>> {
     }
     let within = match hir.kind() {
         HirKind::Capture(group) => best(&group.sub, depth + 1),
+        // What may be missing is in no match for sure.
         HirKind::Repetition(of) if of.min > 0 => best(&of.sub, depth + 1),
         HirKind::Alternation(all) => {
+            // One alternative without such a text is enough for there to be none.
             let each: Option<Vec<_>> = all.iter().map(|one| best(one, depth + 1)).collect();
             each.map(|each| each.concat()).filter(|all| all.len() <= LITERALS_MAX)
         }
         HirKind::Concat(all) => {
+            // The extractor looks at beginnings alone, so each part is tried as one.
             let from = (1..all.len()).filter_map(|at| {
                 usable(Extractor::new().extract(&Hir::concat(all[at..].to_vec())))
             });

@@ -2,12 +2,13 @@
 use super::order::{IsOver, TaskFinder};
 use super::worker::{GrepJob, GrepTask, GrepWorker, READ_BYTES, ReadFile, TaskFound, read_some};
 use super::{ArchiveGrepOutput, GrepBinary, fits};
+use crate::archive::ArchiveError;
 use crate::grep::engine::{FileSearched, GrepEngine, PIECE_BYTES};
 use crate::grep::worker::KEPT_BYTES_MAX;
+use crate::path::ArchivePath;
 use crate::walk::names::{self, open_beneath};
-use crate::{
-    ArchiveError, ArchivePath, FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk,
-    VisitedFile, WalkedDirectory,
+use crate::walk::{
+    FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, VisitedFile, WalkedDirectory,
 };
 use regex_automata::Span;
 use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
@@ -155,6 +156,7 @@ impl<'a> TaskFinder<'a> {
     fn output_file(&self) -> Option<(u64, u64)> {
         let options = &self.grep.options;
         let shows = matches!(options.output, ArchiveGrepOutput::Lines | ArchiveGrepOutput::Parts);
+        // With one line at most, what is written is not read again.
         options.output_file.filter(|_| shows && options.lines_max.is_none_or(|lines| lines > 1))
     }
 }
@@ -408,6 +410,7 @@ fn has_holes(file: &File) -> bool {
 /// Opens a file for reading; nothing if another one that is not searched has its name by now.
 fn open_file(directory: BorrowedFd<'_>, name: &[u8], follows: bool) -> Result<Option<File>, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    // A pipe that was named is waited for. Below a directory, it has taken a file's name.
     let flags = if follows { flags } else { flags | OFlags::NOFOLLOW | OFlags::NONBLOCK };
     match rustix::fs::openat(directory, OsStr::from_bytes(name), flags, Mode::empty()) {
         Ok(file) => Ok(Some(file.into())),

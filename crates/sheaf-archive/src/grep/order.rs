@@ -1,7 +1,11 @@
 //! Who searches what, and in which order what was found is shown.
 use super::worker::{GrepJob, GrepTask, GrepWorker, TaskFile, TaskFound};
 use super::{ArchiveGrep, ArchiveGrepOutput, GrepEvent, GrepPlace, engine};
-use crate::{Archive, ArchiveError, ArchivePath, ArchivedFile, DirectoryRows, MemberKind};
+use crate::archive::{Archive, ArchiveError};
+use crate::catalog::DirectoryRows;
+use crate::list::ArchivedFile;
+use crate::pack::member::MemberKind;
+use crate::path::ArchivePath;
 use sheaf_core::lock;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -230,7 +234,9 @@ impl<'a> TaskFinder<'a> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(IsOver);
         }
+        // With a place for the result: a worker does not wait until it is shown.
         let (found, wait) = sync_channel(1);
+        // First to where it is shown: that keeps the order, in whichever one workers end.
         let shown = self.to_show.send(Ok((task.clone(), wait)));
         shown.map_err(|_| IsOver)?;
         self.to_work.send((task, found)).map_err(|_| IsOver)

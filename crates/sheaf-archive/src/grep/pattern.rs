@@ -84,7 +84,6 @@ enum PatternToken {
     Or,
 }
 
-/// Reads one pattern.
 struct PatternReader<'a> {
     text: &'a [u8],
     at: usize,

@@ -88,6 +88,7 @@ impl<'a> PerlReader<'a> {
                 '*' | '+' | '?' => self.repeated(&c.to_string())?,
                 '{' => match interval(&self.text[at..]) {
                     Some(text) => {
+                        // The brace was taken, and `nth` takes one more than it counts.
                         self.rest.nth(text.len() - 2);
                         self.repeated(text)?;
                     }

@@ -2,11 +2,12 @@
 use super::engine::{FileSearched, GrepEngine, PIECE_BYTES, zap};
 use super::local::LocalFiles;
 use super::{ArchiveGrep, ArchiveGrepOutput};
+use crate::archive::{Archive, ArchiveError};
+use crate::catalog::{ArchivedObject, ArchivedPack};
+use crate::pack::member::{MemberKind, PackedMember};
+use crate::path::ArchivePath;
 use crate::reader::{open_place, open_tar};
-use crate::{
-    Archive, ArchiveError, ArchivePath, ArchivedObject, ArchivedPack, MemberKind, PackedMember,
-    StoreError, StoreKey,
-};
+use crate::store::{StoreError, StoreKey};
 use sheaf_core::Errno;
 use std::ffi::OsStr;
 use std::io::Read;
@@ -169,6 +170,7 @@ impl<'a> GrepWorker<'a> {
         from: Option<&[u8]>,
     ) -> Result<(), ArchiveError> {
         let mut first = 0;
+        // Of a pack in which no match can be, not even the index is read.
         if !self.tells_all() && only.is_none() && from.is_none() {
             match self.candidate(&search)? {
                 Some(at) => first = at,
@@ -178,6 +180,7 @@ impl<'a> GrepWorker<'a> {
         let index = search.archive.index(search.pack)?;
         let is_wanted = |member: &PackedMember| {
             let name = &member.attributes.name[..];
+            // What ends before the first required text has no match.
             let is_behind = member.content_at() + member.stored_bytes() > first;
             is_behind
                 && only.is_none_or(|only| only == name)
@@ -363,6 +366,7 @@ impl<'a> GrepWorker<'a> {
         done: Result<(), ArchiveError>,
     ) -> bool {
         if let Err(error) = done {
+            // What was found in a damaged file may be wrong: nothing of it is shown.
             self.engine.out.truncate(before);
             found.push(name, before, FileSearched::default(), Some(error));
             return true;
@@ -370,6 +374,7 @@ impl<'a> GrepWorker<'a> {
         let searched = self.engine.end();
         if searched.is_too_much {
             self.engine.out.truncate(before);
+            // Others have used the room: it is searched once more, as the first one of the rest.
             if before > 0 || !found.files.is_empty() {
                 found.rest = Some(name.to_vec());
                 return false;

@@ -1,10 +1,15 @@
 //! Reading ahead of a walk: what it comes to next is asked of the catalog for many directories at once,
 //! and indexes are read and decoded by threads.
 //!
-//! A walk comes to directories, and to packs by their first names, in one order, which is that of paths.
-//! So what is read is a queue, and what the walk does not ask for is dropped when it asks for something
-//! behind it. What it asks for and is not there, it reads itself: nothing depends on what is here.
-use crate::{Archive, ArchivePath, ArchivedPack, DirectoryRows, PackId, PackIndex};
+//! A walk comes to directories, and to packs by their first names, in one order, which is that of
+//! paths. So what is read is a queue, and what the walk does not ask for is dropped when it asks
+//! for something behind it. What is not there, or is of another generation, it reads itself. Only
+//! what it reads itself can fail, so nothing depends on what is here.
+use crate::archive::Archive;
+use crate::catalog::{ArchivedPack, DirectoryRows};
+use crate::pack::index::PackIndex;
+use crate::pack::member::PackId;
+use crate::path::ArchivePath;
 use sheaf_core::lock;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -152,6 +157,7 @@ impl<'a> ReadAhead<'a> {
         loop {
             match state.coming.front() {
                 _ if state.is_over => return None,
+                // It was not listed, so the walk reads it itself.
                 Some((at, _)) if at > key => return None,
                 Some((at, KnownAhead::Directory(_) | KnownAhead::Index(..))) if at == key => {
                     return self.drop_first(&mut state);
@@ -170,6 +176,7 @@ impl<'a> ReadAhead<'a> {
         let (_, first) = state.coming.pop_front()?;
         state.bytes -= first.bytes();
         state.rows -= first.rows();
+        // The walk may drop what no thread has begun with.
         state.begun = state.begun.saturating_sub(1);
         self.changed.notify_all();
         Some(first)
@@ -245,6 +252,7 @@ impl AheadState {
         (self.is_listing, self.is_listed) = (false, next.is_empty());
         for (path, rows) in next {
             let key = (path, None);
+            // The walk comes to these packs before it comes to this directory.
             let behind = self.packs.split_off(&key);
             let before = std::mem::replace(&mut self.packs, behind);
             self.coming.extend(before.into_iter().map(|(key, pack)| (key, KnownAhead::Pack(pack))));

@@ -10,7 +10,7 @@ mod pool;
 mod target;
 mod tree;
 
-use crate::ArchiveError;
+use crate::archive::ArchiveError;
 use file::FileCopier;
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, lock};

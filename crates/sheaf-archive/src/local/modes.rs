@@ -1,5 +1,5 @@
 //! Modes of trees of this machine changed by many at once, where they differ.
-use crate::{
+use crate::walk::{
     FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, VisitedFile, WalkedDirectory,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -203,6 +203,7 @@ impl LocalModes {
         if now.kind != found.kind {
             return Err(Errno::AGAIN);
         }
+        // It may have changed since the walk: `+x` adds to what it is now.
         let new = (self.mode)(now.mode, is_directory) & 0o7777;
         // A descriptor that is only a place takes no `fchmod`.
         let place = format!("/proc/self/fd/{}", open.as_raw_fd());

@@ -5,7 +5,7 @@
 //! meanwhile.
 pub(crate) mod asked;
 
-use crate::{
+use crate::walk::{
     FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, VisitedFile, WalkedDirectory,
 };
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -212,6 +212,7 @@ fn removable(
         let file = Removable { path, is_directory: false };
         return if has_slash { Err(system(Errno::NOTDIR)) } else { Ok(Some(file)) };
     }
+    // By what it is and not by its path: the root has many paths.
     let root = crate::walk::names::lstat(Path::new("/")).map_err(system)?;
     if root.id() == found.id() && !options.root_too {
         return Err(LocalRemoveError::Root);
@@ -254,6 +255,7 @@ impl RemovedDirectory {
         });
         match gone {
             Ok(()) | Err(Errno::NOENT) => Ok(true),
+            // That it is not empty follows from why it could not be read, and this is reported.
             Err(errno) => Err(self.unread.unwrap_or(errno)),
         }
     }

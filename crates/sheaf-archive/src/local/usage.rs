@@ -1,7 +1,7 @@
 //! How much there is in trees of this machine, by directories.
-use crate::{
-    FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, UsageExclude, VisitWalk, VisitedFile,
-    WalkedDirectory,
+use crate::usage::exclude::UsageExclude;
+use crate::walk::{
+    FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, VisitedFile, WalkedDirectory,
 };
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
@@ -136,6 +136,7 @@ impl LocalUsageSum {
                 }
             }
         }
+        // Only now: the tree must not be left out of its own sum.
         if let Ok(found) = found
             && !self.options.counts_names
         {
@@ -153,6 +154,7 @@ impl LocalUsageSum {
         let Ok(path) = real_path(start) else {
             return false;
         };
+        // With one file system, a tree below another may be a mount that was left out of that.
         let is_within = self.starts.iter().any(|above| path.starts_with(above))
             && (!self.options.one_file_system || self.starts.contains(&path));
         if !is_within {

@@ -4,7 +4,7 @@
 //! of a pack can be compared with its index.
 use super::member::stored_bytes;
 use super::{BLOCK_BYTES, acl, blocks_of, pax, sparse};
-use crate::{MemberAttributes, MemberKind};
+use crate::pack::member::{MemberAttributes, MemberKind};
 use sheaf_core::files::Timestamp;
 use std::ops::Range;
 
@@ -92,6 +92,7 @@ pub(crate) fn push(tar: &mut Vec<u8>, of: &MemberAttributes, content: HeaderCont
     let sparse_name = content.extents.map(|_| prefixed(SPARSE_PREFIX, &of.name));
     push_block(tar, sparse_name.as_deref().unwrap_or(&of.name), kind, |block| {
         put(block, &MODE, u64::from(of.mode & 0o7777));
+        // A number that has no room here has a record before this header, and readers take that.
         put(block, &UID, u64::from(of.uid).min(SMALL_MAX));
         put(block, &GID, u64::from(of.gid).min(SMALL_MAX));
         put(block, &SIZE, size);
@@ -119,6 +120,7 @@ fn records_of(of: &MemberAttributes, content: HeaderContent<'_>) -> Vec<u8> {
     let path = Some(&of.name[..]).filter(|name| is_sparse || is_long(name));
     let link = of.link().filter(|link| is_long(link));
     let is_text = |bytes: Option<&[u8]>| bytes.is_none_or(|bytes| str::from_utf8(bytes).is_ok());
+    // Else readers take the texts of records for UTF-8.
     if !(is_text(path) && is_text(link)) {
         pax::push(&mut records, b"hdrcharset", b"BINARY");
     }
@@ -146,6 +148,7 @@ fn records_of(of: &MemberAttributes, content: HeaderContent<'_>) -> Vec<u8> {
         let list = acl::ACLS.iter().find(|(known, _)| known == name);
         match list.and_then(|(_, key)| Some((key, acl::text_of(value)?))) {
             Some((key, text)) => pax::push(&mut records, key, text.as_bytes()),
+            // A list that no text can say is kept as it is.
             None => pax::push_xattr(&mut records, name, value),
         }
     }

@@ -2,7 +2,8 @@
 use super::member::{MemberAttributes, MemberKind, PackId, PackedMember, is_name};
 use super::write::{PACK_MEMBERS_MAX, PACK_OWNERS_MAX};
 use super::{BLOCK_BYTES, blocks_of, sparse};
-use crate::{FileRights, PackError};
+use crate::catalog::FileRights;
+use crate::error::PackError;
 use sheaf_core::files::Timestamp;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -132,6 +133,7 @@ impl PackIndex {
         }
         bytes.extend_from_slice(&names);
         bytes.extend_from_slice(&extras);
+        // The footer comes behind the padding: by the last bytes, a reader knows how long all is.
         let all = (bytes.len() + FOOTER_BYTES).next_multiple_of(BLOCK_BYTES);
         bytes.resize(all - FOOTER_BYTES, 0);
         let digest = blake3::hash(&bytes);
@@ -150,6 +152,7 @@ impl PackIndex {
         if bytes.len() < HEADER_BYTES + FOOTER_BYTES || !bytes.starts_with(MAGIC) {
             return damaged("is no index");
         }
+        // Before the checksum: what a later version ends with is not known here.
         let version = IndexBytes { left: &bytes[MAGIC.len()..] }.u32()?;
         if version > INDEX_VERSION {
             return Err(PackError::Version { version, known: INDEX_VERSION });
@@ -173,6 +176,7 @@ impl PackIndex {
         let (names, extras) = (header.u32()? as usize, header.u64()? as usize);
         let (member_blocks, generation) = (header.u64()?, header.u64()?);
         let id = PackId(header.take()?);
+        // A damaged number does not overflow, and `bytes` refuses what is not there.
         let mut records = IndexBytes { left: rest.bytes(members.saturating_mul(RECORD_BYTES))? };
         let owners = rest.bytes(owners.saturating_mul(OWNER_BYTES))?;
         let mut names = IndexBytes { left: rest.bytes(names)? };
@@ -213,6 +217,7 @@ impl PackIndex {
     pub fn check(&self) -> Result<(), String> {
         let owners =
             self.members.iter().map(|member| (member.attributes.uid, member.attributes.gid));
+        // Most have fewer members than that, and need no count of their owners.
         if self.members.len() > PACK_MEMBERS_MAX
             || (self.members.len() > PACK_OWNERS_MAX
                 && owners.collect::<HashSet<_>>().len() > PACK_OWNERS_MAX)

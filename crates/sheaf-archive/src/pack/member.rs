@@ -1,6 +1,6 @@
 //! What is known of a file in a pack.
 use super::write::NAME_BYTES_MAX;
-use crate::{ArchivedObject, ArchivedPack, ContentPlace, FileRights};
+use crate::catalog::{ArchivedObject, ArchivedPack, ContentPlace, FileRights};
 use serde::{Deserialize, Serialize};
 use sheaf_core::files::Timestamp;
 use std::ops::Range;

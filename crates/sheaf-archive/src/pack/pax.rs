@@ -1,5 +1,5 @@
 //! Records of extended headers (POSIX pax): what a ustar header has no room for.
-use crate::PackError;
+use crate::error::PackError;
 use sheaf_core::files::Timestamp;
 
 const XATTR_PREFIX: &[u8] = b"SCHILY.xattr.";

@@ -3,7 +3,7 @@ use super::header::{self, HeaderField};
 use super::index::{INDEX_NAME, PackIndex};
 use super::member::{MemberAttributes, MemberKind, PackId, PackedMember, is_name, stored_bytes};
 use super::{BLOCK_BYTES, acl, blocks_of, pax, sparse};
-use crate::PackError;
+use crate::error::PackError;
 use sheaf_core::files::Timestamp;
 
 /// Makes an index of a pack's members, with all that a tar has of them: inodes and their times, by

@@ -58,6 +58,7 @@ pub(crate) fn map_of<'a>(
     size: u64,
     more: impl Fn(u64) -> Option<&'a [u8]>,
 ) -> Option<(Vec<Range<u64>>, u64)> {
+    // How long a map is stands nowhere else: it is read until all its lines are there.
     let mut bytes = BLOCK_BYTES as u64;
     let text = loop {
         let text = more(bytes)?;

@@ -4,7 +4,7 @@ use super::index::{PackIndex, TAR_END_BYTES};
 use super::member::PackedMember;
 use super::scan::bytes_at;
 use super::{BLOCK_BYTES, write};
-use crate::PackError;
+use crate::error::PackError;
 
 /// What of a pack is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,7 @@ pub fn content_of<'a>(tar: &'a [u8], member: &PackedMember) -> Result<&'a [u8], 
 /// others were removed, belongs to none and is not looked at.
 #[must_use]
 pub fn verify_pack(tar: &[u8], index: &PackIndex) -> Vec<Difference> {
+    // Later modes and owners are in the index alone.
     let index = &*index.as_in_tar();
     let mut found = Vec::new();
     let mut headers = Vec::new();

@@ -3,7 +3,7 @@ use super::header::{self, HeaderContent, padding_of};
 use super::index::{INDEX_NAME, PACK_BLOCKS_MAX, PackIndex, TAR_END_BYTES};
 use super::member::{MemberAttributes, MemberKind, PackId, PackedMember, is_name};
 use super::{BLOCK_BYTES, blocks_of, sparse};
-use crate::PackError;
+use crate::error::PackError;
 use std::collections::HashSet;
 use std::io::Write;
 use std::ops::Range;
@@ -41,6 +41,7 @@ impl<W: Write> PackWriter<W> {
     /// Whether so many more members have room, however long they are.
     #[must_use]
     pub fn has_room(&self, members: usize) -> bool {
+        // The longest content, and as many blocks of headers as 16 bits can count.
         let room = (MEMBER_BYTES_MAX / BLOCK_BYTES) as u64 + u64::from(u16::MAX);
         self.index.members.len() + members <= PACK_MEMBERS_MAX
             && self.owners.len() + members <= PACK_OWNERS_MAX
@@ -108,6 +109,8 @@ impl<W: Write> PackWriter<W> {
         let Ok(header_blocks) = u16::try_from(blocks) else {
             return no_member("its extended attributes are too long for a pack");
         };
+        // All refusals come before this: a file that is none of its members leaves the pack as it
+        // was.
         self.out.write_all(&self.headers)?;
         write_padded(&mut self.out, content)?;
         let mut member = PackedMember {

@@ -1,6 +1,6 @@
 //! A tar that is compressed with zstd, in frames of which each is read without the others (the seekable
 //! format of zstd): `zstd -d` gives the tar.
-use crate::PackError;
+use crate::error::PackError;
 use std::io::{self, Write};
 use zeekstd::{
     BytesWrapper, DecodeOptions, EncodeOptions, FrameSizePolicy, OffsetFrom, RawEncoder, SeekTable,
@@ -172,6 +172,7 @@ pub(crate) fn read_frame(frame: &ZstdFrame, stored: &[u8]) -> Result<Vec<u8>, Pa
     let damaged =
         || PackError::damaged(format!("its zstd frame from byte {from} on cannot be read"));
     let bytes = frame.tar.end - from;
+    // Before it is decoded: a damaged header may ask for any amount of memory.
     if bytes > FRAME_BYTES_MAX
         || window_bytes(stored).is_none_or(|window| window > WINDOW_BYTES_MAX)
     {

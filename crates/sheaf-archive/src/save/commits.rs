@@ -1,6 +1,8 @@
 //! Changes of many directories in one commit.
 use super::SavedDirectory;
-use crate::{Archive, ArchiveError, ArchivePath, CatalogError, Commit, DirectoryChange};
+use crate::archive::{Archive, ArchiveError};
+use crate::catalog::{CatalogError, Commit, DirectoryChange};
+use crate::path::ArchivePath;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -8,8 +8,10 @@ use super::phases::SavingDirectory;
 use super::replace::stamp_of;
 use super::source::{self, SourceFile};
 use super::{SaveShared, SaveWork};
+use crate::archive::{ArchiveError, ArchiveEvent};
+use crate::catalog::{DirectoryChange, DirectoryRows};
+use crate::pack::write::MEMBER_BYTES_MAX;
 use crate::walk::names::{Directory, NamedFile};
-use crate::{ArchiveError, ArchiveEvent, DirectoryChange, DirectoryRows, MEMBER_BYTES_MAX};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
 use std::collections::HashSet;
@@ -121,6 +123,7 @@ impl DirectoryCompare {
             let is_directory = file.found.as_ref().is_ok_and(Metadata::is_dir);
             if of.shared.exclude.fits(&file.name, is_directory, path, of.place.len()) {
                 of.shared.excluded(&of.counters, path);
+                // The pack is held open for names to come, and this one comes no more.
                 if let Ok(found) = &file.found {
                     piece.links.met(found);
                 }
@@ -143,6 +146,8 @@ impl DirectoryCompare {
             }
             compared.push((file, way));
         }
+        // All names are compared before the first is added: if one name of a file is stored, all
+        // are.
         for (file, way) in compared {
             piece.add(of, file, way, &parted);
         }
@@ -216,6 +221,7 @@ impl DirectoryCompare {
             return Ok(StoreWay::Left);
         }
         let is_much = |bytes: u64| bytes > of.shared.member_bytes_max();
+        // A sparse file counts by its blocks, since a pack holds no holes.
         let is_alone = found.is_file()
             && found.nlink <= 1
             && is_much(found.size)
@@ -248,6 +254,7 @@ pub(super) fn is_archived(
     let is_same = (of.mode, of.uid, of.gid, of.mtime)
         == (found.mode, found.uid, found.gid, found.mtime)
         && old.size == if found.is_file() { found.size } else { 0 };
+    // Only a file has a content to compare: for others the times and the inode have to do.
     if !is_same || !found.is_file() {
         return Ok(is_same && is_unchanged(old, found));
     }

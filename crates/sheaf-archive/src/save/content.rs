@@ -2,8 +2,8 @@
 use super::SaveShared;
 use super::source::SourceFile;
 use crate::archive::data_key;
+use crate::catalog::{ArchivedObject, ContentPlace};
 use crate::pack::sparse;
-use crate::{ArchivedObject, ContentPlace};
 use sheaf_core::Errno;
 use std::ops::Range;
 

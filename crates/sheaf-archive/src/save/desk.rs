@@ -5,7 +5,9 @@
 use super::commits::Commits;
 use super::links::{SavedLinks, StoredLink};
 use super::{SaveReport, SaveWork, SavedDirectory};
-use crate::{Archive, ArchiveError, ArchivePath, DirectoryChange, DirectoryRows};
+use crate::archive::{Archive, ArchiveError};
+use crate::catalog::{DirectoryChange, DirectoryRows};
+use crate::path::ArchivePath;
 use sheaf_core::files::Metadata;
 use sheaf_core::{Errno, lock};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -10,17 +10,21 @@ use super::phases::SavingDirectory;
 use super::source::{self, SourceFile};
 use super::{SaveCounters, SaveShared, SavedDirectory, file_error};
 use crate::archive::{
-    data_key, index_key, new_id, pack_key, pack_zstd_key, unwritten, write_index,
+    ArchiveError, ArchiveEvent, data_key, index_key, new_id, pack_key, pack_zstd_key, unwritten,
+    write_index,
 };
-use crate::pack::member::stored_bytes;
+use crate::catalog::{
+    ArchivedDirectory, ArchivedObject, ArchivedPack, ContentPlace, DirectoryChange, DirectoryRows,
+};
+use crate::error::PackError;
+use crate::pack::member::{MemberAttributes, MemberKind, PackId, stored_bytes};
 use crate::pack::sparse;
+use crate::pack::sparse::SPARSE_EXTENTS_MAX;
+use crate::pack::write::PackWriter;
+use crate::path::ArchivePath;
 use crate::repair::LEFTOVER_AGE;
+use crate::store::StoreKey;
 use crate::walk::names::{NAMES_AT_ONCE, NamedFile};
-use crate::{
-    ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack,
-    ContentPlace, DirectoryChange, DirectoryRows, MemberAttributes, MemberKind, PackError, PackId,
-    PackWriter, SPARSE_EXTENTS_MAX, StoreKey,
-};
 use sheaf_core::files::{FileKind, Metadata};
 use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
@@ -96,12 +100,15 @@ impl<'a> DirectorySave<'a> {
         if files.is_empty() {
             return Ok(());
         }
+        // Old packs are opened and closed as the names pass by: they have to come in order.
         files.sort_by(|one, other| one.name.cmp(other.name));
         let counters = Arc::new(SaveCounters::default());
         let rows = shared.desk.rows_of(to)?;
         let is_old = rows.directory.is_some();
         let since = AtomicU64::new(rows.changed);
         let of = Arc::new(SavedDirectory { path: to.clone(), above: None, is: made_now(), since });
+        // Names are compared before they are stored, and each of the two goes through the old files
+        // once: `save` has its own.
         let mut old = OldFiles::new(rows.packs.clone(), rows.objects.clone())
             .healing(shared.options.checksum);
         let mut save = Self::new(shared, of, rows, counters);
@@ -294,9 +301,12 @@ impl<'a> DirectorySave<'a> {
         let (began, path) = (SystemTime::now(), of.path.join(&file.name));
         let opened = lock(this).opened(of.file.as_fd(), &file.name, &path, FileKind::File);
         let Some(mut file) = opened else { return Ok(()) };
+        // The lock is not held while the content is stored: other files of the directory are stored
+        // at the same time.
         let archived = lock(this).old.open_object(file.attributes.name.as_slice());
         let object = object_alone(of.shared, &mut file, archived);
         let mut save = lock(this);
+        // Its data was in the store without a commit from the time it began.
         save.since = Some(save.since.map_or(began, |since| since.min(began)));
         let stored = object.and_then(|(object, bytes)| {
             save.put_object(object)?;
@@ -315,6 +325,7 @@ impl<'a> DirectorySave<'a> {
         let may_be_member = member_bytes_max > 0
             && bytes <= member_bytes_max
             && pieces.as_ref().is_none_or(|pieces| pieces.len() <= SPARSE_EXTENTS_MAX);
+        // Files that were removed since they were opened have no name: 0 counts as 1.
         let is_member = match file.found.nlink {
             _ if !may_be_member => false,
             0 | 1 => self.store_member(file, pieces.as_deref())?,
@@ -348,9 +359,11 @@ impl<'a> DirectorySave<'a> {
             if source::nanoseconds(file.found.ctime) != first.ctime_ns {
                 file.forget();
             }
+            // A hard link refers to the first name, and has no content of its own.
             self.content.clear();
             let is_member = self.add_member(file, None)?;
             if !is_member {
+                // It becomes an object, which refers to no member.
                 file.attributes.kind = MemberKind::File;
             }
             return Ok(is_member);
@@ -433,6 +446,7 @@ impl<'a> DirectorySave<'a> {
         self.pack = Some((id, pack));
         match added {
             Ok(()) => {
+                // Only now: a name that fails to be stored keeps what is archived of it.
                 self.old.retire(&file.attributes.name, &mut self.change);
                 Ok(true)
             }
@@ -474,6 +488,7 @@ impl<'a> DirectorySave<'a> {
     fn put_object(&mut self, object: ArchivedObject) -> Result<(), ArchiveError> {
         let name = object.attributes.name.clone();
         self.old.retire(&name, &mut self.change);
+        // The same change does not remove a name that it stores.
         self.change.objects_removed.retain(|removed| *removed != name);
         self.change.objects.push(object);
         let is_much = self.change.objects.len() >= OBJECTS_MAX;
@@ -489,11 +504,13 @@ impl<'a> DirectorySave<'a> {
         if self.shared.options.dry_run {
             return Ok(());
         }
+        // An empty pack is left when its first file did not become a member.
         if let Some((id, pack)) = self.pack.take()
             && !pack.is_empty()
         {
             self.change.packs.push(self.finish(id, pack)?);
         }
+        // In the same change as the new place: else a name is archived twice, or not at all.
         self.old.settle(self.shared.store, &mut self.change)?;
         let next = DirectoryChange { path: self.of.path.clone(), ..Default::default() };
         let change = std::mem::replace(&mut self.change, next);
@@ -543,6 +560,7 @@ impl<'a> DirectorySave<'a> {
         let written = to.finish().map_err(|error| unwritten(&key, &error))?;
         let WrittenPack { to, tar_bytes, zstd_bytes } = written;
         to.commit()?;
+        // The pack first: no index is in the store without its pack, and no commit without both.
         let index_bytes = write_index(self.shared.store, &mut index)?;
         let mut row =
             ArchivedPack { index_bytes, tar_bytes, zstd_bytes, ..ArchivedPack::default() };
@@ -602,6 +620,8 @@ fn content_object(
         link: None,
     };
     if object.stored_bytes() == 0 {
+        // Files of /proc have length 0 and a content: they are stored as empty and counted as
+        // changing.
         if file.found.is_file() && file.found.size == 0 {
             file.see_more()?;
         }
@@ -640,6 +660,7 @@ fn content_object(
             object = shortened(object, stored);
         }
     }
+    // Before an object refers to it: what is in a commit is in the store.
     to.commit().map_err(ArchiveError::from)?;
     object.digest = *digest.finalize().as_bytes();
     object.place = Some(ContentPlace::Object(id));

@@ -1,10 +1,12 @@
 //! What is archived of files that have not changed, and cannot be read: it is stored again.
 use super::SaveShared;
 use super::old::{LostMembers, OldFiles};
+use crate::archive::{ArchiveError, ArchiveEvent};
+use crate::catalog::ArchivedPack;
+use crate::pack::index::PackIndex;
+use crate::pack::verify::{Difference, verify_pack};
+use crate::path::ArchivePath;
 use crate::verify::{pack_reader, verify_content};
-use crate::{
-    ArchiveError, ArchiveEvent, ArchivePath, ArchivedPack, Difference, PackIndex, verify_pack,
-};
 use sheaf_core::Errno;
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -44,6 +46,7 @@ fn lost_of(
     index: &PackIndex,
 ) -> Result<LostMembers, ArchiveError> {
     let all = |why| index.members.iter().map(|of| (of.attributes.name.clone(), why)).collect();
+    // Whole packs are in memory here: without a limit, each worker would hold one.
     let _place = shared.room.take(row.tar_bytes);
     let tar = match pack_reader(shared.store, row).and_then(|mut reader| reader.read_all()) {
         Ok(tar) => tar,

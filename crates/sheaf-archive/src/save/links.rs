@@ -2,10 +2,16 @@
 //!
 //! Where all names are in one directory, and not far from each other, they are members of one pack;
 //! else they are objects that refer to one content.
+//!
+//! Hard links stay hard links. The names of a file are archived in several commits, and the last of
+//! these may never come. So a name that has not changed is stored again, as a link, if an earlier
+//! name of its file is archived as another file ([`is_parted`]).
 use super::desk::{SaveDesk, Unstored};
 use super::old::OldFiles;
+use crate::catalog::ArchivedObject;
+use crate::pack::index::INDEX_NAME;
+use crate::pack::member::{MemberAttributes, PackId};
 use crate::walk::names::NamedFile;
-use crate::{ArchivedObject, INDEX_NAME, MemberAttributes, PackId};
 use serde::{Deserialize, Serialize};
 use sheaf_core::files::Metadata;
 use sheaf_core::lock;
@@ -40,6 +46,8 @@ impl SavedLinks {
         found: &Metadata,
         store: &mut dyn FnMut() -> Result<StoredLink, Unstored>,
     ) -> Result<StoredLink, Unstored> {
+        // The lock of the slot is held while the content is stored, so a second name waits. The
+        // lock of the map is not: other files go on.
         let slot = self.slot(found);
         let mut slot = lock(&slot);
         match &*slot {
@@ -51,6 +59,7 @@ impl SavedLinks {
     /// Whether a name that is archived as it is may stay so: what came before it of its file, if something
     /// did, is archived as the same.
     pub fn is_same(&self, found: &Metadata, link: &StoredLink) -> bool {
+        // The name is not counted yet: one that is not the same comes once more, to be stored.
         let slot = lock(&self.slots).entry(found.id()).or_default().0.clone();
         let is_same = lock(&slot).get_or_insert_with(|| link.clone()).id == link.id;
         if is_same {
@@ -72,6 +81,7 @@ impl SavedLinks {
         let (slot, names) = slots.entry(found.id()).or_default();
         *names += 1;
         let (slot, names) = (slot.clone(), *names);
+        // All names have come. Else a large tree would have each of its linked files in memory.
         if names >= found.nlink {
             slots.remove(&found.id());
         }

@@ -1,9 +1,9 @@
 //! What is archived of a directory, beside the names that are found in it, in their order.
-use crate::archive::{index_in, new_id, read_index_beside, write_index};
-use crate::{
-    ArchiveError, ArchivedObject, ArchivedPack, DirectoryChange, MemberAttributes, PackId,
-    PackIndex, PackedMember, Store,
-};
+use crate::archive::{ArchiveError, index_in, new_id, read_index_beside, write_index};
+use crate::catalog::{ArchivedObject, ArchivedPack, DirectoryChange};
+use crate::pack::index::PackIndex;
+use crate::pack::member::{MemberAttributes, PackId, PackedMember};
+use crate::store::Store;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -69,6 +69,8 @@ impl OldFiles {
         name: &[u8],
         change: &mut DirectoryChange,
     ) -> Result<Option<OldArchived<'_>>, ArchiveError> {
+        // Only packs whose range has the name: an index is read once and then held until it is
+        // passed.
         while self.coming.front().is_some_and(|pack| pack.first[..] <= *name) {
             let row = self.coming.pop_front().expect("one is there");
             let pack = match read_index_beside(store, &row) {
@@ -86,6 +88,7 @@ impl OldFiles {
             };
             self.open.push(pack);
         }
+        // No later name is in it, so its new index is final and its memory is free.
         while let Some(at) = self.open.iter().position(|pack| pack.row.last[..] < *name) {
             self.open.swap_remove(at).settle(store, change)?;
         }
@@ -222,11 +225,13 @@ impl OldPack {
         }
         let is_left = |member: &PackedMember| !retired.contains(&member.attributes.name);
         self.index.members.retain(is_left);
+        // An earlier settlement within the same change may have put the pack's row in.
         change.packs.retain(|pack| pack.id != self.row.id);
         if self.index.members.is_empty() {
             change.packs_removed.push(self.row.id);
             return Ok(None);
         }
+        // A new key: readers of an older commit still find the index that it names.
         self.index.generation = self.row.generation + 1;
         self.row.index_bytes = write_index(store, &mut self.index)?;
         self.row.describe(&self.index);

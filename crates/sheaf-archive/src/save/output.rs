@@ -1,6 +1,6 @@
 //! Where a pack that is being written goes: an object, compressed or not.
-use crate::StoreWriter;
 use crate::pack::zstd::ZstdWriter;
+use crate::store::StoreWriter;
 use std::io::{self, BufWriter, IntoInnerError, Write};
 
 const WRITE_BYTES: usize = 1 << 20;
@@ -22,6 +22,7 @@ pub(crate) struct WrittenPack {
 
 impl PackOutput {
     pub fn new(to: Box<dyn StoreWriter>, zstd: Option<i32>) -> io::Result<Self> {
+        // A pack is written in small pieces, such as headers: the store gets them in large ones.
         let to = BufWriter::with_capacity(WRITE_BYTES, to);
         Ok(match zstd {
             Some(level) => Self::Zstd { to: Box::new(ZstdWriter::new(to, level)?), tar_bytes: 0 },

@@ -8,13 +8,15 @@ use super::compare::{ComparedPiece, DirectoryCompare};
 use super::directory::DirectorySave;
 use super::replace::{FileStamp, Replacement};
 use super::{SaveCounters, SaveReport, SaveShared, SaveWork, SavedDirectory, file_error, source};
+use crate::archive::{ArchiveError, ArchiveEvent};
+use crate::catalog::ArchivedDirectory;
+use crate::path::ArchivePath;
 use crate::schedule::pool::SchedulePool;
 use crate::schedule::{
     GrantId, Needs, Phase, ScheduleSettings, ScheduleStats, Task, TaskKind, TaskPlace,
 };
 use crate::walk::names::{self, NamedFile, OpenDirectory};
 use crate::width::{AdaptiveWidth, WIDTH_MAX};
-use crate::{ArchiveError, ArchiveEvent, ArchivePath, ArchivedDirectory};
 use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -92,6 +94,7 @@ impl<'a> SavingDirectory<'a> {
         work: SaveWork,
     ) -> Result<Option<(Arc<Self>, OpenDirectory)>, ArchiveError> {
         let opened = opened(&work);
+        // What was named is stored, also where another file system is mounted there.
         let is_asked = shared.options.one_file_system && work.place.len() > 1;
         let (open, is, is_elsewhere) = match opened.and_then(|opened| {
             let Some((open, is)) = opened else { return Ok(None) };
@@ -132,6 +135,7 @@ impl<'a> SavingDirectory<'a> {
             counters,
             compare,
             save: Mutex::new(save),
+            // The listing itself, which ends when the last name has come.
             left: AtomicUsize::new(1),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             is_elsewhere,
@@ -150,6 +154,7 @@ impl<'a> SavingDirectory<'a> {
         match open.next()? {
             Ok(named) => Some(named),
             Err(errno) => {
+                // The names that came before are stored all the same.
                 self.left_out(file_error(&self.path, "cannot be read", errno));
                 None
             }
@@ -180,6 +185,7 @@ impl<'a> SavingDirectory<'a> {
 
     /// A task of it has ended.
     fn ended(&self) -> Result<(), ArchiveError> {
+        // The last one sees what all others did before they counted down.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 { self.finish() } else { Ok(()) }
     }
 
@@ -324,6 +330,7 @@ impl<'a> SavePool<'a> {
     ) -> Result<(), ArchiveError> {
         let job = |_: &SchedulePool<_, _>, id, _, task| {
             let done = self.task(id, task);
+            // Else the worker in `TakeUp` would wait for more, and the pool would not end.
             if let (Err(error), Some(giver)) = (&done, self.giver) {
                 giver.broken(error);
             }
@@ -343,6 +350,8 @@ impl<'a> SavePool<'a> {
             },
             SaveTask::TakeUp => {
                 let given = self.giver.and_then(WorkGiver::next);
+                // One is always queued or at work: without a task the pool would end, though more
+                // is to come.
                 if given.is_some() {
                     self.take_up(Some(id));
                 }
@@ -381,6 +390,8 @@ impl<'a> SavePool<'a> {
             return Ok(Needs { disk_operations: 1, ..Needs::default() });
         };
         let names = named.len() as u64;
+        // Before the task is queued: it may end before this one does, and would finish the
+        // directory.
         directory.left.fetch_add(1, Ordering::Relaxed);
         let compare = SaveTask::Compare(directory.clone(), named);
         let needs =

@@ -4,9 +4,13 @@
 //! all that there is of it.
 use super::phases::SavePool;
 use super::{SaveShared, SaveWork, file_error};
+use crate::archive::{Archive, ArchiveError};
+use crate::list::ArchivedFile;
+use crate::pack::member::MemberAttributes;
+use crate::path::ArchivePath;
+use crate::remove::remove_files;
 use crate::schedule::TaskPlace;
 use crate::walk::names::Directory;
-use crate::{Archive, ArchiveError, ArchivePath, ArchivedFile, MemberAttributes, remove_files};
 use sheaf_core::files::Timestamp;
 use sheaf_core::{Errno, lock};
 use std::ffi::OsString;
@@ -68,6 +72,7 @@ impl Replacement {
     /// # Errors
     /// When the archive cannot be read or written.
     pub fn make_room(&self, archive: &Archive) -> Result<Result<bool, ArchiveError>, ArchiveError> {
+        // Before the file is removed: a directory that cannot be read does not replace it.
         match self.from().open() {
             Ok(_) => {}
             // It was taken away since.
@@ -75,10 +80,12 @@ impl Replacement {
             Err(errno) => return Ok(Err(file_error(&self.path, "cannot be read", errno))),
         }
         let found = match archive.look_up(&self.to)? {
+            // Another writer made room since then.
             None | Some(ArchivedFile::Directory(_)) => return Ok(Ok(true)),
             Some(ArchivedFile::Member { member, .. }) => stamp_of(&member.attributes),
             Some(ArchivedFile::Object(object)) => stamp_of(&object.attributes),
         };
+        // Another file was archived under the name since then: only the one that was found may go.
         let Some((above, name)) = self.to.split().filter(|_| found == self.was) else {
             return Ok(Err(ArchiveError::InTheWay { path: self.to.clone(), what: "a file" }));
         };

@@ -1,7 +1,7 @@
 //! Files as they are read.
 use super::file_error;
-use crate::pack::member::Xattrs;
-use crate::{ArchiveError, MemberAttributes, MemberKind};
+use crate::archive::ArchiveError;
+use crate::pack::member::{MemberAttributes, MemberKind, Xattrs};
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, StatxFlags};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
@@ -44,6 +44,7 @@ impl SourceFile {
         let file = rustix::fs::openat(directory, name, flags, Mode::empty())
             .map_err(|errno| failed(of(errno)))?;
         let found = status(file.as_fd()).map_err(failed)?;
+        // It was replaced since it was listed. Flags were chosen for the kind that it had.
         if found.kind != kind {
             return Err(failed(Errno::AGAIN));
         }
@@ -78,6 +79,7 @@ impl SourceFile {
     /// Bytes that are not holes; nothing if all are.
     pub fn extents(&self) -> Result<Option<Vec<Range<u64>>>, Errno> {
         let size = self.found.size;
+        // It has as many blocks as bytes, so no hole is worth a search.
         if self.found.blocks.saturating_mul(512) >= size {
             return Ok(None);
         }
@@ -132,6 +134,7 @@ impl SourceFile {
     pub fn is_same(&self) -> Result<bool, Errno> {
         let now = status(self.file.as_fd())?;
         let of = &self.found;
+        // A program can set the time of modification back, but not that of the change.
         Ok((now.size, now.mtime, now.ctime) == (of.size, of.mtime, of.ctime))
     }
 
@@ -178,6 +181,7 @@ fn attributes_of(
         uid: found.uid,
         gid: found.gid,
         mtime: found.mtime,
+        // 0 matches no file, so the next run stores it again.
         ctime_ns: if is_recent(ctime_ns) { 0 } else { ctime_ns },
         ino: found.ino,
         xattrs: match found.kind {
@@ -196,6 +200,7 @@ fn is_recent(ctime_ns: u64) -> bool {
 
 /// Extended attributes of a file that is open for reading: a file without any takes one call.
 fn xattrs_of_file(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
+    // Any other answer, even that there is no room, says that there are some.
     match rustix::fs::flistxattr(file, &mut [0u8; 512][..]) {
         Ok(0) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(Vec::new()),
         _ => xattrs_of(file),
@@ -204,6 +209,7 @@ fn xattrs_of_file(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
 
 /// Extended attributes of what is open, also where it is open as a mere path, sorted by name.
 pub(super) fn xattrs_of(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
+    // `fgetxattr` refuses what was opened with `O_PATH`, and links are opened so.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut room = Vec::new();
     let names = match grown(&mut room, |room| rustix::fs::listxattr(&path, room)) {
@@ -222,6 +228,7 @@ pub(super) fn xattrs_of(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
             Err(errno) => return Err(of(errno)),
         }
     }
+    // File systems list them in any order; unchanged directories have to compare as equal.
     all.sort();
     Ok(all)
 }

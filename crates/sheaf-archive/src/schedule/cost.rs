@@ -46,6 +46,7 @@ impl Costs {
             let factor = self.of(kind).factors[resource as usize];
             let need = needs.of_mut(resource);
             if *need > 0 {
+                // With 0 it would not count as a user of the resource at all.
                 *need = (need.saturating_mul(factor) / AS_DECLARED).max(1);
             }
         }
@@ -65,6 +66,7 @@ impl Costs {
                 let last =
                     (used.saturating_mul(AS_DECLARED) / declared).clamp(FACTOR_MIN, FACTOR_MAX);
                 let factor = &mut cost.factors[resource as usize];
+                // Rounded up: it comes to rest at or above what was used, and not below.
                 *factor = (*factor * (LAST_PARTS - 1) + last).div_ceil(LAST_PARTS);
             }
         }

@@ -70,6 +70,7 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
         watcher: Watcher<'_>,
     ) -> Result<(), E> {
         std::thread::scope(|scope| {
+            // The calling thread is the first worker.
             lock(&self.known).threads = 1;
             // Where there is no thread for it the numbers are told at the end.
             let teller = std::thread::Builder::new().name(format!("{name}-watch"));
@@ -95,6 +96,7 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
             let now = self.start.elapsed();
             match known.schedule.next(now) {
                 Next::Run(id, host, work) => {
+                    // Each one that begins wakes the next: `push` wakes one, whatever it has made.
                     self.wake_another(&mut known, scope, name, job);
                     drop(known);
                     let before = computed();
@@ -121,6 +123,7 @@ impl<T: Send, E: Send> SchedulePool<T, E> {
             known = waited.unwrap_or_else(PoisonError::into_inner).0;
             if !known.is_over {
                 let stats = known.schedule.stats();
+                // A watcher may write to a slow terminal: no worker waits for that.
                 drop(known);
                 watcher(&stats);
                 known = lock(&self.known);

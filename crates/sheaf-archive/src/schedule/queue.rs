@@ -76,6 +76,8 @@ impl<T> PhaseQueue<T> {
     pub fn leave(&mut self, lane: u64) {
         let Some(mut waiting) = self.lanes.remove(&lane) else { return };
         if let Some(next) = waiting.pop_front() {
+            // The lane was taken out, so `admit` makes this one ready; the rest goes back behind
+            // it.
             self.admit(next);
             self.lanes.insert(lane, waiting);
         }

@@ -209,6 +209,7 @@ impl HostUse {
         if missing <= 0 {
             return None;
         }
+        // Rounded up: woken too early, it would find too little once more.
         let wait = u64::try_from(missing / i128::from(limit) + 1).unwrap_or(u64::MAX);
         Some(self.refilled.saturating_add(Duration::from_nanos(wait)))
     }
@@ -241,6 +242,7 @@ impl HostUse {
         }
         for (resource, left) in Resource::ALL.into_iter().zip(&mut self.left) {
             if let Some(limit) = self.limits.of(resource) {
+                // Tasks that use less than they were granted save up no more than a burst.
                 *left = (*left).min(burst(limit));
             }
         }

@@ -129,6 +129,8 @@ fn is_foreign(directory: &Path) -> io::Result<bool> {
     if !rustix::process::geteuid().is_root() || objects.metadata()?.uid() == 0 {
         return Ok(false);
     }
+    // A default ACL lets the owner read what root writes. `ERANGE` means that it is there, and
+    // longer than this buffer.
     let list = rustix::fs::getxattr(&objects, "system.posix_acl_default", &mut [0u8; 256][..]);
     Ok(!matches!(list, Ok(1..) | Err(rustix::io::Errno::RANGE)))
 }
@@ -178,6 +180,7 @@ fn link(file: &File, name: Option<&Path>, path: &Path) -> io::Result<()> {
     match name {
         Some(name) => std::fs::hard_link(name, path),
         None => {
+            // `AT_EMPTY_PATH` would need a capability, which the link in `/proc` does not.
             let file = format!("/proc/self/fd/{}", file.as_raw_fd());
             Ok(rustix::fs::linkat(CWD, file, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
         }
@@ -308,6 +311,7 @@ pub(super) fn unnamed_file(directory: &Path) -> io::Result<(File, Option<PathBuf
     match rustix::fs::openat(CWD, directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode)
     {
         Ok(file) => return Ok((file.into(), None)),
+        // `EISDIR` comes from kernels that do not know the flag.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {}
         Err(errno) => return Err(errno.into()),
     }
@@ -347,6 +351,7 @@ impl StoreWriter for LocalWriter {
             self.file.sync_data()?;
             let directory = self.path.parent().expect("it is below the store");
             match self.link() {
+                // The directories of a key are made for the first object that needs them.
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     make_directories(directory, &self.objects)?;
                     self.link()?;

@@ -112,6 +112,7 @@ impl S3Store {
         let (link, path) = (&*store.link, store.link.path(MARK)?);
         let read = link.tried(0, || async {
             let got = link.s3.get_opts(&path, GetOptions::default()).await?;
+            // Something else may have this name, and be of any length: it is not read.
             if got.meta.size > MARK_BYTES_MAX {
                 return Ok(Bytes::new());
             }
@@ -271,6 +272,7 @@ impl Store for S3Store {
         if range.end > OBJECT_BYTES_MAX || range.start > range.end {
             return Err(short(Errno::NODATA));
         }
+        // A request cannot ask for an empty range.
         if range.is_empty() {
             let is_within = self.size(key)? >= range.end;
             return if is_within { Ok(Vec::new()) } else { Err(short(Errno::NODATA)) };

@@ -1,6 +1,6 @@
 //! The names of one directory.
 use super::FileFacts;
-use crate::ArchivePath;
+use crate::path::ArchivePath;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, StatxFlags};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
@@ -110,6 +110,7 @@ impl OpenDirectory {
             at: 0,
             error: None,
         };
+        // Names that came before an error come first, and the error behind them.
         open.error = open.read_names().err();
         let Self { names, places, .. } = &mut open;
         places.sort_unstable_by(|one, other| name_at(names, *one).cmp(name_at(names, *other)));
@@ -148,6 +149,7 @@ impl OpenDirectory {
         for (number, place) in (self.at..).zip(places) {
             let name = &self.names[place.from as usize..][..=usize::from(place.bytes)];
             let name = CStr::from_bytes_with_nul(name).expect("names were read with their NUL");
+            // Some file systems do not say the kind with the name.
             let (kind, found) = if facts == FileFacts::Status || place.kind == FileType::Unknown {
                 match lstat_at(self.file.as_fd(), name) {
                     Err(Errno::NOENT) => continue,
@@ -239,6 +241,7 @@ pub(crate) fn lstat_at(
     directory: BorrowedFd<'_>,
     name: impl rustix::path::Arg,
 ) -> Result<Metadata, Errno> {
+    // A walk that only looks mounts nothing.
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let found = rustix::fs::statx(directory, name, flags, wanted());
     found.map(Metadata::from).map_err(of)

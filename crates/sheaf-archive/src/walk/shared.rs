@@ -187,8 +187,10 @@ impl<V: TreeVisitor> WalkShared<V> {
             let mut watch = WaitWatch::begin();
             match node.open(above.as_deref()) {
                 Ok(mut open) => {
+                    // Descriptors are few: the one above is needed only to open this one.
                     drop(above);
                     while let Some(batch) = self.read(&node, &mut open) {
+                        // A wait for room says nothing about how fast the files come.
                         watch.stop();
                         if !self.may_keep(&node) {
                             return;
@@ -213,11 +215,14 @@ impl<V: TreeVisitor> WalkShared<V> {
             if known.is_over {
                 return None;
             }
+            // With a bound of 0, one is begun when nothing waits: else nothing ever would be.
             if known.waiting < self.waiting_max.max(1)
                 && known.working < known.width.now()
                 && let Some((node, above)) = known.next.pop_first()
             {
                 known.working += 1;
+                // Within the same lock: at its turn a directory is either not begun, or has a
+                // queue.
                 known.read.insert(node.clone(), VecDeque::new());
                 self.free(&mut known, node.bytes());
                 return Some((node, above));
@@ -296,6 +301,7 @@ impl<V: TreeVisitor> WalkShared<V> {
             return Some(self.failure(node, errno));
         }
         let batch = making.end();
+        // Before the batch is kept: `turn` relies on it that these directories are known by then.
         self.found(&batch, open);
         Some(batch)
     }
@@ -305,6 +311,7 @@ impl<V: TreeVisitor> WalkShared<V> {
         let within = batch.pieces.iter().filter_map(|(_, directory)| directory.as_ref());
         let mut known = None;
         for node in within.chain(&batch.behind) {
+            // Most batches have no directory, and those take no lock.
             let known = known.get_or_insert_with(|| lock(&self.known));
             known.waiting += node.bytes();
             known.next.insert(node.clone(), Some(open.shared().clone()));
@@ -341,6 +348,7 @@ impl<V: TreeVisitor> WalkShared<V> {
                 return WalkTurn::Read(batch);
             }
             known.turn = Some(node.clone());
+            // The worker of this directory may wait for room: at its turn it has some.
             if known.waiting >= self.waiting_max {
                 self.room.notify_all();
             }

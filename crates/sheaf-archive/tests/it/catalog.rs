@@ -157,7 +157,7 @@ fn catalog_commit_is_visible_to_others_after_catch_up() {
 }
 
 #[test]
-fn of_two_writers_to_one_directory_the_second_is_told_and_changes_nothing() {
+fn second_writer_to_one_directory_is_told_and_changes_nothing() {
     for made in &Made::all() {
         let (mut one, mut other) = (made.catalog("one"), made.catalog("other"));
         one.commit(&made.store, &commit_of(new("/home", 0o755))).unwrap();
@@ -176,7 +176,7 @@ fn of_two_writers_to_one_directory_the_second_is_told_and_changes_nothing() {
 }
 
 #[test]
-fn directory_that_goes_takes_its_packs_and_objects_along_and_may_come_again() {
+fn removed_directory_takes_its_packs_along_and_may_come_again() {
     for made in &Made::all() {
         let mut catalog = made.catalog("catalog");
         let mut home = new("/home", 0o755);
@@ -285,7 +285,7 @@ fn lost_catalog_is_made_of_the_log_again() {
 }
 
 #[test]
-fn damaged_or_later_commit_is_named_and_those_before_it_are_taken_in() {
+fn damaged_commit_is_named_and_those_before_it_are_taken_in() {
     let made = Made::new();
     let mut one = made.catalog("one");
     one.commit(&made.store, &commit_of(new("/1", 0o700))).unwrap();
@@ -327,7 +327,7 @@ fn damaged_or_later_commit_is_named_and_those_before_it_are_taken_in() {
 }
 
 #[test]
-fn behind_a_gap_of_the_log_nothing_is_written_and_each_time_it_is_told() {
+fn log_with_a_gap_is_not_written_to_and_each_time_that_is_told() {
     for (gone, later) in [(&[2][..], 3), (&[3][..], 4), (&[2, 3][..], 4), (&[1][..], 2)] {
         for made in &Made::all() {
             let mut one = made.catalog("one");
@@ -417,7 +417,7 @@ fn file_that_is_no_catalog_is_left_alone_and_named() {
 }
 
 #[test]
-fn commit_in_the_log_counts_even_if_its_writer_was_killed_before_the_table() {
+fn commit_in_the_log_counts_if_its_writer_was_killed_after_it() {
     for made in &Made::all() {
         let mut one = made.catalog("one");
         one.commit(&made.store, &commit_of(new("/1", 0o700))).unwrap();

@@ -179,6 +179,7 @@ const PERL: &[&str] = &[
 ];
 
 /// Options as they are written, and as they are.
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn options(seeded: &mut Numbers) -> (Vec<String>, ArchiveGrepOptions) {
     let mut is =
         ArchiveGrepOptions { names: true, workers: 2, is_utf8: true, ..Default::default() };
@@ -444,7 +445,7 @@ fn long_holes_are_not_read_and_all_else_is_found() {
 }
 
 #[test]
-fn words_beside_bytes_that_are_no_characters_are_those_of_gnu_grep() {
+fn words_beside_bytes_that_are_no_characters_are_as_in_gnu_grep() {
     if !have("grep") {
         return;
     }

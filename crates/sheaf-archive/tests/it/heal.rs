@@ -99,7 +99,7 @@ fn damaged_compressed_objects_are_stored_again() {
 }
 
 #[test]
-fn only_a_damaged_member_is_stored_again_and_what_has_no_source_stays() {
+fn heal_stores_the_damaged_member_alone_if_it_has_a_source() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     for name in ["a", "b", "c", "d", "e"] {

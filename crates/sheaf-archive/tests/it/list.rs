@@ -153,7 +153,7 @@ fn single_names_are_looked_up_and_directories_skipped() {
 }
 
 #[test]
-fn pack_that_is_lost_with_its_index_is_told_and_the_rest_is_listed() {
+fn pack_lost_with_its_index_is_told_and_the_rest_is_listed() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
     for name in ["a", "b", "c"] {

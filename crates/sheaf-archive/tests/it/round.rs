@@ -270,7 +270,7 @@ fn one_file_is_fetched_alone(place: &Place) {
 
 /// A directory takes the place of a file. What is archived in a directory stays, whatever is there now.
 #[test]
-fn directory_takes_the_place_of_a_file_and_a_file_not_that_of_a_directory() {
+fn directory_replaces_a_file_and_a_file_no_directory() {
     let place = Place::new();
     fs::create_dir_all(place.path("tree/x/below")).unwrap();
     fs::write(place.path("tree/x/below/f"), "f").unwrap();

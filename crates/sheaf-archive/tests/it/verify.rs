@@ -149,7 +149,7 @@ fn commits_that_are_lost_are_damage_and_the_rest_is_verified() {
 
 /// Without a catalog: what is before is read, and nothing is written or removed.
 #[test]
-fn behind_a_gap_or_damage_of_the_log_nothing_is_removed_and_what_is_before_is_read() {
+fn log_is_read_up_to_its_damage_and_nothing_is_removed() {
     for is_gap in [true, false] {
         for place in Place::all() {
             stored_one_by_one(&place);
@@ -279,7 +279,7 @@ fn flipped_byte_anywhere_is_named_and_all_else_is_read() {
 }
 
 #[test]
-fn flipped_byte_of_a_catalog_is_named_or_is_nothing_and_the_store_makes_another() {
+fn flipped_byte_of_a_catalog_is_named_and_another_is_made() {
     let place = in_memory();
     let (at, tree) = (place.path(), place.path().join("tree"));
     fs::create_dir_all(tree.join("d")).unwrap();

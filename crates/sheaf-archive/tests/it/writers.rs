@@ -161,7 +161,7 @@ fn of_two_who_store_the_same_directory_each_directory_is_of_one() {
 }
 
 #[test]
-fn of_two_who_change_the_same_names_of_one_pack_nothing_is_mixed() {
+fn writers_to_the_same_names_of_one_pack_mix_nothing() {
     let _server = PostgresServer::shared();
     for catalogs in Catalogs::all() {
         let place = in_memory();

@@ -1,23 +1,31 @@
 //! What is said of a command line that is wrong.
-use super::{CommandLine, DESTROYERS};
-use clap::Command;
+use super::{CommandLine, DESTROYERS, LISTS};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command};
 use std::ffi::OsString;
 
+/// What is said of programs.
+const NO_PROGRAMS: &str = "sheaf works on files and runs no programs on hosts";
+
 /// Commands that other tools have: what does it here, or that nothing does.
-pub const ELSEWHERE: [(&str, &str); 38] = [
+pub const ELSEWHERE: [(&str, &str); 44] = [
     (
         "append",
         "sheaf write --append writes at the end of files (--create makes those that are not there)",
     ),
     ("awk", "sheaf read -a sum --column N combines columns, and sheaf cat prints files for awk"),
-    ("df", "nothing tells free space yet; sheaf du tells what files take"),
+    ("copy", "sheaf cp copies to hosts and from hosts"),
+    ("df", "sheaf stat -f shows the free space of file systems"),
     ("diff", "sheaf read -a classes and sheaf sha show who has what"),
     ("echo", "sheaf write --data TEXT writes a text into files"),
     ("edit", "sheaf cp copies a file here and back, sheaf write replaces it"),
-    ("exec", "sheaf works on files and runs no programs on hosts"),
+    ("exec", NO_PROGRAMS),
     ("export", "sheaf trace export writes a trace in another form"),
-    ("find", "sheaf ls -R lists directories with what is below, and globs are expanded on hosts"),
+    (
+        "find",
+        "sheaf archive find searches directories of hosts, sheaf ls -R lists them, and globs are \
+         expanded on hosts",
+    ),
     ("get", "sheaf cp HOSTSET:PATH DEST copies from hosts to here"),
     ("groups", "sheaf hosts --list lists the groups of hosts"),
     (
@@ -26,8 +34,10 @@ pub const ELSEWHERE: [(&str, &str); 38] = [
          bytes",
     ),
     ("less", "sheaf cat prints files, also into less"),
+    ("list", "sheaf ls lists directories"),
     ("md5sum", "sheaf sha prints sha256, sha512 and blake3"),
-    ("mv", "files on hosts cannot be renamed yet"),
+    ("mv", "mv renames files of hosts in a mounted view; see sheaf mount --help"),
+    ("nodeset", "sheaf hosts computes with host sets, as nodeset does"),
     ("ps", "sheaf works on files; sheaf grep . '/proc/[0-9]*/comm' searches those of processes"),
     ("put", "sheaf cp SRC HOSTSET:DEST copies from here to hosts"),
     ("record", "sheaf trace record -- COMMAND records the I/O of a program"),
@@ -36,9 +46,10 @@ pub const ELSEWHERE: [(&str, &str); 38] = [
     ("report", "sheaf trace report tells what a trace shows"),
     ("rmdir", "sheaf rm -d removes empty directories"),
     ("rsync", "sheaf cp -a copies directories to hosts and from hosts"),
-    ("run", "sheaf works on files and runs no programs on hosts"),
+    ("run", NO_PROGRAMS),
     ("scp", "sheaf cp copies to hosts and from hosts"),
     ("sed", "sheaf grep prints lines, and sheaf write replaces files"),
+    ("service", NO_PROGRAMS),
     ("sha256sum", "sheaf sha prints and checks the same digests"),
     ("snapshot", "sheaf trace snapshot has a flight recorder store what it has in memory"),
     ("sort", "sheaf cat and sheaf grep print lines, for sort to read"),
@@ -49,8 +60,10 @@ pub const ELSEWHERE: [(&str, &str); 38] = [
     ("start", "sheaf up starts a session"),
     ("stop", "sheaf down ends a session"),
     ("sync", "see sheaf cp --help for copies to and from hosts"),
+    ("systemctl", NO_PROGRAMS),
     ("tail", "sheaf cat, sheaf grep and sheaf read --offset read files"),
     ("touch", "sheaf truncate -s +0 makes files that are not there, and leaves others as they are"),
+    ("uptime", "sheaf read -a lines /proc/uptime has the seconds; sheaf runs no programs on hosts"),
     ("version", "sheaf --version prints it"),
     ("vi", "sheaf cp copies a file here and back, sheaf write replaces it"),
     ("wc", "sheaf grep -c '' counts lines, and sheaf stat -c %s tells bytes"),
@@ -102,7 +115,9 @@ pub fn told<C: CommandLine>(error: &clap::Error, words: &[OsString]) -> String {
                          sheaf {name} --help"
                     );
                 }
-                return unknown_option(option, text(ContextKind::SuggestedArg), &command);
+                let whole = abbreviated(&all, &command, option);
+                let near = text(ContextKind::SuggestedArg).filter(|near| is_near(option, near));
+                return unknown_option(option, whole.as_deref().or(near), &command);
             }
         }
         ErrorKind::InvalidSubcommand => {
@@ -114,6 +129,11 @@ pub fn told<C: CommandLine>(error: &clap::Error, words: &[OsString]) -> String {
             }
             if let Some(hosts) = parted_hosts(&all, words, word).filter(|_| above.is_empty()) {
                 return format!("there is no command {word}; hosts are joined by commas: {hosts}");
+            }
+            let has_hosts = words.iter().any(|word| HOST_OPTIONS.iter().any(|name| word == name));
+            let has_guess = error.get(ContextKind::SuggestedSubcommand).is_some();
+            if above.is_empty() && has_hosts && !has_guess {
+                return format!("there is no command {word}: {NO_PROGRAMS}; see sheaf help");
             }
             let help = [&["sheaf help".to_owned()], &above[..]].concat().join(" ");
             return format!("{}; see {help}", one_line(&error.render().to_string()));
@@ -141,7 +161,7 @@ pub fn told<C: CommandLine>(error: &clap::Error, words: &[OsString]) -> String {
 /// What does here what an option of GNU grep does that there is not.
 fn greps_own(option: &str, words: &[OsString]) -> Option<String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match option.strip_prefix('-')? {
+    match option.trim_start_matches('-') {
         "P" | "G" | "perl-regexp" | "basic-regexp" => {
             Some("patterns are those of grep -E;".to_owned())
         }
@@ -157,7 +177,7 @@ fn greps_own(option: &str, words: &[OsString]) -> Option<String> {
 }
 
 /// The command that these words are for, with a blank behind it.
-fn command_in(command: &Command, words: &[OsString]) -> String {
+pub(super) fn command_in(command: &Command, words: &[OsString]) -> String {
     let mut words = words.iter().skip(1).filter_map(|word| word.to_str());
     let found = words.find_map(|word| command.find_subcommand(word));
     let below = found.and_then(|found| found.find_subcommand(words.next()?));
@@ -172,16 +192,35 @@ fn parted_hosts(commands: &Command, words: &[OsString], word: &str) -> Option<St
         words.windows(3).position(|three| HOST_OPTIONS.contains(&three[0]) && three[2] == word)?;
     let end = at + words[at..].iter().position(|word| is_command(word))?;
     let hosts = &words[at + 1..end];
-    let plain = hosts.iter().all(|word| !word.starts_with('-'));
+    // Names of hosts have a digit or a dot, or are a set of them; `-w h1 systemctl status` has none.
+    let is_host = |word: &&str| word.contains(|c: char| c.is_ascii_digit() || "@[.".contains(c));
+    let plain = hosts.iter().all(|word| !word.starts_with('-')) && hosts[1..].iter().all(is_host);
     plain.then(|| format!("{} {}", words[at], hosts.join(",")))
 }
 
 /// The long name of a global option, of which a command has not the letter.
 fn global_of(command: &Command, option: &str) -> Option<String> {
     let letter = option.strip_prefix('-').and_then(|rest| rest.chars().next())?;
-    let mut globals = command.get_arguments().filter(|arg| arg.is_global_set());
+    let is_global = |arg: &&Arg| arg.is_global_set() || LISTS.contains(&arg.get_id().as_str());
+    let mut globals = command.get_arguments().filter(is_global);
     let found = globals.find(|arg| arg.get_short() == Some(letter))?;
     Some(format!("--{}", found.get_long()?))
+}
+
+/// The only option of a command, or of every command, that begins as `option` does.
+fn abbreviated(all: &Command, command: &[String], option: &str) -> Option<String> {
+    const LETTERS_MIN: usize = 3;
+    let start = option.strip_prefix("--").filter(|start| start.len() >= LETTERS_MIN)?;
+    let own = command.iter().try_fold(all, |above, name| above.find_subcommand(name))?;
+    let shown = own.get_arguments().chain(all.get_arguments()).filter(|arg| !arg.is_hide_set());
+    let mut names: Vec<&str> = shown.filter_map(Arg::get_long).collect();
+    names.retain(|name| name.starts_with(start));
+    names.sort_unstable();
+    names.dedup();
+    match names[..] {
+        [name] => Some(format!("--{name}")),
+        _ => None,
+    }
 }
 
 /// Whether a guess is near enough to what was written to be of use.
@@ -193,10 +232,8 @@ pub fn is_near(word: &str, guess: &str) -> bool {
 /// `grep has no option -P; see sheaf grep --help`. Of a command that destroys no option is guessed.
 fn unknown_option(option: &str, near: Option<&str>, command: &[String]) -> String {
     let destroys = command.first().is_some_and(|name| DESTROYERS.contains(&name.as_str()));
-    let near = near
-        .filter(|near| !destroys && is_near(option, near))
-        .map(|near| format!(" did you mean {near}?"))
-        .unwrap_or_default();
+    let near =
+        near.filter(|_| !destroys).map(|near| format!(" did you mean {near}?")).unwrap_or_default();
     match command {
         [] => format!("sheaf has no option {option};{near} see sheaf --help"),
         names => {

@@ -63,16 +63,19 @@ impl WantedProgram {
 
     /// Where this user keeps it.
     fn cached(&self) -> Result<PathBuf, Errno> {
-        let variable =
-            |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        // The XDG Base Directory Specification has programs ignore a relative path.
-        let caches = variable("XDG_CACHE_HOME")
-            .filter(|caches| caches.is_absolute())
-            .or_else(|| Some(variable("HOME").or_else(home)?.join(".cache")))
-            .ok_or(Errno::NOENT)?;
         let hash: String = self.hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(caches.join("sheaf/bin").join(hash).join(&self.name))
+        Ok(caches().ok_or(Errno::NOENT)?.join("sheaf/bin").join(hash).join(&self.name))
     }
+}
+
+/// The directory of this user's caches.
+pub fn caches() -> Option<PathBuf> {
+    let variable =
+        |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    // The XDG Base Directory Specification has programs ignore a relative path.
+    variable("XDG_CACHE_HOME")
+        .filter(|caches| caches.is_absolute())
+        .or_else(|| Some(variable("HOME").or_else(home)?.join(".cache")))
 }
 
 /// The home of this user, where nothing says it in the environment (a unit of the system, for one).
@@ -198,7 +201,12 @@ fn keep(wanted: &WantedProgram, packed: &[u8]) -> Result<(), Errno> {
     if wanted.bytes > PROGRAM_BYTES_MAX {
         return Err(Errno::FBIG);
     }
-    let (path, io) = (wanted.cached()?, |error: io::Error| errno_of(&error));
+    write(wanted, &wanted.cached()?, DeflateDecoder::new(packed))
+}
+
+/// Writes a file of the cache, if the content is the right one.
+fn write(wanted: &WantedProgram, path: &Path, content: impl Read) -> Result<(), Errno> {
+    let io = |error: io::Error| errno_of(&error);
     let directory = path.parent().ok_or(Errno::INVAL)?;
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io)?;
     let about = std::fs::symlink_metadata(directory).map_err(io)?;
@@ -206,7 +214,7 @@ fn keep(wanted: &WantedProgram, packed: &[u8]) -> Result<(), Errno> {
         return Err(Errno::PERM);
     }
     let mut file = tempfile::Builder::new().prefix("new.").tempfile_in(directory).map_err(io)?;
-    let mut from = DeflateDecoder::new(packed).take(wanted.bytes + 1);
+    let mut from = content.take(wanted.bytes + 1);
     let (mut hasher, mut bytes, mut piece) = (Sha256::new(), 0, vec![0; PIECE_BYTES]);
     loop {
         match from.read(&mut piece).map_err(|_| Errno::BADMSG)? {
@@ -223,8 +231,48 @@ fn keep(wanted: &WantedProgram, packed: &[u8]) -> Result<(), Errno> {
     }
     file.as_file().set_permissions(Permissions::from_mode(0o700)).map_err(io)?;
     // No descriptor that writes is left: the file is to be run.
-    file.into_temp_path().persist(&path).map_err(|error| io(error.error))?;
+    file.into_temp_path().persist(path).map_err(|error| io(error.error))?;
     Ok(())
+}
+
+/// The file in this user's cache that has a content which this program contains. It is written if it is
+/// absent or differs.
+///
+/// # Errors
+/// When it cannot be written, or when another user could replace it or a directory above it (`EPERM`).
+pub fn keep_contained(name: &str, content: &[u8]) -> Result<PathBuf, Errno> {
+    let io = |error: io::Error| errno_of(&error);
+    let (hash, bytes) = digest(content).map_err(io)?;
+    let wanted = WantedProgram { name: name.to_owned(), hash, bytes };
+    let path = wanted.cached()?;
+    let directory = path.parent().ok_or(Errno::INVAL)?;
+    // Before anything is written: root makes no directory in the cache of another user.
+    let nearest = directory.ancestors().find(|above| above.exists()).ok_or(Errno::NOENT)?;
+    if !nearest.canonicalize().map_err(io)?.ancestors().all(is_fixed) {
+        return Err(Errno::PERM);
+    }
+    let is_kept = open(&path, true).is_some_and(|(file, _)| {
+        let mut kept = Vec::new();
+        file.take(bytes + 1).read_to_end(&mut kept).is_ok() && kept == content
+    });
+    if !is_kept {
+        write(&wanted, &path, content)?;
+    }
+    let directory = directory.canonicalize().map_err(io)?;
+    if !directory.ancestors().all(is_fixed) {
+        return Err(Errno::PERM);
+    }
+    Ok(directory.join(name))
+}
+
+/// Whether only this user and root can replace the entries of a directory that are theirs.
+fn is_fixed(directory: &Path) -> bool {
+    std::fs::symlink_metadata(directory).is_ok_and(|about| {
+        let is_trusted = about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw();
+        // The sticky bit reserves entries for their owners.
+        let (by_others, sticky) = (about.mode() & 0o022 != 0, about.mode() & 0o1000 != 0);
+        is_trusted && (!by_others || sticky)
+    })
 }
 
 /// Hosts that have no program to run.
@@ -331,14 +379,14 @@ mod tests {
     }
 
     #[test]
-    fn program_longer_than_the_bound_is_refused_before_it_is_unpacked() {
+    fn program_longer_than_the_bound_is_refused_before_unpacking() {
         let long = WantedProgram { bytes: PROGRAM_BYTES_MAX + 1, ..wanted(b"x") };
         assert_eq!(keep(&long, &packed(b"x")), Err(Errno::FBIG));
     }
 
     /// Another user's file, one that others may write to, a link, a pipe, and one that cannot be run.
     #[test]
-    fn program_that_others_can_change_or_nobody_can_run_counts_as_absent() {
+    fn program_writable_by_others_or_not_executable_is_absent() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("program");
         std::fs::write(&path, "x").unwrap();
@@ -371,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn program_changed_in_place_with_its_time_set_back_is_read_again() {
+    fn program_changed_in_place_with_an_old_time_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("program");
         std::fs::write(&path, "one").unwrap();

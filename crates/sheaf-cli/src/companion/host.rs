@@ -1,9 +1,9 @@
 //! The part of a companion on a host: a process of the server's, for one stream.
 //!
-//! The two are joined by pipes. A request is its tag and the length of its payload, four bytes each,
-//! and the payload; an answer is an errno (0 for none) in place of the tag. The first request of a
-//! stream says which file the companion is ([`BEGIN`]), and the first of the process where it is
-//! (`SITE`).
+//! The two are joined by pipes. A request is its tag and the length of its payload, four bytes
+//! each, and the payload; an answer is an errno (0 for none) in place of the tag. The first request
+//! of a stream says which file the companion is, by its SHA-256, so that root and hosts run the
+//! same build ([`BEGIN`]), and the first of the process where it is (`SITE`).
 use super::Companion;
 use super::fetch::{self, WantedProgram};
 use serde::{Deserialize, Serialize};

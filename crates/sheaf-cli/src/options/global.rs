@@ -39,7 +39,7 @@ pub struct GlobalArgs {
 
     /// Work on these hosts: those of the cluster if it has them all, else over ssh; no file has to
     /// know them. With -C they are the hosts of that cluster
-    #[arg(short = 'w', long = "hosts", value_name = "HOSTSET")]
+    #[arg(short = 'w', long = "hosts", value_name = "HOSTSET", allow_hyphen_values = true)]
     pub on_hosts: Vec<String>,
 
     /// Leave these hosts out
@@ -76,7 +76,7 @@ pub struct GlobalArgs {
     #[arg(long, global = true, value_name = "KIND", hide_possible_values = true, value_parser = link())]
     pub link: Option<LinkChoice>,
 
-    /// Use the running session of this name
+    /// Use the running session of this name [default: $SHEAF_SESSION]
     #[arg(long, global = true, value_name = "NAME")]
     pub session: Option<String>,
 

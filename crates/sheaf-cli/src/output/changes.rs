@@ -1,8 +1,8 @@
 //! What a command changed, in one line.
 use super::HostNames;
-use serde_json::{Value, json};
 use sheaf_core::RangeSet;
 use sheaf_group::Unfinished;
+use sheaf_records::{Changed, FilesInPart, UnknownHosts};
 
 /// What was changed where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,20 +58,22 @@ impl Changes {
     }
 
     /// The same for programs.
-    pub fn json(&self, hosts: &dyn HostNames) -> Value {
-        let mut object = json!({
-            "done": self.done, "hosts": hosts.fold(&self.leaves), "count": self.leaves.len(),
-            "files": self.files, "dry_run": self.is_dry, "complete": self.unfinished.is_none(),
-        });
-        let unknown = &self.unfinished.unknown;
-        if !unknown.is_empty() {
-            object["unknown"] = json!({ "hosts": hosts.fold(unknown), "count": unknown.len() });
+    pub fn record(&self, hosts: &dyn HostNames) -> Changed {
+        let (unknown, (files, cut)) = (&self.unfinished.unknown, &self.in_part);
+        Changed {
+            done: self.done.to_owned(),
+            hosts: hosts.fold(&self.leaves),
+            count: self.leaves.len(),
+            files: self.files,
+            dry_run: self.is_dry,
+            complete: self.unfinished.is_none(),
+            unknown: (!unknown.is_empty())
+                .then(|| UnknownHosts { hosts: hosts.fold(unknown), count: unknown.len() }),
+            in_part: (*files > 0).then(|| FilesInPart {
+                hosts: hosts.fold(cut),
+                count: cut.len(),
+                files: *files,
+            }),
         }
-        let (files, leaves) = &self.in_part;
-        if *files > 0 {
-            object["in_part"] =
-                json!({ "hosts": hosts.fold(leaves), "count": leaves.len(), "files": files });
-        }
-        object
     }
 }

@@ -1,11 +1,9 @@
 //! Records of `--json`: one object on a line, all of one schema (`docs/json-schema.json`).
 use crate::options::GlobalArgs;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sheaf_core::hostset::HostSet;
+use sheaf_records::{CommandError, Record, VERSION};
 use std::io::{self, Write};
-
-/// Version of the schema. Records and fields are added; what there is keeps its meaning.
-pub const VERSION: u32 = 1;
 
 /// How records are written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,13 +18,17 @@ impl Records {
         Self { lists_hosts: global.host_list }
     }
 
-    /// Writes a record, which has its `type`, on a line.
-    pub fn write(self, out: &mut dyn Write, record: Value) -> io::Result<()> {
-        writeln!(out, "{}", self.finish(record))
+    /// Writes a record on a line.
+    pub fn write(self, out: &mut dyn Write, record: &impl Record) -> io::Result<()> {
+        writeln!(out, "{}", self.value(record)?)
     }
 
     /// A record with what all have: the version, and names of hosts where they are asked for.
-    pub fn finish(self, mut record: Value) -> Value {
+    pub fn value(self, record: &impl Record) -> io::Result<Value> {
+        Ok(self.finish(serde_json::to_value(record)?))
+    }
+
+    fn finish(self, mut record: Value) -> Value {
         record["v"] = VERSION.into();
         if self.lists_hosts {
             list_hosts(&mut record);
@@ -55,21 +57,11 @@ fn list_hosts(value: &mut Value) {
     }
 }
 
-/// Puts bytes where text is expected: as text, or in base64 under a name that says so.
-pub fn put_text(object: &mut Map<String, Value>, key: &str, bytes: &[u8]) {
-    use base64::Engine;
-    match std::str::from_utf8(bytes) {
-        Ok(text) => object.insert(key.to_owned(), text.into()),
-        Err(_) => {
-            let key = if key == "text" { "base64".to_owned() } else { format!("{key}_base64") };
-            object.insert(key, base64::engine::general_purpose::STANDARD.encode(bytes).into())
-        }
-    };
-}
-
-/// The record of an error that ends the command.
-pub fn error(text: &str, exit: crate::exit::Exit) -> Value {
-    json!({ "type": "error", "v": VERSION, "error": text.lines().next().unwrap_or_default(), "exit": exit as u8 })
+/// The line of an error that ends the command.
+pub fn error(text: &str, exit: crate::exit::Exit) -> io::Result<String> {
+    let error = text.lines().next().unwrap_or_default().to_owned();
+    let record = CommandError { error, path: None, exit: Some(exit) };
+    Ok(Records::default().value(&record)?.to_string())
 }
 
 #[cfg(test)]
@@ -88,18 +80,6 @@ mod tests {
         assert_eq!(
             (&listed["host_list"], &listed["failed"][0]["host_list"]),
             (&json!(["n1", "n2"]), &json!(["n3"]))
-        );
-    }
-
-    #[test]
-    fn bytes_that_are_no_text_are_in_base64() {
-        let mut object = Map::new();
-        put_text(&mut object, "path", b"/\xff");
-        put_text(&mut object, "text", b"\xff");
-        put_text(&mut object, "name", b"a");
-        assert_eq!(
-            Value::Object(object),
-            json!({ "path_base64": "L/8=", "base64": "/w==", "name": "a" })
         );
     }
 }

@@ -1,10 +1,9 @@
 //! Answers on standard output, with the hosts that gave them.
-use super::json::put_text;
 use super::{HostNames, Output, Palette, Records, Stdout, printable, stdout};
 use clap::Args;
-use serde_json::{Map, Value};
 use sheaf_core::RangeSet;
 use sheaf_file::is_pattern;
+use sheaf_records::{Entry, text};
 use sheaf_tools::Target;
 use std::io::{self, BufWriter, Write};
 
@@ -135,9 +134,8 @@ impl<'a> Printer<'a> {
     /// `HOSTS:PATH:text`.
     pub fn flat(&mut self, line: &Line<'_>) -> io::Result<()> {
         if self.layout == Layout::Json {
-            let mut object = Map::new();
-            put_text(&mut object, "text", &line.text);
-            return self.json(line.leaves, line.path, object);
+            let (text, base64) = text(&line.text);
+            return self.json(line.leaves, line.path, Entry { text, base64, ..Entry::default() });
         }
         match self.layout {
             Layout::Bare => {}
@@ -192,15 +190,26 @@ impl<'a> Printer<'a> {
         leaves: &RangeSet,
         path: &[u8],
     ) -> io::Result<()> {
+        self.between(&[value, between].concat(), leaves, path, b"")
+    }
+
+    /// `HOSTS:PATH` as the name of a file, between `head` and `tail`.
+    pub fn between(
+        &mut self,
+        head: &[u8],
+        leaves: &RangeSet,
+        path: &[u8],
+        tail: &[u8],
+    ) -> io::Result<()> {
         if self.layout == Layout::Label {
             self.label(leaves, b"")?;
         }
-        self.out.write_all(value)?;
-        self.out.write_all(between)?;
+        self.out.write_all(head)?;
         match self.layout {
             Layout::Bare | Layout::Label => self.text(path)?,
             _ => self.name(leaves, path)?,
         }
+        self.out.write_all(tail)?;
         self.out.write_all(b"\n")
     }
 
@@ -288,46 +297,17 @@ impl<'a> Printer<'a> {
         self.out.write_all(b" <==\n")
     }
 
-    /// One object, with hosts and path.
-    pub fn json(
-        &mut self,
-        leaves: &RangeSet,
-        path: &[u8],
-        more: Map<String, Value>,
-    ) -> io::Result<()> {
-        let object = self.object(leaves, path, more);
-        self.records.write(&mut self.out, Value::Object(object))
-    }
-
-    /// One object, with hosts, path and what is JSON already: a [`Value`] has no integers of 128
-    /// bits.
-    pub fn json_raw(
-        &mut self,
-        leaves: &RangeSet,
-        path: &[u8],
-        more: &[(&str, String)],
-    ) -> io::Result<()> {
-        let object = Value::Object(self.object(leaves, path, Map::new()));
-        let object = self.records.finish(object).to_string();
-        let more: String = more.iter().map(|(key, json)| format!(",\"{key}\":{json}")).collect();
-        writeln!(self.out, "{}{more}}}", object.strip_suffix('}').unwrap_or(&object))
-    }
-
-    fn object(
-        &mut self,
-        leaves: &RangeSet,
-        path: &[u8],
-        more: Map<String, Value>,
-    ) -> Map<String, Value> {
-        let mut object = Map::new();
-        object.insert("type".to_owned(), "entry".into());
-        object.insert("hosts".to_owned(), self.fold(leaves).into());
-        object.insert("count".to_owned(), leaves.len().into());
-        if !path.is_empty() {
-            put_text(&mut object, "path", path);
-        }
-        object.extend(more);
-        object
+    /// One record, with hosts and path.
+    pub fn json(&mut self, leaves: &RangeSet, path: &[u8], entry: Entry) -> io::Result<()> {
+        let (path, path_base64) = if path.is_empty() { (None, None) } else { text(path) };
+        let (hosts, count) = (self.fold(leaves), leaves.len());
+        let mut entry = Entry { hosts, count, path, path_base64, ..entry };
+        let numbers = entry.numbers.take();
+        let object = self.records.value(&entry)?.to_string();
+        let Some(numbers) = numbers else { return writeln!(self.out, "{object}") };
+        let numbers = numbers.to_json()?;
+        let object = object.strip_suffix('}').unwrap_or(&object);
+        writeln!(self.out, "{object},{}", numbers.strip_prefix('{').unwrap_or(&numbers))
     }
 
     /// The folded host set of these leaves.

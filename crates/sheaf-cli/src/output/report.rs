@@ -1,11 +1,11 @@
 //! Who failed and who stayed silent, folded into a few lines.
 use super::{Changes, Palette, fold_paths, printable};
 use crate::exit::Exit;
-use serde_json::{Value, json};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_group::aggregate::ErrorClass;
+use sheaf_records::{FailedMembers, SilentHosts, Summary};
 use sheaf_session::config::Hosts;
-use sheaf_session::{NOT_STARTED, is_unreached};
+use sheaf_session::{NOT_STARTED, is_unreached, is_untried};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
@@ -92,7 +92,8 @@ pub enum Silence {
     Unserved(Errno, String),
     /// The user ended the command first.
     Cancelled,
-    /// It ended before it was done because of this, and has said what it has changed until then.
+    /// It ended before it was done because of this, and has said what it has changed or found until
+    /// then.
     Undone(Box<Silence>),
     /// What it has changed, or still will, is not known because of this.
     Unknown(Box<Silence>),
@@ -115,6 +116,7 @@ impl Silence {
             Self::NoAnswer(after) => format!("no answer within {} s", after.as_secs_f64()),
             Self::Down(Some(cause)) if is_unreached(cause) => "not reached".to_owned(),
             Self::Down(_) => "host is down".to_owned(),
+            Self::Unserved(_, cause) if is_untried(cause) => "not tried".to_owned(),
             Self::Unserved(..) => "it does not serve".to_owned(),
             Self::Cancelled => "interrupted before it answered".to_owned(),
             Self::Undone(why) => match &**why {
@@ -169,6 +171,8 @@ pub struct Report {
     pub succeeded: u64,
     pub failures: Vec<Failure>,
     pub silent: Vec<Silent>,
+    /// Hosts of which at least a part of the answer came.
+    pub heard: RangeSet,
     /// Files of this machine that failed; they are named as they fail. They are no members.
     pub failed_here: u64,
     /// Members that failed because of this machine alone, as copies that could not be written.
@@ -275,9 +279,25 @@ impl Report {
         self.silent = told;
     }
 
+    /// Says of hosts that were silent in the middle of their answer that a part of it came.
+    pub fn tell_heard(&mut self) {
+        for Silent { leaves, why } in std::mem::take(&mut self.silent) {
+            let part = match why {
+                Silence::NoAnswer(_) | Silence::Cancelled => leaves.intersection(&self.heard),
+                _ => RangeSet::new(),
+            };
+            let rest = leaves.difference(&part);
+            let undone = Silence::Undone(Box::new(why.clone()));
+            self.silent.push(Silent { leaves: part, why: undone });
+            self.silent.push(Silent { leaves: rest, why });
+        }
+        self.silent.retain(|silent| !silent.leaves.is_empty());
+    }
+
     /// Whether of those who were asked not one said anything.
     fn is_nobody_there(&self) -> bool {
-        !self.asked.is_empty() && self.asked.is_subset(&self.silent_leaves())
+        let unheard = self.silent_leaves().difference(&self.heard);
+        self.succeeded == 0 && !self.asked.is_empty() && self.asked.is_subset(&unheard)
     }
 
     /// One line for each kind of failure and of silence, and one in the end; nothing when all is
@@ -353,31 +373,25 @@ impl Report {
     }
 
     /// The record that ends the output as JSON, also when all is well.
-    pub fn to_json(&self, hosts: &dyn HostNames) -> Value {
-        let failed: Vec<Value> =
-            self.folded().iter().map(|failure| failure_json(failure, hosts)).collect();
-        let silent: Vec<Value> = self
-            .folded_silent()
-            .iter()
-            .map(|(why, leaves)| {
-                let mut object = json!({
-                    "hosts": hosts.fold(leaves), "count": leaves.len(),
-                    "errno": errno_name(why.errno()), "error": why.text(),
-                });
-                if let Some(cause) = why.cause_on(&hosts.fold(leaves), leaves.len()) {
-                    object["cause"] = cause.into();
-                }
-                object
-            })
-            .collect();
-        let mut summary = json!({
-            "type": "summary", "members": self.members(), "succeeded": self.succeeded,
-            "failed": failed, "silent": silent, "failed_here": self.failed_here, "exit": self.exit() as u8,
+    pub fn record(&self, hosts: &dyn HostNames) -> Summary {
+        let silent = self.folded_silent();
+        let silent = silent.iter().map(|(why, leaves)| SilentHosts {
+            hosts: hosts.fold(leaves),
+            count: leaves.len(),
+            errno: errno_name(why.errno()),
+            error: why.text(),
+            cause: why.cause_on(&hosts.fold(leaves), leaves.len()),
         });
-        if let Some(changes) = &self.changes {
-            summary["changed"] = changes.json(hosts);
+        Summary {
+            session: None,
+            members: self.members(),
+            succeeded: self.succeeded,
+            failed: self.folded().iter().map(|failure| failed_members(failure, hosts)).collect(),
+            silent: silent.collect(),
+            failed_here: self.failed_here,
+            exit: self.exit(),
+            changed: self.changes.as_ref().map(|changes| changes.record(hosts)),
         }
-        summary
     }
 
     /// Failures folded twice: hosts with the same path and error, then paths with the same hosts
@@ -470,16 +484,16 @@ fn write_silent(
     writeln!(out, "{host}{hosts}{host:#}: {error}{text} ({name}){error:#}{cause}")
 }
 
-fn failure_json(failure: &FoldedFailures<'_>, hosts: &dyn HostNames) -> Value {
+fn failed_members(failure: &FoldedFailures<'_>, hosts: &dyn HostNames) -> FailedMembers {
     let text = failure.errno.to_string();
-    let mut object = json!({
-        "hosts": hosts.fold(&failure.leaves), "paths": failure.paths, "members": failure.members(),
-        "errno": errno_name(failure.errno), "error": text.rsplit_once(" (").map_or(text.as_str(), |(text, _)| text),
-    });
-    if let Some(detail) = failure.detail {
-        object["detail"] = detail.into();
+    FailedMembers {
+        hosts: hosts.fold(&failure.leaves),
+        paths: failure.paths.iter().map(|path| (*path).to_owned()).collect(),
+        members: failure.members(),
+        errno: errno_name(failure.errno),
+        error: text.rsplit_once(" (").map_or(text.as_str(), |(text, _)| text).to_owned(),
+        detail: failure.detail.map(str::to_owned),
     }
-    object
 }
 
 fn errno_name(errno: Errno) -> String {
@@ -516,7 +530,7 @@ mod tests {
     }
 
     fn json_text(report: &Report) -> String {
-        report.to_json(&Numbered).to_string()
+        serde_json::to_value(report.record(&Numbered)).unwrap().to_string()
     }
 
     #[test]
@@ -531,7 +545,7 @@ mod tests {
             let report = report(hosts);
             let told = format!("not started: ssh: cannot resolve {name}");
             assert!(text(&report).contains(&format!("(EHOSTDOWN): {told}\n")), "{}", text(&report));
-            assert_eq!(report.to_json(&Numbered)["silent"][0]["cause"], told);
+            assert_eq!(report.record(&Numbered).silent[0].cause, Some(told));
         }
     }
 
@@ -657,6 +671,10 @@ mod tests {
         let both = vec![silent(1, Silence::Down(None)), silent(2, Silence::Cancelled)];
         let nobody = Report { silent: both, succeeded: 0, ..well };
         assert_eq!(nobody.exit(), Exit::Unreachable);
+        // What one has said before it fell silent was printed.
+        let heard = Report { heard: RangeSet::single(1), ..nobody.clone() };
+        assert_eq!(heard.exit(), Exit::Partial);
+        assert_eq!(Report { succeeded: 1, ..nobody.clone() }.exit(), Exit::Partial);
         assert_eq!(Report { interrupted: true, ..nobody }.exit(), Exit::Interrupted);
     }
 

@@ -8,8 +8,11 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use sheaf_core::{Errno, RangeSet};
+use sheaf_records::SilentHosts;
 use sheaf_session::config::Launch;
-use sheaf_session::{Come, Config, Reachable, Reserved, Session, SessionError, Sessions, started};
+use sheaf_session::{
+    Come, Config, Reachable, Reserved, Session, SessionError, Sessions, is_hopeless, started,
+};
 use std::cell::Cell;
 use std::io::{PipeReader, Read};
 use std::os::fd::OwnedFd;
@@ -28,7 +31,7 @@ pub struct ReadySession {
     /// Why, as a line for each reason.
     pub reasons: String,
     /// The same as records have it.
-    pub silent: Value,
+    pub silent: Vec<SilentHosts>,
 }
 
 impl ReadySession {
@@ -60,7 +63,7 @@ impl ReadySession {
             note: started_from_here(&session.client().network().notices(), session),
             missing: if is_whole { String::new() } else { hosts.fold(&come.missing) },
             reasons: String::from_utf8(reasons)?,
-            silent: report.to_json(hosts)["silent"].take(),
+            silent: report.record(hosts).silent,
         })
     }
 
@@ -73,7 +76,7 @@ impl ReadySession {
             note: text("note"),
             missing: text("missing")?,
             reasons: text("reasons")?,
-            silent: told["silent"].clone(),
+            silent: serde_json::from_value(told["silent"].clone()).ok()?,
         })
     }
 }
@@ -243,7 +246,7 @@ pub fn run(
     listening: impl FnOnce(&Config, &ReadySession) -> Result<()>,
 ) -> Result<()> {
     let runtime = runtime()?;
-    let servers = super::servers();
+    let servers = super::Serving::default();
     let result = runtime.block_on(async {
         let mut signals = Signals::of_session(staying.foreground)?;
         let post = Reserved::take(&config)?;
@@ -309,6 +312,12 @@ async fn serve(
         // Who says what became of hosts goes first.
         tokio::task::yield_now().await;
         let ready = ReadySession::of(session, &come, begun.elapsed())?;
+        if is_hopeless(session, &come) {
+            // A session without hosts would hide that nothing was started.
+            let reasons: Vec<&str> = ready.reasons.lines().collect();
+            let why = format!("no host can be started: {}", reasons.join("; "));
+            return Err(Stop::unreachable(why).into());
+        }
         tracing::info!("session {} listens", session.name());
         listening(session.config(), &ready)?;
         deadline::lift();

@@ -86,7 +86,8 @@ fn found(name: &str, environment: &Environment) -> Result<Option<(String, Option
     let end = Instant::now() + ENDING_TIME;
     while gates::here(environment)?.iter().any(|here| here == name) {
         let joined = join(name)?;
-        if joined.is_ok() || Instant::now() >= end {
+        let is_refused = matches!(joined, Err(SessionError::Refused(_)));
+        if joined.is_ok() || is_refused || Instant::now() >= end {
             let session = joined.ok();
             let host = session.as_ref().and_then(|session| session.gate().map(ToOwned::to_owned));
             return Ok(Some((place(name, session.as_ref()), host)));

@@ -71,6 +71,9 @@ async fn narrate(client: Client) {
                     Notice::FilterFailed { message, .. } => {
                         tracing::warn!("a filter failed: {message}")
                     }
+                    Notice::Garbled { leaves, .. } => {
+                        tracing::warn!("an answer of {} does not decode", fold(&leaves))
+                    }
                     Notice::StateLost { rank, service, .. } => {
                         tracing::warn!("lost what service {service} kept at node {rank}")
                     }

@@ -53,9 +53,7 @@ impl Caution {
     pub fn ask(self, question: &Question<'_>, targets: &[Target], config: &Config) -> Result<bool> {
         let mut all = RangeSet::new();
         targets.iter().for_each(|target| all.union_with(&target.members));
-        let on_terminal =
-            || stdin().is_terminal() && (stdout().is_terminal() || stderr().is_terminal());
-        let by_itself = question.by_itself && !self.yes && all.len() > 1 && on_terminal();
+        let by_itself = question.by_itself && !self.yes && all.len() > 1 && is_on_terminal();
         if self.dry_run || !(self.interactive || by_itself) {
             return Ok(true);
         }
@@ -71,26 +69,36 @@ impl Caution {
         }
         let noun = if all.len() == 1 { "host" } else { "hosts" };
         write!(out, "Go on, on {} {noun}? [y/N] ", all.len())?;
-        let mut asker = asker()?;
-        say(&mut asker, &out)?;
-        let answer = answer(question.stdin_is_taken)?;
-        // Where nobody has ended the line of the question, it ends here.
-        if !answer.ends_with('\n') {
-            say(&mut asker, b"\n")?;
-        }
-        let goes_on = is_yes(&answer);
-        if !goes_on {
-            say(&mut asker, b"sheaf: nothing was changed\n")?;
-        }
-        Ok(goes_on)
+        ask_on_terminal(&out, "sheaf: nothing was changed\n", question.stdin_is_taken)
     }
+}
+
+/// Whether a question is seen, and can be answered.
+pub fn is_on_terminal() -> bool {
+    stdin().is_terminal() && (stdout().is_terminal() || stderr().is_terminal())
+}
+
+/// Asks. If the answer is not yes, `refused` is printed.
+pub fn ask_on_terminal(question: &[u8], refused: &str, stdin_is_taken: bool) -> Result<bool> {
+    let mut asker = asker()?;
+    say(&mut asker, question)?;
+    let answer = answer(stdin_is_taken)?;
+    // Where nobody has ended the line of the question, it ends here.
+    if !answer.ends_with('\n') {
+        say(&mut asker, b"\n")?;
+    }
+    let goes_on = is_yes(&answer);
+    if !goes_on {
+        say(&mut asker, refused.as_bytes())?;
+    }
+    Ok(goes_on)
 }
 
 /// How a change ends that the answer has refused.
 pub fn refused(global: &GlobalArgs) -> Result<Exit> {
     let report = Report { unmatched: true, ..Report::default() };
     if global.json {
-        Records::new(global).write(&mut sheaf_cli::output::stdout(), report.to_json(&Nobody))?;
+        Records::new(global).write(&mut sheaf_cli::output::stdout(), &report.record(&Nobody))?;
     }
     Ok(report.exit())
 }

@@ -7,6 +7,7 @@ use sheaf_cli::arguments::addresses;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::mode;
 use sheaf_cli::options::GlobalArgs;
+use sheaf_core::Errno;
 use sheaf_session::Config;
 use sheaf_session::address::path_text;
 use sheaf_tools::edit::{Edit, NewMode};
@@ -30,7 +31,7 @@ pub struct ChmodArgs {
     #[arg(value_name = "MODE", allow_hyphen_values = true)]
     pub mode: OsString,
 
-    /// Files: HOSTSET:PATH, or :PATH for every host
+    /// Files: HOSTSET:PATH, or @all:PATH for every host
     // The first is taken for a mode where there is to be none.
     #[arg(value_name = "ADDR", required_unless_present = "reference")]
     pub addrs: Vec<OsString>,
@@ -42,6 +43,14 @@ pub struct ChmodArgs {
     /// Give the mode of this file of each host
     #[arg(long, value_name = "FILE")]
     pub reference: Option<OsString>,
+
+    /// With -R, change all that a host serves, too (/, /*, /*/*)
+    #[arg(long, overrides_with = "preserve_root")]
+    pub no_preserve_root: bool,
+
+    /// Do not (this is the default)
+    #[arg(long, hide = true)]
+    pub preserve_root: bool,
 
     #[command(flatten)]
     pub caution: Caution,
@@ -68,7 +77,8 @@ pub fn run(args: &ChmodArgs, global: &GlobalArgs) -> Result<Exit> {
             (Some(change), _) => NewMode::Change(change),
             (None, None) => return Err(invalid("there is none".to_owned()).into()),
         };
-        Ok(Edit::Chmod { mode, recursive: args.recursive })
+        let (recursive, preserve_root) = (args.recursive, !args.no_preserve_root);
+        Ok(Edit::Chmod { mode, recursive, preserve_root })
     };
     let task = PathTask {
         command: "chmod",
@@ -76,7 +86,7 @@ pub fn run(args: &ChmodArgs, global: &GlobalArgs) -> Result<Exit> {
         caution: args.caution,
         asks: args.recursive.then_some("chmod -R"),
         words: ("mode set", if args.recursive { per_path::ALL } else { ("file", "files") }),
-        explained: &[],
+        explained: &[(Errno::BUSY, per_path::KEPT_ROOT)][..usize::from(args.recursive)],
     };
     per_path::edit(global, &task, edit)
 }

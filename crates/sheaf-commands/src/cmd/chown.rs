@@ -22,7 +22,7 @@ On a terminal, more than one host is asked about before a change with -R; -y
 answers.
 
 Examples:
-  sheaf chown root:adm :/var/log/app.log
+  sheaf chown root:adm @all:/var/log/app.log
   sheaf chown -R :www '@web:/srv/app'"
 )]
 pub struct ChownArgs {
@@ -30,7 +30,7 @@ pub struct ChownArgs {
     #[arg(value_name = "OWNER[:GROUP]")]
     pub owner: OsString,
 
-    /// Files: HOSTSET:PATH, or :PATH for every host
+    /// Files: HOSTSET:PATH, or @all:PATH for every host
     // The first is taken for an owner where there is to be none.
     #[arg(value_name = "ADDR", required_unless_present = "reference")]
     pub addrs: Vec<OsString>,
@@ -40,12 +40,24 @@ pub struct ChownArgs {
     pub recursive: bool,
 
     /// Change symbolic links themselves, not what they point to
-    #[arg(long)]
+    #[arg(short = 'h', long)]
     pub no_dereference: bool,
+
+    /// Change only files that belong to this owner and group
+    #[arg(long, value_name = "OWNER[:GROUP]")]
+    pub from: Option<String>,
 
     /// Give the owner and group of this file of each host
     #[arg(long, value_name = "FILE")]
     pub reference: Option<OsString>,
+
+    /// With -R, change all that a host serves, too (/, /*, /*/*)
+    #[arg(long, overrides_with = "preserve_root")]
+    pub no_preserve_root: bool,
+
+    /// Do not (this is the default)
+    #[arg(long, hide = true)]
+    pub preserve_root: bool,
 
     #[command(flatten)]
     pub caution: Caution,
@@ -71,15 +83,25 @@ pub fn run(args: &ChownArgs, global: &GlobalArgs) -> Result<Exit> {
             Stop::usage(format!("invalid value '{named}' for '<OWNER[:GROUP]>': {why}"))
         })?;
     }
+    if let Some(from) = &args.from {
+        owner(from).map_err(|why| Stop::usage(format!("--from {from}: {why}")))?;
+    }
     let unknown = if args.reference.is_none() { unknown(&named) } else { None };
+    let kept = args.recursive.then_some((Errno::BUSY, per_path::KEPT_ROOT));
     let explained: Vec<(Errno, &str)> =
-        unknown.iter().map(|text| (Errno::INVAL, text.as_str())).collect();
+        unknown.iter().map(|text| (Errno::INVAL, text.as_str())).chain(kept).collect();
     let edit = |config: &Config| {
         let owner = match &args.reference {
             Some(file) => NewOwner::Reference(reference(file, config)?),
             None => NewOwner::Named(named.into_owned()),
         };
-        Ok(Edit::Chown { owner, recursive: args.recursive, follow: !args.no_dereference })
+        Ok(Edit::Chown {
+            owner,
+            from: args.from.clone(),
+            recursive: args.recursive,
+            follow: !args.no_dereference,
+            preserve_root: !args.no_preserve_root,
+        })
     };
     let task = PathTask {
         command: "chown",

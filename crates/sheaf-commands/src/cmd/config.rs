@@ -2,18 +2,20 @@
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use sheaf_cli::exit::Exit;
+use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
-use sheaf_cli::output::{Output, Records};
+use sheaf_cli::output::{Output, Records, printable};
 use sheaf_cli::session;
 use sheaf_core::hostset::HostSet;
-use sheaf_session::config::{Cluster, ConfigFile, Launch, SETTINGS, Sourced};
-use sheaf_session::groups::GroupSources;
-use sheaf_session::{Config, Environment};
-use sheaf_tree::link::Ports;
+use sheaf_records::{Check, Setting, Settings};
+use sheaf_session::config::{Cluster, ConfigFile, Launch, Origin, SETTINGS, Sourced};
+use sheaf_session::groups::{GroupSources, is_not_run};
+use sheaf_session::trusted::Trusted;
+use sheaf_session::{ClientSettings, Config, Environment};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Check or show the configuration
 #[derive(Args, Debug)]
@@ -22,7 +24,11 @@ The file is the one of --config, $SHEAF_CONFIG, ./sheaf.toml,
 $XDG_CONFIG_HOME/sheaf/sheaf.toml or /etc/sheaf/sheaf.toml: the first there is.
 Without any, the cluster is this machine alone. It can make commands run, so
 nobody but you and root may own it or write to it or (except for one that is
-named) to its directory.
+named) to its directory. ./sheaf.toml, which may have come with a cloned
+repository, counts only in or below a directory that you have trusted:
+
+  sheaf config check         # runs nothing
+  sheaf config trust         # this directory; --remove and --list
 
   default = \"lab\"            # the cluster when --cluster names none
 
@@ -38,6 +44,11 @@ named) to its directory.
   ssh    = \"ssh\"             # the client and options; srun for slurm
   # inner_hosts = \"n[1-8]\": hosts of nodes between root and leaves
   # ports = \"7440-7460\": at which alone root and nodes listen
+  # program = \"/usr/bin/sheaf\": where hosts have it, which are then not sent it
+  # remote_dir = \"/scratch\": where hosts keep it, in place of ~/.cache
+  # clients = \"hosts\" or a host set: where its commands may be typed; without
+  #   it only where it was started. clients_may = \"write\", clients_root = true
+  # audit = \"log\" or \"journald\": a line for each client and each change
   # users = \"alice, 1007\" or \"any\": who else may use a session of root's
 
   [groups]
@@ -57,6 +68,24 @@ pub enum ConfigCommand {
     Check,
     /// Show what is in force, and where each value came from
     Show,
+    /// Let the sheaf.toml in and below a directory count
+    Trust(TrustArgs),
+}
+
+/// Which directory.
+#[derive(Args, Debug)]
+pub struct TrustArgs {
+    /// The directory [default: the working directory]
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub directory: Option<PathBuf>,
+
+    /// Remove it from the trusted directories
+    #[arg(long)]
+    pub remove: bool,
+
+    /// List the trusted directories
+    #[arg(long, conflicts_with_all = ["remove", "directory"])]
+    pub list: bool,
 }
 
 /// Does what the sub-command says.
@@ -64,13 +93,41 @@ pub fn run(args: &ConfigArgs, global: &GlobalArgs) -> Result<Exit> {
     match args.command {
         ConfigCommand::Check => check(global),
         ConfigCommand::Show => show(global),
+        ConfigCommand::Trust(ref args) => trust(args, global),
     }
 }
 
-/// Names every problem; ends with 2 when there is one, as any other command would.
+/// Adds a directory to the trusted ones, removes it, or lists them.
+fn trust(args: &TrustArgs, global: &GlobalArgs) -> Result<Exit> {
+    let mut trusted = Trusted::read(&Environment::of_this_process())?;
+    let shown = |path: &Path| printable(&path.to_string_lossy());
+    if args.list {
+        let mut stdout = sheaf_cli::output::stdout();
+        for directory in trusted.directories() {
+            writeln!(stdout, "{}", shown(directory))?;
+        }
+        return Ok(Exit::Success);
+    }
+    let directory = args.directory.as_deref().unwrap_or(Path::new("."));
+    if args.remove {
+        return match trusted.remove(directory)? {
+            true => Ok(Exit::Success),
+            false => {
+                let text = format!("{}: it is not a trusted directory", shown(directory));
+                Err(Stop::usage(text).into())
+            }
+        };
+    }
+    let real = trusted.add(directory)?;
+    Output::new(global).note(Some(&format!("{}: sheaf.toml counts in and below", shown(&real))))?;
+    Ok(Exit::Success)
+}
+
+/// Names every problem; ends with 2 when there is one, as any other command would. Nothing is run,
+/// so a file that is not trusted can be checked, too.
 fn check(global: &GlobalArgs) -> Result<Exit> {
-    let environment = Environment::of_this_process();
-    let file = ConfigFile::find(global.config.as_deref(), &environment)?;
+    let environment = Environment::of_this_process().without_commands();
+    let file = ConfigFile::find_to_check(global.config.as_deref(), &environment)?;
     let mut problems: Vec<String> = file.problems.iter().map(ToString::to_string).collect();
     let groups = GroupSources::new(file.groups.clone(), &environment);
     for (name, section) in &file.clusters {
@@ -78,18 +135,23 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
         problems.extend(cluster.problems(&groups, &environment));
     }
     problems.extend(problems_of_groups(&file, &groups));
+    let all = problems.len();
+    problems.retain(|problem| !is_not_run(problem));
+    let not_run = match all - problems.len() {
+        0 => String::new(),
+        count => format!("; commands that were not run: {count}"),
+    };
+    problems.extend(file.distrust.clone());
     let mut stdout = sheaf_cli::output::stdout();
     let exit = if problems.is_empty() { Exit::Success } else { Exit::Usage };
     if global.json {
         let path = file.path.as_ref().map(|path| path.display().to_string());
-        let record =
-            json!({ "type": "check", "file": path, "problems": problems, "exit": exit as u8 });
-        Records::new(global).write(&mut stdout, record)?;
+        Records::new(global).write(&mut stdout, &Check { file: path, problems, exit })?;
     } else if problems.is_empty() {
         let clusters = file.clusters.len();
         writeln!(
             stdout,
-            "{}: no problems; clusters: {clusters}, groups: {}",
+            "{}: no problems; clusters: {clusters}, groups: {}{not_run}",
             file.name(),
             file.groups.len()
         )?;
@@ -133,12 +195,9 @@ fn show(global: &GlobalArgs) -> Result<Exit> {
     };
     let mut stdout = sheaf_cli::output::stdout();
     if global.json {
-        let object: serde_json::Map<String, Value> = values
-            .into_iter()
-            .map(|(name, value, origin)| (name, json!({ "value": value, "from": origin })))
-            .collect();
-        Records::new(global)
-            .write(&mut stdout, json!({ "type": "settings", "settings": object }))?;
+        let setting = |(name, value, from)| (name, Setting { value, from });
+        let settings = values.into_iter().map(setting).collect();
+        Records::new(global).write(&mut stdout, &Settings { settings })?;
         return Ok(Exit::Success);
     }
     let name_width = values.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
@@ -190,6 +249,7 @@ fn values_of_all(global: &GlobalArgs, file: &ConfigFile) -> Result<Vec<Shown>> {
 fn of_cluster(cluster: &Cluster) -> Vec<Shown> {
     let Cluster { name: _, hosts, launch, tree, export, inner_hosts, .. } = cluster;
     let Cluster { link, listen, ports, ssh, srun, users, user, sudo, .. } = cluster;
+    let Cluster { program, remote_dir, .. } = cluster;
     let mut values = vec![
         text("hosts", hosts),
         text("launch", launch),
@@ -207,11 +267,11 @@ fn of_cluster(cluster: &Cluster) -> Vec<Shown> {
     values.push(text_or("listen", listen.as_ref(), "0.0.0.0:0"));
     values.push(text_or("ssh", ssh.as_ref(), "ssh"));
     values.push(text_or("srun", srun.as_ref(), "srun"));
+    values.push(text_or("ports", ports.as_ref(), ""));
+    values.extend(program.iter().map(|path| text("program", path)));
+    values.extend(remote_dir.iter().map(|path| text("remote_dir", path)));
+    values.extend(of_clients(&cluster.client_settings));
     // What has no default is shown where it is set.
-    let shown = |ports: &Sourced<Ports>| {
-        ("ports".to_owned(), json!(ports.value.to_string()), ports.origin.to_string())
-    };
-    values.extend(ports.iter().map(shown));
     values.extend(users.iter().map(|users| {
         ("users".to_owned(), json!(users.value.to_string()), users.origin.to_string())
     }));
@@ -220,6 +280,32 @@ fn of_cluster(cluster: &Cluster) -> Vec<Shown> {
         sudo.iter().map(|value| ("sudo".to_owned(), json!(value.value), value.origin.to_string())),
     );
     values
+}
+
+/// The settings of clients on hosts.
+fn of_clients(settings: &ClientSettings) -> [Shown; 4] {
+    let ClientSettings { clients, clients_may, clients_root, audit } = settings;
+    let origin = |said: Option<&Origin>| said.map_or("default".to_owned(), Origin::to_string);
+    let rights = settings.rights();
+    let may = clients_may.as_ref().map(|may| may.value).unwrap_or_default();
+    [
+        text_or("clients", clients.as_ref(), "head"),
+        (
+            "clients_may".to_owned(),
+            json!(may.name()),
+            origin(clients_may.as_ref().map(|may| &may.origin)),
+        ),
+        (
+            "clients_root".to_owned(),
+            json!(rights.may_be_root),
+            origin(clients_root.as_ref().map(|root| &root.origin)),
+        ),
+        (
+            "audit".to_owned(),
+            json!(settings.audit().name()),
+            origin(audit.as_ref().map(|audit| &audit.origin)),
+        ),
+    ]
 }
 
 /// What does not depend on the cluster.

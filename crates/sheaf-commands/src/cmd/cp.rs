@@ -12,9 +12,10 @@ use std::ffi::OsString;
 
 /// Copy files to hosts, or from hosts to here
 ///
-/// A place on hosts is written HOSTSET:PATH or :PATH; anything else is a path
-/// of this machine, and - is standard input. From hosts, each host's files
-/// come into a directory of its own: DEST/HOST/…; only with -T DEST is the file.
+/// A place on hosts is written HOSTSET:PATH, or @all:PATH for every host;
+/// anything else is a path of this machine, and - is standard input. SRC may be
+/// :PATH for every host, DEST may not. From hosts, each host's files come into
+/// a directory of its own: DEST/HOST/…; only with -T DEST is the file.
 /// To hosts, %h in SRC is each host's name, so that what came from them goes
 /// back; a host whose SRC is not here fails, and the others get theirs. (%%h is
 /// a name with %h in it.)
@@ -25,25 +26,28 @@ use std::ffi::OsString;
     after_help = "\
 What copies keep, besides contents and holes:
   (nothing)  the mode, less the host's umask, of files that are new; a file
-             that is replaced hands on its mode, owner and lists
+             that is replaced hands on its mode, owner and lists; a directory
+             that exists keeps its mode and owner (also with --chmod, --chown)
   -r         symbolic links as links, named pipes and devices as such; a file
              with two names becomes two files; sockets fail (EOPNOTSUPP)
   -p         mode, owner, group and times (from hosts not that of the last
              access); what a user may not give away stays the user's own,
-             without set-id bits
+             without set-id bits. Without -A, the group of a file with an
+             access list gets what the list gives the file's group
   -a         all of that, files with several names as one file, and the
              attributes and lists that the other file system takes (with -X
              or -A it fails where it does not take them)
 A user's copy over a file of somebody else makes it the user's own;
 --no-atomic writes into it instead. Nothing is copied if two sources would
-get one name. A file that changes while it is read is read twice at most.
+get one name. A host on which --no-atomic would write into the source itself,
+or whose directory would be copied into itself, refuses. A file that changes while it is read is read twice at most.
 
 Examples:
-  sheaf cp -a site.conf :/etc/app/
+  sheaf cp -a site.conf @all:/etc/app/
   sheaf cp --chmod 0644 motd 'n[1-64]:/etc/motd'
   sheaf cp 'n[1-64]:/var/log/boot.log' logs/
   sheaf cp -p logs/%h/boot.log 'n[1-64]:/var/log/'
-  tar c tree | sheaf cp - :/tmp/tree.tar"
+  tar c tree | sheaf cp - @all:/tmp/tree.tar"
 )]
 pub struct CpArgs {
     /// What to copy
@@ -91,9 +95,9 @@ pub struct CpArgs {
     #[arg(short = 'S', long)]
     pub sparse: bool,
 
-    /// Give the copies this mode, octal or symbolic; D and F in front of a
-    /// part speak of directories and of files (D755,F644). Without D,
-    /// directories may be entered by whoever may read them
+    /// Give the copies this mode, octal or symbolic; a part with D is for
+    /// directories, one with F for files (D755,F644). After a part without a
+    /// letter, users who may read a directory may also enter it
     #[arg(long, value_name = "MODE", value_parser = mode::copies)]
     pub chmod: Option<CopyMode>,
 

@@ -2,6 +2,7 @@
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use sheaf_cli::exit::{self, Exit};
+use sheaf_cli::leftovers::demo::{directory_of, mark};
 use sheaf_cli::options::GlobalArgs;
 use std::fs;
 use std::io::Write;
@@ -42,18 +43,18 @@ const TOUR: &[DemoStop] = &[
     },
     DemoStop {
         says: "Which hosts have which configuration? The contents fall into classes:",
-        words: &["cat", ":/etc/app.conf"],
+        words: &["cat", "@all:/etc/app.conf"],
     },
-    DemoStop { says: "The same file by digest:", words: &["sha", ":/etc/app.conf"] },
+    DemoStop { says: "The same file by digest:", words: &["sha", "@all:/etc/app.conf"] },
     DemoStop {
         says: "A number from every host, averaged on the way back:",
         words: &["read", "--aggregate", "average", "--column", "1", ":/proc/loadavg"],
     },
     DemoStop {
         says: "A file to the hosts, sent once along each edge of the tree and put in place whole:",
-        words: &["cp", "{dir}/new.conf", ":/etc/app.conf"],
+        words: &["cp", "{dir}/new.conf", "@all:/etc/app.conf"],
     },
-    DemoStop { says: "Now all have the same:", words: &["cat", ":/etc/app.conf"] },
+    DemoStop { says: "Now all have the same:", words: &["cat", "@all:/etc/app.conf"] },
     DemoStop {
         says: "And so it looks when a host's file is missing: the others answer, the exit code is \
                4:",
@@ -117,6 +118,15 @@ pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
             bail!("that should have worked ({status})");
         }
     }
+    if !args.dry_run && !global.quiet {
+        let servers = args.servers;
+        writeln!(
+            out,
+            "\n# The files of this tour are removed now. Files that stay, to try the commands \
+             with:\n$ sheaf demo --files sheaf-demo --servers {servers}\n\
+             $ sheaf --embedded {servers} --export 'sheaf-demo/%h' ls :/"
+        )?;
+    }
     Ok(Exit::Success)
 }
 
@@ -129,22 +139,25 @@ fn quoted(words: &[String]) -> String {
 /// A temporary directory that goes with the tour.
 struct DemoHost {
     path: PathBuf,
-    made: bool,
+    /// What marks the directory that was made.
+    made: Option<fs::File>,
 }
 
 impl DemoHost {
     fn new(dry_run: bool) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("sheaf-demo-{}", std::process::id()));
+        let path = directory_of(&std::env::temp_dir(), std::process::id());
         if !dry_run {
             fs::create_dir(&path).with_context(|| path.display().to_string())?;
         }
-        Ok(Self { path, made: !dry_run })
+        let made = (!dry_run).then(|| mark(&path)).transpose();
+        let made = made.with_context(|| path.display().to_string())?;
+        Ok(Self { path, made })
     }
 }
 
 impl Drop for DemoHost {
     fn drop(&mut self) {
-        if self.made {
+        if self.made.is_some() {
             // What cannot be removed is the system's to clear away.
             let _ = fs::remove_dir_all(&self.path);
         }

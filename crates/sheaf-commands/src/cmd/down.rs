@@ -1,11 +1,11 @@
 //! `sheaf down`: a session ended.
 use anyhow::Result;
 use clap::Args;
-use serde_json::json;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::Records;
 use sheaf_cli::session;
+use sheaf_records::Ended;
 use sheaf_session::config::{ConfigFile, some_of};
 use sheaf_session::{Environment, Sessions};
 use std::time::Instant;
@@ -74,6 +74,11 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
     if let Some(refusal) = session::elsewhere::refusal(args.name.as_deref(), "down", global)? {
         return Err(refusal.into());
     }
+    // Without any session, the name of the default one is of no use to a user who named none.
+    let is_named = args.name.is_some() || global.session.is_some() || global.cluster.is_some();
+    if !is_named && sessions.running()?.is_empty() && !sessions.log(&name).exists() {
+        return Err(Stop::unreachable("no session is running; sheaf up starts one").into());
+    }
     Err(sessions.absent(&name, Some("sheaf down")).into())
 }
 
@@ -90,8 +95,8 @@ fn end(sessions: &Sessions, name: &str) -> Result<bool> {
 
 fn told(name: &str, global: &GlobalArgs) -> Result<()> {
     if global.json {
-        let record = json!({ "type": "ended", "session": name });
-        Records::new(global).write(&mut sheaf_cli::output::stdout(), record)?;
+        let record = Ended { session: name.to_owned() };
+        Records::new(global).write(&mut sheaf_cli::output::stdout(), &record)?;
     }
     Ok(())
 }

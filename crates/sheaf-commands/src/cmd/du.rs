@@ -2,13 +2,16 @@
 use super::per_path;
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use serde_json::{Map, Value};
+use jiff::tz::TimeZone;
 use sheaf_cli::addresses::Addresses;
-use sheaf_cli::exit::Exit;
+use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{Heads, Layout, Printer};
+use sheaf_file::NameFilter;
+use sheaf_records::Entry;
 use sheaf_tools::entry::{EntryKind, MergedEntry};
-use sheaf_tools::report::{ReportChoice, UsageReportOptions};
+use sheaf_tools::report::time::{Clock, TimeStyle};
+use sheaf_tools::report::{ReportChoice, UsageReportOptions, UsageUnit};
 
 /// Show the space that directories and files take
 #[derive(Args, Debug)]
@@ -44,6 +47,23 @@ pub struct DuArgs {
     #[arg(long)]
     pub apparent_size: bool,
 
+    /// Count a file with several names once for each of them
+    #[arg(short = 'l', long)]
+    pub count_links: bool,
+
+    /// Follow symbolic links
+    #[arg(short = 'L', long)]
+    pub dereference: bool,
+
+    /// Do not count files and directories whose names match; a pattern with / is compared with
+    /// the path below the address
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+
+    /// Show when a file in the directory was last changed
+    #[arg(long)]
+    pub time: bool,
+
     #[command(flatten)]
     pub unit: Unit,
 
@@ -55,7 +75,7 @@ pub struct DuArgs {
 #[derive(Debug, Default)]
 pub struct Unit {
     human_readable: bool,
-    bytes: bool,
+    unit: UsageUnit,
     /// `-b` was given, also where it is not the last.
     apparent: bool,
 }
@@ -74,6 +94,8 @@ impl Args for Unit {
                     .long("bytes")
                     .help("Sizes in bytes: --apparent-size, and no rounding to KiB"),
             )
+            .arg(flag("kibibytes", 'k').help("Sizes in KiB (the default)"))
+            .arg(flag("mebibytes", 'm').help("Sizes in MiB, rounded up"))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -85,7 +107,15 @@ impl FromArgMatches for Unit {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let place = |id| matches.get_flag(id).then(|| matches.indices_of(id)?.max()).flatten();
         let (human, bytes) = (place("human_readable"), place("bytes"));
-        Ok(Self { human_readable: human > bytes, bytes: bytes > human, apparent: bytes.is_some() })
+        let units = [
+            (place("kibibytes"), UsageUnit::Kibibyte),
+            (bytes, UsageUnit::Byte),
+            (place("mebibytes"), UsageUnit::Mebibyte),
+        ];
+        let (last, unit) = units.into_iter().max_by_key(|(at, _)| *at).unwrap_or_default();
+        let human_readable = human > last;
+        let unit = if last > human { unit } else { UsageUnit::default() };
+        Ok(Self { human_readable, unit, apparent: bytes.is_some() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -99,13 +129,20 @@ pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = UsageReportOptions {
         // As JSON, sizes are numbers of bytes.
         human: args.unit.human_readable && !global.json,
-        bytes: args.unit.bytes || global.json,
+        unit: if global.json { UsageUnit::Byte } else { args.unit.unit },
+        count_links: args.count_links,
+        dereference: args.dereference,
+        exclude: args.exclude.clone(),
+        time: args.time,
         all: args.all,
         max_depth: if args.summarize { Some(0) } else { args.max_depth },
         one_file_system: args.one_file_system,
         total: args.total,
         apparent: args.apparent_size || args.unit.apparent,
     };
+    NameFilter::new(&args.exclude)
+        .map_err(|problem| Stop::usage(format!("--exclude: {problem}")))?;
+    let clock = Clock { zone: TimeZone::system(), now: jiff::Timestamp::now() };
     per_path::report(
         global,
         (&args.files, args.heads),
@@ -118,28 +155,41 @@ pub fn run(args: &DuArgs, global: &GlobalArgs) -> Result<Exit> {
                 let tab = entry.entry.text.iter().position(|byte| *byte == b'\t').unwrap_or(0);
                 let (size, path) = entry.entry.text.split_at(tab);
                 let path = path.get(1..).unwrap_or_default();
+                let (time, path) = if args.time { split_time(path) } else { (None, path) };
                 if printer.layout() == Layout::Json {
-                    print_json(printer, entry, size, path)?;
-                } else {
-                    printer.behind(size, b"\t", entry.leaves, path)?;
+                    print_json(printer, entry, (size, time), path)?;
+                    continue;
                 }
+                let mut text = size.to_vec();
+                if let Some(seconds) = time {
+                    text.push(b'\t');
+                    text.extend(TimeStyle::LongIso.format(seconds, 0, &clock).as_bytes());
+                }
+                printer.behind(&text, b"\t", entry.leaves, path)?;
             }
             Ok(())
         },
     )
 }
 
+/// Splits `SECONDS<tab>PATH`.
+fn split_time(text: &[u8]) -> (Option<i64>, &[u8]) {
+    let tab = text.iter().position(|byte| *byte == b'\t').unwrap_or(0);
+    let (seconds, path) = text.split_at(tab);
+    let seconds = std::str::from_utf8(seconds).ok().and_then(|seconds| seconds.parse().ok());
+    (seconds, path.get(1..).unwrap_or_default())
+}
+
 fn print_json(
     printer: &mut Printer<'_>,
     entry: &MergedEntry<'_>,
-    size: &[u8],
+    (size, time): (&[u8], Option<i64>),
     path: &[u8],
 ) -> std::io::Result<()> {
     let size: Option<u64> = std::str::from_utf8(size).ok().and_then(|size| size.parse().ok());
-    let mut object = Map::from_iter([("size".to_owned(), Value::from(size))]);
-    if entry.entry.kind == EntryKind::Count {
-        object.insert("total".to_owned(), true.into());
-        return printer.json(entry.leaves, b"", object);
-    }
-    printer.json(entry.leaves, path, object)
+    let is_total = entry.entry.kind == EntryKind::Count;
+    let zone = TimeZone::system();
+    let modified = time.map(|seconds| sheaf_tools::report::time::full(seconds, 0, &zone));
+    let record = Entry { size, modified, total: is_total.then_some(true), ..Entry::default() };
+    printer.json(entry.leaves, if is_total { b"" } else { path }, record)
 }

@@ -11,12 +11,12 @@ use compute::{SetReader, compute};
 use format::HostsFormat;
 use groups::Rebased;
 use operands::Operands;
-use serde_json::json;
 use set::Set;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::Records;
 use sheaf_core::hostset::{AUTOSTEP_OFF, FoldOptions, Groups, NumberSet};
+use sheaf_records::{HostIndex, HostList, Hosts};
 use sheaf_session::Environment;
 use sheaf_session::groups::GroupSources;
 use std::io::{BufRead, BufReader, Write};
@@ -75,6 +75,10 @@ pub struct HostsArgs {
     /// List the sources of groups
     #[arg(long, group = "command", visible_alias = "groupsources")]
     list_sources: bool,
+
+    /// Print the position of HOST in the result, counted from 0; exit 1 if HOST is not in it
+    #[arg(long, group = "command", value_name = "HOST", conflicts_with = "pick")]
+    index: Option<String>,
 
     /// Begin with all hosts of the group source
     #[arg(short, long, conflicts_with = "rangeset")]
@@ -162,6 +166,11 @@ struct InputStreams<'s> {
 
 /// Runs the command with the groups of the configuration and the global options.
 pub fn run(args: &HostsArgs, global: &GlobalArgs) -> Result<Exit> {
+    if !global.on_hosts.is_empty() {
+        let hosts = global.on_hosts.join(",");
+        let text = format!("hosts computes with the sets behind its name: sheaf hosts '{hosts}'");
+        return Err(Stop::usage(text).into());
+    }
     let groups = groups_of(global, args)?;
     let (mut input, mut out) =
         (BufReader::new(sheaf_cli::stdio::StandardInput::new()), sheaf_cli::output::stdout());
@@ -298,6 +307,9 @@ impl HostsPrinter {
             set = Set::Hosts(names?);
             options.axes = None;
         }
+        if let Some(host) = &args.index {
+            return print_index(host, &set, streams);
+        }
         let parts = match args.split {
             _ if set.is_empty() => vec![set],
             _ if args.contiguous => set.contiguous(),
@@ -324,11 +336,8 @@ impl HostsPrinter {
             } else {
                 part.fold(options)
             };
-            let mut record = json!({ "type": "hosts", "hosts": hosts, "count": part.len() });
-            if args.expand {
-                record["host_list"] = json!(part.names().collect::<Vec<_>>());
-            }
-            records.write(streams.out, record)?;
+            let host_list = args.expand.then(|| HostList(part.names().collect()));
+            records.write(streams.out, &Hosts { hosts, count: part.len() as u64, host_list })?;
             return Ok(());
         }
         let line = if args.expand {
@@ -349,9 +358,22 @@ impl HostsPrinter {
     }
 }
 
+/// Prints the position of a host in a set.
+fn print_index(host: &str, set: &Set, streams: &mut InputStreams<'_>) -> Result<()> {
+    let Some(index) = set.names().position(|name| name == host) else {
+        let of = set.fold(&FoldOptions::default());
+        return Err(Stop::usage(format!("{host:?} is not in {of:?}")).into());
+    };
+    match streams.json {
+        Some(records) => records.write(streams.out, &HostIndex { index: index as u64 })?,
+        None => writeln!(streams.out, "{index}")?,
+    }
+    Ok(())
+}
+
 impl HostsArgs {
     fn folds(&self) -> bool {
-        !(self.expand || self.count || self.regroup)
+        !(self.expand || self.count || self.regroup || self.index.is_some())
     }
 }
 

@@ -5,6 +5,7 @@ use anyhow::Result;
 use clap::Args;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
+use sheaf_core::Errno;
 use sheaf_session::Config;
 use sheaf_session::address::Address;
 use sheaf_tools::edit::Edit;
@@ -15,16 +16,17 @@ use std::os::unix::ffi::OsStringExt;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 TARGET is a path on each host, without a host set; LINK says on which hosts.
+A host where both are the same file refuses.
 
 Examples:
-  sheaf ln -s releases/42 :/srv/app/current
+  sheaf ln -s releases/42 @all:/srv/app/current
   sheaf ln -sfn releases/42 'n[1-64]:/srv/app/current'")]
 pub struct LnArgs {
     /// What the link leads to
     #[arg(value_name = "TARGET")]
     pub target: OsString,
 
-    /// The link: HOSTSET:PATH, or :PATH for every host
+    /// The link: HOSTSET:PATH, or @all:PATH for every host
     // The name `link` is the global option's.
     #[arg(id = "name", value_name = "LINK")]
     pub link: OsString,
@@ -86,7 +88,7 @@ pub fn run(args: &LnArgs, global: &GlobalArgs) -> Result<Exit> {
         caution: args.caution,
         asks: None,
         words: ("linked", ("name", "names")),
-        explained: &[],
+        explained: &[(Errno::SAMEFILE, "the link would replace the file that it leads to")],
     };
     per_path::edit(global, &task, edit)
 }

@@ -3,15 +3,14 @@ use super::per_path;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
-use serde_json::Value;
 use sheaf_cli::addresses::Addresses;
 use sheaf_cli::exit::Exit;
 use sheaf_cli::options::GlobalArgs;
-use sheaf_cli::output::json::put_text;
-use sheaf_cli::output::{Heads, Layout, Line, Printer};
+use sheaf_cli::output::{Heads, Layout, Line, Printer, printable, tell};
+use sheaf_records::{Device, Entry, text};
 use sheaf_tools::entry::MergedEntry;
 use sheaf_tools::report::ReportChoice;
-use sheaf_tools::report::list::{Hidden, ListOptions, ListRow, Marks, Sort};
+use sheaf_tools::report::list::{Hidden, ListOptions, ListRow, ListTime, Marks, Sort};
 use sheaf_tools::report::time::{self, Clock};
 
 /// List directories and files, equal listings once
@@ -80,6 +79,10 @@ pub struct LsArgs {
     #[arg(short = 'X', overrides_with_all = SORTS)]
     pub by_extension: bool,
 
+    /// Sort by name, numbers in it by their value
+    #[arg(short = 'v', overrides_with_all = SORTS)]
+    pub by_version: bool,
+
     /// Do not sort
     #[arg(short = 'U', overrides_with_all = SORTS)]
     pub unsorted: bool,
@@ -89,6 +92,18 @@ pub struct LsArgs {
     #[arg(long, value_name = "WORD", overrides_with_all = SORTS, hide_possible_values = true)]
     pub sort: Option<SortBy>,
 
+    /// Use the time of the last access: show it with -l, sort by it with -t or without -l
+    #[arg(short = 'u', overrides_with_all = TIMES)]
+    pub accessed: bool,
+
+    /// Use the time of the last change of the status in the same way
+    #[arg(short = 'c', overrides_with_all = TIMES)]
+    pub changed: bool,
+
+    /// Use this time in the same way: atime, ctime, mtime, birth
+    #[arg(long, value_name = "WORD", overrides_with_all = TIMES, hide_possible_values = true)]
+    pub time: Option<TimeWord>,
+
     /// Sort the other way round
     #[arg(short, long)]
     pub reverse: bool,
@@ -97,9 +112,9 @@ pub struct LsArgs {
     #[arg(short = '1')]
     pub one_per_line: bool,
 
-    /// How -l shows times: full-iso, long-iso, iso, locale
-    #[arg(long, value_name = "STYLE", default_value = "long-iso", hide_possible_values = true)]
-    pub time_style: TimeStyleArg,
+    /// How -l shows times: full-iso, long-iso (the default), iso, locale. TIME_STYLE is the same
+    #[arg(long, value_name = "STYLE", hide_possible_values = true)]
+    pub time_style: Option<TimeStyleArg>,
 
     /// As -l --time-style full-iso
     #[arg(long)]
@@ -110,7 +125,23 @@ pub struct LsArgs {
 }
 
 /// Options that say how to sort: the last one counts.
-const SORTS: [&str; 5] = ["by_time", "by_size", "by_extension", "unsorted", "sort"];
+const SORTS: [&str; 6] = ["by_time", "by_size", "by_extension", "by_version", "unsorted", "sort"];
+
+/// Options that say which time is used: the last one counts.
+const TIMES: [&str; 3] = ["accessed", "changed", "time"];
+
+/// A time of a file, by the words of GNU ls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TimeWord {
+    #[value(alias = "access", alias = "use")]
+    Atime,
+    #[value(alias = "status")]
+    Ctime,
+    #[value(alias = "modification")]
+    Mtime,
+    #[value(alias = "creation")]
+    Birth,
+}
 
 /// What to sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -136,13 +167,34 @@ pub enum TimeStyleArg {
     Locale,
 }
 
+/// The variable of GNU ls for the style of times.
+const TIME_STYLE: &str = "TIME_STYLE";
+
+impl TimeStyleArg {
+    /// The style of `TIME_STYLE`; a style that only GNU ls knows is stated and has no effect.
+    fn of_environment(global: &GlobalArgs) -> Option<Self> {
+        let value = std::env::var(TIME_STYLE).ok().filter(|value| !value.is_empty())?;
+        let word = value.strip_prefix("posix-").unwrap_or(&value);
+        let style = Self::from_str(word, false).ok();
+        if style.is_none() && !global.quiet {
+            let words = "full-iso, long-iso, iso or locale";
+            let value = printable(&value);
+            tell(format_args!("sheaf: {TIME_STYLE}={value} is ignored: it is not {words}"));
+        }
+        style
+    }
+}
+
 /// Lists the files.
 pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
     let mut options = args.options();
     // As JSON, sizes are numbers of bytes, and times whole.
     options.human &= !global.json;
     options.full_time |= global.json;
-    let style = match args.time_style {
+    let time_style = args.time_style.or_else(|| TimeStyleArg::of_environment(global));
+    let time_style = time_style.unwrap_or(TimeStyleArg::LongIso);
+    options.full_time |= time_style == TimeStyleArg::FullIso;
+    let style = match time_style {
         _ if global.json || args.full_time => time::TimeStyle::FullIso,
         TimeStyleArg::FullIso => time::TimeStyle::FullIso,
         TimeStyleArg::LongIso => time::TimeStyle::LongIso,
@@ -184,9 +236,17 @@ pub fn run(args: &LsArgs, global: &GlobalArgs) -> Result<Exit> {
 }
 
 impl LsArgs {
+    fn is_long(&self) -> bool {
+        self.long || self.numeric_uid_gid || self.full_time
+    }
+
+    fn names_time(&self) -> bool {
+        self.accessed || self.changed || self.time.is_some()
+    }
+
     fn options(&self) -> ListOptions {
         ListOptions {
-            long: self.long || self.numeric_uid_gid || self.full_time,
+            long: self.is_long(),
             numeric: self.numeric_uid_gid,
             marks: match (self.classify, self.slashes) {
                 (true, _) => Marks::All,
@@ -208,12 +268,27 @@ impl LsArgs {
                 Self { by_extension: true, .. } | Self { sort: Some(SortBy::Extension), .. } => {
                     Sort::Extension
                 }
-                Self { sort: Some(SortBy::Version), .. } => Sort::Version,
+                Self { by_version: true, .. } | Self { sort: Some(SortBy::Version), .. } => {
+                    Sort::Version
+                }
                 Self { unsorted: true, .. } | Self { sort: Some(SortBy::None), .. } => Sort::None,
+                Self { sort: Some(SortBy::Name), .. } => Sort::Name,
+                // As with GNU ls, a time that is named and not shown is what to sort by.
+                _ if self.names_time() && !self.is_long() => Sort::Time,
                 _ => Sort::Name,
             },
+            time: match self {
+                Self { accessed: true, .. } | Self { time: Some(TimeWord::Atime), .. } => {
+                    ListTime::Accessed
+                }
+                Self { changed: true, .. } | Self { time: Some(TimeWord::Ctime), .. } => {
+                    ListTime::Changed
+                }
+                Self { time: Some(TimeWord::Birth), .. } => ListTime::Born,
+                _ => ListTime::Modified,
+            },
             reverse: self.reverse,
-            full_time: self.full_time || self.time_style == TimeStyleArg::FullIso,
+            full_time: self.full_time,
         }
     }
 }
@@ -227,22 +302,27 @@ fn print_json(
     let mut names: Vec<&str> = if options.inode { vec!["inode"] } else { Vec::new() };
     names.extend(["mode", "links", "owner", "group", "size", "time"]);
     for (entry, row) in entries.iter().zip(rows) {
-        let mut object = serde_json::Map::new();
+        let (name, name_base64) = text(&row.name);
+        let (target, target_base64) = row.target.as_deref().map_or((None, None), text);
+        let mut record = Entry { name, name_base64, target, target_base64, ..Entry::default() };
         for (name, (text, _)) in names.iter().zip(&row.columns) {
-            let number = ["inode", "links", "size"].contains(name).then(|| text.parse::<u64>());
-            let (name, value) = match number {
-                Some(Ok(number)) => (*name, number.into()),
+            let number = text.parse::<u64>();
+            let word = Some(text.trim_end().to_owned());
+            match (*name, number) {
+                ("inode", Ok(number)) => record.inode = Some(number),
+                ("links", Ok(number)) => record.links = Some(number),
+                ("size", Ok(number)) => record.size = Some(number),
                 // Devices have two numbers where others have their size.
-                Some(Err(_)) => ("device", text.as_str().into()),
-                None => (*name, Value::from(text.trim_end())),
-            };
-            object.insert(name.to_owned(), value);
+                ("inode" | "links" | "size", Err(_)) => {
+                    record.device = Some(Device::Numbers(text.clone()))
+                }
+                ("mode", _) => record.mode = word,
+                ("owner", _) => record.owner = word,
+                ("group", _) => record.group = word,
+                _ => record.time = word,
+            }
         }
-        put_text(&mut object, "name", &row.name);
-        if let Some(target) = &row.target {
-            put_text(&mut object, "target", target);
-        }
-        printer.json(entry.leaves, entry.path, object)?;
+        printer.json(entry.leaves, entry.path, record)?;
     }
     Ok(())
 }

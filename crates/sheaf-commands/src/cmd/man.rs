@@ -6,6 +6,7 @@ use sheaf_cli::companion::describe::with_companions;
 use sheaf_cli::exit::{self, CODES, Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::tell;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Write the manual pages into a directory
@@ -33,11 +34,22 @@ pub fn run(args: &ManArgs, global: &GlobalArgs) -> Result<Exit> {
         command.build();
         pages(&command, &args.directory)
     };
-    let count = write().map_err(|error| anyhow!(exit::io_text(&args.directory, &error)))?;
+    let count = write().map_err(|error| failure(&args.directory, &error))?;
     if !global.quiet {
         tell(format_args!("{count} pages written to {}", args.directory.display()));
     }
     Ok(Exit::Success)
+}
+
+/// Why there are no pages; a file in place of the directory is an error of the command line.
+fn failure(directory: &Path, error: &std::io::Error) -> anyhow::Error {
+    let text = exit::io_text(directory, error);
+    match error.kind() {
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+            Stop::usage(format!("{text}: man writes its pages into a directory")).into()
+        }
+        _ => anyhow!(text),
+    }
 }
 
 /// Refuses what was meant as `man grep` is: the page of a command.

@@ -15,7 +15,7 @@ use sheaf_tools::edit::Edit;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  sheaf mkdir -p :/srv/app/releases
+  sheaf mkdir -p @all:/srv/app/releases
   sheaf mkdir -m 1777 'n[1-64]:/scratch'")]
 pub struct MkdirArgs {
     #[command(flatten)]

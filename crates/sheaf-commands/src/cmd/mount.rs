@@ -6,7 +6,7 @@ use clap::Args;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, printable};
-use sheaf_cli::session::Opening;
+use sheaf_cli::session::{Intent, Opening};
 use sheaf_mount::{
     AddressQuestion, AllView, GroupsView, HostRemote, HostRemotes, MountedView, TakeAwayError,
     ViewError, ViewForbids, ViewHost, ViewParts, take_away,
@@ -90,7 +90,8 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
         return in_background(args);
     }
     loop {
-        let mut opening = Opening::new(global)?;
+        let mut opening = Opening::begin(global)?;
+        opening.begin_to(Intent::View)?;
         check(&opening, global)?;
         opening.lift_deadline();
         let patience = ANSWER_MAX.min(opening.config().timeout.value);
@@ -100,7 +101,9 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
             let point = args.point.canonicalize().map_err(|error| no_point(&args.point, &error))?;
             let groups = GroupsView::new(session.client(), &point, asks);
             let parts = ViewParts { hosts, all: AllView::new(session.client()), groups };
-            let forbids = ViewForbids { writes: args.read_only, programs: args.no_exec };
+            // The owners would refuse each change.
+            let writes = args.read_only || !session.rights().may_write;
+            let forbids = ViewForbids { writes, programs: args.no_exec };
             let view = MountedView::new(&args.point, parts, forbids).map_err(not_there)?;
             if announces {
                 let mut out = std::io::stdout();

@@ -54,6 +54,9 @@ pub struct PathTask<'a> {
     pub explained: &'a [(Errno, &'a str)],
 }
 
+/// What there is to say where a recursive change of all that a host serves is refused.
+pub const KEPT_ROOT: &str = "all that a host serves is changed with --no-preserve-root only";
+
 /// What files are called where all beneath directories is changed, too.
 pub const ALL: (&str, &str) = ("file or directory", "files and directories");
 

@@ -47,14 +47,21 @@ concatenate_bytes_max in [tuning] says how many bytes all contents together may
 have. checksum, count and zero take files of any length and any number of them,
 equal and classes any length within that bound, the others 64 MiB of a file.
 
+All addresses together are one group, and a file that is named twice counts
+once. lines shows neither order, repetition nor a missing last newline: where
+contents differ in these alone, a line on standard error names the files.
+
 Numbers are fields that are a number as a whole: 17/421 or 5kB is none. Each is
 combined with those at the same place, line and column, in the other files; who
-has none there is named, and the exit code is 4. Sums of integers are exact, up
-to 128 bits; a sum with floats is the float nearest to the exact sum; avg is an
-integer where nothing is left over.
+has none there is named, and the exit code is 4. Without --column, the text that
+all files share is printed with the numbers of its line. --line chooses lines,
+so that the same line is met where it has other neighbours. Sums of integers
+are exact, up to 128 bits; a sum with floats is the float nearest to the exact
+sum; avg is an integer where nothing is left over.
 
 Examples:
   sheaf read --aggregate avg --column 1 /proc/loadavg
+  sheaf read --aggregate sum --line '^Mem(Total|Free):' /proc/meminfo
   sheaf read --aggregate classes --count 64 '@web:/etc/machine-id'")]
 pub struct ReadArgs {
     #[command(flatten)]
@@ -74,6 +81,11 @@ pub struct ReadArgs {
     /// Aggregate only the numbers in this column of each line, counted from 1; may be repeated
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub column: Vec<u32>,
+
+    /// Aggregate only numbers of lines in which this regular expression matches; lines
+    /// are then counted among these
+    #[arg(long, value_name = "REGEX")]
+    pub line: Option<String>,
 
     /// Read at most this many bytes of each file (K, M, G understood)
     #[arg(long, value_name = "BYTES", value_parser = size::bytes)]
@@ -95,6 +107,18 @@ fn aggregation(name: &str) -> Result<String, Stop> {
     }))
 }
 
+/// The lines that numbers are taken from.
+fn lines(args: &ReadArgs) -> Result<Option<String>, Stop> {
+    let Some(text) = &args.line else { return Ok(None) };
+    let invalid = |why: String| Stop::usage(format!("invalid value '{text}' for '--line': {why}"));
+    let aggregate = DataAggregation::by_name(&args.aggregate, &[], 0, 0);
+    if !matches!(aggregate, Some(DataAggregation::Numbers { .. })) {
+        return Err(invalid("it selects lines of numbers (-a sum, avg, min, max)".to_owned()));
+    }
+    read::check_lines(text).map_err(invalid)?;
+    Ok(Some(text.clone()))
+}
+
 /// Reads and combines.
 pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = ReadOptions {
@@ -102,6 +126,8 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
         columns: args.column.clone(),
         count: args.count,
         offset: args.offset,
+        lines: lines(args)?,
+        remarks: true,
     };
     let opening = Opening::new(global)?;
     let targets = args.files.resolve(opening.config())?;
@@ -110,16 +136,18 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
         let readouts = read::read(session.client(), &targets, &options).await;
         let readouts = readouts.map_err(|error| stop_at(error, bound))?;
         let mut printer = Printer::new(output, config.hosts()?);
-        let (mut outcome, mut gaps) = (Outcome::default(), Vec::new());
+        let (mut outcome, mut gaps, mut hidden) = (Outcome::default(), Vec::new(), Vec::new());
         for readout in readouts {
             print::readout(&mut printer, &readout)?;
             gaps.extend(print::gaps(&mut printer, &readout));
+            hidden.extend(print::hidden(&mut printer, &readout));
             outcome.merge(readout.outcome);
         }
         printer.flush()?;
         if !output.json && !output.quiet {
             gaps.iter().for_each(sheaf_cli::output::tell);
         }
+        hidden.iter().try_for_each(|note| output.note(Some(note)))?;
         let extra = sheaf_cli::addresses::reasons(&mut outcome, |errno| reason(errno, &options));
         // A sum that lacks somebody's number is not the sum of all.
         let incomplete = !gaps.is_empty();
@@ -184,12 +212,7 @@ mod tests {
     #[test]
     fn lines_beyond_the_bound_name_it_and_a_way_around() {
         let of = |name: &str| {
-            let options = ReadOptions {
-                aggregate: name.to_owned(),
-                columns: Vec::new(),
-                count: None,
-                offset: 0,
-            };
+            let options = ReadOptions { aggregate: name.to_owned(), ..ReadOptions::default() };
             reason(Errno::MSGSIZE, &options)
         };
         let text = of("lines").unwrap();

@@ -12,13 +12,16 @@ use sheaf_tools::edit::Edit;
 /// What helps where a directory is named.
 const DIRECTORY: (Errno, &str) = (Errno::ISDIR, "-r removes directories");
 
+/// So many addresses are removed without a question of -I, as by GNU rm.
+const ADDRESSES_UNASKED: usize = 3;
+
 /// Remove files
 #[derive(Args, Debug)]
 #[command(after_help = "\
 On a terminal, more than one host is asked about first; -y answers.
 
 Examples:
-  sheaf rm ':/var/tmp/job-*.log'
+  sheaf rm '@all:/var/tmp/job-*.log'
   sheaf rm -rf 'n[1-64]:/scratch/old'")]
 pub struct RmArgs {
     #[command(flatten)]
@@ -32,11 +35,15 @@ pub struct RmArgs {
     #[arg(short, long)]
     pub force: bool,
 
+    /// Ask once before more than three addresses are removed, or directories with -r
+    #[arg(short = 'I')]
+    pub interactive_once: bool,
+
     /// Remove empty directories, too
     #[arg(short = 'd', long)]
     pub dir: bool,
 
-    /// Remove mount points, too, and all that a host serves (/, /*)
+    /// Remove mount points, too, and all that a host serves (/, /*, /*/*)
     #[arg(long, overrides_with = "preserve_root")]
     pub no_preserve_root: bool,
 
@@ -57,10 +64,13 @@ pub fn run(args: &RmArgs, global: &GlobalArgs) -> Result<Exit> {
         preserve_root: !args.no_preserve_root,
     };
     let kept = "all that a host serves, and mount points, are removed with --no-preserve-root only";
+    let mut caution = args.caution;
+    let is_much = args.recursive || args.files.addrs.len() > ADDRESSES_UNASKED;
+    caution.interactive |= args.interactive_once && is_much && !caution.yes;
     let task = PathTask {
         command: "rm",
         addrs: &args.files.addrs,
-        caution: args.caution,
+        caution,
         asks: Some(if args.recursive { "rm -r" } else { "rm" }),
         words: (
             "removed",

@@ -85,7 +85,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit> {
     sheaf_session::raise_descriptor_limit();
     let link = launch::take_stdin().context("standard input")?;
     let serve = if args.detached { launch::serve_invited } else { launch::serve };
-    let servers = session::servers();
+    let servers = session::Serving::default();
     let served = serve(link, &servers.services());
     servers.settle(session::UNDO_TIME);
     match served {
@@ -128,7 +128,7 @@ fn join(address: &str, file: &Path, args: &ServeArgs) -> Result<Exit> {
     let host = args.host.clone().or(slurm).unwrap_or_else(sheaf_session::config::own_name);
     sheaf_session::raise_descriptor_limit();
     let invitations = enrol(address, &token, &host, Duration::from_secs(args.retry.into()))?;
-    let servers = session::servers();
+    let servers = session::Serving::default();
     let how = (&["serve", "--beside"][..], args.step);
     let served = launch::serve_host(invitations, how, &servers.services());
     servers.settle(session::UNDO_TIME);
@@ -202,9 +202,10 @@ fn read_token(file: &Path) -> Result<String> {
             .read_line(&mut line)
             .context("standard input")?;
     } else {
-        let read = File::open(file)
-            .and_then(|opened| BufReader::new(opened.take(TOKEN_BYTES_MAX)).read_line(&mut line));
-        read.map_err(|error| Stop::usage(exit::io_text(file, &error)))?;
+        let failed = |error| Stop::usage(exit::io_text(file, &error));
+        let opened = File::open(file).map_err(failed)?;
+        sheaf_cli::secret::check_reader(file, &opened)?;
+        BufReader::new(opened.take(TOKEN_BYTES_MAX)).read_line(&mut line).map_err(failed)?;
     }
     Ok(line)
 }
@@ -222,7 +223,7 @@ fn invited(stdin: &std::io::Stdin, parent: Option<&str>) -> Result<Exit> {
         Invited::Done(Some(code)) => std::process::exit(code),
         Invited::Here(linked) => {
             sheaf_session::raise_descriptor_limit();
-            let servers = session::servers();
+            let servers = session::Serving::default();
             let served = launch::serve_here(linked, &servers.services());
             servers.settle(session::UNDO_TIME);
             Ok(served.map(|()| Exit::Success)?)

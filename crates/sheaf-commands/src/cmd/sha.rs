@@ -4,11 +4,11 @@ mod check;
 use super::per_path;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use serde_json::Map;
 use sheaf_cli::addresses::Addresses;
 use sheaf_cli::exit::Exit;
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{Heads, Layout};
+use sheaf_records::{Algorithm, Entry};
 use sheaf_tools::report::ReportChoice;
 
 /// Print the digest of files, equal digests once
@@ -43,6 +43,14 @@ pub struct ShaArgs {
     #[arg(long, requires = "check")]
     pub strict: bool,
 
+    /// With -c: warn of each line that is improperly formatted
+    #[arg(short = 'w', long, requires = "check")]
+    pub warn: bool,
+
+    /// Print lines as BSD does: SHA256 (FILE) = DIGEST
+    #[arg(long, conflicts_with = "check")]
+    pub tag: bool,
+
     #[command(flatten)]
     pub heads: Heads,
 }
@@ -55,12 +63,21 @@ pub enum AlgorithmArg {
     Blake3,
 }
 
+/// The name of a digest in lines of BSD's form.
+fn name_of_tag(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::Sha256 => "SHA256",
+        Algorithm::Sha512 => "SHA512",
+        Algorithm::Blake3 => "BLAKE3",
+    }
+}
+
 /// Prints the digests, or checks them.
 pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
     let (algorithm, name) = match args.algorithm {
-        AlgorithmArg::Sha256 => (sheaf_file::Algorithm::Sha256, "sha256"),
-        AlgorithmArg::Sha512 => (sheaf_file::Algorithm::Sha512, "sha512"),
-        AlgorithmArg::Blake3 => (sheaf_file::Algorithm::Blake3, "blake3"),
+        AlgorithmArg::Sha256 => (sheaf_file::Algorithm::Sha256, Algorithm::Sha256),
+        AlgorithmArg::Sha512 => (sheaf_file::Algorithm::Sha512, Algorithm::Sha512),
+        AlgorithmArg::Blake3 => (sheaf_file::Algorithm::Blake3, Algorithm::Blake3),
     };
     if args.check {
         return check::run(args, (algorithm, name), global);
@@ -72,12 +89,15 @@ pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
         &mut |printer, entries| {
             for entry in entries {
                 if printer.layout() == Layout::Json {
-                    let digest = String::from_utf8_lossy(entry.entry.text);
-                    let object = Map::from_iter([
-                        ("algorithm".to_owned(), name.into()),
-                        ("digest".to_owned(), digest.into()),
-                    ]);
-                    printer.json(entry.leaves, entry.path, object)?;
+                    let digest = Some(String::from_utf8_lossy(entry.entry.text).into_owned());
+                    let record = Entry { algorithm: Some(name), digest, ..Entry::default() };
+                    printer.json(entry.leaves, entry.path, record)?;
+                    continue;
+                }
+                if args.tag {
+                    let tail = [b") = ", entry.entry.text].concat();
+                    let head = format!("{} (", name_of_tag(name));
+                    printer.between(head.as_bytes(), entry.leaves, entry.path, &tail)?;
                     continue;
                 }
                 printer.behind(entry.entry.text, b"  ", entry.leaves, entry.path)?;

@@ -3,12 +3,11 @@ use super::per_path;
 use anyhow::Result;
 use clap::Args;
 use jiff::tz::TimeZone;
-use serde_json::Map;
 use sheaf_cli::addresses::Addresses;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
-use sheaf_cli::output::json::put_text;
 use sheaf_cli::output::{Heads, Layout, Line, Printer};
+use sheaf_records::{Device, Entry, FileSystem};
 use sheaf_tools::entry::MergedEntry;
 use sheaf_tools::report::ReportChoice;
 use sheaf_tools::report::stat::{self, StatOptions};
@@ -19,8 +18,10 @@ use sheaf_tools::report::stat::{self, StatOptions};
 Format: %n name, %s size in bytes, %a mode in octal, %A mode as ls shows it,
 %F kind of file, %u %U owner, %g %G group, %h links, %i inode, %d device,
 %b blocks, %B block size, %x %X access, %y %Y change of content, %z %Z change
-of status (time, or seconds since 1970), %N name with the target of a link,
-%% a percent sign.
+of status (time, or seconds since 1970; %.3X has milliseconds), %m mount point,
+%N name with the target of a link, %% a percent sign.
+Format with -f: %n name, %i ID, %l longest name, %t %T type, %s %S block sizes,
+%b blocks, %f free, %a available, %c inodes, %d free inodes.
 
 Examples:
   sheaf stat -c '%a %U:%G %s' /etc/passwd
@@ -41,18 +42,48 @@ pub struct StatArgs {
     #[arg(short = 'L', long)]
     pub dereference: bool,
 
+    /// Print one line of numbers, for programs
+    #[arg(short, long, conflicts_with_all = ["format", "printf"])]
+    pub terse: bool,
+
+    /// Show the file system of the file, not the file
+    #[arg(short = 'f', long)]
+    pub file_system: bool,
+
     #[command(flatten)]
     pub heads: Heads,
+}
+
+impl StatArgs {
+    /// The line of `--terse`, that of GNU stat.
+    fn terse_format(&self) -> &'static str {
+        if self.file_system {
+            "%n %i %l %t %s %S %b %f %a %c %d"
+        } else {
+            "%n %s %b %f %u %g %D %i %h %t %T %X %Y %Z %W %o"
+        }
+    }
+
+    fn fields_format(&self) -> &'static str {
+        if self.file_system { FILE_SYSTEM_FORMAT } else { FIELDS_FORMAT }
+    }
 }
 
 /// Shows the files.
 pub fn run(args: &StatArgs, global: &GlobalArgs) -> Result<Exit> {
     let printf = args.printf.as_deref().map(unescaped).transpose()?;
     let is_raw = printf.is_some();
-    let as_fields = global.json && args.format.is_none() && printf.is_none();
-    let format =
-        if as_fields { Some(FIELDS_FORMAT.to_owned()) } else { printf.or(args.format.clone()) };
-    let options = StatOptions { format, dereference: args.dereference };
+    let as_fields = global.json && args.format.is_none() && printf.is_none() && !args.terse;
+    let format = if as_fields {
+        Some(args.fields_format().to_owned())
+    } else {
+        printf.or(args.format.clone())
+    };
+    let options = StatOptions {
+        format: format.or_else(|| args.terse.then(|| args.terse_format().to_owned())),
+        dereference: args.dereference,
+        file_system: args.file_system,
+    };
     options.check().map_err(|problem| Stop::usage(format!("--format: {problem}")))?;
     let zone = TimeZone::system();
     per_path::report(
@@ -60,6 +91,9 @@ pub fn run(args: &StatArgs, global: &GlobalArgs) -> Result<Exit> {
         (&args.files, args.heads),
         &ReportChoice::Stat(options),
         &mut |printer, entries| {
+            if as_fields && args.file_system {
+                return entries.iter().try_for_each(|entry| print_file_system(printer, entry));
+            }
             if as_fields {
                 return entries.iter().try_for_each(|entry| print_json(printer, entry, &zone));
             }
@@ -129,31 +163,36 @@ fn unescaped(format: &str) -> Result<String, Stop> {
     Ok(text)
 }
 
-/// What JSON has of a file, in the order of [`FIELDS_FORMAT`].
-const FIELDS: &[&str] = &[
-    "size",
-    "blocks",
-    "block_bytes",
-    "io_block",
-    "device",
-    "inode",
-    "links",
-    "uid",
-    "gid",
-    "kind",
-    "mode",
-    "user",
-    "group",
-    "accessed",
-    "modified",
-    "changed",
-    "born",
-    "target",
-];
+/// The fields of a record: their values, separated by tabs.
 const FIELDS_FORMAT: &str =
     "%s\t%b\t%B\t%o\t%d\t%i\t%h\t%u\t%g\t%F\t%04a\t%U\t%G\t%x\t%y\t%z\t%w\t%P";
-/// So many of them are numbers.
-const FIELDS_NUMBERS: usize = 9;
+const FIELDS: usize = 18;
+
+/// The fields of a record of a file system.
+const FILE_SYSTEM_FORMAT: &str = "%i\t%l\t%T\t%s\t%S\t%b\t%f\t%a\t%c\t%d";
+const FILE_SYSTEM_FIELDS: usize = 10;
+
+fn print_file_system(printer: &mut Printer<'_>, entry: &MergedEntry<'_>) -> std::io::Result<()> {
+    let text = stat::text(entry.entry.text, &TimeZone::UTC);
+    let values: Vec<&[u8]> = text.splitn(FILE_SYSTEM_FIELDS, |&byte| byte == b'\t').collect();
+    let value = |at: usize| values.get(at).copied().unwrap_or_default();
+    let number = |at: usize| std::str::from_utf8(value(at)).ok()?.parse::<u64>().ok();
+    let word = |at: usize| Some(String::from_utf8_lossy(value(at)).into_owned());
+    let file_system = FileSystem {
+        id: word(0),
+        name_bytes_max: number(1),
+        kind: word(2),
+        block_bytes: number(3),
+        fundamental_block_bytes: number(4),
+        blocks: number(5),
+        blocks_free: number(6),
+        blocks_available: number(7),
+        inodes: number(8),
+        inodes_free: number(9),
+    };
+    let record = Entry { file_system: Some(file_system), ..Entry::default() };
+    printer.json(entry.leaves, entry.path, record)
+}
 
 fn print_json(
     printer: &mut Printer<'_>,
@@ -161,27 +200,35 @@ fn print_json(
     zone: &TimeZone,
 ) -> std::io::Result<()> {
     let text = stat::text(entry.entry.text, zone);
-    let mut object = Map::new();
-    for (at, (name, value)) in
-        FIELDS.iter().zip(text.splitn(FIELDS.len(), |&byte| byte == b'\t')).enumerate()
-    {
-        let value = match *name {
-            // The name comes first, and is there already.
-            "target" => {
-                match value.strip_prefix(entry.path).and_then(|rest| rest.strip_prefix(b" -> ")) {
-                    Some(target) => target,
-                    None => continue,
-                }
-            }
-            // A file system may not know when a file was born.
-            "born" if value == b"-" => continue,
-            _ => value,
-        };
-        match std::str::from_utf8(value).ok().filter(|_| at < FIELDS_NUMBERS).map(str::parse::<u64>)
-        {
-            Some(Ok(number)) => drop(object.insert((*name).to_owned(), number.into())),
-            _ => put_text(&mut object, name, value),
-        }
-    }
-    printer.json(entry.leaves, entry.path, object)
+    let values: Vec<&[u8]> = text.splitn(FIELDS, |&byte| byte == b'\t').collect();
+    let value = |at: usize| values.get(at).copied().unwrap_or_default();
+    let number = |at: usize| std::str::from_utf8(value(at)).ok()?.parse::<u64>().ok();
+    let word = |at: usize| Some(String::from_utf8_lossy(value(at)).into_owned());
+    // The name comes first, and is there already.
+    let target = value(17).strip_prefix(entry.path).and_then(|rest| rest.strip_prefix(b" -> "));
+    let (target, target_base64) = target.map_or((None, None), sheaf_records::text);
+    let record = Entry {
+        size: number(0),
+        blocks: number(1),
+        block_bytes: number(2),
+        io_block: number(3),
+        device: number(4).map(Device::Number),
+        inode: number(5),
+        links: number(6),
+        uid: number(7),
+        gid: number(8),
+        kind: word(9),
+        mode: word(10),
+        user: word(11),
+        group: word(12),
+        accessed: word(13),
+        modified: word(14),
+        changed: word(15),
+        // A file system may not know when a file was born.
+        born: word(16).filter(|born| born != "-"),
+        target,
+        target_base64,
+        ..Entry::default()
+    };
+    printer.json(entry.leaves, entry.path, record)
 }

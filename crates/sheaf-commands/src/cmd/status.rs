@@ -2,7 +2,6 @@
 use crate::cmd::tree::show::state::TreeState;
 use anyhow::Result;
 use clap::Args;
-use serde_json::json;
 use sheaf_cli::exit::{Exit, of_error, one_line};
 use sheaf_cli::notices;
 use sheaf_cli::options::GlobalArgs;
@@ -11,6 +10,7 @@ use sheaf_cli::session;
 use sheaf_cli::session::Ended;
 use sheaf_core::RangeSet;
 use sheaf_group::Outcome;
+use sheaf_records::{CommandError, Host, Note, Summary};
 use sheaf_session::gates;
 use sheaf_session::{Config, Environment, Lookup, Session, Sessions};
 use sheaf_tools::Target;
@@ -70,23 +70,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         ask(name, global, &output)?.ok_or_else(absent)
     };
-    // Side by side, so that one that does not answer keeps no time from the others.
-    let all: Vec<Result<ShownStatus>> = std::thread::scope(|scope| {
-        let (last, others) =
-            names.split_last().map_or((None, &[][..]), |(last, others)| (Some(last), others));
-        let ask = &ask;
-        let apart = |name| std::thread::Builder::new().spawn_scoped(scope, move || ask(name));
-        let others: Vec<_> = others.iter().map(|name| (name, apart(name))).collect();
-        let last = last.map(|name| ask(name));
-        let stopped = |_| Err(anyhow::anyhow!("a session could not be asked"));
-        let join = |(name, thread): (&String, std::io::Result<_>)| match thread {
-            Ok(thread) => std::thread::ScopedJoinHandle::join(thread).unwrap_or_else(stopped),
-            // The system has no thread for it.
-            Err(_) => ask(name),
-        };
-        others.into_iter().map(join).chain(last).collect()
-    });
-    for (name, shown) in names.iter().zip(all) {
+    for (name, shown) in names.iter().zip(ask_all(&names, &ask)) {
         match shown {
             // What has ended since it was listed is no news.
             Err(_)
@@ -119,18 +103,39 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
     if output.json {
         let mut out = sheaf_cli::output::stdout();
         for mut summary in summaries {
-            summary["exit"] = json!(exit as u8);
-            output.records.write(&mut out, summary)?;
+            summary.exit = exit;
+            output.records.write(&mut out, &summary)?;
         }
     }
     Ok(exit)
 }
 
+/// Asks all sessions at once, so that one that does not answer keeps no time from the others.
+fn ask_all(
+    names: &[String],
+    ask: &(dyn Fn(&str) -> Result<ShownStatus> + Sync),
+) -> Vec<Result<ShownStatus>> {
+    std::thread::scope(|scope| {
+        let (last, others) =
+            names.split_last().map_or((None, &[][..]), |(last, others)| (Some(last), others));
+        let apart = |name| std::thread::Builder::new().spawn_scoped(scope, move || ask(name));
+        let others: Vec<_> = others.iter().map(|name| (name, apart(name))).collect();
+        let last = last.map(|name| ask(name));
+        let stopped = |_| Err(anyhow::anyhow!("a session could not be asked"));
+        let join = |(name, thread): (&String, std::io::Result<_>)| match thread {
+            Ok(thread) => std::thread::ScopedJoinHandle::join(thread).unwrap_or_else(stopped),
+            // The system has no thread for it.
+            Err(_) => ask(name),
+        };
+        others.into_iter().map(join).chain(last).collect()
+    })
+}
+
 /// Says that there is no session to ask.
 fn nothing_runs(output: &Output) -> Result<Exit> {
     if output.json {
-        let nobody = Report::default().to_json(&Nobody);
-        output.records.write(&mut sheaf_cli::output::stdout(), nobody)?;
+        let nobody = Report::default().record(&Nobody);
+        output.records.write(&mut sheaf_cli::output::stdout(), &nobody)?;
     } else if !output.quiet {
         sheaf_cli::output::tell("no session is running; start one with: sheaf up");
     }
@@ -153,7 +158,7 @@ fn show_gone(environment: &Environment, asked: &[String], output: &Output) -> Re
 fn show_failure(error: &anyhow::Error, output: &Output) -> Result<()> {
     let (mut out, error) = (sheaf_cli::output::stdout(), one_line(error));
     if output.json {
-        output.records.write(&mut out, json!({ "type": "error", "error": error }))?;
+        output.records.write(&mut out, &CommandError { error, path: None, exit: None })?;
     } else {
         writeln!(out, "{error}")?;
     }
@@ -234,7 +239,8 @@ fn fold_into(notice: &mut Notice, other: &Notice) -> bool {
             (into, leaves)
         }
         (Notice::Joined { leaves: into, .. }, Notice::Joined { leaves, .. })
-        | (Notice::Left { leaves: into, .. }, Notice::Left { leaves, .. }) => (into, leaves),
+        | (Notice::Left { leaves: into, .. }, Notice::Left { leaves, .. })
+        | (Notice::Garbled { leaves: into, .. }, Notice::Garbled { leaves, .. }) => (into, leaves),
         _ => return false,
     };
     // Of a host that comes and goes each time is told.
@@ -248,7 +254,7 @@ fn fold_into(notice: &mut Notice, other: &Notice) -> bool {
 /// What a session has said.
 struct ShownStatus {
     exit: Exit,
-    summary: serde_json::Value,
+    summary: Summary,
     out: Vec<u8>,
     errors: Vec<u8>,
 }
@@ -354,8 +360,7 @@ async fn show(
     if !output.json && !output.quiet {
         report.write_text(hosts, &output.stderr, &mut errors)?;
     }
-    let mut summary = report.to_json(hosts);
-    summary["session"] = json!(name);
+    let summary = Summary { session: Some(name.to_owned()), ..report.record(hosts) };
     Ok(ShownStatus { exit: report.exit(), summary, out, errors })
 }
 
@@ -380,38 +385,47 @@ impl AskedStatus<'_> {
     ) -> Result<()> {
         let (client, name) = (self.joined.client(), self.name);
         if let Some(other) = self.other {
-            let note = json!({ "type": "note", "note": other });
-            output.records.write(&mut out, note)?;
+            output.records.write(&mut out, &Note { note: other.to_owned() })?;
         }
         for (at, notice) in self.events {
-            let Some(mut line) = notices::json(notice, self.joined) else { continue };
-            line["session"] = json!(name);
-            line["at"] = json!(at);
-            output.records.write(&mut out, line)?;
+            notices::write(notice, self.joined, Some((name, *at)), output.records, &mut out)?;
         }
         let carriers = self.state.carriers();
         for (leaf, About { pid, rss_bytes, cpu_us }) in servers {
             let host = client.host(*leaf);
             let link = host.as_deref().and_then(|host| carriers.get(host));
-            let line = json!({
-                "type": "host", "session": name, "host": host, "pid": pid, "rss_bytes": rss_bytes,
-                "cpu_us": cpu_us, "link": link,
-            });
-            output.records.write(&mut out, line)?;
+            let record = Host {
+                session: name.to_owned(),
+                link: link.map(|link| (*link).to_owned()),
+                host,
+                pid: u64::from(*pid),
+                rss_bytes: *rss_bytes,
+                cpu_us: *cpu_us,
+            };
+            output.records.write(&mut out, &record)?;
         }
-        let mut line = serde_json::to_value(self.joined.about())?;
-        line["type"] = json!("session");
-        if let Some(line) = line.as_object_mut() {
-            // Each event has its own.
-            line.remove("event_times");
-            // For those who join by a file, to compare.
-            line.remove("settings");
-        }
-        line["name"] = json!(name);
-        line["answered"] = json!(client.fold(answered));
-        line["missing"] = json!(client.fold(missing));
-        line["peer_links"] = json!(self.state.peers_lines());
-        Ok(output.records.write(&mut out, line)?)
+        // A session that runs has said what it is.
+        let Some(about) = self.joined.about().cloned() else { return Ok(()) };
+        let some = |list: Vec<(String, String)>| (!list.is_empty()).then_some(list);
+        let record = sheaf_records::Session {
+            name: name.to_owned(),
+            cluster: about.cluster,
+            hosts: about.hosts,
+            launch: about.launch,
+            tree: about.tree,
+            export: about.export,
+            pid: u64::from(about.pid),
+            kept_by: about.kept_by,
+            since: about.since,
+            answered: client.fold(answered),
+            missing: client.fold(missing),
+            refused: about.refused,
+            refused_at: (!about.refused_at.is_empty()).then_some(about.refused_at),
+            shut: some(about.shut),
+            shut_to_others: some(about.shut_to_others),
+            peer_links: self.state.peers_lines(),
+        };
+        Ok(output.records.write(&mut out, &record)?)
     }
 
     /// Who answers, what the session is, and what happened last.

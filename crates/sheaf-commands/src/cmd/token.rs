@@ -6,6 +6,7 @@ use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::Records;
 use sheaf_cli::secret::{check_place, write_secret};
 use sheaf_cli::session;
+use sheaf_records::Token;
 use sheaf_session::{Environment, SessionError, Sessions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -53,9 +54,9 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let mut out = sheaf_cli::output::stdout();
     if global.json {
-        let token = file.is_none().then_some(&issued.token);
-        let record = serde_json::json!({ "type": "token", "token": token, "join": issued.join, "uses": args.uses });
-        Records::new(global).write(&mut out, record)?;
+        let token = file.is_none().then(|| issued.token.clone());
+        let (join, uses) = (issued.join.clone(), u64::from(args.uses));
+        Records::new(global).write(&mut out, &Token { token, join, uses })?;
     } else if file.is_none() {
         writeln!(out, "{}", issued.token)?;
     }

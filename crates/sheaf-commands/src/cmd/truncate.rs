@@ -22,7 +22,7 @@ TB for powers of 1000. In front of it: + to grow by, - to shrink by, < at most,
 On a terminal, more than one host is asked about first; -y answers.
 
 Examples:
-  sheaf truncate -s 0 :/var/log/app.log
+  sheaf truncate -s 0 @all:/var/log/app.log
   sheaf truncate -s '<100M' 'n[1-64]:/var/tmp/trace'")]
 pub struct TruncateArgs {
     #[command(flatten)]

@@ -1,12 +1,12 @@
 //! `sheaf up`: a session that stays.
 use anyhow::{Context, Result};
 use clap::Args;
-use serde_json::json;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{Output, Records};
 use sheaf_cli::session::background::{self, ReadySession, Staying};
 use sheaf_cli::session::{self, TokenFile};
+use sheaf_records::Started;
 use sheaf_session::config::{Config, Launch};
 use std::ffi::OsString;
 use std::io::Write;
@@ -85,35 +85,15 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     let begun = Instant::now();
     let mut config = session::config(&global)?;
     if !args.announce {
+        Output::new(&global).announce(config.announcement.as_deref());
         Output::new(&global).note(config.note.as_deref())?;
         session::elsewhere::check_start(&config)?;
     }
     // What cannot be planned is refused here, not by a process in the background.
     let topology = config.topology()?;
-    if args.tokens.is_some() && matches!(config.launch(), Launch::Embedded | Launch::Processes) {
-        let text =
-            format!("launch = {} is not for --tokens FILE: nobody can join it", config.launch());
-        return Err(Stop::usage(text).into());
-    }
-    if let Some(path) = &args.tokens {
-        if path.as_os_str() == "-" {
-            let text = "--tokens is a file; sheaf token writes tokens to standard output";
-            return Err(Stop::usage(text).into());
-        }
-        sheaf_cli::secret::check_place(path)?;
-    }
+    check_tokens(args, &config)?;
     let all = u64::from(topology.leaves_len());
-    let wait = match args.wait {
-        None => None,
-        Some(UpWait::All) => Some(all),
-        Some(UpWait::For(count)) if count > all => {
-            let name = &config.cluster.name.value;
-            return Err(
-                Stop::usage(format!("--wait {count}: cluster {name} has {all} hosts")).into()
-            );
-        }
-        Some(UpWait::For(count)) => Some(count),
-    };
+    let wait = waits_for(args, &config, all)?;
     if args.announce || args.foreground {
         let token_file =
             args.tokens.as_ref().map(std::path::absolute).transpose().context("--tokens")?;
@@ -148,6 +128,38 @@ pub fn run(args: &UpArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(exit)
 }
 
+/// Refuses `--tokens` where no host joins, and where the file cannot be written.
+fn check_tokens(args: &UpArgs, config: &Config) -> Result<()> {
+    if args.tokens.is_some() && matches!(config.launch(), Launch::Embedded | Launch::Processes) {
+        let text =
+            format!("launch = {} is not for --tokens FILE: nobody can join it", config.launch());
+        return Err(Stop::usage(text).into());
+    }
+    if let Some(path) = &args.tokens {
+        if path.as_os_str() == "-" {
+            let text = "--tokens is a file; sheaf token writes tokens to standard output";
+            return Err(Stop::usage(text).into());
+        }
+        sheaf_cli::secret::check_place(path)?;
+    }
+    Ok(())
+}
+
+/// The number of hosts that `--wait` waits for, of `all`.
+fn waits_for(args: &UpArgs, config: &Config, all: u64) -> Result<Option<u64>> {
+    Ok(match args.wait {
+        None => None,
+        Some(UpWait::All) => Some(all),
+        Some(UpWait::For(count)) if count > all => {
+            let name = &config.cluster.name.value;
+            return Err(
+                Stop::usage(format!("--wait {count}: cluster {name} has {all} hosts")).into()
+            );
+        }
+        Some(UpWait::For(count)) => Some(count),
+    })
+}
+
 /// Says that a session runs, with how many of its hosts, and why not with the others; `wait`: how
 /// many were waited for.
 fn told(
@@ -168,12 +180,17 @@ fn told(
         _ => Exit::Partial,
     };
     if global.json {
-        let record = json!({
-            "type": "started", "session": name, "running": hosts, "of": all, "pid": pid,
-            "missing": ready.missing, "silent": ready.silent, "exit": exit as u8,
-        });
+        let record = Started {
+            session: name.to_owned(),
+            running: hosts,
+            of: all,
+            pid: u64::from(pid),
+            missing: ready.missing.clone(),
+            silent: ready.silent.clone(),
+            exit,
+        };
         let mut stdout = sheaf_cli::output::stdout();
-        Records::new(global).write(&mut stdout, record)?;
+        Records::new(global).write(&mut stdout, &record)?;
         stdout.flush()?;
     } else if !global.quiet {
         sheaf_cli::output::tell(format_args!(

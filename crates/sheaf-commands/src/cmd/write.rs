@@ -24,11 +24,12 @@ use std::os::unix::ffi::OsStrExt;
 The file gets these bytes and no others, as with > in a shell, but in one
 moment: they are written beside it, verified, and renamed. Mode and owner stay.
 Devices, pipes and files of /proc and /sys are written directly. The file must
-exist unless --create is given.
+exist unless --create is given. With --append, --offset and --in-place, a host
+where the file is standard input itself refuses.
 
 Examples:
-  echo 1 | sheaf write :/proc/sys/net/ipv4/ip_forward
-  sheaf write --create --append --data 'n9 is retired' '@web:/etc/motd'")]
+  echo 1 | sheaf write @all:/proc/sys/net/ipv4/ip_forward
+  echo 'n9 is retired' | sheaf write --create --append '@web:/etc/motd'")]
 pub struct WriteArgs {
     #[command(flatten)]
     pub files: Changed,
@@ -77,14 +78,20 @@ impl WriteArgs {
         );
         const NONE: (Errno, &str) = (Errno::CANCELED, "--excl writes all files or none");
         const BESIDE: (Errno, &str) = (Errno::ACCES, "--in-place needs no right to its directory");
+        const MOUNTED: (Errno, &str) = (
+            Errno::BUSY,
+            "it is a mount point, which cannot be replaced: --in-place writes into it",
+        );
+        const INPUT: (Errno, &str) =
+            (Errno::SAMEFILE, "this machine is the host, and the file is standard input");
         match self.options() {
             WriteOptions { exclusive: true, .. } => vec![OPEN, NONE],
             WriteOptions { create: false, way: WriteWay::Replace, .. } => {
-                vec![MISSING, BESIDE, OPEN]
+                vec![MISSING, BESIDE, MOUNTED, OPEN]
             }
-            WriteOptions { create: false, .. } => vec![MISSING, OPEN],
-            WriteOptions { way: WriteWay::Replace, .. } => vec![BESIDE, OPEN],
-            WriteOptions { .. } => vec![OPEN],
+            WriteOptions { create: false, .. } => vec![MISSING, OPEN, INPUT],
+            WriteOptions { way: WriteWay::Replace, .. } => vec![BESIDE, MOUNTED, OPEN],
+            WriteOptions { .. } => vec![OPEN, INPUT],
         }
     }
 
@@ -103,7 +110,9 @@ impl WriteArgs {
             None if self.in_place => WriteWay::InPlace,
             None => WriteWay::Replace,
         };
-        WriteOptions { way, create: self.create, exclusive: self.excl, mode: self.mode }
+        // Only standard input can be a file of a host.
+        let source = if self.data.is_none() { stdio::input_identity() } else { None };
+        WriteOptions { way, create: self.create, exclusive: self.excl, mode: self.mode, source }
     }
 }
 

@@ -4,7 +4,7 @@ use super::grid::Grid;
 use super::grid::blocks::{Block, Blocks};
 use super::numberset::NumberSet;
 use super::{HostSet, NameFamily, Nodes, grid, pattern};
-use crate::RangeSet;
+use crate::rangeset::RangeSet;
 
 impl HostSet {
     /// Every name, in order.

@@ -1,6 +1,6 @@
 //! Braces: `{a,b}` stands for two texts.
 
-use crate::PatternError;
+use crate::error::PatternError;
 
 /// The most texts one pattern may stand for.
 const ALTERNATIVES_MAX: usize = 1024;

@@ -1,6 +1,6 @@
 //! The pattern of one name, between two slashes.
 
-use crate::PatternError;
+use crate::error::PatternError;
 use std::iter::Peekable;
 use std::str::Chars;
 

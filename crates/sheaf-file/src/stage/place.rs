@@ -1,23 +1,23 @@
 //! Where the new file goes, and how it gets its name.
 
 use super::StageOptions;
-use crate::attributes::{Attributes, Subject, Xattr, apply, some_xattrs_of};
-use crate::export::{ExportPlace, name_metadata};
+use crate::Result;
+use crate::attributes::{ACCESS_LIST, Attributes, Subject, Xattr, apply, some_xattrs_of};
+use crate::export::{Export, ExportPlace, name_metadata};
+use crate::identity::FileIdentity;
 use crate::itself::unless_itself;
 use crate::leases::outlasting_leases;
-use crate::{Export, FileKind, Metadata, Owner, Result};
+use crate::owner::Owner;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno as SysErrno;
 use sheaf_core::Errno;
+use sheaf_core::files::{FileKind, Metadata};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The attribute with the list of who may do what beside owner, group and others.
-const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 /// How the names of temporary files begin, where there must be one.
 pub const TEMP_PREFIX: &str = ".sheaf-tmp-";
@@ -80,8 +80,14 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// Finds the destination and opens what is to be written.
-    pub fn open(export: &Export, path: &Path, options: &StageOptions) -> Result<(Self, File)> {
+    /// Finds the destination and opens what is to be written. A destination that is `source` is not
+    /// written directly (`ESAMEFILE`).
+    pub fn open(
+        export: &Export,
+        path: &Path,
+        options: &StageOptions,
+        source: Option<&FileIdentity>,
+    ) -> Result<(Self, File)> {
         let ExportPlace { dir, name, must_be_dir } = final_place(export, path)?;
         let old = match name_metadata(dir.as_fd(), &name) {
             Ok(metadata) if metadata.is_dir() => return Err(Errno::ISDIR),
@@ -101,6 +107,9 @@ impl Destination {
             found.open_direct(OFlags::WRONLY | OFlags::TRUNC, options)?
         } else if options.in_place {
             found.kind = StageKind::InPlace;
+            if old.is_some() {
+                found.check_source(source)?;
+            }
             let flags = OFlags::CREATE | OFlags::TRUNC;
             match found.open_direct(OFlags::RDWR | flags, options) {
                 // It may be one that this user may write and not read.
@@ -187,6 +196,14 @@ impl Destination {
         }
     }
 
+    /// Fails if the destination is `source`: to open it would empty what is still to be read.
+    fn check_source(&self, source: Option<&FileIdentity>) -> Result<()> {
+        let Some(source) = source else { return Ok(()) };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let there = rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty())?;
+        if source.is(&there)? { Err(Errno::SAMEFILE) } else { Ok(()) }
+    }
+
     /// Checks that the old file may be written, and remembers what it hands on.
     fn remember(&mut self, old: Metadata, options: &StageOptions) -> Result<()> {
         if !options.force {
@@ -206,7 +223,7 @@ impl Destination {
 
     fn open_direct(&self, flags: OFlags, options: &StageOptions) -> Result<File> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(&self.dir, &self.name, flags, mode(options));
+        let open = |flags| rustix::fs::openat(&self.dir, &self.name, flags, mode(options));
         Ok(unless_itself(outlasting_leases(flags, open)?)?.into())
     }
 
@@ -305,10 +322,10 @@ fn parent(path: &Path) -> &Path {
 }
 
 /// Gives an open file a name. The way through `/proc` needs no privilege, the other no `/proc`.
-fn link(file: &File, dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+pub(crate) fn link(file: impl AsFd, dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
     let path = crate::attributes::proc_path(file.as_fd());
     match rustix::fs::linkat(CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW) {
-        Err(SysErrno::NOENT) => rustix::fs::linkat(file, "", dir, name, AtFlags::EMPTY_PATH),
+        Err(SysErrno::NOENT) => rustix::fs::linkat(&file, "", dir, name, AtFlags::EMPTY_PATH),
         done => done,
     }
 }
@@ -349,7 +366,7 @@ mod tests {
         let options = StageOptions::default();
         let begin = || {
             let (mut destination, _) =
-                Destination::open(&export, Path::new("file"), &options).unwrap();
+                Destination::open(&export, Path::new("file"), &options, None).unwrap();
             let file = destination.open_named(&options).unwrap();
             assert_eq!(names(root.path()).len(), 2);
             (destination, file)
@@ -380,7 +397,7 @@ mod tests {
             std::fs::write(&path, "old").unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(0o664)).unwrap();
             let (mut destination, file) =
-                Destination::open(&export, Path::new("file"), &options).unwrap();
+                Destination::open(&export, Path::new("file"), &options, None).unwrap();
             let old = destination.old.as_mut().unwrap();
             assert!(!old.may_lack_list);
             (old.xattrs, old.may_lack_list) = (xattrs, may_lack_list);

@@ -2,16 +2,20 @@
 //! and lends the directory that holds the present entry.
 
 use super::{Follow, WalkEntry, WalkOptions};
-use crate::export::{fd_metadata, mount_id, name_metadata};
+use crate::Result;
+use crate::error::PathError;
+use crate::export::{Export, fd_metadata, mount_id, name_metadata};
+use crate::held::parent;
 use crate::itself::unless_itself;
-use crate::{Export, FileKind, Metadata, PathError, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use sheaf_core::Errno;
+use sheaf_core::files::{FileKind, Metadata, Timestamp};
 use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::vec;
 
 /// How many directories deep a walk goes; deeper ones are `ENAMETOOLONG` errors.
@@ -41,20 +45,29 @@ pub(crate) struct Cursor {
     frames: Vec<Frame>,
     /// The directory that was yielded last and is to be read next.
     pending: Option<(Name, WalkEntry)>,
+    /// The start ends in a slash, `.` or `..`: the directory of the first frame is the start.
+    start_is_within: bool,
     /// The device of the start, once it has been read.
     start_dev: Option<u64>,
     /// The mount of the start, likewise.
     start_mount: Option<u64>,
     /// An error to yield before anything else.
     failed: Option<PathError>,
+    /// The entry of the last step is what a link leads to.
+    followed: bool,
 }
 
 #[derive(Debug)]
 struct Frame {
     /// Closed while the walk is far beneath it.
-    dir: Option<OwnedFd>,
+    dir: Option<Arc<OwnedFd>>,
     /// Device and inode, to notice loops and directories that were exchanged.
     id: (u64, u64),
+    /// When the directory was made, if its file system says so: a removed directory's inode may
+    /// become another's.
+    btime: Option<Timestamp>,
+    /// The directory itself is what a link leads to.
+    followed: bool,
     /// What is still to come, in order.
     names: vec::IntoIter<Name>,
     /// The directory itself; nothing for the one that holds the start.
@@ -80,9 +93,11 @@ impl Cursor {
             start: start.to_owned(),
             frames: Vec::new(),
             pending: None,
+            start_is_within: false,
             start_dev: None,
             start_mount: None,
             failed: None,
+            followed: false,
         };
         match cursor.first_frame() {
             Ok(frame) => cursor.frames.push(frame),
@@ -94,7 +109,27 @@ impl Cursor {
     /// The directory that holds the entry of the last step; `None` when it could not be opened
     /// again.
     pub fn parent(&self) -> Option<BorrowedFd<'_>> {
-        self.frames.last()?.dir.as_ref().map(AsFd::as_fd)
+        self.frames.last()?.dir.as_ref().map(|dir| dir.as_fd())
+    }
+
+    /// The export with the directory held that holds the entry of the last step.
+    ///
+    /// # Errors
+    /// `ESTALE` when it could not be opened again.
+    pub fn here(&self) -> Result<Export> {
+        let frame = self.frames.last().ok_or(Errno::STALE)?;
+        let dir = frame.dir.as_ref().ok_or(Errno::STALE)?;
+        let path = match (&frame.entry, self.start_is_within) {
+            (Some(entry), _) => &entry.path,
+            (None, true) => &self.start,
+            (None, false) => parent(&self.start),
+        };
+        Ok(self.export.with_held(path, Arc::clone(dir)))
+    }
+
+    /// Whether the entry of the last step is what a link leads to.
+    pub fn followed(&self) -> bool {
+        self.followed
     }
 
     /// Does not go into the directory of the last `Enter`; its `Leave` does not come either.
@@ -113,10 +148,13 @@ impl Cursor {
         }
         loop {
             let Some(name) = self.frames.last_mut()?.names.next() else {
-                let left = self.frames.pop()?.entry?;
+                let Frame { entry, followed, .. } = self.frames.pop()?;
+                self.followed = followed;
+                let left = entry?;
                 self.reopen();
                 return Some(Ok(WalkStep::Leave(left)));
             };
+            self.followed = name.followed;
             match self.visit(&name) {
                 Ok(Some(entry)) if entry.kind == FileKind::Directory => {
                     self.pending = Some((name, entry.clone()));
@@ -130,17 +168,27 @@ impl Cursor {
     }
 
     /// The frame whose one name is the start.
-    fn first_frame(&self) -> Result<Frame> {
+    fn first_frame(&mut self) -> Result<Frame> {
         let (dir, name) = match self.export.place(&self.start) {
             Ok(place) if !place.must_be_dir => (place.dir, place.name),
             Err(errno) if errno != Errno::INVAL => return Err(errno),
             // `/` and paths that end in a slash, `.` or `..`: the directory as seen from within.
-            _ => (self.export.resolve(&self.start, OFlags::DIRECTORY)?, OsString::from(".")),
+            _ => {
+                self.start_is_within = true;
+                (self.export.resolve(&self.start, OFlags::DIRECTORY)?, OsString::from("."))
+            }
         };
         let kind = name_metadata(dir.as_fd(), &name)?.kind;
         let follow = self.options.follow != Follow::Never;
         let name = self.resolved(dir.as_fd(), name, kind, follow.then(|| self.start.clone()));
-        Ok(Frame { dir: Some(dir), id: (0, 0), names: vec![name].into_iter(), entry: None })
+        Ok(Frame {
+            dir: Some(Arc::new(dir)),
+            id: (0, 0),
+            btime: None,
+            followed: false,
+            names: vec![name].into_iter(),
+            entry: None,
+        })
     }
 
     /// The entry of a name, or nothing if the filters pass over it.
@@ -197,7 +245,8 @@ impl Cursor {
             let parent = self.parent().ok_or(Errno::STALE)?;
             unless_itself(rustix::fs::openat(parent, &name.name, flags, Mode::empty())?)?
         };
-        let id = fd_metadata(dir.as_fd())?.id();
+        let metadata = fd_metadata(dir.as_fd())?;
+        let id = metadata.id();
         if self.frames.iter().skip(1).any(|frame| frame.id == id) {
             return Err(Errno::LOOP);
         }
@@ -211,7 +260,14 @@ impl Cursor {
             }
         }
         let names = self.read(dir.as_fd(), entry)?.into_iter();
-        self.frames.push(Frame { dir: Some(dir), id, names, entry: Some(entry.clone()) });
+        self.frames.push(Frame {
+            dir: Some(Arc::new(dir)),
+            id,
+            btime: metadata.btime,
+            followed: name.followed,
+            names,
+            entry: Some(entry.clone()),
+        });
         match self.frames.len().checked_sub(OPEN_DIRS_MAX + 1) {
             Some(far) if far > 0 => self.frames[far].dir = None,
             _ => {}
@@ -253,16 +309,18 @@ impl Cursor {
 
     /// Opens the present directory again if it was closed, and makes sure it is still the same one.
     fn reopen(&mut self) {
-        let Some(Frame { dir: dir @ None, id, names, entry: Some(entry) }) = self.frames.last_mut()
+        let Some(Frame { dir: dir @ None, id, btime, names, entry: Some(entry), .. }) =
+            self.frames.last_mut()
         else {
             return;
         };
         let reopened = self.export.resolve(&entry.path, OFlags::DIRECTORY).and_then(|fd| {
-            let is_same = fd_metadata(fd.as_fd())?.id() == *id;
+            let found = fd_metadata(fd.as_fd())?;
+            let is_same = (found.id(), found.btime) == (*id, *btime);
             if is_same { Ok(fd) } else { Err(Errno::STALE) }
         });
         match reopened {
-            Ok(fd) => *dir = Some(fd),
+            Ok(fd) => *dir = Some(Arc::new(fd)),
             Err(errno) => {
                 *names = Vec::new().into_iter();
                 self.failed = Some(PathError { path: entry.path.clone(), errno });

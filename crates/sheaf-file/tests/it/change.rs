@@ -312,14 +312,33 @@ fn patterns_that_sweep_the_root_are_known() {
     let (_dir, export) = tree(&["a/b", "l -> /", "a/up -> .."]);
     let sweeps = |pattern: &str| export.sweeps_root(&Pattern::new(pattern).unwrap()).unwrap();
     for pattern in [
-        "/*", "*", "/**", "/?*", "//*/", "/./*", "/a/../*", "/l/*", "/*/../*", "/[!.]*", "/{a,*}",
-        "/**/*", "/a/up/*",
+        "/*",
+        "*",
+        "/**",
+        "/?*",
+        "//*/",
+        "/./*",
+        "/a/../*",
+        "/l/*",
+        "/*/../*",
+        "/[!.]*",
+        "/{a,*}",
+        "/**/*",
+        "/a/up/*",
+        "/*/*",
+        "/*/*/",
+        "/*/*/*",
+        "/**/*/*",
+        "/?*/*",
+        "/a/../*/*",
+        "/{a/b,*/*}",
     ] {
         assert!(sweeps(pattern), "{pattern}");
     }
-    for pattern in
-        ["/", "/a*", "/a/*", "/a/**", "/*a", "/**/b", "/*/*", "/.*", "/{a,b}", "/a", "/none/*"]
-    {
+    for pattern in [
+        "/", "/a*", "/a/*", "/a/**", "/*a", "/**/b", "/*/b*", "/a/*/*", "/.*", "/{a,b}", "/a",
+        "/none/*",
+    ] {
         assert!(!sweeps(pattern), "{pattern}");
     }
 }

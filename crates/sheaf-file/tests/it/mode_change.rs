@@ -8,14 +8,17 @@ use std::process::Command;
 
 #[test]
 fn malformed_changes_are_refused() {
-    for text in ["", "8", "10000", "0x7", "u", "u+z", "+xu", "z+x", "u+x,", "7u", "u=gr", "644 "] {
+    for text in [
+        "", "8", "10000", "0x7", "u", "u+z", "+xu", "z+x", "u+x,", "7u", "u=gr", "644 ", "u=755",
+        "=755+x", "=8", "+10000", "755,+x",
+    ] {
         assert_eq!(ModeChange::parse(text, 0), Err(Errno::INVAL), "{text}");
     }
     assert!(ModeChange::parse(&"+x".repeat(65), 0).is_err());
 }
 
 fn change() -> impl Strategy<Value = String> {
-    let clause = "[ugoa]{0,2}([-+=]([rwxXst]{0,3}|[ugo])){1,2}";
+    let clause = "[ugoa]{0,2}([-+=]([rwxXst]{0,3}|[ugo])){1,2}|[-+=][0-7]{1,4}";
     prop_oneof![1 => "[0-7]{3,4}", 1 => "0[0-7]{4}", 4 => prop::collection::vec(clause, 1..4).prop_map(|all| all.join(","))]
 }
 

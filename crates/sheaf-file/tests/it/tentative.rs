@@ -99,7 +99,7 @@ fn opened(file: impl AsFd) -> (OFlags, u32) {
 }
 
 #[test]
-fn opening_and_settling_is_what_open_does_and_undoing_leaves_no_trace() {
+fn open_and_settle_equal_open_and_undo_leaves_no_trace() {
     let (dir, export) = files();
     let (oracle, _) = files();
     let fresh = snapshot(dir.path());

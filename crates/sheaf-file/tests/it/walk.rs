@@ -184,6 +184,46 @@ fn directory_exchanged_meanwhile_is_an_error_not_a_detour() {
     );
 }
 
+#[test]
+fn file_of_a_walk_is_found_in_the_directory_that_was_read() {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    let (dir, export) = tree(&["etc/f", "home/d/f", "home/d/g", "home/d/sub/f"]);
+    let at = |path: &str| dir.path().join(path);
+    let ino = |path: &str| at(path).symlink_metadata().unwrap().ino();
+    let mut walk = export.walk(Path::new("/home"), WalkOptions::default());
+    let entry = loop {
+        let entry = walk.next().unwrap().unwrap();
+        if entry.path == Path::new("/home/d/f") {
+            break entry;
+        }
+    };
+    std::fs::rename(at("home/d"), at("home/old")).unwrap();
+    symlink("/etc", at("home/d")).unwrap();
+    assert_eq!(walk.found(&entry).unwrap().metadata().ino, ino("home/old/f"));
+    assert_eq!(walk.open_ready(&entry).unwrap().metadata().unwrap().ino(), ino("home/old/f"));
+    // Nor is a link followed that takes the place of the file itself.
+    let entry = walk.next().unwrap().unwrap();
+    std::fs::remove_file(at("home/old/g")).unwrap();
+    symlink("/etc/f", at("home/old/g")).unwrap();
+    assert_eq!(walk.found(&entry).unwrap().metadata().ino, ino("home/old/g"));
+    assert_eq!(walk.open_ready(&entry).err(), Some(Errno::LOOP));
+    // What is beneath is read from the directory that was found, too.
+    assert!(walk.all(|entry| entry.is_ok()));
+}
+
+#[test]
+fn directories_come_last_if_asked_for() {
+    let (_dir, export) = tree(&["d/a", "d/sub/b", "d/sub/empty/", "d/z", "d/link -> sub"]);
+    let options = WalkOptions { dirs_last: true, ..WalkOptions::default() };
+    let expected = ["d/a", "d/link", "d/sub/b", "d/sub/empty", "d/sub", "d/z", "d"];
+    assert_eq!(paths(&export, "d", options.clone()), expected);
+    let mut walk = export.walk(Path::new("d"), options);
+    while let Some(entry) = walk.next() {
+        let entry = entry.unwrap();
+        assert_eq!(walk.found(&entry).unwrap().metadata(), &export.lstat(&entry.path).unwrap());
+    }
+}
+
 /// All paths beneath a directory with their kinds, by the standard library.
 fn oracle(root: &Path, dir: &Path, found: &mut Vec<(PathBuf, bool, u64)>) {
     let stat = std::fs::symlink_metadata(dir).unwrap();

@@ -1,6 +1,6 @@
 //! Equivalence: members with the same content are one class, told apart by digest first.
-use sheaf_core::MemberSet;
 use sheaf_core::varint::{self, Malformed};
+use sheaf_core::{MemberSet, RangeSet};
 use std::collections::BTreeMap;
 
 /// A BLAKE3 digest.
@@ -15,6 +15,11 @@ pub(crate) struct ClassState {
     pub members: MemberSet,
     /// The content, where it came along.
     pub body: Option<Vec<u8>>,
+}
+
+/// Whether this is the content with this digest and length.
+pub(crate) fn is_of(body: &[u8], digest: &[u8], len: u64) -> bool {
+    body.len() as u64 == len && blake3::hash(body).as_bytes()[..] == *digest
 }
 
 /// Classes by digest.
@@ -53,6 +58,16 @@ impl Classes {
         self.classes.len()
     }
 
+    /// The leaves of each class.
+    pub fn leaves(&self) -> impl Iterator<Item = RangeSet> + '_ {
+        self.classes.values().map(|class| class.members.leaves())
+    }
+
+    /// The members of each content that is not empty.
+    pub fn said(&self) -> impl Iterator<Item = &MemberSet> {
+        self.classes.values().filter(|class| class.len > 0).map(|class| &class.members)
+    }
+
     /// Takes them apart, the class with the lowest member first.
     #[must_use]
     pub fn into_sorted(self) -> Vec<(ClassDigest, ClassState)> {
@@ -87,6 +102,11 @@ impl Classes {
             let (&has_body, rest) = input.split_first().ok_or(Malformed)?;
             *input = rest;
             let body = if has_body == 1 { Some(varint::get_bytes(input)?.to_vec()) } else { None };
+            // One body stands for all members with its digest: a host with another body must not
+            // answer for them.
+            if body.as_deref().is_some_and(|body| !is_of(body, &digest[..], len)) {
+                return Err(Malformed);
+            }
             classes.add(*digest, ClassState { len, members, body });
         }
         Ok(classes)

@@ -83,7 +83,7 @@ impl Data {
     /// Takes in another sub-tree's.
     ///
     /// # Errors
-    /// `EBADMSG` for different kinds, `EMSGSIZE` when lines or numbers exceed their bound.
+    /// `EPROTO` for different kinds, `EMSGSIZE` when lines or numbers exceed their bound.
     pub fn merge(&mut self, other: Self) -> Result<(), FilterError> {
         match (&mut *self, other) {
             (_, Self::None) => {}
@@ -101,7 +101,7 @@ impl Data {
             }
             _ => {
                 return Err(FilterError::new(
-                    Errno::BADMSG,
+                    Errno::PROTO,
                     "members answered with different kinds of data",
                 ));
             }

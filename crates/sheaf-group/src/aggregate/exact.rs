@@ -1,5 +1,6 @@
 //! Sums without rounding: one fixed-point number wide enough for every integer of 128 bits and
-//! every float, so that neither the order of adding nor the tree's shape can show in a digit.
+//! every float, so that neither the order of adding nor the tree's shape can show in a digit. The
+//! result is rounded once.
 use sheaf_core::varint::{self, Malformed};
 
 /// Bits behind the binary point; the least float is 2^−1074.

@@ -1,5 +1,6 @@
 //! Numbers in text: sums, means, minima and maxima, each at its place.
 use super::exact::Exact;
+use super::labels::{LabelAt, Labels, NumberChoice};
 use super::number::Number;
 use serde::{Deserialize, Serialize};
 use sheaf_core::varint::{self, Malformed};
@@ -57,7 +58,7 @@ pub struct Overflow {
 
 /// Where a number stands in a text: the line, and the field of it or, if columns are wanted, the
 /// place of that column among them. Both are counted from 0.
-type NumberPlace = (u32, u32);
+pub(super) type NumberPlace = (u32, u32);
 
 /// Place by place, what the members' numbers come to.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -65,6 +66,8 @@ pub(crate) struct Numbers {
     members: MemberSet,
     /// By place.
     cells: Vec<(NumberPlace, Cell)>,
+    /// The text beside them that all members share.
+    labels: Labels,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -111,25 +114,32 @@ impl Cell {
 }
 
 impl Numbers {
-    /// The numbers in one member's text: with `columns` (counted from 1) those fields of each line,
-    /// else every field that is a number. Fields are separated by white space of ASCII and keep
-    /// their place whatever stands before them.
+    /// The numbers in one member's text, in the chosen lines: with columns (counted from 1) those
+    /// fields of each line, else every field that is a number. Fields are separated by white space
+    /// of ASCII and keep their place whatever stands before them.
     ///
     /// # Errors
     /// `EBADMSG` when there is none, `EOVERFLOW` for a number that does not fit, `EMSGSIZE` for
     /// more than [`NUMBERS_MAX`].
-    pub fn of(leaf: u32, local: u32, text: &[u8], columns: &[u32]) -> Result<Self, Errno> {
+    pub fn of(
+        leaf: u32,
+        local: u32,
+        text: &[u8],
+        choice: &NumberChoice<'_>,
+    ) -> Result<Self, Errno> {
         let mut numbers = Self::default();
-        for (line, text) in (0..).zip(text.split(|&byte| byte == b'\n')) {
+        for (line, text) in (0..).zip(choice.lines_of(text)) {
             let fields = text.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
-            if columns.is_empty() {
+            if choice.columns.is_empty() {
                 for (place, field) in (0..).zip(fields) {
-                    numbers.push((line, place), field)?;
+                    if !numbers.push((line, place), field)? && choice.labels {
+                        numbers.labels.push((line, place), field);
+                    }
                 }
                 continue;
             }
             let fields: Vec<&[u8]> = fields.collect();
-            for (place, &column) in (0..).zip(columns) {
+            for (place, &column) in (0..).zip(choice.columns) {
                 let field = (column as usize).checked_sub(1).and_then(|at| fields.get(at));
                 if let Some(field) = field {
                     numbers.push((line, place), field)?;
@@ -140,18 +150,27 @@ impl Numbers {
             return Err(Errno::BADMSG);
         }
         numbers.members.insert(local, leaf);
+        let cells = &numbers.cells;
+        numbers
+            .labels
+            .bound(|line| cells.binary_search_by_key(&line, |((line, _), _)| *line).is_ok());
         Ok(numbers)
     }
 
-    fn push(&mut self, place: NumberPlace, field: &[u8]) -> Result<(), Errno> {
-        let Ok(field) = std::str::from_utf8(field) else { return Ok(()) };
-        if let Some(number) = Number::parse(field)? {
-            if self.cells.len() == NUMBERS_MAX {
-                return Err(Errno::MSGSIZE);
-            }
-            self.cells.push((place, Cell::of(number)));
+    /// Takes in a field; returns whether it is a number.
+    fn push(&mut self, place: NumberPlace, field: &[u8]) -> Result<bool, Errno> {
+        let Ok(field) = std::str::from_utf8(field) else { return Ok(false) };
+        let Some(number) = Number::parse(field)? else { return Ok(false) };
+        if self.cells.len() == NUMBERS_MAX {
+            return Err(Errno::MSGSIZE);
         }
-        Ok(())
+        self.cells.push((place, Cell::of(number)));
+        Ok(true)
+    }
+
+    /// The text beside the numbers that all members share, in the order of lines and then of fields.
+    pub fn labels(&self) -> Vec<LabelAt> {
+        self.labels.values()
     }
 
     /// Takes in other members'.
@@ -186,6 +205,7 @@ impl Numbers {
             cells.push((place, cell));
         }
         self.cells = cells;
+        self.labels.intersect(&other.labels);
         self.members.union_with(&other.members);
         self.bound_names();
         Ok(())
@@ -243,6 +263,7 @@ impl Numbers {
             cell.max.encode(out);
             cell.without.encode(out);
         }
+        self.labels.encode(out);
     }
 
     pub(super) fn decode(input: &mut &[u8], ranges_left: &mut u64) -> Result<Self, Malformed> {
@@ -268,6 +289,6 @@ impl Numbers {
             }
             cells.push((place, cell));
         }
-        Ok(Self { members, cells })
+        Ok(Self { members, cells, labels: Labels::decode(input)? })
     }
 }

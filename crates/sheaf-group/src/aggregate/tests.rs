@@ -1,5 +1,5 @@
 //! Answers from the wire: nothing that comes in can make a node panic.
-use super::{Data, ErrorClass, FILTER, Numbers, Packed, Partial, register};
+use super::{Data, ErrorClass, FILTER, NumberChoice, Numbers, Packed, Partial, register};
 use proptest::prelude::*;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::filter::{Emit, Input, NodeInfo, Registry};
@@ -30,7 +30,7 @@ fn numbers(leaf: u32, local: u32, values: &[(f64, i64)]) -> Data {
         .iter()
         .map(|(float, integer)| format!("{float:?} {integer} x {float:?}\n"))
         .collect();
-    Data::Numbers(Numbers::of(leaf, local, text.as_bytes(), &[]).unwrap())
+    Data::Numbers(Numbers::of(leaf, local, text.as_bytes(), &NumberChoice::default()).unwrap())
 }
 
 prop_compose! {
@@ -81,25 +81,40 @@ proptest! {
 }
 
 #[test]
-fn broken_raw_partial_fails_the_aggregated_result() {
+fn broken_partial_fails_alone_whichever_comes_first() {
     let mut registry = Registry::with_builtins();
     register(&mut registry);
-    let mut accumulator =
-        registry.instantiate(FILTER, &[], &NodeInfo::default()).unwrap().accumulator();
     let good = bytes(&Partial::default());
-    accumulator.fold(Input { child: 0, raw: true, payload: b"\xff", ..Input::default() }).unwrap();
-    assert!(
-        accumulator
-            .fold(Input { child: 1, raw: true, payload: &good, ..Input::default() })
-            .is_err()
-    );
-    assert!(accumulator.finish(Emit::Result, &mut Vec::new()).is_err());
+    for order in [[b"\xff", &good[..]], [&good[..], b"\xff"]] {
+        let mut accumulator =
+            registry.instantiate(FILTER, &[], &NodeInfo::default()).unwrap().accumulator();
+        for (child, payload) in (0..).zip(order) {
+            let folded = accumulator.fold(Input { child, raw: true, payload, ..Input::default() });
+            assert_eq!(folded.is_ok(), payload == good);
+        }
+        let mut out = Vec::new();
+        accumulator.finish(Emit::Result, &mut out).unwrap();
+        assert_eq!(out, good);
+    }
+}
+
+#[test]
+fn body_that_is_not_of_its_digest_is_malformed() {
+    let member = || MemberSet::of_leaves(0, RangeSet::single(3));
+    let class = |digest: [u8; 32], len| {
+        let data = Data::class(digest, len, member(), Some(b"body".to_vec()));
+        bytes(&Partial { data, ..Partial::default() })
+    };
+    let digest = *blake3::hash(b"body").as_bytes();
+    assert!(Partial::decode(&class(digest, 4)).is_ok());
+    assert!(Partial::decode(&class(digest, 5)).is_err());
+    assert!(Partial::decode(&class([7; 32], 4)).is_err());
 }
 
 #[test]
 fn numbers_have_this_wire_form() {
-    let mut numbers = Numbers::of(0, 0, b"N/A 5", &[]).unwrap();
-    numbers.merge(Numbers::of(1, 0, b"3 0.5", &[]).unwrap()).unwrap();
+    let mut numbers = Numbers::of(0, 0, b"N/A 5", &NumberChoice::default()).unwrap();
+    numbers.merge(Numbers::of(1, 0, b"3 0.5", &NumberChoice::default()).unwrap()).unwrap();
     let partial = Partial { data: Data::Numbers(numbers), ..Partial::default() };
     let wire: String = bytes(&partial).iter().map(|byte| format!("{byte:02x}")).collect();
     let expected = [
@@ -109,6 +124,8 @@ fn numbers_have_this_wire_form() {
         "020000010011010300000000000000000600000600010001000000",
         // and the second, 5 + 0.5.
         "0001020110020000000000000080050000000000000001000000000000e03f000a0000",
+        // No text beside them.
+        "00",
     ];
     assert_eq!(wire, expected.concat());
     assert_eq!(Partial::decode(&bytes(&partial)).unwrap(), partial);

@@ -15,6 +15,7 @@ const UNDO_TIMEOUT_MIN: Duration = Duration::from_millis(500);
 /// A request that was sent. Dropped, the hosts do it all the same, and what they say is thrown
 /// away.
 pub(super) struct Asked<'a> {
+    client: &'a Client,
     pending: Pending<'a>,
     timed: TimedRequest,
     interrupt: Interruptible,
@@ -25,7 +26,7 @@ pub(super) struct Asked<'a> {
 impl Client {
     /// Sends a request. Dropped before it is sent whole, no host does it.
     pub(super) async fn send<'a>(
-        &self,
+        &'a self,
         stream: &'a Stream,
         request: &Request,
         data: &[u8],
@@ -34,7 +35,7 @@ impl Client {
     }
 
     async fn send_within<'a>(
-        &self,
+        &'a self,
         stream: &'a Stream,
         request: &Request,
         data: &[u8],
@@ -44,7 +45,7 @@ impl Client {
         let timed = TimedRequest::begin(self, stream, request);
         let pending = stream.request(0, request.encode(data), timeout).await;
         let pending = pending.map_err(|_| GroupError::Ended)?;
-        Ok(Asked { pending, timed, interrupt, until: None })
+        Ok(Asked { client: self, pending, timed, interrupt, until: None })
     }
 
     /// One request and its answer.
@@ -89,7 +90,7 @@ impl Client {
         let asked = self.send_within(stream, request, b"", timeout).await?;
         let mut wave = asked.pending.answer().await;
         asked.timed.answered(wave.wave, &wave.coverage);
-        Ok((partial_of(&mut wave)?, wave))
+        Ok((self.decoded(&mut wave), wave))
     }
 }
 
@@ -105,7 +106,7 @@ impl Asked<'_> {
         let is_late = tokio::select! {
             mut wave = self.pending.answer() => {
                 self.timed.answered(wave.wave, &wave.coverage);
-                return Ok((partial_of(&mut wave)?, wave));
+                return Ok((self.client.decoded(&mut wave), wave));
             }
             () = self.interrupt.interrupted() => false,
             () = late => true,
@@ -120,13 +121,6 @@ impl Asked<'_> {
                 failed.iter_mut().chain(silent).filter(|(errno, _)| *errno == Errno::CANCELED);
             cancelled.for_each(|(errno, _)| *errno = Errno::TIMEDOUT);
         }
-        Ok((partial_of(&mut wave)?, wave))
-    }
-}
-
-fn partial_of(wave: &mut WaveResult) -> Result<Partial, GroupError> {
-    match wave.payload.take() {
-        Some(payload) => Partial::decode(&payload).map_err(|_| GroupError::Protocol),
-        None => Ok(Partial::default()),
+        Ok((self.client.decoded(&mut wave), wave))
     }
 }

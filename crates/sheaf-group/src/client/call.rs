@@ -1,6 +1,6 @@
 //! A tool at work on every host.
 use super::fetch;
-use super::{Class, Client, Outcome, errors_of};
+use super::{Class, Client, Outcome, errors_of, garbled};
 use crate::aggregate::{Classes, Data, StatusSum};
 use crate::entry::Merged;
 use crate::error::GroupError;
@@ -24,6 +24,8 @@ pub struct Call {
     members: RangeSet,
     /// Leaves that have more to say.
     more: RangeSet,
+    /// Leaves for which more than one of them has answered.
+    doubtful: RangeSet,
     start: Option<(String, Vec<u8>)>,
     /// A future was dropped before its end, or failed: the hosts are not where we think they are.
     torn: bool,
@@ -82,6 +84,7 @@ impl Client {
             stream,
             members: members.clone(),
             more: members.clone(),
+            doubtful: RangeSet::new(),
             start: Some((tool.to_owned(), params.to_vec())),
             torn: false,
             changes: false,
@@ -168,9 +171,11 @@ impl Call {
     ///
     /// **Dropped** before its end, the call is over, and `merged` may have a part of the batch.
     ///
+    /// A host whose answer does not decode has failed with `EPROTO`, and is asked for no more.
+    ///
     /// # Errors
-    /// [`GroupError::Protocol`] when an answer does not decode; [`GroupError::Torn`] when the call
-    /// was over before. The call is over then.
+    /// [`GroupError::TooLarge`] when the distinct entries exceed the bound; [`GroupError::Torn`]
+    /// when the call was over before. The call is over then.
     pub async fn next_entries(&mut self, merged: &mut Merged) -> Result<bool, GroupError> {
         let mut outcome = self.begin()?;
         let result = self.entries(merged, &mut outcome).await;
@@ -188,6 +193,24 @@ impl Call {
         let mut outcome = self.begin()?;
         let result = self.bodies(&mut outcome).await;
         self.end(result, outcome)
+    }
+
+    /// What these hosts have answered does not decode: they have failed with `EPROTO`, and are
+    /// asked for no more.
+    pub fn refuse(&mut self, leaves: &RangeSet) {
+        self.give_up(Errno::PROTO, leaves);
+        let certain = leaves.difference(&self.doubtful);
+        self.client.network().report_garbled(&certain);
+    }
+
+    /// Asks these hosts for no more: they have failed.
+    pub fn give_up(&mut self, errno: Errno, leaves: &RangeSet) {
+        tracing::warn!("{} is asked for no more: {errno}", self.client.fold(leaves));
+        self.more = self.more.difference(leaves);
+        let mut outcome = std::mem::take(&mut self.outcome);
+        outcome.add_failed(errno, leaves);
+        self.count(&mut outcome);
+        self.outcome = outcome;
     }
 
     /// Begins what must not be dropped midway.
@@ -229,10 +252,12 @@ impl Call {
     ) -> Result<(bool, RangeSet), GroupError> {
         merged.next_batch();
         let (of, classes, more) = self.classes(outcome).await?;
-        let lost = fetch::lines(&self.client, &self.stream, of, classes, merged).await?;
-        for (errno, leaves) in &lost {
-            outcome.add_silent(*errno, leaves);
+        let lines = fetch::lines(&self.client, &self.stream, of, classes, merged).await?;
+        for (errno, leaves) in &lines.lost {
+            outcome.add_lost(*errno, leaves);
         }
+        self.client.refuse(&lines.garbled, &self.doubtful, outcome);
+        let more = more.difference(&lines.garbled);
         let goes_on = !more.is_empty() && (!self.changes || self.client.is_over().is_none());
         Ok((goes_on, more))
     }
@@ -242,7 +267,9 @@ impl Call {
         outcome: &mut Outcome,
     ) -> Result<(Vec<Class>, RangeSet), GroupError> {
         let (of, classes, more) = self.classes(outcome).await?;
-        let classes = fetch::bodies(&self.client, &self.stream, of, classes).await?;
+        let fetched = fetch::bodies(&self.client, &self.stream, of, classes).await?;
+        self.client.refuse(&fetched.garbled, &self.doubtful, outcome);
+        let (classes, more) = (fetched.classes, more.difference(&fetched.garbled));
         for class in classes.iter().filter(|class| class.body.is_none()) {
             outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
         }
@@ -274,6 +301,8 @@ impl Call {
             Data::Classes(classes) => classes,
             _ => Classes::default(),
         };
+        self.doubtful = garbled::doubtful(&classes);
+        classes.said().for_each(|members| outcome.heard.union_with(&members.leaves()));
         Ok((wave.wave, classes, partial.more))
     }
 
@@ -294,8 +323,7 @@ impl Call {
     /// folded into `merged`.
     ///
     /// # Errors
-    /// [`GroupError::Protocol`] when that does not decode, [`GroupError::Ended`] when the session
-    /// has ended.
+    /// [`GroupError::Ended`] when the session has ended.
     pub async fn conclude(self, merged: &mut Merged) -> Result<(Outcome, Unfinished), GroupError> {
         let mut unfinished = Unfinished::default();
         // Of what was not begun nothing is done.
@@ -355,10 +383,12 @@ async fn last_words(
     if let Data::Classes(classes) = answered?.0.data {
         for (_, class) in classes.into_sorted() {
             let (Some(body), leaves) = (class.body, class.members.leaves()) else { continue };
-            if !body.is_empty() {
-                merged.fold_raw_set(&leaves, &body)?;
+            // What a host has done is not known if its answer does not decode.
+            if body.is_empty() || merged.fold_raw_set(&leaves, &body).is_ok() {
+                heard.union_with(&leaves);
+            } else {
+                client.network().report_garbled(&leaves);
             }
-            heard.union_with(&leaves);
         }
     }
     Ok(heard)

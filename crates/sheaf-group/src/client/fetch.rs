@@ -1,7 +1,11 @@
 //! Second trip of an equivalence: one body of each class that did not come along.
+//!
+//! Digests come first. The first leaf that is asked sends its body with its digest, so one trip is
+//! enough if all bodies are equal. Otherwise the root asks one leaf of each class, and another one
+//! if that leaf is lost. Inner nodes never ask their children for bodies.
 use super::{Class, Client};
-use crate::aggregate::{Classes, Data};
-use crate::entry::Merged;
+use crate::aggregate::{Classes, Data, is_of};
+use crate::entry::{ANSWER_BYTES_MAX, MergeError, Merged};
 use crate::error::GroupError;
 use crate::message::Request;
 use rustc_hash::FxHashMap;
@@ -13,6 +17,25 @@ const FETCH_BYTES: u64 = 8 << 20;
 
 /// Members of a class that are asked for its body, one after the other.
 const CANDIDATES_MAX: usize = 4;
+
+/// The longest content of one member: that of a tool's answer, or of a read, with what is around
+/// it. A host that announces a longer one has not answered.
+const BODY_BYTES_MAX: u64 = ANSWER_BYTES_MAX as u64 + (1 << 20);
+
+/// Classes with their bodies.
+pub(super) struct FetchedBodies {
+    pub classes: Vec<Class>,
+    /// Hosts whose answer is not what they announced.
+    pub garbled: RangeSet,
+}
+
+/// Leaves whose lines could not be folded.
+pub(super) struct LostLines {
+    /// Leaves whose answer could not be had, and why.
+    pub lost: Vec<(Errno, RangeSet)>,
+    /// Hosts whose answer does not decode.
+    pub garbled: RangeSet,
+}
 
 /// A class whose body is still missing, and who may be asked.
 struct Wanted {
@@ -28,7 +51,8 @@ pub(super) async fn bodies(
     stream: &Stream,
     of: u64,
     classes: Classes,
-) -> Result<Vec<Class>, GroupError> {
+) -> Result<FetchedBodies, GroupError> {
+    let mut garbled = RangeSet::new();
     let mut all: Vec<Class> = classes
         .into_sorted()
         .into_iter()
@@ -39,6 +63,13 @@ pub(super) async fn bodies(
             body: class.body,
         })
         .collect();
+    all.retain(|class| {
+        let is_possible = class.len <= BODY_BYTES_MAX;
+        if !is_possible {
+            garbled.union_with(&class.members.leaves());
+        }
+        is_possible
+    });
     let bytes: u64 = all.iter().map(|class| class.len).sum();
     if bytes > client.limits().bytes_max {
         return Err(GroupError::TooLarge { bytes_max: client.limits().bytes_max });
@@ -57,8 +88,11 @@ pub(super) async fn bodies(
         };
         for (leaf, local, bytes) in items {
             let class = wanted.iter().find(|want| want.candidates.first() == Some(&(leaf, local)));
-            if let Some(class) = class {
-                all[class.place].body = Some(bytes);
+            let Some(class) = class.map(|want| &mut all[want.place]) else { continue };
+            if is_of(&bytes, &class.digest, class.len) {
+                class.body = Some(bytes);
+            } else {
+                garbled.insert(leaf);
             }
         }
         // Whoever was asked and did not give it is not asked again.
@@ -73,25 +107,29 @@ pub(super) async fn bodies(
         }
         wanted.retain(|want| all[want.place].body.is_none() && !want.candidates.is_empty());
     }
-    Ok(all)
+    Ok(FetchedBodies { classes: all, garbled })
 }
 
 /// Folds the answers to request `of` into `merged`: bodies that came along at once, the others
-/// line by line in the tree. Returns the leaves whose answer could not be had, and why. Others keep
-/// off the stream as with [`bodies`].
+/// line by line in the tree. Others keep off the stream as with [`bodies`].
 pub(super) async fn lines(
     client: &Client,
     stream: &Stream,
     of: u64,
     classes: Classes,
     merged: &mut Merged,
-) -> Result<Vec<(Errno, RangeSet)>, GroupError> {
-    let (mut rest, mut lost) = (Vec::new(), Vec::new());
+) -> Result<LostLines, GroupError> {
+    let (mut rest, mut lost, mut garbled) = (Vec::new(), Vec::new(), RangeSet::new());
     for (_, class) in classes.into_sorted() {
         match &class.body {
             // Hosts that are at work, and have nothing to say yet.
             Some(body) if body.is_empty() => {}
-            Some(body) => merged.fold_raw_set(&class.members.leaves(), body)?,
+            Some(body) => {
+                let leaves = class.members.leaves();
+                if !is_folded(merged.fold_raw_set(&leaves, body))? {
+                    garbled.union_with(&leaves);
+                }
+            }
             None => rest.push(Speech { leaves: class.members.leaves(), len: class.len, tries: 0 }),
         }
     }
@@ -123,7 +161,11 @@ pub(super) async fn lines(
                     .for_each(|leaves| wide.union_with(leaves));
                 wide
             };
-            merged.fold_widened(&answer, &widen)?;
+            if !is_folded(merged.fold_widened(&answer, &widen))? {
+                let all = trip.iter().map(|speech| (Errno::PROTO, speech.leaves.clone()));
+                lost.extend(all);
+                continue;
+            }
         }
         for speech in trip {
             speech.retry(&wave.coverage, &mut rest, &mut lost);
@@ -132,7 +174,16 @@ pub(super) async fn lines(
     lost.extend(
         rest.into_iter().map(|speech| (client.is_over().unwrap_or(Errno::CANCELED), speech.leaves)),
     );
-    Ok(lost)
+    Ok(LostLines { lost, garbled })
+}
+
+/// Whether an answer was folded. Of one that does not decode nothing was.
+fn is_folded(result: Result<(), MergeError>) -> Result<bool, GroupError> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(MergeError::Malformed | MergeError::Mixed) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// An answer that has to be fetched, and who gave it.

@@ -2,7 +2,7 @@
 use super::layout::MemberLayout;
 use super::{Class, Client, Outcome, errors_of, fetch, too_large};
 use crate::aggregate::{
-    Classes, Data, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation,
+    Classes, Data, LabelAt, NUMBERS_MAX, NumberAt, NumberOp, Packed, Partial, StatusAggregation,
 };
 use crate::entry::{ANSWER_BYTES_MAX, Merged};
 use crate::error::GroupError;
@@ -53,6 +53,8 @@ pub struct Reading {
     pub outcome: Outcome,
     /// The hosts of which at least one member did the operation: `value` is theirs alone.
     pub contributors: RangeSet,
+    /// The text beside the numbers of `value` that all members share, where it was asked for.
+    pub labels: Vec<LabelAt>,
     layout: MemberLayout,
 }
 
@@ -343,6 +345,7 @@ impl Group {
                 value: Value::None,
                 outcome,
                 contributors,
+                labels: Vec::new(),
                 layout: self.layout,
             });
         }
@@ -465,6 +468,10 @@ impl Group {
             });
         }
         let contributors = std::mem::take(&mut partial.contributors);
+        let labels = match &partial.data {
+            Data::Numbers(numbers) => numbers.labels(),
+            _ => Vec::new(),
+        };
         let value = self.value(operation, how, wave.wave, partial.data, &mut outcome).await?;
         if !outcome.is_ok() && !lenient {
             return Err(GroupError::Members(Box::new(outcome)));
@@ -472,7 +479,7 @@ impl Group {
         // Nobody's offset differs from anybody's where there is nobody.
         let status = if self.size() == 0 { 0 } else { outcome.status.value(aggregation) };
         let layout = self.layout.clone();
-        Ok(Reading { status, value, outcome, contributors, layout })
+        Ok(Reading { status, value, outcome, contributors, labels, layout })
     }
 
     /// The data as the caller sees it; what cannot be fetched any more becomes part of `outcome`.
@@ -504,7 +511,7 @@ impl Group {
                 items.sort_unstable_by_key(|(index, _)| *index);
                 Value::Packed(items)
             }
-            DataAggregation::Numbers { op, columns } => Value::Numbers(match data {
+            DataAggregation::Numbers { op, columns, .. } => Value::Numbers(match data {
                 Data::Numbers(numbers) => {
                     numbers.values(*op, columns).map_err(GroupError::Overflow)?
                 }
@@ -535,11 +542,13 @@ impl Group {
             }
             DataAggregation::Lines { .. } => {
                 let mut merged = Merged::new().with_text_limit(self.client.limits().bytes_max);
-                for (errno, leaves) in
-                    fetch::lines(&self.client, &self.stream, of, classes(data), &mut merged).await?
-                {
-                    outcome.add_silent(errno, &leaves);
+                let lines =
+                    fetch::lines(&self.client, &self.stream, of, classes(data), &mut merged)
+                        .await?;
+                for (errno, leaves) in lines.lost {
+                    outcome.add_lost(errno, &leaves);
                 }
+                self.client.refuse(&lines.garbled, &RangeSet::new(), outcome);
                 Value::Lines(Box::new(merged))
             }
         })
@@ -551,7 +560,9 @@ impl Group {
         classes: Classes,
         outcome: &mut Outcome,
     ) -> Result<Vec<Class>, GroupError> {
-        let classes = fetch::bodies(&self.client, &self.stream, of, classes).await?;
+        let fetched = fetch::bodies(&self.client, &self.stream, of, classes).await?;
+        self.client.refuse(&fetched.garbled, &RangeSet::new(), outcome);
+        let classes = fetched.classes;
         for class in classes.iter().filter(|class| class.body.is_none()) {
             outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
         }
@@ -678,7 +689,8 @@ impl DataAggregation {
     /// contents lines checksum columns`.
     #[must_use]
     pub fn by_name(name: &str, columns: &[u32], bytes_max: u64, eager: u32) -> Option<Self> {
-        let numbers = |op| Self::Numbers { op, columns: columns.to_vec() };
+        let numbers =
+            |op| Self::Numbers { op, columns: columns.to_vec(), lines: None, labels: false };
         Some(match name {
             "concatenate" | "concat" => Self::Concatenate { bytes_max },
             "packed" => Self::Packed { bytes_max },
@@ -690,7 +702,7 @@ impl DataAggregation {
             "zero" => Self::Zero,
             "count" => Self::Count,
             "contents" | "classes" | "equivalence" => Self::Contents { eager },
-            "lines" => Self::Lines { eager },
+            "lines" => Self::Lines { eager, digests: false },
             "checksum" => Self::Checksum,
             _ => return None,
         })

@@ -1,4 +1,11 @@
 //! Where each host's members are in the group: counts summed up in host order.
+//!
+//! On the wire a member is a leaf and a place on that leaf. Only the client turns this into an
+//! index, by the counts that came when the group was opened. So no base index is distributed, and
+//! a change of the tree touches no index.
+//!
+//! TBON-FS, section 3.2, keeps the same split: servers know their own members, and the client only
+//! sizes.
 use sheaf_core::{MemberSet, RangeSet};
 
 /// Hosts next to each other with equally many members.

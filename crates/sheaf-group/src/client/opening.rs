@@ -1,4 +1,12 @@
-//! Opening a group, and doing all with it in one call.
+//! Opening a group, and one call that opens, operates and closes.
+//!
+//! A group opens on every host or on none, unless `O_BESTEFFORT` is set. Opening has two steps:
+//! files are emptied, and created files are kept, only after all members are open
+//! ([`Request::Settle`]). So an operation that changes something never travels as one trip.
+//!
+//! TBON-FS, section 2.1: `gopen` takes a directory, and its two modes are the default and
+//! `O_BESTEFFORT`. Sheaf also opens a pattern on a set of hosts. The paper leaves the effects of a
+//! failed `gopen` open. Here it leaves no created and no emptied file.
 use super::group::{Group, Reading, check_count, outcome};
 use super::layout::MemberLayout;
 use super::{Client, Outcome, errors_of};
@@ -28,11 +36,7 @@ impl Client {
         flags: u32,
         mode: u32,
     ) -> Result<Group, GroupError> {
-        self.gopen_with(
-            members,
-            OpenMessage { paths: vec![path.to_owned()], entries: false, flags, mode },
-        )
-        .await
+        self.gopen_with(members, OpenMessage::new(vec![path.to_owned()], flags, mode)).await
     }
 
     /// Opens every file in the directory `dir` of every host of `members`: a snapshot. `dir` is a
@@ -48,11 +52,7 @@ impl Client {
         flags: u32,
         mode: u32,
     ) -> Result<Group, GroupError> {
-        self.gopen_with(
-            members,
-            OpenMessage { paths: vec![dir.to_owned()], entries: true, flags, mode },
-        )
-        .await
+        self.gopen_with(members, OpenMessage::entries_of(vec![dir.to_owned()], flags, mode)).await
     }
 
     /// Opens what `open` names.
@@ -86,9 +86,10 @@ impl Client {
         open: OpenMessage,
     ) -> Result<Group, GroupError> {
         let (flags, settles) = (open.flags, open.changes_files());
+        let open_of = open.of_hosts.clone();
         let request = Request::Open { open, then: None, close: false };
         let (mut partial, wave) = self.ask(&stream, &request, b"").await?;
-        drop_unmatched(&mut partial);
+        drop_unmatched(&mut partial, &open_of);
         let mut opened = outcome(&mut partial, &wave, members);
         let layout = MemberLayout::new(&partial.counts);
         if settles && has_opened(flags, &opened, &layout) {
@@ -171,7 +172,7 @@ impl Client {
         let mut of_opening =
             Partial { errors: std::mem::take(&mut partial.unopened), ..Partial::default() };
         std::mem::swap(&mut of_opening.counts, &mut partial.counts);
-        drop_unmatched(&mut of_opening);
+        drop_unmatched(&mut of_opening, &open.of_hosts);
         let layout = MemberLayout::new(&of_opening.counts);
         of_opening.status = StatusSum { count: layout.size(), ..StatusSum::default() };
         let opened = outcome(&mut of_opening, &wave, members);
@@ -209,7 +210,8 @@ fn begun_on<'a>(
     stream: &Stream,
     members: &RangeSet,
 ) -> Begun<'a> {
-    let name = open.paths.first().map_or(&b""[..], |path| path.as_bytes());
+    let name = open.paths.first().or(open.of_hosts.first().map(|(_, path)| path));
+    let name = name.map_or(&b""[..], |path| path.as_bytes());
     Begun { name, stream: stream.id(), members: members.len(), ..Begun::new(kind, Layer::Group) }
 }
 
@@ -237,11 +239,19 @@ fn with_failures(
 }
 
 /// A pattern that stands for nothing on any host is an error of all that looked, and no error of
-/// those where it stands for nothing while others have something.
-fn drop_unmatched(partial: &mut Partial) {
-    let mut looked = RangeSet::new();
-    partial.counts.iter().for_each(|(_, more)| looked.union_with(more));
+/// those where it stands for nothing while others have something. `of_hosts` says which hosts look
+/// for which pattern, if not all do.
+fn drop_unmatched(partial: &mut Partial, of_hosts: &[(RangeSet, String)]) {
+    let mut there = RangeSet::new();
+    partial.counts.iter().for_each(|(_, more)| there.union_with(more));
     for error in std::mem::take(&mut partial.errors) {
+        let mut looked = there.clone();
+        if !of_hosts.is_empty() {
+            let mut asked = RangeSet::new();
+            let same = of_hosts.iter().filter(|(_, path)| *path == error.path);
+            same.for_each(|(hosts, _)| asked.union_with(hosts));
+            looked = looked.intersection(&asked);
+        }
         match error.errno {
             Errno::NOMATCH if !looked.is_subset(&error.members.leaves()) => {}
             Errno::NOMATCH => partial.add_error(ErrorClass { errno: Errno::NOENT, ..error }),

@@ -16,6 +16,8 @@ pub struct Outcome {
     pub failed: Vec<(Errno, RangeSet)>,
     /// Hosts that did not answer, by errno: lost, too late, cancelled.
     pub silent: Vec<(Errno, RangeSet)>,
+    /// Hosts of which a part of a tool's answer came, whether or not the rest did.
+    pub heard: RangeSet,
 }
 
 impl Outcome {
@@ -79,9 +81,18 @@ impl Outcome {
     }
 
     /// Counts hosts as failed; those that only say that they have stopped have said nothing.
-    fn add_failed(&mut self, errno: Errno, leaves: &RangeSet) {
+    pub fn add_failed(&mut self, errno: Errno, leaves: &RangeSet) {
         let has_stopped = matches!(errno, Errno::CANCELED | Errno::TIMEDOUT);
         add(if has_stopped { &mut self.silent } else { &mut self.failed }, errno, leaves);
+    }
+
+    /// Counts hosts whose answer could not be had: as failed if it does not decode, otherwise as
+    /// silent.
+    pub(super) fn add_lost(&mut self, errno: Errno, leaves: &RangeSet) {
+        match errno {
+            Errno::PROTO => self.add_failed(errno, leaves),
+            _ => self.add_silent(errno, leaves),
+        }
     }
 
     /// Counts hosts as silent.
@@ -158,6 +169,7 @@ impl Outcome {
 
     /// Takes in who did not succeed elsewhere, for example in opening the group.
     pub fn merge_failures(&mut self, other: Self) {
+        self.heard.union_with(&other.heard);
         for error in other.errors {
             self.add_error(error);
         }

@@ -41,6 +41,8 @@ pub struct Answer {
     /// What was named on this host and is being worked on; whatever fails, it has failed with it.
     member: Vec<u8>,
     failed: Vec<Vec<u8>>,
+    /// How many errors were written.
+    errors: u64,
     bytes_max: usize,
     overflowed: bool,
 }
@@ -73,6 +75,7 @@ impl Answer {
             stats: EntryStats::default(),
             member: Vec::new(),
             failed: Vec::new(),
+            errors: 0,
             bytes_max,
             overflowed: false,
         }
@@ -88,6 +91,11 @@ impl Answer {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.out.len() == 1
+    }
+
+    /// Whether no sum was added to.
+    pub(crate) fn has_no_stats(&self) -> bool {
+        self.stats == EntryStats::default()
     }
 
     /// The bytes, for [`Merged::fold_raw`](super::Merged::fold_raw).
@@ -113,6 +121,12 @@ impl Answer {
     /// The members that failed since this was asked last, each at least once.
     pub fn take_failed(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.failed)
+    }
+
+    /// How many errors were written.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.errors
     }
 
     fn close_section(&mut self) {
@@ -162,6 +176,7 @@ impl Answer {
     }
 
     fn put_error(&mut self, errno: Errno) {
+        self.errors += 1;
         self.open_section();
         let number = Some(u64::from(errno.0.unsigned_abs()));
         let beneath: &[u8] = if self.member == self.path { b"" } else { &self.member };

@@ -33,7 +33,8 @@ impl MergeError {
     #[must_use]
     pub fn errno(self) -> Errno {
         match self {
-            Self::Malformed | Self::Mixed => Errno::BADMSG,
+            Self::Malformed => Errno::BADMSG,
+            Self::Mixed => Errno::PROTO,
             Self::TooLarge { .. } => Errno::MSGSIZE,
         }
     }
@@ -68,6 +69,8 @@ impl From<Malformed> for MergeError {
 pub struct Merged {
     /// Whether the position is part of the identity; `None` until something was folded.
     ordered: Option<bool>,
+    /// What [`Self::ordered`] is to be, where that is known before.
+    expected: Option<bool>,
     /// The bytes of all paths and texts.
     arena: Vec<u8>,
     paths: Vec<Span>,
@@ -151,6 +154,7 @@ impl Merged {
     pub fn with_limit(bytes_max: usize) -> Self {
         Self {
             ordered: None,
+            expected: None,
             arena: Vec::new(),
             paths: Vec::new(),
             path_table: HashTable::new(),
@@ -170,6 +174,13 @@ impl Merged {
     #[must_use]
     pub fn with_text_limit(self, text_bytes_max: u64) -> Self {
         Self { text_bytes_max: usize::try_from(text_bytes_max).unwrap_or(usize::MAX), ..self }
+    }
+
+    /// The same for answers in which the position of an entry is part of its identity, or is not:
+    /// answers of the other form are refused, whichever comes first.
+    #[must_use]
+    pub fn with_order(self, ordered: bool) -> Self {
+        Self { ordered: Some(ordered), expected: Some(ordered), ..self }
     }
 
     /// Takes in the answer of one leaf.
@@ -341,7 +352,12 @@ impl Merged {
 
     /// Forgets everything, for the next wave.
     pub fn clear(&mut self) {
-        *self = Self { text_bytes_max: self.text_bytes_max, ..Self::with_limit(self.bytes_max) };
+        *self = Self {
+            ordered: self.expected,
+            expected: self.expected,
+            text_bytes_max: self.text_bytes_max,
+            ..Self::with_limit(self.bytes_max)
+        };
     }
 
     fn fold(&mut self, mut decoded: Decoded<'_>, leaves: u64) -> Result<(), MergeError> {

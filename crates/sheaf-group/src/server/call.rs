@@ -1,6 +1,7 @@
 //! A tool's call on one host: its answer goes up as a digest, its body when it is asked for.
 use super::attention::Attention;
 use crate::aggregate::{Data, Packed, Partial};
+use crate::audit::ChangeUnderWay;
 use crate::entry::Merged;
 use crate::message::INLINE_BYTES_MAX;
 use crate::tool::{Host, Reply, Running, Step, Tool};
@@ -21,11 +22,26 @@ pub(super) struct ServerCall {
     unsaid: Option<Reply>,
     /// The last answer, for those who fetch it.
     body: Vec<u8>,
+    /// The record of what it changes, and how many errors it has had.
+    change: Option<ChangeUnderWay>,
+    errors: u64,
 }
 
 impl ServerCall {
-    pub fn start(tool: &dyn Tool, params: &[u8], host: &Host) -> Result<Self, Errno> {
-        Ok(Self { running: tool.start(params, host)?, done: false, unsaid: None, body: Vec::new() })
+    pub fn start(
+        tool: &dyn Tool,
+        params: &[u8],
+        host: &Host,
+        change: Option<ChangeUnderWay>,
+    ) -> Result<Self, Errno> {
+        let running = match tool.start(params, host) {
+            Ok(running) => running,
+            Err(errno) => {
+                change.into_iter().for_each(|change| change.refused(errno));
+                return Err(errno);
+            }
+        };
+        Ok(Self { running, done: false, unsaid: None, body: Vec::new(), change, errors: 0 })
     }
 
     pub fn feed(&mut self, data: Bytes, host: &Host) {
@@ -55,13 +71,21 @@ impl ServerCall {
         if !self.done {
             self.running.so_far(&mut reply, false);
         }
-        self.body = reply.into_bytes();
+        self.errors += reply.errors();
+        if let Some(change) = self.change.take_if(|_| self.done) {
+            change.ended(self.errors);
+        }
+        // A host at work that has nothing to say yet says no more than that.
+        let says_nothing = !self.done && reply.is_empty();
+        self.body = if says_nothing { Vec::new() } else { reply.into_bytes() };
         Ok(said(host.leaf, self.done, &self.body, eager))
     }
 
     /// Ends the tool, and says what it has done.
     pub fn last(&mut self, leaf: u32) -> Partial {
         self.done = true;
+        // It was ended before it was complete.
+        self.change = None;
         let unsaid = self.unsaid.take().filter(|unsaid| unsaid.len() <= LAST_BYTES);
         let mut reply = unsaid.unwrap_or_else(|| Reply::Bytes(Vec::new()));
         self.running.so_far(&mut reply, true);

@@ -255,7 +255,8 @@ impl Drop for ServerGroup {
 /// them.
 fn candidates(open: &OpenMessage, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, Errno)>) {
     let (mut paths, mut errors) = (Vec::new(), Vec::new());
-    for text in &open.paths {
+    let own = open.of_hosts.iter().filter(|(hosts, _)| hosts.contains(host.leaf));
+    for text in open.paths.iter().chain(own.map(|(_, path)| path)) {
         let found = if open.entries {
             // A directory is meant by its name.
             Globbed { paths: vec![PathBuf::from(text)], errors: Vec::new() }
@@ -277,6 +278,10 @@ fn candidates(open: &OpenMessage, host: &Host) -> (Vec<PathBuf>, Vec<(PathBuf, E
                 Err(errno) => errors.push((path, errno)),
             }
         }
+    }
+    if !open.of_hosts.is_empty() {
+        let mut seen = FxHashSet::default();
+        paths.retain(|path| seen.insert(path.clone()));
     }
     if paths.len() > MEMBERS_MAX {
         errors.extend(paths.drain(MEMBERS_MAX..).map(|path| (path, Errno::MFILE)));

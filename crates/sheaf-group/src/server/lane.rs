@@ -19,6 +19,7 @@ pub(super) struct GroupLane {
     pub stream: u32,
     /// As whom its requests are done, if not as the process's user; or why they are not.
     identity: Result<Option<Arc<Identity>>, Errno>,
+    pub caller: Arc<Caller>,
     queue: Mutex<GroupQueue>,
     pub occupant: Mutex<Occupant>,
     /// The last reply, for a request that comes twice.
@@ -69,6 +70,7 @@ impl GroupLane {
         Self {
             stream,
             identity: Identity::of(caller),
+            caller: Arc::new(caller.clone()),
             queue,
             occupant,
             replied,

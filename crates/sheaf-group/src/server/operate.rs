@@ -1,8 +1,8 @@
 //! One operation on each of a host's members, and its answer.
 use super::group::{ServerGroup, ServerMember, error};
 use super::transfer;
-use crate::aggregate::{Data, Numbers, Packed, Partial};
-use crate::entry::{Answer, AnswerForm};
+use crate::aggregate::{Data, NumberChoice, Numbers, Packed, Partial};
+use crate::entry::{Answer, AnswerForm, Entry, EntryKind, Sink};
 use crate::message::{DataAggregation, INLINE_BYTES_MAX, Operation, READ_BYTES_MAX, Whence};
 use crate::observed;
 use crate::stat::Stat;
@@ -209,13 +209,21 @@ struct Lift<'a> {
     leaf: u32,
     data: Data,
     lines: Option<Answer>,
+    /// Which numbers are wanted.
+    numbers: Result<NumberChoice<'a>, Errno>,
 }
 
 impl<'a> Lift<'a> {
     fn new(how: &'a DataAggregation, leaf: u32) -> Self {
         let lines = matches!(how, DataAggregation::Lines { .. })
             .then(|| Answer::new(AnswerForm::default()));
-        Self { how, leaf, data: Data::None, lines }
+        let numbers = match how {
+            DataAggregation::Numbers { columns, lines, labels, .. } => {
+                NumberChoice::new(columns, lines.as_deref(), *labels)
+            }
+            _ => Ok(NumberChoice::default()),
+        };
+        Self { how, leaf, data: Data::None, lines, numbers }
     }
 
     fn member(
@@ -232,8 +240,9 @@ impl<'a> Lift<'a> {
             DataAggregation::Concatenate { bytes_max } | DataAggregation::Packed { bytes_max } => {
                 Data::Packed(Packed::of(self.leaf, local, content, *bytes_max))
             }
-            DataAggregation::Numbers { columns, .. } => {
-                Data::Numbers(Numbers::of(self.leaf, local, &content, columns)?)
+            DataAggregation::Numbers { .. } => {
+                let choice = self.numbers.as_ref().map_err(|errno| *errno)?;
+                Data::Numbers(Numbers::of(self.leaf, local, &content, choice)?)
             }
             DataAggregation::Checksum => Data::class(digest(), len, set(), None),
             DataAggregation::Equal => {
@@ -252,24 +261,37 @@ impl<'a> Lift<'a> {
                 member.body = content;
                 data
             }
-            DataAggregation::Lines { .. } => {
-                return self.add_lines(member, &content);
+            DataAggregation::Lines { digests, .. } => {
+                return self.add_lines(member, &content, *digests);
             }
         };
         self.data.merge(data).map_err(|error| error.errno)
     }
 
-    fn add_lines(&mut self, member: &ServerMember, content: &[u8]) -> Result<(), Errno> {
+    fn add_lines(
+        &mut self,
+        member: &ServerMember,
+        content: &[u8],
+        digests: bool,
+    ) -> Result<(), Errno> {
         let Some(answer) = self.lines.as_mut().filter(|_| !content.is_empty()) else {
             return Ok(());
         };
         let text = content.strip_suffix(b"\n").unwrap_or(content);
-        answer.lines(member.path.as_os_str().as_bytes(), text.split(|&byte| byte == b'\n'))
+        let lines = || text.split(|&byte| byte == b'\n');
+        answer.lines(member.path.as_os_str().as_bytes(), lines())?;
+        if digests {
+            let (whole, set) = (blake3::hash(content), digest_of_set(lines().collect()));
+            let both = [&whole.as_bytes()[..16], &set.as_bytes()[..16]].concat();
+            // An answer that has no room for it lacks a remark alone.
+            let _ = answer.entry(Entry::new(EntryKind::Path, &both));
+        }
+        Ok(())
     }
 
     /// The data; the host's lines are kept in `kept` for those who fetch them.
     fn finish(self, kept: &mut Vec<u8>) -> Data {
-        let (Some(lines), &DataAggregation::Lines { eager }) = (self.lines, self.how) else {
+        let (Some(lines), &DataAggregation::Lines { eager, .. }) = (self.lines, self.how) else {
             return self.data;
         };
         *kept = lines.into_bytes();
@@ -278,6 +300,17 @@ impl<'a> Lift<'a> {
         let members = MemberSet::of_leaves(0, RangeSet::single(self.leaf));
         Data::class(*blake3::hash(kept).as_bytes(), len, members, inline.then(|| kept.clone()))
     }
+}
+
+/// The digest of these lines, whatever their order and however often each occurs.
+fn digest_of_set(mut lines: Vec<&[u8]>) -> blake3::Hash {
+    lines.sort_unstable();
+    lines.dedup();
+    let mut hasher = blake3::Hasher::new();
+    for line in lines {
+        hasher.update(&(line.len() as u64).to_le_bytes()).update(line);
+    }
+    hasher.finalize()
 }
 
 #[cfg(test)]
@@ -306,7 +339,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         ["a", "b"].iter().for_each(|name| std::fs::write(dir.path().join(name), name).unwrap());
         let host = Host::new("n1", 0, sheaf_file::Export::open(dir.path()).unwrap());
-        let open = OpenMessage { paths: vec!["/*".into()], entries: false, flags: 2, mode: 0 };
+        let open = OpenMessage::new(vec!["/*".into()], 2, 0);
         let (mut place, nothing) = (None, Bytes::new());
         let request = Request::Open { open, then: None, close: false };
         group::serve(&mut place, request, &nothing, 0, &host).unwrap();

@@ -206,7 +206,7 @@ fn offsets_are_each_members_own_and_append_holds_per_member() {
 }
 
 #[test]
-fn results_beyond_the_bound_are_refused_and_at_the_bound_are_not() {
+fn results_beyond_the_bound_are_refused_and_at_it_are_not() {
     let cluster = Cluster::new(8);
     (0..8).for_each(|leaf| cluster.write(leaf, "f", [leaf as u8; 100]));
     run(async {

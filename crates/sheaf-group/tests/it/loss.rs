@@ -23,7 +23,10 @@ fn lost_hosts_are_named_and_the_others_answer() {
             assert_eq!((outcome.missing_hosts(), outcome.failed_count()), (lost.clone(), 3));
             let flags = O_PARTIAL | O_BESTEFFORT;
             let open = OpenMessage::new(vec!["/f".into()], flags, 0);
-            let operation = Operation::Read { count: 9, data: DataAggregation::Lines { eager: 3 } };
+            let operation = Operation::Read {
+                count: 9,
+                data: DataAggregation::Lines { eager: 3, digests: false },
+            };
             let once = client.once(&all, open, operation, b"").await.unwrap();
             assert_eq!(
                 (once.outcome.missing_hosts(), once.outcome.member_count()),

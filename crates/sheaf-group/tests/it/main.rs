@@ -10,6 +10,7 @@ mod observer;
 mod once;
 mod opening;
 mod oracle;
+mod rights;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 mod session;

@@ -152,7 +152,8 @@ async fn read(
 ) -> Result<Reading, GroupError> {
     let flags = O_PARTIAL | sheaf_group::flags::O_BESTEFFORT;
     let group = client.gopenat(&cluster.everyone(), "/f", flags, 0).await?;
-    let data = DataAggregation::Numbers { op, columns: columns.to_vec() };
+    let data =
+        DataAggregation::Numbers { op, columns: columns.to_vec(), lines: None, labels: false };
     group.pread(1 << 20, 0, data).await
 }
 

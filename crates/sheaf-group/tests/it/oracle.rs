@@ -91,6 +91,7 @@ async fn check_statuses(group: &Group, done: &[Outcome]) {
 }
 
 /// Compares what the group gave with what the loop did.
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn check_result(
     group: &Group,
     program: &Loop,
@@ -230,7 +231,7 @@ fn aggregation() -> impl Strategy<Value = DataAggregation> {
         Just(DataAggregation::Concatenate { bytes_max: 1 << 30 }),
         Just(DataAggregation::Packed { bytes_max: 1 << 30 }),
         (0u32..30).prop_map(|eager| DataAggregation::Contents { eager }),
-        (0u32..30).prop_map(|eager| DataAggregation::Lines { eager }),
+        (0u32..30).prop_map(|eager| DataAggregation::Lines { eager, digests: false }),
         Just(DataAggregation::Checksum),
         Just(DataAggregation::Equal),
         Just(DataAggregation::Count),

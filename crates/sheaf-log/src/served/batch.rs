@@ -1,7 +1,8 @@
 //! What servers are asked, what they answer, and how answers are combined.
 use super::clock::ClockSample;
 use super::columns;
-use crate::{ServedHost, TraceNames, TraceRow};
+use crate::host::ServedHost;
+use crate::row::{TraceNames, TraceRow};
 use flate2::write::DeflateEncoder;
 use flate2::{Compression, Decompress, FlushDecompress, Status};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
@@ -338,6 +339,7 @@ impl Accumulator for BatchMerger {
         let bad = |why: &str| FilterError::new(Errno::BADMSG, why);
         let batch = TraceBatch::decode(input.payload).map_err(bad)?;
         self.inputs += 1;
+        // A batch that is merged with no other is passed on without being packed again.
         self.single = (self.inputs == 1).then(|| input.payload.to_owned());
         self.batch.merge(batch);
         Ok(())
@@ -463,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_keep_what_all_of_them_let_through_and_all_that_is_lost() {
+    fn log_filters_keep_what_all_let_through_and_all_that_is_lost() {
         let mut names = TraceNames::default();
         let [read, write, lost, log, data, deep] =
             [&b"read"[..], b"write", b"lost", b"/var/log/a", b"/data/x", b"/data/a/b"]

@@ -1,11 +1,15 @@
 //! The log client: takes what programs of a host record, and keeps it until it is stored elsewhere.
+//!
+//! A spool of this host is removed when the log server has the rows in a spool of its own.
 use super::batch::{BatchPart, CollectRequest, ReadyFilter, RowFilter, TraceBatch};
 use super::live::{LIVE_SECONDS_MAX, LiveAnswer, LiveFilter, LiveRequest, LiveWindow};
 use super::user::as_user;
 use super::{BatchFilter, TRACE_LIVE, TRACE_MERGE, now_ns, shared_segments};
+use crate::collect::Collector;
+use crate::error::TraceError;
 use crate::files::check_private;
+use crate::row::{TraceNames, TraceRow};
 use crate::spool::{self, SpoolFacts, SpoolWriter};
-use crate::{Collector, TraceError, TraceNames, TraceRow};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Uid;
 use sheaf_core::{Errno, lock};
@@ -89,7 +93,11 @@ impl LogClients {
     #[must_use]
     pub fn register(&self, services: Services) -> Services {
         let clients = self.clone();
-        let open = move |site: &Site<'_>, _: &Caller| -> Result<Box<dyn Worker>, Errno> {
+        let open = move |site: &Site<'_>, caller: &Caller| -> Result<Box<dyn Worker>, Errno> {
+            // Rows that are collected are gone here.
+            if !caller.rights().may_write {
+                return Err(Errno::PERM);
+            }
             let leaf = site.leaf.ok_or(Errno::NOSYS)?;
             let (clients, host) = (clients.clone(), site.host.to_owned());
             Ok(Box::new(ClientWorker { clients, host, leaf }))
@@ -139,8 +147,12 @@ impl Worker for ClientWorker {
 
 impl ClientWorker {
     fn client(&self, buffers: &str) -> Result<Arc<LogClient>, Errno> {
-        let buffers = buffers.replace("%h", &self.host);
-        self.clients.of(shared_segments(Path::new(&buffers)), &self.host)
+        self.clients.of(self.segments(buffers), &self.host)
+    }
+
+    /// Where programs of this user record for this host.
+    fn segments(&self, buffers: &str) -> PathBuf {
+        shared_segments(Path::new(&buffers.replace("%h", &self.host)))
     }
 
     /// What follows on what is stored.
@@ -172,6 +184,11 @@ impl ClientWorker {
     fn live(&self, payload: &[u8]) -> Result<Vec<u8>, Errno> {
         let asked: LiveRequest = postcard::from_bytes(payload).map_err(|_| Errno::BADMSG)?;
         as_user(asked.user.as_deref(), || {
+            // Nothing is made for a look: where no program records, nothing is left behind.
+            let segments = self.segments(&asked.buffers);
+            if segments.parent().is_some_and(Path::exists) && !segments.exists() {
+                return Ok(LiveAnswer::default().encode());
+            }
             let client = self.client(&asked.buffers)?;
             let mut state = lock(&client.state);
             if state.host != self.host {
@@ -329,6 +346,8 @@ impl ClientState {
     fn turn(&mut self, is_wanted: bool) -> bool {
         // What is not looked at may have more.
         self.more = true;
+        // While rows wait to be written no more are taken. They stay in the rings, which count
+        // their losses.
         if self.is_asked && self.waiting.is_none() && !self.is_full() {
             let collected = if is_wanted {
                 self.collector.collect(&mut self.names)
@@ -538,7 +557,7 @@ fn collected_at(directory: &Path) -> Option<Instant> {
 }
 
 /// What somebody has stored who has left.
-fn stored_of(directory: &Path) -> Result<(u32, u64), TraceError> {
+pub(super) fn stored_of(directory: &Path) -> Result<(u32, u64), TraceError> {
     let path = directory.join(STORED_FILE);
     let text = match std::fs::read_to_string(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((0, 0)),
@@ -551,6 +570,7 @@ fn stored_of(directory: &Path) -> Result<(u32, u64), TraceError> {
 
 fn write_stored(directory: &Path, (spool, rows): (u32, u64)) -> Result<(), TraceError> {
     let path = directory.join(STORED_FILE);
+    // Written under another name first, so that the file is complete or not there.
     let part = path.with_extension("part");
     std::fs::write(&part, format!("{spool} {rows}\n")).map_err(TraceError::io(&part))?;
     std::fs::rename(&part, &path).map_err(TraceError::io(&path))

@@ -1,4 +1,10 @@
 //! How far another host's clock is from this one's.
+//!
+//! The offset of a host's clock is an interval: the offset that is added to its times lies within
+//! the bounds of every exchange. Only the root knows the offset, so the root applies it, and the
+//! trace records the width of the interval. Inner nodes merge by time only for the order within one
+//! round. A watermark that held rows back would delay all hosts for the slowest one. Rows are
+//! ordered when a trace is read, from sorted parts.
 use std::time::Duration;
 
 /// Clocks drift apart by no more than one in so many: the worst quartz is half as bad.

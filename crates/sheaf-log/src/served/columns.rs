@@ -3,7 +3,7 @@
 //!
 //! Bytes of one column resemble each other, for example the high bytes of times. In this order rows
 //! take about half the bytes when they are compressed, and half the time to compress.
-use crate::TraceRow;
+use crate::row::TraceRow;
 use crate::spool::{ROW_BYTES, put, row_of};
 
 /// Rows between the two orders at once: they stay in the processor's nearest cache.

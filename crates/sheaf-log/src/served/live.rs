@@ -1,7 +1,6 @@
 //! What programs do just now: sums of the last seconds, by file, program or operation.
-use crate::op_class::class_of;
-use crate::row::command_line;
-use crate::{OpClass, TraceNames, TraceRow};
+use crate::op_class::{OpClass, class_of};
+use crate::row::{TraceNames, TraceRow, command_line};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;

@@ -3,7 +3,6 @@
 use nix::unistd::{Uid, User};
 use rustix::process::geteuid;
 use sheaf_core::Errno;
-use sheaf_tree::service::Caller;
 use sheaf_tree::service::identity::Identity;
 
 /// The group of users that have none here: theirs is of no matter to what they own.
@@ -27,8 +26,7 @@ pub(super) fn as_user<T>(
     if !geteuid().is_root() {
         return Err(Errno::PERM);
     }
-    let (host, gids) = (String::new(), vec![gid]);
-    let identity = Identity::of(&Caller::User { uid, gid, gids, host, is_owner: false })?;
+    let identity = Identity::of_user(uid, gid, &[gid])?;
     let _acting = identity.ok_or(Errno::PERM)?.assume()?;
     act()
 }

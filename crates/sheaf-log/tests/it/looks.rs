@@ -41,7 +41,7 @@ fn short_programs_are_found_whenever_they_begin() {
 
 /// A program that was killed has not said that it ends.
 #[test]
-fn program_that_was_killed_is_read_to_its_end_by_looks_and_by_the_last_one() {
+fn log_of_a_killed_program_is_read_to_its_end_by_every_look() {
     for is_last in [false, true] {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let library = std::env::current_exe().unwrap().with_file_name("libsheaf_preload.so");

@@ -84,7 +84,7 @@ async fn taken(
 }
 
 #[test]
-fn each_users_programs_are_taken_apart_and_with_that_users_rights() {
+fn programs_of_each_user_are_read_apart_with_that_users_rights() {
     let buffers = tempfile::tempdir_in("/dev/shm").unwrap();
     rustix::fs::chmod(buffers.path(), Mode::from_raw_mode(0o1777)).unwrap();
     let Some(()) = as_nobody(|| record(buffers.path(), b"/of-nobody", 70)) else {

@@ -1,8 +1,8 @@
 //! What each host says of a path, and of the names in a directory.
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_core::files::{FileKind, Files, Listing, Timestamp};
-use sheaf_file::Export;
+use sheaf_core::files::{FileKind, Timestamp};
+use sheaf_file::{DirEntries, Export};
 use sheaf_group::entry::{Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool, Tools};
 use std::ffi::OsStr;
@@ -67,6 +67,10 @@ pub fn register(tools: &mut Tools) {
 struct ViewTool;
 
 impl Tool for ViewTool {
+    fn only_reads(&self) -> bool {
+        true
+    }
+
     fn start(&self, params: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
         let params: ViewParams = postcard::from_bytes(params).map_err(|_| Errno::BADMSG)?;
         Ok(Box::new(ViewAtWork { params, names: None }))
@@ -76,14 +80,14 @@ impl Tool for ViewTool {
 struct ViewAtWork {
     params: ViewParams,
     /// Those that are still to be told.
-    names: Option<Listing>,
+    names: Option<DirEntries>,
 }
 
 impl ViewAtWork {
     fn begin(&mut self, answer: &mut Reply, host: &Host) -> Result<Step, Errno> {
         let path = Path::new(OsStr::from_bytes(&self.params.path));
         if self.params.names {
-            self.names = Some(Files::list(&host.export, path)?);
+            self.names = Some(host.export.entries(path)?);
             return Ok(Step::More);
         }
         let has = HostHas::of(&host.export, path)?;

@@ -91,7 +91,8 @@ pub(super) fn by_members(targets: &[Target]) -> Vec<(RangeSet, Vec<String>)> {
 
 /// Attributes, equal ones once.
 async fn stats(client: &Client, targets: &[Target]) -> Result<GroupContents, ToolError> {
-    let options = StatOptions { format: Some(STAT_FORMAT.to_owned()), dereference: true };
+    let options =
+        StatOptions { format: Some(STAT_FORMAT.to_owned()), dereference: true, file_system: false };
     let (mut bytes, zone) = (Vec::new(), TimeZone::system());
     let mut sink = |merged: &Merged| {
         put_entries(client, merged, &mut bytes, true, |entry| stat::text(entry.entry.text, &zone));
@@ -128,7 +129,7 @@ async fn combined(
     binding: GroupBinding,
 ) -> Result<GroupContents, ToolError> {
     let GroupBinding { aggregate, columns } = binding;
-    let options = ReadOptions { aggregate, columns, count: None, offset: 0 };
+    let options = ReadOptions { aggregate, columns, ..ReadOptions::default() };
     let readouts = read(client, targets, &options).await?;
     let mut all =
         GroupContents { bytes: Vec::new(), outcome: Outcome::default(), notes: Vec::new() };

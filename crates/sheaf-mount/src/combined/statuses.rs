@@ -1,5 +1,5 @@
 //! What became of operations, in words.
-use sheaf_core::{Errno, lock};
+use sheaf_core::{Errno, ProcessStat, lock};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
@@ -35,10 +35,8 @@ impl StatusTexts {
 /// The session of a process; none where the system does not show it, nor where it was begun outside of the container
 /// (PID namespace) of this process: the system calls all of those 0.
 pub(crate) fn asking_session(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program may have anything in it, up to its last parenthesis.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(3)?.parse().ok().filter(|session| *session != 0)
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    ProcessStat::parse(&stat)?.session().filter(|session| *session != 0)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! What the kernel is answered.
 use super::device::Device;
 use super::{abi, device_number};
-use crate::message::{FileAnswer, FileLockKind, NodeAttributes, NodeEntry};
+use crate::message::{
+    FileAnswer, FileLock, FileLockKind, FileSystemUsage, NodeAttributes, NodeEntry,
+};
 use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
 use zerocopy::IntoBytes;
@@ -62,22 +64,7 @@ pub(super) fn reply(
             [&packed, &[]]
         }
         (ReplyAs::Usage, FileAnswer::Usage(found)) => {
-            let (blocks, bfree, bavail) = found.blocks;
-            let (files, ffree) = found.files;
-            let (bsize, frsize) = found.block_size;
-            let namelen = found.name_max;
-            let st = abi::fuse_kstatfs {
-                blocks,
-                bfree,
-                bavail,
-                files,
-                ffree,
-                bsize,
-                namelen,
-                frsize,
-                ..Default::default()
-            };
-            usage = abi::fuse_statfs_out { st };
+            usage = abi::fuse_statfs_out { st: usage_of(&found) };
             [usage.as_bytes(), &[]]
         }
         (ReplyAs::Xattr, FileAnswer::Count(bytes)) => {
@@ -86,14 +73,7 @@ pub(super) fn reply(
             [length.as_bytes(), &[]]
         }
         (ReplyAs::Lock, FileAnswer::Lock(found)) => {
-            let type_ = match found.kind {
-                FileLockKind::Shared => libc::F_RDLCK,
-                FileLockKind::Exclusive => libc::F_WRLCK,
-                FileLockKind::None => libc::F_UNLCK,
-            };
-            let (start, end) = found.range;
-            let (type_, pid) = (type_.cast_unsigned(), found.pid);
-            lock = abi::fuse_lk_out { lk: abi::fuse_file_lock { start, end, type_, pid } };
+            lock = abi::fuse_lk_out { lk: lock_of(&found) };
             [lock.as_bytes(), &[]]
         }
         (ReplyAs::Offset, FileAnswer::Count(at)) => {
@@ -104,6 +84,35 @@ pub(super) fn reply(
         _ => return Err(Errno::PROTO),
     };
     device.send(unique, &parts).map_err(|error| Errno::from_io(&error))
+}
+
+fn usage_of(found: &FileSystemUsage) -> abi::fuse_kstatfs {
+    let (blocks, bfree, bavail) = found.blocks;
+    let (files, ffree) = found.files;
+    let (bsize, frsize) = found.block_size;
+    let namelen = found.name_max;
+    abi::fuse_kstatfs {
+        blocks,
+        bfree,
+        bavail,
+        files,
+        ffree,
+        bsize,
+        namelen,
+        frsize,
+        ..Default::default()
+    }
+}
+
+fn lock_of(found: &FileLock) -> abi::fuse_file_lock {
+    let type_ = match found.kind {
+        FileLockKind::Shared => libc::F_RDLCK,
+        FileLockKind::Exclusive => libc::F_WRLCK,
+        FileLockKind::None => libc::F_UNLCK,
+    };
+    let (start, end) = found.range;
+    let (type_, pid) = (type_.cast_unsigned(), found.pid);
+    abi::fuse_file_lock { start, end, type_, pid }
 }
 
 fn opened_as(fh: u64, is_directory: bool) -> abi::fuse_open_out {

@@ -87,6 +87,7 @@ impl<'a> KernelRequest<'a> {
         FileCaller { uid, gid, gids }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     pub fn decode(&self) -> Result<KernelAsks<'a>, Errno> {
         let Ok(asked) = code::try_from(self.head.opcode) else { return Err(Errno::NOSYS) };
         let (node, mut parts) = (self.head.nodeid, RequestParts(self.rest));

@@ -65,6 +65,7 @@ impl OwnerClient {
     }
 
     /// Does what is asked, as whoever this thread works for. What is read is put behind `out`.
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     pub fn answer(&self, op: NodeOp, data: &[u8], out: &mut Vec<u8>) -> Result<FileAnswer, Errno> {
         match op {
             NodeOp::Join(_) => Ok(FileAnswer::Done),
@@ -279,11 +280,14 @@ impl OwnerClient {
         }
         let fd = self.nodes.fd(node)?;
         let open = |flags| rustix::fs::openat(CWD, path_of(&*fd), flags, Mode::empty());
+        // The FUSE client checks only that some user may execute the file.
+        let runs = flags & OPENED_TO_RUN != 0;
+        if runs {
+            rustix::fs::accessat(CWD, path_of(&*fd), Access::EXEC_OK, AtFlags::EACCESS)?;
+        }
         let opened = match open(open_flags(flags)) {
             // Who may only run a file has it read by the kernel.
-            Err(rustix::io::Errno::ACCESS) if flags & OPENED_TO_RUN != 0 => {
-                let may_run = AtFlags::EACCESS;
-                rustix::fs::accessat(CWD, path_of(&*fd), Access::EXEC_OK, may_run)?;
+            Err(rustix::io::Errno::ACCESS) if runs => {
                 sheaf_tree::service::identity::as_process(|| open(open_flags(flags)))
             }
             opened => opened,
@@ -296,16 +300,49 @@ impl OwnerClient {
         heed_umask(with.umask)?;
         let mode = Mode::from_raw_mode(with.mode & 0o7777);
         let flags = open_flags(flags);
-        // A pipe that somebody else has made meanwhile would be waited for.
-        let all = flags | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let open = || rustix::fs::openat(&*parent, &*at.name, all, mode);
-        let file = outlasting_leases(all, open)?;
-        if !flags.contains(OFlags::NONBLOCK) {
-            rustix::fs::fcntl_setfl(&file, flags & (OFlags::APPEND | OFlags::NOATIME))?;
-        }
+        let open = |flags| rustix::fs::openat(&*parent, &*at.name, flags, mode);
+        let making = flags | OFlags::CREATE | OFlags::NOFOLLOW;
+        let file = match outlasting_leases(making | OFlags::EXCL, open) {
+            Err(rustix::io::Errno::EXIST) if !flags.contains(OFlags::EXCL) => {
+                self.open_made(&parent, at, flags, mode)?
+            }
+            made => made?,
+        };
         let file = unless_itself(file)?;
         let node = self.nodes.found(name_of(&file)?, at.parent, &at.name)?;
         Ok(FileAnswer::Created(node, self.keep(node.node, file)))
+    }
+
+    /// Opens a file that another process has created under the name that was to be created. For a pipe or a symbolic
+    /// link the answer is `ESTALE`, on which the client's kernel looks the name up again and handles it itself.
+    fn open_made(
+        &self,
+        parent: &OwnedFd,
+        at: &NodeName,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<OwnedFd, Errno> {
+        let is_file = |file: &OwnedFd| match status(file.as_fd())?.kind {
+            FileKind::File => Ok(()),
+            _ => Err(Errno::STALE),
+        };
+        match nodes::open_name(parent.as_fd(), &at.name) {
+            // Removed again: the open below creates it.
+            Err(Errno::NOENT) => {}
+            found => is_file(&found?)?,
+        }
+        // A pipe may have replaced the file. `O_NONBLOCK` keeps the open from waiting.
+        let all = flags | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let open = |flags| rustix::fs::openat(parent, &*at.name, flags, mode);
+        let file = match outlasting_leases(all, open) {
+            Err(rustix::io::Errno::LOOP) => return Err(Errno::STALE),
+            opened => opened?,
+        };
+        is_file(&file)?;
+        if !flags.contains(OFlags::NONBLOCK) {
+            rustix::fs::fcntl_setfl(&file, flags & (OFlags::APPEND | OFlags::NOATIME))?;
+        }
+        Ok(file)
     }
 
     fn temporary(&self, parent: u64, with: NodeMaking, flags: u32) -> Result<FileAnswer, Errno> {

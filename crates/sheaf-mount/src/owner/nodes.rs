@@ -4,6 +4,9 @@
 //! that is not used for a while and not open is let go, so that a file that is removed gives its room back and a file
 //! system can be taken away; and of all there are so many at a time. It is found again by what the kernel calls it,
 //! or, where there is no such thing, under its last name, and is gone (`ESTALE`) if another file is there.
+//!
+//! A mounted view never traverses another mounted view. Where a path enters another file system,
+//! the owner checks whether a view is mounted there.
 use super::handles::{HandleOpener, KernelHandle};
 use crate::message::{NodeAttributes, ROOT};
 use crate::view::is_device_of_view;
@@ -50,6 +53,9 @@ struct NodeState {
     nodes: FxHashMap<u64, KnownNode>,
     /// Those that have a descriptor, the one that was opened first in front.
     open: VecDeque<u64>,
+    /// Files whose inode number belonged to another node when they were found, with the numbers they received. They
+    /// keep these after that node is forgotten: a file has one number as long as the client knows it.
+    displaced: FxHashMap<FileId, u64>,
 }
 
 struct KnownNode {
@@ -141,12 +147,8 @@ impl KnownNodes {
         if self.device(parent) != Some(found.dev) && self.served.is_view(&found)? {
             return Err(Errno::LOOP);
         }
-        let mut number = self.served.number(found.id());
         let mut state = self.state();
-        // Two inodes of which the numbers are the same in what is left of them here, or one that was another file's.
-        while state.nodes.get(&number).is_some_and(|node| node.id != id_of(&found)) {
-            number = number.wrapping_add(1 << INODE_BITS);
-        }
+        let number = state.number(self.served.number(found.id()), id_of(&found));
         let is_new = match state.nodes.get_mut(&number) {
             Some(node) => {
                 node.lookups += 1;
@@ -249,7 +251,7 @@ impl KnownNodes {
     /// Lets go what was not used since this was called last.
     pub fn rest(&self) {
         let mut state = self.state();
-        let NodeState { nodes, open } = &mut *state;
+        let NodeState { nodes, open, .. } = &mut *state;
         open.retain(|number| {
             let Some(known) = nodes.get_mut(number) else { return false };
             if std::mem::replace(&mut known.is_idle, true) && known.rests(&self.served) {
@@ -265,19 +267,37 @@ impl KnownNodes {
         for (number, times) in nodes {
             let Some(node) = state.nodes.get_mut(number) else { continue };
             node.lookups = node.lookups.saturating_sub(*times);
-            if node.lookups == 0 {
-                state.nodes.remove(number);
+            if node.lookups == 0
+                && let Some(node) = state.nodes.remove(number)
+            {
+                state.displaced.remove(&node.id);
             }
         }
         // Those that are gone would fill the queue otherwise.
         if state.open.len() > 2 * self.open_max.max(state.nodes.len()) {
-            let NodeState { nodes, open } = &mut *state;
+            let NodeState { nodes, open, .. } = &mut *state;
             open.retain(|number| nodes.get(number).is_some_and(|node| node.fd.is_some()));
         }
     }
 }
 
 impl NodeState {
+    /// The number of a file whose own number would be `own`.
+    fn number(&mut self, own: u64, id: FileId) -> u64 {
+        if let Some(number) = self.displaced.get(&id) {
+            return *number;
+        }
+        let mut number = own;
+        // Two inodes of which the numbers are the same in what is left of them here, or one that was another file's.
+        while self.nodes.get(&number).is_some_and(|node| node.id != id) {
+            number = number.wrapping_add(1 << INODE_BITS);
+        }
+        if number != own {
+            self.displaced.insert(id, number);
+        }
+        number
+    }
+
     /// This one has a descriptor now; another gives its own back for it if there are too many.
     fn opened(&mut self, node: u64, most: usize, served: &Served) {
         self.open.push_back(node);
@@ -370,4 +390,33 @@ pub(super) fn attributes(node: u64, found: &Metadata) -> NodeAttributes {
 /// The path by which this process reaches what a descriptor names, whatever became of its names.
 pub(super) fn path_of(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::CWD;
+
+    /// A client's kernel may know a removed file whose inode is already reused for another file.
+    #[test]
+    fn file_keeps_its_number_when_a_node_before_it_is_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("f"), "").unwrap();
+        let open = |path| rustix::fs::openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
+        let nodes = KnownNodes::new(Arc::new(Served::new(open(directory.path())).unwrap()));
+        let find = || {
+            let root = nodes.fd(ROOT).unwrap();
+            nodes.found(open_name(root.as_fd(), b"f").unwrap(), ROOT, b"f").unwrap().node
+        };
+        let own = find();
+        nodes.state().nodes.get_mut(&own).unwrap().id.0.1 += 1;
+        // The node of `own` is now that of a removed file.
+        let number = find();
+        assert_ne!(number, own);
+        nodes.forget(&[(own, 1)]);
+        assert_eq!((find(), find()), (number, number));
+        nodes.forget(&[(number, 3)]);
+        assert_eq!(find(), own);
+        assert!(nodes.state().displaced.is_empty());
+    }
 }

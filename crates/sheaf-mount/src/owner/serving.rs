@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use sheaf_tree::proto::Packet;
 use sheaf_tree::service::{
-    Blocking, Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site,
+    Blocking, Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site, Worker,
 };
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,8 +18,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub fn service() -> impl Provider {
     let owners = Arc::new(FileOwners::default());
     let lanes = owners.clone();
-    let lanes = Blocking::new(move |site, _| Ok(Box::new(OwnerLane::new(lanes.clone(), site)?)));
-    FilesProvider { owners, lanes }
+    let open = move |site: &Site<'_>, caller: &Caller| -> Result<Box<dyn Worker>, Errno> {
+        Ok(Box::new(OwnerLane::new(lanes.clone(), site, caller)?))
+    };
+    FilesProvider { owners, lanes: Blocking::new(open).judging_callers() }
 }
 
 struct FilesProvider {
@@ -28,6 +30,11 @@ struct FilesProvider {
 }
 
 impl Provider for FilesProvider {
+    /// Each lane keeps to the rights of its caller. A user whom the session admits has no views.
+    fn check(&self, caller: &Caller) -> Result<(), Errno> {
+        if caller.is_guest() { Err(Errno::PERM) } else { Ok(()) }
+    }
+
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let lanes = self.lanes.start(site, handle.clone())?;
         let (owners, host) = (self.owners.clone(), site.host.to_owned());

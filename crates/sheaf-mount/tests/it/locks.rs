@@ -46,7 +46,7 @@ fn ranges_are_locked_across_clients_and_free_when_one_is_gone() {
 }
 
 #[test]
-fn whole_files_are_locked_apart_from_ranges_and_programs_here_heed_both() {
+fn file_and_range_locks_differ_and_local_programs_heed_both() {
     let served = Served::new();
     fs::write(served.path("f"), "0123456789").unwrap();
     let (mut one, mut two) = (served.asker(1), served.asker(2));

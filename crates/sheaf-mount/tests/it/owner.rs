@@ -1,10 +1,11 @@
 //! What the owner does, without a mount.
 use crate::support::Served;
+use rustix::fs::{CWD, FileType, OFlags};
 use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
 use sheaf_mount::{FILES, FileAnswer, NodeMaking, NodeName, NodeOp, ROOT, service};
 use sheaf_tree::filter::Registry;
-use sheaf_tree::service::Services;
+use sheaf_tree::service::{ClientRights, Services};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology};
 use sheaf_tree::{Sync, launch};
 use std::collections::BTreeSet;
@@ -141,6 +142,42 @@ fn long_directory_is_listed_in_pieces_each_name_once() {
     }
 }
 
+/// A kernel has a file made where it found none. What is there by then is opened, if it is a file; what is not one
+/// the kernel looks up again.
+#[test]
+fn create_opens_a_file_made_meanwhile_and_nothing_else() {
+    let served = Served::new();
+    let path = |name: &str| served.path(name);
+    fs::write(path("file"), "x").unwrap();
+    fs::create_dir(path("directory")).unwrap();
+    symlink("file", path("link")).unwrap();
+    symlink("none", path("dangling")).unwrap();
+    rustix::fs::mknodat(CWD, path("pipe"), FileType::Fifo, 0o600.into(), 0).unwrap();
+    let mut asker = served.asker(1);
+    let mut create = |name: &str, flags: i32| {
+        let with = NodeMaking { mode: 0o100_444, umask: 0 };
+        let flags = (libc::O_CREAT | flags).cast_unsigned();
+        asker.ask(NodeOp::Create { at: at(ROOT, name.as_bytes()), with, flags })
+    };
+    for flags in [libc::O_RDONLY, libc::O_WRONLY, libc::O_RDWR | libc::O_NONBLOCK] {
+        for (name, errno) in [
+            ("directory", Errno::STALE),
+            ("link", Errno::STALE),
+            ("dangling", Errno::STALE),
+            ("pipe", Errno::STALE),
+        ] {
+            assert_eq!(create(name, flags), Err(errno), "{name}");
+            assert_eq!(create(name, flags | libc::O_EXCL), Err(Errno::EXIST), "{name}");
+        }
+        assert!(matches!(create("file", flags), Ok(FileAnswer::Created(..))));
+        assert_eq!(create("file", flags | libc::O_EXCL), Err(Errno::EXIST));
+        let FileAnswer::Created(made, _) = create("new", flags).unwrap() else { panic!() };
+        assert_eq!(made.mode & 0o777, 0o444);
+        fs::remove_file(path("new")).unwrap();
+    }
+    assert_eq!(fs::read(path("file")).unwrap(), b"x");
+}
+
 #[test]
 fn operations_run_as_the_requesting_user() {
     if !rustix::process::geteuid().is_root() {
@@ -162,6 +199,14 @@ fn operations_run_as_the_requesting_user() {
     assert_eq!(asker.open("mine", libc::O_RDONLY), Err(Errno::ACCES));
     assert!(asker.open("all", libc::O_RDWR).is_ok());
     assert_eq!(asker.open("group", libc::O_RDONLY), Err(Errno::ACCES));
+    // To run a file takes another right than to read it.
+    const TO_RUN: i32 = 0x20;
+    for (name, mode, may_run) in [("x", 0o711, true), ("r", 0o744, false), ("g", 0o654, false)] {
+        fs::write(served.path(name), name).unwrap();
+        fs::set_permissions(served.path(name), fs::Permissions::from_mode(mode)).unwrap();
+        let opened = asker.open(name, libc::O_RDONLY | TO_RUN).map(|_| ());
+        assert_eq!(opened, if may_run { Ok(()) } else { Err(Errno::ACCES) }, "{mode:o}");
+    }
     asker.who.gids = vec![4711];
     assert!(asker.open("group", libc::O_RDONLY).is_ok());
     assert_eq!(asker.node("closed/f").map(|_| ()), Err(Errno::ACCES));
@@ -223,4 +268,69 @@ fn stream_opened_by_a_thread_without_a_runtime_is_served() {
         // There is no export here, and the service says so: it has not panicked.
         assert_eq!(failed.iter().map(|(errno, _)| *errno).collect::<Vec<_>>(), [Errno::NOSYS]);
     });
+}
+
+#[test]
+fn host_that_may_read_changes_nothing() {
+    let served = Served::new();
+    fs::write(served.path("f"), "kept").unwrap();
+    let rights = ClientRights { may_write: false, may_be_root: true };
+    let mut asker = served.asker_with(1, rights);
+    let node = asker.node("f").unwrap().node;
+    let handle = asker.open("f", 0).unwrap();
+    let (_, read) = asker.ask_with(NodeOp::Read { handle, offset: 0, size: 9 }, &[]).unwrap();
+    assert_eq!(read, b"kept");
+    for flags in [OFlags::WRONLY, OFlags::RDWR, OFlags::TRUNC, OFlags::CREATE] {
+        assert_eq!(asker.open("f", flags.bits().cast_signed()), Err(Errno::ROFS), "{flags:?}");
+    }
+    let with = NodeMaking { mode: 0o100_644, umask: 0 };
+    for op in [
+        NodeOp::Write { handle, offset: 0 },
+        NodeOp::Make { at: at(ROOT, b"new"), with, rdev: 0 },
+        NodeOp::Create { at: at(ROOT, b"new"), with, flags: 0 },
+        NodeOp::Symlink { at: at(ROOT, b"new"), target: b"f".to_vec() },
+        NodeOp::Link { node, to: at(ROOT, b"new") },
+        NodeOp::Rename { from: at(ROOT, b"f"), to: at(ROOT, b"new"), flags: 0 },
+        NodeOp::Remove { at: at(ROOT, b"f"), is_directory: false },
+        NodeOp::SetAttributes { node, handle: None, set: Default::default() },
+        NodeOp::Allocate { handle, mode: 0, offset: 0, length: 9 },
+        NodeOp::RemoveXattr { node, name: b"user.a".to_vec() },
+    ] {
+        let said = asker.ask_with(op.clone(), b"lost").map(drop);
+        assert_eq!(said, Err(Errno::ROFS), "{op:?}");
+    }
+    assert_eq!(fs::read(served.path("f")).unwrap(), b"kept");
+    assert_eq!(fs::read_dir(served.path("")).unwrap().count(), 1);
+}
+
+#[test]
+fn root_of_a_host_without_the_right_is_nobody_here() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("other users need root");
+    }
+    let served = Served::new();
+    for (name, mode) in [("secret", 0o600), ("public", 0o644)] {
+        fs::write(served.path(name), "x").unwrap();
+        fs::set_permissions(served.path(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    for path in ["", "new"] {
+        fs::create_dir_all(served.path(path)).unwrap();
+        fs::set_permissions(served.path(path), PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    let limited = ClientRights { may_write: true, may_be_root: false };
+    let mut asker = served.asker_with(1, limited);
+    assert_eq!(asker.open("secret", 0), Err(Errno::ACCES));
+    assert!(asker.open("public", 0).is_ok());
+    let parent = asker.node("new").unwrap().node;
+    let with = NodeMaking { mode: 0o100_644, umask: 0 };
+    asker.ask(NodeOp::Make { at: at(parent, b"f"), with, rdev: 0 }).unwrap();
+    let made = fs::metadata(served.path("new/f")).unwrap();
+    assert_eq!((made.uid(), made.gid()), (65_534, 65_534));
+    // Root's group is not given to other users either.
+    asker.who.uid = 1001;
+    asker.who.gids = vec![0];
+    fs::set_permissions(served.path("secret"), PermissionsExt::from_mode(0o640)).unwrap();
+    assert_eq!(asker.open("secret", 0), Err(Errno::ACCES));
+    let mut full = served.asker(2);
+    assert!(full.open("secret", 0).is_ok());
 }

@@ -5,6 +5,7 @@ use sheaf_mount::{
     FileAnswer, FileCall, FileCaller, FileOwners, MountOptions, Mounted, NodeAttributes, NodeName,
     NodeOp, OwnerLane, ROOT, Remote, ViewForbids,
 };
+use sheaf_tree::service::ClientRights;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -39,6 +40,13 @@ impl Served {
     /// One of this number.
     pub fn asker(&self, number: u128) -> Asker {
         let mut asker = Asker { lane: self.lane(), who: own() };
+        asker.ask(NodeOp::Join(number)).unwrap();
+        asker
+    }
+
+    /// The same of a host with these rights.
+    pub fn asker_with(&self, number: u128, rights: ClientRights) -> Asker {
+        let mut asker = Asker { lane: self.lane().with_rights(rights), who: own() };
         asker.ask(NodeOp::Join(number)).unwrap();
         asker
     }

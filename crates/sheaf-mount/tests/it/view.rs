@@ -51,7 +51,7 @@ fn names_attributes_and_special_files_are_those_of_the_owner() {
 }
 
 #[test]
-fn file_that_is_open_lives_on_without_a_name_and_records_are_appended_whole() {
+fn open_file_lives_on_without_a_name_and_appends_are_whole() {
     let served = Served::new();
     let Some(mounted) = served.mounted() else { return };
     fs::write(mounted.path("f"), "content").unwrap();
@@ -86,7 +86,7 @@ fn file_that_is_open_lives_on_without_a_name_and_records_are_appended_whole() {
 }
 
 #[test]
-fn memory_that_is_shared_is_refused_and_a_copy_of_ones_own_is_not() {
+fn shared_memory_maps_are_refused_and_private_ones_are_not() {
     let served = Served::new();
     let Some(mounted) = served.mounted() else { return };
     fs::write(served.path("f"), vec![7; 10_000]).unwrap();

@@ -32,7 +32,7 @@ int main(void) {
 "#;
 
 #[test]
-fn paths_without_an_end_are_not_read_further_than_the_kernel_does() {
+fn paths_without_an_end_are_read_as_far_as_the_kernel_does() {
     let place = tempfile::tempdir().unwrap();
     let Some(program) = compile(ENDLESS, &[], place.path()) else { return };
     let trace = Trace::new();

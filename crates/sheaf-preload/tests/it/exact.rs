@@ -116,6 +116,7 @@ int main(void) {
 "#;
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn known_mix_is_recorded_as_it_was() {
     let place = tempfile::tempdir().unwrap();
     let Some(program) = compile(MIX, &["-lrt"], place.path()) else { return };
@@ -325,7 +326,7 @@ int main(void) {
 /// Descriptors that were made of one move together: each place is where the write was, or is not
 /// told.
 #[test]
-fn places_of_descriptors_that_move_together_are_right_or_not_told() {
+fn places_of_shared_descriptors_are_right_or_not_told() {
     let place = tempfile::tempdir().unwrap();
     let Some(program) = compile(TWINS, &[], place.path()) else { return };
     let trace = Trace::new();

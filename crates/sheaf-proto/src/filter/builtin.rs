@@ -52,7 +52,6 @@ const NOTHING: &[u8] = &[0];
 /// The most a filter that keeps every contribution gathers for one result, in bytes.
 pub const GATHERED_BYTES_MAX: usize = 256 << 20;
 
-/// Registers all of them.
 pub(super) fn register(registry: &mut Registry) {
     reduce::register(registry);
     crate::report::register(registry);

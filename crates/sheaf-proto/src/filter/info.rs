@@ -1,5 +1,5 @@
 //! What a filter is told of the node it runs at.
-use crate::Tuning;
+use crate::config::Tuning;
 use crate::topology::NodeRef;
 use sheaf_core::lock;
 use std::collections::BTreeMap;
@@ -146,6 +146,7 @@ impl LinkClocks {
     /// Takes in one measurement: the node's clock when it asked and when it got the answer, and the
     /// child's when it answered. The best so far, with the smallest error, is kept.
     pub fn measured(&self, rank: u32, asked_ns: i64, child_ns: i64, answered_ns: i64) {
+        // A clock that was set back between question and answer measures nothing.
         let Some(round_trip) =
             answered_ns.checked_sub(asked_ns).and_then(|ns| u64::try_from(ns).ok())
         else {

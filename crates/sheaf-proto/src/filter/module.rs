@@ -5,6 +5,10 @@
 //! on the way up. The function sees the packets of a wave in the order of the children, and gives
 //! none, one or several; so partials and results of such a stream are lists of packets
 //! ([`super::packets`]).
+//!
+//! MRNet, section 2.4, loads a filter at each process from a shared object, by the name of its
+//! file. Sheaf sends the module down the tree, by hash. It also takes WebAssembly, whose faults
+//! stay within the filter.
 use super::{Filter, FilterError, NodeInfo};
 use bytes::Bytes;
 use sheaf_core::{Errno, lock};
@@ -145,6 +149,7 @@ struct Module {
 
 impl Module {
     fn code(&self, linker: &dyn Linker) -> Result<&dyn Linked, FilterError> {
+        // A failure is kept too: a module that cannot be linked is not tried again for each stream.
         let code = self.code.get_or_init(|| linker.link(&self.bytes));
         code.as_deref().map_err(Clone::clone)
     }
@@ -228,6 +233,7 @@ impl Modules {
 
     fn find(&self, id: ModuleId) -> Option<Arc<Module>> {
         let list = lock(&self.list);
+        // A clone, so that the list is not locked while the module is compiled.
         list.iter().find(|module| module.id == id).cloned()
     }
 

@@ -14,10 +14,10 @@
 //! stopped or hangs has to be found out, and so it is asked seldom, by the upper end: the lower one
 //! answers, and speaks by itself only when it was not asked.
 use super::{Link, LinkCarrier, LinkId, LinkWay, Links};
+use crate::config::{Time, Tuning};
 use crate::filter::{LinkClock, LinkClocks};
 use crate::frame::{self, Header, Kind, Violation, flag::heartbeat::PING};
 use crate::report::{PeerClock, RoundTrip};
-use crate::{Time, Tuning};
 use std::time::Duration;
 
 const BODY_BYTES: usize = 40;
@@ -91,14 +91,19 @@ impl Pulse {
         if echo == 0 || echo_epoch != self.epoch {
             return;
         }
+        // Both times are numbers of the peer, and forged ones must measure nothing.
         let Some(took_ns) = now.0.checked_sub(echo).and_then(|ns| ns.checked_sub(held)) else {
             return;
         };
         self.measured(took_ns);
         if wall_ns > 0 && own_wall_ns > 0 {
+            // Assumes that both ways take equally long, which is wrong by at most half of the round
+            // trip.
             let theirs = i128::from(wall_ns) + i128::from(took_ns / 2);
             let offset_ns = i64::try_from(theirs - i128::from(own_wall_ns)).unwrap_or(i64::MAX);
             let clock = PeerClock { offset_ns, error_ns: took_ns.div_ceil(2) };
+            // `error_ns` of the old measurement has grown by the drift since then, so it is
+            // replaced in time.
             if self.clock(now).is_none_or(|best| clock.error_ns <= best.error_ns) {
                 self.clock = Some((clock, now));
             }
@@ -179,6 +184,7 @@ impl Links {
         if let Some(pulse) = &mut link.pulse {
             pulse.restart();
         }
+        // A node with only near peers may not be due for several intervals.
         self.heart.beat_at = self.heart.beat_at.min(now + interval);
     }
 
@@ -283,6 +289,8 @@ impl Links {
             }
         }
         if near_is_due {
+            // A node without near children waits longer, so that its parent asks first and it only
+            // answers.
             self.heart.near_beat_at = now + if asks { near_pause } else { near_pause * 3 / 2 };
         }
         self.heart.beat_at = self.next_beat(now, often, &silent);
@@ -294,6 +302,7 @@ impl Links {
         let watched = || self.ids().filter(is_watched).map(|at| &self[at]);
         let often = often || watched().any(|link| !link.is_near());
         let beat = if often { now + self.heart.interval } else { self.heart.near_beat_at };
+        // Not later than the first moment at which a peer has been silent for too long.
         watched().map(|link| self.heart.silent_until(link)).fold(beat, Time::min)
     }
 }

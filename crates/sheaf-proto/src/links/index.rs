@@ -23,6 +23,8 @@ impl Index {
         if link.way == LinkWay::Down
             && let Some(links) = self.by_rank.get_mut(&link.rank)
         {
+            // `by_leaf` needs no change: only a link without leaves is replaced
+            // (`Node::is_vacant`).
             links.retain(|&other| other != at);
             if links.is_empty() {
                 self.by_rank.remove(&link.rank);

@@ -1,9 +1,8 @@
 //! One link of a node: whether the peer lives, and what is still to be written to it.
 use super::heartbeat::Pulse;
 use super::queue::OutQueue;
-use crate::Time;
-use crate::control::Adopt;
-use crate::control::Caller;
+use crate::config::Time;
+use crate::control::{Adopt, Caller};
 use crate::report::Via;
 use sheaf_core::{Errno, RangeSet};
 use std::collections::VecDeque;
@@ -55,7 +54,6 @@ pub(crate) struct Awaited {
     pub cause: String,
 }
 
-/// One link.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub way: LinkWay,
@@ -104,6 +102,8 @@ pub(crate) struct Link {
     pub since: Time,
     /// How often a transport was attached after the first.
     pub reconnects: u32,
+    /// Answers of the leaf at its other end that did not decode.
+    pub garbled: u32,
 }
 
 /// Traffic of one link.
@@ -146,6 +146,7 @@ impl Link {
             pulse: None,
             since: now,
             reconnects: 0,
+            garbled: 0,
         }
     }
 

@@ -34,6 +34,7 @@ impl OutQueue {
         if frame.len() <= COPY_BYTES_MAX {
             self.append(&frame);
         } else {
+            // The small frames that were appended before stay before it.
             self.seal();
             self.len += frame.len();
             self.pieces.push_back(frame);

@@ -1,6 +1,6 @@
 //! What the root has need not be kept by anybody: it says so, down the tree.
 use super::Node;
-use crate::NodeRole;
+use crate::config::NodeRole;
 use crate::control::{self, Ack};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::LinkId;
@@ -66,6 +66,7 @@ impl Node {
     fn pass_ack_on(&mut self, id: u32, frame: &Bytes) {
         let Some(stream) = self.streams.get(&id) else { return };
         for member in stream.members().iter().filter(|member| member.is_here()) {
+            // A child in this process keeps nothing for another parent (`keeps_for`).
             if !self.links[member.link].is_inside() {
                 self.links.send(member.link, frame);
             }

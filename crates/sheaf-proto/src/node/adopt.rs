@@ -6,11 +6,15 @@
 //! While it is pending, whoever else speaks for its leaves is asked to let go of them
 //! (`release.rs`). Only then does it take part in streams, so that no leaf is below two children at
 //! any time.
+//!
+//! A living child that still speaks for such leaves answers after all that it has sent. So the
+//! adopter has everything from there before the leaves move. A repeated contribution counts if none
+//! of its leaves is counted yet (`wave/mix.rs`).
 use super::Node;
 use super::down::leads_to_own_leaf;
 use super::guide::life_of;
 use super::release::{Job, To};
-use crate::Time;
+use crate::config::Time;
 use crate::control::{self, Adopt, Adopted, Notice, Open};
 use crate::frame::{Header, Kind, Violation, flag};
 use crate::links::{Link, LinkId, LinkState, LinkWay};
@@ -40,6 +44,7 @@ impl Node {
         let waiting = |link: &Link| {
             link.way == LinkWay::Down && link.rank == rank && link.is_alive() && !link.is_attached()
         };
+        // A planned child that connects for the first time: its link was made with this node.
         if let Some(planned) =
             self.links.of_rank(rank).into_iter().find(|&at| waiting(&self.links[at]))
         {
@@ -49,7 +54,9 @@ impl Node {
             Link::new(LinkWay::Down, rank, RangeSet::new(), now).in_state(LinkState::Knocking);
         link.claim = leaves.clone();
         let at = self.add_down(link)?;
+        // `recover` hangs up on a node that does not ask within this time.
         self.timers.wake_recovery(now + self.config.tuning.heartbeat_timeout);
+        // A child that comes after the end of the session is shut down like the others.
         if self.recovery.over {
             self.shut_down_children();
         }
@@ -187,6 +194,7 @@ impl Node {
     /// ([`Node::recover`]).
     fn claim_leaves_for(&mut self, now: Time, link: LinkId, adopt: Adopt) {
         let rank = adopt.rank;
+        // Only the later of two connections of one node is in use.
         for old in self.links.of_rank(rank) {
             if old == link || !self.links[old].is_alive() {
                 continue;
@@ -222,9 +230,11 @@ impl Node {
         else {
             return;
         };
+        // `Adopt::place` is a binary search, and the peer chose the order.
         adopt.streams.sort_unstable_by_key(|place| place.id);
         let (rank, below) = (adopt.rank, self.config.rank);
         tracing::info!(rank, "a node is taken in below node {below}");
+        // Other links may have been lost since the node asked, and their leaves are free now.
         self.gather(link, &adopt.leaves);
         // One that was started anew and has none of its leaves is given some later.
         if self.links[link].leaves().is_empty() && !adopt.leaves.is_subset(&adopt.lost) {
@@ -232,6 +242,7 @@ impl Node {
             self.links.hang_up(link);
             return;
         }
+        // An orphan has counted at least this search (`Node::resume_parent`).
         let newcomer = adopt.epoch == 0;
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
@@ -240,15 +251,20 @@ impl Node {
             let place = adopt.place(id);
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let Some(child) = stream.child(link) else { continue };
+            // The owner of a stream that was left here would drop what this child contributes.
             let counts = !stream.left && !stream.members()[child].leaves.is_empty();
             if let Some(place) = place.filter(|_| counts)
+                // `close_gaps` ends each wave before `since`, a number of the peer: unbounded, that
+                // is endless.
                 && place.since.saturating_sub(stream.wave_base()) < WAVES_OPEN_MAX
                 && stream.resume_lane(child, place.received, place.acked)
             {
+                // The child contributes nothing to earlier waves.
                 stream.members_mut()[child].since = place.since;
                 continued.push(id);
             }
         }
+        // A newcomer sent `Ready`, not `Adopt`, and expects no answer.
         if !newcomer {
             let leaves = self.links[link].leaves().clone();
             let number = self.links[link].born.map_or(0, |born| born.min(self.last_stream()));
@@ -256,6 +272,7 @@ impl Node {
             let adopted = Adopted { continued: continued.clone(), leaves, number };
             self.links.send(link, control::control(Header::new(Kind::Adopted), &adopted));
         }
+        // Modules first: the streams that are opened below may name them.
         self.send_modules(link, &adopt.modules);
         let mut waits = false;
         for id in ids {
@@ -426,8 +443,10 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Child, NodeConfig, NodeRole, Tuning};
     use crate::filter::Registry;
-    use crate::{Child, Event, NodeConfig, NodeRole, Tuning, frame};
+    use crate::frame;
+    use crate::node::Event;
 
     /// A root of two leaves, of which the first, of rank 1, is planned below it and is not there.
     fn root() -> Node {
@@ -495,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn ancestor_that_finds_no_parent_itself_sends_nobody_away_who_asks() {
+    fn ancestor_without_a_parent_refuses_no_orphan() {
         let root = root();
         let leaves = RangeSet::full(2);
         let config = NodeConfig { rank: 3, role: NodeRole::Inner, leaves, ..root.config.clone() };

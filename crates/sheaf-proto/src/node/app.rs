@@ -1,13 +1,13 @@
 //! What the process of a node does with it: a root opens streams and takes results, a leaf takes
 //! packets and answers.
 use super::{Event, Node, Outgoing, PacketContent};
+use crate::config::Time;
 use crate::control::{self, Caller, NOTE_BYTES_MAX, Notice, Open, SERVICE_BYTES_MAX, Sync};
 use crate::coverage::Coverage;
 use crate::frame::{self, CHUNK_BYTES, DownFrame, Header, Kind, flag};
-use crate::links::Link;
-use crate::links::LinkId;
+use crate::links::{Link, LinkId};
 use crate::stream::{Member, StreamOwner, WaveResult};
-use crate::{STREAMS_MAX, STREAMS_PER_CLIENT, Time};
+use crate::{STREAMS_MAX, STREAMS_PER_CLIENT};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 
@@ -83,8 +83,8 @@ impl Node {
         self.links[link].streams_from
     }
 
-    /// At a root: the client on `link` acts for this caller, whatever it says itself. Without this,
-    /// for the user of the session.
+    /// The client on `link`, or the host at the other end of a peer link, acts for this caller,
+    /// whatever it says itself. Without this, for the user of the session.
     pub fn set_caller(&mut self, link: LinkId, caller: Caller) {
         self.links[link].caller = Some(Box::new(caller));
     }
@@ -142,6 +142,7 @@ impl Node {
             }
             part => self.rooms.encode(header, &[deadline, part.as_ref()]).into(),
         };
+        // The application is the owner here, so what it sends counts as received from the owner.
         stream.down.received += frame.len() as u64;
         stream.forward(&mut self.links, &frame);
         let joining = stream.down.joining;
@@ -160,6 +161,13 @@ impl Node {
     #[must_use]
     pub fn has_streams(&self) -> bool {
         !self.streams.is_empty()
+    }
+
+    /// Whether any stream is open here that is not for this service.
+    #[must_use]
+    pub fn has_streams_except(&self, service: &str) -> bool {
+        let mut streams = self.streams.values();
+        streams.any(|stream| control::open_of(&stream.down.open).service != service)
     }
 
     /// Whether the application may send (its packets do not pile up) and start a wave on `id`.
@@ -184,6 +192,7 @@ impl Node {
     pub fn take(&mut self, id: u32) -> Option<WaveResult> {
         let stream = self.streams.get_mut(&id)?;
         let (result, from) = stream.up.inbox.pop_front()?;
+        // Only now, so that an application that does not take its results holds the senders back.
         stream.give_credit(&from, &mut self.links);
         stream.recycle(from);
         Some(result)
@@ -239,6 +248,8 @@ impl Node {
         let wave = stream.up.next_wave;
         stream.up.next_wave += 1;
         if stream.add_to_run(wave, tag, payload) {
+            // `next_dirty` seals the run, so that all packets posted before the next write share a
+            // frame.
             if stream.up.run.count == 1 {
                 self.runs.push(id);
                 if let StreamOwner::Link(link) = stream.owner {
@@ -291,6 +302,7 @@ impl Node {
     /// nothing (a filter's "adds nothing" would still be a packet to `null`).
     pub fn skip_to(&mut self, id: u32, wave: u64) {
         let Some(next) = self.streams.get(&id).map(|stream| stream.up.next_wave) else { return };
+        // Each skipped wave costs a frame, and no node opens waves further ahead than this.
         for wave in next..wave.min(next + crate::WAVES_OPEN_MAX) {
             self.fail(id, wave, Errno::CANCELED);
             if let Some(stream) = self.streams.get_mut(&id) {
@@ -314,6 +326,7 @@ impl Node {
 
     /// At a leaf: takes no more part in a stream.
     pub fn leave_stream(&mut self, id: u32) {
+        // Bounds the memory. A departure that is forgotten is not repeated to a later parent.
         if self.recovery.departed.len() >= STREAMS_MAX {
             self.recovery.departed.clear();
         }
@@ -343,10 +356,18 @@ impl Node {
         }
     }
 
+    /// Whether the session has ended, or this node has left it, by the word of a node. A node that
+    /// has ended without that has lost a session which may go on.
+    #[must_use]
+    pub fn is_dismissed(&self) -> bool {
+        self.recovery.dismissed
+    }
+
     /// At a leaf: ends its part in the session by itself. Nobody waits for it to come back.
     pub fn leave_session(&mut self) {
         let left = Notice::Left { rank: self.config.rank, leaves: self.config.leaves.clone() };
         self.tell_parents(&control::control(Header::new(Kind::Notice), &left));
+        self.recovery.dismissed = true;
         self.events.push_back(Event::ParentLost);
     }
 
@@ -370,9 +391,10 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Child, NodeConfig, NodeRole, Tuning};
+    use crate::control::ClientRights;
     use crate::filter::{ModuleId, Registry};
     use crate::frame::Violation;
-    use crate::{Child, NodeConfig, NodeRole, Tuning};
     use bytes::Bytes;
 
     const NOW: Time = Time(0);
@@ -444,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_packet_that_is_shared_no_part_is_copied_and_all_comes() {
+    fn shared_long_packet_comes_whole_and_is_not_copied() {
         let content: Bytes =
             (0..3 * CHUNK_BYTES + 100).map(|at| (at % 251) as u8).collect::<Vec<_>>().into();
         let within = content.as_ptr_range();
@@ -524,12 +546,13 @@ mod tests {
     }
 
     #[test]
-    fn client_of_another_user_uses_its_own_streams_and_changes_nothing_else() {
+    fn client_of_another_user_changes_its_own_streams_only() {
         let mut root = root(0);
         let guest = root.add_parent(NOW);
         let base = root.client_base(guest);
         let (uid, host) = (1001, "n1".to_owned());
-        let caller = Caller::User { uid, gid: 7, gids: Vec::new(), host, is_owner: false };
+        let rights = ClientRights::FULL;
+        let caller = Caller::User { uid, gid: 7, gids: Vec::new(), host, is_owner: false, rights };
         root.set_caller(guest, caller.clone());
         root.attach_quiet(guest);
         let mut say = |kind: Kind, stream: u32, body: &[u8]| {
@@ -557,7 +580,39 @@ mod tests {
     }
 
     #[test]
-    fn no_client_has_the_identifiers_of_one_that_is_here_or_was_just_here() {
+    fn client_on_a_host_brings_no_code_and_has_its_own_streams() {
+        let mut root = root(0);
+        for rights in [ClientRights::default(), ClientRights::FULL] {
+            let client = root.add_parent(NOW);
+            let base = root.client_base(client);
+            let host = "n1".to_owned();
+            let caller =
+                Caller::User { uid: 7, gid: 7, gids: Vec::new(), host, is_owner: true, rights };
+            root.set_caller(client, caller.clone());
+            root.attach_quiet(client);
+            let mut say = |kind: Kind, stream: u32, body: &[u8]| {
+                let header = Header { stream, ..Header::new(kind) };
+                root.receive(NOW, client, &frame::encode(header, body))
+            };
+            assert_eq!(say(Kind::Module, 0, b"anything"), Ok(()));
+            // It would have hosts cut off.
+            assert_eq!(say(Kind::Garbled, 0, b"anything"), Ok(()));
+            let open = |filter: &str| Open {
+                members: RangeSet::single(0),
+                filter: filter.to_owned(),
+                ..Open::default()
+            };
+            let body = postcard::to_stdvec(&open("sum")).unwrap();
+            assert_eq!(say(Kind::Open, base - 1, &body), Err(Violation::OutOfPlace(Kind::Open)));
+            assert_eq!(say(Kind::Open, base + 1, &body), Ok(()));
+            let theirs = Open { caller, ..open(&ModuleId([7; 32]).filter("f")) };
+            let refused = root.instantiate(base + 2, &theirs).map(drop).unwrap_err();
+            assert_eq!(refused.errno, Errno::PERM);
+        }
+    }
+
+    #[test]
+    fn client_identifiers_are_not_given_again_soon() {
         let mut root = root(0);
         let stays = root.add_parent(NOW);
         let base = root.client_base(stays);

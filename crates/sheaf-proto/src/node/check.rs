@@ -5,9 +5,10 @@
 use super::Node;
 use super::adopt::LINKS_MAX;
 use super::orphan::UNSENT_MAX;
+use crate::STREAMS_MAX;
+use crate::config::{NodeRole, Time};
 use crate::links::{Link, LinkState, LinkWay};
 use crate::stream::{ChildState, NodeStream, StreamOwner};
-use crate::{NodeRole, STREAMS_MAX, Time};
 use sheaf_core::RangeSet;
 
 impl Node {
@@ -80,6 +81,7 @@ impl Node {
 
     /// Whatever is waited for ends: by a time, or because somebody is asked whose link is watched.
     fn check_recovery(&self) -> Result<(), String> {
+        // An earlier timer is correct too: `recover` sets it again for everything that remains.
         let by = |due: Time| self.timers.recovery.is_some_and(|at| at <= due);
         for (at, link) in self.links.ids().zip(self.links.iter()) {
             match &link.state {

@@ -1,12 +1,13 @@
 //! How this node is: what it says of itself when it is asked, and what it remembers for that.
 use super::Node;
+use crate::config::{NodeRole, Time};
 use crate::links::{Link, LinkId, LinkWay, late_after};
+use crate::own;
 use crate::report::{
     LINKS_REPORTED_MAX, LastError, LinkReport, NodePlace, NodeReport, ReportedLink,
     STREAMS_REPORTED_MAX, StreamReport, bounded,
 };
 use crate::stream::NodeStream;
-use crate::{NodeRole, Time, own};
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 

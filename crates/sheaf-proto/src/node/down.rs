@@ -1,14 +1,14 @@
 //! Towards the leaves: streams open and close, packets pass through.
 use super::{Event, Node, Packet};
+use crate::config::{NodeRole, Time};
 use crate::control::{self, CALLER_GROUPS_MAX, Caller, Open, SERVICE_BYTES_MAX};
 use crate::filter::{
     Accumulator, Bounds, Filter, FilterError, Modules, NodeInfo, REPLY_BYTES_MAX, Replies,
 };
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
 use crate::links::{Link, LinkId, LinkState, LinkWay};
-use crate::own;
 use crate::stream::{ChildState, Downward, Member, Members, NodeStream, StreamOwner, Upward};
-use crate::{NodeRole, STREAMS_MAX, STREAMS_PER_CLIENT, Time, WINDOW_BYTES_MAX};
+use crate::{STREAMS_MAX, STREAMS_PER_CLIENT, WINDOW_BYTES_MAX, own};
 use bytes::Bytes;
 use sheaf_core::Errno;
 use std::sync::Arc;
@@ -64,6 +64,8 @@ impl Node {
         if self.streams.contains_key(&header.stream) {
             return Err(Violation::OutOfPlace(Kind::Open));
         }
+        // Numbers from a peer: further up, adding a window or a count of waves to them would
+        // overflow.
         if open.offset > PLACE_MAX || open.wave_base > PLACE_MAX {
             return Err(Violation::Bound("a stream begins beyond what any has reached"));
         }
@@ -76,15 +78,16 @@ impl Node {
             return Err(Violation::Bound("a service or a caller has too long a description"));
         }
         let mut is_mine = open.old > 0;
-        if self.links[link].caller().is_guest() {
-            self.check_guest(link, header.stream)?;
-        }
         if self.config.role == NodeRole::Root {
+            self.check_client(link, header.stream)?;
             // Who a client acts for is for this node to say, which has let it in.
             (open.caller, open.old) = (self.links[link].caller().clone(), 0);
             self.streams_opened += 1;
             open.number = self.streams_opened;
             is_mine = true;
+        } else if self.links[link].caller().is_from_host() {
+            // A peer link: its other end is the server of another host, whatever it sends.
+            open.caller = self.links[link].caller().clone();
         }
         if is_mine {
             // Children that come later have a past of their own.
@@ -101,15 +104,18 @@ impl Node {
         Ok(())
     }
 
-    /// Whether a client of another user than the session's may open this stream: one of its own
-    /// numbers, and not too many.
-    fn check_guest(&self, link: LinkId, id: u32) -> Result<(), Violation> {
+    /// Whether a client that entered on a host may open this stream: one of its own numbers, and not
+    /// too many if its user is not the session's.
+    fn check_client(&self, link: LinkId, id: u32) -> Result<(), Violation> {
+        if !self.links[link].caller().is_from_host() {
+            return Ok(());
+        }
         let from = self.links[link].streams_from;
         if !(from..=from + (STREAMS_PER_CLIENT - 1)).contains(&id) {
             return Err(Violation::OutOfPlace(Kind::Open));
         }
         let owned = self.streams.values().filter(|open| open.owner == StreamOwner::Link(link));
-        if owned.count() >= GUEST_STREAMS_MAX {
+        if self.links[link].caller().is_guest() && owned.count() >= GUEST_STREAMS_MAX {
             return Err(Violation::Bound("too many open streams of one client"));
         }
         Ok(())
@@ -128,6 +134,8 @@ impl Node {
             let own = own::rank_of(link.rank) == Some(self.config.rank);
             let born = if own { self.recovery.born.filter(|_| !had) } else { link.born };
             let begun = born.is_some_and(|born| open.number <= born);
+            // A child with an own leaf received the opening with `old`, and holds that leaf back
+            // itself.
             let begun = begun && (own || !leads_to_own_leaf(link));
             if begun && member.is_here() {
                 // It was opened there with the others.
@@ -160,8 +168,8 @@ impl Node {
             clocks: Arc::clone(&self.clocks),
             bounds: Bounds::of(&self.config.tuning),
         };
-        if open.caller.is_guest() && Modules::is_theirs(&open.filter) {
-            let cause = "filters of modules are for the session's own user";
+        if open.caller.is_from_host() && Modules::is_theirs(&open.filter) {
+            let cause = "filters of modules are for clients where the session was started";
             return Err(FilterError::new(Errno::PERM, cause));
         }
         self.registry.instantiate(&open.filter, &open.params, &info)
@@ -170,6 +178,7 @@ impl Node {
     /// Passes the opening of a stream to the children that lead to its members. Gives these, and
     /// whether their order is not that of their leaves.
     fn pass_open_on(&mut self, id: u32, open: &Open, frame: &Bytes) -> (Vec<Member>, bool) {
+        // `frame` does not contain `old`. Children with own leaves need it to hold those back.
         let with_old = (open.old > 0).then(|| {
             let flags = frame::flags(frame);
             control::control(Header { flags, stream: id, ..Header::new(Kind::Open) }, open)
@@ -186,6 +195,7 @@ impl Node {
             irregular |= first < last;
             last = first;
             let state = match link.state {
+                // Waves wait for a pending or awaited child, and not for a lost one.
                 LinkState::Member => ChildState::Here,
                 LinkState::Pending(_) | LinkState::Awaited(_) => ChildState::Away,
                 LinkState::Knocking | LinkState::Asking | LinkState::Lost => ChildState::Gone,
@@ -201,6 +211,8 @@ impl Node {
 
     /// Whether what is sent to this owner is kept for the one that may come after it.
     fn keeps_for(&self, owner: StreamOwner) -> bool {
+        // Neither the application nor a client of the root is ever replaced by another owner, nor
+        // is a parent in the same process.
         let StreamOwner::Link(at) = owner else { return false };
         let is_replaced = self.config.role != NodeRole::Root && !self.links[at].is_inside();
         is_replaced && !self.config.tuning.orphan_timeout.is_zero()
@@ -224,6 +236,7 @@ impl Node {
         let kept_open = if self.config.role == NodeRole::Leaf {
             Bytes::new()
         } else {
+            // A copy, which does not keep the buffer alive that the frame was read into.
             Bytes::copy_from_slice(frame)
         };
         let down = Downward::new(open.offset, members.len(), kept_open);
@@ -232,12 +245,15 @@ impl Node {
             up.tap = self.taps.line(id, open);
         }
         up.out.keeps = self.keeps_for(owner);
+        // The sender chose the window, and one of zero would never let anything through.
         let window = u64::from(open.window_bytes.clamp(1, WINDOW_BYTES_MAX));
         let mut stream = NodeStream::new(id, owner, window, members, down, up);
         stream.begin(irregular, anew);
         if let StreamOwner::Link(parent) = owner
             && anew
         {
+            // Confirms the opening: until this arrives the parent ignores what this node sends on
+            // the stream, because it may belong to the stream as it was (`Inlet::stale`).
             let credit =
                 Header { flags: flag::credit::ANEW, stream: id, ..Header::new(Kind::Credit) };
             self.links.send(parent, &credit.to_bytes());
@@ -287,6 +303,8 @@ impl Node {
     /// Forgets the stream here and below. What still waited for a link is dropped with it.
     pub(super) fn close_stream(&mut self, id: u32) {
         let Some(stream) = self.streams.remove(&id) else { return };
+        // The tap's line outlives the stream: if it is opened here again, waves that the tap has
+        // seen come once more.
         if stream.up.tap.is_some() {
             self.rest_line(id);
         }
@@ -338,6 +356,8 @@ impl Node {
                 header.has(flag::down::ONCE),
             )?;
         }
+        // After the wave was opened: a child that joins begins with the next packet, and so must
+        // not be expected in the wave that this one asks for.
         if joining {
             self.open_at_joining(header.stream);
         }
@@ -373,12 +393,15 @@ impl Node {
         expect: Duration,
         once: bool,
     ) -> Result<(), Violation> {
+        // At most 8/16 of `expect`: a deep tree keeps half of the time, and the subtraction below
+        // cannot underflow.
         let margin = (expect / 16).min(Duration::from_millis(100)) * self.config.depth.min(8);
         let slack = (expect / 4).min(Duration::from_millis(500)) / (self.config.depth + 1);
         let deadline = now + (expect - margin) + slack;
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let expected = stream.expect(wave, deadline, once)?;
         self.timers.wake_streams(deadline);
+        // No member is to contribute. Without this the wave would stay open until its deadline.
         if expected == Some(true) {
             self.finish_wave(id, wave, true, Errno::HOSTDOWN);
         }

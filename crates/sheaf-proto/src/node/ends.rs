@@ -1,11 +1,11 @@
 //! What the driver of a node does with its links: it gives them transports, tells what becomes of
 //! these, and writes what waits.
 use super::Node;
+use crate::config::{NodeRole, Time};
 use crate::filter::{LinkClock, LinkClocks};
 use crate::links::{Counters, Link, LinkCarrier, LinkId, LinkWay, OutQueue};
 use crate::own;
 use crate::report::Via;
-use crate::{NodeRole, Time};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use std::sync::Arc;
@@ -38,6 +38,7 @@ impl Node {
         let at = self.links.add(link);
         self.links[at].ready = true;
         self.below.ready.insert(leaf);
+        // `begin_empty` has counted it as lost, with all other leaves.
         self.below.lost = self.below.lost.difference(&RangeSet::single(leaf));
         at
     }
@@ -211,6 +212,7 @@ impl Node {
         if !self.links[link].is_alive() {
             return;
         }
+        // Before `note_lost`, which changes `since`: this compares it with when the peer was heard.
         self.search_anew(now, link);
         self.note_lost(now, link, errno, cause);
         if self.links[link].way == LinkWay::Up {

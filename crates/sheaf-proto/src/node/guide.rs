@@ -26,6 +26,8 @@ impl Node {
         let Some((door, parent)) = self.recovery.door.clone().zip(self.recovery.parent) else {
             return;
         };
+        // An ancestor that has not taken this node in would refuse the frame. `on_adopted` repeats
+        // it.
         if self.links[parent].is_alive() && self.links[parent].is_member() {
             self.links.send(parent, door);
         }
@@ -63,6 +65,7 @@ impl Node {
             link.state = LinkState::Lost;
         }
         self.below.lost = self.config.leaves.clone();
+        // A late node reports its leaves in `Adopt`, so that `Ready` must not be sent as well.
         self.below.told = true;
         self.begin_late();
     }

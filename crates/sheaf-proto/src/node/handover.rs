@@ -1,5 +1,6 @@
 //! Children that were adopted go to where their place is, once the node that was lost in between is
-//! there again: so a node that adopts does not keep more children than were planned.
+//! there again: so a node that adopts does not keep more children than were planned,
+//! except children that it reaches only over ssh.
 //!
 //! ```text
 //! adopter ── Take(leaves) ─> the node in between   which waits for them as for children it has lost
@@ -9,10 +10,10 @@
 //! are opened meanwhile wait for the child as they do for any that comes back. One that does not
 //! find the way comes back to the adopter.
 use super::{Event, Node};
+use crate::config::{NodeRole, Time};
 use crate::control::{self, Ancestor, Take};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::{Awaited, Link, LinkId, LinkState, LinkWay};
-use crate::{NodeRole, Time};
 use sheaf_core::Errno;
 
 /// A child that was adopted, and below whom its place is.
@@ -50,6 +51,8 @@ impl Node {
 
     fn send_below(&mut self, HandOver { from, rank, to, place }: &HandOver) {
         let (from, to) = (*from, *to);
+        // The driver made its plan earlier. By now either child may be lost, or its link number may
+        // belong to another node, so the rank is compared too.
         let is_child = |at: LinkId, rank: u32| {
             let Some(link) = self.links.get(at) else { return false };
             let here = link.is_live_child() && link.is_attached() && link.rank == rank;
@@ -87,6 +90,7 @@ impl Node {
         if self.recovery.parent != Some(link) || self.config.role != NodeRole::Inner {
             return Err(Violation::OutOfPlace(Kind::Take));
         }
+        // A leaf is on one link only: those that have come here already stay on theirs.
         let leaves = take.leaves.difference(&self.config.leaves);
         let until = now + self.config.tuning.adoption_grace;
         let awaited = Awaited {
@@ -121,9 +125,9 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{NodeConfig, Tuning};
     use crate::control::Release;
     use crate::filter::Registry;
-    use crate::{NodeConfig, Tuning};
     use bytes::Bytes;
     use sheaf_core::RangeSet;
 

@@ -1,6 +1,6 @@
 //! Children whose links are lost: their leaves may come back another way, for a while.
 use super::Node;
-use crate::Time;
+use crate::config::Time;
 use crate::control::{self, Notice};
 use crate::filter::module_name;
 use crate::frame::{Header, Kind};
@@ -21,6 +21,7 @@ impl Node {
     /// grace; waves wait for them meanwhile, and no job waits for an answer from it. Nothing that
     /// was on its way over the link is credited: its node counts from zero wherever it turns up.
     pub(super) fn await_leaves(&mut self, now: Time, link: LinkId, errno: Errno, cause: &str) {
+        // It holds no leaves and takes part in no stream.
         if matches!(self.links.hang_up(link), LinkState::Knocking) {
             return;
         }
@@ -146,8 +147,10 @@ impl Node {
             self.notice(Header::new(Kind::Notice), lost);
             self.child_lost(link, errno);
         } else if !leaves.is_empty() {
+            // The root knows that they are lost, but waves here still wait for the child.
             self.child_lost(link, awaited.errno);
         }
+        // It may have been the last child that the report of the start waited for.
         self.tell_ready();
     }
 }

@@ -14,10 +14,10 @@
 //! wait for an answer of every node; and whoever takes a node in would have to hold each stream
 //! back until the root has heard who came and sent the modules there: a state more in adoption, a
 //! deadline more, and a race with the next loss, in place of one kind of frame.
+use crate::config::{NodeConfig, NodeRole};
 use crate::filter::{FilterError, MODULES_BYTES_MAX, ModuleId, Modules, Registry};
 use crate::frame::{self, CHUNK_BYTES, HEADER_BYTES, Header, Kind, Violation, flag};
 use crate::links::{LinkId, LinkWay, Links};
-use crate::{NodeConfig, NodeRole};
 use bytes::Bytes;
 use sheaf_core::Errno;
 
@@ -249,10 +249,13 @@ impl Passed {
             if let Some(at) = at {
                 self.arriving.swap_remove(at);
             }
+            // Counts the announced lengths, because these are what the peer can make this node
+            // hold.
             let under_way: usize = self.arriving.iter().map(|arriving| arriving.total).sum();
             if self.arriving.len() >= ARRIVING_MAX || under_way + total > MODULES_BYTES_MAX {
                 return false;
             }
+            // Without capacity: a peer could announce much and send little.
             self.arriving.push(Arriving { id, total, bytes: Vec::new(), is_engine });
             at = Some(self.arriving.len() - 1);
         }
@@ -301,8 +304,9 @@ fn frames(header: Header, id: ModuleId, total: usize, bytes: &[u8]) -> Vec<Bytes
 mod tests {
     use super::super::Node;
     use super::*;
+    use crate::config::{Child, Time, Tuning};
+    use crate::control;
     use crate::filter::{Linked, Linker, MakeLinker};
-    use crate::{Child, Time, Tuning, control};
     use sheaf_core::RangeSet;
     use std::sync::OnceLock;
 

@@ -1,12 +1,18 @@
 //! At a node that has lost its parent: it looks for another, and what it does not find in time it
 //! does without.
+//!
+//! An orphan calls its ancestors, nearest first: parent, grandparent, and so on to the root. It
+//! does not call siblings, because an ancestor already has the streams and the leaves, so nothing
+//! above the ancestor changes. An orphan that finds no ancestor lets its children look for
+//! themselves, and ends without them. All nodes of a subtree together take at most twice as long as
+//! its first node.
 use super::{Event, Node};
+use crate::config::{NodeRole, Time};
 use crate::control::{self, Adopt, AdoptStream, Adopted};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::{LinkId, LinkState, LinkWay};
-use crate::own;
 use crate::stream::StreamOwner;
-use crate::{NodeRole, STREAMS_MAX, Time};
+use crate::{STREAMS_MAX, own};
 use bytes::Bytes;
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
@@ -25,6 +31,7 @@ impl Node {
         if let Some(asking) = self.recovery.asking.take() {
             self.links.hang_up(asking);
         }
+        // First, because `Adopt` must not name leaves that children have released for another node.
         self.lose_released();
         self.recovery.epoch += 1;
         let link = self.add_up(now);
@@ -153,6 +160,7 @@ impl Node {
         if self.recovery.parent != Some(link) {
             return Err(Violation::OutOfPlace(Kind::Farewell));
         }
+        // The number comes from the peer, so it is bounded by this node's own limit.
         let left = Duration::from_nanos(header.wave).min(self.config.tuning.orphan_timeout);
         self.recovery.patience = if self.config.role == NodeRole::Leaf { left } else { left / 2 };
         self.link_lost(now, link, Errno::CONNRESET, "its parent has found no parent");
@@ -184,6 +192,7 @@ impl Node {
         if self.recovery.asking == Some(link) {
             self.recovery.asking = None;
         }
+        // A parent in this process is never replaced: the nodes of one process end together.
         if quiet || self.config.tuning.orphan_timeout.is_zero() {
             return self.abandon();
         }
@@ -205,6 +214,7 @@ impl Node {
         body: &[u8],
     ) -> Result<(), Violation> {
         let mut adopted: Adopted = control::decode(Kind::Adopted, body)?;
+        // The ancestor chose the order, and a binary search follows.
         adopted.continued.sort_unstable();
         if !matches!(self.links[link].state, LinkState::Asking) {
             return Err(Violation::OutOfPlace(Kind::Adopted));
@@ -221,15 +231,20 @@ impl Node {
             return Ok(());
         }
         self.links[link].state = LinkState::Member;
+        // A later parent knows of more streams, but this process was there when they were opened:
+        // the first number stays.
         self.recovery.born = self.recovery.born.map(|born| born.min(adopted.number));
         let elsewhere = self.config.leaves.difference(&adopted.leaves);
         if !elsewhere.is_empty() {
+            // Contributions of these leaves that are folded here go up before the leaves are
+            // forgotten.
             self.cut_off(now, &elsewhere);
             self.pass_on_news(&elsewhere);
             self.forget_leaves(&elsewhere);
         }
         (self.recovery.parent, self.recovery.asking, self.recovery.orphan) =
             (Some(link), None, None);
+        // A farewell may have shortened it.
         self.recovery.patience = self.config.tuning.orphan_timeout;
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
@@ -348,6 +363,8 @@ impl Node {
                 end = end.max(self.links[asking].heard + tuning.heartbeat_timeout * 2);
             } else {
                 let until = self.links[asking].since + self.ask_time();
+                // At the end of the search this ancestor is not replaced by another: `disband`
+                // follows.
                 if until <= now && end > now {
                     self.parent_link_lost(now, asking);
                 } else {
@@ -379,9 +396,10 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{NodeConfig, Tuning};
     use crate::control::{Open, Sync};
     use crate::filter::Registry;
-    use crate::{NodeConfig, Tuning, frame};
+    use crate::frame;
     use sheaf_core::Errno;
 
     const NOW: Time = Time(0);

@@ -1,7 +1,32 @@
-//! What a node has to remember to get over losses, its own and those of others.
+//! State for recovery: what a node remembers about lost links, its own and those of other nodes.
+//!
+//! # When a node is lost Packets in flight are neither lost nor counted twice. Each handler states
+//! its preconditions and its postconditions.
+//!
+//! - **Downwards**, a stream is the same bytes in the same order at every member, so a byte count
+//!   names a position. A node keeps the bytes that some leaf below has not consumed, within a
+//!   window (`stream/down.rs`). A child that returns reports its position.
+//! - **Upwards**, each node keeps the contributions that it has sent until the root reports that
+//!   the wave has ended (`stream/kept.rs`, `ack.rs`). It sends them again to a new parent, marked
+//!   as repeated.
+//! - **An orphan** calls its ancestors (`orphan.rs`). The state of its filters goes to the adopter
+//!   with the call.
+//! - **The adopter** holds open waves for a grace period (`adopt.rs`), and leaves move from the
+//!   lost child to the new one (`release.rs`). After the grace period missing leaves are *silent*.
+//!   A leaf that returns later takes part from the next wave on.
+//! - **A stream that a child has to begin again** is opened again there. Until the child confirms
+//!   that, its contributions belong to the stream as it was.
+//! - **A child whose leaves turn out to be below another node** is cut off, and then looks for its
+//!   place.
+//! - **A restarted host or node** receives no request from before its restart (`Adopt::born`). It
+//!   keeps its place even if its predecessor is still alive (`Node::count_on`).
+//! - **Places**: once the lost inner node is back, adopted children return to it (`handover.rs`).
+//!
+//! MRNet's paper has no recovery. TBON-FS (Brim and Miller, section 3.2) only refers to it as a
+//! property of such trees. The design here is Sheaf's own.
 use super::HandOver;
 use super::release::Job;
-use crate::Time;
+use crate::config::Time;
 use crate::links::LinkId;
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
@@ -38,6 +63,8 @@ pub(super) struct Recovery {
     pub seen: u64,
     /// The session is over: whoever comes is told so.
     pub over: bool,
+    /// A parent has said that the session is over, or this leaf has left it.
+    pub dismissed: bool,
     /// The children look for parents of their own.
     pub disbanded: bool,
 }
@@ -60,6 +87,7 @@ impl Recovery {
             born: None,
             seen: 0,
             over: false,
+            dismissed: false,
             disbanded: false,
         }
     }

@@ -10,7 +10,7 @@
 //! that comes to the root is taken from whoever holds it as any other that turns up elsewhere
 //! (`release.rs`).
 use super::{Event, Node};
-use crate::NodeRole;
+use crate::config::NodeRole;
 use crate::control::{self, Ancestor, Notice, Verdict};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::LinkId;
@@ -48,6 +48,7 @@ impl Node {
         errno: Errno,
         cause: &str,
     ) {
+        // Leaves that another link holds by now have come back, and are not lost.
         let held = leaves.intersection(self.links[link].leaves());
         let leaves = held.difference(&self.below.lost);
         if !leaves.is_empty() {
@@ -87,8 +88,8 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Child, NodeConfig, Time, Tuning};
     use crate::filter::Registry;
-    use crate::{Child, NodeConfig, Time, Tuning};
     use bytes::Bytes;
 
     const NOW: Time = Time(0);
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn root_hears_who_is_stranded_and_the_node_above_it_hears_what_came_of_it() {
+    fn root_hears_who_is_stranded_and_its_node_what_came_of_it() {
         let mut root = node(0, NodeRole::Root, &[(1, RangeSet::from_range(0, 4))]);
         let mut inner =
             node(1, NodeRole::Inner, &[(2, RangeSet::single(0)), (3, RangeSet::from_range(1, 4))]);

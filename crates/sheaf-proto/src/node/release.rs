@@ -4,11 +4,11 @@
 //! are its own, each held once. A lost link holds its leaves until they have moved to the links of
 //! those who came here, or until nobody waits for them any more.
 use super::Node;
+use crate::config::{NodeRole, Time};
 use crate::control::{self, Release, Released};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::LinkId;
 use crate::stream::{NodeStream, StreamOwner};
-use crate::{NodeRole, Time};
 use sheaf_core::{Errno, RangeSet};
 
 /// Leaves that children were asked to let go of.
@@ -147,6 +147,8 @@ impl Node {
             job.waiting.swap_remove(place);
             let mut theirs = job.leaves.intersection(self.links[link].leaves());
             if let Some(released) = released {
+                // The child keeps the leaves that it does not name, so this job no longer collects
+                // them.
                 job.leaves = job.leaves.difference(&theirs.difference(&released.leaves));
                 theirs = theirs.intersection(&released.leaves);
             }
@@ -159,6 +161,7 @@ impl Node {
                 // Nobody else has them for certain.
                 To::Parent { .. } => {}
             }
+            // An answer ends one request, the oldest. A lost link ends all of them.
             if released.is_some() {
                 break;
             }
@@ -181,6 +184,7 @@ impl Node {
     }
 
     pub(super) fn finish_jobs(&mut self, now: Time) {
+        // The end of a job may add or end others, so each search begins at the front.
         while let Some(at) = self.recovery.jobs.iter().position(|job| job.waiting.is_empty()) {
             let job = self.recovery.jobs.remove(at);
             match job.to {

@@ -1,7 +1,7 @@
 //! A tree starts, says what becomes of its nodes, and ends.
 use super::lost::NO_STREAM;
 use super::{Event, Node};
-use crate::NodeRole;
+use crate::config::NodeRole;
 use crate::control::{self, NOTE_BYTES_MAX, Notice, SERVICE_BYTES_MAX};
 use crate::frame::{self, Header, Kind, Violation, flag};
 use crate::links::{LinkId, LinkState, LinkWay};
@@ -22,6 +22,7 @@ impl Node {
         body: &[u8],
     ) -> Result<(), Violation> {
         let ready: control::Ready = control::decode(Kind::Ready, body)?;
+        // Never cleared here: the flag also records that the engine was sent to this child.
         self.links[link].has_engine |= header.has(flag::ready::ENGINE);
         self.child_ready(link, &ready.leaves);
         Ok(())
@@ -43,6 +44,8 @@ impl Node {
         }
         let waiting = self.links.iter().any(|link| {
             let member = matches!(link.state, LinkState::Member if link.is_alive());
+            // Leaves of an awaited child may still start, so the report waits for them. The grace
+            // period bounds that wait.
             let expected =
                 member || matches!(link.state, LinkState::Awaited(_) | LinkState::Pending(_));
             link.way == LinkWay::Down && expected && !link.ready && !link.leaves().is_empty()
@@ -78,11 +81,13 @@ impl Node {
                 return Err(Violation::Bound("a service wants more than it may"));
             }
         }
-        if let Notice::Stranded { leaves, .. } = &notice
+        if let Notice::Stranded { leaves, .. } | Notice::Garbled { leaves, .. } = &notice
             && !leaves.is_subset(&self.links[link].claim)
         {
-            return Err(Violation::Bound("a node asks for leaves that are not below it"));
+            return Err(Violation::Bound("a node speaks of leaves that are not below it"));
         }
+        // A leaf reports the crash of a node without a stream (`tell_of_crash`). Only the root has
+        // all streams, and can find the filters that ran there.
         if let Notice::FilterFailed { by, stream: NO_STREAM, message, .. } = &notice
             && self.config.role == NodeRole::Root
         {
@@ -93,6 +98,8 @@ impl Node {
         | Notice::Joined { leaves, .. }
         | Notice::Left { leaves, .. } = &mut notice
         {
+            // The claim is fixed when the link is made. The leaves that the link holds change while
+            // nodes move, so a correct notice can name some that it no longer holds.
             if !leaves.is_subset(&self.links[link].claim) {
                 return Err(Violation::Bound(
                     "a notice names leaves that are not below its sender",
@@ -122,6 +129,8 @@ impl Node {
             }
             if let Notice::Left { rank, .. } = &notice {
                 self.below.left.union_with(&leaves);
+                // The child itself has left, not a node below it. Waves stop waiting now, not when
+                // it closes.
                 if *rank == self.links[link].rank {
                     self.child_lost(link, Errno::HOSTDOWN);
                 }
@@ -168,6 +177,7 @@ impl Node {
         let (rank, leaves) = (self.config.rank, self.config.leaves.clone());
         let lost = Notice::Lost { by: rank, rank, leaves, errno, cause: cause.to_owned() };
         if let Some(asked) = self.recovery.asking {
+            // A question that is partly written cannot be withdrawn.
             if self.links[asked].counters.bytes_out == 0 {
                 self.links.unsay(asked);
             }
@@ -215,13 +225,16 @@ impl Node {
     pub(super) fn session_over(&mut self, link: LinkId) {
         self.links.hang_up(link);
         self.close_streams_of(link);
+        // At a root `link` is a client's, and only its own streams end.
         if self.config.role != NodeRole::Root {
+            self.recovery.dismissed = true;
             self.abandon();
         }
     }
 
     /// Tells every child that the session is over.
     pub fn shut_down_children(&mut self) {
+        // Children that connect after this are shut down by `child_link`.
         self.recovery.over = true;
         let frame = frame::encode(Header::new(Kind::Shutdown), &[]);
         for at in self.links.ids() {
@@ -235,8 +248,9 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Child, NodeConfig, Time, Tuning};
     use crate::filter::Registry;
-    use crate::{Child, Node, NodeConfig, Time, Tuning};
+    use crate::node::Node;
 
     const ENOENT: Errno = Errno::NOENT;
     const CAUSE: &str = "its export cannot be opened";

@@ -161,6 +161,8 @@ impl Taps {
         self.resting.retain(|resting| *resting != id);
         let tap = Arc::clone(self.get(&open.service)?);
         let (number, service) = (open.number, open.service.clone());
+        // Identifiers are used again. The root's number shows whether this is still the same
+        // stream.
         if let Some((have, _, line)) = self.lines.get(&id)
             && *have == number
         {
@@ -199,6 +201,7 @@ impl Node {
     /// its children look for parents of their own, and it ends when what is queued is written.
     /// `life` tells this process from others that were in its place.
     pub fn retire(&mut self, life: u64) {
+        // First: a spent tap gives no state, which would look as if it had kept nothing.
         self.tell_of_spent_taps();
         let (mut frames, mut too_large) = (Vec::new(), Vec::new());
         let with = self.given_here();
@@ -274,6 +277,8 @@ impl Node {
             // Its own has been given away: the nodes above find out that this one's is not in it.
             return Ok(());
         }
+        // Recorded before every return below: the node has retired properly, and its state must not
+        // be reported as lost when its link closes.
         let gave = &mut self.links[link].gave;
         gave.insert(state.rank);
         gave.union_with(&state.with);
@@ -282,6 +287,7 @@ impl Node {
             self.state_lost(state.rank, &state.service);
             return Ok(());
         };
+        // Bounds the memory. A repetition follows soon, over the other link of the same node.
         if self.taps.absorbed.len() >= ABSORBED_MAX {
             self.taps.absorbed.clear();
         }

@@ -3,13 +3,13 @@
 //! Nothing here waits for anything: what a contribution leads to (the wave goes on, the owner is
 //! told that nobody is left, an acknowledgement) is queued before the next frame is looked at.
 use super::Node;
+use crate::config::{NodeRole, Time};
 use crate::control::Notice;
 use crate::filter::FilterError;
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation};
 use crate::links::LinkId;
 use crate::stream::{ChildId, Flushed, StreamOwner};
 use crate::wave::{After, Arrival};
-use crate::{NodeRole, Time};
 use sheaf_core::Errno;
 
 /// The header of the whole upward frame of stream `id` at the front of `bytes`, if one is there.
@@ -39,6 +39,7 @@ impl Node {
         let (id, mut header) = (first.stream, first);
         'found: loop {
             self.make_room(id, header.wave);
+            // Closed here, and the child does not know it yet.
             let Some(stream) = self.streams.get_mut(&id) else {
                 return Ok(at + header.frame_len());
             };
@@ -47,6 +48,8 @@ impl Node {
             };
             let (after, complaint) = loop {
                 self.links[link].counters.frames_in += 1;
+                // The child has not opened the stream again yet: this belongs to the stream as it
+                // was.
                 if stream.up[child].stale {
                     return Ok(at + header.frame_len());
                 }
@@ -69,6 +72,8 @@ impl Node {
                     Some(next) => header = next,
                     None => return Ok(at),
                 }
+                // Making room ends a wave, which may close or change the stream: it is looked up
+                // again.
                 if stream.is_crowded(header.wave) {
                     continue 'found;
                 }
@@ -104,6 +109,7 @@ impl Node {
         if stream.up[child].stale {
             return Ok(());
         }
+        // A run does not contain the width of its items: both ends know it from the filter.
         let width = stream.up.uniform.map(|uniform| uniform.item_bytes);
         let width = width
             .filter(|width| items.len().is_multiple_of(*width))
@@ -121,6 +127,7 @@ impl Node {
             steady.wanted |= header.has(frame::flag::up::ACK_WANTED);
             self.pass_on_steady(id);
         }
+        // The first irregular item turns the open waves into slots, which the rest of the run uses.
         for (at, item) in items.chunks_exact(width).enumerate().skip(taken) {
             let one = Header { wave: header.wave + at as u64, ..*header };
             self.make_room(id, one.wave);
@@ -245,6 +252,7 @@ impl Node {
         if let Some(error) = complaint {
             self.complain(id, wave, &error);
         }
+        // One long packet must not hold its memory until the session ends.
         self.scratch.shrink_to(1 << 20);
     }
 
@@ -333,6 +341,7 @@ impl Node {
 
     /// Ends or flushes the waves whose time has come.
     pub(super) fn expire_waves(&mut self, now: Time) {
+        // The end of a wave may change any stream, so all due waves are gathered first.
         let (mut due, mut given_up) = (Vec::new(), Vec::new());
         for (&id, stream) in &mut self.streams {
             if stream.up.timer.is_some_and(|timer| timer <= now) {

@@ -31,6 +31,7 @@ impl<'a> Fields<'a> {
         let (&len, _) = packet.split_first().ok_or(PacketError::Truncated(0))?;
         let (header, values) =
             packet.split_at_checked(usize::from(len) + 1).ok_or(PacketError::Truncated(0))?;
+        // 255 marks a partial of a filter, which is not a packet.
         if usize::from(len) > super::FORMAT_BYTES_MAX {
             return Err(PacketError::FormatTooLong(len.into()));
         }
@@ -59,6 +60,7 @@ impl<'a> Fields<'a> {
             }
         }
         if self.format.is_empty() {
+            // Taken out, so that the error is returned once and then the end.
             return match std::mem::take(&mut self.values).len() {
                 0 => None,
                 left => Some(Err(PacketError::TrailingBytes(left))),
@@ -115,6 +117,7 @@ impl<'a> Field<'a> {
             }
             None if scalar => varint::get_bytes(input).ok()?,
             None => {
+                // Checked once here, so that `Strings` can read them without errors.
                 for _ in 0..count {
                     varint::get_bytes(input).ok()?;
                 }

@@ -217,6 +217,7 @@ impl Format {
         let at = out.len();
         out.push(0);
         out.extend_from_slice(self.to_string().as_bytes());
+        // `new` bounds the text, so its length fits in the byte.
         out[at] = (out.len() - at - 1) as u8;
     }
 }

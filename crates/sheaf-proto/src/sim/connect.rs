@@ -1,7 +1,8 @@
 //! Who is connected to whom in a simulated tree, and how orphans find another parent.
 use super::wire::{SimWire, Trouble};
 use super::{Connection, Leaves, Sim, SimWhat};
-use crate::{LinkId, own};
+use crate::links::LinkId;
+use crate::own;
 use sheaf_core::{Errno, RangeSet};
 use std::time::Duration;
 
@@ -14,7 +15,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 pub const IN_VAIN: &str = "what is to run there is not there";
 
 impl<L: Leaves> Sim<L> {
-    /// The ends of a connection.
     pub(super) fn ends(&self, connection: u32) -> Connection {
         if let Some(at) = connection.checked_sub(self.shape.nodes()) {
             return self.made[at as usize];
@@ -71,6 +71,7 @@ impl<L: Leaves> Sim<L> {
     pub(super) fn orphaned(&mut self, rank: u32) {
         let host = &mut self.hosts[rank as usize];
         let search = host.node.as_ref().and_then(|node| node.orphaned_since());
+        // A new loss begins with the nearest ancestor. The same one goes on with the next.
         if host.search != search {
             host.search = search;
             host.tried = 0;

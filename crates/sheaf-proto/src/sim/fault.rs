@@ -1,6 +1,6 @@
 //! What can go wrong in a simulated tree.
 use super::Shape;
-use crate::Time;
+use crate::config::Time;
 use std::time::Duration;
 
 /// Something that happens to a node or to the link above a node (named by the lower node's rank).

@@ -1,8 +1,11 @@
 //! Nodes that are started again, and children that go back to them: what launchers do.
 use super::world::own_leaf;
 use super::{Leaves, Sim, SimWhat};
+use crate::config::Time;
 use crate::control::{Ancestor, DoorAddress};
-use crate::{HandOver, LinkId, Node, Time, own};
+use crate::links::LinkId;
+use crate::node::{HandOver, Node};
+use crate::own;
 use std::collections::VecDeque;
 use std::time::Duration;
 

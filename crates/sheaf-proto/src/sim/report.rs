@@ -1,8 +1,9 @@
 //! One wave over a simulated tree, and what it took.
 use super::{Leaves, Physics, Shape, Sim, SimConfig};
+use crate::control::Sync;
 use crate::filter::Registry;
+use crate::node::{Node, Packet};
 use crate::packet::{PacketValue, pack, put_scalar};
-use crate::{Node, Packet, Sync};
 use bytes::Bytes;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -131,6 +132,7 @@ pub fn simulate(
     seed: u64,
 ) -> Result<SimReport, SimError> {
     let begun = Instant::now();
+    // Without faults no peer falls silent, so heartbeats would only add events.
     let config = SimConfig { physics, heartbeats: false, ..SimConfig::seeded(seed) };
     let mut sim = Sim::new(shape.clone(), registry.clone(), Answers(operation), config);
     while sim.ready().is_none() {
@@ -146,6 +148,7 @@ pub fn simulate(
     let wave = sim.wait(stream).ok_or(SimError::Stuck)?;
     let missing = wave.coverage.missing().len();
     let complaint = sim.notices().first().map(|notice| format!("{notice:?}"));
+    // Before the missing leaves, which the complaint explains.
     if let Some(complaint) = complaint {
         return Err(SimError::Filter(complaint));
     }

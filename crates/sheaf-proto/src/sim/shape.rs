@@ -1,7 +1,7 @@
 //! The shape of a simulated tree: how many children each node has.
+use crate::config::{Child, NodeConfig, NodeRole, Tuning};
 use crate::own;
 use crate::topology::Topology;
-use crate::{Child, NodeConfig, NodeRole, Tuning};
 use sheaf_core::RangeSet;
 
 /// A rooted tree without names. Nodes are numbered breadth first, the root being 0, so the

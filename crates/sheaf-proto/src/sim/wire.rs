@@ -1,5 +1,5 @@
 //! The simulated network: a wire each way for every connection.
-use crate::Time;
+use crate::config::Time;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::Duration;

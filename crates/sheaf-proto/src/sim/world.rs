@@ -1,8 +1,11 @@
 //! What happens in a simulated tree: bytes arrive, nodes work, links and processes fail.
 use super::wire::shred;
 use super::{Fault, Leaves, Shape, Sim, SimConfig, SimHost, SimInput, SimWhat};
+use crate::config::{NodeRole, Time};
 use crate::filter::Registry;
-use crate::{Event, LinkId, Node, NodeRole, Time, own};
+use crate::links::LinkId;
+use crate::node::{Event, Node};
+use crate::own;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
@@ -219,6 +222,7 @@ impl<L: Leaves> Sim<L> {
         if self.config.watch_queues {
             self.queued_bytes_peak = self.queued_bytes_peak.max(node.queued_bytes());
         }
+        // A tick that is due now would be due again at once, and virtual time would never pass.
         let due = node.next_timeout().map(|due| due.max(Time(now.0 + 1)));
         if let Some(due) = due.filter(|&due| due < host.tick) {
             host.tick = due;
@@ -308,6 +312,7 @@ impl<L: Leaves> Sim<L> {
             let Some(node) = host.node.as_mut() else { return };
             let wire = &mut self.wires[at as usize];
             let full = wire.in_flight as usize >= room || host.stopped;
+            // Nothing is read from a closed wire: waiting for room there would never end.
             if full && !wire.closed {
                 wire.blocked = true;
                 return;
@@ -400,6 +405,7 @@ impl<L: Leaves> Sim<L> {
             Fault::Kill { rank } if self.node(rank).is_some() => {
                 for out in self.outward(rank) {
                     self.close_wire(out);
+                    // What is in flight from a killed process may still arrive, or not.
                     if self.rng.bool() {
                         self.reset(out);
                     }

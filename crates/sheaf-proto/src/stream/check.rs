@@ -1,7 +1,8 @@
 //! What holds of a stream between any two calls ([`super::super::Node::check`]).
 use super::{ChildState, DownLane, Member, NodeStream, StreamOwner};
+use crate::LINK_OUT_BYTES;
+use crate::config::NodeRole;
 use crate::control::Sync;
-use crate::{LINK_OUT_BYTES, NodeRole};
 use sheaf_core::RangeSet;
 
 impl NodeStream {
@@ -121,6 +122,7 @@ impl NodeStream {
             lane.next,
             down.log_first
         );
+        // A frame that begins inside the window may end beyond it.
         let within = lane.sent - lane.acked <= self.window + FRAME_MAX;
         rule!(!here || within, "was sent more than its window");
         Ok(())

@@ -42,6 +42,8 @@ impl DownLane {
     }
 
     pub(super) fn open(&self, window: u64) -> bool {
+        // Compares before the frame is added: otherwise a frame longer than the window would never
+        // go.
         self.sent - self.acked < window
     }
 }
@@ -164,6 +166,7 @@ impl NodeStream {
         }
         self.down.log.push_back(frame.to_keep(LOG_COPY_BYTES_MAX));
         self.down.mid_packet = frame.flags() & flag::part::LAST == 0;
+        // Without members that take part, the frame counts as consumed at once.
         self.acknowledge_down(links);
     }
 

@@ -1,6 +1,6 @@
 //! A wave is over, or passes on what it has.
 use super::{ChildId, NodeStream, StreamOwner};
-use crate::Time;
+use crate::config::Time;
 use crate::coverage::Coverage;
 use crate::filter::{Emit, FilterError, Replies};
 use crate::frame::{self, CHUNK_BYTES, Header, Kind, Violation, flag};
@@ -113,6 +113,7 @@ impl NodeStream {
                 let (first, last) = (at == 0, at + 1 == count);
                 let part_header =
                     Header { flags: header.flags | frame::edges(first, last), ..header };
+                // The children get credit for their contributions when the last part is on its way.
                 self.send_up(part_header, part, if last { &from } else { &[] }, links);
             }
         }
@@ -150,6 +151,7 @@ impl NodeStream {
         for wave in numbers {
             let Some(slot) = slots.get(wave) else { continue };
             if slot.deadline.is_some_and(|deadline| deadline <= now) {
+                // A cancelled wave ended before its time, which says nothing about the members.
                 if slot.once && !slot.cancelled {
                     slot.late().into_iter().for_each(&mut missed);
                 }
@@ -184,6 +186,7 @@ impl NodeStream {
             slots.numbers().filter(|&open| wave == u64::MAX || open == wave).collect();
         for number in numbers {
             if let Some(slot) = slots.get(number) {
+                // A cancellation never prolongs a wave.
                 slot.deadline = Some(slot.deadline.map_or(deadline, |old| old.min(deadline)));
                 slot.cancelled = true;
             }

@@ -83,6 +83,7 @@ impl Kept {
                     self.bytes -= u64::from(entry.len);
                 }
             }
+            // This pass compared all entries with all ranges.
             if self.disordered {
                 break;
             }
@@ -108,9 +109,11 @@ impl Kept {
                 continue;
             }
             let flags = frame::flags(frame);
+            // Only the first part of a contribution names its leaves. The other parts follow it.
             if flags & flag::part::FIRST != 0 {
                 counted_now = match flags & flag::up::FULL != 0 {
                     true => members.is_subset(counted),
+                    // Decoding within `counted` fails if the contribution names any other leaf.
                     false => Coverage::decode(&mut &frame[HEADER_BYTES..], counted).is_ok(),
                 };
             }
@@ -119,6 +122,7 @@ impl Kept {
                 self.bytes -= u64::from(entry.len);
             }
         }
+        // Removes what was just marked from the front, and compacts.
         self.drop_waves(&[], &WaveSet::default());
     }
 
@@ -129,6 +133,7 @@ impl Kept {
         for entry in &self.entries {
             let end = at + entry.len as usize;
             if !entry.gone {
+                // A new parent judges each wave by itself, so a run is sent to it as single frames.
                 single_frames(&self.buffer[at..end], entry.count, &mut frames);
             }
             at = end;
@@ -152,12 +157,15 @@ impl Kept {
             self.disordered = false;
             (self.head, self.moved) = (0, 0);
         } else if self.head >= COMPACT_BYTES_MIN && self.head * 2 > self.buffer.len() {
+            // More is dropped than moved, so the cost for each byte is constant.
             self.buffer.drain(..self.head);
             self.moved += self.head as u64;
             self.head = 0;
         } else if self.buffer.len() > COMPACT_BYTES_MIN
             && (self.buffer.len() as u64) > 4 * self.bytes
         {
+            // Dropped entries in the middle hold most of the buffer, so the remaining ones are
+            // copied.
             for frame in self.take() {
                 let header = Header::of(&frame);
                 self.push(header.wave, 1, &header.to_bytes(), &frame[HEADER_BYTES..]);
@@ -213,6 +221,7 @@ impl WaveSet {
     /// Whether it holds `wave`.
     #[inline]
     pub fn contains(&self, wave: u64) -> bool {
+        // The usual case: a frame that is sent now belongs to a wave after all acknowledged ones.
         if self.0.last().is_none_or(|&(_, last)| wave > last) {
             return false;
         }
@@ -239,6 +248,8 @@ impl WaveSet {
         if last < first {
             return;
         }
+        // Saturates, because the numbers come from the parent (`Node::on_ack`) and can be
+        // `u64::MAX`.
         let from = self.0.partition_point(|&(_, end)| end.saturating_add(1) < first);
         let to = self.0.partition_point(|&(start, _)| start <= last.saturating_add(1));
         let merged = self.0[from..to.max(from)]

@@ -146,7 +146,6 @@ impl Members {
         &self.ever
     }
 
-    /// The child on `link`.
     #[inline]
     pub fn child(&self, link: LinkId) -> Option<ChildId> {
         self.by_link

@@ -21,13 +21,17 @@ impl NodeStream {
             return Vec::new();
         }
         let new = self.members.child(to).unwrap_or_else(|| self.add_child(to, rank));
+        // Before the leaves move: contributions so far count for the leaves that the child has now.
         let numbers = self.mix_waves();
         let emptied = self.members.shift(old, new, &moved);
         if self.members[old].takes_part() {
             let acked = self.down[old].acked;
             let joined = self.members[new].takes_part();
             let lane = &mut self.down[new];
+            // `acked` counts what every leaf below has consumed. The moved leaves may lag behind
+            // the others, and the bytes that they lack have to stay in the log.
             lane.acked = if joined { lane.acked.min(acked) } else { acked };
+            // An idle lane begins at the start of the log, which can be before `acked`.
             lane.sent = lane.sent.max(lane.acked);
             if !joined {
                 self.members[new].state = ChildState::Away;
@@ -80,6 +84,7 @@ impl NodeStream {
     /// Another node is on `link` now, and has nothing of the one before.
     pub fn vacate(&mut self, link: LinkId, rank: u32) {
         let Some(child) = self.members.child(link) else { return };
+        // Credit that is still due is for bytes of the node that was here before.
         self.forget_credit(child);
         self.slots().vacate(child);
         self.members.replace(child, rank);
@@ -91,6 +96,8 @@ impl NodeStream {
     pub fn tell_acked(&self, link: LinkId, links: &mut Links) {
         if !self.up.out.acked.is_empty() {
             let waves = self.up.out.acked.ranges().to_vec();
+            // Without partial ones: the root repeats these at each heartbeat
+            // (`Node::acknowledge_all`).
             let ack = control::Ack { waves, partial: Vec::new() };
             links.send(
                 link,
@@ -117,6 +124,7 @@ impl NodeStream {
 
     fn drop_under_way(&mut self, child: ChildId) {
         self.up[child].drop_assembly();
+        // Replies are not repeated, so that no credit for those in flight will come.
         self.down[child].replies_bytes = 0;
     }
 
@@ -136,6 +144,8 @@ impl NodeStream {
     /// longer here.
     pub fn resume_lane(&mut self, child: ChildId, received: u64, acked: u64) -> bool {
         let Some(number) = self.down.frame_behind(received) else { return false };
+        // A number of the peer: outside of this range it would name bytes that the log never held,
+        // or that the child has not received.
         let acked = acked.clamp(self.down.log_base.min(received), received);
         self.members_mut()[child].state = ChildState::Here;
         self.down[child] = DownLane { acked, ..DownLane::new(received, number) };
@@ -157,6 +167,7 @@ impl NodeStream {
         self.members_mut()[child].state = ChildState::Joining;
         self.drop_under_way(child);
         self.forget_credit(child);
+        // The child counts from zero once it has opened the stream once more.
         self.up[child].consumed = Default::default();
         self.down.joining = true;
         self.give_up_in_waves(child, u64::MAX)
@@ -195,6 +206,8 @@ impl NodeStream {
     /// Members that are below another node now are none of this one's any more. Returns the waves
     /// that this completes.
     pub fn drop_members(&mut self, leaves: &RangeSet) -> Vec<u64> {
+        // Frames that stand for all members mean those of this moment, so they name them before
+        // some go.
         self.name_members();
         let numbers = self.mix_waves();
         let emptied = self.members.drop_leaves(leaves);

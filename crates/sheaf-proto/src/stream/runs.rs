@@ -56,6 +56,7 @@ impl NodeStream {
         }
         let items = std::mem::take(&mut self.up.run.items);
         let header = run_header(self.id, self.up.run.first, self.up.run.tag);
+        // Before `send_up`, which would otherwise seal the same run again.
         self.up.run.count = 0;
         self.send_up(header, &items, &[], links);
         self.up.run.items = items;
@@ -78,6 +79,8 @@ impl NodeStream {
         let (Some(uniform), Some(slots)) = (self.up.uniform, self.up.waves.as_slots()) else {
             return;
         };
+        // A child that is away, joins later or has moved leaves needs slots, which judge each
+        // contribution.
         let undisturbed = |base| {
             self.members
                 .iter()
@@ -116,6 +119,7 @@ impl NodeStream {
     /// Sends complete waves to the owner; the children are given credit for them on the way.
     fn send_runs(&mut self, complete: &Complete, links: &mut Links) {
         let width = complete.width;
+        // Not zero: the items of a uniform filter are a few bytes long.
         let run = frame::CHUNK_BYTES / width * width;
         for (at, items) in complete.items().chunks(run).enumerate() {
             let mut header =

@@ -5,7 +5,7 @@
 //! credited, when what they brought has been sent on or dropped: so a slow parent slows its
 //! children, level by level, and what waits in a node is bounded by the windows of its children.
 use super::{ChildId, Flow, Kept, LeafRun, NodeStream, StreamOwner, WaveResult, WaveSet, kept};
-use crate::Time;
+use crate::config::Time;
 use crate::control::{Ack, Sync};
 use crate::filter::{Filter, FilterError, Uniform};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
@@ -141,6 +141,7 @@ impl Upward {
     /// for nobody.
     pub fn new(filter: Box<dyn Filter>, uniform: Option<Uniform>, sync: Sync, since: u64) -> Self {
         let mut out = Outlet::default();
+        // Earlier waves are over for this node: frames of them need not be kept.
         if let Some(last) = since.checked_sub(1) {
             out.acked.insert(0, last);
         }
@@ -259,6 +260,8 @@ impl NodeStream {
     #[inline]
     fn may_keep(&self, flags: u8) -> bool {
         let out = &self.up.out;
+        // Later parts of a packet always go. Without them its wave would never end, and the frames
+        // kept for it would never be dropped.
         !out.keeps || flags & flag::part::FIRST == 0 || out.kept.bytes() < 2 * self.window
     }
 
@@ -278,6 +281,7 @@ impl NodeStream {
         links: &mut Links,
     ) {
         let StreamOwner::Link(owner) = self.owner else { return };
+        // The packets of the run were posted earlier, and go first.
         if self.up.run.count > 0 {
             self.seal_run(links);
         }
@@ -285,6 +289,7 @@ impl NodeStream {
         header.body_len = body.len() as u32;
         let alive = links[owner].is_alive();
         let out = &self.up.out;
+        // Never past a frame that is held: the packets of one sender stay in order.
         let goes =
             alive && links.has_room(owner) && out.held.is_empty() && out.sent.open(self.window);
         if goes && self.may_keep(header.flags) {
@@ -309,6 +314,8 @@ impl NodeStream {
             (Kind::Run, Some(uniform)) => body.len() / uniform.item_bytes,
             _ => 1,
         };
+        // As the receiver counts it (`Node::on_run`). Any difference would be credit that never
+        // returns.
         self.up.out.sent.done += match header.kind {
             Kind::Run => (HEADER_BYTES + self.run_cost(count)) as u64,
             _ => header.cost() as u64,
@@ -358,12 +365,14 @@ impl NodeStream {
     /// before everything else.
     pub fn replay(&mut self, owner: LinkId, links: &mut Links) {
         self.owner = StreamOwner::Link(owner);
+        // Each end of a new link counts from zero.
         self.up.out.sent = Flow::default();
         let waiting = std::mem::take(&mut self.up.out.held);
         for frame in self.up.out.kept.take() {
             let mut header = Header::of(&frame);
             header.flags |= flag::up::REPLAY;
             let frame = frame::encode(header, frame::body(&frame));
+            // The children received the credit when the frame was first sent.
             self.up.out.held.push_back(Held { frame, from: Vec::new() });
         }
         let mut begun = self.up.out.held.back().map(|held| Header::of(&held.frame));
@@ -424,6 +433,7 @@ impl NodeStream {
                     let (header, body) = kept::named(header, frame::body(&single), members);
                     single = frame::encode(header, &body);
                 }
+                // The credit of the whole frame is given once, with its last part.
                 let from = if singles.peek().is_none() { from.clone() } else { Vec::new() };
                 out.held.push_back(Held { frame: single, from });
             }

@@ -123,6 +123,8 @@ impl<'a> FileTokens<'a> {
             _ => {
                 let ends = |c: char| c.is_whitespace() || matches!(c, ';' | '#' | '=');
                 let end = self.rest.find(ends).unwrap_or(self.rest.len());
+                // A lone `=` ends the name before its first character. Taken as a name, it is
+                // reported.
                 FileToken::Name(self.take(end.max(1)))
             }
         };
@@ -263,6 +265,7 @@ impl<'a> Parser<'a> {
             order.extend(&self.nodes[node as usize].children);
             next += 1;
         }
+        // Every node except the root has a parent, so nodes that were not reached form a circle.
         if order.len() < self.nodes.len() {
             let mut reached = vec![false; self.nodes.len()];
             order.iter().for_each(|&node| reached[node as usize] = true);

@@ -128,6 +128,7 @@ impl Names {
     fn append(&mut self, run: NameRun) {
         let at = self.len;
         let goes_on = |last: &mut NameRun| {
+            // On a copy: `extend` may give the run a step with which this one does not fit then.
             let (mut whole, count) = (last.clone(), run.count);
             let fits = whole.extend(&run.name(0))
                 && (count == 1 || whole.number.map(|n| n.step) == run.number.map(|n| n.step));
@@ -186,6 +187,7 @@ impl Names {
         for _ in 0..runs {
             let run = NameRun::decode(names.len, input)?;
             names.len = names.len.checked_add(run.count).ok_or(TopologyError::Malformed)?;
+            // The count of a run costs no bytes on the wire, so the sum needs a bound of its own.
             if names.len > NODES_MAX {
                 return Err(TopologyError::TooManyNodes);
             }
@@ -267,6 +269,7 @@ impl NameRun {
             u8::MAX => None,
             _ => Some(NameNumber { width, first: varint::get(input)?, step: varint::get(input)? }),
         };
+        // All from a peer: `parts` splits the text at `head_len`, and `name` pads to `width`.
         let sane = count > 0
             && text.len() <= NAME_BYTES_MAX
             && text.is_char_boundary(head_len.into())

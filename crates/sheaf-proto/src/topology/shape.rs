@@ -94,6 +94,7 @@ fn by_widths(widths: &[u32]) -> Result<Vec<u32>, TopologyError> {
     let mut counts = Vec::with_capacity(total);
     for pair in widths.windows(2) {
         let (parents, children) = (u64::from(pair[0]), u64::from(pair[1]));
+        // Rounded down at each border, so that any two parents differ by at most one child.
         let before = |parent: u64| parent * children / parents;
         counts.extend((0..parents).map(|parent| (before(parent + 1) - before(parent)) as u32));
     }

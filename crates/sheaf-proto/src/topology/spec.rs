@@ -88,6 +88,7 @@ impl Spec {
 
 fn number(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
+        // `parse` also accepts a plus sign, which no specification has.
         Ok(number) if number > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(number),
         _ => Err(format!("{text:?} is no number from 1 to {}", u32::MAX)),
     }
@@ -114,6 +115,7 @@ fn levels(text: &str) -> Result<Vec<u32>, String> {
 fn balanced(text: &str) -> Result<Vec<u32>, String> {
     let Some((fan, depth)) = text.split_once('^') else { return levels(text) };
     let depth = number(depth)?;
+    // Before the levels are made, which take memory.
     if depth > super::DEPTH_MAX {
         return Err(format!("a tree is at most {} levels deep", super::DEPTH_MAX));
     }

@@ -203,7 +203,7 @@ fn mrnets_generators() {
 }
 
 #[test]
-fn binomial_tree_has_its_inner_nodes_on_the_hosts_of_their_first_leaves() {
+fn binomial_tree_has_inner_nodes_on_hosts_of_their_first_leaves() {
     let tree = build("k-nomial:2", 8);
     assert_eq!(tree.stats().inner, 3);
     let children: Vec<_> = tree.root().children().map(|child| child.leaves()).collect();

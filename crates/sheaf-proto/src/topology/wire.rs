@@ -89,6 +89,7 @@ impl Topology {
         let mut counts: Vec<u32> = Vec::new();
         for _ in 0..varint::get_len(input)? {
             let (children, times) = (varint::get_u32(input)?, varint::get(input)?);
+            // Before anything is allocated: a run of a few bytes can announce billions of nodes.
             if times > u64::from(NODES_MAX) - counts.len() as u64 {
                 return Err(TopologyError::TooManyNodes);
             }

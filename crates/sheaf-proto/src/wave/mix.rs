@@ -31,6 +31,8 @@ impl Slot {
     /// `members` change: who has contributed in full did so for the leaves it has now.
     pub fn mix(&mut self, members: &Members) {
         self.mixed = true;
+        // Children are no longer in the order of their leaves, so the fold waits until all have
+        // come.
         self.fold_all_late();
         for (from, member) in
             self.from.iter_mut().zip(members.iter()).filter(|(from, _)| from.full())
@@ -48,6 +50,7 @@ impl Slot {
 
     /// A child was added to `members`, without leaves so far.
     pub fn add_child(&mut self) {
+        // Expected only once leaves that are still missing move to it (`Self::expect`).
         self.from.push(Contribution(Contribution::DONE));
     }
 

@@ -1,6 +1,6 @@
 //! One wave: what has come of it, and from whom something is still to come.
 use super::{After, Arrival, Contribution};
-use crate::Time;
+use crate::config::Time;
 use crate::control::Sync;
 use crate::coverage::Coverage;
 use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Replies};
@@ -116,6 +116,8 @@ impl Slot {
     }
 
     pub(super) fn reset(&mut self) {
+        // `accumulator` and the capacity of `from` stay, so that the next wave of this slot
+        // allocates nothing. `begin` sets `pending` and `from`.
         self.loaded = false;
         self.begun = false;
         self.cover = None;
@@ -172,13 +174,17 @@ impl Slot {
         complaint: &mut Option<FilterError>,
     ) -> Result<After, Violation> {
         let child = arrival.child;
+        // Its last contribution has come, or it was given up in this wave.
         if self.from[child.place()].done() {
             return Ok(After::Drop);
         }
         let mut payload = arrival.body;
         let full = arrival.flags & flag::up::FULL != 0;
         let mut cover = None;
+        // Also if the contribution is refused below: its sender keeps it until the root
+        // acknowledges.
         self.wanted |= arrival.flags & flag::up::ACK_WANTED;
+        // A child whose leaves have moved may name some that it no longer has.
         if self.mixed || (!full && members[child].moved) {
             match self.judge(arrival, members, &mut payload)? {
                 Some(named) => {
@@ -198,6 +204,7 @@ impl Slot {
                 return Ok(self.refused(arrival));
             }
         }
+        // In a mixed wave a contribution of all members has a cover too.
         let full = cover.is_none();
         let first = !std::mem::replace(&mut self.begun, true);
         if arrival.flags & flag::up::EMPTY == 0 {
@@ -211,6 +218,8 @@ impl Slot {
                 payload,
             };
             let last = arrival.flags & flag::up::FINAL != 0;
+            // A complaint does not end the wave. The leaves concerned count as failed
+            // (`note_cover`).
             *complaint = self.fold(filter, input, last, cover.as_ref(), members).err();
         }
         self.from[child.place()].add_bytes(arrival.bytes);
@@ -303,6 +312,7 @@ impl Slot {
             return None;
         }
         let mut early = std::mem::take(&mut self.early);
+        // A stable sort: several contributions of one child stay in the order in which they came.
         early.sort_by_key(|early| early.key);
         let mut complaint = None;
         for Early { child, tag, raw, ok, payload, .. } in early {
@@ -317,6 +327,7 @@ impl Slot {
             }) {
                 Ok(()) => self.loaded = true,
                 Err(error) => {
+                    // It counted as complete when it came, before the filter refused it.
                     self.from[child.place()].0 &= !Contribution::FULL;
                     self.from[child.place()].0 |= Contribution::BEGUN;
                     let cover = self.cover.get_or_insert_default();

@@ -2,7 +2,7 @@
 use super::slot::Phase;
 use super::steady::Steady;
 use super::{Contribution, Slot, WAVES_OPEN_MAX};
-use crate::Time;
+use crate::config::Time;
 use crate::filter::{Filter, Input};
 use crate::frame::Violation;
 use crate::stream::{ChildId, Members};
@@ -43,6 +43,7 @@ impl Slots {
         if slot.phase == Phase::Unused {
             slot.begin(wave, members);
             if self.irregular {
+                // The order of the children is not the order of their leaves.
                 slot.fold_all_late();
             }
         }
@@ -95,6 +96,8 @@ impl Slots {
             let Ok(Some(slot)) = self.open(wave, members) else { continue };
             let done = members.ids().filter(|&child| steady.next(child) > wave);
             done.for_each(|child| slot.count_full(child, cost));
+            // An item that was folded without a slot is a partial of several children, for which
+            // the rank of the first stands.
             let (rank, tag) = (members.iter().next().map_or(0, |member| member.rank), steady.tag());
             slot.take_folded(
                 filter,
@@ -164,6 +167,7 @@ impl Slots {
         let slot = &mut self.ring[at];
         slot.reset();
         slot.phase = Phase::Done;
+        // Waves may end in any order, and the ring begins with the oldest that is open.
         while self.ring.front().is_some_and(|slot| slot.phase == Phase::Done) {
             if let Some(mut slot) = self.ring.pop_front() {
                 slot.phase = Phase::Unused;

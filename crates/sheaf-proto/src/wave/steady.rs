@@ -101,10 +101,14 @@ impl Steady {
             return 0;
         }
         let at = self.start + (first - self.base) as usize * width;
+        // Items of waves that other children have begun are folded into those. The rest begins new
+        // waves.
         let there = (self.items.len() - at).min(items.len());
         let (fold, append) = items.split_at(there);
         let folded = (self.uniform.fold)(&mut self.items[at..at + there], fold);
         let mut count = folded;
+        // An item that does not fold ends the row: only the first missing wave of a child is
+        // remembered.
         if folded * width == there {
             count += self.append(append);
         }
@@ -148,6 +152,7 @@ impl Steady {
             self.items.clear();
             self.start = 0;
         } else if self.start >= USED_BYTES_MAX {
+            // Rarely, because this moves all items of later waves.
             self.items.drain(..self.start);
             self.start = 0;
         }

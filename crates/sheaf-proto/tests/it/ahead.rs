@@ -53,7 +53,7 @@ fn lost(sim: &Sim<Posts>) -> usize {
 }
 
 #[test]
-fn runs_that_are_far_ahead_are_not_forgotten_when_the_tree_changes() {
+fn runs_far_ahead_are_not_forgotten_when_the_tree_changes() {
     const COUNT: u64 = WAVES_OPEN_MAX + WAVES_OPEN_MAX / 2;
     let (mut sim, stream) = start(&[2, 3], Sync::WaitForAll);
     ask(&mut sim, stream, 0, COUNT);

@@ -434,7 +434,7 @@ fn leaves_rejoin_the_root_when_their_ancestors_are_cut_off() {
 }
 
 #[test]
-fn leaves_that_find_no_way_are_not_said_to_have_ended_as_the_node_above_them_did() {
+fn leaves_that_find_no_way_have_a_reason_of_their_own() {
     let shape = Shape::balanced(&[2, 2]);
     let nature =
         Nature { seed: 1, odd: 0, silence: false, long: 0, think: Duration::ZERO, posts: 0 };

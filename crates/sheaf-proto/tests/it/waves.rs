@@ -258,7 +258,7 @@ fn leaves_of_a_killed_inner_node_are_in_the_wave_all_the_same() {
 }
 
 #[test]
-fn machine_without_power_is_missed_by_its_heartbeat_and_its_leaves_come_back() {
+fn machine_without_power_is_missed_and_its_leaves_come_back() {
     let mut case = Case::new();
     case.hurt(Fault::PowerOff { rank: 3 });
     let (outcome, took) = case.wave(0, Duration::from_secs(60));
@@ -270,7 +270,7 @@ fn machine_without_power_is_missed_by_its_heartbeat_and_its_leaves_come_back() {
 }
 
 #[test]
-fn leaf_that_is_killed_is_silent_when_nobody_waits_for_it_any_more() {
+fn killed_leaf_is_silent_when_nobody_waits_for_it_any_more() {
     let mut case = Case::new();
     case.hurt(Fault::Kill { rank: case.sim.shape().rank_of_leaf(9) });
     let grace = Tuning::default().adoption_grace;

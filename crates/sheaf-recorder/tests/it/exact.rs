@@ -96,7 +96,7 @@ fn records_before_a_slow_operation_stay_until_read() {
 }
 
 #[test]
-fn names_of_a_flight_recorder_are_taken_before_they_have_no_room() {
+fn recorder_names_are_taken_before_they_have_no_room() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let segment = TraceSegment::create(&path, &small(Full::Overwrite)).unwrap();

@@ -1,6 +1,7 @@
 //! What is wrong with a cluster beyond the words of its section: hosts that cannot be found out,
 //! trees that are none, programs that are not there.
-use super::{Cluster, Hosts, Sourced, tree};
+use super::{Cluster, ClusterGroups, Hosts, Sourced, hosts, tree};
+use crate::clients::users_without_clients;
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::groups::GroupSources;
@@ -25,11 +26,42 @@ impl Cluster {
         if let (Err(error), Some(said)) = (&inner, &self.inner_hosts) {
             problems.push(format!("{}: {error}", said.origin));
         }
+        problems.extend(self.client_problems(hosts.as_ref().ok(), groups, environment));
         if let Err(why) = self.check_tree(hosts.as_ref().ok()) {
             problems.push(format!("{}: {why}", self.tree.origin));
         }
         for program in [self.check_ssh(environment), self.check_srun(environment)] {
             problems.extend(program.err().map(|error| crate::error::one_line(&error)));
+        }
+        problems
+    }
+
+    /// What is wrong with the settings of clients.
+    fn client_problems(
+        &self,
+        hosts: Option<&Hosts>,
+        groups: &GroupSources,
+        environment: &Environment,
+    ) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let (Some(users), Some(why)) = (&self.users, users_without_clients(self)) {
+            problems.push(format!("{}: {why}", users.origin));
+        }
+        if let Some(said) = self.client_settings.host_set() {
+            let groups = ClusterGroups::alone(groups);
+            match (hosts::find(said, &groups, environment), hosts) {
+                (Err(text), _) => {
+                    problems.push(format!("{}: clients: {}", said.origin, groups.told(text)));
+                }
+                (Ok(named), Some(hosts)) => {
+                    let unknown = named.names().iter().find(|name| hosts.leaf(name).is_none());
+                    problems.extend(unknown.map(|name| {
+                        let (origin, value, cluster) = (&said.origin, &said.value, &self.name.value);
+                        format!("{origin}: clients = {value:?}: {name} is not a host of cluster {cluster}")
+                    }));
+                }
+                (Ok(_), None) => {}
+            }
         }
         problems
     }

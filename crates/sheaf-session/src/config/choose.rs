@@ -2,6 +2,7 @@
 use super::said::{self, Said};
 use super::{Cluster, ClusterSection, ConfigFile, Launch, Sourced, nearest, own_name, some_of};
 use crate::choices::Choices;
+use crate::clients::ClientSettings;
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::groups::GroupSources;
@@ -14,6 +15,9 @@ pub(super) fn check_export(export: &str) -> Result<(), &'static str> {
     if export.starts_with('~') {
         return Err("~ is for shells to replace, and is in quotes or behind = here: write the \
                     directory's path");
+    }
+    if export.contains("%H") && !export.contains("%h") {
+        return Err("%H is not replaced: write %h for the host's name");
     }
     Ok(())
 }
@@ -168,9 +172,12 @@ fn unnamed(name: Sourced<String>, hosts: Sourced<String>, launch: Sourced<Launch
         link: None,
         listen: None,
         ports: None,
+        program: None,
+        remote_dir: None,
         ssh: None,
         srun: None,
         users: None,
+        client_settings: ClientSettings::default(),
         user: None,
         sudo: None,
     }

@@ -1,14 +1,18 @@
 //! `sheaf.toml` read: every key known, every value checked, every problem with its line.
 use super::choose::check_export;
 use super::{
-    Cluster, EXPORT_DEFAULT, Launch, LinkChoice, Origin, SETTINGS, Settings, Sourced, TREE_DEFAULT,
-    nearest,
+    Cluster, EXPORT_DEFAULT, FILE_NAME, Launch, LinkChoice, Origin, SETTINGS, Settings, Sourced,
+    TREE_DEFAULT, nearest,
 };
+use crate::audit::AuditMode;
 use crate::awaited::LocalWait;
+use crate::clients::{ClientSettings, ClientsMay};
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::trust::{self, NotTrusted};
+use crate::trusted::Trusted;
 use crate::users::Users;
+use sheaf_tree::launch::is_path_of_hosts;
 use sheaf_tree::link::Ports;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +28,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const PROBLEMS_MAX: usize = 100;
 
 const TOP_KEYS: [&str; 4] = ["cluster", "default", "groups", "tuning"];
-const CLUSTER_KEYS: [&str; 11] = [
+const CLUSTER_KEYS: [&str; 17] = [
     "hosts",
     "launch",
     "tree",
@@ -33,9 +37,15 @@ const CLUSTER_KEYS: [&str; 11] = [
     "link",
     "listen",
     "ports",
+    "program",
+    "remote_dir",
     "ssh",
     "srun",
     "users",
+    "clients",
+    "clients_may",
+    "clients_root",
+    "audit",
 ];
 
 /// What one file says. Without a file, nothing.
@@ -45,6 +55,10 @@ pub struct ConfigFile {
     pub path: Option<Arc<Path>>,
     /// An option or the environment names it.
     pub(super) is_named: bool,
+    /// It was found in the working directory.
+    pub(super) is_here: bool,
+    /// Why it does not count, though it was found.
+    pub distrust: Option<String>,
     /// The cluster that is meant when none is chosen.
     pub default: Option<Sourced<String>>,
     /// The clusters by name.
@@ -70,9 +84,12 @@ pub struct ClusterSection {
     link: Option<Sourced<LinkChoice>>,
     listen: Option<Sourced<SocketAddr>>,
     ports: Option<Sourced<Ports>>,
+    program: Option<Sourced<String>>,
+    remote_dir: Option<Sourced<String>>,
     ssh: Option<Sourced<String>>,
     srun: Option<Sourced<String>>,
     users: Option<Sourced<Users>>,
+    client_settings: ClientSettings,
 }
 
 impl ClusterSection {
@@ -87,9 +104,12 @@ impl ClusterSection {
             link: None,
             listen: None,
             ports: None,
+            program: None,
+            remote_dir: None,
             ssh: None,
             srun: None,
             users: None,
+            client_settings: ClientSettings::default(),
         }
     }
 
@@ -109,9 +129,12 @@ impl ClusterSection {
             link: self.link.clone(),
             listen: self.listen.clone(),
             ports: self.ports.clone(),
+            program: self.program.clone(),
+            remote_dir: self.remote_dir.clone(),
             ssh: self.ssh.clone(),
             srun: self.srun.clone(),
             users: self.users.clone(),
+            client_settings: self.client_settings.clone(),
             user: None,
             sudo: None,
         }
@@ -137,11 +160,28 @@ impl fmt::Display for Problem {
 
 impl ConfigFile {
     /// The file in force: the one named, `$SHEAF_CONFIG`, or the first of the search path. A file
-    /// that was named must exist.
+    /// that was named must exist. One in the working directory counts only in or below a trusted
+    /// directory ([`Trusted`]).
     ///
     /// # Errors
     /// When it cannot be read, or is not to be trusted.
     pub fn find(named: Option<&Path>, environment: &Environment) -> Result<Self, SessionError> {
+        let file = Self::find_to_check(named, environment)?;
+        match file.distrust {
+            Some(why) => Err(SessionError::Configuration(why)),
+            None => Ok(file),
+        }
+    }
+
+    /// [`ConfigFile::find`] for a caller that runs nothing: a file that does not count is read, too,
+    /// with the reason in [`ConfigFile::distrust`].
+    ///
+    /// # Errors
+    /// When it cannot be read, or another user could have written it.
+    pub fn find_to_check(
+        named: Option<&Path>,
+        environment: &Environment,
+    ) -> Result<Self, SessionError> {
         let variable = environment.path("SHEAF_CONFIG");
         if let Some(path) = named.map(Path::to_path_buf).or(variable) {
             return Self::read(&path, trust::open_named)
@@ -150,6 +190,10 @@ impl ConfigFile {
         }
         for (path, variable) in super::search_path(environment) {
             match Self::read(&path, trust::open) {
+                Ok(file) if variable.is_none() && path == Path::new(FILE_NAME) => {
+                    let distrust = distrust(&path, environment)?;
+                    return Ok(Self { is_here: true, distrust, ..file });
+                }
                 Ok(file) => return Ok(file),
                 Err(why) if why.is_absence() => {}
                 Err(why) => {
@@ -199,6 +243,9 @@ impl ConfigFile {
     }
 
     /// Fails with the first problem, and says how many more there are.
+    ///
+    /// # Errors
+    /// The first problem.
     pub fn check(&self) -> Result<(), SessionError> {
         let Some(first) = self.problems.first() else { return Ok(()) };
         let more = match self.problems.len() - 1 {
@@ -223,6 +270,29 @@ impl ConfigFile {
     pub fn name(&self) -> String {
         self.path.as_ref().map_or("no configuration".to_owned(), |path| path.display().to_string())
     }
+}
+
+/// Why the `sheaf.toml` of the working directory does not count; `None` where it does.
+fn distrust(path: &Path, environment: &Environment) -> Result<Option<String>, SessionError> {
+    let failed = |error| SessionError::file(path, error);
+    let here = Path::new(".").canonicalize().map_err(failed)?;
+    if Trusted::read(environment)?.covers(&here) {
+        return Ok(None);
+    }
+    // In a directory of configuration it is the file that would be found anyway.
+    let real = path.canonicalize().map_err(failed)?;
+    let mut others = super::search_path(environment).into_iter().skip(1);
+    if others
+        .any(|(other, _)| other.is_absolute() && other.canonicalize().is_ok_and(|at| at == real))
+    {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "{}: its directory {} is not trusted, and the file can make you run commands: it is not \
+         used; read it, then run: sheaf config trust; or name a file with --config",
+        path.display(),
+        here.display()
+    )))
 }
 
 /// Walks the tables of one file and collects what is wrong with them.
@@ -284,9 +354,14 @@ impl ConfigReader<'_> {
                 "link" => read.link = self.link(value),
                 "listen" => read.listen = self.address("listen", value),
                 "ports" => read.ports = self.ports(value),
+                "program" => read.program = self.path_of_hosts("program", value),
+                "remote_dir" => read.remote_dir = self.path_of_hosts("remote_dir", value),
                 "ssh" => read.ssh = self.string("ssh", value),
                 "srun" => read.srun = self.string("srun", value),
                 "users" => read.users = self.users(value),
+                "clients" | "clients_may" | "clients_root" | "audit" => {
+                    self.clients(key.get_ref(), value, &mut read.client_settings);
+                }
                 unknown => {
                     let section = format!(" in [cluster.{name}]");
                     self.unknown(unknown, key.span().start, &section, &CLUSTER_KEYS);
@@ -317,6 +392,24 @@ impl ConfigReader<'_> {
                 None
             }
         }
+    }
+
+    fn clients(&mut self, key: &str, value: &TomlValue<'_>, settings: &mut ClientSettings) {
+        match key {
+            "clients" => settings.clients = self.string(key, value),
+            "clients_may" => settings.clients_may = self.one_of(key, value, &ClientsMay::NAMES),
+            "clients_root" => settings.clients_root = self.boolean(key, value),
+            _ => settings.audit = self.one_of(key, value, &AuditMode::NAMES),
+        }
+    }
+
+    fn boolean(&mut self, name: &str, value: &TomlValue<'_>) -> Option<Sourced<bool>> {
+        let at = value.span().start;
+        let said = value.get_ref().as_bool();
+        if said.is_none() {
+            self.problem(at, format!("{name} must be true or false"));
+        }
+        said.map(|value| Sourced { value, origin: self.origin(at) })
     }
 
     fn launch(&mut self, value: &TomlValue<'_>) -> Option<Sourced<Launch>> {
@@ -411,6 +504,20 @@ impl ConfigReader<'_> {
         ports.ok().map(|value| Sourced { value, origin })
     }
 
+    /// A path on hosts, as it can stand in a command there.
+    fn path_of_hosts(&mut self, name: &str, value: &TomlValue<'_>) -> Option<Sourced<String>> {
+        let said = self.string(name, value)?;
+        if is_path_of_hosts(&said.value) {
+            return Some(said);
+        }
+        let text = format!(
+            "{name} = {:?} must be an absolute path of ASCII letters, digits and /._-+=@,",
+            said.value
+        );
+        self.problem(value.span().start, text);
+        None
+    }
+
     fn unknown(&mut self, key: &str, at: usize, section: &str, known: &[&str]) {
         let hint = match nearest(key, known.iter().copied()) {
             Some(near) => format!("did you mean {near:?}?"),
@@ -477,6 +584,18 @@ mod tests {
         sheaf.toml:9: unknown key "heart" in [tuning]; there are timeout_ms, start_timeout_ms, heartbeat_ms, heartbeats_lost_max, window_bytes, concatenate_bytes_max, ssh_connect_timeout_ms, ssh_login_timeout_ms, ssh_retries, ssh_starts_max, relaunch_ms
         sheaf.toml:10: [cluster.c] says no hosts
         "#);
+    }
+
+    #[test]
+    fn path_of_hosts_is_one_that_no_shell_changes() {
+        let keys = |path: &str| {
+            let text = "[cluster.a]\nhosts = \"n1\"\n";
+            problems(&format!("{text}program = \"{path}\"\nremote_dir = \"{path}\"\n"))
+        };
+        assert_eq!(keys("/usr/bin/sheaf"), Vec::<String>::new());
+        let told = keys("/a b");
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("sheaf.toml:3: program = \"/a b\" must be an absolute path"));
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl HostsRow {
     fn of(names: &[String]) -> Option<Self> {
         let name = names.first()?;
         let end = name.rfind(|c: char| c.is_ascii_digit())? + 1;
-        let start = name[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+        let start = name[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
         // A number in front of this one, or a name that is all number, folds in ways of its own.
         if start == 0 || name[..start].contains(|c: char| c.is_ascii_digit()) {
             return None;
@@ -162,6 +162,9 @@ pub(crate) fn find(
     } else if let Some(command) = expression.strip_prefix("@command:") {
         // The trailing "." stands for the working directory when the file has no directory part.
         let directory = beside(&hosts.origin, ".");
+        if !environment.runs_commands {
+            return Err(upcall::not_run(command.trim()).to_string());
+        }
         lines(&upcall::run(command.trim(), &directory).map_err(|error| error.to_string())?)
     } else if expression == "@slurm" {
         slurm_nodes(environment)?
@@ -200,7 +203,7 @@ fn slurm_nodes(environment: &Environment) -> Result<String, String> {
 }
 
 /// The host sets of a text of lines, with `#` for comments, as one expression.
-fn lines(text: &str) -> String {
+pub(super) fn lines(text: &str) -> String {
     let lines = without_mark(text).lines().map(|line| line.split('#').next().unwrap_or_default());
     union(&lines.collect::<Vec<_>>().join(" "))
 }
@@ -291,6 +294,23 @@ mod tests {
     }
 
     proptest! {
+        /// Names of any letters are folded as they are, and none panics.
+        #[test]
+        fn names_of_any_letters_fold(
+            stem in "[nré日\u{301}İ0-9-]{0,4}",
+            end in "[é日x.-]{0,2}",
+            first in 0u32..20,
+            count in 1u32..5,
+        ) {
+            let names: Vec<String> =
+                (first..first + count).map(|number| format!("{stem}{number}{end}")).collect();
+            let hosts = Hosts::new(names.clone());
+            let all = RangeSet::full(hosts.len());
+            let quick = hosts.fold(&all);
+            let plain = Hosts { row: None, ..hosts };
+            prop_assert_eq!(&quick, &plain.fold(&all));
+        }
+
         /// The quick way prints what the host set itself prints.
         #[test]
         fn rows_fold_as_host_sets_do(

@@ -18,6 +18,9 @@ pub fn host_problem(name: &str) -> Option<String> {
 }
 
 /// The name of a user, as an option's value.
+///
+/// # Errors
+/// When ssh or a shell would read the name as something else.
 pub fn user(name: &str) -> Result<String, String> {
     match problem(name, SHELL_OF_USERS) {
         Some(why) => Err(format!("a user cannot be called so: {why}")),

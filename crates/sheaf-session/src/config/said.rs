@@ -24,7 +24,8 @@ pub struct Said {
     pub is_free: bool,
     /// What the user may not expect.
     pub note: Option<String>,
-    /// Why nothing may be changed: only some of the hosts are the cluster's.
+    /// Why nothing may be changed: only some of the hosts are the cluster's, or they lie outside of
+    /// a cluster with an export, which a path typed for the cluster would leave.
     pub mixture: Option<String>,
 }
 
@@ -85,9 +86,10 @@ pub fn find(
         (None, export) => format!(", where its export {export} does not hold"),
     };
     let note = format!("{are}: {all}over ssh, outside of it{export}{near}");
-    let mixture = is_mixed.then(|| {
+    let lost = if is_mixed { "" } else { export.as_str() };
+    let mixture = (is_mixed || !export.is_empty()).then(|| {
         format!(
-            "{are} ({}): nothing is changed{near}; --launch ssh means hosts outside of it: all of \
+            "{are} ({}){lost}: nothing is changed{near}; --launch ssh means hosts outside of it: all of \
              {}, over ssh",
             known.everyone(),
             fold(&meant)

@@ -2,9 +2,9 @@
 //! of `-w`.
 use super::hosts::{Hosts, fold};
 use super::{Config, Launch, Origin, nearest, some_of};
-use crate::Sessions;
 use crate::error::SessionError;
 use crate::groups::GroupSources;
+use crate::sessions::Sessions;
 use sheaf_core::RangeSet;
 use sheaf_core::hostset::{Groups, HostSet};
 use std::cell::OnceCell;
@@ -76,6 +76,9 @@ impl Groups for ClusterGroups<'_> {
 
 impl Config {
     /// The leaves that are meant where no hosts are said.
+    ///
+    /// # Errors
+    /// When the hosts cannot be listed, or none of them is left.
     pub fn everyone(&self) -> Result<&RangeSet, SessionError> {
         if let Some(everyone) = self.everyone.get() {
             return Ok(everyone);
@@ -93,12 +96,15 @@ impl Config {
             let _ = self.excluded.set(excluded);
         }
         if leaves.is_empty() {
-            return Err(nobody_left());
+            return Err(self.nobody_left());
         }
         Ok(self.everyone.get_or_init(|| leaves))
     }
 
     /// The folded hosts that are meant where no hosts are said.
+    ///
+    /// # Errors
+    /// As [`Config::everyone`].
     pub fn everyone_folded(&self) -> Result<String, SessionError> {
         Ok(self.hosts()?.fold(self.everyone()?))
     }
@@ -109,6 +115,9 @@ impl Config {
     }
 
     /// The leaves of a host set; all of it must be hosts the command is for, or left out by `-x`.
+    ///
+    /// # Errors
+    /// When the expression is malformed, has no host, or names a host that the command is not for.
     pub fn leaves(&self, expression: &str) -> Result<RangeSet, SessionError> {
         self.leaves_of(expression, self.hosts()?, self.everyone()?)
     }
@@ -149,6 +158,14 @@ impl Config {
         Ok(leaves)
     }
 
+    fn nobody_left(&self) -> SessionError {
+        let why = match self.name_filters.is_empty() {
+            true => "--exclude-hosts leaves no host",
+            false => "/REGEX/ of -w leaves no host",
+        };
+        SessionError::Hosts(why.to_owned())
+    }
+
     /// `hosts` without those of `-x`, before a tree is planned.
     pub(super) fn without_excluded(&self, hosts: Hosts) -> Result<Hosts, SessionError> {
         let excluded = self.find_excluded(&hosts)?;
@@ -158,7 +175,7 @@ impl Config {
         let left: Vec<String> =
             hosts.names().iter().filter(|name| !excluded.contains(name)).cloned().collect();
         let _ = self.excluded.set(excluded);
-        if left.is_empty() { Err(nobody_left()) } else { Ok(Hosts::new(left)) }
+        if left.is_empty() { Err(self.nobody_left()) } else { Ok(Hosts::new(left)) }
     }
 
     /// The hosts of `-x`. Names must be hosts of the cluster, so that none is spared by mistake;
@@ -175,6 +192,12 @@ impl Config {
                 }
             }
             excluded = excluded.union(&parse(expression, &groups)?);
+        }
+        let admits = |name: &&String| self.name_filters.iter().all(|filter| filter.admits(name));
+        let others: Vec<&str> =
+            hosts.names().iter().filter(|name| !admits(name)).map(String::as_str).collect();
+        if !others.is_empty() {
+            excluded = excluded.union(&parse(&others.join(","), &groups)?);
         }
         Ok(excluded)
     }
@@ -252,10 +275,6 @@ fn nobody_is_named(hosts: &[String], own: &str, running: &[String]) -> SessionEr
          '{}'{user}{session}, or write a sheaf.toml",
         fold(&names)
     ))
-}
-
-fn nobody_left() -> SessionError {
-    SessionError::Hosts("--exclude-hosts leaves no host".to_owned())
 }
 
 /// The hosts among these whose names are `names` but for zeros before numbers, where there is one

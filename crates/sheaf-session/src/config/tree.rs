@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_and_hosts_are_the_same_in_any_order_or_the_difference_is_told() {
+    fn leaves_match_hosts_in_any_order_or_the_difference_is_told() {
         assert_eq!(told(&["n3", "n1", "n2"], &["n1", "n2", "n3"]), None);
         assert_eq!(told(&["n1", "n2"], &["n1", "n2", "n3"]).unwrap(), "n3 only in the cluster");
         let other = told(&["n1", "n4", "n5", "n1", "n3"], &["n1", "n2", "n3"]).unwrap();

@@ -41,6 +41,8 @@ pub struct Upcall {
     /// What asks for the groups of one host.
     reverse: Option<String>,
     answers: Mutex<BTreeMap<String, String>>,
+    /// It is never run.
+    is_quiet: bool,
 }
 
 impl ClusterShell {
@@ -68,6 +70,16 @@ impl ClusterShell {
         ini::merge(&mut sections, &text).map_err(|error| in_file(file, &error))?;
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
         Self::read(&sections, directory.unwrap_or(Path::new(".")))
+    }
+
+    /// The same, whose sources run no command.
+    pub fn quiet(mut self) -> Self {
+        for (_, source) in &mut self.sources {
+            if let GroupSource::Upcall(upcall) = source {
+                upcall.is_quiet = true;
+            }
+        }
+        self
     }
 
     fn read(sections: &ini::Sections, directory: &Path) -> Result<Self, SourceError> {
@@ -120,6 +132,7 @@ impl ClusterShell {
                     list: value("list"),
                     reverse: value("reverse"),
                     answers: Mutex::default(),
+                    is_quiet: false,
                 };
                 self.add(name.to_owned(), GroupSource::Upcall(Box::new(upcall)))?;
             }
@@ -248,6 +261,9 @@ impl Upcall {
         let directory = self.directory.to_string_lossy();
         let values = [(variable, value), ("SOURCE", &self.name), ("CFGDIR", &directory)];
         let command = upcall::substitute(command, &values);
+        if self.is_quiet {
+            return Err(upcall::not_run(&command));
+        }
         let answers = || lock(&self.answers);
         if let Some(answer) = answers().get(&command) {
             return Ok(answer.clone());

@@ -84,7 +84,18 @@ fn wait(child: &mut Child) -> std::io::Result<std::process::ExitStatus> {
     child.wait()
 }
 
+/// What the error says of a command which was not run because nothing is to be run.
+pub(super) const NOT_RUN: &str = "is not run here";
+
+/// The error of a command which is not run because nothing is to be run.
+pub(crate) fn not_run(command: &str) -> SourceError {
+    SourceError(format!("command {command:?} {NOT_RUN}"))
+}
+
 /// What a command prints, run by the shell; its errors go to our stderr.
+///
+/// # Errors
+/// When the command cannot be started, fails, or prints more than 64 MiB.
 pub fn run(command: &str, directory: &Path) -> Result<String, SourceError> {
     let failed = |why: String| SourceError(format!("command {command:?}: {why}"));
     let _awaited = LocalWait::command(command);

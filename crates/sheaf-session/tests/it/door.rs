@@ -121,3 +121,27 @@ async fn processes_need_a_program_that_serves() {
     let told = Session::builder(&Environment::default()).processes(2).start().await.unwrap_err();
     assert!(matches!(told, SessionError::Choice(_)), "{told}");
 }
+
+/// The services of a session that was started without a choice are those that `services` lists.
+#[cfg(feature = "full")]
+#[tokio::test]
+async fn default_session_has_every_service() {
+    let environment = Environment::default();
+    let services = sheaf_session::services(&environment);
+    let mut names: Vec<_> = services.names().collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        ["files", "files-near", "gate", "groups", "probe", "survey", "tools", "trace"]
+    );
+
+    let session = Session::builder(&environment).embedded(2).start().await.unwrap();
+    let client = session.client();
+    let (servers, outcome) =
+        sheaf_tools::about::about(client, &client.network().everyone()).await.unwrap();
+    assert_eq!((servers.len(), outcome.silent.len()), (2, 0), "tools answer");
+    let remotes = sheaf_mount::HostRemotes::new(client.network(), Duration::from_secs(10)).unwrap();
+    let exported = remotes.host(0).export().await;
+    assert_eq!(exported.unwrap(), std::path::Path::new("/"), "files of a view are served");
+    session.end().await;
+}

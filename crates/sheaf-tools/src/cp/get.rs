@@ -3,6 +3,8 @@ mod local;
 mod manifest;
 mod pieces;
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use super::PIECE_BYTES;
 use super::options::{CopyOptions, Progress};
@@ -17,6 +19,7 @@ use sheaf_file::{PathError, Pattern};
 use sheaf_group::aggregate::StatusSum;
 use sheaf_group::tool::Tools;
 use sheaf_group::{Client, GroupError, Outcome};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -27,6 +30,10 @@ use tokio::sync::oneshot;
 
 /// The most bytes of manifests, equal ones counted once, that the root holds.
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
+
+/// When all manifests are longer than that, the host with the longest one fails, if its own has at
+/// least this part of them. Of many that are shorter no single one is at fault.
+const LONG_SHARE: u64 = 16;
 
 /// The least and the most bytes of one host's batch.
 const BATCH_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=4 << 20;
@@ -41,6 +48,7 @@ pub(super) fn register(tools: &mut Tools) {
 }
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+#[cfg(feature = "fuzzing")]
 pub(super) fn decode_any(data: &[u8]) {
     drop(manifest::decode(data));
     drop(postcard::from_bytes::<ManifestParams>(data));
@@ -178,7 +186,8 @@ pub async fn get(
         let local = Arc::new(Mutex::new(local));
         let pace = Pace::new(options.rate_max);
         let writer = start_writing(&local)?;
-        Fetch { client, writer, got: &mut got, pace, progress }.all(plan).await?;
+        let in_place = options.in_place;
+        Fetch { client, writer, got: &mut got, pace, progress, in_place }.all(plan).await?;
         let mut local = lock(&local);
         unwritten = std::mem::take(&mut local.failed_named);
         got.errors = std::mem::take(&mut local.errors);
@@ -240,9 +249,20 @@ async fn list(
     options: &CopyOptions,
     plan: &mut CopyPlan,
 ) -> Result<Outcome, ToolError> {
+    list_within(client, members, paths, options, (plan, MANIFEST_BYTES_MAX)).await
+}
+
+/// [`list`] with at most so many bytes of manifests.
+async fn list_within(
+    client: &Client,
+    members: &RangeSet,
+    paths: &[String],
+    options: &CopyOptions,
+    (plan, bytes_max): (&mut CopyPlan, u64),
+) -> Result<Outcome, ToolError> {
     let limits = client.limits();
     // Even if all manifests differ, those of one batch fit.
-    let all_bytes = limits.bytes_max.min(MANIFEST_BYTES_MAX / 4);
+    let all_bytes = limits.bytes_max.min(bytes_max / 4);
     let batch_bytes =
         (all_bytes / members.len().max(1)).clamp(*BATCH_BYTES.start(), *BATCH_BYTES.end());
     let params = ManifestParams {
@@ -252,27 +272,86 @@ async fn list(
         batch_ms: u32::try_from((limits.timeout / 4).as_millis()).unwrap_or(u32::MAX),
     };
     let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-    let mut call = client.with_limits(limits.with_bytes_max(MANIFEST_BYTES_MAX)).call(
+    let mut call = client.with_limits(limits.with_bytes_max(bytes_max)).call(
         members,
         manifest::TOOL,
         &params,
     )?;
-    let mut bytes = 0;
-    let mut said = Outcome::default();
+    let mut lengths = ManifestLengths::default();
+    let (mut said, mut refused) = (Outcome::default(), RangeSet::new());
     while call.has_more() && client.is_over().is_none() {
         for class in call.next_bodies().await? {
             let Some(body) = class.body else { continue };
-            bytes += body.len() as u64;
-            if bytes > MANIFEST_BYTES_MAX {
-                return Err(GroupError::TooLarge { bytes_max: MANIFEST_BYTES_MAX }.into());
+            let leaves = class.members.leaves().difference(&refused);
+            if let Ok(items) = manifest::decode(&body) {
+                plan.add(&leaves, items, paths, &mut said);
+                lengths.add(&leaves, body.len() as u64);
+            } else {
+                call.refuse(&leaves);
+                refused.union_with(&leaves);
             }
-            let items = manifest::decode(&body).map_err(|_| ToolError::Protocol)?;
-            plan.add(&class.members.leaves(), items, paths, &mut said);
+            while lengths.total > bytes_max {
+                // A manifest without an end costs its own host, not the others.
+                let longest = lengths.longest().filter(|(_, len)| *len >= bytes_max / LONG_SHARE);
+                let Some((longest, _)) = longest else {
+                    return Err(GroupError::TooLarge { bytes_max }.into());
+                };
+                call.give_up(Errno::MSGSIZE, &longest);
+                lengths.forget(&longest);
+                refused.union_with(&longest);
+            }
         }
+        plan.forget(&refused);
+        lengths.forget(&refused);
     }
     let mut outcome = call.finish();
     outcome.merge(said);
     Ok(outcome)
+}
+
+/// The bytes of the manifests so far; those of hosts that have sent the same count once.
+#[derive(Default)]
+struct ManifestLengths {
+    of: HashMap<RangeSet, u64>,
+    total: u64,
+}
+
+impl ManifestLengths {
+    fn add(&mut self, leaves: &RangeSet, bytes: u64) {
+        if !leaves.is_empty() {
+            *self.of.entry(leaves.clone()).or_default() += bytes;
+            self.total += bytes;
+        }
+    }
+
+    /// The hosts with the longest manifest, and its length.
+    fn longest(&self) -> Option<(RangeSet, u64)> {
+        let of = |leaf| {
+            let parts = self.of.iter().filter(|(leaves, _)| leaves.contains(leaf));
+            parts.map(|(_, bytes)| bytes).sum::<u64>()
+        };
+        // Hosts that have sent the same are told apart by their first alone.
+        let firsts = self.of.keys().filter_map(RangeSet::first);
+        let longest = firsts.map(|leaf| (of(leaf), Reverse(leaf))).max();
+        let (len, Reverse(first)) = longest?;
+        let mut leaves = RangeSet::single(first);
+        for same in self.of.keys().filter(|same| same.contains(first)) {
+            same.iter().filter(|leaf| of(*leaf) == len).for_each(|leaf| leaves.insert(leaf));
+        }
+        Some((leaves, len))
+    }
+
+    fn forget(&mut self, leaves: &RangeSet) {
+        if leaves.is_empty() {
+            return;
+        }
+        for (of, bytes) in std::mem::take(self).of {
+            let left = of.difference(leaves);
+            if !left.is_empty() {
+                self.add(&left, bytes);
+            }
+        }
+    }
 }
 
 /// Something to write.
@@ -301,6 +380,8 @@ struct Fetch<'a> {
     got: &'a mut Got,
     pace: Pace,
     progress: &'a mut (dyn FnMut(Progress) + Send),
+    /// Files are written in place, and so must not be their own sources.
+    in_place: bool,
 }
 
 impl Fetch<'_> {
@@ -311,8 +392,11 @@ impl Fetch<'_> {
             std::mem::take(&mut plan.links),
         );
         self.here(move |local| local.make_dirs(&dirs)).await;
-        let (small, large): (Vec<CopiedContent>, Vec<CopiedContent>) =
-            plan.contents.into_iter().partition(|content| content.size <= PIECE_BYTES);
+        let (small, large): (Vec<CopiedContent>, Vec<CopiedContent>) = plan
+            .contents
+            .into_iter()
+            .filter(|content| !content.copies.is_empty())
+            .partition(|content| content.size <= PIECE_BYTES);
         self.small(small).await?;
         for content in large {
             self.large(content).await?;
@@ -325,6 +409,8 @@ impl Fetch<'_> {
             return Ok(());
         }
         self.here(move |local| {
+            // Links come after files, since hard links name them. Directories get their attributes
+            // when all that is in them is there.
             for (copy, content) in inline {
                 local.write(&content, blake3::hash(&content).as_bytes(), &[copy]);
             }
@@ -349,6 +435,7 @@ impl Fetch<'_> {
 
     /// Contents that fit in one wave, many at a time.
     async fn small(&mut self, contents: Vec<CopiedContent>) -> Result<(), ToolError> {
+        // They are taken from the end. None is longer than a piece, so one always fits.
         let mut waiting: Vec<(CopiedContent, usize)> =
             contents.into_iter().rev().map(|content| (content, 0)).collect();
         while !waiting.is_empty() {
@@ -361,8 +448,17 @@ impl Fetch<'_> {
                 bytes += content.size;
                 asked.push((content, holder));
             }
-            let pieces: Vec<CopyPiece> =
+            let mut pieces: Vec<CopyPiece> =
                 asked.iter().map(|(content, holder)| piece(content, *holder, 0)).collect();
+            if self.in_place {
+                let find = move |local: &mut Local| {
+                    for ((content, _), piece) in asked.iter().zip(&mut pieces) {
+                        piece.apart = local.in_place(content, HOLDERS_MAX);
+                    }
+                    (asked, pieces)
+                };
+                (asked, pieces) = self.here(find).await;
+            }
             let answers = self.ask(&pieces, bytes).await?;
             let mut whole = Vec::new();
             for ((content, holder), answer) in asked.into_iter().zip(answers) {
@@ -440,6 +536,9 @@ impl Fetch<'_> {
         copy: &Copy,
         holder: &mut usize,
     ) -> Result<Result<(), CopyTrouble>, ToolError> {
+        if self.in_place && self.is_source(content, leaf, copy).await? {
+            return Ok(Err(CopyTrouble::Local(Errno::SAMEFILE)));
+        }
         let copy_here = copy.clone();
         let mut staged = match self.here(move |local| local.begin(leaf, &copy_here)).await {
             Ok(staged) => staged,
@@ -473,9 +572,28 @@ impl Fetch<'_> {
         let (copy, digest) = (copy.clone(), content.digest);
         Ok(match self.here(move |local| local.finish(leaf, &copy, staged, &digest)).await {
             Ok(()) => Ok(()),
+            // The contents are not those of the manifest: another host may have them.
             Err(Errno::BADMSG) => Err(CopyTrouble::Lack(Lack::Failed(Errno::BADMSG))),
             Err(errno) => Err(CopyTrouble::Local(errno)),
         })
+    }
+
+    /// Whether the file that would be written in place is the one that a host would send.
+    async fn is_source(
+        &mut self,
+        content: &CopiedContent,
+        leaf: u32,
+        copy: &Copy,
+    ) -> Result<bool, ToolError> {
+        let local = copy.local.clone();
+        let there = self.here(move |all| all.in_place_at(leaf, &local)).await;
+        let Some(there) = there else { return Ok(false) };
+        // Hosts compare it with their own files, and send nothing.
+        let question =
+            |at| CopyPiece { len: 0, apart: vec![there.clone()], ..piece(content, at, 0) };
+        let questions: Vec<_> = (0..holders(content).len()).map(question).collect();
+        let answers = self.ask(&questions, 0).await?;
+        Ok(answers.iter().any(|answer| matches!(answer, Err(Lack::Failed(Errno::SAMEFILE)))))
     }
 
     /// One wave.
@@ -528,7 +646,7 @@ fn holders(content: &CopiedContent) -> Vec<(u32, &[u8])> {
 fn piece(content: &CopiedContent, holder: usize, offset: u64) -> CopyPiece {
     let (leaf, path) = holders(content).get(holder).copied().unwrap_or_default();
     let len = (content.size - offset).min(PIECE_BYTES) as u32;
-    CopyPiece { leaf, path: path.to_vec(), offset, len }
+    CopyPiece { leaf, path: path.to_vec(), offset, len, apart: Vec::new() }
 }
 
 fn verified(body: Vec<u8>, content: &CopiedContent) -> Result<Vec<u8>, Lack> {

@@ -7,7 +7,7 @@ use super::{CopyOptions, PACKET_BYTES};
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::varint::{self, Malformed};
-use sheaf_file::{Metadata, Owner, Timestamp, Xattr};
+use sheaf_file::{FileIdentity, Metadata, Owner, Timestamp, Xattr};
 
 /// The parameters of the receiving tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +61,12 @@ pub(super) enum CopyRecord {
         name: Vec<u8>,
     },
     /// A directory; what is in it follows.
-    Dir { path: Vec<u8>, attrs: Attrs },
+    Dir {
+        path: Vec<u8>,
+        attrs: Attrs,
+        /// The directory itself, if it is a source: it is not copied into itself.
+        source: Option<FileIdentity>,
+    },
     /// A file begins.
     File {
         path: Vec<u8>,
@@ -70,6 +75,8 @@ pub(super) enum CopyRecord {
         size: u64,
         /// Other records may link to it.
         linked: bool,
+        /// The file itself, if files are written in place: it is not emptied to be copied.
+        source: Option<FileIdentity>,
     },
     /// Bytes of the file, which follow the record.
     Data { offset: u64, len: u32 },
@@ -87,7 +94,6 @@ pub(super) enum CopyRecord {
     End,
 }
 
-/// A special file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Special {
     Fifo,

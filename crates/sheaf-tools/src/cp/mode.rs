@@ -49,6 +49,13 @@ impl CopyMode {
         if parts.len() > PARTS_MAX { Err(Errno::INVAL) } else { Ok(Self { parts }) }
     }
 
+    /// Whether a part speaks of directories, or of other files.
+    #[must_use]
+    pub fn concerns(&self, is_dir: bool) -> bool {
+        let other = if is_dir { Scope::Files } else { Scope::Directories };
+        self.parts.iter().any(|(scope, _)| *scope != other)
+    }
+
     /// The new permissions of a file or directory that has these.
     #[must_use]
     pub fn apply(&self, mode: u32, is_dir: bool) -> u32 {
@@ -90,6 +97,15 @@ mod tests {
                 (dir, file),
                 "{text} on {old:o}"
             );
+        }
+        for (text, of_dirs, of_files) in [
+            ("F644", false, true),
+            ("D755", true, false),
+            ("D755,F644", true, true),
+            ("6", true, true),
+        ] {
+            let mode = CopyMode::parse(text, 0).unwrap();
+            assert_eq!((mode.concerns(true), mode.concerns(false)), (of_dirs, of_files), "{text}");
         }
     }
 

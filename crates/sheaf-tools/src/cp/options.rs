@@ -1,8 +1,9 @@
 //! How to copy.
 use super::CopyMode;
+use super::message::Attrs;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_file::{Export, Xattr};
+use sheaf_file::{ACCESS_LIST, Export, FileKind, Metadata, Xattr, mode_without_list};
 use std::path::Path;
 
 /// How to copy. The same in both directions.
@@ -91,12 +92,7 @@ impl CopyOptions {
     ///
     /// # Errors
     /// Why they cannot be read, unless what cannot be kept is no error.
-    pub(super) fn xattrs_of(
-        &self,
-        export: &Export,
-        path: &Path,
-        follow: bool,
-    ) -> Result<Vec<Xattr>, Errno> {
+    fn xattrs_of(&self, export: &Export, path: &Path, follow: bool) -> Result<Vec<Xattr>, Errno> {
         if !(self.xattrs || self.acls) {
             return Ok(Vec::new());
         }
@@ -107,6 +103,34 @@ impl CopyOptions {
         };
         xattrs.retain(|xattr| self.keeps(&xattr.name));
         Ok(xattrs)
+    }
+
+    /// What is to be set of a copy of a file. Without its access control list, the copy's group gets
+    /// what the list gives the owning group, which may be less than the mode says; if the list
+    /// cannot be read, the group gets nothing.
+    ///
+    /// # Errors
+    /// Those of [`CopyOptions::xattrs_of`].
+    pub(super) fn attrs_of(
+        &self,
+        export: &Export,
+        path: &Path,
+        metadata: &Metadata,
+        follow: bool,
+    ) -> Result<Attrs, Errno> {
+        let xattrs = self.xattrs_of(export, path, follow)?;
+        let has_list = xattrs.iter().any(|xattr| xattr.name == ACCESS_LIST);
+        let mut attrs = Attrs::of(metadata, xattrs, self);
+        if !has_list && attrs.mode & 0o070 != 0 && metadata.kind != FileKind::Symlink {
+            attrs.mode = match export.access_list(path, follow) {
+                Ok(None) => attrs.mode,
+                Ok(Some(list)) => mode_without_list(attrs.mode, &list),
+                // The system's magic links, as `/dev/stdin`, are open already.
+                Err(Errno::LOOP) => attrs.mode,
+                Err(_) => attrs.mode & !0o070,
+            };
+        }
+        Ok(attrs)
     }
 
     /// Whether an extended attribute of this name is kept.

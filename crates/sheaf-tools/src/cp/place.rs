@@ -4,8 +4,8 @@ use super::{CopyMode, CopyOptions};
 use rustix::fs::{FileType, Mode as RawMode};
 use sheaf_core::Errno;
 use sheaf_file::{
-    Attributes, Digest, Export, FileKind, Mode, OFlags, Owner, SetTime, StageOptions, Staged,
-    TEMP_PREFIX,
+    ACCESS_LIST, Attributes, Digest, Export, FileIdentity, FileKind, Metadata, Mode, OFlags, Owner,
+    SetTime, StageOptions, Staged, TEMP_PREFIX, Xattr, mode_without_list,
 };
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -41,6 +41,8 @@ struct User {
 /// A directory that is there now, and what to do when everything in it is.
 #[derive(Debug)]
 pub(super) struct Dir {
+    /// Writes into this very directory, whatever takes its place.
+    pub writer: Writer,
     /// Attributes to set once nothing more comes into it.
     pub closing: Option<Attributes>,
     /// It was not there before.
@@ -71,13 +73,25 @@ impl Writer {
         })
     }
 
+    /// This writer with a directory held; see [`Export::holding`].
+    pub fn hold(&self, path: &Path, follow: bool) -> Result<Self, Errno> {
+        Ok(self.at(&self.export.holding(path, follow)?))
+    }
+
     /// This writer in another place.
     pub fn at(&self, export: &Export) -> Self {
         Self { export: export.clone(), ..self.clone() }
     }
 
-    /// Begins a file; blocks of zeros become holes if that is wanted for this or for all files.
-    pub fn begin(&self, path: &Path, attrs: &Attrs, sparse: bool) -> Result<Staged, Errno> {
+    /// Begins a file; blocks of zeros become holes if that is wanted for this or for all files. It
+    /// is not written in place if it is the `source` itself.
+    pub fn begin(
+        &self,
+        path: &Path,
+        attrs: &Attrs,
+        sparse: bool,
+        source: Option<&FileIdentity>,
+    ) -> Result<Staged, Errno> {
         self.check_link(path)?;
         let options = StageOptions {
             mode: attrs.mode & 0o777,
@@ -86,7 +100,45 @@ impl Writer {
             in_place: self.in_place,
             force: false,
         };
-        Staged::create(&self.export, path, options)
+        Staged::create_apart(&self.export, path, options, source)
+    }
+
+    /// The file that would be written in place, if there is one.
+    pub fn in_place(&self, path: &Path) -> Result<Option<FileIdentity>, Errno> {
+        if !self.in_place {
+            return Ok(None);
+        }
+        match self.export.find(path, true) {
+            Ok(there) => FileIdentity::of(&there),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Refuses to write a file into its own source (`ESAMEFILE`), which [`Self::begin`] does, too.
+    pub fn check_file(&self, path: &Path, source: Option<&FileIdentity>) -> Result<(), Errno> {
+        let Some(source) = source.filter(|_| self.in_place) else { return Ok(()) };
+        match self.export.find(path, true) {
+            Ok(there) if source.is(&there)? => Err(Errno::SAMEFILE),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to copy a directory into itself (`EINTOSELF`), and with files written in place, onto
+    /// itself (`ESAMEFILE`). Files that are replaced whole may replace themselves.
+    pub fn check_tree(&self, path: &Path, source: Option<&FileIdentity>) -> Result<(), Errno> {
+        let Some(source) = source else { return Ok(()) };
+        match self.export.find(path, true) {
+            Ok(there) if source.is(&there)? && self.in_place => Err(Errno::SAMEFILE),
+            Ok(there) if source.is(&there)? => Ok(()),
+            Ok(there) if source.is_above(&there)? => Err(Errno::INTOSELF),
+            Ok(_) => Ok(()),
+            // What cannot be made in its place fails by itself.
+            Err(_) => match self.export.find(directory_of(path), true) {
+                Ok(above) if source.is_above(&above)? => Err(Errno::INTOSELF),
+                _ => Ok(()),
+            },
+        }
     }
 
     /// Refuses a link that leads to no file (`EEXIST`), as `cp` does: what would be made is
@@ -100,17 +152,23 @@ impl Writer {
     }
 
     /// Gives a file its attributes and its name.
-    pub fn finish(&self, staged: Staged, attrs: &Attrs, digest: &[u8; 32]) -> Result<(), Errno> {
-        let mut attributes = self.attributes(attrs, false);
+    pub fn finish(
+        &self,
+        staged: Staged,
+        attrs: &Attrs,
+        digest: &[u8; 32],
+    ) -> Result<Metadata, Errno> {
+        let mut attributes = self.attributes(attrs);
         if self.lenient {
-            attributes.xattrs.retain(|xattr| staged.set_xattr(xattr).is_ok());
+            keep_possible(&mut attributes, |xattr| staged.set_xattr(xattr).is_ok());
         }
-        staged.commit(&attributes, Some(&Digest(digest.to_vec()))).map(drop)
+        staged.commit(&attributes, Some(&Digest(digest.to_vec())))
     }
 
     /// Makes a directory, unless it is there. A link to a directory is in the way of one, unless it
     /// is `named` as what things are copied into.
     pub fn make_dir(&self, path: &Path, attrs: &Attrs, named: bool) -> Result<Dir, Errno> {
+        // Files are still to be made in it, so its owner has all rights until it is closed.
         let mode = Mode::from_raw_mode(attrs.mode & 0o777 | 0o700);
         let is_new = match self.export.create_dir(path, mode) {
             Ok(()) => true,
@@ -120,12 +178,12 @@ impl Writer {
             }
             Err(errno) => return Err(errno),
         };
-        let mut closing = self.attributes(attrs, true);
-        if is_new && closing.mode.is_none() && attrs.mode & 0o700 != 0o700 {
-            let made = self.export.stat(path)?.mode;
-            closing.mode = Some(made & !(0o700 & !attrs.mode));
-        }
-        Ok(Dir { closing: (closing != Attributes::default()).then_some(closing), is_new })
+        // From here on it is this directory, whatever takes its place.
+        let writer = self.hold(path, named && !is_new)?;
+        let made = if is_new { Some(writer.export.stat(path)?.mode) } else { None };
+        let closing = self.dir_attributes(attrs, made);
+        let closing = (closing != Attributes::default()).then_some(closing);
+        Ok(Dir { writer, closing, is_new })
     }
 
     fn check_dir(&self, path: &Path, named: bool) -> Result<(), Errno> {
@@ -133,14 +191,13 @@ impl Writer {
         if there?.is_dir() { Ok(()) } else { Err(Errno::NOTDIR) }
     }
 
-    /// Sets what [`Dir::closing`] says.
+    /// Sets what [`Dir::closing`] says; [`Dir::writer`] does it.
     pub fn close_dir(&self, path: &Path, mut attributes: Attributes) -> Result<(), Errno> {
         if self.lenient {
-            for xattr in std::mem::take(&mut attributes.xattrs) {
-                let one = Attributes { xattrs: vec![xattr], ..Attributes::default() };
-                // Whoever asks for all that can be kept does not ask for what cannot.
-                let _ = self.export.set_attributes(path, &one, true);
-            }
+            keep_possible(&mut attributes, |xattr| {
+                let one = Attributes { xattrs: vec![xattr.clone()], ..Attributes::default() };
+                self.export.set_attributes(path, &one, true).is_ok()
+            });
         }
         self.export.set_attributes(path, &attributes, true)
     }
@@ -148,7 +205,7 @@ impl Writer {
     /// Makes a symbolic link, in place of any other that is no directory.
     pub fn symlink(&self, path: &Path, target: &[u8], attrs: &Attrs) -> Result<(), Errno> {
         let target = Path::new(OsStr::from_bytes(target));
-        let mut attributes = Attributes { mode: None, ..self.attributes(attrs, false) };
+        let mut attributes = Attributes { mode: None, ..self.attributes(attrs) };
         if self.lenient {
             attributes.xattrs.clear();
         }
@@ -161,14 +218,24 @@ impl Writer {
         })
     }
 
-    /// Gives `file` another name.
-    pub fn hard_link(&self, file: &Path, path: &Path) -> Result<(), Errno> {
-        let id = self.export.lstat(file)?.id();
+    /// Gives `file` another name. If it is known which file that is, another one that has taken its
+    /// place is refused (`ESTALE`).
+    pub fn hard_link(
+        &self,
+        file: &Path,
+        path: &Path,
+        expected: Option<(u64, u64)>,
+    ) -> Result<(), Errno> {
+        let file = self.export.find(file, false)?;
+        let id = file.metadata().id();
+        if expected.is_some_and(|expected| expected != id) {
+            return Err(Errno::STALE);
+        }
         if self.export.lstat(path).is_ok_and(|there| there.id() == id) {
             // To rename one name of a file to another would leave both.
             return Ok(());
         }
-        self.replace(path, |name| self.export.hard_link(file, name))
+        self.replace(path, |name| self.export.hard_link_found(&file, name))
     }
 
     /// Makes a named pipe or a device.
@@ -178,7 +245,7 @@ impl Writer {
             Special::CharDevice => FileType::CharacterDevice,
             Special::BlockDevice => FileType::BlockDevice,
         };
-        let attributes = self.attributes(attrs, false);
+        let attributes = self.attributes(attrs);
         self.replace(path, |name| {
             let (Some(parent), Some(name_only)) = (name.parent(), name.file_name()) else {
                 return Err(Errno::INVAL);
@@ -254,38 +321,89 @@ impl Writer {
     }
 
     fn plan_new(&self, path: &Path) -> Result<&'static [u8], Errno> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        self.check_dir(parent.unwrap_or(Path::new(".")), true).map(|()| &b"create"[..])
+        self.check_dir(directory_of(path), true).map(|()| &b"create"[..])
     }
 
-    /// What to set in the end.
-    fn attributes(&self, attrs: &Attrs, is_dir: bool) -> Attributes {
-        let mut owner = attrs.owner;
-        let mut kept_mode = attrs.mode;
+    /// What to set of a file in the end.
+    fn attributes(&self, attrs: &Attrs) -> Attributes {
+        let (owner, kept_mode) = self.kept(attrs);
+        let owner = Owner { uid: self.chown.uid.or(owner.uid), gid: self.chown.gid.or(owner.gid) };
+        let mode = match self.chmod.as_ref().filter(|change| change.concerns(false)) {
+            Some(change) if self.preserve => Some(change.apply(kept_mode, false)),
+            Some(change) => Some(change.apply(attrs.mode & 0o777, false)),
+            None => self.preserve.then_some(kept_mode),
+        };
+        attributes(attrs, owner, mode)
+    }
+
+    /// What to set of a directory in the end. `made` is the mode that a new one has got from its
+    /// parent and the umask. One that was there is no copy: it keeps its mode and owner, unless
+    /// those of the source are to be kept.
+    fn dir_attributes(&self, attrs: &Attrs, made: Option<u32>) -> Attributes {
+        if made.is_none() && !self.preserve {
+            return attributes(attrs, Owner::default(), None);
+        }
+        let (owner, kept_mode) = self.kept(attrs);
+        let owner = Owner { uid: self.chown.uid.or(owner.uid), gid: self.chown.gid.or(owner.gid) };
+        let change = self.chmod.as_ref().filter(|change| change.concerns(true));
+        let mode = match (change, made) {
+            (Some(change), _) if self.preserve => Some(change.apply(kept_mode, true)),
+            // A new directory has the set-gid bit from the one that it is in.
+            (Some(change), Some(made)) => {
+                Some(change.apply(attrs.mode & 0o777 | made & 0o6000, true))
+            }
+            (None, Some(made)) if !self.preserve => {
+                // As the umask left it, without the rights that were added to fill it.
+                let added = 0o700 & !attrs.mode;
+                (added != 0).then_some(made & !added)
+            }
+            _ => Some(kept_mode),
+        };
+        attributes(attrs, owner, mode)
+    }
+
+    /// Owner and mode of a source, as far as this user may give them.
+    fn kept(&self, attrs: &Attrs) -> (Owner, u32) {
+        let (mut owner, mut mode) = (attrs.owner, attrs.mode);
         if self.user.uid != 0 {
-            // Only the superuser gives files away; set-id bits would then speak of somebody else.
+            // Only the superuser gives files away; set-id bits would then be those of another user.
             if owner.uid.is_some_and(|uid| uid != self.user.uid) {
-                kept_mode &= !0o4000;
+                mode &= !0o4000;
             }
             if owner.gid.is_some_and(|gid| !self.user.groups.contains(&gid)) {
-                kept_mode &= !0o2000;
+                mode &= !0o2000;
                 owner.gid = None;
             }
             owner.uid = None;
         }
-        let owner = Owner { uid: self.chown.uid.or(owner.uid), gid: self.chown.gid.or(owner.gid) };
-        let mode = match &self.chmod {
-            Some(change) => Some(
-                change.apply(if self.preserve { kept_mode } else { attrs.mode & 0o777 }, is_dir),
-            ),
-            None => self.preserve.then_some(kept_mode),
-        };
-        Attributes {
-            mode,
-            owner,
-            atime: attrs.atime.map(SetTime::At),
-            mtime: attrs.mtime.map(SetTime::At),
-            xattrs: attrs.xattrs.clone(),
-        }
+        (owner, mode)
     }
+}
+
+fn attributes(attrs: &Attrs, owner: Owner, mode: Option<u32>) -> Attributes {
+    Attributes {
+        mode,
+        owner,
+        atime: attrs.atime.map(SetTime::At),
+        mtime: attrs.mtime.map(SetTime::At),
+        xattrs: attrs.xattrs.clone(),
+    }
+}
+
+/// Leaves the extended attributes that could be set. A mode whose access control list could not be
+/// set gives the group no more than the list did.
+fn keep_possible(attributes: &mut Attributes, mut set: impl FnMut(&Xattr) -> bool) {
+    let mode = &mut attributes.mode;
+    attributes.xattrs.retain(|xattr| {
+        let is_set = set(xattr);
+        if !is_set && xattr.name == ACCESS_LIST {
+            *mode = mode.map(|mode| mode_without_list(mode, &xattr.value));
+        }
+        is_set
+    });
+}
+
+/// The directory that the last name of a path is in.
+pub(super) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

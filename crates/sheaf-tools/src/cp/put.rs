@@ -123,7 +123,7 @@ pub(super) async fn put_at_pace(
         }
     }
     put.sent = sent;
-    put.sum_up(&target.members)?;
+    put.sum_up(&target.members);
     Ok(put)
 }
 
@@ -246,7 +246,7 @@ fn sizes(sources: &[Source]) -> Option<u64> {
         Source::Path(path) => {
             std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
         }
-        Source::Reader(_) => None,
+        Source::Open(_) | Source::Reader(_) => None,
     };
     sources.iter().map(size).sum()
 }
@@ -261,7 +261,7 @@ impl Put {
             totals: Vec::new(),
             cut: Vec::new(),
             unfinished: Unfinished::default(),
-            lines: Merged::new(),
+            lines: Merged::new().with_order(false),
             sent: Progress::default(),
             is_asked: false,
         }
@@ -290,24 +290,22 @@ impl Put {
     }
 
     /// Takes errors and totals out of the entries.
-    fn sum_up(&mut self, members: &RangeSet) -> Result<(), ToolError> {
-        let mut failed = self.outcome.missing_hosts();
-        self.lines.errors().iter().for_each(|error| failed.union_with(error.leaves));
+    fn sum_up(&mut self, members: &RangeSet) {
         self.outcome.add_errors(&self.lines);
         for entry in self.lines.sorted() {
             let (path, text, leaves) = (entry.path, entry.entry.text, entry.leaves.clone());
             match entry.entry.kind {
-                EntryKind::Count => {
-                    let totals = postcard::from_bytes(text).map_err(|_| ToolError::Protocol)?;
-                    self.totals.push((totals, leaves));
-                }
+                EntryKind::Count => match postcard::from_bytes(text) {
+                    Ok(totals) => self.totals.push((totals, leaves)),
+                    Err(_) => self.outcome.add_failed(Errno::PROTO, &leaves),
+                },
                 EntryKind::Part => {
                     let bytes = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-                    let (path, bytes) = (
-                        String::from_utf8_lossy(path).into_owned(),
-                        bytes.ok_or(ToolError::Protocol)?,
-                    );
-                    self.cut.push(Cut { path, leaves, bytes });
+                    let path = String::from_utf8_lossy(path).into_owned();
+                    match bytes {
+                        Some(bytes) => self.cut.push(Cut { path, leaves, bytes }),
+                        None => self.outcome.add_failed(Errno::PROTO, &leaves),
+                    }
                 }
                 _ => {}
             }
@@ -323,12 +321,13 @@ impl Put {
         self.totals.sort_by_key(|(_, leaves)| leaves.first());
         self.outcome.status = StatusSum::default();
         if !self.is_asked {
-            return Ok(());
+            return;
         }
+        let mut failed = self.outcome.missing_hosts();
+        self.lines.errors().iter().for_each(|error| failed.union_with(error.leaves));
         for leaf in members.difference(&failed).iter() {
             let totals = self.totals.iter().find(|(_, leaves)| leaves.contains(leaf));
             self.outcome.status.add(totals.map_or(0, |(totals, _)| totals.bytes));
         }
-        Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! A host takes in a copy: record after record, as they come.
 use super::message::{Attrs, CopyRecord, PutParams, Special, Totals, malformed, next_record};
-use super::place::Writer;
+use super::place::{Dir, Writer, directory_of};
 use bytes::Bytes;
 use sheaf_core::Errno;
-use sheaf_file::{Attributes, Staged};
+use sheaf_file::{Attributes, FileIdentity, Staged, Timestamp};
+use sheaf_group::audit::Change;
 use sheaf_group::entry::{Answer, AnswerForm, Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
 use std::collections::HashMap;
@@ -14,10 +15,21 @@ use std::path::{Path, PathBuf};
 /// The most bytes of failures and of a dry run's lines that one host tells.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
+/// How many directories are kept open while files are written beneath them.
+const DIRS_HELD_MAX: usize = 32;
+
+/// The most files with several names that are remembered.
+const LINKED_FILES_MAX: usize = 1 << 20;
+
 /// The leaf's side of [`put`](super::put::put).
 pub(super) struct PutTool;
 
 impl Tool for PutTool {
+    fn change(&self, params: &[u8]) -> Option<Change> {
+        let PutParams { destination, options, .. } = postcard::from_bytes(params).ok()?;
+        (!options.dry_run).then(|| Change::new("cp", [destination]))
+    }
+
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
         let params: PutParams = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let writer = Writer::new(&host.export, &params.options);
@@ -50,6 +62,8 @@ struct Receiver {
     skipped: Option<Vec<u8>>,
     /// Files that failed and that others may be linked to.
     failed_links: HashMap<(u32, Vec<u8>), Errno>,
+    /// Files that were written and that others may be linked to.
+    linked: HashMap<(u32, Vec<u8>), (u64, u64)>,
     answer: Answer,
     totals: Totals,
     is_complete: bool,
@@ -70,14 +84,27 @@ struct OpenDir {
     closing: Option<Attributes>,
     /// A dry run only imagines it.
     is_imagined: bool,
+    held: HeldWriter,
 }
+
+/// The descriptor of a directory that is being filled.
+enum HeldWriter {
+    /// A dry run looks up each path.
+    Nothing,
+    Open(Writer),
+    /// Closed while directories far beneath are filled, to be opened again if it is still this one.
+    Closed(DirId),
+}
+
+/// Device, inode and the time when it was made, if the file system says so.
+type DirId = ((u64, u64), Option<Timestamp>);
 
 impl Receiver {
     fn new(params: PutParams, writer: Result<Writer, Errno>) -> Self {
         let PutParams { destination, into, options } = params;
         let destination =
             PathBuf::from(if destination.is_empty() { ".".to_owned() } else { destination });
-        let (writer, mut refused) = match writer {
+        let (mut writer, mut refused) = match writer {
             Ok(writer) => (Some(writer), None),
             Err(errno) => (None, Some(errno)),
         };
@@ -91,13 +118,24 @@ impl Receiver {
         if into {
             refused = refused.or(no_dir);
         }
+        let is_into = is_dir && !options.exact_name;
+        if let Some(writer) = &mut writer {
+            // All that is copied comes into this very directory, or is made in it. What cannot be
+            // made where there is none fails by itself.
+            let dir = if is_into { &destination } else { directory_of(&destination) };
+            match writer.hold(dir, true) {
+                Ok(held) => *writer = held,
+                Err(errno) if is_into => refused = refused.or(Some(errno)),
+                Err(_) => {}
+            }
+        }
         let is_slashed = destination.as_os_str().as_bytes().ends_with(b"/");
         let mut answer = Answer::with_limit(AnswerForm::default(), ANSWER_BYTES_MAX);
         answer.of_member(destination.as_os_str().as_bytes());
         Self {
             destination,
             dry_run: options.dry_run,
-            is_into: is_dir && !options.exact_name,
+            is_into,
             is_exact: options.exact_name,
             no_dir: no_dir.filter(|_| is_slashed),
             refused,
@@ -108,6 +146,7 @@ impl Receiver {
             dirs: Vec::new(),
             skipped: None,
             failed_links: HashMap::new(),
+            linked: HashMap::new(),
             answer,
             totals: Totals::default(),
             is_complete: false,
@@ -124,14 +163,14 @@ impl Receiver {
                 self.leave_dirs(None);
                 self.is_complete = true;
             }
-            CopyRecord::Dir { path, attrs } => {
+            CopyRecord::Dir { path, attrs, source } => {
                 if let Some(place) = self.enter(&path) {
-                    self.dir(path, place, &attrs);
+                    self.dir(path, place, &attrs, source.as_ref());
                 }
             }
-            CopyRecord::File { path, attrs, linked, .. } => {
+            CopyRecord::File { path, attrs, linked, source, .. } => {
                 if let Some(place) = self.enter_file(&path) {
-                    self.begin_file(path, place, attrs, linked);
+                    self.begin_file(path, place, attrs, linked, source.as_ref());
                 }
             }
             CopyRecord::Symlink { path, target, attrs } => {
@@ -165,7 +204,19 @@ impl Receiver {
         }
         self.skipped = None;
         self.leave_dirs(Some(relative));
+        // A directory that is another one by now takes nothing.
+        if self.skipped.is_some() {
+            return None;
+        }
         Some(place(self.bases.last()?, relative))
+    }
+
+    /// Writes into the present directory.
+    fn writer(&self) -> Option<&Writer> {
+        match self.dirs.last() {
+            Some(OpenDir { held: HeldWriter::Open(writer), .. }) => Some(writer),
+            _ => self.writer.as_ref(),
+        }
     }
 
     /// The place of what is no directory.
@@ -181,38 +232,83 @@ impl Receiver {
         while let Some(dir) =
             self.dirs.pop_if(|dir| !next.is_some_and(|next| is_beneath(next, &dir.relative)))
         {
-            let Some(attributes) = dir.closing else { continue };
-            let done = self.writer.as_ref().map(|writer| writer.close_dir(&dir.path, attributes));
-            if let Some(Err(errno)) = done {
+            // A directory gets these last: each file that is written in it changes its times.
+            if let (Some(attributes), HeldWriter::Open(writer)) = (dir.closing, dir.held)
+                && let Err(errno) = writer.close_dir(&dir.path, attributes)
+            {
                 self.fail(&dir.path, errno);
+            }
+            self.reopen();
+        }
+    }
+
+    /// Opens the present directory again if it was closed.
+    fn reopen(&mut self) {
+        let Some(writer) = &self.writer else { return };
+        let Some(OpenDir { held, path, relative, closing, .. }) = self.dirs.last_mut() else {
+            return;
+        };
+        let HeldWriter::Closed(id) = held else { return };
+        let reopened = writer.hold(path, false).and_then(|writer| {
+            let is_same = dir_id(&writer, path)? == *id;
+            if is_same { Ok(writer) } else { Err(Errno::STALE) }
+        });
+        match reopened {
+            Ok(writer) => *held = HeldWriter::Open(writer),
+            Err(errno) => {
+                (*held, *closing) = (HeldWriter::Nothing, None);
+                let (path, relative) = (path.clone(), relative.clone());
+                self.fail(&path, errno);
+                self.skipped = Some(relative);
             }
         }
     }
 
-    fn dir(&mut self, relative: Vec<u8>, path: PathBuf, attrs: &Attrs) {
-        let Some(writer) = &self.writer else { return };
+    /// Goes into a directory that is there now.
+    fn push_dir(&mut self, dir: OpenDir) {
+        self.dirs.push(dir);
+        let Some(far) = self.dirs.len().checked_sub(DIRS_HELD_MAX + 1) else { return };
+        let OpenDir { held, path, .. } = &mut self.dirs[far];
+        if let HeldWriter::Open(writer) = held
+            && let Ok(id) = dir_id(writer, path)
+        {
+            *held = HeldWriter::Closed(id);
+        }
+    }
+
+    fn dir(
+        &mut self,
+        relative: Vec<u8>,
+        path: PathBuf,
+        attrs: &Attrs,
+        source: Option<&FileIdentity>,
+    ) {
+        let Some(writer) = self.writer() else { return };
         let named = relative.is_empty() && !self.is_exact && path == self.destination;
+        let apart = writer.check_tree(&path, source);
         if self.dry_run {
             let is_imagined = self.is_imagined();
-            let plan = if is_imagined { Ok(&b"create"[..]) } else { writer.plan_dir(&path, named) };
+            let plan = apart.and_then(|()| match is_imagined {
+                true => Ok(&b"create"[..]),
+                false => writer.plan_dir(&path, named),
+            });
             let is_imagined = matches!(plan, Ok(b"create"));
             self.report(&path, plan);
             self.totals.dirs += u64::from(is_imagined);
+            let held = HeldWriter::Nothing;
             match plan {
-                Ok(_) => self.dirs.push(OpenDir { relative, path, closing: None, is_imagined }),
+                Ok(_) => {
+                    self.push_dir(OpenDir { relative, path, closing: None, is_imagined, held });
+                }
                 Err(_) => self.skipped = Some(relative),
             }
             return;
         }
-        match writer.make_dir(&path, attrs, named) {
-            Ok(made) => {
-                self.totals.dirs += u64::from(made.is_new);
-                self.dirs.push(OpenDir {
-                    relative,
-                    path,
-                    closing: made.closing,
-                    is_imagined: false,
-                });
+        match apart.and_then(|()| writer.make_dir(&path, attrs, named)) {
+            Ok(Dir { writer, closing, is_new }) => {
+                self.totals.dirs += u64::from(is_new);
+                let held = HeldWriter::Open(writer);
+                self.push_dir(OpenDir { relative, path, closing, is_imagined: false, held });
             }
             Err(errno) => {
                 self.fail(&path, errno);
@@ -221,15 +317,22 @@ impl Receiver {
         }
     }
 
-    fn begin_file(&mut self, relative: Vec<u8>, path: PathBuf, attrs: Attrs, is_linked: bool) {
-        let Some(writer) = &self.writer else { return };
+    fn begin_file(
+        &mut self,
+        relative: Vec<u8>,
+        path: PathBuf,
+        attrs: Attrs,
+        is_linked: bool,
+        source: Option<&FileIdentity>,
+    ) {
+        let Some(writer) = self.writer() else { return };
         if self.dry_run {
-            return match writer.check_link(&path) {
+            return match writer.check_link(&path).and(writer.check_file(&path, source)) {
                 Ok(()) => self.imagine(&path),
                 Err(errno) => self.fail(&path, errno),
             };
         }
-        match writer.begin(&path, &attrs, false) {
+        match writer.begin(&path, &attrs, false, source) {
             Ok(staged) => self.file = Some(Incoming { relative, path, attrs, is_linked, staged }),
             Err(errno) => self.fail_file(relative, &path, is_linked, errno),
         }
@@ -252,14 +355,20 @@ impl Receiver {
     }
 
     fn file_end(&mut self, size: u64, digest: &[u8; 32]) {
-        let (Some(file), Some(writer)) = (self.file.take(), &self.writer) else { return };
+        let Some(file) = self.file.take() else { return };
+        let Some(writer) = self.writer() else { return };
         let cut = file.cut();
         let Incoming { relative, path, attrs, is_linked, mut staged } = file;
+        // A hole at the end is in no piece.
         let extended = if size > staged.size() { staged.extend(size) } else { Ok(()) };
+        // The digest is that of the source. A file with other contents does not get its name.
         match extended.and_then(|()| writer.finish(staged, &attrs, digest)) {
-            Ok(()) => {
+            Ok(written) => {
                 self.totals.files += 1;
                 self.totals.bytes += size;
+                if is_linked && self.linked.len() < LINKED_FILES_MAX {
+                    self.linked.insert((self.bases.len() as u32 - 1, relative), written.id());
+                }
             }
             Err(errno) => {
                 self.cut.extend(cut);
@@ -273,11 +382,13 @@ impl Receiver {
             return;
         };
         let file = place(base, &target);
-        let failed = self.failed_links.get(&(source, target)).copied();
+        let key = (source, target);
+        let failed = self.failed_links.get(&key).copied();
+        let expected = self.linked.get(&key).copied();
         self.link(path, |writer, place| match failed {
             // What has the name there is not what was to be linked to.
             Some(errno) => Err(errno),
-            None => writer.hard_link(&file, place),
+            None => writer.hard_link(&file, place, expected),
         });
     }
 
@@ -290,7 +401,7 @@ impl Receiver {
         if self.dry_run {
             return self.imagine(&place);
         }
-        match self.writer.as_ref().map(|writer| make(writer, &place)) {
+        match self.writer().map(|writer| make(writer, &place)) {
             Some(Ok(())) => self.totals.links += 1,
             Some(Err(errno)) => self.fail(&place, errno),
             None => {}
@@ -299,7 +410,7 @@ impl Receiver {
 
     /// Tells what would become of a path that is no directory.
     fn imagine(&mut self, path: &Path) {
-        let Some(writer) = &self.writer else { return };
+        let Some(writer) = self.writer() else { return };
         let plan = if self.is_imagined() { Ok(&b"create"[..]) } else { writer.plan(path) };
         self.totals.files += u64::from(plan.is_ok());
         self.report(path, plan);
@@ -392,6 +503,11 @@ impl Incoming {
     fn cut(&self) -> Option<(PathBuf, u64)> {
         self.staged.is_direct().then(|| (self.path.clone(), self.staged.size()))
     }
+}
+
+fn dir_id(writer: &Writer, path: &Path) -> Result<DirId, Errno> {
+    let metadata = writer.export.lstat(path)?;
+    Ok((metadata.id(), metadata.btime))
 }
 
 /// Whether `path` is `dir` itself or in it; everything is in the source itself.

@@ -4,7 +4,7 @@ use super::options::CopyOptions;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno as SysErrno;
 use sheaf_core::Errno;
-use sheaf_file::{Export, FileKind, Follow, Metadata, PathError, Timestamp};
+use sheaf_file::{Export, FileIdentity, FileKind, Follow, Metadata, PathError, Timestamp};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -21,7 +21,9 @@ const LINKED_FILES_MAX: usize = 1 << 20;
 pub enum Source {
     /// A file or directory of this machine.
     Path(PathBuf),
-    /// A stream, such as standard input; it has no name of its own.
+    /// A file that is open already, such as standard input; it has no name of its own.
+    Open(File),
+    /// A stream; it has no name of its own.
     Reader(Box<dyn Read + Send>),
 }
 
@@ -101,7 +103,8 @@ pub(super) fn read_all(
         reader.source = at as u32;
         match source {
             Source::Path(path) => reader.source(&path)?,
-            Source::Reader(stream) => reader.stream(stream)?,
+            Source::Open(file) => reader.open_file(file)?,
+            Source::Reader(stream) => reader.stream(stream, None)?,
         }
     }
     reader.packet.put(&CopyRecord::End);
@@ -151,7 +154,8 @@ impl SourceReader<'_> {
             // Without directories in play, a pipe is what comes out of it.
             FileKind::Fifo | FileKind::CharDevice if follow => match File::open(path) {
                 Ok(file) => {
-                    self.contents(Box::new(file), Attrs::of(&metadata, Vec::new(), self.options))
+                    let attrs = Attrs::of(&metadata, Vec::new(), self.options);
+                    self.contents(Box::new(file), attrs, None)
                 }
                 Err(error) => Err(error.into()),
             },
@@ -162,9 +166,19 @@ impl SourceReader<'_> {
         self.settle(path, done)
     }
 
-    fn stream(&mut self, stream: Box<dyn Read + Send>) -> Result<(), Stopped> {
+    fn open_file(&mut self, file: File) -> Result<(), Stopped> {
+        // Reading reports what is wrong with the file.
+        let source = self.identity(&file).ok().flatten();
+        self.stream(Box::new(file), source)
+    }
+
+    fn stream(
+        &mut self,
+        stream: Box<dyn Read + Send>,
+        source: Option<FileIdentity>,
+    ) -> Result<(), Stopped> {
         self.packet.put(&CopyRecord::Source { name: Vec::new() });
-        let done = self.contents(stream, Attrs { mode: 0o666, ..Attrs::default() });
+        let done = self.contents(stream, Attrs { mode: 0o666, ..Attrs::default() }, source);
         self.settle(Path::new("-"), done)
     }
 
@@ -186,7 +200,8 @@ impl SourceReader<'_> {
         let start = std::fs::canonicalize(path)?;
         let follow = if self.options.dereference { Follow::Always } else { Follow::Never };
         let walk = sheaf_file::WalkOptions { follow, metadata: true, ..Default::default() };
-        for entry in root.walk(&start, walk) {
+        let mut walk = root.walk(&start, walk);
+        while let Some(entry) = walk.next() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
@@ -196,7 +211,10 @@ impl SourceReader<'_> {
             };
             let Some(metadata) = &entry.metadata else { continue };
             let relative = entry.relative.as_os_str().as_bytes();
+            // Each file is read from the directory in which it was found.
+            self.root = walk.here();
             let done = self.one(&entry.path, relative, metadata, self.options.dereference);
+            self.root = Ok(root.clone());
             self.settle(&path_below(path, &entry.path, &start), done)?;
         }
         Ok(())
@@ -217,8 +235,12 @@ impl SourceReader<'_> {
         let special = match metadata.kind {
             FileKind::File => return self.file(at, path, metadata, follow),
             FileKind::Directory => {
-                let attrs = self.attrs(at, metadata, true)?;
-                return Ok(self.record(&CopyRecord::Dir { path, attrs })?);
+                let attrs = self.attrs(at, metadata, follow || path.is_empty())?;
+                let source = match path.is_empty() {
+                    true => FileIdentity::of(self.root.clone()?.find(at, true)?)?,
+                    false => None,
+                };
+                return Ok(self.record(&CopyRecord::Dir { path, attrs, source })?);
             }
             // What links lead to was asked for, and this one leads nowhere.
             FileKind::Symlink if follow => return Err(Errno::NOENT.into()),
@@ -274,11 +296,13 @@ impl SourceReader<'_> {
             // What cannot be read must not empty what is written in place.
             let _ = file.read_at(&mut [0], 0)?;
             let attrs = self.attrs(at, &before, follow)?;
+            let source = self.identity(&file)?;
             self.record(&CopyRecord::File {
                 path: path.clone(),
                 attrs,
                 size: before.size,
                 linked,
+                source,
             })?;
             if self.options.dry_run {
                 self.files_done += 1;
@@ -298,6 +322,7 @@ impl SourceReader<'_> {
                 }
                 self.end_file(done)?;
             }
+            // Only behind its end: the next names become links to what has arrived.
             if linked && self.links.len() < LINKED_FILES_MAX {
                 let first =
                     LinkedFile { source: self.source, path, names_left: expected.nlink - 1 };
@@ -320,12 +345,19 @@ impl SourceReader<'_> {
     }
 
     /// A file made of what comes out of a stream.
-    fn contents(&mut self, mut stream: Box<dyn Read + Send>, attrs: Attrs) -> Result<(), Halt> {
+    fn contents(
+        &mut self,
+        mut stream: Box<dyn Read + Send>,
+        attrs: Attrs,
+        source: Option<FileIdentity>,
+    ) -> Result<(), Halt> {
         // What cannot be read must not empty what is written in place. A dry run reads nothing.
         let first = if self.options.dry_run { Vec::new() } else { first_byte(&mut *stream)? };
+        // A terminal that was at its end would be asked for more lines.
         let rest = if first.is_empty() { 0 } else { u64::MAX };
         let mut stream = first.as_slice().chain(stream.take(rest));
-        self.record(&CopyRecord::File { path: Vec::new(), attrs, size: 0, linked: false })?;
+        let path = Vec::new();
+        self.record(&CopyRecord::File { path, attrs, size: 0, linked: false, source })?;
         if self.options.dry_run {
             return Ok(self.record(&CopyRecord::FileAbort)?);
         }
@@ -368,6 +400,7 @@ impl SourceReader<'_> {
                         (at, data_end) = (start, end);
                     }
                     None => {
+                        // It may have become shorter since.
                         let size = file.metadata()?.len().max(at);
                         hash_zeros(&mut hasher, size - at);
                         return Ok((size, *hasher.finalize().as_bytes()));
@@ -431,11 +464,12 @@ impl SourceReader<'_> {
     }
 
     fn attrs(&self, at: &Path, metadata: &Metadata, follow: bool) -> Result<Attrs, Errno> {
-        let xattrs = match &self.root {
-            Ok(root) => self.options.xattrs_of(root, at, follow)?,
-            Err(errno) => return Err(*errno),
-        };
-        Ok(Attrs::of(metadata, xattrs, self.options))
+        self.options.attrs_of(self.root.as_ref().map_err(|errno| *errno)?, at, metadata, follow)
+    }
+
+    /// What a host that writes in place has to compare its own file with.
+    fn identity(&self, file: &File) -> Result<Option<FileIdentity>, Errno> {
+        if self.options.in_place { FileIdentity::of(file) } else { Ok(None) }
     }
 
     fn fail(&mut self, path: &Path, errno: Errno) {

@@ -5,9 +5,11 @@ use crate::report::human;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::{
-    Attributes, FileKind, Follow, Globbed, Metadata, Mode, ModeChange, OFlags, Owner, PathError,
-    Pattern, Removal, RemoveOptions, Walk, WalkOptions, acts_as_owner, group_name, user_name,
+    Attributes, FileKind, Follow, FoundFile, Globbed, Metadata, Mode, ModeChange, OFlags, Owner,
+    PathError, Pattern, Removal, RemoveOptions, Walk, WalkOptions, acts_as_owner, group_name,
+    user_name,
 };
+use sheaf_group::audit::Change;
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::{Host, Running, Tool};
 use std::collections::BTreeSet;
@@ -32,6 +34,11 @@ pub struct EditParams {
 pub struct EditTool;
 
 impl Tool for EditTool {
+    fn change(&self, params: &[u8]) -> Option<Change> {
+        let EditParams { edit, paths, options } = postcard::from_bytes(params).ok()?;
+        (!options.dry_run).then(|| Change::new(edit.command(), paths))
+    }
+
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
         let EditParams { edit, paths, options } =
             postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
@@ -54,11 +61,16 @@ impl Tool for EditTool {
             (_, Some(file)) => Ok(Owner { uid: Some(file.uid), gid: Some(file.gid) }),
             _ => Ok(Owner::default()),
         };
+        let from = match &edit {
+            Edit::Chown { from: Some(from), .. } => Owner::resolve(from),
+            _ => Ok(Owner::default()),
+        };
         // Without the file that says what to do, nothing is done.
         let paths = if refused.is_some() { Vec::new() } else { paths };
         let editor = Editor {
             edit,
             owner,
+            from,
             reference,
             refused,
             options,
@@ -75,6 +87,8 @@ struct Editor {
     edit: Edit,
     /// The owner of a `Chown`, as this host numbers it, if it knows it.
     owner: Result<Owner, Errno>,
+    /// The owner that files of a `Chown` must have.
+    from: Result<Owner, Errno>,
     /// The file that gives mode, owner or size.
     reference: Option<Metadata>,
     /// Why there is none, when there is to be one.
@@ -106,7 +120,7 @@ impl Done {
 
 impl PerPath for Editor {
     fn expand(&self, pattern: &str, host: &Host) -> Globbed {
-        if matches!(self.edit, Edit::Remove { preserve_root: true, .. })
+        if self.edit.spared_root().is_some()
             && let Ok(parsed) = Pattern::new(pattern)
             && let Some(errno) = host
                 .export
@@ -128,22 +142,15 @@ impl PerPath for Editor {
     }
 
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
-        let new_owner = self.owner?;
+        let (new_owner, from) = (self.owner?, self.from?);
         let is_dry = self.options.dry_run;
         let done = match &self.edit {
-            Edit::Chmod { recursive: true, .. } => {
-                return self.start_walk(path, Follow::Start, host);
+            Edit::Chmod { recursive: true, .. } | Edit::Chown { recursive: true, .. } => {
+                return self.start_walk(path, host);
             }
-            Edit::Chown { recursive: true, .. } => {
-                return self.start_walk(path, Follow::Never, host);
-            }
-            Edit::Chmod { mode, .. } => {
-                self.chmod(mode, path, &host.export.stat(path)?, true, host)?
-            }
+            Edit::Chmod { mode, .. } => self.chmod(mode, &host.export.find(path, true)?)?,
             Edit::Chown { follow, .. } => {
-                let old =
-                    if *follow { host.export.stat(path)? } else { host.export.lstat(path)? };
-                chown(new_owner, path, &old, *follow, is_dry, host)?
+                chown(new_owner, from, &host.export.find(path, *follow)?, is_dry)?
             }
             Edit::Truncate { size, create, .. } => self.truncate(*size, *create, path, host)?,
             Edit::Remove { .. } => {
@@ -187,17 +194,16 @@ impl PerPath for Editor {
                 }
                 Some(Err(error)) => (error.path, Err(error.errno)),
                 Some(Ok(entry)) => {
-                    let Some(old) = &entry.metadata else { continue };
-                    let result = match &self.edit {
-                        Edit::Chmod { .. } if old.kind == FileKind::Symlink => continue,
-                        // Where the walk began, a link was followed on purpose.
-                        Edit::Chmod { mode, .. } => {
-                            self.chmod(mode, &entry.path, old, entry.depth == 0, host)
+                    // The file is looked up once, in the directory that was read: a link that takes
+                    // its place is not followed, and a mode depends on this very file's old one.
+                    let found = walk.found(&entry);
+                    let result = found.and_then(|file| match &self.edit {
+                        Edit::Chmod { .. } if file.metadata().kind == FileKind::Symlink => {
+                            Ok(Done::NOTHING)
                         }
-                        _ => self.owner.and_then(|owner| {
-                            chown(owner, &entry.path, old, false, self.options.dry_run, host)
-                        }),
-                    };
+                        Edit::Chmod { mode, .. } => self.chmod(mode, &file),
+                        _ => chown(self.owner?, self.from?, &file, self.options.dry_run),
+                    });
                     (entry.path, result)
                 }
             };
@@ -238,12 +244,20 @@ pub(super) fn say_count(files: u64, answer: &mut Answer) {
 }
 
 impl Editor {
-    fn start_walk(&mut self, path: &Path, follow: Follow, host: &Host) -> Result<(), Errno> {
+    fn start_walk(&mut self, path: &Path, host: &Host) -> Result<(), Errno> {
         host.export.lstat(path)?;
-        self.walk = Some(
-            host.export
-                .walk(path, WalkOptions { follow, metadata: true, ..WalkOptions::default() }),
-        );
+        let is_chown = matches!(self.edit, Edit::Chown { .. });
+        let options = WalkOptions {
+            follow: if is_chown { Follow::Never } else { Follow::Start },
+            // A new owner of a directory could put links to other files into it.
+            dirs_last: is_chown,
+            ..WalkOptions::default()
+        };
+        // A link at the end is followed by `chmod` alone.
+        if self.edit.spared_root().is_some() && host.export.leads_to_root(path, !is_chown) {
+            return Err(Errno::BUSY);
+        }
+        self.walk = Some(host.export.walk(path, options));
         Ok(())
     }
 
@@ -273,22 +287,15 @@ impl Editor {
         result
     }
 
-    fn chmod(
-        &self,
-        new: &NewMode,
-        path: &Path,
-        old: &Metadata,
-        follow: bool,
-        host: &Host,
-    ) -> Result<Done, Errno> {
+    fn chmod(&self, new: &NewMode, file: &FoundFile) -> Result<Done, Errno> {
+        let old = file.metadata();
         let mode = match (new, &self.reference) {
             (NewMode::Change(change), _) => change.apply(old.mode, old.is_dir()),
             (NewMode::Reference(_), Some(file)) => file.mode,
             (NewMode::Reference(_), None) => return Err(Errno::INVAL),
         };
         if !self.options.dry_run {
-            let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
-            host.export.set_attributes(path, &attributes, follow)?;
+            file.set_attributes(&Attributes { mode: Some(mode), ..Attributes::default() })?;
         } else if !acts_as_owner(old.uid)? {
             return Err(Errno::PERM);
         }
@@ -319,6 +326,7 @@ impl Editor {
         if self.options.dry_run {
             return would_truncate(size, create, path, host);
         }
+        // To open a pipe would wait for its other end.
         let mut flags = OFlags::WRONLY | OFlags::NONBLOCK;
         if create {
             flags |= OFlags::CREATE;
@@ -373,16 +381,14 @@ impl Editor {
     }
 }
 
-fn chown(
-    owner: Owner,
-    path: &Path,
-    old: &Metadata,
-    follow: bool,
-    is_dry: bool,
-    host: &Host,
-) -> Result<Done, Errno> {
+/// Changes the owner of a file that has the owner and group `from`, as far as that names them.
+fn chown(owner: Owner, from: Owner, file: &FoundFile, is_dry: bool) -> Result<Done, Errno> {
+    let old = file.metadata();
+    if from.uid.is_some_and(|uid| uid != old.uid) || from.gid.is_some_and(|gid| gid != old.gid) {
+        return Ok(Done::NOTHING);
+    }
     if !is_dry {
-        host.export.set_owner(path, owner, follow)?;
+        file.set_attributes(&Attributes { owner, ..Attributes::default() })?;
     }
     let (uid, gid) = (owner.uid.unwrap_or(old.uid), owner.gid.unwrap_or(old.gid));
     let name = |uid: u32, gid: u32| {
@@ -427,19 +433,24 @@ fn make_dir(
     if parents && host.export.stat(path).is_ok_and(|metadata| metadata.is_dir()) {
         return Ok(());
     }
-    let exact = mode.map(|change| change.apply(0o777, true));
-    // Until it has its mode, nobody may enter that must not in the end.
-    let first = Mode::from_raw_mode(exact.unwrap_or(0o777) & 0o777);
-    if parents {
-        host.export.create_dirs(path, first, &mut |path| made.push(path.to_owned()))?;
+    // Until it has its mode, no user may enter it who may not enter it in the end.
+    let first = mode.map_or(0o777, |change| change.apply(0o777, true));
+    let first = Mode::from_raw_mode(first & 0o777);
+    let dir = if parents {
+        host.export.make_dirs(path, first, &mut |path| made.push(path.to_owned()))?
     } else {
-        host.export.create_dir(path, first)?;
+        let dir = host.export.make_dir(path, first)?;
         made.push(path.to_owned());
+        Some(dir)
+    };
+    let (Some(dir), Some(change)) = (dir, mode) else { return Ok(()) };
+    // A directory inherits the set-gid bit, which only a mode that speaks of it takes away.
+    let inherited = dir.metadata().mode;
+    let exact = change.apply(0o777 | inherited & 0o6000, true);
+    if exact == inherited {
+        return Ok(());
     }
-    match exact {
-        Some(mode) => host.export.set_mode(path, mode),
-        None => Ok(()),
-    }
+    dir.set_attributes(&Attributes { mode: Some(exact), ..Attributes::default() })
 }
 
 /// Adds to `made` the directories that would be made, without those that others would have made

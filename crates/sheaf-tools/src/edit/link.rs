@@ -1,7 +1,7 @@
 //! Links.
 use super::leaf::Done;
 use sheaf_core::Errno;
-use sheaf_file::{RemoveOptions, TEMP_PREFIX};
+use sheaf_file::{Export, RemoveOptions, TEMP_PREFIX};
 use sheaf_group::tool::Host;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -31,12 +31,17 @@ pub fn link(
         Ok(metadata) if metadata.is_dir() => path.join(target.file_name().ok_or(Errno::EXIST)?),
         _ => path.to_owned(),
     };
+    // The link, its temporary name and the rename are of one directory.
+    let export = &host.export.holding(directory_of(&path), true)?;
+    if force && is_target(export, target, &path, symbolic) {
+        return Err(Errno::SAMEFILE);
+    }
     let make = |at: &Path| {
-        if symbolic { host.export.symlink(target, at) } else { host.export.hard_link(target, at) }
+        if symbolic { export.symlink(target, at) } else { export.hard_link(target, at) }
     };
     let arrow = if symbolic { "->" } else { "=>" };
     if is_dry {
-        return match host.export.lstat(&path) {
+        return match export.lstat(&path) {
             Ok(there) if !force || there.is_dir() => Err(Errno::EXIST),
             Ok(_) => Ok(Done::one(format!("would be replaced, {arrow} {}", target.display()))),
             Err(Errno::NOENT) => {
@@ -46,33 +51,59 @@ pub fn link(
         };
     }
     match make(&path) {
-        Err(Errno::EXIST) if force => replace(&path, &make, host)?,
+        Err(Errno::EXIST) if force => replace(&path, &make, export, host.leaf)?,
         made => made?,
     }
     Ok(Done::one(format!("{arrow} {}", target.display())))
+}
+
+/// Whether the file at `path`, which the link is to replace, is the last or the same name of what
+/// the link would lead to, as GNU ln decides it: replaced, the file would be lost.
+fn is_target(export: &Export, target: &Path, path: &Path, symbolic: bool) -> bool {
+    let from = if symbolic { &directory_of(path).join(target) } else { target };
+    let there = export.lstat(path);
+    let leads_to = if symbolic { export.stat(from) } else { export.lstat(from) };
+    let (Ok(there), Ok(leads_to)) = (there, leads_to) else { return false };
+    there.id() == leads_to.id() && (there.nlink <= 1 || is_same_name(export, from, path))
+}
+
+/// Whether two paths are one name in one directory.
+fn is_same_name(export: &Export, one: &Path, other: &Path) -> bool {
+    let dir = |path: &Path| export.stat(directory_of(path)).map(|dir| dir.id());
+    one.file_name() == other.file_name() && dir(one).is_ok_and(|id| dir(other) == Ok(id))
+}
+
+/// The directory that the last name of a path is in.
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ if path.is_absolute() => Path::new("/"),
+        _ => Path::new("."),
+    }
 }
 
 /// Makes the link beside the old file and then takes its place: there is always one of the two.
 fn replace(
     path: &Path,
     make: &dyn Fn(&Path) -> Result<(), Errno>,
-    host: &Host,
+    export: &Export,
+    leaf: u32,
 ) -> Result<(), Errno> {
-    let temp = temp(path, make, host)?;
-    let renamed = host.export.rename(&temp, path, true);
+    let temp = temp(path, make, leaf)?;
+    let renamed = export.rename(&temp, path, true);
     // Between two names of one file, a rename does nothing and leaves both.
     let left = RemoveOptions { missing_ok: true, ..RemoveOptions::default() };
-    host.export.remove(&temp, left)?;
+    export.remove(&temp, left)?;
     renamed
 }
 
 fn temp(
     path: &Path,
     make: &dyn Fn(&Path) -> Result<(), Errno>,
-    host: &Host,
+    leaf: u32,
 ) -> Result<PathBuf, Errno> {
     for number in 0..TEMP_NAMES_MAX {
-        let temp = path.with_file_name(format!("{TEMP_PREFIX}ln-{}-{number}", host.leaf));
+        let temp = path.with_file_name(format!("{TEMP_PREFIX}ln-{leaf}-{number}"));
         match make(&temp) {
             Err(Errno::EXIST) => {}
             made => return made.map(|()| temp),

@@ -8,7 +8,7 @@ use crate::target::{Target, ToolError, by_hosts, by_members};
 use leaf::{WriteParams, WritePart};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet};
-use sheaf_file::{Algorithm, Digester, OFlags};
+use sheaf_file::{Algorithm, Digester, FileIdentity, OFlags};
 use sheaf_group::entry::{EntryKind, Merged};
 use sheaf_group::flags::{O_BESTEFFORT, O_PARTIAL};
 use sheaf_group::message::{OpenMessage, Operation};
@@ -62,6 +62,9 @@ pub struct WriteOptions {
     pub exclusive: bool,
     /// Mode of files that are made, before the umask of the host.
     pub mode: u32,
+    /// The file that the bytes come from, if they come from one. A host where it is the file that
+    /// would be written in place, appended to or written at an offset refuses (`ESAMEFILE`).
+    pub source: Option<FileIdentity>,
 }
 
 impl WriteOptions {
@@ -151,8 +154,8 @@ async fn write_each(
 ) -> Result<Written, ToolError> {
     let mut calls = Vec::new();
     for (members, paths) in by_hosts(targets) {
-        let WriteOptions { way, create, exclusive, mode } = *options;
-        let params = WriteParams { paths, way, create, exclusive, mode, options: edit };
+        let WriteOptions { way, create, exclusive, mode, source } = options.clone();
+        let params = WriteParams { paths, way, create, exclusive, mode, options: edit, source };
         let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
         let call = client.call(&members, leaf::NAME, &params)?;
         calls.push(Effect::of_change(edit.dry_run).call(call).await);
@@ -238,6 +241,7 @@ async fn send(client: &Client, calls: &mut [Call], piece: &WritePart<'_>) -> Res
 }
 
 /// Decodes `data` as each thing that crosses the tree here, for fuzzing.
+#[cfg(feature = "fuzzing")]
 pub(super) fn decode_any(data: &[u8]) {
     drop(postcard::from_bytes::<WriteParams>(data));
     let _ = postcard::from_bytes::<WritePart<'_>>(data);
@@ -345,6 +349,7 @@ impl WrittenFiles {
     /// Removes all that was made; who had made something is told by its name.
     async fn give_up(&mut self) -> Result<(), ToolError> {
         for (group, _) in std::mem::take(&mut self.groups) {
+            // Names are asked for while the files are there.
             let named = group.paths().await;
             let abandoned = group.abandon().await;
             match named {
@@ -384,6 +389,7 @@ impl WrittenFiles {
             self.write(&options.operation(written.bytes), &bytes).await?;
             written.bytes += bytes.len() as u64;
             let next = tokio::select! {
+                // The end of the session first: a source that always has more would hide it.
                 biased;
                 _ = client.over() => {
                     written.is_cut = true;

@@ -103,6 +103,7 @@ impl Aside {
                     };
                 }
                 Ok(AsidePiece::Done(engine, flow)) => return AsideProgress::Done(engine, flow),
+                // The engine has panicked: else its last piece says that it is done.
                 Err(RecvTimeoutError::Disconnected) => {
                     answer.error(&self.path, Errno::IO);
                     return AsideProgress::Broken;

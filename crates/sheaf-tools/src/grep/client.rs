@@ -40,7 +40,7 @@ pub async fn grep(
         matched |= options.has_selected(merged);
         sink(merged)
     };
-    let said =
-        paths::run(client, targets, (NAME, paths::Effect::Reads), params, &mut pass_on).await?;
+    let (tool, ordered) = ((NAME, paths::Effect::Reads), options.each);
+    let said = paths::run_ordered(client, targets, tool, ordered, params, &mut pass_on).await?;
     Ok(Found { matched, partial_folds: said.in_parts, outcome: said.outcome })
 }

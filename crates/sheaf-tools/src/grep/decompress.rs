@@ -5,12 +5,16 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::io::{self, BufRead, Read};
 
 /// Enough of the front of a file to tell how it is compressed.
-const MAGIC_BYTES: usize = 6;
+const MAGIC_BYTES: usize = 32;
 /// The most memory the window of an xz stream may ask for.
 const XZ_MEMORY_KIB_MAX: u32 = 128 << 10;
 
 /// What is in `file`, decompressed if its first bytes say that it is compressed.
-pub fn reader<'a>(mut file: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+///
+/// # Errors
+/// What reading meets, and [`io::ErrorKind::Unsupported`] where the first bytes or the end of `path`
+/// say that it is compressed in a form that has no decoder here.
+pub fn reader<'a>(mut file: impl Read + 'a, path: &[u8]) -> io::Result<Box<dyn Read + 'a>> {
     let mut magic = [0; MAGIC_BYTES];
     let mut have = 0;
     while have < magic.len() {
@@ -25,12 +29,60 @@ pub fn reader<'a>(mut file: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     Ok(match &magic[..have] {
         [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
         [b'B', b'Z', b'h', ..] => Box::new(bzip2::read::MultiBzDecoder::new(whole)),
-        [0xfd, b'7', b'z', b'X', b'Z', 0] => {
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
             Box::new(lzma_rust2::XzReader::new_mem_limit(whole, true, XZ_MEMORY_KIB_MAX))
         }
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(Zstd::new(whole)),
+        // A skippable frame in front, as pzstd writes one, says nothing of the form behind it.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+            Box::new(Zstd::new(whole))
+        }
+        head if is_of_unknown_form(head, path) => return Err(io::ErrorKind::Unsupported.into()),
         _ => Box::new(whole),
     })
+}
+
+/// Ends of names of files that are compressed in other forms. Of these brotli has no mark in front.
+const UNKNOWN_ENDS: [&[u8]; 7] = [b".br", b".lzma", b".lz4", b".lz", b".lzo", b".sz", b".Z"];
+
+/// Whether a file is compressed in a form that has no decoder here.
+fn is_of_unknown_form(head: &[u8], path: &[u8]) -> bool {
+    let is_marked = match head {
+        // LZ4, and its older form.
+        [0x04, 0x22, 0x4d, 0x18, ..] | [0x02, 0x21, 0x4c, 0x18, ..] => true,
+        // compress, and the others of its time that gzip knows.
+        [0x1f, 0x9d | 0xa0 | 0x1e, ..] => true,
+        // lzip, lzop, framed snappy.
+        [b'L', b'Z', b'I', b'P', ..] | [0x89, b'L', b'Z', b'O', 0, ..] => true,
+        [0xff, 0x06, 0, 0, b's', b'N', b'a', b'P', b'p', b'Y', ..] => true,
+        // zstd before its form was fixed.
+        [0x1e | 0x22..=0x27, 0xb5, 0x2f, 0xfd, ..] => true,
+        head => is_lzma(head),
+    };
+    is_marked || (!is_text(head) && UNKNOWN_ENDS.iter().any(|end| path.ends_with(end)))
+}
+
+/// Whether a file begins as those of `lzma` do, which have no magic number: one byte of properties,
+/// of which only one value is in use, a dictionary of 2ⁿ or 2ⁿ + 2ⁿ⁻¹ bytes, and a length that is
+/// unknown or below 256 GiB.
+fn is_lzma(head: &[u8]) -> bool {
+    let Some((&[0x5d, a, b, c, d], rest)) = head.split_first_chunk() else { return false };
+    let Some(length) = rest.first_chunk() else { return false };
+    let (dictionary, length) = (u32::from_le_bytes([a, b, c, d]), u64::from_le_bytes(*length));
+    let bits = (dictionary.count_ones(), dictionary.leading_zeros() + dictionary.trailing_zeros());
+    let is_usual = dictionary == u32::MAX || matches!(bits, (1, _) | (2, 30));
+    is_usual && (length == u64::MAX || length < 1 << 38)
+}
+
+/// Whether the front of a file could be that of a text in UTF-8.
+fn is_text(head: &[u8]) -> bool {
+    let end = match std::str::from_utf8(head) {
+        Err(error) if error.error_len().is_some() => return false,
+        // A character that is cut by the end.
+        Err(error) => error.valid_up_to(),
+        Ok(text) => text.len(),
+    };
+    let is_control = |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace();
+    !head[..end].iter().any(is_control)
 }
 
 /// All frames of a zstd file, one after the other.
@@ -91,6 +143,7 @@ impl<R: Read> Read for Zstd<R> {
                 self.in_frame = false;
                 continue;
             }
+            // One block at a time, so what is decoded and not read yet stays small.
             let one = BlockDecodingStrategy::UptoBlocks(1);
             let decoded = self.decoder.decode_blocks(&mut self.source, one);
             decoded.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
@@ -99,13 +152,13 @@ impl<R: Read> Read for Zstd<R> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::io::Write;
     use std::process::{Command, Stdio};
 
     /// What the system's compressor makes of `data`; `None` where it is not installed.
-    fn compressed(program: &str, data: &[u8]) -> Option<Vec<u8>> {
+    pub fn compressed(program: &str, data: &[u8]) -> Option<Vec<u8>> {
         let mut child = Command::new(program)
             .arg("-c")
             .stdin(Stdio::piped())
@@ -118,9 +171,95 @@ mod tests {
     }
 
     fn read(data: &[u8]) -> io::Result<Vec<u8>> {
+        read_named(data, "/file")
+    }
+
+    fn read_named(data: &[u8], path: &str) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
-        reader(data)?.read_to_end(&mut out)?;
+        reader(data, path.as_bytes())?.read_to_end(&mut out)?;
         Ok(out)
+    }
+
+    #[test]
+    fn skippable_frame_in_front_of_zstd_is_passed_over() {
+        let data = b"needle here\n".repeat(1000);
+        let Some(frame) = compressed("zstd", &data) else {
+            let _ = writeln!(io::stderr(), "SKIPPED 1 test: zstd is not installed");
+            return;
+        };
+        // As pzstd writes it: the length of the frame that follows.
+        let skippable = |kind: u8, text: &[u8]| {
+            [&[kind, 0x2a, 0x4d, 0x18], &(text.len() as u32).to_le_bytes()[..], text].concat()
+        };
+        for kind in [0x50, 0x55, 0x5f] {
+            let front = skippable(kind, &(frame.len() as u32).to_le_bytes());
+            assert_eq!(read(&[&front[..], &frame].concat()).unwrap(), data);
+            let twice = [&front[..], &frame, &front, &frame].concat();
+            assert_eq!(read(&twice).unwrap(), data.repeat(2));
+            assert!(read(&[&front[..], b"\x04\x22\x4d\x18"].concat()).is_err(), "LZ4 behind it");
+            assert!(read(&front[..front.len() - 1]).is_err(), "a frame that is cut");
+        }
+    }
+
+    #[test]
+    fn forms_without_a_decoder_are_refused() {
+        let lzma = |dictionary: u32, length: u64| {
+            [&[0x5d], &dictionary.to_le_bytes()[..], &length.to_le_bytes(), b"\0rest"].concat()
+        };
+        let refused = |data: &[u8], path: &str| {
+            let unsupported = |error: &io::Error| error.kind() == io::ErrorKind::Unsupported;
+            read_named(data, path).is_err_and(|error| unsupported(&error))
+        };
+        for data in [
+            &b"\x04\x22\x4d\x18@@"[..],
+            b"\x02\x21\x4c\x18@@",
+            b"\x1f\x9d\x90a",
+            b"LZIP\x01",
+            b"\x89LZO\0\r\n\x1a\n",
+            b"\xff\x06\0\0sNaPpY",
+            b"\x27\xb5\x2f\xfd",
+            &lzma(1 << 23, u64::MAX),
+            &lzma(3 << 22, 1 << 20),
+        ] {
+            assert!(refused(data, "/file"), "{data:?}");
+        }
+        for data in [lzma(1 << 23, 1 << 40), lzma(12345, 7), lzma(0, 7), b"]\0\0".to_vec()] {
+            assert!(!refused(&data, "/file"), "{data:?}");
+        }
+        // Brotli has no mark: the name has to say it, and a text is none.
+        let brotli = b"\x1b\xff\x03\0\xa4\xc0";
+        assert!(refused(brotli, "/log.br") && !refused(brotli, "/log"));
+        for text in ["", "bom dia\n", "ol\u{e1}\tmundo\r\n", "]text"] {
+            for path in ["/pt.br", "/a.lzma", "/b.Z"] {
+                assert!(!refused(text.as_bytes(), path), "{text} {path}");
+            }
+        }
+        // A character may be cut where the front ends.
+        let cut = format!("{}\u{e1}", "x".repeat(MAGIC_BYTES - 1));
+        assert!(!refused(cut.as_bytes(), "/pt.br"));
+    }
+
+    #[test]
+    fn forms_of_installed_compressors_are_refused_or_read() {
+        let data = b"needle here\n".repeat(1000);
+        for (program, end) in [
+            ("lzma", "lzma"),
+            ("lz4", "lz4"),
+            ("brotli", "br"),
+            ("compress", "Z"),
+            ("lzip", "lz"),
+            ("lzop", "lzo"),
+        ] {
+            let Some(file) = compressed(program, &data).filter(|file| !file.is_empty()) else {
+                continue;
+            };
+            let read = read_named(&file, &format!("/log.{end}"));
+            assert_eq!(
+                read.map_err(|error| error.kind()),
+                Err(io::ErrorKind::Unsupported),
+                "{program}"
+            );
+        }
     }
 
     #[test]

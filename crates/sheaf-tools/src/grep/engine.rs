@@ -5,7 +5,9 @@
 //! it: reading 559 KB costs less than a tenth of a millisecond (`benches/grep.rs`, a pattern that
 //! is absent), and finding thousands of lines in them several times that.
 use super::collect::Collect;
-use super::{GrepError, GrepOptions, GrepOutput, LINE_BYTES_MAX, Template, decompress, pattern};
+use super::{
+    GrepError, GrepOptions, GrepOutput, LINE_BYTES_MAX, Template, damage, decompress, pattern,
+};
 use crate::entry::{Entry, EntryKind, EntryStats, Sink};
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
@@ -87,10 +89,10 @@ impl Engine {
         if !self.options.decompress {
             return self.run(source, path, sink);
         }
-        match decompress::reader(source) {
-            Ok(reader) => self.run(reader, path, sink),
+        match decompress::reader(source, path) {
+            Ok(reader) => self.run(damage::Decoded(reader), path, sink),
             Err(error) => {
-                sink.error(path, errno_of(&error));
+                sink.error(path, errno_of(&damage::named(error)));
                 ControlFlow::Continue(())
             }
         }

@@ -13,6 +13,8 @@ use super::Engine;
 use crate::entry::{EntryKind, EntryStats, MergedEntry, block_lines};
 use rustc_hash::FxHashMap;
 use sheaf_core::RangeSet;
+use sheaf_records::Entry;
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 mod index;
@@ -50,6 +52,8 @@ pub struct GrepPrinter<'a> {
     pub prefix: bool,
     /// Whether to use colours.
     pub color: bool,
+    /// Whether control characters of paths are written as escapes, as for a terminal.
+    pub escapes: bool,
     /// Shows matches in colour and gives their places in JSON; the engine of the same options.
     pub engine: Option<&'a Engine>,
     /// The printed form of a set of leaves: a folded host set, or [`strided`] for `--index`.
@@ -79,7 +83,7 @@ impl GrepPrinter<'_> {
     ///
     /// # Errors
     /// `Unsupported` for an entry of a kind that is not known.
-    pub fn record(&self, entry: &MergedEntry<'_>) -> io::Result<Option<serde_json::Value>> {
+    pub fn record(&self, entry: &MergedEntry<'_>) -> io::Result<Option<Entry>> {
         json::record(self, entry)
     }
 
@@ -209,7 +213,7 @@ impl LineRun<'_> {
                 if self.printer.prefix {
                     return self.heading(hosts, path);
                 }
-                self.out.write_all(path)?;
+                self.out.write_all(&self.shown(path))?;
                 writeln!(self.out)
             }
             EntryKind::Binary => {
@@ -229,7 +233,28 @@ impl LineRun<'_> {
     fn prefix(&mut self, hosts: &str, path: &[u8]) -> io::Result<()> {
         self.styles.hosts.write(self.out, hosts.as_bytes())?;
         self.mark(true)?;
-        self.styles.path.write(self.out, path)
+        let path = self.shown(path);
+        self.styles.path.write(self.out, &path)
+    }
+
+    /// A path as it is written: no terminal is to take a part of it for a command.
+    fn shown<'p>(&self, path: &'p [u8]) -> Cow<'p, [u8]> {
+        let is_safe = |c: char| !c.is_control();
+        if !self.printer.escapes
+            || path
+                .utf8_chunks()
+                .all(|part| part.valid().chars().all(is_safe) && part.invalid().is_empty())
+        {
+            return Cow::Borrowed(path);
+        }
+        let mut shown = String::new();
+        for part in path.utf8_chunks() {
+            for c in part.valid().chars() {
+                if is_safe(c) { shown.push(c) } else { shown.extend(c.escape_default()) }
+            }
+            part.invalid().iter().for_each(|byte| shown += &format!("\\x{byte:02x}"));
+        }
+        Cow::Owned(shown.into_bytes())
     }
 
     fn mark(&mut self, selected: bool) -> io::Result<()> {

@@ -12,7 +12,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Name of the tool.
 pub(super) const NAME: &str = "grep";
 
 /// Compiled engines kept for the next host of the same process.
@@ -46,6 +45,10 @@ struct GrepTool {
 }
 
 impl Tool for GrepTool {
+    fn only_reads(&self) -> bool {
+        true
+    }
+
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
         let params: GrepParams = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let options = params.options;
@@ -167,7 +170,12 @@ impl GrepSearch {
             FileKind::Symlink => self.options.follow && self.filter.wants(name),
             _ => false,
         };
-        if is_wanted && let Err(errno) = self.search(&entry.path, answer, host) {
+        if !is_wanted {
+            return;
+        }
+        // It is opened in the directory where it was found.
+        let found = walk.open_ready(&entry);
+        if let Err(errno) = found.and_then(|file| self.begin_file(file, name, answer, host)) {
             answer.error(name, errno);
         }
     }

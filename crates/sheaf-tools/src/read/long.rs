@@ -1,9 +1,9 @@
 //! Contents that are longer than what one read takes: their digests come first, and then each
 //! distinct one is read piece by piece from a host that has it.
-use super::{Combined, Content, ReadOptions, Readout, through};
+use super::{Addressed, Combined, Content, ReadOptions, Readout, through};
 use crate::report::{Piece, Summary, fetch};
 use crate::target::ToolError;
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::Errno;
 use sheaf_file::Digest;
 use sheaf_group::message::DataAggregation;
 use sheaf_group::{Client, GroupError};
@@ -14,16 +14,15 @@ pub(super) fn is_for(aggregate: &DataAggregation, options: &ReadOptions) -> bool
     whole && matches!(aggregate, DataAggregation::Equal | DataAggregation::Contents { .. })
 }
 
-/// Reads `paths` on `members`, where together the distinct contents fit the session's bound.
+/// Reads `files`, where together the distinct contents fit the session's bound.
 pub(super) async fn read(
     client: &Client,
-    members: RangeSet,
-    paths: Vec<String>,
+    files: &Addressed,
     options: &ReadOptions,
     aggregate: &DataAggregation,
 ) -> Result<Readout, ToolError> {
     let digests = DataAggregation::Checksum;
-    let mut readout = through::read(client, members, paths, options, &digests).await?;
+    let mut readout = through::read(client, files, options, &digests).await?;
     let Combined::Classes(mut contents) = std::mem::replace(&mut readout.data, Combined::None)
     else {
         return Ok(readout);

@@ -1,13 +1,13 @@
 //! Reads of which no content is kept: `checksum`, `count` and `zero`. Files are opened one after
 //! the other and gone through in pieces, so neither their number nor their length matters.
-use super::{Combined, Content, FilesOfHosts, ReadOptions, Readout};
+use super::{Addressed, Combined, Content, FilesOfHosts, ReadOptions, Readout};
 use crate::paths::{self, AtWork, PerPath};
-use crate::target::{Target, ToolError};
+use crate::target::ToolError;
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet, varint};
 use sheaf_group::Client;
 use sheaf_group::aggregate::ClassDigest;
-use sheaf_group::entry::{Answer, Entry, EntryKind, Merged, Sink};
+use sheaf_group::entry::{Answer, Entry, EntryKind, MergedEntry, Sink};
 use sheaf_group::message::DataAggregation;
 use sheaf_group::tool::{Host, Running, Tool, Tools};
 use std::collections::BTreeMap;
@@ -15,7 +15,6 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Name of the tool.
 const NAME: &str = "read";
 
 /// How much is read at a time.
@@ -40,6 +39,10 @@ pub(super) fn register(tools: &mut Tools) {
 struct ThroughTool;
 
 impl Tool for ThroughTool {
+    fn only_reads(&self) -> bool {
+        true
+    }
+
     fn start(&self, params: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
         let ReadParams { digests, count, offset, paths } =
             postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
@@ -59,6 +62,10 @@ struct Through {
 }
 
 impl PerPath for Through {
+    fn takes_once(&self) -> bool {
+        true
+    }
+
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
         let mut file = host.export.open_ready(path)?;
         // A plain read works also where there are no offsets.
@@ -110,37 +117,42 @@ pub(super) fn is_through(aggregate: &DataAggregation) -> bool {
     matches!(aggregate, DataAggregation::Checksum | DataAggregation::Count | DataAggregation::Zero)
 }
 
-/// Reads `paths` on `members` with an aggregation that keeps no content.
+/// Reads `files` with an aggregation that keeps no content.
 pub(super) async fn read(
     client: &Client,
-    members: RangeSet,
-    paths: Vec<String>,
+    files: &Addressed,
     options: &ReadOptions,
     aggregate: &DataAggregation,
 ) -> Result<Readout, ToolError> {
-    let target = |path: &String| Target { members: members.clone(), path: path.clone() };
-    let targets: Vec<Target> = paths.iter().map(target).collect();
+    let targets = files.targets();
     let digests = *aggregate == DataAggregation::Checksum;
     let params =
         |paths| ReadParams { digests, count: options.count, offset: options.offset, paths };
     let (mut sums, mut contents) = (Sums::default(), SeenContents::default());
-    let mut malformed = false;
-    let paths::SaidPath { outcome, .. } =
+    let mut garbled = RangeSet::new();
+    let paths::SaidPath { mut outcome, .. } =
         paths::run(client, &targets, (NAME, paths::Effect::Reads), params, &mut |merged| {
-            malformed |= sums.take(merged).and_then(|()| contents.take(merged)).is_err();
+            for found in merged.sorted() {
+                let taken = match found.entry.kind {
+                    EntryKind::Count => sums.take(&found),
+                    EntryKind::Line => contents.take(&found),
+                    _ => Ok(()),
+                };
+                if taken.is_err() {
+                    garbled.union_with(found.leaves);
+                }
+            }
             Ok(())
         })
         .await?;
-    if malformed {
-        return Err(ToolError::Protocol);
-    }
+    outcome.add_failed(Errno::PROTO, &garbled);
     let data = match aggregate {
         DataAggregation::Checksum => Combined::Classes(contents.sorted()),
         DataAggregation::Count => Combined::Count(sums.files),
         _ => Combined::None,
     };
     let status = i64::try_from(sums.bytes).unwrap_or(i64::MAX);
-    Ok(Readout { members, contributors: sums.leaves, paths, status, data, outcome })
+    Ok(files.readout(sums.leaves, status, data, outcome))
 }
 
 /// How many files there were, how long in all, and who has any.
@@ -152,15 +164,13 @@ struct Sums {
 }
 
 impl Sums {
-    fn take(&mut self, merged: &Merged) -> Result<(), varint::Malformed> {
-        for found in merged.sorted().iter().filter(|found| found.entry.kind == EntryKind::Count) {
-            let mut text = found.entry.text;
-            let times = found.leaves.len();
-            let (files, bytes) = (varint::get(&mut text)?, varint::get(&mut text)?);
-            self.files = self.files.saturating_add(files.saturating_mul(times));
-            self.bytes = self.bytes.saturating_add(bytes.saturating_mul(times));
-            self.leaves.union_with(found.leaves);
-        }
+    fn take(&mut self, found: &MergedEntry<'_>) -> Result<(), varint::Malformed> {
+        let mut text = found.entry.text;
+        let times = found.leaves.len();
+        let (files, bytes) = (varint::get(&mut text)?, varint::get(&mut text)?);
+        self.files = self.files.saturating_add(files.saturating_mul(times));
+        self.bytes = self.bytes.saturating_add(bytes.saturating_mul(times));
+        self.leaves.union_with(found.leaves);
         Ok(())
     }
 }
@@ -170,16 +180,13 @@ impl Sums {
 struct SeenContents(BTreeMap<(ClassDigest, u64), BTreeMap<String, RangeSet>>);
 
 impl SeenContents {
-    fn take(&mut self, merged: &Merged) -> Result<(), varint::Malformed> {
-        for found in merged.sorted().iter().filter(|found| found.entry.kind == EntryKind::Line) {
-            let (digest, mut len) =
-                found.entry.text.split_first_chunk().ok_or(varint::Malformed)?;
-            let files = self.0.entry((*digest, varint::get(&mut len)?)).or_default();
-            files
-                .entry(String::from_utf8_lossy(found.path).into_owned())
-                .or_default()
-                .union_with(found.leaves);
-        }
+    fn take(&mut self, found: &MergedEntry<'_>) -> Result<(), varint::Malformed> {
+        let (digest, mut len) = found.entry.text.split_first_chunk().ok_or(varint::Malformed)?;
+        let files = self.0.entry((*digest, varint::get(&mut len)?)).or_default();
+        files
+            .entry(String::from_utf8_lossy(found.path).into_owned())
+            .or_default()
+            .union_with(found.leaves);
         Ok(())
     }
 

@@ -35,6 +35,8 @@ pub struct CheckOptions {
     pub algorithm: Algorithm,
     /// Files that are missing are passed over.
     pub ignore_missing: bool,
+    /// Each line that is improperly formatted is named.
+    pub warn: bool,
 }
 
 /// What is said of a list.
@@ -44,6 +46,8 @@ pub enum Checked<'a> {
     File(CheckVerdict, &'a [u8]),
     /// So many lines are improperly formatted.
     Malformed(u64),
+    /// The line of this number is improperly formatted.
+    MalformedLine(u64),
 }
 
 /// What became of a file of a list.
@@ -97,6 +101,10 @@ impl<'a> Checked<'a> {
     #[must_use]
     pub fn read(entry: &Entry<'a>) -> Option<Self> {
         match entry.kind {
+            EntryKind::Line if entry.text.first() == Some(&b'?') => {
+                let number = std::str::from_utf8(&entry.text[1..]).ok()?.parse().ok()?;
+                Some(Self::MalformedLine(number))
+            }
             EntryKind::Line => {
                 CheckVerdict::split(entry.text).map(|(verdict, path)| Self::File(verdict, path))
             }
@@ -135,6 +143,7 @@ struct List {
     form: Form,
     /// The line at hand, without its end.
     line: Vec<u8>,
+    line_number: u64,
     proper: u64,
     malformed: u64,
     verified: u64,
@@ -159,6 +168,7 @@ impl PerPath for Checks {
             reader,
             form: Form::new(self.options.algorithm),
             line: Vec::new(),
+            line_number: 0,
             proper: 0,
             malformed: 0,
             verified: 0,
@@ -170,7 +180,14 @@ impl PerPath for Checks {
         let Some(list) = &mut self.list else { return false };
         match list.next(host) {
             Ok(Some(CheckLine::Nothing)) => {}
-            Ok(Some(CheckLine::Malformed)) => list.malformed += 1,
+            Ok(Some(CheckLine::Malformed)) => {
+                list.malformed += 1;
+                if self.options.warn {
+                    let text = format!("?{}", list.line_number);
+                    answer.path(list.path.as_os_str().as_bytes());
+                    let _ = answer.entry(Entry::new(EntryKind::Line, text.as_bytes()));
+                }
+            }
             Ok(Some(CheckLine::File { digest, name })) => {
                 list.check(&digest, &name, self.options, answer, host)
             }
@@ -205,6 +222,7 @@ impl List {
                 return Ok(None);
             }
             let part = &buffer[..end.unwrap_or(buffer.len())];
+            // Read to its end all the same: the next line begins behind it.
             is_long |= self.line.len() + part.len() > LINE_BYTES_MAX;
             if !is_long {
                 self.line.extend_from_slice(part);
@@ -214,6 +232,7 @@ impl List {
             self.reader.consume(used);
             begun = true;
             if is_end {
+                self.line_number += 1;
                 return Ok(Some(if is_long {
                     CheckLine::Malformed
                 } else {

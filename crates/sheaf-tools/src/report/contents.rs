@@ -56,6 +56,7 @@ impl PerPath for Contents {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
         let mut file = host.attentive(host.export.open_ready(path)?);
         let mut head = Vec::new();
+        // One byte more shows that it is too long.
         (&mut file).take(INLINE_BYTES_MAX + 1).read_to_end(&mut head)?;
         answer.path(path.as_os_str().as_bytes());
         if head.len() as u64 <= INLINE_BYTES_MAX {
@@ -213,6 +214,7 @@ pub(crate) async fn fetch(
                 continue;
             }
         };
+        // The file is shorter than when it was listed.
         if bytes.len() as u64 != count {
             return Ok(Err(Errno::STALE));
         }
@@ -220,6 +222,7 @@ pub(crate) async fn fetch(
         let is_last = at + count == summary.len;
         sink(Piece { at, bytes: &bytes, is_last, ..content }).map_err(ToolError::Sink)?;
         at += count;
+        // Only a host that has answered is asked once more.
         source = Some(group);
     }
     Ok(if digester.finish() == summary.digest { Ok(()) } else { Err(Errno::STALE) })

@@ -25,13 +25,17 @@ pub struct ReportParams {
 pub struct ReportTool;
 
 impl Tool for ReportTool {
+    fn only_reads(&self) -> bool {
+        true
+    }
+
     fn start(&self, params: &[u8], _: &Host) -> Result<Box<dyn Running>, Errno> {
         let ReportParams { report, paths } =
             postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let work: Box<dyn PerPath> = match report {
             ReportChoice::List(options) => Box::new(Lister::new(options)),
             ReportChoice::Stat(options) => Box::new(Stats::new(options)?),
-            ReportChoice::Usage(options) => Box::new(UsageReport::new(options, &paths)),
+            ReportChoice::Usage(options) => Box::new(UsageReport::new(options, &paths)?),
             ReportChoice::Digest(algorithm) => Box::new(Digests::new(algorithm)),
             ReportChoice::Contents => Box::new(Contents),
             ReportChoice::Check(options) => Box::new(Checks::new(options)),

@@ -5,7 +5,7 @@ use super::time::{Clock, TimeStyle};
 use crate::paths::PerPath;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_file::{FileKind, Metadata};
+use sheaf_file::{Export, FileKind, Metadata, Timestamp};
 use sheaf_group::entry::{Answer, Entry, EntryKind, MergedEntry, Sink};
 use sheaf_group::tool::Host;
 use std::cmp::Reverse;
@@ -40,6 +40,8 @@ pub struct ListOptions {
     pub sort: Sort,
     /// The other way round.
     pub reverse: bool,
+    /// Which time is shown and sorted by.
+    pub time: ListTime,
     /// Times to the nanosecond; to the minute otherwise, so that rows that look the same are.
     pub full_time: bool,
 }
@@ -48,6 +50,31 @@ impl ListOptions {
     /// How many columns stand before the name.
     fn columns(&self) -> usize {
         usize::from(self.inode) + if self.long { 6 } else { 0 }
+    }
+}
+
+/// A time of a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ListTime {
+    /// The last change of the content.
+    #[default]
+    Modified,
+    /// The last access.
+    Accessed,
+    /// The last change of the status.
+    Changed,
+    /// The creation; not every file system knows it.
+    Born,
+}
+
+impl ListTime {
+    fn of(self, metadata: &Metadata) -> Option<Timestamp> {
+        match self {
+            Self::Modified => Some(metadata.mtime),
+            Self::Accessed => Some(metadata.atime),
+            Self::Changed => Some(metadata.ctime),
+            Self::Born => metadata.btime,
+        }
     }
 }
 
@@ -126,6 +153,7 @@ impl ListRow {
     #[must_use]
     pub fn read(options: &ListOptions, style: TimeStyle, clock: &Clock, text: &[u8]) -> Self {
         let count = options.columns();
+        // A name may have tabs of its own: it is all that is left.
         let mut fields: Vec<&[u8]> = text.splitn(count + 1, |&byte| byte == b'\t').collect();
         // No name has a NUL.
         let mut names = fields.pop().unwrap_or_default().splitn(3, |&byte| byte == 0);
@@ -195,16 +223,28 @@ fn shown_time(text: &str, style: TimeStyle, clock: &Clock) -> String {
 /// Rows said in one step.
 const STEP_ROWS: usize = 512;
 
+/// How many levels of directories are kept open for those that are still to be read in them.
+const DIRS_HELD_MAX: usize = 32;
+
 pub(super) struct Lister {
     options: ListOptions,
     owners: Owners,
     /// Files that were named themselves; they come in the end, sorted.
     named: Vec<ListItem>,
     /// Directories that are still to be read, the next one last.
-    dirs: Vec<PathBuf>,
+    dirs: Vec<ListedDir>,
     /// The directory that is being listed, and its rows that have not been said.
     section: PathBuf,
     rows: VecDeque<ListItem>,
+}
+
+/// A directory that is to be listed.
+struct ListedDir {
+    path: PathBuf,
+    /// The export with the directory held in which it was found. A link that has taken its place is
+    /// not followed, unlike one that was named.
+    above: Option<Export>,
+    depth: usize,
 }
 
 struct ListItem {
@@ -232,13 +272,20 @@ impl Lister {
     }
 
     /// Reads the next directory into rows; those below it come right after it.
-    fn read(&mut self, dir: PathBuf, host: &Host) -> Result<Vec<(PathBuf, Errno)>, Errno> {
+    fn read(&mut self, listed: ListedDir, host: &Host) -> Result<Vec<(PathBuf, Errno)>, Errno> {
+        let ListedDir { path: dir, above, depth } = listed;
         let (mut items, mut failed, mut below) = (Vec::new(), Vec::new(), Vec::new());
         let mut names: Vec<(OsString, FileKind)> = Vec::new();
         if self.options.hidden == Hidden::Show {
             names.extend([".", ".."].map(|name| (name.into(), FileKind::Directory)));
         }
-        let entries = host.export.read_dir(&dir)?;
+        // Names and what is said of them are of one directory, whatever takes its place.
+        let here = match &above {
+            Some(above) => above.holding(&dir, false)?,
+            None => host.export.holding(&dir, depth == 0)?,
+        };
+        let above = (depth < DIRS_HELD_MAX).then(|| here.clone());
+        let entries = here.read_dir(&dir)?;
         names.extend(entries.into_iter().map(|entry| (entry.name, entry.kind)));
         for (at, (name, mut kind)) in names.into_iter().enumerate() {
             if self.options.hidden == Hidden::Skip && name.as_bytes().first() == Some(&b'.') {
@@ -250,7 +297,7 @@ impl Lister {
             let path = dir.join(&name);
             let asked =
                 self.needs_metadata() || (kind == FileKind::Unknown && self.options.recursive);
-            let metadata = match asked.then(|| host.export.lstat(&path)) {
+            let metadata = match asked.then(|| here.lstat(&path)) {
                 None => None,
                 Some(Ok(metadata)) => Some(metadata),
                 Some(Err(errno)) => {
@@ -261,7 +308,8 @@ impl Lister {
             kind = metadata.as_ref().map_or(kind, |metadata| metadata.kind);
             let is_dot = self.options.hidden == Hidden::Show && at < 2;
             if self.options.recursive && kind == FileKind::Directory && !is_dot {
-                below.push(path.clone());
+                let above = above.clone();
+                below.push(ListedDir { path: path.clone(), above, depth: depth + 1 });
             }
             items.push(ListItem { name, path, metadata });
         }
@@ -269,7 +317,7 @@ impl Lister {
         if self.options.recursive {
             let place: rustc_hash::FxHashMap<&Path, usize> =
                 items.iter().enumerate().map(|(at, item)| (item.path.as_path(), at)).collect();
-            below.sort_by_key(|path| Reverse(place.get(path.as_path()).copied()));
+            below.sort_by_key(|dir| Reverse(place.get(dir.path.as_path()).copied()));
             self.dirs.append(&mut below);
         }
         self.rows = items.into();
@@ -279,7 +327,7 @@ impl Lister {
 
     fn sort(&self, items: &mut [ListItem]) {
         let metadata = |item: &ListItem| {
-            item.metadata.as_ref().map(|metadata| (metadata.mtime, metadata.size))
+            item.metadata.as_ref().map(|metadata| (self.options.time.of(metadata), metadata.size))
         };
         match self.options.sort {
             Sort::None => {}
@@ -333,6 +381,7 @@ impl Lister {
         let _ = answer.entry(Entry::new(EntryKind::Line, &text));
         if let Some(Err(errno)) = target {
             answer.error(item.path.as_os_str().as_bytes(), errno);
+            // The error was at another path.
             answer.path(section);
         }
     }
@@ -352,9 +401,10 @@ impl Lister {
             _ if self.options.human => human::size(metadata.size),
             _ => metadata.size.to_string(),
         };
-        let time = match self.options.full_time {
-            true => format!("{}.{}", metadata.mtime.seconds, metadata.mtime.nanoseconds),
-            false => (metadata.mtime.seconds.div_euclid(60) * 60).to_string(),
+        let time = match (self.options.time.of(metadata), self.options.full_time) {
+            (None, _) => "?".to_owned(),
+            (Some(time), true) => format!("{}.{}", time.seconds, time.nanoseconds),
+            (Some(time), false) => (time.seconds.div_euclid(60) * 60).to_string(),
         };
         let (mode, nlink) = (human::mode(metadata), metadata.nlink);
         let (owner, group) = match self.options.numeric {
@@ -384,7 +434,9 @@ impl PerPath for Lister {
         };
         if metadata.is_dir() && !self.options.directory {
             let key = match self.options.sort {
-                Sort::Time => Some((metadata.mtime.seconds, metadata.mtime.nanoseconds)),
+                Sort::Time => {
+                    self.options.time.of(&metadata).map(|time| (time.seconds, time.nanoseconds))
+                }
                 Sort::Size => Some((i64::try_from(metadata.size).unwrap_or(i64::MAX), 0)),
                 _ => None,
             };
@@ -392,7 +444,7 @@ impl PerPath for Lister {
                 answer.path(path.as_os_str().as_bytes());
                 let _ = answer.entry(Entry::new(EntryKind::Path, order::key_text(key).as_bytes()));
             }
-            self.dirs.push(path.to_owned());
+            self.dirs.push(ListedDir { path: path.to_owned(), above: None, depth: 0 });
         } else {
             let metadata = self.needs_metadata().then_some(metadata);
             self.named.push(ListItem {
@@ -406,8 +458,9 @@ impl PerPath for Lister {
 
     fn go_on(&mut self, answer: &mut Answer, host: &Host) -> bool {
         if self.rows.is_empty() {
-            let Some(dir) = self.dirs.pop() else { return false };
-            match self.read(dir.clone(), host) {
+            let Some(listed) = self.dirs.pop() else { return false };
+            let dir = listed.path.clone();
+            match self.read(listed, host) {
                 Ok(failed) => {
                     failed.iter().for_each(|(path, errno)| {
                         answer.error(path.as_os_str().as_bytes(), *errno)

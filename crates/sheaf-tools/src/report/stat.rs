@@ -10,8 +10,9 @@ use sheaf_file::{FileKind, Metadata, Timestamp};
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::Host;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+mod file_system;
 mod format;
 
 use format::{Directive, FormatPart, Pad};
@@ -24,6 +25,8 @@ pub struct StatOptions {
     pub format: Option<String>,
     /// Follow symbolic links.
     pub dereference: bool,
+    /// Show the file system of a file; the letters of a format are others then.
+    pub file_system: bool,
 }
 
 impl StatOptions {
@@ -32,7 +35,10 @@ impl StatOptions {
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self) -> Result<(), String> {
-        self.format.as_deref().map_or(Ok(()), |format| format::parse(format).map(drop))
+        match self.format.as_deref() {
+            Some(format) => format::parse(format, self.file_system).map(drop),
+            None => Ok(()),
+        }
     }
 }
 
@@ -46,6 +52,15 @@ const LINES: &[&str] = &[
     "Modify: %y",
     "Change: %z",
     " Birth: %w",
+];
+
+/// The lines that are shown of a file system.
+const FILE_SYSTEM_LINES: &[&str] = &[
+    "  File: \"%n\"",
+    "    ID: %-8i Namelen: %-7l Type: %T",
+    "Block size: %-10s Fundamental block size: %S",
+    "Blocks: Total: %-10b Free: %-10f Available: %a",
+    "Inodes: Total: %-10c Free: %d",
 ];
 
 /// The third line of a device file.
@@ -77,6 +92,7 @@ pub fn text(entry: &[u8], zone: &TimeZone) -> Vec<u8> {
 
 pub(super) struct Stats {
     dereference: bool,
+    file_system: bool,
     lines: Vec<Vec<FormatPart>>,
     device_line: Option<Vec<FormatPart>>,
     owners: Owners,
@@ -84,20 +100,37 @@ pub(super) struct Stats {
 
 impl Stats {
     pub fn new(options: StatOptions) -> Result<Self, Errno> {
-        let parse = |format: &str| format::parse(format).map_err(|_| Errno::INVAL);
+        let file_system = options.file_system;
+        let parse = |format: &str| format::parse(format, file_system).map_err(|_| Errno::INVAL);
         let (lines, device_line) = match &options.format {
             Some(format) => (vec![parse(format)?], None),
+            None if file_system => {
+                let lines = FILE_SYSTEM_LINES.iter().map(|line| parse(line));
+                (lines.collect::<Result<_, _>>()?, None)
+            }
             None => {
                 let lines = LINES.iter().map(|line| parse(line)).collect::<Result<_, _>>()?;
                 (lines, Some(parse(DEVICE_LINE)?))
             }
         };
-        Ok(Self { dereference: options.dereference, lines, device_line, owners: Owners::default() })
+        let (dereference, owners) = (options.dereference, Owners::default());
+        Ok(Self { dereference, file_system, lines, device_line, owners })
     }
 }
 
 impl PerPath for Stats {
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
+        if self.file_system {
+            let found = host.export.file_system(path)?;
+            answer.path(path.as_os_str().as_bytes());
+            for line in &self.lines {
+                let text = file_system::text(line, path, &found);
+                let text =
+                    postcard::to_stdvec(&vec![Segment::Text(text)]).map_err(|_| Errno::INVAL)?;
+                let _ = answer.entry(Entry::new(EntryKind::Line, &text));
+            }
+            return Ok(());
+        }
         let metadata =
             if self.dereference { host.export.stat(path)? } else { host.export.lstat(path)? };
         let link = match metadata.kind {
@@ -106,7 +139,13 @@ impl PerPath for Stats {
             }
             _ => None,
         };
-        let file = File { path: path.as_os_str().as_bytes(), metadata: &metadata, link };
+        let shows_mount_point = self.lines.iter().flatten().any(FormatPart::is_mount_point);
+        let mount_point = match shows_mount_point {
+            true => mount_point(host, path, &metadata)?,
+            false => Vec::new(),
+        };
+        let path_bytes = path.as_os_str().as_bytes();
+        let file = File { path: path_bytes, metadata: &metadata, link, mount_point };
         let is_device = matches!(metadata.kind, FileKind::CharDevice | FileKind::BlockDevice);
         answer.path(file.path);
         for (at, line) in self.lines.iter().enumerate() {
@@ -124,6 +163,30 @@ struct File<'a> {
     path: &'a [u8],
     metadata: &'a Metadata,
     link: Option<Vec<u8>>,
+    /// Where its file system is mounted, if a format shows it.
+    mount_point: Vec<u8>,
+}
+
+/// The directory below which all is on the file system of this file, as GNU stat finds it: the last one
+/// towards the root that is on it.
+fn mount_point(host: &Host, path: &Path, metadata: &Metadata) -> Result<Vec<u8>, Errno> {
+    // A name in a directory is on the file system of the directory, if it is not mounted on itself.
+    let mut at = if metadata.is_dir() { path.to_owned() } else { parent(path) };
+    if !metadata.is_dir() && host.export.stat(&at)?.dev != metadata.dev {
+        return Ok(path.as_os_str().as_bytes().to_vec());
+    }
+    at = std::path::absolute(Path::new("/").join(at)).map_err(|_| Errno::INVAL)?;
+    loop {
+        let above = parent(&at);
+        if above == at || host.export.stat(&above)?.dev != metadata.dev {
+            return Ok(at.into_os_string().into_encoded_bytes());
+        }
+        at = above;
+    }
+}
+
+fn parent(path: &Path) -> PathBuf {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("/")).into()
 }
 
 impl File<'_> {
@@ -149,7 +212,7 @@ impl File<'_> {
 
     fn value(&self, directive: Directive, owners: &mut Owners) -> Vec<u8> {
         let metadata = self.metadata;
-        let seconds = |time: Timestamp| time.seconds.to_string();
+        let seconds = |time: Timestamp, digits: u32| seconds(time, digits);
         match directive {
             Directive::Path => self.path.to_vec(),
             Directive::PathWithTarget => self.with_target(|name| name.to_vec()),
@@ -162,12 +225,15 @@ impl File<'_> {
             Directive::Group => owners.group(metadata.gid).into(),
             Directive::Number(number) => number.of(metadata).to_string().into_bytes(),
             Directive::Hex(number) => format!("{:x}", number.of(metadata)).into_bytes(),
-            Directive::AccessSeconds => seconds(metadata.atime).into_bytes(),
-            Directive::ModifySeconds => seconds(metadata.mtime).into_bytes(),
-            Directive::ChangeSeconds => seconds(metadata.ctime).into_bytes(),
-            Directive::BirthSeconds => {
-                metadata.btime.map_or_else(|| "0".into(), seconds).into_bytes()
+            Directive::AccessSeconds(digits) => seconds(metadata.atime, digits).into_bytes(),
+            Directive::ModifySeconds(digits) => seconds(metadata.mtime, digits).into_bytes(),
+            Directive::ChangeSeconds(digits) => seconds(metadata.ctime, digits).into_bytes(),
+            Directive::BirthSeconds(digits) => {
+                metadata.btime.map_or_else(|| "0".into(), |at| seconds(at, digits)).into_bytes()
             }
+            Directive::MountPoint => self.mount_point.clone(),
+            // Only of a file system.
+            Directive::OfFileSystem(_) => Vec::new(),
             // Times are no text here; only a birth that is not known comes this far.
             Directive::AccessTime
             | Directive::ModifyTime
@@ -184,6 +250,24 @@ impl File<'_> {
         }
         text
     }
+}
+
+/// Seconds since 1970 with so many digits after the point, rounded towards the past as GNU stat does.
+fn seconds(time: Timestamp, digits: u32) -> String {
+    if digits == 0 {
+        return time.seconds.to_string();
+    }
+    let digits = digits as usize;
+    // Nanoseconds count forward, also before 1970.
+    let (negative, whole, nanoseconds) = match (time.seconds < 0, time.nanoseconds) {
+        (true, 1..) => (true, time.seconds + 1, 1_000_000_000 - time.nanoseconds),
+        (is_negative, nanoseconds) => (is_negative, time.seconds, nanoseconds),
+    };
+    let fraction = format!("{nanoseconds:09}");
+    let mut shown: String = fraction.chars().take(digits).collect();
+    shown.extend(std::iter::repeat_n('0', digits - shown.len()));
+    let sign = if negative { "-" } else { "" };
+    format!("{sign}{}.{shown}", whole.unsigned_abs())
 }
 
 fn put_text(bytes: &[u8], out: &mut Vec<Segment>) {

@@ -3,7 +3,7 @@ use super::human;
 use crate::paths::PerPath;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_file::{Counted, UsageSteps, is_pattern};
+use sheaf_file::{Counted, Follow, NameFilter, UsageSteps, is_pattern};
 use sheaf_group::entry::{Answer, Entry, EntryKind, Sink};
 use sheaf_group::tool::Host;
 use std::os::unix::ffi::OsStrExt;
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 pub struct UsageReportOptions {
     /// Sizes as 4.0K, 234M.
     pub human: bool,
-    /// Sizes in bytes, not in KiB.
-    pub bytes: bool,
+    /// Sizes are multiples of this, rounded up.
+    pub unit: UsageUnit,
     /// Show files, too.
     pub all: bool,
     /// Show nothing deeper; 0 for the sums alone.
@@ -26,6 +26,42 @@ pub struct UsageReportOptions {
     pub total: bool,
     /// The bytes that files hold, not the blocks they take.
     pub apparent: bool,
+    /// A file counts once for each of its names.
+    pub count_links: bool,
+    /// Symbolic links are followed.
+    pub dereference: bool,
+    /// Patterns of files and directories that do not count.
+    pub exclude: Vec<String>,
+    /// Show the latest change of a content beneath each path.
+    pub time: bool,
+}
+
+/// What sizes are multiples of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UsageUnit {
+    /// 1024 bytes.
+    #[default]
+    Kibibyte,
+    /// 1 byte.
+    Byte,
+    /// 1024 × 1024 bytes.
+    Mebibyte,
+}
+
+impl UsageUnit {
+    fn bytes(self) -> u64 {
+        match self {
+            Self::Byte => 1,
+            Self::Kibibyte => 1 << 10,
+            Self::Mebibyte => 1 << 20,
+        }
+    }
+}
+
+/// A time to the minute, so that rows that look the same are, and a tab. The reader writes it in its
+/// zone.
+fn time_text(seconds: i64) -> String {
+    format!("{}\t", seconds.div_euclid(60) * 60)
 }
 
 /// Files counted in one step.
@@ -33,17 +69,24 @@ const STEP_FILES: usize = 256;
 
 pub struct UsageReport {
     options: UsageReportOptions,
+    exclude: NameFilter,
     counting: Option<(PathBuf, UsageSteps)>,
     /// There are several paths, or may be.
     several: bool,
     counted: Counted,
     total: u64,
+    /// The latest change of all.
+    latest: Option<i64>,
 }
 
 impl UsageReport {
-    pub fn new(options: UsageReportOptions, paths: &[String]) -> Self {
+    /// # Errors
+    /// `EINVAL` for a malformed pattern.
+    pub fn new(options: UsageReportOptions, paths: &[String]) -> Result<Self, Errno> {
         let several = !matches!(paths, [path] if !is_pattern(path));
-        Self { options, counting: None, several, counted: Counted::default(), total: 0 }
+        let exclude = NameFilter::new(&options.exclude).map_err(|_| Errno::INVAL)?;
+        let counted = Counted::default();
+        Ok(Self { options, exclude, counting: None, several, counted, total: 0, latest: None })
     }
 }
 
@@ -53,11 +96,7 @@ impl UsageReportOptions {
     }
 
     fn text(&self, bytes: u64) -> String {
-        match (self.human, self.bytes) {
-            (true, _) => human::size(bytes),
-            (_, true) => bytes.to_string(),
-            _ => bytes.div_ceil(1024).to_string(),
-        }
+        if self.human { human::size(bytes) } else { bytes.div_ceil(self.unit.bytes()).to_string() }
     }
 }
 
@@ -65,11 +104,14 @@ impl PerPath for UsageReport {
     fn begin(&mut self, path: &Path, _: &mut Answer, host: &Host) -> Result<(), Errno> {
         host.export.lstat(path)?;
         let options = sheaf_file::UsageOptions {
+            follow: if self.options.dereference { Follow::Always } else { Follow::Never },
+            count_links: self.options.count_links,
+            exclude: self.exclude.clone(),
             one_file_system: self.options.one_file_system,
             report_files: self.options.all,
             several: self.several,
-            ..sheaf_file::UsageOptions::default()
         };
+        // A file with several names counts once over all paths.
         let steps = host.export.usage_steps(path, options).after(std::mem::take(&mut self.counted));
         self.counting = Some((path.to_owned(), steps));
         Ok(())
@@ -85,6 +127,9 @@ impl PerPath for UsageReport {
                 Ok(counted) => {
                     let mut text = options.text(options.bytes_of(&counted.usage)).into_bytes();
                     text.push(b'\t');
+                    if options.time {
+                        text.extend_from_slice(time_text(counted.usage.modified).as_bytes());
+                    }
                     text.extend_from_slice(counted.path.as_os_str().as_bytes());
                     answer.path(section);
                     let _ = answer.entry(Entry::new(EntryKind::Line, &text));
@@ -95,6 +140,7 @@ impl PerPath for UsageReport {
             return true;
         }
         self.total = self.total.saturating_add(options.bytes_of(&steps.total()));
+        self.latest = self.latest.max(Some(steps.total().modified));
         self.counted =
             self.counting.take().map(|(_, steps)| steps.into_counted()).unwrap_or_default();
         false
@@ -103,7 +149,9 @@ impl PerPath for UsageReport {
     fn conclude(&mut self, answer: &mut Answer, _: &Host) {
         if self.options.total {
             answer.path(b"");
-            let text = format!("{}\ttotal", self.options.text(self.total));
+            let time = self.latest.filter(|_| self.options.time).map(time_text);
+            let (total, time) = (self.options.text(self.total), time.unwrap_or_default());
+            let text = format!("{total}\t{time}total");
             let _ = answer.entry(Entry::new(EntryKind::Count, text.as_bytes()));
         }
     }

@@ -33,7 +33,7 @@ async fn ours(
     (algorithm, ignore_missing): (Algorithm, bool),
 ) -> (Result, Outcome) {
     let mut result = Result::default();
-    let what = ReportChoice::Check(CheckOptions { algorithm, ignore_missing });
+    let what = ReportChoice::Check(CheckOptions { algorithm, ignore_missing, warn: false });
     let outcome = report(client, &[cluster.target("d/LIST")], &what, &mut |merged| {
         for entry in merged.sorted() {
             assert_eq!(entry.path, b"d/LIST");
@@ -42,6 +42,7 @@ async fn ours(
                     result.add(path.strip_prefix(b"d/").unwrap().to_vec(), verdict.text());
                 }
                 Checked::Malformed(lines) => result.malformed += lines,
+                Checked::MalformedLine(line) => panic!("line {line} without --warn"),
             }
         }
         Ok(())
@@ -240,6 +241,7 @@ fn names_of_a_list_stay_within_what_is_served() {
         let what = ReportChoice::Check(CheckOptions {
             algorithm: Algorithm::Sha256,
             ignore_missing: false,
+            warn: false,
         });
         let sink = &mut |merged: &Merged| {
             for entry in merged.sorted() {

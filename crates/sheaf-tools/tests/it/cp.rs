@@ -2,4 +2,5 @@
 pub mod cluster;
 mod get;
 mod put;
+mod rights;
 mod tree;

@@ -144,7 +144,8 @@ fn copies_and_changes_reach_what_lies_beyond_a_path() {
         assert!(got.outcome.is_ok() && got.errors.is_empty(), "{:?} {:?}", got.outcome, got.errors);
         assert!(contents(&back.path().join("n2")) == expected);
         let change = ModeChange::parse("go=", 0).unwrap();
-        let change = Edit::Chmod { mode: NewMode::Change(change), recursive: true };
+        let change =
+            Edit::Chmod { mode: NewMode::Change(change), recursive: true, preserve_root: true };
         let quietly = EditOptions::default();
         assert!(
             edit(&client, &[cluster.target("/to")], &change, quietly, &mut |_| Ok(()))

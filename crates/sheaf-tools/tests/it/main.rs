@@ -2,6 +2,7 @@
 mod check;
 mod cp;
 mod edit;
+mod garbled;
 mod gnu_grep;
 mod long_grep;
 mod long_paths;
@@ -10,9 +11,11 @@ mod merge;
 mod print;
 mod read;
 mod report;
+mod same_file;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 mod silence;
+mod swapped;
 mod target;
 
 #[test]

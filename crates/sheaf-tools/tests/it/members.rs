@@ -142,6 +142,7 @@ async fn reads(
     let change = Edit::Chmod {
         mode: NewMode::Change(ModeChange::parse("a-w", 0).unwrap()),
         recursive: true,
+        preserve_root: true,
     };
     let options = EditOptions { dry_run: true, ..EditOptions::default() };
     let edited = edit(client, targets, &change, options, &mut |_| Ok(())).await?;
@@ -219,12 +220,8 @@ fn every_member_is_counted_once() {
                     let met = met.entry(name).or_default();
                     *met = (met.0 || good, met.1 || bad);
                 }
-                let options = ReadOptions {
-                    aggregate: "count".to_owned(),
-                    columns: vec![],
-                    count: None,
-                    offset: 0,
-                };
+                let options =
+                    ReadOptions { aggregate: "count".to_owned(), ..ReadOptions::default() };
                 for readout in read(&client, &targets[..1], &options).await.unwrap() {
                     let all = members(&cluster, &targets[..1]);
                     check(&format!("{seed} read"), &readout.outcome, &all, is_readable_file);

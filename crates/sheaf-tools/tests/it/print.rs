@@ -33,7 +33,7 @@ fn hosts(leaves: &RangeSet) -> String {
 }
 
 fn printer(layout: GrepLayout) -> GrepPrinter<'static> {
-    GrepPrinter { layout, prefix: true, color: false, engine: None, hosts: &hosts }
+    GrepPrinter { layout, prefix: true, color: false, escapes: false, engine: None, hosts: &hosts }
 }
 
 fn print(printer: &GrepPrinter<'_>, merged: &Merged) -> String {
@@ -81,6 +81,14 @@ fn without_prefix_only_lines_are_left() {
     insta::assert_snapshot!(print(&printer, &merged), @r"
     ntp 123/udp
     ");
+}
+
+#[test]
+fn control_characters_of_paths_are_escapes_on_a_terminal() {
+    let merged = search(&options("red"), &[(0, "/etc/\u{1b}[2Jx\ny", "red\n")]);
+    let shown = GrepPrinter { escapes: true, ..printer(GrepLayout::Flat) };
+    assert_eq!(print(&shown, &merged), "n1:/etc/\\u{1b}[2Jx\\ny:red\n");
+    assert_eq!(print(&printer(GrepLayout::Flat), &merged), "n1:/etc/\u{1b}[2Jx\ny:red\n");
 }
 
 #[test]
@@ -192,6 +200,11 @@ fn counts_paths_and_binary_files() {
     ");
 }
 
+/// The text of a record, in the order of its keys.
+fn json(record: &sheaf_records::Entry) -> String {
+    serde_json::to_value(record).unwrap().to_string()
+}
+
 #[test]
 fn json_is_one_object_for_each_entry() {
     let options = GrepOptions { number: true, after: 1, stats: true, ..options("disk") };
@@ -203,8 +216,8 @@ fn json_is_one_object_for_each_entry() {
         .iter()
         .filter_map(|entry| printer.record(entry).unwrap())
         .collect::<Vec<_>>();
-    let lines: Vec<String> = records.iter().map(ToString::to_string).collect();
-    assert_eq!(stats_record(merged.stats().unwrap())["bytes_searched"], 38);
+    let lines: Vec<String> = records.iter().map(json).collect();
+    assert_eq!(stats_record(merged.stats().unwrap()).bytes_searched, 38);
     insta::assert_snapshot!(lines.join("\n"), @r#"
     {"count":1,"hosts":"n4","kind":"block","lines":[{"line":2,"matches":[{"end":4,"start":0}],"selected":true,"text":"disk full"},{"line":3,"selected":false,"text":"retry"}],"path":"/var/log/a.log","type":"entry"}
     {"count":1,"hosts":"n4","kind":"block","lines":[{"line":2,"matches":[{"end":4,"start":0}],"selected":true,"text":"disk full"},{"line":3,"selected":false,"text":"retry"}],"path":"/var/log/b.log","type":"entry"}
@@ -216,7 +229,7 @@ fn json_gives_bytes_that_are_not_text_in_base64() {
     let leaves = RangeSet::single(0);
     let entry = sheaf_tools::entry::Entry::new(sheaf_tools::entry::EntryKind::Part, b"\xff");
     let entry = MergedEntry { path: b"/\xfe", entry, leaves: &leaves };
-    insta::assert_snapshot!(printer(GrepLayout::Flat).record(&entry).unwrap().unwrap().to_string(), @r#"{"base64":"/w==","count":1,"hosts":"n1","kind":"part","path_base64":"L/4=","type":"entry"}"#);
+    insta::assert_snapshot!(json(&printer(GrepLayout::Flat).record(&entry).unwrap().unwrap()), @r#"{"base64":"/w==","count":1,"hosts":"n1","kind":"part","path_base64":"L/4=","type":"entry"}"#);
 }
 
 #[test]

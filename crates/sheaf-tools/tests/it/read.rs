@@ -7,7 +7,7 @@ use sheaf_tools::read::{Combined, ReadOptions, Readout, read, read as read_all};
 use sheaf_tools::{Target, ToolError};
 
 fn options(aggregate: &str) -> ReadOptions {
-    ReadOptions { aggregate: aggregate.to_owned(), columns: Vec::new(), count: None, offset: 0 }
+    ReadOptions { aggregate: aggregate.to_owned(), ..ReadOptions::default() }
 }
 
 async fn one(client: &Client, target: Target, options: ReadOptions) -> Readout {
@@ -118,6 +118,152 @@ fn patterns_name_every_member() {
             assert_eq!(nothing.outcome.errors[0].path, "/g*");
         });
     }
+}
+
+#[test]
+fn addresses_are_one_group_of_distinct_files() {
+    let cluster = Cluster::new(4);
+    for (leaf, text) in [(0, "5\n"), (1, "7\n"), (2, "5\n")] {
+        cluster.write(leaf, "f", text);
+    }
+    cluster.write(2, "g", "5\n");
+    let of = |leaf, path: &str| Target { members: RangeSet::single(leaf), path: path.into() };
+    for shape in SHAPES {
+        run(async {
+            let client = cluster.client(shape);
+            let all = async |targets: &[Target], aggregate: &str| {
+                read(&client, targets, &options(aggregate)).await.map(|mut all| {
+                    assert_eq!(all.len(), 1, "{aggregate}");
+                    all.remove(0)
+                })
+            };
+            let differ = all(&[of(0, "/f"), of(1, "/f")], "equal").await;
+            assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))));
+            let differ = all(&[of(0, "/f"), of(1, "/f*"), of(2, "/g")], "equal").await;
+            assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))));
+            let equal = all(&[of(0, "/f"), of(2, "/g"), of(2, "/f")], "equal").await.unwrap();
+            let Combined::Bytes(bytes) = equal.data else { panic!() };
+            assert_eq!(bytes, b"5\n");
+            // A file of a host is one member, by whatever addresses it is named.
+            let both = Target { members: RangeSet::full(2), path: "/f".into() };
+            let twice = [of(0, "/f"), both.clone(), of(0, "/f*"), of(2, "/[g]")];
+            for (aggregate, expected) in
+                [("sum", "17"), ("avg", "5.666666666666667"), ("min", "5"), ("max", "7")]
+            {
+                let Combined::Numbers(numbers) = all(&twice, aggregate).await.unwrap().data else {
+                    panic!()
+                };
+                assert_eq!((numbers.len(), numbers[0].count), (1, 3), "{aggregate}");
+                assert_eq!(numbers[0].number.to_string(), expected);
+            }
+            let Combined::Count(3) = all(&twice, "count").await.unwrap().data else { panic!() };
+            assert_eq!(all(&twice, "zero").await.unwrap().status, 6);
+            for aggregate in ["classes", "checksum"] {
+                let readout = all(&twice, aggregate).await.unwrap();
+                let Combined::Classes(classes) = readout.data else { panic!() };
+                let files = classes.iter().map(|class| class.files.clone());
+                let two = vec![
+                    ("/f".to_owned(), RangeSet::single(0)),
+                    ("/g".to_owned(), RangeSet::single(2)),
+                ];
+                let one = vec![("/f".to_owned(), RangeSet::single(1))];
+                assert_eq!(files.collect::<Vec<_>>(), [two, one], "{aggregate}");
+                assert_eq!((readout.paths.len(), readout.outcome.status.count), (3, 3));
+            }
+            let Combined::Lines(lines) = all(&twice, "lines").await.unwrap().data else { panic!() };
+            assert_eq!(lines.sorted().len(), 3);
+            // A pattern is missed where none of its hosts has anything.
+            let missed = all(&[both, of(3, "/f*"), of(2, "/z*")], "count").await.unwrap();
+            let errors: Vec<_> =
+                missed.outcome.errors.iter().map(|error| (error.errno, &error.path[..])).collect();
+            assert_eq!(errors, [(Errno::NOENT, "/f*"), (Errno::NOENT, "/z*")]);
+            let missed = all(&[of(0, "/f"), of(3, "/f*"), of(2, "/z*")], "sum").await.unwrap();
+            let mut errors: Vec<_> =
+                missed.outcome.errors.iter().map(|error| (error.errno, &error.path[..])).collect();
+            errors.sort();
+            assert_eq!(errors, [(Errno::NOENT, "/f*"), (Errno::NOENT, "/z*")]);
+        });
+    }
+}
+
+#[test]
+fn contents_side_by_side_keep_the_order_of_arguments() {
+    let cluster = Cluster::new(2);
+    (0..2).for_each(|leaf| cluster.write(leaf, "f", format!("{leaf}")));
+    run(async {
+        let client = cluster.client("flat");
+        let of = |leaf| Target { members: RangeSet::single(leaf), path: "/f".into() };
+        let readouts = read(&client, &[of(1), of(0)], &options("concatenate")).await.unwrap();
+        let bytes: Vec<_> = readouts.into_iter().map(|readout| readout.data).collect();
+        assert!(
+            matches!(&bytes[..], [Combined::Bytes(a), Combined::Bytes(b)] if a == b"1" && b == b"0")
+        );
+    });
+}
+
+#[test]
+fn shared_text_stands_beside_numbers() {
+    let cluster = Cluster::new(3);
+    for leaf in 0..3u64 {
+        let vendor = if leaf == 2 { "other" } else { "same" };
+        let extra = if leaf == 1 { "Extra: 1 kB\n" } else { "" };
+        let text = format!(
+            "# no numbers\nMemTotal: {} kB\n{vendor} 4 x\n{extra}MemFree: {leaf} kB\n",
+            leaf + 10
+        );
+        cluster.write(leaf as u32, "meminfo", text);
+    }
+    for shape in SHAPES {
+        run(async {
+            let client = cluster.client(shape);
+            let read = async |options| one(&client, cluster.target("/meminfo"), options).await;
+            let texts = |readout: &Readout| -> Vec<String> {
+                let text = |label: &sheaf_group::aggregate::LabelAt| {
+                    let text = String::from_utf8_lossy(&label.text);
+                    format!("{},{} {text}", label.line, label.column)
+                };
+                readout.labels.iter().map(text).collect()
+            };
+            let all = read(ReadOptions { remarks: true, ..options("sum") }).await;
+            // The fourth line of one host is another; a line without a number has no text.
+            assert_eq!(texts(&all), ["2,1 MemTotal:", "2,3 kB", "3,3 x", "4,3 kB"]);
+            assert_eq!(texts(&read(options("sum")).await), [""; 0]);
+            let chosen = ReadOptions {
+                remarks: true,
+                lines: Some("^Mem(Free|Total):".to_owned()),
+                ..options("sum")
+            };
+            let chosen = read(chosen).await;
+            assert_eq!(texts(&chosen), ["1,1 MemTotal:", "1,3 kB", "2,1 MemFree:", "2,3 kB"]);
+            let Combined::Numbers(numbers) = chosen.data else { panic!() };
+            let numbers: Vec<_> = numbers.iter().map(|at| at.number.to_string()).collect();
+            assert_eq!(numbers, ["33", "3"]);
+            let none =
+                read(ReadOptions { lines: Some("^Swap".to_owned()), ..options("sum") }).await;
+            assert_eq!(none.outcome.errors[0].errno, Errno::BADMSG);
+            let bad = read(ReadOptions { lines: Some("(".to_owned()), ..options("sum") }).await;
+            assert_eq!(bad.outcome.errors[0].errno, Errno::INVAL);
+        });
+    }
+}
+
+#[test]
+fn contents_that_lines_do_not_tell_apart_are_named() {
+    let cluster = Cluster::new(6);
+    for (leaf, text) in
+        [(0, "a\nb\n"), (1, "b\na\n"), (2, "a\nb\nb\n"), (3, "a\nb"), (4, "a\n"), (5, "a\n")]
+    {
+        cluster.write(leaf, "f", text);
+    }
+    run(async {
+        let client = cluster.client("k-ary:2");
+        let remarks = || ReadOptions { remarks: true, ..options("lines") };
+        let readout = one(&client, cluster.target("/f"), remarks()).await;
+        assert_eq!(readout.hidden, [("/f".to_owned(), RangeSet::full(4))]);
+        let same = Target { members: (4..6).collect(), path: "/f".into() };
+        assert_eq!(one(&client, same, remarks()).await.hidden, []);
+        assert_eq!(one(&client, cluster.target("/f"), options("lines")).await.hidden, []);
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use sheaf_tools::Target;
 use sheaf_tools::report::list::{Hidden, ListOptions, ListRow, Sort};
 use sheaf_tools::report::stat::{self, StatOptions};
 use sheaf_tools::report::time::{Clock, TimeStyle};
-use sheaf_tools::report::{ReportChoice, UsageReportOptions, cat, report};
+use sheaf_tools::report::{ReportChoice, UsageReportOptions, UsageUnit, cat, report};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -112,6 +112,7 @@ fn gnu_listing(output: &str, only: &str) -> BTreeMap<String, Vec<String>> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn ls_is_what_gnu_ls_prints() {
     let cluster = Cluster::new(2);
     populate(&cluster);
@@ -291,7 +292,11 @@ fn stat_is_what_gnu_stat_prints() {
                 "%10s|%-10s|%010s|%#a|%#f|%5U|%-8F|%Hd,%Ld",
             ] {
                 for dereference in [false, true] {
-                    let options = StatOptions { format: Some(format.into()), dereference };
+                    let options = StatOptions {
+                        format: Some(format.into()),
+                        dereference,
+                        file_system: false,
+                    };
                     options.check().unwrap();
                     let (said, _) =
                         ask(&client, cluster.target(path), ReportChoice::Stat(options)).await;
@@ -396,7 +401,7 @@ fn du_is_what_gnu_du_prints() {
         let bytes = UsageReportOptions {
             max_depth: Some(0),
             apparent: true,
-            bytes: true,
+            unit: UsageUnit::Byte,
             ..Default::default()
         };
         let (said, _) = ask(&client, cluster.target("/d/big"), ReportChoice::Usage(bytes)).await;

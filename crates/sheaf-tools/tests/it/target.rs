@@ -48,7 +48,8 @@ async fn all(
     let options = GrepOptions { patterns: vec!["x".to_owned()], ..GrepOptions::default() };
     all.push(("grep", grep(client, &targets, &options, &mut |_| Ok(())).await?.outcome));
     let change = ModeChange::parse("u+r", 0).unwrap();
-    let change = Edit::Chmod { mode: NewMode::Change(change), recursive: false };
+    let change =
+        Edit::Chmod { mode: NewMode::Change(change), recursive: false, preserve_root: true };
     let quietly = EditOptions::default();
     all.push(("chmod", edit(client, &targets, &change, quietly, &mut |_| Ok(())).await?.outcome));
     // Whoever is nobody may not put a file beside.
@@ -56,8 +57,7 @@ async fn all(
     let source = Box::new(&b"new"[..]);
     let written = write(client, &targets, &options, quietly, source, &mut |_| Ok(())).await?;
     all.push(("write", written.outcome));
-    let options =
-        ReadOptions { aggregate: "count".to_owned(), columns: Vec::new(), count: None, offset: 0 };
+    let options = ReadOptions { aggregate: "count".to_owned(), ..ReadOptions::default() };
     for readout in read(client, &targets, &options).await? {
         all.push(("read", readout.outcome));
     }
@@ -141,12 +141,7 @@ fn each_pattern_matches_somewhere_or_is_named() {
     run(async {
         let client = cluster.client("flat");
         let targets = [cluster.target("/a*"), cluster.target("/z*")];
-        let options = ReadOptions {
-            aggregate: "sum".to_owned(),
-            columns: Vec::new(),
-            count: None,
-            offset: 0,
-        };
+        let options = ReadOptions { aggregate: "sum".to_owned(), ..ReadOptions::default() };
         let readouts = read(&client, &targets, &options).await.unwrap();
         let expected = [(Errno::NOENT, "/z*", "0-2".to_owned())];
         assert_eq!(

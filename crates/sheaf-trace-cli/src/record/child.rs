@@ -1,5 +1,6 @@
 //! The program that is recorded, from its beginning to its end.
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use sheaf_core::ProcessStat;
 use sheaf_trace::KernelCounts;
 use std::fs::File;
 use std::io::{self, Read};
@@ -85,16 +86,16 @@ const OF_KEYS: [Signal; 2] = [Signal::INT, Signal::QUIT];
 /// Whether a terminal's keys may have sent a signal to this process, and to the program with it. In a container
 /// (PID namespace) that was entered from a terminal the group may be one from outside, which has no number there.
 pub fn is_in_foreground() -> bool {
-    std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| stat_is_in_foreground(&stat))
+    std::fs::read("/proc/self/stat").is_ok_and(|stat| stat_is_in_foreground(&stat))
 }
 
 /// Of a line as in `/proc/PID/stat`: whether the group of the process is that of its terminal.
-fn stat_is_in_foreground(stat: &str) -> bool {
-    // The name of the program may have anything in it, up to its last parenthesis.
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let mut fields = fields.split_ascii_whitespace().skip(2);
-    let (group, terminal) = (fields.next(), fields.nth(1));
-    group.is_some() && fields.next() == group && terminal.is_some_and(|terminal| terminal != "0")
+fn stat_is_in_foreground(line: &[u8]) -> bool {
+    let Some(stat) = ProcessStat::parse(line) else { return false };
+    let (group, terminal) = (stat.process_group(), stat.terminal());
+    group.is_some()
+        && stat.foreground_group() == group
+        && terminal.is_some_and(|terminal| terminal != 0)
 }
 
 /// The signals that this process ignores, as whoever started it has wanted: a bit for each.
@@ -145,12 +146,12 @@ mod tests {
 
     #[test]
     fn terminal_has_one_group_in_its_foreground() {
-        assert!(stat_is_in_foreground("7 (a) b) S 1 7 5 34816 7 4194304 0"));
-        assert!(!stat_is_in_foreground("7 (a) b) S 1 7 5 34816 9 4194304 0"));
+        assert!(stat_is_in_foreground(b"7 (a) b) S 1 7 5 34816 7 4194304 0"));
+        assert!(!stat_is_in_foreground(b"7 (a) b) S 1 7 5 34816 9 4194304 0"));
         // Without a terminal, in a container as well.
-        assert!(!stat_is_in_foreground("7 (a) S 1 7 5 0 -1 4194304 0"));
-        assert!(!stat_is_in_foreground("7 (a) S 0 0 0 0 -1 4194304 0"));
-        assert!(stat_is_in_foreground("7 (a) S 0 0 0 34816 0 4194304 0"));
-        assert!(!stat_is_in_foreground("7 (a) S"));
+        assert!(!stat_is_in_foreground(b"7 (a) S 1 7 5 0 -1 4194304 0"));
+        assert!(!stat_is_in_foreground(b"7 (a) S 0 0 0 0 -1 4194304 0"));
+        assert!(stat_is_in_foreground(b"7 (a) S 0 0 0 34816 0 4194304 0"));
+        assert!(!stat_is_in_foreground(b"7 (a) S"));
     }
 }

@@ -40,7 +40,7 @@ pub fn run(
     args: &RecordArgs,
     global: &GlobalArgs,
     program: &Path,
-    library: &Path,
+    library: &places::Library,
     blind: Option<&BlindSpot>,
 ) -> Result<i32> {
     let store = places::make_store(args.output.as_deref(), &args.command[0], "flight")?;
@@ -62,6 +62,7 @@ pub fn run(
     };
     let mut command = Command::new(program);
     command.arg0(&args.command[0]).args(&args.command[1..]);
+    let _held = library.hold()?;
     if may_preload(blind) {
         set_preload(&mut command, args, library, segments.path())?;
         command.env(FLIGHT_VARIABLE, options.variable());

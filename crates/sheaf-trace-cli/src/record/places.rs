@@ -1,20 +1,27 @@
 //! Where things are: the program, the preload, the trace and the segments.
 use anyhow::{Context, Result};
+use rustix::fs::StatVfsMountFlags;
 use rustix::process::{Resource, getrlimit};
-use sheaf_cli::companion::below;
+use sheaf_cli::companion::{below, fetch::keep_contained};
 use sheaf_cli::exit::{Stop, io_text};
 use sheaf_trace::SegmentOptions;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// How the preload is called where Sheaf is installed, and where it was just built.
-const LIBRARIES: [&str; 2] = [sheaf_trace::PRELOAD_FILE, "libsheaf_preload.so"];
-/// Where it is looked for, from the directory of this program. (cargo has the newest in `deps`.)
-const PLACES: [&str; 4] = ["deps", "", "../lib/sheaf", "../../bin"];
+/// The preload library for this machine's C library, from build.rs; empty if it could not be built.
+const CONTAINED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsheaf_trace.so"));
+/// Where the preload is, from the directory of this program: where Sheaf is installed, and where cargo has
+/// just built it.
+const PLACES: [(&str, &str); 3] = [
+    ("", sheaf_trace::PRELOAD_FILE),
+    ("../lib/sheaf", sheaf_trace::PRELOAD_FILE),
+    ("deps", "libsheaf_preload.so"),
+];
 /// The most traces of one name beside each other that are looked past.
 const NAMES_MAX: u32 = 10_000;
 /// What a shell says of programs that it does not find, and of those that it may not run.
@@ -83,33 +90,95 @@ fn check(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The preload's file.
-pub fn find_library() -> Result<PathBuf> {
+/// The preload library.
+pub enum Library {
+    /// An installed file, or the contained library in the user's cache.
+    File(PathBuf),
+    /// The contained library, to be written next to the segments.
+    Contained,
+}
+
+/// The installed library, if it is that of this program's build; otherwise the one that this program
+/// contains.
+pub fn find_library(buffers: &Path) -> Result<Library> {
     let program = std::env::current_exe().context("where this program is")?;
     let directory = program.parent().unwrap_or(Path::new("/"));
+    // A file of another user, where a directory above this program's is open to all, is not loaded.
+    let owner = std::fs::metadata("/proc/self/exe").context("this program")?.uid();
+    let trusted = [0, rustix::process::geteuid().as_raw(), owner];
     let mut looked = Vec::new();
-    for path in
-        PLACES.iter().flat_map(|place| LIBRARIES.map(|name| below(directory, place).join(name)))
-    {
-        match path.try_exists() {
-            Ok(true) => return Ok(path),
-            Ok(false) => looked.push(path.display().to_string()),
+    for (place, name) in PLACES {
+        let path = below(directory, place).join(name);
+        match std::fs::metadata(&path) {
+            // A library of another build writes records that this program does not read.
+            Ok(about) if trusted.contains(&about.uid()) && is_of_this_build(&path, &about) => {
+                return Ok(Library::File(path));
+            }
+            Ok(about) if trusted.contains(&about.uid()) => {
+                looked.push(format!("{} (of another build)", path.display()));
+            }
+            Ok(_) => looked.push(format!("{} (belongs to another user)", path.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                looked.push(path.display().to_string());
+            }
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         }
     }
+    if CONTAINED.is_empty() {
+        return Err(Stop::usage(format!(
+            "{} is not installed, without which no program can be looked into; looked for {} (sheaf trace \
+             record --kernel needs none; from source: cargo build -p sheaf-preload, with --release as the program was built)",
+            sheaf_trace::PRELOAD_FILE,
+            looked.join(", ")
+        ))
+        .into());
+    }
+    let kept = keep_contained(sheaf_trace::PRELOAD_FILE, CONTAINED);
+    let why_not = match kept {
+        Ok(path) if allows_loading(&path) => return Ok(Library::File(path)),
+        Ok(path) => format!("{}: its file system is mounted noexec", path.display()),
+        Err(errno) => format!("the user's cache cannot be used ({errno})"),
+    };
+    if allows_loading(buffers) {
+        return Ok(Library::Contained);
+    }
     Err(Stop::usage(format!(
-        "{} is not installed, without which no program can be looked into; looked for {} (sheaf trace \
-         record --kernel needs none; from source: cargo build -p sheaf-preload, with --release as the program was built)",
-        LIBRARIES[0],
-        looked.join(", ")
+        "cannot load {} into programs: {why_not}, and {} is mounted noexec: set XDG_CACHE_HOME or --buffers to a \
+         directory of another file system",
+        sheaf_trace::PRELOAD_FILE,
+        buffers.display()
     ))
     .into())
+}
+
+/// Whether a library is the one that this program contains. A program that contains none takes any.
+fn is_of_this_build(path: &Path, about: &Metadata) -> bool {
+    CONTAINED.is_empty()
+        || about.is_file()
+            && about.len() == CONTAINED.len() as u64
+            && std::fs::read(path).is_ok_and(|content| content == CONTAINED)
+}
+
+/// Whether the file system of a path allows executable mappings. One that cannot be examined counts as
+/// allowing them: a later step reports the error.
+fn allows_loading(path: &Path) -> bool {
+    rustix::fs::statvfs(path)
+        .map_or(true, |about| !about.f_flag.contains(StatVfsMountFlags::NOEXEC))
+}
+
+/// Writes the contained library to the directory of the segments, which only this user can write to.
+fn write_contained(segments: &Path) -> io::Result<PathBuf> {
+    let mut file = tempfile::Builder::new().prefix("new.").tempfile_in(segments)?;
+    file.write_all(CONTAINED)?;
+    let path = segments.join(sheaf_trace::PRELOAD_FILE);
+    file.into_temp_path().persist(&path).map_err(|error| error.error)?;
+    Ok(path)
 }
 
 /// That there are descriptors for a recording: it has some open at once, beside the program's own.
 pub fn check_descriptors() -> Result<()> {
     const NEEDED: usize = 16;
-    let spare: io::Result<Vec<_>> = (0..NEEDED).map(|_| std::fs::File::open("/dev/null")).collect();
+    let spare: io::Result<Vec<_>> = (0..NEEDED).map(|_| File::open("/dev/null")).collect();
     spare.map(drop).map_err(|error| {
         let why = io_text(Path::new("/dev/null"), &error);
         let text =
@@ -255,9 +324,23 @@ fn with_errno(error: &io::Error) -> io::Error {
     io::Error::from_raw_os_error(errno.0)
 }
 
+impl Library {
+    /// Holds the library, which `sheaf clean` keeps as long as this is open: no process may have it loaded
+    /// while a recording goes on.
+    pub fn hold(&self) -> Result<Option<File>> {
+        match self {
+            Self::File(path) => Ok(Some(File::open(path).with_context(|| shown(path))?)),
+            Self::Contained => Ok(None),
+        }
+    }
+}
+
 /// What the loader is told to load: the library, and what it was told before.
-pub fn preload(library: &Path, segments: &Path) -> Result<OsString> {
-    let library = library.canonicalize().with_context(|| shown(library))?;
+pub fn preload(library: &Library, segments: &Path) -> Result<OsString> {
+    let library = match library {
+        Library::File(path) => path.canonicalize().with_context(|| shown(path))?,
+        Library::Contained => write_contained(segments).with_context(|| shown(segments))?,
+    };
     // The loader's list has blanks and colons between its names.
     let is_odd = library.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte));
     let mut list = if is_odd {

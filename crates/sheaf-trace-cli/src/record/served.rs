@@ -16,7 +16,7 @@ use std::process::Command;
 pub fn run(
     args: &RecordArgs,
     program: &Path,
-    preload: &Path,
+    preload: &places::Library,
     blind: Option<BlindSpot>,
     global: &GlobalArgs,
 ) -> Result<Exit> {

@@ -1,5 +1,6 @@
 //! Traces, as a user records and reads them.
 mod trace;
+mod trace_contained;
 mod trace_flight;
 mod trace_kernel;
 mod trace_page;

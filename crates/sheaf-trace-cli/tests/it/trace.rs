@@ -417,8 +417,9 @@ fn end_sleeper(home: &Home) {
 fn full_disk_costs_the_trace_and_not_the_program() {
     let home = Home::new();
     let sheaf = built("sheaf");
+    // The rings have room for every operation: however late they are emptied, the disk becomes full.
     let script = format!(
-        "{sheaf} trace record -o small/t -- \
+        "{sheaf} trace record --records 700000 -o small/t -- \
          sh -c 'dd if=/dev/zero of=/dev/null bs=1 count=300000 status=none; exit 6'; \
          echo $?; mount -o remount,size=100m small; {sheaf} trace recover small/t; echo $?; \
          ls small/t; cp -r small/t the.trace"

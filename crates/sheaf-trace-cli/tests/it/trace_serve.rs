@@ -533,6 +533,18 @@ fn buffers_collected_by_one_host_are_refused_to_others() {
 
 /// Whoever looks takes nothing from whoever stores.
 #[test]
+fn top_in_a_pipe_ends_where_no_program_records() {
+    let home = Home::new();
+    let shm = home.path().join("shm");
+    std::fs::create_dir(&shm).unwrap();
+    let top = ["--processes", "1", "trace", "top", "--interval", "1", "--buffers"];
+    let top = home.run(&[&top[..], &[shm.to_str().unwrap()]].concat());
+    assert_eq!(top.code, Some(1), "{top:?}");
+    assert!(top.stderr.starts_with("sheaf: no program records there: "), "{top:?}");
+    assert_eq!(std::fs::read_dir(&shm).unwrap().count(), 0, "it leaves nothing");
+}
+
+#[test]
 fn trace_top_shows_operations_while_they_are_stored() {
     const EACH: u64 = 60_000;
     let home = with_hosts(2);

@@ -152,7 +152,7 @@ fn invalid_trace_arguments_are_refused_with_a_hint() {
                 "4711 is no directory: say that of the recorder, as NAME.flight; a recorder whose number is \
                  4711 makes a snapshot on kill -USR1 4711",
             ),
-            ("trace report nope", 4, "nope: No such file or directory (ENOENT)"),
+            ("trace report nope", 2, "nope is no trace: there is nothing of that name"),
             (
                 "trace record --buffers /nope -- true",
                 2,

@@ -1,7 +1,7 @@
 //! Chrome's trace events.
 use super::{errno_name, escaped};
-use crate::{TraceNames, TraceRow};
 use sheaf_log::command_line;
+use sheaf_log::{TraceNames, TraceRow};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! A line per operation.
 use super::{errno_name, escaped};
-use crate::{TraceNames, TraceRow};
 use sheaf_log::command_line;
+use sheaf_log::{TraceNames, TraceRow};
 use std::io;
 
 const HEADER: [&str; 16] = [

@@ -3,8 +3,8 @@ use super::darshan_record::{
     ALIGNMENT_BYTES, COMMON_TOLD, FileRecord, Moments, SIZES, Transfers, is_counted,
 };
 use super::escaped;
-use crate::{TraceNames, TraceRow};
 use sheaf_log::command_line;
+use sheaf_log::{TraceNames, TraceRow};
 use sheaf_recorder::RingWriter;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
 //! The counters of one file in one process, counted as Darshan's runtime does.
-use crate::TraceRow;
+use sheaf_log::TraceRow;
 
 /// File alignment that is assumed, in bytes: the file system's block size is not recorded.
 pub(super) const ALIGNMENT_BYTES: i64 = 4096;
@@ -173,6 +173,7 @@ impl FileRecord {
                 self.renames += 1;
                 true
             }
+            // Darshan counts the time of `fsync` and `fflush` as time of writing, not of metadata.
             b"fsync" => {
                 self.syncs += 1;
                 false

@@ -217,6 +217,7 @@ const CALLS: &[(c_long, CallSpec)] = &[
     (libc::SYS_statx, path_at(IoOp::Stat).flags(2)),
     (libc::SYS_statfs, path(IoOp::Stat)),
     (libc::SYS_fstatfs, fd(IoOp::Stat)),
+    // The kernel's call has no flags: those of the C library's function are its own.
     (libc::SYS_faccessat, path_at(IoOp::Access)),
     (libc::SYS_faccessat2, path_at(IoOp::Access).flags(3)),
     (libc::SYS_readlinkat, path_at(IoOp::ReadLink).asks(3).moves()),

@@ -65,6 +65,8 @@ impl OpenFiles {
         let id = self.next;
         self.files.insert(id, KernelFile { place, ..KernelFile::default() });
         self.unasked.push(id);
+        // At time 0, because the close of the descriptor's earlier file was not seen: a name that
+        // was asked for that file is in doubt.
         self.hold(pid, fd, id, 0);
         id
     }
@@ -153,6 +155,7 @@ impl OpenFiles {
             if !matches!(file.name, OpenName::Unasked) {
                 continue;
             }
+            // All holders have the same open file, and some of their processes may have ended.
             let found = file.holders.iter().find_map(|holder| Some((read(*holder)?, *holder)));
             file.name = match found {
                 Some((name, holder)) => OpenName::Asked(name, holder, now),
@@ -211,6 +214,7 @@ impl OpenFiles {
     /// The place is this from here on.
     pub fn set_place(&mut self, id: OpenId, place: Option<u64>) {
         if let Some(file) = self.files.get_mut(&id) {
+            // While another call moves the place, the order of the two is unknown.
             file.place = place.filter(|_| file.moving == 0);
         }
     }

@@ -164,10 +164,12 @@ impl KernelRings {
                 let event = decode(kind, misc, &body, cpu, (self.enter, self.exit));
                 drained.events.extend(event.inspect(|event| last = event.time));
             }
+            // This ring may have more, and later events of the others must not come before it.
             if count == RECORDS_MAX {
                 drained.until = drained.until.min(last);
             }
         }
+        // A stable sort: events of one processor at the same time stay in their order.
         drained.events.sort_by_key(|event| event.time);
         drained
     }
@@ -194,9 +196,13 @@ impl KernelRings {
 impl CpuRing {
     fn open(cpu: usize, ids: (u64, u64), room: &mut usize) -> Result<Self, KernelRefusal> {
         let counter = |builder: &mut Builder<'_>| {
+            // Enabled by the `exec`, because until then the child runs code of this program. All
+            // records have an ID, so that those of tasks say which process and when
+            // (`TRAILER_BYTES`).
             builder.one_cpu(cpu).inherit(true).enabled(false).enable_on_exec(true);
             builder.exclude_kernel(false).exclude_hv(false).sample_period(1).sample_id_all(true);
             builder.sample(SampleFlag::TID | SampleFlag::TIME | SampleFlag::RAW);
+            // The clock of `TraceClock`, with whose times these are compared.
             builder.clockid(Clock::MONOTONIC_RAW);
             // Before Linux 6.0 it is not said how much was lost of which.
             let with = builder.read_format(ReadFormat::LOST).build();
@@ -315,6 +321,8 @@ fn decode(
     let time = long(body, ids + 8)?;
     let what = match kind {
         RECORD_SAMPLE => {
+            // Before the data of the tracepoint stands their length. The data begin with 8 bytes
+            // that all tracepoints have, of which the first two are the tracepoint's number.
             let raw = body.get(TRAILER_BYTES + 4..)?;
             let kind = u16::from_ne_bytes(raw.get(..2)?.try_into().ok()?);
             let number = long(raw, 8)? as i64;

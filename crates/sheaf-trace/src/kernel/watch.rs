@@ -3,7 +3,7 @@
 use super::calls::{CallEffect, CallOn, CallPlace, CallSpec, OpenPlace, call_specs};
 use super::files::{DescriptorOf, OpenFiles, OpenId};
 use super::rings::{KernelEvent, KernelWhat};
-use crate::{TraceNames, TraceRow};
+use sheaf_log::{TraceNames, TraceRow};
 use sheaf_recorder::{IoOp, is_lock};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -41,7 +41,6 @@ struct WatchedProcess {
     is_seen: bool,
 }
 
-/// A call under way.
 #[derive(Debug)]
 struct PendingCall {
     time: u64,
@@ -156,12 +155,16 @@ impl KernelWatch {
             }
             KernelWhat::Fork { parent } => {
                 let process =
+                    // The child is its parent's program until it executes another.
                     WatchedProcess { threads: 1, is_seen: false, ..*self.process(*parent) };
+                // The number may be that of an earlier process whose end was lost.
                 self.files.end(pid, time);
                 self.files.fork(*parent, pid);
                 self.processes.insert(pid, process);
             }
             KernelWhat::Exec { name } => {
+                // Descriptors with close-on-exec are closed now, and which ones have it is not
+                // recorded.
                 self.files.end(pid, time);
                 if let Some(process) = self.processes.get(&pid) {
                     let command = &mut self.programs[process.program].command;
@@ -204,6 +207,7 @@ impl KernelWatch {
                 program.command = Some((command.map(|words| names.number(&words)), *pid, now));
             }
         }
+        // Rows that came since the last question wait until all events up to this one are known.
         let fresh = self.waiting.iter_mut().rev().take_while(|row| row.from == u64::MAX);
         fresh.for_each(|row| row.from = now);
     }
@@ -281,6 +285,7 @@ impl KernelWatch {
         let losses = self.losses(event.cpu);
         let (time, cpu) = (event.time, event.cpu);
         let call = PendingCall { time, cpu, number, arguments, file, losses, is_in_turn };
+        // A thread has one call at a time, so the end of the earlier one was not seen.
         if let Some(before) = self.pending.insert(event.thread, call) {
             self.give_up(&before);
         }
@@ -290,6 +295,8 @@ impl KernelWatch {
     fn begun(&mut self, event: &KernelEvent, number: i64) -> Option<PendingCall> {
         let call = self.pending.remove(&event.thread)?;
         let (of_cpu, of_all) = self.losses(event.cpu);
+        // On one processor only its own losses matter. A thread that has moved may have lost
+        // records on any.
         let is_whole =
             if call.cpu == event.cpu { call.losses.0 == of_cpu } else { call.losses.1 == of_all };
         if call.number == number && is_whole {
@@ -303,9 +310,11 @@ impl KernelWatch {
     fn give_up(&mut self, call: &PendingCall) {
         let Some(file) = call.file else { return };
         if call.is_in_turn {
+            // How far it moved the place is unknown.
             self.files.end_turn(file, 0);
             self.files.set_place(file, None);
         }
+        // Only ends the wait: at time 0 no name becomes certain.
         self.files.name(file, 0);
     }
 
@@ -332,6 +341,7 @@ impl KernelWatch {
         };
         let errno = if RESTARTS.contains(&errno) { EINTR } else { errno };
         let moved = if spec.moves { result } else { 0 };
+        // Before the effect, which may set another place.
         let offset = self.offset(&spec, call, moved);
         let mut file = call.file;
         if errno == 0 {
@@ -359,6 +369,7 @@ impl KernelWatch {
             thread: event.thread,
             ..TraceRow::default()
         };
+        // A descriptor that is not open has no name.
         let is_named = spec.on != CallOn::Nothing && errno != EBADF;
         self.waiting.push_back(WaitingRow { row, file, program, is_named, from: u64::MAX });
     }
@@ -389,6 +400,8 @@ impl KernelWatch {
             CallEffect::Opens(place) => {
                 let place = match place {
                     OpenPlace::Begins => Some(0),
+                    // With O_APPEND each write goes to the end, and the length of the file is not
+                    // known here.
                     OpenPlace::Flags(at) if arguments[at] & O_APPEND == 0 => Some(0),
                     OpenPlace::Flags(_) | OpenPlace::Unknown => None,
                 };
@@ -397,6 +410,7 @@ impl KernelWatch {
                 return Some(id);
             }
             CallEffect::Dups(_) => {
+                // A `dup2` of a descriptor onto itself changes nothing.
                 if let Some(id) = call.file.filter(|_| result as i32 != arguments[0] as i32) {
                     files.hold(pid, result as i32, id, event.time);
                 }

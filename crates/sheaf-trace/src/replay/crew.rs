@@ -2,7 +2,7 @@
 use super::ReplaySpeed;
 use super::issue::{ReplayIssuer, ReplayProcess};
 use super::outcome::ReplayTally;
-use crate::{TraceError, TraceRow};
+use sheaf_log::{TraceError, TraceRow};
 use sheaf_recorder::IoOp;
 use std::collections::VecDeque;
 use std::path::Path;
@@ -152,6 +152,7 @@ impl Crew {
             return Ok(number % REPLAY_THREADS_MAX);
         }
         let worker = self.threads.len();
+        // Before its thread, which looks for its state at once.
         {
             let mut state = self.shared.lock();
             state.workers.push(WorkerState::default());
@@ -173,11 +174,14 @@ impl Crew {
         }
         let begun = || (job.row.time_ns, Instant::now());
         let speed = self.speed;
+        // The clock starts with the first operation, so that the planning before it takes no time.
         state.pace.get_or_insert_with(|| ReplayPace { speed, begun: begun() });
+        // Looked at after the wait, during which the worker may have panicked.
         if state.workers[worker].is_gone {
             return;
         }
         state.workers[worker].queue.push_back(job);
+        // Each worker has a condition variable of its own, so that one operation wakes one thread.
         state.turns[worker].notify_one();
     }
 
@@ -241,6 +245,7 @@ fn next(shared: &CrewShared, worker: usize) -> Option<(ReplayJob, ReplayPace)> {
             let own = &mut state.workers[worker];
             let job = own.queue.pop_front()?;
             own.doing = Some(job.end);
+            // Only the thread that reads the trace waits for room.
             shared.room.notify_one();
             return Some((job, pace));
         }
@@ -266,6 +271,7 @@ impl Drop for Alarm<'_> {
             own.is_gone = true;
             own.queue.clear();
         }
+        // The operation that it was at counts as done, or others would wait for its end for ever.
         done(self.shared, self.worker);
         self.shared.room.notify_all();
     }

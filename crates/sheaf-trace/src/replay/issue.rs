@@ -37,6 +37,7 @@ struct CountedFile(OwnedFd);
 
 impl CountedFile {
     fn new(open: impl FnOnce() -> Result<OwnedFd>) -> std::result::Result<Self, ReplayStop> {
+        // Counted before the open, so that two threads cannot both take the last place.
         if OPEN.fetch_add(1, Ordering::Relaxed) >= REPLAY_OPEN_MAX {
             OPEN.fetch_sub(1, Ordering::Relaxed);
             return Err(ReplayStop::Skip(ReplaySkip::TooManyOpen));
@@ -128,6 +129,7 @@ pub(super) struct ReplayIssuer {
 impl Default for ReplayIssuer {
     /// All of it is there before the first operation, whose time it is not.
     fn default() -> Self {
+        // Ones and not zeros, which the system would make page by page when they are first written.
         Self { pattern: &PATTERN, room: vec![1; PIECE_BYTES_MAX] }
     }
 }
@@ -150,6 +152,7 @@ impl ReplayIssuer {
         tally.did((job.op, &job.row, &job.path), (errno, bytes), compares, took);
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     fn operate(&mut self, job: &ReplayJob, path: &Mutex<OpenPath>) -> ReplayIssued {
         let target = &job.process.target;
         let name = &job.path;
@@ -185,6 +188,7 @@ impl ReplayIssuer {
                     }
                     open.appends.seek();
                 }
+                // Moves nothing, and is made for its time: all accesses here name their offset.
                 timed(|| rustix::fs::seek(&file.0, SeekFrom::Current(0)))?;
             }
             IoOp::Flush => {
@@ -317,6 +321,7 @@ impl ReplayIssuer {
             (true, at) => self.write(&file.0, at, asked)?,
             (false, Some(at)) => self.read(&file.0, at, asked)?,
             (false, None) => {
+                // Not locked during the call, so that threads of one process read at the same time.
                 let at = lock(path).read;
                 let moved = self.read(&file.0, at, asked)?;
                 lock(path).read = at.saturating_add(moved);
@@ -330,8 +335,10 @@ impl ReplayIssuer {
     /// for (a line) depends on the data.
     fn stream(&mut self, job: &ReplayJob, open: &mut OpenPath, file: &OwnedFd) -> ReplayIssued {
         let (asked, bytes) = (job.row.asked.max(0), job.row.bytes.max(0));
+        // An access that moved nothing asks for one byte, so that a read at the end finds the end.
         let amount = if bytes == 0 { asked.min(1) } else { bytes }.unsigned_abs();
         if job.op.writes() {
+            // A stream forgets what it has read ahead before it writes.
             open.ahead = 0;
             open.place = open.place.saturating_add(amount);
             open.unwritten = open.unwritten.saturating_add(amount);

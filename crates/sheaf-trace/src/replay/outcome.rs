@@ -1,6 +1,6 @@
 //! What came of a replay.
-use crate::{TraceError, TraceRow};
 use sheaf_core::Errno;
+use sheaf_log::{TraceError, TraceRow};
 use sheaf_recorder::IoOp;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -264,6 +264,7 @@ impl ReplayTally {
     }
 
     pub fn into_outcome(mut self, outcome: &mut ReplayOutcome) {
+        // Each thread has kept its first ones: these are the first ones of all.
         self.differences.sort_by_key(|difference| difference.time_ns);
         self.differences.truncate(REPLAY_EXAMPLES_MAX);
         outcome.ops = self.ops.into_iter().map(|(op, sums)| (op.word(), sums)).collect();

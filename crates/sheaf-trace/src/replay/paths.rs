@@ -1,7 +1,7 @@
 //! Which path below the target a recorded path is.
 use super::ReplaySkip;
 use super::target::MARK;
-use crate::{TraceError, TraceNames};
+use sheaf_log::{TraceError, TraceNames};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! What has to be there before a replay begins.
 use super::target::ReplayTarget;
-use crate::{TraceError, TraceRow};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use sheaf_log::{TraceError, TraceRow};
 use sheaf_recorder::IoOp;
 use std::collections::BTreeMap;
 
@@ -94,6 +94,7 @@ impl ReplayPlan {
     }
 
     /// Looks at an operation on a path, or on two where something is moved.
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     pub fn add(
         &mut self,
         op: IoOp,
@@ -209,6 +210,7 @@ impl ReplayPlan {
         if op.writes() {
             planned.written = planned.written.max(end);
         } else if bytes > 0 && end > planned.written {
+            // A read beyond all that was written shows how long the file was before.
             let was = match planned.origin.clone() {
                 Some(origin) => self.paths.get_mut(&origin),
                 None => Some(planned).filter(|planned| !planned.is_gone),

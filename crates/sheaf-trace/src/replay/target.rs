@@ -1,9 +1,9 @@
 //! The directory that a replay does not leave.
 use super::call_time::timed;
-use crate::TraceError;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, Result};
+use sheaf_log::TraceError;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -45,6 +45,7 @@ impl ReplayTarget {
         let error = |errno: Errno| TraceError::io(path)(errno.into());
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(error)?;
         let target = Self { root, path: path.to_owned() };
+        // A replay removes files, so it never uses a directory that contains other ones.
         if target.is_empty().map_err(error)? {
             target.mark().map_err(TraceError::io(path))?;
         } else if !target.is_marked().map_err(TraceError::io(path))? {

@@ -1,5 +1,5 @@
 //! What a report says, as it is written as JSON.
-use crate::RemovedParts;
+use crate::parts::RemovedParts;
 use crate::report::findings::Finding;
 use serde::{Deserialize, Serialize};
 pub use sheaf_log::OpClass;

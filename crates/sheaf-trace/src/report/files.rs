@@ -2,8 +2,8 @@
 use crate::report::data::{AccessData, DirectoryData, FileData, FilesBeyond, IoSums, OpClass};
 use crate::report::sums::{PatternSums, SplitSums, StreamPosition, bytes_of, is_stream};
 use crate::report::units::escaped;
-use crate::{TraceNames, TraceRow};
 use rustc_hash::{FxHashMap, FxHashSet};
+use sheaf_log::{TraceNames, TraceRow};
 use std::collections::HashMap;
 
 const ENOENT: i32 = 2;
@@ -208,6 +208,7 @@ impl FileTable {
             self.fold();
         }
         let is_partial = place == FOLDED;
+        // A file that returns is counted in `folded` and in its directory already.
         self.beyond.folded -= u64::from(is_partial);
         let directory = self.directory(names.text(path), !is_partial);
         let place = self.files.len() as u32;
@@ -256,6 +257,7 @@ impl FileTable {
 
     /// Puts together half of the files: those with the fewest operations and the least time.
     fn fold(&mut self) {
+        // A quarter by operations and a quarter by time, which may be the same files.
         let keep_max = self.files_max / 4;
         let mut keep = vec![false; self.files.len()];
         let mut order: Vec<usize> = (0..self.files.len()).collect();
@@ -489,7 +491,6 @@ fn beyond(into: &mut FilesBeyond, file: &FileSums) {
 }
 
 impl FilesBeyond {
-    /// Puts a file there.
     pub(crate) fn add(&mut self, file: &FileData) {
         self.files += 1;
         self.reads.merge(&file.reads);

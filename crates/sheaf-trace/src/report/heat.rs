@@ -47,7 +47,9 @@ impl HeatMap {
             None
         };
         let bins = self.rows.entry(key).or_insert_with(|| vec![HeatBin::default(); self.bins_max]);
+        // A shift rounds down also before 1970, where a division would round towards zero.
         let bin_of = |at: i64| at >> self.bin_ns.trailing_zeros();
+        // The end itself is not part of the time, unless that has no length.
         let last_bin = bin_of(end_ns.saturating_sub(1).max(begin_ns));
         let mut give = |bin: i64, share: u128| {
             let bin = &mut bins[bin.abs_diff(first) as usize];
@@ -61,6 +63,7 @@ impl HeatMap {
         for bin in bin_of(begin_ns)..=last_bin {
             let bin_end = (i128::from(bin) + 1) * i128::from(self.bin_ns);
             let passed = bin_end.min(i128::from(end_ns)) - i128::from(begin_ns);
+            // The difference of two rounded sums, so that no byte is lost by rounding.
             let share = (u128::from(bytes) * passed as u128 / total) - given;
             given += share;
             give(bin, share);
@@ -77,6 +80,8 @@ impl HeatMap {
             if new_last.abs_diff(new_first) < self.bins_max as u64 {
                 let shift = first.abs_diff(new_first) as usize;
                 if shift > 0 {
+                    // No more than `bins_max` bins are in use, so those that come to the front are
+                    // empty.
                     self.rows.values_mut().for_each(|bins| bins.rotate_right(shift));
                 }
                 self.used = Some((new_first, new_last));

@@ -1,6 +1,6 @@
 //! Sums while they are made.
-use crate::TraceRow;
 use crate::report::data::{AccessPattern, CommonSize, IoSums, OpClass, SizeBucket};
+use sheaf_log::TraceRow;
 use sheaf_recorder::IoOp;
 
 /// Offsets that are a multiple of this are aligned: a page, and what disks write at once.
@@ -95,6 +95,7 @@ impl PowerCounts {
                 0 => SizeBucket { from: 0, to: 0, count },
                 _ => {
                     let from = 1u64 << (bucket - 1);
+                    // Twice `from` would overflow in the last bucket.
                     SizeBucket { from, to: from - 1 + from, count }
                 }
             })

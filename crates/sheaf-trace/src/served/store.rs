@@ -1,16 +1,14 @@
 //! The log server: stores what the servers of hosts have taken, each row once.
 use super::{BatchPart, HostClock, HostPlace, RowFilter, TraceBatch};
 use crate::convert::convert_spool;
-use crate::parts::PartKeeper;
-use crate::record::{StoreLock, lock, send};
-use crate::{
-    KeepLimits, PartLimits, RecordTotals, RemovedParts, ServedHost, TraceError, TraceInfo,
-    TraceNames,
-};
+use crate::info::TraceInfo;
+use crate::parts::{KeepLimits, PartKeeper, PartLimits, RemovedParts};
+use crate::record::{RecordTotals, StoreLock, lock, send};
 use sheaf_log::collect::UNPLACED_ERRNO;
 use sheaf_log::files::{check_own, remove};
 use sheaf_log::served::now_ns;
 use sheaf_log::spool::{self, SpoolFacts, SpoolWriter};
+use sheaf_log::{ServedHost, TraceError, TraceNames};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -175,6 +173,7 @@ impl ServedStore {
             next = number + 1;
         }
         let kept = PartKeeper::open(directory, info.removed, keep, &mut before.damaged)?;
+        // A number is never used again: a spool whose part exists counts as stored.
         let next = next.max(kept.next());
         let names = TraceNames::default();
         let facts = SpoolFacts::of_hosts(hosts.values().cloned().collect());
@@ -227,6 +226,7 @@ impl ServedStore {
     /// # Panics
     /// When the thread that stores has panicked.
     pub fn discard(self) -> Result<(), TraceError> {
+        // Without a sender the thread that stores ends.
         drop(self.to_store);
         self.storer.join().expect("the thread that stores has told its panic");
         remove(&spool::path_of(&self.directory, self.spool.number()))?;
@@ -269,6 +269,8 @@ impl ServedStore {
         for part in &batch.parts {
             let (offset, error) = self.heard(part, sent_ns, came_ns);
             let stored = &self.hosts[&part.host].place;
+            // A host sends rows again until it receives their acknowledgement. A part that begins
+            // before the stored place is a repetition.
             let is_new =
                 stored.life != part.life || (part.spool, part.rows) >= (stored.spool, stored.rows);
             if let Some(number) = batch.names.find(part.host.as_bytes()) {
@@ -285,6 +287,7 @@ impl ServedStore {
             }
         }
         batch.rows.retain_mut(|row| {
+            // Rows of a repeated part have no offset, and are dropped.
             let offset = offsets[row.host as usize];
             row.time_ns += offset.unwrap_or(0);
             offset.is_some()
@@ -304,8 +307,10 @@ impl ServedStore {
             TraceBatch { names: std::mem::take(&mut self.names), ..TraceBatch::default() };
         numbered.add(&batch.rows, &batch.names);
         self.names = numbered.names;
+        // The offsets of their clocks have moved the rows of each host.
         numbered.rows.sort_by_key(|row| row.time_ns);
         let facts = SpoolFacts::of_hosts(places);
+        // The spool first: a host removes its rows as soon as its place has advanced.
         self.spool.append(&numbered.rows, &self.names, &facts)?;
         for place in facts.hosts {
             if let Some(host) = self.hosts.get_mut(&place.host) {
@@ -326,6 +331,7 @@ impl ServedStore {
         let (begun_ns, lost) = (self.kept.begun_ns, batch.names.find(sheaf_log::LOST));
         let mut before: HashMap<u32, u64> = HashMap::new();
         batch.rows.retain(|row| {
+            // An operation that was under way when the trace began is part of it.
             let is_kept = row.time_ns.saturating_add(row.duration_ns) >= begun_ns;
             if !is_kept {
                 let is_lost = Some(row.op) == lost;
@@ -369,7 +375,10 @@ impl ServedStore {
             return Ok(());
         }
         let number = self.spool.number();
+        // The next spool begins with the places of all hosts, because this one is removed once it
+        // is converted.
         let hosts = self.hosts.values().map(|host| host.place.clone()).collect();
+        // Each spool has its own names, so that names which are no longer used do not accumulate.
         self.names = TraceNames::default();
         self.spool = SpoolWriter::begin(
             &self.directory,

@@ -171,6 +171,7 @@ fn darshan(made: &Made, records_max: Option<usize>) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn darshan_counts_as_by_hand() {
     let mut made = Made::default();
     // Moments count from what has no counter, too.

@@ -227,6 +227,9 @@ fn hostile_names_do_no_harm() {
     for text in ["<img", "<b>\\x9b", "<i>", "<u>", "alert(1)</"] {
         assert!(!html.contains(text), "{text}");
     }
+    for text in ["&lt;script&gt;alert(1)&lt;/script&gt;", "&lt;img src=x onerror=alert(1)&gt;"] {
+        assert!(html.contains(text), "{text}");
+    }
     let is_plain = |c: char| c == '\n' || !c.is_control();
     assert!(html.chars().all(is_plain) && !html.contains('\u{202e}'));
     assert_eq!(embedded(&html), data);

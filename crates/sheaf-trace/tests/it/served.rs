@@ -54,6 +54,7 @@ fn record(buffers: &std::path::Path) -> Vec<(i64, i64)> {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 async fn clocks_that_are_wrong_are_put_right_within_what_is_said() {
     let (home, trace) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut filters = LogClients::filters(Registry::with_builtins());

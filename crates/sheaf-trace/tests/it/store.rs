@@ -132,7 +132,7 @@ fn event_takes_a_few_bytes() {
 }
 
 #[test]
-fn store_goes_on_with_a_file_of_its_own_and_a_broken_one_is_told() {
+fn store_goes_on_with_its_own_file_and_a_broken_one_is_told() {
     let (rows, names) = recorded(2000, |number| number);
     let directory = tempfile::tempdir().unwrap();
     for _ in 0..2 {
@@ -365,11 +365,5 @@ fn no_flipped_bit_goes_unnoticed() {
             unnoticed.push(at);
         }
     }
-    // All whose loss cannot be told is where what is said of the file begins, after what ends the list before it,
-    // and its name. Which bit of a byte is another one differs from file to file.
-    let name = bytes.windows(11).position(|at| at == b"sheaf.crc32").unwrap();
-    assert!(
-        unnoticed.iter().all(|at| (name - 16..name + 12).contains(at)),
-        "{unnoticed:?}, {name}"
-    );
+    assert!(unnoticed.is_empty(), "{unnoticed:?} of {}", bytes.len());
 }

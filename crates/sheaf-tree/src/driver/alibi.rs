@@ -1,7 +1,12 @@
-//! Peers that say nothing, and live: what can be seen of them from here.
+//! Silent peers that are alive: the evidence that this process has of it.
+//!
+//! Silence does not mean death on one machine. The kernel reports when one of its processes ends,
+//! so local links have few heartbeats. A local process that waits for a processor, or has not
+//! begun, is vouched for. A stopped process is not.
 use super::{Core, Route};
 use crate::proto::{LinkId, Time};
 use rustix::process::Pid;
+use sheaf_core::ProcessStat;
 use std::time::Duration;
 
 /// Whoever waits for the processor is vouched for until it has had so much of it and still says
@@ -16,14 +21,9 @@ fn state(pid: Pid) -> Option<u8> {
 /// The same, with how much of the processor its first thread has had.
 fn doing(pid: Pid) -> Option<(u8, Duration)> {
     let pid = pid.as_raw_pid();
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
-    // The name before may hold anything, also parentheses.
-    let (_, behind) = stat.rsplit_once(") ")?;
-    let mut words = behind.split(' ');
-    let state = *words.next()?.as_bytes().first()?;
-    // The fields 14 and 15 of all, in ticks.
-    let mut ticks = words.skip(10).map_while(|word| word.parse::<u64>().ok());
-    let ticks = ticks.next()?.checked_add(ticks.next()?)?;
+    let line = std::fs::read(format!("/proc/{pid}/task/{pid}/stat")).ok()?;
+    let stat = ProcessStat::parse(&line)?;
+    let (state, ticks) = (stat.state()?, stat.processor_ticks()?);
     let per_s = rustix::param::clock_ticks_per_second().max(1);
     Some((state, Duration::from_millis(ticks.saturating_mul(1000) / per_s)))
 }

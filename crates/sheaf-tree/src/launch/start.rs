@@ -5,6 +5,7 @@ pub(super) mod family;
 pub(super) mod hosts;
 pub(super) mod inherited;
 pub(super) mod line;
+pub(super) mod logins;
 pub(super) mod plan;
 pub(super) mod processes;
 pub(super) mod push;

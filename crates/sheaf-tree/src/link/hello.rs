@@ -141,6 +141,7 @@ pub fn decode<T: serde::de::DeserializeOwned>(frame: &[u8]) -> Result<T, Violati
 }
 
 /// For fuzzing: greetings, and the answers to them.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn decode_any(data: &[u8]) {
     let _ = data.first_chunk().map(frame_len);
     let _ = decode::<Welcome>(data);

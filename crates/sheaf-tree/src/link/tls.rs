@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_know_who_the_other_is_and_bytes_come_out_as_they_went_in() {
+    fn tls_ends_know_each_other_and_bytes_come_out_as_they_went_in() {
         let authority = Authority::new().unwrap();
         let (child, parent) = (authority.issue(9).unwrap(), authority.issue(2).unwrap());
         let mut one = Keys::new(&child).unwrap().connect(2).unwrap();

@@ -61,7 +61,10 @@ impl Pending<'_> {
     /// can be waited for again.
     pub async fn answer(&self) -> WaveResult {
         let answer = poll_fn(|cx| {
-            self.stream.inner.shared.peek(|core| core.claims.poll(self.stream.id, self.wave, cx))
+            self.stream
+                .inner
+                .shared
+                .peek(|core| core.mailbox.claims.poll(self.stream.id, self.wave, cx))
         })
         .await;
         for (_, leaves) in answer.coverage.failed.iter().filter(|(why, _)| *why == Errno::NOSYS) {
@@ -73,7 +76,10 @@ impl Pending<'_> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        self.stream.inner.shared.peek(|core| core.claims.drop_one(self.stream.id, self.wave));
+        self.stream
+            .inner
+            .shared
+            .peek(|core| core.mailbox.claims.drop_one(self.stream.id, self.wave));
     }
 }
 
@@ -87,7 +93,10 @@ pub(super) struct UnderWay<'a> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if let Some(wave) = self.wave {
-            self.stream.inner.shared.peek(|core| core.claims.drop_one(self.stream.id, wave));
+            self.stream
+                .inner
+                .shared
+                .peek(|core| core.mailbox.claims.drop_one(self.stream.id, wave));
             self.stream.cancel(Some(wave));
         }
     }

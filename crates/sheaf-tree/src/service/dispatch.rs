@@ -1,5 +1,4 @@
 //! The services of one node, and which stream is whose.
-use super::identity::Identity;
 use super::{Audience, Caller, Configs, Leaf, LeafHandle, Service, ServiceError, Services, Site};
 use crate::driver::Works;
 use crate::proto::{Node, Packet};
@@ -100,9 +99,8 @@ impl Dispatch {
         let Some(at) = self.services.position(name).filter(|&at| self.is_here(at)) else {
             return DispatchDesk::Closed(Errno::NOSYS);
         };
-        let heeds = self.services.providers[at].1.heeds_callers();
-        if !heeds && !matches!(Identity::of(caller), Ok(None)) {
-            return DispatchDesk::Closed(Errno::PERM);
+        if let Err(errno) = self.services.providers[at].1.check(caller) {
+            return DispatchDesk::Closed(errno);
         }
         if self.running[at].is_none()
             && let Err(error) = self.start(at)
@@ -193,6 +191,12 @@ impl Works for Dispatch {
         let leaf = &mut Leaf { node: leaf };
         for at in 0..self.running.len() {
             self.call(at, |service| service.resume(leaf));
+        }
+    }
+
+    fn cut_off(&mut self) {
+        for at in 0..self.running.len() {
+            self.call(at, |service| service.cut_off());
         }
     }
 

@@ -47,9 +47,19 @@ impl Identity {
     /// As whom a caller's requests are done; `None` is the process's user.
     ///
     /// # Errors
-    /// `EPERM` for whoever is another user than the process's, which is not root.
+    /// `EPERM` for whoever is another user than the process's, which is not root; and for a client
+    /// that would be root here and may not ([`ClientRights::may_be_root`]).
+    ///
+    /// [`ClientRights::may_be_root`]: super::ClientRights::may_be_root
     pub fn of(caller: &Caller) -> Result<Option<Arc<Self>>, Errno> {
-        let Caller::User { uid, gid, gids, is_owner: false, .. } = caller else { return Ok(None) };
+        let may_be_root = caller.rights().may_be_root;
+        let Caller::User { uid, gid, gids, is_owner: false, .. } = caller else {
+            let is_refused = !may_be_root && geteuid().is_root();
+            return if is_refused { Err(Errno::PERM) } else { Ok(None) };
+        };
+        if !may_be_root && (*uid == 0 || *gid == 0 || gids.contains(&0)) {
+            return Err(Errno::PERM);
+        }
         Self::of_user(*uid, *gid, gids)
     }
 
@@ -163,13 +173,38 @@ pub fn as_process<R>(act: impl FnOnce() -> R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::ClientRights;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     const NOBODY: u32 = 65_534;
 
     fn caller(uid: u32, gids: &[u32]) -> Caller {
         let host = "n1".to_owned();
-        Caller::User { uid, gid: uid, gids: gids.to_vec(), host, is_owner: false }
+        let rights = ClientRights::FULL;
+        Caller::User { uid, gid: uid, gids: gids.to_vec(), host, is_owner: false, rights }
+    }
+
+    /// The user of the server on another host, which may also be lying about who it is.
+    #[test]
+    fn root_of_one_host_is_not_root_on_others_without_the_right() {
+        let limited = ClientRights { may_write: true, may_be_root: false };
+        let own = |rights| {
+            let (host, gids) = ("n1".to_owned(), Vec::new());
+            Caller::User { uid: 1001, gid: 1001, gids, host, is_owner: true, rights }
+        };
+        let is_root = geteuid().is_root();
+        for caller in [own(limited), Caller::Host { rights: limited }] {
+            let expected = if is_root { Err(Errno::PERM) } else { Ok(None) };
+            assert_eq!(Identity::of(&caller), expected);
+        }
+        assert_eq!(Identity::of(&own(ClientRights::FULL)), Ok(None));
+        let guest = |uid, gid, gids: &[u32]| {
+            let (host, gids) = ("n1".to_owned(), gids.to_vec());
+            Caller::User { uid, gid, gids, host, is_owner: false, rights: limited }
+        };
+        for caller in [guest(0, 7, &[]), guest(7, 0, &[]), guest(7, 7, &[8, 0])] {
+            assert_eq!(Identity::of(&caller), Err(Errno::PERM), "{caller:?}");
+        }
     }
 
     #[test]

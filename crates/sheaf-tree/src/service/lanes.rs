@@ -52,7 +52,18 @@ pub struct Blocking {
     open: Arc<OpenWorker>,
     pool: Arc<Pool<LaneErrand>>,
     audience: Audience,
-    as_callers: bool,
+    users: LaneUsers,
+}
+
+/// As whom requests are worked on, and for which callers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LaneUsers {
+    /// As the process's user, for callers that may do all that it may.
+    Process,
+    /// As the caller.
+    Callers,
+    /// As the process's user, for callers that the worker judges.
+    Judged,
 }
 
 impl Blocking {
@@ -62,7 +73,7 @@ impl Blocking {
         open: impl Fn(&Site<'_>, &Caller) -> Result<Box<dyn Worker>, Errno> + Send + Sync + 'static,
     ) -> Self {
         let audience = Audience::Leaves;
-        Self { open: Arc::new(open), pool: Pool::new(), audience, as_callers: false }
+        Self { open: Arc::new(open), pool: Pool::new(), audience, users: LaneUsers::Process }
     }
 
     /// The same at other nodes.
@@ -76,7 +87,14 @@ impl Blocking {
     /// them, too; what it hands to threads that were there before is done with the process's.
     #[must_use]
     pub fn as_callers(self) -> Self {
-        Self { as_callers: true, ..self }
+        Self { users: LaneUsers::Callers, ..self }
+    }
+
+    /// For callers that `open` accepts, whatever their rights: requests are worked on with the
+    /// process's, and the worker sees to it that no caller gets more than its own.
+    #[must_use]
+    pub fn judging_callers(self) -> Self {
+        Self { users: LaneUsers::Judged, ..self }
     }
 }
 
@@ -86,7 +104,7 @@ impl Provider for Blocking {
     }
 
     fn heeds_callers(&self) -> bool {
-        self.as_callers
+        self.users != LaneUsers::Process
     }
 
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
@@ -153,7 +171,11 @@ impl Service for Lanes {
     fn opened(&mut self, stream: u32, caller: &Caller) {
         let (queue, worker) = (Mutex::default(), Mutex::default());
         let (post, open) = (Arc::clone(&self.post), Arc::clone(&self.blocking.open));
-        let (identity, caller) = (Identity::of(caller), Arc::new(caller.clone()));
+        let identity = match self.blocking.users {
+            LaneUsers::Judged => Ok(None),
+            LaneUsers::Process | LaneUsers::Callers => Identity::of(caller),
+        };
+        let caller = Arc::new(caller.clone());
         let lane = Lane { stream, caller, identity, post, open, queue, worker };
         self.lanes.insert(stream, Arc::new(lane));
     }

@@ -486,7 +486,7 @@ fn flooding_service_is_held_back_and_delays_no_other() {
 }
 
 #[test]
-fn when_all_threads_of_a_service_hang_it_refuses_and_others_go_on() {
+fn service_whose_threads_all_hang_refuses_and_others_go_on() {
     run(async {
         let go = Arc::new(AtomicBool::new(false));
         let free = Arc::clone(&go);
@@ -525,7 +525,7 @@ fn node_within_another_runtime_says_why_it_does_not_start() {
 }
 
 #[test]
-fn long_requests_behind_one_that_hangs_wait_where_they_come_from() {
+fn long_requests_behind_a_hanging_one_wait_at_their_sender() {
     run(async {
         let go = Arc::new(AtomicBool::new(false));
         let free = Arc::clone(&go);

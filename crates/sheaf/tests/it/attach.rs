@@ -40,8 +40,14 @@ pub fn joins_by_token(machines: &Machines, host: usize) -> Running {
     join_at(machines, host, issued["join"].as_str().unwrap(), issued["token"].as_str().unwrap())
 }
 
-fn join_at(machines: &Machines, host: usize, join: &str, token: &str) -> Running {
+fn write_token(machines: &Machines, host: usize, token: &str) {
     machines.write(host, "token", token);
+    let only_own = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(machines.home(host, "token"), only_own).unwrap();
+}
+
+fn join_at(machines: &Machines, host: usize, join: &str, token: &str) -> Running {
+    write_token(machines, host, token);
     let program = machines.dir().join("sheaf");
     let args = ["serve", "--join", join, "--token-file", "token"];
     Running::start(&mut machines.command(host, program.to_str().unwrap(), &args))
@@ -100,6 +106,33 @@ fn hosts_join_by_one_time_tokens_late_too_and_leave() {
     for server in servers {
         assert_eq!(server.wait().code, Some(0));
     }
+}
+
+#[test]
+fn first_command_waits_for_no_host_that_never_joined() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(4) else { return };
+    let config = format!(
+        "[cluster.pods]\nhosts = \"h[1-4]\"\nlaunch = \"attach\"\nlisten = \"{}:{PORT}\"\n\
+         tree = \"1x2x2\"\n[tuning]\nstart_timeout_ms = 60000\n",
+        address(LOGIN)
+    );
+    machines.write(LOGIN, "sheaf.toml", &config);
+    (1..=4).for_each(|host| machines.write(host, "data", "equal\n"));
+    let up = machines.run(&["up", "--tokens", "tokens", "--token-uses", "9"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let begun = std::time::Instant::now();
+    let run = machines.run(&["--timeout", "60", "grep", "equal", "/root/data"]);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+    let told = "h[1-4]: host is down (EHOSTDOWN): it has not joined\n";
+    assert!(run.code == Some(3) && run.stderr.starts_with(told), "{run:?}");
+    // Hosts may still come, and find their places.
+    let token = std::fs::read_to_string(machines.home(LOGIN, "tokens")).unwrap();
+    let servers: Vec<Running> = (1..=4).map(|host| join(&machines, host, token.trim())).collect();
+    wait_for(&machines, "h[1-4]");
+    wait_until("everybody is at its place", || is_as_planned(&machines));
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    servers.into_iter().for_each(|server| assert_eq!(server.wait().code, Some(0)));
 }
 
 #[test]
@@ -184,12 +217,12 @@ fn up_waits_for_as_many_hosts_as_it_is_told_to() {
 }
 
 #[test]
-fn host_that_comes_before_its_session_waits_for_it_and_tells_its_end_from_another() {
+fn host_that_comes_early_waits_and_knows_its_session() {
     let _turn = turn();
     let Some((machines, tokens)) = session(2, &["--token-uses", "9"]) else { return };
     assert_eq!(machines.run(&["down"]).code, Some(0));
     // Nobody listens there: the session of the token has ended.
-    machines.write(1, "token", &tokens[0]);
+    write_token(&machines, 1, &tokens[0]);
     let at = format!("login:{PORT}");
     let serve = ["serve", "--join", &at, "--retry", "1", "--token-file", "token"];
     let late = Running::start(&mut machines.command(
@@ -238,7 +271,7 @@ fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
     servers.push(join(&machines, 1, &tokens[0]));
     servers.push(join(&machines, 3, &tokens[0]));
     wait_for(&machines, "h[1-4]");
-    assert!(is_as_planned(&machines), "{:?}", machines.nodes());
+    wait_until("everybody is at its place", || is_as_planned(&machines));
     assert_eq!([1, 2, 3, 4].map(|host| machines.processes(host).len()), [2, 1, 2, 1]);
     // Its inner node alone knows that it lives: the root would hear otherwise by the end of this
     // time.
@@ -255,7 +288,7 @@ fn hosts_that_join_are_sent_to_their_places_below_inner_nodes() {
     wait_for(&machines, "h[1,3-4]");
     servers.push(join(&machines, 2, &tokens[0]));
     wait_for(&machines, "h[1-4]");
-    assert!(is_as_planned(&machines), "{:?}", machines.nodes());
+    wait_until("everybody is at its place", || is_as_planned(&machines));
 
     // A whole host with its inner node, and the server below finds another parent meanwhile.
     machines.processes(3).iter().for_each(|process| process.signal(Signal::KILL));
@@ -293,7 +326,7 @@ fn inner_node_that_cannot_reach_the_root_lets_its_children_go() {
     };
     let mut servers: Vec<Running> = (1..=4).map(|host| join(&machines, host, &tokens[0])).collect();
     wait_for(&machines, "h[1-4]");
-    assert!(is_as_planned(&machines), "{:?}", machines.nodes());
+    wait_until("everybody is at its place", || is_as_planned(&machines));
     // Nothing gets from the root to h3 any more; h4, whose inner node is there, reaches both.
     let route = |verb: &str| {
         let routed =

@@ -154,7 +154,7 @@ fn patterns_and_trees_that_mean_nothing() {
         &["--session", "none", "grep", "x", "/file"],
         &["--session", "../x", "grep", "x", "/file"],
         &["up", "--session", ".hidden"],
-        &["cp", "none", ":/x"],
+        &["cp", "none", "@all:/x"],
     ]
     .iter()
     .map(|args| told(&home, args))
@@ -180,7 +180,7 @@ fn patterns_and_trees_that_mean_nothing() {
     sheaf: "../x" cannot be the name of a session: one has letters, digits and . _ @ -, and begins with neither . nor -
     2 up --session .hidden
     sheaf: ".hidden" cannot be the name of a session: one has letters, digits and . _ @ -, and begins with neither . nor -
-    4 cp none :/x
+    4 cp none @all:/x
     sheaf: none: No such file or directory (ENOENT)
     copied: nothing
     "#);

@@ -154,7 +154,7 @@ fn large_file_is_copied_in_constant_memory() {
         "-T",
         "--async",
         source.to_str().unwrap(),
-        ":/d/copy",
+        "@all:/d/copy",
     ];
     let mut command = up.home.command(&args);
     let mut client = Running::start(command.stdin(Stdio::null()));

@@ -120,7 +120,7 @@ fn zeros_that_are_left_out_are_noticed() {
 
 /// Where others can be reached it is said how.
 #[test]
-fn hosts_outside_of_a_cluster_over_ssh_are_told_how_to_be_reached() {
+fn hosts_outside_of_a_cluster_are_told_how_to_be_reached() {
     let home = Home::with_config("[cluster.lab]\nhosts = \"n[1-4]\"\n");
     for (hosts, told) in [
         ("n9", "n9 is no host of cluster lab (n[1-4]); -w 'n9' --launch ssh goes there over ssh"),
@@ -202,9 +202,13 @@ fn names_that_ssh_would_not_take_for_names_are_refused() {
     {
         refused(args, &format!("-w: {blank}"));
     }
-    let dash = "\"-oProxyCommand=x\" cannot be the name of a host: it begins with a dash";
-    refused(&["-C", "lab", "-w", "n1,-oProxyCommand=x"], &format!("-w: {dash}"));
-    refused(&["-C", "lab", "--hosts=-oProxyCommand=x"], &format!("-w: {dash}"));
+    // A word that begins with a dash leaves a host out.
+    let dash = "oProxyCommand=x is not among the hosts of -w (n1)";
+    refused(&["-C", "lab", "-w", "n1,-oProxyCommand=x"], dash);
+    refused(
+        &["-C", "lab", "--hosts=-oProxyCommand=x"],
+        "oProxyCommand=x is no host of cluster lab (n1)",
+    );
     let wrong = |user: &str, why: &str| {
         format!(
             "invalid value '{user}' for '--user <USER>': a user cannot be called so: {why}; see sheaf cat --help"
@@ -216,6 +220,7 @@ fn names_that_ssh_would_not_take_for_names_are_refused() {
         &wrong("-oProxyCommand=x", "it begins with a dash"),
     );
     assert_eq!(home.run(&["-w", "n1", "-l", "-x", "cat", "/x"]).code, Some(2));
+    let dash = "\"-oProxyCommand=x\" cannot be the name of a host: it begins with a dash";
     // The same of a configuration, of what it reads, and of nodes between the others.
     write("@command: echo -- -oProxyCommand=x", "");
     refused(&[], &lab("\"--\" cannot be the name of a host: it begins with a dash"));
@@ -293,7 +298,7 @@ const SUDO: &str = "#!/bin/sh\n\
     exec env -i PATH=/usr/bin:/bin \"$@\"\n";
 
 #[test]
-fn servers_of_this_machine_are_started_through_sudo_and_nodes_above_them_are_not() {
+fn local_servers_are_started_through_sudo_and_nodes_above_not() {
     let (home, export) = home();
     let log = home.path().join("sudo.log");
     let sudo = home.write("bin/sudo", &SUDO.replace("LOG", log.to_str().unwrap()));
@@ -343,7 +348,7 @@ fn add_worker(machines: &Machines, host: usize) {
 }
 
 #[test]
-fn hosts_are_logged_in_to_as_the_user_who_is_said_and_sudo_makes_servers_roots() {
+fn login_user_is_the_one_said_and_sudo_makes_servers_roots() {
     let _turn = turn();
     let Some(machines) = Machines::new(4) else { return };
     for host in 1..=4 {
@@ -435,6 +440,7 @@ fn hosts_of_the_default_cluster_are_that_clusters() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn hosts_outside_of_the_default_cluster_are_said_to_be() {
     let (home, export) = home();
     home.write(
@@ -474,13 +480,31 @@ fn hosts_outside_of_the_default_cluster_are_said_to_be() {
         &["write", "--data", "x", "/same"],
         &["chmod", "600", "/same"],
         &["mkdir", "/new"],
-        &["cp", "here", ":/same"],
+        &["cp", "here", "@all:/same"],
     ] {
         refuses(
             &run(&[&["-w", "n[3-5]"], change].concat()),
             "n5 is no host of cluster lab (n[1-4]): nothing is changed; --launch ssh means hosts outside of it: all \
              of n[3-5], over ssh",
         );
+    }
+    // Outside of the cluster the path would be one of the host's own root.
+    refuses(
+        &run(&["-w", "h9", "rm", "-y", "/same"]),
+        &format!(
+            "h9 is no host of cluster lab (n[1-4]), where its export {export} does not hold: nothing is changed; \
+             --launch ssh means hosts outside of it: all of h9, over ssh"
+        ),
+    );
+    for change in [
+        &["rm", "-y", "/same"][..],
+        &["write", "--data", "x", "/same"],
+        &["cp", "here", "@all:/same"],
+        &["mkdir", "@all:/new"],
+    ] {
+        assert_eq!(run(&[&["-w", "h[8-9]"], change].concat()).code, Some(2), "{change:?}");
+        let named = [&["-w", "h9", "--export", "/"], change].concat();
+        assert_eq!(run(&named).code, Some(3), "the export is said: {change:?}");
     }
     let meant = run(&["-w", "n[4-5]", "--launch", "ssh", "rm", "-y", "/same"]);
     assert!(meant.code == Some(3) && meant.stderr.contains("nobody is let in"), "{meant:?}");

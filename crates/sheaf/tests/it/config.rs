@@ -32,6 +32,11 @@ fn show_names_the_origin_of_every_value() {
     listen                        = "0.0.0.0:0"   # default
     ssh                           = "ssh"         # default
     srun                          = "srun"        # default
+    ports                         = ""            # default
+    clients                       = "head"        # default
+    clients_may                   = "read"        # default
+    clients_root                  = false         # default
+    audit                         = "off"         # default
     timeout_s                     = 2.0           # --timeout
     groups.web                    = "n[001-002]"  # sheaf.toml:11
     tuning.timeout_ms             = 30000         # default
@@ -57,7 +62,7 @@ fn show_shows_every_cluster_where_none_is_chosen() {
     assert_eq!(run.code, Some(0), "{run:?}");
     let told = "sheaf: sheaf.toml has 2 clusters and no default: commands need --cluster NAME\n";
     assert_eq!(run.stderr, told);
-    insta::assert_snapshot!(run.stdout.lines().take(18).collect::<Vec<_>>().join("\n"), @r#"
+    insta::assert_snapshot!(run.stdout.lines().take(23).collect::<Vec<_>>().join("\n"), @r#"
     cluster.farm.hosts            = "@file:farm.txt"  # sheaf.toml:7
     cluster.farm.launch           = "embedded"        # sheaf.toml:8
     cluster.farm.tree             = "auto"            # default
@@ -67,6 +72,11 @@ fn show_shows_every_cluster_where_none_is_chosen() {
     cluster.farm.listen           = "0.0.0.0:0"       # default
     cluster.farm.ssh              = "ssh"             # default
     cluster.farm.srun             = "srun"            # default
+    cluster.farm.ports            = ""                # default
+    cluster.farm.clients          = "head"            # default
+    cluster.farm.clients_may      = "read"            # default
+    cluster.farm.clients_root     = false             # default
+    cluster.farm.audit            = "off"             # default
     cluster.lab.hosts             = "n[001-004]"      # sheaf.toml:2
     cluster.lab.launch            = "processes"       # sheaf.toml:3
     cluster.lab.tree              = "auto"            # default
@@ -274,7 +284,7 @@ fn circle_of_groups_is_one_line() {
 }
 
 #[test]
-fn check_finds_trees_that_are_none_and_programs_that_are_not_there() {
+fn check_finds_bad_trees_and_programs_that_are_not_there() {
     let config = "default = \"one\"\n[cluster.one]\nhosts = \"n[1-4]\"\ntree = \"1xx\"\nssh = \"no-such-client -q\"\n\
                   [cluster.two]\nhosts = \"n[1-4]\"\nlaunch = \"embedded\"\ntree = \"file:two.top\"\n\
                   srun = \"/nonexistent/srun\"\n[cluster.three]\nhosts = \"n1\"\nssh = \"env ssh\"\n";

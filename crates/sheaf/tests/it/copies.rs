@@ -22,8 +22,11 @@ fn two_hosts() -> Home {
 #[test]
 fn input_that_is_not_open_is_no_empty_file() {
     let home = two_hosts();
-    for args in [&["cp", "-", ":/old"][..], &["cp", "-", ":/new"], &["write", "--create", ":/new"]]
-    {
+    for args in [
+        &["cp", "-", "@all:/old"][..],
+        &["cp", "-", "@all:/new"],
+        &["write", "--create", "@all:/new"],
+    ] {
         let run = redirected(&home, args, "<&-");
         let expected = "sheaf: standard input is closed; < /dev/null is an empty one\n";
         assert_eq!((run.stderr.as_str(), run.code), (expected, Some(2)), "{args:?}");
@@ -33,7 +36,7 @@ fn input_that_is_not_open_is_no_empty_file() {
         assert_eq!(left.len(), 1, "{args:?} {left:?}");
         assert_eq!(std::fs::read_to_string(home.path().join("n1/old")).unwrap(), "old\n");
     }
-    let run = redirected(&home, &["cp", "-", ":/new"], "</dev/null");
+    let run = redirected(&home, &["cp", "-", "@all:/new"], "</dev/null");
     assert_eq!((run.stderr.as_str(), run.code), ("copied to n[1-2]: 2 files\n", Some(0)));
     assert_eq!(std::fs::read(home.path().join("n2/new")).unwrap(), b"");
 }
@@ -51,7 +54,7 @@ fn two_sources_of_one_name_are_refused() {
     let home = two_hosts();
     home.write("la/f", "1");
     home.write("lb/f", "2");
-    let run = redirected(&home, &["cp", "la/f", "lb/f", ":/"], "");
+    let run = redirected(&home, &["cp", "la/f", "lb/f", "@all:/"], "");
     let expected = "sheaf: la/f and lb/f would both become f; nothing was copied\n";
     assert_eq!((run.stderr.as_str(), run.code), (expected, Some(2)));
     // One file that is named in two ways is one file, which is copied twice.
@@ -106,7 +109,7 @@ fn copies_keep_what_the_help_says() {
         ("-a", (true, note, 0o4751, true)),
     ];
     for (flags, expected) in cases {
-        let run = redirected(&home, &["cp", flags, "from/.", &format!(":/to{flags}")], "");
+        let run = redirected(&home, &["cp", flags, "from/.", &format!("@all:/to{flags}")], "");
         assert_eq!(
             (run.stderr.as_str(), run.code),
             ("copied to n[1-2]: 8 files\n", Some(0)),
@@ -126,7 +129,7 @@ fn copies_keep_what_the_help_says() {
         );
     }
     drop(std::os::unix::net::UnixListener::bind(from.join("sub/socket")).unwrap());
-    let run = redirected(&home, &["cp", "-a", "from/.", ":/to-a"], "");
+    let run = redirected(&home, &["cp", "-a", "from/.", "@all:/to-a"], "");
     assert!(run.stderr.contains("socket: Operation not supported (EOPNOTSUPP)"), "{run:?}");
     assert_ne!(run.code, Some(0));
 }
@@ -135,13 +138,13 @@ fn copies_keep_what_the_help_says() {
 fn destination_on_hosts_is_no_pattern() {
     let home = two_hosts();
     home.write("conf", "new\n");
-    for place in [":/{a,b}", ":/*", ":/o?d", ":/[o]ld"] {
-        let run = redirected(&home, &["cp", "conf", place], "");
+    for place in ["/{a,b}", "/*", "/o?d", "/[o]ld"] {
+        let run = redirected(&home, &["cp", "conf", &format!("@all:{place}")], "");
         let told = ": cp has one destination: patterns are not expanded in it; \\ takes * ? [ { as they are\n";
-        assert_eq!((run.stderr, run.code), (format!("sheaf: {}{told}", &place[1..]), Some(2)));
+        assert_eq!((run.stderr, run.code), (format!("sheaf: {place}{told}"), Some(2)));
     }
     assert_eq!(std::fs::read_dir(home.path().join("n1")).unwrap().count(), 1);
-    let run = redirected(&home, &["cp", "conf", r":/\{a,b\}"], "");
+    let run = redirected(&home, &["cp", "conf", r"@all:/\{a,b\}"], "");
     assert_eq!((run.stderr.as_str(), run.code), ("copied to n[1-2]: 2 files\n", Some(0)));
     assert_eq!(std::fs::read(home.path().join("n2/{a,b}")).unwrap(), b"new\n");
 }
@@ -208,7 +211,7 @@ fn copy_says_what_it_did() {
     std::fs::create_dir_all(home.path().join("n1/hollow")).unwrap();
     let cases: [(&[&str], &str); 9] = [
         (&["-r", "--dry-run", "from", "n2:/"], "would be copied to n2: 1 file\n"),
-        (&["-r", "from", ":/"], "copied to n[1-2]: 2 files\n"),
+        (&["-r", "from", "@all:/"], "copied to n[1-2]: 2 files\n"),
         (&["--dry-run", ":/old", "got"], "would be copied from n[1-2]: 2 files\n"),
         (&[":/old", ":/from/file", "got"], "copied from n[1-2]: 4 files\n"),
         (&["-r", "--dry-run", "empty", "n1:/"], "would be copied to n1: 2 directories\n"),
@@ -230,7 +233,7 @@ fn copy_says_what_it_did() {
     let both = serde_json::json!(
         { "done": "copied", "hosts": "n[1-2]", "count": 2, "files": 2, "dry_run": false, "complete": true }
     );
-    assert_eq!(changed(&["--json", "cp", "from/file", ":/old"]), both);
+    assert_eq!(changed(&["--json", "cp", "from/file", "@all:/old"]), both);
     assert_eq!(changed(&["--json", "cp", ":/old", "got"]), both);
 }
 

@@ -73,6 +73,19 @@ fn options_of_ls_are_those_of_gnu_ls() {
         &["--full-time"],
         &["-AF1"],
         &["-lh"],
+        &["-lu"],
+        &["-lc"],
+        &["-u"],
+        &["-c"],
+        &["-ltu"],
+        &["-ltc", "-r"],
+        &["-u", "-c"],
+        &["--time=atime"],
+        &["--time=ctime", "-l"],
+        &["-l", "--time=status"],
+        &["-v"],
+        &["-vr"],
+        &["-v", "-t"],
     ] {
         let ours = [&["ls", "--no-heading"], flags, &["/d"]].concat();
         let theirs = [&["ls", "--time-style=long-iso"], flags, &["d"]].concat();
@@ -215,5 +228,143 @@ fn versions_are_sorted_as_gnu_ls_sorts_them() {
         let (ours, theirs) =
             both(&home, &ours, &[&["ls", "-1", "--sort=version"], flags, &["v"]].concat());
         assert_eq!(ours, theirs, "{flags:?}");
+    }
+}
+
+#[test]
+fn options_of_du_are_those_of_gnu_du() {
+    let home = home();
+    std::fs::hard_link(home.path().join("n1/d/a.rs"), home.path().join("n1/d/sub/again")).unwrap();
+    for flags in [
+        &["-k"][..],
+        &["-m"],
+        &["-b"],
+        &["-b", "-k"],
+        &["-k", "-b"],
+        &["-m", "-h"],
+        &["-h", "-m"],
+        &["-al"],
+        &["-a"],
+        &["-sL"],
+        &["-sl"],
+        &["-sLc"],
+        &["-ab", "--exclude=*.rs"],
+        &["-ab", "--exclude=sub", "--exclude", "c"],
+        &["-ab", "--exclude=s*/deep"],
+        &["-cb", "--time"],
+        &["-ab", "--time"],
+    ] {
+        let ours = [&["du", "--no-heading"], flags, &["/d"]].concat();
+        let (ours, theirs) = both(&home, &ours, &[&["du"], flags, &["d"]].concat());
+        let (mut ours, mut theirs): (Vec<_>, Vec<_>) = (
+            ours.lines().map(|line| line.replace("n1:/d", "d").replace("\t/d", "\td")).collect(),
+            theirs.lines().map(ToOwned::to_owned).collect(),
+        );
+        ours.sort();
+        theirs.sort();
+        assert_eq!(ours, theirs, "{flags:?}");
+    }
+}
+
+#[test]
+fn formats_of_stat_are_those_of_gnu_stat() {
+    let home = home();
+    let at = home.path().join("n1/d/old");
+    std::fs::write(&at, "x").unwrap();
+    for (age, nanoseconds) in [(-3, 250_000_000), (-1, 0), (0, 1), (5, 999_999_999)] {
+        let epoch = std::time::UNIX_EPOCH;
+        let whole = std::time::Duration::from_secs(i64::abs(age) as u64);
+        let time = if age < 0 { epoch - whole } else { epoch + whole };
+        let time = time + std::time::Duration::from_nanos(nanoseconds);
+        std::fs::File::open(&at).unwrap().set_modified(time).unwrap();
+        for format in ["%Y", "%.3Y", "%.Y", "%.9Y", "%.12Y", "%12.2Y|", "%-12.1Y|", "%.10y", "%.5s"]
+        {
+            let (ours, theirs) = both(
+                &home,
+                &["stat", "--no-heading", "-c", format, "/d/old"],
+                &["stat", "-c", format, "d/old"],
+            );
+            assert_eq!(ours, theirs, "{format} {age} {nanoseconds}");
+        }
+    }
+    for args in [
+        &["-t", "d/a.rs"][..],
+        &["-t", "d"],
+        &["-f", "-c", "%l %s %S %t %T %b %c %i %n", "d/c"],
+        &["-f", "-c", "%20l|%-20s|%020S", "d"],
+    ] {
+        let (flags, path) = args.split_at(args.len() - 1);
+        let file = format!("/{}", path[0]);
+        let ours = [&["stat", "--no-heading"], flags, &[&file]].concat();
+        let (ours, theirs) = both(&home, &ours, &[&["stat"], args].concat());
+        assert_eq!(ours.replace("/d", "d"), theirs, "{args:?}");
+    }
+    let (ours, _) = both(&home, &["stat", "-c", "%m", "/d/a.rs", "/d"], &["true"]);
+    assert_eq!(ours, "n1:/d/a.rs:/\nn1:/d:/\n");
+    let whole = home.command(&["--embedded", "1", "stat", "-c", "%m", "/proc/self/stat", "/etc"]);
+    let run = sheaf_testing::home::Run::of({ whole }.output().unwrap());
+    let theirs = Command::new("stat").args(["-c", "%m", "/etc"]).output().unwrap();
+    let etc = String::from_utf8(theirs.stdout).unwrap();
+    assert!(
+        run.stdout.contains(":/proc\n") && run.stdout.ends_with(&format!("/etc:{etc}")),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn options_of_cat_are_those_of_gnu_cat() {
+    let home = home();
+    let bytes: Vec<u8> = (0..=255).collect();
+    let text = [&b"a\r\n\n\n\tb\r\r\n \n\n"[..], &bytes, b"\xff\n\n\n\nend\r"].concat();
+    std::fs::write(home.path().join("n1/d/odd"), text).unwrap();
+    let shell = |program: &str, file: &str, flags: &[&str]| {
+        // Output that is no text is compared by its bytes.
+        format!("{program} {} {file} | od -An -c", flags.join(" "))
+    };
+    for flags in [
+        &["-A"][..],
+        &["-E"],
+        &["-T"],
+        &["-v"],
+        &["-e"],
+        &["-t"],
+        &["-b"],
+        &["-s"],
+        &["-n"],
+        &["-bs"],
+        &["-nE"],
+        &["-sn"],
+        &["-bA"],
+        &["-n", "-b"],
+        &["-A", "-s"],
+    ] {
+        let run = |line: &str| {
+            let output = Command::new("sh").args(["-c", line]).current_dir(home.path()).output();
+            String::from_utf8(output.unwrap().stdout).unwrap()
+        };
+        let sheaf = sheaf_testing::built("sheaf");
+        let export = home.path().join("%h");
+        let ours = format!("{sheaf} -w n1 --launch embedded --export {} cat", export.display());
+        let ours = run(&shell(&ours, "/d/odd", flags));
+        assert_eq!(ours, run(&shell("cat", "n1/d/odd", flags)), "{flags:?}");
+        assert!(!ours.is_empty());
+    }
+}
+
+#[test]
+fn tag_and_warn_of_sha_are_those_of_sha256sum() {
+    let home = home();
+    let (ours, theirs) =
+        both(&home, &["sha", "--tag", "/d/a.rs"], &["sha256sum", "--tag", "d/a.rs"]);
+    assert_eq!(ours.replace("n1:/d/", "d/").replace("(/d/", "(d/"), theirs);
+    let list = format!("nonsense\n{}\n\nmore\n", theirs.trim_end());
+    home.write("n1/list", &list);
+    let export = home.path().join("%h");
+    let args = ["-w", "n1", "--launch", "embedded", "--export", export.to_str().unwrap()];
+    let run = home.run(&[&args[..], &["sha", "-c", "--warn", "/list"]].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    for line in ["line 1 is", "line 4 is", "2 lines are"] {
+        let text = format!("sheaf: warning: n1:/list: {line} improperly formatted\n");
+        assert!(run.stderr.contains(&text), "{line}: {run:?}");
     }
 }

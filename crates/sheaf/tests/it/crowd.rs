@@ -155,7 +155,7 @@ fn orphans_find_the_root_through_a_crowd_of_silent_strangers() {
 }
 
 #[test]
-fn orphans_find_the_root_through_a_crowd_that_is_sent_away_and_comes_back() {
+fn orphans_find_the_root_through_a_crowd_that_comes_back() {
     // More than a door lets stay.
     orphans_find_the_root(3 * STRANGERS);
 }

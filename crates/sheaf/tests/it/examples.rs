@@ -1,17 +1,23 @@
 //! The programs of `examples/`, run. Cargo builds them with the tests, unless it is asked for one
 //! test binary alone.
+use rustix::process::Signal;
 use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{NAME, Up};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The example of `sheaf-session`, which README shows. The others are of `sheaf`.
+const SMALL: &str = "average_load";
 
 /// An example, where it is built, of the library as it is now.
 fn example(name: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let path = test.ancestors().nth(2).unwrap().join("examples").join(name);
     let built = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
+    let library = if name == SMALL { "libsheaf_session-" } else { "libsheaf-" };
     let of_library = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy();
-        name.starts_with("libsheaf-") && name.ends_with(".rlib")
+        name.starts_with(library) && name.ends_with(".rlib")
     };
     let files =
         std::fs::read_dir(test.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
@@ -113,4 +119,79 @@ fn group_read_and_join_use_a_session_that_runs() {
     assert_ne!(absent.code, Some(0));
     let (ended, advice) = ("session lab has ended (", "start it with: sheaf up -w HOSTS");
     assert!(absent.stderr.contains(ended) && absent.stderr.contains(advice), "{absent:?}");
+}
+
+#[test]
+fn archive_stores_lists_and_reads_back() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.path().join("notes/deep")).unwrap();
+    home.write("notes/harvest", "The sheaf is bound.\n");
+    home.write("notes/deep/field", "two\n");
+    let Some(run) = run(&home, "archive", &["notes", "/harvest"]) else { return };
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert_eq!(lines[0], "stored 2 files, 24 bytes");
+    assert!(lines.contains(&"/deep: directory") && lines.contains(&"/deep/field: in a pack"));
+    assert_eq!(lines.last(), Some(&"The sheaf is bound."));
+}
+
+#[test]
+fn archive_says_what_is_not_there() {
+    let home = Home::new();
+    std::fs::create_dir(home.path().join("notes")).unwrap();
+    for words in [&["notes", "/none"][..], &["missing", "/none"], &[]] {
+        let Some(run) = run(&home, "archive", words) else { return };
+        assert_eq!(run.code, Some(4), "{words:?}: {run:?}");
+        assert!(run.stderr.lines().last().unwrap().starts_with("archive: "), "{run:?}");
+    }
+}
+
+#[test]
+fn trace_report_records_its_own_reads() {
+    let home = Home::new();
+    let Some(run) = run(&home, "trace_report", &[]) else { return };
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let first = run.stdout.lines().next().unwrap();
+    let counted = first.strip_prefix("recorded ").and_then(|rest| rest.split_once(' ')).unwrap();
+    assert!(counted.0.parse::<u64>().unwrap() >= 8, "{first}");
+    assert!(run.stdout.contains("/proc/loadavg"), "{}", run.stdout);
+}
+
+#[test]
+fn mounted_view_lends_a_host_to_a_program() {
+    if !crate::mount::can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let Some(run) = run(&home, "mounted_view", &["n2", "cat", "etc/passwd"]) else { return };
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(run.stdout, std::fs::read_to_string("/etc/passwd").unwrap());
+}
+
+#[test]
+fn average_load_survives_a_dead_host_and_names_it() {
+    if example(SMALL).is_none() {
+        return;
+    }
+    let up = Up::new(&["--processes", "3"]);
+    let whole = run(&up.home, SMALL, &[NAME]).unwrap();
+    assert_eq!((whole.code, &*whole.stderr), (Some(0), ""));
+    assert!(whole.stdout.starts_with("average of 3 hosts: "), "{whole:?}");
+
+    up.servers["n2"].signal(Signal::KILL);
+    let part = run(&up.home, SMALL, &[NAME]).unwrap();
+    assert_eq!(part.code, Some(0), "{}", part.stderr);
+    assert!(part.stdout.starts_with("average of 2 hosts: "), "{part:?}");
+    assert_eq!(part.stderr, "n2: Host is down (EHOSTDOWN)\n");
+}
+
+/// README shows the heart of the program, line for line.
+#[test]
+fn readme_shows_the_example_of_sheaf_session() {
+    let source = include_str!("../../../sheaf-session/examples/average_load.rs");
+    let readme = include_str!("../../../../README.md");
+    let (_, shown) = readme.split_once("```rust\n").unwrap();
+    let (shown, _) = shown.split_once("```").unwrap();
+    let indented: String = shown.lines().map(|line| format!("    {line}\n")).collect();
+    assert!(source.contains(&indented), "{indented}");
 }

@@ -53,7 +53,7 @@ const CASES: &[(i32, &[&str])] = &[
     (4, &["read", ":/some"]),
     (0, &["read", "-a", "equal", ":/all"]),
     (1, &["read", "-a", "equal", ":/differs"]),
-    (4, &["chmod", "0644", ":/some"]),
+    (4, &["chmod", "0644", "@all:/some"]),
     (4, &["cp", ":/some", "got"]),
     (2, &["grep", "(", ":/all"]),
     (2, &["cat", "n9:/all"]),
@@ -127,6 +127,47 @@ fn host_without_a_file_to_search_has_answered() {
         ":/empty",
     ]);
     assert_eq!((none.code, none.stderr.as_str()), (Some(1), ""));
+}
+
+/// A file that was not searched is no file without a match.
+#[test]
+fn compressed_file_without_a_decoder_is_a_failed_member() {
+    let home = home();
+    let file = home.path().join("export/n1/log");
+    std::fs::write(file, b"\x04\x22\x4d\x18\x64\x40\xa7needle\n").unwrap();
+    let unsearched = run(&home, &["grep", "-z", "needle", "n1:/log", "n1:/all"]);
+    let told = "n1:/log: Operation not supported (EOPNOTSUPP): not searched: it is compressed, but not by \
+                gzip, zstd, xz or bzip2, 1 of 2 members\n";
+    assert_eq!((unsearched.stdout.as_str(), unsearched.code), ("", Some(4)), "{unsearched:?}");
+    assert!(unsearched.stderr.starts_with(told), "{unsearched:?}");
+    let quiet = run(&home, &["grep", "-zqs", "needle", "n1:/log"]);
+    assert_eq!((quiet.stderr.as_str(), quiet.code), ("", Some(4)));
+    // Without -z it is searched as it is.
+    assert_eq!(run(&home, &["grep", "-ac", "needle", "n1:/log"]).stdout, "n1:/log:1\n");
+}
+
+/// Hosts that fell silent below what they had said are no hosts without an answer.
+#[test]
+fn hosts_that_fall_silent_after_an_answer_make_it_partial() {
+    let home = Home::new();
+    let file = home.write("a", "foo\n");
+    // The whole machine is each host's export: the device has no end.
+    let global = ["--timeout", "3", "--embedded", "2", "--export", "/"];
+    let args = ["grep", "foo", file.to_str().unwrap(), "/dev/zero"];
+    let run = home.run(&[&global[..], &args].concat());
+    assert_eq!(run.stdout, format!("n[1-2]:{}:foo\n", file.display()), "{run:?}");
+    let told = "n[1-2]: not done within 3 s (ETIMEDOUT)\n\
+                sheaf: 2 of 4 members succeeded; 2 hosts not done\n";
+    assert_eq!((run.stderr.as_str(), run.code), (told, Some(4)));
+    let run = home.run(&[&global[..], &["--json"], &args].concat());
+    let summary: Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (run.code, &summary["exit"], &summary["succeeded"], &summary["members"]),
+        (Some(4), &Value::from(4), &Value::from(2), &Value::from(4)),
+        "{run:?}"
+    );
+    let run = home.run(&[&global[..], &["grep", "foo", "/dev/zero"]].concat());
+    assert_eq!((run.stdout.as_str(), run.code), ("", Some(3)), "nothing was said: {run:?}");
 }
 
 #[test]

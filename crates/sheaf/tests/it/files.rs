@@ -128,7 +128,7 @@ fn reads_combine() {
 fn changes_say_what_was_done_and_what_failed() {
     let hosts = Hosts::new();
     std::fs::remove_file(hosts.home.path().join("n2/d/a")).unwrap();
-    let chmod = hosts.run(&["chmod", "-v", "600", ":/d/a"]);
+    let chmod = hosts.run(&["chmod", "-v", "600", "@all:/d/a"]);
     assert_eq!(chmod.code, Some(4));
     assert_eq!(
         chmod.stdout,
@@ -139,14 +139,14 @@ fn changes_say_what_was_done_and_what_failed() {
         "mode set on n[1,3-4]: 3 files\n\
          n2:/d/a: No such file or directory (ENOENT), 1 of 4 members\nsheaf: 3 of 4 members succeeded, 1 failed\n"
     );
-    hosts.does(&["mkdir", "-p", ":/new/dir"], "made on n[1-4]: 8 directories\n");
-    hosts.does(&["ln", "-s", "../d/b", ":/new/link"], "linked on n[1-4]: 4 names\n");
-    hosts.does(&["truncate", "-s", "4", ":/new/link"], "size set on n[1-4]: 4 files\n");
+    hosts.does(&["mkdir", "-p", "@all:/new/dir"], "made on n[1-4]: 8 directories\n");
+    hosts.does(&["ln", "-s", "../d/b", "@all:/new/link"], "linked on n[1-4]: 4 names\n");
+    hosts.does(&["truncate", "-s", "4", "@all:/new/link"], "size set on n[1-4]: 4 files\n");
     assert_eq!(hosts.read("n4/d/b"), "line");
-    hosts.does(&["rm", "-r", ":/new"], "removed on n[1-4]: 12 files and directories\n");
-    hosts.does(&["rm", "-f", ":/new"], "removed: nothing\n");
-    hosts.prints(&["--quiet", "mkdir", ":/new"], "");
-    let refused = hosts.run(&["rm", "-rf", ":/"]);
+    hosts.does(&["rm", "-r", "@all:/new"], "removed on n[1-4]: 12 files and directories\n");
+    hosts.does(&["rm", "-f", "@all:/new"], "removed: nothing\n");
+    hosts.prints(&["--quiet", "mkdir", "@all:/new"], "");
+    let refused = hosts.run(&["rm", "-rf", "@all:/"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
     assert!(hosts.home.path().join("n1/d/b").exists());
 }
@@ -154,13 +154,16 @@ fn changes_say_what_was_done_and_what_failed() {
 #[test]
 fn written_bytes_come_from_data_or_standard_input() {
     let hosts = Hosts::new();
-    hosts.does(&["write", "--append", "--data", "more\n", ":/d/a"], "written on n[1-4]: 4 files\n");
+    hosts.does(
+        &["write", "--append", "--data", "more\n", "@all:/d/a"],
+        "written on n[1-4]: 4 files\n",
+    );
     assert_eq!(hosts.read("n3/d/a"), "same\nmore\n");
     let long = "0123456789".repeat(150_000);
-    let run = hosts.feed(&["write", "--create", ":/new"], long.as_bytes());
+    let run = hosts.feed(&["write", "--create", "@all:/new"], long.as_bytes());
     assert_eq!((run.stderr.as_str(), run.code), ("written on n[1-4]: 4 files\n", Some(0)));
     assert!((1..=4).all(|host| hosts.read(&format!("n{host}/new")) == long));
-    let exclusive = hosts.run(&["write", "--excl", "--data", "", ":/d/only"]);
+    let exclusive = hosts.run(&["write", "--excl", "--data", "", "@all:/d/only"]);
     assert_eq!(
         (exclusive.code, exclusive.stderr.contains("n3:/d/only: File exists (EEXIST)")),
         (Some(4), true)

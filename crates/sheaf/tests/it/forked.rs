@@ -70,7 +70,7 @@ fn forked_node_is_a_process_as_any_other() {
 }
 
 #[test]
-fn forked_node_has_no_descriptor_of_another_and_a_door_of_its_own() {
+fn forked_node_has_its_own_door_and_no_descriptor_of_another() {
     let _turn = turn();
     for carrier in CARRIERS {
         runtime().block_on(async {
@@ -104,7 +104,7 @@ fn forked_node_has_no_descriptor_of_another_and_a_door_of_its_own() {
 }
 
 #[test]
-fn forked_parent_that_is_killed_takes_nobody_along_and_the_root_takes_all() {
+fn forked_parent_that_is_killed_takes_nobody_along_the_root_all() {
     let _turn = turn();
     for carrier in [Carrier::Unix, Carrier::Tls] {
         runtime().block_on(async {

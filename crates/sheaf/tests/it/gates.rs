@@ -13,10 +13,14 @@ use std::time::{Duration, Instant};
 /// What is done wrong is known by then.
 const TOLD_MAX: Duration = Duration::from_secs(20);
 
+/// Settings of a cluster with which root of each host is a client that may do everything.
+pub const CLIENTS: &str = "clients = \"hosts\"\nclients_may = \"write\"\nclients_root = true\n";
+
 /// Hosts below nodes of their own, with a session of this name, and a file `/root/data` each.
 fn machines(count: usize, tree: &str, session: &str) -> Option<Machines> {
     let machines = Machines::new(count)?;
-    let config = format!("[cluster.{session}]\nhosts = \"h[1-{count}]\"\ntree = \"{tree}\"\n");
+    let config =
+        format!("[cluster.{session}]\nhosts = \"h[1-{count}]\"\ntree = \"{tree}\"\n{CLIENTS}");
     machines.write(LOGIN, "sheaf.toml", &config);
     for host in 1..=count {
         machines.write(host, "data", &format!("equal\nonly h{host}\n"));
@@ -35,11 +39,11 @@ fn sheaf(machines: &Machines, host: usize) -> String {
     format!("/root/.cache/sheaf/bin/{hash}/{}", file.file_name().to_str().unwrap())
 }
 
-fn command(machines: &Machines, host: usize, args: &[&str]) -> Command {
+pub fn command(machines: &Machines, host: usize, args: &[&str]) -> Command {
     machines.command(host, &sheaf(machines, host), args)
 }
 
-fn run(machines: &Machines, host: usize, args: &[&str]) -> Run {
+pub fn run(machines: &Machines, host: usize, args: &[&str]) -> Run {
     Run::of(command(machines, host, args).output().unwrap())
 }
 
@@ -162,7 +166,8 @@ fn root_only_commands_on_a_member_host_name_the_root_host() {
 fn host_that_can_have_no_gate_is_known_at_the_root() {
     let _turn = turn();
     let Some(machines) = Machines::new(2) else { return };
-    machines.write(LOGIN, "sheaf.toml", "[cluster.gates-shut]\nhosts = \"h[1-2]\"\n");
+    let config = format!("[cluster.gates-shut]\nhosts = \"h[1-2]\"\n{CLIENTS}");
+    machines.write(LOGIN, "sheaf.toml", &config);
     let in_the_way = machines.command(2, "touch", &["/run/user/sheaf"]).status().unwrap();
     assert!(in_the_way.success());
     let up = machines.run(&["up"]);
@@ -178,11 +183,12 @@ fn host_that_can_have_no_gate_is_known_at_the_root() {
 
 /// What is in the way of one user's gate keeps no other out, and is known at the root.
 #[test]
-fn gate_of_another_user_that_cannot_be_made_is_known_at_the_root() {
+fn gate_of_another_user_that_fails_is_known_at_the_root() {
     let _turn = turn();
     let Some(machines) = Machines::new(2) else { return };
-    let config = "[cluster.gates-barred]\nhosts = \"h[1-2]\"\nusers = \"1001, 1002\"\n";
-    machines.write(LOGIN, "sheaf.toml", config);
+    let config =
+        format!("[cluster.gates-barred]\nhosts = \"h[1-2]\"\nusers = \"1001, 1002\"\n{CLIENTS}");
+    machines.write(LOGIN, "sheaf.toml", &config);
     let script = "mkdir -m 755 /run/sheaf && touch /run/sheaf/1001";
     assert!(machines.command(2, "sh", &["-c", script]).status().unwrap().success());
     let up = machines.run(&["up"]);
@@ -201,16 +207,16 @@ fn gate_of_another_user_that_cannot_be_made_is_known_at_the_root() {
 }
 
 /// The program where every user may run it.
-const FOR_ALL: &str = "/run/for-all";
+pub const FOR_ALL: &str = "/run/for-all";
 
 /// Puts the program there.
-fn install(machines: &Machines, host: usize) {
+pub fn install(machines: &Machines, host: usize) {
     let install = ["-m", "755", &sheaf(machines, host), FOR_ALL];
     assert!(machines.command(host, "install", &install).status().unwrap().success());
 }
 
 /// What a user of this number, with these groups, comes to with a program on a host.
-fn run_as(machines: &Machines, host: usize, uid: u32, groups: &str, words: &[&str]) -> Run {
+pub fn run_as(machines: &Machines, host: usize, uid: u32, groups: &str, words: &[&str]) -> Run {
     let (uid, groups) = match groups {
         "" => (uid.to_string(), "--clear-groups".to_owned()),
         groups => (uid.to_string(), format!("--groups={groups}")),
@@ -269,8 +275,9 @@ mkdir open && chmod 1777 open
 fn each_user_acts_as_itself_in_a_session_of_root_s() {
     let _turn = turn();
     let Some(machines) = Machines::new(4) else { return };
+    // Root of a host has no part in it: each user is itself.
     let config = "[cluster.gates-users]\nhosts = \"h[1-4]\"\ntree = \"1x2x2\"\n\
-                  users = \"1001, 1002\"\n";
+                  users = \"1001, 1002\"\nclients = \"hosts\"\nclients_may = \"write\"\n";
     machines.write(LOGIN, "sheaf.toml", config);
     let up = machines.run(&["up"]);
     assert_eq!(up.code, Some(0), "{up:?}");
@@ -317,7 +324,7 @@ fn each_user_acts_as_itself_in_a_session_of_root_s() {
     assert!(staff(&STAFF.to_string()).contains("staff"));
     // What is made is the maker's, and what is others' is not changed.
     assert_eq!(
-        as_user(ALICE, "", &["cp", "/run/files/1001", ":/run/files/open/new"]).code,
+        as_user(ALICE, "", &["cp", "/run/files/1001", "@all:/run/files/open/new"]).code,
         Some(0)
     );
     let stat = machines.run(&["stat", "-c", "%u:%g", "/run/files/open/new"]);
@@ -327,11 +334,11 @@ fn each_user_acts_as_itself_in_a_session_of_root_s() {
         "{stat:?}"
     );
     for change in [
-        &["chmod", "777", ":/run/files/open/new"][..],
-        &["rm", "-y", ":/run/files/open/new"],
-        &["truncate", "-s", "0", ":/run/files/1001"],
-        &["cp", "/run/files/1002", ":/run/files/1001"],
-        &["mkdir", ":/run/files/bobs/../dir"],
+        &["chmod", "777", "@all:/run/files/open/new"][..],
+        &["rm", "-y", "@all:/run/files/open/new"],
+        &["truncate", "-s", "0", "@all:/run/files/1001"],
+        &["cp", "/run/files/1002", "@all:/run/files/1001"],
+        &["mkdir", "@all:/run/files/bobs/../dir"],
     ] {
         let change = as_user(BOB, "", change);
         assert!(!matches!(change.code, Some(0)), "{change:?}");
@@ -459,7 +466,7 @@ fn host_whose_server_is_gone_is_no_machine_of_its_own() {
     for args in [
         &["cat", file][..],
         &["rm", file],
-        &["cp", file, ":/tmp/new"],
+        &["cp", file, "@all:/tmp/new"],
         &["--export", "/", "cat", file],
         &["--launch", "ssh", "cat", file],
     ] {
@@ -478,6 +485,65 @@ fn host_whose_server_is_gone_is_no_machine_of_its_own() {
     }
     std::fs::remove_file(path).unwrap();
     assert_eq!(home.run(&["rm", file]).code, Some(0));
+}
+
+/// A server that has lost its session takes its socket away and leaves a word.
+#[test]
+fn host_that_has_lost_its_session_is_no_machine_of_its_own() {
+    let home = Home::new();
+    let file = home.write("file", "kept\n");
+    let file = file.to_str().unwrap();
+    let directory = home.runtime_dir().join("sheaf");
+    std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&directory).unwrap();
+    let word = directory.join("z@h1.lost");
+    let lost = std::fs::File::create(&word).unwrap();
+    lost.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_772_359_200)).unwrap();
+    let told = format!(
+        "this host was in session z, whose server here has lost its root at 2026-03-01T10:00:00Z: name hosts \
+         with -w, or remove {} if that session is over\n",
+        word.display()
+    );
+    for args in [&["cat", file][..], &["rm", &format!("@all:{file}")], &["cp", file, ":/tmp/new"]] {
+        let run = home.run(args);
+        let expected = (Some(3), "", format!("sheaf: {told}"));
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr), expected, "{args:?}");
+    }
+    let status = home.run(&["status"]);
+    assert_eq!((status.code, status.stdout), (Some(3), told));
+    let own = home.run(&["--embedded", "1", "cat", file]);
+    assert_eq!((own.code, own.stderr.as_str()), (Some(0), ""), "{own:?}");
+    // A server of that session that is there again, or `sheaf clean`, removes the word.
+    assert_eq!(home.run(&["clean"]).code, Some(0));
+    assert!(!word.exists());
+    assert_eq!(home.run(&["rm", file]).code, Some(0));
+}
+
+#[test]
+fn server_whose_root_was_killed_leaves_word_of_its_session() {
+    let _turn = turn();
+    let Some(machines) = machines(2, "flat", "gates-lost") else { return };
+    let data = run(&machines, 1, &["cat", "h2:/root/data"]);
+    assert_eq!(data.code, Some(0), "{data:?}");
+    machines.processes(LOGIN).iter().for_each(|root| root.signal(Signal::KILL));
+    wait_until("the servers have ended", || {
+        machines.hosts().all(|host| host == LOGIN || machines.processes(host).is_empty())
+    });
+    for args in [&["cat", "/root/data"][..], &["rm", "@all:/root/data"]] {
+        let lost = run(&machines, 1, args);
+        let told =
+            "sheaf: this host was in session gates-lost, whose server here has lost its root at ";
+        assert!(lost.code == Some(3) && lost.stderr.starts_with(told), "{args:?}: {lost:?}");
+    }
+    // The session is there again.
+    assert_eq!(machines.run(&["up"]).code, Some(0));
+    let again = run(&machines, 1, &["cat", "h2:/root/data"]);
+    assert_eq!((again.code, again.stdout), (Some(0), data.stdout), "{}", again.stderr);
+    // What ends as it should leaves none.
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    wait_until("the servers have ended", || {
+        machines.hosts().all(|host| host == LOGIN || machines.processes(host).is_empty())
+    });
+    assert_eq!(run(&machines, 1, &["cat", "/root/data"]).code, Some(0));
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn prints(args: &[&str], expected: &str) {
 }
 
 #[test]
-fn contents_in_a_pipe_say_whose_they_are_unless_all_are_of_the_same_hosts() {
+fn contents_in_a_pipe_name_hosts_unless_all_are_of_the_same() {
     prints(&["cat", "/same"], "one\ntwo\n");
     prints(&["cat", "/same", "/same"], "one\ntwo\n");
     prints(&["cat", "/odd"], "==> n[1,3]:/odd <==\nv1\nend\n\n==> n[2,4]:/odd <==\nv0\nend");

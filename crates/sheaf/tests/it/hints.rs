@@ -99,16 +99,16 @@ fn target_of_a_link_has_no_hosts() {
     let home = Home::new();
     home.write("export/app", "x\n");
     refuses(
-        &on_hosts(&home, &["ln", "-s", ":/app", ":/x"]),
+        &on_hosts(&home, &["ln", "-s", ":/app", "@all:/x"]),
         ":/app: write the target without hosts, which LINK says: /app (a file of that very name is ./:/app)",
     );
     refuses(
-        &on_hosts(&home, &["ln", "-s", "n[1-2]:/app", ":/x"]),
+        &on_hosts(&home, &["ln", "-s", "n[1-2]:/app", "@all:/x"]),
         "n[1-2]:/app: write the target without hosts, which LINK says: /app (a file of that very name is \
          ./n[1-2]:/app)",
     );
     refuses(
-        &on_hosts(&home, &["ln", ":/app", ":/x"]),
+        &on_hosts(&home, &["ln", ":/app", "@all:/x"]),
         ":/app: write the target without hosts, which LINK says: /app",
     );
     assert!(home.path().join("export/x").symlink_metadata().is_err());
@@ -179,7 +179,7 @@ fn impossible_arguments_are_refused_with_a_hint() {
         &home.redirected(&["hosts"], "<&-"),
         "standard input is closed; < /dev/null is an empty one",
     );
-    let copied = on_hosts(&home, &["cp", "there", ":/"]);
+    let copied = on_hosts(&home, &["cp", "there", "@all:/"]);
     says(&copied, 4, "sheaf: there: Is a directory (EISDIR): -r copies directories\n");
 }
 
@@ -249,7 +249,10 @@ fn hints_for_other_tools_hold() {
     assert!(sum.code == Some(0) && sum.stdout.contains('6'), "{sum:?}");
     assert_eq!(on_hosts(&home, &["rm", "-dy", "n1:/empty"]).code, Some(0));
     assert!(!home.path().join("export/empty").exists());
-    assert_eq!(on_hosts(&home, &["truncate", "-s", "+0", ":/new", ":/dir/file"]).code, Some(0));
+    assert_eq!(
+        on_hosts(&home, &["truncate", "-s", "+0", "@all:/new", "@all:/dir/file"]).code,
+        Some(0)
+    );
     assert_eq!(std::fs::read(home.path().join("export/new")).unwrap(), b"");
     let append = ["write", "--append", "--create", "--data", "4\n", "n1:/dir/file"];
     assert_eq!(on_hosts(&home, &append).code, Some(0));
@@ -270,4 +273,60 @@ fn completions_offer_values_that_have_names() {
     let script = Home::new().run(&["completions", "bash"]).stdout;
     assert!(script.contains("compgen -W \"embedded processes ssh slurm attach\""));
     assert!(script.contains("compgen -W \"concatenate packed sum avg average min max"));
+}
+
+#[test]
+fn tilde_in_quotes_is_named() {
+    let home = Home::new();
+    refuses(
+        &home.run(&["cat", "~/f"]),
+        "~/f: the shell does not expand a ~ in quotes: write ~/f without them, or \"$HOME/f\" (a \
+         directory of that name is ./~)",
+    );
+    home.write("~/f", "of that name\n");
+    assert_eq!(home.run(&["cat", "--no-heading", "~/f"]).stdout, "of that name\n");
+}
+
+#[test]
+fn export_with_a_capital_letter_for_the_host_is_refused() {
+    let export = Home::new().run(&["--embedded", "2", "--export", "/srv/%H", "ls", ":/"]);
+    refuses(&export, "--export /srv/%H: %H is not replaced: write %h for the host's name");
+}
+
+#[test]
+fn file_in_place_of_the_directory_of_pages_is_refused() {
+    let home = Home::new();
+    home.write("file", "");
+    let run = home.run(&["man", "file"]);
+    let told = "sheaf: file: File exists (EEXIST): man writes its pages into a directory\n";
+    assert!(run.code == Some(2) && run.stderr.ends_with(told), "{run:?}");
+}
+
+#[test]
+fn down_without_any_session_names_none() {
+    let run = Home::new().run(&["down"]);
+    let told = "sheaf: no session is running; sheaf up starts one\n";
+    assert_eq!((run.code, run.stderr.as_str()), (Some(3), told), "{run:?}");
+}
+
+#[test]
+fn command_without_its_subcommand_lists_the_subcommands_only() {
+    for (command, below) in
+        [("config", "  check  "), ("tree", "  bench     "), ("trace", "  top  ")]
+    {
+        let run = Home::new().run(&[command]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+        assert!(run.stderr.contains(below) && !run.stderr.contains("--embedded"), "{run:?}");
+        let last = format!("All options: sheaf {command} --help\n");
+        assert!(run.stderr.ends_with(&last), "{run:?}");
+    }
+}
+
+#[test]
+fn demo_says_that_its_files_are_removed() {
+    let run = Home::new().run(&["demo", "--servers", "4"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let end = run.stdout.rsplit("\n\n").next().unwrap();
+    assert!(end.starts_with("# The files of this tour are removed now."), "{end}");
+    assert!(end.contains("$ sheaf demo --files sheaf-demo --servers 4\n"), "{end}");
 }

@@ -34,7 +34,7 @@ fn nothing_is_changed(home: &Home) {
 fn endless_copy(home: &Home, export: &str) -> Running {
     let processes = PROCESSES.to_string();
     let args =
-        ["--processes", &processes, "--tree", "1x4x8", "--export", export, "cp", "-", ":/copy"];
+        ["--processes", &processes, "--tree", "1x4x8", "--export", export, "cp", "-", "@all:/copy"];
     Running::start(home.command(&args).stdin(Stdio::piped()))
 }
 

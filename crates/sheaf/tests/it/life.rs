@@ -32,7 +32,7 @@ fn ended_within(seconds: u64, begun: Instant) {
 fn timeout_bounds_a_copy_of_what_does_not_come() {
     let _turn = turn();
     let (home, export) = exports(3);
-    let args = ["--processes", "3", "--export", &export, "--timeout", "3", "cp", "-", ":/copy"];
+    let args = ["--processes", "3", "--export", &export, "--timeout", "3", "cp", "-", "@all:/copy"];
     let begun = Instant::now();
     let mut copy = Running::start(home.command(&args).stdin(Stdio::piped()));
     let mut stdin = copy.stdin();
@@ -133,7 +133,7 @@ fn server_that_is_stopped_fails_nobody_elses_copy() {
     let source = home.write("source", &"text\n".repeat(2 << 20));
     let up = Up::at(home, &["--processes", "4", "--tree", "1x2x2", "--export", &export]);
     up.servers["n2"].signal(Signal::STOP);
-    let run = up.run(&["cp", source.to_str().unwrap(), ":/copy"]);
+    let run = up.run(&["cp", source.to_str().unwrap(), "@all:/copy"]);
     assert_eq!(run.code, Some(4), "{run:?}");
     assert!(run.stderr.lines().any(|line| line.starts_with("n2: ")), "{run:?}");
     assert!(run.stderr.ends_with("1 host silent\n"), "{run:?}");
@@ -204,7 +204,7 @@ fn disk_that_is_frozen_fails_nobody_elses_copy() {
     let begun = Instant::now();
     let args = ["--processes", "4", "--tree", "1x2x2", "--export", &export, "--timeout", "8"];
     let mut command =
-        home.command(&[&args[..], &["cp", source.to_str().unwrap(), ":/copy"]].concat());
+        home.command(&[&args[..], &["cp", source.to_str().unwrap(), "@all:/copy"]].concat());
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -338,14 +338,14 @@ fn failures_say_what_can_be_done() {
         "n[1-2]:/dir: Is a directory (EISDIR): -r copies directories, 2 of 2 members"
     );
     assert_eq!(
-        run(&["rm", ":/dir"]),
+        run(&["rm", "@all:/dir"]),
         "n[1-2]:/dir: Is a directory (EISDIR): -r removes directories, 2 of 2 members"
     );
     assert_eq!(
-        run(&["mkdir", ":/a/b"]),
+        run(&["mkdir", "@all:/a/b"]),
         "n[1-2]:/a/b: No such file or directory (ENOENT): -p makes the directories above, 2 of 2 members"
     );
-    let mut write = home.command(&["--embedded", "2", "--export", &export, "write", ":/new"]);
+    let mut write = home.command(&["--embedded", "2", "--export", &export, "write", "@all:/new"]);
     let write = Run::of(write.stdin(Stdio::null()).output().unwrap());
     assert!(
         write

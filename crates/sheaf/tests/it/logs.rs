@@ -104,7 +104,9 @@ fn hosts_that_cannot_come_are_not_waited_for() {
     assert_eq!(up.code, Some(3), "{up:?}");
     assert!(begun.elapsed().as_secs() < 150, "{up:?}");
     assert!(up.stderr.contains("] 0 of 2 hosts run\n"), "{up:?}");
-    assert_eq!(home.run(&["down"]).code, Some(0));
+    // A session without hosts is not kept.
+    assert!(up.stderr.contains("session far did not start: no host can be started: "), "{up:?}");
+    assert_eq!(home.run(&["down"]).code, Some(3));
 }
 
 /// Whoever looks on is told which host hangs; scripts are not.

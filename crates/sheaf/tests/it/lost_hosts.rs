@@ -12,7 +12,7 @@ const DEADLINE: Duration = Duration::from_secs(2).saturating_add(GRACE);
 /// Commands on `/data`, a directory with a file `f`.
 const COMMANDS: &[&[&str]] = &[
     &["grep", "udp", "/data/f"],
-    &["cp", "--async", "source", ":/data/copied"],
+    &["cp", "--async", "source", "@all:/data/copied"],
     &["cat", "/data/f"],
     &["ls", "-l", "/data"],
     &["stat", "/data/f"],
@@ -20,13 +20,13 @@ const COMMANDS: &[&[&str]] = &[
     &["sha", "/data/f"],
     &["read", "--aggregate", "classes", "/data/f"],
     &["read", "--aggregate", "count", "/data/f"],
-    &["chmod", "0600", ":/data/f"],
-    &["chown", "0:0", ":/data/f"],
-    &["truncate", "-s", "4", ":/data/f"],
-    &["write", "--data", "text", ":/data/f"],
-    &["mkdir", ":/data/made"],
-    &["ln", "-s", "f", ":/data/linked"],
-    &["rm", ":/data/linked"],
+    &["chmod", "0600", "@all:/data/f"],
+    &["chown", "0:0", "@all:/data/f"],
+    &["truncate", "-s", "4", "@all:/data/f"],
+    &["write", "--data", "text", "@all:/data/f"],
+    &["mkdir", "@all:/data/made"],
+    &["ln", "-s", "f", "@all:/data/linked"],
+    &["rm", "@all:/data/linked"],
 ];
 
 /// Those that say what they have changed, and where.

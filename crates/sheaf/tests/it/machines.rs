@@ -20,6 +20,7 @@ dir=$1 name=$2 address=$3
 # A view of the machine's that were known here, too, would stay until this host ends.
 umount --all --lazy --types fuse.sheaf 2>&- || :
 mount -t tmpfs none /run
+mount -t tmpfs none /var/tmp
 mkdir -p /run/sshd /run/user
 mount --bind "$dir/root" /root
 mount --bind "$dir/../etc-hosts" /etc/hosts
@@ -394,6 +395,11 @@ fn write_own(dir: &Path, own: &Path) {
         std::fs::copy(dir.join(from), ssh.join(to)).unwrap();
     }
     std::fs::set_permissions(ssh.join("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    // The sheaf.toml of its home counts.
+    let trusted = own.join("root/.config/sheaf/trusted");
+    std::fs::create_dir_all(trusted.parent().unwrap()).unwrap();
+    std::fs::write(&trusted, "/root\n").unwrap();
+    std::fs::set_permissions(trusted, std::fs::Permissions::from_mode(0o600)).unwrap();
     let config = format!(
         "HostKey {}\nPidFile /run/sshd.pid\nUsePAM no\nUseDNS no\nPrintMotd no\nMaxStartups 200\n\
          PasswordAuthentication no\nPermitRootLogin prohibit-password\nLogLevel VERBOSE\n\

@@ -7,6 +7,8 @@ mod behaviour;
 mod chaos;
 mod check;
 mod chosen_hosts;
+mod clean;
+mod clients;
 mod config;
 mod copies;
 mod coreutils;

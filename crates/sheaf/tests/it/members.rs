@@ -44,7 +44,7 @@ fn closing_lines_count_members() {
     }
     home.write("n2/to/old", "");
     told(
-        &["cp", "from/x", "from/y", "from/z", ":/to/"],
+        &["cp", "from/x", "from/y", "from/z", "@all:/to/"],
         "copied to n2: 3 files\nn1:/to/{x,y,z}: Is a directory (EISDIR): a directory is in the file's place, \
          1 of 2 members\nsheaf: 1 of 2 members succeeded, 1 failed\n",
     );
@@ -56,8 +56,8 @@ fn closing_lines_count_members() {
         let summary = summary(&run(&home, &[&["--json"], args].concat()));
         ["members", "succeeded", "failed_here", "exit"].map(|name| summary[name].as_u64().unwrap())
     };
-    assert_eq!(asked(&["cp", "missing", ":/f"]), [0, 0, 1, 4]);
-    assert_eq!(asked(&["cp", "missing", "from/x", ":/d"]), [2, 2, 1, 4]);
+    assert_eq!(asked(&["cp", "missing", "@all:/f"]), [0, 0, 1, 4]);
+    assert_eq!(asked(&["cp", "missing", "from/x", "@all:/d"]), [2, 2, 1, 4]);
     assert_eq!(asked(&["ls", ":/d/*", ":/d/a", "n1:/missing"]), [9, 8, 0, 4]);
 }
 
@@ -106,9 +106,9 @@ fn missing_target_of_a_link_is_named() {
 fn directories_are_counted_as_such() {
     let home = home();
     for (args, expected) in [
-        (&["chmod", "-R", "755", ":/d/k"][..], "mode set on n[1-2]: 4 files and directories\n"),
-        (&["rm", ":/d/a"], "removed on n[1-2]: 2 files\n"),
-        (&["rm", "-r", ":/d"], "removed on n[1-2]: 8 files and directories\n"),
+        (&["chmod", "-R", "755", "@all:/d/k"][..], "mode set on n[1-2]: 4 files and directories\n"),
+        (&["rm", "@all:/d/a"], "removed on n[1-2]: 2 files\n"),
+        (&["rm", "-r", "@all:/d"], "removed on n[1-2]: 8 files and directories\n"),
     ] {
         let run = run(&home, args);
         assert_eq!((run.stderr.as_str(), run.code), (expected, Some(0)), "{args:?}");

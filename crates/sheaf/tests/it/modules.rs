@@ -66,6 +66,8 @@ impl Hosts {
         let (network, desk) = attached.unwrap();
         let token = dir.path().join("token");
         std::fs::write(&token, desk.issue(100).unwrap().to_string()).unwrap();
+        let only_own = PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&token, only_own).unwrap();
         let address = desk.address().unwrap().to_string();
         let running = BTreeMap::new();
         let program = path.to_owned();
@@ -244,7 +246,7 @@ async fn told_of_crash(network: &Network) -> (u32, String) {
 }
 
 #[test]
-fn filter_that_breaks_an_inner_node_is_named_with_the_node_and_the_signal() {
+fn filter_that_breaks_a_node_is_named_with_the_node_and_signal() {
     let _turn = turn();
     let Some(module) = module("cc", &["-O2", "-shared", "-fPIC"]) else { return };
     let told = |id: &sheaf_tree::filter::ModuleId| {

@@ -273,7 +273,7 @@ impl Cluster {
 }
 
 #[test]
-fn tree_of_other_hosts_than_the_clusters_is_refused_with_the_difference() {
+fn tree_of_other_hosts_is_refused_with_the_difference() {
     let home = Home::with_config(
         "[cluster.lab]\nhosts = \"n[1-4]\"\nlaunch = \"embedded\"\ntree = \"file:tree.top\"\n",
     );

@@ -88,12 +88,12 @@ fn hosts_of_another_file_are_not_those_of_the_session() {
     write(&home, "other.toml", "n[1-2]", "old");
     let other = told("hosts n[1-3], other.toml:2 says n[1-2]", "sheaf up");
     is(home.run(&[&["--config", "other.toml"], &READ[..]].concat()), OLD, &other, 0);
-    is(home.run(&["--config", "other.toml", "rm", "-y", ":/f"]), "", &other, 2);
+    is(home.run(&["--config", "other.toml", "rm", "-y", "@all:/f"]), "", &other, 2);
     write(&home, "other.toml", "@some", "old");
-    is(home.run(&["--config", "other.toml", "rm", "-y", ":/f"]), "", &other, 2);
+    is(home.run(&["--config", "other.toml", "rm", "-y", "@all:/f"]), "", &other, 2);
     // What cannot be found out is not taken to be the same.
     write(&home, "other.toml", "@nobodys", "old");
-    let run = home.run(&["--config", "other.toml", "rm", "-y", ":/f"]);
+    let run = home.run(&["--config", "other.toml", "rm", "-y", "@all:/f"]);
     assert_eq!((run.stdout.as_str(), run.code), ("", Some(2)), "{run:?}");
     let unknown = "(hosts n[1-3], other.toml:2 says @nobodys, which cannot be found out: ";
     assert!(run.stderr.contains(unknown), "{run:?}");
@@ -107,14 +107,14 @@ fn hosts_of_another_file_are_not_those_of_the_session() {
         is(home.run(&READ), "n[1-2]:/f:old\n", "", 0);
         write(&home, "other.toml", "n[2-4]", "old");
         let other = told("hosts n[1-2], other.toml:2 says n[2-4]", "sheaf up");
-        is(home.run(&["--config", "other.toml", "rm", "-y", ":/f"]), "", &other, 2);
+        is(home.run(&["--config", "other.toml", "rm", "-y", "@all:/f"]), "", &other, 2);
         assert_eq!(home.run(&["down"]).code, Some(0));
     }
     nothing_is_left(&home);
 }
 
 #[test]
-fn session_of_another_cluster_than_the_one_that_is_said_is_not_joined() {
+fn session_of_another_cluster_than_the_named_one_is_not_joined() {
     let home = home();
     let served = export(&home, "old");
     let cluster = |name| {

@@ -128,10 +128,10 @@ fn is_of_use(home: &Home) {
     let file = file.display().to_string();
     for words in [
         &["grep", "-q", "here", &file][..],
-        &["chmod", "0640", &format!(":{file}")],
-        &["chown", "4322:4322", &format!(":{file}")],
-        &["write", "--data", "there", &format!(":{file}")],
-        &["rm", "-y", &format!(":{file}")],
+        &["chmod", "0640", &format!("@all:{file}")],
+        &["chown", "4322:4322", &format!("@all:{file}")],
+        &["write", "--data", "there", &format!("@all:{file}")],
+        &["rm", "-y", &format!("@all:{file}")],
     ] {
         let run = home.run(words);
         assert_eq!(run.code, Some(0), "{words:?}: {run:?}");

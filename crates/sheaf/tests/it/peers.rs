@@ -1,4 +1,5 @@
 //! Links between two hosts of a session.
+use crate::gates::CLIENTS;
 use crate::machines::{LOGIN, Machines, address};
 use crate::recovery::quick;
 use crate::tree::{Tree, runtime};
@@ -119,7 +120,8 @@ fn peer_lines(machines: &Machines) -> Vec<String> {
 fn host_behind_a_wall_is_reached_through_the_tree() {
     let _turn = turn();
     let Some(machines) = Machines::new(2) else { return };
-    machines.write(LOGIN, "sheaf.toml", "[cluster.walled]\nhosts = \"h[1-2]\"\ntree = \"flat\"\n");
+    let config = format!("[cluster.walled]\nhosts = \"h[1-2]\"\ntree = \"flat\"\n{CLIENTS}");
+    machines.write(LOGIN, "sheaf.toml", &config);
     let up = machines.run(&["up"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     let bench = ["tree", "bench", "peer", "--rounds", "20", "--bytes", "1M"];
@@ -189,8 +191,8 @@ fn killed_client_or_server_leaves_no_stream_or_descriptor() {
     let rounds = std::env::var("SHEAF_KILL_ROUNDS").ok().and_then(|text| text.parse().ok());
     let rounds: u64 = rounds.unwrap_or(KILL_ROUNDS);
     let Some(machines) = Machines::new(3) else { return };
-    let config = "[cluster.killed]\nhosts = \"h[1-3]\"\ntree = \"flat\"\n";
-    machines.write(LOGIN, "sheaf.toml", config);
+    let config = format!("[cluster.killed]\nhosts = \"h[1-3]\"\ntree = \"flat\"\n{CLIENTS}");
+    machines.write(LOGIN, "sheaf.toml", &config);
     for host in 1..=3 {
         machines.write(host, "data", "equal\n");
     }

@@ -98,7 +98,7 @@ fn every_leaf_is_counted_once_over_tls() {
 }
 
 #[test]
-fn broadcast_reaches_every_leaf_whole_while_inner_nodes_are_killed() {
+fn broadcast_reaches_every_leaf_while_inner_nodes_are_killed() {
     const BYTES: usize = 64 << 20;
     const KILLS: usize = 2;
     let _turn = turn();

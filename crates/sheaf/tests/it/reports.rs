@@ -107,7 +107,7 @@ fn numbers_are_combined_by_any_name_of_the_aggregation() {
     for name in ["avg", "average", "mean"] {
         prints(&home, &["read", "--aggregate", name, "--column", "1", ":/number"], "4\n");
     }
-    prints(&home, &["read", "--aggregate", "sum", "/number"], "24 12\n");
+    prints(&home, &["read", "--aggregate", "sum", "/number"], "24 x 12\n");
     prints(&home, &["read", "--aggregate", "zero", "/etc/odd"], "18\n");
     for name in ["classes", "contents", "equivalence"] {
         let expected = "==> n[1,3,5]:/etc/odd <==\nv1\n\n==> n[2,4,6]:/etc/odd <==\nv0\n";
@@ -147,6 +147,65 @@ fn numbers_are_printed_to_the_last_digit() {
     );
     assert_eq!((run.stdout.as_str(), run.code), ("", Some(4)));
     assert_eq!(run.stderr, "sheaf: the sum of column 1 of line 1 does not fit 128 bits\n");
+}
+
+#[test]
+fn several_addresses_are_one_group() {
+    let home = two("5\n", "7\n");
+    let run = |args: &[&str]| {
+        let run = run_two(&home, &[&["read", "-a"], args].concat());
+        (run.stdout, run.code)
+    };
+    let prints = |text: &str| (text.to_owned(), Some(0));
+    assert_eq!(run(&["equal", "n1:/f", "n2:/f"]), (String::new(), Some(1)));
+    assert_eq!(run(&["sum", "n1:/f", "n2:/f"]), prints("12\n"));
+    assert_eq!(run(&["sum", "n1:/f", "n1:/f"]), prints("5\n"));
+    assert_eq!(run(&["avg", "n[1-2]:/f", "n1:/f*"]), prints("6\n"));
+    assert_eq!(run(&["count", "n[1-2]:/f*", "n[1-2]:/f"]), prints("2\n"));
+    let json = run_two(&home, &["--json", "read", "-a", "count", "n1:/f", "n1:/f"]).stdout;
+    assert!(json.contains(r#""members":1,"path":"/f""#), "{json}");
+}
+
+#[test]
+fn text_that_all_files_share_is_printed_with_numbers() {
+    let home = two(
+        "MemTotal:       100 kB\nMemFree:         30 kB\n",
+        "MemTotal:       200 kB\nHugepages: 1\nMemFree:         50 kB\n",
+    );
+    let run = |args: &[&str]| run_two(&home, &[&["read", "-a"], args].concat());
+    let chosen = run(&["sum", "--line", "^Mem", "/f"]);
+    assert_eq!(
+        (chosen.stdout.as_str(), chosen.code),
+        ("MemTotal: 300 kB\nMemFree: 80 kB\n", Some(0)),
+        "{chosen:?}"
+    );
+    assert_eq!(run(&["max", "--line", "^MemFree", "--column", "2", "/f"]).stdout, "50\n");
+    let json = run_two(&home, &["--json", "read", "-a", "sum", "--line", "^MemF", "/f"]);
+    let entry: Value = serde_json::from_str(json.stdout.lines().next().unwrap()).unwrap();
+    assert_eq!(entry["places"][0]["text"], "MemFree: kB", "{entry}");
+    for (args, told) in [
+        (&["sum", "--line", "(", "/f"][..], "unclosed group"),
+        (&["lines", "--line", "x", "/f"], "it selects lines of numbers (-a sum, avg, min, max)"),
+    ] {
+        let refused = run(args);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(told), "{refused:?}");
+    }
+}
+
+#[test]
+fn lines_say_where_they_hide_a_difference() {
+    let home = two("a\nb\n", "b\na");
+    let run = run_two(&home, &["read", "-a", "lines", "/f"]);
+    assert_eq!((run.stdout.as_str(), run.code), ("n[1-2]:/f:a\nn[1-2]:/f:b\n", Some(0)), "{run:?}");
+    let told = "n[1-2]:/f: contents differ in the order or repetition of equal lines, or in the last \
+                newline; sheaf read -a classes shows them";
+    assert_eq!(run.stderr, format!("sheaf: {told}\n"));
+    let json = run_two(&home, &["--json", "read", "-a", "lines", "/f"]);
+    let notes = json.stdout.lines().filter(|line| line.contains("\"type\":\"note\""));
+    assert_eq!((notes.count(), json.stderr.as_str()), (1, ""), "{json:?}");
+    let same = run_two(&two("a\nb\n", "a\n"), &["read", "-a", "lines", "/f"]);
+    assert_eq!(same.stderr, "");
 }
 
 #[test]

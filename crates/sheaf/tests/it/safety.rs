@@ -107,11 +107,11 @@ fn relative_path_on_hosts_is_refused() {
         &["read", ":../d/a"],
         &["sha", "n[1-4]:{d,e}/a"],
         &["rm", "-rf", "n[1-4]:d"],
-        &["rm", "-rf", ":d"],
+        &["rm", "-rf", "@all:d"],
         &["write", "--data", "x", "n1:d/a"],
         &["chmod", "0", "@all:d/a"],
-        &["ln", "d/a", ":/d/c"],
-        &["cp", "local", ":d/"],
+        &["ln", "d/a", "@all:/d/c"],
+        &["cp", "local", "@all:d/"],
         &["cp", "n1:d/a", "."],
     ]
     .iter()
@@ -191,11 +191,91 @@ fn changing_commands_require_explicit_hosts() {
     .map(|args| hosts.refuses(args))
     .collect();
     insta::assert_snapshot!(told);
-    for (dir, hosts_said) in [("x", ":"), ("y", "@all:"), ("z", "n[1-4]:")] {
+    for (dir, hosts_said) in [("y", "@all:"), ("z", "n[1-4]:")] {
         let run = hosts.run(&["mkdir", &format!("{hosts_said}/{dir}")]);
         assert_eq!(run.code, Some(0), "{run:?}");
     }
-    assert_eq!(hosts.names(4, ""), ["d", "x", "y", "z"]);
+    assert_eq!(hosts.names(4, ""), ["d", "y", "z"]);
+}
+
+/// An unset variable in `"$HOSTS:/path"` leaves a bare colon.
+#[test]
+fn bare_colon_is_refused_where_files_are_changed() {
+    let hosts = Hosts::new();
+    hosts.home.write("local", "x");
+    for args in [
+        &["rm", "-rf", ":/d"][..],
+        &["rm", "-rf", "n1:/d/a", ":/d"],
+        &["-w", "n1", "--launch", "embedded", "rm", "-rf", ":/d"],
+        &["rm", "--dry-run", ":/d/a"],
+        &["write", "--data", "x", ":/d/a"],
+        &["chmod", "0", ":/d/a"],
+        &["chown", "1", ":/d/a"],
+        &["truncate", "-s", "0", ":/d/a"],
+        &["mkdir", ":/d/c"],
+        &["ln", "-s", "a", ":/d/c"],
+        &["cp", "local", ":/d/a"],
+        &["cp", "-", ":/d/a"],
+    ] {
+        let export = hosts.home.path().join("%h");
+        let global = ["--embedded", "4", "--export", export.to_str().unwrap()];
+        let global = if args[0] == "-w" { &global[2..] } else { &global[..] };
+        let run = hosts.home.run(&[global, args].concat());
+        assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{args:?}: {run:?}");
+        let told = "changes files, and an unset variable leaves a bare colon: write @all:/d";
+        assert!(run.stderr.contains(told), "{args:?}: {run:?}");
+        assert!(hosts.are_untouched(), "{args:?}");
+    }
+    let told = hosts.refuses(&["rm", "-rf", ":/d"]);
+    assert_eq!(
+        told,
+        "sheaf: :/d: rm changes files, and an unset variable leaves a bare colon: write @all:/d for \
+         all of n[1-4], or HOSTSET:/d\n"
+    );
+    // Only white space or commas are no hosts either.
+    for address in [" :/d", ",:/d", "@none:/d"] {
+        hosts.refuses(&["rm", "-rf", address]);
+    }
+    // Reading is harmless; and this machine alone is meant by its path.
+    assert_eq!(hosts.run(&["cat", ":/d/a"]).code, Some(0));
+    let file = hosts.home.path().join("local");
+    let run = hosts.home.run(&["rm", &format!(":{}", file.display())]);
+    let told = format!("write {} alone for this machine\n", file.display());
+    assert!(run.code == Some(2) && run.stderr.ends_with(&told) && file.exists(), "{run:?}");
+}
+
+#[test]
+fn recursive_changes_of_the_root_need_an_option() {
+    let hosts = Hosts::new();
+    for host in ["n1", "n2", "n3", "n4"] {
+        std::os::unix::fs::symlink("/", hosts.home.path().join(host).join("d/up")).unwrap();
+    }
+    let own = rustix::process::geteuid().as_raw().to_string();
+    for command in [&["chmod", "-R", "u+x"][..], &["chown", "-R", &own]] {
+        let told = hosts.run(&[command, &["@all:/"]].concat());
+        let text =
+            "/: this is everything a host serves, and is changed with --no-preserve-root only";
+        assert_eq!((told.code, told.stderr), (Some(2), format!("sheaf: {text}\n")));
+        for path in ["/*", "/d/..", "/*/*", "/d/up/."] {
+            let run = hosts.run(&[command, &[&format!("@all:{path}")]].concat());
+            assert_eq!((run.code, run.stdout.as_str()), (Some(4), ""), "{run:?}");
+            assert_eq!(
+                run.stderr.lines().nth(1).unwrap(),
+                format!(
+                    "n[1-4]:{path}: Device or resource busy (EBUSY): all that a host serves is changed with \
+                     --no-preserve-root only, 4 of 4 members"
+                )
+            );
+        }
+        let run = hosts.run(&[command, &["--no-preserve-root", "@all:/"]].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let run = hosts.run(&[command, &["@all:/d"]].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+    }
+    // `chmod -R` follows a link where it begins, `chown -R` does not.
+    assert_eq!(hosts.run(&["chmod", "-R", "u+x", "@all:/d/up"]).code, Some(4));
+    assert_eq!(hosts.run(&["chown", "-R", &own, "@all:/d/up"]).code, Some(0));
+    assert_eq!(hosts.run(&["chmod", "u+x", "@all:/"]).code, Some(0));
 }
 
 #[test]
@@ -220,7 +300,7 @@ fn on_this_machine_alone_a_path_starts_at_the_working_directory() {
     run(&["chmod", "600", "e/g", "@all:d/f"]);
     run(&["ln", "d/f", "e/same"]);
     run(&["ln", "-s", "same", "e/link"]);
-    run(&["cp", "d/f", ":e/copied"]);
+    run(&["cp", "d/f", "@all:e/copied"]);
     run(&["cp", ":e/copied", "."]);
     run(&["write", "--data", "two\n", "e/copied"]);
     assert_eq!(run(&["cat", "e/link"]), "one\n");
@@ -283,7 +363,7 @@ fn terminal_is_asked_before_files_of_several_hosts_go() {
     let question = |what: &str| {
         format!("sheaf: {what}:\n  n[1-4]:/d/a\n  n[2-3]:/d/b*\nGo on, on 4 hosts? [y/N] ")
     };
-    let addresses = [":/d/a", "n[2-3]:/d/b*"];
+    let addresses = ["@all:/d/a", "n[2-3]:/d/b*"];
     for (what, command) in [
         ("rm", &["rm"][..]),
         ("rm -r", &["rm", "-rf"]),
@@ -309,23 +389,23 @@ fn terminal_is_asked_before_files_of_several_hosts_go() {
         assert!(run.code == Some(1) && hosts.are_untouched(), "{redirection}: {run:?}");
     }
     let hosts = Hosts::new();
-    let run = hosts.typed("yes\n", &["rm", ":/d/a"]);
+    let run = hosts.typed("yes\n", &["rm", "@all:/d/a"]);
     assert!(run.code == Some(0) && run.stdout.ends_with("removed on n[1-4]: 4 files\n"), "{run:?}");
     // These are not asked about: answered already, one host, one file each, a dry run.
     for args in [
-        &["rm", "-y", ":/d/b"][..],
+        &["rm", "-y", "@all:/d/b"][..],
         &["rm", "-i", "-y", "n1:/d"],
         &["rm", "-r", "n1:/d"],
-        &["chmod", "0755", ":/d"],
-        &["rm", "-r", "--dry-run", ":/d"],
-        &["mkdir", ":/new"],
+        &["chmod", "0755", "@all:/d"],
+        &["rm", "-r", "--dry-run", "@all:/d"],
+        &["mkdir", "@all:/new"],
     ] {
         let run = hosts.typed("", args);
         assert!(!run.stdout.contains("[y/N]"), "{args:?}: {run:?}");
     }
     assert_eq!((hosts.names(1, ""), hosts.names(2, "d").len()), (vec!["new".to_owned()], 0));
     // Standard input is what is written: the terminal answers.
-    let run = hosts.typed("y\n", &["write", "-i", "--create", "--data", "x", ":/new/file"]);
+    let run = hosts.typed("y\n", &["write", "-i", "--create", "--data", "x", "@all:/new/file"]);
     assert!(
         run.code == Some(0) && run.stdout.contains("sheaf: write:\n  n[1-4]:/new/file\n"),
         "{run:?}"
@@ -336,26 +416,26 @@ fn terminal_is_asked_before_files_of_several_hosts_go() {
 #[test]
 fn without_a_terminal_only_the_option_asks() {
     let hosts = Hosts::new();
-    let run = hosts.fed("n\n", &["rm", "-i", ":/d/a"]);
+    let run = hosts.fed("n\n", &["rm", "-i", "@all:/d/a"]);
     assert_eq!((run.code, hosts.are_untouched()), (Some(1), true));
     insta::assert_snapshot!(run.stderr, @"
     sheaf: rm:
       n[1-4]:/d/a
     Go on, on 4 hosts? [y/N] sheaf: nothing was changed
     ");
-    let run = hosts.fed("", &["rm", "-i", ":/d/a"]);
+    let run = hosts.fed("", &["rm", "-i", "@all:/d/a"]);
     assert!(
         run.stderr.ends_with("Go on, on 4 hosts? [y/N] \nsheaf: nothing was changed\n"),
         "{run:?}"
     );
     for command in [&["chmod", "0"][..], &["chown", "0"], &["truncate", "-s0"], &["ln", "-sf", "b"]]
     {
-        let run = hosts.fed("", &[command, &["-i", ":/d/a"]].concat());
+        let run = hosts.fed("", &[command, &["-i", "@all:/d/a"]].concat());
         assert_eq!((run.code, hosts.are_untouched()), (Some(1), true), "{command:?}: {run:?}");
     }
-    let run = hosts.fed("y\n", &["mkdir", "-i", ":/c"]);
+    let run = hosts.fed("y\n", &["mkdir", "-i", "@all:/c"]);
     assert!(run.code == Some(0) && hosts.names(3, "") == ["c", "d"], "{run:?}");
-    let run = hosts.fed("", &["rm", "-r", ":/c"]);
+    let run = hosts.fed("", &["rm", "-r", "@all:/c"]);
     assert_eq!(
         (run.code, run.stderr.as_str()),
         (Some(0), "removed on n[1-4]: 4 files and directories\n")
@@ -368,7 +448,7 @@ fn without_a_terminal_only_the_option_asks() {
 fn dry_run_says_on_how_many_hosts_and_changes_nothing() {
     let hosts = Hosts::new();
     std::fs::remove_file(hosts.home.path().join("n3/d/b")).unwrap();
-    let run = hosts.run(&["rm", "--dry-run", ":/d/{a,b}"]);
+    let run = hosts.run(&["rm", "--dry-run", "@all:/d/{a,b}"]);
     assert_eq!(run.code, Some(4));
     assert_eq!(run.stdout, "n[1-4]:/d/a: would be removed\nn[1-2,4]:/d/b: would be removed\n");
     insta::assert_snapshot!(run.stderr, @"
@@ -385,7 +465,7 @@ fn dry_run_says_on_how_many_hosts_and_changes_nothing() {
         let run = hosts.run(&[&command[..], &["--dry-run", "n[1-2]:/d/a"]].concat());
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), said), "{run:?}");
     }
-    let run = hosts.run(&["--json", "write", "--dry-run", ":/d/a"]);
+    let run = hosts.run(&["--json", "write", "--dry-run", "@all:/d/a"]);
     let summary: serde_json::Value =
         serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
     let changed = serde_json::json!(
@@ -397,13 +477,13 @@ fn dry_run_says_on_how_many_hosts_and_changes_nothing() {
 #[test]
 fn all_that_a_host_serves_stays_unless_that_is_asked_for() {
     let hosts = Hosts::new();
-    let told = hosts.refuses(&["rm", "-rf", ":/"]);
+    let told = hosts.refuses(&["rm", "-rf", "@all:/"]);
     assert_eq!(
         told,
         "sheaf: /: this is everything a host serves, and is removed with --no-preserve-root only\n"
     );
-    for path in ["/*", "/d/..", "/d/../*", "/**"] {
-        let run = hosts.run(&["rm", "-rf", &format!(":{path}")]);
+    for path in ["/*", "/d/..", "/d/../*", "/**", "/*/*"] {
+        let run = hosts.run(&["rm", "-rf", &format!("@all:{path}")]);
         assert_eq!((run.code, run.stdout.as_str()), (Some(4), ""), "{run:?}");
         assert_eq!(
             run.stderr.lines().nth(1).unwrap(),
@@ -546,7 +626,7 @@ fn file_is_replaced_whole_and_never_made_unasked() {
     let hosts = Hosts::new();
     let file = hosts.home.path().join("n1/d/a");
     let before = std::fs::metadata(&file).unwrap().ino();
-    let run = hosts.fed("new", &["write", "-v", ":/d/a"]);
+    let run = hosts.fed("new", &["write", "-v", "@all:/d/a"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-4]:/d/a: replaced with 3 bytes\n"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
     assert_ne!(std::fs::metadata(&file).unwrap().ino(), before);
@@ -563,7 +643,7 @@ fn file_is_replaced_whole_and_never_made_unasked() {
         (run.code, run.stdout.as_str()),
         (Some(0), "n[1-2]:/d/none: created with 1 bytes\n")
     );
-    let run = hosts.fed("x", &["write", "-v", "--excl", ":/d/none"]);
+    let run = hosts.fed("x", &["write", "-v", "--excl", "@all:/d/none"]);
     assert_eq!((run.code, run.stdout.as_str(), hosts.names(4, "d").len()), (Some(4), "", 2));
     let run = hosts.fed("1", &["write", "--offset", "1", "n1:/d/a"]);
     assert_eq!((run.code, std::fs::read_to_string(&file).unwrap().as_str()), (Some(0), "n1w"));
@@ -575,20 +655,20 @@ fn modes_and_files_to_take_them_from() {
     let hosts = Hosts::new();
     let mode = || std::fs::metadata(hosts.home.path().join("n4/d/a")).unwrap().mode() & 0o7777;
     for (args, wanted) in [
-        (&["chmod", "0751", ":/d/a"][..], 0o751),
-        (&["chmod", "-x", ":/d/a"], 0o640),
-        (&["chmod", "-R", "u+x,g-r", ":/d/a"], 0o700),
-        (&["chmod", "--reference", "/d/b", ":/d/a"], 0o644),
+        (&["chmod", "0751", "@all:/d/a"][..], 0o751),
+        (&["chmod", "-x", "@all:/d/a"], 0o640),
+        (&["chmod", "-R", "u+x,g-r", "@all:/d/a"], 0o700),
+        (&["chmod", "--reference", "/d/b", "@all:/d/a"], 0o644),
     ] {
         let run = hosts.run(args);
         assert_eq!((run.code, mode()), (Some(0), wanted), "{args:?}: {run:?}");
     }
-    let run = hosts.run(&["chmod", "--reference", "d/b", ":/d/a"]);
+    let run = hosts.run(&["chmod", "--reference", "d/b", "@all:/d/a"]);
     assert_eq!(
         (run.code, run.stderr.as_str()),
         (Some(2), "sheaf: d/b: a path on hosts begins with a slash: write /d/b\n")
     );
-    let run = hosts.run(&["truncate", "-r", "/d/b", "-s", "+3", ":/d/a"]);
+    let run = hosts.run(&["truncate", "-r", "/d/b", "-s", "+3", "@all:/d/a"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert_eq!(std::fs::metadata(hosts.home.path().join("n1/d/a")).unwrap().len(), 5);
     assert_eq!(hosts.run(&["chmod", "0644"]).code, Some(2));
@@ -601,7 +681,7 @@ fn writes_of_all_or_none_name_all() {
     for (dry, done) in
         [(&["--dry-run"][..], "would be written: nothing"), (&[], "written: nothing")]
     {
-        let args = [&["write", "--excl", "--data", "mine"], dry, &[":/lock"]].concat();
+        let args = [&["write", "--excl", "--data", "mine"], dry, &["@all:/lock"]].concat();
         let run = hosts.run(&args);
         let told = [
             done,
@@ -619,7 +699,7 @@ fn writes_of_all_or_none_name_all() {
 #[test]
 fn all_directories_on_the_way_are_told_and_counted() {
     let hosts = Hosts::new();
-    let run = hosts.run(&["mkdir", "-pv", ":/z/y", ":/d/new/x"]);
+    let run = hosts.run(&["mkdir", "-pv", "@all:/z/y", "@all:/d/new/x"]);
     let told = ["/z", "/z/y", "/d/new", "/d/new/x"]
         .map(|path| format!("n[1-4]:{path}: created directory\n"));
     assert_eq!((run.stdout.as_str(), run.code), (told.concat().as_str(), Some(0)), "{run:?}");

@@ -27,6 +27,9 @@ fn check(root: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), Stri
                 true
             }
             "oneOf" => return check_one_of(root, operand, value, at),
+            "anyOf" => {
+                operand.as_array().unwrap().iter().any(|rule| check(root, rule, value, at).is_ok())
+            }
             "const" => operand == value,
             "enum" => operand.as_array().unwrap().contains(value),
             "type" => match operand {
@@ -36,6 +39,16 @@ fn check(root: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), Stri
                 name => is_of(name.as_str().unwrap(), value),
             },
             "minimum" => value.as_f64().is_none_or(|number| number >= operand.as_f64().unwrap()),
+            "minItems" => length(value).is_none_or(|length| length >= operand.as_u64().unwrap()),
+            "maxItems" => length(value).is_none_or(|length| length <= operand.as_u64().unwrap()),
+            "prefixItems" => {
+                let rules = operand.as_array().unwrap().iter();
+                let mut items = value.as_array().into_iter().flatten().zip(rules).enumerate();
+                items.try_for_each(|(n, (item, rule))| {
+                    check(root, rule, item, &format!("{at}[{n}]"))
+                })?;
+                true
+            }
             "items" => {
                 let mut items = value.as_array().into_iter().flatten().enumerate();
                 items
@@ -60,6 +73,10 @@ fn check(root: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), Stri
         }
     }
     Ok(())
+}
+
+fn length(value: &Value) -> Option<u64> {
+    value.as_array().map(|items| items.len() as u64)
 }
 
 fn is_of(name: &str, value: &Value) -> bool {
@@ -178,18 +195,18 @@ const RUNS: &[(i32, &[&str])] = &[
     (0, &["read", "-a", "zero", ":/odd"]),
     (1, &["read", "-a", "equal", ":/odd"]),
     (4, &["read", "-a", "lines", ":/some"]),
-    (0, &["cp", "source", ":/copied"]),
-    (0, &["cp", "--dry-run", "source", ":/copied"]),
-    (4, &["cp", "nothing", ":/copied"]),
+    (0, &["cp", "source", "@all:/copied"]),
+    (0, &["cp", "--dry-run", "source", "@all:/copied"]),
+    (4, &["cp", "nothing", "@all:/copied"]),
     (4, &["cp", ":/some", "got"]),
-    (0, &["write", "--data", "x", ":/copied"]),
-    (0, &["chmod", "-v", "0600", ":/copied"]),
-    (0, &["chown", "-v", "0:0", ":/copied"]),
-    (0, &["truncate", "-v", "-s", "4", ":/copied"]),
-    (0, &["ln", "-v", "-s", "odd", ":/linked"]),
-    (0, &["mkdir", "-v", ":/made"]),
-    (0, &["rm", "-v", ":/copied"]),
-    (4, &["rm", ":/copied"]),
+    (0, &["write", "--data", "x", "@all:/copied"]),
+    (0, &["chmod", "-v", "0600", "@all:/copied"]),
+    (0, &["chown", "-v", "0:0", "@all:/copied"]),
+    (0, &["truncate", "-v", "-s", "4", "@all:/copied"]),
+    (0, &["ln", "-v", "-s", "odd", "@all:/linked"]),
+    (0, &["mkdir", "-v", "@all:/made"]),
+    (0, &["rm", "-v", "@all:/copied"]),
+    (4, &["rm", "@all:/copied"]),
     (0, &["hosts", "--fold", "n[1-3]"]),
     (0, &["hosts", "-e", "n[1-3]"]),
     (0, &["hosts", "-l"]),
@@ -213,6 +230,7 @@ const RUNS: &[(i32, &[&str])] = &[
 /// Commands that have no answer to give as records, and those that are run apart.
 const OTHERS: &[&str] = &[
     "serve",
+    "clean",
     "demo",
     "completions",
     "man",
@@ -298,6 +316,27 @@ fn trace_json_records_match_the_schema() {
         let told = records(&home.run(args), args);
         assert_eq!(told.len(), 1, "{args:?}");
         assert_eq!(told[0]["type"], name);
+    }
+}
+
+#[test]
+fn clean_json_records_match_the_schema() {
+    let home = Home::new();
+    home.write(".cache/sheaf/bin/new", "x");
+    for name in [&b"link"[..], b"\xff"] {
+        let link = home.path().join(".cache/sheaf/bin").join(std::ffi::OsStr::from_bytes(name));
+        std::os::unix::fs::symlink("new", link).unwrap();
+    }
+    for (args, states) in [
+        (&["clean", "--buffers", ".", "-n"][..], &["removed", "kept", "removed"][..]),
+        (&["clean", "--buffers", "."], &["removed", "kept", "removed"]),
+        (&["clean", "--buffers", "."], &["kept"]),
+    ] {
+        let told = records(&home.run(&[&["--json"], args].concat()), args);
+        let (all, files) = told.split_last().unwrap();
+        let have: Vec<_> = files.iter().map(|file| file["state"].as_str().unwrap()).collect();
+        assert_eq!(have, states, "{args:?}");
+        assert_eq!((&all["type"], &all["kept"]), (&json!("cleaned"), &json!(1)), "{args:?}");
     }
 }
 
@@ -423,6 +462,20 @@ fn check_itself_finds_what_is_wrong() {
         json!({ "session": "x" }),
     ] {
         assert!(check(&schema, &schema, &bad, "record").is_err(), "{bad}");
+    }
+    let rule = json!({ "anyOf": [{ "type": "null" }, {
+        "type": "array", "minItems": 1, "maxItems": 2, "prefixItems": [{ "type": "string" }],
+    }] });
+    for (value, fits) in [
+        (json!(null), true),
+        (json!(1), false),
+        (json!(["x"]), true),
+        (json!(["x", 1]), true),
+        (json!([1]), false),
+        (json!([]), false),
+        (json!(["x", 1, 2]), false),
+    ] {
+        assert_eq!(check(&rule, &rule, &value, "value").is_ok(), fits, "{value}");
     }
     let unknown = json!({ "type": "object", "patternProperties": {} });
     assert!(check(&unknown, &unknown, &json!({}), "record").is_err());

@@ -102,11 +102,14 @@ fn change_without_the_session_option_is_refused() {
     // To read is harmless; and what says that it is for this machine, or is for the session, is
     // done.
     assert_eq!(home.run(&["cat", &format!(":{path}")]).stdout, "x\n");
-    assert_eq!(home.run(&["--session", "prod", "chmod", "600", &format!(":{path}")]).code, Some(0));
+    assert_eq!(
+        home.run(&["--session", "prod", "chmod", "600", &format!("@all:{path}")]).code,
+        Some(0)
+    );
     assert_eq!(home.run(&["rm", file.to_str().unwrap()]).code, Some(0));
     assert_eq!(home.run(&["down", "prod"]).code, Some(0));
     home.write("mine", "x\n");
-    assert_eq!(home.run(&["rm", &format!(":{path}")]).code, Some(0));
+    assert_eq!(home.run(&["rm", &format!("@all:{path}")]).code, Some(0));
 }
 
 /// Where later commands join the session by themselves, there is nothing to say.
@@ -126,16 +129,34 @@ fn default_clusters_session_needs_no_option() {
 fn remote_shell_output_is_reported_if_ssh_gives_no_cause() {
     use std::os::unix::fs::PermissionsExt;
     let home = Home::new();
-    for (script, told) in [
+    for (script, errno, told) in [
         (
-            "printf 'This account is\\a currently not available.\\n'; exit 1",
-            "ssh ended with exit code 1; the host printed: This account is  currently not available.",
+            "printf 'This account is currently\\a not available.\\n'; exit 1",
+            "EPROTO",
+            "the login shell ended with exit code 1; the host printed: This account is currently  \
+             not available.",
         ),
+        (
+            "echo This account is currently not available.; exit 1",
+            "EACCES",
+            "the login shell ended with exit code 1; the host printed: This account is currently \
+             not available.",
+        ),
+        (
+            "exit 0",
+            "EPROTO",
+            "the login shell ended with exit code 0 and said nothing (exit in a start-up file such \
+             as .bashrc, or a forced command?)",
+        ),
+        ("echo sudo: a password is required >&2; exit 1", "EACCES", "sudo: a password is required"),
+        ("echo rbash: exec: restricted >&2; exit 1", "EACCES", "rbash: exec: restricted"),
         (
             "printf 'Password: '; sleep 60",
+            "EHOSTDOWN",
             "no login within 1 s (ssh_login_timeout_ms); the host printed: Password:",
         ),
-        ("echo welcome; echo nobody is let in >&2; exit 1", "nobody is let in"),
+        ("echo welcome; echo nobody is let in >&2; exit 1", "EPROTO", "nobody is let in"),
+        ("echo lost >&2; exit 255", "EHOSTDOWN", "lost"),
     ] {
         let ssh = home.write("ssh", &format!("#!/bin/sh\n{script}\n"));
         std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -145,7 +166,7 @@ fn remote_shell_output_is_reported_if_ssh_gives_no_cause() {
         home.write("sheaf.toml", &config);
         let run = home.run(&["ls", "/"]);
         assert_eq!(run.code, Some(3), "{run:?}");
-        let line = format!("(EHOSTDOWN): not started: {told}\n");
+        let line = format!("({errno}): not started: {told}\n");
         assert!(run.stderr.contains(&line), "{run:?}");
     }
 }
@@ -167,7 +188,8 @@ fn hosts_missing_after_the_wait_are_reported_with_their_state() {
         let told = format!("h[1-2]: host is down (EHOSTDOWN): {why}");
         assert_eq!(up.stderr.lines().nth(1), Some(told.as_str()), "{up:?}");
         let status = home.run(&["status"]);
-        assert!(status.stderr.starts_with(&told), "{status:?}");
+        // Asking ends the wait for hosts that have never joined.
+        assert!(status.stderr.starts_with(told.trim_end_matches(" yet")), "{status:?}");
         assert_eq!(home.run(&["down"]).code, Some(0));
     }
     nothing_is_left(&home);
@@ -349,7 +371,7 @@ fn refused_joins_are_counted_and_status_does_not_wait() {
     let status = home.run(&["status"]);
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?} {status:?}", begun.elapsed());
     assert!(status.stdout.contains("\n  0 of 3 hosts have joined yet\n"), "{status:?}");
-    assert!(status.stderr.contains("n[1-3]: host is down (EHOSTDOWN): it has not joined yet"));
+    assert!(status.stderr.contains("n[1-3]: host is down (EHOSTDOWN): it has not joined"));
 
     let serve = |host: &str, tokens: &str| {
         let args = ["serve", "--join", &at, "--token-file", tokens, "--host", host];
@@ -357,7 +379,10 @@ fn refused_joins_are_counted_and_status_does_not_wait() {
     };
     let token = std::fs::read_to_string(home.path().join("tokens")).unwrap();
     let (prefix, secret) = token.trim().rsplit_once('.').unwrap();
-    home.write("other", &format!("{prefix}.{}", "0".repeat(secret.len())));
+    let other = home.write("other", &format!("{prefix}.{}", "0".repeat(secret.len())));
+    let told = serve("n1", "other").wait();
+    assert!(told.stderr.contains("(mode 0644), and could join as a host"), "{told:?}");
+    std::fs::set_permissions(other, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     for (host, tokens) in [("evil", "tokens"), ("evil", "tokens"), ("n1", "other")] {
         assert_eq!(serve(host, tokens).wait().code, Some(2));
     }
@@ -420,7 +445,7 @@ fn clients_do_not_disturb_each_other() {
     let export = home.path().join("export/%h").to_str().unwrap().to_owned();
     let up = Up::at(home, &["--processes", "16", "--tree", "1x4x4", "--export", &export]);
     let endless = |name: &str| {
-        let place = format!(":/{name}");
+        let place = format!("@all:/{name}");
         let mut copy = Running::start(
             up.home.command(&["--session", NAME, "cp", "-", &place]).stdin(Stdio::piped()),
         );
@@ -616,7 +641,7 @@ fn reader_that_sleeps_fills_nobodys_memory() {
     sleeper.signal(Signal::STOP);
     let source = source.to_str().unwrap();
     let mut copy =
-        Running::start(&mut up.home.command(&["--session", NAME, "cp", source, ":/copy"]));
+        Running::start(&mut up.home.command(&["--session", NAME, "cp", source, "@all:/copy"]));
     std::thread::sleep(ASLEEP);
     assert!(!copy.has_ended(), "it has not waited for the reader");
     sleeper.signal(Signal::CONT);
@@ -693,4 +718,49 @@ fn hangup_ends_no_session_that_stays() {
     }
     assert_eq!(foreground.wait().code, Some(0));
     nothing_is_left(&home);
+}
+
+#[test]
+fn session_is_selected_by_a_variable() {
+    let up = Up::new(&["--embedded", "2"]);
+    let with = |session: &str, args: &[&str]| {
+        Run::of(up.home.command(args).env("SHEAF_SESSION", session).output().unwrap())
+    };
+    let read = with(NAME, &["grep", "-c", "", "/etc/passwd"]);
+    assert_eq!((read.code, read.stderr.as_str()), (Some(0), ""), "{read:?}");
+    assert!(read.stdout.starts_with("n[1-2]:/etc/passwd:"), "{read:?}");
+    // An option says more.
+    let one = with(NAME, &["--embedded", "1", "grep", "-c", "", "/etc/passwd"]);
+    assert!(one.stdout.starts_with("n1:/etc/passwd:"), "{one:?}");
+    let absent = with("nope", &["cat", "/etc/passwd"]);
+    assert_eq!((absent.code, absent.stdout.as_str()), (Some(3), ""), "{absent:?}");
+    assert!(absent.stderr.contains("no session nope is running"), "{absent:?}");
+    assert!(absent.stderr.ends_with("(SHEAF_SESSION is nope)\n"), "{absent:?}");
+    // Without it, people are told of the session that was not used, and scripts are not.
+    let plain = up.home.run(&["cat", "/etc/passwd"]);
+    assert_eq!((plain.code, plain.stderr.as_str()), (Some(0), ""), "{plain:?}");
+    let told = format!(
+        "sheaf: session {NAME} is running and was not used: --session {NAME} or SHEAF_SESSION={NAME} selects it"
+    );
+    let seen = on_terminal(&up.home, &["cat", "/etc/hostname"]);
+    assert!(seen.contains(&told), "{seen}");
+    let seen = on_terminal(&up.home, &["--embedded", "1", "cat", "/etc/hostname"]);
+    assert!(!seen.contains("was not used"), "{seen}");
+    let down = with(NAME, &["down"]);
+    assert_eq!(down.code, Some(0), "{down:?}");
+    nothing_is_left(&up.home);
+}
+
+/// What a person sees of a command.
+fn on_terminal(home: &Home, args: &[&str]) -> String {
+    let sheaf = home.command(args);
+    let words: Vec<String> = std::iter::once(sheaf.get_program())
+        .chain(sheaf.get_args())
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &words.join(" "), "/dev/null"]).env_clear().current_dir(home.path());
+    script.envs(sheaf.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let run = script.stdin(Stdio::null()).output().unwrap();
+    String::from_utf8_lossy(&run.stdout).into_owned()
 }

@@ -111,7 +111,7 @@ fn one_srun_starts_a_server_on_every_node_of_a_job() {
 }
 
 #[test]
-fn inner_nodes_run_on_nodes_of_the_job_and_a_failing_srun_is_told_in_its_own_words() {
+fn inner_nodes_run_on_nodes_of_the_job_and_srun_errors_are_told() {
     let _turn = turn();
     let Some(slurm) = Slurm::new(4) else { return };
     let machines = &slurm.machines;
@@ -232,7 +232,7 @@ fn job_that_waits_says_why_and_goes_with_its_command() {
     let run = Run::of(grep(&["--timeout", "3"]).output().unwrap());
     assert_eq!((run.code, queue().as_str()), (Some(3), ""), "{run:?}");
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
-    let told = "h[1-3]: host is down (EHOSTDOWN): not started: srun: Required node not available";
+    let told = "h[1-3]: it does not serve (EAGAIN): not started: srun: Required node not available";
     assert!(run.stderr.starts_with(told), "{run:?}");
 
     // Whoever is asked to end takes the job along; whoever is killed lets it end by itself.

@@ -1,4 +1,6 @@
 //! Sessions over ssh, on hosts of this machine.
+mod cache;
+mod clients;
 mod inner;
 mod links;
 
@@ -8,7 +10,7 @@ use rustix::process::Signal;
 use sheaf_testing::home::Run;
 use sheaf_testing::sessions::{Process, turn, wait_until};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 const HOSTS: usize = 32;
 /// Of those that are sent the program, which is much larger than one that is installed.
@@ -76,7 +78,42 @@ fn hosts_are_sent_the_program_once_and_answer() {
 }
 
 #[test]
-fn no_ssh_stays_and_a_session_whose_root_is_killed_ends_everywhere() {
+fn clean_removes_the_program_from_hosts() {
+    let _turn = turn();
+    let Some(machines) = bare_machines(3, "1x3", "") else { return };
+    // Other directories of sessions and recordings than those of this machine.
+    let script = "mkdir -pm 700 /tmp/sheaf-0 && mount -t tmpfs -o mode=700 none /tmp/sheaf-0 && \
+                  exec mount -t tmpfs none /dev/shm";
+    for host in 1..=3 {
+        assert!(machines.command(host, "sh", &["-c", script]).status().unwrap().success());
+    }
+    assert_eq!(machines.run(&["stat", "/root/data"]).code, Some(0));
+    wait_until("the command's servers have ended", || nothing_runs(&machines));
+    let young = machines.run(&["clean", "-y", "-w", "h[1-3]"]);
+    assert!(young.stderr.contains("it is younger than 10 minutes"), "{young:?}");
+    assert_eq!((young.code, young.stdout.as_str()), (Some(0), ""), "{young:?}");
+    for host in 1..=3 {
+        let hash = std::fs::read_dir(machines.home(host, ".cache/sheaf/bin")).unwrap().next();
+        let program = std::fs::File::open(hash.unwrap().unwrap().path().join("sheaf")).unwrap();
+        program.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+    }
+    // A session that stays keeps its program.
+    assert_eq!(machines.run(&["up", "--session", "stays"]).code, Some(0));
+    let kept = machines.run(&["clean", "-y", "--session", "stays"]);
+    assert!(kept.stderr.contains("uses it"), "{kept:?}");
+    assert!((1..=3).all(|host| cached(&machines, host).0 == 1), "{kept:?}");
+    assert_eq!(machines.run(&["down", "stays"]).code, Some(0));
+    wait_until("the session's servers have ended", || nothing_runs(&machines));
+
+    let run = machines.run(&["clean", "-y", "-w", "h[1-3]"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains(" h[1-3]:/root/.cache/sheaf/bin/"), "{run:?}");
+    assert!((1..=3).all(|host| cached(&machines, host).0 == 0), "{run:?}");
+    all_answer(&machines.run(&["grep", "equal", "/root/data"]), "h[1-3]");
+}
+
+#[test]
+fn no_ssh_stays_and_a_session_whose_root_is_killed_ends() {
     let _turn = turn();
     let Some(machines) = machines(HOSTS, "1x4x8", "") else { return };
     let up = machines.run(&["up"]);
@@ -108,7 +145,8 @@ fn session_waits_for_as_long_as_hosts_come() {
     let _turn = turn();
     let tuning = "ssh = \"/root/slowly\"\n[tuning]\nstart_timeout_ms = 7000\nssh_starts_max = 1\n";
     let Some(machines) = machines(5, "flat", tuning) else { return };
-    machines.write(LOGIN, "slowly", "#!/bin/sh\nsleep 2; exec ssh \"$@\"\n");
+    // A login that is slow holds up no other one; these wait for each other.
+    machines.write(LOGIN, "slowly", "#!/bin/sh\nflock lock sleep 2; exec ssh \"$@\"\n");
     let slowly = machines.home(LOGIN, "slowly");
     std::fs::set_permissions(slowly, std::fs::Permissions::from_mode(0o755)).unwrap();
     let begun = Instant::now();
@@ -119,7 +157,7 @@ fn session_waits_for_as_long_as_hosts_come() {
 }
 
 #[test]
-fn hosts_that_cannot_be_logged_in_to_are_named_with_the_reason_in_time() {
+fn failed_logins_are_named_with_the_reason_in_time() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_connect_timeout_ms = 5000\nssh_login_timeout_ms = 15000\nssh_retries = 0\n\
                   relaunch_ms = 0\n";
@@ -191,7 +229,7 @@ fn parents(machines: &Machines) -> BTreeMap<u64, u64> {
 }
 
 #[test]
-fn host_whose_link_is_cut_is_missed_and_comes_back_with_its_link() {
+fn host_whose_link_is_cut_is_missed_and_comes_back_with_it() {
     let _turn = turn();
     let tuning = "[tuning]\nheartbeat_ms = 200\nheartbeats_lost_max = 5\nrelaunch_ms = 500\n\
                   ssh_connect_timeout_ms = 2000\n";
@@ -328,8 +366,8 @@ fn new_files_have_the_modes_that_the_callers_umask_leaves() {
     std::fs::set_permissions(&source, PermissionsExt::from_mode(0o664)).unwrap();
     let sheaf = machines.dir().join("sheaf");
     let script = format!(
-        "s={}; umask 027; $s cp /root/source :/root/copy && $s mkdir :/root/dir \
-         && echo text | $s write --create --mode 0666 :/root/written",
+        "s={}; umask 027; $s cp /root/source @all:/root/copy && $s mkdir @all:/root/dir \
+         && echo text | $s write --create --mode 0666 @all:/root/written",
         sheaf.display()
     );
     let run = Run::of(machines.command(LOGIN, "sh", &["-c", &script]).output().unwrap());
@@ -381,7 +419,7 @@ fn host_that_cannot_serve_says_why_however_often_it_is_started() {
 }
 
 #[test]
-fn inner_node_that_cannot_log_in_to_a_host_is_named_with_the_reason() {
+fn inner_node_that_cannot_log_in_is_named_with_the_reason() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_retries = 0\nrelaunch_ms = 0\n";
     let Some(machines) = machines(4, "1x2x2", tuning) else { return };

@@ -255,7 +255,7 @@ fn knock_that_was_overheard_leads_no_further_than_the_handshake() {
 }
 
 #[test]
-fn server_that_was_started_for_another_host_is_refused_and_its_leaf_is_lost_for_that() {
+fn server_started_for_another_host_is_refused_and_its_leaf_lost() {
     runtime().block_on(async {
         let other = |invited: &Invitation| {
             (own_keys(invited), Hello::new(&invited.secret, invited.rank, "n2", false))

@@ -46,7 +46,7 @@ fn answer_that_cannot_be_printed_is_no_answer() {
         &["--json", "cat", "n7:/f"],
         &["--json", "status"],
         &["--json", "--nonsense"],
-        &["rm", "-v", "--dry-run", ":/f"],
+        &["rm", "-v", "--dry-run", "@all:/f"],
     ] {
         for (redirection, told) in [(">&-", CLOSED), ("1</dev/null", CLOSED), (">/dev/full", FULL)]
         {
@@ -78,7 +78,7 @@ fn full_standard_error_changes_no_answer() {
     home.write("n1/only", "x\n");
     for redirection in ["2>/dev/full", "2>&-"] {
         let whole = run(&home, &["read", "-a", "sum", "/f"], redirection);
-        assert_eq!((whole.stdout.as_str(), whole.code), ("2\n", Some(0)), "{redirection}");
+        assert_eq!((whole.stdout.as_str(), whole.code), ("2 x\n", Some(0)), "{redirection}");
         let partial = run(&home, &["cat", "/only"], redirection);
         assert_eq!((partial.stdout.as_str(), partial.code), ("x\n", Some(4)), "{redirection}");
         assert_eq!(run(&home, &["--nonsense"], redirection).code, Some(2), "{redirection}");
@@ -91,9 +91,9 @@ fn full_standard_error_changes_no_answer() {
 fn input_that_is_closed_is_no_empty_one() {
     let home = hosts();
     for args in [
-        &["write", ":/new"][..],
+        &["write", "@all:/new"][..],
         &["grep", "-f", "-", "/f"],
-        &["cp", "-", ":/new"],
+        &["cp", "-", "@all:/new"],
         &["hosts", "-f", "-"],
     ] {
         let closed = run(&home, args, "<&-");
@@ -148,8 +148,8 @@ fn reader_that_leaves_changes_no_exit_code() {
         (4, &["--json", "ls", "/only"]),
         (1, &["--json", "read", "-a", "equal", "/other"]),
         (4, &["--json", "read", "-a", "equal", "/only"]),
-        (4, &["--json", "chmod", "0600", ":/only"]),
-        (4, &["-v", "rm", ":/only"]),
+        (4, &["--json", "chmod", "0600", "@all:/only"]),
+        (4, &["-v", "rm", "@all:/only"]),
         (2, &["--json", "--nonsense"]),
         (0, &["completions", "bash"]),
     ] {
@@ -157,7 +157,7 @@ fn reader_that_leaves_changes_no_exit_code() {
         assert_eq!(run.code, Some(code), "{args:?} {run:?}");
         assert!(!run.stderr.contains("standard output"), "{args:?} {run:?}");
     }
-    let run = run_unread(&home, &["--json", "rm", ":/f"]);
+    let run = run_unread(&home, &["--json", "rm", "@all:/f"]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), "removed on n[1-2]: 2 files"));
 }
 
@@ -167,7 +167,7 @@ fn change_whose_list_cannot_be_printed_is_reported() {
         for redirection in [">/dev/full", ">&-"] {
             let home = hosts();
             std::fs::remove_file(home.path().join("n2/f")).unwrap();
-            let run = run(&home, &[verbose, &["rm", ":/f"]].concat(), redirection);
+            let run = run(&home, &[verbose, &["rm", "@all:/f"]].concat(), redirection);
             assert_eq!(run.code, Some(4), "{run:?}");
             for told in
                 ["removed on n1: 1 file\n", "n2:/f: No such file", "sheaf: standard output: "]
@@ -181,7 +181,7 @@ fn change_whose_list_cannot_be_printed_is_reported() {
 #[test]
 fn change_that_is_refused_says_so_in_json() {
     let home = hosts();
-    let run = run(&home, &["--json", "rm", "-i", ":/f"], "</dev/null");
+    let run = run(&home, &["--json", "rm", "-i", "@all:/f"], "</dev/null");
     assert_eq!(run.code, Some(1), "{run:?}");
     let record: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!((&record["type"], &record["exit"]), (&"summary".into(), &1.into()));
@@ -192,9 +192,9 @@ fn change_that_is_refused_says_so_in_json() {
 fn source_that_cannot_be_read_empties_no_file() {
     let home = hosts();
     for (args, redirection) in [
-        (&["cp", "--no-atomic", "-", ":/f"][..], "</tmp"),
-        (&["cp", "--no-atomic", "-", ":/f"], "0>/dev/null"),
-        (&["cp", "--no-atomic", "/proc/self/mem", ":/f"], ""),
+        (&["cp", "--no-atomic", "-", "@all:/f"][..], "</tmp"),
+        (&["cp", "--no-atomic", "-", "@all:/f"], "0>/dev/null"),
+        (&["cp", "--no-atomic", "/proc/self/mem", "@all:/f"], ""),
     ] {
         let run = run(&home, args, redirection);
         assert_eq!(run.code, Some(4), "{args:?} {run:?}");

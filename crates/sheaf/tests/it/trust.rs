@@ -69,6 +69,90 @@ fn configuration_that_others_could_have_written_is_refused() {
     assert!(home.path().join("ran").exists());
 }
 
+/// As after `git clone`: the directory and the file are the user's own.
+#[test]
+fn configuration_of_an_untrusted_directory_runs_nothing() {
+    let home = Home::new();
+    let repository = home.path().join("repository/deep");
+    std::fs::create_dir_all(&repository).unwrap();
+    let trap = trap(&home) + &format!("ssh = \"{}/evil\"\n", repository.display());
+    home.write("repository/deep/sheaf.toml", &trap);
+    let evil = format!("#!/bin/sh\ntouch {}\n", home.path().join("ran").display());
+    mode(&home.write("repository/deep/evil", &evil), 0o755);
+    // Of the home itself nothing is trusted.
+    let run_in = |directory: &Path, args: &[&str]| {
+        let mut command = home.command(args);
+        let list = home.path().join(".config/sheaf/trusted");
+        let text = std::fs::read_to_string(&list).unwrap();
+        let real = home.path().canonicalize().unwrap();
+        let kept = text.lines().filter(|line| Path::new(line) != real);
+        let kept: String = kept.map(|line| format!("{line}\n")).collect();
+        std::fs::write(&list, kept).unwrap();
+        Run::of(command.current_dir(directory).output().unwrap())
+    };
+    let told = "is not trusted, and the file can make you run commands: it is not used; read it, \
+                then run: sheaf config trust; or name a file with --config";
+    for args in [
+        &["cat", "n1:/etc/hostname"][..],
+        &["-w", "n1", "ls", "-d", "/etc"],
+        &["up"],
+        &["config", "show"],
+        &["config", "check"],
+        &["hosts", "n1"],
+    ] {
+        refused(&home, &run_in(&repository, args), told);
+    }
+    // A check runs nothing, whatever directory and file it is of.
+    let named = ["--config", "sheaf.toml", "config", "check"];
+    let check = run_in(&repository, &named);
+    let ok = "sheaf.toml: no problems; clusters: 1, groups: 0; commands that were not run: 1\n";
+    assert_eq!(check.stdout, ok, "{check:?}");
+    assert!(!home.path().join("ran").exists());
+}
+
+#[test]
+fn trusted_directory_counts_with_those_below_it() {
+    let home = Home::new();
+    let below = home.path().join("repository/below");
+    std::fs::create_dir_all(&below).unwrap();
+    home.write("repository/below/sheaf.toml", &trap(&home));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let run_in = |directory: &Path, args: &[&str]| {
+        let mut command = home.command(args);
+        // The list of this home, without the home.
+        let config = elsewhere.path().join("config");
+        Run::of(command.env("XDG_CONFIG_HOME", config).current_dir(directory).output().unwrap())
+    };
+    let cat = ["grep", "-c", "", "n1:/etc/passwd"];
+    assert_eq!(run_in(&below, &cat).code, Some(2));
+    let trusted = run_in(&below, &["config", "trust", ".."]);
+    let real = below.parent().unwrap().canonicalize().unwrap();
+    let told = format!("sheaf: {}: sheaf.toml counts in and below\n", real.display());
+    assert_eq!((trusted.code, trusted.stderr), (Some(0), told));
+    assert!(!home.path().join("ran").exists());
+    let list = run_in(&below, &["config", "trust", "--list"]);
+    assert_eq!(list.stdout, format!("{}\n", real.display()));
+    let run = run_in(&below, &cat);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "no line without a terminal");
+    assert!(home.path().join("ran").exists());
+    assert_eq!(run_in(&below, &["config", "trust", "--remove", ".."]).code, Some(0));
+    let again = run_in(&below, &["config", "trust", "--remove", ".."]);
+    assert_eq!(
+        (again.code, again.stderr.as_str()),
+        (Some(2), "sheaf: ..: it is not a trusted directory\n")
+    );
+    assert_eq!(run_in(&below, &cat).code, Some(2));
+    // A list that others can write to trusts nothing.
+    mode(&elsewhere.path().join("config/sheaf/trusted"), 0o666);
+    refused_list(&run_in(&below, &cat));
+}
+
+#[track_caller]
+fn refused_list(run: &Run) {
+    assert_eq!(run.code, Some(2), "{run:?}");
+    assert!(run.stderr.contains("trusted: others can write to it (mode 0666)"), "{run:?}");
+}
+
 #[test]
 fn groups_that_others_could_have_written_are_refused() {
     let home = Home::new();

@@ -116,14 +116,14 @@ fn long_change_that_is_ended_says_how_much_is_changed() {
     let _turn = turn();
     let (home, export) = home();
     populate(&home);
-    interrupt(&["--json", "chmod", "-R", "600", ":/t"], Signal::INT, &home, &export, changed);
-    interrupt(&["rm", "-r", ":/t"], Signal::INT, &home, &export, removed);
-    interrupt(&["--json", "rm", "-r", ":/t"], Signal::TERM, &home, &export, removed);
+    interrupt(&["--json", "chmod", "-R", "600", "@all:/t"], Signal::INT, &home, &export, changed);
+    interrupt(&["rm", "-r", "@all:/t"], Signal::INT, &home, &export, removed);
+    interrupt(&["--json", "rm", "-r", "@all:/t"], Signal::TERM, &home, &export, removed);
     // Its time is over before it is done: how long that takes is another matter on each machine.
     let ended = ["0.4", "0.2", "0.1", "0.8", "1.6"].into_iter().any(|seconds| {
         populate(&home);
         let run =
-            start(&home, &export, &["--timeout", seconds, "--json", "rm", "-r", ":/t"]).wait();
+            start(&home, &export, &["--timeout", seconds, "--json", "rm", "-r", "@all:/t"]).wait();
         let (told, done) = (&summary(&run)["changed"], removed(&home));
         let files = usize::try_from(told["files"].as_u64().unwrap()).unwrap();
         assert!(files <= done, "{files} of {done}: {run:?}");
@@ -147,7 +147,7 @@ fn copy_that_is_ended_says_which_files_are_there() {
         let sources = sources(&home);
         let mut args = vec!["cp", "--bwlimit", "800K"];
         args.extend(sources.iter().map(String::as_str));
-        args.push(":/");
+        args.push("@all:/");
         let timeout: &[&str] = if ended == "late" { &["--timeout", "4"] } else { &[] };
         let copy = start(&home, &export, &[timeout, &args].concat());
         if ended == "interrupted" {
@@ -171,7 +171,7 @@ fn copy_in_place_that_is_ended_says_what_is_cut() {
     let _turn = turn();
     let (home, export) = home();
     let sources = sources(&home);
-    let args = ["--json", "cp", "--no-atomic", "--bwlimit", "300K", &sources[0], ":/f"];
+    let args = ["--json", "cp", "--no-atomic", "--bwlimit", "300K", &sources[0], "@all:/f"];
     let copy = start(&home, &export, &args);
     let has_some =
         |host: &&str| std::fs::metadata(path(&home, host, "f")).is_ok_and(|file| file.len() > 0);
@@ -196,7 +196,7 @@ fn write_into_a_file_that_is_ended_says_how_much_came() {
         let (home, export) = home();
         HOSTS.iter().for_each(|host| std::fs::write(path(&home, host, "f"), "old").unwrap());
         let timeout: &[&str] = if ended == "late" { &["--timeout", "3"] } else { &[] };
-        let mut write = start(&home, &export, &[timeout, &["write", way, ":/f"]].concat());
+        let mut write = start(&home, &export, &[timeout, &["write", way, "@all:/f"]].concat());
         let mut stdin = write.stdin();
         stdin.write_all(&vec![b'x'; 1 << 20]).unwrap();
         let len = |host: &str| std::fs::metadata(path(&home, host, "f")).unwrap().len();
@@ -222,7 +222,7 @@ fn new_file_that_is_ended_is_there_in_part() {
     let _turn = turn();
     let (home, export) = home();
     let mut write =
-        start(&home, &export, &["--timeout", "3", "write", "--create", "--excl", ":/new"]);
+        start(&home, &export, &["--timeout", "3", "write", "--create", "--excl", "@all:/new"]);
     let mut stdin = write.stdin();
     stdin.write_all(&vec![b'x'; 1 << 20]).unwrap();
     let run = write.wait();
@@ -247,7 +247,7 @@ fn cancelled_request_is_not_executed_by_a_resumed_host() {
     let up = Up::at(home, &["--processes", "2", "--export", &export]);
     up.servers["n2"].signal(Signal::STOP);
     let removal = |number| {
-        let file = format!(":/f{number}");
+        let file = format!("@all:/f{number}");
         let args = ["--session", sheaf_testing::sessions::NAME, "--timeout", "2", "rm", &file];
         Running::start(up.home.command(&args).stdin(Stdio::null()))
     };

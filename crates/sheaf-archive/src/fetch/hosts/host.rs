@@ -1,13 +1,16 @@
 //! The part of a host: it fetches what the root says.
 use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
+use crate::archive::{ArchiveError, ArchiveEvent};
 use crate::fetch::directory::{FetchLinks, FetchWorker};
 use crate::fetch::exclude::FetchExclude;
 use crate::fetch::phases::{FetchGiver, FetchPool, GivenFetch};
 use crate::fetch::target::FetchTarget;
 use crate::fetch::{FetchCounters, FetchOptions, FetchShared};
-use crate::hosts::ToldNumbers;
+use crate::hosts::{HostFiles, HostStore, ToldNumbers};
+use crate::path::ArchivePath;
+use crate::save::SaveExclude;
 use crate::schedule::MovedBytes;
-use crate::{ArchiveError, ArchiveEvent, ArchivePath, HostFiles, HostStore, SaveExclude, Store};
+use crate::store::Store;
 use sheaf_core::{Errno, lock};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -133,6 +136,7 @@ impl FetchInHand {
         loop {
             let in_hand = state.in_hand();
             let left = patience.saturating_sub(begun.elapsed());
+            // It answers with half of its steps left, so the next ones come before it is idle.
             if in_hand <= ahead / 2 || !state.told.is_empty() || state.is_over || left.is_zero() {
                 break;
             }
@@ -192,6 +196,7 @@ impl FetchInHand {
             }
             let waits = match state.steps.front() {
                 None => true,
+                // A directory gets its mode and time when nothing more is put anywhere.
                 Some(FetchStep::Finish { .. }) => state.busy > 0,
                 Some(_) => false,
             };

@@ -1,7 +1,9 @@
 //! What root and hosts say to each other.
+use crate::catalog::{ArchivedDirectory, DirectoryRows};
 use crate::fetch::FetchReport;
-use crate::hosts::StoreMark;
-use crate::{ArchivePath, ArchivedDirectory, DirectoryRows, HostNumbers, ScheduleLimits};
+use crate::hosts::{HostNumbers, StoreMark};
+use crate::path::ArchivePath;
+use crate::schedule::ScheduleLimits;
 use serde::{Deserialize, Serialize};
 
 /// A request of the root.

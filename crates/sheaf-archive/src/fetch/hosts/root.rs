@@ -1,11 +1,11 @@
 //! The part of the root: it has the catalog, and says what is archived.
 use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
+use crate::archive::{Archive, ArchiveError};
 use crate::fetch::{FetchReport, above_of};
-use crate::hosts::{AskedNumbers, StoreMark};
-use crate::{
-    Archive, ArchiveError, ArchivePath, HostNumbers, HostStep, HostTold, HostsRoot, SaveExclude,
-    ScheduleLimits,
-};
+use crate::hosts::{AskedNumbers, HostNumbers, HostStep, HostTold, HostsRoot, StoreMark};
+use crate::path::ArchivePath;
+use crate::save::SaveExclude;
+use crate::schedule::ScheduleLimits;
 use sheaf_core::lock;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -185,6 +185,7 @@ impl HostsRoot for FetchRoot {
             _ => {
                 let steps = self.steps(&mut host)?;
                 let is_given = matches!(host.at, FetchStage::Given);
+                // What a host has in hand may still fail, and its report is not the last.
                 let is_over = is_given && steps.is_empty() && host.is_idle;
                 match is_over && self.options.numbers && host.numbers.are_to_be_asked() {
                     true => ToFetchHost::Numbers,
@@ -203,9 +204,11 @@ impl HostsRoot for FetchRoot {
         let mut host = lock(&self.hosts[number]);
         match (postcard::from_bytes(answer), &host.at) {
             (Ok(FromFetchHost::Begun(Ok(()))), FetchStage::Asked) => {
+                // How much it wants it says with its first answer, which needs a step to come.
                 (host.at, host.wants) = (FetchStage::Filling(None), 1);
             }
             (Ok(FromFetchHost::Begun(Err(why))), _) => {
+                // `lost` takes this lock, too.
                 drop(host);
                 return self.lost(number, &why);
             }

@@ -26,6 +26,7 @@ impl KeptFile<'_> {
     /// many attributes could not be kept.
     pub fn set(&self, keep: LocalCopyKeep, is_root: bool) -> Result<u64, Errno> {
         let mut mode = self.found.mode;
+        // The owner first: another one takes away special bits and capabilities.
         if !self.own(is_root)? {
             mode &= !SPECIAL_BITS;
         }

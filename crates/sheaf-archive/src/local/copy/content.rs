@@ -21,7 +21,6 @@ pub(super) enum CopySide {
     To(Errno),
 }
 
-/// Copies contents.
 #[derive(Debug)]
 pub(super) struct ContentCopier {
     /// The file system may let files share what is in them.
@@ -70,6 +69,7 @@ impl ContentCopier {
         }
         let shared = rustix::fs::ioctl_ficlone(to, from).is_ok();
         if !shared {
+            // Not tried again: each file would take a call more for nothing.
             self.shares.store(false, Ordering::Relaxed);
         }
         shared
@@ -107,6 +107,7 @@ fn copy_range(from: &File, to: &File, range: std::ops::Range<u64>) -> Result<u64
 /// Copies from an offset on by reading and writing. How many bytes there are from the beginning on.
 fn copy_by_hand(mut from: &File, mut to: &File, room: &mut [u8], at: u64) -> Result<u64, CopySide> {
     let (from_failed, to_failed) = (of(CopySide::From), of(CopySide::To));
+    // `copy_file_range` has moved neither of the two offsets.
     if at > 0 {
         rustix::fs::seek(from, SeekFrom::Start(at)).map_err(|e| CopySide::From(e.into()))?;
         rustix::fs::seek(to, SeekFrom::Start(at)).map_err(|e| CopySide::To(e.into()))?;
@@ -152,6 +153,7 @@ fn copy_extents(
                 next = at;
             }
         }
+        // From where the kernel has stopped; nothing is left where it has copied all.
         next = copy_pieces(from, to, next..end, room)?;
         copied += next - start;
         at = end;

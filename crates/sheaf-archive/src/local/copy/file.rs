@@ -4,7 +4,7 @@ use super::content::{ContentCopier, CopySide};
 use super::target::status;
 use super::tree::CopyRoot;
 use super::{LocalCopyKeep, LocalCopyOptions};
-use crate::ArchivePath;
+use crate::path::ArchivePath;
 use crate::walk::names::{lstat_at, open_beneath};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use sheaf_core::files::{FileKind, Metadata};
@@ -191,6 +191,8 @@ impl FileCopier {
                 *first = Some(at());
                 return Ok(FileCopied::Skipped);
             }
+            // Also where the first copy has as many names as it can: the next ones are names of
+            // this one.
             let copied = self.single(from, found, to, there, room)?;
             *first = Some(at());
             return Ok(copied);
@@ -261,6 +263,7 @@ impl FileCopier {
         there: Option<Metadata>,
         room: &mut Vec<u8>,
     ) -> Result<FileCopied, Uncopied> {
+        // A pipe may have the name by now: to open it would wait for its other end.
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK;
         let source = File::from(self.open_source(from, flags, FileKind::File)?);
         let found = status(source.as_fd()).map_err(Uncopied::read)?;
@@ -315,6 +318,7 @@ impl FileCopier {
     fn new_mode(&self, found: &Metadata) -> Mode {
         match self.options.keep {
             LocalCopyKeep::Nothing => Mode::from_raw_mode(found.mode & ACCESS_BITS),
+            // The mode comes behind the owner: before that, others may not read it.
             _ => Mode::RUSR | Mode::WUSR,
         }
     }
@@ -379,6 +383,7 @@ fn in_the_way(found: &Metadata, there: &Metadata) -> Result<(), Uncopied> {
 
 /// Opens a file that is there, and empties it, but for the source itself.
 fn emptied(found: &Metadata, to: NameIn<'_>) -> Result<File, Uncopied> {
+    // Without `O_TRUNC`: what is opened may be the source by now, and is looked at before.
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
     let file = to.open(flags, Mode::empty());
     let file = file.map_err(|errno| Uncopied::written(errno.into()))?;

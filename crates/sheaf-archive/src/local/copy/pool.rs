@@ -96,6 +96,7 @@ impl<'scope, 'env, J: Send + 'scope> CopyPool<'scope, 'env, J> {
             }
         }
         let has_threads = width.threads > 0;
+        // Before it is sent: a thread may be done with it before this one goes on.
         width.jobs += usize::from(has_threads);
         drop(width);
         // A thread that is at work looks for another job before it goes, and two stay.

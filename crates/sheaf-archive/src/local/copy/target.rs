@@ -106,6 +106,7 @@ pub(super) fn is_within(directory: BorrowedFd<'_>, other: (u64, u64)) -> Result<
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let above = rustix::fs::openat(&at, "..", flags, Mode::empty())?;
+        // Only the root is above itself.
         if status(above.as_fd())?.id() == here {
             return Ok(false);
         }

@@ -4,10 +4,10 @@ use super::file::{CopiedName, FileCopied, NameIn, Uncopied};
 use super::pool::{CopyPool, PoolShared};
 use super::target::{self, CopyPlace, CopyTarget};
 use super::{CopyShared, LocalCopyEvent, LocalCopyKeep, LocalCopyReport};
+use crate::path::ArchivePath;
 use crate::walk::names::{self, open_beneath};
-use crate::{
-    ArchivePath, FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, VisitedFile,
-    WalkedDirectory,
+use crate::walk::{
+    FileFacts, TreeStep, TreeVisitor, TreeWalkOptions, VisitWalk, VisitedFile, WalkedDirectory,
 };
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use sheaf_core::Errno;
@@ -24,7 +24,6 @@ const JOB_FILES_MAX: usize = 64;
 /// With so many bytes in them a job has no more files.
 const JOB_BYTES: u64 = 1 << 20;
 
-/// Copies all sources.
 pub(super) fn copy_all(shared: &CopyShared<'_>, sources: &[PathBuf], target: &CopyTarget) {
     let (pool, jobs) = PoolShared::new();
     let act = |job: CopyJob, room: &mut Vec<u8>| job.act(shared, room);
@@ -166,6 +165,7 @@ impl CopyDirectory {
     /// above it, too.
     fn release(self: Arc<Self>, shared: &CopyShared<'_>) {
         let mut last = Some(self);
+        // `into_inner` gives it to exactly one, also where the last two end at once.
         while let Some(directory) = last.take().and_then(Arc::into_inner) {
             if let Err(error) = directory.finish(shared) {
                 directory.tell(shared, b"", error);
@@ -244,6 +244,7 @@ impl CopyJob {
                 }
             }
             (Err(error), _) | (_, Err(error)) => {
+                // `tell` counts one of them.
                 report.failed += files.len().saturating_sub(1) as u64;
                 directory.tell(shared, b"", error);
             }
@@ -292,6 +293,7 @@ impl CopySources<'_, '_, '_> {
         let Some(name) = to.name else { return Err(Uncopied::written(Errno::ISDIR)) };
         let above = target::above(source.path);
         let (from_path, file) = split(source.path.as_os_str().as_bytes());
+        // Files that are named one after the other are mostly of one directory: it is opened once.
         let known = self.last.take().filter(|(path, _)| *path == above);
         let directory = match known {
             Some((_, directory)) => directory,

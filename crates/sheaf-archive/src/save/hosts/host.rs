@@ -1,16 +1,17 @@
 //! The part of a host: it stores what the root gives it.
 use super::message::{BeginSave, FromHost, HostRecord, SaveItem, SourceIs, ToHost, encoded};
 use super::work::HostDesk;
-use crate::hosts::ToldNumbers;
+use crate::archive::{ArchiveError, ArchiveEvent};
+use crate::hosts::{HostFiles, HostStore, ToldNumbers};
 use crate::save::directory::{DirectorySave, SourceName};
 use crate::save::phases::{GivenWork, SavePool, WorkGiver};
 use crate::save::{
     SaveCounters, SaveExclude, SaveOptions, SaveReport, SaveShared, SaveWork, file_error, source,
 };
 use crate::schedule::MovedBytes;
+use crate::store::Store;
 use crate::verify::VerifyRoom;
 use crate::walk::names::{self, Directory};
-use crate::{ArchiveError, ArchiveEvent, HostFiles, HostStore, Store};
 use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
 use std::ffi::{OsStr, OsString};
@@ -103,6 +104,7 @@ impl SaveHost {
         let desk = HostDesk::new(begin.is_shared);
         let numbers = ToldNumbers::default();
         let shared = Arc::new(HostShared { store, sources, options, exclude, desk, numbers });
+        // Answers have to come within `patience`, so a thread of its own stores.
         let at_work = shared.clone();
         let thread = std::thread::Builder::new().name("save".to_owned());
         thread
@@ -127,6 +129,7 @@ impl HostSource {
         let file = of.open(&path)?;
         let found = source::status(file.as_fd())?;
         let is = SourceIs { is_directory: found.kind == FileKind::Directory, ino: found.ino };
+        // With `.`, a link is followed: the file is in the directory that it leads to.
         let base = match path.parent() {
             Some(above) if !is.is_directory => of.open(&above.join("."))?,
             _ => file,

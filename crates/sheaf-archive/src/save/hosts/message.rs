@@ -1,10 +1,10 @@
 //! What root and hosts say to each other.
-use crate::hosts::StoreMark;
+use crate::catalog::{ArchivedDirectory, DirectoryChange, DirectoryRows};
+use crate::hosts::{HostNumbers, StoreMark};
+use crate::path::ArchivePath;
 use crate::save::SaveReport;
 use crate::save::links::StoredLink;
-use crate::{
-    ArchivePath, ArchivedDirectory, DirectoryChange, DirectoryRows, HostNumbers, ScheduleLimits,
-};
+use crate::schedule::ScheduleLimits;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::files::Metadata;
@@ -87,7 +87,6 @@ pub(super) enum FromHost {
     Numbers(HostNumbers),
 }
 
-/// What a source is.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SourceIs {
     pub is_directory: bool,

@@ -1,16 +1,19 @@
 //! The part of the root: it has the catalog, gives directories to hosts, and commits what they did.
+//!
+//! Only the root commits. A host's records count only for the directories that the host holds. The
+//! records of a host that was given up count for none, however late they arrive.
 use super::message::{
     BeginSave, DeskAnswer, FromHost, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, SourceIs,
     ToHost, encoded,
 };
-use crate::hosts::{AskedNumbers, StoreMark};
+use crate::archive::{Archive, ArchiveError};
+use crate::catalog::DirectoryChange;
+use crate::hosts::{AskedNumbers, HostNumbers, HostStep, HostTold, HostsRoot, StoreMark};
+use crate::path::ArchivePath;
 use crate::save::commits::Commits;
 use crate::save::links::StoredLink;
-use crate::save::{SaveReport, SavedDirectory, directory, make_directories};
-use crate::{
-    Archive, ArchiveError, ArchivePath, DirectoryChange, HostNumbers, HostStep, HostTold,
-    HostsRoot, SaveExclude, ScheduleLimits,
-};
+use crate::save::{SaveExclude, SaveReport, SavedDirectory, directory, make_directories};
+use crate::schedule::ScheduleLimits;
 use sheaf_core::{Errno, lock};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsString;
@@ -210,6 +213,7 @@ impl SaveRoot {
         mut of: WaitingDirectory,
     ) -> Result<SaveItem, ArchiveError> {
         let rows = self.archive.catalog().rows_of(&of.to)?;
+        // Single files come without a `Begun`, and a change needs to know its directory.
         if of.files.is_some() {
             of.is = Some(Arc::new(SavedDirectory {
                 path: of.to.clone(),
@@ -218,6 +222,8 @@ impl SaveRoot {
                 since: AtomicU64::new(0),
             }));
         }
+        // The host compares with these rows: its changes are refused where another writer comes
+        // between.
         if let Some(is) = &of.is {
             is.since.store(rows.changed, Ordering::Relaxed);
         }
@@ -331,6 +337,7 @@ impl SaveRoot {
         }
         let pool = state.pool_of(host);
         let waiting = &mut state.pools[pool].waiting;
+        // The last is given first. The files come before the directories, which make more work.
         waiting.extend(directories.into_iter().rev());
         if !files.is_empty() {
             let of = WaitingDirectory::new(0, ArchivePath::ROOT, to.clone(), None);
@@ -393,6 +400,7 @@ impl SaveRoot {
         change: DirectoryChange,
         report: SaveReport,
     ) -> Result<(), ArchiveError> {
+        // A host that was given up holds no directory any more, so its late changes do not count.
         let Some(given) = state.hosts[host].given.get_mut(&id) else { return Ok(()) };
         let Some(is) = given.of.is.clone().filter(|is| is.path == change.path) else {
             return self.lose(state, host, UNREADABLE);
@@ -427,6 +435,8 @@ impl SaveRoot {
         if state.pools[pool].hosts.iter().any(is_left) {
             text.push_str("; the other hosts do its part");
         } else {
+            // No other host sees these files. What is committed of them counts as stored all the
+            // same.
             let undone = std::mem::take(&mut state.pools[pool].waiting);
             let count = undone.len().max(1) as u64;
             state.report.failed += count;
@@ -487,6 +497,8 @@ impl HostsRoot for SaveRoot {
             return Ok(HostStep::Ask(encoded(&ToHost::Go { works, answers })));
         }
         let pool = &state.pools[pool];
+        // A host without work stays: the others may find directories, or be lost with what they
+        // have.
         let in_hand = |&host: &usize| {
             let host = &state.hosts[host];
             !host.is_lost && (!host.given.is_empty() || !host.has_begun)
@@ -562,6 +574,7 @@ impl RootState {
 
     /// A directory is in one that a host has in hand.
     fn found(&mut self, host: usize, id: u64, name: &[u8]) {
+        // It becomes a part of a path: another value would lead out of the directory.
         let is_name = !matches!(name, b"" | b"." | b"..")
             && !name.iter().any(|byte| matches!(byte, 0 | b'/'));
         let pool = self.pool_of(host);

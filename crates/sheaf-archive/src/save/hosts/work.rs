@@ -1,9 +1,12 @@
 //! What a host has in hand: directories that wait, records that go to the root, answers that come.
 use super::message::{DeskAnswer, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, encoded};
+use crate::archive::ArchiveError;
+use crate::catalog::{DirectoryChange, DirectoryRows};
+use crate::path::ArchivePath;
 use crate::save::desk::{SaveDesk, Unstored};
 use crate::save::links::{SavedLinks, StoredLink};
 use crate::save::{SaveReport, SaveWork, SavedDirectory};
-use crate::{ArchiveError, ArchivePath, DirectoryChange, DirectoryRows, StoreError};
+use crate::store::StoreError;
 use sheaf_core::files::Metadata;
 use sheaf_core::{Errno, lock};
 use std::collections::{HashMap, VecDeque};
@@ -139,8 +142,10 @@ impl HostDesk {
             records.push(record);
         }
         state.bytes -= bytes;
+        // The question may be among the records that did not fit.
         state.is_urgent &= !state.records.is_empty();
         self.came.notify_all();
+        // As many wait as are at work: no worker waits for the root between two directories.
         let in_hand = state.busy + u32::try_from(state.waiting.len()).unwrap_or(u32::MAX);
         (records, (2 * workers).saturating_sub(in_hand))
     }
@@ -214,6 +219,7 @@ impl HostDesk {
             return Ok(*stored);
         }
         let stored = store();
+        // A failure is handed in, too: another host may wait for this file, and stores it then.
         let told = stored.as_ref().ok().cloned();
         self.push(&HostRecord::Linked { key, stored: told })?;
         stored

@@ -1,5 +1,5 @@
 //! What went wrong at a server, and what that means.
-use crate::StoreError;
+use crate::store::StoreError;
 use object_store::client::{HttpError, HttpErrorKind};
 use sheaf_core::Errno;
 use std::error::Error;

@@ -2,7 +2,7 @@
 use super::failure::{S3Cause, S3Failure};
 use super::http::S3Connector;
 use super::{S3Credentials, S3Limits, S3Place};
-use crate::StoreError;
+use crate::store::StoreError;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path;
 use object_store::{ClientOptions, RetryConfig};
@@ -53,6 +53,7 @@ impl S3Link {
             .with_read_timeout_disabled()
             .with_connect_timeout(limits.connect)
             .with_allow_http(is_plain);
+        // Retries are made by `S3Attempts`, whose callers know whether a failed write may be done.
         let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(&place.bucket)

@@ -1,7 +1,7 @@
 //! An object that is read: a connection that breaks off goes on where it was.
 use super::failure::{S3Cause, S3Failure};
 use super::link::{S3Attempts, S3Link};
-use crate::StoreError;
+use crate::store::StoreError;
 use bytes::{Buf as _, Bytes};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
@@ -106,6 +106,8 @@ impl S3Reader {
             got => got?,
         };
         let of = (got.meta.size, got.meta.e_tag.clone());
+        // Bytes of another object that has the key by now, or of another range, must not be mixed
+        // in.
         if got.range.start != self.at || self.of.as_ref().is_some_and(|known| *known != of) {
             return Err(S3Failure::NO_ANSWER);
         }

@@ -2,7 +2,7 @@
 use super::failure::{S3Cause, S3Failure};
 use super::link::{S3Attempts, S3Link, units};
 use super::{S3Limits, head};
-use crate::{StoreError, StoreWriter};
+use crate::store::{StoreError, StoreWriter};
 use bytes::Bytes;
 use object_store::multipart::{MultipartStore as _, PartId};
 use object_store::path::Path;
@@ -80,6 +80,7 @@ impl S3Writer {
         }
         let bytes = Bytes::from(std::mem::take(&mut self.buffer));
         upload.bytes += bytes.len() as u64;
+        // A part that is larger than the whole room is sent when nothing else is.
         let units = units(bytes.len()).min(units(self.link.limits.room_bytes));
         let room = self.link.wait(self.link.room.clone().acquire_many_owned(units));
         let room = room.expect("nobody closes it");
@@ -87,6 +88,7 @@ impl S3Writer {
         let (id, number) = (upload.id.clone(), upload.parts.len());
         let failed = upload.failed.clone();
         upload.parts.push(self.link.runtime.spawn(async move {
+            // Given back when the part is sent, or given up.
             let _room = room;
             let send = || link.s3.put_part(&path, &id, number, PutPayload::from(bytes.clone()));
             let sent = link.tried(bytes.len(), send).await;
@@ -157,6 +159,7 @@ async fn complete(
                     there => there,
                 };
             }
+            // The server may not know the condition: once more without it.
             S3Cause::Unknown if link.without_condition() => {}
             _ => {
                 may_be_done |= failure.may_be_done();
@@ -175,6 +178,7 @@ pub(super) async fn put_new(link: &S3Link, path: &Path, bytes: &Bytes) -> Result
             Ok(_) => return Ok(()),
             Err(failure) => failure,
         };
+        // An earlier attempt that got no answer may have written the object.
         let is_mine =
             may_be_done && failure.cause == S3Cause::Taken && is_there(link, path, bytes).await?;
         if is_mine {

@@ -114,6 +114,7 @@ impl Drop for TapeTicket {
         if let Err(errno) = self.result {
             lock(&self.call.failed).get_or_insert(errno);
         }
+        // After the failure is set, which the caller reads when nothing is left.
         self.call.left.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -207,6 +208,7 @@ impl TapeLibrary {
             }
             std::thread::sleep(DRIVES_LOOK);
         }
+        // Another process may have begun a cartridge since.
         state.current = self.last_cartridge().map_err(failed)?;
         let mut text = Vec::new();
         (&held).read_to_end(&mut text).map_err(failed)?;
@@ -265,6 +267,7 @@ impl LibraryState {
     fn begin(&mut self) -> Option<(usize, TapeDrive)> {
         let find = |is: &dyn Fn(&TapeDrive) -> bool| self.drives.iter().position(is);
         let empty = find(&|drive| !drive.is_busy && drive.cartridge.is_none());
+        // An empty drive first, because another one has to be unloaded.
         let free = empty.or_else(|| find(&|drive| !drive.is_busy));
         let best = self.waiting().filter_map(|(cartridge, call)| {
             let loaded = find(&|drive| drive.cartridge == Some(cartridge));
@@ -299,6 +302,7 @@ impl TapePass<'_> {
         let is_asked = |read: &TapeRead| read.from.cartridge == self.cartridge;
         let is_read = lock(&library.state).reads.iter().any(is_asked);
         if is_read && !library.settings.gather.is_zero() {
+            // Requests that come in this time are served by the same pass.
             std::thread::sleep(library.settings.gather);
         }
         let done = library.cartridge(self.cartridge).and_then(|file| {
@@ -316,6 +320,7 @@ impl TapePass<'_> {
                 writes.into_iter().for_each(|write| write.ticket.done(Err(errno)));
             }
         }
+        // Still busy: `drop` frees it once the state is no longer locked.
         state.drives[self.number] = TapeDrive { is_busy: true, ..drive };
     }
 
@@ -415,6 +420,7 @@ impl TapePass<'_> {
         }
         let synced = tape.sync_data().map_err(|error| Errno::from_io(&error));
         let mut state = lock(&library.state);
+        // From the last to the first, so that the rest is in its order at the front of the queue.
         for write in done.into_iter().rev() {
             if synced.is_ok() && write.at < write.end {
                 state.writes.push_front(write);

@@ -4,7 +4,6 @@ use super::progress::Display;
 use super::way::{CopyWay, own_sources, way};
 use crate::cmd::per_path::{in_part, told_cuts};
 use anyhow::{Result, anyhow};
-use serde_json::json;
 use sheaf_cli::addresses::stop;
 use sheaf_cli::exit::Exit;
 use sheaf_cli::options::GlobalArgs;
@@ -13,6 +12,7 @@ use sheaf_cli::session::{self, Ended, Intent, Opening};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::PathError;
 use sheaf_group::Unfinished;
+use sheaf_records::{CommandError, Copied, Fetched, Plan, Sent};
 use sheaf_session::Config;
 use sheaf_session::Session;
 use sheaf_tools::cp::{self, CopyOptions, Got, HostShare, Made, Put, ShareError, Totals};
@@ -27,6 +27,9 @@ use std::path::{Path, PathBuf};
 const PUT_HINTS: &[(Errno, &str)] = &[
     (Errno::ISDIR, "a directory is in the file's place"),
     (Errno::NOENT, "there is no such directory"),
+    (Errno::BUSY, "it is a mount point, which cannot be replaced: --no-atomic writes into it"),
+    (Errno::SAMEFILE, "this machine is the host; without --no-atomic its file is replaced whole"),
+    (Errno::INTOSELF, "this machine is the host, and the destination is in the source"),
 ];
 /// What can be done about sources that fail, on hosts or here.
 const SOURCE_HINTS: &[(Errno, &str)] = &[(Errno::ISDIR, "-r copies directories")];
@@ -179,14 +182,18 @@ impl ToldCopy<'_> {
         }
         if self.output.json {
             for (totals, leaves) in &put.totals {
-                let copied = json!({
-                    "type": "copied", "hosts": hosts.fold(leaves), "files": totals.files, "bytes": totals.bytes,
-                    "directories": totals.dirs, "links": totals.links, "failed": totals.failed,
-                });
-                self.output.records.write(&mut out, copied)?;
+                let copied = Copied {
+                    hosts: Some(hosts.fold(leaves)),
+                    files: totals.files,
+                    bytes: totals.bytes,
+                    directories: Some(totals.dirs),
+                    links: Some(totals.links),
+                    failed: Some(totals.failed),
+                };
+                self.output.records.write(&mut out, &copied)?;
             }
-            let sent = json!({ "type": "sent", "files": put.sent.files, "bytes": put.sent.bytes });
-            self.output.records.write(&mut out, sent)?;
+            let sent = Sent { files: put.sent.files, bytes: put.sent.bytes };
+            self.output.records.write(&mut out, &sent)?;
         }
         out.flush()?;
         drop(out);
@@ -223,10 +230,10 @@ impl ToldCopy<'_> {
             )?;
         }
         if self.output.json && !options.dry_run {
-            let fetched = json!({ "type": "fetched", "files": got.fetched.files, "bytes": got.fetched.bytes });
-            self.output.records.write(&mut out, fetched)?;
-            let copied = json!({ "type": "copied", "files": got.files, "bytes": got.bytes });
-            self.output.records.write(&mut out, copied)?;
+            let fetched = Fetched { files: got.fetched.files, bytes: got.fetched.bytes };
+            self.output.records.write(&mut out, &fetched)?;
+            let copied = Copied { files: got.files, bytes: got.bytes, ..Copied::default() };
+            self.output.records.write(&mut out, &copied)?;
         }
         out.flush()?;
         drop(out);
@@ -249,8 +256,8 @@ impl ToldCopy<'_> {
     /// One line of a dry run.
     fn plan(&self, out: &mut dyn Write, hosts: &str, path: &str, action: &str) -> Result<()> {
         if self.output.json {
-            let plan = json!({ "type": "plan", "hosts": hosts, "path": path, "action": action });
-            self.output.records.write(out, plan)?;
+            let [hosts, path, action] = [hosts, path, action].map(str::to_owned);
+            self.output.records.write(out, &Plan { hosts, path, action })?;
         } else {
             writeln!(out, "{hosts}:{}: {action}", printable(path))?;
         }
@@ -270,9 +277,8 @@ impl ToldCopy<'_> {
                 },
             };
             if self.output.json {
-                self.output
-                    .records
-                    .write(&mut out, json!({ "type": "error", "path": path, "error": text }))?;
+                let record = CommandError { error: text, path: Some(path), exit: None };
+                self.output.records.write(&mut out, &record)?;
             } else if !self.output.quiet {
                 sheaf_cli::output::tell(format_args!("sheaf: {}: {text}", printable(&path)));
             }

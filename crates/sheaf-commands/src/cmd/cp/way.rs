@@ -172,7 +172,7 @@ fn is_stdin(place: &Side) -> bool {
 
 fn source(place: Side) -> Result<Source> {
     Ok(match place {
-        Side::Here(path) if path.as_os_str() == "-" => Source::Reader(Box::new(stdio::input()?)),
+        Side::Here(path) if path.as_os_str() == "-" => Source::Open(stdio::input()?),
         Side::Here(path) | Side::Hosts(Address { path, .. }) => Source::Path(path),
     })
 }

@@ -1,18 +1,18 @@
 //! `sheaf grep`, run.
 use super::GrepArgs;
 use anyhow::Result;
-use serde_json::json;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::{Color, GlobalArgs};
 use sheaf_cli::output::Output;
 use sheaf_cli::session::{self, Ended, Opening};
 use sheaf_core::{Errno, RangeSet};
+use sheaf_records::{Costs, Note};
 use sheaf_session::Session;
 use sheaf_tools::ArgumentOrder;
-use sheaf_tools::entry::{ANSWER_BYTES_MAX, Merged};
+use sheaf_tools::entry::{ANSWER_BYTES_MAX, Merged, MergedEntry};
 use sheaf_tools::grep::print::{GrepPrinter, stats_record, strided};
 use sheaf_tools::grep::{self, GrepOptions};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::time::Instant;
 
 /// What is said when more was found than is held back.
@@ -38,11 +38,11 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         let fold = |leaves: &RangeSet| {
             if args.index && !output.json { strided(leaves) } else { hosts.fold(leaves) }
         };
-        let color = global.color == Color::Always || output.stdout != Default::default();
         let printer = GrepPrinter {
             layout,
             prefix: !args.no_filename,
-            color,
+            color: global.color == Color::Always || output.stdout != Default::default(),
+            escapes: output.stdout_is_terminal,
             engine: Some(&engine),
             hosts: &fold,
         };
@@ -57,15 +57,7 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             if !options.is_silent() {
                 let mut entries = merged.sorted();
                 order.sort(&mut entries);
-                if output.json {
-                    for entry in &entries {
-                        if let Some(record) = printer.record(entry)? {
-                            output.records.write(&mut out, record)?;
-                        }
-                    }
-                } else {
-                    printer.print(&mut out, &entries)?;
-                }
+                print_entries(&printer, &entries, output, &mut out)?;
             }
             out.flush()
         };
@@ -74,16 +66,14 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
             .map_err(sheaf_cli::addresses::stop)?;
         if let Some(stats) = stats {
             if output.json {
-                output.records.write(&mut out, stats_record(stats))?;
+                output.records.write(&mut out, &stats_record(stats))?;
             } else {
                 printer.print_stats(&mut sheaf_cli::output::stderr().lock(), stats)?;
             }
             print_costs(session, started, search.elapsed(), output, &mut out)?;
         }
-        if found.partial_folds && output.json {
-            output.records.write(&mut out, json!({ "type": "note", "note": IN_PARTS }))?;
-        } else if found.partial_folds && !output.quiet {
-            sheaf_cli::output::tell(format_args!("sheaf: {IN_PARTS}"));
+        if found.partial_folds {
+            note_parts(output, &mut out)?;
         }
         out.flush()?;
         drop(out);
@@ -92,17 +82,43 @@ pub fn run(args: &GrepArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         let mut outcome = found.outcome;
         let extra = sheaf_cli::addresses::reasons(&mut outcome, |errno| reason(errno, args));
-        let (unmatched, hushed) = (!found.matched, args.no_messages);
         let hints: Vec<_> = meant_hosts.map(|hint| (Errno::NOENT, hint)).into_iter().collect();
         let ended = Ended {
-            unmatched,
-            hushed,
+            unmatched: !found.matched,
+            hushed: args.no_messages,
             extra: &extra,
             hints: &hints,
             ..Ended::new(&targets, &outcome)
         };
         session::finish(session, config, output, &ended)
     })
+}
+
+fn print_entries(
+    printer: &GrepPrinter<'_>,
+    entries: &[MergedEntry<'_>],
+    output: &Output,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    if !output.json {
+        return printer.print(out, entries);
+    }
+    for entry in entries {
+        if let Some(record) = printer.record(entry)? {
+            output.records.write(out, &record)?;
+        }
+    }
+    Ok(())
+}
+
+/// Notes that entries of one line were printed in parts.
+fn note_parts(output: &Output, out: &mut impl Write) -> Result<()> {
+    if output.json {
+        output.records.write(out, &Note { note: IN_PARTS.to_owned() })?;
+    } else if !output.quiet {
+        sheaf_cli::output::tell(format_args!("sheaf: {IN_PARTS}"));
+    }
+    Ok(())
 }
 
 /// What to say where nothing matched, and a pattern may have been meant as one of grep's basic
@@ -135,6 +151,10 @@ fn reason(errno: Errno, args: &GrepArgs) -> Option<String> {
     if errno == Errno::ISDIR {
         return Some("-r searches directories".to_owned());
     }
+    if errno == Errno::OPNOTSUPP && args.search_zip {
+        let text = "not searched: it is compressed, but not by gzip, zstd, xz or bzip2";
+        return Some(text.to_owned());
+    }
     let max = args.max_line;
     let (lines, lower) = if args.before_context.max(args.after_context).max(args.context) > Some(0)
     {
@@ -162,8 +182,7 @@ fn print_costs(
     let counters = session.client().network().counters();
     let (init_s, read_s, root_bytes) = (init.as_secs_f64(), read.as_secs_f64(), counters.bytes_in);
     if output.json {
-        let costs = json!({ "type": "costs", "init_s": init_s, "read_s": read_s, "root_bytes": root_bytes });
-        output.records.write(out, costs)?;
+        output.records.write(out, &Costs { init_s, read_s, root_bytes })?;
     } else {
         sheaf_cli::output::tell(format_args!(
             "{init_s:.4} s to start, {read_s:.4} s to search, {root_bytes} bytes received at the \

@@ -2,9 +2,9 @@
 use super::set::Set;
 use super::{HostsArgs, InputStreams};
 use anyhow::Result;
-use serde_json::json;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_core::hostset::{FoldOptions, Groups, HostSet, Membership, ParseError, memberships};
+use sheaf_records::{Group, Source};
 
 /// Groups whose default source is the one of `--groupsource`.
 pub(super) struct Rebased<'g> {
@@ -76,8 +76,8 @@ pub(super) fn list_sources(
     for (at, source) in groups.sources().iter().enumerate() {
         let is_default = at == 0;
         if let Some(records) = streams.json {
-            let record = json!({ "type": "source", "source": source, "default": is_default });
-            records.write(streams.out, record)?;
+            let record = Source { source: source.to_owned(), default: is_default };
+            records.write(streams.out, &record)?;
         } else {
             writeln!(
                 streams.out,
@@ -195,11 +195,13 @@ impl GroupRow {
         let Self { group, hosts, of } = self;
         let name = source.map_or(format!("@{group}"), |source| format!("@{source}:{group}"));
         if let Some(records) = streams.json {
-            let mut row = json!({ "type": "group", "group": name, "hosts": hosts.to_string(), "count": hosts.len() });
-            if let Some(of) = of {
-                row["of"] = json!(of);
-            }
-            records.write(streams.out, row)?;
+            let record = Group {
+                group: name,
+                hosts: hosts.to_string(),
+                count: hosts.len() as u64,
+                of: of.map(|of| of as u64),
+            };
+            records.write(streams.out, &record)?;
             return Ok(());
         }
         match (level, of) {

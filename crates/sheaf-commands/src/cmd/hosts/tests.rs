@@ -58,6 +58,16 @@ fn folds_unless_told_otherwise() {
 }
 
 #[test]
+fn index_is_the_position_of_a_host_in_the_result() {
+    assert_eq!(answer(&["--index", "n5", "n[0-9]"]), "5\n");
+    assert_eq!(answer(&["-R", "--index", "18", "1,5,18-31"]), "2\n");
+    assert_eq!(answer(&["--index", "n9", "n[1-9]", "-x", "n[2-4]"]), "5\n");
+    assert_eq!(answer(&["--index", "n3", "-I", "1-2", "n[1-9]"]), "1\n");
+    assert_eq!(error(&["--index", "n10", "n[1-9]"]), "\"n10\" is not in \"n[1-9]\"");
+    assert!(error(&["--index", "n1", "--pick", "1", "n[1-9]"]).contains("cannot be used with"));
+}
+
+#[test]
 fn operations_act_where_they_stand() {
     assert_eq!(
         answer(&["n[1-9]", "-x", "n2", "-i", "n[1-5]", "n9", "-X", "n[9-10]"]),

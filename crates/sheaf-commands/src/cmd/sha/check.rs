@@ -2,7 +2,6 @@
 use super::ShaArgs;
 use crate::cmd::per_path::{explained, said};
 use anyhow::Result;
-use serde_json::{Map, json};
 use sheaf_cli::addresses::stop;
 use sheaf_cli::exit::Exit;
 use sheaf_cli::options::GlobalArgs;
@@ -10,6 +9,7 @@ use sheaf_cli::output::{Layout, Output, Printer, printable};
 use sheaf_cli::session::{self, Ended, Opening};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::Algorithm;
+use sheaf_records::{Entry, Note};
 use sheaf_tools::ArgumentOrder;
 use sheaf_tools::entry::Merged;
 use sheaf_tools::report::check::{CheckOptions, CheckVerdict, Checked, NO_FILE, NO_LINE};
@@ -35,17 +35,20 @@ struct MalformedList {
 struct FoundDigest {
     differs: bool,
     malformed: Vec<MalformedList>,
+    /// Of each such line its number, with --warn.
+    malformed_lines: Vec<MalformedList>,
 }
 
 /// Checks the lists.
 pub fn run(
     args: &ShaArgs,
-    (algorithm, name): (Algorithm, &str),
+    (algorithm, name): (Algorithm, sheaf_records::Algorithm),
     global: &GlobalArgs,
 ) -> Result<Exit> {
     let opening = Opening::new(global)?;
     let targets = args.files.resolve(opening.config())?;
-    let what = ReportChoice::Check(CheckOptions { algorithm, ignore_missing: args.ignore_missing });
+    let (ignore_missing, warn) = (args.ignore_missing, args.warn);
+    let what = ReportChoice::Check(CheckOptions { algorithm, ignore_missing, warn });
     opening.run(async |session, config, output| {
         let mut printer = Printer::with_heads(output, config.hosts()?, args.heads);
         let order = ArgumentOrder::new(&targets);
@@ -69,7 +72,7 @@ pub fn run(
 /// Prints what became of a file. As JSON, what could not be read is told in the summary.
 fn print(
     printer: &mut Printer<'_>,
-    algorithm: &str,
+    algorithm: sheaf_records::Algorithm,
     leaves: &RangeSet,
     verdict: CheckVerdict,
     path: &[u8],
@@ -80,12 +83,9 @@ fn print(
     if let CheckVerdict::Unread(_) = verdict {
         return Ok(());
     }
-    let check = verdict == CheckVerdict::Same;
-    let object = Map::from_iter([
-        ("algorithm".to_owned(), algorithm.into()),
-        ("check".to_owned(), check.into()),
-    ]);
-    printer.json(leaves, path, object)
+    let check = Some(verdict == CheckVerdict::Same);
+    let record = Entry { algorithm: Some(algorithm), check, ..Entry::default() };
+    printer.json(leaves, path, record)
 }
 
 impl FoundDigest {
@@ -100,6 +100,10 @@ impl FoundDigest {
                 Some(Checked::File(verdict, path)) => {
                     self.differs |= verdict == CheckVerdict::Differs;
                     print(entry.leaves, verdict, path)?;
+                }
+                Some(Checked::MalformedLine(number)) => {
+                    let (list, leaves) = (entry.path.to_vec(), entry.leaves.clone());
+                    self.malformed_lines.push(MalformedList { list, leaves, lines: number });
                 }
                 Some(Checked::Malformed(lines)) => {
                     let (list, leaves) = (entry.path.to_vec(), entry.leaves.clone());
@@ -116,16 +120,19 @@ impl FoundDigest {
     }
 
     fn warn(&self, printer: &mut Printer<'_>, output: &Output) -> io::Result<()> {
-        for MalformedList { list, leaves, lines } in &self.malformed {
+        let lines = self.malformed_lines.iter().map(|line| (line, true));
+        for (malformed, is_line) in lines.chain(self.malformed.iter().map(|list| (list, false))) {
+            let MalformedList { list, leaves, lines } = malformed;
             let list = printable(&String::from_utf8_lossy(list));
-            let are = if *lines == 1 { "line is" } else { "lines are" };
-            let text =
-                format!("{}:{list}: {lines} {are} improperly formatted", printer.fold(leaves));
+            let what = match (is_line, lines) {
+                (true, number) => format!("line {number} is"),
+                (false, 1) => "1 line is".to_owned(),
+                (false, count) => format!("{count} lines are"),
+            };
+            let text = format!("{}:{list}: {what} improperly formatted", printer.fold(leaves));
             if output.json {
-                output.records.write(
-                    &mut sheaf_cli::output::stdout(),
-                    json!({ "type": "note", "note": text }),
-                )?;
+                let mut out = sheaf_cli::output::stdout();
+                output.records.write(&mut out, &Note { note: text })?;
             } else if !output.quiet {
                 sheaf_cli::output::tell(format_args!("sheaf: warning: {text}"));
             }

@@ -7,8 +7,9 @@ use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::Output;
 use sheaf_cli::session::Opening;
 use sheaf_core::RangeSet;
+use sheaf_records::{Bench as BenchRecord, Measure};
 use sheaf_session::Session;
-use sheaf_tree::service::probe::{
+use sheaf_tree::probe::{
     ECHO, PEER_BULK, PEER_TRIPS, POST, POST_EACH, PROBE, SINK, full_sum, take_sums,
 };
 use sheaf_tree::{Stream, Sync, WaveResult};
@@ -61,6 +62,18 @@ pub enum What {
     Peer,
 }
 
+impl What {
+    fn measure(self) -> Measure {
+        match self {
+            Self::Start => Measure::Start,
+            Self::Rtt => Measure::Rtt,
+            Self::Waves => Measure::Waves,
+            Self::Bcast => Measure::Bcast,
+            Self::Peer => Measure::Peer,
+        }
+    }
+}
+
 /// The longest a measurement waits for one answer.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// The most bytes of one broadcast: it is one packet.
@@ -93,29 +106,31 @@ pub fn run(args: &BenchArgs, global: &GlobalArgs) -> Result<Exit> {
                 What::Bcast => bench.broadcast().await?,
                 What::Peer => bench.peer().await?,
             };
-            figures["measure"] = json!(format!("{what:?}").to_lowercase());
             figures["leaves"] = json!(all);
-            print(figures, output)?;
+            print(what.measure(), figures, output)?;
         }
         Ok(Exit::Success)
     })
 }
 
-fn print(mut figures: Value, output: &Output) -> Result<()> {
+fn print(measure: Measure, mut figures: Value, output: &Output) -> Result<()> {
     let mut out = sheaf_cli::output::stdout();
     if output.json {
-        figures["type"] = json!("bench");
-        return Ok(output.records.write(&mut out, figures)?);
+        let mut taken = |name: &str| figures.as_object_mut().and_then(|all| all.remove(name));
+        let mut count = |name: &str| taken(name).and_then(|count| count.as_u64()).unwrap_or(0);
+        let (leaves, n) = (count("leaves"), count("n"));
+        let record = BenchRecord { measure, leaves, n, figures: serde_json::from_value(figures)? };
+        return Ok(output.records.write(&mut out, &record)?);
     }
     let number = |name: &str| figures[name].as_f64().unwrap_or(0.0);
     let leaves = &figures["leaves"];
-    match figures["measure"].as_str() {
-        Some("start") => writeln!(
+    match measure {
+        Measure::Start => writeln!(
             out,
             "start       {:>12.1} ms   until {leaves} leaves have reported",
             number("start_s") * 1e3
         ),
-        Some("rtt") => writeln!(
+        Measure::Rtt => writeln!(
             out,
             "round trip  {:>12.1} µs   median of {} broadcasts + sums (p10 {:.1}, p90 {:.1})",
             number("median_us"),
@@ -123,13 +138,13 @@ fn print(mut figures: Value, output: &Output) -> Result<()> {
             number("p10_us"),
             number("p90_us")
         ),
-        Some("waves") => writeln!(
+        Measure::Waves => writeln!(
             out,
             "waves       {:>12.0} /s   sums over {leaves} leaves, {} in all",
             number("median_waves_per_s"),
             figures["waves"]
         ),
-        Some("peer") => writeln!(
+        Measure::Peer => writeln!(
             out,
             "peer link   {:>12.1} µs   median of {} exchanges of {PEER_BYTES} bytes between two hosts; {:.1} MB/s\n\
              through     {:>12.1} µs   the same through the tree; {:.1} MB/s",
@@ -139,7 +154,7 @@ fn print(mut figures: Value, output: &Output) -> Result<()> {
             number("tree_median_us"),
             number("bytes") / number("tree_bulk_s") / 1e6
         ),
-        _ => writeln!(
+        Measure::Bcast => writeln!(
             out,
             "broadcast   {:>12.1} MB/s to each of {leaves} leaves, {} bytes in {:.3} s",
             number("bytes") / number("median_s") / 1e6,

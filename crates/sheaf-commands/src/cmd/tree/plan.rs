@@ -1,11 +1,11 @@
 //! `sheaf tree plan`: the tree that would be.
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use serde_json::json;
 use sheaf_cli::exit::Exit;
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::Records;
 use sheaf_cli::session;
+use sheaf_records::Tree;
 use sheaf_tree::topology::{Page, Topology};
 use std::io::{IsTerminal, Write};
 
@@ -39,7 +39,7 @@ pub fn run(args: &PlanArgs, global: &GlobalArgs) -> Result<Exit> {
     let topology = config.topology()?;
     let mut out = sheaf_cli::output::stdout();
     if global.json {
-        Records::new(global).write(&mut out, describe(topology))?;
+        Records::new(global).write(&mut out, &describe(topology))?;
         return Ok(Exit::Success);
     }
     let text = match args.format {
@@ -52,14 +52,18 @@ pub fn run(args: &PlanArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// A planned tree as JSON.
-pub(super) fn describe(topology: &Topology) -> serde_json::Value {
+/// The record of a planned tree.
+pub(super) fn describe(topology: &Topology) -> Tree {
     let stats = topology.stats();
-    json!({
-        "type": "tree", "nodes": topology.nodes_len(), "leaves": topology.leaves_len(),
-        "depth": topology.depth(), "inner_share": stats.inner_share(),
-        "hosts": topology.fold_leaves(0..topology.leaves_len()), "topology": topology.to_file(),
-    })
+    Tree {
+        nodes: topology.nodes_len() as u64,
+        leaves: u64::from(topology.leaves_len()),
+        depth: u64::from(topology.depth()),
+        inner_share: stats.inner_share(),
+        hosts: topology.fold_leaves(0..topology.leaves_len()),
+        topology: topology.to_file(),
+        running: None,
+    }
 }
 
 /// The terminal's size, or 80 by 24.

@@ -1,12 +1,13 @@
 //! `sheaf tree simulate`: the node code under a simulated network and clock.
 use anyhow::Result;
 use clap::Args;
-use serde_json::json;
 use sheaf_cli::exit::Exit;
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::Output;
+use sheaf_records::{Figure, Simulation};
 use sheaf_tree::filter::Registry;
 use sheaf_tree::sim::{self, Physics, Shape, SimOperation, SimReport};
+use std::collections::BTreeMap;
 use std::io::Write;
 
 mod faults;
@@ -75,11 +76,13 @@ pub fn run(args: &SimulateArgs, global: &GlobalArgs) -> Result<Exit> {
 fn print(name: &str, report: &SimReport, output: &Output) -> Result<()> {
     let mut out = sheaf_cli::output::stdout();
     if output.json {
-        let mut line = serde_json::to_value(report)?;
-        line["operation"] = json!(name);
-        line["rss_peak_bytes"] = json!(rss_peak_bytes());
-        line["type"] = json!("simulation");
-        return Ok(output.records.write(&mut out, line)?);
+        let mut figures: BTreeMap<String, Figure> =
+            serde_json::from_value(serde_json::to_value(report)?)?;
+        figures.remove("leaves");
+        figures.insert("rss_peak_bytes".to_owned(), Figure::Number(rss_peak_bytes().into()));
+        let operation = Some(name.to_owned());
+        let record = Simulation { leaves: u64::from(report.leaves), operation, figures };
+        return Ok(output.records.write(&mut out, &record)?);
     }
     let ms = |ns: u64| ns as f64 / 1e6;
     writeln!(

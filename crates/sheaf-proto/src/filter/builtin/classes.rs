@@ -88,6 +88,7 @@ fn int_classes(fields: &[Field<'_>]) -> Option<Vec<(i128, RangeSet)>> {
     }
     let mut classes = Vec::with_capacity(counts.len());
     for (value, count) in values.bytes().chunks_exact(width).zip(counts) {
+        // `take` would return fewer members without an error.
         if count as usize > members.len() {
             return None;
         }

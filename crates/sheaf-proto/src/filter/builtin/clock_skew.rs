@@ -92,6 +92,7 @@ impl Accumulator for Paths {
                 LinkClock { offset_ns, error_ns: clock.error_ns.saturating_add(link.error_ns) },
             ))
         };
+        // All offsets first, because an error must leave the accumulator as it was.
         let below: Vec<_> = below.into_iter().map(add).collect::<Result<_, FilterError>>()?;
         self.leaves.extend(below);
         Ok(())

@@ -64,6 +64,8 @@ impl SeenValues {
             }
             Self::Registers(registers) => {
                 let register = &mut registers[(hash >> (64 - PRECISION)) as usize];
+                // The bit that is set bounds the leading zeros, so that a register is at most
+                // `REGISTER_MAX`.
                 let rest = (hash << PRECISION) | (1 << (PRECISION - 1));
                 *register = (*register).max(rest.leading_zeros() as u8 + 1);
             }
@@ -78,6 +80,7 @@ impl SeenValues {
                 hashes.as_chunks().0.iter().for_each(|&hash| self.add(u64::from_le_bytes(hash)));
                 Ok(())
             }
+            // A larger register than the maximum would make `estimate` shift by a negative count.
             [OPAQUE, FORM_REGISTERS, theirs @ ..]
                 if theirs.len() == REGISTERS
                     && theirs.iter().all(|&register| register <= REGISTER_MAX) =>

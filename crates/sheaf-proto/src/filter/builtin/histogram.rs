@@ -61,6 +61,7 @@ impl Bins {
         if counts.len() != self.counts.len() {
             return Err(bad("a partial histogram has other bins"));
         }
+        // All sums first, because an error must leave the accumulator as it was.
         let sums: Option<Vec<u64>> =
             self.counts.iter().zip(counts).map(|(have, more)| have.checked_add(more)).collect();
         let too_many = || bad("a partial histogram counts more than any tree holds");

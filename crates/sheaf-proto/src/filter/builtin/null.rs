@@ -60,6 +60,7 @@ impl Accumulator for NullKeeper {
             varint::put_bytes(&mut self.kept, input.payload);
             return Ok(());
         }
+        // Read through before it is kept: one malformed partial would spoil the whole list.
         let mut rest = input.payload;
         while !rest.is_empty() {
             varint::get_bytes(&mut rest)

@@ -58,6 +58,7 @@ impl QuantilePlan {
                 "the relative error of quantiles is from {ACCURACY_MIN} to 0.5"
             )));
         }
+        // Keys do not depend on the number of buckets, so this mapping finds how many are needed.
         let mapping = Config::new(accuracy, BUCKETS_SPARE, ZERO_MAX);
         let keys = mapping.key(f64::MIN_POSITIVE)..=mapping.key(f64::MAX);
         let buckets = keys.end().abs_diff(*keys.start()) + BUCKETS_SPARE;
@@ -154,6 +155,8 @@ impl Counts {
                 let key = key.filter(|key| plan.keys.contains(key)).ok_or_else(malformed)?;
                 let count = varint::get(&mut input)?;
                 counts.total = counts.total.checked_add(count).ok_or_else(malformed)?;
+                // As `encode` writes them. A repeated key would replace the count of the earlier
+                // one.
                 if count == 0 || at > 0 && step == 0 {
                     return Err(malformed());
                 }

@@ -76,6 +76,7 @@ impl ReduceOp for Max {
     }
 
     fn float(a: f64, b: f64) -> f64 {
+        // Negation reverses the order of numbers, and NaN is still last.
         if before(-b, -a) { b } else { a }
     }
 }
@@ -137,6 +138,7 @@ impl<O: ReduceOp> ReduceFilter<O> {
         }
         // Where any packet will do, those of one integer are the likeliest to be many.
         let likely = if header.is_empty() { Format::parse("%d").unwrap_or(format) } else { format };
+        // A partial of an average carries a count, so it has not the form of a contribution.
         let uniform = uniform::uniform::<O>(&likely).filter(|_| !O::AVERAGES);
         Ok(Box::new(Self { header, in_child_order: O::SUMS && !exact, uniform, op: PhantomData }))
     }

@@ -56,6 +56,7 @@ fn order(number: f64) -> i64 {
         return i64::MIN;
     }
     let bits = number.to_bits() as i64;
+    // Negative numbers have all bits except the sign flipped: their bits order them in reverse.
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
@@ -72,6 +73,7 @@ impl Best {
     fn push(&mut self, score: Score, label: &[u8]) {
         self.bytes += label.len();
         self.entries.push((score, label.into()));
+        // At 2k and not at each entry, so that the selection costs a constant share for each.
         if self.entries.len() >= 2 * self.k {
             self.truncate();
         }

@@ -4,7 +4,7 @@ use super::super::place::{Dir, Writer};
 use super::Made;
 use super::plan::{CopiedContent, CopiedLink, Copy};
 use sheaf_core::{Errno, RangeSet};
-use sheaf_file::{Export, PathError, Staged};
+use sheaf_file::{Export, FileIdentity, PathError, Staged};
 use sheaf_group::Client;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::FileExt;
@@ -100,7 +100,8 @@ impl Local {
         self.each(dirs.iter(), |local, leaf, copy| {
             let path = dot(&copy.local);
             let is_top = copy.local.as_os_str().is_empty();
-            let Dir { closing, is_new } = local.at(leaf)?.make_dir(path, &copy.attrs, is_top)?;
+            let Dir { closing, is_new, .. } =
+                local.at(leaf)?.make_dir(path, &copy.attrs, is_top)?;
             // Directories that are only made for what is in them are nothing that was asked for.
             if is_new && !copy.remote.is_empty() {
                 local.made.add(leaf, true);
@@ -116,7 +117,7 @@ impl Local {
     pub fn write(&mut self, content: &[u8], digest: &[u8; 32], copies: &[Copy]) {
         self.each(copies.iter(), |local, leaf, copy| {
             let writer = local.at(leaf)?;
-            let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes)?;
+            let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes, None)?;
             staged.write_at(0, content)?;
             writer.finish(staged, &copy.attrs, digest)?;
             local.wrote(leaf, content.len() as u64);
@@ -125,7 +126,24 @@ impl Local {
     }
 
     pub fn begin(&mut self, leaf: u32, copy: &Copy) -> Result<Staged, Errno> {
-        self.at(leaf)?.begin(&copy.local, &copy.attrs, copy.has_holes)
+        self.at(leaf)?.begin(&copy.local, &copy.attrs, copy.has_holes, None)
+    }
+
+    /// The files that would be written in place with a content, as far as they can be found; the
+    /// writing says why others cannot.
+    pub fn in_place(&mut self, content: &CopiedContent, most: usize) -> Vec<FileIdentity> {
+        let mut found = Vec::new();
+        for copy in &content.copies {
+            for leaf in copy.leaves.iter().take(most - found.len().min(most)) {
+                found.extend(self.in_place_at(leaf, &copy.local));
+            }
+        }
+        found
+    }
+
+    /// The file that would be written in place at one path of one host.
+    pub fn in_place_at(&mut self, leaf: u32, path: &Path) -> Option<FileIdentity> {
+        self.at(leaf).and_then(|writer| writer.in_place(path)).ok().flatten()
     }
 
     pub fn finish(
@@ -148,13 +166,23 @@ impl Local {
             Ok(file) => file,
             Err(errno) => return self.fail(first.0, first.1, errno),
         };
+        let source = match FileIdentity::of(&from) {
+            Ok(source) => source,
+            Err(errno) => return self.fail(first.0, first.1, errno),
+        };
         let mut buffer = vec![0; COPY_BYTES];
         self.each(content.copies.iter(), |local, leaf, copy| {
             if (leaf, &copy.local) == (first.0, &first.1.local) {
                 return Ok(());
             }
             let writer = local.at(leaf)?;
-            let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes)?;
+            let staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes, source.as_ref());
+            if staged.as_ref().is_err_and(|errno| *errno == Errno::SAMEFILE) {
+                // Another name of the file that has the content already.
+                local.wrote(leaf, content.size);
+                return Ok(());
+            }
+            let mut staged = staged?;
             let mut at = 0;
             while at < content.size {
                 if let Some(errno) = local.client.is_over() {
@@ -186,7 +214,7 @@ impl Local {
                     CopiedLink::Hardlink(file) if local.failed.contains(&(leaf, file.clone())) => {
                         Err(Errno::NOENT)
                     }
-                    CopiedLink::Hardlink(file) => writer.hard_link(file, &copy.local),
+                    CopiedLink::Hardlink(file) => writer.hard_link(file, &copy.local, None),
                 };
                 made.inspect(|()| local.made.add(leaf, false))
             });

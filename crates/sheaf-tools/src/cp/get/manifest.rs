@@ -7,7 +7,9 @@ use super::super::options::CopyOptions;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::varint::{self, Malformed};
-use sheaf_file::{Export, FileKind, Follow, Globbed, Metadata, Walk, WalkOptions, is_pattern};
+use sheaf_file::{
+    Export, FileKind, Follow, Globbed, Metadata, Mode, OFlags, Walk, WalkOptions, is_pattern,
+};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -106,10 +108,15 @@ fn put(out: &mut Vec<u8>, item: &ManifestItem) {
 pub(super) struct ManifestTool;
 
 impl Tool for ManifestTool {
+    fn only_reads(&self) -> bool {
+        true
+    }
+
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
         let params: ManifestParams = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         Ok(Box::new(ManifestLister {
             export: host.export.clone(),
+            here: host.export.clone(),
             patterns: params.paths.iter().cloned().enumerate().collect(),
             roots: VecDeque::new(),
             root: None,
@@ -128,6 +135,8 @@ impl Tool for ManifestTool {
 struct ManifestLister {
     params: ManifestParams,
     export: Export,
+    /// The same, with the directory held in which the present entry was found.
+    here: Export,
     patterns: VecDeque<(usize, String)>,
     /// Paths of the present pattern that are still to come.
     roots: VecDeque<(u32, PathBuf)>,
@@ -157,6 +166,7 @@ struct Digesting {
 impl Running for ManifestLister {
     fn step(&mut self, answer: &mut Reply, host: &Host) -> Step {
         let out = answer.bytes();
+        // The last batch was taken.
         if out.len() < self.said {
             self.begin_batch();
         }
@@ -184,8 +194,13 @@ impl ManifestLister {
             match walk.next() {
                 Some(Ok(entry)) => {
                     let relative = entry.relative.as_os_str().as_bytes().to_vec();
-                    if let Some(metadata) = &entry.metadata {
-                        self.list(relative, entry.path, metadata, out);
+                    match (walk.here(), &entry.metadata) {
+                        (Ok(here), Some(metadata)) => {
+                            self.here = here;
+                            self.list(relative, entry.path, metadata, out);
+                        }
+                        (Err(errno), _) => self.fail(entry.path.as_os_str().as_bytes(), errno, out),
+                        (Ok(_), None) => {}
                     }
                 }
                 Some(Err(error)) => self.fail(error.path.as_os_str().as_bytes(), error.errno, out),
@@ -202,6 +217,7 @@ impl ManifestLister {
     }
 
     fn expand(&mut self, of: u32, pattern: &str, out: &mut Vec<u8>, host: &Host) {
+        // Errors of a pattern are of no root.
         self.root = None;
         let Globbed { paths, errors } = host.expand(pattern);
         errors
@@ -214,7 +230,9 @@ impl ManifestLister {
         let options = &self.params.options;
         self.root = Some((of, path.clone()));
         self.is_root_said = false;
+        // The target of a link is relative to its root.
         self.links.clear();
+        self.here = self.export.clone();
         if options.recursive {
             let follow = if options.dereference { Follow::Always } else { Follow::Never };
             let walk = WalkOptions { follow, metadata: true, ..WalkOptions::default() };
@@ -262,7 +280,9 @@ impl ManifestLister {
         let attrs = self.attrs(path, metadata, follow)?;
         let special = match metadata.kind {
             FileKind::File => {
-                let file = self.export.open_read(path)?;
+                let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | no_follow;
+                let file = self.here.open_file(path, flags, Mode::empty())?;
                 if is_linked && self.links.len() < LINKED_FILES_MAX {
                     self.links.insert(metadata.id(), relative.clone());
                 }
@@ -284,7 +304,7 @@ impl ManifestLister {
             // What links lead to was asked for, and this one leads nowhere.
             FileKind::Symlink if follow => return Err(Errno::NOENT),
             FileKind::Symlink => {
-                let target = self.export.read_link(path)?.into_os_string().into_encoded_bytes();
+                let target = self.here.read_link(path)?.into_os_string().into_encoded_bytes();
                 self.say(&ManifestItem::Symlink { path: relative, target, attrs }, out);
                 return Ok(());
             }
@@ -306,9 +326,8 @@ impl ManifestLister {
 
     fn attrs(&self, path: &Path, metadata: &Metadata, follow: bool) -> Result<Attrs, Errno> {
         let options = &self.params.options;
-        let xattrs = options.xattrs_of(&self.export, path, follow)?;
         // The last access is every host's own, and reading has just changed it.
-        Ok(Attrs { atime: None, ..Attrs::of(metadata, xattrs, options) })
+        Ok(Attrs { atime: None, ..options.attrs_of(&self.here, path, metadata, follow)? })
     }
 
     /// Reads on; a file that is through becomes an item.
@@ -335,6 +354,7 @@ impl ManifestLister {
     fn inline(&mut self, digesting: Digesting, out: &mut Vec<u8>) -> Result<(), Errno> {
         let Digesting { relative: path, attrs, file, .. } = digesting;
         let mut content = Vec::new();
+        // One byte more shows that it is too long.
         match file.take(INLINE_BYTES_MAX + 1).read_to_end(&mut content) {
             Ok(_) => {}
             // Nothing to read now, and nobody waits for more.

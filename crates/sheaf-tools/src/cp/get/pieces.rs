@@ -3,6 +3,7 @@ use super::super::PIECE_BYTES;
 use serde::{Deserialize, Serialize};
 use sheaf_core::varint::{self, Malformed};
 use sheaf_core::{Errno, RangeSet};
+use sheaf_file::FileIdentity;
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
 use sheaf_group::{Client, GroupError, Outcome};
 use std::collections::HashMap;
@@ -24,6 +25,8 @@ pub(super) struct CopyPiece {
     pub path: Vec<u8>,
     pub offset: u64,
     pub len: u32,
+    /// Files that are to be written in place with it: the host does not send it to replace itself.
+    pub apart: Vec<FileIdentity>,
 }
 
 /// Why there is no piece.
@@ -38,8 +41,13 @@ pub(super) enum Lack {
 pub(super) struct PiecesTool;
 
 impl Tool for PiecesTool {
+    fn only_reads(&self) -> bool {
+        true
+    }
+
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
         let mut pieces: Vec<CopyPiece> = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
+        // The tree sends one request to all hosts, with the pieces of each.
         pieces.retain(|piece| piece.leaf == host.leaf);
         Ok(Box::new(PieceReading { pieces: pieces.into_iter() }))
     }
@@ -67,6 +75,12 @@ impl Running for PieceReading {
 /// The piece, or as much of it as the file still has.
 fn read(piece: &CopyPiece, host: &Host) -> Result<Vec<u8>, Errno> {
     let file = host.export.open_read(Path::new(OsStr::from_bytes(&piece.path)))?;
+    for identity in &piece.apart {
+        if identity.is(&file)? {
+            return Err(Errno::SAMEFILE);
+        }
+    }
+    // A request may ask for any length.
     let mut content = vec![0; (piece.len as usize).min(PIECE_BYTES as usize)];
     let mut have = 0;
     while have < content.len() {

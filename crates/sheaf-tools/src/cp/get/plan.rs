@@ -95,10 +95,28 @@ impl CopyPlan {
                 ManifestItem::Error { path, beneath, errno } => {
                     outcome.add_error(error(Errno(errno), &path, &beneath, leaves));
                 }
+                // Its root was refused, which is an error once.
                 item if root.leaves.is_empty() => drop(item),
                 item => self.item(&root, item, outcome),
             }
         }
+    }
+
+    /// Takes back all that was taken in of these hosts.
+    pub fn forget(&mut self, leaves: &RangeSet) {
+        let is_left = |copy: &mut Copy| {
+            copy.leaves = copy.leaves.difference(leaves);
+            !copy.leaves.is_empty()
+        };
+        self.dirs.retain_mut(is_left);
+        self.inline.retain_mut(|(copy, _)| is_left(copy));
+        self.links.retain_mut(|(copy, _)| is_left(copy));
+        // The place of a content is its index here.
+        self.contents.iter_mut().for_each(|content| content.copies.retain_mut(is_left));
+        for of in self.named.values_mut() {
+            *of = of.difference(leaves);
+        }
+        self.named.retain(|_, of| !of.is_empty());
     }
 
     fn root(
@@ -158,6 +176,7 @@ impl CopyPlan {
                 (copy(path, Attrs::default()), Rest::Link(CopiedLink::Hardlink(target)))
             }
         };
+        // Paths come from hosts, and none may lead out of the host's directory here.
         let is_safe = |path: &Path| is_beneath(path.as_os_str().as_bytes());
         let leads_out =
             matches!(&rest, Rest::Link(CopiedLink::Hardlink(target)) if !is_safe(target));
@@ -208,7 +227,8 @@ impl CopyPlan {
 
     /// Bytes that have to be fetched.
     pub fn bytes(&self) -> u64 {
-        self.contents.iter().map(|content| content.size).fold(0, u64::saturating_add)
+        let wanted = self.contents.iter().filter(|content| !content.copies.is_empty());
+        wanted.map(|content| content.size).fold(0, u64::saturating_add)
     }
 
     /// Everything that is not a directory, for a dry run.

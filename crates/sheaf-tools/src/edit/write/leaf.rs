@@ -6,7 +6,10 @@ use crate::paths::FORM;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
-use sheaf_file::{Attributes, Digest, FileKind, Globbed, Mode, OFlags, StageOptions, Staged};
+use sheaf_file::{
+    Attributes, Digest, FileIdentity, FileKind, Globbed, Mode, OFlags, StageOptions, Staged,
+};
+use sheaf_group::audit::Change;
 use sheaf_group::entry::{Answer, Entry, EntryKind, EntryStats, Sink};
 use sheaf_group::tool::{Host, Reply, Running, Step, Tool};
 use std::collections::VecDeque;
@@ -30,6 +33,8 @@ pub struct WriteParams {
     pub exclusive: bool,
     pub mode: u32,
     pub options: EditOptions,
+    /// The file that the bytes come from: nothing is written into it while it is read.
+    pub source: Option<FileIdentity>,
 }
 
 /// What is sent to every host.
@@ -44,6 +49,11 @@ pub enum WritePart<'a> {
 pub struct WriteTool;
 
 impl Tool for WriteTool {
+    fn change(&self, params: &[u8]) -> Option<Change> {
+        let WriteParams { paths, options, .. } = postcard::from_bytes(params).ok()?;
+        (!options.dry_run).then(|| Change::new(NAME, paths))
+    }
+
     fn start(&self, params: &[u8], host: &Host) -> Result<Box<dyn Running>, Errno> {
         let params: WriteParams = postcard::from_bytes(params).map_err(|_| Errno::PROTO)?;
         let mut writing = Writing {
@@ -171,9 +181,24 @@ impl Writing {
         }
     }
 
+    /// Refuses to write into the file that is being read.
+    fn check_source(&self, path: &Path, host: &Host) -> Result<(), Errno> {
+        let Some(source) = self.params.source.as_ref() else { return Ok(()) };
+        // A file that is replaced whole is read to its end before.
+        if self.params.way == WriteWay::Replace {
+            return Ok(());
+        }
+        match host.export.find(path, true) {
+            Ok(there) if source.is(&there)? => Err(Errno::SAMEFILE),
+            _ => Ok(()),
+        }
+    }
+
     fn open(&self, path: &Path, host: &Host) -> Result<(bool, WrittenTo), Errno> {
         let kind = self.kind(path, host)?;
+        self.check_source(path, host)?;
         let is_stream = kind.is_some_and(|kind| kind != FileKind::File);
+        // To open a pipe without a reader fails at once instead of waiting for one.
         let mut flags = OFlags::WRONLY | OFlags::NONBLOCK;
         flags |= match self.params.way {
             WriteWay::At(_) => OFlags::empty(),
@@ -209,6 +234,7 @@ impl Writing {
         if self.params.exclusive {
             return Err(Errno::EXIST);
         }
+        self.check_source(path, host)?;
         if kind == FileKind::File {
             host.export.open_file(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty())?;
         }

@@ -2,6 +2,8 @@
 use crate::report::human;
 use serde::{Deserialize, Serialize};
 use sheaf_file::Metadata;
+use std::iter::Peekable;
+use std::str::Chars;
 
 /// The widest field; a wider one is a mistake.
 const WIDTH_MAX: u32 = 1000;
@@ -31,10 +33,36 @@ pub enum Directive {
     ModifyTime,
     ChangeTime,
     BirthTime,
-    AccessSeconds,
-    ModifySeconds,
-    ChangeSeconds,
-    BirthSeconds,
+    /// Seconds with so many digits after the point.
+    AccessSeconds(u32),
+    ModifySeconds(u32),
+    ChangeSeconds(u32),
+    BirthSeconds(u32),
+    MountPoint,
+    OfFileSystem(FileSystemPart),
+}
+
+/// What is shown of a file system.
+#[derive(Debug, Clone, Copy)]
+pub enum FileSystemPart {
+    Path,
+    Id,
+    NameBytesMax,
+    Magic,
+    Kind,
+    BlockSize,
+    FragmentSize,
+    Blocks,
+    Free,
+    Available,
+    Inodes,
+    FreeInodes,
+}
+
+impl FormatPart {
+    pub fn is_mount_point(&self) -> bool {
+        matches!(self, Self::Directive(Directive::MountPoint, _))
+    }
 }
 
 /// A number of the inode.
@@ -86,6 +114,9 @@ pub struct Pad {
     /// `#`: with the prefix of its base.
     prefix: bool,
     octal: bool,
+    /// At most so many characters of a text; at least so many digits of a number.
+    precision: Option<u32>,
+    number: bool,
 }
 
 impl Pad {
@@ -95,7 +126,14 @@ impl Pad {
         if self.prefix {
             text.extend_from_slice(if self.octal { b"0" } else { b"0x" });
         }
-        text.extend_from_slice(value);
+        match self.precision.map(|precision| precision.min(WIDTH_MAX) as usize) {
+            Some(digits) if self.number => {
+                text.extend(std::iter::repeat_n(b'0', digits.saturating_sub(value.len())));
+                text.extend_from_slice(value);
+            }
+            Some(bytes) => text.extend_from_slice(&value[..bytes.min(value.len())]),
+            None => text.extend_from_slice(value),
+        }
         let length = String::from_utf8_lossy(&text).chars().count();
         // What hosts send has not been through the parser.
         let fill = (self.width.min(WIDTH_MAX) as usize).saturating_sub(length);
@@ -109,8 +147,21 @@ impl Pad {
     }
 }
 
-/// Reads a format.
-pub fn parse(format: &str) -> Result<Vec<FormatPart>, String> {
+/// Reads digits, which may be none.
+fn number(chars: &mut Peekable<Chars<'_>>) -> Result<Option<u32>, String> {
+    let mut number = None;
+    while let Some(digit) = chars.next_if(char::is_ascii_digit) {
+        let next = number.unwrap_or(0) * 10 + digit.to_digit(10).unwrap_or(0);
+        if next > WIDTH_MAX {
+            return Err(format!("a field is wider than {WIDTH_MAX}"));
+        }
+        number = Some(next);
+    }
+    Ok(number)
+}
+
+/// Reads a format: of files, or of file systems.
+pub fn parse(format: &str, file_system: bool) -> Result<Vec<FormatPart>, String> {
     let (mut parts, mut literal) = (Vec::new(), String::new());
     let mut chars = format.chars().peekable();
     while let Some(c) = chars.next() {
@@ -132,17 +183,28 @@ pub fn parse(format: &str) -> Result<Vec<FormatPart>, String> {
                 _ => {}
             }
         }
-        while let Some(digit) = chars.next_if(char::is_ascii_digit) {
-            pad.width = pad.width * 10 + digit.to_digit(10).unwrap_or(0);
-            if pad.width > WIDTH_MAX {
-                return Err(format!("a field is wider than {WIDTH_MAX}"));
-            }
-        }
+        pad.width = number(&mut chars)?.unwrap_or(0);
+        let precision = match chars.next_if_eq(&'.') {
+            Some(_) => Some(number(&mut chars)?),
+            None => None,
+        };
         let half = chars.next_if(|c| "HL".contains(*c));
         let letter = chars.next().ok_or("a % in the end stands for nothing; write %%")?;
-        let directive = directive(half, letter).ok_or_else(|| {
+        // A point without a number is the whole precision of a time.
+        let digits = precision.map_or(0, |digits| digits.unwrap_or(9));
+        let found = match file_system {
+            true if half.is_none() => part_of_file_system(letter).map(Directive::OfFileSystem),
+            true => None,
+            false => directive(half, letter, digits),
+        };
+        let directive = found.ok_or_else(|| {
             format!("%{}{letter} stands for nothing", half.map(String::from).unwrap_or_default())
         })?;
+        pad.precision = precision.map(|digits| digits.unwrap_or(0));
+        if directive.is_seconds() {
+            pad.precision = None;
+        }
+        pad.number = directive.is_number();
         pad.octal = matches!(directive, Directive::Mode);
         pad.prefix &= matches!(directive, Directive::Mode | Directive::RawMode | Directive::Hex(_));
         pad.zeros &= !pad.left;
@@ -157,7 +219,48 @@ pub fn parse(format: &str) -> Result<Vec<FormatPart>, String> {
     Ok(parts)
 }
 
-fn directive(half: Option<char>, letter: char) -> Option<Directive> {
+impl Directive {
+    fn is_seconds(self) -> bool {
+        matches!(
+            self,
+            Self::AccessSeconds(_)
+                | Self::ModifySeconds(_)
+                | Self::ChangeSeconds(_)
+                | Self::BirthSeconds(_)
+        )
+    }
+
+    fn is_number(self) -> bool {
+        match self {
+            Self::Number(_) | Self::Hex(_) | Self::Mode | Self::RawMode => true,
+            Self::OfFileSystem(part) => {
+                !matches!(part, FileSystemPart::Path | FileSystemPart::Kind)
+            }
+            _ => false,
+        }
+    }
+}
+
+fn part_of_file_system(letter: char) -> Option<FileSystemPart> {
+    use FileSystemPart as P;
+    Some(match letter {
+        'n' => P::Path,
+        'i' => P::Id,
+        'l' => P::NameBytesMax,
+        't' => P::Magic,
+        'T' => P::Kind,
+        's' => P::BlockSize,
+        'S' => P::FragmentSize,
+        'b' => P::Blocks,
+        'f' => P::Free,
+        'a' => P::Available,
+        'c' => P::Inodes,
+        'd' => P::FreeInodes,
+        _ => return None,
+    })
+}
+
+fn directive(half: Option<char>, letter: char, digits: u32) -> Option<Directive> {
     use Directive as D;
     Some(match (half, letter) {
         (Some('H'), 'd') => D::Number(NumberFormat::DeviceMajor),
@@ -178,6 +281,7 @@ fn directive(half: Option<char>, letter: char) -> Option<Directive> {
             'G' => D::Group,
             'h' => D::Number(NumberFormat::Links),
             'i' => D::Number(NumberFormat::Inode),
+            'm' => D::MountPoint,
             'n' => D::Path,
             'N' => D::QuotedName,
             'o' => D::Number(NumberFormat::IoBlock),
@@ -191,13 +295,13 @@ fn directive(half: Option<char>, letter: char) -> Option<Directive> {
             'u' => D::Number(NumberFormat::Uid),
             'U' => D::User,
             'w' => D::BirthTime,
-            'W' => D::BirthSeconds,
+            'W' => D::BirthSeconds(digits),
             'x' => D::AccessTime,
-            'X' => D::AccessSeconds,
+            'X' => D::AccessSeconds(digits),
             'y' => D::ModifyTime,
-            'Y' => D::ModifySeconds,
+            'Y' => D::ModifySeconds(digits),
             'z' => D::ChangeTime,
-            'Z' => D::ChangeSeconds,
+            'Z' => D::ChangeSeconds(digits),
             _ => return None,
         },
     })
@@ -210,17 +314,21 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        assert!(parse("100%").unwrap_err().contains("%%"));
-        assert!(parse("%q").unwrap_err().contains("%q"));
-        assert!(parse("%99999s").is_err());
-        assert!(parse("%Hs").is_err());
-        assert!(parse("%%%-10s%#a").is_ok());
+        assert!(parse("100%", false).unwrap_err().contains("%%"));
+        assert!(parse("%q", false).unwrap_err().contains("%q"));
+        assert!(parse("%99999s", false).is_err());
+        assert!(parse("%.99999X", false).is_err());
+        assert!(parse("%Hs", false).is_err());
+        assert!(parse("%%%-10s%#a%.3X%.Y%m", false).is_ok());
+        assert!(parse("%u", true).unwrap_err().contains("%u"));
+        assert!(parse("%n %-8i %l %t %T %s %S %b %f %a %c %d", true).is_ok());
     }
 
     proptest! {
         #[test]
         fn garbage_never_panics(format in "\\PC{0,20}", tail in "[%0-9HLa-z#-]{0,9}") {
-            let _ = parse(&(format + &tail));
+            let _ = parse(&(format.clone() + &tail), false);
+            let _ = parse(&(format + &tail), true);
         }
     }
 }

@@ -220,7 +220,7 @@ fn several_sources_need_a_directory() {
 }
 
 #[test]
-fn two_sources_of_one_name_are_refused_before_anything_is_copied() {
+fn sources_of_one_name_are_refused_before_anything_is_copied() {
     let here = tempfile::tempdir().unwrap();
     for name in ["la/f", "lb/f", "la/d/x", "lb/d/y", "other/g"] {
         let path = here.path().join(name);

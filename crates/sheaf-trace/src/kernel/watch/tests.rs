@@ -2,7 +2,7 @@
 use super::{KernelNames, KernelWatch, WatchedRows};
 use crate::kernel::files::DescriptorOf;
 use crate::kernel::rings::{KernelEvent, KernelWhat};
-use crate::{TraceNames, TraceRow};
+use sheaf_log::{TraceNames, TraceRow};
 
 const PID: i32 = 7;
 

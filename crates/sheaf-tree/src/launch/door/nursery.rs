@@ -2,6 +2,8 @@
 //!
 //! A newcomer knows no more than the root's door. From there it is sent down, a node at a time, to
 //! the place that the plan has for it; where a node on the way is lost, the one above takes it in.
+//! A server reports the host for which it was started, and is never given the place of another
+//! host.
 use super::reception::Reception;
 use crate::driver::{Core, Death, OwnFault, Shared, SocketPeer};
 use crate::launch::start::family::{Kin, death, watch};
@@ -12,18 +14,20 @@ use crate::link::{Ancestor, Refusal};
 use crate::proto::control;
 use crate::proto::frame::{Header, Kind};
 use crate::proto::{HandOver, LinkId, Time};
+use crate::status::SURVEY;
 use crate::topology::{NodeRef, Topology};
+use children::{Awaited, Children};
 use lines::Lines;
-use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet, lock};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+mod children;
 mod instead;
 mod lines;
 mod relay;
@@ -33,22 +37,10 @@ pub(in crate::launch) use relay::run_errands;
 
 /// How often it is looked whether adopted children can go where their places are.
 const HAND_OVER_PAUSE: Duration = Duration::from_millis(500);
-/// How long one that has come back from there stays at least; doubled each time, up to the second.
-const STAY_MIN: Duration = Duration::from_millis(500);
-const STAY_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked whether newcomers who wait at the door can be sent on.
 const HELD_LOOK: Duration = Duration::from_millis(50);
 /// How long sending one on may take.
 const SEND_ON_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A child that has been started and has not connected.
-struct Expected {
-    link: LinkId,
-    is_leaf: bool,
-    kin: Option<Kin>,
-    /// Looks whether its process ends before it connects.
-    watch: Option<AbortHandle>,
-}
 
 /// The nodes below one node, as far as doors are concerned.
 pub(in crate::launch) struct Nursery {
@@ -56,32 +48,9 @@ pub(in crate::launch) struct Nursery {
     topology: Topology,
     /// What newcomers are told; `None` where there are none.
     reception: Option<Reception>,
-    expected: Mutex<FxHashMap<u32, Expected>>,
-    /// Processes of the children.
-    kin: Mutex<FxHashMap<u32, Kin>>,
-    /// Links of nodes that were taken in.
-    adopted: Mutex<Vec<LinkId>>,
-    /// The links of nodes that have come.
-    members: Mutex<FxHashMap<u32, LinkId>>,
-    /// When they came, by rank.
-    came: Mutex<FxHashMap<u32, std::time::Instant>>,
-    /// Newcomers, by rank, who wait for the node below which their place is.
-    held: Mutex<FxHashMap<u32, Channel>>,
-    /// How long adopted children stay before they are sent to their places, by rank.
-    stays: Mutex<FxHashMap<u32, Stay>>,
+    children: Mutex<Children>,
     /// Of the ssh connections to other hosts.
     lines: Lines,
-    /// Children, inner nodes, that do not come, while what is below them is started instead: by the
-    /// root, which was asked, or from here.
-    stranded: Mutex<FxHashMap<u32, Expected>>,
-    /// When the root was asked for a child last.
-    asked: Mutex<FxHashMap<u32, Instant>>,
-}
-
-/// From when on an adopted child may be sent away, and how long it was kept for.
-struct Stay {
-    until: Instant,
-    took: Duration,
 }
 
 /// Where a newcomer's place is.
@@ -112,16 +81,8 @@ impl Nursery {
             shared: Arc::downgrade(shared),
             topology: topology.clone(),
             reception,
-            expected: Mutex::default(),
-            kin: Mutex::default(),
-            adopted: Mutex::default(),
-            members: Mutex::default(),
-            came: Mutex::default(),
-            held: Mutex::default(),
-            stays: Mutex::default(),
+            children: Mutex::default(),
             lines: Lines::default(),
-            stranded: Mutex::default(),
-            asked: Mutex::default(),
         })
     }
 
@@ -133,6 +94,11 @@ impl Nursery {
     /// What newcomers are told.
     pub fn reception(&self) -> Option<&Reception> {
         self.reception.as_ref()
+    }
+
+    /// The nodes below. A thread that holds this lock never waits for the driver's.
+    fn children(&self) -> MutexGuard<'_, Children> {
+        lock(&self.children)
     }
 
     /// The driver, while the session lasts.
@@ -153,10 +119,7 @@ impl Nursery {
             });
             watch.abort_handle()
         });
-        if let Some(kin) = &kin {
-            self.started(rank, kin);
-        }
-        lock(&self.expected).insert(rank, Expected { link, is_leaf, kin, watch });
+        self.children().expect(rank, Awaited { link, is_leaf, watch }, kin);
     }
 
     /// Whether the node `rank` is connected here.
@@ -168,12 +131,12 @@ impl Nursery {
 
     /// Whether the node `rank`, which was lost, is connected here again.
     pub fn is_back(&self, rank: u32) -> bool {
-        !lock(&self.expected).contains_key(&rank) && self.has(rank)
+        !self.children().is_expected(rank) && self.has(rank)
     }
 
     /// When the node `rank` came here last.
     pub fn came(&self, rank: u32) -> Option<std::time::Instant> {
-        lock(&self.came).get(&rank).copied()
+        self.children().came(rank)
     }
 
     /// When the node `rank`, if it is connected here, was last heard.
@@ -194,29 +157,29 @@ impl Nursery {
 
     /// The link of a node that is connected here.
     fn link_of(&self, core: &Core, rank: u32) -> Option<LinkId> {
-        let link = lock(&self.members).get(&rank).copied()?;
+        let link = self.children().link(rank)?;
         // The place of a node that is gone may be another's by now.
         (core.has_socket(0, link) && core.nodes[0].peer_rank(link) == rank).then_some(link)
     }
 
     /// The node `rank` is this process.
     pub fn started(&self, rank: u32, kin: &Kin) {
-        lock(&self.kin).insert(rank, kin.clone());
+        self.children().set_kin(rank, kin.clone());
     }
 
     /// The processes that this one has started.
     pub fn take_kin(&self) -> Vec<Kin> {
-        std::mem::take(&mut *lock(&self.kin)).into_values().collect()
+        self.children().take_kin()
     }
 
     /// How many children have not connected and are not lost.
     pub fn expected_len(&self) -> usize {
-        lock(&self.expected).len()
+        self.children().expected().count()
     }
 
     /// Whether any node below this one has ever come.
     pub fn has_begun(&self) -> bool {
-        !lock(&self.members).is_empty()
+        self.children().has_members()
     }
 
     /// Whether no leaf below this node runs or is waited for.
@@ -226,23 +189,45 @@ impl Nursery {
 
     /// Those of them whose processes are stopped.
     pub fn stopped(&self) -> Vec<u32> {
-        let expected = lock(&self.expected);
-        let stopped = |child: &Expected| child.kin.as_ref().is_some_and(Kin::is_stopped);
-        expected.iter().filter(|(_, child)| stopped(child)).map(|(&rank, _)| rank).collect()
+        let expected = self.children().expected_kin();
+        expected.into_iter().filter(|(_, kin)| kin.is_stopped()).map(|(rank, _)| rank).collect()
     }
 
     /// Nobody waits for children that have not connected by now.
     pub fn give_up_all(&self, errno: Errno, cause: &str) {
-        let late: Vec<u32> = lock(&self.expected).keys().copied().collect();
+        let late: Vec<u32> = self.children().expected().collect();
+        late.into_iter().for_each(|rank| self.give_up(rank, errno, cause));
+    }
+
+    /// Whether any command is under way that asks hosts for more than how they are.
+    pub fn is_asked(&self) -> bool {
+        let is_asked = |core: &mut Core| core.nodes[0].has_streams_except(SURVEY);
+        self.shared.upgrade().is_some_and(|shared| shared.peek(is_asked))
+    }
+
+    /// The expected children will not connect, except those below which a node waits at the door.
+    pub fn give_up_absent(&self, errno: Errno, cause: &str) {
+        let late: Vec<u32> = {
+            let children = self.children();
+            let held = children.held().filter_map(|rank| self.topology.node(rank));
+            let awaited: Vec<u32> = held.filter_map(|node| self.child_above(node)).collect();
+            children.expected().filter(|rank| !awaited.contains(rank)).collect()
+        };
         late.into_iter().for_each(|rank| self.give_up(rank, errno, cause));
     }
 
     /// The child will not connect.
     pub fn give_up(&self, rank: u32, errno: Errno, cause: &str) {
-        let Some(late) = lock(&self.expected).remove(&rank) else { return };
+        let late = self.children().take_expected(rank);
+        self.lose(late, errno, cause);
+    }
+
+    /// A child that was awaited is lost.
+    fn lose(&self, late: Option<Awaited>, errno: Errno, cause: &str) {
+        let Some(Awaited { link, .. }) = late else { return };
         if let Some(shared) = self.shared.upgrade() {
             shared.run(|core, now| {
-                core.nodes[0].child_dead(now, late.link, errno, cause);
+                core.nodes[0].child_dead(now, link, errno, cause);
                 core.touch(0);
             });
         }
@@ -251,7 +236,7 @@ impl Nursery {
     /// Whether a node that was taken in is still connected.
     pub fn has_adopted(&self) -> bool {
         let Some(shared) = self.shared.upgrade() else { return false };
-        let adopted = lock(&self.adopted);
+        let adopted = self.children().adopted().to_vec();
         shared.peek(|core| adopted.iter().any(|&link| core.has_socket(0, link)))
     }
 
@@ -259,12 +244,12 @@ impl Nursery {
     fn way_to(&self, shared: &Shared, node: NodeRef<'_>) -> PlaceWay {
         let leaves = leaves_of(node);
         let Some(rank) = self.child_above(node) else { return PlaceWay::Here };
-        if lock(&self.expected).contains_key(&rank) {
+        if self.children().is_expected(rank) {
             return PlaceWay::Later;
         }
         shared.peek(|core| {
             let Some(link) = self.link_of(core, rank) else { return PlaceWay::Here };
-            match (core.nodes[0].speaks_for(link, &leaves), core.doors.get(&rank)) {
+            match (core.nodes[0].speaks_for(link, &leaves), core.membership.doors.get(&rank)) {
                 (Some(false), _) => PlaceWay::Here,
                 (Some(true), Some(address)) => {
                     PlaceWay::Below(Ancestor { rank, address: address.clone() })
@@ -284,7 +269,7 @@ impl Nursery {
         let node = self.topology.node(rank).ok_or_else(gone)?;
         match self.way_to(shared, node) {
             PlaceWay::Here => {
-                let kin = lock(&self.kin).get(&rank).cloned();
+                let kin = self.children().kin(rank);
                 let peer = kin.map(|kin| kin.as_peer(node.leaf_index().is_some()));
                 self.lines.unwire(rank);
                 self.admit_newcomer(shared, node, channel, peer)
@@ -294,11 +279,10 @@ impl Nursery {
                 Ok(())
             }
             PlaceWay::Later => {
-                let mut held = lock(&self.held);
-                if held.is_empty() {
+                let is_first = self.children().hold(rank, channel);
+                if is_first {
                     crate::task::spawn(settle(Arc::downgrade(self)));
                 }
-                held.insert(rank, channel);
                 Ok(())
             }
         }
@@ -307,44 +291,39 @@ impl Nursery {
     /// Looks again at those who wait; whether any still do.
     fn settle(self: &Arc<Self>) -> bool {
         let Some(shared) = self.shared.upgrade() else { return false };
-        let waiting: Vec<u32> = lock(&self.held).keys().copied().collect();
+        let waiting: Vec<u32> = self.children().held().collect();
         for rank in waiting {
             let Some(node) = self.topology.node(rank) else { continue };
             if matches!(self.way_to(&shared, node), PlaceWay::Later) {
                 continue;
             }
-            let Some(channel) = lock(&self.held).remove(&rank) else { continue };
+            let channel = self.children().take_held(rank);
+            let Some(channel) = channel else { continue };
             if let Err(error) = self.place(&shared, rank, channel) {
                 tracing::debug!(rank, %error, "a newcomer that waited is not there any more");
             }
         }
-        !lock(&self.held).is_empty()
+        self.children().has_held()
     }
 
     /// Sends children that this node has adopted to where their places are, as far as the nodes in
     /// between are there.
     fn hand_over(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let members: Vec<(u32, LinkId)> =
-            lock(&self.members).iter().map(|(&rank, &link)| (rank, link)).collect();
-        let now = Instant::now();
-        // Whoever came over the ssh connection that has started it reaches nobody else.
-        let may_go = |rank: u32| {
-            !self.lines.has(rank)
-                && lock(&self.stays).get(&rank).is_none_or(|stay| stay.until <= now)
-        };
-        let going =
-            members.into_iter().filter(|&(rank, _)| may_go(rank)).filter_map(|(rank, from)| {
-                let below = self.topology.node(rank).and_then(|node| self.child_above(node))?;
-                Some((rank, from, below))
-            });
+        let members = self.children().members_that_may_go(Instant::now());
+        let going = members.into_iter().filter_map(|(rank, from)| {
+            // Whoever came over the ssh connection that has started it reaches nobody else.
+            let node = self.topology.node(rank).filter(|_| !self.lines.has(rank))?;
+            Some((rank, from, self.child_above(node)?))
+        });
         let going: Vec<_> = going.collect();
         if going.is_empty() {
             return;
         }
         shared.run(|core, _| {
             let children = going.into_iter().filter_map(|(rank, from, below)| {
-                let place = Ancestor { rank: below, address: core.doors.get(&below)?.clone() };
+                let place =
+                    Ancestor { rank: below, address: core.membership.doors.get(&below)?.clone() };
                 let to = self.link_of(core, below).filter(|_| core.has_socket(0, from))?;
                 Some(HandOver { from, rank, to, place })
             });
@@ -392,7 +371,7 @@ impl Nursery {
         if death.fault == OwnFault::No {
             return;
         }
-        let link = lock(&self.members).get(&rank).copied();
+        let link = self.children().link(rank);
         shared.run(|core, _| {
             // The place of a link may be another's by now.
             let link = link.filter(|&link| core.nodes[0].peer_rank(link) == rank);
@@ -403,21 +382,13 @@ impl Nursery {
 
     /// The node `rank` is on this link from now on.
     fn entered(&self, shared: &Shared, rank: u32, link: LinkId) {
-        lock(&self.members).insert(rank, link);
-        lock(&self.came).insert(rank, std::time::Instant::now());
-        shared.peek(|core| core.doors.remove(&rank));
-    }
-
-    /// The orphan `rank` has come in, perhaps back from where it was sent.
-    fn stays(&self, rank: u32) {
-        let mut stays = lock(&self.stays);
-        let took = stays.get(&rank).map_or(STAY_MIN, |stay| (stay.took * 2).min(STAY_MAX));
-        stays.insert(rank, Stay { until: Instant::now() + took, took });
+        self.children().enter(rank, link);
+        shared.peek(|core| core.membership.doors.remove(&rank));
     }
 
     /// What can be known of the process of a node that has come from elsewhere.
     fn peer(&self, rank: u32, is_leaf: bool, channel: &Channel) -> Option<SocketPeer> {
-        let own = lock(&self.kin).get(&rank).map(|kin| kin.as_peer(is_leaf));
+        let own = self.children().kin(rank).map(|kin| kin.as_peer(is_leaf));
         own.or_else(|| watch(&channel.fd, is_leaf))
     }
 }
@@ -465,7 +436,7 @@ impl DoorHost for Doorway {
             let is_it = hello.host == node.host() && node.leaf_index().is_none();
             return if is_it { Ok(()) } else { Err(Refusal::Unexpected) };
         }
-        let expected = || lock(&nursery.expected).contains_key(&rank);
+        let expected = || nursery.children().is_expected(rank);
         if !(hello.orphan || expected() || (nursery.reception.is_some() && !nursery.has(rank))) {
             return Err(Refusal::Unexpected);
         }
@@ -490,15 +461,12 @@ impl DoorHost for Doorway {
             return Ok(());
         }
         if !hello.orphan {
-            let child = lock(&nursery.expected).remove(&hello.rank);
-            // Whoever has come may be the one to whom others did not find the way.
-            lock(&nursery.stays).clear();
+            let (child, kin) = nursery.children().arrive(hello.rank);
             let Some(child) = child else { return nursery.place(&shared, hello.rank, channel) };
             nursery.lines.unwire(hello.rank);
             nursery.entered(&shared, hello.rank, child.link);
             child.watch.inspect(AbortHandle::abort);
-            let is_leaf = child.is_leaf;
-            let peer = child.kin.map(|kin| kin.as_peer(is_leaf));
+            let peer = kin.map(|kin| kin.as_peer(child.is_leaf));
             return shared.attach(0, child.link, channel, peer);
         }
         let node = nursery.topology.node(hello.rank).ok_or_else(gone)?;
@@ -506,14 +474,10 @@ impl DoorHost for Doorway {
         let link = shared.run(|core, now| core.nodes[0].child_link(now, hello.rank, &leaves));
         let link = link.map_err(|violation| io::Error::other(violation.to_string()))?;
         let peer = nursery.peer(hello.rank, node.leaf_index().is_some(), &channel);
-        let mut adopted = lock(&nursery.adopted);
-        if !adopted.contains(&link) {
-            adopted.push(link);
-        }
-        drop(adopted);
+        nursery.children().adopt(link);
         nursery.lines.unwire(hello.rank);
         nursery.entered(&shared, hello.rank, link);
-        nursery.stays(hello.rank);
+        nursery.children().begin_stay(hello.rank, Instant::now());
         shared.attach(0, link, channel, peer)
     }
 }

@@ -1,9 +1,14 @@
 //! What newcomers are told, and how children that were lost are started again.
+//!
+//! With ssh, each node starts its lost children again, inner nodes too, if their leaves are lost.
+//! Without ssh, hosts join again by themselves and start inner nodes next to their servers again
+//! (`join/beside.rs`).
 use super::nursery::{Nursery, leaves_of};
 use crate::driver::Core;
 use crate::launch::invitation::Over;
 use crate::launch::start::family::Kin;
 use crate::launch::start::hosts::{self, Planned};
+use crate::launch::start::logins::Logins;
 use crate::launch::start::plan::Station;
 use crate::launch::start::push::this_program;
 use crate::launch::start::spawn::run_program;
@@ -15,7 +20,6 @@ use sheaf_core::RangeSet;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// While nothing helps, the pause between attempts to bring hosts back grows up to this many times
@@ -184,7 +188,7 @@ fn plan(nursery: &Nursery, ranks: &[u32]) -> Vec<Planned> {
 
 /// Starts nodes; gives those that did not join.
 async fn start(nursery: &Arc<Nursery>, how: &Arc<Ssh>, planned: Vec<Planned>) -> Vec<u32> {
-    let places = Arc::new(Semaphore::new(how.starts_max.max(1) as usize));
+    let logins = Logins::to(how, planned.iter().map(|child| child.host.as_str())).await;
     let own_host = nursery.topology().root().host();
     let mut starts = JoinSet::new();
     let mut failed = Vec::new();
@@ -196,12 +200,12 @@ async fn start(nursery: &Arc<Nursery>, how: &Arc<Ssh>, planned: Vec<Planned>) ->
             }
             continue;
         }
-        let (nursery, how, places) =
-            (Arc::downgrade(nursery), Arc::clone(how), Arc::clone(&places));
+        let (nursery, how, logins) =
+            (Arc::downgrade(nursery), Arc::clone(how), Arc::clone(&logins));
         starts.spawn(async move {
-            let _place = places.acquire().await;
+            let mut place = logins.place().await;
             let over = nursery.upgrade().map_or(Over::Door, |nursery| nursery.over());
-            let started = hosts::start(&nursery, &how, &child, over).await;
+            let started = hosts::start(&nursery, (&how, &mut place), &child, over).await;
             if let Err(failure) = &started {
                 let cause = &failure.cause;
                 tracing::debug!(host = child.host, cause, "a lost host was not started again");

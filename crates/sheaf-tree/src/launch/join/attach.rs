@@ -479,6 +479,7 @@ fn read<T: DeserializeOwned>(from: &mut impl Read, bytes_max: usize) -> io::Resu
 }
 
 /// For fuzzing: a token, and what the two ends of an enrolment say.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn decode_any(data: &[u8]) {
     if let Some(token) = std::str::from_utf8(data).ok().and_then(|text| text.parse::<Token>().ok())
     {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Starts the root of a session whose hosts come to a desk at `at`. Each is sent to its place in
-/// the tree; a host of an inner node runs that as well. Who has not come after `patience` counts as
-/// lost, and may still come later.
+/// the tree; a host of an inner node runs that as well. A host that has not come after `patience`, or
+/// when the first command comes, counts as lost, and may still come later.
 ///
 /// # Errors
 /// When the desk cannot be opened.
@@ -24,7 +24,7 @@ pub async fn attached(
     at: SocketAddr,
     patience: Duration,
 ) -> Result<(Network, Desk), LaunchError> {
-    let starter = Starter::Come { patience };
+    let starter = Starter::Come { patience, until_asked: true };
     let program = Program { carrier: Carrier::Tls, starter, ..program.clone() };
     let (network, nursery) = start_root(topology, services, options, &program)?;
     let desk = Desk::new(nursery, at);
@@ -48,7 +48,7 @@ pub async fn slurm(
     (at, name): (SocketAddr, &str),
     patience: Duration,
 ) -> Result<(Network, Desk), LaunchError> {
-    let starter = Starter::Come { patience: patience + UNTOLD };
+    let starter = Starter::Come { patience: patience + UNTOLD, until_asked: false };
     let program = Program { carrier: Carrier::Tls, starter, ..program.clone() };
     let (network, nursery) = start_root(topology, services, options, &program)?;
     let desk = Desk::new(Arc::clone(&nursery), at);

@@ -8,16 +8,34 @@ use crate::filter::{Place, Registry, link_modules};
 use crate::launch::start::processes::read_first;
 use crate::network::Network;
 use crate::proto::control::{self, Assign, PROTOCOL_VERSION};
-use crate::proto::frame::Kind;
+use crate::proto::frame::{self, Header, Kind};
 use crate::proto::{self, Child, LinkId, NodeConfig, NodeRole, Tuning};
 use crate::service::Caller;
 use crate::topology::Topology;
+use bytes::Bytes;
+use sheaf_core::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// How long a session may take to greet a client.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest reason for which a client is refused.
+const REFUSAL_BYTES_MAX: usize = 1024;
+
+/// The frame that a client which is refused receives in place of a greeting: an end, and why.
+pub(crate) fn refusal(why: &str) -> Bytes {
+    let why = &why[..why.floor_char_boundary(REFUSAL_BYTES_MAX)];
+    let header = Header { tag: Errno::PERM.0, ..Header::new(Kind::Shutdown) };
+    frame::encode(header, why.as_bytes())
+}
+
+/// The reason in such a frame, as one line without control characters.
+fn read_refusal(body: &[u8]) -> ServeError {
+    let why = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_BYTES_MAX)]);
+    ServeError::Refused(why.chars().filter(|c| !c.is_control()).collect())
+}
 
 /// A session as a client finds it.
 pub struct Joined {
@@ -56,7 +74,7 @@ impl Network {
         let mut subtree = Vec::new();
         topology.encode(&mut subtree);
         let at = shared.run(|core, now| {
-            let notices: Vec<_> = core.notices.iter().cloned().collect();
+            let notices = core.membership.notices.to_vec();
             let node = &mut core.nodes[0];
             let at = node.add_parent(now);
             node.set_caller(at, caller);
@@ -103,6 +121,9 @@ pub fn join_within(
     registry: &Registry,
 ) -> Result<Joined, ServeError> {
     let (header, body) = read_first(&link, limit)?;
+    if header.kind == Kind::Shutdown {
+        return Err(read_refusal(&body));
+    }
     if header.kind != Kind::Assign {
         return Err(ServeError::Assignment);
     }

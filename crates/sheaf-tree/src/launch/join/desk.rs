@@ -78,7 +78,7 @@ impl Desk {
             None => Err(No::Over),
         };
         let shared = self.nursery.shared().ok_or(io::ErrorKind::NotConnected)?;
-        let audit = shared.peek(|core| Arc::clone(&core.audit));
+        let audit = shared.peek(|core| Arc::clone(&core.admission.audit));
         let enrolment =
             Enrolment::start(listener, authority, Arc::clone(&tokens), audit, Box::new(admit))?;
         Ok(OpenDesk { tokens, address, _enrolment: enrolment })

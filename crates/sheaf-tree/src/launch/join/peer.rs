@@ -19,8 +19,8 @@ use crate::network::{Network, Stream};
 use crate::proto::report::PeerLinkReport;
 use crate::proto::{self, Child, LinkId, NodeConfig, NodeRole, Notice, Packet, Tuning};
 use crate::service::{
-    Configs, Dispatch, Leaf, LeafHandle, Provider, Service, ServiceError, ServicePlace, Services,
-    Site,
+    Caller, ClientRights, Configs, Dispatch, Leaf, LeafHandle, Provider, Service, ServiceError,
+    ServicePlace, Services, Site,
 };
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,7 @@ type PeerToken = [u8; 32];
 struct Expect {
     token: PeerToken,
     rank: u32,
+    rights: ClientRights,
 }
 
 /// To A: the answer to its question of this number.
@@ -212,9 +213,9 @@ struct PeerState {
     taken: usize,
 }
 
-/// Whom to let in: token, rank, and until when.
+/// Whom to let in: what the root has said, and until when.
 #[derive(Default)]
-struct ExpectedPeers(Vec<(PeerToken, u32, Instant)>);
+struct ExpectedPeers(Vec<(Expect, Instant)>);
 
 impl ExpectedPeers {
     fn len(&self) -> usize {
@@ -222,37 +223,36 @@ impl ExpectedPeers {
     }
 
     fn add(&mut self, expect: Expect, now: Instant) {
-        self.0.retain(|(_, _, until)| *until > now);
-        self.0.push((expect.token, expect.rank, now + TOKEN_TIME));
+        self.0.retain(|(_, until)| *until > now);
+        self.0.push((expect, now + TOKEN_TIME));
     }
 
     /// Whether anybody of this rank is expected.
     fn is_any(&self, rank: u32) -> bool {
-        self.0.iter().any(|(_, expected, _)| *expected == rank)
+        self.0.iter().any(|(expected, _)| expected.rank == rank)
     }
 
     /// [`Self::redeem`] of what a greeting says; a refusal is counted.
-    fn admits(
+    fn admit(
         &mut self,
         token: Option<&PeerToken>,
         rank: u32,
         now: Instant,
         audit: &Audit,
-    ) -> bool {
-        let admitted = token.is_some_and(|token| self.redeem(token, rank, now));
-        if !admitted {
+    ) -> Option<ClientRights> {
+        let admitted = token.and_then(|token| self.redeem(token, rank, now));
+        if admitted.is_none() {
             audit.refuse(&format!("node {rank}"), Refusal::Introduction);
         }
         admitted
     }
 
-    /// Whether a token is for this rank and was not tried before; it was from now on.
-    fn redeem(&mut self, token: &PeerToken, rank: u32, now: Instant) -> bool {
-        let Some(at) = self.0.iter().position(|(expected, ..)| expected == token) else {
-            return false;
-        };
-        let (_, expected, until) = self.0.swap_remove(at);
-        expected == rank && until > now
+    /// The rights of the host with this rank, if the token is for it and was not tried before; it
+    /// was from now on.
+    fn redeem(&mut self, token: &PeerToken, rank: u32, now: Instant) -> Option<ClientRights> {
+        let at = self.0.iter().position(|(expected, _)| expected.token == *token)?;
+        let (expected, until) = self.0.swap_remove(at);
+        (expected.rank == rank && until > now).then_some(expected.rights)
     }
 }
 
@@ -428,21 +428,22 @@ impl Peers {
         let frame = heard.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let hello: Hello = hello::decode(&frame).map_err(|_| io::ErrorKind::InvalidData)?;
         let token = (hello.rank == rank).then_some(&hello.token);
-        if !self.state().expected.admits(token, rank, Instant::now(), &self.audit) {
-            return Ok(());
+        let admitted = self.state().expected.admit(token, rank, Instant::now(), &self.audit);
+        match admitted {
+            Some(rights) => self.serve(wire.into_channel(), rights).await,
+            None => Ok(()),
         }
-        self.serve(wire.into_channel()).await
     }
 
-    /// Serves whoever is the root above this host over `channel`, as long as it is there.
-    async fn serve(&self, channel: Channel) -> io::Result<()> {
+    /// Serves the host which is the root above this one over `channel`, as long as it is there.
+    async fn serve(&self, channel: Channel, rights: ClientRights) -> io::Result<()> {
         self.state().taken += 1;
-        let served = self.serve_counted(channel).await;
+        let served = self.serve_counted(channel, rights).await;
         self.state().taken -= 1;
         served
     }
 
-    async fn serve_counted(&self, channel: Channel) -> io::Result<()> {
+    async fn serve_counted(&self, channel: Channel, rights: ClientRights) -> io::Result<()> {
         let shared = Shared::new();
         let config = NodeConfig {
             rank: self.station.rank,
@@ -466,7 +467,10 @@ impl Peers {
             core.looks_out = true;
             core.add_node(config, self.services.filters().clone());
             core.set_works(0, Dispatch::new(&self.services, place, handle));
-            core.nodes[0].add_parent(now)
+            let up = core.nodes[0].add_parent(now);
+            // It is a host, and not the session's root, whatever it says.
+            core.nodes[0].set_caller(up, Caller::Host { rights });
+            up
         });
         shared.attach(0, up, channel, None)?;
         let time = crate::task::spawn(Arc::clone(&shared).keep_time());
@@ -537,6 +541,11 @@ pub(in crate::launch) struct Introductions {
 }
 
 impl Provider for Introductions {
+    /// The root alone introduces.
+    fn check(&self, caller: &Caller) -> Result<(), Errno> {
+        if caller.is_from_host() { Err(Errno::PERM) } else { Ok(()) }
+    }
+
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let Some(leaf) = site.leaf else {
             return Err(ServiceError { errno: Errno::NOSYS, cause: "peers are leaves".to_owned() });
@@ -642,22 +651,23 @@ mod tests {
         let mut expected = ExpectedPeers::default();
         let audit = Audit::default();
         let now = Instant::now();
+        let rights = ClientRights { may_write: true, may_be_root: false };
         let [one, two, three] = [[1; 32], [2; 32], [3; 32]];
         for token in [one, two, three] {
-            expected.add(Expect { token, rank: 7 }, now);
+            expected.add(Expect { token, rank: 7, rights }, now);
         }
         assert!(expected.is_any(7) && !expected.is_any(8));
         let mut admits =
-            |token: &PeerToken, rank, now| expected.admits(Some(token), rank, now, &audit);
-        assert!(!admits(&[4; 32], 7, now), "nobody was told of it");
-        assert!(admits(&one, 7, now));
-        assert!(!admits(&one, 7, now), "it was used");
-        assert!(!admits(&two, 8, now), "it is another's");
-        assert!(!admits(&two, 7, now), "who has tried it has used it up");
-        assert!(!admits(&three, 7, now + TOKEN_TIME), "it is late");
-        assert!(!expected.admits(None, 7, now, &audit), "the greeting is another's");
+            |token: &PeerToken, rank, now| expected.admit(Some(token), rank, now, &audit);
+        assert_eq!(admits(&[4; 32], 7, now), None, "nobody was told of it");
+        assert_eq!(admits(&one, 7, now), Some(rights));
+        assert_eq!(admits(&one, 7, now), None, "it was used");
+        assert_eq!(admits(&two, 8, now), None, "it is another's");
+        assert_eq!(admits(&two, 7, now), None, "who has tried it has used it up");
+        assert_eq!(admits(&three, 7, now + TOKEN_TIME), None, "it is late");
+        assert!(expected.admit(None, 7, now, &audit).is_none(), "the greeting is another's");
         assert_eq!(audit.counts().refused, [(Refusal::Introduction, 6)]);
-        expected.add(Expect { token: one, rank: 9 }, now + TOKEN_TIME);
+        expected.add(Expect { token: one, rank: 9, rights }, now + TOKEN_TIME);
         assert!(!expected.is_any(7), "what is late is forgotten");
     }
 }

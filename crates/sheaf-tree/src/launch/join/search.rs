@@ -1,4 +1,7 @@
 //! The ways to a parent: the first one, and another one when that is lost.
+//!
+//! A session ends from the top. An orphan calls its ancestors, and if the root is gone too it ends
+//! after its own children. When its time is over, it ends without its children.
 use crate::driver::{Shared, is_stopped};
 use crate::launch::start::plan::Station;
 use crate::link::wire::{Channel, WireCaller, call, connect, greet, is_of_this_machine};
@@ -189,7 +192,8 @@ pub(in crate::launch) async fn find_parent(
     station: &Station,
     search: &mut Search,
 ) {
-    let (since, place) = shared.peek(|core| (core.nodes[0].orphaned_since(), core.place.take()));
+    let (since, place) =
+        shared.peek(|core| (core.nodes[0].orphaned_since(), core.membership.place.take()));
     if let Some(place) = place {
         search.begin_with(place);
     }
@@ -209,7 +213,7 @@ pub(in crate::launch) async fn find_parent(
     };
     let link = shared.run(|core, now| {
         core.touch(0);
-        (!core.ended).then(|| core.nodes[0].resume_parent(now))
+        (!core.membership.ended).then(|| core.nodes[0].resume_parent(now))
     });
     let attached = link.map_or(Ok(()), |link| attach_parent(shared, link, channel, place));
     if attached.is_err() {

@@ -19,7 +19,7 @@ use crate::network::NetworkEnd;
 use crate::proto::control::{Assign, PROTOCOL_VERSION};
 use crate::proto::{LinkId, Node, NodeRole};
 use crate::service::{Dispatch, LeafHandle, ServicePlace, Services};
-use crate::topology::Topology;
+use crate::topology::{NodeRef, Topology};
 use rustix::net::AddressFamily;
 use rustix::process::Uid;
 use sheaf_core::Errno;
@@ -60,6 +60,9 @@ pub enum ServeError {
     /// The assignment makes no sense.
     #[error("the parent sent a malformed assignment")]
     Assignment,
+    /// The root admits no such client on this host, for this reason.
+    #[error("{0}")]
+    Refused(String),
     /// This program can only be a leaf, and is to have children.
     #[error("this program was started as an inner node, and can only be a leaf")]
     NotALeaf,
@@ -365,7 +368,7 @@ fn begin(shared: &Arc<Shared>, placed: &Placed, as_orphan: bool, services: &Serv
     let role = config.role;
     let guests = station.program.guests_of(root);
     shared.run(|core, now| {
-        core.may_search = !station.ancestors.is_empty();
+        core.membership.may_search = !station.ancestors.is_empty();
         core.add_node(config, services.filters().clone());
         if !guests.is_empty() {
             core.nodes[0].begin_without(&guests);
@@ -409,21 +412,7 @@ async fn run(
         end_when_held_up(options.tuning.heartbeat_timeout * 3 / 4);
     }
     if role == NodeRole::Leaf {
-        let handle = LeafHandle { shared: Arc::downgrade(&shared), node: 0 };
-        let introductions = Introductions {
-            station: Arc::clone(&station),
-            services: services.clone(),
-            configs: options.configs.clone(),
-            tuning: options.tuning,
-        };
-        let services = &services.clone().with(PEERS, introductions);
-        match Dispatch::at_leaf(services, ServicePlace::of(root, &options.configs), handle) {
-            Ok(dispatch) => shared.run(|core, _| {
-                core.set_works(0, dispatch);
-                core.nodes[0].tell_ready();
-            }),
-            Err(error) => shared.with_node(0, |node| node.give_up(error.errno, &error.cause)),
-        }
+        begin_services(&shared, root, &station, &options, services);
         attach_parent(&shared, parent, channel, at)?;
     } else {
         // Streams may have come right behind the assignment; the children's assignments go first.
@@ -456,16 +445,7 @@ async fn run(
         () = live => {}
         asked = asked_to_end(how) => {
             asked?;
-            if matches!(how, How::Joined { in_job: true, .. }) {
-                // The root hears why from Slurm, meanwhile.
-                tokio::time::sleep(STEP_END_PAUSE).await;
-            }
-            if role == NodeRole::Leaf {
-                shared.with_node(0, Node::leave_session);
-            } else {
-                let life = random()?;
-                shared.with_node(0, |node| node.retire(life));
-            }
+            leave(&shared, role, how).await?;
         }
     }
     time.abort();
@@ -473,6 +453,46 @@ async fn run(
     let alone = shared.peek(|core| core.nodes[0].has_disbanded());
     if let Some(family) = family.filter(|_| !alone) {
         Box::new(family).end().await;
+    }
+    Ok(())
+}
+
+/// Begins the services of a leaf, and reports to the parent whether they run.
+fn begin_services(
+    shared: &Arc<Shared>,
+    leaf: NodeRef<'_>,
+    station: &Arc<Station>,
+    options: &Options,
+    services: &Services,
+) {
+    let handle = LeafHandle { shared: Arc::downgrade(shared), node: 0 };
+    let introductions = Introductions {
+        station: Arc::clone(station),
+        services: services.clone(),
+        configs: options.configs.clone(),
+        tuning: options.tuning,
+    };
+    let services = &services.clone().with(PEERS, introductions);
+    match Dispatch::at_leaf(services, ServicePlace::of(leaf, &options.configs), handle) {
+        Ok(dispatch) => shared.run(|core, _| {
+            core.set_works(0, dispatch);
+            core.nodes[0].tell_ready();
+        }),
+        Err(error) => shared.with_node(0, |node| node.give_up(error.errno, &error.cause)),
+    }
+}
+
+/// Leaves the session, as this process was asked to end.
+async fn leave(shared: &Shared, role: NodeRole, how: How<'_>) -> io::Result<()> {
+    if matches!(how, How::Joined { in_job: true, .. }) {
+        // The root hears why from Slurm, meanwhile.
+        tokio::time::sleep(STEP_END_PAUSE).await;
+    }
+    if role == NodeRole::Leaf {
+        shared.with_node(0, Node::leave_session);
+    } else {
+        let life = random()?;
+        shared.with_node(0, |node| node.retire(life));
     }
     Ok(())
 }
@@ -525,7 +545,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn server_does_not_serve_as_another_host_than_it_was_started_for() {
+    async fn server_serves_as_no_other_host_than_it_was_started_for() {
         let names: Names = ["n3"].into_iter().collect();
         let tree = Topology::build(&Spec::Flat, "root", names, Placement::LeafHosts).unwrap();
         let (door, secret) = (Door::open_abstract().unwrap(), Secret::random().unwrap());

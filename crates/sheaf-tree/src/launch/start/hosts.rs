@@ -1,4 +1,5 @@
 //! Children on other hosts: all of one node started at once, within bounds, each by its own ssh.
+use super::logins::{LoginPlace, Logins};
 use super::ssh::{self, Ssh, SshFailure, StartedOver};
 use crate::launch::Invitation;
 use crate::launch::door::nursery::{Nursery, not_started};
@@ -7,7 +8,6 @@ use crate::link::{Ancestor, DoorAddress, is_sound};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
-use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 
 /// One child that is to be started, and is expected at the door.
@@ -28,17 +28,23 @@ pub(in crate::launch) async fn start_all(
     children: Vec<Planned>,
     how: Arc<Ssh>,
 ) {
-    let places = Arc::new(Semaphore::new(how.starts_max.max(1) as usize));
+    if let Some(nursery) = nursery.upgrade() {
+        children.iter().for_each(|child| nursery.awaits_login(child.rank));
+    }
+    let logins = Logins::to(&how, children.iter().map(|child| child.host.as_str())).await;
     let mut starts = JoinSet::new();
     for child in children {
-        let (nursery, places, how) = (Weak::clone(&nursery), Arc::clone(&places), Arc::clone(&how));
+        let (nursery, logins, how) = (Weak::clone(&nursery), Arc::clone(&logins), Arc::clone(&how));
         starts.spawn(async move {
-            let place = places.acquire().await;
-            let over = nursery.upgrade().map_or(Over::Door, |nursery| nursery.over());
-            let started = start(&nursery, &how, &child, over).await;
+            let mut place = logins.place().await;
+            let over = nursery.upgrade().map_or(Over::Door, |nursery| {
+                nursery.begins_login(child.rank);
+                nursery.over()
+            });
+            let started = start(&nursery, (&how, &mut place), &child, over).await;
             drop(place);
             if let Err(failure) = started {
-                not_started(&nursery, (&how, &places), child.rank, &failure).await;
+                not_started(&nursery, (&how, &logins), child.rank, &failure).await;
             }
         });
     }
@@ -56,7 +62,7 @@ pub(in crate::launch) fn unless_broken<T>(done: Result<T, JoinError>) -> Option<
 /// Starts one, which gets its link as `over` says.
 pub(in crate::launch) async fn start(
     nursery: &Weak<Nursery>,
-    how: &Ssh,
+    (how, place): (&Ssh, &mut LoginPlace),
     child: &Planned,
     over: Over,
 ) -> Result<(), SshFailure> {
@@ -66,7 +72,8 @@ pub(in crate::launch) async fn start(
     let invitation = Invitation { over, ..invitation.clone() };
     let begun = std::time::Instant::now();
     let started =
-        ssh::start(how, (host, *sudo), |here| Ok(invite(&invitation, here)?.to_bytes())).await?;
+        ssh::start(how, (host, *sudo), place, |here| Ok(invite(&invitation, here)?.to_bytes()))
+            .await?;
     let seconds = begun.elapsed().as_secs_f32();
     tracing::debug!(host, rank, "started over ssh within {seconds:.1} s");
     let Some(nursery) = nursery.upgrade() else { return Ok(()) };

@@ -62,6 +62,7 @@ pub(in crate::launch) struct Station {
 }
 
 /// For fuzzing: how a node is to start those below it.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn decode_any(data: &[u8]) {
     drop(postcard::from_bytes::<StartPlan>(data));
 }

@@ -140,8 +140,8 @@ pub(in crate::launch) fn start_children(
     }
     let (secret, keys) = (station.secret.clone(), station.keys.clone());
     let audit = shared.peek(|core| {
-        core.door = Some(door.address.clone());
-        Arc::clone(&core.audit)
+        core.admission.door = Some(door.address.clone());
+        Arc::clone(&core.admission.audit)
     });
     if takes_newcomers {
         shared.with_node(0, |node| node.listens_at(&door.address));
@@ -150,7 +150,9 @@ pub(in crate::launch) fn start_children(
     let door = Some(door.keep(station.rank, secret, keys, audit, host)?);
     if takes_newcomers {
         let inviting = Arc::downgrade(&nursery);
-        shared.peek(|core| core.invite = Some(Arc::new(move |leaf| invite(&inviting, leaf))));
+        shared.peek(|core| {
+            core.admission.invite = Some(Arc::new(move |leaf| invite(&inviting, leaf)))
+        });
         // It ends with the session.
         crate::task::spawn(hand_over(Arc::downgrade(&nursery)));
     }
@@ -224,7 +226,7 @@ fn look_after(
         Starter::Ssh(how) => {
             if let Some(shared) = nursery.shared() {
                 let (tell, errands) = tokio::sync::mpsc::channel(ERRANDS_MAX);
-                shared.peek(|core| core.errands = Some(tell));
+                shared.peek(|core| core.mailbox.errands = Some(tell));
                 crate::task::spawn(run_errands(Weak::clone(&weak), how.clone(), errands));
             }
             if let Some(pause) = how.relaunch {
@@ -233,12 +235,14 @@ fn look_after(
             }
             return Some(crate::task::spawn(hosts::start_all(weak, far, Arc::new(how.clone()))));
         }
-        Starter::Come { patience } => {
-            Wait { limit: *patience, cause: "it has not joined", near: None }
+        Starter::Come { patience, until_asked } => {
+            let cause = "it has not joined";
+            Wait { limit: *patience, cause, near: None, until_asked: *until_asked }
         }
         Starter::Fork => {
             let near = Some(stopped_max);
-            Wait { limit: CONNECT_TIMEOUT, cause: "its process did not connect", near }
+            let cause = "its process did not connect";
+            Wait { limit: CONNECT_TIMEOUT, cause, near, until_asked: false }
         }
     };
     let children = nursery.expected_len();
@@ -256,17 +260,26 @@ struct Wait {
     /// For processes of this machine the time begins again whenever another one has come; one that
     /// is stopped has only so much.
     near: Option<Duration>,
+    /// Children that have not come are lost as soon as a command comes, except those below which a
+    /// node waits already.
+    until_asked: bool,
 }
 
 /// How often it is looked which children are still missing.
 const MISSING_LOOK: Duration = Duration::from_secs(1);
+/// How often it is looked whether a command has come.
+const ASKED_LOOK: Duration = Duration::from_millis(50);
 
 impl Wait {
     async fn for_children(self, nursery: Weak<Nursery>, mut missing: usize) {
         let (mut since, mut stopped) = (Instant::now(), StoppedChildren::default());
+        let look = if self.until_asked { ASKED_LOOK } else { MISSING_LOOK };
         while missing > 0 {
-            tokio::time::sleep(MISSING_LOOK).await;
+            tokio::time::sleep(look).await;
             let Some(nursery) = nursery.upgrade() else { return };
+            if self.until_asked && nursery.is_asked() {
+                nursery.give_up_absent(Errno::HOSTDOWN, self.cause);
+            }
             match self.near {
                 Some(_) if nursery.expected_len() != missing => since = Instant::now(),
                 // Nobody comes any more: it is worth a look why.
@@ -460,7 +473,7 @@ mod tests {
 
     fn wait(is_near: bool) -> Wait {
         let near = is_near.then_some(Duration::from_secs(6));
-        Wait { limit: CONNECT_TIMEOUT, cause: "it has not come", near }
+        Wait { limit: CONNECT_TIMEOUT, cause: "it has not come", near, until_asked: false }
     }
 
     #[tokio::test(start_paused = true)]
@@ -483,6 +496,21 @@ mod tests {
             silent_since.elapsed() >= CONNECT_TIMEOUT
                 && silent_since.elapsed() <= CONNECT_TIMEOUT * 2
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn children_that_never_came_are_lost_at_the_first_stream() {
+        let (shared, nursery) = expecting(3);
+        let wait = Wait { until_asked: true, ..wait(false) };
+        let waiting = crate::task::spawn(wait.for_children(Arc::downgrade(&nursery), 3));
+        tokio::time::sleep(CONNECT_TIMEOUT / 2).await;
+        assert_eq!(nursery.expected_len(), 3, "nothing waits for them");
+        let members = sheaf_core::RangeSet::full(3);
+        let sync = crate::Sync::WaitForAll;
+        shared.with_node(0, |node| node.open("none", members, "sum", &[], sync));
+        let asked = Instant::now();
+        waiting.await.unwrap();
+        assert!(nursery.expected_len() == 0 && asked.elapsed() <= ASKED_LOOK * 2);
     }
 
     #[tokio::test(start_paused = true)]

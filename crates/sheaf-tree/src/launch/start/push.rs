@@ -32,26 +32,70 @@ pub(in crate::launch) const JOINED: &str = "joined";
 /// From here on the channel is its link.
 pub(in crate::launch) const LINKED: &str = "linked";
 
-/// What a host runs by `sh -c`. One line without single quotes or exclamation marks, which login
-/// shells treat differently. `head` reads no more than it is to: what follows is the program's.
-const SCRIPT: &str = "umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/sheaf/bin/HASH; f=$d/sheaf; \
-    if test -x \"$f\"; then echo sheaf-launch have; else \
-    mkdir -p \"$d\" && t=$(mktemp \"$d/new.XXXXXX\") || exit 1; \
-    trap \"rm -f \\\"$t\\\"\" 0; trap \"exit 1\" 1 2 13 15; \
+/// What a host runs by `sh -c`, on one line without single quotes and exclamation marks, which login
+/// shells treat differently.
+///
+/// - `good`: the file is a program that can run here, of the right size and digest. (`test -x` is
+///   false on a file system that is mounted with `noexec`.)
+/// - `own`: the directory is the user's own. Another user may have made one in `/var/tmp`.
+/// - A cached program is checked before it runs: a power failure may have left an empty one.
+/// - Where it is missing, the first directory is taken which the user can write to, from which
+///   programs can run, and which has room for this one.
+/// - `head` reads no more than it is to: the bytes after the program are for the program.
+/// - A new program is on the disk before it has its name. Then all but the three versions that were
+///   used last are removed. Other programs in the cache stay.
+const SCRIPT: &str = "umask 077; n=$(id -u); \
+    good() { test -f \"$1\" && test -x \"$1\" && test $(($(wc -c <\"$1\"))) = SIZE || return 1; \
+    command -v sha256sum >/dev/null || return 0; \
+    s=$(sha256sum <\"$1\") && test \"${s%% *}\" = HASH; }; \
+    own() { case $1 in */sheaf-$n) test -h \"$1\" && return 1;; esac; \
+    test -d \"$1\" && test -O \"$1\"; }; \
+    f=; for b in DIRS; do \
+    if own \"$b\" && good \"$b/bin/HASH/sheaf\"; then f=$b/bin/HASH/sheaf; break; fi; done; \
+    if test -n \"$f\"; then echo sheaf-launch have; touch -c \"${f%/*}\" 2>/dev/null; else \
+    t=; for b in DIRS; do d=$b/bin/HASH; \
+    case $b in /run/user/*) test -d \"/run/user/$n\" || continue;; esac; \
+    mkdir -p \"$d\" || continue; \
+    own \"$b\" || { echo \"$b: this directory belongs to another user\" >&2; continue; }; \
+    t=$(mktemp \"$d/new.XXXXXX\") || { t=; continue; }; \
+    trap \"rm -f \\\"$t\\\"\" 0; trap \"exit 1\" 1 2 13 15; chmod 700 \"$t\"; \
+    if test -x \"$t\"; then head -c SIZE </dev/zero >\"$t\" && break; \
+    else echo \"$d: no program can run there: Permission denied (noexec)\" >&2; fi; \
+    rm -f \"$t\"; t=; done; \
+    test -n \"$t\" || exit 1; \
     if command -v gzip >/dev/null; then echo sheaf-launch need packed; \
     read -r z && head -c \"$z\" | gzip -dc >\"$t\"; \
     else echo sheaf-launch need; head -c SIZE >\"$t\" || exit 1; fi; \
-    if command -v sha256sum >/dev/null; then s=$(sha256sum <\"$t\"); s=${s%% *}; \
-    else s=$(($(wc -c <\"$t\"))); test \"$s\" = SIZE && s=HASH; fi; \
-    if test \"$s\" = HASH; then chmod 700 \"$t\" && mv -f \"$t\" \"$f\" || exit 1; \
-    else echo the program did not arrive whole >&2; exit 1; fi; \
-    trap - 0 1 2 13 15; fi; RUN; exit $?";
+    good \"$t\" || { echo the program did not arrive whole >&2; exit 1; }; \
+    if command -v sync >/dev/null; then sync \"$t\" || exit 1; fi; \
+    f=$d/sheaf; mv -f \"$t\" \"$f\" || exit 1; trap - 0 1 2 13 15; \
+    if command -v ls >/dev/null; then k=0; ls -t \"$b/bin\" | while read -r o; do \
+    o=$b/bin/$o; test -f \"$o/sheaf\" || continue; k=$((k + 1)); \
+    test $k -gt 3 && rm -f \"$o/sheaf\" && rmdir \"$o\" 2>/dev/null; done; fi; fi; RUN; exit $?";
+
+/// The same with a program that is installed on the host.
+const SCRIPT_INSTALLED: &str = "f=\"PATH\"; test -f \"$f\" && test -x \"$f\" || \
+    { echo \"$f: not found, or it cannot run (setting program)\" >&2; exit 127; }; \
+    echo sheaf-launch have; RUN; exit $?";
+
+/// Where the program is kept: the first directory that is fit for it. Directories other than the
+/// user's cache have the user in their name.
+const DIRS: &str = "\"${XDG_CACHE_HOME:-$HOME/.cache}/sheaf\" \"/run/user/$n/sheaf-cache\" \
+    \"/var/tmp/sheaf-$n\"";
 
 /// What the script runs at last, and waits for: of a process that a signal has ended ssh itself tells
 /// nothing, of a shell it tells the exit code. Through sudo the environment is not what sshd has made it:
 /// where the login came from is an argument then.
 const RUN: &str = "\"$f\" serve --invited";
 const RUN_BY_SUDO: &str = "sudo -n -- \"$f\" serve --invited --parent \"${SSH_CONNECTION%% *}\"";
+
+/// Whether a path of a host can stand in the script: it is absolute, and no shell reads any of it
+/// as anything else.
+#[must_use]
+pub fn is_path_of_hosts(path: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=@,".contains(c);
+    path.starts_with('/') && path.chars().all(is_plain)
+}
 
 /// How much programs are compressed that are sent: one that is installed has 6 MB instead of 12, in half the
 /// time that 2 % less would take.
@@ -73,6 +117,10 @@ pub struct ProgramContent {
     /// Where it is, if it is not the program that runs. (Hosts run what they were given.)
     #[serde(skip)]
     path: Option<PathBuf>,
+    /// Where it is installed on hosts, which then keep no copy.
+    installed: Option<String>,
+    /// Where hosts keep it, before the directories of [`DIRS`].
+    directory: Option<String>,
 }
 
 impl ProgramContent {
@@ -106,7 +154,19 @@ impl ProgramContent {
             }
         }
         let hash = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { hash, bytes, path: None })
+        Ok(Self { hash, bytes, path: None, installed: None, directory: None })
+    }
+
+    /// The same, of hosts on which it is installed at this path ([`is_path_of_hosts`]) in any build.
+    #[must_use]
+    pub fn installed_at(self, path: Option<String>) -> Self {
+        Self { installed: path.filter(|path| is_path_of_hosts(path)), ..self }
+    }
+
+    /// The same, of hosts which keep it below this directory ([`is_path_of_hosts`]), if they can.
+    #[must_use]
+    pub fn kept_below(self, directory: Option<String>) -> Self {
+        Self { directory: directory.filter(|path| is_path_of_hosts(path)), ..self }
     }
 
     /// How many bytes it has.
@@ -117,8 +177,14 @@ impl ProgramContent {
     /// The remote command that runs this program with `serve --invited`, through `sudo` or not.
     pub(in crate::launch) fn command(&self, sudo: bool) -> String {
         let run = if sudo { RUN_BY_SUDO } else { RUN };
+        if let Some(path) = &self.installed {
+            let script = SCRIPT_INSTALLED.replace("RUN", run).replace("PATH", path);
+            return format!("exec /bin/sh -c '{script}'");
+        }
+        let own = self.directory.as_ref().map(|path| format!("\"{path}/sheaf-$n\" "));
         let script = SCRIPT.replace("HASH", &self.hash).replace("SIZE", &self.bytes.to_string());
         let script = script.replace("RUN", run);
+        let script = script.replace("DIRS", &(own.unwrap_or_default() + DIRS));
         format!("exec /bin/sh -c '{script}'")
     }
 
@@ -247,7 +313,7 @@ mod tests {
         let bin = home.join("bin");
         std::fs::create_dir_all(&bin).unwrap();
         for program in
-            ["sh", "mkdir", "mktemp", "rm", "head", "sha256sum", "chmod", "mv", "wc", "cat"]
+            ["sh", "id", "mkdir", "mktemp", "rm", "head", "sha256sum", "chmod", "mv", "wc", "cat"]
         {
             let from = ["/usr/bin", "/bin"].map(|dir| Path::new(dir).join(program));
             let from = from.iter().find(|path| path.exists()).unwrap();
@@ -320,6 +386,105 @@ mod tests {
             assert_eq!(stdout, "sheaf-launch need packed\n");
             assert!(stderr.ends_with("the program did not arrive whole\n"), "{stderr}");
             assert_eq!(files(dir.path()), 0);
+        }
+    }
+
+    /// The cached program of `home`.
+    fn cached(home: &Path, content: &ProgramContent) -> PathBuf {
+        home.join(".cache/sheaf/bin").join(&content.hash).join("sheaf")
+    }
+
+    #[test]
+    fn cached_program_that_is_empty_or_another_one_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let content = content(&dir.path().join("program"));
+        assert!(run(dir.path(), "sh", &content, &packed(PROGRAM)).0);
+        let cached = cached(dir.path(), &content);
+        let ran = dir.path().join("ran");
+        let evil = format!("#!/bin/sh\ntouch {}\n", ran.display());
+        let mut padded = evil.clone().into_bytes();
+        padded.resize(PROGRAM.len().max(evil.len()), b'#');
+        let mut other = PROGRAM.to_vec();
+        other[13] ^= 1;
+        for bytes in [b"".to_vec(), padded, other] {
+            std::fs::write(&cached, &bytes).unwrap();
+            let again = run(dir.path(), "sh", &content, &packed(PROGRAM));
+            assert_eq!(
+                again,
+                (true, "sheaf-launch need packed\nruns serve --invited\n".into(), String::new())
+            );
+            assert!(!ran.exists() && std::fs::read(&cached).unwrap() == PROGRAM);
+        }
+        assert_eq!(files(dir.path()), 1);
+    }
+
+    #[test]
+    fn cache_keeps_the_three_versions_that_were_used_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let bin = dir.path().join(".cache/sheaf/bin");
+        let old = |at: u64| bin.join(format!("{at:064x}"));
+        let day = std::time::Duration::from_secs(86_400);
+        for at in 0..5 {
+            std::fs::create_dir_all(old(at)).unwrap();
+            std::fs::write(old(at).join("sheaf"), "old").unwrap();
+            let time = std::time::SystemTime::now() - day * (10 - at as u32);
+            File::open(old(at)).unwrap().set_modified(time).unwrap();
+        }
+        let companion = old(9).join("sheaf-archive");
+        std::fs::create_dir(old(9)).unwrap();
+        std::fs::write(&companion, "").unwrap();
+        let content = content(&dir.path().join("program"));
+        let begun = run(dir.path(), "sh", &content, &packed(PROGRAM));
+        assert!(begun.0 && begun.2.is_empty(), "{begun:?}");
+        let kept: Vec<bool> = (0..5).map(|at| old(at).exists()).collect();
+        assert_eq!(kept, [false, false, false, true, true]);
+        assert!(cached(dir.path(), &content).exists());
+        assert!(companion.exists(), "only versions of this program are removed");
+    }
+
+    #[test]
+    fn program_is_kept_in_the_first_directory_that_is_fit() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = dir.path().join("wanted");
+        let content =
+            content(&dir.path().join("program")).kept_below(Some(wanted.display().to_string()));
+        assert!(run(dir.path(), "sh", &content, &packed(PROGRAM)).0);
+        let user = format!("sheaf-{}", rustix::process::getuid().as_raw());
+        assert!(wanted.join(user).join("bin").join(&content.hash).join("sheaf").exists());
+        assert!(!cached(dir.path(), &content).exists());
+        std::fs::remove_dir_all(&wanted).unwrap();
+        std::fs::write(&wanted, "no directory").unwrap();
+        let next = run(dir.path(), "sh", &content, &packed(PROGRAM));
+        assert!(next.0, "{next:?}");
+        assert!(next.2.contains("File exists") || next.2.contains("Not a directory"), "{next:?}");
+        assert!(cached(dir.path(), &content).exists());
+        // The next start finds it there.
+        let have = run(dir.path(), "sh", &content, b"");
+        assert_eq!(have, (true, "sheaf-launch have\nruns serve --invited\n".into(), String::new()));
+    }
+
+    #[test]
+    fn installed_program_is_run_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("installed");
+        let content =
+            content(&dir.path().join("program")).installed_at(Some(path.display().to_string()));
+        let none = run(dir.path(), "sh", &content, b"");
+        let told = format!("{}: not found, or it cannot run (setting program)\n", path.display());
+        assert_eq!(none, (false, String::new(), told));
+        std::fs::write(&path, "#!/bin/sh\necho another $*\n").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
+        let run = run(dir.path(), "sh", &content, b"");
+        let said = "sheaf-launch have\nanother serve --invited\n";
+        assert_eq!(run, (true, said.into(), String::new()));
+    }
+
+    #[test]
+    fn path_of_hosts_is_read_by_no_shell() {
+        assert!(is_path_of_hosts("/usr/bin/sheaf-0.1+x"));
+        for path in ["usr/bin", "/a b", "/$(id)", "/a'b", "/a\"", "/a!", "/ä", "/a\nb", ""] {
+            assert!(!is_path_of_hosts(path), "{path}");
         }
     }
 

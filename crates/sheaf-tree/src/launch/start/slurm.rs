@@ -26,6 +26,7 @@ use tokio::time::{sleep, timeout};
 
 mod said;
 
+#[cfg(feature = "fuzzing")]
 pub(crate) use said::decode_any;
 
 /// How long srun may take to end once the servers have ended, and how long once it has been asked
@@ -211,7 +212,7 @@ async fn give_up_job(said: Arc<SrunSaid>, nursery: Weak<Nursery>) {
 async fn lose_patience(patience: Duration, said: Arc<SrunSaid>, nursery: Weak<Nursery>) {
     sleep(patience).await;
     if let (Some(phrase), Some(nursery)) = (said.phrase(), nursery.upgrade()) {
-        nursery.give_up_all(Errno::TIMEDOUT, &format!("not started: {phrase}"));
+        nursery.give_up_all(Errno::AGAIN, &format!("not started: {phrase}"));
     }
 }
 

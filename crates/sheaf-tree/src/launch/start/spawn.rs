@@ -105,3 +105,11 @@ pub(in crate::launch) fn end_with_this_thread(command: &mut Command) {
     // SAFETY: as above. The closure makes one `prctl` call and allocates nothing.
     unsafe { command.pre_exec(ask) };
 }
+
+/// Gives the new process a session of its own, which has no terminal.
+#[allow(unsafe_code)]
+pub(in crate::launch) fn own_session(command: &mut Command) {
+    let leave = || Ok(rustix::process::setsid().map(drop)?);
+    // SAFETY: as above. The closure makes one `setsid` call and allocates nothing.
+    unsafe { command.pre_exec(leave) };
+}

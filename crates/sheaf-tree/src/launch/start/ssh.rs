@@ -12,7 +12,9 @@
 //! ```
 //! What goes wrong until then comes over standard error, and is the cause that the tree reports.
 use super::line::SshLine;
+use super::logins::LoginPlace;
 use super::push::{HAVE, JOINED, LINKED, MARK, NEED, NEED_PACKED, ProgramContent, READY};
+use super::spawn::own_session;
 use crate::launch::join::search::UNREACHED;
 use crate::link::wire::Channel;
 use bytes::BytesMut;
@@ -22,6 +24,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -36,8 +39,8 @@ const NOISE_BYTES_MAX: u64 = 64 << 10;
 const ERROR_BYTES_MAX: usize = 2 << 10;
 /// The most that is told of what a host says on standard output.
 const HEARD_CHARS_MAX: usize = 200;
-/// Lines of it that are shown.
-const ERROR_LINES_MAX: usize = 3;
+/// Lines of it that are shown: through a gateway, the reason stands before three others.
+const ERROR_LINES_MAX: usize = 4;
 /// A connection that carries less than this is taken for one that hangs.
 const PUSH_BYTES_PER_S_MIN: u64 = 128 << 10;
 /// How long a program that has its invitation may take to connect.
@@ -47,8 +50,11 @@ const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long ssh may stay once the node has joined: an inner node may need the agent that is
 /// forwarded to it until it has started its children.
 const STAY_TIMEOUT: Duration = Duration::from_secs(600);
-/// Pause before the first repetition; it doubles with each.
+/// Pause before the first repetition, on average; it doubles with each, up to the second.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(8);
+/// Repetitions where an sshd is busy, for each that [`Ssh::retries`] allows.
+const BUSY_RETRIES: u32 = 5;
 /// What ssh exits with when the connection failed, and not what ran on the host.
 pub(super) const SSH_FAILED: i32 = 255;
 /// What is waited for first.
@@ -60,6 +66,25 @@ const LASTING: [&str; 4] = [
     "Could not resolve hostname",
     "IDENTIFICATION HAS CHANGED",
 ];
+
+/// What ssh prints when an sshd closes the connection before it has said who it is, as one does
+/// that has too many logins (`MaxStartups`). OpenSSH 9.8 and later give the reason.
+const BUSY: [&str; 6] = [
+    "kex_exchange_identification: Connection closed by remote host",
+    "kex_exchange_identification: read: Connection reset by peer",
+    "ssh_exchange_identification: Connection closed by remote host",
+    "ssh_exchange_identification: read: Connection reset by peer",
+    "Exceeded MaxStartups",
+    "Not allowed at this time",
+];
+/// What ssh prints when a gateway cannot reach the host.
+const NOT_FORWARDED: [&str; 2] = ["stdio forwarding failed", "open failed"];
+/// The peer's address as ssh prints it if it is behind a gateway.
+const BEHIND_GATEWAY: &str = "UNKNOWN port";
+/// What clients older than OpenSSH 7.6 print, which do not know the option.
+const OLD_CLIENT: &str = "configuration option: remotecommand";
+/// Whether the client is as old as that.
+static IS_OLD_CLIENT: AtomicBool = AtomicBool::new(false);
 
 /// A host that has not answered for so long, while its address was asked several times, does not
 /// when it is asked once more.
@@ -108,6 +133,8 @@ pub(in crate::launch) struct SshFailure {
     pub cause: String,
     /// Trying again is of no use.
     lasting: bool,
+    /// An sshd, of the host or of a gateway, has too many logins.
+    is_busy: bool,
     /// Nobody could log in to the host, which may be otherwise from elsewhere.
     pub no_login: bool,
 }
@@ -116,19 +143,19 @@ impl SshFailure {
     /// Somebody else is at it.
     pub fn under_way() -> Self {
         let cause = "it is being started already".to_owned();
-        Self { errno: Errno::BUSY, cause, lasting: true, no_login: false }
+        Self { errno: Errno::BUSY, cause, lasting: true, is_busy: false, no_login: false }
     }
 
     /// One on this host, whose process cannot be started.
     pub fn not_run(error: &io::Error) -> Self {
         let cause = format!("its process cannot be started: {error}");
-        Self { errno: Errno::from_io(error), cause, lasting: true, no_login: false }
+        Self { errno: Errno::from_io(error), cause, lasting: true, is_busy: false, no_login: false }
     }
 
     /// A node that was started, and could not be taken in.
     pub fn not_taken(error: &io::Error) -> Self {
         let cause = format!("it was started, and could not be taken in: {error}");
-        Self { errno: Errno::from_io(error), cause, lasting: true, no_login: false }
+        Self { errno: Errno::from_io(error), cause, lasting: true, is_busy: false, no_login: false }
     }
 }
 
@@ -145,33 +172,67 @@ pub(in crate::launch) enum StartedOver {
 pub(in crate::launch) async fn start(
     ssh: &Ssh,
     (host, sudo): (&str, bool),
+    place: &mut LoginPlace,
     mut invite: impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
 ) -> Result<StartedOver, SshFailure> {
     let mut pause = RETRY_PAUSE;
     let mut tried = 0;
     loop {
-        match attempt(ssh, (host, sudo), &mut invite).await {
-            Err(failure) if tried < ssh.retries && !failure.lasting => {
-                tracing::info!(
-                    host,
-                    cause = failure.cause,
-                    "starting over ssh failed, try {} of {}; again in {} s",
-                    tried + 1,
-                    ssh.retries + 1,
-                    pause.as_secs_f32()
-                );
-            }
+        let failure = match attempt(ssh, (host, sudo), place, &mut invite).await {
+            Err(failure) => failure,
             done => return done,
+        };
+        if is_of_old_client(&failure.cause) && !IS_OLD_CLIENT.swap(true, Ordering::Relaxed) {
+            continue;
         }
-        tokio::time::sleep(pause).await;
-        pause *= 2;
+        let tries = failure.tries(ssh.retries);
+        if tried >= tries {
+            return Err(failure);
+        }
+        if failure.is_busy && failure.cause.contains(BEHIND_GATEWAY) {
+            place.spare_gateway();
+        }
+        // Hosts that were refused together do not come together again.
+        let wait = pause.mul_f64(0.5 + fastrand::f64());
+        tracing::info!(
+            host,
+            cause = failure.cause,
+            "starting over ssh failed, try {} of {}; again in {:.1} s",
+            tried + 1,
+            tries + 1,
+            wait.as_secs_f32()
+        );
+        tokio::time::sleep(wait).await;
+        pause = (pause * 2).min(RETRY_PAUSE_MAX);
         tried += 1;
     }
+}
+
+impl SshFailure {
+    /// How often it is tried again where `retries` are allowed.
+    fn tries(&self, retries: u32) -> u32 {
+        match (self.lasting, self.is_busy) {
+            (true, _) => 0,
+            (false, true) => retries.saturating_mul(BUSY_RETRIES),
+            (false, false) => retries,
+        }
+    }
+}
+
+fn is_of_old_client(cause: &str) -> bool {
+    cause.to_ascii_lowercase().contains(OLD_CLIENT)
+}
+
+/// Whether an sshd has refused a login because it has too many.
+fn is_busy(cause: &str) -> bool {
+    let says = |texts: &[&str]| texts.iter().any(|text| cause.contains(text));
+    says(&BUSY) && !says(&NOT_FORWARDED)
 }
 
 async fn attempt(
     ssh: &Ssh,
     (host, sudo): (&str, bool),
+    place: &mut LoginPlace,
     invite: &mut impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
 ) -> Result<StartedOver, SshFailure> {
     let name = ssh.command.first().map_or("ssh", String::as_str);
@@ -179,6 +240,7 @@ async fn attempt(
         errno: Errno::from_io(&error),
         cause: format!("{name} cannot be run: {error}"),
         lasting: true,
+        is_busy: false,
         no_login: true,
     };
     let (mut child, ours) = spawn(ssh, host, sudo).map_err(not_run)?;
@@ -187,7 +249,7 @@ async fn attempt(
     let (from, to) = ours.into_split();
     let mut heard = Vec::new();
     let talk = Talk { ssh, to, from: BufReader::new(from), heard: &mut heard };
-    match talk.run(invite).await {
+    match talk.run(place, invite).await {
         Ok(None) => {
             crate::task::spawn(outlast(child, errors));
             Ok(StartedOver::Joined)
@@ -219,12 +281,24 @@ fn command(ssh: &Ssh, host: &str, sudo: bool) -> Command {
     command.args(words).args(["-T", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"]);
     command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]);
     command.args(["-o", "ClearAllForwardings=yes"]);
+    // Other connections of the user's would end with a master that ends with its node.
+    command.args(["-o", "ControlMaster=no"]);
+    if !IS_OLD_CLIENT.load(Ordering::Relaxed) {
+        command.args(["-o", "RemoteCommand=none"]);
+    }
     command.arg("-o").arg(format!("ConnectTimeout={}", ssh.connect_timeout.as_secs().max(1)));
     command.arg("--").arg(host).arg(ssh.content.command(sudo));
-    command.stderr(Stdio::piped());
-    // The terminal's Ctrl-C is for the root, which ends the others.
-    command.process_group(0).kill_on_drop(true);
+    command.stderr(Stdio::piped()).kill_on_drop(true);
+    detach(&mut command);
     command
+}
+
+/// Runs ssh where nothing that it starts can ask: a jump host's client does not get `BatchMode`.
+/// Without a terminal, and without a program that asks in a window, such a client fails with its
+/// reason. The terminal's Ctrl-C is for the root, which ends the others.
+pub(super) fn detach(command: &mut Command) {
+    own_session(command.as_std_mut());
+    command.env("SSH_ASKPASS_REQUIRE", "never").env("SSH_ASKPASS", "/bin/false");
 }
 
 /// Why talking to a host ended.
@@ -257,11 +331,12 @@ impl Talk<'_> {
     /// Talks until the node has joined; gives the channel, if that is to be its link.
     async fn run(
         mut self,
+        place: &mut LoginPlace,
         invite: &mut impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
     ) -> Result<Option<Channel>, Why> {
         let content = &self.ssh.content;
         let login = self.ssh.login_timeout;
-        let answer = self.said(&[HAVE, NEED], LOGIN, login).await?;
+        let answer = place.until(self.said(&[HAVE, NEED], LOGIN, login)).await?;
         if answer.starts_with(NEED) {
             let limit = login + Duration::from_secs(content.bytes() / PUSH_BYTES_PER_S_MIN);
             let to = &mut self.to;
@@ -328,6 +403,7 @@ fn address_in(ready: &str) -> Option<IpAddr> {
 }
 
 /// For fuzzing: a line of a host's.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn decode_any(data: &[u8]) {
     let line = phrase(data);
     assert!(!line.contains(|c: char| c.is_control()));
@@ -394,13 +470,21 @@ async fn failure(
         (Why::Closed, false) => said,
         (Why::Closed, true) => ended(status, heard.is_empty()),
     };
-    let by_ssh = status.and_then(|status| status.code()) == Some(SSH_FAILED);
+    let code = status.and_then(|status| status.code());
+    let by_ssh = code == Some(SSH_FAILED);
     let may_help =
         matches!(why, Why::Closed) && by_ssh && !LASTING.iter().any(|text| cause.contains(text));
     let no_login = by_ssh || matches!(why, Why::Late(LOGIN, _));
-    let errno = errno_of(&cause, by_ssh);
-    let cause = format!("not started: {cause}{heard}");
-    SshFailure { errno, cause, lasting: !may_help, no_login }
+    let is_busy = may_help && is_busy(&cause);
+    let cause = format!("{cause}{heard}");
+    let errno = errno_of(&cause, code);
+    SshFailure {
+        errno,
+        cause: format!("not started: {cause}"),
+        lasting: !may_help,
+        is_busy,
+        no_login,
+    }
 }
 
 /// What a host said on standard output, to follow what is known of its failure.
@@ -454,10 +538,18 @@ impl NoStart {
 }
 
 /// What ssh and programs on hosts say when it is not the host that is down.
-const SAID: [(&str, Errno); 9] = [
+const SAID: [(&str, Errno); 15] = [
     ("Permission denied", Errno::ACCES),
     ("Host key verification failed", Errno::ACCES),
     ("IDENTIFICATION HAS CHANGED", Errno::ACCES),
+    // sudo asks for a password, or wants a terminal to ask at; or the user may not use it.
+    ("sudo: a password is required", Errno::ACCES),
+    ("sudo: a terminal is required", Errno::ACCES),
+    ("is not in the sudoers file", Errno::ACCES),
+    ("is not allowed to ", Errno::ACCES),
+    // A shell that does not run programs, and one that nobody may log in with.
+    ("restricted", Errno::ACCES),
+    ("This account is currently not available", Errno::ACCES),
     ("No space left on device", Errno::NOSPC),
     ("Disk quota exceeded", Errno::DQUOT),
     ("Read-only file system", Errno::ROFS),
@@ -466,12 +558,17 @@ const SAID: [(&str, Errno); 9] = [
     (UNREACHED, Errno::HOSTUNREACH),
 ];
 
-/// What it is that a host was not started for: it is down only if nobody there has said anything
-/// else.
-fn errno_of(cause: &str, by_ssh: bool) -> Errno {
+/// What it is that a host was not started for, after ssh has ended with an exit code, if it has. A
+/// host is down only if the login has failed, and not for a reason of its own.
+fn errno_of(cause: &str, code: Option<i32>) -> Errno {
     let said = SAID.iter().find(|(text, _)| cause.contains(text)).map(|(_, errno)| *errno);
-    // Names are resolved on this side.
-    said.filter(|errno| !by_ssh || *errno == Errno::ACCES).unwrap_or(Errno::HOSTDOWN)
+    match code {
+        // Names are resolved on this side.
+        Some(SSH_FAILED) => said.filter(|errno| *errno == Errno::ACCES).unwrap_or(Errno::HOSTDOWN),
+        None => said.unwrap_or(Errno::HOSTDOWN),
+        // The login has worked, and its shell has not done what it was to do.
+        Some(_) => said.unwrap_or(Errno::PROTO),
+    }
 }
 
 /// Whether nobody has answered at all within `limit`, and that was long.
@@ -483,6 +580,11 @@ fn is_silent(cause: &str, limit: Duration) -> bool {
 fn ended(status: Option<ExitStatus>, is_silent: bool) -> String {
     let silence = if is_silent { " and said nothing" } else { "" };
     match status.and_then(|status| status.code()) {
+        Some(code) if code != SSH_FAILED => {
+            let hint = " (exit in a start-up file such as .bashrc, or a forced command?)";
+            let hint = if is_silent { hint } else { "" };
+            format!("the login shell ended with exit code {code}{silence}{hint}")
+        }
         Some(code) => format!("ssh ended with exit code {code}{silence}"),
         None => format!("ssh ended{silence}"),
     }
@@ -508,34 +610,74 @@ pub(super) fn phrase(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
 
     #[test]
     fn only_a_host_that_says_nothing_is_down() {
+        let (by_ssh, by_shell) = (Some(SSH_FAILED), Some(1));
         let cases = [
-            ("ssh: connect to host h1 port 22: No route to host", true, Errno::HOSTDOWN),
+            ("ssh: connect to host h1 port 22: No route to host", by_ssh, Errno::HOSTDOWN),
+            ("kex_exchange_identification: Connection closed", by_ssh, Errno::HOSTDOWN),
+            ("sudo: a password is required", by_shell, Errno::ACCES),
+            ("rbash: line 1: exec: restricted", by_shell, Errno::ACCES),
+            ("the host printed: This account is currently not available.", by_shell, Errno::ACCES),
+            (&ended(Some(ExitStatus::from_raw(0)), true), Some(0), Errno::PROTO),
             (
                 "ssh: Could not resolve hostname h1: Name or service not known",
-                true,
+                by_ssh,
                 Errno::HOSTDOWN,
             ),
-            ("root@h1: Permission denied (publickey).", true, Errno::ACCES),
-            ("Host key verification failed.", true, Errno::ACCES),
-            ("head: error writing 'standard output': No space left on device", false, Errno::NOSPC),
+            ("root@h1: Permission denied (publickey).", by_ssh, Errno::ACCES),
+            ("Host key verification failed.", by_ssh, Errno::ACCES),
+            ("head: write error: No space left on device", by_shell, Errno::NOSPC),
             (
                 "mkdir: cannot create directory '/root/.cache': Read-only file system",
-                false,
+                by_shell,
                 Errno::ROFS,
             ),
             (
                 "sheaf: no link to a parent: cannot reach the node above at 10.0.0.1:7: timed out",
-                false,
+                by_shell,
                 Errno::HOSTUNREACH,
             ),
-            ("ssh ended and said nothing", false, Errno::HOSTDOWN),
+            ("ssh ended and said nothing", None, Errno::HOSTDOWN),
         ];
-        for (cause, by_ssh, errno) in cases {
-            assert_eq!(errno_of(cause, by_ssh), errno, "{cause}");
+        for (cause, code, errno) in cases {
+            assert_eq!(errno_of(cause, code), errno, "{cause}");
         }
+    }
+
+    #[test]
+    fn busy_sshd_is_tried_more_often() {
+        let failure = |cause: &str| {
+            let (cause, is_busy) = (cause.to_owned(), is_busy(cause));
+            SshFailure { errno: Errno::HOSTDOWN, cause, lasting: false, is_busy, no_login: true }
+        };
+        let busy = "kex_exchange_identification: Connection closed by remote host; \
+                    Connection closed by UNKNOWN port 65535";
+        assert_eq!(failure(busy).tries(2), 2 * BUSY_RETRIES);
+        assert_eq!(failure(busy).tries(0), 0);
+        for other in [
+            "ssh: connect to host h1 port 22: Connection refused",
+            &format!("stdio forwarding failed; {busy}"),
+        ] {
+            assert_eq!(failure(other).tries(2), 2, "{other}");
+        }
+        let refused = SshFailure { lasting: true, ..failure(busy) };
+        assert_eq!(refused.tries(2), 0);
+    }
+
+    #[test]
+    fn ssh_is_in_batch_mode_and_becomes_no_master() {
+        let ssh = Ssh::new(ProgramContent::of_this_program().unwrap());
+        let command = command(&ssh, "h1", false);
+        let words: Vec<_> = command.as_std().get_args().filter_map(|word| word.to_str()).collect();
+        for option in ["BatchMode=yes", "ControlMaster=no", "RemoteCommand=none"] {
+            assert!(words.windows(2).any(|pair| pair == ["-o", option]), "{words:?}");
+        }
+        assert!(is_of_old_client(
+            "not started: command-line: line 0: Bad configuration option: RemoteCommand"
+        ));
     }
 
     #[test]
@@ -579,6 +721,6 @@ mod tests {
     fn last_lines_of_a_host_are_one_phrase() {
         assert_eq!(phrase(b""), "");
         assert_eq!(phrase(b"one\r\n\n  two \x1b[31m\n"), "one; two  [31m");
-        assert_eq!(phrase(b"1\n2\n3\n4\n"), "2; 3; 4");
+        assert_eq!(phrase(b"1\n2\n3\n4\n5\n"), "2; 3; 4; 5");
     }
 }

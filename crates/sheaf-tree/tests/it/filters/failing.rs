@@ -374,7 +374,7 @@ fn state_is_kept_given_and_taken() {
 
 /// A module of a layer that gives filters another signature, called through its trampoline.
 #[test]
-fn filters_of_another_signature_are_called_through_their_trampoline() {
+fn filters_of_another_signature_are_called_by_their_trampoline() {
     let Some(bytes) = module("crates/sheaf-tree/tests/filters/layer.c", Kind::Native) else {
         return;
     };

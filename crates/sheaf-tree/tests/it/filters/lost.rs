@@ -115,7 +115,7 @@ fn nodes_that_come_back_have_native_modules_before_they_combine() {
 }
 
 #[test]
-fn nodes_that_come_back_have_webassembly_modules_before_they_combine() {
+fn returning_nodes_have_webassembly_modules_before_they_combine() {
     let Some(module) = long_module(Kind::Wasm) else { return };
     for_seeds(5, |seed| survive(&module, seed));
 }

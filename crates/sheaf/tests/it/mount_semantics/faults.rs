@@ -130,7 +130,7 @@ fn open_files_of_a_lost_host_fail_and_it_comes_back_by_itself() {
 }
 
 #[test]
-fn server_that_is_stopped_for_a_moment_answers_later_and_for_long_is_lost() {
+fn server_stopped_a_moment_answers_later_and_for_long_is_lost() {
     let _turn = turn();
     // So many that a moment is none of them on a busy machine.
     let patient = QUICK.replace("heartbeats_lost_max = 10", "heartbeats_lost_max = 25");
@@ -165,7 +165,7 @@ fn server_that_is_stopped_for_a_moment_answers_later_and_for_long_is_lost() {
 }
 
 #[test]
-fn host_without_its_cable_is_an_error_in_time_and_comes_back_with_it() {
+fn host_without_its_cable_fails_in_time_and_comes_back_with_it() {
     let _turn = turn();
     let Some(hosts) = hosts(3, QUICK) else { return };
     let open = File::open(hosts.at(2, 1, "f")).unwrap();
@@ -211,7 +211,7 @@ fn host_whose_own_server_is_killed_waits_for_nothing() {
 }
 
 #[test]
-fn host_whose_own_server_stands_still_waits_no_longer_than_the_session_does() {
+fn host_whose_own_server_stands_still_waits_as_the_session_does() {
     let _turn = turn();
     let Some(hosts) = hosts(2, "") else { return };
     let server = hosts.server(2);
@@ -233,7 +233,7 @@ fn host_whose_own_server_stands_still_waits_no_longer_than_the_session_does() {
 }
 
 #[test]
-fn mount_whose_process_is_killed_says_so_and_is_taken_away_and_made_again() {
+fn mount_whose_process_is_killed_says_so_and_can_be_made_again() {
     let _turn = turn();
     let Some(hosts) = hosts(3, "") else { return };
     let open = File::open(hosts.at(2, 1, "f")).unwrap();
@@ -256,7 +256,7 @@ fn mount_whose_process_is_killed_says_so_and_is_taken_away_and_made_again() {
 
 /// On a host of the session its server answers the kernel.
 #[test]
-fn view_goes_on_while_the_process_that_has_mounted_it_stands_still() {
+fn view_goes_on_while_the_process_that_mounted_it_stands_still() {
     let _turn = turn();
     let Some(hosts) = hosts(2, "") else { return };
     let mounter = hosts.mounter(2);
@@ -419,7 +419,7 @@ fn synced_data_survives_a_killed_server() {
 }
 
 #[test]
-fn view_whose_process_stands_still_for_long_comes_back_by_itself() {
+fn view_whose_process_stands_still_long_comes_back_by_itself() {
     let _turn = turn();
     let Some(hosts) = hosts(2, QUICK) else { return };
     // One where the session was started as well, on a machine that is none of its hosts.
@@ -467,7 +467,7 @@ fn node(hosts: &ViewHosts, role: &str, host: &str) -> serde_json::Value {
 }
 
 #[test]
-fn hosts_ask_each_other_and_need_neither_root_nor_inner_nodes_for_it() {
+fn hosts_ask_each_other_without_root_and_inner_nodes() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::in_tree(4, "1x2x2", QUICK, PATIENCE) else { return };
     for host in hosts.all() {

@@ -45,6 +45,7 @@ impl Fsx {
     }
 
     /// Does one operation, and says which.
+    #[expect(clippy::too_many_lines, reason = "one scenario")]
     fn step(&mut self, number: usize) -> String {
         let by = self.random.usize(..self.files.len());
         let kind = self.random.u8(..20);

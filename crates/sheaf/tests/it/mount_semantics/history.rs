@@ -481,9 +481,18 @@ fn concurrent_operations_on_many_hosts_are_linearizable() {
             assert!(order.is_ok(), "seed {seed}, log{number}: {}", order.unwrap_err());
         }
         let history = names.into_inner().unwrap();
-        let found =
-            history.iter().filter(|done| matches!(done.act, NameAct::Look(_, Some(_)))).count();
-        assert!(found > 20, "{found}");
+        let made = history.iter().filter_map(|done| match done.act {
+            NameAct::Create(_, file) => file,
+            _ => None,
+        });
+        let made: HashSet<u64> = made.collect();
+        let seen = history.iter().filter_map(|done| match done.act {
+            NameAct::Look(_, file) => file,
+            _ => None,
+        });
+        let (seen, unknown): (Vec<u64>, Vec<u64>) = seen.partition(|file| made.contains(file));
+        assert!(unknown.is_empty(), "seed {seed}: nobody was told to have made {unknown:?}");
+        assert!(seen.len() > 20, "{}", seen.len());
         let first = vec![None; NAMES + HOSTS * THREADS];
         let order = check::<Directory>(first, &history);
         assert!(order.is_ok(), "seed {seed}, names: {}", order.unwrap_err());

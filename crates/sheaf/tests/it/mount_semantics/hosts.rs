@@ -1,4 +1,5 @@
 //! Hosts of which each has mounted the files of all.
+use crate::gates::CLIENTS;
 use crate::machines::{LOGIN, Machines};
 use sheaf_testing::home::Run;
 use sheaf_testing::sessions::{Process, wait_until};
@@ -55,7 +56,7 @@ impl ViewHosts {
         }
         let machines = Machines::new(count)?;
         let config = format!(
-            "[cluster.views]\nhosts = \"h[1-{count}]\"\ntree = \"{tree}\"\nexport = \"{EXPORT}\"\n[tuning]\n{tuning}"
+            "[cluster.views]\nhosts = \"h[1-{count}]\"\ntree = \"{tree}\"\nexport = \"{EXPORT}\"\n{CLIENTS}[tuning]\n{tuning}"
         );
         machines.write(LOGIN, "sheaf.toml", &config);
         let hosts = Self::of(machines, count);

@@ -335,7 +335,7 @@ fn file_without_a_name_is_given_one_later_or_never() {
 }
 
 #[test]
-fn memory_is_not_shared_with_a_file_elsewhere_and_a_copy_of_ones_own_can_be_had() {
+fn memory_of_a_file_elsewhere_is_not_shared_and_may_be_private() {
     let _turn = turn();
     if !have_python() {
         return;

@@ -67,7 +67,7 @@ fn rename_race_has_one_winner() {
 
 /// Who opens a name that is always there finds a whole file under it.
 #[test]
-fn name_that_is_renamed_over_is_never_missing_and_two_are_exchanged_at_once() {
+fn rename_leaves_no_name_missing_and_exchanges_two_at_once() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(3) else { return };
     let text = |number: usize| format!("{number} ").repeat(1 + number % 700);

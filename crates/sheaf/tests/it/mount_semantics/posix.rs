@@ -17,6 +17,16 @@ fn outcomes(said: &str) -> BTreeMap<String, String> {
     said.lines().filter_map(one).collect()
 }
 
+/// The lines about tests that failed.
+fn reasons(said: &str) -> String {
+    let mut is_failed = false;
+    let of_failed = said.lines().filter(|line| {
+        is_failed = line.contains("FAILED") || is_failed && line.starts_with('\t');
+        is_failed
+    });
+    of_failed.collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn pjdfstest_results_in_a_view_match_the_directory_below() {
     let _turn = turn();
@@ -50,15 +60,15 @@ fn pjdfstest_results_in_a_view_match_the_directory_below() {
         let run = hosts.shell_at(2, "/root", &script);
         let found = outcomes(&run.stdout);
         assert!(found.len() > 300, "{place}: {run:?}");
-        (place, found)
+        (place, found, run.stdout)
     });
-    let [(_, below), views @ ..] = &all;
+    let [(_, below, _), views @ ..] = &all;
     assert!(below.values().filter(|end| *end == "ok").count() > 300);
-    for (place, view) in views {
+    for (place, view, said) in views {
         let differ = view.iter().filter(|(test, end)| below.get(*test) != Some(end));
         // How many names a file can have the C library tells by the kind of the file system.
         let differ: Vec<_> = differ.filter(|(test, _)| *test != "link::link_count_max").collect();
-        assert!(differ.is_empty(), "{place}: {differ:?}");
+        assert!(differ.is_empty(), "{place}: {differ:?}\n{}", reasons(said));
         assert_eq!(view.len(), below.len(), "{place}");
     }
 }

@@ -108,6 +108,7 @@ fn fault(hosts: &ViewHosts, random: &mut fastrand::Rng) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn mount_calls_never_hang_and_acknowledged_appends_survive() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::with(HOSTS, QUICK, PATIENCE) else { return };

@@ -2,6 +2,7 @@
 use super::hosts::{EXPORT, ViewHosts, inside};
 use super::python::{Python, have_python};
 use crate::attach::joins_by_token;
+use crate::gates::CLIENTS;
 use crate::machines::{LOGIN, Machines, address};
 use sheaf_testing::home::Run;
 use sheaf_testing::sessions::{Running, turn, wait_until};
@@ -146,6 +147,7 @@ fn processes_of_the_view_are_not_a_users_to_end() {
 
 /// `h2`, whose server is Alice's, serves Alice, and nobody else: not root either, who has mounted it on `h1`.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn server_that_is_not_roots_does_nothing_for_others() {
     const PORT: u16 = 7441;
     let _turn = turn();
@@ -154,7 +156,7 @@ fn server_that_is_not_roots_does_nothing_for_others() {
     }
     let Some(machines) = Machines::new(2) else { return };
     let config = format!(
-        "[cluster.views]\nhosts = \"h[1-2]\"\nlaunch = \"attach\"\nlisten = \"{}:{PORT}\"\nexport = \"{EXPORT}\"\n\
+        "[cluster.views]\nhosts = \"h[1-2]\"\nlaunch = \"attach\"\nlisten = \"{}:{PORT}\"\nexport = \"{EXPORT}\"\n{CLIENTS}\
          [tuning]\nstart_timeout_ms = 1000\n",
         address(LOGIN)
     );

@@ -69,11 +69,14 @@ fn inner_host_that_does_not_answer_holds_those_below_it_up_once() {
 }
 
 #[test]
-fn inner_hosts_that_cannot_serve_are_missed_alone_and_come_back_with_their_children() {
+fn inner_hosts_that_cannot_serve_are_missed_alone_and_come_back() {
     let _turn = turn();
     let tuning = "[tuning]\nrelaunch_ms = 500\n";
     let Some(machines) = machines(8, "1x2x4", tuning) else { return };
-    // Nothing can be written where the program is to be: a file is in the way.
+    // Nothing can be written where the program is to be: a file is in the way, and the other place
+    // is read-only.
+    let read_only = ["-o", "remount,ro", "/var/tmp"];
+    assert!(machines.command(5, "mount", &read_only).status().unwrap().success());
     std::fs::remove_dir_all(machines.home(5, ".cache")).unwrap();
     machines.write(5, ".cache", "");
     let begun = Instant::now();
@@ -111,7 +114,8 @@ fn inner_host_with_another_key_or_a_full_disk_is_missed_alone() {
     only_h5_is_missed(&grep(&machines), "(EACCES): not started: ");
 
     std::fs::write(&known, kept).unwrap();
-    let script = "mkdir -p .cache && exec mount -t tmpfs -o size=256k none .cache";
+    let script = "mkdir -p .cache && mount -t tmpfs -o size=256k none .cache \
+                  && exec mount -o remount,size=256k /var/tmp";
     assert!(machines.command(5, "sh", &["-c", script]).status().unwrap().success());
     let run = grep(&machines);
     only_h5_is_missed(&run, "(ENOSPC): not started: ");

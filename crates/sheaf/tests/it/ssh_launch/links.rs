@@ -65,7 +65,7 @@ fn tools_work(machines: &Machines) {
     let cat = machines.run(&["cat", "h3:/root/data"]);
     assert_eq!((cat.code, cat.stdout.as_str()), (Some(0), "equal\nonly h3\n"), "{cat:?}");
     machines.write(LOGIN, "source", &"0123456789abcdef".repeat(1 << 16));
-    let cp = machines.run(&["cp", "/root/source", ":/root/copy"]);
+    let cp = machines.run(&["cp", "/root/source", "@all:/root/copy"]);
     assert_eq!(cp.code, Some(0), "{cp:?}");
     assert_eq!(std::fs::read(machines.home(HOSTS, "copy")).unwrap().len(), 1 << 20);
     let ls = machines.run(&["ls", "/root"]);
@@ -143,7 +143,7 @@ fn root_starts_all_hosts_that_cannot_log_in_to_each_other() {
 }
 
 #[test]
-fn hosts_that_are_not_reached_are_told_from_those_that_let_nobody_in() {
+fn unreached_hosts_are_told_from_those_that_let_nobody_in() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_connect_timeout_ms = 2000\n";
     // h1 has no key for h2, and no way leads from h3 to h4.
@@ -184,7 +184,7 @@ fn links_through_ssh_need_no_port_and_no_try() {
 }
 
 #[test]
-fn leaves_below_an_inner_node_that_cannot_be_started_are_started_from_the_root() {
+fn leaves_below_an_unstarted_node_are_started_from_the_root() {
     let _turn = turn();
     let tuning = "[tuning]\nssh_connect_timeout_ms = 2000\n";
     let walls = |_| Some(Wall::SshFromLogin);

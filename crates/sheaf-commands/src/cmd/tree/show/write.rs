@@ -1,9 +1,11 @@
 //! The state of a tree as a table that fits a terminal, and as JSON.
 use super::state::{Health, NodeRow, TreeState};
-use serde_json::json;
 use sheaf_cli::notices;
 use sheaf_cli::output::Records;
 use sheaf_core::hostset::HostSet;
+use sheaf_records::{
+    LastError, Node, NodeLink, NodeReport, NodeStream, PeerLink, RunningTree, Tree, Truncated,
+};
 use sheaf_session::Session;
 use sheaf_tree::topology::{Page, Role};
 use std::fmt::Write as _;
@@ -168,10 +170,10 @@ pub fn json(
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     for row in &state.rows {
-        records.write(out, node_json(row, state))?;
+        records.write(out, &node_record(row, state))?;
     }
-    for line in state.notices.iter().filter_map(|notice| notices::json(notice, session)) {
-        records.write(out, line)?;
+    for notice in &state.notices {
+        notices::write(notice, session, None, records, out)?;
     }
     let named = |wanted: &dyn Fn(Health) -> bool| {
         let hosts: HostSet = state
@@ -184,64 +186,93 @@ pub fn json(
     };
     let leaves_up =
         state.rows.iter().filter(|row| row.role == Role::Leaf && row.health == Health::Up).count();
-    let mut line = super::super::plan::describe(session.topology());
-    line["exit"] = json!(state.exit() as u8);
-    line["running"] = json!(leaves_up);
-    line["answered"] = json!(state.rows.iter().filter(|row| row.report.is_some()).count());
-    line["torpid"] = json!(named(&Health::is_torpid));
-    line["lost"] = json!(named(&|health| health == Health::Lost));
-    line["left"] = json!(named(&|health| health == Health::Left));
-    line["silent"] = json!(named(&|health| health == Health::Silent));
-    line["reports_dropped"] = json!(state.dropped);
-    records.write(out, line)
+    let running = RunningTree {
+        exit: state.exit(),
+        running: leaves_up as u64,
+        answered: state.rows.iter().filter(|row| row.report.is_some()).count() as u64,
+        torpid: named(&Health::is_torpid),
+        lost: named(&|health| health == Health::Lost),
+        left: named(&|health| health == Health::Left),
+        silent: named(&|health| health == Health::Silent),
+        reports_dropped: u64::from(state.dropped),
+    };
+    let planned = super::super::plan::describe(session.topology());
+    records.write(out, &Tree { running: Some(running), ..planned })
 }
 
-fn node_json(row: &NodeRow, state: &TreeState) -> serde_json::Value {
+fn node_record(row: &NodeRow, state: &TreeState) -> Node {
     let role = match row.role {
-        Role::Root => "root",
-        Role::Inner => "inner",
-        Role::Leaf => "leaf",
+        Role::Root => sheaf_records::Role::Root,
+        Role::Inner => sheaf_records::Role::Inner,
+        Role::Leaf => sheaf_records::Role::Leaf,
     };
-    let mut node = json!({
-        "type": "node", "rank": row.rank, "host": row.host, "role": role,
-        "depth": row.depth, "state": row.health.word(), "torpid": row.health.is_torpid(),
-        "since_ms": row.since_ms(), "queued_bytes": row.queued_bytes(),
+    let link = row.link.as_ref().map(|(by, link)| NodeLink {
+        parent: u64::from(*by),
+        state: link.state.word().to_owned(),
+        since_ms: link.since_ms,
+        heard_ms: link.heard_ms,
+        local: link.local,
+        via: row.carrier().map(str::to_owned),
+        round_trip_ns: link.round_trip.map(|trip| trip.smoothed_ns),
+        round_trip_least_ns: link.round_trip.map(|trip| trip.least_ns),
+        clock_offset_ns: link.clock.map(|clock| clock.offset_ns),
+        clock_error_ns: link.clock.map(|clock| clock.error_ns),
+        bytes_in: link.bytes_in,
+        bytes_out: link.bytes_out,
+        frames_in: link.frames_in,
+        queued_bytes: link.queued_bytes,
+        streams_waiting: u64::from(link.streams_waiting),
+        reconnects: u64::from(link.reconnects),
     });
-    if let Some((by, link)) = &row.link {
-        node["link"] = json!({
-            "parent": by, "state": link.state.word(), "since_ms": link.since_ms, "heard_ms": link.heard_ms,
-            "local": link.local, "via": row.carrier(), "round_trip_ns": link.round_trip.map(|trip| trip.smoothed_ns),
-            "round_trip_least_ns": link.round_trip.map(|trip| trip.least_ns),
-            "clock_offset_ns": link.clock.map(|clock| clock.offset_ns),
-            "clock_error_ns": link.clock.map(|clock| clock.error_ns), "bytes_in": link.bytes_in,
-            "bytes_out": link.bytes_out, "frames_in": link.frames_in, "queued_bytes": link.queued_bytes,
-            "streams_waiting": link.streams_waiting, "reconnects": link.reconnects,
-        });
+    Node {
+        rank: u64::from(row.rank),
+        host: row.host.clone(),
+        role,
+        depth: u64::from(row.depth),
+        state: row.health.word().to_owned(),
+        torpid: row.health.is_torpid(),
+        since_ms: row.since_ms(),
+        queued_bytes: row.queued_bytes(),
+        link,
+        report: row.report.as_ref().map(|report| report_fields(report, state)),
     }
-    if let Some(report) = &row.report {
-        node["pid"] = json!(report.pid);
-        node["uptime_ms"] = json!(report.uptime_ms);
-        node["last_error"] = json!(report.last_error.as_ref().map(|error| json!({
-            "ago_ms": error.ago_ms, "errno": error.errno.name(), "text": error.text,
-        })));
-        let doors = report.doors.iter().map(|(name, count)| (name.clone(), json!(count)));
-        node["doors"] = doors.collect::<serde_json::Map<_, _>>().into();
-        let peers = report.peers.iter().map(
-            |peer| json!({ "host": state.host_of(peer.leaf), "through_tree": peer.through_tree }),
-        );
-        node["peers"] = peers.collect::<Vec<_>>().into();
-        node["peers_taken"] = json!(report.peers_taken);
-        let streams = report.streams.iter().map(|stream| {
-            json!({
-                "id": stream.id, "members": stream.members, "window_bytes": stream.window_bytes,
-                "credit_up_bytes": stream.credit_up_bytes, "credit_down_bytes": stream.credit_down_bytes,
-                "waves_open": stream.waves_open, "kept_bytes": stream.kept_bytes,
-            })
-        });
-        node["streams"] = streams.collect::<Vec<_>>().into();
-        node["truncated"] = json!({ "links": report.links_more, "streams": report.streams_more });
+}
+
+fn report_fields(report: &sheaf_tree::status::NodeReport, state: &TreeState) -> NodeReport {
+    let last_error = match &report.last_error {
+        None => LastError::None,
+        Some(error) => LastError::Error {
+            ago_ms: error.ago_ms,
+            errno: error.errno.name().map(str::to_owned),
+            text: error.text.clone(),
+        },
+    };
+    let peers = report.peers.iter().map(|peer| PeerLink {
+        host: state.host_of(peer.leaf).to_owned(),
+        through_tree: peer.through_tree.clone(),
+    });
+    let streams = report.streams.iter().map(|stream| NodeStream {
+        id: u64::from(stream.id),
+        members: stream.members,
+        window_bytes: stream.window_bytes,
+        credit_up_bytes: stream.credit_up_bytes,
+        credit_down_bytes: stream.credit_down_bytes,
+        waves_open: u64::from(stream.waves_open),
+        kept_bytes: stream.kept_bytes,
+    });
+    NodeReport {
+        pid: u64::from(report.pid),
+        uptime_ms: report.uptime_ms,
+        last_error,
+        doors: report.doors.iter().cloned().collect(),
+        peers: peers.collect(),
+        peers_taken: u64::from(report.peers_taken),
+        streams: streams.collect(),
+        truncated: Truncated {
+            links: u64::from(report.links_more),
+            streams: u64::from(report.streams_more),
+        },
     }
-    node
 }
 
 /// At most six characters.

@@ -2,10 +2,11 @@
 //! back in the end.
 use super::{SimulateArgs, rss_peak_bytes};
 use anyhow::{Result, bail};
-use serde_json::{Value, json};
+use serde_json::json;
 use sheaf_cli::exit::Exit;
 use sheaf_cli::output::{Output, Records};
 use sheaf_core::RangeSet;
+use sheaf_records::{Fault, Record, Simulation, Wave};
 use sheaf_tree::Sync;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::packet::{put_scalar, scalar};
@@ -75,17 +76,18 @@ pub(super) fn run(args: &SimulateArgs, shape: &Shape, output: &Output) -> Result
         real.as_millis(),
         rss as f64 / f64::from(1 << 20)
     );
-    let summary = json!({
-        "type": "simulation", "leaves": shape.leaves(), "faults": args.faults, "waves": waves, "exactly_once": true, "living": back,
+    let figures = json!({
+        "faults": args.faults, "waves": waves, "exactly_once": true, "living": back,
         "recovery_ns": recovery.as_nanos() as u64, "longest_wave_ns": longest.as_nanos() as u64,
         "real_ms": real.as_millis() as u64, "rss_peak_bytes": rss,
     });
-    run.say(&text, summary)?;
+    let (leaves, figures) = (u64::from(shape.leaves()), serde_json::from_value(figures)?);
+    run.say(&text, &Simulation { leaves, operation: None, figures })?;
     Ok(Exit::Success)
 }
 
 impl<L: Leaves> FaultRun<L> {
-    fn say(&mut self, text: &str, record: Value) -> Result<()> {
+    fn say(&mut self, text: &str, record: &impl Record) -> Result<()> {
         match self.records {
             Some(records) => records.write(&mut self.out, record)?,
             None => writeln!(self.out, "{text}")?,
@@ -100,7 +102,7 @@ impl<L: Leaves> FaultRun<L> {
             let at_ms = ms(at - Time(0));
             self.say(
                 &format!("fault      at {at_ms:>10.3} ms  {fault}"),
-                json!({ "type": "fault", "fault": fault.to_string(), "virtual_ms": at_ms }),
+                &Fault { fault: fault.to_string(), virtual_ms: at_ms },
             )?;
             self.sim.schedule(at - self.sim.now(), fault);
         }
@@ -131,7 +133,7 @@ impl<L: Leaves> FaultRun<L> {
             (ok.len(), missing.len(), ms(begun - Time(0)), ms(took));
         self.say(
             &format!("wave {wave:>5} at {at_ms:>10.3} ms  took {took_ms:>10.3} ms  {ok} leaves answered, {missing} did not"),
-            json!({ "type": "wave", "wave": wave, "sum": sum, "ok": ok, "missing": missing, "virtual_ms": at_ms, "took_ms": took_ms }),
+            &Wave { wave: wave.into(), sum, ok, missing, virtual_ms: at_ms, took_ms },
         )?;
         Ok(all)
     }

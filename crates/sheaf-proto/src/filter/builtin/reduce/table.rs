@@ -162,6 +162,8 @@ impl Table {
                 varint::get_len(&mut input)?
             };
             cells.take(len, &mut input).ok_or_else(|| bad("a partial ends inside its cells"))?;
+            // `CONTRIBUTIONS_MAX` keeps true sums within the cells. A forged sum could overflow
+            // them later.
             if !cells.within(field_type.kind, count) {
                 return Err(bad("a partial holds a sum that its contributions cannot have"));
             }

@@ -5,13 +5,13 @@
 //! When the inner node comes after all, those below it are handed over to it like any others that
 //! are not at their places.
 use super::relay::{SETTLED_LOOK, SETTLED_MAX, plan_leaf};
-use super::{Nursery, leaves_of, lock};
+use super::{Nursery, leaves_of};
 use crate::launch::door::reception::start_here;
 use crate::launch::start::hosts::{self, Planned};
+use crate::launch::start::logins::Logins;
 use crate::launch::start::ssh::{Ssh, SshFailure};
 use sheaf_core::RangeSet;
 use std::sync::{Arc, Weak};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 /// what did not come is lost.
 pub(in crate::launch) async fn not_started(
     nursery: &Weak<Nursery>,
-    (how, places): (&Arc<Ssh>, &Arc<Semaphore>),
+    (how, logins): (&Arc<Ssh>, &Arc<Logins>),
     rank: u32,
     failure: &SshFailure,
 ) {
@@ -30,8 +30,8 @@ pub(in crate::launch) async fn not_started(
     }
     let mut starts = JoinSet::new();
     for child in there.instead_of(rank, failure) {
-        let (nursery, how, places) = (Weak::clone(nursery), Arc::clone(how), Arc::clone(places));
-        starts.spawn(async move { (child.rank, start(&nursery, (&how, &places), &child).await) });
+        let (nursery, how, logins) = (Weak::clone(nursery), Arc::clone(how), Arc::clone(logins));
+        starts.spawn(async move { (child.rank, start(&nursery, (&how, &logins), &child).await) });
     }
     drop(there);
     while let Some(done) = starts.join_next().await {
@@ -48,17 +48,17 @@ pub(in crate::launch) async fn not_started(
 /// was to be.
 async fn start(
     nursery: &Weak<Nursery>,
-    (how, places): (&Ssh, &Semaphore),
+    (how, logins): (&Ssh, &Arc<Logins>),
     child: &Planned,
 ) -> Result<(), SshFailure> {
-    let place = places.acquire().await;
+    let mut place = logins.place().await;
     let Some(there) = nursery.upgrade() else { return Ok(()) };
     if child.host == there.topology.root().host() {
         start_here(&there, child).map_err(|error| SshFailure::not_run(&error))?;
     } else {
         let over = there.over();
         drop(there);
-        hosts::start(nursery, how, child, over).await?;
+        hosts::start(nursery, (how, &mut place), child, over).await?;
     }
     drop(place);
     let deadline = Instant::now() + SETTLED_MAX;
@@ -102,7 +102,7 @@ impl Nursery {
 
     /// A leaf that was to be below the child `rank` could not be started from here either.
     fn not_instead(&self, rank: u32, leaf: u32, failure: &SshFailure) {
-        let link = lock(&self.stranded).get(&rank).map(|child| child.link);
+        let link = self.children().stranded_link(rank);
         let (Some(shared), Some(node)) = (self.shared.upgrade(), self.topology.node(leaf)) else {
             return;
         };

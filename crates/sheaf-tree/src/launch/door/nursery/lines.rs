@@ -7,6 +7,7 @@ use crate::launch::Carrier;
 use crate::launch::invitation::Over;
 use crate::launch::start::line::{SshLine, Taken};
 use rustc_hash::FxHashSet;
+use sheaf_core::RangeSet;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -67,6 +68,23 @@ impl Nursery {
         is_first.then(|| Turn { nursery: Arc::downgrade(self), rank })
     }
 
+    /// The child waits for its first login.
+    pub fn awaits_login(&self, rank: u32) {
+        self.mark_untried(rank, RangeSet::union_with);
+    }
+
+    /// The first login of the child begins.
+    pub fn begins_login(&self, rank: u32) {
+        self.mark_untried(rank, |untried, leaves| *untried = untried.difference(leaves));
+    }
+
+    fn mark_untried(&self, rank: u32, mark: impl FnOnce(&mut RangeSet, &RangeSet)) {
+        let (Some(shared), Some(node)) = (self.shared.upgrade(), self.topology.node(rank)) else {
+            return;
+        };
+        shared.peek(|core| mark(&mut core.membership.untried, &super::leaves_of(node)));
+    }
+
     /// How the next child that is started is to get its link. That none of them reaches this node
     /// is found out by the first ones.
     pub fn over(&self) -> Over {
@@ -119,13 +137,12 @@ impl Nursery {
             keepers.retain(|keeper| !keeper.is_finished());
             keepers.push(keeper);
         }
-        let child = lock(&self.expected).remove(&rank);
-        lock(&self.stays).clear();
+        let (child, _) = self.children().arrive(rank);
         lock(&self.lines.wired).insert(rank);
         let Some(child) = child else {
             return self.admit_newcomer(&shared, node, channel, Some(peer));
         };
-        lock(&self.members).insert(rank, child.link);
+        self.children().enter_by_line(rank, child.link);
         child.watch.inspect(AbortHandle::abort);
         shared.attach(0, child.link, channel, Some(peer))
     }

@@ -1,10 +1,11 @@
 //! Children whose hosts cannot be reached or logged in to from here: the root, from where it mostly
 //! works, starts what is below them. Those leaves come to the door here if they reach it; else they
 //! are the root's own, over ssh.
-use super::{Nursery, leaves_of, lock};
+use super::{Nursery, leaves_of};
 use crate::driver::Errand;
 use crate::launch::door::reception::Reception;
 use crate::launch::start::hosts::{self, Planned};
+use crate::launch::start::logins::Logins;
 use crate::launch::start::spawn::leaf_program;
 use crate::launch::start::ssh::{Ssh, SshFailure};
 use crate::link::Ancestor;
@@ -13,14 +14,12 @@ use crate::topology::NodeRef;
 use sheaf_core::{Errno, RangeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// The root, while it lives, says what has become of a child long before this.
 const VERDICT_TIMEOUT: Duration = Duration::from_secs(300);
-/// The root is not asked for the same child again for so long.
-const ASKED_FOR: Duration = Duration::from_secs(10);
 /// How often it is looked whether a leaf that has come to the root has become its own, and for how
 /// long.
 pub(super) const SETTLED_LOOK: Duration = Duration::from_millis(20);
@@ -46,8 +45,8 @@ impl Nursery {
     /// An inner node among the children does not come: those below it do, directly.
     pub(super) fn set_aside(&self, rank: u32) {
         let is_leaf = self.topology.node(rank).is_some_and(|node| node.leaf_index().is_some());
-        if !is_leaf && let Some(child) = lock(&self.expected).remove(&rank) {
-            lock(&self.stranded).insert(rank, child);
+        if !is_leaf {
+            self.children().strand(rank);
         }
     }
 
@@ -57,29 +56,18 @@ impl Nursery {
         let above =
             self.reception.as_ref().filter(|reception| !reception.station.ancestors.is_empty());
         let (Some(reception), Some(shared)) = (above, self.shared.upgrade()) else { return false };
-        if self.may_ask(rank) {
+        let may_ask = self.children().may_ask(rank, Instant::now());
+        if may_ask {
             let above = reception.ancestors.clone();
             shared.with_node(0, |node| node.strand(rank, &failure.cause, above));
         }
         true
     }
 
-    /// Whether the root was not asked for that child a short time ago; then it is now.
-    fn may_ask(&self, rank: u32) -> bool {
-        let (mut asked, now) = (lock(&self.asked), Instant::now());
-        let may = asked.get(&rank).is_none_or(|asked| now - *asked >= ASKED_FOR);
-        if may {
-            asked.insert(rank, now);
-        }
-        may
-    }
-
     /// Whoever starts what was to be below that child has done what it could.
     pub(super) fn judge(&self, rank: u32, errno: Errno, cause: &str) {
-        if let Some(child) = lock(&self.stranded).remove(&rank) {
-            lock(&self.expected).insert(rank, child);
-        }
-        self.give_up(rank, errno, cause);
+        let child = self.children().take_awaited(rank);
+        self.lose(child, errno, cause);
     }
 
     /// Whether the leaf `rank` came here over ssh and has become this node's, or came another way.
@@ -110,7 +98,7 @@ pub(in crate::launch) async fn run_errands(
     mut errands: mpsc::Receiver<Errand>,
 ) {
     let how = Arc::new(how);
-    let places = Arc::new(Semaphore::new(how.starts_max.max(1) as usize));
+    let logins = Logins::new(&how);
     while let Some(errand) = errands.recv().await {
         match errand {
             Errand::Verdict(Verdict { rank, errno, cause, .. }) => {
@@ -129,7 +117,7 @@ pub(in crate::launch) async fn run_errands(
                 crate::task::spawn(help(
                     Weak::clone(&nursery),
                     Arc::clone(&how),
-                    Arc::clone(&places),
+                    Arc::clone(&logins),
                     stranded,
                 ));
             }
@@ -143,15 +131,15 @@ fn is_own(nursery: &Weak<Nursery>, rank: u32) -> bool {
 }
 
 /// At the root: starts the leaves of a node that another one could not start.
-async fn help(nursery: Weak<Nursery>, how: Arc<Ssh>, places: Arc<Semaphore>, stranded: Stranded) {
+async fn help(nursery: Weak<Nursery>, how: Arc<Ssh>, logins: Arc<Logins>, stranded: Stranded) {
     let Some(there) = nursery.upgrade() else { return };
     let over = there.over_for_another();
     let mut starts = JoinSet::new();
     for child in plan(&there, &stranded) {
-        let (nursery, how, places) = (Weak::clone(&nursery), Arc::clone(&how), Arc::clone(&places));
+        let (nursery, how, logins) = (Weak::clone(&nursery), Arc::clone(&how), Arc::clone(&logins));
         starts.spawn(async move {
-            let _place = places.acquire().await;
-            let started = hosts::start(&nursery, &how, &child, over).await;
+            let mut place = logins.place().await;
+            let started = hosts::start(&nursery, (&how, &mut place), &child, over).await;
             if started.is_ok() {
                 settle(&nursery, child.rank).await;
             }

@@ -1,7 +1,9 @@
 //! At the root: servers are introduced to each other.
 use super::{EXPECT, Expect, INTRODUCE, Introduction, PEERS, PeerQuestion, Whereabouts};
+use crate::gate::{ClientRules, EveryHost};
 use crate::network::Network;
 use crate::proto;
+use crate::service::ClientRights;
 use crate::topology::Topology;
 use sheaf_core::{Errno, RangeSet};
 use std::sync::Arc;
@@ -14,6 +16,13 @@ impl Network {
     /// At the root of a session: introduces its servers to each other, for as long as this is
     /// polled.
     pub async fn keep_introductions(&self, topology: &Topology) {
+        let all: Arc<dyn ClientRules> = Arc::new(EveryHost);
+        self.keep_introductions_for(topology, &all).await;
+    }
+
+    /// [`Network::keep_introductions`] of the servers that these rules allow to ask others. Those
+    /// that are asked know the rights of the host that asks.
+    pub async fn keep_introductions_for(&self, topology: &Topology, rules: &Arc<dyn ClientRules>) {
         let topology = Arc::new(topology.clone());
         let mut under_way = tokio::task::JoinSet::new();
         loop {
@@ -24,12 +33,21 @@ impl Network {
                 continue;
             };
             let PeerQuestion { number, leaf: to, relay } = question;
+            let rights = rules.introduce(want.leaf);
             let (network, topology) = (self.clone(), Arc::clone(&topology));
             under_way.spawn(async move {
+                let Some(rights) = rights else {
+                    tracing::warn!(
+                        leaf = want.leaf,
+                        "a host that is none of the clients was not introduced"
+                    );
+                    let to = Err(Errno::PERM);
+                    return network.answer(want.leaf, &Introduction { number, to }).await;
+                };
                 if relay {
-                    return network.relay_peers(want.leaf, number, to, &topology).await;
+                    return network.relay_peers((want.leaf, rights), number, to, &topology).await;
                 }
-                let to = network.introduce(want.leaf, to, &topology).await;
+                let to = network.introduce((want.leaf, rights), to, &topology).await;
                 network.answer(want.leaf, &Introduction { number, to }).await;
             });
         }
@@ -37,7 +55,7 @@ impl Network {
 
     async fn introduce(
         &self,
-        from: u32,
+        (from, rights): (u32, ClientRights),
         to: u32,
         topology: &Topology,
     ) -> Result<Whereabouts, Errno> {
@@ -45,9 +63,9 @@ impl Network {
         let mut token = [0; 32];
         rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())
             .map_err(|_| Errno::IO)?;
-        let expect =
-            postcard::to_stdvec(&Expect { token, rank: self.peer_rank(to, from, topology)? })
-                .map_err(|_| Errno::ILSEQ)?;
+        let rank = self.peer_rank(to, from, topology)?;
+        let expect = postcard::to_stdvec(&Expect { token, rank, rights });
+        let expect = expect.map_err(|_| Errno::ILSEQ)?;
         let address = self.tell(to, EXPECT, &expect).await?;
         let address = postcard::from_bytes(&address).map_err(|_| Errno::PROTO)?;
         Ok(Whereabouts { token, rank: there, address })
@@ -68,9 +86,15 @@ impl Network {
     }
 
     /// The root carries a link between two hosts, until one of them ends it.
-    async fn relay_peers(&self, from: u32, number: u64, to: u32, topology: &Topology) {
+    async fn relay_peers(
+        &self,
+        (from, rights): (u32, ClientRights),
+        number: u64,
+        to: u32,
+        topology: &Topology,
+    ) {
         let carried = match self.peer_rank(from, to, topology) {
-            Ok(_) => self.carry_peers(from, number, to).await,
+            Ok(_) => self.carry_peers((from, rights), number, to).await,
             Err(errno) => Err(errno),
         };
         if let Err(errno) = carried {

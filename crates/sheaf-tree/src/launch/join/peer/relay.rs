@@ -4,12 +4,12 @@
 //! ```text
 //! A ── socket pair ── stream of `peers` ── root ── stream of `peers` ── socket pair ── B
 //! ```
-//! B takes the root's word for it that this is A: no token is needed.
+//! B takes the root's word for it that this is A, and for A's rights: no token is needed.
 use super::{PEERS, PEERS_MAX, PeerFound, Peers};
 use crate::gate::{BYTES, GateLine};
 use crate::network::{Network, Stream};
 use crate::proto::{self, Packet};
-use crate::service::Leaf;
+use crate::service::{ClientRights, Leaf};
 use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sheaf_core::{Errno, RangeSet};
@@ -60,7 +60,7 @@ pub(super) fn packet(peers: &Arc<Peers>, packet: Packet, leaf: &mut Leaf<'_>) ->
     leaf.consumed(stream, packet.frame_bytes);
     let begun = match packet.tag {
         CALLS => called(peers, &packet.payload),
-        _ => is_called(peers),
+        _ => is_called(peers, &packet.payload),
     };
     match begun {
         Some(ours) => {
@@ -82,7 +82,8 @@ fn called(peers: &Arc<Peers>, number: &[u8]) -> Option<UnixStream> {
 }
 
 /// The end of a link that somebody else has asked for.
-fn is_called(peers: &Arc<Peers>) -> Option<UnixStream> {
+fn is_called(peers: &Arc<Peers>, rights: &[u8]) -> Option<UnixStream> {
+    let rights: ClientRights = postcard::from_bytes(rights).ok()?;
     let state = peers.state();
     if state.expected.len() + state.taken >= PEERS_MAX {
         return None;
@@ -91,7 +92,7 @@ fn is_called(peers: &Arc<Peers>) -> Option<UnixStream> {
     let (ours, theirs) = pair()?;
     let peers = Arc::clone(peers);
     crate::task::spawn(async move {
-        if let Err(error) = peers.serve(theirs.into()).await {
+        if let Err(error) = peers.serve(theirs.into(), rights).await {
             tracing::debug!(%error, "a peer link through the tree did not begin");
         }
     });
@@ -112,14 +113,20 @@ impl Network {
     ///
     /// # Errors
     /// When one end is not there; nothing was begun then.
-    pub(super) async fn carry_peers(&self, from: u32, number: u64, to: u32) -> Result<(), Errno> {
+    pub(super) async fn carry_peers(
+        &self,
+        (from, rights): (u32, ClientRights),
+        number: u64,
+        to: u32,
+    ) -> Result<(), Errno> {
         let open =
             |leaf| self.open(PEERS, RangeSet::single(leaf), "pass", &[], proto::Sync::WaitForAll);
         let (caller, called) = (open(from), open(to));
         if !called.has_members() {
             return Err(Errno::HOSTDOWN);
         }
-        called.send(IS_CALLED, &[], None).await;
+        let rights = postcard::to_stdvec(&rights).map_err(|_| Errno::ILSEQ)?;
+        called.send(IS_CALLED, &rights, None).await;
         caller.send(CALLS, &number.to_le_bytes(), None).await;
         tokio::select! {
             () = carry(&caller, &called) => {}

@@ -111,6 +111,7 @@ fn cancellation(line: &str) -> Option<String> {
 }
 
 /// For fuzzing: the lines of an srun.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn decode_any(data: &[u8]) {
     let said = SrunSaid::default();
     for line in String::from_utf8_lossy(data).lines() {

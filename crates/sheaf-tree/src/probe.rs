@@ -1,9 +1,12 @@
 //! What `sheaf tree bench` measures with: answers that a leaf gives without looking at a file.
 //!
 //! Every server of this program has this service; a packet's tag says what it is for.
-use super::{Leaf, LeafHandle, Service, ServiceError, Site};
+//!
+//! It is part of the tree and not of the command, because only the tree is optimised for speed.
+use crate::network::Stream;
 use crate::packet::{put_scalar, scalar};
-use crate::{Packet, Stream, WaveResult};
+use crate::service::{Leaf, LeafHandle, Service, ServiceError, Site};
+use crate::{Packet, WaveResult};
 use bytes::Bytes;
 use sheaf_core::{Errno, lock};
 use std::pin::Pin;
@@ -44,6 +47,9 @@ const DIGEST_MASK: i64 = 0xff_ffff_ffff;
 pub const PROBE: &str = "probe";
 
 /// Makes the service of a leaf.
+///
+/// # Errors
+/// Never.
 pub fn provide(_: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
     Ok(Box::new(Probe {
         handle,
@@ -72,6 +78,18 @@ impl Probe {
         self.number.clear();
         put_scalar(value, &mut self.number);
         &self.number
+    }
+
+    /// Adds a part to the digest. Returns the digest's number after the last part.
+    fn add_to_digest(&mut self, part: &Packet) -> Option<i64> {
+        let digest = self.digest.get_or_insert_default();
+        if part.first {
+            digest.reset();
+        }
+        digest.update(&part.payload);
+        let digest = part.last.then(|| digest.finalize())?;
+        let number = digest.as_bytes().first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
+        Some(number & DIGEST_MASK)
     }
 }
 
@@ -204,6 +222,25 @@ pub fn full_sum(wave: &WaveResult) -> Option<i64> {
     wave.payload.as_deref().and_then(scalar::<i64>).filter(|_| wave.coverage.is_full())
 }
 
+/// The number at the beginning of a request; 0 in one that is too short.
+fn count_in(payload: &[u8]) -> u64 {
+    payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Measures a peer as the request says, and replies with the time in nanoseconds.
+async fn reply_with_peer_time(handle: LeafHandle, request: Packet) {
+    let Packet { stream, wave, tag, .. } = request;
+    let measured = measure_peer(&handle, tag, &request.payload).await;
+    handle.with(|leaf| match measured {
+        Ok(ns) => {
+            let mut number = Vec::new();
+            put_scalar(ns, &mut number);
+            leaf.reply(stream, wave, tag, &number);
+        }
+        Err(errno) => leaf.fail(stream, wave, errno),
+    });
+}
+
 impl Service for Probe {
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
         let Packet { stream, wave, tag, .. } = packet;
@@ -214,15 +251,13 @@ impl Service for Probe {
             }
             POST => {
                 leaf.consumed(stream, packet.frame_bytes);
-                let count =
-                    packet.payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                let count = count_in(&packet.payload);
                 self.posting = Some((stream, count));
                 self.resume(leaf);
             }
             POST_EACH => {
                 leaf.consumed(stream, packet.frame_bytes);
-                let count =
-                    packet.payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                let count = count_in(&packet.payload);
                 let (handle, room, number) =
                     (self.handle.clone(), Arc::clone(&self.room), self.number(1).to_vec());
                 let post = move || post_each(&handle, &room, stream, count, &number);
@@ -237,18 +272,7 @@ impl Service for Probe {
             }
             PEER_TRIPS | PEER_BULK => {
                 leaf.consumed(stream, packet.frame_bytes);
-                let handle = self.handle.clone();
-                crate::task::spawn(async move {
-                    let measured = measure_peer(&handle, tag, &packet.payload).await;
-                    handle.with(|leaf| match measured {
-                        Ok(ns) => {
-                            let mut number = Vec::new();
-                            put_scalar(ns, &mut number);
-                            leaf.reply(stream, wave, tag, &number);
-                        }
-                        Err(errno) => leaf.fail(stream, wave, errno),
-                    });
-                });
+                crate::task::spawn(reply_with_peer_time(self.handle.clone(), packet));
             }
             SINK => {
                 leaf.consumed(stream, packet.frame_bytes);
@@ -260,18 +284,8 @@ impl Service for Probe {
             }
             DIGEST => {
                 leaf.consumed(stream, packet.frame_bytes);
-                let digest = self.digest.get_or_insert_default();
-                if packet.first {
-                    digest.reset();
-                }
-                digest.update(&packet.payload);
-                if packet.last {
-                    let digest = digest.finalize();
-                    let number = digest
-                        .as_bytes()
-                        .first_chunk()
-                        .map_or(0, |bytes| i64::from_le_bytes(*bytes));
-                    leaf.reply(stream, wave, tag, self.number(number & DIGEST_MASK));
+                if let Some(number) = self.add_to_digest(&packet) {
+                    leaf.reply(stream, wave, tag, self.number(number));
                 }
             }
             _ => {

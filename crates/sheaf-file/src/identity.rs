@@ -1,0 +1,181 @@
+//! Whether a file of another process is the same file as one here.
+//!
+//! A command reads a file on the machine where it runs, and hosts write it. One of the hosts may be
+//! that machine. The command therefore sends what identifies the file, and a host that would write
+//! into the same file refuses.
+
+use crate::Result;
+use crate::export::fd_metadata;
+use crate::stage::is_made_up;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use sheaf_core::files::{FileKind, Timestamp};
+use std::sync::OnceLock;
+
+/// The kernel's own identifier, a new one for each boot. Containers of one kernel share it.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Directories above another, at most.
+const DEPTH_MAX: usize = 4096;
+
+/// File systems of several machines: nfs, lustre, gpfs, beegfs, ceph, cifs, smb2, afs, 9p, ocfs2,
+/// gfs2, orangefs. All machines see one number of a file there.
+const SHARED_FILE_SYSTEMS: [u32; 12] = [
+    0x6969,
+    0x0bd0_0bd0,
+    0x4750_4653,
+    0x1983_0326,
+    0x00c3_6400,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x6b41_4653,
+    0x0102_1997,
+    0x7461_636f,
+    0x0116_1970,
+    0x2003_0528,
+];
+
+/// What identifies a regular file or a directory, on its machine and on machines that share its
+/// file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    /// The boot identifier of the kernel, if this process may read it.
+    machine: Option<u128>,
+    dev: u64,
+    ino: u64,
+    ctime: Timestamp,
+    /// The file system is one of several machines.
+    is_shared: bool,
+}
+
+impl FileIdentity {
+    /// The identity of an open file; `O_PATH` is enough. `None` for devices and pipes, and for
+    /// files of `/proc` and the like, which no write empties.
+    ///
+    /// # Errors
+    /// Those of `statx(2)` and `fstatfs(2)`.
+    pub fn of(file: impl AsFd) -> Result<Option<Self>> {
+        let metadata = fd_metadata(file.as_fd())?;
+        let is_kept = matches!(metadata.kind, FileKind::File | FileKind::Directory);
+        if !is_kept || is_made_up(&file)? {
+            return Ok(None);
+        }
+        let kind = rustix::fs::fstatfs(&file)?.f_type as u32;
+        Ok(Some(Self {
+            machine: machine(),
+            dev: metadata.dev,
+            ino: metadata.ino,
+            ctime: metadata.ctime,
+            is_shared: SHARED_FILE_SYSTEMS.contains(&kind),
+        }))
+    }
+
+    /// Whether `file` is this file. On a file system of several machines, number and time of the
+    /// last change decide.
+    ///
+    /// # Errors
+    /// Those of [`FileIdentity::of`].
+    pub fn is(&self, file: impl AsFd) -> Result<bool> {
+        if fd_metadata(file.as_fd())?.ino != self.ino {
+            return Ok(false);
+        }
+        Ok(Self::of(file)?.is_some_and(|other| self.is_same(&other)))
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let is_here = self.machine.is_some()
+            && (self.machine, self.dev, self.ino) == (other.machine, other.dev, other.ino);
+        let is_shared =
+            self.is_shared && other.is_shared && (self.ino, self.ctime) == (other.ino, other.ctime);
+        is_here || is_shared
+    }
+
+    /// Whether this directory is `dir` or one above it, also outside of the export. Above a
+    /// directory that this user may not enter, the answer is no.
+    ///
+    /// # Errors
+    /// Those of [`FileIdentity::of`].
+    pub fn is_above(&self, dir: impl AsFd) -> Result<bool> {
+        if self.is(&dir)? {
+            return Ok(true);
+        }
+        let mut at = fd_metadata(dir.as_fd())?.id();
+        let Ok(mut above) = up(dir.as_fd()) else { return Ok(false) };
+        for _ in 0..DEPTH_MAX {
+            let id = fd_metadata(above.as_fd())?.id();
+            if id == at {
+                return Ok(false);
+            }
+            if self.is(&above)? {
+                return Ok(true);
+            }
+            let Ok(next) = up(above.as_fd()) else { return Ok(false) };
+            (at, above) = (id, next);
+        }
+        Ok(false)
+    }
+}
+
+fn up(dir: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, "..", flags, Mode::empty())
+}
+
+/// The boot identifier, read once.
+fn machine() -> Option<u128> {
+    static MACHINE: OnceLock<Option<u128>> = OnceLock::new();
+    *MACHINE.get_or_init(|| {
+        let text = std::fs::read_to_string(BOOT_ID).ok()?;
+        u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn identity_is_that_of_the_file_and_not_of_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("a"), "a").unwrap();
+        std::fs::write(at("b"), "a").unwrap();
+        std::fs::hard_link(at("a"), at("c")).unwrap();
+        let open = |name: &str| File::open(at(name)).unwrap();
+        let identity = FileIdentity::of(open("a")).unwrap().unwrap();
+        let is = |name: &str| identity.is(open(name)).unwrap();
+        assert_eq!((is("a"), is("b"), is("c")), (true, false, true));
+        let other = FileIdentity { machine: Some(1), ..identity.clone() };
+        assert!(!other.is(open("a")).unwrap());
+        let unknown = FileIdentity { machine: None, ..identity.clone() };
+        assert!(!unknown.is_same(&unknown));
+        // Two machines see the same number and time, each with a device number of its own.
+        let nfs = FileIdentity { is_shared: true, ..identity };
+        let elsewhere = FileIdentity { machine: Some(1), dev: 7, ..nfs.clone() };
+        assert!(nfs.is_same(&elsewhere));
+        let later = Timestamp { seconds: 1, nanoseconds: 0 };
+        assert!(!nfs.is_same(&FileIdentity { ctime: later, ..elsewhere }));
+    }
+
+    #[test]
+    fn identity_of_kernel_files_and_pipes_does_not_exist() {
+        assert_eq!(FileIdentity::of(File::open("/proc/self/stat").unwrap()), Ok(None));
+        assert_eq!(FileIdentity::of(File::open("/dev/null").unwrap()), Ok(None));
+    }
+
+    #[test]
+    fn directory_is_above_itself_and_what_is_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b/c")).unwrap();
+        std::fs::create_dir_all(dir.path().join("ab")).unwrap();
+        let open = |name: &str| File::open(dir.path().join(name)).unwrap();
+        let identity = FileIdentity::of(open("a")).unwrap().unwrap();
+        let is_above = |name: &str| identity.is_above(open(name)).unwrap();
+        assert!(is_above("a") && is_above("a/b") && is_above("a/b/c"));
+        assert!(!is_above(".") && !is_above("ab"));
+        let root = FileIdentity::of(File::open("/").unwrap()).unwrap().unwrap();
+        assert!(root.is_above(open("a")).unwrap());
+    }
+}

@@ -1,0 +1,131 @@
+//! Records of what servers change for clients: one for each change on a host.
+//!
+//! A change is recorded when it ends, however it ends, also when it is refused. Group operations
+//! are recorded when a group is opened for writing, and not for each write.
+use crate::message::{Operation, Request};
+use sheaf_core::Errno;
+use sheaf_file::OFlags;
+use sheaf_tree::service::{Caller, LeafHandle};
+use std::sync::Arc;
+
+/// What is to be changed on a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    /// The command, as `chmod -R`.
+    pub command: String,
+    /// The paths and patterns that were named, beneath the export.
+    pub paths: Vec<String>,
+}
+
+impl Change {
+    /// A command with its paths.
+    pub fn new(command: impl Into<String>, paths: impl IntoIterator<Item = String>) -> Self {
+        Self { command: command.into(), paths: paths.into_iter().collect() }
+    }
+}
+
+/// How a change has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeEnd {
+    /// It was made.
+    Done,
+    /// It was made, except at so many places.
+    Failed(u64),
+    /// It was not begun.
+    Refused(Errno),
+    /// It ended before it was complete: the client left, or its time was over.
+    Unfinished,
+}
+
+/// A change on a host.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangeRecord<'a> {
+    /// The host.
+    pub host: &'a str,
+    /// On whose behalf.
+    pub caller: &'a Caller,
+    /// What.
+    pub change: &'a Change,
+    /// How it has ended.
+    pub end: ChangeEnd,
+}
+
+/// Keeps records of changes. It is called with the rights of the caller.
+pub trait ChangeLog: Send + Sync {
+    /// Whether records are kept at all.
+    fn is_kept(&self) -> bool;
+
+    /// Keeps a record of the host whose leaf this is.
+    fn keep(&self, handle: &LeafHandle, record: &ChangeRecord<'_>);
+}
+
+/// Where changes of one stream are recorded.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    pub log: Arc<dyn ChangeLog>,
+    pub handle: LeafHandle,
+    pub host: Arc<str>,
+    pub caller: Arc<Caller>,
+}
+
+impl Recorder {
+    fn keep(&self, change: &Change, end: ChangeEnd) {
+        let record = ChangeRecord { host: &self.host, caller: &self.caller, change, end };
+        self.log.keep(&self.handle, &record);
+    }
+}
+
+/// A change under way. Dropped before it has ended, it is recorded as unfinished.
+pub(crate) struct ChangeUnderWay {
+    recorder: Recorder,
+    change: Change,
+    end: ChangeEnd,
+}
+
+impl ChangeUnderWay {
+    /// Begins a record, if there is something to record and records are kept.
+    pub fn begin(recorder: Option<&Recorder>, change: Option<Change>) -> Option<Self> {
+        let recorder = recorder.filter(|recorder| recorder.log.is_kept())?.clone();
+        Some(Self { recorder, change: change?, end: ChangeEnd::Unfinished })
+    }
+
+    /// It has ended with so many failures.
+    pub fn ended(mut self, failures: u64) {
+        self.end = if failures == 0 { ChangeEnd::Done } else { ChangeEnd::Failed(failures) };
+    }
+
+    /// It was not begun.
+    pub fn refused(mut self, errno: Errno) {
+        self.end = ChangeEnd::Refused(errno);
+    }
+}
+
+impl Drop for ChangeUnderWay {
+    fn drop(&mut self) {
+        self.recorder.keep(&self.change, self.end);
+    }
+}
+
+/// What a request about a group changes that is recorded.
+pub(crate) fn change_of(request: &Request) -> Option<Change> {
+    match request {
+        Request::Open { open, .. } if request.changes_files() => {
+            let flags = OFlags::from_bits_retain(open.flags);
+            let how = [(OFlags::CREATE, " create"), (OFlags::TRUNC, " truncate")];
+            let how = how.into_iter().filter(|(flag, _)| flags.contains(*flag));
+            let command: String =
+                std::iter::once("open for writing").chain(how.map(|(_, word)| word)).collect();
+            Some(Change::new(command, open.paths.iter().cloned()))
+        }
+        Request::Operate(Operation::Fchmod { mode }) => {
+            Some(Change::new(format!("fchmod {mode:o} of a group"), []))
+        }
+        Request::Operate(Operation::Fchown { uid, gid }) => {
+            Some(Change::new(format!("fchown {uid}:{gid} of a group"), []))
+        }
+        Request::Operate(Operation::Ftruncate { length }) => {
+            Some(Change::new(format!("ftruncate {length} of a group"), []))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,52 @@
+//! Answers that do not decode: each fails its own host, by name, with `EPROTO`.
+//!
+//! A node refuses a contribution that is malformed, and the leaves below the child that sent it
+//! have failed with `EBADMSG` in that wave. A body is opaque to the tree, so only the client sees
+//! that a tool's answer is malformed. Either way the client reports the host to the tree
+//! ([`Network::report_garbled`](sheaf_tree::Network::report_garbled)), which closes the link of a
+//! host that is reported twice.
+use super::{Client, Outcome};
+use crate::aggregate::{Classes, Partial};
+use sheaf_core::{Errno, RangeSet};
+use sheaf_tree::WaveResult;
+
+impl Client {
+    /// The answer in a wave. Hosts whose contribution is malformed are among those that failed.
+    pub(super) fn decoded(&self, wave: &mut WaveResult) -> Partial {
+        for (errno, leaves) in &mut wave.coverage.failed {
+            if *errno == Errno::BADMSG {
+                *errno = Errno::PROTO;
+                self.network().report_garbled(leaves);
+            }
+        }
+        let Some(payload) = wave.payload.take() else { return Partial::default() };
+        Partial::decode(&payload).unwrap_or_else(|_| {
+            // The filter of this node has decoded each part of it, so this is nobody's own fault.
+            let all = std::mem::take(&mut wave.coverage.ok);
+            wave.coverage.fail(Errno::PROTO, &all);
+            Partial::default()
+        })
+    }
+
+    /// Counts hosts whose answer does not decode as failed, and reports them to the tree, unless
+    /// it is `doubtful` whether the answer is theirs.
+    pub(super) fn refuse(&self, leaves: &RangeSet, doubtful: &RangeSet, outcome: &mut Outcome) {
+        if !leaves.is_empty() {
+            tracing::warn!("an answer of {} does not decode", self.fold(leaves));
+            outcome.add_failed(Errno::PROTO, leaves);
+            outcome.heard = outcome.heard.difference(leaves);
+            self.network().report_garbled(&leaves.difference(doubtful));
+        }
+    }
+}
+
+/// Leaves that are named in more than one class, although each leaf gives one answer. Which of
+/// them has lied is not known.
+pub(super) fn doubtful(classes: &Classes) -> RangeSet {
+    let (mut all, mut twice) = (RangeSet::new(), RangeSet::new());
+    for leaves in classes.leaves() {
+        twice.union_with(&all.intersection(&leaves));
+        all.union_with(&leaves);
+    }
+    twice
+}

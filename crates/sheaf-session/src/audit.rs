@@ -1,0 +1,404 @@
+//! The audit of a session: one line for each client and each change.
+//!
+//! The root writes a line for each client that it admits or refuses. The server of each host writes
+//! a line for each change that it makes or refuses, to a file of its own beside its client socket,
+//! and sends it to the root, which folds equal lines of several hosts into one in the session's
+//! log. Where `audit = "journald"` asks for it, each line also goes to the system's journal.
+use crate::error::SessionError;
+use crate::sessions::Sessions;
+use journal::Journal;
+use serde::{Deserialize, Serialize};
+use sheaf_core::{RangeSet, lock};
+use sheaf_group::Client;
+use sheaf_group::audit::{ChangeEnd, ChangeLog, ChangeRecord};
+use sheaf_tree::service::identity::as_process;
+use sheaf_tree::service::{Caller, LeafHandle, NOTE_BYTES_MAX};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+pub(crate) mod journal;
+
+/// The name under which servers send their lines to the root.
+const AUDIT: &str = "audit";
+/// What the file of a host is called.
+pub(crate) const AUDIT_FILE: &str = "audit";
+/// A file of a host is begun anew when it has become so long; one older is kept.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+/// The most paths of one line.
+const PATHS_MAX: usize = 16;
+/// The longest text of a path or a command in a line.
+const TEXT_CHARS_MAX: usize = 1024;
+/// How long the root waits for equal lines of other hosts.
+const FOLD_TIME: Duration = Duration::from_millis(500);
+/// The most different lines that wait for that.
+const FOLDED_MAX: usize = 1024;
+
+/// Where the audit goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuditMode {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// To the session's log, and to a file of each host.
+    Log,
+    /// To these and to the system's journal.
+    Journald,
+}
+
+impl AuditMode {
+    /// Each, by its name in `sheaf.toml`.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("off", Self::Off), ("log", Self::Log), ("journald", Self::Journald)];
+
+    /// Its name in `sheaf.toml`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, mode)| *mode == self).map_or("off", |(name, _)| name)
+    }
+}
+
+impl FromStr for AuditMode {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode).ok_or(())
+    }
+}
+
+/// The lines of the root, which go to the session's log.
+pub(crate) struct RootAudit {
+    mode: AuditMode,
+    session: String,
+    journal: Journal,
+}
+
+impl RootAudit {
+    pub fn new(session: &str, mode: AuditMode) -> Self {
+        Self { mode, session: session.to_owned(), journal: Journal::of_system() }
+    }
+
+    pub fn write(&self, line: &str) {
+        if self.mode == AuditMode::Off {
+            return;
+        }
+        let line = format!("audit: {line}");
+        tracing::info!("{line}");
+        if self.mode == AuditMode::Journald {
+            self.journal.send(&self.session, &line);
+        }
+    }
+
+    /// Writes what servers have changed, equal lines of several hosts as one, for as long as this is
+    /// polled.
+    pub async fn keep(&self, client: &Client, head: &str) {
+        let network = client.network();
+        let mut folded = Folded::default();
+        loop {
+            let wait = folded.due(Instant::now());
+            let want = tokio::time::timeout(wait, network.wanted(AUDIT)).await;
+            if let Ok(want) = want {
+                match postcard::from_bytes::<AuditNote>(&want.note) {
+                    Ok(note) => folded.add(note, want.leaf, Instant::now()),
+                    Err(_) => tracing::warn!(leaf = want.leaf, "an audit line cannot be read"),
+                }
+            }
+            for (note, leaves) in folded.take(Instant::now()) {
+                self.write(&note.line(head, Some(&client.fold(&leaves))));
+            }
+        }
+    }
+}
+
+/// Lines that wait for equal ones of other hosts.
+#[derive(Default)]
+struct Folded(BTreeMap<AuditNote, (RangeSet, Instant)>);
+
+impl Folded {
+    fn add(&mut self, note: AuditNote, leaf: u32, now: Instant) {
+        // It is the word of that host.
+        let AuditNote { uid, from, command, paths, end, .. } = note;
+        let [from, command, paths, end] = [from, command, paths, end].map(|text| plain(&text));
+        let note = AuditNote { number: 0, uid, from, command, paths, end };
+        let (leaves, _) = self.0.entry(note).or_insert_with(|| (RangeSet::new(), now + FOLD_TIME));
+        leaves.insert(leaf);
+    }
+
+    /// How long until a line is written.
+    fn due(&self, now: Instant) -> Duration {
+        let next = self.0.values().map(|(_, at)| at.saturating_duration_since(now)).min();
+        next.unwrap_or(Duration::from_secs(3600))
+    }
+
+    fn take(&mut self, now: Instant) -> Vec<(AuditNote, RangeSet)> {
+        let is_full = self.0.len() > FOLDED_MAX;
+        let due = self.0.extract_if(.., |_, (_, at)| is_full || *at <= now);
+        due.map(|(note, (leaves, _))| (note, leaves)).collect()
+    }
+}
+
+/// A change, as a server tells the root of it: cut to the length of a note.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct AuditNote {
+    /// Tells notes of one host apart.
+    number: u64,
+    /// The user, unless it is that of the session at the root.
+    uid: Option<u32>,
+    /// The host on which the client entered; empty for the root.
+    from: String,
+    command: String,
+    paths: String,
+    end: String,
+}
+
+impl AuditNote {
+    fn of(record: &ChangeRecord<'_>, number: u64) -> Self {
+        let (uid, from) = match record.caller {
+            Caller::Owner => (None, String::new()),
+            Caller::User { uid, host, .. } => (Some(*uid), plain(host)),
+            Caller::Host { .. } => (None, "another host's server".to_owned()),
+        };
+        let end = match record.end {
+            ChangeEnd::Done => "done".to_owned(),
+            ChangeEnd::Failed(1) => "1 path failed".to_owned(),
+            ChangeEnd::Failed(count) => format!("{count} paths failed"),
+            ChangeEnd::Refused(errno) => format!("refused: {errno}"),
+            ChangeEnd::Unfinished => "not completed".to_owned(),
+        };
+        let paths = &record.change.paths;
+        let more = paths.len().saturating_sub(PATHS_MAX);
+        let mut shown: Vec<String> = paths.iter().take(PATHS_MAX).map(|path| plain(path)).collect();
+        if more > 0 {
+            shown.push(format!("and {more} more"));
+        }
+        let command = plain(&record.change.command);
+        Self { number, uid, from, command, paths: shown.join(", "), end }
+    }
+
+    /// The line. `hosts` are those that made the change, where it is not written on one of them.
+    fn line(&self, head: &str, hosts: Option<&str>) -> String {
+        let Self { uid, from, command, paths, end, .. } = self;
+        let who = match (uid, from.as_str()) {
+            (Some(uid), from) => format!("user {uid} on {from}"),
+            (None, "") => format!("the session's user on {head}"),
+            (None, from) => from.to_owned(),
+        };
+        let hosts = hosts.map(|hosts| format!(" on {hosts}")).unwrap_or_default();
+        let paths = if paths.is_empty() { String::new() } else { format!(": {paths}") };
+        format!("{who}: {command}{hosts}{paths}: {end}")
+    }
+
+    /// Its bytes, with the paths cut until they fit into a note.
+    fn to_note(&self) -> Vec<u8> {
+        let mut note = self.clone();
+        loop {
+            let bytes = postcard::to_stdvec(&note).expect("texts and numbers can be encoded");
+            if bytes.len() <= NOTE_BYTES_MAX {
+                return bytes;
+            }
+            let longest =
+                [&mut note.paths, &mut note.command, &mut note.from, &mut note.end].into_iter();
+            let longest = longest.max_by_key(|text| text.len()).expect("there are four");
+            let keep = longest.floor_char_boundary(longest.len().saturating_sub(16));
+            longest.truncate(keep);
+            longest.push('…');
+            if keep == 0 {
+                longest.clear();
+            }
+        }
+    }
+}
+
+/// A text as a part of a line: without control characters, and not too long.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    for char in text.chars().take(TEXT_CHARS_MAX) {
+        if char.is_control() {
+            plain.extend(char.escape_default());
+        } else {
+            plain.push(char);
+        }
+    }
+    plain
+}
+
+/// The lines of a host's server.
+#[derive(Default)]
+pub(crate) struct HostAudit(Mutex<Option<HostLines>>);
+
+struct HostLines {
+    session: String,
+    /// The file, and its length.
+    file: Option<(File, u64)>,
+    path: PathBuf,
+    journal: Option<Journal>,
+    last: u64,
+}
+
+impl HostAudit {
+    /// Begins the audit of a server. A file that cannot be opened is an error of the server's log;
+    /// the root and the journal have the lines all the same.
+    pub fn begin(
+        &self,
+        session: &str,
+        host: &str,
+        mode: AuditMode,
+        sessions: &Sessions,
+    ) -> Result<(), SessionError> {
+        if mode == AuditMode::Off {
+            return Ok(());
+        }
+        let path = sessions.directory().join(format!("{session}@{host}.{AUDIT_FILE}"));
+        let opened = open(&path);
+        let journal = (mode == AuditMode::Journald).then(Journal::of_system);
+        let (file, error) = match opened {
+            Ok(file) => (Some(file), None),
+            Err(error) => (None, Some(SessionError::file(&path, error))),
+        };
+        let lines = HostLines { session: session.to_owned(), file, path, journal, last: 0 };
+        *lock(&self.0) = Some(lines);
+        error.map_or(Ok(()), Err)
+    }
+}
+
+impl ChangeLog for HostAudit {
+    fn is_kept(&self) -> bool {
+        lock(&self.0).is_some()
+    }
+
+    fn keep(&self, handle: &LeafHandle, record: &ChangeRecord<'_>) {
+        // The file and the journal are the server's, whatever user it works for.
+        let note = as_process(|| {
+            let mut lines = lock(&self.0);
+            let lines = lines.as_mut()?;
+            lines.last += 1;
+            let note = AuditNote::of(record, lines.last);
+            lines.write(&format!("audit: {}", note.line("the head", None)));
+            Some(note)
+        });
+        if let Some(note) = note {
+            let note = note.to_note();
+            handle.with(|leaf| leaf.want_stream(AUDIT, &note));
+        }
+    }
+}
+
+impl HostLines {
+    fn write(&mut self, line: &str) {
+        if let Some(journal) = &self.journal {
+            journal.send(&self.session, line);
+        }
+        let line = format!("{:.3} [{}] {line}\n", jiff::Timestamp::now(), std::process::id());
+        if let Err(error) = self.append(line.as_bytes()) {
+            tracing::error!(%error, "the audit of this host is not written");
+            self.file = None;
+        }
+    }
+
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.file.as_ref().is_some_and(|(_, bytes)| *bytes >= FILE_BYTES_MAX) {
+            std::fs::rename(&self.path, self.path.with_extension(format!("{AUDIT_FILE}.1")))?;
+            self.file = None;
+        }
+        if self.file.is_none() {
+            self.file = Some(open(&self.path)?);
+        }
+        let Some((file, bytes)) = &mut self.file else { return Ok(()) };
+        file.write_all(line)?;
+        *bytes += line.len() as u64;
+        Ok(())
+    }
+}
+
+/// Opens a file to append lines to it; a link in its place is not followed.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let file = options.append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
+    let bytes = file.metadata()?.len();
+    Ok((file, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_core::Errno;
+    use sheaf_group::audit::Change;
+    use sheaf_tree::service::ClientRights;
+
+    fn note(paths: &[&str], end: ChangeEnd) -> AuditNote {
+        let change = Change::new("chmod -R", paths.iter().map(|path| (*path).to_owned()));
+        let (gids, host, rights) = (Vec::new(), "h3".to_owned(), ClientRights::FULL);
+        let caller = Caller::User { uid: 1001, gid: 1001, gids, host, is_owner: false, rights };
+        AuditNote::of(&ChangeRecord { host: "h5", caller: &caller, change: &change, end }, 7)
+    }
+
+    #[test]
+    fn line_names_user_host_command_paths_and_outcome() {
+        let done = note(&["/a", "/b\n"], ChangeEnd::Done);
+        assert_eq!(
+            done.line("login", Some("h[1-8]")),
+            "user 1001 on h3: chmod -R on h[1-8]: /a, /b\\n: done"
+        );
+        let failed = note(&["/a"], ChangeEnd::Failed(2));
+        assert_eq!(failed.line("login", None), "user 1001 on h3: chmod -R: /a: 2 paths failed");
+        let refused = note(&[], ChangeEnd::Refused(Errno::PERM));
+        assert!(refused.line("login", None).starts_with("user 1001 on h3: chmod -R: refused: "));
+    }
+
+    #[test]
+    fn note_of_long_paths_fits_and_is_read_again() {
+        let long = "/ä".repeat(400);
+        let note = note(&[long.as_str(); 40], ChangeEnd::Done);
+        let bytes = note.to_note();
+        assert!(bytes.len() <= NOTE_BYTES_MAX, "{}", bytes.len());
+        let back: AuditNote = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!((back.uid, back.command.as_str()), (Some(1001), "chmod -R"));
+        assert!(note.paths.starts_with(back.paths.trim_end_matches('…')), "{}", back.paths);
+    }
+
+    #[test]
+    fn equal_lines_of_hosts_are_folded_after_a_while() {
+        let (mut folded, now) = (Folded::default(), Instant::now());
+        for leaf in 0..4 {
+            let number = u64::from(leaf);
+            folded.add(AuditNote { number, ..note(&["/a"], ChangeEnd::Done) }, leaf, now);
+        }
+        folded.add(note(&["/a"], ChangeEnd::Failed(1)), 4, now);
+        assert_eq!(folded.take(now).len(), 0);
+        let taken = folded.take(now + FOLD_TIME);
+        let mut hosts: Vec<String> = taken.iter().map(|(_, leaves)| leaves.to_string()).collect();
+        hosts.sort();
+        assert_eq!(hosts, ["0-3", "4"]);
+        assert!(folded.due(now) > Duration::from_secs(60));
+    }
+
+    #[test]
+    fn file_of_a_host_is_begun_anew_and_is_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lab@h1.audit");
+        let mut lines = HostLines {
+            session: "lab".to_owned(),
+            file: None,
+            path: path.clone(),
+            journal: None,
+            last: 0,
+        };
+        lines.write("audit: one");
+        if let Some((_, bytes)) = &mut lines.file {
+            *bytes = FILE_BYTES_MAX;
+        }
+        lines.write("audit: two");
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        assert!(read(&path).ends_with("] audit: two\n"), "{}", read(&path));
+        assert!(read(&dir.path().join("lab@h1.audit.1")).ends_with("] audit: one\n"));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(open(&link).is_err());
+    }
+}

@@ -1,0 +1,179 @@
+//! Modes, owners and access lists of copies, and of directories that are no copies.
+use super::cluster::{Cluster, run};
+use sheaf_file::{ACCESS_LIST, mode_without_list};
+use sheaf_tools::cp::{CopyMode, CopyOptions, Source, get, put};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    path.symlink_metadata().unwrap().mode() & 0o7777
+}
+
+fn with_mode(text: &str) -> CopyOptions {
+    let chmod = Some(CopyMode::parse(text, 0o022).unwrap());
+    CopyOptions { recursive: true, sync: false, chmod, ..CopyOptions::default() }
+}
+
+fn copy(cluster: &Cluster, from: &Path, to: &str, options: &CopyOptions) {
+    let done = run(async {
+        let sources = vec![Source::Path(from.to_owned())];
+        let client = cluster.client("flat");
+        put(&client, sources, &cluster.target(to), options, &mut |_| {}).await.unwrap()
+    });
+    assert!(done.outcome.is_ok(), "{done:?}");
+}
+
+/// As with rsync.
+#[test]
+fn directories_that_were_there_keep_their_modes_and_owners() {
+    let here = tempfile::tempdir().unwrap();
+    let from = here.path().join("src");
+    std::fs::create_dir_all(from.join("sub")).unwrap();
+    std::fs::create_dir_all(from.join("new")).unwrap();
+    std::fs::write(from.join("f"), "x").unwrap();
+    [&from, &from.join("sub"), &from.join("new")].into_iter().for_each(|dir| set_mode(dir, 0o700));
+    let is_root = rustix::process::geteuid().is_root();
+    for (text, new, file) in
+        [("F644", 0o700, 0o644), ("644", 0o755, 0o644), ("D750,F600", 0o750, 0o600)]
+    {
+        let cluster = Cluster::new(1);
+        std::fs::create_dir_all(cluster.path(0, "tmp/sub")).unwrap();
+        set_mode(&cluster.path(0, "tmp"), 0o1777);
+        set_mode(&cluster.path(0, "tmp/sub"), 0o2770);
+        let chown = is_root.then(|| "65534:65534".to_owned());
+        let options = CopyOptions { chown, ..with_mode(text) };
+        copy(&cluster, &from.join("."), "/tmp", &options);
+        let modes = ["tmp", "tmp/sub", "tmp/new", "tmp/f"].map(|path| mode(&cluster.path(0, path)));
+        assert_eq!(modes, [0o1777, 0o2770, new, file], "{text}");
+        let uid = |path: &str| cluster.path(0, path).metadata().unwrap().uid();
+        if is_root {
+            assert_eq!((uid("tmp"), uid("tmp/sub"), uid("tmp/new")), (0, 0, 65534));
+        }
+    }
+}
+
+/// Of the source's directories with -p, as cp has it, with the change that was asked for.
+#[test]
+fn directories_that_were_there_get_kept_modes() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::create_dir(here.path().join("src")).unwrap();
+    set_mode(&here.path().join("src"), 0o700);
+    for (text, expected) in [("F644", 0o700), ("D755", 0o755)] {
+        let cluster = Cluster::new(1);
+        std::fs::create_dir(cluster.path(0, "tmp")).unwrap();
+        let options = CopyOptions { preserve: true, ..with_mode(text) };
+        copy(&cluster, &here.path().join("src/."), "/tmp", &options);
+        assert_eq!(mode(&cluster.path(0, "tmp")), expected, "{text}");
+    }
+}
+
+/// A part for files leaves new directories what the umask leaves them, and the other way round.
+#[test]
+fn part_of_a_mode_leaves_the_umask_to_the_rest() {
+    let here = tempfile::tempdir().unwrap();
+    let from = here.path().join("src");
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(from.join("f"), "x").unwrap();
+    set_mode(&from, 0o777);
+    set_mode(&from.join("f"), 0o666);
+    let plain = CopyOptions { chmod: None, ..with_mode("0") };
+    let cluster = Cluster::new(1);
+    for (to, options) in
+        [("/plain", plain), ("/files", with_mode("F600")), ("/dirs", with_mode("D750"))]
+    {
+        copy(&cluster, &from, to, &options);
+    }
+    let modes =
+        |to: &str| [to.to_owned(), format!("{to}/f")].map(|path| mode(&cluster.path(0, &path)));
+    let [dir, file] = modes("plain");
+    assert_eq!(modes("files"), [dir, 0o600]);
+    assert_eq!(modes("dirs"), [0o750, file]);
+}
+
+#[test]
+fn new_directory_of_a_copy_keeps_the_inherited_set_gid_bit() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::create_dir(here.path().join("src")).unwrap();
+    let cluster = Cluster::new(1);
+    std::fs::create_dir(cluster.path(0, "sh")).unwrap();
+    set_mode(&cluster.path(0, "sh"), 0o2775);
+    for (text, expected) in [("D770", 0o2770), ("Dg-s,D700", 0o700), ("D00770", 0o770)] {
+        copy(&cluster, &here.path().join("src"), "/sh/new", &with_mode(text));
+        assert_eq!(mode(&cluster.path(0, "sh/new")), expected, "{text}");
+        std::fs::remove_dir(cluster.path(0, "sh/new")).unwrap();
+    }
+}
+
+/// The owner may read and write, user 65534 as well, the group may not.
+fn list() -> Vec<u8> {
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 6, u32::MAX), (2, 6, 65534), (4, 0, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        list.extend(
+            tag.to_le_bytes().into_iter().chain(rights.to_le_bytes()).chain(id.to_le_bytes()),
+        );
+    }
+    list
+}
+
+fn list_of(path: &Path) -> Option<Vec<u8>> {
+    let mut list = vec![0; 1024];
+    let length = rustix::fs::getxattr(path, OsStr::from_bytes(ACCESS_LIST), &mut list[..]).ok()?;
+    list.truncate(length);
+    Some(list)
+}
+
+/// The group's bits in a mode say what the list gives at most.
+#[test]
+fn copy_without_its_access_list_gives_the_group_no_more() {
+    let here = tempfile::tempdir().unwrap();
+    let cluster = Cluster::new(1);
+    let source = here.path().join("f");
+    let flags = rustix::fs::XattrFlags::empty();
+    for file in [source.clone(), cluster.path(0, "there")] {
+        std::fs::write(&file, "secret").unwrap();
+        set_mode(&file, 0o640);
+        if rustix::fs::setxattr(&file, OsStr::from_bytes(ACCESS_LIST), &list(), flags).is_err() {
+            return sheaf_testing::skipped("the file system has no access lists");
+        }
+        assert_eq!(mode(&file), 0o660);
+    }
+    let plain = CopyOptions { sync: false, ..CopyOptions::default() };
+    let kept = CopyOptions { preserve: true, ..plain.clone() };
+    let listed = CopyOptions { acls: true, ..kept.clone() };
+    for (name, options) in [("plain", plain), ("kept", kept), ("listed", listed)] {
+        copy(&cluster, &source, &format!("/{name}"), &options);
+        let to = here.path().join(name);
+        let got = run(async {
+            let client = cluster.client("flat");
+            get(&client, &[cluster.target("/there")], &to, &options, &mut |_| {}).await.unwrap()
+        });
+        assert!(got.outcome.is_ok(), "{got:?}");
+        for copied in [cluster.path(0, name), to.join("n1/there")] {
+            let is_kept = name == "listed";
+            assert_eq!(list_of(&copied), is_kept.then(list), "{copied:?}");
+            assert_eq!(mode(&copied), if is_kept { 0o660 } else { 0o600 }, "{copied:?}");
+        }
+    }
+}
+
+#[test]
+fn group_of_a_list_has_no_more_than_the_mask() {
+    let with = |group: u16, mask: u16| {
+        let mut list = list();
+        list[4 + 2 * 8 + 2..][..2].copy_from_slice(&group.to_le_bytes());
+        list[4 + 3 * 8 + 2..][..2].copy_from_slice(&mask.to_le_bytes());
+        mode_without_list(0o4770, &list)
+    };
+    assert_eq!([with(0, 7), with(7, 5), with(4, 6), with(7, 7)], [0o4700, 0o4750, 0o4740, 0o4770]);
+    for damaged in [&b""[..], b"\x02", &[0; 12], &list()[..11]] {
+        assert_eq!(mode_without_list(0o664, damaged), 0o604, "{damaged:?}");
+    }
+}

@@ -1,0 +1,169 @@
+//! Directories that another process exchanges for symbolic links while a change is under way.
+use crate::cp::cluster::{Cluster, run};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use sheaf_file::ModeChange;
+use sheaf_group::Client;
+use sheaf_tools::Target;
+use sheaf_tools::cp::{CopyOptions, Source, put};
+use sheaf_tools::edit::{Edit, EditOptions, NewMode, NewOwner, edit};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Files in the directory that is exchanged, and of the same names in `/etc`.
+const FILES: usize = 200;
+
+/// Changes of one kind while the directory is exchanged.
+const ROUNDS: usize = 10;
+
+fn files(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let dir = dir.to_owned();
+    (0..FILES).map(move |number| dir.join(format!("f{number}")))
+}
+
+/// A host whose `/home/bob/d` is exchanged for a link to `/etc`, and back, until this is dropped.
+struct Swapped {
+    cluster: Cluster,
+    is_over: std::sync::Arc<AtomicBool>,
+    swapper: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Swapped {
+    fn new() -> Self {
+        let cluster = Cluster::new(1);
+        let (etc, home) = (cluster.path(0, "etc"), cluster.path(0, "home/bob"));
+        for dir in [&etc, &home.join("d")] {
+            std::fs::create_dir_all(dir).unwrap();
+            files(dir).for_each(|file| std::fs::write(&file, "system").unwrap());
+            for file in files(dir).chain([dir.clone()]) {
+                std::fs::set_permissions(file, PermissionsExt::from_mode(0o700)).unwrap();
+            }
+        }
+        symlink("/etc", home.join("e")).unwrap();
+        let is_over = std::sync::Arc::new(AtomicBool::new(false));
+        let swapper = std::thread::spawn({
+            let is_over = std::sync::Arc::clone(&is_over);
+            move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let (one, other) = (home.join("d"), home.join("e"));
+                    renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+                }
+            }
+        });
+        Self { cluster, is_over, swapper: Some(swapper) }
+    }
+
+    /// What is in `/etc`, with the mode and the owner of each file.
+    fn etc(&self) -> Vec<(PathBuf, u32, u32, u64)> {
+        let dir = self.cluster.path(0, "etc");
+        let entries = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+        let mut found: Vec<_> = entries
+            .chain([dir])
+            .map(|path| {
+                let metadata = path.symlink_metadata().unwrap();
+                (path, metadata.mode(), metadata.uid(), metadata.size())
+            })
+            .collect();
+        found.sort();
+        found.iter_mut().filter(|found| found.1 & 0o040_000 != 0).for_each(|dir| dir.3 = 0);
+        found
+    }
+
+    /// Nothing outside of bob's directory is another, however often `act` is done.
+    fn spares_etc(&self, act: impl AsyncFn(&Client, Target)) {
+        let before = self.etc();
+        run(async {
+            let client = self.cluster.client("flat");
+            for _ in 0..ROUNDS {
+                act(&client, self.cluster.target("/home/bob")).await;
+            }
+        });
+        assert_eq!(self.etc(), before);
+    }
+}
+
+impl Drop for Swapped {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.swapper.take().unwrap().join().unwrap();
+    }
+}
+
+async fn apply(client: &Client, target: Target, change: &Edit) {
+    // A file may have gone elsewhere meanwhile, which the outcome says.
+    edit(client, &[target], change, EditOptions::default(), &mut |_| Ok(())).await.unwrap();
+}
+
+#[test]
+fn recursive_chmod_does_not_follow_swapped_links() {
+    let mode = NewMode::Change(ModeChange::parse("a+rwX", 0).unwrap());
+    let chmod = Edit::Chmod { mode, recursive: true, preserve_root: true };
+    Swapped::new().spares_etc(async |client, target| apply(client, target, &chmod).await);
+}
+
+#[test]
+fn recursive_chown_does_not_follow_swapped_links() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("it takes root's rights to give files away");
+    }
+    let owner = NewOwner::Named("65534".to_owned());
+    let chown =
+        Edit::Chown { owner, from: None, recursive: true, follow: true, preserve_root: true };
+    Swapped::new().spares_etc(async |client, target| apply(client, target, &chown).await);
+}
+
+/// Neither a file nor the mode of a directory comes through the link.
+#[test]
+fn recursive_copy_does_not_follow_swapped_links() {
+    let here = tempfile::tempdir().unwrap();
+    let from = here.path().join("bob");
+    std::fs::create_dir_all(from.join("d/sub")).unwrap();
+    for dir in [from.join("d"), from.join("d/sub")] {
+        files(&dir).for_each(|file| std::fs::write(file, "copied").unwrap());
+        std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    std::fs::remove_file(from.join("d/f0")).unwrap();
+    let swapped = Swapped::new();
+    for options in
+        [CopyOptions::archive(), CopyOptions { in_place: true, ..CopyOptions::archive() }]
+    {
+        let options = CopyOptions { sync: false, ..options };
+        swapped.spares_etc(async |client, mut target| {
+            target.path = "/home".to_owned();
+            let sources = vec![Source::Path(from.clone())];
+            put(client, sources, &target, &options, &mut |_| {}).await.unwrap();
+        });
+    }
+}
+
+/// A directory deep in a copy is closed while files beneath are written, and opened again.
+#[test]
+fn copy_fills_directories_deeper_than_it_keeps_open() {
+    let here = tempfile::tempdir().unwrap();
+    let deep: PathBuf = std::iter::repeat_n("d", 100).collect();
+    std::fs::create_dir_all(here.path().join(&deep)).unwrap();
+    for above in deep.ancestors() {
+        std::fs::write(here.path().join(above).join("a"), "early").unwrap();
+        std::fs::write(here.path().join(above).join("z"), "late").unwrap();
+    }
+    let cluster = Cluster::new(2);
+    let options =
+        CopyOptions { recursive: true, preserve: true, sync: false, ..Default::default() };
+    run(async {
+        let client = cluster.client("flat");
+        let sources = vec![Source::Path(here.path().to_owned())];
+        let done = put(&client, sources, &cluster.target("/to"), &options, &mut |_| {}).await;
+        assert!(done.unwrap().outcome.is_ok());
+    });
+    for above in deep.ancestors() {
+        let to = Path::new("to").join(above);
+        let read = |name: &str| cluster.read(1, to.join(name).to_str().unwrap());
+        assert_eq!((read("a"), read("z")), (b"early".to_vec(), b"late".to_vec()), "{above:?}");
+        let mtime = |path: PathBuf| path.metadata().unwrap().mtime_nsec();
+        assert_eq!(
+            mtime(cluster.path(1, to.to_str().unwrap())),
+            mtime(here.path().join(above)),
+            "{above:?}"
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! Hosts of a session on which commands may be typed, and what these may do.
+use crate::gates::{FOR_ALL, command, install, run, run_as};
+use crate::machines::{LOGIN, Machines};
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::{turn, wait_until};
+
+const KEYS: &str = ".ssh/authorized_keys";
+
+/// Four hosts with a file each, and a running session `clients-NAME` with these settings.
+fn session(name: &str, settings: &str) -> Option<Machines> {
+    let machines = Machines::new(4)?;
+    let config = format!("[cluster.clients-{name}]\nhosts = \"h[1-4]\"\n{settings}");
+    machines.write(LOGIN, "sheaf.toml", &config);
+    for host in 1..=4 {
+        machines.write(host, "data", &format!("of h{host}\n"));
+    }
+    let up = machines.run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    Some(machines)
+}
+
+fn refused(run: &Run, why: &str) {
+    assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+    assert!(run.stderr.contains(why), "{run:?}");
+}
+
+/// One host of a session overwrote the keys of another, to which it had no login.
+#[test]
+fn host_of_a_session_changes_no_file_of_another_host() {
+    let _turn = turn();
+    let Some(machines) = session("head", "") else { return };
+    let before = std::fs::read(machines.home(4, KEYS)).unwrap();
+    machines.write(3, "key", "ssh-ed25519 ATTACKER\n");
+    let why = "sheaf: session clients-head takes no commands from h3 (EPERM), as clients = \"head\": type it on \
+               login, or add h3 to clients in [cluster.clients-head] there and start the session again; \
+               --embedded 1 means this host alone\n";
+    for args in [
+        &["cp", "/root/key", "h4:/root/.ssh/authorized_keys"][..],
+        &["cat", "h4:/root/data"],
+        &["-w", "h4", "cat", "/root/data"],
+        &["grep", "of", "/root/data"],
+        &["--session", "clients-head", "ls", "/root"],
+    ] {
+        let run = run(&machines, 3, args);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(2), why), "{args:?}");
+        assert_eq!(run.stdout, "", "{args:?}");
+    }
+    assert_eq!(std::fs::read(machines.home(4, KEYS)).unwrap(), before);
+    // Its own files it reads, where that is said; where the session was started everything goes on.
+    let own = run(&machines, 3, &["--embedded", "1", "cat", "/root/data"]);
+    assert_eq!((own.code, own.stdout.as_str()), (Some(0), "of h3\n"), "{own:?}");
+    let head = machines.run(&["grep", "-c", "of", "/root/data"]);
+    assert_eq!(head.stdout, "h[1-4]:/root/data:1\n", "{head:?}");
+    let mount = run(&machines, 3, &["mount", "/mnt"]);
+    refused(&mount, "takes no commands from h3 (EPERM)");
+    let status = run(&machines, 3, &["status"]);
+    assert!(status.code != Some(0) && status.stdout.contains("(EPERM)"), "{status:?}");
+    let down = run(&machines, 3, &["down"]);
+    assert_ne!(down.code, Some(0), "{down:?}");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+#[test]
+fn hosts_that_are_named_read_and_others_are_refused() {
+    let _turn = turn();
+    let settings = "clients = \"h[2-3]\"\nclients_root = true\n";
+    let Some(machines) = session("read", settings) else { return };
+    refused(&run(&machines, 1, &["cat", "h4:/root/data"]), "as clients = \"h[2-3]\"");
+    let read = run(&machines, 2, &["--quiet", "grep", "-c", "of", "/root/data"]);
+    assert_eq!((read.code, read.stdout.as_str()), (Some(0), "h[1-4]:/root/data:1\n"), "{read:?}");
+    let why = "session clients-read: clients on h2 may read files and change none (EPERM): type it on login, or set \
+               clients_may = \"write\" there";
+    for args in [
+        &["cp", "/root/data", "h4:/root/new"][..],
+        &["rm", "-y", "h4:/root/data"],
+        &["chmod", "777", "h4:/root/data"],
+        &["write", "h4:/root/data"],
+        &["mkdir", "h4:/root/dir"],
+    ] {
+        refused(&run(&machines, 2, args), why);
+    }
+    let all = machines.run(&["cat", "h4:/root/data"]);
+    assert_eq!(all.stdout, "of h4\n", "{all:?}");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+#[test]
+fn root_of_a_client_host_needs_the_setting_to_be_root_elsewhere() {
+    let _turn = turn();
+    let settings = "clients = \"hosts\"\nclients_may = \"write\"\nusers = \"1001\"\n";
+    let Some(machines) = session("root", settings) else { return };
+    let why = "session clients-root: root of h2 is not root on its other hosts (EPERM): type it on login, or set \
+               clients_root = true there";
+    refused(&run(&machines, 2, &["cat", "h4:/root/data"]), why);
+    refused(&run(&machines, 2, &["cp", "/root/data", "h4:/root/.ssh/authorized_keys"]), why);
+    install(&machines, 2);
+    let alice = |gids: &str, args: &[&str]| {
+        let words: Vec<&str> = [FOR_ALL].iter().chain(args).copied().collect();
+        run_as(&machines, 2, 1001, gids, &words)
+    };
+    let version = alice("", &["--quiet", "grep", "-c", "h1", "/etc/hosts"]);
+    assert_eq!(version.code, Some(0), "{version:?}");
+    // A user in root's group is not in it on other hosts.
+    refused(&alice("0", &["cat", "h4:/etc/hosts"]), "with root's user or group (EPERM)");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+#[test]
+fn settings_of_clients_that_cannot_be_meant_are_refused() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(1) else { return };
+    for (settings, why) in [
+        (
+            "users = \"1001\"\n",
+            "cluster lab: users = \"1001\" needs clients: other users enter a session on its hosts only; add \
+             clients = \"hosts\", or a host set",
+        ),
+        ("clients = \"h[1-2]\"\n", "clients = \"h[1-2]\": h2 is not a host of cluster lab"),
+        (
+            "clients_may = \"change\"\n",
+            "clients_may = \"change\" is not known; there are read, write",
+        ),
+        ("clients_root = \"yes\"\n", "clients_root must be true or false"),
+    ] {
+        let config = format!("[cluster.lab]\nhosts = \"h1\"\n{settings}");
+        machines.write(LOGIN, "sheaf.toml", &config);
+        let up = machines.run(&["up"]);
+        assert!(up.code == Some(2) && up.stderr.contains(why), "{up:?}");
+    }
+    let none = command(&machines, 1, &["--version"]).output().unwrap();
+    assert!(none.status.success());
+}
+
+/// The session's log, and the audit of a host.
+fn audits(machines: &Machines, name: &str, host: usize) -> (String, String) {
+    let runtime = |host: usize, file: String| machines.root(host).join("run/user/sheaf").join(file);
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let log = read(runtime(LOGIN, format!("clients-{name}.log")));
+    (log, read(runtime(host, format!("clients-{name}@h{host}.audit"))))
+}
+
+#[test]
+fn audit_has_a_line_for_each_client_and_each_change() {
+    let _turn = turn();
+    let settings = "clients = \"h[2-3]\"\nclients_may = \"write\"\nclients_root = true\n";
+    let Some(machines) = session("audit", settings) else { return };
+    let run = |host, args: &[&str]| run(&machines, host, args);
+    assert_eq!(run(2, &["--quiet", "chmod", "600", "h[1-4]:/root/data"]).code, Some(0));
+    assert_ne!(machines.run(&["--quiet", "rm", "-y", "h[1-3]:/root/.ssh"]).code, Some(0));
+    refused(&run(4, &["cat", "h1:/root/data"]), "(EPERM)");
+    assert_eq!(machines.run(&["--quiet", "cp", "/etc/hostname", "h4:/root/new"]).code, Some(0));
+    let lines = [
+        "audit: client: user 0 on h2: admitted, may write\n",
+        "audit: user 0 on h2: chmod on h[1-4]: /root/data: done\n",
+        "audit: client: user 0 on h4: refused: session clients-audit takes no commands from h4 (EPERM)",
+        "audit: the session's user on login: rm on h[1-3]: /root/.ssh: 1 path failed\n",
+        "audit: the session's user on login: cp on h4: /root/new: done\n",
+        " --quiet cp /etc/hostname h4:/root/new: admitted\n",
+    ];
+    wait_until("the root has all lines", || {
+        let (log, _) = audits(&machines, "audit", 4);
+        lines.iter().all(|line| log.contains(line))
+    });
+    let (log, own) = audits(&machines, "audit", 4);
+    assert!(own.contains("audit: user 0 on h2: chmod: /root/data: done\n"), "{own}");
+    assert!(own.contains("audit: the session's user on the head: cp: /root/new: done\n"), "{own}");
+    // What only reads is no change.
+    assert!(!log.contains("cat on"), "{log}");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
