@@ -4,7 +4,7 @@ mod tests;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cargo xtask test TIER [--slow N] [WORD...]
+usage: cargo xtask test TIER [--slow N] [--again] [WORD...]
        cargo xtask schema
 
 TIER is one of
@@ -14,6 +14,8 @@ TIER is one of
 
 Builds the tests of the workspace, and runs those of the tier. Each WORD selects tests whose
 names contain it. --slow N lists the N tests that took the longest.
+--again runs tests that failed again, alone: up to three may pass then, and are
+named as unsteady.
 
 schema writes docs/json-schema.json, which is generated from the types in crates/sheaf-records.";
 

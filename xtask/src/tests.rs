@@ -52,9 +52,13 @@ const LONGEST: &str = "sheaf";
 const LONGEST_FIRST: &str = "ssh_launch::";
 /// How much those that compute give way: as far as can be.
 const GIVE_WAY: &str = "19";
+/// What the harness ends with when tests have failed.
+const HARNESS_FAILED: i32 = 101;
 /// How many seeds of the simulator the quick tier runs.
 const QUICK_SEEDS: &str = "300";
 
+/// How many tests may pass only when they are run again, before that counts as a failure.
+const UNSTEADY_MAX: usize = 3;
 /// How many tests of the first lane run at a time.
 const THREADS_PER_CORE: usize = 2;
 
@@ -71,6 +75,8 @@ pub struct Run {
     words: Vec<String>,
     /// How many of the slowest tests are listed.
     slow: usize,
+    /// Whether a test that fails is run again alone, and counts as unsteady if it passes.
+    again: bool,
 }
 
 /// An executable of tests.
@@ -118,8 +124,10 @@ impl<'a> Queue<'a> {
 
 /// What programs of tests have told.
 #[derive(Default)]
-struct Ran {
+struct Ran<'a> {
     failed: Vec<String>,
+    /// Tests that failed and are run again, of each program.
+    to_run_again: Vec<(&'a TestProgram, Vec<String>)>,
     times: Vec<(Duration, String)>,
     /// Tests that passed, and that failed.
     counts: [u64; 2],
@@ -150,9 +158,10 @@ impl Failures {
     }
 }
 
-impl Ran {
+impl Ran<'_> {
     fn and(mut self, other: Self) -> Self {
         self.failed.extend(other.failed);
+        self.to_run_again.extend(other.to_run_again);
         self.times.extend(other.times);
         self.failures.lines.extend(other.failures.lines);
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
@@ -172,14 +181,23 @@ impl Run {
             "full" => Tier::Full,
             other => return Err(format!("no tier is called {other}\n{}", super::USAGE)),
         };
-        let mut slow = 0;
-        if let ["--slow", count, words @ ..] = rest {
-            slow = count.parse().map_err(|_| super::USAGE)?;
-            rest = words;
+        let (mut slow, mut again) = (0, false);
+        loop {
+            match rest {
+                ["--slow", count, words @ ..] => {
+                    slow = count.parse().map_err(|_| super::USAGE)?;
+                    rest = words;
+                }
+                ["--again", words @ ..] => {
+                    again = true;
+                    rest = words;
+                }
+                _ => break,
+            }
         }
         if let Some(option) = rest.iter().find(|word| word.starts_with('-')) {
             return Err(format!(
-                "{option} is no option here; --slow N comes before the words\n{}",
+                "{option} is no option here; --slow N and --again come before the words\n{}",
                 super::USAGE
             ));
         }
@@ -188,7 +206,7 @@ impl Run {
                 "lab runs as a whole; full WORD… runs those whose names contain a word".to_owned()
             );
         }
-        Ok(Self { tier, words: rest.iter().map(ToString::to_string).collect(), slow })
+        Ok(Self { tier, words: rest.iter().map(ToString::to_string).collect(), slow, again })
     }
 
     /// Builds and runs; whether all tests passed.
@@ -204,6 +222,7 @@ impl Run {
             let beside = beside.join().map_err(|_| "a thread has panicked".to_owned())?;
             Ok::<_, String>(ran.and(beside?))
         })?;
+        let unsteady = if self.again { run_again(&mut ran)? } else { Vec::new() };
         if self.tier == Tier::Full && self.words.is_empty() {
             let status = cargo().args(["test", "--workspace", "--doc"]).status();
             if !status.map_err(|error| format!("cargo: {error}"))?.success() {
@@ -221,7 +240,19 @@ impl Run {
         for name in &ran.failed {
             println!("failed: {name}");
         }
-        println!("{} passed, {} failed", ran.counts[0], ran.counts[1]);
+        for name in &unsteady {
+            println!("unsteady: {name} failed, and passed when it was run again alone");
+        }
+        if unsteady.len() > UNSTEADY_MAX {
+            println!("failed: more than {UNSTEADY_MAX} tests are unsteady");
+            ran.failed.push("unsteady tests".to_owned());
+        }
+        println!(
+            "{} passed, {} failed, {} of them unsteady",
+            ran.counts[0],
+            ran.counts[1],
+            unsteady.len()
+        );
         if ran.failed.is_empty() && ran.counts == [0, 0] {
             return Err(format!("no test has a name that contains {}", self.words.join(" or ")));
         }
@@ -229,19 +260,24 @@ impl Run {
     }
 
     /// Runs one program after the other, for as long as there are any.
-    fn each(&self, queue: &Mutex<Queue>, lane: Lane) -> Result<Ran, String> {
+    fn each<'a>(&self, queue: &Mutex<Queue<'a>>, lane: Lane) -> Result<Ran<'a>, String> {
         let mut ran = Ran::default();
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next(lane);
         while let Some(program) = next() {
             let Some(filters) = self.filters(program) else { continue };
             let begun = Instant::now();
-            let mut passed = true;
+            let (mut is_whole, mut failed) = (true, Vec::new());
             for filters in program.parts(filters) {
-                passed &= self.run(program, &filters, lane, &mut ran)?;
+                match self.run(program, &filters, lane, &mut ran)? {
+                    Some(names) => failed.extend(names),
+                    None => is_whole = false,
+                }
             }
             println!("{}: {:.0} s", program.name(), begun.elapsed().as_secs_f64());
-            if !passed {
+            if !is_whole || !self.again && !failed.is_empty() {
                 ran.failed.push(program.name());
+            } else if !failed.is_empty() {
+                ran.to_run_again.push((program, failed));
             }
         }
         Ok(ran)
@@ -271,17 +307,17 @@ impl Run {
         Some(filters)
     }
 
-    /// Runs a program; whether its tests passed.
+    /// Runs a program; returns which of its tests failed. A program that does not come to its end has
+    /// failed as a whole (`None`).
     fn run(
         &self,
         program: &TestProgram,
         filters: &[String],
         lane: Lane,
         ran: &mut Ran,
-    ) -> Result<bool, String> {
+    ) -> Result<Option<Vec<String>>, String> {
         let mut command = program.command();
-        command.args(filters).current_dir(&program.directory);
-        command.env("CARGO_MANIFEST_DIR", &program.directory);
+        command.args(filters);
         if self.tier == Tier::Quick {
             command.env("SHEAF_SIM_MOST", QUICK_SEEDS);
         }
@@ -298,7 +334,7 @@ impl Run {
         let mut child = child.map_err(|error| format!("{}: {error}", program.path.display()))?;
         let output = child.stdout.take().ok_or("no output")?;
         // Lines of two programs are not mixed: the second lane prints each program when it has ended.
-        let mut kept = String::new();
+        let (mut kept, mut failed) = (String::new(), Vec::new());
         let mut print = |line: &str| match lane {
             Lane::First => println!("{line}"),
             Lane::Second => kept.extend([line, "\n"]),
@@ -308,6 +344,7 @@ impl Run {
             let line = line.map_err(|error| format!("{}: {error}", program.name()))?;
             print(&line);
             ran.failures.read(&line);
+            failed.extend(failed_test(&line).map(str::to_owned));
             let time = time_of(&line);
             ran.times.extend(time.map(|time| (time, format!("{} {line}", program.package))));
             for (count, passed_or_failed) in ran.counts.iter_mut().zip(["passed", "failed"]) {
@@ -316,8 +353,32 @@ impl Run {
         }
         print!("{kept}");
         let status = child.wait().map_err(|error| format!("{}: {error}", program.name()))?;
-        Ok(status.success())
+        let has_ended = status.success() == failed.is_empty()
+            && matches!(status.code(), Some(0 | HARNESS_FAILED));
+        Ok(has_ended.then_some(failed))
     }
+}
+
+/// Runs tests that failed again, one at a time, while nothing else runs; returns those that pass now.
+fn run_again(ran: &mut Ran) -> Result<Vec<String>, String> {
+    let mut unsteady = Vec::new();
+    for (program, names) in std::mem::take(&mut ran.to_run_again) {
+        for name in names {
+            println!("\n     Running {} again: {name}", program.name());
+            let mut command = program.command();
+            let status = command.args(["--exact", &name]).status();
+            let status = status.map_err(|error| format!("{}: {error}", program.path.display()))?;
+            let name = format!("{} {name}", program.package);
+            if status.success() { &mut unsteady } else { &mut ran.failed }.push(name);
+        }
+    }
+    Ok(unsteady)
+}
+
+/// The name in `test a::b ... FAILED`.
+fn failed_test(line: &str) -> Option<&str> {
+    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    outcome.starts_with("FAILED").then(|| name.trim_end_matches(" - should panic"))
 }
 
 /// The time in `test a::b ... ok <1.234s>`.
@@ -348,11 +409,12 @@ impl TestProgram {
     }
 
     fn command(&self) -> Command {
-        if !self.computes() {
-            return Command::new(&self.path);
+        let mut command =
+            Command::new(if self.computes() { "nice".as_ref() } else { self.path.as_os_str() });
+        if self.computes() {
+            command.args(["-n", GIVE_WAY]).arg(&self.path);
         }
-        let mut command = Command::new("nice");
-        command.args(["-n", GIVE_WAY]).arg(&self.path);
+        command.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory);
         command
     }
 
@@ -436,6 +498,45 @@ mod unit {
             "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out";
         assert_eq!((count_of(line, "passed"), count_of(line, "failed")), (12, 3));
         assert_eq!(count_of("12 passed", "passed"), 0);
+    }
+
+    #[test]
+    fn failed_tests_are_known_by_their_lines() {
+        assert_eq!(failed_test("test a::b ... FAILED <1.5s>"), Some("a::b"));
+        assert_eq!(failed_test("test a::b - should panic ... FAILED"), Some("a::b"));
+        assert_eq!(failed_test("test a::b ... ok <1.5s>"), None);
+        assert_eq!(failed_test("test result: FAILED. 12 passed; 3 failed"), None);
+    }
+
+    /// A program of one test, as a shell script: it fails the first time, and `second` is how it ends then.
+    fn program_failing_first(directory: &Path, second: &str) -> TestProgram {
+        let path = directory.join("program");
+        let script = format!(
+            "#!/bin/sh\nif [ -e ran ]; then {second}; fi\n: >ran\n\
+             echo 'test a ... FAILED'; echo 'test result: FAILED. 0 passed; 1 failed;'; exit 101\n"
+        );
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        TestProgram { path, directory: directory.to_owned(), ..program("sheaf-file") }
+    }
+
+    #[test]
+    fn test_that_fails_is_run_again_only_if_asked_for() {
+        let cases =
+            [("exit 0", "--again", 0, 1), ("exit 101", "--again", 1, 0), ("exit 0", "", 1, 0)];
+        for (number, (second, option, failed, again)) in cases.into_iter().enumerate() {
+            let directory =
+                std::env::temp_dir().join(format!("xtask-{}-{number}", std::process::id()));
+            fs::create_dir(&directory).unwrap();
+            let programs = [program_failing_first(&directory, second)];
+            let words: Vec<&str> =
+                ["full", option, "a"].into_iter().filter(|word| !word.is_empty()).collect();
+            let run = Run::parse(&words).unwrap_or_else(|why| panic!("{why}"));
+            let mut ran = run.each(&Mutex::new(Queue::of(&programs)), Lane::First).unwrap();
+            let unsteady = run_again(&mut ran).unwrap();
+            assert_eq!((ran.failed.len(), unsteady.len()), (failed, again), "{second} {option}");
+            fs::remove_dir_all(directory).unwrap();
+        }
     }
 
     #[test]

@@ -112,7 +112,9 @@ fn flight_recorder_keeps_nothing_from_an_ordinary_run() {
 fn slow_operations_are_kept_up_to_the_snapshot_limit() {
     let home = Home::new();
     let slow = "dd if=/dev/zero of=out bs=1 count=3000 status=none; sleep 0.3 | cat;";
-    let script = format!("{slow} {slow} {slow}");
+    // A recorder that comes late sees two slow operations at once, and makes one snapshot of them.
+    let kept = |number: u32| format!("until [ -e f/{number} ]; do sleep 0.05; done;");
+    let script = format!("{slow} {} {slow} {} {slow}", kept(1), kept(2));
     let flight =
         ["trace", "record", "--flight", "--slow-ms", "200", "--snapshots", "2", "-o", "f", "--"];
     let run = home.run(&[&flight[..], &["sh", "-c", &script]].concat());
