@@ -67,6 +67,10 @@ pub struct ArchiveChownArgs {
     #[arg(value_name = "OWNER[:GROUP]")]
     pub owner: OsString,
 
+    /// Change symbolic links themselves: so it is without it, too
+    #[arg(short = 'h', long)]
+    pub no_dereference: bool,
+
     #[command(flatten)]
     pub on: RightsArgs,
 }

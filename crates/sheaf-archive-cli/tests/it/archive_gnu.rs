@@ -338,6 +338,7 @@ fn archived_modes_and_owners_are_told_as_by_chmod_and_chown() {
         &["chown", "-c", "nobody", "tree/a", "tree/sub"],
         &["chown", "-c", ":4321", "tree/a"],
         &["chown", "-Rc", "0", "tree"],
+        &["chown", "-hc", "1234", "tree/link", "tree/a"],
     ] {
         if args[0] == "chown" && !is_root {
             continue;
