@@ -47,6 +47,9 @@ pub struct Attributes {
     pub mtime: Option<SetTime>,
     /// Extended attributes to add or replace.
     pub xattrs: Vec<Xattr>,
+    /// Access control lists, also those for new files of a directory, are removed if they are not
+    /// among `xattrs`: a list that was there may give others what the mode denies them.
+    pub sole_lists: bool,
 }
 
 impl Attributes {
@@ -59,6 +62,7 @@ impl Attributes {
             atime: Some(SetTime::At(metadata.atime)),
             mtime: Some(SetTime::At(metadata.mtime)),
             xattrs: Vec::new(),
+            sole_lists: false,
         }
     }
 }
@@ -158,6 +162,12 @@ pub(crate) fn apply(target: Subject<'_>, attributes: &Attributes) -> Result<()> 
             }
         }
     }
+    if attributes.sole_lists {
+        let is_given = |list: &&[u8]| attributes.xattrs.iter().any(|xattr| xattr.name == *list);
+        for list in [ACCESS_LIST, DEFAULT_LIST].into_iter().filter(|list| !is_given(list)) {
+            remove_list(target, OsStr::from_bytes(list))?;
+        }
+    }
     if let Some(mode) = attributes.mode {
         let mode = Mode::from_raw_mode(mode & 0o7777);
         match target {
@@ -176,6 +186,18 @@ pub(crate) fn apply(target: Subject<'_>, attributes: &Attributes) -> Result<()> 
         }
     }
     Ok(())
+}
+
+fn remove_list(target: Subject<'_>, name: &OsStr) -> Result<()> {
+    let removed = match target {
+        Subject::Open(fd) => rustix::fs::fremovexattr(fd, name),
+        Subject::Named(fd) => rustix::fs::removexattr(proc_path(fd), name),
+    };
+    match removed {
+        // There is none.
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        removed => Ok(removed?),
+    }
 }
 
 /// All extended attributes of an `O_PATH` descriptor's file.
@@ -234,6 +256,8 @@ pub(crate) fn some_xattrs_of(
 
 /// The name of the extended attribute that holds the access control list.
 pub const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// The same, of the list that new files of a directory get.
+const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 
 /// The permission bits of a copy that does not get the access control list of its source. In the
 /// mode of a file with a list, the group's bits are the mask: the most that any entry of the list

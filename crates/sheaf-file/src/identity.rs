@@ -36,6 +36,35 @@ const SHARED_FILE_SYSTEMS: [u32; 12] = [
     0x2003_0528,
 ];
 
+/// File systems that show files of others under numbers of their own: overlayfs, and what programs
+/// serve by FUSE (a view of Sheaf itself, sshfs).
+const OVERLAY: u32 = 0x794c_7630;
+const FUSE: u32 = 0x6573_5546;
+
+/// How far the numbers of a file system's files reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Numbers {
+    /// One machine.
+    Machine,
+    /// All machines that have it mounted.
+    Shared,
+    /// This mount of it: the same file has another number elsewhere on this machine.
+    Overlay,
+    /// This mount of it, and the file may be of any machine.
+    Fuse,
+}
+
+impl Numbers {
+    fn of(file_system: u32) -> Self {
+        match file_system {
+            OVERLAY => Self::Overlay,
+            FUSE => Self::Fuse,
+            kind if SHARED_FILE_SYSTEMS.contains(&kind) => Self::Shared,
+            _ => Self::Machine,
+        }
+    }
+}
+
 /// What identifies a regular file or a directory, on its machine and on machines that share its
 /// file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,9 +73,11 @@ pub struct FileIdentity {
     machine: Option<u128>,
     dev: u64,
     ino: u64,
+    kind: FileKind,
+    size: u64,
+    mtime: Timestamp,
     ctime: Timestamp,
-    /// The file system is one of several machines.
-    is_shared: bool,
+    numbers: Numbers,
 }
 
 impl FileIdentity {
@@ -61,34 +92,54 @@ impl FileIdentity {
         if !is_kept || is_made_up(&file)? {
             return Ok(None);
         }
-        let kind = rustix::fs::fstatfs(&file)?.f_type as u32;
         Ok(Some(Self {
             machine: machine(),
             dev: metadata.dev,
             ino: metadata.ino,
+            kind: metadata.kind,
+            size: metadata.size,
+            mtime: metadata.mtime,
             ctime: metadata.ctime,
-            is_shared: SHARED_FILE_SYSTEMS.contains(&kind),
+            numbers: Numbers::of(rustix::fs::fstatfs(&file)?.f_type as u32),
         }))
     }
 
     /// Whether `file` is this file. On a file system of several machines, number and time of the
-    /// last change decide.
+    /// last change decide; where one of the two is on a file system with numbers of its own, size and times.
     ///
     /// # Errors
     /// Those of [`FileIdentity::of`].
     pub fn is(&self, file: impl AsFd) -> Result<bool> {
-        if fd_metadata(file.as_fd())?.ino != self.ino {
-            return Ok(false);
-        }
         Ok(Self::of(file)?.is_some_and(|other| self.is_same(&other)))
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        let is_here = self.machine.is_some()
-            && (self.machine, self.dev, self.ino) == (other.machine, other.dev, other.ino);
-        let is_shared =
-            self.is_shared && other.is_shared && (self.ino, self.ctime) == (other.ino, other.ctime);
-        is_here || is_shared
+        let is_of_one_machine = self.machine.is_some() && self.machine == other.machine;
+        if is_of_one_machine && (self.dev, self.ino) == (other.dev, other.ino) {
+            return true;
+        }
+        match (self.numbers, other.numbers) {
+            (Numbers::Shared, Numbers::Shared) => {
+                (self.ino, self.ctime) == (other.ino, other.ctime)
+            }
+            (Numbers::Fuse, _) => self.looks_like(other),
+            (_, Numbers::Fuse) => other.looks_like(self),
+            (Numbers::Overlay, _) | (_, Numbers::Overlay) => {
+                is_of_one_machine && self.looks_like(other)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether size and times are those of `other`, which may have finer times.
+    fn looks_like(&self, other: &Self) -> bool {
+        // Some programs know whole seconds only, and no time of the last change.
+        let is_coarse = self.numbers == Numbers::Fuse && self.mtime.nanoseconds == 0;
+        let has_times = match is_coarse {
+            true => self.mtime.seconds == other.mtime.seconds,
+            false => (self.mtime, self.ctime) == (other.mtime, other.ctime),
+        };
+        (self.kind, self.size) == (other.kind, other.size) && has_times
     }
 
     /// Whether this directory is `dir` or one above it, also outside of the export. Above a
@@ -152,11 +203,42 @@ mod tests {
         let unknown = FileIdentity { machine: None, ..identity.clone() };
         assert!(!unknown.is_same(&unknown));
         // Two machines see the same number and time, each with a device number of its own.
-        let nfs = FileIdentity { is_shared: true, ..identity };
+        let nfs = FileIdentity { numbers: Numbers::Shared, ..identity.clone() };
         let elsewhere = FileIdentity { machine: Some(1), dev: 7, ..nfs.clone() };
         assert!(nfs.is_same(&elsewhere));
         let later = Timestamp { seconds: 1, nanoseconds: 0 };
         assert!(!nfs.is_same(&FileIdentity { ctime: later, ..elsewhere }));
+    }
+
+    #[test]
+    fn file_is_known_through_file_systems_with_other_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        std::fs::write(&file, "contents").unwrap();
+        let plain = FileIdentity::of(File::open(&file).unwrap()).unwrap().unwrap();
+        let plain = FileIdentity { numbers: Numbers::Machine, ..plain };
+        let through =
+            |numbers, machine| FileIdentity { numbers, machine, dev: 77, ino: 3, ..plain.clone() };
+        let other = Some(1);
+        let both = |a: &FileIdentity, b: &FileIdentity| {
+            assert_eq!(a.is_same(b), b.is_same(a));
+            a.is_same(b)
+        };
+        assert!(!both(&plain, &through(Numbers::Machine, plain.machine)));
+        assert!(both(&plain, &through(Numbers::Overlay, plain.machine)));
+        assert!(!both(&plain, &through(Numbers::Overlay, other)));
+        assert!(both(&plain, &through(Numbers::Fuse, other)));
+        let longer = FileIdentity { size: 9, ..through(Numbers::Fuse, other) };
+        assert!(!both(&plain, &longer));
+        // As sshfs shows it: whole seconds, and no time of the last change.
+        let seconds = Timestamp { nanoseconds: 0, ..plain.mtime };
+        let coarse =
+            FileIdentity { mtime: seconds, ctime: seconds, ..through(Numbers::Fuse, other) };
+        assert!(both(&plain, &coarse));
+        let earlier = Timestamp { seconds: 5, nanoseconds: 0 };
+        assert!(!both(&plain, &FileIdentity { mtime: earlier, ctime: earlier, ..coarse }));
+        let changed = FileIdentity { ctime: earlier, ..through(Numbers::Fuse, other) };
+        assert!(!both(&plain, &changed));
     }
 
     #[test]

@@ -107,15 +107,17 @@ impl Destination {
             found.open_direct(OFlags::WRONLY | OFlags::TRUNC, options)?
         } else if options.in_place {
             found.kind = StageKind::InPlace;
-            if old.is_some() {
-                found.check_source(source)?;
-            }
-            let flags = OFlags::CREATE | OFlags::TRUNC;
-            match found.open_direct(OFlags::RDWR | flags, options) {
+            let opened = match found.open_direct(OFlags::RDWR | OFlags::CREATE, options) {
                 // It may be one that this user may write and not read.
-                Err(Errno::ACCES) => found.open_direct(OFlags::WRONLY | flags, options)?,
+                Err(Errno::ACCES) => found.open_direct(OFlags::WRONLY | OFlags::CREATE, options)?,
                 opened => opened?,
+            };
+            // To empty it would take what is still to be read.
+            if source.map(|source| source.is(&opened)).transpose()?.is_some_and(|is| is) {
+                return Err(Errno::SAMEFILE);
             }
+            rustix::fs::ftruncate(&opened, 0)?;
+            opened
         } else {
             if let Some(old) = old {
                 found.remember(old, options)?;
@@ -194,14 +196,6 @@ impl Destination {
             Ok(dir) => super::sync(&File::from(dir)),
             Err(_) => Ok(()),
         }
-    }
-
-    /// Fails if the destination is `source`: to open it would empty what is still to be read.
-    fn check_source(&self, source: Option<&FileIdentity>) -> Result<()> {
-        let Some(source) = source else { return Ok(()) };
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let there = rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty())?;
-        if source.is(&there)? { Err(Errno::SAMEFILE) } else { Ok(()) }
     }
 
     /// Checks that the old file may be written, and remembers what it hands on.

@@ -205,7 +205,7 @@ impl Writer {
     /// Makes a symbolic link, in place of any other that is no directory.
     pub fn symlink(&self, path: &Path, target: &[u8], attrs: &Attrs) -> Result<(), Errno> {
         let target = Path::new(OsStr::from_bytes(target));
-        let mut attributes = Attributes { mode: None, ..self.attributes(attrs) };
+        let mut attributes = Attributes { mode: None, sole_lists: false, ..self.attributes(attrs) };
         if self.lenient {
             attributes.xattrs.clear();
         }
@@ -333,7 +333,8 @@ impl Writer {
             Some(change) => Some(change.apply(attrs.mode & 0o777, false)),
             None => self.preserve.then_some(kept_mode),
         };
-        attributes(attrs, owner, mode)
+        // A mode that is given is all there is to it, as in the source.
+        Attributes { sole_lists: mode.is_some(), ..attributes(attrs, owner, mode) }
     }
 
     /// What to set of a directory in the end. `made` is the mode that a new one has got from its
@@ -359,7 +360,7 @@ impl Writer {
             }
             _ => Some(kept_mode),
         };
-        attributes(attrs, owner, mode)
+        Attributes { sole_lists: self.preserve, ..attributes(attrs, owner, mode) }
     }
 
     /// Owner and mode of a source, as far as this user may give them.
@@ -387,6 +388,7 @@ fn attributes(attrs: &Attrs, owner: Owner, mode: Option<u32>) -> Attributes {
         atime: attrs.atime.map(SetTime::At),
         mtime: attrs.mtime.map(SetTime::At),
         xattrs: attrs.xattrs.clone(),
+        sole_lists: false,
     }
 }
 

@@ -164,6 +164,49 @@ fn copy_without_its_access_list_gives_the_group_no_more() {
     }
 }
 
+/// A list that was there, or that comes from the directory, would let others read what the mode of
+/// the source keeps from them.
+#[test]
+fn copy_of_a_mode_has_no_list_that_its_source_has_not() {
+    let here = tempfile::tempdir().unwrap();
+    let cluster = Cluster::new(1);
+    let source = here.path().join("f");
+    std::fs::write(&source, "secret").unwrap();
+    set_mode(&source, 0o640);
+    let flags = rustix::fs::XattrFlags::empty();
+    let set_list = |path: &Path, name: &[u8]| {
+        rustix::fs::setxattr(path, OsStr::from_bytes(name), &list(), flags)
+    };
+    let plain = CopyOptions { sync: false, recursive: true, ..CopyOptions::default() };
+    let kept = CopyOptions { preserve: true, ..plain.clone() };
+    let changed =
+        CopyOptions { chmod: Some(CopyMode::parse("640", 0o022).unwrap()), ..plain.clone() };
+    let in_place = CopyOptions { in_place: true, ..kept.clone() };
+    let listed = CopyOptions { acls: true, ..kept.clone() };
+    for (name, options, has_list) in [
+        ("plain", plain, true),
+        ("kept", kept, false),
+        ("changed", changed, false),
+        ("in-place", in_place, false),
+        ("listed", listed, false),
+    ] {
+        let dir = cluster.path(0, name);
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("f"), "old").unwrap();
+        if set_list(&dir.join("f"), ACCESS_LIST).is_err() {
+            return sheaf_testing::skipped("the file system has no access lists");
+        }
+        set_list(&dir, b"system.posix_acl_default").unwrap();
+        copy(&cluster, &source, &format!("/{name}/f"), &options);
+        copy(&cluster, &source, &format!("/{name}/new"), &options);
+        for file in [dir.join("f"), dir.join("new")] {
+            assert_eq!(std::fs::read(&file).unwrap(), b"secret");
+            assert_eq!(list_of(&file).is_some(), has_list, "{file:?}");
+            assert!(has_list || mode(&file) == 0o640, "{file:?}");
+        }
+    }
+}
+
 #[test]
 fn group_of_a_list_has_no_more_than_the_mask() {
     let with = |group: u16, mask: u16| {
