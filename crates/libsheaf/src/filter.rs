@@ -205,6 +205,7 @@ impl FilterWork {
                         rank: parcel.source,
                         tag,
                         raw: true,
+                        leaves: None,
                         payload,
                     })?;
                 }

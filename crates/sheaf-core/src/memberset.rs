@@ -72,6 +72,20 @@ impl MemberSet {
         all
     }
 
+    /// Whether all members are of these leaves.
+    #[must_use]
+    pub fn is_of(&self, leaves: &RangeSet) -> bool {
+        self.by_local.iter().all(|(_, have)| have.is_subset(leaves))
+    }
+
+    /// Removes all members of these leaves.
+    pub fn remove_leaves(&mut self, leaves: &RangeSet) {
+        for (_, have) in &mut self.by_local {
+            *have = have.difference(leaves);
+        }
+        self.by_local.retain(|(_, have)| !have.is_empty());
+    }
+
     /// Smallest member in group order: by leaf, then by local index.
     #[must_use]
     pub fn first(&self) -> Option<(u32, u32)> {

@@ -57,7 +57,13 @@ pub(crate) struct Partial {
     pub contributors: RangeSet,
     /// The data.
     pub data: Data,
+    /// What came with data of other kinds. Which kind is right only the client knows; until then
+    /// nobody's answer is refused because of another's.
+    pub strays: Vec<Self>,
 }
+
+/// The most kinds of data in one wave.
+const KINDS_MAX: usize = 8;
 
 impl Partial {
     /// How many members failed.
@@ -69,9 +75,20 @@ impl Partial {
     /// Takes in another sub-tree's partial.
     ///
     /// # Errors
-    /// `EPROTO` when the data of the two are of different kinds, `EMSGSIZE` when together they
-    /// exceed the bound of the operation.
-    pub fn merge(&mut self, other: Self) -> Result<(), FilterError> {
+    /// `EMSGSIZE` when together they exceed the bound of the operation.
+    pub fn merge(&mut self, mut other: Self) -> Result<(), FilterError> {
+        for stray in std::mem::take(&mut other.strays) {
+            self.merge(stray)?;
+        }
+        if !self.data.is_like(&other.data) {
+            return match self.strays.iter_mut().find(|stray| stray.data.is_like(&other.data)) {
+                Some(stray) => stray.merge(other),
+                None => {
+                    self.strays.push(other);
+                    Ok(())
+                }
+            };
+        }
         self.data.merge(other.data)?;
         self.status.merge(&other.status);
         for error in other.errors {
@@ -86,6 +103,44 @@ impl Partial {
         self.more.union_with(&other.more);
         self.contributors.union_with(&other.contributors);
         Ok(())
+    }
+
+    /// Keeps what came with data of the kind that was asked for, or without data, and returns the
+    /// leaves of the rest.
+    pub fn keep(&mut self, is_wanted: impl Fn(&Data) -> bool) -> RangeSet {
+        let mut rest = std::mem::take(&mut self.strays);
+        let is_right =
+            |partial: &Self| matches!(partial.data, Data::None) || is_wanted(&partial.data);
+        if !is_right(self) {
+            let right = rest.iter().position(is_right).map(|at| rest.swap_remove(at));
+            rest.push(std::mem::replace(self, right.unwrap_or_default()));
+        }
+        let mut wrong = RangeSet::new();
+        rest.iter().for_each(|partial| wrong.union_with(&partial.leaves()));
+        wrong
+    }
+
+    /// Every leaf that is named.
+    pub fn leaves(&self) -> RangeSet {
+        let mut all = self.data.leaves();
+        self.errors
+            .iter()
+            .chain(&self.unopened)
+            .for_each(|error| all.union_with(&error.members.leaves()));
+        self.counts.iter().for_each(|(_, leaves)| all.union_with(leaves));
+        all.union_with(&self.more);
+        all.union_with(&self.contributors);
+        all
+    }
+
+    /// Whether it names no other leaves than these.
+    fn is_of(&self, leaves: &RangeSet) -> bool {
+        self.errors.iter().chain(&self.unopened).all(|error| error.members.is_of(leaves))
+            && self.counts.iter().all(|(_, have)| have.is_subset(leaves))
+            && self.more.is_subset(leaves)
+            && self.contributors.is_subset(leaves)
+            && self.data.is_of(leaves)
+            && self.strays.iter().all(|stray| stray.is_of(leaves))
     }
 
     /// Counts members as failed; each call counts others.
@@ -103,6 +158,13 @@ impl Partial {
 
     /// Appends the wire form.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        // Nearly always there are none, which costs a byte.
+        varint::put(out, self.strays.len() as u64);
+        for stray in &self.strays {
+            let mut bytes = Vec::new();
+            stray.encode(&mut bytes);
+            varint::put_bytes(out, &bytes);
+        }
         self.status.encode(out);
         for errors in [&self.errors, &self.unopened] {
             varint::put(out, errors.len() as u64);
@@ -123,9 +185,22 @@ impl Partial {
     /// # Errors
     /// [`Malformed`].
     pub fn decode(mut input: &[u8]) -> Result<Self, Malformed> {
-        let input = &mut input;
+        let (input, left) = (&mut input, &mut { RANGES_MAX });
+        let strays = varint::get_len(input)?;
+        if strays >= KINDS_MAX {
+            return Err(Malformed);
+        }
+        let mut kinds = Vec::new();
+        for _ in 0..strays {
+            // There are none within one.
+            let mut bytes = varint::get_bytes(input)?.strip_prefix(&[0]).ok_or(Malformed)?;
+            kinds.push(Self::decode_one(&mut bytes, left)?);
+        }
+        Ok(Self { strays: kinds, ..Self::decode_one(input, left)? })
+    }
+
+    fn decode_one(input: &mut &[u8], left: &mut u64) -> Result<Self, Malformed> {
         let status = StatusSum::decode(input)?;
-        let left = &mut { RANGES_MAX };
         let mut partial = Self { status, ..Self::default() };
         for errors in [&mut partial.errors, &mut partial.unopened] {
             for _ in 0..varint::get_len(input)? {
@@ -134,7 +209,11 @@ impl Partial {
         }
         for _ in 0..varint::get_len(input)? {
             let count = varint::get_u32(input)?;
-            partial.add_count(count, &RangeSet::decode_within(input, left)?);
+            let leaves = RangeSet::decode_within(input, left)?;
+            if partial.counts.iter().any(|(_, counted)| !counted.is_disjoint(&leaves)) {
+                return Err(Malformed);
+            }
+            partial.add_count(count, &leaves);
         }
         partial.more = RangeSet::decode_within(input, left)?;
         partial.contributors = RangeSet::decode_within(input, left)?;
@@ -182,6 +261,12 @@ impl Accumulator for GroupAccumulator {
         let partial = Partial::decode(input.payload).map_err(|_| {
             FilterError::new(Errno::BADMSG, "a group operation's partial does not decode")
         })?;
+        if input.leaves.is_some_and(|leaves| !partial.is_of(leaves)) {
+            return Err(FilterError::new(
+                Errno::BADMSG,
+                "a group operation's partial names leaves of others",
+            ));
+        }
         match &mut self.merged {
             Some(merged) => {
                 self.only = None;

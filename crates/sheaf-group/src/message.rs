@@ -83,10 +83,8 @@ pub(crate) enum Request {
         lines: bool,
         /// The most bytes all bodies may have together.
         bytes_max: u64,
-        /// Members by local index; empty for the answer of a tool.
+        /// Members by local index; empty for the answer of a tool, and for the lines of a group.
         locals: RangeSet,
-        /// For how many leaves each of `leaves` speaks, in their order; empty: each for itself.
-        weights: Vec<u64>,
     },
     /// Nobody wants the rest of what the tool was to do: it ends, and these leaves say what it has
     /// done. Input that was not taken in yet is thrown away.

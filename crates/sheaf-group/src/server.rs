@@ -25,6 +25,9 @@ mod transfer;
 
 use attention::{Attention, AttentionKind};
 use call::ServerCall;
+pub(crate) use call::said;
+#[cfg(test)]
+pub(crate) use call::{body, body_lines};
 use group::ServerGroup;
 use lane::{GroupJob, GroupLane};
 pub use sheaf_tree::service::pool::THREADS_MAX;
@@ -521,25 +524,19 @@ impl GroupWorker {
                 Some(_) => Default::default(),
                 None => return Err(Errno::STALE),
             },
-            Request::Fetch { of, leaves, lines, bytes_max, locals, weights } => {
-                let Some(at) = leaves.position(host.leaf) else { return Ok(Partial::default()) };
-                if occupant.kept != Some(of) {
-                    return Err(Errno::STALE);
-                }
-                let weight =
-                    usize::try_from(at).ok().and_then(|at| weights.get(at)).copied().unwrap_or(1);
+            Request::Fetch { leaves, .. } if !leaves.contains(host.leaf) => Default::default(),
+            Request::Fetch { of, lines, bytes_max, locals, .. } => {
                 match (&occupant.call, &occupant.group) {
-                    (Some(Ok(call)), _) => call.fetch(host.leaf, lines, bytes_max, weight)?,
-                    (_, Some(group)) => {
-                        group.fetch(host.leaf, lines, bytes_max, &locals, weight)?
-                    }
+                    _ if occupant.kept != Some(of) => return Err(Errno::STALE),
+                    (Some(Ok(call)), _) => call.fetch(host.leaf, lines, bytes_max)?,
+                    (_, Some(group)) => group.fetch(host.leaf, lines, bytes_max, &locals)?,
                     _ => return Err(Errno::STALE),
                 }
             }
             Request::Last { leaves } if leaves.contains(host.leaf) => match &mut occupant.call {
                 Some(Ok(call)) => call.last(host.leaf),
                 // It was not begun.
-                Some(Err(_)) | None => call::said(host.leaf, true, b"", host.leaf),
+                Some(Err(_)) | None => said(host.leaf, true, b"", host.leaf),
             },
             Request::Last { .. } => Default::default(),
             request => {

@@ -10,7 +10,7 @@
 //! moves to the node that takes over the children. Modules of users: [`ModuleId`].
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, RangeSet};
 use std::sync::Arc;
 
 pub mod builtin;
@@ -36,6 +36,9 @@ pub struct Input<'a> {
     /// `true`: a leaf's own data; `false`: what an accumulator of the same filter gave. Told
     /// explicitly, because a node with a single child must not be mistaken for a leaf.
     pub raw: bool,
+    /// The leaves that the child may speak for in this contribution, where the node knows them:
+    /// always on a stream whose filter has no [`Filter::uniform`].
+    pub leaves: Option<&'a RangeSet>,
     /// The bytes.
     pub payload: &'a [u8],
 }

@@ -58,14 +58,53 @@ impl Classes {
         self.classes.len()
     }
 
-    /// The leaves of each class.
-    pub fn leaves(&self) -> impl Iterator<Item = RangeSet> + '_ {
-        self.classes.values().map(|class| class.members.leaves())
+    /// Whether all members are of these leaves.
+    pub fn is_of(&self, leaves: &RangeSet) -> bool {
+        self.classes.values().all(|class| class.members.is_of(leaves))
+    }
+
+    /// Who has a content.
+    pub fn leaves(&self) -> RangeSet {
+        let mut all = RangeSet::new();
+        self.classes.values().for_each(|class| all.union_with(&class.members.leaves()));
+        all
+    }
+
+    /// Leaves with more than one content.
+    pub fn leaves_with_several(&self) -> RangeSet {
+        let each = self.classes.values().map(|class| class.members.leaves());
+        let mut ranges: Vec<(u32, u32)> =
+            each.flat_map(|leaves| leaves.ranges().to_vec()).collect();
+        ranges.sort_unstable();
+        let (mut several, mut end) = (RangeSet::new(), None);
+        for (first, last) in ranges {
+            if let Some(end) = end.filter(|end| first <= *end) {
+                several.insert_range(first, last.min(end));
+            }
+            end = end.max(Some(last));
+        }
+        several
+    }
+
+    /// Removes all members of these leaves, and the contents that nobody has then.
+    pub fn remove_leaves(&mut self, leaves: &RangeSet) {
+        self.classes.values_mut().for_each(|class| class.members.remove_leaves(leaves));
+        self.classes.retain(|_, class| !class.members.is_empty());
     }
 
     /// The members of each content that is not empty.
     pub fn said(&self) -> impl Iterator<Item = &MemberSet> {
         self.classes.values().filter(|class| class.len > 0).map(|class| &class.members)
+    }
+
+    /// Whether a member has more than one content.
+    fn has_member_twice(&self) -> bool {
+        let members = self.classes.values().flat_map(|class| class.members.by_local());
+        let mut ranges: Vec<(u32, (u32, u32))> = members
+            .flat_map(|(local, leaves)| leaves.ranges().iter().map(|range| (*local, *range)))
+            .collect();
+        ranges.sort_unstable();
+        ranges.windows(2).any(|two| two[0].0 == two[1].0 && two[1].1.0 <= two[0].1.1)
     }
 
     /// Takes them apart, the class with the lowest member first.
@@ -109,6 +148,6 @@ impl Classes {
             }
             classes.add(*digest, ClassState { len, members, body });
         }
-        Ok(classes)
+        if classes.has_member_twice() { Err(Malformed) } else { Ok(classes) }
     }
 }

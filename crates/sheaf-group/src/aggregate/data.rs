@@ -2,7 +2,7 @@
 use super::{ClassDigest, ClassState, Classes, Numbers};
 use crate::entry::Merged;
 use sheaf_core::varint::{self, Malformed};
-use sheaf_core::{Errno, MemberSet};
+use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::filter::FilterError;
 
 /// Members' data side by side, for concatenation.
@@ -78,6 +78,37 @@ impl Data {
         let mut classes = Classes::default();
         classes.add(digest, ClassState { len, members, body });
         Self::Classes(classes)
+    }
+
+    /// Whether it is combined with `other` into one: what has no data is with anything.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, _) | (_, Self::None) => true,
+            (Self::Lines(have), Self::Lines(more)) => have.is_like(more),
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+
+    /// Whether it names no other leaves than these.
+    pub fn is_of(&self, leaves: &RangeSet) -> bool {
+        match self {
+            Self::None => true,
+            Self::Packed(packed) => packed.items.iter().all(|(leaf, ..)| leaves.contains(*leaf)),
+            Self::Numbers(numbers) => numbers.is_of(leaves),
+            Self::Classes(classes) => classes.is_of(leaves),
+            Self::Lines(merged) => merged.is_of(leaves),
+        }
+    }
+
+    /// The leaves that it names.
+    pub fn leaves(&self) -> RangeSet {
+        match self {
+            Self::None => RangeSet::new(),
+            Self::Packed(packed) => packed.items.iter().map(|(leaf, ..)| *leaf).collect(),
+            Self::Numbers(numbers) => numbers.leaves(),
+            Self::Classes(classes) => classes.leaves(),
+            Self::Lines(merged) => merged.leaves(),
+        }
     }
 
     /// Takes in another sub-tree's.

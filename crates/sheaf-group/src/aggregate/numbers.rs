@@ -4,7 +4,7 @@ use super::labels::{LabelAt, Labels, NumberChoice};
 use super::number::Number;
 use serde::{Deserialize, Serialize};
 use sheaf_core::varint::{self, Malformed};
-use sheaf_core::{Errno, MemberSet};
+use sheaf_core::{Errno, MemberSet, RangeSet};
 use std::cmp::Ordering;
 
 /// The most places for numbers: of one member, and of all together.
@@ -168,6 +168,16 @@ impl Numbers {
         Ok(true)
     }
 
+    /// Whether all members are of these leaves.
+    pub fn is_of(&self, leaves: &RangeSet) -> bool {
+        self.members.is_of(leaves) && self.cells.iter().all(|(_, cell)| cell.without.is_of(leaves))
+    }
+
+    /// Who has numbers.
+    pub fn leaves(&self) -> RangeSet {
+        self.members.leaves()
+    }
+
     /// The text beside the numbers that all members share, in the order of lines and then of fields.
     pub fn labels(&self) -> Vec<LabelAt> {
         self.labels.values()
@@ -284,6 +294,7 @@ impl Numbers {
             };
             if cells.last().is_some_and(|(before, _)| *before >= place)
                 || cells.len() == NUMBERS_MAX
+                || count > members.len()
             {
                 return Err(Malformed);
             }

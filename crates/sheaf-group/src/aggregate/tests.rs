@@ -118,8 +118,8 @@ fn numbers_have_this_wire_form() {
     let partial = Partial { data: Data::Numbers(numbers), ..Partial::default() };
     let wire: String = bytes(&partial).iter().map(|byte| format!("{byte:02x}")).collect();
     let expected = [
-        // Nothing but data, of the second kind; the members.
-        "00000000000000000002010001000100",
+        // No other kinds of data; nothing but data, of the second kind; the members.
+        "0000000000000000000002010001000100",
         // Two places: the first number of the first line, which leaf 0 does not have,
         "020000010011010300000000000000000600000600010001000000",
         // and the second, 5 + 0.5.

@@ -1,6 +1,6 @@
 //! A tool at work on every host.
 use super::fetch;
-use super::{Class, Client, Outcome, errors_of, garbled};
+use super::{Class, Client, Outcome, errors_of};
 use crate::aggregate::{Classes, Data, StatusSum};
 use crate::entry::Merged;
 use crate::error::GroupError;
@@ -24,8 +24,6 @@ pub struct Call {
     members: RangeSet,
     /// Leaves that have more to say.
     more: RangeSet,
-    /// Leaves for which more than one of them has answered.
-    doubtful: RangeSet,
     start: Option<(String, Vec<u8>)>,
     /// A future was dropped before its end, or failed: the hosts are not where we think they are.
     torn: bool,
@@ -84,7 +82,6 @@ impl Client {
             stream,
             members: members.clone(),
             more: members.clone(),
-            doubtful: RangeSet::new(),
             start: Some((tool.to_owned(), params.to_vec())),
             torn: false,
             changes: false,
@@ -199,8 +196,7 @@ impl Call {
     /// asked for no more.
     pub fn refuse(&mut self, leaves: &RangeSet) {
         self.give_up(Errno::PROTO, leaves);
-        let certain = leaves.difference(&self.doubtful);
-        self.client.network().report_garbled(&certain);
+        self.client.network().report_garbled(leaves);
     }
 
     /// Asks these hosts for no more: they have failed.
@@ -256,7 +252,7 @@ impl Call {
         for (errno, leaves) in &lines.lost {
             outcome.add_lost(*errno, leaves);
         }
-        self.client.refuse(&lines.garbled, &self.doubtful, outcome);
+        self.client.refuse(&lines.garbled, outcome);
         let more = more.difference(&lines.garbled);
         let goes_on = !more.is_empty() && (!self.changes || self.client.is_over().is_none());
         Ok((goes_on, more))
@@ -268,7 +264,8 @@ impl Call {
     ) -> Result<(Vec<Class>, RangeSet), GroupError> {
         let (of, classes, more) = self.classes(outcome).await?;
         let fetched = fetch::bodies(&self.client, &self.stream, of, classes).await?;
-        self.client.refuse(&fetched.garbled, &self.doubtful, outcome);
+        self.client.refuse(&fetched.garbled, outcome);
+        outcome.add_failed(Errno::PROTO, &fetched.refused);
         let (classes, more) = (fetched.classes, more.difference(&fetched.garbled));
         for class in classes.iter().filter(|class| class.body.is_none()) {
             outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
@@ -286,22 +283,28 @@ impl Call {
             Some((tool, params)) => (Request::Call { tool, answer }, params),
             None => (Request::More { leaves: self.more.clone(), answer }, Vec::new()),
         };
-        let (mut partial, wave) = if self.changes {
+        let (mut partial, mut wave) = if self.changes {
             self.client.ask_to_change(&self.stream, &request, &params).await?
         } else {
             self.client.ask(&self.stream, &request, &params).await?
         };
         self.bytes = self.bytes.saturating_add(partial.status.sum);
+        let is_answer = |data: &Data| matches!(data, Data::Classes(_));
+        self.client.fail_wrong(&mut partial, &mut wave, &self.more, is_answer);
+        // A host has one answer at a time.
+        let mut classes = match std::mem::take(&mut partial.data) {
+            Data::Classes(classes) => classes,
+            _ => Classes::default(),
+        };
+        let several = classes.leaves_with_several();
+        self.client.fail(&mut wave, &several);
+        classes.remove_leaves(&several);
+        partial.more = partial.more.intersection(&wave.coverage.ok);
         // A host that had said everything before it was lost is not missing.
         outcome.add_coverage_of(&wave.coverage, &self.more);
         for error in errors_of(&mut partial) {
             outcome.add_error(error);
         }
-        let classes = match partial.data {
-            Data::Classes(classes) => classes,
-            _ => Classes::default(),
-        };
-        self.doubtful = garbled::doubtful(&classes);
         classes.said().for_each(|members| outcome.heard.union_with(&members.leaves()));
         Ok((wave.wave, classes, partial.more))
     }
@@ -380,7 +383,10 @@ async fn last_words(
     };
     let mut heard = RangeSet::new();
     merged.next_batch();
-    if let Data::Classes(classes) = answered?.0.data {
+    let (mut partial, _) = answered?;
+    let wrong = partial.keep(|data| matches!(data, Data::Classes(_)));
+    client.network().report_garbled(&wrong);
+    if let Data::Classes(classes) = partial.data {
         for (_, class) in classes.into_sorted() {
             let (Some(body), leaves) = (class.body, class.members.leaves()) else { continue };
             // What a host has done is not known if its answer does not decode.

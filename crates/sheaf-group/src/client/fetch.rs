@@ -4,13 +4,12 @@
 //! enough if all bodies are equal. Otherwise the root asks one leaf of each class, and another one
 //! if that leaf is lost. Inner nodes never ask their children for bodies.
 use super::{Class, Client};
-use crate::aggregate::{Classes, Data, is_of};
+use crate::aggregate::{ClassState, Classes, Data, is_of};
 use crate::entry::{ANSWER_BYTES_MAX, MergeError, Merged};
 use crate::error::GroupError;
 use crate::message::Request;
-use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, MemberSet, RangeSet};
-use sheaf_tree::{Coverage, Stream};
+use sheaf_tree::Stream;
 
 /// The most bytes of bodies that one trip brings.
 const FETCH_BYTES: u64 = 8 << 20;
@@ -27,6 +26,8 @@ pub(super) struct FetchedBodies {
     pub classes: Vec<Class>,
     /// Hosts whose answer is not what they announced.
     pub garbled: RangeSet,
+    /// Hosts that were asked for an answer and sent none that decodes, which the tree has counted.
+    pub refused: RangeSet,
 }
 
 /// Leaves whose lines could not be folded.
@@ -74,14 +75,29 @@ pub(super) async fn bodies(
     if bytes > client.limits().bytes_max {
         return Err(GroupError::TooLarge { bytes_max: client.limits().bytes_max });
     }
-    let mut wanted = wanted(&all);
+    let mut fetched = FetchedBodies { classes: all, garbled, refused: RangeSet::new() };
+    fetch(client, stream, of, &mut fetched, false).await?;
+    Ok(fetched)
+}
+
+/// Gives classes their bodies. What a host sends counts only if it is what was announced by all
+/// of its class. With `whole` the answer of each leaf is meant, and not that of its members.
+async fn fetch(
+    client: &Client,
+    stream: &Stream,
+    of: u64,
+    FetchedBodies { classes: all, garbled, refused }: &mut FetchedBodies,
+    whole: bool,
+) -> Result<(), GroupError> {
+    let mut wanted = wanted(all);
     while !wanted.is_empty() && client.is_over().is_none() {
         let (trip, locals) = next_trip(&wanted);
         let leaves: RangeSet = trip.iter().map(|(leaf, _)| *leaf).collect();
+        let locals = if whole { RangeSet::new() } else { locals };
         let bytes_max = client.limits().bytes_max;
-        let request =
-            Request::Fetch { of, leaves, lines: false, bytes_max, locals, weights: Vec::new() };
-        let (partial, _) = client.ask(stream, &request, b"").await?;
+        let request = Request::Fetch { of, leaves, lines: false, bytes_max, locals };
+        let (mut partial, wave) = client.ask(stream, &request, b"").await?;
+        garbled.union_with(&partial.keep(|data| matches!(data, Data::Packed(_))));
         let items = match partial.data {
             Data::Packed(packed) => packed.items,
             _ => Vec::new(),
@@ -93,6 +109,11 @@ pub(super) async fn bodies(
                 class.body = Some(bytes);
             } else {
                 garbled.insert(leaf);
+            }
+        }
+        for (errno, leaves) in &wave.coverage.failed {
+            if *errno == Errno::PROTO {
+                refused.union_with(leaves);
             }
         }
         // Whoever was asked and did not give it is not asked again.
@@ -107,11 +128,12 @@ pub(super) async fn bodies(
         }
         wanted.retain(|want| all[want.place].body.is_none() && !want.candidates.is_empty());
     }
-    Ok(FetchedBodies { classes: all, garbled })
+    Ok(())
 }
 
-/// Folds the answers to request `of` into `merged`: bodies that came along at once, the others
-/// line by line in the tree. Others keep off the stream as with [`bodies`].
+/// Folds the answers to request `of` into `merged`: bodies that came along at once, those that
+/// several hosts have once one of them has sent it, the others line by line in the tree, where each
+/// host speaks for itself. Others keep off the stream as with [`bodies`].
 pub(super) async fn lines(
     client: &Client,
     stream: &Stream,
@@ -119,62 +141,76 @@ pub(super) async fn lines(
     classes: Classes,
     merged: &mut Merged,
 ) -> Result<LostLines, GroupError> {
-    let (mut rest, mut lost, mut garbled) = (Vec::new(), Vec::new(), RangeSet::new());
-    for (_, class) in classes.into_sorted() {
-        match &class.body {
+    let mut lost = LostLines { lost: Vec::new(), garbled: RangeSet::new() };
+    let (mut alone, mut shared) = (Vec::new(), Vec::new());
+    for (digest, ClassState { len, members, body }) in classes.into_sorted() {
+        let leaves = members.leaves();
+        match body {
             // Hosts that are at work, and have nothing to say yet.
             Some(body) if body.is_empty() => {}
             Some(body) => {
-                let leaves = class.members.leaves();
-                if !is_folded(merged.fold_raw_set(&leaves, body))? {
-                    garbled.union_with(&leaves);
+                if !is_folded(merged.fold_raw_set(&leaves, &body))? {
+                    lost.garbled.union_with(&leaves);
                 }
             }
-            None => rest.push(Speech { leaves: class.members.leaves(), len: class.len, tries: 0 }),
+            None if len > BODY_BYTES_MAX => lost.garbled.union_with(&leaves),
+            None if len > client.limits().bytes_max => lost.lost.push((Errno::MSGSIZE, leaves)),
+            None if leaves.len() == 1 => alone.push((leaves, len)),
+            None => shared.push(Class { members, digest, len, body: None }),
         }
     }
-    while !rest.is_empty() && client.is_over().is_none() {
-        let mut bytes = 0;
-        let mut count = 0;
-        while count < rest.len() && (count == 0 || bytes + rest[count].len <= FETCH_BYTES) {
-            bytes += rest[count].len;
-            count += 1;
-        }
-        let trip: Vec<Speech> = rest.drain(..count).collect();
-        // The lowest leaf of each class speaks for it; its lines are those of the whole class.
-        let speakers: FxHashMap<u32, &RangeSet> = trip
-            .iter()
-            .filter_map(|speech| Some((speech.leaves.first()?, &speech.leaves)))
-            .collect();
-        let leaves: RangeSet = speakers.keys().copied().collect();
-        let bytes_max = client.limits().bytes_max;
-        let weights: Vec<u64> = leaves.iter().map(|leaf| speakers[&leaf].len()).collect();
-        let weights = if weights.iter().all(|&weight| weight == 1) { Vec::new() } else { weights };
-        let request =
-            Request::Fetch { of, leaves, lines: true, bytes_max, locals: RangeSet::new(), weights };
-        let (partial, wave) = client.ask(stream, &request, b"").await?;
-        if let Data::Lines(answer) = partial.data {
-            let widen = |set: &RangeSet| {
-                let mut wide = RangeSet::new();
-                set.iter()
-                    .filter_map(|leaf| speakers.get(&leaf))
-                    .for_each(|leaves| wide.union_with(leaves));
-                wide
-            };
-            if !is_folded(merged.fold_widened(&answer, &widen))? {
-                let all = trip.iter().map(|speech| (Errno::PROTO, speech.leaves.clone()));
-                lost.extend(all);
-                continue;
+    while !shared.is_empty() {
+        let classes = take_trip(&mut shared, |class| class.len);
+        let (garbled, refused) = (RangeSet::new(), RangeSet::new());
+        let mut fetched = FetchedBodies { classes, garbled, refused };
+        fetch(client, stream, of, &mut fetched, true).await?;
+        lost.garbled.union_with(&fetched.garbled);
+        lost.lost.push((Errno::PROTO, fetched.refused));
+        for class in fetched.classes {
+            let leaves = class.members.leaves();
+            match class.body {
+                Some(body) if is_folded(merged.fold_raw_set(&leaves, &body))? => {}
+                Some(_) => lost.garbled.union_with(&leaves),
+                None => lost.lost.push((client.is_over().unwrap_or(Errno::HOSTDOWN), leaves)),
             }
         }
-        for speech in trip {
-            speech.retry(&wave.coverage, &mut rest, &mut lost);
+    }
+    while !alone.is_empty() {
+        let mut leaves = RangeSet::new();
+        take_trip(&mut alone, |(_, len)| *len).iter().for_each(|(leaf, _)| leaves.union_with(leaf));
+        if let Some(errno) = client.is_over() {
+            lost.lost.push((errno, leaves));
+            continue;
+        }
+        let (bytes_max, locals) = (client.limits().bytes_max, RangeSet::new());
+        let asked = leaves.clone();
+        let request = Request::Fetch { of, leaves: asked, lines: true, bytes_max, locals };
+        let (mut partial, wave) = client.ask(stream, &request, b"").await?;
+        lost.garbled.union_with(&partial.keep(|data| matches!(data, Data::Lines(_))));
+        if let Data::Lines(answer) = partial.data {
+            let mut bytes = Vec::new();
+            answer.encode_partial(&mut bytes);
+            if !is_folded(merged.fold_partial(&bytes))? {
+                lost.garbled.union_with(&answer.leaves());
+            }
+        }
+        let missing = wave.coverage.failed.iter().chain(&wave.coverage.silent);
+        for (errno, missing) in missing {
+            lost.lost.push((*errno, missing.intersection(&leaves)));
         }
     }
-    lost.extend(
-        rest.into_iter().map(|speech| (client.is_over().unwrap_or(Errno::CANCELED), speech.leaves)),
-    );
-    Ok(LostLines { lost, garbled })
+    lost.lost.retain(|(_, leaves)| !leaves.is_empty());
+    Ok(lost)
+}
+
+/// Takes the first ones off, as many as one trip brings.
+fn take_trip<T>(rest: &mut Vec<T>, len: impl Fn(&T) -> u64) -> Vec<T> {
+    let (mut bytes, mut count) = (0, 0);
+    while count < rest.len() && (count == 0 || bytes + len(&rest[count]) <= FETCH_BYTES) {
+        bytes += len(&rest[count]);
+        count += 1;
+    }
+    rest.drain(..count).collect()
 }
 
 /// Whether an answer was folded. Of one that does not decode nothing was.
@@ -183,41 +219,6 @@ fn is_folded(result: Result<(), MergeError>) -> Result<bool, GroupError> {
         Ok(()) => Ok(true),
         Err(MergeError::Malformed | MergeError::Mixed) => Ok(false),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// An answer that has to be fetched, and who gave it.
-struct Speech {
-    leaves: RangeSet,
-    len: u64,
-    tries: usize,
-}
-
-impl Speech {
-    /// Lets the next leaf speak if the first did not, unless the first told why none will.
-    fn retry(
-        mut self,
-        coverage: &Coverage,
-        rest: &mut Vec<Self>,
-        lost: &mut Vec<(Errno, RangeSet)>,
-    ) {
-        let missing = coverage.failed.iter().chain(&coverage.silent);
-        let mut missing = missing
-            .filter_map(|(errno, leaves)| leaves.contains(self.leaves.first()?).then_some(*errno));
-        let Some(errno) = missing.next() else { return };
-        self.tries += 1;
-        if errno == Errno::MSGSIZE || self.tries == CANDIDATES_MAX {
-            lost.push((errno, self.leaves));
-            return;
-        }
-        let first: RangeSet = self.leaves.first().into_iter().collect();
-        self.leaves = self.leaves.difference(&first);
-        let (leaf, tries) = (first.first(), self.tries);
-        tracing::debug!(leaf, %errno, "an answer was not had, try {tries}; the next host is asked");
-        lost.push((errno, first));
-        if !self.leaves.is_empty() {
-            rest.push(self);
-        }
     }
 }
 

@@ -6,9 +6,10 @@
 //! ([`Network::report_garbled`](sheaf_tree::Network::report_garbled)), which closes the link of a
 //! host that is reported twice.
 use super::{Client, Outcome};
-use crate::aggregate::{Classes, Partial};
+use crate::aggregate::{Data, Partial};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_tree::WaveResult;
+use std::sync::Arc;
 
 impl Client {
     /// The answer in a wave. Hosts whose contribution is malformed are among those that failed.
@@ -28,25 +29,42 @@ impl Client {
         })
     }
 
-    /// Counts hosts whose answer does not decode as failed, and reports them to the tree, unless
-    /// it is `doubtful` whether the answer is theirs.
-    pub(super) fn refuse(&self, leaves: &RangeSet, doubtful: &RangeSet, outcome: &mut Outcome) {
+    /// Counts hosts whose answer does not decode as failed, and reports them to the tree.
+    pub(super) fn refuse(&self, leaves: &RangeSet, outcome: &mut Outcome) {
         if !leaves.is_empty() {
             tracing::warn!("an answer of {} does not decode", self.fold(leaves));
             outcome.add_failed(Errno::PROTO, leaves);
             outcome.heard = outcome.heard.difference(leaves);
-            self.network().report_garbled(&leaves.difference(doubtful));
+            self.network().report_garbled(leaves);
         }
+    }
+
+    /// Fails those of `members` that answered with another kind of data than `is_wanted`, are
+    /// among `wrong`, or have said nothing of what was asked for: neither data nor an error.
+    pub(super) fn fail_wrong(
+        &self,
+        partial: &mut Partial,
+        wave: &mut WaveResult,
+        members: &RangeSet,
+        is_wanted: impl Fn(&Data) -> bool,
+    ) {
+        let mut wrong = partial.keep(is_wanted);
+        let answered = wave.coverage.ok.intersection(members);
+        wrong.union_with(&answered.difference(&partial.leaves()));
+        self.fail(wave, &wrong);
+    }
+
+    /// Fails hosts whose answer is none.
+    pub(super) fn fail(&self, wave: &mut WaveResult, leaves: &RangeSet) {
+        if leaves.is_empty() {
+            return;
+        }
+        tracing::warn!("what {} sent is no answer", self.fold(leaves));
+        wave.coverage.ok = Arc::new(wave.coverage.ok.difference(leaves));
+        wave.coverage.fail(Errno::PROTO, leaves);
+        self.network().report_garbled(leaves);
     }
 }
 
-/// Leaves that are named in more than one class, although each leaf gives one answer. Which of
-/// them has lied is not known.
-pub(super) fn doubtful(classes: &Classes) -> RangeSet {
-    let (mut all, mut twice) = (RangeSet::new(), RangeSet::new());
-    for leaves in classes.leaves() {
-        twice.union_with(&all.intersection(&leaves));
-        all.union_with(&leaves);
-    }
-    twice
-}
+#[cfg(test)]
+mod tests;

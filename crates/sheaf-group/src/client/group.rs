@@ -190,7 +190,9 @@ impl Group {
     /// # Errors
     /// [`GroupError::Protocol`].
     pub async fn statuses(&self) -> Result<Vec<i64>, GroupError> {
-        let (partial, wave) = self.ask(&Request::Statuses).await?;
+        let (mut partial, mut wave) = self.ask(&Request::Statuses).await?;
+        let is_packed = |data: &Data| matches!(data, Data::Packed(_));
+        self.client.fail_wrong(&mut partial, &mut wave, &RangeSet::new(), is_packed);
         let mut statuses = vec![Errno::HOSTDOWN.status(); self.size() as usize];
         for (errno, leaves) in wave.coverage.failed.iter().chain(&wave.coverage.silent) {
             for index in leaves
@@ -445,10 +447,11 @@ impl Group {
         &self,
         operation: &Operation,
         mut partial: Partial,
-        wave: WaveResult,
+        mut wave: WaveResult,
     ) -> Result<Reading, GroupError> {
         let lenient = self.flags & O_PARTIAL != 0;
         let (aggregation, how) = defaults(operation);
+        self.client.fail_wrong(&mut partial, &mut wave, &self.members, |data| is_of(data, how));
         if too_large(&partial, &wave) {
             if matches!(how, DataAggregation::Numbers { .. }) {
                 return Err(GroupError::TooManyNumbers { numbers_max: NUMBERS_MAX });
@@ -548,7 +551,7 @@ impl Group {
                 for (errno, leaves) in lines.lost {
                     outcome.add_lost(errno, &leaves);
                 }
-                self.client.refuse(&lines.garbled, &RangeSet::new(), outcome);
+                self.client.refuse(&lines.garbled, outcome);
                 Value::Lines(Box::new(merged))
             }
         })
@@ -561,7 +564,8 @@ impl Group {
         outcome: &mut Outcome,
     ) -> Result<Vec<Class>, GroupError> {
         let fetched = fetch::bodies(&self.client, &self.stream, of, classes).await?;
-        self.client.refuse(&fetched.garbled, &RangeSet::new(), outcome);
+        self.client.refuse(&fetched.garbled, outcome);
+        outcome.add_failed(Errno::PROTO, &fetched.refused);
         let classes = fetched.classes;
         for class in classes.iter().filter(|class| class.body.is_none()) {
             outcome.add_silent(Errno::HOSTDOWN, &class.members.leaves());
@@ -609,7 +613,9 @@ impl Group {
     }
 
     async fn collect(&self, request: &Request) -> Result<Vec<(u32, u32, Vec<u8>)>, GroupError> {
-        let (mut partial, wave) = self.ask(request).await?;
+        let (mut partial, mut wave) = self.ask(request).await?;
+        let is_packed = |data: &Data| matches!(data, Data::Packed(_));
+        self.client.fail_wrong(&mut partial, &mut wave, &RangeSet::new(), is_packed);
         let outcome = outcome(&mut partial, &wave, &self.members);
         if outcome.is_ok() {
             Ok(packed(partial.data).items)
@@ -625,8 +631,21 @@ impl Group {
     }
 }
 
+/// Whether these are data of an aggregation.
+pub(super) fn is_of(data: &Data, how: &DataAggregation) -> bool {
+    use DataAggregation::{
+        Checksum, Concatenate, Contents, Count, Equal, Lines, Numbers, Packed, Zero,
+    };
+    match how {
+        Zero | Count => false,
+        Concatenate { .. } | Packed { .. } => matches!(data, Data::Packed(_)),
+        Numbers { .. } => matches!(data, Data::Numbers(_)),
+        Equal | Contents { .. } | Lines { .. } | Checksum => matches!(data, Data::Classes(_)),
+    }
+}
+
 /// Default aggregations (paper, Table 2), and the data aggregation of the call.
-fn defaults(operation: &Operation) -> (StatusAggregation, &DataAggregation) {
+pub(super) fn defaults(operation: &Operation) -> (StatusAggregation, &DataAggregation) {
     match operation {
         Operation::Read { data, .. } | Operation::Pread { data, .. } => {
             (StatusAggregation::Sum, data)

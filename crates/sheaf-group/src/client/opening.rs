@@ -7,7 +7,7 @@
 //! TBON-FS, section 2.1: `gopen` takes a directory, and its two modes are the default and
 //! `O_BESTEFFORT`. Sheaf also opens a pattern on a set of hosts. The paper leaves the effects of a
 //! failed `gopen` open. Here it leaves no created and no emptied file.
-use super::group::{Group, Reading, check_count, outcome};
+use super::group::{self, Group, Reading, check_count, outcome};
 use super::layout::MemberLayout;
 use super::{Client, Outcome, errors_of};
 use crate::aggregate::{ErrorClass, Partial, StatusSum};
@@ -88,7 +88,8 @@ impl Client {
         let (flags, settles) = (open.flags, open.changes_files());
         let open_of = open.of_hosts.clone();
         let request = Request::Open { open, then: None, close: false };
-        let (mut partial, wave) = self.ask(&stream, &request, b"").await?;
+        let (mut partial, mut wave) = self.ask(&stream, &request, b"").await?;
+        self.fail_wrong(&mut partial, &mut wave, members, |_| false);
         drop_unmatched(&mut partial, &open_of);
         let mut opened = outcome(&mut partial, &wave, members);
         let layout = MemberLayout::new(&partial.counts);
@@ -163,7 +164,9 @@ impl Client {
         let flags = open.flags;
         let request =
             Request::Open { open: open.clone(), then: Some(operation.clone()), close: true };
-        let (mut partial, wave) = self.ask(&stream, &request, data).await?;
+        let (mut partial, mut wave) = self.ask(&stream, &request, data).await?;
+        let (_, how) = group::defaults(operation);
+        self.fail_wrong(&mut partial, &mut wave, members, |data| group::is_of(data, how));
         // Hosts whose answers cannot be combined may have opened all the same.
         let is_unclear = wave.coverage.failed.iter().any(|(errno, _)| *errno == Errno::MSGSIZE);
         if is_unclear || !partial.more.is_empty() {

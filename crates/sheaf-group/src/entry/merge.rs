@@ -191,22 +191,6 @@ impl Merged {
         self.fold_raw_set(&RangeSet::single(leaf), answer)
     }
 
-    /// Takes in the answer of one leaf that speaks for `weight` leaves with the same: its sums
-    /// count so often.
-    ///
-    /// # Errors
-    /// See [`MergeError`]; nothing has changed then.
-    pub fn fold_raw_weighted(
-        &mut self,
-        leaf: u32,
-        weight: u64,
-        answer: &[u8],
-    ) -> Result<(), MergeError> {
-        let mut decoded = wire::decode_answer(answer)?;
-        decoded.sets.push(RangeSet::single(leaf));
-        self.fold(decoded, weight)
-    }
-
     /// What is folded from now on comes after what is there: the leaves' answers go on.
     pub fn next_batch(&mut self) {
         self.order_base = self.order_end;
@@ -234,23 +218,21 @@ impl Merged {
         self.fold(decoded, 1)
     }
 
-    /// Takes in what `other` holds, with each of its sets of leaves replaced by `widen` of it: one
-    /// leaf may have spoken for all that answered alike.
-    ///
-    /// # Errors
-    /// See [`MergeError`]; nothing has changed then.
-    pub fn fold_widened(
-        &mut self,
-        other: &Self,
-        widen: &dyn Fn(&RangeSet) -> RangeSet,
-    ) -> Result<(), MergeError> {
-        let mut partial = Vec::new();
-        other.encode_partial(&mut partial);
-        let mut decoded = wire::decode_partial(&partial)?;
-        for set in &mut decoded.sets {
-            *set = widen(set);
-        }
-        self.fold(decoded, 1)
+    /// Whether the two can be folded together.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.ordered.is_none() || other.ordered.is_none() || self.ordered == other.ordered
+    }
+
+    /// Whether all entries are of these leaves.
+    pub(crate) fn is_of(&self, leaves: &RangeSet) -> bool {
+        self.slots.iter().all(|slot| slot.leaves.is_subset(leaves))
+    }
+
+    /// Who has any entry.
+    pub(crate) fn leaves(&self) -> RangeSet {
+        let mut all = RangeSet::new();
+        self.slots.iter().for_each(|slot| all.union_with(&slot.leaves));
+        all
     }
 
     /// Appends all that was folded in the form for the parent. Equal content gives equal bytes.

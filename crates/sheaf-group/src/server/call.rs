@@ -93,23 +93,13 @@ impl ServerCall {
         said(leaf, true, &self.body, leaf)
     }
 
-    pub fn fetch(
-        &self,
-        leaf: u32,
-        lines: bool,
-        bytes_max: u64,
-        weight: u64,
-    ) -> Result<Partial, Errno> {
-        if lines {
-            body_lines(leaf, weight, &self.body)
-        } else {
-            Ok(body(leaf, 0, &self.body, bytes_max))
-        }
+    pub fn fetch(&self, leaf: u32, lines: bool, bytes_max: u64) -> Result<Partial, Errno> {
+        if lines { body_lines(leaf, &self.body) } else { Ok(body(leaf, 0, &self.body, bytes_max)) }
     }
 }
 
 /// A tool's answer: its digest, and its body if that is short or its leaf the `eager` one.
-pub(super) fn said(leaf: u32, done: bool, body: &[u8], eager: u32) -> Partial {
+pub(crate) fn said(leaf: u32, done: bool, body: &[u8], eager: u32) -> Partial {
     let mut partial = Partial::default();
     partial.status.add(body.len() as u64);
     if !done {
@@ -124,14 +114,14 @@ pub(super) fn said(leaf: u32, done: bool, body: &[u8], eager: u32) -> Partial {
 }
 
 /// A body on its way up.
-pub(super) fn body(leaf: u32, local: u32, bytes: &[u8], bytes_max: u64) -> Partial {
+pub(crate) fn body(leaf: u32, local: u32, bytes: &[u8], bytes_max: u64) -> Partial {
     let data = Data::Packed(Packed::of(leaf, local, bytes.to_vec(), bytes_max));
     Partial { data, ..Partial::default() }
 }
 
-/// A body on its way up line by line, for so many leaves.
-pub(super) fn body_lines(leaf: u32, weight: u64, bytes: &[u8]) -> Result<Partial, Errno> {
+/// A body on its way up line by line.
+pub(crate) fn body_lines(leaf: u32, bytes: &[u8]) -> Result<Partial, Errno> {
     let mut merged = Merged::new();
-    merged.fold_raw_weighted(leaf, weight, bytes).map_err(|error| error.errno())?;
+    merged.fold_raw(leaf, bytes).map_err(|error| error.errno())?;
     Ok(Partial { data: Data::Lines(Box::new(merged)), ..Partial::default() })
 }

@@ -224,10 +224,12 @@ impl ServerGroup {
         lines: bool,
         bytes_max: u64,
         locals: &RangeSet,
-        weight: u64,
     ) -> Result<Partial, Errno> {
         if lines {
-            return body_lines(leaf, weight, &self.lines);
+            return body_lines(leaf, &self.lines);
+        }
+        if locals.is_empty() {
+            return Ok(body(leaf, 0, &self.lines, bytes_max));
         }
         let mut all = Partial::default();
         for local in locals.iter() {

@@ -394,7 +394,7 @@ mod tests {
         let mut merger = BatchFilter.accumulator();
         for input in [batch(1, &[1, 4, 9]), batch(2, &[2, 3]), batch(3, &[])] {
             let payload = &input.encode().unwrap();
-            merger.fold(Input { child: 0, rank: 0, tag: 0, raw: true, payload }).unwrap();
+            merger.fold(Input { raw: true, payload, ..Input::default() }).unwrap();
         }
         let mut out = Vec::new();
         merger.finish(Emit::Result, &mut out).unwrap();

@@ -342,7 +342,7 @@ mod tests {
         for host in ["n1", "n2"] {
             let answer = window.answer(LiveBy::File, host, Duration::from_secs(1), now);
             let payload = &LiveAnswer { programs: 3, ..answer }.encode();
-            adder.fold(Input { child: 0, rank: 0, tag: 0, raw: true, payload }).unwrap();
+            adder.fold(Input { raw: true, payload, ..Input::default() }).unwrap();
         }
         let mut out = Vec::new();
         adder.finish(Emit::Result, &mut out).unwrap();

@@ -1,6 +1,7 @@
 //! Who takes part in a stream, and through which children.
 use crate::links::LinkId;
 use sheaf_core::{Errno, RangeSet};
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -49,6 +50,8 @@ pub(crate) struct Member {
     pub leaves: Arc<RangeSet>,
     /// Some of its leaves are below another child now, but it may still name them.
     pub moved: bool,
+    /// Leaves that it had, and may still count in what it sends as from all of its leaves.
+    pub left: RangeSet,
     /// The first wave that it contributes to: it joined then, here or at a parent that it had
     /// before.
     pub since: u64,
@@ -60,13 +63,24 @@ impl Member {
     /// One that takes part from the stream's beginning on.
     pub fn new(link: LinkId, rank: u32, state: ChildState, leaves: RangeSet) -> Self {
         let leaves = Arc::new(leaves);
-        Self { link, rank, state, leaves, moved: false, since: 0, lost: Errno::HOSTDOWN }
+        let left = RangeSet::new();
+        Self { link, rank, state, leaves, moved: false, left, since: 0, lost: Errno::HOSTDOWN }
     }
 
     /// One without leaves so far; what it contributed to elsewhere may name leaves that it has no
     /// more.
     fn empty(link: LinkId, rank: u32) -> Self {
         Self { moved: true, ..Self::new(link, rank, ChildState::Gone, RangeSet::new()) }
+    }
+
+    /// The leaves that it may speak for, in what it sends as from all of its leaves.
+    pub fn spoken_for(&self) -> Cow<'_, RangeSet> {
+        if self.left.is_empty() {
+            return Cow::Borrowed(&self.leaves);
+        }
+        let mut all = RangeSet::clone(&self.leaves);
+        all.union_with(&self.left);
+        Cow::Owned(all)
     }
 
     /// Whether waves wait for it.
@@ -188,6 +202,7 @@ impl Members {
     pub(super) fn shift(&mut self, from: ChildId, to: ChildId, leaves: &RangeSet) -> bool {
         Arc::make_mut(&mut self[to].leaves).union_with(leaves);
         let old = &mut self[from];
+        old.left.union_with(&old.leaves.intersection(leaves));
         old.leaves = Arc::new(old.leaves.difference(leaves));
         old.moved = true;
         old.leaves.is_empty()
@@ -201,6 +216,7 @@ impl Members {
             if member.leaves.is_disjoint(leaves) {
                 continue;
             }
+            member.left.union_with(&member.leaves.intersection(leaves));
             member.leaves = Arc::new(member.leaves.difference(leaves));
             member.moved = true;
             if member.leaves.is_empty() {

@@ -7,6 +7,7 @@ use crate::filter::{Accumulator, Emit, Filter, FilterError, Input, Replies};
 use crate::frame::{Violation, flag};
 use crate::stream::{ChildId, Members};
 use sheaf_core::{Errno, RangeSet};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// One wave at one node.
@@ -210,11 +211,16 @@ impl Slot {
         if arrival.flags & flag::up::EMPTY == 0 {
             self.tag = arrival.tag;
             let raw = arrival.flags & flag::up::RAW != 0;
+            let theirs = match &cover {
+                Some(cover) if arrival.flags & flag::up::FULL == 0 => Cow::Borrowed(&*cover.ok),
+                _ => members[child].spoken_for(),
+            };
             let input = Input {
                 child: child.place() as u32,
                 rank: members[child].rank,
                 tag: arrival.tag,
                 raw,
+                leaves: Some(&theirs),
                 payload,
             };
             let last = arrival.flags & flag::up::FINAL != 0;
@@ -318,11 +324,16 @@ impl Slot {
         for Early { child, tag, raw, ok, payload, .. } in early {
             let Some(accumulator) = self.accumulator.as_mut() else { continue };
             let rank = members[child].rank;
+            let theirs = match &ok {
+                Some(ok) => Cow::Borrowed(&**ok),
+                None => members[child].spoken_for(),
+            };
             match accumulator.fold(Input {
                 child: child.place() as u32,
                 rank,
                 tag,
                 raw,
+                leaves: Some(&theirs),
                 payload: &payload,
             }) {
                 Ok(()) => self.loaded = true,

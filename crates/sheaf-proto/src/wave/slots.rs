@@ -101,7 +101,7 @@ impl Slots {
             let (rank, tag) = (members.iter().next().map_or(0, |member| member.rank), steady.tag());
             slot.take_folded(
                 filter,
-                Input { child: 0, rank, tag, raw: false, payload: steady.item(wave) },
+                Input { rank, tag, payload: steady.item(wave), ..Input::default() },
             );
         }
     }

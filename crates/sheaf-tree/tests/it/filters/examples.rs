@@ -145,7 +145,7 @@ impl Node {
                 Self::Inner(_) => (false, child.reduce(filter, leaf, Emit::Partial)),
             };
             let (child, rank) = (at as u32, 10 + at as u32);
-            wave.fold(Input { child, rank, raw, payload: &payload, tag: 0 }).unwrap();
+            wave.fold(Input { child, rank, raw, payload: &payload, ..Input::default() }).unwrap();
         }
         let mut out = Vec::new();
         wave.finish(emit, &mut out).unwrap();
