@@ -276,6 +276,32 @@ fn door(path: &Path, flags: OFlags, open: impl FnOnce() -> Result<OwnedFd>) -> R
     opened
 }
 
+impl ExportPlace {
+    /// Where the link at this place leads to; nothing if there is none.
+    ///
+    /// In a directory in which everybody may make names, a link of somebody else is not followed
+    /// (`EACCES`), as the kernel has it where `fs.protected_symlinks` is set. Owner and text are those of
+    /// one link, whatever takes its place meanwhile.
+    pub(crate) fn link_to_follow(&self) -> Result<Option<PathBuf>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = match rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty()) {
+            Ok(found) => found,
+            Err(SysErrno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let link = fd_metadata(found.as_fd())?;
+        if link.kind != FileKind::Symlink {
+            return Ok(None);
+        }
+        let dir = fd_metadata(self.dir.as_fd())?;
+        let is_trusted = [rustix::process::geteuid().as_raw(), dir.uid].contains(&link.uid);
+        if dir.mode & 0o1002 == 0o1002 && !is_trusted {
+            return Err(Errno::ACCES);
+        }
+        link_target(&found).map(Some)
+    }
+}
+
 /// Where the link that this `O_PATH` descriptor names points; `EINVAL` when it is none.
 fn link_target(link: &OwnedFd) -> Result<PathBuf> {
     if fd_metadata(link.as_fd())?.kind != FileKind::Symlink {

@@ -76,9 +76,9 @@ impl Export {
             }
             // A link that leads nowhere: the file it names is the one to make. If there is no link
             // either, somebody has removed what was there.
-            match self.read_link(&path) {
-                Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
-                Err(Errno::NOENT | Errno::INVAL) => {}
+            match self.place(&path).and_then(|place| place.link_to_follow()) {
+                Ok(Some(target)) => path = path.parent().unwrap_or(Path::new("")).join(target),
+                Ok(None) | Err(Errno::NOENT | Errno::INVAL) => {}
                 Err(errno) => return Err(errno),
             }
         }

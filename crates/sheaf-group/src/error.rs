@@ -43,6 +43,8 @@ pub enum GroupError {
     Differ {
         /// How many.
         classes: usize,
+        /// Who has none, and why.
+        outcome: Box<Outcome>,
     },
     /// A session was made with too few or too many names.
     #[error("{names} names for a tree with {leaves} leaves")]

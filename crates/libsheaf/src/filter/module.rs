@@ -49,7 +49,8 @@ impl FilterModule {
             payload.extend_from_slice(&parcel.source.to_le_bytes());
             payload.extend_from_slice(&parcel.packet);
             let (rank, tag, payload) = (parcel.source, parcel.tag, &payload[..]);
-            let folded = self.wave.fold(Input { child, rank, tag, raw: true, leaves: None, payload });
+            let folded =
+                self.wave.fold(Input { child, rank, tag, raw: true, leaves: None, payload });
             // What was folded before is not for the next wave.
             folded.inspect_err(|_| self.wave = self.filter.accumulator())?;
         }

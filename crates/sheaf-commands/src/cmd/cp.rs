@@ -28,8 +28,9 @@ What copies keep, besides contents and holes:
   (nothing)  the mode, less the host's umask, of files that are new; a file
              that is replaced hands on its mode, owner and lists; a directory
              that exists keeps its mode and owner (also with --chmod, --chown)
-  -r         symbolic links as links, named pipes and devices as such; a file
-             with two names becomes two files; sockets fail (EOPNOTSUPP)
+  -r         symbolic links as links, named pipes and devices as such (devices
+             of hosts with -p alone, else EPERM); a file with two names becomes
+             two files; sockets fail (EOPNOTSUPP)
   -p         mode, owner, group and times (from hosts not that of the last
              access); what a user may not give away stays the user's own,
              without set-id bits. Without -A, the group of a file with an

@@ -134,7 +134,17 @@ pub fn run(args: &ReadArgs, global: &GlobalArgs) -> Result<Exit> {
     opening.run(async |session, config, output| {
         let bound = session.client().limits().bytes_max;
         let readouts = read::read(session.client(), &targets, &options).await;
-        let readouts = readouts.map_err(|error| stop_at(error, bound))?;
+        let readouts = match readouts {
+            // Contents differ, and not all could be compared.
+            Err(ToolError::Group(GroupError::Differ { classes, outcome })) if !outcome.is_ok() => {
+                let ended = Ended::new(&targets, &outcome);
+                let exit = session::finish(session, config, output, &ended)?;
+                let differ = GroupError::Differ { classes, outcome };
+                output.note(Some(&stop_at(differ.into(), bound).to_string()))?;
+                return Ok(exit);
+            }
+            readouts => readouts.map_err(|error| stop_at(error, bound))?,
+        };
         let mut printer = Printer::new(output, config.hosts()?);
         let (mut outcome, mut gaps, mut hidden) = (Outcome::default(), Vec::new(), Vec::new());
         for readout in readouts {

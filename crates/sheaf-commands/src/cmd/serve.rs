@@ -60,6 +60,7 @@ pub struct ServeArgs {
 
 /// Serves until the node above is gone.
 pub fn run(args: &ServeArgs) -> Result<Exit> {
+    launch::leave_keyring();
     // Whoever joins at a terminal goes with it.
     if args.join.is_none() || File::open("/dev/tty").is_err() {
         launch::ignore_hangup();

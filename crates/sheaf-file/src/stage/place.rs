@@ -290,19 +290,15 @@ fn final_place(export: &Export, path: &Path) -> Result<ExportPlace> {
             }
             place => place?,
         };
-        match rustix::fs::readlinkat(&place.dir, &place.name, Vec::new()) {
-            Ok(target) => {
-                // Only the kernel knows a magic link, whose text may look like any path.
-                if export.resolve(&path, OFlags::empty()).is_err_and(|errno| errno == Errno::LOOP) {
-                    return Err(Errno::LOOP);
-                }
-                // Joining is exact: the parent's path is resolved again before the target is.
-                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
-                path = parent(&path).join(target);
-            }
-            Err(SysErrno::INVAL | SysErrno::NOENT) => return Ok(place),
-            Err(errno) => return Err(errno.into()),
+        let Some(target) = place.link_to_follow()? else { return Ok(place) };
+        match export.resolve(&path, OFlags::empty()) {
+            // Only the kernel knows a magic link, whose text may look like any path (`ELOOP`), and
+            // what it forbids is not done by way of the text.
+            Err(errno) if errno != Errno::NOENT => return Err(errno),
+            _ => {}
         }
+        // Joining is exact: the parent's path is resolved again before the target is.
+        path = parent(&path).join(target);
     }
     Err(Errno::LOOP)
 }

@@ -4,8 +4,8 @@ use crate::tree;
 use proptest::prelude::*;
 use sheaf_core::Errno;
 use sheaf_file::{
-    Algorithm, Attributes, Digest, Export, Mode, SetTime, StageOptions, Staged, TEMP_PREFIX,
-    Timestamp, digest,
+    Algorithm, Attributes, Digest, Export, Mode, OFlags, SetTime, StageOptions, Staged,
+    TEMP_PREFIX, Timestamp, digest,
 };
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -48,6 +48,42 @@ fn old_file_stays_until_commit() {
     assert_eq!(metadata.id(), export.stat(p("file")).unwrap().id());
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"new");
     assert_eq!(names(dir.path()), ["file"]);
+}
+
+/// Whatever `fs.protected_symlinks` says, and whoever follows: root above all.
+#[test]
+fn link_of_another_user_is_not_followed_where_all_make_names() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("only root makes links of other users");
+    }
+    let (dir, export) = tree(&["precious", "tmp/own", "shared/x"]);
+    for (name, mode) in [("tmp", 0o1777), ("shared", 0o777)] {
+        let path = dir.path().join(name);
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let link = |name: &str, target: &str, user| {
+        let link = dir.path().join(name);
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(user), None).unwrap();
+    };
+    link("tmp/theirs", "../precious", 65534);
+    link("tmp/nowhere", "../new", 65534);
+    link("tmp/mine", "own", 0);
+    link("shared/theirs", "x", 65534);
+    let in_place = StageOptions { in_place: true, ..StageOptions::default() };
+    for options in [StageOptions::default(), in_place] {
+        for path in ["tmp/theirs", "tmp/nowhere"] {
+            assert_eq!(stage(&export, path, b"new", options), Err(Errno::ACCES), "{path}");
+        }
+        for path in ["tmp/mine", "shared/theirs"] {
+            assert_eq!(stage(&export, path, b"new", options), Ok(()), "{path}");
+        }
+    }
+    let create = Mode::from_raw_mode(0o644);
+    let made = export.open_tentative(p("tmp/nowhere"), OFlags::WRONLY | OFlags::CREATE, create);
+    assert_eq!(made.err(), Some(Errno::ACCES));
+    assert_eq!(std::fs::read(dir.path().join("precious")).unwrap(), b"precious");
+    assert!(!dir.path().join("new").exists());
 }
 
 #[test]

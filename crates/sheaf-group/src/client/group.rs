@@ -523,7 +523,8 @@ impl Group {
             DataAggregation::Equal => {
                 let classes = classes(data);
                 if classes.len() > 1 {
-                    return Err(GroupError::Differ { classes: classes.len() });
+                    let outcome = Box::new(outcome.clone());
+                    return Err(GroupError::Differ { classes: classes.len(), outcome });
                 }
                 let body = match self.fetch_bodies(of, classes, outcome).await?.pop() {
                     Some(class) => class.body,

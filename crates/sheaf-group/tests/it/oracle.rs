@@ -111,7 +111,7 @@ fn check_result(
     };
     if *data == DataAggregation::Equal && distinct.len() > 1 {
         assert!(
-            matches!(got, Err(GroupError::Differ { classes }) if classes == distinct.len()),
+            matches!(got, Err(GroupError::Differ { classes, .. }) if classes == distinct.len()),
             "{got:?}"
         );
         return;

@@ -150,7 +150,7 @@ pub async fn get(
     }
     let (base, name) =
         exact.map_or((destination, None), |(base, name)| (base, Some(name.as_bytes().to_vec())));
-    let mut plan = CopyPlan::new(name);
+    let mut plan = CopyPlan::new(name, options.preserve);
     for (hosts, paths) in by_members(targets) {
         let mut outcome = list(client, &hosts, &paths, options, &mut plan).await?;
         let asked = |path: &String| Target { members: hosts.clone(), path: path.clone() };

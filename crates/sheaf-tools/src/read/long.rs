@@ -29,7 +29,8 @@ pub(super) async fn read(
     };
     let equal = *aggregate == DataAggregation::Equal;
     if equal && contents.len() > 1 {
-        return Err(GroupError::Differ { classes: contents.len() }.into());
+        let outcome = Box::new(readout.outcome);
+        return Err(GroupError::Differ { classes: contents.len(), outcome }.into());
     }
     let bytes_max = client.limits().bytes_max;
     if contents.iter().map(|content| content.len).sum::<u64>() > bytes_max {

@@ -62,6 +62,8 @@ pub(super) struct CopyPlan {
     pub named: HashMap<Arc<[u8]>, RangeSet>,
     /// What the one path is called here, in place of its own name.
     name: Option<Vec<u8>>,
+    /// Devices are made. A host may name any device of this machine.
+    devices: bool,
     by_digest: HashMap<([u8; 32], u64), usize>,
 }
 
@@ -74,8 +76,8 @@ struct Root {
 
 impl CopyPlan {
     /// A plan of nothing yet, in which the one path that comes is called `name`, if that is given.
-    pub fn new(name: Option<Vec<u8>>) -> Self {
-        Self { name, ..Self::default() }
+    pub fn new(name: Option<Vec<u8>>, devices: bool) -> Self {
+        Self { name, devices, ..Self::default() }
     }
 
     /// Takes in what all of `leaves` have.
@@ -182,6 +184,13 @@ impl CopyPlan {
             matches!(&rest, Rest::Link(CopiedLink::Hardlink(target)) if !is_safe(target));
         if !is_safe(&copy.local) || leads_out {
             return outcome.add_error(copy.error(Errno::PROTO));
+        }
+        let is_device = matches!(
+            rest,
+            Rest::Link(CopiedLink::Node(Special::CharDevice | Special::BlockDevice, _))
+        );
+        if is_device && !self.devices {
+            return outcome.add_error(copy.error(Errno::PERM));
         }
         match rest {
             Rest::Dir => self.dirs.push(copy),

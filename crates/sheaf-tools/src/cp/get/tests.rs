@@ -48,7 +48,7 @@ fn manifest_without_end_fails_its_own_host_alone() {
     run(async {
         let client = cluster.session_with("flat", tools);
         let (paths, options) = (["/file".to_owned()], CopyOptions::archive());
-        let mut plan = CopyPlan::new(None);
+        let mut plan = CopyPlan::new(None, false);
         let within = (&mut plan, 16 << 20);
         let outcome = list_within(&client, &cluster.everyone(), &paths, &options, within).await;
         let outcome = outcome.unwrap();

@@ -1,5 +1,6 @@
 //! Modes, owners and access lists of copies, and of directories that are no copies.
 use super::cluster::{Cluster, run};
+use sheaf_core::Errno;
 use sheaf_file::{ACCESS_LIST, mode_without_list};
 use sheaf_tools::cp::{CopyMode, CopyOptions, Source, get, put};
 use std::ffi::OsStr;
@@ -204,6 +205,33 @@ fn copy_of_a_mode_has_no_list_that_its_source_has_not() {
             assert_eq!(list_of(&file).is_some(), has_list, "{file:?}");
             assert!(has_list || mode(&file) == 0o640, "{file:?}");
         }
+    }
+}
+
+/// A host could name any disk of this machine.
+#[test]
+fn devices_of_hosts_are_made_only_where_rights_are_kept() {
+    let cluster = Cluster::new(2);
+    cluster.write_all("d/file", "text");
+    let (zero, kind) = (cluster.path(1, "d/zero"), rustix::fs::FileType::CharacterDevice);
+    let (all, device) = (rustix::fs::Mode::from_raw_mode(0o600), rustix::fs::makedev(1, 5));
+    if rustix::fs::mknodat(rustix::fs::CWD, &zero, kind, all, device).is_err() {
+        return sheaf_testing::skipped("devices can be made by root alone");
+    }
+    for preserve in [false, true] {
+        let here = tempfile::tempdir().unwrap();
+        let options =
+            CopyOptions { recursive: true, sync: false, preserve, ..CopyOptions::default() };
+        let got = run(async {
+            let client = cluster.client("flat");
+            get(&client, &[cluster.target("/d")], here.path(), &options, &mut |_| {}).await.unwrap()
+        });
+        assert_eq!(std::fs::read(here.path().join("n2/d/file")).unwrap(), b"text");
+        assert_eq!(here.path().join("n2/d/zero").exists(), preserve, "{got:?}");
+        let errors: Vec<_> =
+            got.outcome.errors.iter().map(|error| (error.errno, error.path.as_str())).collect();
+        let refused = [(Errno::PERM, "/d/zero")];
+        assert_eq!(errors, if preserve { &[][..] } else { &refused[..] });
     }
 }
 

@@ -176,6 +176,23 @@ pub fn ignore_hangup() {
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
 }
 
+/// Leaves root's session keyring: threads that act for other users would still possess its keys.
+/// To be called before there are other threads, which keep what they begin with.
+#[allow(unsafe_code)]
+pub fn leave_keyring() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (join, no_name): (libc::c_int, *const libc::c_char) =
+        (KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null());
+    // SAFETY: the call takes a name or none, and changes the keyring of this thread alone. A kernel
+    // without keyrings refuses it, and has no keys.
+    unsafe { libc::syscall(libc::SYS_keyctl, join, no_name) };
+}
+
+/// An operation of `keyctl(2)`: a new session keyring, with nothing in it.
+const KEYCTL_JOIN_SESSION_KEYRING: libc::c_int = 1;
+
 /// Says that nobody answers where the node's parent is to be.
 pub(in crate::launch) fn say_unreached() {
     let mut stdout = io::stdout();
