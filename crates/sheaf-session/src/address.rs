@@ -103,6 +103,7 @@ impl Address {
     /// [`Address::path_on_hosts`].
     pub fn resolve(&self, config: &Config, purpose: Purpose) -> Result<Target, SessionError> {
         self.check_word(config)?;
+        self.check_no_session_was_killed(config)?;
         self.check_hosts(config, purpose)?;
         let path = self.path_on_hosts(config, purpose)?;
         let members = match self.hosts.as_deref() {
@@ -189,6 +190,25 @@ impl Address {
         Err(SessionError::Address(format!(
             "{hosts}:{path}: {command} changes files, and sessions are running ({names}): say \
              which with --session NAME, or write {path} alone for this machine"
+        )))
+    }
+
+    /// Who says hosts may mean those of a session that was killed: this machine alone would answer
+    /// for all of them.
+    fn check_no_session_was_killed(&self, config: &Config) -> Result<(), SessionError> {
+        let Some(hosts) = self.hosts.as_ref().filter(|hosts| **hosts != own_name()) else {
+            return Ok(());
+        };
+        if !config.is_this_machine() {
+            return Ok(());
+        }
+        let Some(ended) = config.sessions().killed().unwrap_or_default().into_iter().next() else {
+            return Ok(());
+        };
+        let path = self.path.display();
+        Err(SessionError::Absent(format!(
+            "{hosts}:{path}: {ended}: start it again, or have sheaf status forget it; {path} alone \
+             is this machine's"
         )))
     }
 

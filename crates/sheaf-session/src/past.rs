@@ -48,6 +48,24 @@ impl Sessions {
         Some(format!("session {name} has ended ({}{why}); its log: {log}", last.time))
     }
 
+    /// How sessions ended that were killed, and whose sockets are still there.
+    ///
+    /// # Errors
+    /// When the directory is not to be trusted, or cannot be read.
+    pub fn killed(&self) -> Result<Vec<String>, SessionError> {
+        let files = self.files("sock")?;
+        let names = files.iter().filter(|path| !keep::is_held(path));
+        let names = names.filter_map(|path| path.file_stem()?.to_str());
+        Ok(names
+            .filter(|name| !self.is_running(name))
+            .map(|name| self.how_it_ended(name))
+            .collect())
+    }
+
+    fn how_it_ended(&self, name: &str) -> String {
+        self.past(name).unwrap_or_else(|| format!("session {name} has ended without saying why"))
+    }
+
     /// Removes what sessions have left that were killed, beside those that are `running`: says of
     /// each how it ended.
     ///
@@ -62,8 +80,7 @@ impl Sessions {
                 && !self.is_running(name)
                 && keep::clear(&path)
             {
-                let unknown = || format!("session {name} has ended without saying why");
-                swept.push(self.past(name).unwrap_or_else(unknown));
+                swept.push(self.how_it_ended(name));
             }
         }
         Ok(swept)

@@ -53,6 +53,7 @@ const CASES: &[(i32, &[&str])] = &[
     (4, &["read", ":/some"]),
     (0, &["read", "-a", "equal", ":/all"]),
     (1, &["read", "-a", "equal", ":/differs"]),
+    (4, &["read", "-a", "equal", ":/differs", ":/some"]),
     (4, &["chmod", "0644", "@all:/some"]),
     (4, &["cp", ":/some", "got"]),
     (2, &["grep", "(", ":/all"]),

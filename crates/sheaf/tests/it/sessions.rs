@@ -522,6 +522,15 @@ fn session_that_was_killed_is_told_of() {
         up.session.pid,
         log.display()
     );
+    // Until then whoever says hosts may mean its hosts, and not this machine alone.
+    let file = up.home.path().join("file");
+    std::fs::write(&file, "text").unwrap();
+    let all = format!("@all:{}", file.display());
+    for args in [&["rm", &all][..], &["cat", &all]] {
+        let run = up.home.run(args);
+        assert!(run.code == Some(3) && run.stderr.contains("without saying why"), "{run:?}");
+    }
+    assert_eq!(up.home.run(&["cat", file.to_str().unwrap()]).stdout, "text");
     let nothing = "no session is running; start one with: sheaf up\n";
     assert_eq!(up.home.run(&["status"]).stderr, format!("{told}{nothing}"));
     nothing_is_left(&up.home);

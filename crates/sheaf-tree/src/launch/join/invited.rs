@@ -224,3 +224,34 @@ pub(in crate::launch) async fn let_go_after(starting: Option<tokio::task::JoinHa
 pub(super) fn null() -> Option<std::fs::File> {
     std::fs::OpenOptions::new().write(true).open("/dev/null").ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of this thread's session keyring.
+    #[allow(unsafe_code)]
+    fn session_keyring() -> libc::c_long {
+        const KEYCTL_GET_KEYRING_ID: libc::c_int = 0;
+        const KEY_SPEC_SESSION_KEYRING: libc::c_int = -3;
+        let create: libc::c_int = 0;
+        // SAFETY: only numbers are handed over.
+        unsafe {
+            libc::syscall(libc::SYS_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, create)
+        }
+    }
+
+    #[test]
+    fn server_of_root_has_a_session_keyring_of_its_own() {
+        let keyrings = std::thread::spawn(|| {
+            let before = session_keyring();
+            leave_keyring();
+            (before, session_keyring())
+        });
+        let (before, after) = keyrings.join().unwrap();
+        if after == -1 {
+            return;
+        }
+        assert_eq!(before != after, rustix::process::geteuid().is_root());
+    }
+}
