@@ -1,20 +1,22 @@
 //! A segment, at who reads it: while its process runs, or when that is gone.
+mod file;
+mod rings;
+
 use crate::clock::{ClockKind, TraceClock};
-use crate::layout::{
-    COMMAND_BYTES_MAX, HEADER_BYTES, IO_LAYERS, IoLayer, IoRecord, MAGIC, NAME_BYTES_MAX,
-    NAME_HEADER_BYTES, RING_HEADER_BYTES, RingHeader, SegmentHeader, VERSION, flag,
-};
+use crate::layout::{COMMAND_BYTES_MAX, HEADER_BYTES, IoLayer, MAGIC, SegmentHeader, VERSION};
 use crate::op::IoOp;
 use crate::process_stat::ProcessStat;
 use crate::segment::{Full, SegmentOptions, boot};
-use crate::sys::{self, Descriptor, Mapping, OpenHow};
+use crate::sys::{self, OpenHow};
+use file::{RingState, RingWord, SegmentFile, Words};
+use rings::Blocks;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fmt;
+use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::fence;
+use std::time::Instant;
 
 /// Why a file is not read as a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,12 +139,15 @@ pub struct Process {
 }
 
 /// A segment, at who reads it. There is one reader at a time; the next goes on where it was.
+///
+/// It reads the file by calls of the kernel and maps nothing of it: whoever owns the file may cut it
+/// off meanwhile ([`Reader::damage`]).
 #[derive(Debug)]
 pub struct Reader {
-    mapping: Mapping,
+    file: SegmentFile,
+    owner: u32,
     options: SegmentOptions,
     process: Process,
-    started: u64,
     /// It was made in this boot of the machine.
     is_of_this_boot: bool,
     /// In a ring that is overwritten: how many have been passed over unread.
@@ -151,6 +156,37 @@ pub struct Reader {
     names_passed: u64,
     /// How far each ring was taken.
     taken: Vec<RingPlace>,
+    /// How far each ring was released: records and bytes of names.
+    released: Vec<(u64, u64)>,
+    /// The ring to begin with next.
+    next: u32,
+}
+
+/// How much is taken at once.
+#[derive(Debug, Clone, Copy)]
+pub struct TakeLimits {
+    /// Records of one ring.
+    pub ring_records: usize,
+    /// Records of all rings.
+    pub records: usize,
+    /// Bytes of names, nearly.
+    pub names_bytes: usize,
+    /// No further ring is begun after this.
+    pub until: Option<Instant>,
+}
+
+impl Default for TakeLimits {
+    /// Everything.
+    fn default() -> Self {
+        let all = usize::MAX;
+        Self { ring_records: all, records: all, names_bytes: all, until: None }
+    }
+}
+
+impl TakeLimits {
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
 }
 
 /// How far a ring was taken.
@@ -165,72 +201,56 @@ pub struct RingPlace {
 }
 
 impl Reader {
-    /// Opens a segment.
+    /// Opens a segment: a regular file, of whomever ([`Reader::owner`]). It is opened without waiting,
+    /// whatever has its name.
     ///
     /// # Errors
     /// [`Damage`] for what is no segment, or not a whole one.
     pub fn open(path: &Path) -> Result<Self, Damage> {
-        let len = std::fs::symlink_metadata(path).map_err(of_io)?.len();
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Damage::Kernel(22))?;
-        let file = sys::open(&path, OpenHow::Update).map_err(|error| Damage::Kernel(error.0))?;
-        Self::of(&file, len)
-    }
-
-    fn of(file: &Descriptor, len: u64) -> Result<Self, Damage> {
-        if len < HEADER_BYTES as u64 {
-            return Err(Damage::NoSegment);
-        }
         let kernel = |error: sys::KernelError| Damage::Kernel(error.0);
-        let head = Mapping::of(file, HEADER_BYTES).map_err(kernel)?;
-        let header = header_of(&head);
-        if header.magic.load(Acquire) != MAGIC {
+        let file = sys::open(&path, OpenHow::Update).map_err(kernel)?;
+        let status = file.status().map_err(kernel)?;
+        if !status.is_regular || status.length < HEADER_BYTES as u64 {
             return Err(Damage::NoSegment);
         }
-        let version = header.version.load(Relaxed);
-        if version != VERSION {
-            return Err(Damage::Version(version));
+        let file = SegmentFile::new(file, status.length);
+        // What is written last comes first.
+        if file.word(offset_of!(SegmentHeader, magic) as u64) != MAGIC {
+            return Err(file.damage().cloned().unwrap_or(Damage::NoSegment));
         }
-        let full = Full::of(header.full.load(Relaxed)).ok_or(Damage::Sizes)?;
-        let clock = ClockKind::of(header.clock.load(Relaxed)).ok_or(Damage::Sizes)?;
-        let options = SegmentOptions {
-            rings: header.rings.load(Relaxed),
-            records: header.records.load(Relaxed),
-            names_bytes: header.names_bytes.load(Relaxed),
-            full,
-            slow: header.slow.load(Relaxed),
-        };
-        if !options.are_sound() || header.used.load(Relaxed) > options.rings {
-            return Err(Damage::Sizes);
+        let mut header = vec![0; HEADER_BYTES];
+        if !file.read(0, &mut header) {
+            return Err(file.damage().cloned().unwrap_or(Damage::NoSegment));
         }
-        if len < options.bytes() as u64 {
-            return Err(Damage::Short(len, options.bytes() as u64));
+        let (options, process, boot_then) = header_of(&header)?;
+        if status.length < options.bytes() as u64 {
+            return Err(Damage::Short(status.length, options.bytes() as u64));
         }
-        let command_len = header.command_len.load(Relaxed) as usize;
-        let command = header.command[..command_len.min(COMMAND_BYTES_MAX)].to_vec();
-        let started = header.started.load(Relaxed);
-        let process = Process {
-            pid: header.pid.load(Relaxed),
-            parent: header.parent.load(Relaxed),
-            user: header.user.load(Relaxed),
-            command,
-            clock,
-            made: header.made.load(Relaxed),
-            made_ns: header.made_ns.load(Relaxed),
-            started,
-        };
-        let is_of_this_boot = [0, 1].map(|at| header.boot[at].load(Relaxed)) == boot();
-        let mapping = Mapping::of(file, options.bytes()).map_err(kernel)?;
-        let taken = Vec::new();
         Ok(Self {
-            mapping,
+            file,
+            owner: status.owner,
             options,
             process,
-            started,
-            is_of_this_boot,
+            is_of_this_boot: boot_then == boot(),
             overwritten: 0,
             names_passed: 0,
-            taken,
+            taken: Vec::new(),
+            released: Vec::new(),
+            next: 0,
         })
+    }
+
+    /// The user whose file it is.
+    #[must_use]
+    pub fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// Why nothing more can be read: the file is shorter than it was, or the kernel does not give it.
+    #[must_use]
+    pub fn damage(&self) -> Option<&Damage> {
+        self.file.damage()
     }
 
     /// The process that wrote it.
@@ -261,13 +281,13 @@ impl Reader {
         let mut line = [0; 1024];
         let path = CString::new(format!("/proc/{}/stat", self.process.pid)).expect("digits");
         let stat = sys::read_file(&path, &mut line).ok().and_then(ProcessStat::parse);
-        stat.is_some_and(|stat| stat.start_ticks() == Some(self.started) && !is_dead(stat))
+        stat.is_some_and(|stat| stat.start_ticks() == Some(self.process.started) && !is_dead(stat))
     }
 
     /// Whether its process has said that it ends.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        header_of(&self.mapping).ended.load(Acquire) != 0
+        self.file.state().has_ended
     }
 
     /// What has come since the last time.
@@ -292,17 +312,27 @@ impl Reader {
     /// [`Reader::take_some`] for who knows whether its process runs, or ran lately. Losses that
     /// a thread had no more room to tell of are told once it does not.
     pub fn take_while(&mut self, records_max: usize, is_written: bool) -> Read {
-        let used = self.begin_rings();
-        let unplaced = header_of(&self.mapping).unplaced.load(Relaxed);
+        let limits = TakeLimits { ring_records: records_max, ..TakeLimits::default() };
+        self.take_within(&limits, is_written)
+    }
+
+    /// [`Reader::take_while`], no more than these limits allow; where the names of records are more
+    /// than that, no records.
+    pub fn take_within(&mut self, limits: &TakeLimits, is_written: bool) -> Read {
+        let (used, unplaced) = self.begin_rings();
         let mut read = Read { unplaced, ..Read::default() };
         // Who names a file that another has told of does so after that one: so records are looked
         // for before names, and taken after them.
-        let heads: Vec<u64> = (0..used).map(|at| self.head(at)).collect();
-        for at in 0..used {
-            self.read_names(at, &mut read);
+        let states: Vec<RingState> = (0..used).map(|at| self.ring_state(at, is_written)).collect();
+        for state in &states {
+            read.lost = read.lost.saturating_add(state.lost);
+            read.names_lost = read.names_lost.saturating_add(state.names_lost);
         }
-        for (at, head) in (0..used).zip(heads) {
-            self.read_ring(at, head, (records_max, is_written), &mut read);
+        let mut blocks = Blocks::default();
+        if self.take_names_first(&states, limits, (&mut read, &mut blocks)) {
+            self.take_rings(&states, (limits, is_written), (&mut read, &mut blocks));
+        } else {
+            read.more = true;
         }
         match self.options.full {
             Full::Overwrite => read.overwritten = self.overwritten,
@@ -310,34 +340,83 @@ impl Reader {
             Full::DropNewest => read.lost = read.lost.saturating_add(self.overwritten),
         }
         read.names_lost = read.names_lost.saturating_add(self.names_passed);
+        read.more &= !self.file.is_damaged();
         read
+    }
+
+    /// Takes the names that the records in `states` may have; whether these are all.
+    fn take_names_first(
+        &mut self,
+        states: &[RingState],
+        limits: &TakeLimits,
+        (read, blocks): (&mut Read, &mut Blocks),
+    ) -> bool {
+        let is_new = |(state, taken): (&RingState, &RingPlace)| state.head != taken.records;
+        let is_any_new = states.iter().zip(&self.taken).any(is_new);
+        let mut room = limits.names_bytes;
+        for (at, state) in (0..).zip(states) {
+            let head = if is_any_new {
+                self.file.ring_word(&self.options, at, RingWord::NamesHead)
+            } else {
+                state.names_head
+            };
+            if self.file.is_damaged()
+                || !self.read_names(at, head, &mut room, (read, blocks))
+                || limits.is_over()
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes records, of the ring first that had no turn the last time.
+    fn take_rings(
+        &mut self,
+        states: &[RingState],
+        (limits, is_written): (&TakeLimits, bool),
+        (read, blocks): (&mut Read, &mut Blocks),
+    ) {
+        let used = states.len() as u32;
+        for turn in 0..used {
+            let at = (self.next + turn) % used;
+            if turn > 0 && (read.records.len() >= limits.records || limits.is_over()) {
+                self.next = at;
+                read.more = true;
+                return;
+            }
+            if self.file.is_damaged() {
+                return;
+            }
+            self.read_ring(at, &states[at as usize], (limits, is_written), (read, blocks));
+        }
     }
 
     /// Whether what the rings hold is wanted: somebody holds them, or an operation was slow.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        header_of(&self.mapping).held.load(Acquire) != 0
+        self.file.is_held()
     }
 
     /// Of rings that are overwritten: has them stay as they are until they are let go of. What comes
     /// meanwhile, and finds no room, is lost and counted.
     pub fn hold(&self) {
-        header_of(&self.mapping).held.store(1, Release);
+        self.file.set_held(true);
     }
 
     /// Rings are overwritten again.
     pub fn let_go(&self) {
-        header_of(&self.mapping).held.store(0, Release);
+        self.file.set_held(false);
     }
 
     /// How many records rings have that were not taken.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         let size = u64::from(self.options.records);
-        let used = header_of(&self.mapping).used.load(Acquire).min(self.options.rings);
+        let used = self.file.state().used.min(self.options.rings);
         let of = |at: u32| {
             let taken = self.taken.get(at as usize).map_or(0, |place| place.records);
-            self.head(at).saturating_sub(taken).min(size)
+            self.ring_state(at, false).head.saturating_sub(taken).min(size)
         };
         (0..used).map(of).sum()
     }
@@ -345,40 +424,53 @@ impl Reader {
     /// Names that have come since the last time, where they take half of their room or more: their
     /// records are taken later, or never.
     pub fn take_names(&mut self) -> HashMap<u64, Vec<u8>> {
-        self.begin_rings();
-        let mut read = Read::default();
-        for at in 0..self.taken.len() as u32 {
-            let head = self.ring(at).by_writer.names_head.load(Acquire);
+        let (used, _) = self.begin_rings();
+        let (mut read, mut blocks) = (Read::default(), Blocks::default());
+        let mut room = usize::MAX;
+        for at in 0..used {
+            let head = self.file.ring_word(&self.options, at, RingWord::NamesHead);
             let waiting = head.wrapping_sub(self.taken[at as usize].names);
-            if waiting >= u64::from(self.options.names_bytes) / 2 {
-                self.read_names(at, &mut read);
+            if waiting >= u64::from(self.options.names_bytes) / 2 && !self.file.is_damaged() {
+                self.read_names(at, head, &mut room, (&mut read, &mut blocks));
                 let names = self.taken[at as usize].names;
-                self.ring(at).by_reader.names_tail.store(names, Release);
+                self.file.set_ring_word(&self.options, at, RingWord::NamesTail, names);
+                self.released[at as usize].1 = names;
             }
         }
         read.names
     }
 
-    /// Looks which rings there are by now; gives how many.
-    fn begin_rings(&mut self) -> u32 {
-        let used = header_of(&self.mapping).used.load(Acquire).min(self.options.rings);
-        for at in self.taken.len() as u32..used {
-            let line = &self.ring(at).by_reader;
-            let (records, names) = (line.tail.load(Relaxed), line.names_tail.load(Relaxed));
-            self.taken.push(RingPlace { records, names, untold: 0 });
+    /// Looks which rings there are by now; gives how many, and how many operations found none.
+    fn begin_rings(&mut self) -> (u32, u64) {
+        let state = self.file.state();
+        for at in self.taken.len() as u32..state.used.min(self.options.rings) {
+            self.begin_ring(at, RingPlace::default());
         }
-        used
+        (self.taken.len() as u32, state.unplaced)
+    }
+
+    /// A ring is taken from where it was released, or from `place` if that is further.
+    fn begin_ring(&mut self, at: u32, place: RingPlace) {
+        let state = self.file.ring_state(&self.options, at);
+        let (records, names) = (state.tail.max(place.records), state.names_tail.max(place.names));
+        self.taken.push(RingPlace { records, names, untold: place.untold });
+        self.released.push((state.tail, state.names_tail));
     }
 
     /// Gives the room of what was taken back to those who write.
     pub fn release(&mut self) {
         for at in 0..self.taken.len() {
-            let place = self.taken[at];
-            let ring = self.ring(at as u32);
-            ring.by_reader.tail.store(place.records, Release);
-            ring.by_reader.names_tail.store(place.names, Release);
+            let (place, ring) = (self.taken[at], at as u32);
+            let (records, names) = self.released[at];
+            if place.records != records {
+                self.file.set_ring_word(&self.options, ring, RingWord::Tail, place.records);
+            }
+            if place.names != names {
+                self.file.set_ring_word(&self.options, ring, RingWord::NamesTail, place.names);
+            }
+            self.released[at] = (place.records, place.names);
             if place.untold > 0 {
-                ring.by_writer.untold.store(0, Relaxed);
+                self.file.set_ring_word(&self.options, ring, RingWord::Untold, 0);
                 self.taken[at].untold = 0;
             }
         }
@@ -393,194 +485,47 @@ impl Reader {
     /// Goes on where another reader was that has released no more. Places that are behind what was
     /// released are not gone back to.
     pub fn resume(&mut self, places: &[RingPlace]) {
-        let used = header_of(&self.mapping).used.load(Acquire).min(self.options.rings);
+        let used = self.file.state().used.min(self.options.rings);
         for (at, place) in (0..used).zip(places) {
-            let line = &self.ring(at).by_reader;
-            let (records, names) = (line.tail.load(Relaxed), line.names_tail.load(Relaxed));
-            let (records, names) = (records.max(place.records), names.max(place.names));
-            self.taken.push(RingPlace { records, names, untold: place.untold });
+            self.begin_ring(at, *place);
         }
         self.release();
     }
-
-    #[expect(unsafe_code, reason = "rings lie in a file in memory")]
-    fn ring(&self, at: u32) -> &RingHeader {
-        let offset = HEADER_BYTES + at as usize * self.options.stride();
-        // SAFETY: the mapping is as long as its options say, and rings are changed as atomics.
-        unsafe { &*self.mapping.start().add(offset).cast() }
-    }
-
-    #[expect(unsafe_code, reason = "as above")]
-    fn slot(&self, ring: u32, position: u64) -> &IoRecord {
-        let place = (position & (u64::from(self.options.records) - 1)) as usize;
-        let start: *const RingHeader = self.ring(ring);
-        // SAFETY: as above; behind a ring's header there are so many records.
-        unsafe { &*start.cast::<u8>().add(RING_HEADER_BYTES).cast::<IoRecord>().add(place) }
-    }
-
-    /// The end of what is committed. A process may have ended between the two last steps.
-    fn head(&self, at: u32) -> u64 {
-        let line = &self.ring(at).by_writer;
-        let head = line.head.load(Acquire);
-        // What has no memory yet is not looked at: that would take some.
-        let place = head & (u64::from(self.options.records) - 1);
-        if place >= u64::from(line.records_there.load(Relaxed)) {
-            return head;
-        }
-        let next = head.wrapping_add(1);
-        if self.slot(at, head).commit.load(Acquire) == next { next } else { head }
-    }
-
-    /// The end of what is committed by the records alone: for a ring whose head cannot be.
-    fn committed(&self, at: u32, tail: u64) -> u64 {
-        let size = u64::from(self.options.records);
-        let there = u64::from(self.ring(at).by_writer.records_there.load(Relaxed)).min(size);
-        let commits = (0..there).map(|place| (place, self.slot(at, place).commit.load(Acquire)));
-        let is_possible = |&(place, commit): &(u64, u64)| {
-            commit > tail && commit - tail <= size && (commit - 1) % size == place
-        };
-        commits.filter(is_possible).map(|(_, commit)| commit).max().unwrap_or(tail)
-    }
-
-    fn read_ring(
-        &mut self,
-        at: u32,
-        head: u64,
-        (records_max, is_written): (usize, bool),
-        read: &mut Read,
-    ) {
-        let size = u64::from(self.options.records);
-        let mut tail = self.taken[at as usize].records;
-        let mut passed = 0;
-        let is_possible =
-            self.options.full == Full::Overwrite || (head >= tail && head - tail <= size);
-        let head = if is_possible { head } else { self.committed(at, tail) };
-        if head.saturating_sub(tail) > size {
-            passed = head - size - tail;
-            tail = head - size;
-        }
-        let end = head.min(tail.saturating_add(records_max as u64));
-        read.more |= end < head;
-        for position in tail..end {
-            match self.record(at, position) {
-                Some(record) if record.op == Some(IoOp::Lost) => read.gaps.push(Gap {
-                    ring: at,
-                    count: record.bytes,
-                    from: record.begun,
-                    to: record.begun.saturating_add(record.ticks),
-                }),
-                Some(record) => read.records.push(record),
-                // Overwritten since.
-                None => passed += 1,
-            }
-        }
-        self.overwritten = self.overwritten.saturating_add(passed);
-        self.taken[at as usize].records = end.max(tail);
-        let line = &self.ring(at).by_writer;
-        read.lost = read.lost.saturating_add(line.lost.load(Acquire));
-        read.names_lost = read.names_lost.saturating_add(line.names_lost.load(Relaxed));
-        // While a thread has the ring, and its process runs, it tells of them itself.
-        let is_written = is_written && line.thread.load(Relaxed) != 0;
-        if end == head && self.options.full == Full::DropNewest && !is_written {
-            let untold = line.untold.load(Acquire);
-            if untold > 0 && self.taken[at as usize].untold == 0 {
-                let (from, to) = (line.untold_from.load(Relaxed), line.untold_to.load(Relaxed));
-                read.gaps.push(Gap { ring: at, count: untold, from, to });
-                self.taken[at as usize].untold = untold;
-            }
-        }
-    }
-
-    fn record(&self, ring: u32, position: u64) -> Option<RingRecord> {
-        let slot = self.slot(ring, position);
-        if slot.commit.load(Acquire) != position + 1 {
-            return None;
-        }
-        let what = slot.what.load(Relaxed);
-        let (number, flags) = (what as u16, (what >> 16) as u16);
-        let ticks = u64::from(slot.ticks.load(Relaxed));
-        let record = RingRecord {
-            op: IoOp::of(number),
-            op_number: number,
-            layer: IO_LAYERS.get((flags & flag::LAYER) as usize).copied().unwrap_or(IoLayer::Posix),
-            flags: flags & !flag::LAYER,
-            begun: slot.begun.load(Relaxed),
-            ticks: if flags & flag::LONG != 0 { ticks << 16 } else { ticks },
-            file: slot.file.load(Relaxed),
-            offset: slot.offset.load(Relaxed),
-            asked: slot.asked.load(Relaxed),
-            bytes: slot.result.load(Relaxed),
-            span: slot.span.load(Relaxed),
-            thread: slot.thread.load(Relaxed),
-            place: (ring, position),
-        };
-        fence(Acquire);
-        (slot.commit.load(Relaxed) == position + 1).then_some(record)
-    }
-
-    #[expect(unsafe_code, reason = "names lie behind a ring's records")]
-    fn read_names(&mut self, at: u32, read: &mut Read) {
-        let ring = self.ring(at);
-        let bytes = u64::from(self.options.names_bytes);
-        let head = ring.by_writer.names_head.load(Acquire);
-        let mut tail = self.taken[at as usize].names;
-        let start: *const RingHeader = ring;
-        let records = self.options.records as usize;
-        // SAFETY: a ring's names lie behind its records.
-        let area = unsafe {
-            start.cast::<u8>().add(RING_HEADER_BYTES).cast::<IoRecord>().add(records).cast::<u8>()
-        };
-        let begins = |place: u64| place.is_multiple_of(8);
-        if !begins(tail) || !begins(head) || head.wrapping_sub(tail) > bytes {
-            // No more than there is room for, and none begins between: names come again with other
-            // opens.
-            self.names_passed += 1;
-            tail = head;
-        }
-        while tail < head {
-            let (place, left) = ((tail % bytes) as usize, bytes - tail % bytes);
-            // SAFETY: within the area, which is a multiple of 8 long, as all that lies there.
-            let number = unsafe { area.add(place).cast::<u64>().read_volatile() };
-            if number == 0 {
-                tail += left;
-                continue;
-            }
-            if left < NAME_HEADER_BYTES as u64 {
-                self.names_passed += 1;
-                tail = head;
-                break;
-            }
-            // SAFETY: as above; nothing but a skip is shorter than this.
-            let len = unsafe { area.add(place + 8).cast::<u64>().read_volatile() };
-            let len = usize::try_from(len).unwrap_or(usize::MAX).min(NAME_BYTES_MAX + 1);
-            let need = (NAME_HEADER_BYTES + len.next_multiple_of(8)) as u64;
-            if len > NAME_BYTES_MAX || need > left {
-                // What is written there is nothing of ours.
-                self.names_passed += 1;
-                tail = head;
-                break;
-            }
-            let mut name = vec![0; len];
-            // SAFETY: so much is there, and is not written before the tail has passed it.
-            unsafe {
-                area.add(place + NAME_HEADER_BYTES).copy_to_nonoverlapping(name.as_mut_ptr(), len);
-            }
-            read.names.insert(number, name);
-            tail += need;
-        }
-        self.taken[at as usize].names = tail;
-    }
 }
 
-#[expect(unsafe_code, reason = "the header of a segment lies in a file in memory")]
-fn header_of(mapping: &Mapping) -> &SegmentHeader {
-    assert!(mapping.len() >= HEADER_BYTES, "a segment's mapping has its header");
-    // SAFETY: the mapping has the header as a whole; what changes in it are atomics.
-    unsafe { &*mapping.start().cast() }
-}
-
-fn of_io(error: std::io::Error) -> Damage {
-    Damage::Kernel(error.raw_os_error().unwrap_or(5))
+/// Sizes, process and boot by the header of a segment.
+fn header_of(header: &[u8]) -> Result<(SegmentOptions, Process, [u64; 2]), Damage> {
+    let words = Words(header);
+    let version = words.u32(offset_of!(SegmentHeader, version));
+    if version != VERSION {
+        return Err(Damage::Version(version));
+    }
+    let full = Full::of(words.u32(offset_of!(SegmentHeader, full))).ok_or(Damage::Sizes)?;
+    let clock = ClockKind::of(words.u32(offset_of!(SegmentHeader, clock))).ok_or(Damage::Sizes)?;
+    let options = SegmentOptions {
+        rings: words.u32(offset_of!(SegmentHeader, rings)),
+        records: words.u32(offset_of!(SegmentHeader, records)),
+        names_bytes: words.u32(offset_of!(SegmentHeader, names_bytes)),
+        full,
+        slow: words.u64(offset_of!(SegmentHeader, slow)),
+    };
+    if !options.are_sound() || words.u32(offset_of!(SegmentHeader, used)) > options.rings {
+        return Err(Damage::Sizes);
+    }
+    let command_len = words.u32(offset_of!(SegmentHeader, command_len)) as usize;
+    let command = &header[offset_of!(SegmentHeader, command)..];
+    let process = Process {
+        pid: words.u32(offset_of!(SegmentHeader, pid)),
+        parent: words.u32(offset_of!(SegmentHeader, parent)),
+        user: words.u32(offset_of!(SegmentHeader, user)),
+        command: command[..command_len.min(COMMAND_BYTES_MAX)].to_vec(),
+        clock,
+        made: words.u64(offset_of!(SegmentHeader, made)),
+        made_ns: words.u64(offset_of!(SegmentHeader, made_ns)),
+        started: words.u64(offset_of!(SegmentHeader, started)),
+    };
+    let boot = [0, 8].map(|at| words.u64(offset_of!(SegmentHeader, boot) + at));
+    Ok((options, process, boot))
 }
 
 /// A process that has ended, and that its parent has not asked for.

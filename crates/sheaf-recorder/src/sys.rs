@@ -22,6 +22,8 @@ mod number {
     pub const READ: usize = 0;
     pub const WRITE: usize = 1;
     pub const CLOSE: usize = 3;
+    pub const PREAD: usize = 17;
+    pub const PWRITE: usize = 18;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const MADVISE: usize = 28;
@@ -49,6 +51,8 @@ mod number {
     pub const CLOSE: usize = 57;
     pub const READ: usize = 63;
     pub const WRITE: usize = 64;
+    pub const PREAD: usize = 67;
+    pub const PWRITE: usize = 68;
     pub const READLINKAT: usize = 78;
     pub const GETPID: usize = 172;
     pub const GETPPID: usize = 173;
@@ -137,13 +141,15 @@ const AT_FDCWD: usize = -100isize as usize;
 const O_RDWR: usize = 2;
 const O_CREAT: usize = 0o100;
 const O_EXCL: usize = 0o200;
+const O_NONBLOCK: usize = 0o4_000;
 const O_CLOEXEC: usize = 0o2_000_000;
 #[cfg(target_arch = "x86_64")]
 const O_NOFOLLOW: usize = 0o400_000;
 #[cfg(target_arch = "aarch64")]
 const O_NOFOLLOW: usize = 0o100_000;
 
-/// Opens a file. The last part of its path must be no link.
+/// Opens a file. The last part of its path must be no link. Neither a pipe without another end nor
+/// a lease of another process blocks the call.
 ///
 /// # Errors
 /// As the kernel says.
@@ -153,6 +159,7 @@ pub fn open(path: &CStr, how: OpenHow) -> Result<Descriptor, KernelError> {
         OpenHow::Update => O_RDWR,
         OpenHow::CreateNew => O_RDWR | O_CREAT | O_EXCL,
     } | O_CLOEXEC
+        | O_NONBLOCK
         | O_NOFOLLOW;
     let path = path.as_ptr() as usize;
     // SAFETY: the path ends with a zero and outlives the call.
@@ -212,6 +219,36 @@ impl Descriptor {
         let args = [self.0 as usize, into.as_mut_ptr() as usize, into.len(), 0, 0, 0];
         // SAFETY: no more is written there than there is room.
         unsafe { call(number::READ, args) }
+    }
+}
+
+impl Descriptor {
+    /// Reads from `at` bytes into the file; 0 at its end and beyond.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn read_at(&self, into: &mut [u8], at: u64) -> Result<usize, KernelError> {
+        let args = [self.0 as usize, into.as_mut_ptr() as usize, into.len(), at as usize, 0, 0];
+        // SAFETY: no more is written there than there is room.
+        unsafe { call(number::PREAD, args) }
+    }
+
+    /// Writes from `at` bytes into the file.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn write_at(&self, bytes: &[u8], at: u64) -> Result<usize, KernelError> {
+        let args = [self.0 as usize, bytes.as_ptr() as usize, bytes.len(), at as usize, 0, 0];
+        // SAFETY: no more is read there than there is.
+        unsafe { call(number::PWRITE, args) }
+    }
+
+    /// Its kind, owner and length.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn status(&self) -> Result<FileStatus, KernelError> {
+        status_of(self.0 as usize, 0)
     }
 }
 
@@ -340,19 +377,28 @@ pub fn read_link<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8], Kernel
     Ok(&into[..len])
 }
 
-/// How long an open file is, in bytes, as far as this machine knows without asking a server; `None`
-/// for what is no ordinary file, or cannot be asked.
-#[must_use]
-pub fn file_length(descriptor: i32) -> Option<u64> {
+/// An open file: its kind, owner and length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStatus {
+    /// Whether it is a regular file.
+    pub is_regular: bool,
+    /// The number of its owner.
+    pub owner: u32,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+fn status_of(descriptor: usize, how: usize) -> Result<FileStatus, KernelError> {
     const EMPTY_PATH: usize = 0x1000;
-    const DONT_SYNC: usize = 0x4000;
-    const TYPE_AND_SIZE: usize = 0x201;
+    const TYPE_OWNER_SIZE: usize = 0x209;
     const TYPE_BITS: u16 = 0o170_000;
     const REGULAR: u16 = 0o100_000;
     /// `struct statx`, as far as it is looked at.
     #[repr(C)]
     struct KernelFileStat {
-        before: [u32; 7],
+        before: [u32; 5],
+        owner: u32,
+        group: u32,
         mode: u16,
         spare: u16,
         inode: u64,
@@ -360,15 +406,32 @@ pub fn file_length(descriptor: i32) -> Option<u64> {
         behind: [u64; 26],
     }
     const _: () = assert!(size_of::<KernelFileStat>() == 256);
-    let mut told =
-        KernelFileStat { before: [0; 7], mode: 0, spare: 0, inode: 0, size: 0, behind: [0; 26] };
+    let mut told = KernelFileStat {
+        before: [0; 5],
+        owner: 0,
+        group: 0,
+        mode: 0,
+        spare: 0,
+        inode: 0,
+        size: 0,
+        behind: [0; 26],
+    };
     let into = &raw mut told;
-    let file = usize::try_from(descriptor).ok()?;
-    let (path, flags) = (c"".as_ptr() as usize, EMPTY_PATH | DONT_SYNC);
-    let args = [file, path, flags, TYPE_AND_SIZE, into as usize, 0];
+    let (path, flags) = (c"".as_ptr() as usize, EMPTY_PATH | how);
+    let args = [descriptor, path, flags, TYPE_OWNER_SIZE, into as usize, 0];
     // SAFETY: the path ends with a zero; what is written has 256 bytes, for which there is room.
-    unsafe { call(number::STATX, args) }.ok()?;
-    (told.mode & TYPE_BITS == REGULAR).then_some(told.size)
+    unsafe { call(number::STATX, args) }?;
+    let is_regular = told.mode & TYPE_BITS == REGULAR;
+    Ok(FileStatus { is_regular, owner: told.owner, length: told.size })
+}
+
+/// How long an open file is, in bytes, as far as this machine knows without asking a server; `None`
+/// for what is no ordinary file, or cannot be asked.
+#[must_use]
+pub fn file_length(descriptor: i32) -> Option<u64> {
+    const DONT_SYNC: usize = 0x4000;
+    let status = status_of(usize::try_from(descriptor).ok()?, DONT_SYNC).ok()?;
+    status.is_regular.then_some(status.length)
 }
 
 /// The working directory.

@@ -98,7 +98,7 @@ impl<'a> RingWriter<'a> {
             },
             untold: line.untold.load(Relaxed),
         };
-        writer.tail = writer.reader_line().tail.load(Acquire);
+        writer.tail = writer.reader_line().tail.load(Acquire).min(writer.head);
         writer
     }
 
@@ -150,7 +150,13 @@ impl<'a> RingWriter<'a> {
     /// Looks how far the reader is by now.
     #[cold]
     fn sees_room(&mut self, more: u64) -> bool {
-        self.tail = self.reader_line().tail.load(Acquire);
+        let tail = self.reader_line().tail.load(Acquire);
+        // A position that no reader can have reached is none: it may be damaged, or half written.
+        if self.overwrites {
+            self.tail = tail.min(self.head);
+        } else if (self.tail..=self.head).contains(&tail) {
+            self.tail = tail;
+        }
         if self.overwrites && !self.has_room(more) && !self.segment.is_held() {
             // What is not read in time was not wanted.
             self.tail = self.tail.max((self.head + more).saturating_sub(self.mask + 1));
@@ -301,6 +307,7 @@ impl<'a> RingWriter<'a> {
         let need = (NAME_HEADER_BYTES + name.len().next_multiple_of(8)) as u64;
         let (head, tail) =
             (self.line().names_head.load(Relaxed), self.reader_line().names_tail.load(Acquire));
+        let tail = tail.min(head);
         // A name is never broken at the end: what is left there is passed over.
         let left = bytes - head % bytes;
         let skip = if left < need { left } else { 0 };

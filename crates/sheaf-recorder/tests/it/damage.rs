@@ -1,5 +1,5 @@
 //! Files that are no segments, or no whole ones.
-use sheaf_recorder::{Damage, IoEvent, IoOp, Reader, SegmentOptions, TraceSegment};
+use sheaf_recorder::{Damage, IoEvent, IoOp, Reader, SegmentOptions, TakeLimits, TraceSegment};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -166,4 +166,84 @@ fn flipped_byte_takes_no_more_than_it_can() {
     }
     assert!(refused > 0, "the header is looked at");
     assert_eq!(Reader::open(&path).unwrap().read().records.len() as u64, RECORDS);
+}
+
+/// The owner of a segment may cut it off at any moment: the reader says so, and goes on.
+#[test]
+fn segment_that_is_cut_off_while_it_is_read_ends_no_reader() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    for len in [0, 4096, 4096 + 256, 4096 + 256 + 64] {
+        written(&path);
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        let mut reader = Reader::open(&path).unwrap();
+        reader.take_some(0);
+        file.set_len(len).unwrap();
+        let read = reader.take_some(usize::MAX);
+        assert!(read.records.len() <= 1 && read.names.is_empty() && !read.more, "{len}: {read:?}");
+        assert!(matches!(reader.damage(), Some(Damage::Short(..))), "{len}: {:?}", reader.damage());
+        // Whatever else is asked of it comes back.
+        reader.release();
+        reader.hold();
+        reader.let_go();
+        assert!(!reader.is_held() && !reader.has_ended() && reader.take_names().is_empty());
+        assert_eq!((reader.waiting(), reader.read().records.len()), (0, 0));
+        assert_eq!(file.metadata().unwrap().len(), len, "nothing is written to it");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// A pipe, a directory or a link with a segment's name is refused at once.
+#[test]
+fn special_files_are_no_segments_and_block_no_reader() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let made = std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap();
+    assert!(made.success());
+    assert_eq!(Reader::open(&path("fifo")).unwrap_err(), Damage::NoSegment);
+    std::fs::create_dir(path("directory")).unwrap();
+    assert!(matches!(Reader::open(&path("directory")).unwrap_err(), Damage::Kernel(_)));
+    written(&path("s"));
+    std::os::unix::fs::symlink(path("s"), path("link")).unwrap();
+    assert!(matches!(Reader::open(&path("link")).unwrap_err(), Damage::Kernel(_)));
+}
+
+/// However many rings there are, one look takes no more than its limits; the next ones take the rest,
+/// of each ring.
+#[test]
+fn look_is_bounded_and_the_next_ones_take_the_rest() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let options =
+        SegmentOptions { rings: 8, records: 64, names_bytes: 8192, ..SegmentOptions::default() };
+    let segment = TraceSegment::create(&path, &options).unwrap();
+    let mut writers: Vec<_> = (0..8).map(|_| segment.writer().unwrap()).collect();
+    for (ring, writer) in (0..).zip(&mut writers) {
+        for number in 0..50 {
+            let file = writer.name(format!("/{ring}/{number}").as_bytes());
+            writer.put(&IoEvent { file, offset: ring, ..IoEvent::new(IoOp::Read) });
+        }
+    }
+    let mut reader = Reader::open(&path).unwrap();
+    let limits =
+        TakeLimits { ring_records: 30, records: 70, names_bytes: 2000, ..TakeLimits::default() };
+    let (mut names, mut of_rings, mut looks) = (0, [0; 8], 0);
+    loop {
+        let read = reader.take_within(&limits, true);
+        reader.release();
+        let bytes: usize =
+            read.names.values().map(|name| name.len().next_multiple_of(8) + 16).sum();
+        assert!(read.records.len() <= 70 && bytes < 2000 + 8192, "{read:?}");
+        names += read.names.len();
+        read.records.iter().for_each(|record| of_rings[record.offset as usize] += 1);
+        looks += 1;
+        assert!(looks < 100);
+        if looks == 12 {
+            assert!(of_rings.iter().all(|count| *count > 0), "all have their turn: {of_rings:?}");
+        }
+        if !read.more {
+            break;
+        }
+    }
+    assert_eq!((names, of_rings), (400, [50; 8]));
 }
