@@ -7,14 +7,13 @@ use crate::layout::{COMMAND_BYTES_MAX, HEADER_BYTES, IoLayer, MAGIC, SegmentHead
 use crate::op::IoOp;
 use crate::process_stat::ProcessStat;
 use crate::segment::{Full, SegmentOptions, boot};
-use crate::sys::{self, OpenHow};
+use crate::sys;
 use file::{RingState, RingWord, SegmentFile, Words};
 use rings::Blocks;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fmt;
 use std::mem::offset_of;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -112,6 +111,8 @@ pub struct Read {
     pub names_lost: u64,
     /// Operations that found no ring, in all.
     pub unplaced: u64,
+    /// Rings in use that were not looked at, as there are more than may be ([`TakeLimits::rings`]).
+    pub unread_rings: u32,
     /// More is there than was asked for.
     pub more: bool,
 }
@@ -145,7 +146,6 @@ pub struct Process {
 #[derive(Debug)]
 pub struct Reader {
     file: SegmentFile,
-    owner: u32,
     options: SegmentOptions,
     process: Process,
     /// It was made in this boot of the machine.
@@ -171,6 +171,8 @@ pub struct TakeLimits {
     pub records: usize,
     /// Bytes of names, nearly.
     pub names_bytes: usize,
+    /// Rings, of all that have ever been in use; of the rest, nothing is taken.
+    pub rings: usize,
     /// No further ring is begun after this.
     pub until: Option<Instant>,
 }
@@ -179,7 +181,7 @@ impl Default for TakeLimits {
     /// Everything.
     fn default() -> Self {
         let all = usize::MAX;
-        Self { ring_records: all, records: all, names_bytes: all, until: None }
+        Self { ring_records: all, records: all, names_bytes: all, rings: all, until: None }
     }
 }
 
@@ -207,14 +209,11 @@ impl Reader {
     /// # Errors
     /// [`Damage`] for what is no segment, or not a whole one.
     pub fn open(path: &Path) -> Result<Self, Damage> {
-        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Damage::Kernel(22))?;
-        let kernel = |error: sys::KernelError| Damage::Kernel(error.0);
-        let file = sys::open(&path, OpenHow::Update).map_err(kernel)?;
-        let status = file.status().map_err(kernel)?;
-        if !status.is_regular || status.length < HEADER_BYTES as u64 {
+        let file = SegmentFile::open(path)?;
+        let length = file.status().length;
+        if length < HEADER_BYTES as u64 {
             return Err(Damage::NoSegment);
         }
-        let file = SegmentFile::new(file, status.length);
         // What is written last comes first.
         if file.word(offset_of!(SegmentHeader, magic) as u64) != MAGIC {
             return Err(file.damage().cloned().unwrap_or(Damage::NoSegment));
@@ -224,12 +223,11 @@ impl Reader {
             return Err(file.damage().cloned().unwrap_or(Damage::NoSegment));
         }
         let (options, process, boot_then) = header_of(&header)?;
-        if status.length < options.bytes() as u64 {
-            return Err(Damage::Short(status.length, options.bytes() as u64));
+        if length < options.bytes() as u64 {
+            return Err(Damage::Short(length, options.bytes() as u64));
         }
         Ok(Self {
             file,
-            owner: status.owner,
             options,
             process,
             is_of_this_boot: boot_then == boot(),
@@ -244,7 +242,19 @@ impl Reader {
     /// The user whose file it is.
     #[must_use]
     pub fn owner(&self) -> u32 {
-        self.owner
+        self.file.status().owner
+    }
+
+    /// Closes the file until it is opened again, for who reads more segments than there are
+    /// descriptors. Nothing else may be asked of it meanwhile, but for what is known without the file.
+    pub fn close(&mut self) {
+        self.file.close();
+    }
+
+    /// Opens the file again that was closed. If it is not there any more, or another one is, that is
+    /// [`Reader::damage`].
+    pub fn open_again(&mut self) {
+        self.file.open_again();
     }
 
     /// Why nothing more can be read: the file is shorter than it was, or the kernel does not give it.
@@ -319,8 +329,8 @@ impl Reader {
     /// [`Reader::take_while`], no more than these limits allow; where the names of records are more
     /// than that, no records.
     pub fn take_within(&mut self, limits: &TakeLimits, is_written: bool) -> Read {
-        let (used, unplaced) = self.begin_rings();
-        let mut read = Read { unplaced, ..Read::default() };
+        let (used, unread_rings, unplaced) = self.begin_rings(limits.rings);
+        let mut read = Read { unplaced, unread_rings, ..Read::default() };
         // Who names a file that another has told of does so after that one: so records are looked
         // for before names, and taken after them.
         let states: Vec<RingState> = (0..used).map(|at| self.ring_state(at, is_written)).collect();
@@ -424,7 +434,7 @@ impl Reader {
     /// Names that have come since the last time, where they take half of their room or more: their
     /// records are taken later, or never.
     pub fn take_names(&mut self) -> HashMap<u64, Vec<u8>> {
-        let (used, _) = self.begin_rings();
+        let (used, ..) = self.begin_rings(usize::MAX);
         let (mut read, mut blocks) = (Read::default(), Blocks::default());
         let mut room = usize::MAX;
         for at in 0..used {
@@ -440,13 +450,16 @@ impl Reader {
         read.names
     }
 
-    /// Looks which rings there are by now; gives how many, and how many operations found none.
-    fn begin_rings(&mut self) -> (u32, u64) {
+    /// Looks which rings there are by now, no more than so many; gives how many, how many more there
+    /// are, and how many operations found none.
+    fn begin_rings(&mut self, rings_max: usize) -> (u32, u32, u64) {
         let state = self.file.state();
-        for at in self.taken.len() as u32..state.used.min(self.options.rings) {
-            self.begin_ring(at, RingPlace::default());
+        let used = state.used.min(self.options.rings);
+        for at in self.taken.len()..(used as usize).min(rings_max) {
+            self.begin_ring(at as u32, RingPlace::default());
         }
-        (self.taken.len() as u32, state.unplaced)
+        let known = self.taken.len() as u32;
+        (known, used.saturating_sub(known), state.unplaced)
     }
 
     /// A ring is taken from where it was released, or from `place` if that is further.

@@ -377,7 +377,7 @@ pub fn read_link<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8], Kernel
     Ok(&into[..len])
 }
 
-/// An open file: its kind, owner and length.
+/// An open file: what it is, whose, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStatus {
     /// Whether it is a regular file.
@@ -386,15 +386,18 @@ pub struct FileStatus {
     pub owner: u32,
     /// Its length in bytes.
     pub length: u64,
+    /// Its device, by two numbers, and its inode.
+    pub inode: ([u32; 2], u64),
 }
 
 fn status_of(descriptor: usize, how: usize) -> Result<FileStatus, KernelError> {
     const EMPTY_PATH: usize = 0x1000;
-    const TYPE_OWNER_SIZE: usize = 0x209;
+    const TYPE_OWNER_INODE_SIZE: usize = 0x309;
     const TYPE_BITS: u16 = 0o170_000;
     const REGULAR: u16 = 0o100_000;
     /// `struct statx`, as far as it is looked at.
     #[repr(C)]
+    #[derive(Default)]
     struct KernelFileStat {
         before: [u32; 5],
         owner: u32,
@@ -403,26 +406,23 @@ fn status_of(descriptor: usize, how: usize) -> Result<FileStatus, KernelError> {
         spare: u16,
         inode: u64,
         size: u64,
-        behind: [u64; 26],
+        between: [u64; 11],
+        device: [u32; 2],
+        behind: [u64; 14],
     }
     const _: () = assert!(size_of::<KernelFileStat>() == 256);
-    let mut told = KernelFileStat {
-        before: [0; 5],
-        owner: 0,
-        group: 0,
-        mode: 0,
-        spare: 0,
-        inode: 0,
-        size: 0,
-        behind: [0; 26],
-    };
+    let mut told = KernelFileStat::default();
     let into = &raw mut told;
     let (path, flags) = (c"".as_ptr() as usize, EMPTY_PATH | how);
-    let args = [descriptor, path, flags, TYPE_OWNER_SIZE, into as usize, 0];
+    let args = [descriptor, path, flags, TYPE_OWNER_INODE_SIZE, into as usize, 0];
     // SAFETY: the path ends with a zero; what is written has 256 bytes, for which there is room.
     unsafe { call(number::STATX, args) }?;
-    let is_regular = told.mode & TYPE_BITS == REGULAR;
-    Ok(FileStatus { is_regular, owner: told.owner, length: told.size })
+    Ok(FileStatus {
+        is_regular: told.mode & TYPE_BITS == REGULAR,
+        owner: told.owner,
+        length: told.size,
+        inode: (told.device, told.inode),
+    })
 }
 
 /// How long an open file is, in bytes, as far as this machine knows without asking a server; `None`

@@ -13,11 +13,23 @@ use crate::layout::{
     WriterLine,
 };
 use crate::segment::SegmentOptions;
-use crate::sys::{Descriptor, KernelError};
+use crate::sys::{self, Descriptor, FileStatus, KernelError, OpenHow};
+use std::ffi::{CStr, CString};
 use std::mem::offset_of;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::fence;
+
+const EBADF: i32 = 9;
+
+fn opened(path: &CStr) -> Result<(Descriptor, FileStatus), Damage> {
+    let kernel = |error: KernelError| Damage::Kernel(error.0);
+    let file = sys::open(path, OpenHow::Update).map_err(kernel)?;
+    let status = file.status().map_err(kernel)?;
+    if status.is_regular { Ok((file, status)) } else { Err(Damage::NoSegment) }
+}
 
 /// Words of a part of the file, as the machine has them.
 #[derive(Clone, Copy)]
@@ -70,15 +82,40 @@ pub(super) enum RingWord {
 
 #[derive(Debug)]
 pub(super) struct SegmentFile {
-    file: Descriptor,
-    /// As far as it is read.
-    bytes: u64,
+    path: CString,
+    /// Nothing while it is closed.
+    file: Option<Descriptor>,
+    status: FileStatus,
     damage: OnceLock<Damage>,
 }
 
 impl SegmentFile {
-    pub fn new(file: Descriptor, bytes: u64) -> Self {
-        Self { file, bytes, damage: OnceLock::new() }
+    /// Opens a regular file.
+    pub fn open(path: &Path) -> Result<Self, Damage> {
+        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Damage::Kernel(22))?;
+        let (file, status) = opened(&path)?;
+        Ok(Self { path, file: Some(file), status, damage: OnceLock::new() })
+    }
+
+    /// Closes it until it is opened again: it takes no descriptor.
+    pub fn close(&mut self) {
+        self.file = None;
+    }
+
+    pub fn open_again(&mut self) {
+        if self.file.is_some() || self.is_damaged() {
+            return;
+        }
+        match opened(&self.path) {
+            Ok((file, status)) if status.inode == self.status.inode => self.file = Some(file),
+            Ok(_) => self.fail(Damage::NoSegment),
+            Err(damage) => self.fail(damage),
+        }
+    }
+
+    /// What it was when it was opened first.
+    pub fn status(&self) -> &FileStatus {
+        &self.status
     }
 
     /// Why it is not read any more.
@@ -103,11 +140,12 @@ impl SegmentFile {
     }
 
     fn fill(&self, at: u64, into: &mut [u8]) -> Result<(), ()> {
+        let file = self.file.as_ref().ok_or_else(|| self.fail(Damage::Kernel(EBADF)))?;
         let mut done = 0;
         while done < into.len() {
             let end = at + done as u64;
-            match self.file.read_at(&mut into[done..], end) {
-                Ok(0) => return Err(self.fail(Damage::Short(end, self.bytes))),
+            match file.read_at(&mut into[done..], end) {
+                Ok(0) => return Err(self.fail(Damage::Short(end, self.status.length))),
                 Ok(read) => done += read,
                 Err(error) => self.go_on(error)?,
             }
@@ -116,9 +154,10 @@ impl SegmentFile {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
+        let Some(file) = &self.file else { return self.fail(Damage::Kernel(EBADF)) };
         let mut done = 0;
         while done < bytes.len() && !self.is_damaged() {
-            let written = self.file.write_at(&bytes[done..], at + done as u64);
+            let written = file.write_at(&bytes[done..], at + done as u64);
             match written.map_or_else(|error| self.go_on(error).map(|()| 0), Ok) {
                 Ok(written) => done += written,
                 Err(()) => return,

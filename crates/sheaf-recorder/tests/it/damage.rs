@@ -247,3 +247,25 @@ fn look_is_bounded_and_the_next_ones_take_the_rest() {
     }
     assert_eq!((names, of_rings), (400, [50; 8]));
 }
+
+/// A closed reader has no descriptor; opened again, it goes on where it was, in the same file alone.
+#[test]
+fn closed_reader_goes_on_in_the_same_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let segment = TraceSegment::create(&path, &SegmentOptions::default()).unwrap();
+    let mut writer = segment.writer().unwrap();
+    let mut reader = Reader::open(&path).unwrap();
+    for offset in 0..10 {
+        writer.put(&IoEvent { offset, ..IoEvent::new(IoOp::Read) });
+        reader.open_again();
+        let read = reader.read();
+        assert_eq!(read.records.iter().map(|record| record.offset).collect::<Vec<_>>(), [offset]);
+        reader.close();
+    }
+    std::fs::rename(&path, directory.path().join("t")).unwrap();
+    written(&path);
+    reader.open_again();
+    assert!(reader.read().records.is_empty());
+    assert_eq!(reader.damage(), Some(&Damage::NoSegment));
+}
