@@ -1,14 +1,21 @@
 //! From the segments of processes to rows with the time of day.
+mod limits;
+
+pub use limits::{CollectLimits, OpenShare};
+
 use crate::error::TraceError;
-use crate::files::remove;
+use crate::files::{open_own, read_small, remove};
 use crate::row::{TraceNames, TraceRow};
+use limits::{NUMBER_BYTES, OpenPermit};
 use serde::{Deserialize, Serialize};
 use sheaf_recorder::{
-    ClockKind, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TraceClock, flag, sys,
+    ClockKind, Damage, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TakeLimits, TraceClock, flag,
+    sys,
 };
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -122,6 +129,12 @@ pub struct Collector {
     listed: Option<DirectoryLook>,
     /// What is taken can be stored nowhere.
     is_dropping: bool,
+    limits: CollectLimits,
+    /// The segment that had a turn last.
+    last: PathBuf,
+    /// More segments are there than may be read, or more rings: that is told.
+    told_of_segments: bool,
+    told_of_rings: bool,
 }
 
 /// A directory as it was looked at.
@@ -131,14 +144,16 @@ struct DirectoryLook {
     changed: SystemTime,
     /// What changes it from here on gives it another time.
     is_settled: bool,
+    owner: u32,
 }
 
 impl DirectoryLook {
     fn of(directory: &Path) -> std::io::Result<Self> {
         let (at, now) = (Instant::now(), SystemTime::now());
-        let changed = std::fs::metadata(directory)?.modified()?;
+        let about = std::fs::metadata(directory)?;
+        let (changed, owner) = (about.modified()?, about.uid());
         let is_settled = now.duration_since(changed).is_ok_and(|age| age > CHANGE_TICK_MAX);
-        Ok(Self { at, changed, is_settled })
+        Ok(Self { at, changed, is_settled, owner })
     }
 
     /// Whether what was listed then is all that is there now.
@@ -162,6 +177,8 @@ pub struct WatchLimits {
 #[derive(Debug)]
 struct TraceSource {
     reader: Reader,
+    /// Its file stays open.
+    permit: Option<OpenPermit>,
     /// Whether its process ran when that was looked at last, and when.
     runs: (bool, Instant),
     /// Nothing had come at the last look.
@@ -176,12 +193,16 @@ struct TraceSource {
     overwritten: u64,
     names_lost: u64,
     unplaced: u64,
+    /// Something was taken since the last release.
+    is_taken: bool,
     /// What was taken since the last release.
     unreleased: DroppedSums,
 }
 
 /// In a directory for segments: what was dropped of those that are gone, a line each.
 pub const DROPPED_FILE: &str = "dropped";
+/// A line for each of more processes than a machine has.
+const DROPPED_BYTES_MAX: u64 = 1 << 30;
 
 /// Operations of a segment that were taken and not stored, and those that it had lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -197,8 +218,8 @@ impl DroppedSums {
     fn note(self, directory: &Path, segment: &Path) -> Result<(), TraceError> {
         let path = directory.join(DROPPED_FILE);
         let line = format!("{} {} {}\n", file_of(segment), self.unwritten, self.lost);
-        let file = File::options().create(true).append(true).open(&path);
-        file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(TraceError::io(&path))
+        let mut file = open_own(&path, File::options().create(true).append(true))?;
+        file.write_all(line.as_bytes()).map_err(TraceError::io(&path))
     }
 
     /// Reads [`DROPPED_FILE`] of a directory and removes the segments it names.
@@ -207,10 +228,7 @@ impl DroppedSums {
     /// When the file cannot be read or is damaged, or a segment cannot be removed.
     pub fn take(directory: &Path) -> Result<Self, TraceError> {
         let path = directory.join(DROPPED_FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            read => read.map_err(TraceError::io(&path))?,
-        };
+        let Some(text) = read_small(&path, DROPPED_BYTES_MAX)? else { return Ok(Self::default()) };
         let mut sums = Self::default();
         for line in text.lines() {
             let mut words = line.split(' ');
@@ -253,7 +271,17 @@ impl Collector {
             buried: VecDeque::new(),
             listed: None,
             is_dropping: false,
+            limits: CollectLimits::default(),
+            last: PathBuf::new(),
+            told_of_segments: false,
+            told_of_rings: false,
         })
+    }
+
+    /// With these limits.
+    #[must_use]
+    pub fn within(self, limits: CollectLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Continues where another collector was: segments that are found later begin at their state.
@@ -354,18 +382,64 @@ impl Collector {
         let ns_per_tick = self.ns_per_tick();
         let host = names.number(&self.host);
         let held = (self.unheld, self.clock.now());
-        for (path, source) in &mut self.segments {
+        let until = Instant::now().checked_add(self.limits.look);
+        let mut room = LookRoom::of(&self.limits, until, self.segments.values());
+        let mut damaged = Vec::new();
+        // Beginning behind the one that had a turn last: what has none now is the first next time.
+        let last = self.last.clone();
+        let (before, behind): (Vec<_>, Vec<_>) =
+            self.segments.iter_mut().partition(|(path, _)| **path <= last);
+        for (path, source) in behind.into_iter().chain(before) {
+            if room.is_over(&collected) {
+                collected.more = true;
+                break;
+            }
+            self.last.clone_from(path);
+            source.open();
             // Whoever ends after this look has written all before the next.
             let was_written = source.is_written(is_last);
             let take = (was_written, ns_per_tick, held);
-            let more = source.take(path, host, take, names, &mut collected);
+            let more = source.take(path, host, take, (names, &mut room), &mut collected);
+            source.close();
             collected.more |= more;
-            if !was_written && !more && !self.over.contains(path) {
+            if source.reader.damage().is_some() {
+                damaged.push(path.clone());
+            } else if !was_written && !more && !self.over.contains(path) {
                 self.over.push(path.clone());
             }
         }
+        for path in damaged {
+            self.drop_damaged(path, &mut collected);
+        }
+        self.tell_of_rings(room.unread_rings, &mut collected);
         collected.rows.sort_by_key(|row| row.time_ns);
         Ok(collected)
+    }
+
+    /// A segment that cannot be read any more: somebody has cut it off, say. What was taken stays.
+    fn drop_damaged(&mut self, path: PathBuf, into: &mut Collected) {
+        const MFILE: i32 = sheaf_core::Errno::MFILE.0;
+        const NFILE: i32 = sheaf_core::Errno::NFILE.0;
+        let Some(source) = self.segments.remove(&path) else { return };
+        let Some(damage) = source.reader.damage() else { return };
+        if matches!(damage, Damage::Kernel(MFILE | NFILE)) {
+            // It is found again, and goes on where it was.
+            let names = source.names.iter().map(|(number, name)| (*number, *name)).collect();
+            let state = source.state(&path, names);
+            self.states.insert(state.file.clone(), state);
+        } else {
+            into.damaged.push((path.clone(), damage.to_string()));
+            self.damaged.insert(path, (Instant::now(), None));
+        }
+    }
+
+    /// Threads beyond the limit, once.
+    fn tell_of_rings(&mut self, unread: u64, into: &mut Collected) {
+        if unread > 0 && !std::mem::replace(&mut self.told_of_rings, true) {
+            let max = self.limits.rings;
+            let why = format!("{unread} threads are not read: more than {max} are recorded there");
+            into.damaged.push((self.directory.clone(), why));
+        }
     }
 
     /// Gives back the room of what was collected. Segments that nobody writes any more, and that
@@ -376,7 +450,12 @@ impl Collector {
     pub fn release(&mut self) -> Result<(), TraceError> {
         if !self.is_dropping {
             for source in self.segments.values_mut() {
-                source.reader.release();
+                if source.is_taken {
+                    source.open();
+                    source.reader.release();
+                    source.close();
+                    source.is_taken = false;
+                }
                 source.unreleased = DroppedSums::default();
             }
         }
@@ -427,7 +506,9 @@ impl Collector {
     /// The number of open processes ([`Collector::open`]) that run.
     pub fn running(&mut self) -> usize {
         let running = self.segments.values_mut().filter_map(|source| {
+            source.open();
             let runs = source.is_written(true);
+            source.close();
             runs.then(|| source.process())
         });
         running.collect::<HashSet<_>>().len()
@@ -454,37 +535,40 @@ impl Collector {
             return Ok(());
         }
         self.listed = Some(now);
-        for entry in std::fs::read_dir(&self.directory).map_err(error())? {
+        if self.damaged.len() >= self.limits.files {
+            // Of files that are gone by now.
+            self.damaged.clear();
+        }
+        let mut passed = 0_u64;
+        let files = std::fs::read_dir(&self.directory).map_err(error())?;
+        for entry in files.take(self.limits.files) {
             let path = entry.map_err(error())?.path();
             let is_segment = path.extension().is_some_and(|extension| extension == "segment");
             if !is_segment || self.segments.contains_key(&path) {
                 continue;
             }
+            if self.segments.len() >= self.limits.segments {
+                passed += 1;
+                continue;
+            }
             match Reader::open(&path) {
-                Ok(mut reader) => {
+                Ok(reader) if reader.owner() != now.owner => {
+                    let why = (now.at, None);
+                    if self.damaged.insert(path.clone(), why).is_none() {
+                        into.damaged.push((path, "it is another user's".to_owned()));
+                    }
+                }
+                Ok(reader) => {
                     self.damaged.remove(&path);
-                    let command = names.number(&reader.process().command);
-                    let state = self.states.remove(&file_of(&path)).unwrap_or_default();
-                    let places = state.places.iter().map(|&(records, names, untold)| RingPlace {
-                        records,
-                        names,
-                        untold,
-                    });
-                    reader.resume(&places.collect::<Vec<_>>());
-                    let source = TraceSource {
-                        runs: (reader.is_written(), Instant::now()),
-                        was_quiet: false,
-                        is_buried: false,
-                        reader,
-                        names: state.names.into_iter().collect(),
-                        command,
-                        names_passed: 0,
-                        lost: state.lost,
-                        overwritten: 0,
-                        unreleased: DroppedSums::default(),
-                        names_lost: state.names_lost,
-                        unplaced: state.unplaced,
+                    let command = &reader.process().command;
+                    let command = match names.find(command) {
+                        Some(command) => command,
+                        None if names.bytes() < self.limits.names_bytes => names.number(command),
+                        None => names.number(b""),
                     };
+                    let state = self.states.remove(&file_of(&path)).unwrap_or_default();
+                    let permit = self.limits.open.take();
+                    let source = TraceSource::new(reader, permit, command, state);
                     self.segments.insert(path, source);
                     self.seen += 1;
                 }
@@ -496,6 +580,15 @@ impl Collector {
                         into.damaged.extend(untold.take().map(|why| (path, why)));
                     }
                 }
+            }
+        }
+        if passed > 0 {
+            // They have their turn when others have ended.
+            self.listed = None;
+            if !std::mem::replace(&mut self.told_of_segments, true) {
+                let max = self.limits.segments;
+                let why = format!("{passed} segments wait: no more than {max} are read at once");
+                into.damaged.push((self.directory.clone(), why));
             }
         }
         Ok(())
@@ -516,7 +609,91 @@ impl Collector {
     }
 }
 
+/// What there is room for in a look.
+struct LookRoom {
+    records: usize,
+    rings: usize,
+    names_bytes: usize,
+    /// Numbers of names in records.
+    numbers: usize,
+    until: Option<Instant>,
+    unread_rings: u64,
+}
+
+impl LookRoom {
+    fn of<'a>(
+        limits: &CollectLimits,
+        until: Option<Instant>,
+        sources: impl Iterator<Item = &'a TraceSource>,
+    ) -> Self {
+        let (mut rings, mut numbers) = (limits.rings, limits.names_bytes / NUMBER_BYTES);
+        for source in sources {
+            rings = rings.saturating_sub(source.reader.places().len());
+            numbers = numbers.saturating_sub(source.names.len());
+        }
+        let (records, names_bytes) = (limits.records, limits.names_bytes);
+        Self { records, rings, names_bytes, numbers, until, unread_rings: 0 }
+    }
+
+    fn is_over(&self, collected: &Collected) -> bool {
+        collected.rows.len() >= self.records || self.until.is_some_and(|until| Instant::now() > until)
+    }
+
+    /// What one segment may take of it, which has so many rings so far.
+    fn limits(&self, rings: usize, collected: &Collected) -> TakeLimits {
+        TakeLimits {
+            ring_records: RECORDS_MAX,
+            records: self.records.saturating_sub(collected.rows.len()),
+            names_bytes: self.names_bytes,
+            rings: self.rings.saturating_add(rings),
+            until: self.until,
+        }
+    }
+}
+
 impl TraceSource {
+    /// A segment at its beginning, or where another collector was with it.
+    fn new(
+        mut reader: Reader,
+        permit: Option<OpenPermit>,
+        command: u32,
+        state: SourceState,
+    ) -> Self {
+        let place = |&(records, names, untold): &(u64, u64, u64)| RingPlace { records, names, untold };
+        reader.resume(&state.places.iter().map(place).collect::<Vec<_>>());
+        let mut source = Self {
+            runs: (reader.is_written(), Instant::now()),
+            was_quiet: false,
+            is_buried: false,
+            reader,
+            permit,
+            names: state.names.into_iter().collect(),
+            command,
+            names_passed: 0,
+            lost: state.lost,
+            overwritten: 0,
+            is_taken: false,
+            unreleased: DroppedSums::default(),
+            names_lost: state.names_lost,
+            unplaced: state.unplaced,
+        };
+        source.close();
+        source
+    }
+
+    /// Opens its file, if it does not stay open.
+    fn open(&mut self) {
+        if self.permit.is_none() {
+            self.reader.open_again();
+        }
+    }
+
+    fn close(&mut self) {
+        if self.permit.is_none() {
+            self.reader.close();
+        }
+    }
+
     /// Its process: its number, and when it was started.
     fn process(&self) -> (u32, u64) {
         let process = self.reader.process();
@@ -543,13 +720,14 @@ impl TraceSource {
         path: &Path,
         host: u32,
         (was_written, ns_per_tick, held): (bool, f64, (u64, u64)),
-        names: &mut TraceNames,
+        (names, room): (&mut TraceNames, &mut LookRoom),
         into: &mut Collected,
     ) -> bool {
-        let read = self.reader.take_while(RECORDS_MAX, was_written);
-        let fresh: Vec<(u64, u32)> =
-            read.names.iter().map(|(number, name)| (*number, names.number(name))).collect();
-        self.names.extend(fresh.iter().copied());
+        let rings = self.reader.places().len();
+        let read = self.reader.take_within(&room.limits(rings, into), was_written);
+        room.rings = room.rings.saturating_sub(self.reader.places().len() - rings);
+        room.unread_rings += u64::from(read.unread_rings);
+        let fresh = self.name(&read.names, names, room);
         let process = self.reader.process();
         let (made, made_ns, pid) = (process.made, process.made_ns, process.pid);
         let is_counter = process.clock == ClockKind::Counter;
@@ -578,7 +756,7 @@ impl TraceSource {
             into.rows.push(of_gap(gap, row(gap.from, gap.to.saturating_sub(gap.from)), &mut ops));
         }
         let unplaced = read.unplaced.saturating_sub(self.unplaced);
-        let is_quiet = read.records.is_empty() && read.gaps.is_empty() && fresh.is_empty();
+        let is_quiet = read.records.is_empty() && read.gaps.is_empty() && read.names.is_empty();
         let is_as_before = (self.lost, self.names_lost, self.unplaced)
             == (read.lost, read.names_lost, read.unplaced);
         let lost = read.lost.saturating_sub(self.lost);
@@ -605,9 +783,33 @@ impl TraceSource {
         }
         self.was_quiet = is_quiet && is_as_before;
         if !self.was_quiet {
+            self.is_taken = true;
             into.sources.push(self.state(path, fresh));
         }
         read.more
+    }
+
+    /// Takes in names, as far as there is room for them.
+    fn name(
+        &mut self,
+        read: &HashMap<u64, Vec<u8>>,
+        names: &mut TraceNames,
+        room: &mut LookRoom,
+    ) -> Vec<(u64, u32)> {
+        let mut fresh = Vec::with_capacity(read.len());
+        for (number, name) in read {
+            let is_known = self.names.contains_key(number);
+            let has_room = is_known || room.numbers > 0;
+            if !has_room || (names.bytes() >= room.names_bytes && names.find(name).is_none()) {
+                self.names_passed += 1;
+                continue;
+            }
+            room.numbers = room.numbers.saturating_sub(usize::from(!is_known));
+            let name = names.number(name);
+            self.names.insert(*number, name);
+            fresh.push((*number, name));
+        }
+        fresh
     }
 
     fn state(&self, path: &Path, names: Vec<(u64, u32)>) -> SourceState {

@@ -19,6 +19,8 @@ mod columns;
 mod left;
 mod live;
 mod live_text;
+mod slot;
+mod state;
 mod user;
 
 pub use batch::{
@@ -29,6 +31,8 @@ pub use clock::{ClockSample, HostClock};
 pub use left::{LeftSegments, left_segments};
 pub use live::{LIVE_SECONDS_MAX, LiveAnswer, LiveBy, LiveFilter, LiveRequest, LiveSums};
 
+use crate::error::TraceError;
+use crate::files::open_own;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -49,10 +53,15 @@ pub fn shared_segments(buffers: &Path) -> PathBuf {
 /// When that cannot be seen.
 pub fn is_collected(segments: &Path) -> std::io::Result<bool> {
     use rustix::fs::{FlockOperation, flock};
-    let file = match std::fs::File::open(segments.join(client::CLIENT_LOCK)) {
+    use std::io::{Error, ErrorKind};
+    let path = segments.join(state::CLIENT_LOCK);
+    let file = match open_own(&path, std::fs::File::options().read(true)) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
+        Err(TraceError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            return Ok(false);
+        }
+        Err(TraceError::Io { source, .. }) => return Err(source),
+        Err(error) => return Err(Error::other(error)),
     };
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(false),

@@ -6,7 +6,7 @@
 //! stored. A block that was cut off was never released: it is in the rings still.
 use crate::collect::SourceState;
 use crate::error::TraceError;
-use crate::files::{open, remove};
+use crate::files::{open, open_own, remove};
 use crate::host::ServedHost;
 use crate::row::{LOST, TraceNames, TraceRow};
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 const MAGIC: &[u8; 8] = b"sheafsp4";
 /// The name of a spool while its first block is written.
 pub const PART_FILE: &str = "spool.part";
+/// The most spools of a directory.
+const SPOOLS_MAX: usize = 64 << 10;
 /// The longest block that is believed.
 const BLOCK_BYTES_MAX: u32 = 1 << 30;
 /// Of a row in a block.
@@ -88,6 +90,10 @@ pub fn spools_of(directory: &Path) -> Result<BTreeMap<u32, PathBuf>, TraceError>
         let name = path.file_name().and_then(|name| name.to_str());
         let number = name.and_then(|name| name.strip_prefix("spool-")?.parse().ok());
         spools.extend(number.map(|number| (number, path)));
+        if spools.len() > SPOOLS_MAX {
+            let why = format!("more than {SPOOLS_MAX} spools are there");
+            return Err(TraceError::damaged(directory, why));
+        }
     }
     Ok(spools)
 }
@@ -269,9 +275,38 @@ pub struct SpoolContent {
 pub fn read(
     path: &Path,
     names: &mut TraceNames,
+    take: impl FnMut(&[TraceRow], &TraceNames) -> Result<(), TraceError>,
+) -> Result<SpoolContent, TraceError> {
+    read_from(path, BufReader::new(open(path)?), names, take)
+}
+
+/// [`read`] for a spool in a directory where a user puts what it likes: it is a regular file of this
+/// user's, and has no more than so many bytes.
+///
+/// # Errors
+/// As [`read`]; and when it is longer.
+pub fn read_own(
+    path: &Path,
+    bytes_max: u64,
+    names: &mut TraceNames,
+    take: impl FnMut(&[TraceRow], &TraceNames) -> Result<(), TraceError>,
+) -> Result<SpoolContent, TraceError> {
+    let file = open_own(path, File::options().read(true))?;
+    let bytes = file.metadata().map_err(TraceError::io(path))?.len();
+    if bytes > bytes_max {
+        let why = format!("it has {bytes} bytes, more than the {bytes_max} of the longest spool");
+        return Err(TraceError::damaged(path, why));
+    }
+    // It may grow meanwhile.
+    read_from(path, BufReader::new(file.take(bytes_max)), names, take)
+}
+
+fn read_from(
+    path: &Path,
+    mut file: impl Read,
+    names: &mut TraceNames,
     mut take: impl FnMut(&[TraceRow], &TraceNames) -> Result<(), TraceError>,
 ) -> Result<SpoolContent, TraceError> {
-    let mut file = BufReader::new(open(path)?);
     let mut content = SpoolContent::default();
     let mut magic = [0; MAGIC.len()];
     match file.read_exact(&mut magic) {
@@ -356,7 +391,7 @@ fn block(file: &mut impl Read) -> std::io::Result<SpoolBlock> {
         return Ok(SpoolBlock::Damaged("the length of a block is damaged"));
     }
     let mut block = Vec::new();
-    file.take(u64::from(len)).read_to_end(&mut block)?;
+    file.by_ref().take(u64::from(len)).read_to_end(&mut block)?;
     if block.len() != len as usize {
         return Ok(SpoolBlock::Cut("its last block was cut off"));
     }

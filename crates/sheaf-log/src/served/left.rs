@@ -1,6 +1,6 @@
 //! Directories for segments that processes have left: whether a process uses one, and whether it
 //! holds operations that are stored nowhere else.
-use super::client::stored_of;
+use super::state::stored_of;
 use super::is_collected;
 use crate::error::TraceError;
 use crate::spool;

@@ -14,6 +14,8 @@ pub const LIVE_SECONDS_MAX: u32 = 60;
 const SLICE: Duration = Duration::from_millis(250);
 /// Sums of one slice; what has none is among the others.
 const SUMS_MAX: usize = 16 << 10;
+/// Sums of all slices; likewise.
+const ALL_SUMS_MAX: usize = 256 << 10;
 /// What names may take; then all is forgotten.
 const NAME_BYTES_MAX: usize = 16 << 20;
 /// Sums of one answer; the rest is one of them.
@@ -172,7 +174,9 @@ impl LiveWindow {
             let (sums, others) = (FxHashMap::default(), LiveSums::default());
             self.slices.push_back(LiveSlice { begun: now, sums, others });
         }
+        let all: usize = self.slices.iter().map(|slice| slice.sums.len()).sum();
         let Some(slice) = self.slices.back_mut() else { return };
+        let sums_max = SUMS_MAX.min(slice.sums.len() + ALL_SUMS_MAX.saturating_sub(all));
         let lost = names.find(crate::row::LOST);
         let mut classes: FxHashMap<u32, OpClass> = FxHashMap::default();
         let mut known: FxHashMap<u32, u32> = FxHashMap::default();
@@ -181,7 +185,7 @@ impl LiveWindow {
         for row in rows.iter().filter(|row| !row.is_nested) {
             let class = classes.entry(row.op).or_insert_with(|| class_of(names.text(row.op)));
             let key = (own(row.path), own(row.command), own(row.op));
-            let sums = if slice.sums.len() < SUMS_MAX || slice.sums.contains_key(&key) {
+            let sums = if slice.sums.len() < sums_max || slice.sums.contains_key(&key) {
                 slice.sums.entry(key).or_default()
             } else {
                 &mut slice.others
