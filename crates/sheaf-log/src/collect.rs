@@ -9,8 +9,8 @@ use crate::row::{TraceNames, TraceRow};
 use limits::{NUMBER_BYTES, OpenPermit};
 use serde::{Deserialize, Serialize};
 use sheaf_recorder::{
-    ClockKind, Damage, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TakeLimits, TraceClock, flag,
-    sys,
+    ClockKind, Damage, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TakeLimits, TraceClock,
+    flag, sys,
 };
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -636,7 +636,8 @@ impl LookRoom {
     }
 
     fn is_over(&self, collected: &Collected) -> bool {
-        collected.rows.len() >= self.records || self.until.is_some_and(|until| Instant::now() > until)
+        collected.rows.len() >= self.records
+            || self.until.is_some_and(|until| Instant::now() > until)
     }
 
     /// What one segment may take of it, which has so many rings so far.
@@ -659,7 +660,8 @@ impl TraceSource {
         command: u32,
         state: SourceState,
     ) -> Self {
-        let place = |&(records, names, untold): &(u64, u64, u64)| RingPlace { records, names, untold };
+        let place =
+            |&(records, names, untold): &(u64, u64, u64)| RingPlace { records, names, untold };
         reader.resume(&state.places.iter().map(place).collect::<Vec<_>>());
         let mut source = Self {
             runs: (reader.is_written(), Instant::now()),

@@ -144,8 +144,12 @@ impl LogClients {
             open: self.open.of_another(),
         });
         if user.requests >= REQUESTS_MAX {
-            tracing::warn!(host, user = key.0.as_raw(), "more than {REQUESTS_MAX} requests at once");
-            return Err(Errno::AGAIN);
+            tracing::warn!(
+                host,
+                user = key.0.as_raw(),
+                "more than {REQUESTS_MAX} requests at once"
+            );
+            return Err(Errno::MFILE);
         }
         user.requests += 1;
         Ok(Admitted { clients: self, key })
@@ -221,7 +225,7 @@ impl Admitted<'_> {
             }
             // One that ends is about to be forgotten.
             if Instant::now() >= until {
-                return Err(Errno::AGAIN);
+                return Err(Errno::TIMEDOUT);
             }
             std::thread::sleep(END_PAUSE);
         }

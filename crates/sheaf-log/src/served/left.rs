@@ -1,7 +1,7 @@
 //! Directories for segments that processes have left: whether a process uses one, and whether it
 //! holds operations that are stored nowhere else.
-use super::state::stored_of;
 use super::is_collected;
+use super::state::stored_of;
 use crate::error::TraceError;
 use crate::spool;
 use sheaf_recorder::Reader;

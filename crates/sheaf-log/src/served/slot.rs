@@ -61,7 +61,7 @@ impl LogClient {
     /// Waits for the state, until then if that is said; `None` where it has ended.
     ///
     /// # Errors
-    /// `EAGAIN` where another thread has it for that long.
+    /// `ETIMEDOUT` where another thread has it for that long.
     pub fn take(&self, until: Option<Instant>) -> Result<Option<HeldClient<'_>>, Errno> {
         let mut place = lock(&self.place);
         while matches!(*place, ClientPlace::Taken) {
@@ -70,7 +70,7 @@ impl LogClient {
                 Some(until) => {
                     let rest = until.saturating_duration_since(Instant::now());
                     if rest.is_zero() {
-                        return Err(Errno::AGAIN);
+                        return Err(Errno::TIMEDOUT);
                     }
                     let waited = self.freed.wait_timeout(place, rest);
                     waited.unwrap_or_else(PoisonError::into_inner).0

@@ -250,7 +250,11 @@ impl ClientState {
     }
 
     /// What follows on what is stored.
-    pub(super) fn answer(&mut self, asked: &CollectRequest, leaf: u32) -> Result<TraceBatch, TraceError> {
+    pub(super) fn answer(
+        &mut self,
+        asked: &CollectRequest,
+        leaf: u32,
+    ) -> Result<TraceBatch, TraceError> {
         (self.asked, self.is_asked) = (Instant::now(), true);
         (self.collected, self.is_only_looked_at) = (Some(self.asked), false);
         mark_collected(&self.directory)?;

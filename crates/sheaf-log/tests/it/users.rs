@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(30);
-const NOBODY: &str = "65534";
+pub const LIMIT: Duration = Duration::from_secs(30);
+pub const NOBODY: &str = "65534";
 
 /// This thread's user does so many operations on a file.
 fn record(buffers: &Path, file: &[u8], count: u64) {
@@ -34,18 +34,17 @@ fn record(buffers: &Path, file: &[u8], count: u64) {
     segment.end();
 }
 
-async fn session(home: &Path) -> Session {
+pub async fn session(home: &Path, clients: LogClients) -> Session {
     let mut filters = LogClients::filters(Registry::with_builtins());
     sheaf_group::aggregate::register(&mut filters);
-    let services =
-        LogClients::default().register(Servers::default().register(Services::new(filters)));
+    let services = clients.register(Servers::default().register(Services::new(filters)));
     let environment =
         Environment::default().with("HOME", home).with("XDG_RUNTIME_DIR", home).in_directory(home);
     Session::builder(&environment).embedded(1).services(services).start().await.unwrap()
 }
 
 /// Operations by file of a user's programs, or why there are none.
-async fn taken(
+pub async fn taken(
     session: &Session,
     buffers: &Path,
     user: Option<&str>,
@@ -69,7 +68,8 @@ async fn taken(
         if let Some((errno, _)) = answer.coverage.failed.first() {
             return Err(*errno);
         }
-        let batch = TraceBatch::decode(&answer.payload.unwrap()).unwrap();
+        let Some(payload) = answer.payload else { return Err(Errno::TIMEDOUT) };
+        let batch = TraceBatch::decode(&payload).unwrap();
         for row in &batch.rows {
             let path = String::from_utf8(batch.names.text(row.path).to_vec()).unwrap();
             *files.entry(path).or_default() += 1;
@@ -93,7 +93,7 @@ fn programs_of_each_user_are_read_apart_with_that_users_rights() {
     record(buffers.path(), b"/of-root", 30);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let session = session(buffers.path()).await;
+        let session = session(buffers.path(), LogClients::default()).await;
         let counts = |files: &[(&str, u64)]| {
             Ok(files.iter().map(|(file, count)| ((*file).to_owned(), *count)).collect())
         };
@@ -124,7 +124,7 @@ fn programs_of_each_user_are_read_apart_with_that_users_rights() {
     as_nobody(|| {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let session = session(buffers.path()).await;
+            let session = session(buffers.path(), LogClients::default()).await;
             assert_eq!(taken(&session, buffers.path(), Some("0")).await, Err(Errno::PERM));
             assert_eq!(shown(&session, buffers.path(), Some("0")).await, Err(Errno::PERM));
             // The session before may hold it for a while.
@@ -136,7 +136,7 @@ fn programs_of_each_user_are_read_apart_with_that_users_rights() {
 }
 
 /// How many operations are shown of a user's programs.
-async fn shown(session: &Session, buffers: &Path, user: Option<&str>) -> Result<u64, Errno> {
+pub async fn shown(session: &Session, buffers: &Path, user: Option<&str>) -> Result<u64, Errno> {
     let network = session.client().network();
     let everyone = network.everyone();
     let stream = network.open(TRACE_SERVICE, everyone, TRACE_LIVE, b"", Sync::WaitForAll);
@@ -147,5 +147,6 @@ async fn shown(session: &Session, buffers: &Path, user: Option<&str>) -> Result<
     if let Some((errno, _)) = answer.coverage.failed.first() {
         return Err(*errno);
     }
-    Ok(LiveAnswer::decode(&answer.payload.unwrap()).unwrap().total().operations)
+    let Some(payload) = answer.payload else { return Err(Errno::TIMEDOUT) };
+    Ok(LiveAnswer::decode(&payload).unwrap().total().operations)
 }

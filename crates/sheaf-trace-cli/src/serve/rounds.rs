@@ -255,6 +255,11 @@ pub fn cause(errno: Errno) -> String {
         }
         Errno::INVAL => "its server knows no such user (EINVAL)".to_owned(),
         Errno::NOENT => "there is no such directory there (ENOENT; --buffers)".to_owned(),
+        Errno::MFILE => {
+            "this user has as many directories or requests there as one user may have at once, or \
+             the server has no descriptor left (EMFILE)"
+                .to_owned()
+        }
         Errno::NOSYS => "its server has no service for that (ENOSYS)".to_owned(),
         Errno::AGAIN => {
             "another server of that machine takes it (EAGAIN); --buffers 'DIR/%h' gives each a \
