@@ -89,7 +89,7 @@ fn digits_in(footer: &[u8], said: &str) -> Option<usize> {
 /// # Errors
 /// When it cannot be read.
 pub(crate) fn is_as_written(path: &Path, said_of_it: &str) -> io::Result<bool> {
-    let (Some((rows, footer_sum)), mut file) = (said_of_it.rsplit_once(' '), File::open(path)?)
+    let (Some((rows, footer_sum)), mut file) = (said_of_it.rsplit_once(' '), opened(path)?)
     else {
         return Ok(false);
     };
@@ -112,7 +112,7 @@ pub(crate) fn is_as_written(path: &Path, said_of_it: &str) -> io::Result<bool> {
 /// # Errors
 /// When it cannot be read.
 pub(crate) fn footer_names(path: &Path, names: &[&str]) -> io::Result<bool> {
-    let mut file = File::open(path)?;
+    let mut file = opened(path)?;
     // The footer's length and four letters end each file of this kind.
     let mut end = [0; 8];
     let footer_end = file.seek(SeekFrom::End(-(end.len() as i64)))?;
@@ -125,6 +125,14 @@ pub(crate) fn footer_names(path: &Path, names: &[&str]) -> io::Result<bool> {
     file.take(length).read_to_end(&mut footer)?;
     let holds = |name: &&str| footer.windows(name.len()).any(|bytes| bytes == name.as_bytes());
     Ok(names.iter().any(holds))
+}
+
+/// A regular file, opened without waiting for the other end of a pipe.
+fn opened(path: &Path) -> io::Result<File> {
+    sheaf_log::files::open(path).map_err(|error| match error {
+        sheaf_log::TraceError::Io { source, .. } => source,
+        error => io::Error::other(error),
+    })
 }
 
 /// The sum of so many bytes, or of all where there are fewer.

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Its file in the directory of the trace.
 pub const INFO_FILE: &str = "trace.json";
+/// Far more than is known of the largest trace.
+const INFO_BYTES_MAX: u64 = 256 << 20;
 
 /// A link is not followed.
 const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
@@ -182,7 +184,10 @@ impl TraceInfo {
             return Ok(None);
         }
         let mut text = Vec::new();
-        open(&path)?.read_to_end(&mut text).map_err(TraceError::io(&path))?;
+        let read = open(&path)?.take(INFO_BYTES_MAX + 1).read_to_end(&mut text);
+        if read.map_err(TraceError::io(&path))? as u64 > INFO_BYTES_MAX {
+            return Err(TraceError::damaged(&path, format!("more than {INFO_BYTES_MAX} bytes")));
+        }
         serde_json::from_slice(&text).map(Some).map_err(|error| TraceError::damaged(&path, error))
     }
 }

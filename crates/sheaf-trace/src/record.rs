@@ -11,7 +11,7 @@ use crate::kernel::{KernelCollector, KernelTrace};
 use crate::parts::{KeepLimits, PartKeeper, PartLimits, RemovedParts};
 use rustix::fs::{FlockOperation, flock};
 use sheaf_log::collect::{DROPPED_FILE, DroppedSums, SourceState};
-use sheaf_log::files::{check_own, check_private, remove};
+use sheaf_log::files::{check_own, check_private, open, remove};
 use sheaf_log::spool::{self, SpoolFacts, SpoolWriter};
 use sheaf_log::{Collected, Collector, TraceError, TraceNames, TraceRow};
 use std::fs::File;
@@ -326,6 +326,9 @@ pub(crate) fn lock(store: &Path) -> Result<StoreLock, TraceError> {
     }
 }
 
+/// The number of a process is shorter.
+const SIGNED_BYTES_MAX: u64 = 64;
+
 impl StoreLock {
     /// Says in it who holds it.
     pub(crate) fn sign(&self) -> Result<(), TraceError> {
@@ -338,16 +341,18 @@ impl StoreLock {
     /// Who holds it, as it has said; nobody where it is not held.
     pub(crate) fn signed(store: &Path) -> Result<Option<String>, TraceError> {
         let path = store.join(LOCK_FILE);
-        let mut file = match File::open(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            opened => opened.map_err(TraceError::io(&path))?,
+        let file = match open(&path) {
+            Err(TraceError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            opened => opened?,
         };
         // The file alone says nothing: a process that was killed leaves it, but no lock.
         if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
             return Ok(None);
         }
         let mut text = String::new();
-        file.read_to_string(&mut text).map_err(TraceError::io(&path))?;
+        file.take(SIGNED_BYTES_MAX).read_to_string(&mut text).map_err(TraceError::io(&path))?;
         Ok(Some(text))
     }
 

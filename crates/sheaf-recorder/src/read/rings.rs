@@ -130,21 +130,23 @@ impl Reader {
         // While a thread has the ring, and its process runs, it tells of losses itself.
         let is_written = is_written && state.thread != 0;
         if end == head && !overwrites && !is_written && state.untold > 0 {
-            self.tell_of_lost(at, read);
+            self.tell_of_lost(at, state, read);
         }
     }
 
     /// Losses that the writer of a ring has had no more room to tell of.
-    fn tell_of_lost(&mut self, at: u32, read: &mut Read) {
-        // A thread may have told of them between what was read before.
-        let state = self.file.ring_state(&self.options, at);
-        let taken = self.taken[at as usize];
-        if state.head > taken.records || state.untold == 0 || taken.untold != 0 {
+    fn tell_of_lost(&mut self, at: u32, before: &RingState, read: &mut Read) {
+        // A thread may have told of them while the ring's header was read before.
+        let now = self.file.ring_state(&self.options, at);
+        let is_same = now.untold == before.untold
+            && now.thread == before.thread
+            && (now.head == before.head || now.head.wrapping_add(1) == before.head);
+        if !is_same || self.taken[at as usize].untold != 0 {
             return;
         }
-        let (from, to) = (state.untold_from, state.untold_to);
-        read.gaps.push(Gap { ring: at, count: state.untold, from, to });
-        self.taken[at as usize].untold = state.untold;
+        let (from, to) = (now.untold_from, now.untold_to);
+        read.gaps.push(Gap { ring: at, count: now.untold, from, to });
+        self.taken[at as usize].untold = now.untold;
     }
 
     /// Reads records of a ring that lie one behind the other. Of a ring that is overwritten, twice: a
