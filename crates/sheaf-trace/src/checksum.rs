@@ -89,8 +89,7 @@ fn digits_in(footer: &[u8], said: &str) -> Option<usize> {
 /// # Errors
 /// When it cannot be read.
 pub(crate) fn is_as_written(path: &Path, said_of_it: &str) -> io::Result<bool> {
-    let (Some((rows, footer_sum)), mut file) = (said_of_it.rsplit_once(' '), opened(path)?)
-    else {
+    let (Some((rows, footer_sum)), mut file) = (said_of_it.rsplit_once(' '), opened(path)?) else {
         return Ok(false);
     };
     let Some(bytes) = rows.split(' ').next().and_then(|bytes| bytes.parse::<u64>().ok()) else {

@@ -5,9 +5,7 @@ use super::{
     file_of,
 };
 use crate::row::{TraceNames, TraceRow};
-use sheaf_recorder::{
-    ClockKind, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TakeLimits, flag,
-};
+use sheaf_recorder::{ClockKind, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TakeLimits, flag};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -163,7 +161,7 @@ impl TraceSource {
         let (made, made_ns, pid) = (process.made, process.made_ns, process.pid);
         let is_counter = process.clock == ClockKind::Counter;
         let ns = |ticks: i64| if is_counter { (ticks as f64 * ns_per_tick) as i64 } else { ticks };
-        let day = |at: u64| made_ns as i64 + ns(at.wrapping_sub(made) as i64);
+        let day = |at: u64| (made_ns as i64).saturating_add(ns(at.wrapping_sub(made) as i64));
         let unnamed = names.number(b"");
         let command = self.command;
         let row = |time: u64, ticks: u64| TraceRow {
@@ -197,14 +195,16 @@ impl TraceSource {
             let gap = Gap { ring: 0, count: lost, from: held.0, to: held.1 };
             into.rows.push(of_gap(&gap, row(held.0, held.1 - held.0), &mut ops));
         }
-        into.lost += lost + unplaced;
+        into.lost = into.lost.saturating_add(lost.saturating_add(unplaced));
         self.unreleased.unwritten += read.records.len() as u64;
-        self.unreleased.lost += lost + unplaced;
-        into.unplaced += unplaced;
-        into.overwritten += read.overwritten.saturating_sub(self.overwritten);
+        self.unreleased.lost = self.unreleased.lost.saturating_add(lost.saturating_add(unplaced));
+        into.unplaced = into.unplaced.saturating_add(unplaced);
+        let overwritten = read.overwritten.saturating_sub(self.overwritten);
+        into.overwritten = into.overwritten.saturating_add(overwritten);
         self.overwritten = read.overwritten;
         into.names_lost += std::mem::take(&mut self.names_passed);
-        into.names_lost += read.names_lost.saturating_sub(self.names_lost);
+        let names_lost = read.names_lost.saturating_sub(self.names_lost);
+        into.names_lost = into.names_lost.saturating_add(names_lost);
         (self.lost, self.names_lost, self.unplaced) = (read.lost, read.names_lost, read.unplaced);
         if unplaced > 0 {
             // Only their number is known, not their times.

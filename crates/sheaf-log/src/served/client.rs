@@ -16,6 +16,7 @@ use sheaf_core::{Errno, lock};
 use sheaf_tree::filter::Registry;
 use sheaf_tree::service::{Blocking, Caller, ServiceRequest, Services, Site, Worker};
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -39,7 +40,7 @@ const END_PAUSE: Duration = Duration::from_millis(2);
 /// The directories of one user of which one host takes anything at the same time.
 const DIRECTORIES_MAX: usize = 4;
 /// The requests of one user that one host works on at the same time.
-const REQUESTS_MAX: usize = 16;
+const REQUESTS_MAX: usize = 8;
 /// The part of all descriptors that segments of one user, and of all users, keep open.
 const USER_OPEN_PART: usize = 16;
 const ALL_OPEN_PART: usize = 4;
@@ -164,7 +165,12 @@ impl LogClients {
                 held.state = None;
                 break;
             }
-            let came = state.turn(false);
+            let turned = catch_unwind(AssertUnwindSafe(|| state.turn(false)));
+            let Ok(came) = turned else {
+                tracing::error!(host = key.1, "taking what programs record has panicked");
+                held.state = None;
+                break;
+            };
             drop(held);
             pause = if came { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
             std::thread::sleep(pause);
@@ -235,7 +241,8 @@ impl Admitted<'_> {
     /// about to end because nobody has asked for it for a while.
     fn client(&self, directory: &Path) -> Result<Option<Arc<LogClient>>, Errno> {
         let mut clients = lock(&self.clients.clients);
-        let user = clients.get(&self.key).expect("it has a request");
+        let user = clients.get_mut(&self.key).expect("it has a request");
+        user.directories.retain(|_, client| !client.has_ended());
         if let Some(client) = user.directories.get(directory) {
             return Ok(Some(Arc::clone(client)));
         }

@@ -82,7 +82,8 @@ impl LiveSums {
     pub(super) fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.failed += other.failed;
-        self.lost += other.lost;
+        // What a damaged segment says is any number.
+        self.lost = self.lost.saturating_add(other.lost);
         self.bytes_read += other.bytes_read;
         self.bytes_written += other.bytes_written;
         self.time_ns += other.time_ns;

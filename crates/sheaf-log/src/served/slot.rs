@@ -58,6 +58,11 @@ impl LogClient {
         self.is_to_end.load(Ordering::Relaxed)
     }
 
+    /// Whether it is closed.
+    pub fn has_ended(&self) -> bool {
+        matches!(*lock(&self.place), ClientPlace::Ended)
+    }
+
     /// Waits for the state, until then if that is said; `None` where it has ended.
     ///
     /// # Errors

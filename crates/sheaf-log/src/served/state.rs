@@ -161,7 +161,7 @@ impl ClientState {
             match collected {
                 Ok(mut collected) => {
                     self.more = collected.more;
-                    self.names_lost += collected.names_lost;
+                    self.names_lost = self.names_lost.saturating_add(collected.names_lost);
                     for (path, why) in &collected.damaged {
                         self.tell(format!("{}: {why}", path.display()));
                     }
@@ -170,7 +170,10 @@ impl ClientState {
                         collected.rows.clear();
                     }
                     self.ready.apply(&mut collected.rows, &self.names);
-                    collected.rows.iter_mut().for_each(|row| row.time_ns += self.skew);
+                    let skew = self.skew;
+                    let skewed =
+                        |row: &mut TraceRow| row.time_ns = row.time_ns.saturating_add(skew);
+                    collected.rows.iter_mut().for_each(skewed);
                     let facts = SpoolFacts::of_sources(collected.sources);
                     if !collected.rows.is_empty() || !facts.sources.is_empty() {
                         self.waiting = Some((collected.rows, facts));

@@ -225,7 +225,7 @@ impl Reader {
             }
             match names_of(&blocks.bytes, left, read) {
                 // What is left behind them is passed over.
-                NamesRead::Skip => tail += left,
+                NamesRead::Skip => tail = tail.saturating_add(left),
                 NamesRead::Some(len) => {
                     tail += len as u64;
                     *room = room.saturating_sub(len);
