@@ -8,7 +8,7 @@ use crate::row::{TraceNames, TraceRow};
 use sheaf_recorder::{ClockKind, Full, Gap, IoOp, Reader, RingPlace, RingRecord, TakeLimits, flag};
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A segment, and how much of its losses is told.
 #[derive(Debug)]
