@@ -80,6 +80,9 @@ pub(super) enum RingWord {
     NamesTail,
 }
 
+/// A call has failed, and why is kept as the file's damage.
+struct Failed;
+
 #[derive(Debug)]
 pub(super) struct SegmentFile {
     path: CString,
@@ -108,8 +111,8 @@ impl SegmentFile {
         }
         match opened(&self.path) {
             Ok((file, status)) if status.inode == self.status.inode => self.file = Some(file),
-            Ok(_) => self.fail(Damage::NoSegment),
-            Err(damage) => self.fail(damage),
+            Ok(_) => self.note(Damage::NoSegment),
+            Err(damage) => self.note(damage),
         }
     }
 
@@ -139,7 +142,7 @@ impl SegmentFile {
         false
     }
 
-    fn fill(&self, at: u64, into: &mut [u8]) -> Result<(), ()> {
+    fn fill(&self, at: u64, into: &mut [u8]) -> Result<(), Failed> {
         let file = self.file.as_ref().ok_or_else(|| self.fail(Damage::Kernel(EBADF)))?;
         let mut done = 0;
         while done < into.len() {
@@ -154,23 +157,28 @@ impl SegmentFile {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
-        let Some(file) = &self.file else { return self.fail(Damage::Kernel(EBADF)) };
+        let Some(file) = &self.file else { return self.note(Damage::Kernel(EBADF)) };
         let mut done = 0;
         while done < bytes.len() && !self.is_damaged() {
             let written = file.write_at(&bytes[done..], at + done as u64);
             match written.map_or_else(|error| self.go_on(error).map(|()| 0), Ok) {
                 Ok(written) => done += written,
-                Err(()) => return,
+                Err(Failed) => return,
             }
         }
     }
 
-    fn go_on(&self, error: KernelError) -> Result<(), ()> {
+    fn go_on(&self, error: KernelError) -> Result<(), Failed> {
         const EINTR: i32 = 4;
         if error.0 == EINTR { Ok(()) } else { Err(self.fail(Damage::Kernel(error.0))) }
     }
 
-    fn fail(&self, damage: Damage) {
+    fn fail(&self, damage: Damage) -> Failed {
+        self.note(damage);
+        Failed
+    }
+
+    fn note(&self, damage: Damage) {
         // The first one counts.
         let _ = self.damage.set(damage);
     }
