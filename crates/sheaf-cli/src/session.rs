@@ -8,7 +8,7 @@ use crate::output::{Changes, Failure, Output, Report};
 use anyhow::{Context, Result};
 use narrator::Narrator;
 use sheaf_core::{Errno, RangeSet};
-use sheaf_group::{Client, Outcome, THREADS_MAX};
+use sheaf_group::{Client, Outcome, THREADS_MAX, USER_THREADS_MAX};
 use sheaf_session::config::Launch;
 use sheaf_session::{
     Config, Environment, Lookup, ServerProgram, Session, SessionError, Sessions, Start, registry,
@@ -506,7 +506,13 @@ pub fn end_at_signal(says: &'static str) {
 
 /// What there is to say of failures, whatever the command.
 const HINTS: [(Errno, &str); 1] =
-    [(Errno::AGAIN, "it is a pipe or a device, which is not waited for")];
+    [(Errno::AGAIN, "it is a pipe or a device, which is not waited for, or its file system hangs")];
+
+/// The same for a user whom another user's session lets in.
+const GUEST_HINTS: [(Errno, &str); 2] = [
+    (Errno::MFILE, "one user has at most half of the descriptors of its server (ulimit -n)"),
+    (Errno::NOMEM, "one user has at most 256 MiB of its server: open or read less at a time"),
+];
 
 /// What a command came to.
 pub struct Ended<'a> {
@@ -593,8 +599,13 @@ pub fn report(session: &Session, config: &Config, ended: &Ended<'_>) -> Report {
         changes,
         ..Report::default()
     };
+    let own = if session.is_guest() { &GUEST_HINTS[..] } else { &[] };
     let hint = |errno: Errno| {
-        hints.iter().chain(&HINTS).find(|(of, _)| *of == errno).map(|(_, text)| (*text).to_owned())
+        own.iter()
+            .chain(hints)
+            .chain(&HINTS)
+            .find(|(of, _)| *of == errno)
+            .map(|(_, text)| (*text).to_owned())
     };
     for error in &outcome.errors {
         report.failures.push(Failure::of(error, hint(error.errno)));
@@ -644,6 +655,10 @@ fn add_failed_hosts(
             }
         }
         let detail = match *errno {
+            Errno::AGAIN if session.is_guest() => Some(format!(
+                "its server has no thread for it: one user has at most {USER_THREADS_MAX} of its \
+                 {THREADS_MAX}, all of which hang, or 1024 streams, all of which are open"
+            )),
             Errno::AGAIN => Some(format!(
                 "its server has no thread for it: {THREADS_MAX} hang, or the system gives it none \
                  (ulimit -u)"

@@ -24,6 +24,7 @@ pub mod hostset;
 mod lock;
 mod memberset;
 pub mod observer;
+pub mod place;
 mod rangeset;
 pub mod varint;
 

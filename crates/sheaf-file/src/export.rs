@@ -4,7 +4,7 @@ use crate::Result;
 use crate::dir;
 use crate::dir::DirEntries;
 use crate::held::HeldDir;
-use crate::itself::unless_itself;
+use crate::itself::{check_descriptor, unless_itself};
 use crate::leases::outlasting_leases;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -98,6 +98,11 @@ impl Export {
         let creates = flags.intersects(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
         // The kernel refuses a mode that means nothing; open(2) ignores it.
         let mode = if creates { mode & Mode::from_bits_retain(0o7777) } else { Mode::empty() };
+        let changes = creates || flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        if changes && sheaf_core::place::worker().is_some() {
+            // On a frozen file system it is the opening that hangs.
+            self.enter_file_system(path, flags & OFlags::NOFOLLOW)?;
+        }
         // With `O_PATH` the kernel refuses flags that mean nothing, too.
         let extra = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NOCTTY };
         Ok(File::from(self.openat2(path, flags | extra, mode)?))
@@ -200,29 +205,39 @@ impl Export {
         }
         let parent = if start == 0 { b"." } else { &bytes[..start] };
         let dir = self.resolve(Path::new(OsStr::from_bytes(parent)), OFlags::DIRECTORY)?;
+        fd_metadata(dir.as_fd())?;
         let name = OsStr::from_bytes(name).to_os_string();
         Ok(ExportPlace { dir, name, must_be_dir: length < bytes.len() })
     }
 
+    /// Says in which file system a file is about to be opened, or made.
+    fn enter_file_system(&self, path: &Path, flags: OFlags) -> Result<()> {
+        let found = |path| self.openat2_unobserved(path, flags | OFlags::PATH, Mode::empty());
+        // Why nothing is found is said by whatever opens it.
+        let file = found(path).or_else(|_| found(crate::held::parent(path)));
+        file.map_or(Ok(()), |file| fd_metadata(file.as_fd()).map(drop))
+    }
+
     /// The one door to what is beneath the export.
     fn openat2(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-        door(path, flags, || {
-            if let Some((dir, rest)) = self.held.as_ref().and_then(|held| held.leads_to(path)) {
-                let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-                match openat2(dir, rest, flags, mode, within) {
-                    // A link at the end of the path is followed from the root, if it is followed.
-                    Err(Errno::LOOP)
-                        if !flags.contains(OFlags::NOFOLLOW) || ends_in_slash(rest) => {}
-                    opened => return opened,
-                }
+        door(path, flags, || self.openat2_unobserved(path, flags, mode))
+    }
+
+    fn openat2_unobserved(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        if let Some((dir, rest)) = self.held.as_ref().and_then(|held| held.leads_to(path)) {
+            let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            match openat2(dir, rest, flags, mode, within) {
+                // A link at the end of the path is followed from the root, if it is followed.
+                Err(Errno::LOOP) if !flags.contains(OFlags::NOFOLLOW) || ends_in_slash(rest) => {}
+                opened => return opened,
             }
-            match path.as_os_str().len() {
-                ..=PATH_BYTES_MAX => {
-                    openat2(self.root.as_fd(), path, flags, mode, ResolveFlags::IN_ROOT)
-                }
-                _ => self.openat2_in_pieces(path, flags, mode),
+        }
+        match path.as_os_str().len() {
+            ..=PATH_BYTES_MAX => {
+                openat2(self.root.as_fd(), path, flags, mode, ResolveFlags::IN_ROOT)
             }
-        })
+            _ => self.openat2_in_pieces(path, flags, mode),
+        }
     }
 
     /// Resolves a path that is longer than the kernel takes at once, a piece from the directory
@@ -342,6 +357,10 @@ fn openat2(
             }
         }
     };
+    if flags.contains(OFlags::CREATE) {
+        // No file is made that cannot be kept open.
+        check_descriptor(dir)?;
+    }
     unless_itself(outlasting_leases(flags, open)?)
 }
 
@@ -367,9 +386,15 @@ pub(crate) fn requested(flags: OFlags) -> OFlags {
     flags & if flags.contains(OFlags::PATH) { BY_NAME } else { KNOWN }
 }
 
-/// What `fstat` tells about an open file, `O_PATH` included.
+/// What `fstat` tells about an open file, `O_PATH` included. What is done with the file afterwards
+/// may hang in its file system, which is why a thread says here where it is about to work.
+///
+/// # Errors
+/// Those of `statx(2)`; `EAGAIN` where too many threads hang in that file system.
 pub(crate) fn fd_metadata(file: BorrowedFd<'_>) -> Result<Metadata> {
-    statx(file, OsStr::new(""), AtFlags::EMPTY_PATH)
+    let metadata = statx(file, OsStr::new(""), AtFlags::EMPTY_PATH)?;
+    sheaf_core::place::enter(metadata.dev)?;
+    Ok(metadata)
 }
 
 /// What `lstat` tells about one name of a directory.

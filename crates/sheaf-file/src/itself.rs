@@ -10,7 +10,7 @@ use crate::export::{fd_metadata, name_metadata};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno as SysErrno;
-use rustix::process::{geteuid, getuid};
+use rustix::process::{Resource, geteuid, getrlimit, getuid};
 use sheaf_core::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -37,19 +37,38 @@ enum ProcLevel {
     Beneath,
 }
 
-/// What was opened, unless it shows this process to a user whom it serves.
+/// What was opened, unless it shows this process to a user whom it serves, or takes a descriptor
+/// of the last quarter, which such users leave to the process and its own user.
 ///
 /// # Errors
-/// `EACCES` if it does, and where that cannot be told.
+/// `EACCES` if it does, and where that cannot be told; `EMFILE` for such a descriptor.
 pub fn unless_itself(file: OwnedFd) -> Result<OwnedFd> {
     // Whoever works for another user has that user's rights, and comes from the process's.
-    if getuid() == geteuid() || rustix::fs::fstatfs(&file)?.f_type as u32 != PROC_SUPER_MAGIC {
+    if getuid() == geteuid() {
+        return Ok(file);
+    }
+    // The kernel gives the lowest number that is free.
+    if file.as_raw_fd() as u64 >= getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4 * 3 {
+        return Err(Errno::MFILE);
+    }
+    if rustix::fs::fstatfs(&file)?.f_type as u32 != PROC_SUPER_MAGIC {
         return Ok(file);
     }
     match is_itself(file.as_fd()) {
         Ok(false) => Ok(file),
         Ok(true) | Err(_) => Err(Errno::ACCES),
     }
+}
+
+/// Whether this user may have one more descriptor, of which `dir` is any.
+///
+/// # Errors
+/// `EMFILE` where it may not.
+pub(crate) fn check_descriptor(dir: BorrowedFd<'_>) -> Result<()> {
+    if getuid() != geteuid() {
+        drop(unless_itself(rustix::io::fcntl_dupfd_cloexec(dir, 0)?)?);
+    }
+    Ok(())
 }
 
 /// Whether a file of a `/proc` is beneath the directory of one of this process's threads.
@@ -154,6 +173,38 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn user_who_is_served_gets_no_descriptor_of_the_last_quarter() {
+        if !geteuid().is_root() {
+            return sheaf_testing::skipped("it takes root's rights to have another user's");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(dir.path(), open).unwrap();
+        std::fs::write(dir.path().join("f"), "").unwrap();
+        let export = Export::open(dir.path()).unwrap();
+        // Other tests of this process need few.
+        let before = getrlimit(Resource::Nofile);
+        let few = rustix::process::Rlimit { current: Some(512), ..before };
+        rustix::process::setrlimit(Resource::Nofile, few).unwrap();
+        let mut own = Vec::new();
+        while own.last().is_none_or(|file: &File| file.as_raw_fd() < 400) {
+            own.push(export.open_read(Path::new("f")).unwrap());
+        }
+        let theirs = export.clone();
+        as_nobody(move || {
+            let create = OFlags::CREATE | OFlags::WRONLY;
+            assert_eq!(theirs.open_read(Path::new("f")).err(), Some(Errno::MFILE));
+            let made = theirs.open_file(Path::new("new"), create, Mode::from_raw_mode(0o600));
+            assert_eq!(made.err(), Some(Errno::MFILE));
+        });
+        assert!(export.open_read(Path::new("f")).is_ok());
+        drop(own);
+        as_nobody(move || assert!(export.open_read(Path::new("f")).is_ok()));
+        rustix::process::setrlimit(Resource::Nofile, before).unwrap();
+        assert!(!dir.path().join("new").exists());
     }
 
     #[test]

@@ -133,6 +133,12 @@ impl Tentative {
         }
     }
 
+    /// How many descriptors it takes.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        1 + usize::from(matches!(self.cut, TentativeCut::Through(_)))
+    }
+
     /// Whether opening the file has made it.
     #[must_use]
     pub fn is_new(&self) -> bool {

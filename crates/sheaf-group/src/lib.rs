@@ -37,6 +37,6 @@ pub use client::{
     Call, Class, Client, Group, Limits, Outcome, Reading, RequestTimes, Unfinished, Value,
 };
 pub use error::GroupError;
-pub use server::{GROUPS, Servers, THREADS_MAX, TOOLS, service_config};
+pub use server::{GROUPS, Servers, THREADS_MAX, TOOLS, USER_THREADS_MAX, service_config};
 pub use stat::Stat;
 pub use target::Target;

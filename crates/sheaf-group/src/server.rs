@@ -5,10 +5,12 @@ use crate::message::Request;
 use crate::tool::{AskedTool, Host, Tool, Tools};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
+use sheaf_core::place::{self, Worker};
 use sheaf_core::{Errno, lock};
 use sheaf_file::Export;
 use sheaf_tree::filter::Registry;
 use sheaf_tree::proto::Packet;
+use sheaf_tree::service::share::Holding;
 use sheaf_tree::service::{
     Caller, Configs, Leaf, LeafHandle, Provider, Service, ServiceError, Services, Site,
 };
@@ -30,8 +32,8 @@ pub(crate) use call::said;
 pub(crate) use call::{body, body_lines};
 use group::ServerGroup;
 use lane::{GroupJob, GroupLane};
-pub use sheaf_tree::service::pool::THREADS_MAX;
 use sheaf_tree::service::pool::{Pool, Work};
+pub use sheaf_tree::service::pool::{THREADS_MAX, USER_THREADS_MAX};
 
 /// The service of group operations.
 pub const GROUPS: &str = "groups";
@@ -206,9 +208,18 @@ struct Occupant {
     call: Option<Result<ServerCall, Errno>>,
     /// Number of the request whose bodies are kept here.
     kept: Option<u64>,
+    /// The memory of the last reply and of a tool's answer.
+    held: Option<Holding>,
 }
 
 impl Occupant {
+    /// Counts what is kept after a request, a reply of this many bytes included.
+    fn keep(&mut self, reply_bytes: usize) -> Result<(), Errno> {
+        let answer = self.call.as_ref().and_then(|call| call.as_ref().ok());
+        let bytes = reply_bytes + answer.map_or(0, ServerCall::kept_bytes);
+        self.held.get_or_insert_with(Holding::new).set(0, bytes)
+    }
+
     fn is_empty(&self) -> bool {
         self.group.is_none() && !matches!(self.call, Some(Ok(_)))
     }
@@ -239,7 +250,6 @@ impl Service for Server {
                 lane,
                 host: self.host.clone(),
                 tools: self.tools.clone(),
-                pool: Arc::clone(&self.pool),
                 handle: self.handle.clone(),
                 changes: self.changes.clone(),
             };
@@ -285,6 +295,12 @@ enum ServerErrand {
 }
 
 impl Work for ServerErrand {
+    fn user(&self) -> Option<u32> {
+        match self {
+            Self::Serve(GroupWorker { lane, .. }) | Self::End(lane) => lane.user(),
+        }
+    }
+
     fn run(self) {
         match self {
             Self::Serve(worker) => {
@@ -315,7 +331,6 @@ struct GroupWorker {
     lane: Arc<GroupLane>,
     host: Host,
     tools: Tools,
-    pool: Arc<Pool<ServerErrand>>,
     handle: LeafHandle,
     changes: Option<Arc<dyn ChangeLog>>,
 }
@@ -323,12 +338,15 @@ struct GroupWorker {
 /// A request that shows that its thread does not hang.
 struct Alive {
     attention: Arc<Attention>,
-    pool: Arc<Pool<ServerErrand>>,
+    /// The thread that works on it.
+    worker: Option<Arc<dyn Worker>>,
 }
 
 impl AskedTool for Alive {
     fn stopped(&self) -> Option<Errno> {
-        self.pool.beat();
+        if let Some(worker) = &self.worker {
+            worker.show_life();
+        }
         self.attention.stopped()
     }
 
@@ -441,10 +459,12 @@ impl GroupWorker {
         let attention =
             Arc::new(Attention::new(&self.lane, &self.handle, self.host.leaf, job, kind));
         let partial = self.partial(request, data, job, &attention);
-        let reply = partial.map(|partial| {
+        let reply = partial.and_then(|partial| {
             let mut bytes = Vec::new();
             partial.encode(&mut bytes);
-            Bytes::from(bytes)
+            // It is kept until the next.
+            self.occupant().keep(bytes.len())?;
+            Ok(Bytes::from(bytes))
         });
         self.reply(job, attention.wave(), &reply);
     }
@@ -471,8 +491,8 @@ impl GroupWorker {
         attention: &Arc<Attention>,
     ) -> Result<Partial, Errno> {
         let mut occupant = self.occupant();
-        let (attention_too, pool) = (Arc::clone(attention), Arc::clone(&self.pool));
-        let host = self.host.for_request(Arc::new(Alive { attention: attention_too, pool }));
+        let alive = Alive { attention: Arc::clone(attention), worker: place::worker() };
+        let host = self.host.for_request(Arc::new(alive));
         // What every host was told to bring to its end is, also when nobody waits for it any more.
         let is_end = matches!(
             request,

@@ -85,6 +85,7 @@ fn join(
         config.take_from_session()?;
     }
     let client = Client::new(joined.network, joined.topology.leaf_hosts(), limits(&config))?;
+    let is_guest = gate.as_ref().is_some_and(GateSocket::is_shared);
     let gate = gate.map(|gate| gate.host);
     let by = gate.as_ref().map(|host| format!(" by way of {host}")).unwrap_or_default();
     tracing::info!(
@@ -97,7 +98,8 @@ fn join(
         "process {} has let this one in: {nodes} nodes: {ms:.1} ms",
         pid.as_raw_nonzero()
     );
-    Ok(Session { client, config, topology: joined.topology, desk: None, about: Some(about), gate })
+    let (topology, about) = (joined.topology, Some(about));
+    Ok(Session { client, config, topology, desk: None, about, gate, is_guest })
 }
 
 /// That a session that was named is one of the cluster that was, too: what is meant where both are

@@ -33,6 +33,8 @@ pub struct Session {
     pub(crate) about: Option<SessionInfo>,
     /// The host by whose server it was joined.
     pub(crate) gate: Option<String>,
+    /// It is another user's.
+    pub(crate) is_guest: bool,
 }
 
 /// What there is of the session that a configuration means.
@@ -89,6 +91,12 @@ impl Session {
     #[must_use]
     pub fn gate(&self) -> Option<&str> {
         self.gate.as_deref()
+    }
+
+    /// Whether it is root's session, and this user is one whom it lets in.
+    #[must_use]
+    pub fn is_guest(&self) -> bool {
+        self.is_guest
     }
 
     /// The rights of this client: all of them unless it has joined on a host of the session.

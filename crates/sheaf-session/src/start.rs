@@ -92,7 +92,9 @@ impl Start<'_> {
             topology.nodes_len()
         );
         let client = Client::new(network, topology.leaf_hosts(), limits(&config))?;
-        Ok(Session { client, config, topology, desk: desk.map(Arc::new), about: None, gate: None })
+        let desk = desk.map(Arc::new);
+        let (about, gate, is_guest) = (None, None, false);
+        Ok(Session { client, config, topology, desk, about, gate, is_guest })
     }
 
     async fn network(

@@ -72,6 +72,8 @@ const READ_BYTES: usize = 64 << 10;
 pub const CLIENTS_MAX: usize = 256;
 /// Of these, the most of one user that is not the session's.
 pub const GUESTS_MAX: usize = CLIENTS_MAX / 8;
+/// Of these, the most of all such users.
+const ALL_GUESTS_MAX: usize = CLIENTS_MAX / 4 * 3;
 /// How long a gate pauses after it could not take a client in.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -251,6 +253,17 @@ impl GateState {
         let waiting = self.waiting.values().filter(|(who, _)| who.uid == uid);
         waiting.count() + self.lines.values().filter(|(user, _)| *user == uid).count()
     }
+
+    /// Whether one more client of a user that is not the session's, `own`, is too many; and the
+    /// most.
+    fn is_full_for(&self, uid: u32, own: u32) -> Option<usize> {
+        let all = self.waiting.len() + self.lines.len() - self.of(own);
+        match () {
+            () if self.of(uid) >= GUESTS_MAX => Some(GUESTS_MAX),
+            () if all >= ALL_GUESTS_MAX => Some(ALL_GUESTS_MAX),
+            () => None,
+        }
+    }
 }
 
 /// A stream over which the bytes of a socket go.
@@ -359,9 +372,9 @@ async fn ask_for_stream(keeper: Arc<GateKeeper>, who: Who, stream: UnixStream) {
         if state.waiting.len() + state.lines.len() >= CLIENTS_MAX {
             return tracing::warn!("a client was refused: there are {CLIENTS_MAX} here");
         }
-        if !who.is_owner && state.of(who.uid) >= GUESTS_MAX {
-            let uid = who.uid;
-            return tracing::warn!(uid, "a client was refused: that user has {GUESTS_MAX} here");
+        let (uid, own) = (who.uid, rustix::process::geteuid().as_raw());
+        if let Some(most) = state.is_full_for(uid, own).filter(|_| !who.is_owner) {
+            return tracing::warn!(uid, "a client of a user was refused: there are {most} here");
         }
         state.last += 1;
         let number = state.last;

@@ -28,6 +28,7 @@ pub mod handing;
 pub mod identity;
 mod lanes;
 pub mod pool;
+pub mod share;
 mod taps;
 
 pub(crate) use dispatch::{Dispatch, ServicePlace};

@@ -5,6 +5,7 @@ mod escape;
 mod files;
 mod glob;
 mod mode_change;
+mod places;
 mod stage;
 mod tentative;
 mod text_pattern;

@@ -44,6 +44,11 @@ impl ServerCall {
         Ok(Self { running, done: false, unsaid: None, body: Vec::new(), change, errors: 0 })
     }
 
+    /// The memory that its answer takes until it is fetched.
+    pub fn kept_bytes(&self) -> usize {
+        self.body.len() + self.unsaid.as_ref().map_or(0, Reply::len)
+    }
+
     pub fn feed(&mut self, data: Bytes, host: &Host) {
         self.running.feed(data, host);
     }

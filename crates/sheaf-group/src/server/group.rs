@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rustc_hash::FxHashSet;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_file::{DirEntry, Export, FileKind, Globbed, Mode, OFlags, Tentative};
+use sheaf_tree::service::share::Holding;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,8 @@ pub(super) struct ServerGroup {
     bodies: Vec<Vec<u8>>,
     /// Files were made, and nobody has said yet that the group has opened everywhere.
     unsettled: Option<Export>,
+    /// What all this takes of its user's share.
+    pub held: Holding,
 }
 
 /// Serves a request about a group.
@@ -116,7 +119,8 @@ impl ServerGroup {
     /// Opens what the request names here. Files that do not open are errors of the partial and
     /// have no place in the group.
     fn open(open: &OpenMessage, host: &Host) -> Result<(Self, Partial), Errno> {
-        let (mut group, mut partial) = (Self::default(), Partial::default());
+        let mut group = Self { held: Holding::new(), ..Self::default() };
+        let mut partial = Partial::default();
         let flags = OFlags::from_bits_retain(open.flags & !GROUP_FLAGS);
         group.is_direct = flags.contains(OFlags::DIRECT);
         // Until it is known that the group has opened, what is made here goes with it.
@@ -130,7 +134,8 @@ impl ServerGroup {
             if let Some(errno) = host.stopped() {
                 return Err(errno);
             }
-            let opened = open_member(&path, open, host).and_then(|member| {
+            let opened = group.hold_member(&path, flags);
+            let opened = opened.and_then(|()| open_member(&path, open, host)).and_then(|member| {
                 let is_duplicate =
                     open.flags & O_UNIQUE != 0 && !seen.insert(identity(&member.open.file)?);
                 Ok((!is_duplicate).then_some(member))
@@ -142,9 +147,30 @@ impl ServerGroup {
                 }
             }
         }
+        group.recount();
         group.members.iter().for_each(|_| partial.status.add(0));
         partial.add_count(group.members.len() as u32, &RangeSet::single(host.leaf));
         Ok((group, partial))
+    }
+
+    /// Counts one more member before it is opened.
+    fn hold_member(&mut self, path: &Path, flags: OFlags) -> Result<(), Errno> {
+        // A file that is not open for writing is emptied through a second descriptor.
+        let descriptors = 1 + usize::from(flags.contains(OFlags::TRUNC));
+        self.held.add(descriptors, size_of::<ServerMember>() + path.as_os_str().len())
+    }
+
+    /// Counts what there is, which is no more than was counted while it came.
+    pub fn recount(&mut self) {
+        let (mut descriptors, mut bytes) = (0, self.lines.len());
+        for member in &self.members {
+            descriptors += member.open.descriptors();
+            let path_bytes = member.path.as_os_str().len();
+            bytes += size_of::<ServerMember>() + path_bytes + member.body.len();
+        }
+        bytes += self.bodies.iter().map(Vec::len).sum::<usize>();
+        // The lines of an answer may be a little longer than the text, and are bounded.
+        let _ = self.held.set(descriptors, bytes);
     }
 
     /// The operation of a compound trip, whose answer also says what did not open.
@@ -187,6 +213,7 @@ impl ServerGroup {
 
     fn without_files(mut self) -> Self {
         self.bodies = self.members.drain(..).map(|member| member.body).collect();
+        self.recount();
         self
     }
 
@@ -339,4 +366,96 @@ fn is_stored(file: &File) -> bool {
 pub(super) fn error(errno: Errno, path: &Path, leaf: u32, local: u32) -> ErrorClass {
     let members = MemberSet::of_leaves(local, RangeSet::single(leaf));
     ErrorClass::new(errno, path.to_string_lossy(), members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use sheaf_tree::service::identity::Identity;
+    use sheaf_tree::service::share::USER_BYTES_MAX;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Lowers the number of descriptors, which holds for the process, until it is dropped.
+    struct Few(Rlimit);
+
+    impl Few {
+        fn new(most: u64) -> Self {
+            let before = getrlimit(Resource::Nofile);
+            setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..before }).unwrap();
+            Self(before)
+        }
+    }
+
+    impl Drop for Few {
+        fn drop(&mut self) {
+            setrlimit(Resource::Nofile, self.0).unwrap();
+        }
+    }
+
+    fn open(pattern: &str, host: &Host) -> (ServerGroup, Vec<Errno>) {
+        let message = OpenMessage::new(vec![pattern.into()], O_BESTEFFORT, 0);
+        let (group, partial) = ServerGroup::open(&message, host).unwrap();
+        (group, partial.errors.iter().map(|error| error.errno).collect())
+    }
+
+    /// As a user that a server of root's serves.
+    fn acting<T>(uid: u32, act: impl FnOnce() -> T) -> T {
+        let identity = Identity::of_user(uid, uid, &[]).unwrap().unwrap();
+        let _acting = identity.assume().unwrap();
+        act()
+    }
+
+    #[test]
+    fn user_holds_at_most_half_of_the_descriptors() {
+        if !rustix::process::geteuid().is_root() {
+            return sheaf_testing::skipped("only root serves other users");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        (100..300).for_each(|at| std::fs::write(dir.path().join(at.to_string()), "x").unwrap());
+        let host = Host::new("n1", 0, Export::open(dir.path()).unwrap());
+        let _few = Few::new(256);
+        let (first, errors) = acting(4_000_011, || open("/*", &host));
+        assert!(first.members.len() <= 128 && first.members.len() > 64, "{}", first.members.len());
+        assert!(errors.iter().all(|errno| *errno == Errno::MFILE) && !errors.is_empty());
+        // Others go on, all users up to three quarters, and the process's own beyond that.
+        let (second, _) = acting(4_000_012, || open("/*", &host));
+        assert!(second.members.len() > 16, "{}", second.members.len());
+        let (third, errors) = acting(4_000_013, || open("/1*", &host));
+        assert!(third.members.is_empty() && errors.iter().all(|errno| *errno == Errno::MFILE));
+        let (own, errors) = open("/11*", &host);
+        assert_eq!((own.members.len(), errors), (10, Vec::new()));
+        drop((first, second));
+        let (first, _) = acting(4_000_011, || open("/1*", &host));
+        assert_eq!(first.members.len(), 100);
+    }
+
+    #[test]
+    fn user_keeps_at_most_its_share_of_memory() {
+        if !rustix::process::geteuid().is_root() {
+            return sheaf_testing::skipped("only root serves other users");
+        }
+        const COUNT: u64 = 64 << 20;
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        for name in ["a", "b", "c", "d", "e"] {
+            std::fs::File::create(dir.path().join(name)).unwrap().set_len(COUNT).unwrap();
+        }
+        let host = Host::new("n1", 0, Export::open(dir.path()).unwrap());
+        acting(4_000_014, || {
+            let (mut group, _) = open("/*", &host);
+            let data = crate::message::DataAggregation::Equal;
+            let read = Operation::Pread { count: COUNT, offset: 0, data };
+            let nothing = Bytes::new();
+            let partial = operate::operate(&mut group, &read, &nothing, &host).unwrap();
+            // What the files themselves take leaves no room for four.
+            assert_eq!(partial.status.count, 3);
+            assert!(partial.errors.iter().all(|error| error.errno == Errno::NOMEM));
+            assert!(
+                group.members.iter().map(|member| member.body.len()).sum::<usize>()
+                    <= USER_BYTES_MAX
+            );
+        });
+    }
 }

@@ -88,6 +88,11 @@ impl GroupLane {
         self.identity.as_ref().map_err(|errno| *errno)?.as_ref().map(Identity::assume).transpose()
     }
 
+    /// The user that it is worked on as, unless that is the process's.
+    pub fn user(&self) -> Option<u32> {
+        self.identity.as_ref().ok()?.as_ref().map(|identity| identity.uid())
+    }
+
     fn queue(&self) -> MutexGuard<'_, GroupQueue> {
         lock(&self.queue)
     }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use rustix::fs::{Gid, Mode, Uid};
 use sheaf_core::observer::{self, Begun, Ending, Layer};
 use sheaf_core::{Errno, MemberSet, RangeSet};
+use sheaf_tree::service::share::Holding;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -35,7 +36,7 @@ pub(super) fn operate(
             // Then the whole host is silent.
             Some(Errno::CANCELED) => return Err(Errno::CANCELED),
             Some(errno) => Err(errno),
-            None => one(member, local as u32, &work, &mut lift),
+            None => one(member, local as u32, &work, (&mut lift, &mut group.held)),
         };
         match outcome {
             Ok(status) => {
@@ -52,6 +53,7 @@ pub(super) fn operate(
         partial.contributors = RangeSet::single(host.leaf);
     }
     partial.data = lift.finish(&mut group.lines);
+    group.recount();
     Ok(partial)
 }
 
@@ -61,7 +63,7 @@ fn one(
     member: &mut ServerMember,
     local: u32,
     work: &OperationWork<'_>,
-    lift: &mut Lift<'_>,
+    (lift, held): (&mut Lift<'_>, &mut Holding),
 ) -> Result<u64, Errno> {
     if let Operation::Read { .. } = work.operation {
         // A pipe has none.
@@ -77,6 +79,9 @@ fn one(
         Err(errno) => Ending::failed(*errno),
     });
     let outcome = performed.and_then(|(status, content)| {
+        if lift.keeps_content() {
+            held.add(0, content.as_ref().map_or(0, Vec::len))?;
+        }
         lift.member(local, member, content)?;
         Ok(status)
     });
@@ -224,6 +229,12 @@ impl<'a> Lift<'a> {
             _ => Ok(NumberChoice::default()),
         };
         Self { how, leaf, data: Data::None, lines, numbers }
+    }
+
+    /// Whether the answer holds what was read, or it is kept to be fetched.
+    fn keeps_content(&self) -> bool {
+        use DataAggregation::{Checksum, Count, Numbers, Zero};
+        !matches!(self.how, Zero | Count | Checksum | Numbers { .. })
     }
 
     fn member(

@@ -14,6 +14,7 @@ mod rights;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 mod session;
+mod shares;
 mod silence;
 mod tools;
 

@@ -7,6 +7,9 @@ use rustc_hash::FxHashMap;
 use sheaf_core::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// The most streams of one user that is not the process's at one node.
+const USER_STREAMS_MAX: usize = 1024;
+
 /// The services at one node.
 pub(crate) struct Dispatch {
     services: Services,
@@ -40,6 +43,8 @@ impl ServicePlace {
 /// A stream.
 struct ServiceLine {
     desk: DispatchDesk,
+    /// The user that has opened it, unless it is the session's.
+    guest: Option<u32>,
     /// The packet whose parts are coming wants an answer.
     asks: bool,
 }
@@ -94,6 +99,15 @@ impl Dispatch {
         Ok(())
     }
 
+    /// Whether a user may have one more stream.
+    fn has_room(&self, guest: Option<u32>) -> bool {
+        let open = || {
+            let served = |line: &&ServiceLine| matches!(line.desk, DispatchDesk::Service(_));
+            self.streams.values().filter(|line| line.guest == guest).filter(served).count()
+        };
+        guest.is_none() || open() < USER_STREAMS_MAX
+    }
+
     /// Finds out whose a stream is.
     fn assign(&mut self, name: &str, caller: &Caller) -> DispatchDesk {
         let Some(at) = self.services.position(name).filter(|&at| self.is_here(at)) else {
@@ -142,8 +156,15 @@ impl Dispatch {
 
 impl Works for Dispatch {
     fn opened(&mut self, stream: u32, name: &str, caller: &Caller) {
-        let desk = self.assign(name, caller);
-        self.streams.insert(stream, ServiceLine { desk, asks: false });
+        let guest = match caller {
+            Caller::User { uid, is_owner: false, .. } => Some(*uid),
+            _ => None,
+        };
+        let desk = match self.has_room(guest) {
+            true => self.assign(name, caller),
+            false => DispatchDesk::Closed(Errno::AGAIN),
+        };
+        self.streams.insert(stream, ServiceLine { desk, guest, asks: false });
         if let DispatchDesk::Service(at) = desk {
             self.call(at, |service| service.opened(stream, caller));
         }

@@ -81,6 +81,12 @@ impl Identity {
         Ok(Some(Arc::new(Self { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid), gids })))
     }
 
+    /// The user's number.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+
     /// From here on this thread works as that user, until what is returned is dropped.
     ///
     /// # Errors
@@ -107,6 +113,11 @@ impl Identity {
         set_thread_res_gid(None, self.gid, None)?;
         set_thread_res_uid(None, self.uid, None)
     }
+}
+
+/// The user that this thread works for, unless it is the process's.
+pub(super) fn acting_uid() -> Option<u32> {
+    ACTING.with_borrow(|identity| identity.as_ref().map(|identity| identity.uid.as_raw()))
 }
 
 /// The process's user again.

@@ -2,8 +2,8 @@
 //! thread of the service's own.
 //!
 //! A slow request holds up its own lane alone. Those of a service that hang for ever cost it a
-//! thread each, of which it has [`THREADS_MAX`](super::pool::THREADS_MAX); other services have
-//! others.
+//! thread each, of which it has [`THREADS_MAX`](super::pool::THREADS_MAX), and each user a share of
+//! these; other services have others. What waits for a thread beyond its deadline is not begun.
 use super::identity::{Acting, Identity};
 use super::pool::{Pool, Work};
 use super::{Audience, Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 /// What a service does for one stream at one node.
 pub trait Worker: Send {
@@ -147,6 +148,7 @@ struct LaneQueue {
     /// The packet that is coming in, and what has come and waits.
     coming: BytesMut,
     asks: bool,
+    deadline: Option<Instant>,
     /// Bytes of it that count as under way until what came before has been dealt with.
     held: usize,
     waiting: VecDeque<LaneJob>,
@@ -162,6 +164,7 @@ struct LaneJob {
     tag: i32,
     payload: Bytes,
     answer: bool,
+    deadline: Option<Instant>,
     /// Its bytes count as under way until it has been dealt with.
     frame_bytes: usize,
     over: Arc<AtomicBool>,
@@ -220,6 +223,7 @@ impl Lane {
         if packet.first {
             queue.coming.clear();
             queue.asks = packet.expect.is_some();
+            queue.deadline = packet.expect.map(|expect| Instant::now() + expect);
         }
         if !packet.last {
             queue.coming.extend_from_slice(&packet.payload);
@@ -239,10 +243,11 @@ impl Lane {
             queue.coming.extend_from_slice(&packet.payload);
             queue.coming.split().freeze()
         };
-        let (wave, tag, answer) = (packet.wave, packet.tag, queue.asks);
+        let (wave, tag, answer, deadline) = (packet.wave, packet.tag, queue.asks, queue.deadline);
         let frame_bytes = packet.frame_bytes + std::mem::take(&mut queue.held);
         let over = Arc::default();
-        queue.waiting.push_back(LaneJob { wave, tag, payload, answer, frame_bytes, over });
+        let job = LaneJob { wave, tag, payload, answer, deadline, frame_bytes, over };
+        queue.waiting.push_back(job);
         !std::mem::replace(&mut queue.busy, true)
     }
 
@@ -262,7 +267,8 @@ impl Lane {
                 caller: Arc::clone(&self.caller),
                 over: job.over,
             };
-            let answer = self.answer(&request);
+            let is_late = job.deadline.is_some_and(|deadline| deadline <= Instant::now());
+            let answer = if is_late { Err(Errno::TIMEDOUT) } else { self.answer(&request) };
             self.post.handle.with(|leaf| {
                 leaf.consumed(self.stream, job.frame_bytes);
                 match answer {
@@ -366,6 +372,10 @@ impl Drop for Lane {
 struct LaneErrand(Arc<Lane>);
 
 impl Work for LaneErrand {
+    fn user(&self) -> Option<u32> {
+        self.0.identity.as_ref().ok()?.as_ref().map(|identity| identity.uid())
+    }
+
     fn run(self) {
         let lane = self.0;
         match lane.act() {

@@ -5,7 +5,14 @@
 //! and others must not wait for it. Threads that hang are not got back, so there is a bound to how
 //! many there may be; once all of them hang, requests are refused. So they are where the system
 //! gives no thread, and none that is there will soon be free.
-use sheaf_core::lock;
+//!
+//! A user that is not the server's has a share of the threads, and so has each file system, so that
+//! neither a user nor a disk that hangs takes the threads of all others. Beyond a user's share its
+//! work waits, and is refused once the share hangs. A thread that is about to work in a file system
+//! in which a share hangs waits a little and is refused ([`sheaf_core::place`]). The next free
+//! thread is for the user with the fewest.
+use sheaf_core::place::{self, Worker};
+use sheaf_core::{Errno, lock};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +21,14 @@ use std::time::{Duration, Instant};
 
 /// The most threads of a pool. When all hang, further work is refused.
 pub const THREADS_MAX: usize = 64;
+
+/// The most of them that work for one user which is not the server's: a quarter. All such users
+/// together have three quarters.
+pub const USER_THREADS_MAX: usize = THREADS_MAX / USER_PART;
+const USER_PART: usize = 4;
+
+/// The part of the threads that may hang in one file system: the half.
+const FILE_SYSTEM_PART: usize = 2;
 
 /// How long a request counts as one that is about to be done.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -24,8 +39,16 @@ const HUNG: Duration = Duration::from_secs(2);
 /// How long a thread without work stays: an idle server has none.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
+/// No file system.
+const NO_DEVICE: u64 = u64::MAX;
+
 /// What a thread can do.
 pub trait Work: Send + Sized + 'static {
+    /// The user whose share of the threads it takes; `None` is the server's, which has all.
+    fn user(&self) -> Option<u32> {
+        None
+    }
+
     /// Does it.
     fn run(self);
 
@@ -51,21 +74,17 @@ pub struct Pool<W> {
     given: Condvar,
     /// No thread is at work any more.
     done: Condvar,
-    /// Signs of life.
-    beats: AtomicU64,
 }
 
 struct PoolState<W> {
-    /// By number, in the order in which they came.
-    waiting: BTreeMap<u64, W>,
+    /// By user, with their numbers, in the order in which they came. No queue is empty.
+    waiting: BTreeMap<Option<u32>, VecDeque<(u64, W)>>,
     /// How much has come.
     come: u64,
-    /// Since when each thread has been at what it is at.
-    threads: BTreeMap<u64, Instant>,
+    /// Those that are at work, by their places.
+    threads: BTreeMap<u64, PoolThread>,
     /// The last thread's number; each gets another one when it works again after a rest.
     started: u64,
-    /// How much they have taken up.
-    taken: u64,
     /// Threads that rest, and the places of those of them that are to work again.
     resting: usize,
     given: VecDeque<u64>,
@@ -73,10 +92,78 @@ struct PoolState<W> {
     watched: bool,
 }
 
+/// A thread at work.
+struct PoolThread {
+    /// Since when it has been at what it is at.
+    since: Instant,
+    /// The user that it works for, once it has taken work.
+    user: Option<Option<u32>>,
+    life: Arc<Life>,
+}
+
+/// What is seen of a thread while it works.
+struct Life {
+    /// Its last sign of life, in milliseconds since the first of all.
+    at_ms: AtomicU64,
+    /// The file system that it works in, where that is known.
+    device: AtomicU64,
+}
+
+impl Life {
+    fn new() -> Self {
+        Self { at_ms: now_ms().into(), device: NO_DEVICE.into() }
+    }
+
+    fn show(&self) {
+        self.at_ms.store(now_ms(), Ordering::Relaxed);
+    }
+
+    /// Whether there was no sign for so long.
+    fn is_silent(&self, time: Duration) -> bool {
+        let ms = now_ms().saturating_sub(self.at_ms.load(Ordering::Relaxed));
+        Duration::from_millis(ms) >= time
+    }
+}
+
+fn now_ms() -> u64 {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    FIRST.get_or_init(Instant::now).elapsed().as_millis() as u64
+}
+
 /// A thread's place among the others; left when it is dropped.
 struct PoolPlace<W: Work> {
     pool: Arc<Pool<W>>,
     id: u64,
+}
+
+/// A thread at work, to what runs there.
+struct PoolWorker<W> {
+    pool: Arc<Pool<W>>,
+    life: Arc<Life>,
+}
+
+impl<W: Work> Worker for PoolWorker<W> {
+    fn show_life(&self) {
+        self.life.show();
+    }
+
+    fn enter(&self, device: u64) -> Result<(), Errno> {
+        self.life.show();
+        if self.life.device.load(Ordering::Relaxed) == device {
+            return Ok(());
+        }
+        self.life.device.store(NO_DEVICE, Ordering::Relaxed);
+        let begun = Instant::now();
+        while self.pool.state().hung_in(device) >= self.pool.threads_max / FILE_SYSTEM_PART {
+            if begun.elapsed() >= HUNG {
+                return Err(Errno::AGAIN);
+            }
+            std::thread::sleep(PATIENCE);
+            self.life.show();
+        }
+        self.life.device.store(device, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 impl<W: Work> Pool<W> {
@@ -96,7 +183,6 @@ impl<W: Work> Pool<W> {
             state: Mutex::new(PoolState::default()),
             given: Condvar::new(),
             done: Condvar::new(),
-            beats: AtomicU64::new(0),
         })
     }
 
@@ -110,11 +196,6 @@ impl<W: Work> Pool<W> {
         lock(&self.state)
     }
 
-    /// Some thread is not hanging.
-    pub fn beat(&self) {
-        self.beats.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Has it done.
     ///
     /// # Errors
@@ -123,7 +204,8 @@ impl<W: Work> Pool<W> {
         let mut state = self.state();
         state.come += 1;
         let number = state.come;
-        state.waiting.insert(number, work);
+        let user = work.user();
+        state.waiting.entry(user).or_default().push_back((number, work));
         let places = self.places(&mut state, Instant::now());
         drop(state);
         if !places.is_empty() && self.start(places) {
@@ -138,7 +220,7 @@ impl<W: Work> Pool<W> {
             // Who is about to be done takes it up.
             return Ok(());
         }
-        state.waiting.remove(&number).map_or(Ok(()), Err)
+        state.remove(user, number).map_or(Ok(()), Err)
     }
 
     /// Waits until everything is done, but for no longer than `patience`.
@@ -154,10 +236,11 @@ impl<W: Work> Pool<W> {
             .at_once()
             .saturating_sub(state.busy(now))
             .min(self.threads_max - state.threads.len());
-        let count = room.min(state.waiting.len()) as u64;
+        let count = room.min(state.ready(self.threads_max)) as u64;
         let places = state.started + 1..=state.started + count;
         state.started += count;
-        state.threads.extend(places.clone().map(|place| (place, now)));
+        let begun = || PoolThread { since: now, user: None, life: Arc::new(Life::new()) };
+        state.threads.extend(places.clone().map(|place| (place, begun())));
         places.collect()
     }
 
@@ -187,6 +270,10 @@ impl<W: Work> Pool<W> {
         let mut given = Some(first);
         while let Some(id) = given {
             let place = PoolPlace { pool: Arc::clone(&self), id };
+            let life = self.state().threads.get(&id).map(|thread| Arc::clone(&thread.life));
+            if let Some(life) = life {
+                place::set_worker(Arc::new(PoolWorker { pool: Arc::clone(&self), life }));
+            }
             while let Some(work) = place.take() {
                 work.run();
             }
@@ -219,33 +306,24 @@ impl<W: Work> Pool<W> {
 
     /// Looks after what waits for as long as anything does.
     fn watch(self: Arc<Self>) {
-        let (mut seen, mut since) = ((0, 0), Instant::now());
         loop {
             std::thread::sleep(PATIENCE);
-            let (mut state, now) = (self.state(), Instant::now());
+            let mut state = self.state();
             if state.waiting.is_empty() {
                 state.watched = false;
                 return;
             }
-            let places = self.places(&mut state, now);
+            let places = self.places(&mut state, Instant::now());
             drop(state);
             let is_short = !self.start(places);
             let mut state = self.state();
             let is_full = is_short || state.threads.len() >= self.threads_max;
-            let life = (state.taken, self.beats.load(Ordering::Relaxed));
-            if life != std::mem::replace(&mut seen, life) || !is_full {
-                since = now;
-            }
-            let is_nobody_left = is_short && state.threads.is_empty();
-            let refused = if is_nobody_left || now.duration_since(since) >= HUNG {
-                std::mem::take(&mut state.waiting)
-            } else {
-                BTreeMap::new()
-            };
+            let refused = state.take_stuck(self.threads_max, is_full);
             drop(state);
             for (number, work) in refused {
+                let user = work.user();
                 if let Some(work) = work.refuse() {
-                    self.state().waiting.insert(number, work);
+                    self.state().waiting.entry(user).or_default().push_back((number, work));
                 }
             }
         }
@@ -259,7 +337,6 @@ impl<W> Default for PoolState<W> {
             come: 0,
             threads: BTreeMap::new(),
             started: 0,
-            taken: 0,
             resting: 0,
             given: VecDeque::new(),
             watched: false,
@@ -270,7 +347,80 @@ impl<W> Default for PoolState<W> {
 impl<W> PoolState<W> {
     /// How many threads are at something that will soon be done.
     fn busy(&self, now: Instant) -> usize {
-        self.threads.values().filter(|since| now.duration_since(**since) < PATIENCE).count()
+        let is_busy = |thread: &&PoolThread| now.duration_since(thread.since) < PATIENCE;
+        self.threads.values().filter(is_busy).count()
+    }
+
+    /// How many threads hang in a file system, or are about to.
+    fn hung_in(&self, device: u64) -> usize {
+        let is_there = |life: &Life| life.device.load(Ordering::Relaxed) == device;
+        let hung = self
+            .threads
+            .values()
+            .filter(|PoolThread { life, .. }| is_there(life) && life.is_silent(PATIENCE));
+        hung.count()
+    }
+
+    /// The threads that work for a user.
+    fn of(&self, user: Option<u32>) -> impl Iterator<Item = &PoolThread> {
+        self.threads.values().filter(move |thread| thread.user == Some(user))
+    }
+
+    /// Those that work for users which are not the server's.
+    fn of_users(&self) -> impl Iterator<Item = &PoolThread> {
+        self.threads.values().filter(|thread| matches!(thread.user, Some(Some(_))))
+    }
+
+    /// How many more threads may work for a user, by its own share and by that of all users.
+    fn room(&self, user: Option<u32>, threads_max: usize) -> (usize, usize) {
+        if user.is_none() {
+            return (usize::MAX, usize::MAX);
+        }
+        let share = (threads_max / USER_PART).max(1);
+        let all = (threads_max - share).max(1);
+        (share.saturating_sub(self.of(user).count()), all.saturating_sub(self.of_users().count()))
+    }
+
+    /// How much could be begun now.
+    fn ready(&self, threads_max: usize) -> usize {
+        let of_each = self.waiting.iter().map(|(user, queue)| {
+            let (own, all) = self.room(*user, threads_max);
+            own.min(all).min(queue.len())
+        });
+        of_each.sum()
+    }
+
+    /// What is next: of the user for which the fewest threads work, what waits longest.
+    fn take_next(&mut self, threads_max: usize) -> Option<W> {
+        let next = self.waiting.iter().filter_map(|(user, queue)| {
+            let (own, all) = self.room(*user, threads_max);
+            let (number, _) = queue.front().filter(|_| own.min(all) > 0)?;
+            Some((self.of(*user).count(), *number, *user))
+        });
+        let (_, number, user) = next.min()?;
+        self.remove(user, number)
+    }
+
+    fn remove(&mut self, user: Option<u32>, number: u64) -> Option<W> {
+        let queue = self.waiting.get_mut(&user)?;
+        let at = queue.iter().position(|(other, _)| *other == number)?;
+        let removed = queue.remove(at).map(|(_, work)| work);
+        if queue.is_empty() {
+            self.waiting.remove(&user);
+        }
+        removed
+    }
+
+    /// Takes out what waits for threads of which all hang.
+    fn take_stuck(&mut self, threads_max: usize, is_full: bool) -> Vec<(u64, W)> {
+        let hangs = |thread: &PoolThread| thread.life.is_silent(HUNG);
+        let is_stuck = |user: &Option<u32>| match self.room(*user, threads_max) {
+            (0, _) => self.of(*user).all(hangs),
+            (_, 0) => self.of_users().all(hangs),
+            _ => is_full && self.threads.values().all(hangs),
+        };
+        let stuck: Vec<_> = self.waiting.keys().copied().filter(is_stuck).collect();
+        stuck.iter().filter_map(|user| self.waiting.remove(user)).flatten().collect()
     }
 }
 
@@ -279,13 +429,17 @@ impl<W: Work> PoolPlace<W> {
     /// a thread.
     fn take(&self) -> Option<W> {
         let mut state = self.pool.state();
-        let Some((_, work)) = state.waiting.pop_first() else {
-            state.threads.remove(&self.id);
+        // What it has done counts no more.
+        let old = state.threads.remove(&self.id);
+        let Some(work) = state.take_next(self.pool.threads_max) else {
             state.resting += 1;
             return None;
         };
-        state.taken += 1;
-        state.threads.insert(self.id, Instant::now());
+        let life = old.map_or_else(|| Arc::new(Life::new()), |thread| thread.life);
+        life.show();
+        life.device.store(NO_DEVICE, Ordering::Relaxed);
+        let thread = PoolThread { since: Instant::now(), user: Some(work.user()), life };
+        state.threads.insert(self.id, thread);
         Some(work)
     }
 }
@@ -304,29 +458,55 @@ impl<W: Work> Drop for PoolPlace<W> {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 
     enum Task {
         /// Hangs until the other end is gone.
-        Hang(Receiver<()>),
-        Say(Sender<bool>),
+        Hang(Receiver<()>, Option<u32>),
+        Say(Sender<bool>, Option<u32>),
+        /// The same in the file system of a device, if it may go there.
+        HangIn(Receiver<()>, u64),
+        SayIn(Sender<bool>, u64),
+        /// Works until the other end is gone.
+        Live(Receiver<()>),
     }
 
     impl Work for Task {
+        fn user(&self) -> Option<u32> {
+            match self {
+                Self::Hang(_, user) | Self::Say(_, user) => *user,
+                _ => None,
+            }
+        }
+
         fn run(self) {
             match self {
-                Self::Hang(until) => drop(until.recv()),
-                Self::Say(to) => to.send(true).unwrap(),
+                Self::Hang(until, _) => _ = until.recv(),
+                Self::Say(to, _) => to.send(true).unwrap(),
+                Self::HangIn(until, device) => {
+                    if place::enter(device).is_ok() {
+                        let _ = until.recv();
+                    }
+                }
+                Self::SayIn(to, device) => to.send(place::enter(device).is_ok()).unwrap(),
+                Self::Live(until) => {
+                    let worker = place::worker().unwrap();
+                    while until.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                        worker.show_life();
+                    }
+                }
             }
         }
 
         fn refuse(self) -> Option<Self> {
-            if let Self::Say(to) = self {
+            if let Self::Say(to, _) = self {
                 to.send(false).unwrap();
             }
             None
         }
     }
+
+    const OWN: Option<u32> = None;
 
     const SOON: Duration = Duration::from_secs(30);
 
@@ -339,7 +519,7 @@ mod tests {
         let left = Arc::new(AtomicUsize::new(threads));
         let counted = Arc::clone(&left);
         let begin = move |task: super::Task| {
-            let none_left = |_| io::Error::from_raw_os_error(sheaf_core::Errno::AGAIN.0);
+            let none_left = |_| io::Error::from_raw_os_error(Errno::AGAIN.0);
             let less = |left: usize| left.checked_sub(1);
             counted.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).map_err(none_left)?;
             std::thread::spawn(task);
@@ -349,17 +529,82 @@ mod tests {
     }
 
     fn said(pool: &Arc<Pool<Task>>) -> bool {
+        said_for(pool, OWN)
+    }
+
+    fn said_for(pool: &Arc<Pool<Task>>, user: Option<u32>) -> bool {
         let (to, said) = channel();
-        if let Err(refused) = pool.spawn(Task::Say(to)) {
+        if let Err(refused) = pool.spawn(Task::Say(to, user)) {
             refused.refuse();
         }
         said.recv_timeout(SOON).unwrap()
     }
 
+    fn said_in(pool: &Arc<Pool<Task>>, device: u64) -> bool {
+        let (to, said) = channel();
+        assert!(pool.spawn(Task::SayIn(to, device)).is_ok());
+        said.recv_timeout(SOON).unwrap()
+    }
+
     fn hang(pool: &Arc<Pool<Task>>) -> Sender<()> {
+        hang_for(pool, OWN)
+    }
+
+    fn hang_for(pool: &Arc<Pool<Task>>, user: Option<u32>) -> Sender<()> {
         let (until, hangs) = channel();
-        assert!(pool.spawn(Task::Hang(hangs)).is_ok());
+        assert!(pool.spawn(Task::Hang(hangs, user)).is_ok());
         until
+    }
+
+    /// A quarter of eight threads for a user, three quarters for all users.
+    #[test]
+    fn user_that_hangs_has_its_share_of_threads_only() {
+        let (pool, _) = pool(2, 8, usize::MAX);
+        let mut hung: Vec<_> = (0..10).map(|_| hang_for(&pool, Some(1))).collect();
+        assert!(!said_for(&pool, Some(1)), "its two hang");
+        assert!(said_for(&pool, Some(2)) && said(&pool));
+        for other in [2, 3] {
+            hung.extend((0..10).map(|_| hang_for(&pool, Some(other))));
+            assert!(!said_for(&pool, Some(other)));
+        }
+        assert!(!said_for(&pool, Some(4)), "the six of all users hang");
+        let _own = hang(&pool);
+        assert!(said(&pool), "two are the server's own user's");
+        drop(hung);
+        assert!(said_for(&pool, Some(1)) && said_for(&pool, Some(4)));
+    }
+
+    #[test]
+    fn file_system_that_hangs_has_its_share_of_threads_only() {
+        let (pool, _) = pool(2, 8, usize::MAX);
+        let mut hung = Vec::new();
+        for at in 0..4 {
+            let (until, hangs) = channel();
+            hung.push(until);
+            assert!(pool.spawn(Task::HangIn(hangs, 7)).is_ok());
+            assert!(said(&pool), "{at} hang");
+        }
+        assert!(!said_in(&pool, 7), "four hang there");
+        assert!(said_in(&pool, 8) && said(&pool));
+        drop(hung);
+        assert!(said_in(&pool, 7));
+    }
+
+    /// Of two users the one with less at work is next, however much the other has queued before.
+    #[test]
+    fn free_thread_goes_to_the_user_with_the_fewest() {
+        let (pool, _) = pool(2, 8, 2);
+        let (first, second) = (hang_for(&pool, Some(1)), hang_for(&pool, Some(3)));
+        let (to, said) = channel();
+        let (late_to, late) = channel();
+        for _ in 0..100 {
+            let _ = pool.spawn(Task::Say(to.clone(), Some(1)));
+        }
+        let _ = pool.spawn(Task::Say(late_to, Some(2)));
+        drop(second);
+        assert!(late.recv_timeout(SOON).unwrap());
+        assert!(said.try_iter().count() < 100);
+        drop(first);
     }
 
     /// Those that hang keep nobody from work but by the bound, and those that come back make room.
@@ -383,12 +628,12 @@ mod tests {
     #[test]
     fn queued_task_is_not_refused_while_workers_make_progress() {
         let (pool, _) = pool(1, 1, usize::MAX);
-        let until = hang(&pool);
+        let (until, lives) = channel();
+        assert!(pool.spawn(Task::Live(lives)).is_ok());
         let (to, said) = channel();
-        assert!(pool.spawn(Task::Say(to)).is_ok());
+        assert!(pool.spawn(Task::Say(to, OWN)).is_ok());
         let begun = Instant::now();
         while begun.elapsed() < HUNG * 2 {
-            pool.beat();
             assert!(said.recv_timeout(PATIENCE).is_err());
         }
         drop(until);
@@ -400,7 +645,7 @@ mod tests {
     fn work_that_no_thread_can_be_had_for_comes_back() {
         let (pool, left) = pool(2, 5, 0);
         let (to, _said) = channel();
-        assert!(matches!(pool.spawn(Task::Say(to)), Err(Task::Say(_))));
+        assert!(matches!(pool.spawn(Task::Say(to, OWN)), Err(Task::Say(..))));
         pool.settle(SOON);
         left.store(1, Ordering::SeqCst);
         assert!(said(&pool));
@@ -413,14 +658,14 @@ mod tests {
         let (pool, _) = pool(2, 5, 1);
         let (to, said) = channel();
         let short = hang(&pool);
-        assert!(pool.spawn(Task::Say(to)).is_ok(), "it may soon be done");
+        assert!(pool.spawn(Task::Say(to, OWN)).is_ok(), "it may soon be done");
         drop(short);
         assert!(said.recv_timeout(SOON).unwrap());
         let _until = hang(&pool);
         let begun = Instant::now();
         while begun.elapsed() < SOON {
             let (to, _) = channel();
-            if pool.spawn(Task::Say(to)).is_err() {
+            if pool.spawn(Task::Say(to, OWN)).is_err() {
                 return;
             }
         }
