@@ -119,8 +119,8 @@ impl ServerGroup {
     /// Opens what the request names here. Files that do not open are errors of the partial and
     /// have no place in the group.
     fn open(open: &OpenMessage, host: &Host) -> Result<(Self, Partial), Errno> {
-        let mut group = Self { held: Holding::new(), ..Self::default() };
-        let mut partial = Partial::default();
+        let (mut group, mut partial) = (Self::default(), Partial::default());
+        group.held = Holding::new();
         let flags = OFlags::from_bits_retain(open.flags & !GROUP_FLAGS);
         group.is_direct = flags.contains(OFlags::DIRECT);
         // Until it is known that the group has opened, what is made here goes with it.
