@@ -220,6 +220,11 @@ impl Occupant {
         self.held.get_or_insert_with(Holding::new).set(0, bytes)
     }
 
+    /// Whether nothing was done with it.
+    fn is_unused(&self) -> bool {
+        self.group.is_none() && self.call.is_none()
+    }
+
     fn is_empty(&self) -> bool {
         self.group.is_none() && !matches!(self.call, Some(Ok(_)))
     }
@@ -253,7 +258,10 @@ impl Service for Server {
                 handle: self.handle.clone(),
                 changes: self.changes.clone(),
             };
-            if let Err(ServerErrand::Serve(worker)) = self.pool.spawn(ServerErrand::Serve(worker)) {
+            let is_full = self.pool.is_full_for(worker.lane.user());
+            let errand = ServerErrand::Serve(worker);
+            let refused = if is_full { Err(errand) } else { self.pool.spawn(errand) };
+            if let Err(ServerErrand::Serve(worker)) = refused {
                 worker.refuse(Errno::AGAIN, leaf);
             }
         }
@@ -282,7 +290,7 @@ impl Service for Server {
 /// Ends a lane. Dropping what it holds may touch the disk, so that is for a thread that may block;
 /// where there is none it is better done here than not at all.
 fn end(lane: Arc<GroupLane>, pool: &Arc<Pool<ServerErrand>>) {
-    if lane.end() {
+    if lane.end() && !lock(&lane.occupant).is_unused() {
         drop(pool.spawn(ServerErrand::End(lane)));
     }
 }

@@ -230,9 +230,11 @@ impl GroupLane {
 impl Drop for GroupLane {
     /// What was half done is undone as it was done.
     fn drop(&mut self) {
-        let acting = self.act();
         let occupant = std::mem::take(&mut *lock(&self.occupant));
-        match acting {
+        if occupant.is_unused() {
+            return;
+        }
+        match self.act() {
             Ok(_acting) => drop(occupant),
             // Nothing is open of whoever is not served; and better nothing is undone than by root.
             Err(_) if occupant.is_empty() => {}

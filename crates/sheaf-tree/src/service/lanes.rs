@@ -188,7 +188,10 @@ impl Service for Lanes {
         if !lane.take_in(packet, leaf) {
             return;
         }
-        if let Err(LaneErrand(lane)) = self.blocking.pool.spawn(LaneErrand(Arc::clone(lane))) {
+        let (pool, errand) = (&self.blocking.pool, LaneErrand(Arc::clone(lane)));
+        let refused =
+            if pool.is_full_for(errand.user()) { Err(errand) } else { pool.spawn(errand) };
+        if let Err(LaneErrand(lane)) = refused {
             lane.refuse(Errno::AGAIN, leaf);
         }
     }
@@ -354,7 +357,7 @@ impl Lane {
         }
         let busy = std::mem::replace(&mut queue.busy, true);
         drop(queue);
-        if !busy {
+        if !busy && lock(&self.worker).is_some() {
             drop(pool.spawn(LaneErrand(self)));
         }
     }
@@ -363,8 +366,9 @@ impl Lane {
 impl Drop for Lane {
     /// What its worker holds is let go as it was taken.
     fn drop(&mut self) {
+        let Some(worker) = lock(&self.worker).take() else { return };
         let _acting = self.act();
-        drop(lock(&self.worker).take());
+        drop(worker);
     }
 }
 

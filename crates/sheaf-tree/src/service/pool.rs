@@ -27,6 +27,9 @@ pub const THREADS_MAX: usize = 64;
 pub const USER_THREADS_MAX: usize = THREADS_MAX / USER_PART;
 const USER_PART: usize = 4;
 
+/// How much of such a user may wait for a thread.
+const USER_WAITING_MAX: usize = 1024;
+
 /// The part of the threads that may hang in one file system: the half.
 const FILE_SYSTEM_PART: usize = 2;
 
@@ -194,6 +197,12 @@ impl<W: Work> Pool<W> {
 
     fn state(&self) -> MutexGuard<'_, PoolState<W>> {
         lock(&self.state)
+    }
+
+    /// Whether no more of this user's is to wait for a thread.
+    pub fn is_full_for(&self, user: Option<u32>) -> bool {
+        let waiting = || self.state().waiting.get(&user).map_or(0, VecDeque::len);
+        user.is_some() && waiting() >= USER_WAITING_MAX
     }
 
     /// Has it done.
