@@ -600,18 +600,19 @@ pub fn report(session: &Session, config: &Config, ended: &Ended<'_>) -> Report {
         ..Report::default()
     };
     let own = if session.is_guest() { &GUEST_HINTS[..] } else { &[] };
-    let hint = |errno: Errno| {
-        own.iter()
-            .chain(hints)
-            .chain(&HINTS)
-            .find(|(of, _)| *of == errno)
-            .map(|(_, text)| (*text).to_owned())
+    let of = |hints: &[(Errno, &str)], errno| {
+        hints.iter().find(|(of, _)| *of == errno).map(|(_, text)| (*text).to_owned())
     };
+    let hint = |errno| of(own, errno).or_else(|| of(hints, errno)).or_else(|| of(&HINTS, errno));
     for error in &outcome.errors {
         report.failures.push(Failure::of(error, hint(error.errno)));
     }
     add_failed_hosts(&mut report, session, targets, &outcome, hint);
-    report.failures.extend(extra.iter().cloned());
+    let in_own_words = |failure: &Failure| {
+        let detail = of(own, failure.errno).or_else(|| failure.detail.clone());
+        Failure { detail, ..failure.clone() }
+    };
+    report.failures.extend(extra.iter().map(in_own_words));
     let mut gone = session.gone();
     gone.extend(session.untried());
     for (errno, leaves) in &outcome.silent {

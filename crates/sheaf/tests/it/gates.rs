@@ -362,6 +362,35 @@ fn each_user_acts_as_itself_in_a_session_of_root_s() {
 }
 
 #[test]
+fn user_beyond_its_share_of_a_server_is_refused_in_words() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(2) else { return };
+    let config = "[cluster.gates-shares]\nhosts = \"h[1-2]\"\nusers = \"1001, 1002\"\n\
+                  clients = \"hosts\"\nclients_may = \"write\"\n";
+    machines.write(LOGIN, "sheaf.toml", config);
+    let up = machines.run(&["up"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    install(&machines, 2);
+    let files = "mkdir -p /run/files && cd /run/files && seq 1 400 | xargs touch && chmod 644 *";
+    assert!(machines.command(2, "sh", &["-c", files]).status().unwrap().success());
+    // So the user may have 150 of them.
+    let limit = "prlimit --nofile=300:300 --pid $(pgrep -o -f 'serve --detached')";
+    assert!(machines.command(2, "sh", &["-c", limit]).status().unwrap().success());
+    let read = |uid: u32, files: &str| {
+        let words = [FOR_ALL, "-w", "h2", "read", "-a", "packed", files];
+        run_as(&machines, 2, uid, "", &words)
+    };
+    let alice = read(ALICE, "/run/files/*");
+    let told = "(EMFILE): one user has at most half of the descriptors of its server (ulimit -n)";
+    assert!(alice.stderr.contains(told), "{alice:?}");
+    for (uid, files) in [(ALICE, "/run/files/1?"), (BOB, "/run/files/1??")] {
+        let read = read(uid, files);
+        assert_eq!((read.code, read.stderr.contains("EMFILE")), (Some(0), false), "{read:?}");
+    }
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+#[test]
 fn client_whose_host_is_cut_off_is_told_and_the_session_goes_on() {
     let _turn = turn();
     let Some(machines) = machines(4, "1x2x2", "gates-cut") else { return };
