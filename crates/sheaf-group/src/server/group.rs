@@ -440,7 +440,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         for name in ["a", "b", "c", "d", "e"] {
-            std::fs::File::create(dir.path().join(name)).unwrap().set_len(COUNT).unwrap();
+            File::create(dir.path().join(name)).unwrap().set_len(COUNT).unwrap();
         }
         let host = Host::new("n1", 0, Export::open(dir.path()).unwrap());
         acting(4_000_014, || {

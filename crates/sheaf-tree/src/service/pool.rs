@@ -593,7 +593,10 @@ mod tests {
             assert!(pool.spawn(Task::HangIn(hangs, 7)).is_ok());
             assert!(said(&pool), "{at} hang");
         }
-        assert!(!said_in(&pool, 7), "four hang there");
+        let begun = Instant::now();
+        while said_in(&pool, 7) {
+            assert!(begun.elapsed() < SOON, "four hang there");
+        }
         assert!(said_in(&pool, 8) && said(&pool));
         drop(hung);
         assert!(said_in(&pool, 7));
