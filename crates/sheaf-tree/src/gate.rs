@@ -254,16 +254,17 @@ impl GateState {
         waiting.count() + self.lines.values().filter(|(user, _)| *user == uid).count()
     }
 
-    /// Whether one more client of a user that is not the session's, `own`, is too many; and the
-    /// most.
-    fn is_full_for(&self, uid: u32, own: u32) -> Option<usize> {
-        let all = self.waiting.len() + self.lines.len() - self.of(own);
-        match () {
-            () if self.of(uid) >= GUESTS_MAX => Some(GUESTS_MAX),
-            () if all >= ALL_GUESTS_MAX => Some(ALL_GUESTS_MAX),
-            () => None,
-        }
+    /// Why no more clients of a user are let in, where the session's user is `own`: there are this
+    /// many of its, or of all users but that one.
+    fn bound(&self, uid: u32, own: u32) -> Option<usize> {
+        let all = self.waiting.len() + self.lines.len();
+        bound(self.of(uid), all - self.of(own))
     }
+}
+
+fn bound(of_user: usize, of_users: usize) -> Option<usize> {
+    let bounds = [(of_user, GUESTS_MAX), (of_users, ALL_GUESTS_MAX)];
+    bounds.into_iter().find(|(count, most)| count >= most).map(|(_, most)| most)
 }
 
 /// A stream over which the bytes of a socket go.
@@ -373,7 +374,7 @@ async fn ask_for_stream(keeper: Arc<GateKeeper>, who: Who, stream: UnixStream) {
             return tracing::warn!("a client was refused: there are {CLIENTS_MAX} here");
         }
         let (uid, own) = (who.uid, rustix::process::geteuid().as_raw());
-        if let Some(most) = state.is_full_for(uid, own).filter(|_| !who.is_owner) {
+        if let Some(most) = state.bound(uid, own).filter(|_| !who.is_owner) {
             return tracing::warn!(uid, "a client of a user was refused: there are {most} here");
         }
         state.last += 1;
@@ -653,6 +654,16 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_leave_clients_to_each_other_and_to_the_owner() {
+        for (of_user, of_users, expected) in
+            [(31, 191, None), (32, 32, Some(GUESTS_MAX)), (0, 192, Some(ALL_GUESTS_MAX))]
+        {
+            assert_eq!(bound(of_user, of_users), expected, "{of_user} of {of_users}");
+        }
+        const { assert!(ALL_GUESTS_MAX < CLIENTS_MAX) };
+    }
 
     #[test]
     fn client_socket_admits_other_users_only_if_owned_by_root() {
