@@ -10,6 +10,7 @@ pub mod addresses;
 pub mod arguments;
 pub mod cli;
 pub mod companion;
+pub mod doctor;
 pub mod exit;
 pub mod leftovers;
 pub mod log;

@@ -340,23 +340,25 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
     })
 }
 
+/// The program that serves on hosts.
+pub fn server_program() -> Result<ServerProgram, SessionError> {
+    let lost = |source| SessionError::Io { what: "cannot find sheaf itself".to_owned(), source };
+    Ok(match companion::this() {
+        Some(_) => ServerProgram::new(companion::sheaf().map_err(lost)?, ["serve"]),
+        None => {
+            let path = std::env::current_exe().map_err(lost)?;
+            ServerProgram::of_this_process(path, ["serve"])
+        }
+    })
+}
+
 /// Starts a session. `depth`: levels that are to come above its tree. `servers`: those of this
 /// process, if it is to have any.
 pub async fn start(config: Config, depth: u32, servers: &Serving) -> Result<Session> {
     // Inside this process none is started.
     let program = match config.launch() {
         Launch::Embedded => None,
-        _ => {
-            let lost =
-                |source| SessionError::Io { what: "cannot find sheaf itself".to_owned(), source };
-            Some(match companion::this() {
-                Some(_) => ServerProgram::new(companion::sheaf().map_err(lost)?, ["serve"]),
-                None => {
-                    let path = std::env::current_exe().map_err(lost)?;
-                    ServerProgram::of_this_process(path, ["serve"])
-                }
-            })
-        }
+        _ => Some(server_program()?),
     };
     let services = &servers.services();
     let export = config.cluster.export.value.clone().into_bytes();

@@ -13,6 +13,7 @@ mod archive;
 mod clean;
 mod command;
 mod copy;
+mod doctor;
 mod entry;
 mod exit;
 mod hosts;
@@ -35,6 +36,7 @@ pub use archive::{
 pub use clean::{Cleaned, Leftover, LeftoverKind, LeftoverState};
 pub use command::{CommandError, Note};
 pub use copy::{Copied, Fetched, Plan, Sent};
+pub use doctor::{Area, Examined, Finding, Severity};
 pub use entry::{
     Algorithm, BlockLine, Costs, Device, Entry, ExactNumber, FileSystem, Match, Numbers, Place,
     Stats,

@@ -100,7 +100,7 @@ impl Session {
         if leaves.len() == 1
             && let Some(name) = leaves.first().and_then(|leaf| self.client.host(leaf))
         {
-            text = without_address(&without_name(&text, &name));
+            text = without_host(&text, &name);
         }
         let root = self.topology.root();
         let starter = self.topology.nodes().find(|node| node.rank() == by && by != root.rank());
@@ -109,6 +109,12 @@ impl Session {
             _ => text,
         }
     }
+}
+
+/// A cause with `%h` in place of the host's name or address.
+#[must_use]
+pub fn without_host(cause: &str, name: &str) -> String {
+    without_address(&without_name(cause, name))
 }
 
 fn shortened(cause: &str) -> String {

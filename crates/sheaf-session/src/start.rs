@@ -42,6 +42,22 @@ impl ServerProgram {
         Self { is_running: true, ..Self::new(path, arguments) }
     }
 
+    /// How the configuration reaches hosts: its ssh, and what it would send or start there.
+    ///
+    /// # Errors
+    /// A client that cannot be run, or a program that cannot be read.
+    pub fn ssh(&self, config: &Config) -> Result<Ssh, SessionError> {
+        config.cluster.check_ssh(config.environment())?;
+        Ok(ssh(config, self.content_on_hosts(config)?))
+    }
+
+    /// The program as hosts are sent it, or have it.
+    fn content_on_hosts(&self, config: &Config) -> Result<ProgramContent, SessionError> {
+        let said = |path: &Option<Sourced<String>>| path.as_ref().map(|path| path.value.clone());
+        let content = self.content()?.installed_at(said(&config.cluster.program));
+        Ok(content.kept_below(said(&config.cluster.remote_dir)))
+    }
+
     /// What is sent to hosts that lack it.
     fn content(&self) -> Result<ProgramContent, SessionError> {
         if self.is_running {
@@ -132,9 +148,8 @@ impl Start<'_> {
                 return Ok((network, None));
             }
             Launch::Ssh => {
-                config.cluster.check_ssh(config.environment())?;
                 let mut program = self.other_hosts(config)?;
-                program.starter = Starter::Ssh(ssh(config, self.content_on_hosts(config)?));
+                program.starter = Starter::Ssh(self.server()?.ssh(config)?);
                 program.sudo = config.cluster.sudo.is_some();
                 launch::over_ssh(topology, self.services, &options, &program, listen(config))
                     .await?
@@ -163,13 +178,6 @@ impl Start<'_> {
         self.program
             .as_ref()
             .ok_or_else(|| SessionError::Choice("no program is named that serves".to_owned()))
-    }
-
-    /// The program as hosts are sent it, or have it.
-    fn content_on_hosts(&self, config: &Config) -> Result<ProgramContent, SessionError> {
-        let said = |path: &Option<Sourced<String>>| path.as_ref().map(|path| path.value.clone());
-        let content = self.server()?.content()?.installed_at(said(&config.cluster.program));
-        Ok(content.kept_below(said(&config.cluster.remote_dir)))
     }
 
     /// The program as a server or inner node of this machine.

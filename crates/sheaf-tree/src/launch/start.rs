@@ -9,6 +9,7 @@ pub(super) mod logins;
 pub(super) mod plan;
 pub(super) mod processes;
 pub(super) mod push;
+pub(super) mod shell;
 pub(super) mod slurm;
 pub(super) mod spawn;
 pub mod ssh;

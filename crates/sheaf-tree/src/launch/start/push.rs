@@ -170,8 +170,29 @@ impl ProgramContent {
     }
 
     /// How many bytes it has.
-    pub(in crate::launch) fn bytes(&self) -> u64 {
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Its SHA-256 in hexadecimal, the name of its directory in the cache of a host.
+    #[must_use]
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// Where it is installed on hosts, which then keep no copy.
+    #[must_use]
+    pub fn installed(&self) -> Option<&str> {
+        self.installed.as_deref()
+    }
+
+    /// The directories in which hosts look for it, as words of a POSIX shell that has the user's
+    /// number in `n`.
+    #[must_use]
+    pub fn directories(&self) -> String {
+        let own = self.directory.as_ref().map(|path| format!("\"{path}/sheaf-$n\" "));
+        own.unwrap_or_default() + DIRS
     }
 
     /// The remote command that runs this program with `serve --invited`, through `sudo` or not.
@@ -181,10 +202,9 @@ impl ProgramContent {
             let script = SCRIPT_INSTALLED.replace("RUN", run).replace("PATH", path);
             return format!("exec /bin/sh -c '{script}'");
         }
-        let own = self.directory.as_ref().map(|path| format!("\"{path}/sheaf-$n\" "));
         let script = SCRIPT.replace("HASH", &self.hash).replace("SIZE", &self.bytes.to_string());
         let script = script.replace("RUN", run);
-        let script = script.replace("DIRS", &(own.unwrap_or_default() + DIRS));
+        let script = script.replace("DIRS", &self.directories());
         format!("exec /bin/sh -c '{script}'")
     }
 

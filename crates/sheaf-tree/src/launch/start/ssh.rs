@@ -34,7 +34,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// The most that a host may say before what is waited for.
-const NOISE_BYTES_MAX: u64 = 64 << 10;
+pub(super) const NOISE_BYTES_MAX: u64 = 64 << 10;
 /// What is kept of what a host says on standard error: its end.
 const ERROR_BYTES_MAX: usize = 2 << 10;
 /// The most that is told of what a host says on standard output.
@@ -58,7 +58,7 @@ const BUSY_RETRIES: u32 = 5;
 /// What ssh exits with when the connection failed, and not what ran on the host.
 pub(super) const SSH_FAILED: i32 = 255;
 /// What is waited for first.
-const LOGIN: &str = "login";
+pub(super) const LOGIN: &str = "login";
 /// Failures that the same try again does not mend.
 const LASTING: [&str; 4] = [
     "Permission denied",
@@ -132,7 +132,7 @@ pub(in crate::launch) struct SshFailure {
     /// In one phrase: what the host or ssh said.
     pub cause: String,
     /// Trying again is of no use.
-    lasting: bool,
+    pub(super) lasting: bool,
     /// An sshd, of the host or of a gateway, has too many logins.
     is_busy: bool,
     /// Nobody could log in to the host, which may be otherwise from elsewhere.
@@ -175,36 +175,60 @@ pub(in crate::launch) async fn start(
     place: &mut LoginPlace,
     mut invite: impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
 ) -> Result<StartedOver, SshFailure> {
-    let mut pause = RETRY_PAUSE;
-    let mut tried = 0;
+    let mut repetitions = Repetitions::default();
     loop {
-        let failure = match attempt(ssh, (host, sudo), place, &mut invite).await {
-            Err(failure) => failure,
+        match attempt(ssh, (host, sudo), place, &mut invite).await {
+            Err(failure) => repetitions.wait_after(failure, ssh, host, place).await?,
             done => return done,
-        };
+        }
+    }
+}
+
+/// The repetitions of one login.
+pub(super) struct Repetitions {
+    pause: Duration,
+    tried: u32,
+}
+
+impl Default for Repetitions {
+    fn default() -> Self {
+        Self { pause: RETRY_PAUSE, tried: 0 }
+    }
+}
+
+impl Repetitions {
+    /// Waits until the next attempt. Returns the failure if another attempt is of no use.
+    pub(super) async fn wait_after(
+        &mut self,
+        failure: SshFailure,
+        ssh: &Ssh,
+        host: &str,
+        place: &LoginPlace,
+    ) -> Result<(), SshFailure> {
         if is_of_old_client(&failure.cause) && !IS_OLD_CLIENT.swap(true, Ordering::Relaxed) {
-            continue;
+            return Ok(());
         }
         let tries = failure.tries(ssh.retries);
-        if tried >= tries {
+        if self.tried >= tries {
             return Err(failure);
         }
         if failure.is_busy && failure.cause.contains(BEHIND_GATEWAY) {
             place.spare_gateway();
         }
         // Hosts that were refused together do not come together again.
-        let wait = pause.mul_f64(0.5 + fastrand::f64());
+        let wait = self.pause.mul_f64(0.5 + fastrand::f64());
         tracing::info!(
             host,
             cause = failure.cause,
             "starting over ssh failed, try {} of {}; again in {:.1} s",
-            tried + 1,
+            self.tried + 1,
             tries + 1,
             wait.as_secs_f32()
         );
         tokio::time::sleep(wait).await;
-        pause = (pause * 2).min(RETRY_PAUSE_MAX);
-        tried += 1;
+        self.pause = (self.pause * 2).min(RETRY_PAUSE_MAX);
+        self.tried += 1;
+        Ok(())
     }
 }
 
@@ -235,20 +259,10 @@ async fn attempt(
     place: &mut LoginPlace,
     invite: &mut impl FnMut(Option<IpAddr>) -> io::Result<Vec<u8>>,
 ) -> Result<StartedOver, SshFailure> {
-    let name = ssh.command.first().map_or("ssh", String::as_str);
-    let not_run = |error: io::Error| SshFailure {
-        errno: Errno::from_io(&error),
-        cause: format!("{name} cannot be run: {error}"),
-        lasting: true,
-        is_busy: false,
-        no_login: true,
-    };
-    let (mut child, ours) = spawn(ssh, host, sudo).map_err(not_run)?;
-    let Some(stderr) = child.stderr.take() else { unreachable!("it was asked for as a pipe") };
-    let errors = crate::task::spawn(last_of(stderr));
-    let (from, to) = ours.into_split();
+    let LoginShell { child, errors, from, to } =
+        LoginShell::open(command(ssh, host, ssh.content.command(sudo)))?;
     let mut heard = Vec::new();
-    let talk = Talk { ssh, to, from: BufReader::new(from), heard: &mut heard };
+    let talk = Talk { ssh, to, from, heard: &mut heard };
     match talk.run(place, invite).await {
         Ok(None) => {
             crate::task::spawn(outlast(child, errors));
@@ -265,16 +279,43 @@ async fn attempt(
     }
 }
 
-/// Runs ssh. One socket is its standard input and its standard output: it may become a link.
-fn spawn(ssh: &Ssh, host: &str, sudo: bool) -> io::Result<(Child, UnixStream)> {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    let (stdin, stdout) = (OwnedFd::from(theirs.try_clone()?), OwnedFd::from(theirs));
-    let child = command(ssh, host, sudo).stdin(stdin).stdout(stdout).spawn()?;
-    Ok((child, UnixStream::from_std(ours)?))
+/// An ssh that runs, or another program which leads to a shell.
+pub(super) struct LoginShell {
+    pub child: Child,
+    /// The end of its standard error.
+    pub errors: JoinHandle<Vec<u8>>,
+    pub from: BufReader<OwnedReadHalf>,
+    pub to: OwnedWriteHalf,
 }
 
-fn command(ssh: &Ssh, host: &str, sudo: bool) -> Command {
+impl LoginShell {
+    /// Runs the command. One socket is its standard input and its standard output: it may become a
+    /// link.
+    pub(super) fn open(mut command: Command) -> Result<Self, SshFailure> {
+        let name = command.as_std().get_program().to_string_lossy().into_owned();
+        let mut spawn = move || {
+            let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+            ours.set_nonblocking(true)?;
+            let (stdin, stdout) = (OwnedFd::from(theirs.try_clone()?), OwnedFd::from(theirs));
+            let child = command.stdin(stdin).stdout(stdout).stderr(Stdio::piped()).spawn()?;
+            io::Result::Ok((child, UnixStream::from_std(ours)?))
+        };
+        let (mut child, ours) = spawn().map_err(|error| SshFailure {
+            errno: Errno::from_io(&error),
+            cause: format!("{name} cannot be run: {error}"),
+            lasting: true,
+            is_busy: false,
+            no_login: true,
+        })?;
+        let Some(stderr) = child.stderr.take() else { unreachable!("it was asked for as a pipe") };
+        let errors = crate::task::spawn(last_of(stderr));
+        let (from, to) = ours.into_split();
+        Ok(Self { child, errors, from: BufReader::new(from), to })
+    }
+}
+
+/// The ssh that runs `script` on a host.
+pub(super) fn command(ssh: &Ssh, host: &str, script: String) -> Command {
     let mut words = ssh.command.iter();
     let mut command = Command::new(words.next().map_or("ssh", String::as_str));
     // The user's options come first: of an option that is given twice, ssh takes the first.
@@ -287,8 +328,8 @@ fn command(ssh: &Ssh, host: &str, sudo: bool) -> Command {
         command.args(["-o", "RemoteCommand=none"]);
     }
     command.arg("-o").arg(format!("ConnectTimeout={}", ssh.connect_timeout.as_secs().max(1)));
-    command.arg("--").arg(host).arg(ssh.content.command(sudo));
-    command.stderr(Stdio::piped()).kill_on_drop(true);
+    command.arg("--").arg(host).arg(script);
+    command.kill_on_drop(true);
     detach(&mut command);
     command
 }
@@ -302,7 +343,7 @@ pub(super) fn detach(command: &mut Command) {
 }
 
 /// Why talking to a host ended.
-enum Why {
+pub(super) enum Why {
     /// It closed the connection, or the connection failed.
     Closed,
     /// It did not do in time what was waited for.
@@ -365,27 +406,38 @@ impl Talk<'_> {
         what: &'static str,
         limit: Duration,
     ) -> Result<String, Why> {
-        let deadline = Instant::now() + limit;
-        let mut from = (&mut self.from).take(NOISE_BYTES_MAX);
-        let mut line = Vec::new();
-        loop {
-            let read = timeout_at(deadline, from.read_until(b'\n', &mut line)).await;
-            if let Some(meant) = meant(&line, words) {
-                return Ok(meant);
-            }
-            // Also a question that nobody answers, whose line does not end.
-            keep_last(self.heard, &line);
-            if read.map_err(|_| Why::Late(what, limit))?? == 0 {
-                return Err(Why::Closed);
-            }
-            line.clear();
-        }
+        let meant = |line: &[u8]| meant(line, words);
+        said(&mut self.from, meant, self.heard, (what, limit)).await
     }
 
     fn into_channel(self) -> io::Result<Channel> {
         let early = BytesMut::from(self.from.buffer());
         let stream = self.from.into_inner().reunite(self.to).map_err(io::Error::other)?;
         Ok(Channel { early, over_ssh: true, ..Channel::from(OwnedFd::from(stream.into_std()?)) })
+    }
+}
+
+/// Waits for `what`: a line that is `meant`. The end of all other lines is kept in `heard`.
+pub(super) async fn said<T>(
+    from: &mut BufReader<OwnedReadHalf>,
+    meant: impl Fn(&[u8]) -> Option<T>,
+    heard: &mut Vec<u8>,
+    (what, limit): (&'static str, Duration),
+) -> Result<T, Why> {
+    let deadline = Instant::now() + limit;
+    let mut from = from.take(NOISE_BYTES_MAX);
+    let mut line = Vec::new();
+    loop {
+        let read = timeout_at(deadline, from.read_until(b'\n', &mut line)).await;
+        if let Some(meant) = meant(&line) {
+            return Ok(meant);
+        }
+        // Also a question that nobody answers, whose line does not end.
+        keep_last(heard, &line);
+        if read.map_err(|_| Why::Late(what, limit))?? == 0 {
+            return Err(Why::Closed);
+        }
+        line.clear();
     }
 }
 
@@ -422,7 +474,7 @@ pub(in crate::launch) async fn last_of(mut from: ChildStderr) -> Vec<u8> {
 }
 
 /// Adds to the end of what somebody says, which alone is kept.
-fn keep_last(kept: &mut Vec<u8>, piece: &[u8]) {
+pub(super) fn keep_last(kept: &mut Vec<u8>, piece: &[u8]) {
     kept.extend_from_slice(piece);
     if kept.len() > ERROR_BYTES_MAX {
         kept.drain(..kept.len() - ERROR_BYTES_MAX);
@@ -438,7 +490,8 @@ async fn outlast(mut child: Child, errors: JoinHandle<Vec<u8>>) {
     errors.abort();
 }
 
-async fn failure(
+/// Ends ssh, and returns the failure in its words.
+pub(super) async fn failure(
     mut child: Child,
     mut errors: JoinHandle<Vec<u8>>,
     why: Why,
@@ -572,7 +625,7 @@ fn errno_of(cause: &str, code: Option<i32>) -> Errno {
 }
 
 /// Whether nobody has answered at all within `limit`, and that was long.
-fn is_silent(cause: &str, limit: Duration) -> bool {
+pub(super) fn is_silent(cause: &str, limit: Duration) -> bool {
     let has_asked = cause.contains("connect to host") && cause.contains("timed out");
     has_asked && limit >= SILENT_LONG
 }
@@ -670,7 +723,7 @@ mod tests {
     #[test]
     fn ssh_is_in_batch_mode_and_becomes_no_master() {
         let ssh = Ssh::new(ProgramContent::of_this_program().unwrap());
-        let command = command(&ssh, "h1", false);
+        let command = command(&ssh, "h1", ssh.content.command(false));
         let words: Vec<_> = command.as_std().get_args().filter_map(|word| word.to_str()).collect();
         for option in ["BatchMode=yes", "ControlMaster=no", "RemoteCommand=none"] {
             assert!(words.windows(2).any(|pair| pair == ["-o", option]), "{words:?}");

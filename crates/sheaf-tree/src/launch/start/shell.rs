@@ -1,0 +1,270 @@
+//! Scripts that the shells of hosts run over ssh. A host needs neither a server nor a copy of the
+//! program for this.
+//!
+//! ```text
+//! parent: ssh HOST sh -c …            host: its login shell runs a POSIX shell
+//!                      <─ MARK begin
+//!   script, on standard input ─>
+//!                      <─ MARK line …
+//!                      <─ MARK end
+//! ```
+//! The mark is random for each host, so no start-up file of a shell can print it by accident.
+//! Everything that a host prints is bounded, and so is the time that it has.
+use super::logins::{LoginPlace, Logins};
+use super::ssh::{
+    LOGIN, LoginShell, NOISE_BYTES_MAX, Repetitions, Ssh, SshFailure, command, detach, failure,
+    is_silent, keep_last, phrase, said,
+};
+use crate::link::fill_random;
+use sheaf_core::Errno;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// The most that a host may print for a script.
+const OUTPUT_BYTES_MAX: u64 = 64 << 10;
+/// How long ssh may take to end after the script has.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
+/// How the causes of failed logins begin, of which some were no start.
+const NOT_STARTED: &str = "not started: ";
+/// The host's login shell has run a POSIX shell.
+const BEGIN: &str = "begin";
+/// The script has come to its end.
+const END: &str = "end";
+
+/// What the shell of a host printed for a script.
+#[derive(Debug)]
+pub struct ScriptOutput {
+    /// The lines with the mark, without it, as the host printed them.
+    pub lines: Vec<String>,
+    /// The end of what was printed on standard output before the script began.
+    pub noise: String,
+    /// The end of what was printed on standard error.
+    pub errors: String,
+    /// When the script was sent.
+    pub sent: SystemTime,
+    /// How long after that its first line came.
+    pub first_line_after: Option<Duration>,
+    /// How it ended.
+    pub end: ScriptEnd,
+}
+
+/// How a script ended on a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScriptEnd {
+    /// It came to its end.
+    Whole,
+    /// It had not ended after this long.
+    Late(Duration),
+    /// The connection was closed before its end.
+    Closed,
+    /// It printed more than a script may.
+    TooLong,
+}
+
+/// Why a script did not begin on a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScriptFailure {
+    /// The error that this is.
+    pub errno: Errno,
+    /// In one phrase: what ssh or the host printed.
+    pub cause: String,
+    /// The login failed. Otherwise the login shell did not run the script.
+    pub is_login: bool,
+}
+
+impl From<SshFailure> for ScriptFailure {
+    fn from(failure: SshFailure) -> Self {
+        let SshFailure { errno, cause, no_login, .. } = failure;
+        let cause = cause.strip_prefix(NOT_STARTED).unwrap_or(&cause).to_owned();
+        Self { errno, cause, is_login: no_login }
+    }
+}
+
+/// Runs `script` on each of `hosts`. `each` receives the number of a host, as soon as its script
+/// has ended or failed. The script gets the mark of its lines as the variable `m`, and has `limit`
+/// for itself.
+///
+/// At most as many logins are made at a time as a node of a tree makes.
+pub async fn run_on_hosts(
+    ssh: Ssh,
+    hosts: &[String],
+    (script, limit): (&str, Duration),
+    mut each: impl FnMut(usize, Result<ScriptOutput, ScriptFailure>),
+) {
+    let logins = Logins::to(&ssh, hosts.iter().map(String::as_str)).await;
+    let (ssh, script): (Arc<Ssh>, Arc<str>) = (Arc::new(ssh), script.into());
+    let mut running = JoinSet::new();
+    let mut rest = hosts.iter().enumerate();
+    let mut next = rest.next();
+    while next.is_some() || !running.is_empty() {
+        tokio::select! {
+            place = logins.place(), if next.is_some() => {
+                let Some((number, host)) = next else { continue };
+                next = rest.next();
+                let (ssh, script, host) = (Arc::clone(&ssh), Arc::clone(&script), host.clone());
+                running.spawn(async move {
+                    (number, run_on_host(&ssh, &host, place, (&script, limit)).await)
+                });
+            }
+            Some(ended) = running.join_next() => {
+                // A task that panicked ends the program below.
+                let (number, result) = ended.unwrap_or_else(|error| {
+                    std::panic::resume_unwind(error.into_panic())
+                });
+                each(number, result.map_err(Into::into));
+            }
+        }
+    }
+}
+
+/// Runs `script` in a shell of this machine.
+///
+/// # Errors
+/// A shell that does not run.
+pub async fn run_script_here(
+    (script, limit): (&str, Duration),
+) -> Result<ScriptOutput, ScriptFailure> {
+    let mut shell = Command::new("/bin/sh");
+    let mark = new_mark()?;
+    shell.arg("-c").arg(opening(&mark)).kill_on_drop(true);
+    detach(&mut shell);
+    let end = (script, limit);
+    converse(shell, &mark, (end, limit), None).await.map_err(Into::into)
+}
+
+async fn run_on_host(
+    ssh: &Ssh,
+    host: &str,
+    mut place: LoginPlace,
+    script: (&str, Duration),
+) -> Result<ScriptOutput, SshFailure> {
+    let mut repetitions = Repetitions::default();
+    loop {
+        let mark = new_mark()?;
+        let ssh_command = command(ssh, host, opening(&mark));
+        let script = (script, ssh.login_timeout);
+        match converse(ssh_command, &mark, script, Some(&mut place)).await {
+            Err(mut failure) => {
+                failure.lasting |= is_silent(&failure.cause, ssh.connect_timeout);
+                repetitions.wait_after(failure, ssh, host, &place).await?;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// What the login shell runs: on one line, without single quotes within and exclamation marks,
+/// which login shells treat differently.
+fn opening(mark: &str) -> String {
+    format!("exec /bin/sh -c 'echo {mark} {BEGIN}; exec /bin/sh -s'")
+}
+
+/// A word that no other output of the host has.
+fn new_mark() -> Result<String, SshFailure> {
+    let mut bytes = [0; 16];
+    fill_random(&mut bytes).map_err(|error| SshFailure::not_run(&error))?;
+    Ok(format!("sheaf-{:032x}", u128::from_ne_bytes(bytes)))
+}
+
+/// Opens a shell, sends it the script, and reads the lines of the script. The place of the login is
+/// in use until then, because the whole talk is a connection to the host.
+async fn converse(
+    command: Command,
+    mark: &str,
+    ((script, limit), login_timeout): ((&str, Duration), Duration),
+    place: Option<&mut LoginPlace>,
+) -> Result<ScriptOutput, SshFailure> {
+    let mut shell = LoginShell::open(command)?;
+    let mut noise = Vec::new();
+    let begin = format!("{mark} {BEGIN}");
+    let meant = |line: &[u8]| {
+        // A login file may print without ending its line.
+        let at = line.windows(begin.len()).position(|part| part == begin.as_bytes())?;
+        Some(line[..at].to_vec())
+    };
+    let talk = async {
+        let before = said(&mut shell.from, meant, &mut noise, (LOGIN, login_timeout)).await?;
+        keep_last(&mut noise, &before);
+        Ok(run(&mut shell, mark, (script, limit)).await)
+    };
+    let talk = match place {
+        Some(place) => place.until(talk).await,
+        None => talk.await,
+    };
+    match talk {
+        Ok(output) => {
+            let LoginShell { mut child, mut errors, .. } = shell;
+            let _ = timeout(LAST_WORDS_TIMEOUT, child.wait()).await;
+            let _ = child.kill().await;
+            let last = timeout(LAST_WORDS_TIMEOUT, &mut errors).await;
+            // A master connection of the user's may keep the pipe.
+            errors.abort();
+            let errors = phrase(&last.ok().and_then(Result::ok).unwrap_or_default());
+            Ok(ScriptOutput { noise: phrase(&noise), errors, ..output })
+        }
+        Err(why) => Err(failure(shell.child, shell.errors, why, &noise).await),
+    }
+}
+
+/// Sends the script and reads its lines.
+async fn run(
+    shell: &mut LoginShell,
+    mark: &str,
+    (script, limit): (&str, Duration),
+) -> ScriptOutput {
+    let (sent, begun) = (SystemTime::now(), Instant::now());
+    let mut output = ScriptOutput {
+        lines: Vec::new(),
+        noise: String::new(),
+        errors: String::new(),
+        sent,
+        first_line_after: None,
+        end: ScriptEnd::Closed,
+    };
+    let deadline = begun + limit;
+    let text = format!("m={mark}\n{script}");
+    let send = async {
+        shell.to.write_all(text.as_bytes()).await?;
+        shell.to.shutdown().await
+    };
+    match timeout_at(deadline, send).await {
+        // A host that has closed the connection may have printed why.
+        Ok(_) => {}
+        Err(_) => {
+            output.end = ScriptEnd::Late(limit);
+            return output;
+        }
+    }
+    let mut from = (&mut shell.from).take(OUTPUT_BYTES_MAX);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = timeout_at(deadline, from.read_until(b'\n', &mut line)).await;
+        output.end = match read {
+            Err(_) => ScriptEnd::Late(limit),
+            Ok(Ok(1..)) => match line.strip_prefix(mark.as_bytes()) {
+                Some(meant) => {
+                    let meant = String::from_utf8_lossy(meant);
+                    let meant = meant.trim_start_matches([' ', '\t']).trim_end_matches('\n');
+                    if meant == END {
+                        ScriptEnd::Whole
+                    } else {
+                        output.first_line_after.get_or_insert_with(|| begun.elapsed());
+                        output.lines.push(meant.to_owned());
+                        continue;
+                    }
+                }
+                None => continue,
+            },
+            Ok(_) if from.limit() == 0 => ScriptEnd::TooLong,
+            Ok(_) => ScriptEnd::Closed,
+        };
+        return output;
+    }
+}
+
+const _: () = assert!(OUTPUT_BYTES_MAX <= NOISE_BYTES_MAX);
