@@ -6,6 +6,9 @@
 //! compared with what this program needs (`wanted`), and become findings (`findings`).
 mod facts;
 mod findings;
+mod fold;
+pub mod here;
+pub mod listener;
 mod remedies;
 mod wanted;
 
@@ -18,6 +21,8 @@ use sheaf_tree::launch::{
     ScriptEnd, ScriptFailure, ScriptOutput, Ssh, run_on_hosts, run_script_here,
 };
 use std::time::Duration;
+
+pub use fold::{FoldedFinding, fold};
 pub use wanted::Wanted;
 
 const SCRIPT: &str = include_str!("doctor/examine.sh");
@@ -103,25 +108,23 @@ impl Examined {
 }
 
 impl Examination {
-    /// Examines hosts. Returns what was found, in the order of `hosts`.
-    pub async fn of_hosts(&self, ssh: Ssh, hosts: &[String]) -> Vec<Examined> {
+    /// Examines hosts. `found` has a place for each, which is filled as soon as it has been examined.
+    pub async fn of_hosts(&self, ssh: Ssh, hosts: &[String], found: &mut [Option<Examined>]) {
         let script = self.script(true);
-        let mut all: Vec<Option<Examined>> = hosts.iter().map(|_| None).collect();
         let each = |number: usize, result: Result<ScriptOutput, ScriptFailure>| {
-            all[number] = Some(match result {
-                Ok(output) => self.examined(&output),
+            found[number] = Some(match result {
+                Ok(output) => self.examined(&output, true),
                 Err(failure) => not_begun(failure, &hosts[number]),
             });
         };
         run_on_hosts(ssh, hosts, (&script, EXAMINATION_TIMEOUT), each).await;
-        all.into_iter().flatten().collect()
     }
 
     /// Examines this machine.
     pub async fn of_this_machine(&self) -> Examined {
         let script = self.script(false);
         match run_script_here((&script, EXAMINATION_TIMEOUT)).await {
-            Ok(output) => self.examined(&output),
+            Ok(output) => self.examined(&output, false),
             Err(failure) => not_begun(failure, ""),
         }
     }
@@ -141,7 +144,7 @@ impl Examination {
     }
 
     /// The findings of what a host printed.
-    fn examined(&self, output: &ScriptOutput) -> Examined {
+    fn examined(&self, output: &ScriptOutput, is_remote: bool) -> Examined {
         let facts: Result<Vec<Fact>, _> = output.lines.iter().map(|line| Fact::of(line)).collect();
         let Ok(facts) = facts else {
             let text = "it answers what the examination does not ask";
@@ -151,7 +154,7 @@ impl Examination {
         };
         let context = Context {
             wanted: &self.wanted,
-            asked: (output.sent, output.first_line_after),
+            asked: (output.sent, output.first_line_after.filter(|_| is_remote)),
             token: self.root.as_ref().map(|root| root.token.as_str()),
             needs_reach: self.root.as_ref().is_some_and(|root| root.is_needed),
         };
@@ -163,6 +166,19 @@ impl Examination {
         });
         findings.extend(unfinished(output, at.unwrap_or("its begin")));
         Examined { findings, has_answered: true }
+    }
+}
+
+impl Examined {
+    /// A host that was not examined because the command has ended.
+    pub fn untried(errno: Errno, text: &str) -> Self {
+        let failure = Finding::failure(
+            Area::Examination,
+            errno,
+            text,
+            "examine it again: sheaf doctor -w %h",
+        );
+        Self { findings: vec![failure], has_answered: false }
     }
 }
 

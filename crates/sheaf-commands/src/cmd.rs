@@ -8,6 +8,7 @@ pub mod completions;
 pub mod config;
 pub mod cp;
 pub mod demo;
+pub mod doctor;
 pub mod down;
 pub mod du;
 pub mod grep;
@@ -73,6 +74,7 @@ pub enum Command {
     Mount(mount::MountArgs),
     Umount(mount::UmountArgs),
     Serve(serve::ServeArgs),
+    Doctor(doctor::DoctorArgs),
     Clean(clean::CleanArgs),
     Demo(demo::DemoArgs),
     Completions(completions::CompletionsArgs),
@@ -112,7 +114,7 @@ pub const HEADINGS: &[(&str, &[&str])] = &[
         &["hosts", "config", "up", "down", "status", "token", "tree", "serve"],
     ),
     ("Views, traces, archives", &["mount", "umount", "trace", "archive"]),
-    ("Sheaf itself", &["clean", "demo", "completions", "man", "help"]),
+    ("Sheaf itself", &["doctor", "clean", "demo", "completions", "man", "help"]),
 ];
 
 /// Runs the command of the command line, which has begun with this.
@@ -150,6 +152,7 @@ pub fn run(command: &Command, global: &GlobalArgs) -> Result<Exit> {
         Command::Mount(args) => mount::mount(args, global),
         Command::Umount(args) => mount::umount(args, global),
         Command::Serve(args) => serve::run(args),
+        Command::Doctor(args) => doctor::run(args, global),
         Command::Clean(args) => clean::run(args, global),
         Command::Demo(args) => demo::run(args, global),
         Command::Completions(args) => completions::run(args),

@@ -123,9 +123,16 @@ fn trust(args: &TrustArgs, global: &GlobalArgs) -> Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// Names every problem; ends with 2 when there is one, as any other command would. Nothing is run,
-/// so a file that is not trusted can be checked, too.
-fn check(global: &GlobalArgs) -> Result<Exit> {
+/// What is wrong with a configuration.
+pub struct ConfigProblems {
+    pub file: ConfigFile,
+    pub problems: Vec<String>,
+    /// Commands that list hosts, which were not run.
+    pub not_run: usize,
+}
+
+/// Finds every problem. Nothing is run, so a file that is not trusted can be checked, too.
+pub fn problems(global: &GlobalArgs) -> Result<ConfigProblems> {
     let environment = Environment::of_this_process().without_commands();
     let file = ConfigFile::find_to_check(global.config.as_deref(), &environment)?;
     let mut problems: Vec<String> = file.problems.iter().map(ToString::to_string).collect();
@@ -137,11 +144,18 @@ fn check(global: &GlobalArgs) -> Result<Exit> {
     problems.extend(problems_of_groups(&file, &groups));
     let all = problems.len();
     problems.retain(|problem| !is_not_run(problem));
-    let not_run = match all - problems.len() {
+    let not_run = all - problems.len();
+    problems.extend(file.distrust.clone());
+    Ok(ConfigProblems { file, problems, not_run })
+}
+
+/// Names every problem; ends with 2 when there is one, as any other command would.
+fn check(global: &GlobalArgs) -> Result<Exit> {
+    let ConfigProblems { file, problems, not_run } = problems(global)?;
+    let not_run = match not_run {
         0 => String::new(),
         count => format!("; commands that were not run: {count}"),
     };
-    problems.extend(file.distrust.clone());
     let mut stdout = sheaf_cli::output::stdout();
     let exit = if problems.is_empty() { Exit::Success } else { Exit::Usage };
     if global.json {

@@ -17,6 +17,7 @@ use super::ssh::{
 };
 use crate::link::fill_random;
 use sheaf_core::Errno;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
@@ -129,7 +130,7 @@ pub async fn run_script_here(
     (script, limit): (&str, Duration),
 ) -> Result<ScriptOutput, ScriptFailure> {
     let mut shell = Command::new("/bin/sh");
-    let mark = new_mark()?;
+    let mark = new_mark().map_err(|error| SshFailure::not_run(&error))?;
     shell.arg("-c").arg(opening(&mark)).kill_on_drop(true);
     detach(&mut shell);
     let end = (script, limit);
@@ -144,7 +145,7 @@ async fn run_on_host(
 ) -> Result<ScriptOutput, SshFailure> {
     let mut repetitions = Repetitions::default();
     loop {
-        let mark = new_mark()?;
+        let mark = new_mark().map_err(|error| SshFailure::not_run(&error))?;
         let ssh_command = command(ssh, host, opening(&mark));
         let script = (script, ssh.login_timeout);
         match converse(ssh_command, &mark, script, Some(&mut place)).await {
@@ -163,10 +164,13 @@ fn opening(mark: &str) -> String {
     format!("exec /bin/sh -c 'echo {mark} {BEGIN}; exec /bin/sh -s'")
 }
 
-/// A word that no other output of the host has.
-fn new_mark() -> Result<String, SshFailure> {
+/// A word that nothing else prints.
+///
+/// # Errors
+/// A system without random bytes.
+pub fn new_mark() -> io::Result<String> {
     let mut bytes = [0; 16];
-    fill_random(&mut bytes).map_err(|error| SshFailure::not_run(&error))?;
+    fill_random(&mut bytes)?;
     Ok(format!("sheaf-{:032x}", u128::from_ne_bytes(bytes)))
 }
 
