@@ -16,7 +16,8 @@ use facts::Fact;
 use findings::Context;
 use sheaf_core::Errno;
 use sheaf_records::{Area, Severity};
-use sheaf_session::without_host;
+use sheaf_session::config::Launch;
+use sheaf_session::{Config, without_host};
 use sheaf_tree::launch::{
     ScriptEnd, ScriptFailure, ScriptOutput, Ssh, run_on_hosts, run_script_here,
 };
@@ -26,8 +27,10 @@ pub use fold::{FoldedFinding, fold};
 pub use wanted::Wanted;
 
 const SCRIPT: &str = include_str!("doctor/examine.sh");
-/// How long an examination may take on a host, after the login.
-const EXAMINATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long an examination may take on a host after the login, in timeouts of a login.
+const EXAMINATION_LOGINS: u32 = 2;
+/// How long it may take on this machine.
+const OWN_EXAMINATION_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// One thing that was found out about a host. In its texts, `%h` stands for the host.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,13 +120,14 @@ impl Examination {
                 Err(failure) => not_begun(failure, &hosts[number]),
             });
         };
-        run_on_hosts(ssh, hosts, (&script, EXAMINATION_TIMEOUT), each).await;
+        let limit = ssh.login_timeout * EXAMINATION_LOGINS;
+        run_on_hosts(ssh, hosts, (&script, limit), each).await;
     }
 
     /// Examines this machine.
     pub async fn of_this_machine(&self) -> Examined {
         let script = self.script(false);
-        match run_script_here((&script, EXAMINATION_TIMEOUT)).await {
+        match run_script_here((&script, OWN_EXAMINATION_TIMEOUT)).await {
             Ok(output) => self.examined(&output, false),
             Err(failure) => not_begun(failure, ""),
         }
@@ -180,6 +184,16 @@ impl Examined {
         );
         Self { findings: vec![failure], has_answered: false }
     }
+}
+
+/// The command that finds out why hosts were not started over ssh.
+pub fn command_for(config: &Config, hosts: &str) -> Option<String> {
+    if config.launch() != Launch::Ssh || hosts.is_empty() {
+        return None;
+    }
+    let name = &config.cluster.name.value;
+    let cluster = if config.is_ad_hoc() { String::new() } else { format!("-C {name} ") };
+    Some(format!("sheaf doctor {cluster}-w '{hosts}'"))
 }
 
 /// That a host, or its shell, lets nothing run.

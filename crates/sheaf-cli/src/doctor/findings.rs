@@ -370,9 +370,9 @@ impl Host<'_> {
                     );
                 }
             }
-            Some(_) => self.note(
+            outcome @ Some(_) => self.note(
                 Area::Ports,
-                "TCP was not tried: its program is another version",
+                format!("TCP was not tried: its program failed{}", words_of(outcome)),
                 "install the same version there",
             ),
             None => self.note(

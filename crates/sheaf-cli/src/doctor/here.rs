@@ -4,10 +4,16 @@ use crate::companion::COMPANIONS;
 use sheaf_records::{Area, Severity};
 use sheaf_session::{Environment, SESSION_VARIABLE, Sessions, gates};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::time::timeout;
 
-/// Sessions of this user, and the one that `named` says is meant.
-pub fn of_sessions(named: Option<&str>, environment: &Environment) -> Vec<Finding> {
+/// How long an ssh client may take to print its version.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Sessions of this user, and the one that the environment says is meant.
+pub fn of_sessions(environment: &Environment) -> Vec<Finding> {
     let listed = Sessions::of(environment).running().and_then(|mut names| {
         names.extend(gates::here(environment)?);
         names.sort_unstable();
@@ -24,15 +30,13 @@ pub fn of_sessions(named: Option<&str>, environment: &Environment) -> Vec<Findin
             ];
         }
     };
-    let name = named.map(str::to_owned).or_else(|| environment.session());
     let mut findings = Vec::new();
-    if let Some(name) = name.filter(|name| !running.contains(name)) {
-        let says = if named.is_some() { "--session" } else { SESSION_VARIABLE };
+    if let Some(name) = environment.session().filter(|name| !running.contains(name)) {
         findings.push(
             Finding::new(
                 Severity::Problem,
                 Area::Session,
-                format!("no session {name} runs, which {says} names"),
+                format!("no session {name} runs, which {SESSION_VARIABLE} names"),
             )
             .mended_by(format!("start it: sheaf up --session {name}; or name another")),
         );
@@ -44,13 +48,15 @@ pub fn of_sessions(named: Option<&str>, environment: &Environment) -> Vec<Findin
 }
 
 /// The version of the ssh client that this command line begins with.
-pub fn of_client(command: &[String]) -> Option<Finding> {
+pub async fn of_client(command: &[String]) -> Option<Finding> {
     let program = command.first()?;
     if Path::new(program).file_name()? != "ssh" {
         return None;
     }
-    let said = Command::new(program).arg("-V").stdin(Stdio::null()).output();
-    Some(match said {
+    let mut client = Command::new(program);
+    client.arg("-V").stdin(Stdio::null()).kill_on_drop(true);
+    let late = |_| Err(std::io::ErrorKind::TimedOut.into());
+    Some(match timeout(CLIENT_TIMEOUT, client.output()).await.unwrap_or_else(late) {
         Ok(said) => {
             let text = String::from_utf8_lossy(&said.stderr);
             let version = text.split([',', '\n']).next().unwrap_or_default().to_owned();

@@ -4,7 +4,7 @@
 pub fn of_login(cause: &str) -> &'static str {
     const SAID: [(&str, &str); 18] = [
         (
-            "IDENTIFICATION HAS CHANGED",
+            "has changed and you have requested",
             "if it was installed anew, forget its old key: ssh-keygen -R %h",
         ),
         ("Host key verification failed", "accept its key once, by hand: ssh %h"),

@@ -1,6 +1,7 @@
 //! A session that stays: a process of its own, started and waited for by `sheaf up`.
 use super::narrator::Narrator;
 use super::{Signals, TokenFile, causes, deadline, runtime, start};
+use crate::doctor::command_for;
 use crate::exit::{Exit, Stop, one_line};
 use crate::notices::started_from_here;
 use crate::output::{Palette, Report, Silent, tell};
@@ -315,7 +316,10 @@ async fn serve(
         if is_hopeless(session, &come) {
             // A session without hosts would hide that nothing was started.
             let reasons: Vec<&str> = ready.reasons.lines().collect();
-            let why = format!("no host can be started: {}", reasons.join("; "));
+            let mut why = format!("no host can be started: {}", reasons.join("; "));
+            if let Some(command) = command_for(session.config(), &ready.missing) {
+                why += &format!("; to find out why: {command}");
+            }
             return Err(Stop::unreachable(why).into());
         }
         tracing::info!("session {} listens", session.name());

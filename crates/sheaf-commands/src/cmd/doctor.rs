@@ -90,45 +90,55 @@ struct HostsReport {
 
 /// Examines this machine and its configuration.
 fn examine_here(global: &GlobalArgs) -> Result<Report> {
-    let environment = Environment::of_this_process();
     let ConfigProblems { file, mut problems, .. } = problems(global)?;
+    // Without a default, each cluster may be meant.
+    let names: Vec<Option<String>> = if file.is_unchosen() {
+        file.clusters.keys().cloned().map(Some).collect()
+    } else {
+        vec![None]
+    };
+    let mut configs = Vec::new();
+    for cluster in names {
+        match session::config(&GlobalArgs { cluster, ..global.clone() }) {
+            Ok(config) => configs.push(config),
+            Err(_) if !problems.is_empty() => {}
+            Err(error) => problems.push(sheaf_session::one_line(&error)),
+        }
+    }
+    let problem = |text: String, remedy: &str| {
+        Finding::new(Severity::Problem, Area::Configuration, text).mended_by(remedy)
+    };
     let mut here: Vec<Finding> = Vec::new();
-    let config = session::config(global);
-    if let (Err(error), true) = (&config, problems.is_empty()) {
-        problems.push(sheaf_session::one_line(error));
-    }
-    for problem in &problems {
-        here.push(
-            Finding::new(Severity::Problem, Area::Configuration, problem.as_str())
-                .mended_by("correct it, and see: sheaf config check"),
-        );
-    }
     if problems.is_empty() {
-        let clusters = file.clusters.len();
-        let text = format!("{}: no problems; clusters: {clusters}", file.name());
+        let text = format!("{}: no problems; clusters: {}", file.name(), file.clusters.len());
         here.push(Finding::new(Severity::Ok, Area::Configuration, text));
     }
-    here.extend(here::of_sessions(None, &environment));
+    let remedy = "correct it, and see: sheaf config check";
+    here.extend(problems.into_iter().map(|text| problem(text, remedy)));
+    here.extend(here::of_sessions(&Environment::of_this_process()));
     here.extend(here::of_companions());
-    let Ok(config) = config else {
-        return Ok(Report { here, own: None, hosts: None, is_interrupted: false });
-    };
-    here.extend(listener::listen(&config).err());
-    let ssh = match session::server_program()?.ssh(&config) {
-        Ok(ssh) => ssh,
-        Err(error) => {
-            let text = sheaf_session::one_line(&error);
-            here.push(
-                Finding::new(Severity::Problem, Area::Configuration, text)
-                    .mended_by("correct the setting ssh"),
-            );
-            return Ok(Report { here, own: None, hosts: None, is_interrupted: false });
+    let (runtime, mut first) = (session::runtime()?, None);
+    for config in &configs {
+        here.extend(listener::listen(config).err());
+        match session::server_program()?.ssh(config) {
+            Ok(ssh) => {
+                here.extend(runtime.block_on(here::of_client(&ssh.command)));
+                first.get_or_insert((config, ssh));
+            }
+            Err(error) => {
+                let text = sheaf_session::one_line(&error);
+                here.push(problem(text, "correct the setting ssh"));
+            }
         }
+    }
+    let own = match first {
+        Some((config, ssh)) => {
+            let examination = examination(config, &ssh, None);
+            Some(runtime.block_on(examination.of_this_machine()))
+        }
+        None => None,
     };
-    here.extend(here::of_client(&ssh.command));
-    let examination = examination(&config, &ssh, None);
-    let own = session::runtime()?.block_on(examination.of_this_machine());
-    Ok(Report { here, own: Some(own), hosts: None, is_interrupted: false })
+    Ok(Report { here, own, hosts: None, is_interrupted: false })
 }
 
 fn examination(config: &Config, ssh: &Ssh, root: Option<RootListener>) -> Examination {

@@ -1,12 +1,14 @@
 //! `sheaf up`: a session that stays.
 use anyhow::{Context, Result};
 use clap::Args;
+use sheaf_cli::doctor::command_for;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{Output, Records};
 use sheaf_cli::session::background::{self, ReadySession, Staying};
 use sheaf_cli::session::{self, TokenFile};
 use sheaf_records::Started;
+use sheaf_session::NOT_STARTED;
 use sheaf_session::config::{Config, Launch};
 use std::ffi::OsString;
 use std::io::Write;
@@ -197,6 +199,11 @@ fn told(
             "session {name}: {hosts} of {all} hosts, process {pid}"
         ));
         ready.reasons.lines().for_each(sheaf_cli::output::tell);
+        // Of hosts that are still being started nothing is wrong so far.
+        let has_failed = ready.reasons.contains(NOT_STARTED);
+        if let Some(command) = command_for(config, &ready.missing).filter(|_| has_failed) {
+            sheaf_cli::output::tell(format_args!("to find out why: {command}"));
+        }
         if !is_joined_unasked(name) {
             sheaf_cli::output::tell(format_args!("use it with: --session {name}"));
         }

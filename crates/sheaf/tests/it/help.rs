@@ -52,6 +52,7 @@ pub const COMMANDS: &[&[&str]] = &[
     &["tree", "bench"],
     &["tree", "simulate"],
     &["serve"],
+    &["doctor"],
     &["clean"],
     &["demo"],
     &["completions"],

@@ -13,6 +13,7 @@ mod config;
 mod copies;
 mod coreutils;
 mod crowd;
+mod doctor;
 mod errors;
 mod examples;
 mod exit_codes;

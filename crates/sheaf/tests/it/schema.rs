@@ -230,6 +230,7 @@ const RUNS: &[(i32, &[&str])] = &[
 /// Commands that have no answer to give as records, and those that are run apart.
 const OTHERS: &[&str] = &[
     "serve",
+    "doctor",
     "clean",
     "demo",
     "completions",
@@ -337,6 +338,21 @@ fn clean_json_records_match_the_schema() {
         let have: Vec<_> = files.iter().map(|file| file["state"].as_str().unwrap()).collect();
         assert_eq!(have, states, "{args:?}");
         assert_eq!((&all["type"], &all["kept"]), (&json!("cleaned"), &json!(1)), "{args:?}");
+    }
+}
+
+#[test]
+fn doctor_json_records_match_the_schema() {
+    let home = Home::with_config("[cluster.lab]\nhosts = \"h[1-2]\"\nssh = \"sh stub\"\n");
+    home.write(
+        "stub",
+        "while test \"$1\" != --; do shift; done\ntest $2 = h1 || exit 255\nexec sh -c \"$3\"\n",
+    );
+    for (args, exit) in [(&["doctor", "--all", "-C", "lab"][..], 4), (&["doctor"], 0)] {
+        let told = records(&home.run(&[&["--json"], args].concat()), args);
+        let (all, findings) = told.split_last().unwrap();
+        assert_eq!((&all["type"], &all["exit"]), (&json!("examined"), &json!(exit)), "{all}");
+        assert!(findings.iter().all(|finding| finding["type"] == "finding"), "{args:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sessions over ssh, on hosts of this machine.
 mod cache;
 mod clients;
+mod doctor;
 mod inner;
 mod links;
 

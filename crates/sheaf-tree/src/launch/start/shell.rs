@@ -16,12 +16,13 @@ use super::ssh::{
     is_silent, keep_last, phrase, said,
 };
 use crate::link::fill_random;
+use rustix::process::{Pid, Signal, kill_process_group};
 use sheaf_core::Errno;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -133,8 +134,7 @@ pub async fn run_script_here(
     let mark = new_mark().map_err(|error| SshFailure::not_run(&error))?;
     shell.arg("-c").arg(opening(&mark)).kill_on_drop(true);
     detach(&mut shell);
-    let end = (script, limit);
-    converse(shell, &mark, (end, limit), None).await.map_err(Into::into)
+    converse(shell, &mark, ((script, limit), limit), None).await.map_err(Into::into)
 }
 
 async fn run_on_host(
@@ -202,6 +202,9 @@ async fn converse(
     match talk {
         Ok(output) => {
             let LoginShell { mut child, mut errors, .. } = shell;
+            if output.end != ScriptEnd::Whole {
+                kill_group(&child);
+            }
             let _ = timeout(LAST_WORDS_TIMEOUT, child.wait()).await;
             let _ = child.kill().await;
             let last = timeout(LAST_WORDS_TIMEOUT, &mut errors).await;
@@ -211,6 +214,15 @@ async fn converse(
             Ok(ScriptOutput { noise: phrase(&noise), errors, ..output })
         }
         Err(why) => Err(failure(shell.child, shell.errors, why, &noise).await),
+    }
+}
+
+/// Kills a shell that leads a session of its own, and what it has started on this machine.
+fn kill_group(child: &Child) {
+    let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    if let Some(id) = id {
+        // It may have ended by itself.
+        let _ = kill_process_group(id, Signal::KILL);
     }
 }
 
@@ -272,3 +284,51 @@ async fn run(
 }
 
 const _: () = assert!(OUTPUT_BYTES_MAX <= NOISE_BYTES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    async fn run_here(script: &str, limit: Duration) -> ScriptOutput {
+        run_script_here((script, limit)).await.unwrap()
+    }
+
+    #[test]
+    fn login_shells_read_the_opening_alike() {
+        let opening = opening(&new_mark().unwrap());
+        assert!(!opening.contains(['!', '\n', '"', '$', '`', '\\']), "{opening}");
+        assert_eq!(opening.matches('\'').count(), 2);
+        assert_ne!(new_mark().unwrap(), new_mark().unwrap());
+    }
+
+    #[tokio::test]
+    async fn lines_with_the_mark_are_those_of_the_script() {
+        let script = "echo noise; printf '%s\\tone\\ttwo\\n' $m; echo sheaf- three; echo error >&2; \
+                      echo $m four; echo $m end; echo $m five";
+        let output = run_here(script, LIMIT).await;
+        assert_eq!(
+            (output.lines, output.end),
+            (vec!["one\ttwo".into(), "four".into()], ScriptEnd::Whole)
+        );
+        assert_eq!((output.noise.as_str(), output.errors.as_str()), ("", "error"));
+        assert!(output.first_line_after.is_some_and(|after| after < LIMIT));
+    }
+
+    #[tokio::test]
+    async fn script_that_does_not_end_has_its_reason() {
+        let short = Duration::from_millis(300);
+        for (script, limit, end) in [
+            ("sleep 60", short, ScriptEnd::Late(short)),
+            ("echo $m one; exit 1", LIMIT, ScriptEnd::Closed),
+            ("yes \"$m one\"", LIMIT, ScriptEnd::TooLong),
+            ("yes noise", LIMIT, ScriptEnd::TooLong),
+            ("head -c 100000 /dev/zero", LIMIT, ScriptEnd::TooLong),
+        ] {
+            let output = run_here(script, limit).await;
+            assert_eq!(output.end, end, "{script}");
+            assert!(output.lines.len() as u64 <= OUTPUT_BYTES_MAX, "{script}");
+        }
+    }
+}
