@@ -221,7 +221,8 @@ fn noise(output: &ScriptOutput) -> Vec<Finding> {
             output.noise
         )));
     }
-    if !output.errors.is_empty() {
+    // Of an examination that failed they may be the reason.
+    if !output.errors.is_empty() && output.end == ScriptEnd::Whole {
         notes.push(note(format!("its login shell prints errors: {}", output.errors)));
     }
     notes
@@ -247,5 +248,9 @@ fn unfinished(output: &ScriptOutput, at: &str) -> Option<Finding> {
             "see what its /bin/sh prints: ssh %h /bin/sh -c true",
         ),
     };
-    Some(Finding::failure(Area::Examination, errno, text, remedy))
+    let errors = match output.errors.as_str() {
+        "" => String::new(),
+        errors => format!("; it printed: {errors}"),
+    };
+    Some(Finding::failure(Area::Examination, errno, text + &errors, remedy))
 }

@@ -11,7 +11,7 @@ room() { df "$1" "$2" | { read -r _; read -r _ a _ c _; printf '%s %s' "$a" "$c"
 runs() { x=$("$2" --version 2>&1); r=$?; say "$1" "$2" "$r" "$(printf '%s' "$x" | line)"; }
 try() {
     if x=$(mktemp "$q/.sheaf-doctor.XXXXXX" 2>&1); then t=$x; else k=unwritable; return; fi
-    x=$({ printf '#!/bin/sh\nexit 0\n' && head -c 65536 /dev/zero | tr '\0' '#'; } 2>&1 >"$t")
+    x=$({ { printf '#!/bin/sh\nexit 0\n'; head -c 65536 /dev/zero | tr '\0' '#'; } | cat >"$t"; } 2>&1)
     if test $? != 0; then k=full
     elif chmod 700 "$t"; ! test -x "$t"; then k=noexec
     else x=$("$t" 2>&1) || k=norun

@@ -326,7 +326,9 @@ impl Host<'_> {
     }
 
     fn add_fuse(&mut self, device: bool, helper: bool, namespaces: bool) {
-        let lacks = match (device, helper) {
+        let is_root = self.facts.iter().any(|fact| matches!(fact, Fact::Account { uid: 0, .. }));
+        // Root mounts without the helper.
+        let lacks = match (device, helper || is_root) {
             (true, true) => {
                 let without = if namespaces { "" } else { ", but no user namespaces" };
                 return self.ok(Area::Versions, format!("it has FUSE for mounted views{without}"));

@@ -130,7 +130,7 @@ fn failed_login_is_named_with_its_reason_and_remedy() {
         "h5: problem: login: no login within 3 s (ssh_login_timeout_ms)",
         "ssh h5 true",
     );
-    assert!(run.stdout.ends_with("\n1 host examined, 4 not: 3 problems, 1 note\n"), "{run:?}");
+    assert!(run.stdout.contains("\n1 host examined, 4 not: 3 problems, "), "{run:?}");
     let none = lab.doctor("h[2-4]", &[]);
     assert_eq!(none.code, Some(3), "no host has answered: {none:?}");
 }
@@ -307,12 +307,17 @@ fn file_systems_without_programs_or_room_are_named() {
     assert!(run.stdout.contains("Read-only file system; the program"), "{run:?}");
 }
 
+/// A `/dev` without `shm`.
+const NO_SHM: &str = "mkdir -p \"$HOME/dev\" && mount --rbind /dev \"$HOME/dev\" && \
+    mount -t tmpfs none /dev && for f in null zero urandom; do touch /dev/$f && \
+    mount --bind \"$HOME/dev/$f\" /dev/$f || exit; done";
+
 #[test]
 fn directory_of_shared_memory_that_is_missing_is_a_note() {
     if !can_mount() {
         return;
     }
-    let lab = Lab::new().host("h1", &with_mounts("mount -t tmpfs none /dev"));
+    let lab = Lab::new().host("h1", &with_mounts(NO_SHM));
     let lab = lab.program("h1", "sha256sum", "exit 1");
     let run = lab.doctor("h1", &[]);
     has_finding(&run, "h1: note: space: /dev/shm does not exist", "--buffers");
@@ -344,7 +349,7 @@ fn hostile_output_fails_its_host_alone() {
     let begun = |rest: &str| format!("echo \"$mark begin\"; read -r _; {rest}");
     let lab = Lab::new()
         .host("h1", "exec yes noise")
-        .host("h2", &begun("while :; do echo \"$mark at x\"; done"))
+        .host("h2", &begun("while :; do printf '%s\\tat\\tx\\n' $mark; done"))
         .host("h3", &begun("printf '%s\\tnonsense\\n' $mark; echo \"$mark end\"; exit 0"))
         .host("h4", &begun("printf '%s\\tat\\t\\033[2J\\000\\n' $mark; exit 0"))
         .host("h5", &begun("printf '%s\\tspace\\t/tmp\\t99999999999999999999 1\\n' $mark; echo \"$mark end\"; exit 0"))
@@ -352,7 +357,11 @@ fn hostile_output_fails_its_host_alone() {
     let run = lab.doctor("h[1-7]", &[]);
     assert_eq!(run.code, Some(4), "{run:?}");
     assert!(!run.stdout.contains(['\u{1b}', '\0']), "{run:?}");
-    has_finding(&run, "h1: problem: ", "");
+    has_finding(
+        &run,
+        "h1: problem: shell: more than 64 KiB came before its answer",
+        "ssh -o BatchMode",
+    );
     has_finding(
         &run,
         "h2: problem: examination: it printed more than an examination may",
@@ -370,21 +379,18 @@ fn hostile_output_fails_its_host_alone() {
 }
 
 #[test]
-fn interrupted_examination_prints_what_has_come() {
+fn interrupted_examination_names_the_hosts_it_lacks() {
     let lab = Lab::new().host("h2", "touch here; exec sleep 8");
     let mut command = lab.home.command(&["doctor", "-w", "h[1-2]"]);
     let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     let pid = rustix::process::Pid::from_child(&child);
     wait_until("the second host has begun", || lab.home.path().join("here").exists());
-    wait_until("the first host is examined", || {
-        std::fs::read_dir(lab.home.path().join("homes/h1")).is_ok()
-    });
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let run = Run::of(child.wait_with_output().unwrap());
     assert_eq!(run.code, Some(130), "{run:?}");
     assert!(
         run.stdout
-            .contains("h2: problem: examination: interrupted before it was examined (ECANCELED)"),
+            .contains(": problem: examination: interrupted before it was examined (ECANCELED)"),
         "{run:?}"
     );
 }

@@ -34,7 +34,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// The most that a host may say before what is waited for.
-pub(super) const NOISE_BYTES_MAX: u64 = 64 << 10;
+const NOISE_BYTES_MAX: u64 = 64 << 10;
 /// What is kept of what a host says on standard error: its end.
 const ERROR_BYTES_MAX: usize = 2 << 10;
 /// The most that is told of what a host says on standard output.
@@ -348,6 +348,8 @@ pub(super) enum Why {
     Closed,
     /// It did not do in time what was waited for.
     Late(&'static str, Duration),
+    /// It printed too much before that.
+    Noisy,
     /// Something else, on this side.
     Io(io::Error),
 }
@@ -435,7 +437,7 @@ pub(super) async fn said<T>(
         // Also a question that nobody answers, whose line does not end.
         keep_last(heard, &line);
         if read.map_err(|_| Why::Late(what, limit))?? == 0 {
-            return Err(Why::Closed);
+            return Err(if from.limit() == 0 { Why::Noisy } else { Why::Closed });
         }
         line.clear();
     }
@@ -500,7 +502,7 @@ pub(super) async fn failure(
     let patience = match why {
         Why::Closed => LAST_WORDS_TIMEOUT,
         // It still runs.
-        Why::Late(..) | Why::Io(_) => Duration::ZERO,
+        Why::Late(..) | Why::Noisy | Why::Io(_) => Duration::ZERO,
     };
     let status = timeout(patience, child.wait()).await.ok().and_then(Result::ok);
     let _ = child.kill().await;
@@ -519,6 +521,9 @@ pub(super) async fn failure(
             let setting = if *what == LOGIN { " (ssh_login_timeout_ms)" } else { "" };
             format!("no {what} within {} s{setting}{told}", limit.as_secs_f32())
         }
+        (Why::Noisy, _) => {
+            format!("more than {} KiB came before its answer", NOISE_BYTES_MAX >> 10)
+        }
         (Why::Io(error), _) => error.to_string(),
         (Why::Closed, false) => said,
         (Why::Closed, true) => ended(status, heard.is_empty()),
@@ -530,7 +535,7 @@ pub(super) async fn failure(
     let no_login = by_ssh || matches!(why, Why::Late(LOGIN, _));
     let is_busy = may_help && is_busy(&cause);
     let cause = format!("{cause}{heard}");
-    let errno = errno_of(&cause, code);
+    let errno = if matches!(why, Why::Noisy) { Errno::PROTO } else { errno_of(&cause, code) };
     SshFailure {
         errno,
         cause: format!("not started: {cause}"),
