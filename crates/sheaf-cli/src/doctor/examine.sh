@@ -68,7 +68,11 @@ main() {
     f=$(command -v sheaf) && runs path "$f"
     if test "$sudo" = 1; then
         at sudo
-        if have sudo; then x=$(sudo -n true 2>&1); say sudo $? "$(printf '%s' "$x" | line)"
+        if have sudo; then
+            x=$(sudo -n true 2>&1); r=$? f=${program:-$g}
+            # It may allow this program alone.
+            test $r != 0 && test -n "$f" && sudo -n -- "$f" --version >/dev/null && r=0
+            say sudo $r "$(printf '%s' "$x" | line)"
         else say sudo none
         fi
     fi

@@ -12,7 +12,7 @@ use sheaf_cli::session::{self, Opening};
 use sheaf_core::{Errno, RangeSet};
 use sheaf_records::{Area, Severity};
 use sheaf_session::config::{Hosts, Launch};
-use sheaf_session::{Config, Environment};
+use sheaf_session::{Config, Environment, raise_descriptor_limit};
 use sheaf_tree::launch::Ssh;
 use std::io::Write;
 use std::net::{IpAddr, TcpListener};
@@ -177,6 +177,8 @@ fn examine(config: &Config, patience: Option<Duration>) -> Result<Report> {
     let hosts: Vec<String> =
         leaves.iter().map(|leaf| all.names()[*leaf as usize].clone()).collect();
     let ssh = session::server_program()?.ssh(config)?;
+    // Each login has some.
+    raise_descriptor_limit();
     let mut here = Vec::new();
     let (root, socket) = match listener::listen(config) {
         Ok(root) => root.unzip(),

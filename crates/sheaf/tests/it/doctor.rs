@@ -221,6 +221,21 @@ fn sudo_that_asks_or_does_not_exist_is_a_problem() {
 }
 
 #[test]
+fn sudo_for_the_program_alone_is_enough() {
+    let home = Home::new();
+    let there = executable(&home, "sheaf-there", "#!/bin/sh\necho sheaf 0.0.1\n");
+    let there = there.display();
+    let sudo =
+        format!("test \"$3\" = {there} && exit 0; echo 'sudo: a password is required' >&2; exit 1");
+    let lab = Lab::with(&format!("program = \"{there}\"")).program("h1", "sudo", &sudo);
+    let run = lab.doctor("h1", &["--sudo", "--all"]);
+    assert!(run.stdout.contains("h1: ok: sudo: sudo -n runs programs\n"), "{run:?}");
+    // It is another version.
+    let line = format!("h1: problem: versions: {there} is sheaf 0.0.1, and this is sheaf ");
+    has_finding(&run, &line, "install the same version");
+}
+
+#[test]
 fn clock_difference_is_exact_in_records() {
     let date = "echo $(($(/bin/date +%s) + 3600)).000000000";
     let lab = Lab::new().program("h1", "date", date).program("h2", "date", date);

@@ -65,6 +65,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-config.1 22
     sheaf-cp.1 39
     sheaf-demo.1 25
+    sheaf-doctor.1 23
     sheaf-down.1 23
     sheaf-du.1 39
     sheaf-grep.1 57

@@ -174,8 +174,8 @@ pub fn new_mark() -> io::Result<String> {
     Ok(format!("sheaf-{:032x}", u128::from_ne_bytes(bytes)))
 }
 
-/// Opens a shell, sends it the script, and reads the lines of the script. The place of the login is
-/// in use until then, because the whole talk is a connection to the host.
+/// Opens a shell, sends it the script, and reads the lines of the script. A slow login leaves its
+/// place to another one; a script that runs keeps it, so that not too many run at a time.
 async fn converse(
     command: Command,
     mark: &str,
@@ -190,17 +190,15 @@ async fn converse(
         let at = line.windows(begin.len()).position(|part| part == begin.as_bytes())?;
         Some(line[..at].to_vec())
     };
-    let talk = async {
-        let before = said(&mut shell.from, meant, &mut noise, (LOGIN, login_timeout)).await?;
-        keep_last(&mut noise, &before);
-        Ok(run(&mut shell, mark, (script, limit)).await)
+    let login = said(&mut shell.from, meant, &mut noise, (LOGIN, login_timeout));
+    let begun = match place {
+        Some(place) => place.until(login).await,
+        None => login.await,
     };
-    let talk = match place {
-        Some(place) => place.until(talk).await,
-        None => talk.await,
-    };
-    match talk {
-        Ok(output) => {
+    match begun {
+        Ok(before) => {
+            keep_last(&mut noise, &before);
+            let output = run(&mut shell, mark, (script, limit)).await;
             let LoginShell { mut child, mut errors, .. } = shell;
             if output.end != ScriptEnd::Whole {
                 kill_group(&child);

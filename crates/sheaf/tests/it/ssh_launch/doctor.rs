@@ -40,7 +40,7 @@ fn doctor_examines_hosts_before_and_after_a_start() {
     assert!(up.stderr.contains("to find out why: sheaf doctor -C lab -w 'h3'\n"), "{up:?}");
     let joined = machines.run(&["doctor", "--session", "lab", "-x", "h3"]);
     assert_eq!(joined.code, Some(0), "{joined:?}");
-    has(&joined, "\n2 hosts examined: 0 problems, ");
+    has(&joined, "2 hosts examined: 0 problems, ");
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
 
