@@ -368,8 +368,9 @@ fn hostile_output_fails_its_host_alone() {
         .host("h3", &begun("printf '%s\\tnonsense\\n' $mark; echo \"$mark end\"; exit 0"))
         .host("h4", &begun("printf '%s\\tat\\t\\033[2J\\000\\n' $mark; exit 0"))
         .host("h5", &begun("printf '%s\\tspace\\t/tmp\\t99999999999999999999 1\\n' $mark; echo \"$mark end\"; exit 0"))
-        .host("h6", &begun("head -c 200000 /dev/zero; exit 0"));
-    let run = lab.doctor("h[1-7]", &[]);
+        .host("h6", &begun("head -c 200000 /dev/zero; exit 0"))
+        .host("h8", &begun("i=0; while test $i -lt 300; do i=$((i + 1)); printf '%s\\tat\\tx\\n' $mark; done"));
+    let run = lab.doctor("h[1-8]", &[]);
     assert_eq!(run.code, Some(4), "{run:?}");
     assert!(!run.stdout.contains(['\u{1b}', '\0']), "{run:?}");
     has_finding(
@@ -382,15 +383,14 @@ fn hostile_output_fails_its_host_alone() {
         "h2: problem: examination: it printed more than an examination may",
         "ssh h2",
     );
-    has_finding(
-        &run,
-        "h3: problem: examination: it answers what the examination does not ask (EPROTO)",
-        "ssh h3",
-    );
     has_finding(&run, "h4: problem: examination: its examination ended too soon: [2J", "ssh -v h4");
     has_finding(&run, "h5: note: space: the free space of /tmp is not known", "df");
-    has_finding(&run, "h6: problem: examination: ", "");
-    assert!(run.stdout.contains("\n2 hosts examined, 5 not: "), "{run:?}");
+    has_finding(
+        &run,
+        "h[3,8]: problem: examination: it answers what the examination does not ask (EPROTO)",
+        "ssh HOST",
+    );
+    assert!(run.stdout.contains("\n2 hosts examined, 6 not: "), "{run:?}");
 }
 
 #[test]
@@ -420,6 +420,27 @@ fn root_without_a_free_port_is_a_problem() {
     let line =
         format!("this machine: problem: ports: a root cannot listen at 127.0.0.1, ports {port}: ");
     has_finding(&run, &line, "settings listen and ports");
+}
+
+#[test]
+fn host_that_does_not_reach_the_root_over_tcp_is_named() {
+    let from = |address: &str| format!("export SSH_CONNECTION='{address} 1 127.0.0.1 22'");
+    let lab = |link: &str| {
+        let program = env!("CARGO_BIN_EXE_sheaf");
+        Lab::with(&format!("program = \"{program}\"\nlink = \"{link}\""))
+            .host("h1", &from("127.0.0.1"))
+            .host("h2", &from("240.0.0.1"))
+    };
+    let run = lab("tls").doctor("h[1-2]", &["--all"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stdout.contains("h1: ok: ports: it reaches this machine over TCP\n"), "{run:?}");
+    let line =
+        "h2: problem: ports: it does not reach this machine over TCP: cannot connect to 240.0.0.1:";
+    has_finding(&run, line, "link = \"auto\"");
+    let run = lab("auto").doctor("h[1-2]", &[]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    has_finding(&run, "h2: note: ports: ", "listen and ports");
+    assert!(run.stdout.contains("; its link goes through ssh\n"), "{run:?}");
 }
 
 #[test]

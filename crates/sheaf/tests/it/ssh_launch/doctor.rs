@@ -43,17 +43,3 @@ fn doctor_examines_hosts_before_and_after_a_start() {
     has(&joined, "2 hosts examined: 0 problems, ");
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
-
-#[test]
-fn doctor_names_a_firewall_between_hosts_and_the_root() {
-    let _turn = turn();
-    let Some(machines) = super::machines(2, "flat", "link = \"tls\"\n") else { return };
-    let rules = "table inet t { chain c { type filter hook output priority 0; tcp dport != 22 tcp sport != 22 reject; } }\n";
-    if !machines.firewall(1, rules) {
-        return sheaf_testing::skipped("no nftables");
-    }
-    let run = machines.run(&["doctor", "-w", "h[1-2]"]);
-    assert_eq!(run.code, Some(1), "{run:?}");
-    let line = "h1: problem: ports: it does not reach this machine over TCP: cannot connect to ";
-    assert!(run.stdout.contains(line), "{run:?}");
-}
