@@ -14,13 +14,14 @@ mod wanted;
 
 use facts::Fact;
 use findings::Context;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use sheaf_records::{Area, Severity};
 use sheaf_session::config::Launch;
 use sheaf_session::{Config, without_host};
 use sheaf_tree::launch::{
     ScriptEnd, ScriptFailure, ScriptOutput, Ssh, run_on_hosts, run_script_here,
 };
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use fold::{FoldedFinding, fold};
@@ -106,6 +107,9 @@ pub struct Examined {
     pub has_answered: bool,
 }
 
+/// The hosts that have been examined so far, each in its place.
+pub type HostsFound = Mutex<Vec<Option<Examined>>>;
+
 impl Examined {
     /// Whether it was examined to the end.
     pub fn is_whole(&self) -> bool {
@@ -115,16 +119,23 @@ impl Examined {
 
 impl Examination {
     /// Examines hosts. `found` has a place for each, which is filled as soon as it has been examined.
-    pub async fn of_hosts(&self, ssh: Ssh, hosts: &[String], found: &mut [Option<Examined>]) {
+    pub async fn of_hosts(
+        self: Arc<Self>,
+        ssh: Ssh,
+        hosts: &Arc<[String]>,
+        found: &Arc<HostsFound>,
+    ) {
         let script = self.script(true);
-        let each = |number: usize, result: Result<ScriptOutput, ScriptFailure>| {
-            found[number] = Some(match result {
-                Ok(output) => self.examined(&output, true),
-                Err(failure) => not_begun(failure, &hosts[number]),
-            });
-        };
         let limit = ssh.login_timeout * EXAMINATION_LOGINS;
-        run_on_hosts(ssh, hosts, (&script, limit), each).await;
+        let (names, found) = (Arc::clone(hosts), Arc::clone(found));
+        let each = move |number: usize, result: Result<ScriptOutput, ScriptFailure>| {
+            let examined = match result {
+                Ok(output) => self.examined(&output, true),
+                Err(failure) => not_begun(failure, &names[number]),
+            };
+            lock(&found)[number] = Some(examined);
+        };
+        run_on_hosts(ssh, hosts, (&script, limit), Arc::new(each)).await;
     }
 
     /// Examines this machine.

@@ -68,7 +68,7 @@ pub use start::inherited::{close_inherited, hand_nothing_on};
 pub use start::processes::{over_ssh, processes};
 pub use start::push::{PROGRAM_COMPRESSION, ProgramContent, is_path_of_hosts};
 pub use start::shell::{
-    ScriptEnd, ScriptFailure, ScriptOutput, new_mark, run_on_hosts, run_script_here,
+    HostResults, ScriptEnd, ScriptFailure, ScriptOutput, new_mark, run_on_hosts, run_script_here,
 };
 pub use start::slurm::Srun;
 pub use start::spawn::{DETACH_VARIABLE, LINK_VARIABLE};

@@ -1,9 +1,8 @@
 //! Equal findings of several hosts, as one.
 use super::{Examined, Finding, Measure};
-use sheaf_core::{Errno, RangeSet};
-use sheaf_records::{Area, Severity};
+use sheaf_core::RangeSet;
+use sheaf_records::Area;
 use sheaf_tools::report::human;
-use std::collections::BTreeMap;
 
 /// A finding, and where it is.
 #[derive(Debug)]
@@ -15,41 +14,53 @@ pub struct FoldedFinding {
     range: Option<(f64, f64)>,
 }
 
-/// What is equal in findings that are one. The order is that in which they are printed.
-type Key<'a> = (Severity, Area, &'a str, Option<&'a str>, Option<Errno>, bool, Option<u64>);
-
-/// Folds the findings of this machine and of hosts. `by_value`: those with different values are
-/// different.
+/// Folds the findings of this machine and of hosts: problems first, and within them by area.
+/// `by_value`: those with different values are different.
 pub fn fold(here: &[Finding], hosts: &[(u32, &Examined)], by_value: bool) -> Vec<FoldedFinding> {
-    let mut folded: BTreeMap<Key<'_>, FoldedFinding> = BTreeMap::new();
+    let mut all: Vec<FoldedFinding> = Vec::new();
     let here = here.iter().map(|finding| (None, finding));
     let hosts = hosts
         .iter()
         .flat_map(|(leaf, host)| host.findings.iter().map(move |finding| (Some(*leaf), finding)));
     for (leaf, finding) in here.chain(hosts) {
-        let Finding { severity, area, text, remedy, errno, measure } = finding;
-        let value = measure.filter(|_| by_value).map(|measure| measure.value.to_bits());
-        let key =
-            (*severity, *area, text.as_str(), remedy.as_deref(), *errno, leaf.is_some(), value);
-        let one = folded.entry(key).or_insert_with(|| FoldedFinding {
-            leaves: leaf.map(|_| RangeSet::new()),
-            finding: finding.clone(),
-            range: measure.map(|measure| (measure.value, measure.value)),
-        });
-        if let (Some(leaves), Some(leaf)) = (&mut one.leaves, leaf) {
-            leaves.insert(leaf);
-        }
-        if let (Some(range), Some(measure), Some(sum)) =
-            (&mut one.range, measure, &mut one.finding.measure)
-        {
-            *range = (range.0.min(measure.value), range.1.max(measure.value));
-            sum.uncertainty = sum.uncertainty.max(measure.uncertainty);
+        match all.iter_mut().find(|one| one.is_equal(leaf, finding, by_value)) {
+            Some(one) => one.add(leaf, finding),
+            None => all.push(FoldedFinding {
+                leaves: leaf.map(RangeSet::single),
+                finding: finding.clone(),
+                range: finding.measure.map(|measure| (measure.value, measure.value)),
+            }),
         }
     }
-    folded.into_values().collect()
+    all.sort_by_key(|one| (one.finding.severity, one.finding.area));
+    all
 }
 
 impl FoldedFinding {
+    /// Whether a finding is this one, of another host.
+    fn is_equal(&self, leaf: Option<u32>, finding: &Finding, by_value: bool) -> bool {
+        let own = &self.finding;
+        let value = |finding: &Finding| finding.measure.map(|measure| measure.value.to_bits());
+        own.text == finding.text
+            && (own.severity, own.area, own.errno)
+                == (finding.severity, finding.area, finding.errno)
+            && own.remedy == finding.remedy
+            && self.leaves.is_some() == leaf.is_some()
+            && (!by_value || value(own) == value(finding))
+    }
+
+    fn add(&mut self, leaf: Option<u32>, finding: &Finding) {
+        if let (Some(leaves), Some(leaf)) = (&mut self.leaves, leaf) {
+            leaves.insert(leaf);
+        }
+        if let (Some((least, most)), Some(measure), Some(sum)) =
+            (&mut self.range, finding.measure, &mut self.finding.measure)
+        {
+            (*least, *most) = (least.min(measure.value), most.max(measure.value));
+            sum.uncertainty = sum.uncertainty.max(measure.uncertainty);
+        }
+    }
+
     /// The text and the remedy with a name for `%h`.
     pub fn texts(&self, name: &str) -> (String, Option<String>) {
         let Finding { text, remedy, .. } = &self.finding;
@@ -78,6 +89,7 @@ impl FoldedFinding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sheaf_records::Severity;
 
     fn examined(text: &str, value: f64) -> Examined {
         let measure = Measure { value, uncertainty: 0.01 };

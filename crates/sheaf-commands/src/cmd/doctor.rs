@@ -9,7 +9,7 @@ use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{Output, printable, stdout};
 use sheaf_cli::session::{self, Opening};
-use sheaf_core::{Errno, RangeSet};
+use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_records::{Area, Severity};
 use sheaf_session::config::{Hosts, Launch};
 use sheaf_session::{Config, Environment, raise_descriptor_limit};
@@ -17,6 +17,7 @@ use sheaf_tree::launch::Ssh;
 use std::io::Write;
 use std::net::{IpAddr, TcpListener};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -174,7 +175,7 @@ fn examine_hosts(global: &GlobalArgs) -> Result<Report> {
 fn examine(config: &Config, patience: Option<Duration>) -> Result<Report> {
     let (all, leaves) = (config.hosts()?, config.everyone()?);
     let leaves: Vec<u32> = leaves.iter().collect();
-    let hosts: Vec<String> =
+    let hosts: Arc<[String]> =
         leaves.iter().map(|leaf| all.names()[*leaf as usize].clone()).collect();
     let ssh = session::server_program()?.ssh(config)?;
     // Each login has some.
@@ -187,19 +188,21 @@ fn examine(config: &Config, patience: Option<Duration>) -> Result<Report> {
             (None, None)
         }
     };
-    let examination = examination(config, &ssh, root);
-    let mut found: Vec<Option<Examined>> = hosts.iter().map(|_| None).collect();
+    let token = root.as_ref().map(|root| root.token.clone());
+    let examination = Arc::new(examination(config, &ssh, root));
+    let found = Arc::new(Mutex::new(hosts.iter().map(|_| None).collect::<Vec<_>>()));
     let ended = session::runtime()?.block_on(async {
-        let work = examination.of_hosts(ssh, &hosts, &mut found);
-        let token = examination.root.as_ref().map(|root| root.token.as_str());
+        let work = examination.of_hosts(ssh, &hosts, &found);
         until_ended(work, socket.zip(token), patience).await
     })?;
     let untried = || match ended {
         End::Late => Examined::untried(Errno::TIMEDOUT, "not examined in the time of --timeout"),
-        End::Interrupted | End::Done => {
+        End::Interrupted => {
             Examined::untried(Errno::CANCELED, "interrupted before it was examined")
         }
+        End::Done => Examined::untried(Errno::IO, "its examination broke off in this program"),
     };
+    let found = std::mem::take(&mut *lock(&found));
     let examined = found.into_iter().map(|found| found.unwrap_or_else(untried));
     let examined = leaves.into_iter().zip(examined).collect();
     let names = Hosts::new(all.names().to_vec());
@@ -219,14 +222,14 @@ enum End {
 /// that try to reach this machine.
 async fn until_ended(
     work: impl Future<Output = ()>,
-    root: Option<(TcpListener, &str)>,
+    root: Option<(TcpListener, String)>,
     patience: Option<Duration>,
 ) -> Result<End> {
     let (mut interrupt, mut terminate) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let answer = async {
         if let Some((socket, token)) = root {
-            listener::answer(socket, token).await;
+            listener::answer(socket, &token).await;
         }
         std::future::pending::<()>().await;
     };

@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// The most that a host may print for a script.
@@ -86,40 +85,34 @@ impl From<SshFailure> for ScriptFailure {
     }
 }
 
-/// Runs `script` on each of `hosts`. `each` receives the number of a host, as soon as its script
-/// has ended or failed. The script gets the mark of its lines as the variable `m`, and has `limit`
-/// for itself.
+/// Receives the number of a host, and what its shell printed.
+pub type HostResults = dyn Fn(usize, Result<ScriptOutput, ScriptFailure>) + Send + Sync;
+
+/// Runs `script` on each of `hosts`. `each` is called as soon as the script of a host has ended or
+/// failed. The script gets the mark of its lines as the variable `m`, and has `limit` for itself.
 ///
 /// At most as many logins are made at a time as a node of a tree makes.
 pub async fn run_on_hosts(
     ssh: Ssh,
     hosts: &[String],
     (script, limit): (&str, Duration),
-    mut each: impl FnMut(usize, Result<ScriptOutput, ScriptFailure>),
+    each: Arc<HostResults>,
 ) {
     let logins = Logins::to(&ssh, hosts.iter().map(String::as_str)).await;
     let (ssh, script): (Arc<Ssh>, Arc<str>) = (Arc::new(ssh), script.into());
-    let mut running = JoinSet::new();
-    let mut rest = hosts.iter().enumerate();
-    let mut next = rest.next();
-    while next.is_some() || !running.is_empty() {
-        tokio::select! {
-            place = logins.place(), if next.is_some() => {
-                let Some((number, host)) = next else { continue };
-                next = rest.next();
-                let (ssh, script, host) = (Arc::clone(&ssh), Arc::clone(&script), host.clone());
-                running.spawn(async move {
-                    (number, run_on_host(&ssh, &host, place, (&script, limit)).await)
-                });
-            }
-            Some(ended) = running.join_next() => {
-                // A task that panicked ends the program below.
-                let (number, result) = ended.unwrap_or_else(|error| {
-                    std::panic::resume_unwind(error.into_panic())
-                });
-                each(number, result.map_err(Into::into));
-            }
-        }
+    let mut running = Vec::with_capacity(hosts.len());
+    for (number, host) in hosts.iter().enumerate() {
+        let place = logins.place().await;
+        let (ssh, script, each, host) =
+            (Arc::clone(&ssh), Arc::clone(&script), Arc::clone(&each), host.clone());
+        running.push(crate::task::spawn(async move {
+            let result = run_on_host(&ssh, &host, place, (&script, limit)).await;
+            each(number, result.map_err(Into::into));
+        }));
+    }
+    for one in running {
+        // A task ends by itself, or with the runtime.
+        let _ = one.await;
     }
 }
 
