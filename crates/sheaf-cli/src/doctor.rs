@@ -1,7 +1,7 @@
 //! Examinations of hosts over ssh, and of this machine: what keeps servers from starting.
 //!
-//! A POSIX shell on the host runs one script ([`examine.sh`](../src/doctor/examine.sh)), so a host is
-//! examined also where no server starts. The script changes nothing: to see whether files can be
+//! A POSIX shell on the host runs one script (`doctor/examine.sh`), so a host is examined also where
+//! no server starts. The script changes nothing: to see whether files can be
 //! written and programs run, it makes a file and removes it. Its lines are decoded (`facts`),
 //! compared with what this program needs (`wanted`), and become findings (`findings`).
 mod facts;

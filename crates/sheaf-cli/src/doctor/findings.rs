@@ -4,6 +4,7 @@ use super::wanted::{KERNEL_MIN, NeededLibc, Wanted};
 use super::{Finding, Measure};
 use sheaf_records::{Area, Severity};
 use sheaf_tools::report::human;
+use sheaf_tree::launch::is_path_of_hosts;
 use std::time::{Duration, SystemTime};
 
 /// A clock that differs by more is a note.
@@ -301,7 +302,7 @@ impl Host<'_> {
             _ if !exists => self.note(
                 Area::Space,
                 format!("{path} does not exist"),
-                format!("make it: mkdir -m 1777 {path}"),
+                format!("make it: mkdir -m 1777 {}", word(path)),
             ),
             None => self.note(
                 Area::Space,
@@ -396,7 +397,7 @@ impl Host<'_> {
         for directory in directories.iter().filter(|directory| directory.is_open) {
             let path = &directory.path;
             let text = format!("other users can write to {path}, and so replace the program");
-            self.problem(Area::Cache, text, format!("chmod go-w {path}"));
+            self.problem(Area::Cache, text, format!("chmod go-w {}", word(path)));
         }
         let has_program = self.facts.iter().any(|fact| match fact {
             Fact::Program(program) => program.digest == wanted.hash && self.is_intact(program),
@@ -472,7 +473,7 @@ fn unfitness(directory: &Directory, wanted: &Wanted) -> Option<String> {
 }
 
 fn remedy(directory: &Directory) -> String {
-    let path = &directory.path;
+    let path = word(&directory.path);
     let or = "or name another directory: remote_dir = \"…\"";
     match directory.fitness {
         Fitness::Fit | Fitness::Full => format!("remove files there, {or}"),
@@ -487,6 +488,12 @@ fn remedy(directory: &Directory) -> String {
             format!("let the user write to {path}, {or}")
         }
     }
+}
+
+/// A path of a host as a word of a command that a person may copy: no shell reads it as anything
+/// else.
+fn word(path: &str) -> &str {
+    if is_path_of_hosts(path) { path } else { "DIR" }
 }
 
 /// What a program that failed printed, and its exit code.

@@ -4,7 +4,7 @@ use clap::Args;
 use sheaf_cli::doctor::command_for;
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
-use sheaf_cli::output::{Output, Records};
+use sheaf_cli::output::{Output, Records, printable};
 use sheaf_cli::session::background::{self, ReadySession, Staying};
 use sheaf_cli::session::{self, TokenFile};
 use sheaf_records::Started;
@@ -202,7 +202,9 @@ fn told(
         // Of hosts that are still being started nothing is wrong so far.
         let has_failed = ready.reasons.contains(NOT_STARTED);
         if let Some(command) = command_for(config, &ready.missing).filter(|_| has_failed) {
-            sheaf_cli::output::tell(format_args!("to find out why: {command}"));
+            let file = global.config.as_ref().map(|file| format!(" --config {}", file.display()));
+            let file = printable(&file.unwrap_or_default());
+            sheaf_cli::output::tell(format_args!("to find out why: {command}{file}"));
         }
         if !is_joined_unasked(name) {
             sheaf_cli::output::tell(format_args!("use it with: --session {name}"));

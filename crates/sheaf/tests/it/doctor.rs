@@ -369,8 +369,9 @@ fn hostile_output_fails_its_host_alone() {
         .host("h4", &begun("printf '%s\\tat\\t\\033[2J\\000\\n' $mark; exit 0"))
         .host("h5", &begun("printf '%s\\tspace\\t/tmp\\t99999999999999999999 1\\n' $mark; echo \"$mark end\"; exit 0"))
         .host("h6", &begun("head -c 200000 /dev/zero; exit 0"))
+        .host("h9", &begun("printf '%s\\tspace\\t/x;reboot\\tnone\\n' $mark; echo \"$mark end\"; exit 0"))
         .host("h8", &begun("i=0; while test $i -lt 300; do i=$((i + 1)); printf '%s\\tat\\tx\\n' $mark; done"));
-    let run = lab.doctor("h[1-8]", &[]);
+    let run = lab.doctor("h[1-9]", &[]);
     assert_eq!(run.code, Some(4), "{run:?}");
     assert!(!run.stdout.contains(['\u{1b}', '\0']), "{run:?}");
     has_finding(
@@ -385,12 +386,14 @@ fn hostile_output_fails_its_host_alone() {
     );
     has_finding(&run, "h4: problem: examination: its examination ended too soon: [2J", "ssh -v h4");
     has_finding(&run, "h5: note: space: the free space of /tmp is not known", "df");
+    // No remedy has words of a host that a shell would run.
+    has_finding(&run, "h9: note: space: /x;reboot does not exist", "mkdir -m 1777 DIR");
     has_finding(
         &run,
         "h[3,8]: problem: examination: it answers what the examination does not ask (EPROTO)",
         "ssh HOST",
     );
-    assert!(run.stdout.contains("\n2 hosts examined, 6 not: "), "{run:?}");
+    assert!(run.stdout.contains("\n3 hosts examined, 6 not: "), "{run:?}");
 }
 
 #[test]
