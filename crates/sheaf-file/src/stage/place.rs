@@ -15,8 +15,8 @@ use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How the names of temporary files begin, where there must be one.

@@ -91,7 +91,7 @@ fn equal_contents_or_an_error() {
         };
         assert_eq!(bytes, b"1 x\n2 y\n");
         let differ = read(&client, &[cluster.target("/f")], &options("equal")).await;
-        assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))));
+        assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2, .. }))));
     });
 }
 
@@ -138,9 +138,9 @@ fn addresses_are_one_group_of_distinct_files() {
                 })
             };
             let differ = all(&[of(0, "/f"), of(1, "/f")], "equal").await;
-            assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))));
+            assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2, .. }))));
             let differ = all(&[of(0, "/f"), of(1, "/f*"), of(2, "/g")], "equal").await;
-            assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))));
+            assert!(matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2, .. }))));
             let equal = all(&[of(0, "/f"), of(2, "/g"), of(2, "/f")], "equal").await.unwrap();
             let Combined::Bytes(bytes) = equal.data else { panic!() };
             assert_eq!(bytes, b"5\n");
@@ -344,7 +344,7 @@ fn checksums_count_and_zero_take_files_of_any_length() {
         std::io::Write::write_all(&mut &file, b"x").unwrap();
         let differ = read_all(&wide, &[f(2)], &options("equal")).await;
         assert!(
-            matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2 }))),
+            matches!(differ, Err(ToolError::Group(GroupError::Differ { classes: 2, .. }))),
             "{differ:?}"
         );
         file.set_len(LEN).unwrap();
