@@ -211,8 +211,20 @@ fn read_token(file: &Path) -> Result<String> {
     Ok(line)
 }
 
+/// Goes to the user's home, as sshd does. The script of the launch starts the program in the cache's
+/// directory, by a relative name.
+fn leave_cache() {
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    if home.is_none_or(|home| std::env::set_current_dir(home).is_err())
+        && let Err(error) = std::env::set_current_dir("/")
+    {
+        tracing::warn!(%error, "the server stays in the directory of its program");
+    }
+}
+
 /// Takes an invitation, and ends with the code of the node that was started with it.
 fn invited(stdin: &std::io::Stdin, parent: Option<&str>) -> Result<Exit> {
+    leave_cache();
     // sshd tells where the login came from: there the node above can be reached.
     let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
     let login = Login::of(&connection);

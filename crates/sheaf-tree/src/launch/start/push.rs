@@ -37,30 +37,49 @@ pub(in crate::launch) const LINKED: &str = "linked";
 ///
 /// - `good`: the file is a program that can run here, of the right size and digest. (`test -x` is
 ///   false on a file system that is mounted with `noexec`.)
-/// - `own`: the directory is the user's own. Another user may have made one in `/var/tmp`.
+/// - `go` enters a directory component by component. Every later step uses relative names from the
+///   directory that it entered, so that an exchange of a name on the way changes nothing.
+/// - `step` follows a link only where `sure` holds: other users cannot write to the directory that
+///   has the link. A link that appears after that check shows in `$PWD`, which `cd -P` takes from the
+///   kernel. Directories are made (`m` is set) one at a time, and never through a link.
+/// - `mine`: the working directory is the user's own and other users cannot write to it. The cache,
+///   `bin` and the directory of the version have to be.
 /// - A cached program is checked before it runs: a power failure may have left an empty one.
 /// - Where it is missing, the first directory is taken which the user can write to, from which
-///   programs can run, and which has room for this one.
+///   programs can run, and which has room for this one. A directory in the program's place goes.
 /// - `head` reads no more than it is to: the bytes after the program are for the program.
 /// - A new program is on the disk before it has its name. Then all but the three versions that were
 ///   used last are removed. Other programs in the cache stay.
-const SCRIPT: &str = "umask 077; n=$(id -u); \
-    good() { test -f \"$1\" && test -x \"$1\" && test $(($(wc -c <\"$1\"))) = SIZE || return 1; \
+/// - The program starts in the directory of its version, and goes to the user's home by itself.
+const SCRIPT: &str = "umask 077; n=$(id -u); m=; \
+    good() { test -f \"$1\" && test -x \"$1\" && test -O \"$1\" && \
+    test $(($(wc -c <\"$1\"))) = SIZE || return 1; \
     command -v sha256sum >/dev/null || return 0; \
     s=$(sha256sum <\"$1\") && test \"${s%% *}\" = HASH; }; \
-    own() { case $1 in */sheaf-$n) test -h \"$1\" && return 1;; esac; \
-    test -d \"$1\" && test -O \"$1\"; }; \
-    f=; for b in DIRS; do \
-    if own \"$b\" && good \"$b/bin/HASH/sheaf\"; then f=$b/bin/HASH/sheaf; break; fi; done; \
-    if test -n \"$f\"; then echo sheaf-launch have; touch -c \"${f%/*}\" 2>/dev/null; else \
-    t=; for b in DIRS; do d=$b/bin/HASH; \
+    told() { test -z \"$m\" || echo \"$1\" >&2; return 1; }; \
+    sure() { set -- $(ls -ldn . 2>/dev/null); case $1 in ?????w*|????????w*|\"\") return 1;; esac; \
+    test -O . || test \"$3\" = 0; }; \
+    mine() { test -O . || { told \"$PWD: this directory belongs to another user\"; return 1; }; \
+    sure || told \"$PWD: others can write to this directory; mend it with: chmod go-w $PWD\"; }; \
+    step() { w=${PWD%/}/$1; h=; if test -h \"./$1\"; then sure || { \
+    told \"$w: this link is not followed, as others can write to its directory\"; return 1; }; \
+    h=1; fi; e=; cd -P \"./$1\" 2>/dev/null || { test -n \"$m\" && e=$(mkdir -p \"./$1\" 2>&1) && \
+    cd -P \"./$1\" 2>/dev/null; } || { e=${e##*: }; told \"$w: ${e:-Permission denied}\"; return 1; }; \
+    test -n \"$h\" || test \"$PWD\" = \"$w\" || told \"$w: it became a link, and is not followed\"; }; \
+    go() { case $1 in /*) cd -P /;; *) return 1;; esac || return 1; r=${1#/}/; \
+    while test -n \"$r\"; do c=${r%%/*}; r=${r#*/}; \
+    case $c in \"\"|.) continue;; esac; step \"$c\" || return 1; done; \
+    mine && step bin && mine && step HASH && mine; }; \
+    f=; for b in DIRS; do if go \"$b\" && good ./sheaf; then f=./sheaf; break; fi; done; \
+    if test -n \"$f\"; then echo sheaf-launch have; touch -c . 2>/dev/null; else \
+    m=1; t=; for b in DIRS; do \
     case $b in /run/user/*) test -d \"/run/user/$n\" || continue;; esac; \
-    mkdir -p \"$d\" || continue; \
-    own \"$b\" || { echo \"$b: this directory belongs to another user\" >&2; continue; }; \
-    t=$(mktemp \"$d/new.XXXXXX\") || { t=; continue; }; \
+    go \"$b\" || continue; \
+    if test -d ./sheaf; then rm -rf ./sheaf || continue; fi; \
+    t=$(mktemp ./new.XXXXXX 2>&1) || { told \"$PWD: ${t##*: }\"; t=; continue; }; \
     trap \"rm -f \\\"$t\\\"\" 0; trap \"exit 1\" 1 2 13 15; chmod 700 \"$t\"; \
     if test -x \"$t\"; then head -c SIZE </dev/zero >\"$t\" && break; \
-    else echo \"$d: no program can run there: Permission denied (noexec)\" >&2; fi; \
+    else echo \"$PWD: no program can run there: Permission denied (noexec)\" >&2; fi; \
     rm -f \"$t\"; t=; done; \
     test -n \"$t\" || exit 1; \
     if command -v gzip >/dev/null; then echo sheaf-launch need packed; \
@@ -68,10 +87,10 @@ const SCRIPT: &str = "umask 077; n=$(id -u); \
     else echo sheaf-launch need; head -c SIZE >\"$t\" || exit 1; fi; \
     good \"$t\" || { echo the program did not arrive whole >&2; exit 1; }; \
     if command -v sync >/dev/null; then sync \"$t\" || exit 1; fi; \
-    f=$d/sheaf; mv -f \"$t\" \"$f\" || exit 1; trap - 0 1 2 13 15; \
-    if command -v ls >/dev/null; then k=0; ls -t \"$b/bin\" | while read -r o; do \
-    o=$b/bin/$o; test -f \"$o/sheaf\" || continue; k=$((k + 1)); \
-    test $k -gt 3 && rm -f \"$o/sheaf\" && rmdir \"$o\" 2>/dev/null; done; fi; fi; RUN; exit $?";
+    f=./sheaf; mv -f \"$t\" \"$f\" || exit 1; trap - 0 1 2 13 15; \
+    k=0; ls -t .. | while read -r o; do \
+    o=../$o; test -f \"$o/sheaf\" || continue; k=$((k + 1)); \
+    test $k -gt 3 && rm -f \"$o/sheaf\" && rmdir \"$o\" 2>/dev/null; done; fi; RUN; exit $?";
 
 /// The same with a program that is installed on the host.
 const SCRIPT_INSTALLED: &str = "f=\"PATH\"; test -f \"$f\" && test -x \"$f\" || \
@@ -332,9 +351,7 @@ mod tests {
     fn without_gzip(home: &Path) -> PathBuf {
         let bin = home.join("bin");
         std::fs::create_dir_all(&bin).unwrap();
-        for program in
-            ["sh", "id", "mkdir", "mktemp", "rm", "head", "sha256sum", "chmod", "mv", "wc", "cat"]
-        {
+        for program in "sh id mkdir mktemp rm head sha256sum chmod mv wc cat ls".split(' ') {
             let from = ["/usr/bin", "/bin"].map(|dir| Path::new(dir).join(program));
             let from = from.iter().find(|path| path.exists()).unwrap();
             let _ = std::os::unix::fs::symlink(from, bin.join(program));
@@ -481,6 +498,98 @@ mod tests {
         // The next start finds it there.
         let have = run(dir.path(), "sh", &content, b"");
         assert_eq!(have, (true, "sheaf-launch have\nruns serve --invited\n".into(), String::new()));
+    }
+
+    #[test]
+    fn directory_in_place_of_the_program_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let content = content(&dir.path().join("program"));
+        let cached = cached(dir.path(), &content);
+        std::fs::create_dir_all(cached.join("deep")).unwrap();
+        let begun = run(dir.path(), "sh", &content, &packed(PROGRAM));
+        assert!(begun.0 && begun.1.ends_with("runs serve --invited\n"), "{begun:?}");
+        assert_eq!(std::fs::read(cached).unwrap(), PROGRAM);
+    }
+
+    /// A cache directory of this user below `wanted`, with the program that it is for.
+    fn wanted_cache(home: &Path) -> (ProgramContent, PathBuf) {
+        let wanted = home.join("wanted");
+        std::fs::create_dir(&wanted).unwrap();
+        let content = content(&home.join("program")).kept_below(Some(wanted.display().to_string()));
+        (content, wanted.join(format!("sheaf-{}", rustix::process::getuid().as_raw())))
+    }
+
+    fn mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn cache_writable_by_others_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let (content, base) = wanted_cache(dir.path());
+        let version = base.join("bin").join(&content.hash);
+        std::fs::create_dir_all(&version).unwrap();
+        std::fs::write(version.join("sheaf"), PROGRAM).unwrap();
+        mode(&version.join("sheaf"), 0o700);
+        for open in [&base, &base.join("bin"), &version] {
+            for bits in [0o770, 0o707] {
+                let _ = std::fs::remove_dir_all(dir.path().join(".cache"));
+                mode(open, bits);
+                let begun = run(dir.path(), "sh", &content, &packed(PROGRAM));
+                assert!(begun.0 && begun.1.starts_with("sheaf-launch need packed\n"), "{begun:?}");
+                let told = format!("{}: others can write to this directory", open.display());
+                assert!(begun.2.contains(&told), "{begun:?}");
+            }
+            mode(open, 0o700);
+        }
+        let have = run(dir.path(), "sh", &content, b"");
+        assert!(have.0 && have.1.starts_with("sheaf-launch have\n"), "{have:?}");
+    }
+
+    #[test]
+    fn cache_is_not_made_through_a_link_of_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (content, base) = wanted_cache(dir.path());
+        let victim = dir.path().join("victim");
+        std::fs::create_dir(&victim).unwrap();
+        std::os::unix::fs::symlink(&victim, &base).unwrap();
+        // In a directory of the user's alone the link is the user's.
+        for (bits, entries) in [(0o1777, 0), (0o700, 1)] {
+            mode(base.parent().unwrap(), bits);
+            let begun = run(dir.path(), "sh", &content, &packed(PROGRAM));
+            assert!(begun.0, "{begun:?}");
+            assert_eq!(std::fs::read_dir(&victim).unwrap().count(), entries, "{begun:?}");
+            let _ = std::fs::remove_dir_all(dir.path().join(".cache"));
+        }
+    }
+
+    /// The name is exchanged after the directory was checked, as another user could do.
+    #[test]
+    fn cache_swapped_after_its_check_is_not_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let (content, base) = wanted_cache(dir.path());
+        assert!(run(dir.path(), "sh", &content, &packed(PROGRAM)).0);
+        let evil = dir.path().join("evil");
+        let version = evil.join("bin").join(&content.hash);
+        std::fs::create_dir_all(&version).unwrap();
+        let ran = dir.path().join("ran");
+        std::fs::write(version.join("sheaf"), format!("#!/bin/sh\ntouch {}\n", ran.display()))
+            .unwrap();
+        mode(&version.join("sheaf"), 0o755);
+        let path = dir.path().join("path");
+        std::fs::create_dir(&path).unwrap();
+        let (base, evil, kept) = (base.display(), evil.display(), dir.path().join("kept"));
+        let swap = format!(
+            "#!/bin/sh\nmv {base} {}; mv {evil} {base}; exec /usr/bin/wc \"$@\"\n",
+            kept.display()
+        );
+        std::fs::write(path.join("wc"), swap).unwrap();
+        mode(&path.join("wc"), 0o755);
+        let search = format!("{}:/usr/bin:/bin", path.display());
+        let begun = run_in(dir.path(), "sh", &content, b"rest", Path::new(&search));
+        let expected = "sheaf-launch have\nruns serve --invited\nrest";
+        assert_eq!(begun, (true, expected.into(), String::new()));
+        assert!(kept.exists() && !ran.exists());
     }
 
     #[test]

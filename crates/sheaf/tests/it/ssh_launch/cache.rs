@@ -36,6 +36,9 @@ fn damaged_cached_program_is_replaced_and_never_run() {
     all_answer(&run, "h[1-3]");
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     assert!(!machines.home(2, "ran").exists());
+    // The script starts the program in the directory of the cache.
+    let run = machines.run(&["stat", "-c", "%N", "h[1-3]:/proc/self/cwd"]);
+    assert!(run.stdout.contains("-> '/root'") && run.code == Some(0), "{run:?}");
     let right = std::fs::metadata(program(&machines, 3)).unwrap().len();
     for host in 1..=2 {
         assert_eq!(std::fs::metadata(program(&machines, host)).unwrap().len(), right, "h{host}");
