@@ -56,6 +56,9 @@ pub struct Session {
     /// Hosts on which admitted programs of other users cannot use the session, and the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shut_to_others: Option<Vec<(String, String)>>,
+    /// Hosts whose audit is not written to a file of the host, and the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unaudited: Option<Vec<(String, String)>>,
     /// Direct links between hosts: a line for each kind.
     pub peer_links: Vec<String>,
 }

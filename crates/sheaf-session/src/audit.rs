@@ -180,6 +180,13 @@ impl AuditNote {
         Self { number, uid, from, command, paths: shown.join(", "), end }
     }
 
+    /// That the file of a host does not have its lines any more.
+    fn of_lost_file(number: u64, why: &str) -> Self {
+        let [from, command] = ["the server", "write the audit file of the host"].map(str::to_owned);
+        let end = format!("failed: {}", plain(why));
+        Self { number, uid: None, from, command, paths: String::new(), end }
+    }
+
     /// The line. `hosts` are those that made the change, where it is not written on one of them.
     fn line(&self, head: &str, hosts: Option<&str>) -> String {
         let Self { uid, from, command, paths, end, .. } = self;
@@ -235,32 +242,37 @@ struct HostLines {
     session: String,
     /// The file, and its length.
     file: Option<(File, u64)>,
-    path: PathBuf,
+    /// `None` where there is no place for it.
+    path: Option<PathBuf>,
     journal: Option<Journal>,
     last: u64,
+    /// The last line is not in the file.
+    is_lost: bool,
 }
 
 impl HostAudit {
-    /// Begins the audit of a server. A file that cannot be opened is an error of the server's log;
-    /// the root and the journal have the lines all the same.
+    /// Begins the audit of a server, with a file in `sessions`. The root and the journal have the
+    /// lines also where there is no file.
     pub fn begin(
         &self,
         session: &str,
         host: &str,
         mode: AuditMode,
-        sessions: &Sessions,
+        sessions: Option<&Sessions>,
     ) -> Result<(), SessionError> {
         if mode == AuditMode::Off {
             return Ok(());
         }
-        let path = sessions.directory().join(format!("{session}@{host}.{AUDIT_FILE}"));
-        let opened = open(&path);
+        let name = format!("{session}@{host}.{AUDIT_FILE}");
+        let path = sessions.map(|sessions| sessions.directory().join(name));
         let journal = (mode == AuditMode::Journald).then(Journal::of_system);
-        let (file, error) = match opened {
-            Ok(file) => (Some(file), None),
-            Err(error) => (None, Some(SessionError::file(&path, error))),
+        let (file, error) = match path.as_deref().map(|path| (path, open(path))) {
+            Some((_, Ok(file))) => (Some(file), None),
+            Some((path, Err(error))) => (None, Some(SessionError::file(path, error))),
+            None => (None, None),
         };
-        let lines = HostLines { session: session.to_owned(), file, path, journal, last: 0 };
+        let session = session.to_owned();
+        let lines = HostLines { session, file, path, journal, last: 0, is_lost: false };
         *lock(&self.0) = Some(lines);
         error.map_or(Ok(()), Err)
     }
@@ -273,15 +285,19 @@ impl ChangeLog for HostAudit {
 
     fn keep(&self, handle: &LeafHandle, record: &ChangeRecord<'_>) {
         // The file and the journal are the server's, whatever user it works for.
-        let note = as_process(|| {
+        let notes = as_process(|| {
             let mut lines = lock(&self.0);
-            let lines = lines.as_mut()?;
+            let Some(lines) = lines.as_mut() else { return Vec::new() };
             lines.last += 1;
             let note = AuditNote::of(record, lines.last);
-            lines.write(&format!("audit: {}", note.line("the head", None)));
-            Some(note)
+            let lost = lines.write(&format!("audit: {}", note.line("the head", None)));
+            let lost = lost.map(|why| {
+                lines.last += 1;
+                AuditNote::of_lost_file(lines.last, &why)
+            });
+            std::iter::once(note).chain(lost).collect()
         });
-        if let Some(note) = note {
+        for note in notes {
             let note = note.to_note();
             handle.with(|leaf| leaf.want_stream(AUDIT, &note));
         }
@@ -289,24 +305,31 @@ impl ChangeLog for HostAudit {
 }
 
 impl HostLines {
-    fn write(&mut self, line: &str) {
+    /// Writes a line. Returns why the file no longer has the lines, once.
+    fn write(&mut self, line: &str) -> Option<String> {
         if let Some(journal) = &self.journal {
             journal.send(&self.session, line);
         }
         let line = format!("{:.3} [{}] {line}\n", jiff::Timestamp::now(), std::process::id());
-        if let Err(error) = self.append(line.as_bytes()) {
+        let written = self.append(line.as_bytes());
+        let was_lost = std::mem::replace(&mut self.is_lost, written.is_err());
+        let error = written.err()?;
+        self.file = None;
+        (!was_lost).then(|| {
             tracing::error!(%error, "the audit of this host is not written");
-            self.file = None;
-        }
+            error.to_string()
+        })
     }
 
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        // Without a place the root knows from the beginning.
+        let Some(path) = &self.path else { return Ok(()) };
         if self.file.as_ref().is_some_and(|(_, bytes)| *bytes >= FILE_BYTES_MAX) {
-            std::fs::rename(&self.path, self.path.with_extension(format!("{AUDIT_FILE}.1")))?;
+            std::fs::rename(path, path.with_extension(format!("{AUDIT_FILE}.1")))?;
             self.file = None;
         }
         if self.file.is_none() {
-            self.file = Some(open(&self.path)?);
+            self.file = Some(open(path)?);
         }
         let Some((file, bytes)) = &mut self.file else { return Ok(()) };
         file.write_all(line)?;
@@ -385,9 +408,10 @@ mod tests {
         let mut lines = HostLines {
             session: "lab".to_owned(),
             file: None,
-            path: path.clone(),
+            path: Some(path.clone()),
             journal: None,
             last: 0,
+            is_lost: false,
         };
         lines.write("audit: one");
         if let Some((_, bytes)) = &mut lines.file {
@@ -400,5 +424,28 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(open(&link).is_err());
+        // What cannot be written is reported once, until it can be again.
+        lines.file = None;
+        lines.path = Some(link);
+        let reported = ["three", "four"].map(|line| lines.write(line).is_some());
+        lines.path = Some(path);
+        assert_eq!((reported, lines.write("five")), ([true, false], None));
+        lines.path = Some(dir.path().to_owned());
+        lines.file = None;
+        assert!(lines.write("six").is_some());
+    }
+
+    #[test]
+    fn audit_without_a_file_is_an_error_and_is_kept_for_the_root() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("lab@h1.audit")).unwrap();
+        let sessions = Sessions::at(dir.path().to_owned());
+        for (sessions, is_error) in [(Some(&sessions), true), (None, false)] {
+            let audit = HostAudit::default();
+            let begun = audit.begin("lab", "h1", AuditMode::Log, sessions);
+            assert_eq!((begun.is_err(), audit.is_kept()), (is_error, true), "{begun:?}");
+        }
+        let lost = AuditNote::of_lost_file(1, "no space").line("login", Some("h2"));
+        assert_eq!(lost, "the server: write the audit file of the host on h2: failed: no space");
     }
 }

@@ -12,7 +12,7 @@ use crate::audit::{AuditMode, HostAudit};
 use crate::config::{Config, own_name};
 use crate::environment::Environment;
 use crate::error::SessionError;
-use crate::keep::{bind, prepare};
+use crate::keep::bind;
 use crate::sessions::{Sessions, is_name};
 pub use crate::users::SHARED;
 use crate::users::{Users, shared_with};
@@ -77,16 +77,25 @@ fn open(
         return Ok(HostGates::default());
     }
     let (name, users, mode) = read_config(site.config)?;
-    let sessions = Sessions::of(environment);
-    prepare(&sessions)?;
-    if let Err(error) = audit.begin(name, &short(site.host), mode, &sessions) {
-        tracing::error!(%error, "the audit of this host is not written to a file");
-    }
+    let place = Sessions::of_server(environment);
+    let mut gates = HostGates::default();
+    // The root has each line of the audit, also where this host can keep none.
+    let begun = audit.begin(name, &short(site.host), mode, place.as_ref().ok());
+    gates.unaudited = match (&place, begun) {
+        (_, Err(error)) => Some(error.to_string()),
+        (Err(error), Ok(())) if mode != AuditMode::Off => Some(error.to_string()),
+        _ => None,
+    };
     let file = format!("{name}@{}.{GATE_FILE}", short(site.host));
-    let path = sessions.directory().join(&file);
-    let socket = bind(&path)?;
-    let own = Listener { socket, path, admits: Admits::Own };
-    let mut gates = HostGates { listeners: vec![own], shut_to_others: None };
+    let bound = place.and_then(|sessions| {
+        let path = sessions.directory().join(&file);
+        Ok(Listener { socket: bind(&path)?, path, admits: Admits::Own })
+    });
+    // What is in the way of this user's gate keeps no other user out.
+    match bound {
+        Ok(own) => gates.listeners.push(own),
+        Err(error) => gates.shut = Some(error.to_string()),
+    }
     if !users.is_empty() {
         match users.parse::<Users>() {
             Ok(users) => users.open(&file, &mut gates),
@@ -144,7 +153,7 @@ impl GateSocket {
 
     /// Whether it leads to a session of root's that lets this user in.
     pub fn is_shared(&self) -> bool {
-        self.sessions.directory().starts_with(SHARED)
+        self.sessions.is_shared()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::gone::NAME_NOT_KNOWN;
 use crate::session::Session;
 use crate::sessions::{ENDED, Sessions};
 use crate::settings;
-use crate::shut::Shut;
+use crate::shut::{Lack, Shut};
 use crate::tokens;
 use crate::wire::SessionInfo;
 use rustix::fs::{Mode, OFlags, flock};
@@ -295,6 +295,7 @@ fn about(config: &Config) -> Result<SessionInfo, SessionError> {
         refused_at: Vec::new(),
         shut: Vec::new(),
         shut_to_others: Vec::new(),
+        unaudited: Vec::new(),
         read_only: false,
         no_root: false,
         event_times: Vec::new(),
@@ -312,8 +313,9 @@ fn about_now(
     SessionInfo {
         refused,
         refused_at,
-        shut: shut.said(false),
-        shut_to_others: shut.said(true),
+        shut: shut.said(Lack::Gate),
+        shut_to_others: shut.said(Lack::GateOfOthers),
+        unaudited: shut.said(Lack::Audit),
         event_times: session.client.network().notice_times(),
         ..about.clone()
     }

@@ -6,9 +6,11 @@ use crate::config::{nearest, some_of};
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::trust::{self, NotTrusted};
+use crate::users::SHARED;
 use rustix::process::{Pid, Signal, Uid, getuid, kill_process};
 use sheaf_tree::link::peer::socket_owner;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,12 +24,18 @@ const ENDED_CHARS_MAX: usize = 300;
 /// What the file is called, beside a session's socket, that says why it has ended.
 pub(crate) const ENDED: &str = "ended";
 
+/// The directory of root's servers below [`SHARED`]. It is the name of no other user there, as these
+/// are numbers.
+const ROOT: &str = "root";
+
 /// The directory in which a user's sessions have their sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sessions {
     directory: PathBuf,
     /// They are root's, for others to use.
     is_shared: bool,
+    /// In a directory in which every user can make one of this name.
+    is_temporary: bool,
 }
 
 impl Sessions {
@@ -37,7 +45,9 @@ impl Sessions {
         let runtime =
             environment.path("XDG_RUNTIME_DIR").filter(|directory| directory.is_absolute());
         match runtime {
-            Some(directory) => Self { directory: directory.join("sheaf"), is_shared: false },
+            Some(directory) => {
+                Self { directory: directory.join("sheaf"), is_shared: false, is_temporary: false }
+            }
             None => Self::temporary(environment),
         }
     }
@@ -46,7 +56,27 @@ impl Sessions {
     pub(crate) fn temporary(environment: &Environment) -> Self {
         let temporary = environment.path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
         let directory = temporary.join(format!("sheaf-{}", getuid().as_raw()));
-        Self { directory, is_shared: false }
+        Self { directory, is_shared: false, is_temporary: true }
+    }
+
+    /// Those of root's servers that have no runtime directory: no other user can make it first.
+    pub(crate) fn roots() -> Self {
+        let directory = Path::new(SHARED).join(ROOT);
+        Self { directory, is_shared: false, is_temporary: false }
+    }
+
+    /// Where a server puts its sockets and its audit: the first that it can use.
+    pub(crate) fn of_server(environment: &Environment) -> Result<Self, SessionError> {
+        let own = Self::of(environment);
+        if own.is_temporary && getuid().is_root() {
+            let roots = Self::roots();
+            let made = crate::users::directory(Path::new(SHARED));
+            match made.and_then(|()| roots.make_directory()) {
+                Ok(()) => return Ok(roots),
+                Err(error) => tracing::warn!(%error, "sockets and audit go elsewhere"),
+            }
+        }
+        own.make_directory().map(|()| own)
     }
 
     /// The directories in which sessions and servers of this user can have sockets: a server that
@@ -58,23 +88,44 @@ impl Sessions {
         if places[0] != temporary {
             places.push(temporary);
         }
+        if getuid().is_root() && Self::roots().directory.is_dir() {
+            places.push(Self::roots());
+        }
         places
     }
 
     /// This user's, with their sockets here.
     #[cfg(test)]
     pub(crate) fn at(directory: PathBuf) -> Self {
-        Self { directory, is_shared: false }
+        Self { directory, is_shared: false, is_temporary: false }
     }
 
     /// Those of root's that have their sockets here for other users.
     pub(crate) fn shared(directory: PathBuf) -> Self {
-        Self { directory, is_shared: true }
+        Self { directory, is_shared: true, is_temporary: false }
     }
 
     /// Whose they are.
     fn owner(&self) -> Uid {
         if self.is_shared { Uid::ROOT } else { getuid() }
+    }
+
+    /// Whether they are root's, for others to use.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Whether another user has made the directory, where every user can. No session of this user
+    /// can be there, so it is passed over.
+    fn is_foreign(&self) -> bool {
+        let is_foreign = self.is_temporary
+            && std::fs::symlink_metadata(&self.directory)
+                .is_ok_and(|about| about.uid() != self.owner().as_raw());
+        if is_foreign {
+            let directory = self.directory.display();
+            tracing::warn!("{directory} belongs to another user, and is passed over");
+        }
+        is_foreign
     }
 
     /// Where the sockets are.
@@ -134,6 +185,9 @@ impl Sessions {
     /// The files with this extension, in the order of their names.
     pub(crate) fn files(&self, extension: &str) -> Result<Vec<PathBuf>, SessionError> {
         let mut files = Vec::new();
+        if self.is_foreign() {
+            return Ok(files);
+        }
         self.check_directory()?;
         let unreadable = |error| SessionError::file(&self.directory, error);
         let entries = match std::fs::read_dir(&self.directory) {
@@ -254,6 +308,9 @@ impl Sessions {
         path: &Path,
         name: &str,
     ) -> Result<Option<UnixStream>, SessionError> {
+        if self.is_foreign() {
+            return Ok(None);
+        }
         self.check_directory()?;
         match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -365,4 +422,69 @@ fn foreign(path: &Path, uid: u32) -> SessionError {
         "{}: the session's socket belongs to user {uid}, not to you; it is not used",
         path.display()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory as another user makes it, below `temporary`.
+    fn make_foreign(temporary: &Path) {
+        let foreign = temporary.join(format!("sheaf-{}", getuid().as_raw()));
+        std::fs::create_dir(&foreign).unwrap();
+        std::os::unix::fs::chown(&foreign, Some(4711), None).unwrap();
+    }
+
+    #[test]
+    fn foreign_temporary_directory_is_passed_over() {
+        if !getuid().is_root() {
+            return sheaf_testing::skipped("no directory of another user can be made here");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        make_foreign(dir.path());
+        let here = Environment::default().with("TMPDIR", dir.path());
+        let sessions = Sessions::of(&here);
+        assert_eq!(sessions.running().unwrap(), [""; 0]);
+        assert!(sessions.open("lab").unwrap().is_none());
+        assert!(sessions.make_directory().is_err(), "no session begins there");
+        // A runtime directory is the user's own: there it is an error.
+        let runtime = dir.path().join(format!("sheaf-{}", getuid().as_raw()));
+        let named = Sessions { is_temporary: false, ..Sessions::at(runtime) };
+        assert!(matches!(named.running(), Err(SessionError::Foreign(_))));
+    }
+
+    /// The test runs itself where `/run` is its own.
+    #[test]
+    fn roots_server_without_runtime_directory_uses_run_sheaf() {
+        const INSIDE: &str = "SHEAF_TEST_INSIDE_RUN";
+        const NAME: &str = "roots_server_without_runtime_directory_uses_run_sheaf";
+        if let Some(temporary) = std::env::var_os(INSIDE) {
+            let here = Environment::default().with("TMPDIR", &temporary);
+            let there = here.clone().with("XDG_RUNTIME_DIR", &temporary);
+            let place = |of: &Environment| Sessions::of_server(of).unwrap().directory().to_owned();
+            assert_eq!(place(&here), Path::new("/run/sheaf/root"));
+            assert_eq!(place(&there), Path::new(&temporary).join("sheaf"));
+            assert!(Sessions::places(&here).contains(&Sessions::roots()));
+            return;
+        }
+        let script = "mount -t tmpfs none /run && exec \"$@\"";
+        let inside = |words: &[&str]| {
+            let mut command = std::process::Command::new("unshare");
+            command.args(["--mount", "sh", "-c", script, "sh"]).args(words);
+            command
+        };
+        if !inside(&["true"]).output().is_ok_and(|run| run.status.success()) {
+            return sheaf_testing::skipped("no mount namespace can be made here (that needs root)");
+        }
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        make_foreign(dir.path());
+        let itself = std::env::current_exe().unwrap();
+        let name = format!("sessions::tests::{NAME}");
+        let run = inside(&[itself.to_str().unwrap(), "--exact", &name])
+            .env(INSIDE, dir.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && said.contains("1 passed"), "{run:?}");
+    }
 }

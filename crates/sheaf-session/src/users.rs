@@ -120,7 +120,7 @@ fn open_at(place: &Path, file: &str, user: Option<u32>) -> Result<Listener, Sess
     Ok(Listener { socket, path, admits })
 }
 
-fn directory(path: &Path) -> Result<(), SessionError> {
+pub(crate) fn directory(path: &Path) -> Result<(), SessionError> {
     match std::fs::DirBuilder::new().mode(0o755).create(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(no_place(path, &error)),
         Err(_) => Sessions::shared(path.to_owned()).check_directory(),
@@ -135,11 +135,11 @@ fn no_place(path: &Path, error: &io::Error) -> SessionError {
     SessionError::NoPlace(io_text(path, error))
 }
 
-/// Where the gates are that a user of this number may use, in sessions of root's.
+/// Where the gates are that a user of this number may use, in sessions of root's. Root's own may be
+/// there, too.
 pub(crate) fn shared_with(uid: u32) -> Vec<Sessions> {
-    // Root's own are found as everybody's own are.
     if uid == 0 {
-        return Vec::new();
+        return vec![Sessions::roots()];
     }
     let places: [PathBuf; 2] =
         [uid.to_string(), ANY.to_owned()].map(|name| Path::new(SHARED).join(name));

@@ -36,6 +36,9 @@ pub struct SessionInfo {
     /// why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shut_to_others: Vec<(String, String)>,
+    /// Hosts on which changes are in no file, though they are to be, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unaudited: Vec<(String, String)>,
     /// The client that this is sent to may change no files.
     #[serde(default)]
     pub read_only: bool,

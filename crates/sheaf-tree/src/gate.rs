@@ -54,6 +54,8 @@ const ASK_TIMES: u32 = 15;
 const SHUT: &[u8] = b"no gate: ";
 /// The same of one that lacks a gate for users who are not the session's.
 const SHUT_TO_OTHERS: &[u8] = b"no gate for others: ";
+/// The same of one whose changes are in no file of it.
+const UNAUDITED: &[u8] = b"no audit: ";
 /// How long it is until that is said, and said again: what is asked for may be lost.
 const SHUT_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest until then. It is said for as long as it is so.
@@ -122,8 +124,12 @@ impl Admits {
 pub struct HostGates {
     /// Those that are open; none where a host is to have none.
     pub listeners: Vec<Listener>,
+    /// Why the session's user has none.
+    pub shut: Option<String>,
     /// Why some could not be made that users who are not the session's were to have.
     pub shut_to_others: Option<String>,
+    /// Why changes on this host are not recorded in a file of it, though they are to be.
+    pub unaudited: Option<String>,
 }
 
 /// What a host says of its gates.
@@ -133,6 +139,8 @@ pub enum GateNews<'a> {
     Shut(&'a str),
     /// It lacks some for users who are not the session's.
     ShutToOthers(&'a str),
+    /// It has no file for its audit, for this reason.
+    Unaudited(&'a str),
     /// Somebody has come to one.
     Entered,
 }
@@ -159,14 +167,19 @@ impl Provider for Gate {
 
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let keeper = Arc::new(GateKeeper { handle, state: Mutex::default() });
-        let gates = (self.0)(site).unwrap_or_else(|error| {
-            tracing::warn!(host = site.host, %error, "no clients can come to this host");
-            crate::task::spawn(tell_shut(keeper.handle.clone(), SHUT, error.to_string()));
-            HostGates::default()
+        let gates = (self.0)(site).unwrap_or_else(|error| HostGates {
+            shut: Some(error.to_string()),
+            ..HostGates::default()
         });
-        if let Some(why) = gates.shut_to_others {
-            tracing::warn!(host = site.host, why, "other users cannot come to this host");
-            crate::task::spawn(tell_shut(keeper.handle.clone(), SHUT_TO_OTHERS, why));
+        for (lack, note, text) in [
+            (gates.shut, SHUT, "no clients can come to this host"),
+            (gates.shut_to_others, SHUT_TO_OTHERS, "other users cannot come to this host"),
+            (gates.unaudited, UNAUDITED, "the audit of this host is not written to a file"),
+        ] {
+            if let Some(why) = lack {
+                tracing::warn!(host = site.host, why, "{text}");
+                crate::task::spawn(tell_shut(keeper.handle.clone(), note, why));
+            }
         }
         let begin = |Listener { socket, path, admits }| {
             let accepts = crate::task::spawn(accept(Arc::clone(&keeper), socket, admits));
@@ -539,6 +552,10 @@ impl Network {
             }
             if let Some(why) = want.note.strip_prefix(SHUT_TO_OTHERS) {
                 news(want.leaf, GateNews::ShutToOthers(&String::from_utf8_lossy(why)));
+                continue;
+            }
+            if let Some(why) = want.note.strip_prefix(UNAUDITED) {
+                news(want.leaf, GateNews::Unaudited(&String::from_utf8_lossy(why)));
                 continue;
             }
             let Ok(number) = <[u8; 8]>::try_from(&want.note[..]) else {

@@ -423,6 +423,7 @@ impl AskedStatus<'_> {
             refused_at: (!about.refused_at.is_empty()).then_some(about.refused_at),
             shut: some(about.shut),
             shut_to_others: some(about.shut_to_others),
+            unaudited: some(about.unaudited),
             peer_links: self.state.peers_lines(),
         };
         Ok(output.records.write(&mut out, &record)?)
@@ -485,6 +486,9 @@ impl AskedStatus<'_> {
         }
         for (hosts, why) in &told.shut_to_others {
             writeln!(out, "  other users' programs on {hosts} cannot use it: {why}")?;
+        }
+        for (hosts, why) in &told.unaudited {
+            writeln!(out, "  changes on {hosts} are in no file of the host: {why}")?;
         }
         let line = |folded: &FoldedEvent| {
             let text = notices::text(&folded.notice, joined, folded.nodes)?;

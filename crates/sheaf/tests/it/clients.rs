@@ -168,3 +168,25 @@ fn audit_has_a_line_for_each_client_and_each_change() {
     assert!(!log.contains("cat on"), "{log}");
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
+
+#[test]
+fn host_without_an_audit_file_is_known_at_the_root() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(2) else { return };
+    let config = "[cluster.clients-lost]\nhosts = \"h[1-2]\"\nclients = \"h1\"\naudit = \"log\"\n";
+    machines.write(LOGIN, "sheaf.toml", config);
+    let in_the_way = "/run/user/sheaf/clients-lost@h2.audit";
+    let script = format!("mkdir -m 700 /run/user/sheaf && mkdir {in_the_way}");
+    assert!(machines.command(2, "sh", &["-c", &script]).status().unwrap().success());
+    assert_eq!(machines.run(&["up"]).code, Some(0));
+    let told = format!("\n  changes on h2 are in no file of the host: {in_the_way}: ");
+    wait_until("its root is told", || machines.run(&["status"]).stdout.contains(&told));
+    let record = machines.run(&["status", "--json"]).stdout;
+    assert!(record.contains("\"unaudited\":[[\"h2\","), "{record}");
+    assert!(audits(&machines, "lost", 2).0.contains("changes on h2 are in no file of that host"));
+    // The session's log has its changes.
+    assert_eq!(machines.run(&["mkdir", "h2:/root/new"]).code, Some(0));
+    let is_logged = || audits(&machines, "lost", 2).0.contains("mkdir on h2: ");
+    wait_until("the change is in the session's log", is_logged);
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
