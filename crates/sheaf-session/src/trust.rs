@@ -102,6 +102,34 @@ pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
     }
 }
 
+/// Whether only the caller and root can put another directory, or another file, in the place of this
+/// one or of one above it. `directory` is a real path.
+///
+/// # Errors
+/// When another user could, or a directory cannot be examined.
+pub fn check_way(directory: &Path) -> Result<(), NotTrusted> {
+    for above in directory.ancestors() {
+        let about = std::fs::symlink_metadata(above)?;
+        // What is in a sticky directory has an owner, who is judged as well.
+        let writers = if about.mode() & STICKY == 0 { GROUP_WRITES | OTHERS_WRITE } else { 0 };
+        if let Some(why) = judge(&about, writers, geteuid().as_raw()) {
+            return Err(NotTrusted::Distrust(format!(
+                "{}: {} and could exchange files on the way to the sheaf.toml in {}, which makes \
+                 you run commands: it is not used; {}",
+                above.display(),
+                why.text_of_directory(),
+                directory.display(),
+                match why {
+                    TrustWhy::Owner(_) => "name a file of your own with --config".to_owned(),
+                    TrustWhy::Writable(_) =>
+                        format!("mend it with: chmod go-w {}", above.display()),
+                }
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Whether a directory that has sockets of root's sessions is nobody else's; why not. It need not
 /// be there.
 ///
@@ -343,5 +371,30 @@ mod tests {
         let link = place.dir().join("link");
         symlink(place.dir(), &link).unwrap();
         assert!(check_private(&link).is_err(), "nobody can lead it elsewhere");
+    }
+
+    #[test]
+    fn way_to_a_directory_is_its_users_or_roots() {
+        let place = Place::new();
+        let (shared, project) = (place.dir().join("shared"), place.dir().join("shared/project"));
+        std::fs::create_dir_all(&project).unwrap();
+        let project = project.canonicalize().unwrap();
+        for (open, mode, is_trusted) in [
+            (&shared, 0o755, true),
+            (&shared, 0o1777, true),
+            (&shared, 0o775, false),
+            (&shared, 0o757, false),
+            (&project, 0o775, false),
+        ] {
+            std::fs::set_permissions(open, PermissionsExt::from_mode(mode)).unwrap();
+            let checked = check_way(&project);
+            assert_eq!(checked.is_ok(), is_trusted, "{mode:o} {checked:?}");
+            std::fs::set_permissions(open, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        if geteuid().is_root() {
+            chown(&shared, Some(4711), None).unwrap();
+            let told = check_way(&project).unwrap_err().to_string();
+            assert!(told.contains("shared: this directory belongs to user 4711"), "{told}");
+        }
     }
 }

@@ -57,7 +57,8 @@ impl Trusted {
     /// Adds a directory by its real path, which is returned, and writes the list.
     ///
     /// # Errors
-    /// When it is no directory, or every other one is below it, or the list cannot be written.
+    /// When it is no directory, or every other one is below it, or another user could exchange it
+    /// or what is in it, or the list cannot be written.
     pub fn add(&mut self, directory: &Path) -> Result<PathBuf, SessionError> {
         let real =
             directory.canonicalize().map_err(|error| SessionError::file(directory, error))?;
@@ -73,6 +74,7 @@ impl Trusted {
             let text = "a directory with a newline in its name cannot be trusted";
             return Err(SessionError::Choice(text.to_owned()));
         }
+        trust::check_way(&real).map_err(|why| SessionError::Configuration(why.text(&real)))?;
         self.directories.insert(real.clone());
         self.write()?;
         Ok(real)

@@ -276,9 +276,6 @@ impl ConfigFile {
 fn distrust(path: &Path, environment: &Environment) -> Result<Option<String>, SessionError> {
     let failed = |error| SessionError::file(path, error);
     let here = Path::new(".").canonicalize().map_err(failed)?;
-    if Trusted::read(environment)?.covers(&here) {
-        return Ok(None);
-    }
     // In a directory of configuration it is the file that would be found anyway.
     let real = path.canonicalize().map_err(failed)?;
     let mut others = super::search_path(environment).into_iter().skip(1);
@@ -287,12 +284,32 @@ fn distrust(path: &Path, environment: &Environment) -> Result<Option<String>, Se
     {
         return Ok(None);
     }
+    let trusted = Trusted::read(environment)?;
+    if trusted.covers(&here) {
+        return Ok(distrust_of_way(path, &here, &real, &trusted));
+    }
     Ok(Some(format!(
         "{}: its directory {} is not trusted, and the file can make you run commands: it is not \
          used; read it, then run: sheaf config trust; or name a file with --config",
         path.display(),
         here.display()
     )))
+}
+
+/// Why a `sheaf.toml` of a trusted directory does not count: another user could have put it there.
+fn distrust_of_way(path: &Path, here: &Path, real: &Path, trusted: &Trusted) -> Option<String> {
+    let place = real.parent().unwrap_or(real);
+    if !trusted.covers(place) {
+        return Some(format!(
+            "{}: this link leads to {}, out of the trusted directories, and the file can make you \
+             run commands: it is not used; read it, then run: sheaf config trust {}",
+            path.display(),
+            real.display(),
+            place.display()
+        ));
+    }
+    let checked = trust::check_way(here).and_then(|()| trust::check_way(place));
+    checked.err().map(|why| why.text(here))
 }
 
 /// Walks the tables of one file and collects what is wrong with them.

@@ -147,6 +147,48 @@ fn trusted_directory_counts_with_those_below_it() {
     refused_list(&run_in(&below, &cat));
 }
 
+/// Another user of a shared directory could put an untrusted clone in the place of a trusted one.
+#[test]
+fn trusted_directory_that_others_can_exchange_counts_no_more() {
+    let home = Home::new();
+    let project = home.path().join("shared/project");
+    std::fs::create_dir_all(&project).unwrap();
+    home.write("shared/project/sheaf.toml", &trap(&home));
+    let run_in = |args: &[&str]| {
+        let mut command = home.command(args);
+        let config = home.path().join("config");
+        Run::of(command.env("XDG_CONFIG_HOME", config).current_dir(&project).output().unwrap())
+    };
+    let (shared, cat) = (home.path().join("shared"), ["grep", "-c", "", "n1:/etc/passwd"]);
+    for (open, bits) in [(&shared, 0o775), (&shared, 0o757), (&project, 0o775)] {
+        mode(open, 0o755);
+        assert_eq!(run_in(&["config", "trust"]).code, Some(0));
+        mode(open, bits);
+        let why = format!("others can write to this directory (mode {bits:04o})");
+        refused(&home, &run_in(&cat), &why);
+        assert_eq!(run_in(&["config", "trust", "--remove"]).code, Some(0));
+        refused(&home, &run_in(&["config", "trust"]), &why);
+        mode(open, 0o755);
+    }
+    // In a sticky directory others rename only what is theirs.
+    mode(&shared, 0o1777);
+    assert_eq!(run_in(&["config", "trust"]).code, Some(0));
+    if rustix::process::geteuid().is_root() {
+        chown(&shared, Some(4711), None).unwrap();
+        refused(&home, &run_in(&cat), "this directory belongs to user 4711");
+        chown(&shared, Some(0), None).unwrap();
+    }
+    // A link leads to where nothing is trusted.
+    std::fs::create_dir(home.path().join("clone")).unwrap();
+    std::fs::rename(project.join("sheaf.toml"), home.path().join("clone/sheaf.toml")).unwrap();
+    std::os::unix::fs::symlink("../../clone/sheaf.toml", project.join("sheaf.toml")).unwrap();
+    refused(&home, &run_in(&cat), "out of the trusted directories");
+    assert_eq!(run_in(&["config", "trust", "../../clone"]).code, Some(0));
+    let run = run_in(&cat);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(home.path().join("ran").exists());
+}
+
 #[track_caller]
 fn refused_list(run: &Run) {
     assert_eq!(run.code, Some(2), "{run:?}");
