@@ -6,6 +6,7 @@ use crate::message::{Operation, Request};
 use sheaf_core::Errno;
 use sheaf_file::OFlags;
 use sheaf_tree::service::{Caller, LeafHandle};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What is to be changed on a host.
@@ -15,12 +16,19 @@ pub struct Change {
     pub command: String,
     /// The paths and patterns that were named, beneath the export.
     pub paths: Vec<String>,
+    /// How many more there are.
+    pub more: usize,
 }
+
+/// The most paths of a record.
+pub const PATHS_MAX: usize = 256;
 
 impl Change {
     /// A command with its paths.
     pub fn new(command: impl Into<String>, paths: impl IntoIterator<Item = String>) -> Self {
-        Self { command: command.into(), paths: paths.into_iter().collect() }
+        let mut paths = paths.into_iter();
+        let named = paths.by_ref().take(PATHS_MAX).collect();
+        Self { command: command.into(), paths: named, more: paths.count() }
     }
 }
 
@@ -106,8 +114,14 @@ impl Drop for ChangeUnderWay {
     }
 }
 
-/// What a request about a group changes that is recorded.
-pub(crate) fn change_of(request: &Request) -> Option<Change> {
+/// What a request about a group changes on this leaf, as far as that is recorded. `opened` are the
+/// paths of the group's members there.
+pub(crate) fn change_of<'a>(
+    request: &Request,
+    leaf: u32,
+    opened: impl Iterator<Item = &'a Path>,
+) -> Option<Change> {
+    let opened = opened.map(|path| path.to_string_lossy().into_owned());
     match request {
         Request::Open { open, .. } if request.changes_files() => {
             let flags = OFlags::from_bits_retain(open.flags);
@@ -115,17 +129,48 @@ pub(crate) fn change_of(request: &Request) -> Option<Change> {
             let how = how.into_iter().filter(|(flag, _)| flags.contains(*flag));
             let command: String =
                 std::iter::once("open for writing").chain(how.map(|(_, word)| word)).collect();
-            Some(Change::new(command, open.paths.iter().cloned()))
+            let own = open.of_hosts.iter().filter(|(hosts, _)| hosts.contains(leaf));
+            let paths = open.paths.iter().chain(own.map(|(_, path)| path));
+            Some(Change::new(command, paths.cloned()))
         }
         Request::Operate(Operation::Fchmod { mode }) => {
-            Some(Change::new(format!("fchmod {mode:o} of a group"), []))
+            Some(Change::new(format!("fchmod {mode:o} of a group"), opened))
         }
         Request::Operate(Operation::Fchown { uid, gid }) => {
-            Some(Change::new(format!("fchown {uid}:{gid} of a group"), []))
+            Some(Change::new(format!("fchown {uid}:{gid} of a group"), opened))
         }
         Request::Operate(Operation::Ftruncate { length }) => {
-            Some(Change::new(format!("ftruncate {length} of a group"), []))
+            Some(Change::new(format!("ftruncate {length} of a group"), opened))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::OpenMessage;
+    use sheaf_core::RangeSet;
+
+    /// Neither way of naming files leaves them out of the audit.
+    #[test]
+    fn change_of_a_group_names_the_paths_of_this_leaf() {
+        let of_hosts = [(0, "/of/0"), (1, "/of/1")]
+            .map(|(leaf, path)| (RangeSet::single(leaf), path.to_owned()));
+        let open = OpenMessage::of_hosts(of_hosts.to_vec(), OFlags::WRONLY.bits(), 0);
+        let request = Request::Open { open, then: None, close: false };
+        let change = change_of(&request, 1, std::iter::empty()).unwrap();
+        assert_eq!(change, Change::new("open for writing", ["/of/1".to_owned()]));
+        for operation in [
+            Operation::Fchmod { mode: 0o777 },
+            Operation::Fchown { uid: 1, gid: 1 },
+            Operation::Ftruncate { length: 0 },
+        ] {
+            let opened = ["/a", "/b"].map(Path::new);
+            let change = change_of(&Request::Operate(operation), 1, opened.into_iter()).unwrap();
+            assert_eq!((change.paths, change.more), (vec!["/a".to_owned(), "/b".to_owned()], 0));
+        }
+        let many = Change::new("x", (0..PATHS_MAX + 7).map(|at| at.to_string()));
+        assert_eq!((many.paths.len(), many.more), (PATHS_MAX, 7));
     }
 }

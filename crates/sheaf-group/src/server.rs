@@ -569,7 +569,9 @@ impl GroupWorker {
             Request::Last { .. } => Default::default(),
             request => {
                 let recorder = self.recorder();
-                let change = recorder.as_ref().and_then(|_| change_of(&request));
+                let opened = occupant.group.iter().flat_map(|group| &group.members);
+                let opened = opened.map(|member| member.path.as_path());
+                let change = recorder.as_ref().and_then(|_| change_of(&request, host.leaf, opened));
                 let change = ChangeUnderWay::begin(recorder.as_ref(), change);
                 let served = self.check_write(request.changes_files()).and_then(|()| {
                     group::serve(&mut occupant.group, request, &data, job.wave, host)

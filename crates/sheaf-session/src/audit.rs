@@ -30,10 +30,10 @@ const AUDIT: &str = "audit";
 pub(crate) const AUDIT_FILE: &str = "audit";
 /// A file of a host is begun anew when it has become so long; one older is kept.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// The most paths of one line.
-const PATHS_MAX: usize = 16;
 /// The longest text of a path or a command in a line.
 const TEXT_CHARS_MAX: usize = 1024;
+/// Paths of a note are cut to this length before some are left out.
+const NOTE_PATH_CHARS_MIN: usize = 40;
 /// How long the root waits for equal lines of other hosts.
 const FOLD_TIME: Duration = Duration::from_millis(500);
 /// The most different lines that wait for that.
@@ -122,9 +122,9 @@ struct Folded(BTreeMap<AuditNote, (RangeSet, Instant)>);
 impl Folded {
     fn add(&mut self, note: AuditNote, leaf: u32, now: Instant) {
         // It is the word of that host.
-        let AuditNote { uid, from, command, paths, end, .. } = note;
-        let [from, command, paths, end] = [from, command, paths, end].map(|text| plain(&text));
-        let note = AuditNote { number: 0, uid, from, command, paths, end };
+        let AuditNote { uid, from, command, paths, more, end, .. } = note;
+        let [from, command, end] = [from, command, end].map(|text| plain(&text));
+        let note = AuditNote { number: 0, uid, from, command, paths, more, end };
         let (leaves, _) = self.0.entry(note).or_insert_with(|| (RangeSet::new(), now + FOLD_TIME));
         leaves.insert(leaf);
     }
@@ -152,7 +152,10 @@ struct AuditNote {
     /// The host on which the client entered; empty for the root.
     from: String,
     command: String,
-    paths: String,
+    /// As they are: a line quotes them.
+    paths: Vec<String>,
+    /// How many paths were left out.
+    more: u64,
     end: String,
 }
 
@@ -170,33 +173,34 @@ impl AuditNote {
             ChangeEnd::Refused(errno) => format!("refused: {errno}"),
             ChangeEnd::Unfinished => "not completed".to_owned(),
         };
-        let paths = &record.change.paths;
-        let more = paths.len().saturating_sub(PATHS_MAX);
-        let mut shown: Vec<String> = paths.iter().take(PATHS_MAX).map(|path| plain(path)).collect();
-        if more > 0 {
-            shown.push(format!("and {more} more"));
-        }
+        let paths = record.change.paths.iter().map(|path| cut(&normal(path), TEXT_CHARS_MAX));
+        let more = record.change.more as u64;
         let command = plain(&record.change.command);
-        Self { number, uid, from, command, paths: shown.join(", "), end }
+        Self { number, uid, from, command, paths: paths.collect(), more, end }
     }
 
     /// That the file of a host does not have its lines any more.
     fn of_lost_file(number: u64, why: &str) -> Self {
         let [from, command] = ["the server", "write the audit file of the host"].map(str::to_owned);
         let end = format!("failed: {}", plain(why));
-        Self { number, uid: None, from, command, paths: String::new(), end }
+        Self { number, uid: None, from, command, paths: Vec::new(), more: 0, end }
     }
 
     /// The line. `hosts` are those that made the change, where it is not written on one of them.
     fn line(&self, head: &str, hosts: Option<&str>) -> String {
-        let Self { uid, from, command, paths, end, .. } = self;
+        let Self { uid, from, command, paths, more, end, .. } = self;
         let who = match (uid, from.as_str()) {
             (Some(uid), from) => format!("user {uid} on {from}"),
             (None, "") => format!("the session's user on {head}"),
             (None, from) => from.to_owned(),
         };
         let hosts = hosts.map(|hosts| format!(" on {hosts}")).unwrap_or_default();
-        let paths = if paths.is_empty() { String::new() } else { format!(": {paths}") };
+        let mut shown: Vec<String> = paths.iter().map(|path| quoted(path)).collect();
+        if *more > 0 {
+            shown.push(format!("and {more} more"));
+        }
+        let paths =
+            if shown.is_empty() { String::new() } else { format!(": {}", shown.join(", ")) };
         format!("{who}: {command}{hosts}{paths}: {end}")
     }
 
@@ -208,24 +212,89 @@ impl AuditNote {
             if bytes.len() <= NOTE_BYTES_MAX {
                 return bytes;
             }
-            let longest =
-                [&mut note.paths, &mut note.command, &mut note.from, &mut note.end].into_iter();
-            let longest = longest.max_by_key(|text| text.len()).expect("there are four");
-            let keep = longest.floor_char_boundary(longest.len().saturating_sub(16));
-            longest.truncate(keep);
-            longest.push('…');
-            if keep == 0 {
-                longest.clear();
+            let chars = |text: &String| text.chars().count();
+            let count = note.paths.len();
+            let longest = note.paths.iter_mut().max_by_key(|path| chars(path));
+            match longest {
+                Some(path) if chars(path) > NOTE_PATH_CHARS_MIN => {
+                    *path = cut(path, (chars(path) - 8).max(NOTE_PATH_CHARS_MIN));
+                }
+                _ if count > 1 => {
+                    note.paths.pop();
+                    note.more += 1;
+                }
+                _ => {
+                    let texts = [&mut note.command, &mut note.from, &mut note.end];
+                    let texts = texts.into_iter().chain(&mut note.paths);
+                    let longest = texts.max_by_key(|text| text.len()).expect("there are three");
+                    *longest = cut(longest, chars(longest).saturating_sub(8));
+                }
             }
         }
     }
 }
 
-/// A text as a part of a line: without control characters, and not too long.
+/// A path without empty parts and `.`, which only make it longer.
+fn normal(path: &str) -> String {
+    let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+    let parts: Vec<&str> = parts.collect();
+    let root = if path.starts_with('/') { "/" } else { "" };
+    match parts.is_empty() && root.is_empty() {
+        true => path.to_owned(),
+        false => root.to_owned() + &parts.join("/"),
+    }
+}
+
+/// At most so many characters of a path: its beginning, a sign and its last name, or the ends of that
+/// where it is too long itself.
+fn cut(path: &str, chars_max: usize) -> String {
+    let chars: Vec<char> = path.chars().collect();
+    if chars.len() <= chars_max {
+        return path.to_owned();
+    }
+    let room = chars_max.saturating_sub(1);
+    let name = chars.iter().rev().take_while(|char| **char != '/').count() + 1;
+    let tail = if name <= room { name.max(room / 2) } else { room / 2 };
+    let (head, tail) = (&chars[..room - tail], &chars[chars.len() - tail..]);
+    head.iter().chain(&['…']).chain(tail).collect()
+}
+
+/// A path as a part of a line: in quotes where it could be taken for more than one path or for the
+/// end of the line.
+fn quoted(path: &str) -> String {
+    let is_safe = |c: char| !c.is_whitespace() && !is_unprintable(c) && !",:\"\\".contains(c);
+    if !path.is_empty() && path.chars().all(is_safe) {
+        return path.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for char in path.chars() {
+        match char {
+            '"' | '\\' => quoted.extend(['\\', char]),
+            char if is_unprintable(char) => quoted.extend(char.escape_default()),
+            char => quoted.push(char),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Whether a character has no shape of its own: controls, and Unicode's categories Cf, Zl and Zp. They
+/// split or reorder lines where these are shown.
+fn is_unprintable(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
+            | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0001}'
+            | '\u{e0020}'..='\u{e007f}')
+}
+
+/// A text as a part of a line: without characters that have no shape, and not too long.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::new();
     for char in text.chars().take(TEXT_CHARS_MAX) {
-        if char.is_control() {
+        if is_unprintable(char) {
             plain.extend(char.escape_default());
         } else {
             plain.push(char);
@@ -366,7 +435,7 @@ mod tests {
         let done = note(&["/a", "/b\n"], ChangeEnd::Done);
         assert_eq!(
             done.line("login", Some("h[1-8]")),
-            "user 1001 on h3: chmod -R on h[1-8]: /a, /b\\n: done"
+            "user 1001 on h3: chmod -R on h[1-8]: /a, \"/b\\n\": done"
         );
         let failed = note(&["/a"], ChangeEnd::Failed(2));
         assert_eq!(failed.line("login", None), "user 1001 on h3: chmod -R: /a: 2 paths failed");
@@ -382,7 +451,41 @@ mod tests {
         assert!(bytes.len() <= NOTE_BYTES_MAX, "{}", bytes.len());
         let back: AuditNote = postcard::from_bytes(&bytes).unwrap();
         assert_eq!((back.uid, back.command.as_str()), (Some(1001), "chmod -R"));
-        assert!(note.paths.starts_with(back.paths.trim_end_matches('…')), "{}", back.paths);
+        assert_eq!(back.paths.len() as u64 + back.more, 40);
+    }
+
+    /// No path can be taken for others, or for an outcome.
+    #[test]
+    fn path_of_a_line_is_quoted_where_it_could_mislead() {
+        for (path, shown) in [
+            ("/data/%h/x-1.y", "/data/%h/x-1.y"),
+            ("/d/f: done, /etc", "\"/d/f: done, /etc\""),
+            ("/d/x,/y", "\"/d/x,/y\""),
+            ("/a\"b\\", "\"/a\\\"b\\\\\""),
+            ("/\u{202e}x\u{2028}\u{ad}", "\"/\\u{202e}x\\u{2028}\\u{ad}\""),
+            ("", "\"\""),
+        ] {
+            assert_eq!(quoted(path), shown);
+        }
+        assert_eq!(plain("a\u{2066}b"), "a\\u{2066}b");
+    }
+
+    #[test]
+    fn long_path_keeps_its_last_name() {
+        let padded = format!("/d{}/./EVIL//", "/.".repeat(700));
+        assert_eq!(note(&[&padded], ChangeEnd::Done).paths, ["/d/EVIL"]);
+        let long = format!("{}/EVIL", "/deep".repeat(700));
+        let whole = note(&[&long], ChangeEnd::Done);
+        assert!(whole.paths[0].starts_with("/deep/") && whole.paths[0].ends_with("/EVIL"));
+        assert!(whole.paths[0].contains('…') && whole.paths[0].chars().count() == TEXT_CHARS_MAX);
+        let back: AuditNote = postcard::from_bytes(&whole.to_note()).unwrap();
+        assert!(back.paths[0].starts_with("/deep/") && back.paths[0].ends_with("/EVIL"));
+        let name = format!("/{}", "n".repeat(3000));
+        assert_eq!(cut(&name, 9), "/nnn…nnnn");
+        // The seventeenth path is in the line of the host.
+        let paths: Vec<String> = (1..=40).map(|at| format!("/d/{at}")).collect();
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        assert!(note(&paths, ChangeEnd::Done).line("login", None).contains("/d/39, /d/40: done"));
     }
 
     #[test]
