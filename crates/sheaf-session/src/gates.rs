@@ -11,7 +11,7 @@
 use crate::audit::{AuditMode, HostAudit};
 use crate::config::{Config, own_name};
 use crate::environment::Environment;
-use crate::error::SessionError;
+use crate::error::{SessionError, one_line};
 use crate::keep::bind;
 use crate::sessions::{Sessions, is_name};
 pub use crate::users::SHARED;
@@ -82,8 +82,8 @@ fn open(
     // The root has each line of the audit, also where this host can keep none.
     let begun = audit.begin(name, &short(site.host), mode, place.as_ref().ok());
     gates.unaudited = match (&place, begun) {
-        (_, Err(error)) => Some(error.to_string()),
-        (Err(error), Ok(())) if mode != AuditMode::Off => Some(error.to_string()),
+        (_, Err(error)) => Some(one_line(&error)),
+        (Err(error), Ok(())) if mode != AuditMode::Off => Some(one_line(error)),
         _ => None,
     };
     let file = format!("{name}@{}.{GATE_FILE}", short(site.host));
@@ -94,7 +94,7 @@ fn open(
     // What is in the way of this user's gate keeps no other user out.
     match bound {
         Ok(own) => gates.listeners.push(own),
-        Err(error) => gates.shut = Some(error.to_string()),
+        Err(error) => gates.shut = Some(one_line(&error)),
     }
     if !users.is_empty() {
         match users.parse::<Users>() {
