@@ -8,6 +8,7 @@
 //! hosts or exports, a relative one starts at the working directory.
 use crate::config::{Config, own_name, some_of, unbracketed};
 use crate::error::{SessionError, one_line};
+use crate::sessions::Sessions;
 use sheaf_group::Target;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -180,7 +181,7 @@ impl Address {
         let Some(hosts) = self.hosts.as_ref().filter(|hosts| **hosts != own_name()) else {
             return Ok(());
         };
-        let running = config.sessions().running().map_err(|error| {
+        let running = Sessions::running_anywhere(config.environment()).map_err(|error| {
             SessionError::Address(format!("which sessions run: {}", one_line(&error)))
         })?;
         if running.is_empty() {
@@ -202,7 +203,9 @@ impl Address {
         if !config.is_this_machine() {
             return Ok(());
         }
-        let Some(ended) = config.sessions().killed().unwrap_or_default().into_iter().next() else {
+        let elsewhere = Sessions::elsewhere(config.environment());
+        let mut places = std::iter::once(config.sessions()).chain(elsewhere);
+        let Some(ended) = places.find_map(|place| place.killed().ok()?.into_iter().next()) else {
             return Ok(());
         };
         let path = self.path.display();

@@ -206,10 +206,8 @@ impl Config {
 /// and where those of a server are that has another environment, as one has that was started over
 /// ssh. Those of the host of this name come first.
 fn gates_in(environment: &Environment) -> Result<Vec<GateSocket>, SessionError> {
-    let own = Sessions::of(environment);
-    let others = Sessions::temporary(environment);
-    let mut gates = gates_of(&own)?;
-    if others != own {
+    let mut gates = gates_of(&Sessions::of(environment))?;
+    for others in Sessions::elsewhere(environment) {
         // Anybody can make a directory there, which keeps nobody from anything.
         match gates_of(&others) {
             Ok(more) => gates.extend(more),

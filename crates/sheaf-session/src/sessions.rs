@@ -59,6 +59,39 @@ impl Sessions {
         Self { directory, is_shared: false, is_temporary: true }
     }
 
+    /// Other places where this user's sessions may have their sockets. A caller without a runtime
+    /// directory (of cron, of sudo, of a service) is not the only one of its user.
+    #[must_use]
+    pub fn elsewhere(environment: &Environment) -> Vec<Self> {
+        let (own, temporary) = (Self::of(environment), Self::temporary(environment));
+        let mut places = vec![temporary];
+        if environment.path("XDG_RUNTIME_DIR").is_none() {
+            let user = getuid().as_raw();
+            let place = |directory: String, is_temporary| Self {
+                directory: directory.into(),
+                is_shared: false,
+                is_temporary,
+            };
+            places.push(place(format!("/run/user/{user}/sheaf"), false));
+            places.push(place(format!("/tmp/sheaf-{user}"), true));
+        }
+        places.retain(|place| *place != own);
+        places.dedup();
+        places
+    }
+
+    /// The names of those that run here or elsewhere.
+    ///
+    /// # Errors
+    /// As [`Sessions::running`]. What is elsewhere and not to be trusted is passed over.
+    pub(crate) fn running_anywhere(environment: &Environment) -> Result<Vec<String>, SessionError> {
+        let mut names = Self::of(environment).running()?;
+        for place in Self::elsewhere(environment) {
+            names.extend(place.running().unwrap_or_default());
+        }
+        Ok(names)
+    }
+
     /// Those of root's servers that have no runtime directory: no other user can make it first.
     pub(crate) fn roots() -> Self {
         let directory = Path::new(SHARED).join(ROOT);
@@ -433,6 +466,21 @@ mod tests {
         let foreign = temporary.join(format!("sheaf-{}", getuid().as_raw()));
         std::fs::create_dir(&foreign).unwrap();
         std::os::unix::fs::chown(&foreign, Some(4711), None).unwrap();
+    }
+
+    #[test]
+    fn caller_without_runtime_directory_looks_where_others_are() {
+        let user = getuid().as_raw();
+        let places = |environment: &Environment| {
+            let places = Sessions::elsewhere(environment).into_iter();
+            places.map(|place| place.directory.display().to_string()).collect::<Vec<_>>()
+        };
+        let own = Environment::default().with("TMPDIR", "/t");
+        let runtime = own.clone().with("XDG_RUNTIME_DIR", "/r");
+        assert_eq!(places(&runtime), [format!("/t/sheaf-{user}")]);
+        let others = [format!("/run/user/{user}/sheaf"), format!("/tmp/sheaf-{user}")];
+        assert_eq!(places(&own), others);
+        assert_eq!(places(&Environment::default()), others[..1]);
     }
 
     #[test]

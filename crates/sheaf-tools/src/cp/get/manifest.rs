@@ -95,9 +95,34 @@ pub(super) fn decode(mut batch: &[u8]) -> Result<Vec<ManifestItem>, Malformed> {
     let mut items = Vec::new();
     while !batch.is_empty() {
         let item = varint::get_bytes(&mut batch)?;
-        items.push(postcard::from_bytes(item).map_err(|_| Malformed)?);
+        let item: ManifestItem = postcard::from_bytes(item).map_err(|_| Malformed)?;
+        if !item.beneath_root().is_none_or(is_plain) {
+            return Err(Malformed);
+        }
+        items.push(item);
     }
     Ok(items)
+}
+
+impl ManifestItem {
+    /// The path beneath the root, of what has one.
+    fn beneath_root(&self) -> Option<&[u8]> {
+        match self {
+            Self::Root { .. } | Self::Error { .. } => None,
+            Self::Dir { path, .. }
+            | Self::File { path, .. }
+            | Self::Inline { path, .. }
+            | Self::Symlink { path, .. }
+            | Self::Hardlink { path, .. }
+            | Self::Node { path, .. } => Some(path),
+        }
+    }
+}
+
+/// Whether a path beneath a root is written as hosts write it, so that one file has one.
+fn is_plain(path: &[u8]) -> bool {
+    let is_name = |name: &[u8]| !matches!(name, b"" | b"." | b"..");
+    path.is_empty() || path.split(|&byte| byte == b'/').all(is_name)
 }
 
 fn put(out: &mut Vec<u8>, item: &ManifestItem) {
@@ -416,6 +441,22 @@ mod tests {
         ];
         for (pattern, root, name) in cases {
             assert_eq!(local_name(pattern, root.as_bytes()), name.as_bytes(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn path_that_is_not_plain_is_malformed() {
+        let manifest = |path: &str| {
+            let mut out = Vec::new();
+            put(&mut out, &ManifestItem::Root { of: 0, path: b"/d/.".to_vec() });
+            put(&mut out, &ManifestItem::Dir { path: path.into(), attrs: Attrs::default() });
+            decode(&out)
+        };
+        for path in ["", "a", "a/b", "..a", ".b/c."] {
+            assert!(manifest(path).is_ok(), "{path}");
+        }
+        for path in [".", "a/.", "./a", "..", "a//b", "/a", "a/"] {
+            assert!(manifest(path).is_err(), "{path}");
         }
     }
 
