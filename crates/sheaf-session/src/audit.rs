@@ -38,6 +38,9 @@ const NOTE_PATH_CHARS_MIN: usize = 40;
 const FOLD_TIME: Duration = Duration::from_millis(500);
 /// The most different lines that wait for that.
 const FOLDED_MAX: usize = 1024;
+/// How long refusals that equal one that was written are counted only: whoever is refused may come
+/// again at once, and would push the changes out of the log.
+const REFUSED_TIME: Duration = Duration::from_secs(60);
 
 /// Where the audit goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,11 +79,21 @@ pub(crate) struct RootAudit {
     mode: AuditMode,
     session: String,
     journal: Journal,
+    refusals: Mutex<Refusals>,
 }
 
 impl RootAudit {
     pub fn new(session: &str, mode: AuditMode) -> Self {
-        Self { mode, session: session.to_owned(), journal: Journal::of_system() }
+        let (journal, refusals) = (Journal::of_system(), Mutex::default());
+        Self { mode, session: session.to_owned(), journal, refusals }
+    }
+
+    /// Writes that a client was refused, unless that was written just now.
+    pub fn write_refusal(&self, line: &str) {
+        let line = lock(&self.refusals).add(line, Instant::now());
+        if let Some(line) = line {
+            self.write(&line);
+        }
     }
 
     pub fn write(&self, line: &str) {
@@ -110,6 +123,35 @@ impl RootAudit {
             }
             for (note, leaves) in folded.take(Instant::now()) {
                 self.write(&note.line(head, Some(&client.fold(&leaves))));
+            }
+        }
+    }
+}
+
+/// Refusals that were written: until when equal ones are counted only, and how many there were.
+#[derive(Default)]
+struct Refusals(BTreeMap<String, (Instant, u64)>);
+
+impl Refusals {
+    /// What to write now.
+    fn add(&mut self, line: &str, now: Instant) -> Option<String> {
+        let until = now + REFUSED_TIME;
+        match self.0.get_mut(line) {
+            Some((until, more)) if *until > now => {
+                *more += 1;
+                None
+            }
+            Some(entry) => {
+                let (_, more) = std::mem::replace(entry, (until, 0));
+                let since = if more > 0 { format!(", {more} times since") } else { String::new() };
+                Some(format!("{line}{since}"))
+            }
+            None => {
+                if self.0.len() >= FOLDED_MAX {
+                    self.0.clear();
+                }
+                self.0.insert(line.to_owned(), (until, 0));
+                Some(line.to_owned())
             }
         }
     }
@@ -419,6 +461,17 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_that_are_equal_are_counted() {
+        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let mut add = |line: &str, seconds| refusals.add(line, now + Duration::from_secs(seconds));
+        assert_eq!(add("h3: refused", 0).as_deref(), Some("h3: refused"));
+        assert_eq!(add("h4: refused", 1).as_deref(), Some("h4: refused"));
+        (0..900).for_each(|_| assert_eq!(add("h3: refused", 2), None));
+        assert_eq!(add("h3: refused", 61).as_deref(), Some("h3: refused, 900 times since"));
+        assert_eq!(add("h3: refused", 121).as_deref(), Some("h3: refused"));
+    }
     use sheaf_core::Errno;
     use sheaf_group::audit::Change;
     use sheaf_tree::service::ClientRights;

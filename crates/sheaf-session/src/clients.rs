@@ -215,14 +215,17 @@ impl ClientRules for SessionRules {
     fn admit(&self, client: &HostClient<'_>) -> Result<ClientRights, String> {
         let judged = self.judge(client);
         let (uid, host) = (client.uid, client.host);
-        self.audit.write(&match &judged {
+        match &judged {
             Ok(ClientRights { may_write, may_be_root }) => {
                 let may = if *may_write { "may write" } else { "may read" };
                 let root = if uid == 0 && !may_be_root { ", not as root" } else { "" };
-                format!("client: user {uid} on {host}: admitted, {may}{root}")
+                self.audit.write(&format!("client: user {uid} on {host}: admitted, {may}{root}"));
             }
-            Err(why) => format!("client: user {uid} on {host}: refused: {why}"),
-        });
+            Err(why) => {
+                let line = format!("client: user {uid} on {host}: refused: {why}");
+                self.audit.write_refusal(&line);
+            }
+        }
         judged
     }
 

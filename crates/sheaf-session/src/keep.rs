@@ -145,7 +145,11 @@ impl Reachable {
             };
             if peer.uid() != rustix::process::getuid().as_raw() {
                 tracing::warn!(uid = peer.uid(), "a client of another user was refused");
-                audit.write(&format!("client: user {} on {}: refused", peer.uid(), own_name()));
+                audit.write_refusal(&format!(
+                    "client: user {} on {}: refused",
+                    peer.uid(),
+                    own_name()
+                ));
                 others = OtherUsers { count: others.count + 1, at: now() };
                 continue;
             }
