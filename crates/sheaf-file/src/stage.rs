@@ -22,7 +22,7 @@ use std::path::Path;
 const SYNC_BYTES: u64 = 64 << 20;
 
 pub(crate) use place::link as link_open;
-pub use place::{TEMP_PREFIX, is_made_up};
+pub use place::{TEMP_PREFIX, is_made_up, temp_name};
 
 /// How to stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -43,8 +43,16 @@ const KERNEL_FILE_SYSTEMS: [u32; 10] = [
     0xde5e_81e4,
 ];
 
-/// The next number of a temporary file of this process.
-static NEXT_TEMP: AtomicU64 = AtomicU64::new(0);
+/// A name for a file until it gets its own. Nobody can foresee it, and take it before.
+#[must_use]
+pub fn temp_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut random = [0; 8];
+    // Soon after a boot the kernel may have none: the number tells names apart by itself.
+    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{TEMP_PREFIX}{:016x}", u64::from_ne_bytes(random) ^ number)
+}
 
 /// How the destination is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -325,8 +333,7 @@ fn with_temp_name<T>(
     mut make: impl FnMut(&OsStr) -> rustix::io::Result<T>,
 ) -> rustix::io::Result<(OsString, T)> {
     for _ in 0..TEMP_TRIES_MAX {
-        let number = NEXT_TEMP.fetch_add(1, Ordering::Relaxed);
-        let name = OsString::from(format!("{TEMP_PREFIX}{}-{number}", std::process::id()));
+        let name = OsString::from(temp_name());
         match make(&name) {
             Err(SysErrno::EXIST) => {}
             done => return done.map(|made| (name, made)),

@@ -5,14 +5,13 @@ use rustix::fs::{FileType, Mode as RawMode};
 use sheaf_core::Errno;
 use sheaf_file::{
     ACCESS_LIST, Attributes, Digest, Export, FileIdentity, FileKind, Metadata, Mode, OFlags, Owner,
-    SetTime, StageOptions, Staged, TEMP_PREFIX, Xattr, mode_without_list,
+    SetTime, StageOptions, Staged, Xattr, mode_without_list,
 };
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many temporary names are tried before `EEXIST` is given up to.
 const TEMP_TRIES_MAX: usize = 64;
@@ -278,11 +277,8 @@ impl Writer {
     }
 
     fn temp_name(&self, path: &Path) -> Result<PathBuf, Errno> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         for _ in 0..TEMP_TRIES_MAX {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let temp =
-                path.with_file_name(format!("{TEMP_PREFIX}l{}-{number}", std::process::id()));
+            let temp = path.with_file_name(sheaf_file::temp_name());
             match self.export.lstat(&temp) {
                 Err(Errno::NOENT) => return Ok(temp),
                 Err(errno) => return Err(errno),

@@ -1,7 +1,7 @@
 //! Links.
 use super::leaf::Done;
 use sheaf_core::Errno;
-use sheaf_file::{Export, RemoveOptions, TEMP_PREFIX};
+use sheaf_file::{Export, RemoveOptions};
 use sheaf_group::tool::Host;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -51,7 +51,7 @@ pub fn link(
         };
     }
     match make(&path) {
-        Err(Errno::EXIST) if force => replace(&path, &make, export, host.leaf)?,
+        Err(Errno::EXIST) if force => replace(&path, &make, export)?,
         made => made?,
     }
     Ok(Done::one(format!("{arrow} {}", target.display())))
@@ -87,9 +87,8 @@ fn replace(
     path: &Path,
     make: &dyn Fn(&Path) -> Result<(), Errno>,
     export: &Export,
-    leaf: u32,
 ) -> Result<(), Errno> {
-    let temp = temp(path, make, leaf)?;
+    let temp = temp(path, make)?;
     let renamed = export.rename(&temp, path, true);
     // Between two names of one file, a rename does nothing and leaves both.
     let left = RemoveOptions { missing_ok: true, ..RemoveOptions::default() };
@@ -97,13 +96,9 @@ fn replace(
     renamed
 }
 
-fn temp(
-    path: &Path,
-    make: &dyn Fn(&Path) -> Result<(), Errno>,
-    leaf: u32,
-) -> Result<PathBuf, Errno> {
-    for number in 0..TEMP_NAMES_MAX {
-        let temp = path.with_file_name(format!("{TEMP_PREFIX}ln-{leaf}-{number}"));
+fn temp(path: &Path, make: &dyn Fn(&Path) -> Result<(), Errno>) -> Result<PathBuf, Errno> {
+    for _ in 0..TEMP_NAMES_MAX {
+        let temp = path.with_file_name(sheaf_file::temp_name());
         match make(&temp) {
             Err(Errno::EXIST) => {}
             made => return made.map(|()| temp),
