@@ -237,6 +237,10 @@ fn with_failures(
             outcome.merge_failures(failures);
             Err(GroupError::Members(outcome))
         }
+        Err(GroupError::Differ { classes, mut outcome }) => {
+            outcome.merge_failures(failures);
+            Err(GroupError::Differ { classes, outcome })
+        }
         Err(error) => Err(error),
     }
 }
