@@ -39,7 +39,7 @@ fn every_command_has_a_page_with_its_options() {
     insta::assert_snapshot!(list, @"
     sheaf-archive-cat.1 23
     sheaf-archive-chmod.1 29
-    sheaf-archive-chown.1 28
+    sheaf-archive-chown.1 29
     sheaf-archive-cp.1 35
     sheaf-archive-du.1 41
     sheaf-archive-find.1 24

@@ -128,7 +128,7 @@ fn pipe_is_no_empty_file() {
     .unwrap();
     home.write("n2/p", "text\n");
     let told = "n1:/p: Resource temporarily unavailable (EAGAIN): it is a pipe or a device, which is not waited \
-                for, 1 of 2 members\nsheaf: 1 of 2 members succeeded, 1 failed\n";
+                for, or its file system hangs, 1 of 2 members\nsheaf: 1 of 2 members succeeded, 1 failed\n";
     let commands: [&[&str]; 8] = [
         &["cat", ":/p"],
         &["sha", ":/p"],
