@@ -105,6 +105,15 @@ impl From<MergeError> for GroupError {
 }
 
 impl GroupError {
+    /// The same error, with these failures in its outcome, if it has one.
+    #[must_use]
+    pub fn with_failures(mut self, failures: Outcome) -> Self {
+        if let Self::Members(outcome) | Self::Differ { outcome, .. } = &mut self {
+            outcome.merge_failures(failures);
+        }
+        self
+    }
+
     /// The errno that the call sets; `E_GROUP` when the members' own are to be asked for.
     #[must_use]
     pub fn errno(&self) -> Errno {

@@ -291,7 +291,8 @@ async fn read_open(
     operation: Operation,
 ) -> Result<(Reading, ShownNames), GroupError> {
     let group = client.gopen_with(members, open).await?;
-    let mut reading = group.operate(operation, b"").await?;
+    let reading = group.operate(operation, b"").await;
+    let mut reading = reading.map_err(|error| error.with_failures(group.opened().clone()))?;
     reading.outcome.merge_failures(group.opened().clone());
     // To ask for names takes a trip more, and only these values need them.
     let named = matches!(reading.value, Value::Packed(_) | Value::Classes(_));

@@ -233,15 +233,7 @@ fn with_failures(
             reading.outcome.merge_failures(failures);
             Ok(reading)
         }
-        Err(GroupError::Members(mut outcome)) => {
-            outcome.merge_failures(failures);
-            Err(GroupError::Members(outcome))
-        }
-        Err(GroupError::Differ { classes, mut outcome }) => {
-            outcome.merge_failures(failures);
-            Err(GroupError::Differ { classes, outcome })
-        }
-        Err(error) => Err(error),
+        Err(error) => Err(error.with_failures(failures)),
     }
 }
 
