@@ -93,8 +93,11 @@ async fn fetch(
     while !wanted.is_empty() && client.is_over().is_none() {
         let (trip, locals) = next_trip(&wanted);
         let leaves: RangeSet = trip.iter().map(|(leaf, _)| *leaf).collect();
-        let locals = if whole { RangeSet::new() } else { locals };
-        let bytes_max = client.limits().bytes_max;
+        // Of whole answers the text alone counts for the session's bound, once it is folded.
+        let (locals, bytes_max) = match whole {
+            true => (RangeSet::new(), BODY_BYTES_MAX.max(FETCH_BYTES)),
+            false => (locals, client.limits().bytes_max),
+        };
         let request = Request::Fetch { of, leaves, lines: false, bytes_max, locals };
         let (mut partial, wave) = client.ask(stream, &request, b"").await?;
         garbled.union_with(&partial.keep(|data| matches!(data, Data::Packed(_))));
@@ -154,7 +157,6 @@ pub(super) async fn lines(
                 }
             }
             None if len > BODY_BYTES_MAX => lost.garbled.union_with(&leaves),
-            None if len > client.limits().bytes_max => lost.lost.push((Errno::MSGSIZE, leaves)),
             None if leaves.len() == 1 => alone.push((leaves, len)),
             None => shared.push(Class { members, digest, len, body: None }),
         }
