@@ -65,6 +65,7 @@ errnos! {
     MLINK 31 "Too many links";
     PIPE 32 "Broken pipe";
     RANGE 34 "Numerical result out of range";
+    DEADLK 35 "Resource deadlock avoided";
     NAMETOOLONG 36 "File name too long";
     NOSYS 38 "Function not implemented";
     NOTEMPTY 39 "Directory not empty";

@@ -5,7 +5,7 @@ mod name;
 
 use crate::combined::{
     GroupAsked, GroupBinding, GroupFile, GroupReading, GroupWriting, StatusTexts, asking_session,
-    errno_of, no_length, system, take, told,
+    errno_of, no_length, refuse_saving, system, take, told,
 };
 use crate::message::{
     FileAnswer, FileCall, NodeAttributes, NodeName, NodeOp, ROOT, SetNodeAttributes,
@@ -306,13 +306,15 @@ impl AllView {
                 self.tell(session, "open data", &found.outcome);
                 return Err(errno_of(&found.outcome));
             }
+            refuse_saving(&self.statuses, &targets, flags, pid)
+                .map_err(|failed| self.statuses.fail(session, failed))?;
             let opened = GroupWriting::open(&self.client, &targets, flags, session).await;
             let writing = opened.map_err(|failed| self.statuses.fail(session, failed))?;
             return Ok(self.opened(AllOpen::Writing(Box::new(writing))));
         }
         let file = place.file.unwrap_or(GroupFile::Data);
         let (missing, binding) = (Some(found.outcome), &GroupBinding::default());
-        let asked = GroupAsked { file, targets: &targets, binding, missing, session };
+        let asked = GroupAsked { file, targets: &targets, binding, missing, session, pid };
         let read = take(&self.client, &self.statuses, asked).await?;
         Ok(self.opened(AllOpen::Reading(read)))
     }
@@ -461,7 +463,7 @@ impl OwnFiles for AllView {
                 AllOpen::Reading(reading) => reading.read(offset, size, out).await,
                 _ => Err(Errno::BADF),
             },
-            NodeOp::Write { handle, offset } => self.write(handle, offset, data).await,
+            NodeOp::Write { handle, offset, .. } => self.write(handle, offset, data).await,
             NodeOp::Flush { handle, .. } => self.flush(handle),
             NodeOp::Sync { handle, .. } => self.sync(handle).await,
             NodeOp::Release { handle, .. } => self.release(handle).await,

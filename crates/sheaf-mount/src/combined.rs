@@ -4,6 +4,7 @@
 //! its bytes (`own.rs`). If a member is missing, reading ends with an error, so that no program
 //! mistakes a part for the whole.
 mod contents;
+mod readers;
 mod statuses;
 mod streamed;
 mod writing;
@@ -18,7 +19,7 @@ use streamed::StreamedData;
 
 pub(crate) use contents::{errno_of, told};
 pub(crate) use statuses::{StatusTexts, asking_session};
-pub(crate) use writing::{GroupWriting, no_length};
+pub(crate) use writing::{GroupWriting, no_length, refuse_saving};
 
 /// How data are combined where nothing else is bound.
 const DATA_DEFAULT: &str = "concatenate";
@@ -88,6 +89,8 @@ pub(crate) struct GroupAsked<'a> {
     pub missing: Option<Outcome>,
     /// Who asks.
     pub session: Option<u32>,
+    /// The thread that asks.
+    pub pid: u32,
 }
 
 /// What is read of a group, by whoever has it open.
@@ -124,6 +127,9 @@ pub(crate) async fn take(
     let reads = move || runtime.block_on(contents(&own, file, &targets, &binding));
     let read = tokio::task::spawn_blocking(reads).await.map_err(|_| Errno::IO)?;
     let is_joined = file == GroupFile::Data && *asked.binding == GroupBinding::default();
+    if is_joined {
+        statuses.readers.note(asked.pid);
+    }
     let told_of = |outcome: &Outcome, notes: &[String]| told(client, &what, outcome, notes);
     match read {
         Ok(mut found) => {

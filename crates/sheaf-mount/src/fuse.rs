@@ -15,6 +15,7 @@ mod device;
 mod point;
 mod reply;
 mod request;
+mod writers;
 
 use crate::message::{FileAnswer, FileCall, FileCaller, FileLockKind, NodeOp, decoded, encoded};
 use borrowed::{Borrowed, FIRST_BYTES, LoanAsked};
@@ -32,6 +33,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use writers::{EXECUTE_BITS, Releasing, Writers};
 
 pub(crate) use point::receive;
 pub use point::{MountError, MountOptions, ViewForbids, unmount};
@@ -46,6 +48,8 @@ const FORGOTTEN_PAUSE: Duration = Duration::from_millis(100);
 /// How long who waits for a lock waits until it asks again: at first, and at most.
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
+/// How long an interrupted waiter waits until the owner knows of it.
+const END_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long an owner waits until it says that nothing is wanted back.
 const RECALLS_WAIT_MS: u32 = 1000;
 
@@ -104,7 +108,7 @@ impl Mounted {
         let device = point::mount(point, options)?;
         let mut mounted = Self { point: point.to_owned(), readers: None, is_gone: false };
         let failed = |error| MountError::Protocol { point: point.to_owned(), error };
-        device.shake_hands().map_err(failed)?;
+        device.shake_hands(options.for_all).map_err(failed)?;
         let device = Arc::new(device.watched().map_err(failed)?);
         mounted.readers = Some(sheaf_tree::task::spawn(async move {
             remote.answered_nearer(&|| device.cloned()).await;
@@ -145,7 +149,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if !self.is_gone()
-            && let Err(error) = point::end(&self.point)
+            && let Err(error) = unmount(&self.point)
         {
             tracing::warn!(point = %self.point.display(), %error, "it stays mounted");
         }
@@ -178,13 +182,24 @@ impl<R> Drop for ViewEnds<R> {
 
 struct View<R> {
     remote: Arc<R>,
-    /// Who waits for a lock, by the number of the request.
-    waiting: Mutex<FxHashMap<u64, Arc<Notify>>>,
+    /// Requests under way, by their numbers, and what ends a wait for a lock.
+    under_way: Mutex<FxHashMap<u64, Option<Arc<Notify>>>>,
     /// Nodes in which ranges were locked.
     locked: Mutex<FxHashSet<u64>>,
     /// Nodes that are not needed any more, as often as they were given.
     forgotten: Mutex<Vec<(u64, u64)>>,
     borrowed: Borrowed,
+    writers: Arc<Writers>,
+}
+
+/// What an operation has to do with files that somebody may run.
+enum OfWriters {
+    Opens(u64),
+    Creates,
+    /// Allows this node to be run.
+    Allows(u64),
+    Releases(#[expect(dead_code, reason = "until it is dropped")] Option<Releasing>),
+    Nothing,
 }
 
 /// What an answer may lend bytes of.
@@ -195,8 +210,8 @@ enum LoanOf {
 
 impl<R: Remote> View<R> {
     fn new(remote: Arc<R>) -> Self {
-        let (waiting, locked, forgotten, borrowed) = Default::default();
-        Self { remote, waiting, locked, forgotten, borrowed }
+        let (under_way, locked, forgotten, borrowed, writers) = Default::default();
+        Self { remote, under_way, locked, forgotten, borrowed, writers }
     }
 
     /// Takes requests until there is no mount any more.
@@ -251,8 +266,12 @@ impl<R: Remote> View<R> {
         let unique = request.unique();
         let (op, data, how, waits) = match asked {
             KernelAsks::Interrupt(of) => {
-                let waits = lock(&self.waiting).get(&of).cloned();
-                waits.inspect(|waits| waits.notify_one());
+                let known = lock(&self.under_way).get(&of).cloned();
+                match known {
+                    Some(waits) => waits.inspect(|waits| waits.notify_one()),
+                    // The kernel interrupts it again, if it still waits for an answer.
+                    None => return Err(Errno::AGAIN),
+                };
                 return Ok(None);
             }
             KernelAsks::Nothing => return Ok(None),
@@ -270,17 +289,25 @@ impl<R: Remote> View<R> {
             device.send(unique, &[&bytes]).map_err(|error| Errno::from_io(&error))?;
             return Ok(None);
         }
+        let of_writers = self.of_writers(&op);
         let (op, loan) = self.borrowing(op);
-        let call = encoded(&FileCall { who: request.who(), pid: request.pid(), op }, data)?;
+        let lock_owner = lock_owner(&op);
+        let call = encoded(&FileCall { who: request.who(&op), pid: request.pid(), op }, data)?;
         let (view, device) = (self.clone(), device.clone());
+        // Before the next request is read, which may be its interrupt.
+        let under_way = UnderWay::new(self, unique, waits);
         Ok(Some(async move {
-            let answer = match waits {
-                true => view.wait_for_lock(unique, call).await,
-                false => view.remote.call(call).await,
+            if let OfWriters::Allows(node) = of_writers {
+                view.writers.released(node).await;
+            }
+            let answer = match &under_way.told {
+                Some(told) => view.wait_for_lock(told, call, lock_owner).await,
+                None => view.remote.call(call).await,
             };
             let sent = answer.and_then(|all| {
                 let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(&all)?;
                 let (mut answer, mut bytes) = (answer?, bytes);
+                view.note_writer(&of_writers, &answer);
                 if let Some((of, asked)) = loan {
                     (answer, bytes) = view.borrow(&of, asked, answer, &all, bytes);
                 }
@@ -299,10 +326,47 @@ impl<R: Remote> View<R> {
                 lock(&self.locked).insert(node);
                 false
             }
-            NodeOp::Flush { .. } => {
-                self.remote.flush_is_of_locks() && !lock(&self.locked).contains(&node)
+            NodeOp::Flush { handle, .. } => {
+                let is_of_locks = self.remote.flush_is_of_locks();
+                is_of_locks
+                    && !lock(&self.locked).contains(&node)
+                    && !self.writers.is_to_flush(*handle)
             }
             _ => false,
+        }
+    }
+
+    /// What an operation has to do with files that somebody may run.
+    fn of_writers(&self, op: &NodeOp) -> OfWriters {
+        let writes = |flags: u32| flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32;
+        match op {
+            NodeOp::Open { node, flags } if writes(*flags) => OfWriters::Opens(*node),
+            NodeOp::Create { flags, .. } | NodeOp::Temporary { flags, .. } if writes(*flags) => {
+                OfWriters::Creates
+            }
+            NodeOp::SetAttributes { node, set, .. }
+                if set.mode.is_some_and(|mode| mode & EXECUTE_BITS != 0) =>
+            {
+                OfWriters::Allows(*node)
+            }
+            NodeOp::Release { handle, .. } => OfWriters::Releases(self.writers.releasing(*handle)),
+            _ => OfWriters::Nothing,
+        }
+    }
+
+    fn note_writer(&self, of: &OfWriters, answer: &FileAnswer) {
+        match (of, answer) {
+            (OfWriters::Opens(node), FileAnswer::Opened(handle)) => {
+                self.writers.opened(*handle, *node, false);
+            }
+            (OfWriters::Opens(node), FileAnswer::OpenedRunnable(handle)) => {
+                self.writers.opened(*handle, *node, true);
+            }
+            (OfWriters::Creates, FileAnswer::Created(made, handle)) => {
+                self.writers.opened(*handle, made.node, made.mode & EXECUTE_BITS != 0);
+            }
+            (OfWriters::Allows(node), _) => self.writers.runs(*node),
+            _ => {}
         }
     }
 
@@ -433,10 +497,13 @@ impl<R: Remote> View<R> {
     }
 
     /// Asks for a lock until it is there, or whoever wants it is interrupted.
-    async fn wait_for_lock(&self, unique: u64, call: Vec<u8>) -> Result<Bytes, Errno> {
-        let (told, mut pause) = (Arc::new(Notify::new()), LOCK_PAUSE_MIN);
-        lock(&self.waiting).insert(unique, told.clone());
-        let _over = Waiting(&self.waiting, unique);
+    async fn wait_for_lock(
+        &self,
+        told: &Notify,
+        call: Vec<u8>,
+        owner: u64,
+    ) -> Result<Bytes, Errno> {
+        let mut pause = LOCK_PAUSE_MIN;
         loop {
             let answer = self.remote.call(call.clone()).await?;
             let (is, _) = decoded::<Result<FileAnswer, Errno>>(&answer)?;
@@ -444,19 +511,46 @@ impl<R: Remote> View<R> {
                 return Ok(answer);
             }
             tokio::select! {
-                () = told.notified() => return Err(Errno::INTR),
+                () = told.notified() => {
+                    let (who, op) = (FileCaller::default(), NodeOp::EndWait { owner });
+                    let call = encoded(&FileCall { who, pid: 0, op }, &[])?;
+                    // An owner that does not hear of it lets the wait expire.
+                    drop(tokio::time::timeout(END_WAIT_MAX, self.remote.call(call)).await);
+                    return Err(Errno::INTR);
+                }
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(LOCK_PAUSE_MAX),
             }
         }
     }
 }
 
-/// Somebody who waits until this is dropped.
-struct Waiting<'a>(&'a Mutex<FxHashMap<u64, Arc<Notify>>>, u64);
+/// A request that is under way until this is dropped.
+struct UnderWay<R> {
+    view: Arc<View<R>>,
+    unique: u64,
+    /// Ends its wait for a lock.
+    told: Option<Arc<Notify>>,
+}
 
-impl Drop for Waiting<'_> {
+impl<R> UnderWay<R> {
+    fn new(view: &Arc<View<R>>, unique: u64, waits: bool) -> Self {
+        let told = waits.then(Arc::<Notify>::default);
+        lock(&view.under_way).insert(unique, told.clone());
+        Self { view: view.clone(), unique, told }
+    }
+}
+
+impl<R> Drop for UnderWay<R> {
     fn drop(&mut self) {
-        lock(self.0).remove(&self.1);
+        lock(&self.view.under_way).remove(&self.unique);
+    }
+}
+
+/// The owner of the lock that is asked for; 0 if it is another request.
+fn lock_owner(op: &NodeOp) -> u64 {
+    match op {
+        NodeOp::SetLock { lock, .. } => lock.owner,
+        _ => 0,
     }
 }
 

@@ -17,7 +17,7 @@ mod rules;
 
 use crate::combined::{
     GROUP_FILES, GroupAsked, GroupFile, GroupReading, GroupWriting, StatusTexts, asking_session,
-    no_length, take,
+    no_length, refuse_saving, take,
 };
 use crate::message::{
     FileAnswer, FileCall, NodeAttributes, NodeName, NodeOp, ROOT, SetNodeAttributes,
@@ -374,6 +374,8 @@ impl GroupsView {
             GroupFile::Data if access == OFlags::WRONLY => {
                 let targets = lock(&group.state).rules.targets();
                 let session = asking_session(pid);
+                refuse_saving(&group.statuses, &targets, flags, pid)
+                    .map_err(|failed| group.statuses.fail(session, failed))?;
                 let opened = GroupWriting::open(&self.client, &targets, flags, session).await;
                 let writing = opened.map_err(|failed| group.statuses.fail(session, failed))?;
                 Ok(self.opened(GroupOpen::Writing(group, Box::new(writing))))
@@ -421,7 +423,7 @@ impl GroupsView {
         };
         let statuses = &group.statuses;
         let asked =
-            GroupAsked { file, targets: &targets, binding: &binding, missing: None, session };
+            GroupAsked { file, targets: &targets, binding: &binding, missing: None, session, pid };
         take(&self.client, statuses, asked).await
     }
 
@@ -612,7 +614,7 @@ impl OwnFiles for GroupsView {
                 GroupOpen::Reading(reading) => reading.read(offset, size, out).await,
                 _ => Err(Errno::BADF),
             },
-            NodeOp::Write { handle, offset } => self.write(handle, offset, data, pid).await,
+            NodeOp::Write { handle, offset, .. } => self.write(handle, offset, data, pid).await,
             NodeOp::Flush { handle, .. } => done(self.flush(handle, pid).await),
             NodeOp::Sync { handle, .. } => done(self.sync(handle).await),
             NodeOp::Release { handle, .. } => done(self.release(handle).await),

@@ -1,5 +1,5 @@
 //! Requests to the files of one host, several at a time: each lane has one, and is a stream of its own.
-use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, decoded, encoded};
+use crate::message::{FileAnswer, FileCall, FileCaller, FileClient, NodeOp, decoded, encoded};
 use bytes::Bytes;
 use sheaf_core::{Errno, lock};
 use sheaf_tree::Stream;
@@ -28,8 +28,8 @@ pub(crate) trait Way: Send + Sync + 'static {
 /// itself.
 pub(crate) struct HostLanes<W: Way> {
     way: W,
-    /// Who asks, in a number that nobody else has.
-    number: u128,
+    /// Which client asks.
+    client: FileClient,
     patience: Duration,
     free: Mutex<Vec<(Stream, W::Link)>>,
     room: Semaphore,
@@ -37,8 +37,8 @@ pub(crate) struct HostLanes<W: Way> {
 
 impl<W: Way> HostLanes<W> {
     /// None yet; the host has to answer within `patience`.
-    pub fn new(way: W, number: u128, patience: Duration) -> Self {
-        Self { way, number, patience, free: Mutex::default(), room: Semaphore::new(LANES_MAX) }
+    pub fn new(way: W, client: FileClient, patience: Duration) -> Self {
+        Self { way, client, patience, free: Mutex::default(), room: Semaphore::new(LANES_MAX) }
     }
 
     /// Has an encoded call answered.
@@ -66,7 +66,7 @@ impl<W: Way> HostLanes<W> {
             return Ok(lane);
         }
         let lane = self.way.open().await?;
-        let (who, op) = (FileCaller::default(), NodeOp::Join(self.number));
+        let (who, op) = (FileCaller::default(), NodeOp::Join(self.client.clone()));
         let join = FileCall { who, pid: 0, op };
         let joined = self.ask(&lane.0, encoded(&join, &[])?.into()).await?;
         let (answer, _) = decoded::<Result<FileAnswer, Errno>>(&joined)?;

@@ -28,7 +28,7 @@ pub use all::{AllView, register};
 pub use fuse::{MountError, MountOptions, Mounted, NearerDevice, Remote, ViewForbids, unmount};
 pub use groups::{AddressQuestion, GROUP_RULES_MAX, GROUPS_MAX, GroupsView};
 pub use message::{
-    FileAnswer, FileCall, FileCaller, FileLock, FileLockKind, FileSystemUsage, Loan,
+    FileAnswer, FileCall, FileCaller, FileClient, FileLock, FileLockKind, FileSystemUsage, Loan,
     NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes, SetNodeTime,
 };
 pub use near::{FILES_NEAR, near_service};

@@ -22,6 +22,15 @@ pub struct FileCaller {
     pub gids: Vec<u32>,
 }
 
+/// A client of an owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileClient {
+    /// A number that no other client has.
+    pub number: u128,
+    /// The mount point of its view, if links resolve within the owner's export; otherwise they keep their text.
+    pub links_within: Option<Vec<u8>>,
+}
+
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileCall {
@@ -108,9 +117,8 @@ pub struct FileLock {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum NodeOp {
-    /// The first request of each lane: who asks, in a number that nobody else has. What it has open and knows
-    /// goes when its last lane does.
-    Join(u128),
+    /// The first request of each lane: which client asks. What it has open and knows goes when its last lane does.
+    Join(FileClient),
     /// The path of the export on its host.
     Export,
     /// `lstat(2)` of a name; its node is known from then on, until it is forgotten as often as it was given.
@@ -148,8 +156,8 @@ pub enum NodeOp {
     /// Waits until bytes that were lent are wanted back, so long at most. Those of these files are not used any
     /// more.
     Recalls { done: Vec<u64>, wait_ms: u32 },
-    /// `pwrite(2)` of the bytes behind the request.
-    Write { handle: u64, offset: u64 },
+    /// `write(2)` of the bytes behind the request, with the flags that the open file has at that moment.
+    Write { handle: u64, offset: u64, flags: u32 },
     /// A descriptor was closed: what its process has locked in ranges is free.
     Flush { handle: u64, owner: u64 },
     /// The last descriptor was closed.
@@ -172,8 +180,10 @@ pub enum NodeOp {
     Access { node: u64, mask: u32 },
     /// `F_GETLK`.
     TestLock { handle: u64, lock: FileLock },
-    /// `F_SETLK`, or `flock(2)` with `LOCK_NB`.
-    SetLock { handle: u64, lock: FileLock },
+    /// `F_SETLK`, or `flock(2)` with `LOCK_NB`; of a client that asks until it has the lock, if it waits.
+    SetLock { handle: u64, lock: FileLock, waits: bool },
+    /// The owner of locks does not wait any more.
+    EndWait { owner: u64 },
     /// `fallocate(2)`.
     Allocate { handle: u64, mode: u32, offset: u64, length: u64 },
     /// `lseek(2)` with `SEEK_DATA` or `SEEK_HOLE`.
@@ -224,6 +234,7 @@ impl NodeOp {
             | Self::Access { .. }
             | Self::TestLock { .. }
             | Self::SetLock { .. }
+            | Self::EndWait { .. }
             | Self::Seek { .. } => false,
         }
     }
@@ -304,6 +315,8 @@ pub enum FileAnswer {
     Node(NodeAttributes),
     /// A file is open.
     Opened(u64),
+    /// A file is open for writing that can be run once it is closed.
+    OpenedRunnable(u64),
     /// It was made and is open.
     Created(NodeAttributes, u64),
     /// The bytes are behind the answer.

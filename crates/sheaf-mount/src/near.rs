@@ -20,6 +20,7 @@
 //! processes. All requests of a mount belong to one task, and end with it.
 use crate::fuse::{Remote, answer_by, receive};
 use crate::lanes::{HostLanes, Way};
+use crate::message::FileClient;
 use crate::owner::FILES;
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
@@ -50,8 +51,11 @@ const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 const CALLS_MAX: usize = 1024;
 /// What stands before a request (length, number, leaf) and an answer (length, number, errno).
 const HEAD_BYTES: usize = 4 + 8 + 4;
-/// What somebody says who comes: its number, how many milliseconds a host may take, a leaf, and what is wanted.
-const HELLO_BYTES: usize = 16 + 8 + 4 + 4;
+/// What a client says first: its number, how many milliseconds a host may take, a leaf, what is wanted, and the bytes
+/// of the mount point that follows, if links resolve within exports.
+const HELLO_BYTES: usize = 16 + 8 + 4 + 4 + 4;
+/// The longest mount point.
+const POINT_BYTES_MAX: usize = 4096;
 /// How long they may take to say it.
 const HELLO_WAIT: Duration = Duration::from_secs(10);
 
@@ -176,9 +180,9 @@ async fn serve(stream: UnixStream, handle: LeafHandle) {
 }
 
 /// What somebody says who comes.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct NearHello {
-    number: u128,
+    client: FileClient,
     patience: Duration,
     wants: NearWants,
 }
@@ -192,21 +196,32 @@ enum NearWants {
 }
 
 impl NearHello {
-    fn to_bytes(self) -> [u8; HELLO_BYTES] {
+    fn to_bytes(&self) -> Vec<u8> {
         let (leaf, wants) = match self.wants {
             NearWants::Answers => (0, 0),
             NearWants::Device { leaf, lends } => (leaf, 1 + u32::from(lends)),
         };
         let milliseconds = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
-        let mut bytes = [0; HELLO_BYTES];
-        bytes[..16].copy_from_slice(&self.number.to_le_bytes());
+        let point = self.client.links_within.as_deref().unwrap_or_default();
+        let mut bytes = vec![0; HELLO_BYTES];
+        bytes[..16].copy_from_slice(&self.client.number.to_le_bytes());
         bytes[16..24].copy_from_slice(&milliseconds.to_le_bytes());
         bytes[24..28].copy_from_slice(&leaf.to_le_bytes());
-        bytes[28..].copy_from_slice(&wants.to_le_bytes());
+        bytes[28..32].copy_from_slice(&wants.to_le_bytes());
+        bytes[32..].copy_from_slice(&(point.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(point);
         bytes
     }
 
-    fn of_bytes(bytes: &[u8; HELLO_BYTES]) -> io::Result<Self> {
+    /// The bytes of the mount point behind the head.
+    fn point_bytes(head: &[u8]) -> io::Result<usize> {
+        let length = head.get(32..HELLO_BYTES).and_then(|bytes| bytes.try_into().ok());
+        let length = length.map_or(usize::MAX, |bytes| u32::from_le_bytes(bytes) as usize);
+        if length <= POINT_BYTES_MAX { Ok(length) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    /// Of a head and a mount point of that length.
+    fn of_bytes(bytes: &[u8]) -> io::Result<Self> {
         fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
             let mut part = [0; N];
             part.copy_from_slice(&bytes[at..at + N]);
@@ -214,7 +229,13 @@ impl NearHello {
         }
         let leaf = u32::from_le_bytes(part(bytes, 24));
         Ok(Self {
-            number: u128::from_le_bytes(part(bytes, 0)),
+            client: FileClient {
+                number: u128::from_le_bytes(part(bytes, 0)),
+                links_within: match &bytes[HELLO_BYTES..] {
+                    [] => None,
+                    point => Some(point.to_vec()),
+                },
+            },
             patience: Duration::from_millis(u64::from_le_bytes(part(bytes, 16))),
             wants: match u32::from_le_bytes(part(bytes, 28)) {
                 0 => NearWants::Answers,
@@ -225,7 +246,7 @@ impl NearHello {
     }
 
     /// Says it, and hands a device over with it.
-    fn send(self, to: &UnixStream, device: Option<&OwnedFd>) -> io::Result<()> {
+    fn send(&self, to: &UnixStream, device: Option<&OwnedFd>) -> io::Result<()> {
         let fds = device.map(AsFd::as_fd);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut with = SendAncillaryBuffer::new(&mut space);
@@ -237,8 +258,8 @@ impl NearHello {
     }
 
     async fn receive(from: &UnixStream) -> io::Result<(Self, Option<OwnedFd>)> {
-        let (mut bytes, mut at, mut device) = ([0; HELLO_BYTES], 0, None);
-        while at < HELLO_BYTES {
+        let (mut bytes, mut at, mut device) = (vec![0; HELLO_BYTES], 0, None);
+        while at < bytes.len() {
             let take = || receive(from, &mut bytes[at..]);
             let (got, with) = from.async_io(Interest::READABLE, take).await?;
             if got == 0 {
@@ -246,6 +267,9 @@ impl NearHello {
             }
             at += got;
             device = device.or(with);
+            if at == HELLO_BYTES && bytes.len() == HELLO_BYTES {
+                bytes.resize(HELLO_BYTES + Self::point_bytes(&bytes)?, 0);
+            }
         }
         Ok((Self::of_bytes(&bytes)?, device))
     }
@@ -288,7 +312,7 @@ async fn answer(
     if !handle.has_peer_links() {
         return Err(io::Error::other("this session has no links from host to host"));
     }
-    let lanes = HostLanes::new(PeerWay { handle, leaf }, hello.number, hello.patience);
+    let lanes = HostLanes::new(PeerWay { handle, leaf }, hello.client, hello.patience);
     tokio::select! {
         ended = answer_by(device, Arc::new(PeerRemote { lanes, lends })) => ended,
         left = left(stream) => left,
@@ -319,7 +343,7 @@ fn has_same_names(pid: i32) -> io::Result<bool> {
 
 async fn carry(stream: UnixStream, handle: LeafHandle, hello: NearHello) -> io::Result<()> {
     let (read, write) = stream.into_split();
-    let NearHello { number, patience, .. } = hello;
+    let NearHello { client, patience, .. } = hello;
     let (answers, to_write) = mpsc::unbounded_channel();
     let writes = sheaf_tree::task::spawn(write_frames(write, to_write));
     let room = Arc::new(Semaphore::new(CALLS_MAX));
@@ -335,7 +359,7 @@ async fn carry(stream: UnixStream, handle: LeafHandle, hello: NearHello) -> io::
         };
         let lanes = hosts.entry(leaf).or_insert_with(|| {
             let way = PeerWay { handle: handle.clone(), leaf };
-            Arc::new(HostLanes::new(way, number, patience))
+            Arc::new(HostLanes::new(way, client.clone(), patience))
         });
         let (lanes, answers) = (Arc::clone(lanes), answers.clone());
         sheaf_tree::task::spawn(async move {
@@ -435,9 +459,9 @@ struct NearWaiting {
 
 impl Near {
     /// Connects to the socket of this name.
-    pub async fn connect(name: &[u8], number: u128, patience: Duration) -> io::Result<Self> {
-        let hello = NearHello { number, patience, wants: NearWants::Answers };
-        let (read, write) = said(name, hello, None)?.into_split();
+    pub async fn connect(name: &[u8], client: FileClient, patience: Duration) -> io::Result<Self> {
+        let hello = NearHello { client, patience, wants: NearWants::Answers };
+        let (read, write) = said(name, &hello, None)?.into_split();
         let (to, frames) = mpsc::unbounded_channel();
         let waiting = Arc::new(Mutex::new(NearWaiting::default()));
         let answers = take_answers(NearFrames::new(read), Arc::clone(&waiting));
@@ -453,8 +477,9 @@ impl Near {
     /// Has the server answer the kernel by a device of a mount of the files of `leaf`, until one of the two is not
     /// there any more.
     pub async fn answers(&self, leaf: u32, lends: bool, device: OwnedFd) -> io::Result<()> {
-        let hello = NearHello { wants: NearWants::Device { leaf, lends }, ..self.hello };
-        let stream = said(&self.name, hello, Some(&device))?;
+        let wants = NearWants::Device { leaf, lends };
+        let hello = NearHello { wants, ..self.hello.clone() };
+        let stream = said(&self.name, &hello, Some(&device))?;
         // From here on it is the server's alone.
         drop(device);
         left(&stream).await
@@ -483,7 +508,7 @@ impl Near {
 }
 
 /// Comes to the socket of a name, and says what is wanted.
-fn said(name: &[u8], hello: NearHello, device: Option<&OwnedFd>) -> io::Result<UnixStream> {
+fn said(name: &[u8], hello: &NearHello, device: Option<&OwnedFd>) -> io::Result<UnixStream> {
     let stream = StdUnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
     stream.set_nonblocking(true)?;
     let stream = UnixStream::from_std(stream)?;

@@ -5,13 +5,16 @@
 //! on descriptors that name files (`O_PATH`), so an inode stays the same file whatever happens to
 //! its names. Open files and locks of a mount are released with its last lane.
 mod client;
+mod files;
 mod handles;
 mod lending;
+mod links;
+mod lock_table;
 mod locks;
 mod nodes;
 mod serving;
 
-use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, decoded, encoded};
+use crate::message::{FileAnswer, FileCall, FileCaller, FileClient, NodeOp, decoded, encoded};
 use client::OwnerClient;
 use nodes::Served;
 use rustc_hash::FxHashMap;
@@ -56,8 +59,9 @@ pub struct OwnerLane {
 }
 
 impl FileOwners {
-    /// What there is of a client that has said its number.
-    fn client(&self, host: &str, number: u128) -> Result<Arc<OwnerClient>, Errno> {
+    /// What there is of a client.
+    fn client(&self, host: &str, joins: FileClient) -> Result<Arc<OwnerClient>, Errno> {
+        let FileClient { number, links_within } = joins;
         let mut hosts = lock(&self.hosts);
         let host = hosts.get_mut(host).ok_or(Errno::STALE)?;
         if let Some(client) = host.clients.get(&number).and_then(Weak::upgrade) {
@@ -65,7 +69,7 @@ impl FileOwners {
         }
         host.clients.retain(|_, client| client.strong_count() > 0);
         let lends = self.lends.get().cloned().flatten();
-        let client = Arc::new(OwnerClient::new(host.served.clone(), lends));
+        let client = Arc::new(OwnerClient::new(host.served.clone(), lends, links_within));
         host.clients.insert(number, Arc::downgrade(&client));
         Ok(client)
     }
@@ -141,8 +145,8 @@ impl OwnerLane {
         data: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<FileAnswer, Errno> {
-        if let NodeOp::Join(number) = op {
-            self.client = Some(self.owners.client(&self.host, number)?);
+        if let NodeOp::Join(client) = op {
+            self.client = Some(self.owners.client(&self.host, client)?);
             return Ok(FileAnswer::Done);
         }
         if op == NodeOp::Export {
@@ -156,7 +160,14 @@ impl OwnerLane {
         }
         let client = self.client.clone().ok_or(Errno::STALE)?;
         // Whoever asked may be gone.
-        if matches!(op, NodeOp::Forget(_) | NodeOp::Release { .. } | NodeOp::Flush { .. }) {
+        let is_over = matches!(
+            op,
+            NodeOp::Forget(_)
+                | NodeOp::Release { .. }
+                | NodeOp::Flush { .. }
+                | NodeOp::EndWait { .. }
+        );
+        if is_over {
             return client.answer(op, data, out);
         }
         let acting = self.identity(who)?.map(|identity| identity.assume()).transpose()?;
@@ -171,7 +182,7 @@ impl OwnerLane {
             Some((last, identity)) if *last == who => Ok(identity.clone()),
             _ => {
                 let served = self.squashed(&who);
-                let identity = Identity::of_user(served.uid, served.gid, &served.gids);
+                let identity = Identity::of_process(served.uid, served.gid, &served.gids);
                 let identity = identity.map_err(|_| Errno::ACCES)?;
                 self.last = Some((who, identity.clone()));
                 Ok(identity)

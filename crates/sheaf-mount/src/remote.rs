@@ -1,7 +1,7 @@
 //! The owner of files on another host: by the server of this one and its links, or by the root of the session.
 use crate::fuse::{NearerDevice, Remote};
 use crate::lanes::{HostLanes, Way};
-use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, decoded, encoded};
+use crate::message::{FileAnswer, FileCall, FileCaller, FileClient, NodeOp, decoded, encoded};
 use crate::near::{FILES_NEAR, Near};
 use crate::owner::FILES;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use sheaf_tree::{Network, Stream, Sync};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,8 +19,8 @@ use std::time::Duration;
 /// The files of all hosts, for one mount.
 pub struct HostRemotes {
     network: Network,
-    /// Who asks, in a number that nobody else has.
-    number: u128,
+    /// Which client asks.
+    client: FileClient,
     patience: Duration,
     near: Option<Arc<Near>>,
     lends: bool,
@@ -66,13 +66,21 @@ impl HostRemotes {
         let mut number = [0; 16];
         rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
         let number = u128::from_ne_bytes(number);
-        Ok(Self { network: network.clone(), number, patience, near: None, lends: true })
+        let client = FileClient { number, links_within: None };
+        Ok(Self { network: network.clone(), client, patience, near: None, lends: true })
     }
 
     /// Nothing that is read is lent by its owner.
     #[must_use]
     pub fn without_loans(self) -> Self {
         Self { lends: false, ..self }
+    }
+
+    /// Absolute links resolve within the export of their host, except those into the view at this mount point.
+    #[must_use]
+    pub fn with_links_within(self, point: &Path) -> Self {
+        let links_within = Some(point.as_os_str().as_bytes().to_vec());
+        Self { client: FileClient { links_within, ..self.client }, ..self }
     }
 
     /// From here on by the server of this host, whose leaf is `own`.
@@ -91,7 +99,7 @@ impl HostRemotes {
         let payload = answer.payload.unwrap_or_default();
         let names = null::items(&payload).map_err(|_| errno(Errno::BADMSG))?;
         let name = names.first().ok_or_else(|| errno(Errno::BADMSG))?;
-        self.near = Some(Arc::new(Near::connect(name, self.number, self.patience).await?));
+        self.near = Some(Arc::new(Near::connect(name, self.client.clone(), self.patience).await?));
         Ok(())
     }
 
@@ -104,7 +112,7 @@ impl HostRemotes {
             lends: self.lends,
             near: self.near.clone(),
             is_near: AtomicBool::new(true),
-            far: HostLanes::new(way, self.number, self.patience),
+            far: HostLanes::new(way, self.client.clone(), self.patience),
         }
     }
 }

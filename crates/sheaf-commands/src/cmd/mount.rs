@@ -2,7 +2,7 @@
 pub mod fstab;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, printable};
@@ -63,9 +63,22 @@ pub struct MountArgs {
     #[arg(long)]
     pub no_lease: bool,
 
+    /// Where absolute symbolic links of hosts lead
+    #[arg(long, value_enum, value_name = "RULE", default_value_t = MountLinks::Inside)]
+    pub links: MountLinks,
+
     /// Stay in the foreground, and take it away when interrupted
     #[arg(short, long)]
     pub foreground: bool,
+}
+
+/// Where absolute links lead.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountLinks {
+    /// Resolve each link within the export of its host
+    Inside,
+    /// Keep the text of each link: it leads to this machine
+    Keep,
 }
 
 /// Take a view away that sheaf mount has mounted
@@ -144,6 +157,10 @@ async fn hosts(
     let mut remotes = HostRemotes::new(client.network(), patience)?;
     if args.no_lease {
         remotes = remotes.without_loans();
+    }
+    if args.links == MountLinks::Inside {
+        let point = args.point.canonicalize().map_err(|error| no_point(&args.point, &error))?;
+        remotes = remotes.with_links_within(&point);
     }
     // The server of the host that this process is on has links of its own to others.
     if let Some(own) = session.gate().and_then(|host| client.leaf(host))

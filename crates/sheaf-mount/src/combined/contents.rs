@@ -3,6 +3,7 @@ use super::{GroupBinding, GroupFile};
 use crate::own::Snapshot;
 use jiff::tz::TimeZone;
 use sheaf_core::{Errno, RangeSet};
+use sheaf_group::aggregate::NumberAt;
 use sheaf_group::entry::{Merged, MergedEntry};
 use sheaf_group::flags::O_BESTEFFORT;
 use sheaf_group::message::OpenMessage;
@@ -15,6 +16,9 @@ use std::os::unix::ffi::OsStrExt;
 
 /// What `stat` shows of a file: mode, owner, group, bytes and when it was changed.
 const STAT_FORMAT: &str = "%A %U %G %s %y";
+
+/// What stands where a column has no number.
+const NO_NUMBER: &str = "-";
 
 /// What came of looking for it.
 pub(super) struct GroupContents {
@@ -129,18 +133,36 @@ async fn combined(
     binding: GroupBinding,
 ) -> Result<GroupContents, ToolError> {
     let GroupBinding { aggregate, columns } = binding;
-    let options = ReadOptions { aggregate, columns, ..ReadOptions::default() };
+    let options = ReadOptions { aggregate, columns: columns.clone(), ..ReadOptions::default() };
     let readouts = read(client, targets, &options).await?;
     let mut all =
         GroupContents { bytes: Vec::new(), outcome: Outcome::default(), notes: Vec::new() };
     for readout in readouts {
-        put(client, &readout, &mut all);
+        put(client, &readout, &columns, &mut all);
         all.outcome.merge(readout.outcome);
     }
     Ok(all)
 }
 
-fn put(client: &Client, readout: &Readout, all: &mut GroupContents) {
+/// Numbers at the places that they have in the files: a line for each, and `-` where no file has a number.
+fn table(numbers: &[NumberAt], columns: &[u32]) -> String {
+    let mut text = String::new();
+    for line in numbers.chunk_by(|one, next| one.line == next.line) {
+        let mut at = line.iter().peekable();
+        let last = line.iter().map(|at| at.column).max().unwrap_or(0);
+        let all: Vec<u32> =
+            if columns.is_empty() { (1..=last).collect() } else { columns.to_vec() };
+        let cells = all.iter().map(|column| match at.next_if(|at| at.column == *column) {
+            Some(at) => at.number.to_string(),
+            None => NO_NUMBER.to_owned(),
+        });
+        text += &cells.collect::<Vec<_>>().join(" ");
+        text.push('\n');
+    }
+    text
+}
+
+fn put(client: &Client, readout: &Readout, columns: &[u32], all: &mut GroupContents) {
     let out = &mut all.bytes;
     match &readout.data {
         Combined::None if readout.outcome.status.count == 0 => {}
@@ -148,10 +170,7 @@ fn put(client: &Client, readout: &Readout, all: &mut GroupContents) {
         Combined::Bytes(bytes) => out.extend_from_slice(bytes),
         Combined::Count(count) => out.extend_from_slice(format!("{count}\n").as_bytes()),
         Combined::Numbers(numbers) => {
-            let texts: Vec<String> = numbers.iter().map(|at| at.number.to_string()).collect();
-            if !texts.is_empty() {
-                out.extend_from_slice(format!("{}\n", texts.join(" ")).as_bytes());
-            }
+            out.extend_from_slice(table(numbers, columns).as_bytes());
             let gaps = numbers.iter().filter(|at| at.without > 0);
             all.notes.extend(gaps.map(|at| {
                 let hosts = client.fold(&at.without_members.leaves());

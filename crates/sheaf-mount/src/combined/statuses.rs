@@ -1,4 +1,5 @@
 //! What became of operations, in words.
+use super::readers::JoinedReaders;
 use sheaf_core::{Errno, ProcessStat, lock};
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -9,11 +10,15 @@ const SESSIONS_MAX: usize = 64;
 /// What became of the last operation: whoever asks hears of the own session first, so that two who work at once do
 /// not hear of each other.
 #[derive(Default)]
-pub(crate) struct StatusTexts(Mutex<VecDeque<(Option<u32>, String)>>);
+pub(crate) struct StatusTexts {
+    texts: Mutex<VecDeque<(Option<u32>, String)>>,
+    /// The processes that have read the joined content of the group's files.
+    pub readers: JoinedReaders,
+}
 
 impl StatusTexts {
     pub fn put(&self, session: Option<u32>, text: String) {
-        let mut texts = lock(&self.0);
+        let mut texts = lock(&self.texts);
         texts.retain(|one| one.0 != session);
         texts.push_front((session, text));
         texts.truncate(SESSIONS_MAX);
@@ -26,7 +31,7 @@ impl StatusTexts {
     }
 
     pub fn get(&self, session: Option<u32>) -> String {
-        let texts = lock(&self.0);
+        let texts = lock(&self.texts);
         let of_session = texts.iter().find(|one| one.0 == session && session.is_some());
         of_session.or(texts.front()).map(|one| one.1.clone()).unwrap_or_default()
     }
@@ -59,7 +64,7 @@ mod tests {
         for session in 10..10 + 2 * SESSIONS_MAX as u32 {
             texts.put(Some(session), session.to_string());
         }
-        assert_eq!(lock(&texts.0).len(), SESSIONS_MAX);
+        assert_eq!(lock(&texts.texts).len(), SESSIONS_MAX);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 use super::contents::{by_members, errno_of, told};
 use super::statuses::StatusTexts;
 use rustix::fs::OFlags;
-use sheaf_core::{Errno, lock};
+use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_group::message::{OpenMessage, Operation};
 use sheaf_group::{Client, Group, GroupError, Outcome, Reading, Target};
 use tokio::sync::Mutex;
@@ -214,6 +214,27 @@ impl WriteFailures {
         let unasked = self.unasked.as_ref().map(|(_, errno)| *errno);
         unasked.or_else(|| (!self.outcome.is_ok()).then(|| errno_of(&self.outcome)))
     }
+}
+
+/// Refuses to empty several files for a process that has read their joined content: it would write all of that to
+/// each.
+pub(crate) fn refuse_saving(
+    statuses: &StatusTexts,
+    targets: &[Target],
+    flags: OFlags,
+    pid: u32,
+) -> Result<(), WriteFailed> {
+    let is_one = |(hosts, paths): &(RangeSet, Vec<String>)| {
+        hosts.len() == 1 && paths.len() == 1 && !sheaf_file::is_pattern(&paths[0])
+    };
+    let sets = by_members(targets);
+    let is_single = sets.len() <= 1 && sets.iter().all(is_one);
+    if is_single || !flags.contains(OFlags::TRUNC) || !statuses.readers.has(pid) {
+        return Ok(());
+    }
+    let why = "refused, because this program has read the joined content of all files, and would write it to each \
+               file; write to the files themselves";
+    Err((format!("open data: {why}\n"), Errno::PERM))
 }
 
 /// What `truncate(2)` is told of data that are not open.

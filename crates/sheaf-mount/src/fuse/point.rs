@@ -143,21 +143,13 @@ pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, O
     Ok((got.bytes, all.next()))
 }
 
-/// Takes away what is mounted at a directory; who is in it stays there.
+/// Unmounts a directory, and fails all requests that are under way, also if the process that has them stands still.
 ///
 /// # Errors
 /// What the kernel or `fusermount3` says.
 pub fn unmount(point: &Path) -> io::Result<()> {
-    take_off(point, UnmountFlags::DETACH)
-}
-
-/// The same, and what is asked meanwhile fails, also where who has it in hand stands still.
-pub(super) fn end(point: &Path) -> io::Result<()> {
-    take_off(point, UnmountFlags::DETACH | UnmountFlags::FORCE)
-}
-
-fn take_off(point: &Path, flags: UnmountFlags) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
+        let flags = UnmountFlags::DETACH | UnmountFlags::FORCE;
         return Ok(rustix::mount::unmount(point, flags)?);
     }
     let output = Command::new(FUSERMOUNT).args(["-u", "-z", "--"]).arg(point).output()?;

@@ -46,7 +46,10 @@ pub(super) fn reply(
             [attributes.as_bytes(), &[]]
         }
         (ReplyAs::Bytes | ReplyAs::Xattr, FileAnswer::Bytes) => [bytes, &[]],
-        (ReplyAs::Opened { is_directory }, FileAnswer::Opened(handle)) => {
+        (
+            ReplyAs::Opened { is_directory },
+            FileAnswer::Opened(handle) | FileAnswer::OpenedRunnable(handle),
+        ) => {
             opened = opened_as(handle, *is_directory);
             [opened.as_bytes(), &[]]
         }

@@ -79,11 +79,11 @@ impl<'a> KernelRequest<'a> {
         self.head.pid
     }
 
-    /// On whose behalf. What the kernel does not say stands in the list of processes.
-    pub fn who(&self) -> FileCaller {
+    /// On whose behalf something is done. What the kernel does not say stands in the list of processes.
+    pub fn who(&self, op: &NodeOp) -> FileCaller {
         let abi::fuse_in_header { uid, gid, pid, .. } = self.head;
-        // Root needs no groups to do what it likes.
-        let gids = if uid == 0 { Vec::new() } else { groups_of(pid) };
+        // Root needs no groups to look at what it likes.
+        let gids = if uid == 0 && !op.changes_files() { Vec::new() } else { groups_of(pid) };
         FileCaller { uid, gid, gids }
     }
 
@@ -179,9 +179,9 @@ impl<'a> KernelRequest<'a> {
                 (NodeOp::Read { handle: fh, offset, size }, ReplyAs::Bytes)
             }
             code::FUSE_WRITE => {
-                let abi::fuse_write_in { fh, offset, size, .. } = parts.take()?;
+                let abi::fuse_write_in { fh, offset, size, flags, .. } = parts.take()?;
                 let data = parts.0.get(..size as usize).ok_or(Errno::INVAL)?;
-                let op = NodeOp::Write { handle: fh, offset };
+                let op = NodeOp::Write { handle: fh, offset, flags };
                 return Ok(KernelAsks::Op { op, data, how: ReplyAs::Written, waits: false });
             }
             code::FUSE_FLUSH => {
@@ -234,7 +234,8 @@ impl<'a> KernelRequest<'a> {
             }
             code::FUSE_SETLK | code::FUSE_SETLKW => {
                 let (handle, lock) = lock_of(&parts.take()?)?;
-                let (op, waits) = (NodeOp::SetLock { handle, lock }, asked == code::FUSE_SETLKW);
+                let waits = asked == code::FUSE_SETLKW;
+                let op = NodeOp::SetLock { handle, lock, waits };
                 return Ok(KernelAsks::Op { op, data: &[], how: ReplyAs::Done, waits });
             }
             code::FUSE_FALLOCATE => {

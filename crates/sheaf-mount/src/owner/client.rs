@@ -1,5 +1,7 @@
 //! What one client has asked for: its nodes, open files and locks, and all that can be done with them.
+use super::files::OwnerFile;
 use super::lending::{Lending, OwnerLoans};
+use super::links::LinkRule;
 use super::locks::Locks;
 use super::nodes::{self, KnownNodes, Served, path_of, status};
 use crate::message::{
@@ -11,10 +13,12 @@ use rustix::fs::{
     Access, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags,
     SeekFrom, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };
+use rustix::io::ReadWriteFlags;
 use sheaf_core::files::{FileKind, Timestamp};
 use sheaf_core::{Errno, lock};
 use sheaf_file::{outlasting_leases, unless_itself};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,34 +32,30 @@ const LIST_BYTES: usize = 32 << 10;
 /// What an entry takes beside its name, as a kernel counts it, and with its attributes.
 const ENTRY_BYTES: usize = 24;
 const ENTRY_PLUS_BYTES: usize = 152;
+/// Where SQLite locks a database while it writes to it.
+const SQLITE_PENDING_BYTE: u64 = 0x4000_0000;
 /// What a program that opens a file to run it says in its flags.
 const OPENED_TO_RUN: u32 = 0x20;
 
 /// One mount somewhere.
 pub(super) struct OwnerClient {
-    nodes: KnownNodes,
+    pub(super) nodes: KnownNodes,
+    links: LinkRule,
     locks: Locks,
     pub loans: OwnerLoans,
     handles: Mutex<FxHashMap<u64, Arc<OwnerFile>>>,
     last: AtomicU64,
 }
 
-/// An open file.
-struct OwnerFile {
-    node: u64,
-    file: Arc<OwnedFd>,
-    /// Whoever lists a directory.
-    listing: Mutex<()>,
-}
-
 impl OwnerClient {
     /// Whose files are lent, if that can be done.
-    pub fn new(served: Arc<Served>, lends: Option<Handle>) -> Self {
-        let (locks, handles) = (Locks::default(), Mutex::default());
+    pub fn new(served: Arc<Served>, lends: Option<Handle>, links_within: Option<Vec<u8>>) -> Self {
+        let (locks, handles) = (Locks::new(served.locks.clone()), Mutex::default());
         // Numbers that were given before, by a server that is gone, are those of no other file here.
         let last = AtomicU64::new(RandomState::new().build_hasher().finish());
         let loans = OwnerLoans::new(lends);
-        Self { nodes: KnownNodes::new(served), locks, loans, handles, last }
+        let (nodes, links) = (KnownNodes::new(served), LinkRule(links_within));
+        Self { nodes, links, locks, loans, handles, last }
     }
 
     /// Looks what is wanted back, and lets go what nobody uses: now and then.
@@ -82,8 +82,7 @@ impl OwnerClient {
                 self.attributes(node, handle).map(FileAnswer::Node)
             }
             NodeOp::ReadLink { node } => {
-                let fd = self.nodes.fd(node)?;
-                out.extend(rustix::fs::readlinkat(&*fd, c"", Vec::new())?.as_bytes());
+                out.extend(self.links.read(&self.nodes, node)?);
                 Ok(FileAnswer::Bytes)
             }
             NodeOp::Make { at, with, rdev } => self.make(&at, with, rdev).map(FileAnswer::Node),
@@ -108,9 +107,14 @@ impl OwnerClient {
                 rustix::fs::linkat(CWD, path_of(&*fd), &*parent, &*to.name, follow)?;
                 // The name may be gone again, or another file's: what was linked is known without it.
                 let again = rustix::io::fcntl_dupfd_cloexec(&*fd, 0)?;
-                self.nodes.found(again, to.parent, &to.name).map(FileAnswer::Node)
+                let found = self.nodes.found(again, to.parent, &to.name)?;
+                Ok(FileAnswer::Node(self.links.shown(&self.nodes, found)))
             }
-            NodeOp::Open { node, flags } => self.open(node, flags).map(FileAnswer::Opened),
+            NodeOp::Open { node, flags } => {
+                let handle = self.open(node, flags)?;
+                let closes = self.handle(handle)?.closes_when_flushed();
+                Ok(if closes { FileAnswer::OpenedRunnable } else { FileAnswer::Opened }(handle))
+            }
             NodeOp::OpenLent { node, flags, ahead } => {
                 let handle = self.open(node, flags)?;
                 match self.read_lent(handle, 0, 0, ahead, out) {
@@ -125,21 +129,26 @@ impl OwnerClient {
             NodeOp::Create { at, with, flags } => self.create(&at, with, flags),
             NodeOp::Temporary { parent, with, flags } => self.temporary(parent, with, flags),
             NodeOp::Read { handle, offset, size } => self.read(handle, offset, size, out),
-            NodeOp::Write { handle, offset } => {
-                let handle = self.handle(handle)?;
-                count(rustix::io::pwrite(&handle.file, data, offset))
+            NodeOp::Write { handle, offset, flags } => {
+                let open = self.handle(handle)?;
+                if self.locks.holds(open.node, SQLITE_PENDING_BYTE)
+                    && changes_to_wal(&open.file(), data, offset)
+                {
+                    return Err(Errno::OPNOTSUPP);
+                }
+                count(write(&*self.to_write(&open)?, data, offset, flags))
             }
             NodeOp::Flush { handle, owner } => {
                 let handle = self.handle(handle)?;
                 self.locks.free(handle.node, owner, false);
-                Ok(FileAnswer::Done)
+                done(handle.flushed(&self.nodes))
             }
             NodeOp::Release { handle, owner } => self.release(handle, owner),
             NodeOp::Sync { handle, data_only } => {
                 let handle = self.handle(handle)?;
                 done(match data_only {
-                    true => rustix::fs::fdatasync(&handle.file),
-                    false => rustix::fs::fsync(&handle.file),
+                    true => rustix::fs::fdatasync(&*handle.file()),
+                    false => rustix::fs::fsync(&*handle.file()),
                 })
             }
             NodeOp::ReadDirectory { handle, offset, size, with_attributes } => {
@@ -153,15 +162,19 @@ impl OwnerClient {
             }
             NodeOp::TestLock { handle, lock } => {
                 let handle = self.handle(handle)?;
-                self.locks.test(handle.node, &handle.file, &lock).map(FileAnswer::Lock)
+                self.locks.test(handle.node, &handle.file(), &lock).map(FileAnswer::Lock)
             }
-            NodeOp::SetLock { handle, lock } => {
-                let handle = self.handle(handle)?;
-                done(self.locks.set(handle.node, &handle.file, &lock))
+            NodeOp::SetLock { handle, lock, waits } => {
+                let open = self.handle(handle)?;
+                done(self.locks.set((open.node, handle), &open.file(), &lock, waits))
+            }
+            NodeOp::EndWait { owner } => {
+                self.locks.end_wait(owner);
+                Ok(FileAnswer::Done)
             }
             NodeOp::Allocate { handle, mode, offset, length } => {
                 let (handle, mode) = (self.handle(handle)?, FallocateFlags::from_bits_retain(mode));
-                done(rustix::fs::fallocate(&handle.file, mode, offset, length))
+                done(rustix::fs::fallocate(&*self.to_write(&handle)?, mode, offset, length))
             }
             NodeOp::Seek { handle, offset, whence } => {
                 let handle = self.handle(handle)?;
@@ -170,15 +183,15 @@ impl OwnerClient {
                     Ok(libc::SEEK_HOLE) => SeekFrom::Hole(offset),
                     _ => return Err(Errno::INVAL),
                 };
-                Ok(FileAnswer::Count(rustix::fs::seek(&handle.file, to)?))
+                Ok(FileAnswer::Count(rustix::fs::seek(&*handle.file(), to)?))
             }
             NodeOp::Copy { from, to, length } => {
                 let (source, target) = (self.handle(from.0)?, self.handle(to.0)?);
                 let (mut at, mut there) = (from.1, to.1);
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
-                let (source, target) = (&source.file, &target.file);
+                let (source, target) = (source.file(), self.to_write(&target)?);
                 let (at, there) = (Some(&mut at), Some(&mut there));
-                count(rustix::fs::copy_file_range(source, at, target, there, length))
+                count(rustix::fs::copy_file_range(&*source, at, &*target, there, length))
             }
             op => self.xattr(op, out),
         }
@@ -192,7 +205,8 @@ impl OwnerClient {
     fn look_up(&self, at: &NodeName) -> Result<NodeAttributes, Errno> {
         let parent = self.parent(at)?;
         let found = nodes::open_name(parent.as_fd(), &at.name)?;
-        self.nodes.found(found, at.parent, &at.name)
+        let found = self.nodes.found(found, at.parent, &at.name)?;
+        Ok(self.links.shown(&self.nodes, found))
     }
 
     fn handle(&self, handle: u64) -> Result<Arc<OwnerFile>, Errno> {
@@ -200,22 +214,26 @@ impl OwnerClient {
         lock(&self.handles).get(&handle).cloned().ok_or(Errno::IO)
     }
 
+    /// An open file, for a change of its content.
+    fn to_write(&self, open: &OwnerFile) -> Result<Arc<OwnedFd>, Errno> {
+        open.to_write(&self.nodes)
+    }
+
     /// Keeps an open file.
     fn keep(&self, node: u64, file: OwnedFd) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let file = Arc::new(file);
-        let handle = OwnerFile { node, file, listing: Mutex::default() };
-        self.nodes.is_open(node, &handle.file);
+        let handle = OwnerFile::new(node, file);
+        self.nodes.is_open(node, &handle.file());
         lock(&self.handles).insert(number, Arc::new(handle));
         number
     }
 
     fn attributes(&self, node: u64, handle: Option<u64>) -> Result<NodeAttributes, Errno> {
         let found = match handle.map(|handle| self.handle(handle)).transpose()? {
-            Some(handle) => status(handle.file.as_fd())?,
+            Some(handle) => status(handle.file().as_fd())?,
             None => status(self.nodes.fd(node)?.as_fd())?,
         };
-        Ok(nodes::attributes(node, &found))
+        Ok(self.links.shown(&self.nodes, nodes::attributes(node, &found)))
     }
 
     fn set_attributes(
@@ -230,7 +248,7 @@ impl OwnerClient {
             None => Some(self.nodes.fd(node)?),
         };
         let path = match (&handle, &fd) {
-            (Some(handle), _) => path_of(&handle.file),
+            (Some(handle), _) => path_of(&*handle.file()),
             (_, Some(fd)) => path_of(&**fd),
             _ => return Err(Errno::BADF),
         };
@@ -245,7 +263,9 @@ impl OwnerClient {
             rustix::fs::chown(&*path, uid, gid)?;
         }
         match (set.size, &handle) {
-            (Some(size), Some(handle)) => rustix::fs::ftruncate(&handle.file, size)?,
+            (Some(size), Some(handle)) => {
+                rustix::fs::ftruncate(&*self.to_write(handle)?, size)?;
+            }
             (Some(size), None) => {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
                 let file = rustix::fs::openat(CWD, &*path, flags, Mode::empty())?;
@@ -286,6 +306,10 @@ impl OwnerClient {
             rustix::fs::accessat(CWD, path_of(&*fd), Access::EXEC_OK, AtFlags::EACCESS)?;
         }
         let opened = match open(open_flags(flags)) {
+            // A file to which nothing is done but appending.
+            Err(rustix::io::Errno::PERM) if flags & libc::O_APPEND as u32 != 0 => {
+                open(open_flags(flags) | OFlags::APPEND)
+            }
             // Who may only run a file has it read by the kernel.
             Err(rustix::io::Errno::ACCESS) if runs => {
                 sheaf_tree::service::identity::as_process(|| open(open_flags(flags)))
@@ -340,7 +364,7 @@ impl OwnerClient {
         };
         is_file(&file)?;
         if !flags.contains(OFlags::NONBLOCK) {
-            rustix::fs::fcntl_setfl(&file, flags & (OFlags::APPEND | OFlags::NOATIME))?;
+            rustix::fs::fcntl_setfl(&file, flags & OFlags::NOATIME)?;
         }
         Ok(file)
     }
@@ -363,7 +387,7 @@ impl OwnerClient {
         out: &mut Vec<u8>,
     ) -> Result<FileAnswer, Errno> {
         let handle = self.handle(handle)?;
-        read_at_once(&handle.file, offset, size.min(READ_BYTES_MAX), out)?;
+        read_at_once(&handle.file(), offset, size.min(READ_BYTES_MAX), out)?;
         Ok(FileAnswer::Bytes)
     }
 
@@ -376,7 +400,7 @@ impl OwnerClient {
         ahead: u32,
         out: &mut Vec<u8>,
     ) -> Result<FileAnswer, Errno> {
-        let file = &self.handle(handle)?.file;
+        let file = &self.handle(handle)?.file();
         let all = size.saturating_add(ahead).min(READ_BYTES_MAX);
         let from = out.len();
         let lending = self.loans.lend(handle, file);
@@ -400,11 +424,12 @@ impl OwnerClient {
     fn release(&self, handle: u64, owner: Option<u64>) -> Result<FileAnswer, Errno> {
         let released = lock(&self.handles).remove(&handle).ok_or(Errno::BADF)?;
         self.loans.closed(handle);
+        self.locks.released(handle);
         if let Some(owner) = owner {
             self.locks.free(released.node, owner, true);
         }
         // Some file systems say only now that what was written has not arrived.
-        match Arc::into_inner(released).and_then(|last| Arc::into_inner(last.file)) {
+        match Arc::into_inner(released).and_then(OwnerFile::into_inner) {
             Some(file) => done(sheaf_file::close(file.into())),
             None => Ok(FileAnswer::Done),
         }
@@ -419,10 +444,11 @@ impl OwnerClient {
     ) -> Result<Vec<NodeEntry>, Errno> {
         let handle = self.handle(handle)?;
         let _one_at_a_time = lock(&handle.listing);
-        rustix::fs::seek(&handle.file, SeekFrom::Start(offset))?;
-        let device = status(handle.file.as_fd())?.dev;
+        let file = handle.file();
+        rustix::fs::seek(&*file, SeekFrom::Start(offset))?;
+        let device = status(file.as_fd())?.dev;
         let mut room = vec![MaybeUninit::uninit(); LIST_BYTES];
-        let mut listing = RawDir::new(&handle.file, &mut room);
+        let mut listing = RawDir::new(&*file, &mut room);
         let (mut entries, mut left) = (Vec::new(), size.min(READ_BYTES_MAX) as usize);
         let beside = if with_attributes { ENTRY_PLUS_BYTES } else { ENTRY_BYTES };
         while let Some(entry) = listing.next() {
@@ -454,8 +480,9 @@ impl OwnerClient {
 
     /// The attributes of an entry; none if it cannot be looked up, which who wants them hears when asking again.
     fn entry(&self, directory: &OwnerFile, name: &[u8]) -> Option<NodeAttributes> {
-        let found = nodes::open_name(directory.file.as_fd(), name).ok()?;
-        self.nodes.found(found, directory.node, name).ok()
+        let found = nodes::open_name(directory.file().as_fd(), name).ok()?;
+        let found = self.nodes.found(found, directory.node, name).ok()?;
+        Some(self.links.shown(&self.nodes, found))
     }
 
     fn usage(&self, node: u64) -> Result<FileSystemUsage, Errno> {
@@ -538,11 +565,38 @@ fn with_room(
     Ok(FileAnswer::Bytes)
 }
 
+/// Writes, with the flags of this one write: those of the open file change while it is open.
+fn write(file: &OwnedFd, data: &[u8], offset: u64, flags: u32) -> rustix::io::Result<usize> {
+    let has = |flag: OFlags| OFlags::from_bits_retain(flags).contains(flag);
+    let mut how = ReadWriteFlags::empty();
+    how.set(ReadWriteFlags::APPEND, has(OFlags::APPEND));
+    how.set(ReadWriteFlags::DSYNC, has(OFlags::DSYNC));
+    how.set(ReadWriteFlags::SYNC, has(OFlags::SYNC));
+    match how.is_empty() {
+        true => rustix::io::pwrite(file, data, offset),
+        false => rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, how),
+    }
+}
+
+/// Whether a write of SQLite's gives a database the journal mode WAL, which no host but the owner could use any more:
+/// that mode needs shared memory.
+fn changes_to_wal(file: &OwnedFd, page: &[u8], offset: u64) -> bool {
+    const MAGIC: &[u8] = b"SQLite format 3\0";
+    const VERSIONS: std::ops::Range<usize> = 18..20;
+    const WAL: u8 = 2;
+    if offset != 0 || !page.starts_with(MAGIC) {
+        return false;
+    }
+    let Some(versions) = page.get(VERSIONS) else { return false };
+    let mut before = [0; 2];
+    let read = rustix::io::pread(file, &mut before, VERSIONS.start as u64);
+    versions.contains(&WAL) && !(read == Ok(2) && before.contains(&WAL))
+}
+
 /// The flags of whoever asks, as far as they are for the owner: what direct means is between who asks and its
-/// kernel, and no terminal is taken over.
+/// kernel, each write says whether it appends, and no terminal is taken over.
 fn open_flags(flags: u32) -> OFlags {
     let own = OFlags::ACCMODE
-        | OFlags::APPEND
         | OFlags::TRUNC
         | OFlags::EXCL
         | OFlags::NONBLOCK

@@ -8,6 +8,7 @@
 //! A mounted view never traverses another mounted view. Where a path enters another file system,
 //! the owner checks whether a view is mounted there.
 use super::handles::{HandleOpener, KernelHandle};
+use super::lock_table::LockTable;
 use crate::message::{NodeAttributes, ROOT};
 use crate::view::is_device_of_view;
 use rustc_hash::FxHashMap;
@@ -33,6 +34,8 @@ const DEPTH_MAX: usize = 4096;
 /// What there is below one export, for all who ask.
 pub(super) struct Served {
     pub root: Arc<OwnedFd>,
+    /// Which ranges clients have locked.
+    pub locks: Arc<LockTable>,
     /// By which files of its file system are found again.
     opener: Option<HandleOpener>,
     /// File systems, in the order in which they were met.
@@ -87,7 +90,8 @@ impl Served {
     pub fn new(root: OwnedFd) -> Result<Self, Errno> {
         let (device, opener) = (status(root.as_fd())?.dev, HandleOpener::new(&root));
         let devices = Mutex::new(vec![device]);
-        Ok(Self { root: Arc::new(root), opener, devices, views: Mutex::default() })
+        let (root, locks, views) = (Arc::new(root), Arc::default(), Mutex::default());
+        Ok(Self { root, locks, opener, devices, views })
     }
 
     /// Whether a directory that is of another file system than the one above it is that of a view.
@@ -238,6 +242,12 @@ impl KnownNodes {
             state.opened(node, self.open_max, &self.served);
         }
         Ok(found)
+    }
+
+    /// The directory in which a node was found last.
+    pub fn directory(&self, node: u64) -> Result<Arc<OwnedFd>, Errno> {
+        let parent = self.state().nodes.get(&node).map(|node| node.parent).ok_or(Errno::STALE)?;
+        self.fd(parent)
     }
 
     /// It is open here.

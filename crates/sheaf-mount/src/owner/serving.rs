@@ -94,8 +94,8 @@ impl FilesService {
             NodeOp::Recalls { done, wait_ms } => {
                 Some((done, Duration::from_millis(wait_ms.into())))
             }
-            NodeOp::Join(number) => {
-                self.clients.insert(packet.stream, number);
+            NodeOp::Join(client) => {
+                self.clients.insert(packet.stream, client.number);
                 None
             }
             _ => None,

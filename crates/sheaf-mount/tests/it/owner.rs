@@ -70,7 +70,8 @@ fn node_is_one_file_whatever_becomes_of_its_names() {
     fs::remove_file(served.path("b")).unwrap();
     let read = NodeOp::Read { handle, offset: 0, size: 100 };
     assert_eq!(asker.ask_with(read.clone(), &[]).unwrap().1, b"first");
-    let wrote = asker.ask_with(NodeOp::Write { handle, offset: 5 }, b" and more").unwrap().0;
+    let wrote =
+        asker.ask_with(NodeOp::Write { handle, offset: 5, flags: 0 }, b" and more").unwrap().0;
     assert_eq!(wrote, FileAnswer::Count(9));
     assert_eq!(asker.ask_with(read.clone(), &[]).unwrap().1, b"first and more");
     // It is gone with the last who has it.
@@ -285,7 +286,7 @@ fn host_that_may_read_changes_nothing() {
     }
     let with = NodeMaking { mode: 0o100_644, umask: 0 };
     for op in [
-        NodeOp::Write { handle, offset: 0 },
+        NodeOp::Write { handle, offset: 0, flags: 0 },
         NodeOp::Make { at: at(ROOT, b"new"), with, rdev: 0 },
         NodeOp::Create { at: at(ROOT, b"new"), with, flags: 0 },
         NodeOp::Symlink { at: at(ROOT, b"new"), target: b"f".to_vec() },

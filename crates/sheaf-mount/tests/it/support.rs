@@ -2,8 +2,8 @@
 use bytes::Bytes;
 use sheaf_core::Errno;
 use sheaf_mount::{
-    FileAnswer, FileCall, FileCaller, FileOwners, MountOptions, Mounted, NodeAttributes, NodeName,
-    NodeOp, OwnerLane, ROOT, Remote, ViewForbids,
+    FileAnswer, FileCall, FileCaller, FileClient, FileOwners, MountOptions, Mounted,
+    NodeAttributes, NodeName, NodeOp, OwnerLane, ROOT, Remote, ViewForbids,
 };
 use sheaf_tree::service::ClientRights;
 use std::path::{Path, PathBuf};
@@ -40,14 +40,14 @@ impl Served {
     /// One of this number.
     pub fn asker(&self, number: u128) -> Asker {
         let mut asker = Asker { lane: self.lane(), who: own() };
-        asker.ask(NodeOp::Join(number)).unwrap();
+        asker.ask(NodeOp::Join(client(number))).unwrap();
         asker
     }
 
     /// The same of a host with these rights.
     pub fn asker_with(&self, number: u128, rights: ClientRights) -> Asker {
         let mut asker = Asker { lane: self.lane().with_rights(rights), who: own() };
-        asker.ask(NodeOp::Join(number)).unwrap();
+        asker.ask(NodeOp::Join(client(number))).unwrap();
         asker
     }
 
@@ -61,7 +61,7 @@ impl Served {
         let number = u128::from(fastrand::u64(..));
         let lanes = || {
             let mut lane = self.lane();
-            let join = FileCall { who: own(), pid: 0, op: NodeOp::Join(number) };
+            let join = FileCall { who: own(), pid: 0, op: NodeOp::Join(client(number)) };
             lane.answer(&postcard::to_stdvec(&join).unwrap()).unwrap();
             lane
         };
@@ -100,6 +100,11 @@ pub fn can_mount() -> bool {
         sheaf_testing::skipped("who is not root needs fusermount3 to mount");
     }
     is_there && may
+}
+
+/// A client whose links keep their text.
+fn client(number: u128) -> FileClient {
+    FileClient { number, links_within: None }
 }
 
 fn own() -> FileCaller {
@@ -178,7 +183,7 @@ impl Asker {
     pub fn open(&mut self, path: &str, flags: i32) -> Result<u64, Errno> {
         let node = self.node(path)?.node;
         match self.ask(NodeOp::Open { node, flags: flags as u32 })? {
-            FileAnswer::Opened(handle) => Ok(handle),
+            FileAnswer::Opened(handle) | FileAnswer::OpenedRunnable(handle) => Ok(handle),
             other => panic!("{other:?}"),
         }
     }

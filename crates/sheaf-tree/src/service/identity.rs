@@ -87,6 +87,26 @@ impl Identity {
         self.uid.as_raw()
     }
 
+    /// The same, of a process, of which also root's groups matter: what it makes has its group.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn of_process(uid: u32, gid: u32, gids: &[u32]) -> Result<Option<Arc<Self>>, Errno> {
+        if uid != 0 || !geteuid().is_root() {
+            return Self::of_user(uid, gid, gids);
+        }
+        let own = own()?;
+        let gid = Gid::from_raw(gid);
+        let gids: Vec<Gid> = gids.iter().copied().map(Gid::from_raw).collect();
+        if gid == own.gid && (gids.is_empty() || gids == own.gids) {
+            return Ok(None);
+        }
+        if [&[gid], &gids[..]].concat().iter().any(|gid| gid.as_raw() == u32::MAX) {
+            return Err(Errno::PERM);
+        }
+        Ok(Some(Arc::new(Self { uid: Uid::ROOT, gid, gids })))
+    }
+
     /// From here on this thread works as that user, until what is returned is dropped.
     ///
     /// # Errors

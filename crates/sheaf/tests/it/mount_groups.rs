@@ -451,3 +451,50 @@ fn data_are_given_no_length_but_are_emptied_when_opened() {
     }
     assert_eq!(reads(&view, "cat groups/q/ctl"), "add n[1-3]:/etc/same\n");
 }
+
+/// An editor that saves what it has read would write the content of all files to each of them.
+#[test]
+fn joined_content_is_not_saved_to_each_file() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    let view = View::new(&home, &["--processes", "3", "--export", &export], "view");
+    reads(&view, "mkdir groups/g; echo add n[1-3]:/etc/load >groups/g/ctl");
+    let save = |path: &str| {
+        let text = "text = open(p).read()\ntry: open(p, 'w').write(text)\nexcept OSError as e: print(e.errno)";
+        format!("python3 -c \"p = '{path}'\n{text}\"")
+    };
+    for (path, status) in
+        [("groups/g/data", "groups/g/status"), ("all/etc/load@data", "all/@status")]
+    {
+        let script = format!("{}; head -c 18 {status}; cat groups/g/data", save(path));
+        assert_eq!(reads(&view, &script), "1\nopen data: refused1.5 2\n2.5 2\n3.5 2\n", "{path}");
+    }
+    // A shell writes what it has not read, and one file is its own content.
+    reads(&view, "cat groups/g/data; echo 4 >groups/g/data");
+    reads(&view, "mkdir groups/one; echo add n1:/etc/load >groups/one/ctl");
+    assert_eq!(
+        reads(&view, &format!("{}; cat groups/g/data", save("groups/one/data"))),
+        "4\n4\n4\n"
+    );
+}
+
+#[test]
+fn numbers_keep_their_lines_and_columns() {
+    if !can_mount() {
+        return;
+    }
+    let home = Home::new();
+    let export = exports(&home);
+    for host in ["n1", "n2", "n3"] {
+        let file = home.path().join("export").join(host).join("etc/load");
+        fs::write(file, "0.5 1 1.5 2/300 4000\nno number\ncpu 7\n").unwrap();
+    }
+    let view = View::new(&home, &["--processes", "3", "--export", &export], "view");
+    let made = "mkdir groups/g; cd groups/g; echo add n[1-3]:/etc/load >ctl; echo bind read data avg >ctl; cat data";
+    assert_eq!(reads(&view, made), "0.5 1 1.5 - 4000\n- 7\n");
+    let bound = "cd groups/g; echo bind read data avg 5 4 1 >ctl; cat data";
+    assert_eq!(reads(&view, bound), "4000 - 0.5\n");
+}

@@ -68,10 +68,12 @@ fn option_of(option: &str) -> Result<Option<String>, String> {
         None if option == "ro" => Ok(Some("--read-only".to_owned())),
         None if option == "noexec" => Ok(Some("--no-exec".to_owned())),
         None if option == "nolease" => Ok(Some("--no-lease".to_owned())),
-        Some((name @ ("config" | "timeout"), value)) => Ok(Some(format!("--{name}={value}"))),
+        Some((name @ ("config" | "links" | "timeout"), value)) => {
+            Ok(Some(format!("--{name}={value}")))
+        }
         _ => Err(format!(
-            "-o {option}: there is no such option; there are ro, noexec, nolease, config=FILE, timeout=SECONDS, and \
-             those for mount(8) itself"
+            "-o {option}: there is no such option; there are ro, noexec, nolease, links=RULE, config=FILE, \
+             timeout=SECONDS, and those for mount(8) itself"
         )),
     }
 }

@@ -1,5 +1,6 @@
 //! What is written, and what is read.
-use super::hosts::{EXPORT, Over, ViewHosts};
+use super::hosts::{EXPORT, Over, ViewHosts, inside};
+use super::python::{Python, have_python};
 use rustix::fs::OFlags;
 use sheaf_testing::sessions::{turn, wait_until};
 use std::fs::{self, File};
@@ -256,4 +257,63 @@ fn read_returns_content_of_one_moment() {
             assert!(lengths[1] > 10 && lengths[2] > 10, "h{host}: {lengths:?}");
         }
     });
+}
+
+#[test]
+fn each_write_appends_or_not_by_its_own_flags() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    for (one, other) in [(2, 3), (3, 1), (1, 2)] {
+        let name = format!("log{one}{other}");
+        let open = |host| {
+            let mut python = Python::new(&hosts, host);
+            let at = inside(1, &name);
+            python.must(&format!("f = os.open('{at}', os.O_RDWR | os.O_CREAT)"));
+            python
+                .must("fcntl.fcntl(f, fcntl.F_SETFL, fcntl.fcntl(f, fcntl.F_GETFL) | os.O_APPEND)");
+            python
+        };
+        let (mut first, mut second) = (open(one), open(other));
+        for _ in 0..20 {
+            assert_eq!(first.must("os.write(f, b'first\\n')"), "6");
+            assert_eq!(second.must("os.write(f, b'other\\n')"), "6");
+        }
+        let text = fs::read_to_string(hosts.disk(1, &name)).unwrap();
+        assert_eq!(text, "first\nother\n".repeat(20), "h{one} and h{other}");
+        // The flag is taken off.
+        first.must("fcntl.fcntl(f, fcntl.F_SETFL, fcntl.fcntl(f, fcntl.F_GETFL) & ~os.O_APPEND)");
+        first.must("os.pwrite(f, b'FIRST', 0)");
+        let text = fs::read_to_string(hosts.disk(1, &name)).unwrap();
+        assert!(text.len() == 240 && text.starts_with("FIRST\nother\n"), "{text:?}");
+    }
+}
+
+/// The kernel asks for no more than 256 pages at once, of which the first and the last one may be parts.
+#[test]
+fn appended_record_of_nearly_a_mebibyte_is_whole() {
+    const RECORD: usize = (1 << 20) - 4096;
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    File::create(hosts.disk(1, "log")).unwrap();
+    std::thread::scope(|scope| {
+        for host in hosts.all() {
+            let path = hosts.at(host, 1, "log");
+            scope.spawn(move || {
+                let mut log = File::options().append(true).open(path).unwrap();
+                for round in 0..6 {
+                    // At another place of a page each time.
+                    let bytes = vec![b'0' + host as u8; RECORD + 4096];
+                    assert_eq!(log.write(&bytes[round * 500..][..RECORD]).unwrap(), RECORD);
+                }
+            });
+        }
+    });
+    let log = fs::read(hosts.disk(1, "log")).unwrap();
+    assert_eq!(log.len(), 18 * RECORD);
+    for (at, record) in log.chunks(RECORD).enumerate() {
+        assert!(record.iter().all(|byte| *byte == record[0]), "record {at} is torn");
+    }
 }

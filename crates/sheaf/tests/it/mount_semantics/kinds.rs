@@ -1,5 +1,5 @@
 //! What files are: attributes, kinds, holes, and what else a system knows of them.
-use super::hosts::{ViewHosts, errno, inside};
+use super::hosts::{EXPORT, POINT, ViewHosts, errno, inside};
 use super::python::{Python, have_python};
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
@@ -362,4 +362,44 @@ fn memory_of_a_file_elsewhere_is_not_shared_and_may_be_private() {
     here.must("m = mmap.mmap(f.fileno(), 10)");
     here.must("m[0:6] = b'shared'");
     assert_eq!(there.must("f.seek(0) or f.read(7)"), "b'sharedx'");
+}
+
+#[test]
+fn absolute_links_lead_into_their_own_host() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    for (host, text) in [(1, "the owner's"), (2, "another host's")] {
+        fs::create_dir(hosts.disk(host, "conf")).unwrap();
+        fs::write(hosts.disk(host, "conf/c"), text).unwrap();
+    }
+    fs::create_dir_all(hosts.disk(1, "etc/deep")).unwrap();
+    let links = [
+        ("etc/deep/c", format!("{EXPORT}/conf/c"), "../../conf/c"),
+        ("top", format!("{EXPORT}/etc"), "etc"),
+        ("etc/root", format!("{EXPORT}/"), ".."),
+        // As all tools take it.
+        ("etc/of-export", "/conf/c".to_owned(), "../conf/c"),
+        ("etc/plain", "../conf/c".to_owned(), "../conf/c"),
+        ("etc/view", inside(2, "conf/c"), &inside(2, "conf/c")),
+    ];
+    for (name, text, shown) in &links {
+        symlink(text, hosts.disk(1, name)).unwrap();
+        let seen = hosts.at(2, 1, name);
+        assert_eq!(fs::read_link(&seen).unwrap().to_str(), Some(*shown), "{name}");
+        assert_eq!(fs::symlink_metadata(&seen).unwrap().len(), shown.len() as u64, "{name}");
+    }
+    let read = hosts.shell(2, "cat h1/etc/deep/c h1/top/deep/c h1/etc/of-export h1/etc/plain");
+    assert_eq!(read.stdout, "the owner's".repeat(4));
+    assert_eq!(hosts.shell(2, "cat h1/etc/view").stdout, "another host's");
+    hosts.shell(2, "printf changed >h1/top/deep/c");
+    assert_eq!(fs::read_to_string(hosts.disk(1, "conf/c")).unwrap(), "changed");
+    assert_eq!(fs::read_to_string(hosts.disk(2, "conf/c")).unwrap(), "another host's");
+    // As they are.
+    assert_eq!(hosts.sheaf(2, &["umount", POINT]).code, Some(0));
+    let keep = hosts.sheaf(2, &["--quiet", "mount", "--links", "keep", POINT]);
+    assert_eq!((keep.code, keep.stderr.as_str()), (Some(0), ""));
+    for (name, text, _) in &links {
+        assert_eq!(fs::read_link(hosts.at(2, 1, name)).unwrap().to_str(), Some(text.as_str()));
+    }
+    assert_eq!(hosts.shell(2, "cat h1/etc/deep/c").stdout, "another host's");
 }

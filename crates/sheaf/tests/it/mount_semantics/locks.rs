@@ -4,6 +4,7 @@ use super::python::{Python, have_python};
 use rustix::process::Signal;
 use sheaf_testing::sessions::{SOON, turn, wait_until};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 /// How long it is looked whether somebody who has to wait waits.
@@ -183,4 +184,89 @@ fn locks_of_a_host_whose_mount_is_killed_are_free() {
     }
     // Who had them is told.
     assert_eq!(all[1].ask("f.seek(0) or f.read()"), "ENOTCONN");
+}
+
+#[test]
+fn lock_of_an_open_description_ends_with_it() {
+    const OFD: &str =
+        "fcntl.fcntl(f, 37, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0)) != b''";
+    let _turn = turn();
+    let Some((_hosts, mut all)) = openers(3, "") else { return };
+    for holder in 0..all.len() {
+        all[holder].must(&format!("g = open('{}', 'r+b')", inside(1, "f")));
+        all[holder].must(&OFD.replace("fcntl(f", "fcntl(g"));
+        let other = (holder + 1) % 3;
+        assert!(is_refused(&all[other].ask(OFD)), "{other}");
+        // A copy of the descriptor is of the same description, and another description is not.
+        all[holder].must("h = os.dup(g.fileno())");
+        all[holder].must("g.close()");
+        all[holder].must(&format!("open('{}').close()", inside(1, "f")));
+        assert!(is_refused(&all[other].ask(OFD)), "{other}");
+        all[holder].must("os.close(h)");
+        wait_until("the lock is free", || all[other].ask(OFD) == "ok True");
+        all[other]
+            .must("fcntl.fcntl(f, 37, struct.pack('hhqqi4x', fcntl.F_UNLCK, 0, 0, 0, 0)) != b''");
+    }
+}
+
+#[test]
+fn interrupted_lock_waiter_never_hangs() {
+    const ROUNDS: usize = 200;
+    let _turn = turn();
+    let Some((_hosts, mut all)) = openers(3, "") else { return };
+    all[2].must("L.set(f, fcntl.LOCK_EX)");
+    let waiter = &mut all[1];
+    waiter.must("import ctypes, random");
+    waiter.must("c = ctypes.CDLL(None, use_errno=True)");
+    waiter.must("signal.signal(signal.SIGALRM, lambda *a: None) and 0");
+    let go = "def go(n):\n  done = 0\n  want = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0)\n  for i in range(n):\n    \
+              signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 4e-4), 0.03)\n    \
+              done += c.fcntl(f.fileno(), fcntl.F_SETLKW, want) == -1 and ctypes.get_errno() == errno.EINTR\n  \
+              signal.setitimer(signal.ITIMER_REAL, 0)\n  return done\n";
+    waiter.must(&format!("exec({go:?}, globals())"));
+    waiter.begin(&format!("go({ROUNDS})"));
+    let answer = waiter.answer(6 * SOON);
+    assert_eq!(answer, Some(format!("ok {ROUNDS}")));
+}
+
+#[test]
+fn owners_that_wait_for_each_other_get_edeadlk() {
+    let _turn = turn();
+    let Some((_hosts, mut all)) = openers(3, "") else { return };
+    // Two on different hosts, neither of which is the owner.
+    all[1].must("L.set(f, fcntl.LOCK_EX, 0, 1)");
+    all[2].must("L.set(f, fcntl.LOCK_EX, 1, 1)");
+    all[1].begin("L.wait(f, fcntl.LOCK_EX, 1, 1)");
+    assert_eq!(all[1].answer(WAITS), None);
+    // As Python calls EDEADLK.
+    assert_eq!(all[2].ask("L.wait(f, fcntl.LOCK_EX, 0, 1)"), "EDEADLOCK");
+    // The other one goes on waiting, and gets the lock.
+    all[2].must("L.set(f, fcntl.LOCK_UN, 1, 1)");
+    assert_eq!(all[1].answer(SOON).as_deref(), Some("ok None"));
+}
+
+#[test]
+fn process_that_holds_a_lock_is_known_to_its_host() {
+    let _turn = turn();
+    let Some((hosts, mut all)) = openers(3, "") else { return };
+    let mut holder = Python::new(&hosts, 2);
+    holder.must(&format!("f = open('{}', 'r+b')", inside(1, "f")));
+    holder.must("L.set(f, fcntl.LOCK_EX, 2, 3)");
+    let test = "struct.unpack('hhqqi4x', fcntl.fcntl(f, fcntl.F_GETLK, \
+                struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0)))";
+    assert_eq!(all[1].must(test), format!("(1, 0, 2, 3, {})", holder.pid));
+    assert_eq!(all[2].must(test), "(1, 0, 2, 3, 0)");
+}
+
+#[test]
+fn script_that_is_locked_elsewhere_can_be_run() {
+    let _turn = turn();
+    let Some((hosts, mut all)) = openers(2, "") else { return };
+    fs::write(hosts.disk(1, "script"), "#!/bin/sh\necho ran\n").unwrap();
+    fs::set_permissions(hosts.disk(1, "script"), fs::Permissions::from_mode(0o755)).unwrap();
+    all[1].must(&format!("s = open('{}')", inside(1, "script")));
+    all[1].must("fcntl.flock(s, fcntl.LOCK_SH)");
+    all[1].must("L.set(s, fcntl.LOCK_SH)");
+    let run = hosts.shell_at(1, "/root/files", "./script");
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("ran\n", ""));
 }

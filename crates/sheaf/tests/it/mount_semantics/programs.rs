@@ -267,3 +267,53 @@ fn sqlite_keeps_its_promises_to_writers_on_two_hosts() {
     }
     assert!(!hosts.disk(1, "base-journal").exists());
 }
+
+#[test]
+fn file_can_be_run_as_soon_as_it_is_closed_elsewhere() {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    for round in 0..60 {
+        let name = format!("script{round}");
+        let mut open = fs::File::options();
+        open.write(true).create_new(true).mode(if round % 2 == 0 { 0o755 } else { 0o644 });
+        let mut file = open.open(hosts.at(2, 1, &name)).unwrap();
+        std::io::Write::write_all(&mut file, b"#!/bin/true\n").unwrap();
+        // A copy may still be written to after the first one was closed.
+        let mut copy = (round % 5 == 0).then(|| file.try_clone().unwrap());
+        drop(file);
+        copy.as_mut().map(|copy| std::io::Write::write_all(copy, b"# more\n").unwrap());
+        drop(copy);
+        if round % 2 == 1 {
+            let rights = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(hosts.at(2, 1, &name), rights).unwrap();
+        }
+        let run = Command::new(hosts.disk(1, &name)).status();
+        assert!(run.is_ok_and(|status| status.success()), "round {round}");
+    }
+}
+
+/// A database in that mode could be used by its own host only.
+#[test]
+fn wal_mode_is_refused_and_the_database_remains_usable() {
+    let _turn = turn();
+    if !have("sqlite3") {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    let sql = |host: usize, sql: &str| {
+        let at = inside(1, "base");
+        Run::of(hosts.machines.command(host, "sqlite3", &["-batch", &at, sql]).output().unwrap())
+    };
+    assert_eq!(sql(2, "CREATE TABLE t (a); INSERT INTO t VALUES (1);").code, Some(0));
+    let refused = sql(2, "PRAGMA journal_mode=WAL;");
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    for host in hosts.all() {
+        let run = sql(host, "INSERT INTO t VALUES (2); PRAGMA journal_mode;");
+        assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("delete\n", ""), "h{host}");
+    }
+    // A database that its own host has put into that mode can be copied.
+    assert_eq!(sql(1, "PRAGMA journal_mode=WAL;").stdout, "wal\n");
+    let copied = hosts.shell(2, "cp h1/base h1/copy; cmp h1/base h1/copy");
+    assert_eq!(copied.code, Some(0), "{copied:?}");
+}

@@ -225,3 +225,70 @@ fn server_that_is_not_roots_does_nothing_for_others() {
     assert_eq!(names, ["f", "of-alice"]);
     assert_eq!(fs::metadata(hosts.disk(2, "of-alice")).unwrap().uid(), ALICE);
 }
+
+/// No request to the owner opens these: the kernel of the view decides.
+#[test]
+fn pipes_sockets_and_watches_obey_modes() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    mode(&hosts.disk(1, ""), 0o1777, 0, 0);
+    for host in hosts.all() {
+        let mut alice = Python::of_user(&hosts, host, ALICE, ALICE, "");
+        let mut bob = Python::of_user(&hosts, host, BOB, BOB, "");
+        let at = |name: &str| inside(1, &format!("of{host}/{name}"));
+        alice.must(&format!("os.mkdir('{}', 0o755)", at("")));
+        alice.must(&format!("os.mkfifo('{}', 0o600)", at("pipe")));
+        alice.must(&format!("os.mkdir('{}', 0o700)", at("private")));
+        alice.must("s = socket.socket(socket.AF_UNIX)");
+        alice.must(&format!("s.bind('{0}') or os.chmod('{0}', 0o600) or s.listen(2)", at("sock")));
+        for python in [&mut alice, &mut bob] {
+            python.must("import ctypes");
+            python.must("c = ctypes.CDLL(None, use_errno=True)");
+            python.must("t = socket.socket(socket.AF_UNIX)");
+        }
+        let open = format!("os.open('{}', os.O_RDWR | os.O_NONBLOCK) > 0", at("pipe"));
+        let connect = format!("t.connect('{}')", at("sock"));
+        let watch = format!(
+            "(c.inotify_add_watch(c.inotify_init1(0), b'{}', 0x100), ctypes.get_errno())",
+            at("private")
+        );
+        assert_eq!(bob.ask(&open), "EACCES", "h{host}");
+        assert_eq!(bob.ask(&connect), "EACCES", "h{host}");
+        assert_eq!(bob.ask(&watch), "ok (-1, 13)", "h{host}");
+        assert_eq!(alice.ask(&open), "ok True", "h{host}");
+        assert_eq!(alice.ask(&connect), "ok None", "h{host}");
+        assert_eq!(alice.ask(&watch), "ok (1, 0)", "h{host}");
+        // A right that is given later is a right.
+        for name in ["pipe", "sock"] {
+            alice.must(&format!("os.chmod('{}', 0o606)", at(name)));
+        }
+        assert_eq!(bob.ask(&open), "ok True", "h{host}");
+        assert_eq!(bob.ask(&connect), "ok None", "h{host}");
+    }
+}
+
+#[test]
+fn what_root_makes_has_the_group_of_its_process() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    for host in hosts.all() {
+        let mut root = Python::of_user(&hosts, host, 0, STAFF, "");
+        for (name, make) in [
+            ("f", "open('{}', 'x').close()"),
+            ("d", "os.mkdir('{}')"),
+            ("p", "os.mkfifo('{}')"),
+            ("l", "os.symlink('x', '{}')"),
+        ] {
+            let name = format!("{name}{host}");
+            root.must(&make.replace("{}", &inside(1, &name)));
+            let made = fs::symlink_metadata(hosts.disk(1, &name)).unwrap();
+            assert_eq!((made.uid(), made.gid()), (0, STAFF), "{name}");
+        }
+    }
+}
