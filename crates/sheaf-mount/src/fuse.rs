@@ -12,18 +12,23 @@
 //! bytes take only those 8 µs.
 mod borrowed;
 mod device;
+mod pages;
 mod point;
 mod reply;
 mod request;
+mod submounts;
 mod writers;
 
-use crate::message::{FileAnswer, FileCall, FileCaller, FileLockKind, NodeOp, decoded, encoded};
+use crate::message::{
+    FileAnswer, FileCall, FileCaller, FileLockKind, FileNews, NodeOp, ROOT, decoded, encoded,
+};
 use borrowed::{Borrowed, FIRST_BYTES, LoanAsked};
 use bytes::Bytes;
 use device::{Device, WatchedDevice};
 use fuse_abi::linux as abi;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use pages::KernelPages;
 use request::{KernelAsks, KernelRequest};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::{Errno, lock};
@@ -31,6 +36,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use submounts::Covered;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use writers::{EXECUTE_BITS, Releasing, Writers};
@@ -50,6 +56,8 @@ const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// How long an interrupted waiter waits until the owner knows of it.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long the kernel keeps pages without word from the owner.
+const PAGES_TERM: Duration = Duration::from_millis(1750);
 /// How long an owner waits until it says that nothing is wanted back.
 const RECALLS_WAIT_MS: u32 = 1000;
 
@@ -72,9 +80,23 @@ pub trait Remote: Send + Sync + 'static {
         false
     }
 
+    /// Whether file systems below the export are mounts of their own.
+    fn has_sub_mounts(&self) -> bool {
+        false
+    }
+
+    /// Whether the owner tells what changes of files of which the kernel keeps pages.
+    fn guards_pages(&self) -> bool {
+        false
+    }
+
     /// Has somebody nearer to the owner answer the kernel, by another device of the same mount. Comes back when that
     /// is over; nobody does unless this says so.
-    fn answered_nearer(&self, _device: NearerDevice<'_>) -> impl Future<Output = ()> + Send {
+    fn answered_nearer(
+        &self,
+        _root: u64,
+        _device: NearerDevice<'_>,
+    ) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 }
@@ -88,8 +110,12 @@ pub struct Mounted {
     point: PathBuf,
     /// Whoever takes requests; at an end when nothing is mounted any more.
     readers: Option<JoinHandle<()>>,
+    /// Whoever mounts what is mounted below it.
+    below: Option<JoinHandle<()>>,
     /// Whatever is mounted there now is another's.
     is_gone: bool,
+    /// It goes with the mount above it; its requests are not answered any more when this is dropped.
+    is_below: bool,
 }
 
 impl Mounted {
@@ -105,14 +131,37 @@ impl Mounted {
         point: &Path,
         options: &MountOptions,
     ) -> Result<Self, MountError> {
+        let has_below = options.for_all && remote.has_sub_mounts();
+        let below = has_below.then(|| (remote.clone(), point.to_owned(), options.clone()));
+        let mut mounted = Self::at_node(remote, point, options, ROOT)?;
+        mounted.below = below.map(|(remote, point, options)| {
+            sheaf_tree::task::spawn(submounts::keep(remote, point, options))
+        });
+        Ok(mounted)
+    }
+
+    /// The same of the files below a node.
+    fn at_node<R: Remote>(
+        remote: Arc<R>,
+        point: &Path,
+        options: &MountOptions,
+        root: u64,
+    ) -> Result<Self, MountError> {
         let device = point::mount(point, options)?;
-        let mut mounted = Self { point: point.to_owned(), readers: None, is_gone: false };
-        let failed = |error| MountError::Protocol { point: point.to_owned(), error };
+        let point = point.to_owned();
+        let mut mounted = Self {
+            point: point.clone(),
+            readers: None,
+            below: None,
+            is_gone: false,
+            is_below: false,
+        };
+        let failed = |error| MountError::Protocol { point: point.clone(), error };
         device.shake_hands(options.for_all).map_err(failed)?;
         let device = Arc::new(device.watched().map_err(failed)?);
         mounted.readers = Some(sheaf_tree::task::spawn(async move {
-            remote.answered_nearer(&|| device.cloned()).await;
-            answer(device, remote).await;
+            remote.answered_nearer(root, &|| device.cloned()).await;
+            answer(device, remote, root).await;
         }));
         Ok(mounted)
     }
@@ -148,6 +197,12 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
+        if let Some(below) = &self.below {
+            below.abort();
+        }
+        if self.is_below {
+            return self.readers.iter().for_each(JoinHandle::abort);
+        }
         if !self.is_gone()
             && let Err(error) = unmount(&self.point)
         {
@@ -156,17 +211,33 @@ impl Drop for Mounted {
     }
 }
 
+/// Mounts the files below a node within another mount, for as long as what is returned is there.
+fn mounted_below<R: Remote>(
+    remote: Arc<R>,
+    point: &Path,
+    options: &MountOptions,
+    node: u64,
+) -> Result<Mounted, MountError> {
+    let mut mounted = Mounted::at_node(remote, point, options, node)?;
+    mounted.is_below = true;
+    Ok(mounted)
+}
+
 /// Answers what the kernel asks by a device, until nothing is mounted any more. Dropped, it lets go of the device.
 ///
 /// # Errors
 /// When the device is none.
-pub(crate) async fn answer_by<R: Remote>(device: OwnedFd, remote: Arc<R>) -> std::io::Result<()> {
-    answer(Arc::new(Device::of(device).watched()?), remote).await;
+pub(crate) async fn answer_by<R: Remote>(
+    device: OwnedFd,
+    remote: Arc<R>,
+    root: u64,
+) -> std::io::Result<()> {
+    answer(Arc::new(Device::of(device).watched()?), remote, root).await;
     Ok(())
 }
 
-async fn answer<R: Remote>(device: Arc<WatchedDevice>, remote: Arc<R>) {
-    let view = Arc::new(View::new(remote));
+async fn answer<R: Remote>(device: Arc<WatchedDevice>, remote: Arc<R>, root: u64) {
+    let view = Arc::new(View::new(remote, root));
     let _ends = ViewEnds(view.clone());
     view.read(&device).await;
 }
@@ -182,6 +253,8 @@ impl<R> Drop for ViewEnds<R> {
 
 struct View<R> {
     remote: Arc<R>,
+    /// The node of its top directory.
+    root: u64,
     /// Requests under way, by their numbers, and what ends a wait for a lock.
     under_way: Mutex<FxHashMap<u64, Option<Arc<Notify>>>>,
     /// Nodes in which ranges were locked.
@@ -190,6 +263,8 @@ struct View<R> {
     forgotten: Mutex<Vec<(u64, u64)>>,
     borrowed: Borrowed,
     writers: Arc<Writers>,
+    pages: KernelPages,
+    covered: Covered,
 }
 
 /// What an operation has to do with files that somebody may run.
@@ -209,9 +284,10 @@ enum LoanOf {
 }
 
 impl<R: Remote> View<R> {
-    fn new(remote: Arc<R>) -> Self {
-        let (under_way, locked, forgotten, borrowed, writers) = Default::default();
-        Self { remote, under_way, locked, forgotten, borrowed, writers }
+    fn new(remote: Arc<R>, root: u64) -> Self {
+        let (under_way, locked, forgotten, borrowed, writers, pages) = Default::default();
+        let covered = Covered::default();
+        Self { remote, root, under_way, locked, forgotten, borrowed, writers, pages, covered }
     }
 
     /// Takes requests until there is no mount any more.
@@ -237,7 +313,7 @@ impl<R: Remote> View<R> {
         device: &Arc<WatchedDevice>,
         bytes: &[u8],
     ) -> Option<impl Future<Output = ()> + Send + use<R>> {
-        let Some(request) = KernelRequest::parse(bytes) else {
+        let Some(request) = KernelRequest::parse(bytes, self.root) else {
             tracing::error!("the kernel has sent what is no request");
             return None;
         };
@@ -290,6 +366,11 @@ impl<R: Remote> View<R> {
             return Ok(None);
         }
         let of_writers = self.of_writers(&op);
+        let (node, pid) = (request.node(), request.pid());
+        let is_covered = self.covered.is(node, &op);
+        let finds = self.remote.has_sub_mounts() && matches!(op, NodeOp::Lookup(_));
+        let op = self.of_pages(device, request.node(), op);
+        let is_direct = self.is_direct_open(&op);
         let (op, loan) = self.borrowing(op);
         let lock_owner = lock_owner(&op);
         let call = encoded(&FileCall { who: request.who(&op), pid: request.pid(), op }, data)?;
@@ -300,16 +381,31 @@ impl<R: Remote> View<R> {
             if let OfWriters::Allows(node) = of_writers {
                 view.writers.released(node).await;
             }
+            let entered = match is_covered {
+                true => view.covered.enter(&*view.remote, node, pid).await,
+                false => Ok(()),
+            };
+            if let Err(errno) = entered {
+                return device.refuse(unique, errno);
+            }
             let answer = match &under_way.told {
                 Some(told) => view.wait_for_lock(told, call, lock_owner).await,
                 None => view.remote.call(call).await,
             };
+            if let (Some(node), Ok(all)) = (is_direct, &answer) {
+                view.knows_size(&device, node, all).await;
+            }
             let sent = answer.and_then(|all| {
                 let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(&all)?;
                 let (mut answer, mut bytes) = (answer?, bytes);
                 view.note_writer(&of_writers, &answer);
+                if let (true, FileAnswer::Node(found)) = (finds, &answer)
+                    && found.is_mounted
+                {
+                    view.covered.found(found.node);
+                }
                 if let Some((of, asked)) = loan {
-                    (answer, bytes) = view.borrow(&of, asked, answer, &all, bytes);
+                    (answer, bytes) = view.borrow(&device, (&of, asked), answer, &all, bytes);
                 }
                 reply::reply(&device, unique, &how, answer, bytes)
             });
@@ -333,6 +429,59 @@ impl<R: Remote> View<R> {
                     && !self.writers.is_to_flush(*handle)
             }
             _ => false,
+        }
+    }
+
+    /// The same, of which the kernel keeps what it reads as pages if the owner tells what changes of them.
+    fn of_pages(self: &Arc<Self>, device: &Arc<WatchedDevice>, node: u64, op: NodeOp) -> NodeOp {
+        match op {
+            NodeOp::ReadPages { handle, offset, size } if !self.remote.guards_pages() => {
+                NodeOp::Read { handle, offset, size }
+            }
+            NodeOp::ReadPages { handle, .. } => {
+                self.keeps(device, handle, node);
+                op
+            }
+            NodeOp::Release { handle, .. } => {
+                self.pages.closed(handle);
+                op
+            }
+            op => op,
+        }
+    }
+
+    fn keeps(self: &Arc<Self>, device: &Arc<WatchedDevice>, handle: u64, node: u64) {
+        self.pages.keeps(handle, node);
+        if self.borrowed.must_heed() {
+            sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
+        }
+    }
+
+    /// The node of a file that is opened so that the kernel may read without asking for the size.
+    fn is_direct_open(&self, op: &NodeOp) -> Option<u64> {
+        match op {
+            NodeOp::Open { node, flags } if flags & libc::O_DIRECT as u32 != 0 => {
+                self.remote.guards_pages().then_some(*node)
+            }
+            _ => None,
+        }
+    }
+
+    /// Tells the kernel the size of a file that was opened in this way, and that it grows from now on.
+    async fn knows_size(self: &Arc<Self>, device: &Arc<WatchedDevice>, node: u64, opened: &[u8]) {
+        let opened = decoded::<Result<FileAnswer, Errno>>(opened);
+        let Ok((Ok(FileAnswer::Opened(handle) | FileAnswer::OpenedRunnable(handle)), _)) = opened
+        else {
+            return;
+        };
+        self.keeps(device, handle, node);
+        let (who, op) = (FileCaller::default(), NodeOp::Attributes { node, handle: Some(handle) });
+        let Ok(call) = encoded(&FileCall { who, pid: 0, op }, &[]) else { return };
+        let Ok(answer) = self.remote.call(call).await else { return };
+        if let Ok((Ok(FileAnswer::Node(found)), _)) = decoded::<Result<FileAnswer, Errno>>(&answer)
+        {
+            let news = [FileNews { number: 0, handle, size: Some(found.size) }];
+            self.pages.heed(device, &[], &news).await;
         }
     }
 
@@ -407,8 +556,8 @@ impl<R: Remote> View<R> {
     /// Keeps what was lent; what remains is the answer to what the kernel has asked.
     fn borrow<'a>(
         self: &Arc<Self>,
-        of: &LoanOf,
-        asked: LoanAsked,
+        device: &Arc<WatchedDevice>,
+        (of, asked): (&LoanOf, LoanAsked),
         answer: FileAnswer,
         all: &Bytes,
         bytes: &'a [u8],
@@ -438,30 +587,41 @@ impl<R: Remote> View<R> {
             (_, answer) => (false, answer, bytes),
         };
         if is_first {
-            sheaf_tree::task::spawn(self.clone().heed_recalls());
+            sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
         }
         (answer, bytes)
     }
 
     /// Gives back what is wanted back, as long as anything is lent.
-    async fn heed_recalls(self: Arc<Self>) {
-        let mut done = Vec::new();
-        while self.borrowed.goes_on(&done) {
+    async fn heed_recalls(self: Arc<Self>, device: Arc<WatchedDevice>) {
+        let (mut done, mut told) = (Vec::new(), 0);
+        while self.borrowed.goes_on(&done, !self.pages.is_empty()) {
             let (asked, wait_ms) = (self.borrowed.asking(Instant::now()), RECALLS_WAIT_MS);
-            let (who, op) = (FileCaller::default(), NodeOp::Recalls { done, wait_ms });
+            let (who, op) = (FileCaller::default(), NodeOp::Recalls { done, told, wait_ms });
             let answer = match encoded(&FileCall { who, pid: 0, op }, &[]) {
-                Ok(call) => self.remote.call(call).await,
+                Ok(call) => match self.pages.is_empty() {
+                    true => self.remote.call(call).await,
+                    // The owner does not wait longer for what the kernel keeps.
+                    false => tokio::time::timeout(PAGES_TERM, self.remote.call(call))
+                        .await
+                        .unwrap_or(Err(Errno::TIMEDOUT)),
+                },
                 Err(errno) => Err(errno),
             };
             let answer = answer.and_then(|answer| {
                 decoded::<Result<FileAnswer, Errno>>(&answer).and_then(|(answer, _)| answer)
             });
             match answer {
-                Ok(FileAnswer::Recalled(lender, files)) => {
+                Ok(FileAnswer::Recalled(lender, files, news)) => {
                     self.borrowed.called_back(asked, lender, &files);
+                    self.pages.heed(&device, &files, &news).await;
+                    told = news.last().map_or(told, |last| last.number);
                     done = files;
                 }
-                _ => return self.borrowed.lost(),
+                _ => {
+                    self.borrowed.lost();
+                    return self.pages.drop_all(&device).await;
+                }
             }
         }
     }

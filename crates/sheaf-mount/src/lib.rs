@@ -28,8 +28,9 @@ pub use all::{AllView, register};
 pub use fuse::{MountError, MountOptions, Mounted, NearerDevice, Remote, ViewForbids, unmount};
 pub use groups::{AddressQuestion, GROUP_RULES_MAX, GROUPS_MAX, GroupsView};
 pub use message::{
-    FileAnswer, FileCall, FileCaller, FileClient, FileLock, FileLockKind, FileSystemUsage, Loan,
-    NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes, SetNodeTime,
+    FileAnswer, FileCall, FileCaller, FileClient, FileLock, FileLockKind, FileNews,
+    FileSystemUsage, Loan, NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp, ROOT,
+    SetNodeAttributes, SetNodeTime, SubMountEnd,
 };
 pub use near::{FILES_NEAR, near_service};
 pub use owner::{FILES, FileOwners, OwnerLane, service};

@@ -149,13 +149,15 @@ pub enum NodeOp {
     Temporary { parent: u64, with: NodeMaking, flags: u32 },
     /// `pread(2)`.
     Read { handle: u64, offset: u64, size: u32 },
+    /// The same for the page cache of the client's kernel, of which the client drops what changes.
+    ReadPages { handle: u64, offset: u64, size: u32 },
     /// `open(2)` of a file to read it, and its first bytes, up to so many, if they can be lent.
     OpenLent { node: u64, flags: u32, ahead: u32 },
     /// `pread(2)`, and so many bytes more if they can be lent.
     ReadLent { handle: u64, offset: u64, size: u32, ahead: u32 },
     /// Waits until bytes that were lent are wanted back, so long at most. Those of these files are not used any
-    /// more.
-    Recalls { done: Vec<u64>, wait_ms: u32 },
+    /// more, and what was told up to this number is done.
+    Recalls { done: Vec<u64>, told: u64, wait_ms: u32 },
     /// `write(2)` of the bytes behind the request, with the flags that the open file has at that moment.
     Write { handle: u64, offset: u64, flags: u32 },
     /// A descriptor was closed: what its process has locked in ranges is free.
@@ -182,6 +184,11 @@ pub enum NodeOp {
     TestLock { handle: u64, lock: FileLock },
     /// `F_SETLK`, or `flock(2)` with `LOCK_NB`; of a client that asks until it has the lock, if it waits.
     SetLock { handle: u64, lock: FileLock, waits: bool },
+    /// A file system of the owner's that is mounted at this node is to be mounted in the view as well: 0 until that is
+    /// done, 1 when it is, 2 when it cannot be.
+    MountWanted { node: u64 },
+    /// Waits until file systems are wanted, so long at most; what has become of others.
+    Mounts { done: Vec<(u64, SubMountEnd)>, wait_ms: u32 },
     /// The owner of locks does not wait any more.
     EndWait { owner: u64 },
     /// `fallocate(2)`.
@@ -223,6 +230,7 @@ impl NodeOp {
             | Self::ReadLink { .. }
             | Self::Read { .. }
             | Self::ReadLent { .. }
+            | Self::ReadPages { .. }
             | Self::Recalls { .. }
             | Self::Flush { .. }
             | Self::Release { .. }
@@ -235,6 +243,8 @@ impl NodeOp {
             | Self::TestLock { .. }
             | Self::SetLock { .. }
             | Self::EndWait { .. }
+            | Self::MountWanted { .. }
+            | Self::Mounts { .. }
             | Self::Seek { .. } => false,
         }
     }
@@ -267,6 +277,8 @@ pub struct NodeAttributes {
     pub mtime: Timestamp,
     /// Last change of the inode.
     pub ctime: Timestamp,
+    /// It is the top directory of another file system than the directory in which it was found.
+    pub is_mounted: bool,
 }
 
 /// An entry of a directory.
@@ -306,6 +318,28 @@ pub struct Loan {
     pub ends: bool,
 }
 
+/// What has become of a file system that was to be mounted in a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SubMountEnd {
+    /// It is mounted.
+    Mounted,
+    /// It cannot be mounted.
+    Failed,
+    /// It is not mounted any more.
+    Gone,
+}
+
+/// A file that a client has open has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileNews {
+    /// Counted by the owner, for each client.
+    pub number: u64,
+    /// Which open file.
+    pub handle: u64,
+    /// It is longer now; otherwise pages of it are about to change, or have changed.
+    pub size: Option<u64>,
+}
+
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileAnswer {
@@ -325,8 +359,10 @@ pub enum FileAnswer {
     OpenedLent(u64, Loan),
     /// The bytes behind the answer are lent.
     Lent(Loan),
-    /// What this lender has lent of these files is wanted back, and of no others.
-    Recalled(u64, Vec<u64>),
+    /// What this lender has lent of these files is wanted back, and of no others; and what else has changed.
+    Recalled(u64, Vec<u64>, Vec<FileNews>),
+    /// File systems to be mounted: their nodes, and where they are below the export.
+    Mounts(Vec<(u64, Vec<u8>)>),
     /// So many bytes were written or copied, or is the length of an attribute.
     Count(u64),
     /// What there is in a directory.

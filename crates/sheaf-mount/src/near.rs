@@ -51,9 +51,9 @@ const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 const CALLS_MAX: usize = 1024;
 /// What stands before a request (length, number, leaf) and an answer (length, number, errno).
 const HEAD_BYTES: usize = 4 + 8 + 4;
-/// What a client says first: its number, how many milliseconds a host may take, a leaf, what is wanted, and the bytes
-/// of the mount point that follows, if links resolve within exports.
-const HELLO_BYTES: usize = 16 + 8 + 4 + 4 + 4;
+/// What a client says first: its number, how many milliseconds a host may take, a leaf, what is wanted, the node
+/// at the top of a mount, and the bytes of the mount point that follows, if links resolve within exports.
+const HELLO_BYTES: usize = 16 + 8 + 4 + 4 + 8 + 4;
 /// The longest mount point.
 const POINT_BYTES_MAX: usize = 4096;
 /// How long they may take to say it.
@@ -168,8 +168,8 @@ async fn serve(stream: UnixStream, handle: LeafHandle) {
             hello.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         match (hello.wants, device) {
             (NearWants::Answers, None) => carry(stream, handle, hello).await,
-            (NearWants::Device { leaf, lends }, Some(device)) => {
-                answer(&stream, device, handle, (hello, leaf, lends)).await
+            (NearWants::Device { leaf, root, lends }, Some(device)) => {
+                answer(&stream, device, handle, hello, (leaf, root, lends)).await
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
@@ -192,14 +192,14 @@ enum NearWants {
     /// Answers to requests.
     Answers,
     /// That the kernel's requests are answered, by a device that comes with this.
-    Device { leaf: u32, lends: bool },
+    Device { leaf: u32, root: u64, lends: bool },
 }
 
 impl NearHello {
     fn to_bytes(&self) -> Vec<u8> {
-        let (leaf, wants) = match self.wants {
-            NearWants::Answers => (0, 0),
-            NearWants::Device { leaf, lends } => (leaf, 1 + u32::from(lends)),
+        let (leaf, root, wants) = match self.wants {
+            NearWants::Answers => (0, 0, 0),
+            NearWants::Device { leaf, root, lends } => (leaf, root, 1 + u32::from(lends)),
         };
         let milliseconds = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
         let point = self.client.links_within.as_deref().unwrap_or_default();
@@ -208,14 +208,15 @@ impl NearHello {
         bytes[16..24].copy_from_slice(&milliseconds.to_le_bytes());
         bytes[24..28].copy_from_slice(&leaf.to_le_bytes());
         bytes[28..32].copy_from_slice(&wants.to_le_bytes());
-        bytes[32..].copy_from_slice(&(point.len() as u32).to_le_bytes());
+        bytes[32..40].copy_from_slice(&root.to_le_bytes());
+        bytes[40..].copy_from_slice(&(point.len() as u32).to_le_bytes());
         bytes.extend_from_slice(point);
         bytes
     }
 
     /// The bytes of the mount point behind the head.
     fn point_bytes(head: &[u8]) -> io::Result<usize> {
-        let length = head.get(32..HELLO_BYTES).and_then(|bytes| bytes.try_into().ok());
+        let length = head.get(40..HELLO_BYTES).and_then(|bytes| bytes.try_into().ok());
         let length = length.map_or(usize::MAX, |bytes| u32::from_le_bytes(bytes) as usize);
         if length <= POINT_BYTES_MAX { Ok(length) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
@@ -228,6 +229,7 @@ impl NearHello {
             part
         }
         let leaf = u32::from_le_bytes(part(bytes, 24));
+        let root = u64::from_le_bytes(part(bytes, 32));
         Ok(Self {
             client: FileClient {
                 number: u128::from_le_bytes(part(bytes, 0)),
@@ -239,7 +241,7 @@ impl NearHello {
             patience: Duration::from_millis(u64::from_le_bytes(part(bytes, 16))),
             wants: match u32::from_le_bytes(part(bytes, 28)) {
                 0 => NearWants::Answers,
-                wants @ (1 | 2) => NearWants::Device { leaf, lends: wants == 2 },
+                wants @ (1 | 2) => NearWants::Device { leaf, root, lends: wants == 2 },
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             },
         })
@@ -292,6 +294,14 @@ impl Remote for PeerRemote {
         true
     }
 
+    fn has_sub_mounts(&self) -> bool {
+        true
+    }
+
+    fn guards_pages(&self) -> bool {
+        true
+    }
+
     fn lends(&self) -> bool {
         self.lends
     }
@@ -302,7 +312,8 @@ async fn answer(
     stream: &UnixStream,
     device: OwnedFd,
     handle: LeafHandle,
-    (hello, leaf, lends): (NearHello, u32, bool),
+    hello: NearHello,
+    (leaf, root, lends): (u32, u64, bool),
 ) -> io::Result<()> {
     let pid = stream.peer_cred()?.pid().ok_or(io::ErrorKind::InvalidInput)?;
     // What the kernel says of processes and users is said to whoever has mounted it.
@@ -314,7 +325,7 @@ async fn answer(
     }
     let lanes = HostLanes::new(PeerWay { handle, leaf }, hello.client, hello.patience);
     tokio::select! {
-        ended = answer_by(device, Arc::new(PeerRemote { lanes, lends })) => ended,
+        ended = answer_by(device, Arc::new(PeerRemote { lanes, lends }), root) => ended,
         left = left(stream) => left,
     }
 }
@@ -476,8 +487,13 @@ impl Near {
 
     /// Has the server answer the kernel by a device of a mount of the files of `leaf`, until one of the two is not
     /// there any more.
-    pub async fn answers(&self, leaf: u32, lends: bool, device: OwnedFd) -> io::Result<()> {
-        let wants = NearWants::Device { leaf, lends };
+    pub async fn answers(
+        &self,
+        (leaf, root): (u32, u64),
+        lends: bool,
+        device: OwnedFd,
+    ) -> io::Result<()> {
+        let wants = NearWants::Device { leaf, root, lends };
         let hello = NearHello { wants, ..self.hello.clone() };
         let stream = said(&self.name, &hello, Some(&device))?;
         // From here on it is the server's alone.

@@ -145,6 +145,7 @@ pub(crate) fn attributes(node: u64, mode: u32, size: u64, changed: Timestamp) ->
         atime: changed,
         mtime: changed,
         ctime: changed,
+        is_mounted: false,
     }
 }
 

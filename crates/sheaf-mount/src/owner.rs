@@ -13,6 +13,8 @@ mod lock_table;
 mod locks;
 mod nodes;
 mod serving;
+mod submounts;
+mod watching;
 
 use crate::message::{FileAnswer, FileCall, FileCaller, FileClient, NodeOp, decoded, encoded};
 use client::OwnerClient;
@@ -166,6 +168,7 @@ impl OwnerLane {
                 | NodeOp::Release { .. }
                 | NodeOp::Flush { .. }
                 | NodeOp::EndWait { .. }
+                | NodeOp::MountWanted { .. }
         );
         if is_over {
             return client.answer(op, data, out);

@@ -155,16 +155,24 @@ impl Remote for HostRemote {
         true
     }
 
+    fn has_sub_mounts(&self) -> bool {
+        true
+    }
+
+    fn guards_pages(&self) -> bool {
+        true
+    }
+
     fn lends(&self) -> bool {
         self.lends
     }
 
-    async fn answered_nearer(&self, device: NearerDevice<'_>) {
+    async fn answered_nearer(&self, root: u64, device: NearerDevice<'_>) {
         // Others than root have no part of their view taken away with what is asked meanwhile.
         let is_root = rustix::process::geteuid().is_root();
         let Some(near) = self.near.as_ref().filter(|_| is_root) else { return };
         let answered = match device() {
-            Ok(device) => near.answers(self.leaf, self.lends, device).await,
+            Ok(device) => near.answers((self.leaf, root), self.lends, device).await,
             Err(error) => Err(error),
         };
         if let Err(error) = answered {

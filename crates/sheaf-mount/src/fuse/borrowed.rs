@@ -161,11 +161,16 @@ impl Borrowed {
         state.files.remove(&handle);
     }
 
+    /// Whether somebody has to ask for recalls from now on, as something is kept.
+    pub fn must_heed(&self) -> bool {
+        !std::mem::replace(&mut self.state().is_heeded, true)
+    }
+
     /// Whether there is something that can be called back, or is to be given back.
-    pub fn goes_on(&self, done: &[u64]) -> bool {
+    pub fn goes_on(&self, done: &[u64], is_kept: bool) -> bool {
         let mut state = self.state();
         state.is_heeded =
-            !done.is_empty() || state.files.values().any(|file| file.lender.is_some());
+            is_kept || !done.is_empty() || state.files.values().any(|file| file.lender.is_some());
         state.is_heeded
     }
 
@@ -373,7 +378,7 @@ mod tests {
                 owner.is_wanted = false;
                 // Whose time is over stays wanted back until that is told.
             }
-            if asks.is_none() && borrowed.goes_on(&done) {
+            if asks.is_none() && borrowed.goes_on(&done, false) {
                 let (done, asked) = (std::mem::take(&mut done), borrowed.asking(now));
                 let lender = owner.lender;
                 under_way.push((now + delay, ModelMessage::Recalls { lender, done, asked }));

@@ -173,6 +173,25 @@ impl Device {
         }
     }
 
+    /// Has the kernel drop all pages and attributes of a node.
+    pub fn drop_pages(&self, node: u64) -> io::Result<()> {
+        let out = abi::fuse_notify_inval_inode_out { ino: node, off: 0, len: 0 };
+        self.notify(abi::fuse_notify_code::FUSE_NOTIFY_INVAL_INODE, &[out.as_bytes()])
+    }
+
+    /// Tells the kernel the size of a node that has grown: by a byte that it stores, and drops again.
+    pub fn has_grown(&self, node: u64, size: u64) -> io::Result<()> {
+        let Some(offset) = size.checked_sub(1) else { return Ok(()) };
+        let out = abi::fuse_notify_store_out { nodeid: node, offset, size: 1, padding: 0 };
+        let stored = [out.as_bytes(), &[0]];
+        self.notify(abi::fuse_notify_code::FUSE_NOTIFY_STORE, &stored)?;
+        self.drop_pages(node)
+    }
+
+    fn notify(&self, code: abi::fuse_notify_code, parts: &[&[u8]]) -> io::Result<()> {
+        self.write(0, code as i32, parts)
+    }
+
     fn write(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let len = size_of::<abi::fuse_out_header>() + bytes;

@@ -45,6 +45,7 @@ pub(super) fn reply(
             attributes = abi::fuse_attr_out { attr: attributes_of(&found), ..Default::default() };
             [attributes.as_bytes(), &[]]
         }
+        (ReplyAs::Bytes, FileAnswer::Lent(_)) => [bytes, &[]],
         (ReplyAs::Bytes | ReplyAs::Xattr, FileAnswer::Bytes) => [bytes, &[]],
         (
             ReplyAs::Opened { is_directory },

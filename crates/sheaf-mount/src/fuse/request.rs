@@ -2,7 +2,7 @@
 use super::reply::ReplyAs;
 use super::{abi, device_of, lock_kind};
 use crate::message::{
-    FileCaller, FileLock, NodeMaking, NodeName, NodeOp, SetNodeAttributes, SetNodeTime,
+    FileCaller, FileLock, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes, SetNodeTime,
 };
 use abi::fuse_opcode as code;
 use sheaf_core::Errno;
@@ -18,6 +18,7 @@ const DIRECTORY: u32 = 0o040_000;
 pub(super) struct KernelRequest<'a> {
     head: abi::fuse_in_header,
     rest: &'a [u8],
+    root: u64,
 }
 
 /// What it asks for.
@@ -62,9 +63,18 @@ impl<'a> RequestParts<'a> {
 }
 
 impl<'a> KernelRequest<'a> {
-    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let (head, rest) = abi::fuse_in_header::read_from_prefix(bytes).ok()?;
-        Some(Self { head, rest })
+    /// One to a mount whose top directory is this node.
+    pub fn parse(bytes: &'a [u8], root: u64) -> Option<Self> {
+        let (mut head, rest) = abi::fuse_in_header::read_from_prefix(bytes).ok()?;
+        if head.nodeid == ROOT {
+            head.nodeid = root;
+        }
+        Some(Self { head, rest, root })
+    }
+
+    /// The node of a number of the kernel's.
+    fn known(&self, node: u64) -> u64 {
+        if node == ROOT { self.root } else { node }
     }
 
     pub fn unique(&self) -> u64 {
@@ -140,12 +150,12 @@ impl<'a> KernelRequest<'a> {
             }
             code::FUSE_RENAME => {
                 let wanted: abi::fuse_rename_in = parts.take()?;
-                let (from, to) = (parts.name(node)?, parts.name(wanted.newdir)?);
+                let (from, to) = (parts.name(node)?, parts.name(self.known(wanted.newdir))?);
                 (NodeOp::Rename { from, to, flags: 0 }, ReplyAs::Done)
             }
             code::FUSE_RENAME2 => {
                 let wanted: abi::fuse_rename2_in = parts.take()?;
-                let (from, to) = (parts.name(node)?, parts.name(wanted.newdir)?);
+                let (from, to) = (parts.name(node)?, parts.name(self.known(wanted.newdir))?);
                 (NodeOp::Rename { from, to, flags: wanted.flags }, ReplyAs::Done)
             }
             code::FUSE_LINK => {
@@ -175,8 +185,13 @@ impl<'a> KernelRequest<'a> {
                 (op, ReplyAs::Created)
             }
             code::FUSE_READ => {
-                let abi::fuse_read_in { fh, offset, size, .. } = parts.take()?;
-                (NodeOp::Read { handle: fh, offset, size }, ReplyAs::Bytes)
+                let abi::fuse_read_in { fh, offset, size, read_flags, .. } = parts.take()?;
+                // A program's own read names the owner of its locks, and the page cache has none.
+                let op = match read_flags & abi::FUSE_READ_LOCKOWNER {
+                    0 => NodeOp::ReadPages { handle: fh, offset, size },
+                    _ => NodeOp::Read { handle: fh, offset, size },
+                };
+                (op, ReplyAs::Bytes)
             }
             code::FUSE_WRITE => {
                 let abi::fuse_write_in { fh, offset, size, flags, .. } = parts.take()?;

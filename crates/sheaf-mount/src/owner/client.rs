@@ -1,12 +1,13 @@
 //! What one client has asked for: its nodes, open files and locks, and all that can be done with them.
 use super::files::OwnerFile;
 use super::lending::{Lending, OwnerLoans};
-use super::links::LinkRule;
+use super::links::{LinkRule, place};
 use super::locks::Locks;
 use super::nodes::{self, KnownNodes, Served, path_of, status};
+use super::submounts::SubMounts;
 use crate::message::{
     FileAnswer, FileSystemUsage, Loan, NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp,
-    SetNodeAttributes, SetNodeTime,
+    SetNodeAttributes, SetNodeTime, SubMountEnd,
 };
 use rustc_hash::FxHashMap;
 use rustix::fs::{
@@ -23,6 +24,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Bytes that are read, or of a directory's entries, at once at most.
@@ -43,6 +45,7 @@ pub(super) struct OwnerClient {
     links: LinkRule,
     locks: Locks,
     pub loans: OwnerLoans,
+    pub sub_mounts: SubMounts,
     handles: Mutex<FxHashMap<u64, Arc<OwnerFile>>>,
     last: AtomicU64,
 }
@@ -55,7 +58,17 @@ impl OwnerClient {
         let last = AtomicU64::new(RandomState::new().build_hasher().finish());
         let loans = OwnerLoans::new(lends);
         let (nodes, links) = (KnownNodes::new(served), LinkRule(links_within));
-        Self { nodes, links, locks, loans, handles, last }
+        let sub_mounts = SubMounts::default();
+        Self { nodes, links, locks, loans, sub_mounts, handles, last }
+    }
+
+    /// File systems that are to be mounted in the view, and where.
+    pub async fn mounts(&self, done: &[(u64, SubMountEnd)], wait: Duration) -> Vec<(u64, Vec<u8>)> {
+        let wanted = self.sub_mounts.take(done, wait).await;
+        wanted
+            .into_iter()
+            .map(|node| (node, place(&self.nodes, node).unwrap_or_default()))
+            .collect()
     }
 
     /// Looks what is wanted back, and lets go what nobody uses: now and then.
@@ -129,6 +142,9 @@ impl OwnerClient {
             NodeOp::Create { at, with, flags } => self.create(&at, with, flags),
             NodeOp::Temporary { parent, with, flags } => self.temporary(parent, with, flags),
             NodeOp::Read { handle, offset, size } => self.read(handle, offset, size, out),
+            NodeOp::ReadPages { handle, offset, size } => {
+                self.read_pages(handle, offset, size, out)
+            }
             NodeOp::Write { handle, offset, flags } => {
                 let open = self.handle(handle)?;
                 if self.locks.holds(open.node, SQLITE_PENDING_BYTE)
@@ -136,7 +152,8 @@ impl OwnerClient {
                 {
                     return Err(Errno::OPNOTSUPP);
                 }
-                count(write(&*self.to_write(&open)?, data, offset, flags))
+                let file = self.to_write(&open)?;
+                count(self.changing(&*file, || write(&file, data, offset, flags)))
             }
             NodeOp::Flush { handle, owner } => {
                 let handle = self.handle(handle)?;
@@ -168,13 +185,15 @@ impl OwnerClient {
                 let open = self.handle(handle)?;
                 done(self.locks.set((open.node, handle), &open.file(), &lock, waits))
             }
+            NodeOp::MountWanted { node } => Ok(FileAnswer::Count(self.sub_mounts.want(node))),
             NodeOp::EndWait { owner } => {
                 self.locks.end_wait(owner);
                 Ok(FileAnswer::Done)
             }
             NodeOp::Allocate { handle, mode, offset, length } => {
                 let (handle, mode) = (self.handle(handle)?, FallocateFlags::from_bits_retain(mode));
-                done(rustix::fs::fallocate(&*self.to_write(&handle)?, mode, offset, length))
+                let file = self.to_write(&handle)?;
+                done(self.changing(&*file, || rustix::fs::fallocate(&*file, mode, offset, length)))
             }
             NodeOp::Seek { handle, offset, whence } => {
                 let handle = self.handle(handle)?;
@@ -191,7 +210,9 @@ impl OwnerClient {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 let (source, target) = (source.file(), self.to_write(&target)?);
                 let (at, there) = (Some(&mut at), Some(&mut there));
-                count(rustix::fs::copy_file_range(&*source, at, &*target, there, length))
+                count(self.changing(&*target, || {
+                    rustix::fs::copy_file_range(&*source, at, &*target, there, length)
+                }))
             }
             op => self.xattr(op, out),
         }
@@ -264,12 +285,13 @@ impl OwnerClient {
         }
         match (set.size, &handle) {
             (Some(size), Some(handle)) => {
-                rustix::fs::ftruncate(&*self.to_write(handle)?, size)?;
+                let file = self.to_write(handle)?;
+                self.changing(&*file, || rustix::fs::ftruncate(&*file, size))?;
             }
             (Some(size), None) => {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
                 let file = rustix::fs::openat(CWD, &*path, flags, Mode::empty())?;
-                rustix::fs::ftruncate(file, size)?;
+                self.changing(&file, || rustix::fs::ftruncate(&file, size))?;
             }
             (None, _) => {}
         }
@@ -305,6 +327,9 @@ impl OwnerClient {
         if runs {
             rustix::fs::accessat(CWD, path_of(&*fd), Access::EXEC_OK, AtFlags::EACCESS)?;
         }
+        if flags & libc::O_TRUNC as u32 != 0 && !self.nodes.served.watchers.is_empty() {
+            self.nodes.served.watchers.tell(status(fd.as_fd())?.id(), None);
+        }
         let opened = match open(open_flags(flags)) {
             // A file to which nothing is done but appending.
             Err(rustix::io::Errno::PERM) if flags & libc::O_APPEND as u32 != 0 => {
@@ -316,7 +341,14 @@ impl OwnerClient {
             }
             opened => opened,
         };
-        Ok(self.keep(node, unless_itself(opened?)?))
+        let file = unless_itself(opened?)?;
+        let is_direct = flags & libc::O_DIRECT as u32 != 0;
+        let handle = self.keep(node, file);
+        if is_direct {
+            // Its kernel may read without asking for the size.
+            self.watch(handle, &self.handle(handle)?.file(), false)?;
+        }
+        Ok(handle)
     }
 
     fn create(&self, at: &NodeName, with: NodeMaking, flags: u32) -> Result<FileAnswer, Errno> {
@@ -391,6 +423,55 @@ impl OwnerClient {
         Ok(FileAnswer::Bytes)
     }
 
+    /// Changes the content of a file, of which no client's kernel keeps anything older after that.
+    fn changing<T>(
+        &self,
+        file: impl AsFd,
+        change: impl FnOnce() -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<T> {
+        let watchers = &self.nodes.served.watchers;
+        if watchers.is_empty() {
+            return change();
+        }
+        let before = rustix::fs::fstat(&file)?;
+        let id = (before.st_dev, before.st_ino);
+        watchers.tell(id, None);
+        let changed = change();
+        // What was read meanwhile may be of before.
+        let size = rustix::fs::fstat(&file)?.st_size;
+        let grown = (size > before.st_size).then_some(size.cast_unsigned());
+        watchers.tell(id, grown);
+        changed
+    }
+
+    /// What the page cache of the client's kernel asks for.
+    fn read_pages(
+        &self,
+        handle: u64,
+        offset: u64,
+        size: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<FileAnswer, Errno> {
+        let file = self.handle(handle)?.file();
+        let lending = self.loans.lend(handle, &file);
+        // Before it is read, so that whatever changes it from now on is told.
+        self.watch(handle, &file, true)?;
+        let read = read_at_once(&file, offset, size.min(READ_BYTES_MAX), out);
+        let is_lent = lending != Lending::Refused;
+        if is_lent && self.loans.stands(handle, &file, lending, read.is_ok()) {
+            return Ok(FileAnswer::Lent(Loan { lender: self.loans.lender, ends: false }));
+        }
+        read.map(|_| FileAnswer::Bytes)
+    }
+
+    /// The client is told of changes of a file from now on.
+    fn watch(&self, handle: u64, file: &OwnedFd, has_pages: bool) -> Result<(), Errno> {
+        let found = rustix::fs::fstat(file)?;
+        let id = (found.st_dev, found.st_ino);
+        self.nodes.served.watchers.watch(id, &self.loans.told, handle, has_pages);
+        Ok(())
+    }
+
     /// What is asked for, and more if it can be lent.
     fn read_lent(
         &self,
@@ -424,15 +505,32 @@ impl OwnerClient {
     fn release(&self, handle: u64, owner: Option<u64>) -> Result<FileAnswer, Errno> {
         let released = lock(&self.handles).remove(&handle).ok_or(Errno::BADF)?;
         self.loans.closed(handle);
+        self.nodes.served.watchers.closed(&self.loans.told, handle);
         self.locks.released(handle);
         if let Some(owner) = owner {
             self.locks.free(released.node, owner, true);
         }
+        let written = self.watched_writer(&released.file());
         // Some file systems say only now that what was written has not arrived.
-        match Arc::into_inner(released).and_then(OwnerFile::into_inner) {
+        let closed = match Arc::into_inner(released).and_then(OwnerFile::into_inner) {
             Some(file) => done(sheaf_file::close(file.into())),
             None => Ok(FileAnswer::Done),
+        };
+        // From now on a lease can guard the pages that kernels keep.
+        if let Some(file) = written {
+            self.nodes.served.watchers.tell(file, None);
         }
+        closed
+    }
+
+    /// The file, if it is open for writing and somebody watches files.
+    fn watched_writer(&self, file: &OwnedFd) -> Option<(u64, u64)> {
+        if self.nodes.served.watchers.is_empty() {
+            return None;
+        }
+        let flags = rustix::fs::fcntl_getfl(file).ok()?;
+        let is_written = flags & OFlags::ACCMODE != OFlags::RDONLY;
+        is_written.then(|| status(file.as_fd()).ok().map(|found| found.id())).flatten()
     }
 
     fn list(
@@ -482,6 +580,11 @@ impl OwnerClient {
     fn entry(&self, directory: &OwnerFile, name: &[u8]) -> Option<NodeAttributes> {
         let found = nodes::open_name(directory.file().as_fd(), name).ok()?;
         let found = self.nodes.found(found, directory.node, name).ok()?;
+        // It is looked up when it is entered.
+        if found.is_mounted {
+            self.nodes.forget(&[(found.node, 1)]);
+            return None;
+        }
         Some(self.links.shown(&self.nodes, found))
     }
 

@@ -14,6 +14,8 @@
 //! message (`fuse/borrowed.rs`), so it stops first. An answer that was requested before a recall is
 //! not a loan. A model with an owner, a writer, and slow and lost messages checks that no stale
 //! byte is read.
+use super::watching::ClientNews;
+use crate::message::FileNews;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, lock};
 use sheaf_tree::service::identity::as_process;
@@ -39,13 +41,15 @@ pub(super) struct OwnerLoans {
     /// Where waiting is done, where files can be lent at all.
     runtime: Option<Handle>,
     shared: Arc<SharedLoans>,
+    /// What else the client is told.
+    pub told: Arc<ClientNews>,
 }
 
 #[derive(Default)]
 struct SharedLoans {
     table: Mutex<LoanTable>,
-    /// Something is wanted back.
-    news: Notify,
+    /// Something is wanted back, or there is other news.
+    news: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -74,7 +78,9 @@ pub(super) enum Lending {
 impl OwnerLoans {
     pub fn new(runtime: Option<Handle>) -> Self {
         let lender = RandomState::new().build_hasher().finish();
-        Self { lender, runtime, shared: Arc::default() }
+        let (shared, told) = (Arc::<SharedLoans>::default(), Arc::<ClientNews>::default());
+        told.wakes(&shared.news);
+        Self { lender, runtime, shared, told }
     }
 
     /// Lends a file that is open for reading, if that can be done.
@@ -139,7 +145,13 @@ impl OwnerLoans {
     }
 
     /// What is wanted back, which is waited for so long at most; these are given back.
-    pub async fn recalls(&self, done: &[u64], wait: Duration) -> Vec<u64> {
+    /// What was told up to a number is done; what more there is to tell comes along.
+    pub async fn recalls(
+        &self,
+        done: &[u64],
+        told_before: u64,
+        wait: Duration,
+    ) -> (Vec<u64>, Vec<FileNews>) {
         self.shared.give_back(done);
         let until = Instant::now() + wait.min(LOAN_TERM / 2);
         loop {
@@ -148,14 +160,14 @@ impl OwnerLoans {
             told.as_mut().enable();
             let begun = Instant::now();
             self.look();
-            let recalled = self.shared.confirm(begun);
-            if !recalled.is_empty() {
-                return recalled;
+            let (recalled, news) = (self.shared.confirm(begun), self.told.take(told_before));
+            if !recalled.is_empty() || !news.is_empty() {
+                return (recalled, news);
             }
             if tokio::time::timeout_at(until.into(), told).await.is_err() {
                 let begun = Instant::now();
                 self.look();
-                return self.shared.confirm(begun);
+                return (self.shared.confirm(begun), self.told.take(told_before));
             }
         }
     }

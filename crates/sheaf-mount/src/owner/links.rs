@@ -43,6 +43,12 @@ impl LinkRule {
     }
 }
 
+/// The path of a node below the export.
+pub(super) fn place(nodes: &KnownNodes, node: u64) -> Result<Vec<u8>, Errno> {
+    let (root, place) = (path(&*nodes.served.root)?, path(&*nodes.fd(node)?)?);
+    Ok(below(&place, &root).ok_or(Errno::XDEV)?.to_vec())
+}
+
 /// The path of an open file on this host.
 fn path(file: impl AsFd) -> Result<Vec<u8>, Errno> {
     let path = as_process(|| rustix::fs::readlinkat(CWD, path_of(file), Vec::new()));

@@ -9,6 +9,7 @@
 //! the owner checks whether a view is mounted there.
 use super::handles::{HandleOpener, KernelHandle};
 use super::lock_table::LockTable;
+use super::watching::Watchers;
 use crate::message::{NodeAttributes, ROOT};
 use crate::view::is_device_of_view;
 use rustc_hash::FxHashMap;
@@ -36,6 +37,8 @@ pub(super) struct Served {
     pub root: Arc<OwnedFd>,
     /// Which ranges clients have locked.
     pub locks: Arc<LockTable>,
+    /// Which files clients keep pages or sizes of.
+    pub watchers: Watchers,
     /// By which files of its file system are found again.
     opener: Option<HandleOpener>,
     /// File systems, in the order in which they were met.
@@ -91,7 +94,7 @@ impl Served {
         let (device, opener) = (status(root.as_fd())?.dev, HandleOpener::new(&root));
         let devices = Mutex::new(vec![device]);
         let (root, locks, views) = (Arc::new(root), Arc::default(), Mutex::default());
-        Ok(Self { root, locks, opener, devices, views })
+        Ok(Self { root, locks, watchers: Watchers::default(), opener, devices, views })
     }
 
     /// Whether a directory that is of another file system than the one above it is that of a view.
@@ -148,9 +151,11 @@ impl KnownNodes {
     pub fn found(&self, fd: OwnedFd, parent: u64, name: &[u8]) -> Result<NodeAttributes, Errno> {
         let found = status(fd.as_fd())?;
         // What is in a view is elsewhere, and in the end here again.
-        if self.device(parent) != Some(found.dev) && self.served.is_view(&found)? {
+        let is_other = self.device(parent) != Some(found.dev);
+        if is_other && self.served.is_view(&found)? {
             return Err(Errno::LOOP);
         }
+        let is_mounted = is_other && found.kind == FileKind::Directory;
         let mut state = self.state();
         let number = state.number(self.served.number(found.id()), id_of(&found));
         let is_new = match state.nodes.get_mut(&number) {
@@ -184,7 +189,7 @@ impl KnownNodes {
         if is_new {
             state.opened(number, self.open_max, &self.served);
         }
-        Ok(attributes(number, &found))
+        Ok(NodeAttributes { is_mounted, ..attributes(number, &found) })
     }
 
     /// The file system of a node.
@@ -394,6 +399,7 @@ pub(super) fn attributes(node: u64, found: &Metadata) -> NodeAttributes {
         atime: found.atime,
         mtime: found.mtime,
         ctime: found.ctime,
+        is_mounted: false,
     }
 }
 

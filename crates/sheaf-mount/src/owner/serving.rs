@@ -1,5 +1,6 @@
 //! The service: lanes, each with a thread while it works, and one that waits without any until what is lent is
 //! wanted back.
+use super::client::OwnerClient;
 use super::lending::system_lends;
 use super::{FileOwners, OwnerLane};
 use crate::message::{FileAnswer, FileCall, NodeOp, decoded, encoded};
@@ -72,6 +73,21 @@ async fn rest_now_and_then(owners: Weak<FileOwners>) {
     }
 }
 
+/// What needs no thread while it waits.
+async fn waited(client: &OwnerClient, op: NodeOp) -> FileAnswer {
+    let wait = |ms: u32| Duration::from_millis(ms.into());
+    match op {
+        NodeOp::Recalls { done, told, wait_ms } => {
+            let (files, news) = client.loans.recalls(&done, told, wait(wait_ms)).await;
+            FileAnswer::Recalled(client.loans.lender, files, news)
+        }
+        NodeOp::Mounts { done, wait_ms } => {
+            FileAnswer::Mounts(client.mounts(&done, wait(wait_ms)).await)
+        }
+        _ => FileAnswer::Done,
+    }
+}
+
 struct FilesService {
     owners: Arc<FileOwners>,
     host: String,
@@ -85,15 +101,13 @@ struct FilesService {
 
 impl FilesService {
     /// What needs no thread, if it is that.
-    fn own(&mut self, packet: &Packet) -> Option<(Vec<u64>, Duration)> {
+    fn own(&mut self, packet: &Packet) -> Option<NodeOp> {
         // Nobody's requests, which are those of a mount itself.
         if !packet.first || !packet.last || !packet.payload.starts_with(&[0; 4]) {
             return None;
         }
         match decoded::<FileCall>(&packet.payload).ok()?.0.op {
-            NodeOp::Recalls { done, wait_ms } => {
-                Some((done, Duration::from_millis(wait_ms.into())))
-            }
+            op @ (NodeOp::Recalls { .. } | NodeOp::Mounts { .. }) => Some(op),
             NodeOp::Join(client) => {
                 self.clients.insert(packet.stream, client.number);
                 None
@@ -116,7 +130,7 @@ impl Service for FilesService {
     }
 
     fn packet(&mut self, packet: Packet, leaf: &mut Leaf<'_>) {
-        let Some((done, wait)) = self.own(&packet) else { return self.lanes.packet(packet, leaf) };
+        let Some(op) = self.own(&packet) else { return self.lanes.packet(packet, leaf) };
         leaf.consumed(packet.stream, packet.frame_bytes);
         let Packet { stream, wave, tag, .. } = packet;
         let number = self.clients.get(&stream);
@@ -126,10 +140,9 @@ impl Service for FilesService {
         let Some(runtime) = &self.runtime else { return leaf.fail(stream, wave, Errno::NOSYS) };
         let handle = self.handle.clone();
         runtime.spawn(async move {
-            let files = client.loans.recalls(&done, wait).await;
-            let lender = client.loans.lender;
+            let answered = waited(&client, op).await;
             drop(client);
-            let answer = encoded(&Ok::<_, Errno>(FileAnswer::Recalled(lender, files)), &[]);
+            let answer = encoded(&Ok::<_, Errno>(answered), &[]);
             handle.with(|leaf| match answer {
                 Ok(bytes) => leaf.reply(stream, wave, tag, &bytes),
                 Err(errno) => leaf.fail(stream, wave, errno),

@@ -1,5 +1,5 @@
 //! What is written, and what is read.
-use super::hosts::{EXPORT, Over, ViewHosts, inside};
+use super::hosts::{EXPORT, Over, POINT, ViewHosts, inside};
 use super::python::{Python, have_python};
 use rustix::fs::OFlags;
 use sheaf_testing::sessions::{turn, wait_until};
@@ -315,5 +315,73 @@ fn appended_record_of_nearly_a_mebibyte_is_whole() {
     assert_eq!(log.len(), 18 * RECORD);
     for (at, record) in log.chunks(RECORD).enumerate() {
         assert!(record.iter().all(|byte| *byte == record[0]), "record {at} is torn");
+    }
+}
+
+/// The kernel serves these from pages and a size that it keeps, without a request.
+#[test]
+fn pages_that_the_kernel_keeps_are_never_stale() {
+    const AIO: &str = "def aio(f, at, n):
+  c, ctx = ctypes.CDLL(None), ctypes.c_ulong(0)
+  c.syscall(ctypes.c_long(206), 4, ctypes.byref(ctx))
+  room = mmap.mmap(-1, n)
+  place = ctypes.addressof(ctypes.c_char.from_buffer(room))
+  call = ctypes.create_string_buffer(struct.pack('QIIHhIQQqQII', 0, 0, 0, 0, 0, f, place, n, at, 0, 0, 0))
+  calls = ctypes.c_void_p(ctypes.addressof(call))
+  done = ctypes.create_string_buffer(32)
+  c.syscall(ctypes.c_long(209), ctx, ctypes.c_long(1), ctypes.byref(calls))
+  c.syscall(ctypes.c_long(208), ctx, ctypes.c_long(1), ctypes.c_long(1), done, None)
+  return struct.unpack('QQqq', done.raw)[2]
+";
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    for with_leases in [true, false] {
+        if !with_leases {
+            assert_eq!(hosts.sheaf(2, &["umount", POINT]).code, Some(0));
+            let again = hosts.sheaf(2, &["--quiet", "mount", "--no-lease", POINT]);
+            assert_eq!(again.code, Some(0), "{again:?}");
+        }
+        let name = format!("f{with_leases}");
+        fs::write(hosts.disk(1, &name), "0".repeat(4096)).unwrap();
+        let mut reader = Python::new(&hosts, 2);
+        let at = inside(1, &name);
+        reader.must("import ctypes");
+        reader.must(&format!("exec({AIO:?}, globals())"));
+        reader.must(&format!("f = os.open('{at}', os.O_RDONLY)"));
+        reader.must(&format!("d = os.open('{at}', os.O_RDONLY | os.O_DIRECT)"));
+        reader.must("m = mmap.mmap(f, 4096, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)");
+        reader.must("p = os.pipe()");
+        let sent = "(os.sendfile(p[1], f, 0, 4096), os.read(p[0], 4096)[:1], m[:1])";
+        // Each opens the file, writes to it and closes it, the owner's own system among them.
+        for round in 1..=9 {
+            let writer = Python::new(&hosts, 1 + round % 3);
+            let mut writer = writer;
+            writer.must(&format!("w = os.open('{at}', os.O_RDWR)"));
+            writer.must(&format!("os.pwrite(w, b'{round}' * 4096, 0)"));
+            writer.must("os.close(w)");
+            assert_eq!(reader.must(sent), format!("(4096, b'{round}', b'{round}')"), "{name}");
+        }
+        // By hosts that have it open all the time.
+        let mut writers = [Python::new(&hosts, 3), Python::new(&hosts, 2)];
+        for writer in &mut writers {
+            writer.must(&format!("w = os.open('{at}', os.O_RDWR)"));
+        }
+        for round in 0..20 {
+            let letter = char::from(b'a' + round);
+            writers[usize::from(round) % 2].must(&format!("os.pwrite(w, b'{letter}' * 4096, 0)"));
+            assert_eq!(reader.must(sent), format!("(4096, b'{letter}', b'{letter}')"), "{name}");
+        }
+        for round in 1..6 {
+            let at = round * 4096;
+            writers[0].must(&format!("os.pwrite(w, b'{round}' * 4096, {at})"));
+            assert_eq!(reader.must(&format!("aio(d, {at}, 4096)")), "4096", "{name}");
+            let sent = format!("(os.sendfile(p[1], f, {at}, 4096), os.read(p[0], 4096)[:1])");
+            assert_eq!(reader.must(&sent), format!("(4096, b'{round}')"), "{name}");
+        }
+        writers[0].must("os.ftruncate(w, 10)");
+        assert_eq!(reader.must("os.sendfile(p[1], f, 0, 4096)"), "10", "{name}");
     }
 }

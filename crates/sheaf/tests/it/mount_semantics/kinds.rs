@@ -3,7 +3,7 @@ use super::hosts::{EXPORT, POINT, ViewHosts, errno, inside};
 use super::python::{Python, have_python};
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
-use sheaf_testing::sessions::turn;
+use sheaf_testing::sessions::{turn, wait_until};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -402,4 +402,49 @@ fn absolute_links_lead_into_their_own_host() {
         assert_eq!(fs::read_link(hosts.at(2, 1, name)).unwrap().to_str(), Some(text.as_str()));
     }
     assert_eq!(hosts.shell(2, "cat h1/etc/deep/c").stdout, "another host's");
+}
+
+#[test]
+fn file_systems_below_an_export_are_mounts_of_their_own() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    let owner = |script: &str| {
+        let run = hosts.shell_at(1, EXPORT, script);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{script}");
+        run.stdout
+    };
+    owner(
+        "mkdir -p tree/sub; mount -t tmpfs none tree/sub; mkdir tree/sub/deep
+         mount -t tmpfs none tree/sub/deep; echo x >tree/sub/precious; echo y >tree/sub/deep/f; >tree/top",
+    );
+    let at = |name: &str| hosts.at(2, 1, name);
+    let device = |name: &str| fs::metadata(at(name)).unwrap().dev();
+    let found = hosts.shell(2, "find h1/tree -xdev | sort");
+    assert_eq!(found.stdout, "h1/tree\nh1/tree/sub\nh1/tree/top\n", "{found:?}");
+    let devices = [device(""), device("tree/sub"), device("tree/sub/deep")];
+    assert_eq!(device("tree"), devices[0]);
+    assert!(devices[0] != devices[1] && devices[1] != devices[2] && devices[0] != devices[2]);
+    // All else is as below any directory.
+    let used = hosts
+        .shell(2, "cd h1/tree/sub; cat precious deep/f ../sub/deep/f; echo new >deep/new; ls deep");
+    assert_eq!((used.stdout.as_str(), used.stderr.as_str()), ("x\ny\ny\nf\nnew\n", ""));
+    assert_eq!(owner("cat tree/sub/deep/new"), "new\n");
+    let renamed = fs::rename(at("tree/sub/precious"), at("tree/sub/deep/precious"));
+    assert_eq!(errno(renamed), Some(Errno::XDEV));
+    fs::rename(at("tree/sub/deep/new"), at("tree/sub/deep/newer")).unwrap();
+    hosts.shell(2, "rm -rf --one-file-system h1/tree || :");
+    assert_eq!(owner("cat tree/sub/precious; ls tree"), "x\nsub\n");
+    // The owner takes one away.
+    wait_until("nobody uses it", || {
+        hosts.shell_at(1, EXPORT, "umount tree/sub/deep").code == Some(0)
+    });
+    assert_eq!(device("tree/sub/deep"), devices[1]);
+    assert_eq!(fs::read_dir(at("tree/sub/deep")).unwrap().count(), 0);
+    // Another one comes.
+    owner("mount -t tmpfs none tree/sub/deep; echo z >tree/sub/deep/z");
+    assert_eq!(fs::read_to_string(at("tree/sub/deep/z")).unwrap(), "z\n");
+    assert_ne!(device("tree/sub/deep"), devices[1]);
+    let away = hosts.sheaf(2, &["umount", POINT]);
+    assert_eq!((away.code, away.stderr.as_str()), (Some(0), ""));
+    assert_eq!(hosts.shell_at(2, "/", "grep -c fuse.sheaf /proc/mounts || :").stdout, "0\n");
 }

@@ -1,0 +1,79 @@
+//! The file systems below an export that a client mounts in its view, each at its place.
+//!
+//! The client that answers the kernel finds that a directory is one, and says so here. The process that has mounted the
+//! view takes it from here and mounts it, for it may be another process, in another mount namespace.
+use crate::message::SubMountEnd;
+use rustc_hash::FxHashMap;
+use sheaf_core::lock;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// File systems of one client at most. More are shown as directories of the file system above them.
+const SUB_MOUNTS_MAX: usize = 1024;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct SubMounts {
+    nodes: Mutex<FxHashMap<u64, SubMountState>>,
+    wanted: Notify,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SubMountState {
+    Wanted,
+    /// Whoever mounts knows of it.
+    Taken,
+    Ended(SubMountEnd),
+}
+
+impl SubMounts {
+    /// A node is to be mounted; the state as [`crate::message::NodeOp::MountWanted`] has it.
+    pub fn want(&self, node: u64) -> u64 {
+        let mut nodes = lock(&self.nodes);
+        if !nodes.contains_key(&node) && nodes.len() >= SUB_MOUNTS_MAX {
+            return 2;
+        }
+        let state = *nodes.entry(node).or_insert(SubMountState::Wanted);
+        drop(nodes);
+        match state {
+            SubMountState::Wanted => {
+                self.wanted.notify_waiters();
+                0
+            }
+            SubMountState::Taken => 0,
+            SubMountState::Ended(SubMountEnd::Mounted) => 1,
+            SubMountState::Ended(_) => 2,
+        }
+    }
+
+    /// Notes what has become of some, and takes those that are wanted, which are waited for so long at most.
+    pub async fn take(&self, done: &[(u64, SubMountEnd)], wait: Duration) -> Vec<u64> {
+        let until = Instant::now() + wait;
+        {
+            let mut nodes = lock(&self.nodes);
+            for (node, end) in done {
+                match end {
+                    SubMountEnd::Gone => drop(nodes.remove(node)),
+                    end => drop(nodes.insert(*node, SubMountState::Ended(*end))),
+                }
+            }
+        }
+        loop {
+            let told = self.wanted.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            let mut taken = Vec::new();
+            for (node, state) in &mut *lock(&self.nodes) {
+                if *state == SubMountState::Wanted {
+                    *state = SubMountState::Taken;
+                    taken.push(*node);
+                }
+            }
+            let is_over = !taken.is_empty();
+            if is_over || tokio::time::timeout_at(until.into(), told).await.is_err() {
+                return taken;
+            }
+        }
+    }
+}

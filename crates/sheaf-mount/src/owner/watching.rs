@@ -1,0 +1,163 @@
+//! Files whose pages or sizes the kernels of clients keep.
+//!
+//! A client's kernel keeps pages of a file for `sendfile`, `splice` and `MAP_PRIVATE`, and trusts the size that it knows
+//! when a program reads without waiting (`io_uring`, `libaio`). A lease of the kernel's guards pages of files that nobody
+//! has open for writing (`lending.rs`). For all others, a client's change of a file waits here until every
+//! client that has the file open in this way has dropped the pages, and again after the change until it
+//! knows the new size and has dropped pages that were read meanwhile. A client that does not answer within
+//! [`LOAN_TERM`] is not waited for any longer; it drops all pages itself when it hears nothing for so long.
+use super::lending::LOAN_TERM;
+use crate::message::FileNews;
+use rustc_hash::FxHashMap;
+use sheaf_core::lock;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::time::Instant;
+use tokio::sync::Notify;
+
+/// News that one client has not taken; beyond that it does not take any.
+const NEWS_MAX: usize = 4096;
+
+/// What one client is to be told.
+#[derive(Default)]
+pub(super) struct ClientNews {
+    state: Mutex<NewsState>,
+    /// The client has done what it was told.
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct NewsState {
+    last: u64,
+    done: u64,
+    news: VecDeque<FileNews>,
+    /// Who waits for news.
+    waiter: Option<Arc<Notify>>,
+}
+
+/// Device and inode.
+type WatchedFile = (u64, u64);
+
+/// An open file of a client.
+struct Watch {
+    client: Weak<ClientNews>,
+    handle: u64,
+    /// Its kernel may keep pages.
+    has_pages: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Watchers {
+    count: AtomicUsize,
+    files: Mutex<FxHashMap<WatchedFile, Vec<Watch>>>,
+}
+
+impl ClientNews {
+    /// Whoever waits for news is woken by this.
+    pub fn wakes(&self, waiter: &Arc<Notify>) {
+        lock(&self.state).waiter = Some(waiter.clone());
+    }
+
+    /// What is not done yet, after the client has done what it was told up to this number.
+    pub fn take(&self, done: u64) -> Vec<FileNews> {
+        let mut state = lock(&self.state);
+        state.done = state.done.max(done.min(state.last));
+        let done = state.done;
+        state.news.retain(|one| one.number > done);
+        self.done.notify_all();
+        state.news.iter().copied().collect()
+    }
+
+    /// Tells it; the number, unless the client does not take any more.
+    fn tell(&self, handle: u64, size: Option<u64>) -> Option<u64> {
+        let mut state = lock(&self.state);
+        if state.news.len() >= NEWS_MAX {
+            return None;
+        }
+        state.last += 1;
+        let number = state.last;
+        state.news.push_back(FileNews { number, handle, size });
+        state.waiter.iter().for_each(|waiter| waiter.notify_waiters());
+        Some(number)
+    }
+
+    /// Waits until all up to this number is done.
+    fn wait(&self, number: u64, until: Instant) {
+        let mut state = lock(&self.state);
+        while state.done < number {
+            let Some(left) = until.checked_duration_since(Instant::now()) else { return };
+            state = match self.done.wait_timeout(state, left) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+}
+
+impl Watchers {
+    /// A client wants to know of changes of a file that it has open, and of pages if its kernel keeps some.
+    pub fn watch(&self, file: WatchedFile, client: &Arc<ClientNews>, handle: u64, has_pages: bool) {
+        let mut files = lock(&self.files);
+        let watches = files.entry(file).or_default();
+        let of_client = |one: &&mut Watch| {
+            one.handle == handle && std::ptr::eq(one.client.as_ptr(), Arc::as_ptr(client))
+        };
+        match watches.iter_mut().find(of_client) {
+            Some(watch) => watch.has_pages |= has_pages,
+            None => watches.push(Watch { client: Arc::downgrade(client), handle, has_pages }),
+        }
+        self.count.store(files.len(), Ordering::SeqCst);
+    }
+
+    /// The client has closed the file.
+    pub fn closed(&self, client: &Arc<ClientNews>, handle: u64) {
+        if self.is_empty() {
+            return;
+        }
+        let is_other = |one: &Watch| {
+            one.handle != handle || !std::ptr::eq(one.client.as_ptr(), Arc::as_ptr(client))
+        };
+        self.retain(is_other);
+    }
+
+    fn retain(&self, keep: impl Fn(&Watch) -> bool) {
+        let mut files = lock(&self.files);
+        files.retain(|_, watches| {
+            watches.retain(&keep);
+            !watches.is_empty()
+        });
+        self.count.store(files.len(), Ordering::SeqCst);
+    }
+
+    /// Whether no client watches any file.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    /// Waits until no client has pages of the file that it was given before, and knows its size if it has grown.
+    pub fn tell(&self, file: WatchedFile, size: Option<u64>) {
+        let mut told = Vec::new();
+        {
+            let mut files = lock(&self.files);
+            for watch in files.get_mut(&file).into_iter().flatten() {
+                let Some(client) = watch.client.upgrade() else { continue };
+                let mut number = None;
+                if std::mem::take(&mut watch.has_pages) {
+                    number = client.tell(watch.handle, None);
+                }
+                if size.is_some() {
+                    number = client.tell(watch.handle, size).or(number);
+                }
+                told.extend(number.map(|number| (client, number)));
+            }
+        }
+        let until = Instant::now() + LOAN_TERM;
+        told.iter().for_each(|(client, number)| client.wait(*number, until));
+        // Clients that have gone.
+        if !told.is_empty() {
+            self.retain(|one| one.client.strong_count() > 0);
+        }
+    }
+}
