@@ -41,7 +41,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use writers::{EXECUTE_BITS, Releasing, Writers};
 
-pub(crate) use point::receive;
+pub(crate) use point::{end_hanging, receive};
 pub use point::{MountError, MountOptions, ViewForbids, unmount};
 
 /// The most bytes of a request or an answer, without what stands before them.
@@ -204,7 +204,7 @@ impl Drop for Mounted {
             return self.readers.iter().for_each(JoinHandle::abort);
         }
         if !self.is_gone()
-            && let Err(error) = unmount(&self.point)
+            && let Err(error) = point::end(&self.point)
         {
             tracing::warn!(point = %self.point.display(), %error, "it stays mounted");
         }

@@ -10,7 +10,9 @@
 //! └── groups       mounted by FUSE: groups of files, for who has mounted it
 //! ```
 use crate::all::AllView;
-use crate::fuse::{MountError, MountOptions, Mounted, Remote, ViewForbids, unmount};
+use crate::fuse::{
+    MountError, MountOptions, Mounted, Remote, ViewForbids, end_hanging, unmount,
+};
 use crate::groups::GroupsView;
 use crate::own::{OwnFiles, OwnMount};
 use rustix::fs::StatVfsMountFlags;
@@ -296,6 +298,9 @@ fn clear_away(point: &Path) -> io::Result<()> {
             done?;
         }
     }
+    let connections: Vec<u64> =
+        mounts.iter().filter(|mount| mount.is_fuse).map(|mount| mount.device).collect();
+    end_hanging(&connections);
     // What was made there by a user who is not root.
     let hosts = point.join(HOSTS);
     for entry in hosts.read_dir().into_iter().flatten() {

@@ -11,11 +11,18 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The program by which somebody who is not root mounts.
 const FUSERMOUNT: &str = "fusermount3";
 /// Where that finds the socket by which it hands over the device.
 const COMMFD: &str = "_FUSE_COMMFD";
+
+/// Where the kernel shows the connections of FUSE file systems.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+/// How long requests of a view that was taken away may take, and how often they are looked at.
+const HANG_MAX: Duration = Duration::from_secs(3);
+const HANG_PAUSE: Duration = Duration::from_millis(20);
 
 /// How files are mounted.
 #[derive(Clone, Debug, Default)]
@@ -143,13 +150,49 @@ pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, O
     Ok((got.bytes, all.next()))
 }
 
-/// Unmounts a directory, and fails all requests that are under way, also if the process that has them stands still.
+/// Takes away what is mounted at a directory; who is in it stays there.
 ///
 /// # Errors
 /// What the kernel or `fusermount3` says.
 pub fn unmount(point: &Path) -> io::Result<()> {
+    take_off(point, UnmountFlags::DETACH)
+}
+
+/// The same, and what is asked meanwhile fails, also where who has it in hand stands still.
+pub(super) fn end(point: &Path) -> io::Result<()> {
+    take_off(point, UnmountFlags::DETACH | UnmountFlags::FORCE)
+}
+
+/// Ends the connections of file systems that were taken away, of these device numbers, if requests of programs in them
+/// hang.
+pub(crate) fn end_hanging(devices: &[u64]) {
+    let connection = |device: &u64| {
+        let name = rustix::fs::minor(*device).to_string();
+        Path::new(CONNECTIONS).join(name)
+    };
+    // One that has ended is not there any more.
+    let hangs = |connection: &PathBuf| {
+        let waiting = std::fs::read_to_string(connection.join("waiting"));
+        waiting.is_ok_and(|waiting| waiting.trim() != "0")
+    };
+    let begun = Instant::now();
+    let mut left: Vec<PathBuf> = devices.iter().map(connection).collect();
+    loop {
+        left.retain(hangs);
+        if left.is_empty() || begun.elapsed() >= HANG_MAX {
+            break;
+        }
+        std::thread::sleep(HANG_PAUSE);
+    }
+    for connection in left {
+        if let Err(error) = std::fs::write(connection.join("abort"), "1") {
+            tracing::warn!(connection = %connection.display(), %error, "requests still hang");
+        }
+    }
+}
+
+fn take_off(point: &Path, flags: UnmountFlags) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
-        let flags = UnmountFlags::DETACH | UnmountFlags::FORCE;
         return Ok(rustix::mount::unmount(point, flags)?);
     }
     let output = Command::new(FUSERMOUNT).args(["-u", "-z", "--"]).arg(point).output()?;
