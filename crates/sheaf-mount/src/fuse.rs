@@ -14,6 +14,7 @@ mod borrowed;
 mod device;
 mod pages;
 mod point;
+mod recent;
 mod reply;
 mod request;
 mod submounts;
@@ -29,6 +30,8 @@ use fuse_abi::linux as abi;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use pages::KernelPages;
+use recent::{Known, RecentAnswers};
+use reply::ReplyAs;
 use request::{KernelAsks, KernelRequest};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::{Errno, lock};
@@ -41,8 +44,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use writers::{EXECUTE_BITS, Releasing, Writers};
 
-pub(crate) use point::{end_hanging, receive};
 pub use point::{MountError, MountOptions, ViewForbids, unmount};
+pub(crate) use point::{end_hanging, receive};
 
 /// The most bytes of a request or an answer, without what stands before them.
 const TRANSFER_BYTES: usize = 1 << 20;
@@ -265,6 +268,7 @@ struct View<R> {
     writers: Arc<Writers>,
     pages: KernelPages,
     covered: Covered,
+    recent: RecentAnswers,
 }
 
 /// What an operation has to do with files that somebody may run.
@@ -286,8 +290,19 @@ enum LoanOf {
 impl<R: Remote> View<R> {
     fn new(remote: Arc<R>, root: u64) -> Self {
         let (under_way, locked, forgotten, borrowed, writers, pages) = Default::default();
-        let covered = Covered::default();
-        Self { remote, root, under_way, locked, forgotten, borrowed, writers, pages, covered }
+        let (covered, recent) = (Covered::default(), RecentAnswers::default());
+        Self {
+            remote,
+            root,
+            under_way,
+            locked,
+            forgotten,
+            borrowed,
+            writers,
+            pages,
+            covered,
+            recent,
+        }
     }
 
     /// Takes requests until there is no mount any more.
@@ -357,6 +372,15 @@ impl<R: Remote> View<R> {
             }
             KernelAsks::Op { op, data, how, waits } => (op, data, how, waits),
         };
+        let is_covered = self.covered.is(request.node(), &op);
+        match self.recent.take(request.pid(), &op, Instant::now()) {
+            Known::Attributes(found) if !is_covered => {
+                reply::reply(device, unique, &how, FileAnswer::Node(found), &[])?;
+                return Ok(None);
+            }
+            Known::NoList if !is_covered => return Err(Errno::NODATA),
+            _ => {}
+        }
         if self.is_done(request.node(), &op) {
             device.done(unique);
             return Ok(None);
@@ -367,7 +391,6 @@ impl<R: Remote> View<R> {
         }
         let of_writers = self.of_writers(&op);
         let (node, pid) = (request.node(), request.pid());
-        let is_covered = self.covered.is(node, &op);
         let finds = self.remote.has_sub_mounts() && matches!(op, NodeOp::Lookup(_));
         let op = self.of_pages(device, request.node(), op);
         let is_direct = self.is_direct_open(&op);
@@ -399,6 +422,12 @@ impl<R: Remote> View<R> {
                 let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(&all)?;
                 let (mut answer, mut bytes) = (answer?, bytes);
                 view.note_writer(&of_writers, &answer);
+                if let (ReplyAs::Entry | ReplyAs::Attributes, FileAnswer::Node(found)) =
+                    (how, &answer)
+                    && view.remote.has_sub_mounts()
+                {
+                    view.recent.note(pid, *found, finds, Instant::now());
+                }
                 if let (true, FileAnswer::Node(found)) = (finds, &answer)
                     && found.is_mounted
                 {

@@ -279,6 +279,8 @@ pub struct NodeAttributes {
     pub ctime: Timestamp,
     /// It is the top directory of another file system than the directory in which it was found.
     pub is_mounted: bool,
+    /// It may have an access control list.
+    pub has_list: bool,
 }
 
 /// An entry of a directory.

@@ -146,6 +146,7 @@ pub(crate) fn attributes(node: u64, mode: u32, size: u64, changed: Timestamp) ->
         mtime: changed,
         ctime: changed,
         is_mounted: false,
+        has_list: false,
     }
 }
 

@@ -10,9 +10,7 @@
 //! └── groups       mounted by FUSE: groups of files, for who has mounted it
 //! ```
 use crate::all::AllView;
-use crate::fuse::{
-    MountError, MountOptions, Mounted, Remote, ViewForbids, end_hanging, unmount,
-};
+use crate::fuse::{MountError, MountOptions, Mounted, Remote, ViewForbids, end_hanging, unmount};
 use crate::groups::GroupsView;
 use crate::own::{OwnFiles, OwnMount};
 use rustix::fs::StatVfsMountFlags;

@@ -1,7 +1,8 @@
 //! Mounting, and taking away again.
 use super::TRANSFER_BYTES;
 use super::device::Device;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use sheaf_core::Errno;
 use std::ffi::{CString, OsString};
@@ -166,9 +167,13 @@ pub(super) fn end(point: &Path) -> io::Result<()> {
 /// Ends the connections of file systems that were taken away, of these device numbers, if requests of programs in them
 /// hang.
 pub(crate) fn end_hanging(devices: &[u64]) {
+    let connections = match connections() {
+        Ok(connections) => connections,
+        Err(error) => return tracing::debug!(%error, "connections are not shown"),
+    };
     let connection = |device: &u64| {
-        let name = rustix::fs::minor(*device).to_string();
-        Path::new(CONNECTIONS).join(name)
+        let name = rustix::fs::minor(*device);
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", connections.as_raw_fd()))
     };
     // One that has ended is not there any more.
     let hangs = |connection: &PathBuf| {
@@ -189,6 +194,18 @@ pub(crate) fn end_hanging(devices: &[u64]) {
             tracing::warn!(connection = %connection.display(), %error, "requests still hang");
         }
     }
+}
+
+/// The directory of connections, which need not be mounted anywhere for root.
+fn connections() -> io::Result<OwnedFd> {
+    if rustix::process::geteuid().is_root() {
+        let context = rustix::mount::fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        rustix::mount::fsconfig_create(context.as_fd())?;
+        let (flags, attributes) = (FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty());
+        return Ok(rustix::mount::fsmount(context.as_fd(), flags, attributes)?);
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, CONNECTIONS, flags, Mode::empty())?)
 }
 
 fn take_off(point: &Path, flags: UnmountFlags) -> io::Result<()> {

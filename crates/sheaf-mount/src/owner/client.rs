@@ -250,11 +250,14 @@ impl OwnerClient {
     }
 
     fn attributes(&self, node: u64, handle: Option<u64>) -> Result<NodeAttributes, Errno> {
-        let found = match handle.map(|handle| self.handle(handle)).transpose()? {
-            Some(handle) => status(handle.file().as_fd())?,
-            None => status(self.nodes.fd(node)?.as_fd())?,
+        let file = match handle.map(|handle| self.handle(handle)).transpose()? {
+            Some(handle) => handle.file(),
+            None => self.nodes.fd(node)?,
         };
-        Ok(self.links.shown(&self.nodes, nodes::attributes(node, &found)))
+        let found = status(file.as_fd())?;
+        let has_list = nodes::has_list(file.as_fd(), found.kind);
+        let found = NodeAttributes { has_list, ..nodes::attributes(node, &found) };
+        Ok(self.links.shown(&self.nodes, found))
     }
 
     fn set_attributes(

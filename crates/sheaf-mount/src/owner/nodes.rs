@@ -150,6 +150,7 @@ impl KnownNodes {
     /// A file was found under this name of this directory, and is given to the client.
     pub fn found(&self, fd: OwnedFd, parent: u64, name: &[u8]) -> Result<NodeAttributes, Errno> {
         let found = status(fd.as_fd())?;
+        let has_list = has_list(fd.as_fd(), found.kind);
         // What is in a view is elsewhere, and in the end here again.
         let is_other = self.device(parent) != Some(found.dev);
         if is_other && self.served.is_view(&found)? {
@@ -189,7 +190,7 @@ impl KnownNodes {
         if is_new {
             state.opened(number, self.open_max, &self.served);
         }
-        Ok(NodeAttributes { is_mounted, ..attributes(number, &found) })
+        Ok(NodeAttributes { is_mounted, has_list, ..attributes(number, &found) })
     }
 
     /// The file system of a node.
@@ -400,7 +401,15 @@ pub(super) fn attributes(node: u64, found: &Metadata) -> NodeAttributes {
         mtime: found.mtime,
         ctime: found.ctime,
         is_mounted: false,
+        has_list: true,
     }
+}
+
+/// Whether a file may have an access control list.
+pub(super) fn has_list(file: BorrowedFd<'_>, kind: FileKind) -> bool {
+    use rustix::io::Errno as SysErrno;
+    let list = || rustix::fs::getxattr_query(path_of(file), "system.posix_acl_access");
+    kind != FileKind::Symlink && !matches!(list(), Err(SysErrno::NODATA | SysErrno::NOTSUP))
 }
 
 /// The path by which this process reaches what a descriptor names, whatever became of its names.
