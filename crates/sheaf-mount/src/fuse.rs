@@ -18,6 +18,7 @@ mod recent;
 mod reply;
 mod request;
 mod submounts;
+mod underway;
 mod writers;
 
 use crate::message::{
@@ -42,6 +43,7 @@ use std::time::{Duration, Instant};
 use submounts::Covered;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use underway::UnderWay;
 use writers::{EXECUTE_BITS, Releasing, Writers};
 
 pub use point::{MountError, MountOptions, ViewForbids, unmount};
@@ -281,6 +283,21 @@ enum OfWriters {
     Nothing,
 }
 
+/// What is to be known when a request has been answered.
+struct AskedAbout {
+    node: u64,
+    pid: u32,
+    how: ReplyAs,
+    /// Another file system is to be mounted there.
+    is_covered: bool,
+    /// It looks a name up, which may be another file system's.
+    finds: bool,
+    of_writers: OfWriters,
+    /// It opens this node for reads that do not ask for the size.
+    is_direct: Option<u64>,
+    loan: Option<(LoanOf, LoanAsked)>,
+}
+
 /// What an answer may lend bytes of.
 enum LoanOf {
     Opened,
@@ -389,59 +406,75 @@ impl<R: Remote> View<R> {
             device.send(unique, &[&bytes]).map_err(|error| Errno::from_io(&error))?;
             return Ok(None);
         }
-        let of_writers = self.of_writers(&op);
         let (node, pid) = (request.node(), request.pid());
+        let of_writers = self.of_writers(&op);
         let finds = self.remote.has_sub_mounts() && matches!(op, NodeOp::Lookup(_));
-        let op = self.of_pages(device, request.node(), op);
-        let is_direct = self.is_direct_open(&op);
+        let op = self.of_pages(device, node, op);
+        let (is_direct, lock_owner) = (self.is_direct_open(&op), lock_owner(&op));
         let (op, loan) = self.borrowing(op);
-        let lock_owner = lock_owner(&op);
-        let call = encoded(&FileCall { who: request.who(&op), pid: request.pid(), op }, data)?;
-        let (view, device) = (self.clone(), device.clone());
+        let call = encoded(&FileCall { who: request.who(&op), pid, op }, data)?;
+        let about = AskedAbout { node, pid, how, is_covered, finds, of_writers, is_direct, loan };
         // Before the next request is read, which may be its interrupt.
         let under_way = UnderWay::new(self, unique, waits);
+        let (view, device) = (self.clone(), device.clone());
         Ok(Some(async move {
-            if let OfWriters::Allows(node) = of_writers {
-                view.writers.released(node).await;
-            }
-            let entered = match is_covered {
-                true => view.covered.enter(&*view.remote, node, pid).await,
-                false => Ok(()),
-            };
-            if let Err(errno) = entered {
-                return device.refuse(unique, errno);
-            }
-            let answer = match &under_way.told {
-                Some(told) => view.wait_for_lock(told, call, lock_owner).await,
-                None => view.remote.call(call).await,
-            };
-            if let (Some(node), Ok(all)) = (is_direct, &answer) {
-                view.knows_size(&device, node, all).await;
-            }
-            let sent = answer.and_then(|all| {
-                let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(&all)?;
-                let (mut answer, mut bytes) = (answer?, bytes);
-                view.note_writer(&of_writers, &answer);
-                if let (ReplyAs::Entry | ReplyAs::Attributes, FileAnswer::Node(found)) =
-                    (how, &answer)
-                    && view.remote.has_sub_mounts()
-                {
-                    view.recent.note(pid, *found, finds, Instant::now());
-                }
-                if let (true, FileAnswer::Node(found)) = (finds, &answer)
-                    && found.is_mounted
-                {
-                    view.covered.found(found.node);
-                }
-                if let Some((of, asked)) = loan {
-                    (answer, bytes) = view.borrow(&device, (&of, asked), answer, &all, bytes);
-                }
-                reply::reply(&device, unique, &how, answer, bytes)
-            });
+            let answered = view.ask(&device, &about, (call, lock_owner), &under_way).await;
+            let sent = answered.and_then(|all| view.take_answer(&device, unique, about, &all));
             if let Err(errno) = sent {
                 device.refuse(unique, errno);
             }
         }))
+    }
+
+    /// Has the owner do what is asked, when that can be done.
+    async fn ask(
+        self: &Arc<Self>,
+        device: &Arc<WatchedDevice>,
+        about: &AskedAbout,
+        (call, lock_owner): (Vec<u8>, u64),
+        under_way: &UnderWay<R>,
+    ) -> Result<Bytes, Errno> {
+        if let OfWriters::Allows(node) = about.of_writers {
+            self.writers.released(node).await;
+        }
+        if about.is_covered {
+            self.covered.enter(&*self.remote, about.node, about.pid).await?;
+        }
+        let all = match &under_way.told {
+            Some(told) => self.wait_for_lock(told, call, lock_owner).await?,
+            None => self.remote.call(call).await?,
+        };
+        if let Some(node) = about.is_direct {
+            self.knows_size(device, node, &all).await;
+        }
+        Ok(all)
+    }
+
+    /// Answers the kernel, and keeps what is to be known of the answer.
+    fn take_answer(
+        self: &Arc<Self>,
+        device: &Arc<WatchedDevice>,
+        unique: u64,
+        about: AskedAbout,
+        all: &Bytes,
+    ) -> Result<(), Errno> {
+        let AskedAbout { pid, how, finds, of_writers, loan, .. } = about;
+        let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(all)?;
+        let (mut answer, mut bytes) = (answer?, bytes);
+        self.note_writer(&of_writers, &answer);
+        let is_status = matches!(how, ReplyAs::Entry | ReplyAs::Attributes);
+        if let (true, FileAnswer::Node(found)) =
+            (is_status && self.remote.has_sub_mounts(), &answer)
+        {
+            self.recent.note(pid, *found, finds, Instant::now());
+            if finds && found.is_mounted {
+                self.covered.found(found.node);
+            }
+        }
+        if let Some((of, asked)) = loan {
+            (answer, bytes) = self.borrow(device, (&of, asked), answer, all, bytes);
+        }
+        reply::reply(device, unique, &how, answer, bytes)
     }
 
     /// Whether nothing has to be asked for that.
@@ -710,28 +743,6 @@ impl<R: Remote> View<R> {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(LOCK_PAUSE_MAX),
             }
         }
-    }
-}
-
-/// A request that is under way until this is dropped.
-struct UnderWay<R> {
-    view: Arc<View<R>>,
-    unique: u64,
-    /// Ends its wait for a lock.
-    told: Option<Arc<Notify>>,
-}
-
-impl<R> UnderWay<R> {
-    fn new(view: &Arc<View<R>>, unique: u64, waits: bool) -> Self {
-        let told = waits.then(Arc::<Notify>::default);
-        lock(&view.under_way).insert(unique, told.clone());
-        Self { view: view.clone(), unique, told }
-    }
-}
-
-impl<R> Drop for UnderWay<R> {
-    fn drop(&mut self) {
-        lock(&self.view.under_way).remove(&self.unique);
     }
 }
 
