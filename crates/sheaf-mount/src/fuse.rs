@@ -61,6 +61,8 @@ const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// How long an interrupted waiter waits until the owner knows of it.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
+/// When a mount asks again after it was told what concerns another mount of the same client.
+const OTHERS_PAUSE: Duration = Duration::from_millis(2);
 /// How long the kernel keeps pages without word from the owner.
 const PAGES_TERM: Duration = Duration::from_millis(1750);
 /// How long an owner waits until it says that nothing is wanted back.
@@ -656,7 +658,7 @@ impl<R: Remote> View<R> {
 
     /// Gives back what is wanted back, as long as anything is lent.
     async fn heed_recalls(self: Arc<Self>, device: Arc<WatchedDevice>) {
-        let (mut done, mut told) = (Vec::new(), 0);
+        let (mut done, mut told) = (Vec::new(), Vec::new());
         while self.borrowed.goes_on(&done, !self.pages.is_empty()) {
             let (asked, wait_ms) = (self.borrowed.asking(Instant::now()), RECALLS_WAIT_MS);
             let (who, op) = (FileCaller::default(), NodeOp::Recalls { done, told, wait_ms });
@@ -677,8 +679,15 @@ impl<R: Remote> View<R> {
                 Ok(FileAnswer::Recalled(lender, files, news)) => {
                     self.borrowed.called_back(asked, lender, &files);
                     self.pages.heed(&device, &files, &news).await;
-                    told = news.last().map_or(told, |last| last.number);
-                    done = files;
+                    // Another mount of the same client answers for its own open files.
+                    let is_own = |handle| self.borrowed.has(handle) || self.pages.has(handle);
+                    let is_any = !(files.is_empty() && news.is_empty());
+                    let own_news = news.iter().filter(|one| is_own(one.handle));
+                    told = own_news.map(|one| one.number).collect();
+                    done = files.into_iter().filter(|handle| is_own(*handle)).collect();
+                    if is_any && done.is_empty() && told.is_empty() {
+                        tokio::time::sleep(OTHERS_PAUSE).await;
+                    }
                 }
                 _ => {
                     self.borrowed.lost();

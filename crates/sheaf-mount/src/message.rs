@@ -156,8 +156,8 @@ pub enum NodeOp {
     /// `pread(2)`, and so many bytes more if they can be lent.
     ReadLent { handle: u64, offset: u64, size: u32, ahead: u32 },
     /// Waits until bytes that were lent are wanted back, so long at most. Those of these files are not used any
-    /// more, and what was told up to this number is done.
-    Recalls { done: Vec<u64>, told: u64, wait_ms: u32 },
+    /// more, and news of these numbers is done.
+    Recalls { done: Vec<u64>, told: Vec<u64>, wait_ms: u32 },
     /// `write(2)` of the bytes behind the request, with the flags that the open file has at that moment.
     Write { handle: u64, offset: u64, flags: u32 },
     /// A descriptor was closed: what its process has locked in ranges is free.

@@ -166,6 +166,11 @@ impl Borrowed {
         !std::mem::replace(&mut self.state().is_heeded, true)
     }
 
+    /// Whether this is an open file of this mount.
+    pub fn has(&self, handle: u64) -> bool {
+        self.state().files.contains_key(&handle)
+    }
+
     /// Whether there is something that can be called back, or is to be given back.
     pub fn goes_on(&self, done: &[u64], is_kept: bool) -> bool {
         let mut state = self.state();

@@ -22,6 +22,10 @@ impl KernelPages {
         lock(&self.0).remove(&handle);
     }
 
+    pub fn has(&self, handle: u64) -> bool {
+        lock(&self.0).contains_key(&handle)
+    }
+
     pub fn is_empty(&self) -> bool {
         lock(&self.0).is_empty()
     }

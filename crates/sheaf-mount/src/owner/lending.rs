@@ -145,11 +145,11 @@ impl OwnerLoans {
     }
 
     /// What is wanted back, which is waited for so long at most; these are given back.
-    /// What was told up to a number is done; what more there is to tell comes along.
+    /// News of these numbers is done; what more there is to tell comes along.
     pub async fn recalls(
         &self,
         done: &[u64],
-        told_before: u64,
+        told_before: &[u64],
         wait: Duration,
     ) -> (Vec<u64>, Vec<FileNews>) {
         self.shared.give_back(done);

@@ -78,7 +78,7 @@ async fn waited(client: &OwnerClient, op: NodeOp) -> FileAnswer {
     let wait = |ms: u32| Duration::from_millis(ms.into());
     match op {
         NodeOp::Recalls { done, told, wait_ms } => {
-            let (files, news) = client.loans.recalls(&done, told, wait(wait_ms)).await;
+            let (files, news) = client.loans.recalls(&done, &told, wait(wait_ms)).await;
             FileAnswer::Recalled(client.loans.lender, files, news)
         }
         NodeOp::Mounts { done, wait_ms } => {

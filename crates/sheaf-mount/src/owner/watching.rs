@@ -30,7 +30,7 @@ pub(super) struct ClientNews {
 #[derive(Default)]
 struct NewsState {
     last: u64,
-    done: u64,
+    /// What is not done yet.
     news: VecDeque<FileNews>,
     /// Who waits for news.
     waiter: Option<Arc<Notify>>,
@@ -60,12 +60,11 @@ impl ClientNews {
         lock(&self.state).waiter = Some(waiter.clone());
     }
 
-    /// What is not done yet, after the client has done what it was told up to this number.
-    pub fn take(&self, done: u64) -> Vec<FileNews> {
+    /// What is not done yet, after the client has done news of these numbers. It may be several mounts, each with open
+    /// files of its own, so one does not answer for another.
+    pub fn take(&self, done: &[u64]) -> Vec<FileNews> {
         let mut state = lock(&self.state);
-        state.done = state.done.max(done.min(state.last));
-        let done = state.done;
-        state.news.retain(|one| one.number > done);
+        state.news.retain(|one| !done.contains(&one.number));
         self.done.notify_all();
         state.news.iter().copied().collect()
     }
@@ -83,10 +82,16 @@ impl ClientNews {
         Some(number)
     }
 
+    /// The client has closed a file.
+    fn closed(&self, handle: u64) {
+        lock(&self.state).news.retain(|one| one.handle != handle);
+        self.done.notify_all();
+    }
+
     /// Waits until all up to this number is done.
     fn wait(&self, number: u64, until: Instant) {
         let mut state = lock(&self.state);
-        while state.done < number {
+        while state.news.iter().any(|one| one.number <= number) {
             let Some(left) = until.checked_duration_since(Instant::now()) else { return };
             state = match self.done.wait_timeout(state, left) {
                 Ok((state, _)) => state,
@@ -113,6 +118,7 @@ impl Watchers {
 
     /// The client has closed the file.
     pub fn closed(&self, client: &Arc<ClientNews>, handle: u64) {
+        client.closed(handle);
         if self.is_empty() {
             return;
         }
