@@ -62,8 +62,8 @@ struct LoanTable {
 struct OwnerLoan {
     file: Arc<OwnedFd>,
     granted: Instant,
-    /// It is wanted back.
-    is_recalled: bool,
+    /// It is wanted back, and over at this moment.
+    due: Option<Instant>,
 }
 
 /// Whether there is a loan.
@@ -90,7 +90,7 @@ impl OwnerLoans {
         }
         let mut table = lock(&self.shared.table);
         if let Some(loan) = table.lent.get_mut(&handle) {
-            if loan.is_recalled {
+            if loan.due.is_some() {
                 return Lending::Refused;
             }
             loan.granted = Instant::now();
@@ -104,7 +104,7 @@ impl OwnerLoans {
         if as_process(|| set_lease(&file, libc::F_RDLCK)).is_err() {
             return Lending::Refused;
         }
-        table.lent.insert(handle, OwnerLoan { file, granted, is_recalled: false });
+        table.lent.insert(handle, OwnerLoan { file, granted, due: None });
         Lending::New
     }
 
@@ -113,7 +113,7 @@ impl OwnerLoans {
         let stands = is_read && lease(file) == Ok(libc::F_RDLCK);
         // Nobody has been told of it.
         if !stands && lending == Lending::New {
-            self.shared.give_back(&[handle]);
+            self.shared.take_back(handle);
         }
         stands
     }
@@ -139,7 +139,7 @@ impl OwnerLoans {
             for (handle, at) in due {
                 tokio::time::sleep_until(at.into()).await;
                 let Some(loans) = loans.upgrade() else { return };
-                loans.end(handle);
+                loans.end(handle, at);
             }
         });
     }
@@ -192,12 +192,10 @@ impl SharedLoans {
         let mut table = lock(&self.table);
         let (confirmed, mut due) = (table.confirmed, Vec::new());
         for (handle, loan) in &mut table.lent {
-            if !loan.is_recalled && lease(&loan.file) != Ok(libc::F_RDLCK) {
-                loan.is_recalled = true;
-                due.push((
-                    *handle,
-                    loan.granted.max(confirmed.unwrap_or(loan.granted)) + LOAN_TERM,
-                ));
+            if loan.due.is_none() && lease(&loan.file) != Ok(libc::F_RDLCK) {
+                let at = loan.granted.max(confirmed.unwrap_or(loan.granted)) + LOAN_TERM;
+                loan.due = Some(at);
+                due.push((*handle, at));
             }
         }
         drop(table);
@@ -209,20 +207,35 @@ impl SharedLoans {
     fn confirm(&self, at: Instant) -> Vec<u64> {
         let mut table = lock(&self.table);
         table.confirmed = Some(at);
-        let recalled = table.lent.iter().filter(|(_, loan)| loan.is_recalled);
+        let recalled = table.lent.iter().filter(|(_, loan)| loan.due.is_some());
         recalled.map(|(handle, _)| *handle).collect()
     }
 
+    /// What was wanted back is given back. What was lent again meanwhile stays lent.
     fn give_back(&self, handles: &[u64]) {
         let mut table = lock(&self.table);
-        for loan in handles.iter().filter_map(|handle| table.lent.remove(handle)) {
+        for handle in handles {
+            if table.lent.get(handle).is_some_and(|loan| loan.due.is_some())
+                && let Some(loan) = table.lent.remove(handle)
+            {
+                end_lease(&loan.file);
+            }
+        }
+    }
+
+    /// Ends a loan that the client does not know of.
+    fn take_back(&self, handle: u64) {
+        if let Some(loan) = lock(&self.table).lent.remove(&handle) {
             end_lease(&loan.file);
         }
     }
 
-    /// The time of a loan is over; that it was wanted back is still to be told.
-    fn end(&self, handle: u64) {
-        if let Some(loan) = lock(&self.table).lent.get(&handle) {
+    /// The time of a loan is over; that it was wanted back is still to be told. If it was given back in time, the same
+    /// open file may have been lent again, which is another loan.
+    fn end(&self, handle: u64, at: Instant) {
+        if let Some(loan) = lock(&self.table).lent.get(&handle)
+            && loan.due == Some(at)
+        {
             end_lease(&loan.file);
         }
     }
@@ -286,6 +299,44 @@ mod tests {
 
     /// Files created while other threads take leases on them.
     const FILES_MADE: u32 = 5000;
+
+    /// What was given back in time and is lent again is not ended when the time of the first loan is over.
+    #[test]
+    #[allow(unsafe_code)]
+    fn end_of_one_loan_does_not_end_the_next_of_the_same_file() {
+        // SAFETY: nothing in this process waits for this signal.
+        unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+        const HANDLE: u64 = 7;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        fs::write(&path, "content").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let loans = OwnerLoans::new(Some(runtime.handle().clone()));
+        let file = Arc::new(OwnedFd::from(File::open(&path).unwrap()));
+        let lend = || {
+            assert!(loans.lend(HANDLE, &file) == Lending::New);
+            assert!(loans.stands(HANDLE, &file, Lending::New, true));
+        };
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let writes = || rustix::fs::openat(rustix::fs::CWD, &path, flags, Mode::empty());
+        lend();
+        assert_eq!(writes().err(), Some(rustix::io::Errno::WOULDBLOCK));
+        let due = loans.shared.look();
+        assert_eq!(due.len(), 1);
+        loans.shared.give_back(&[HANDLE]);
+        drop(writes().unwrap());
+        lend();
+        due.iter().for_each(|(handle, at)| loans.shared.end(*handle, *at));
+        assert_eq!(lease(&file), Ok(libc::F_RDLCK));
+        // Nor does a client's word that it has given the first one back.
+        loans.shared.give_back(&[HANDLE]);
+        assert_eq!(lease(&file), Ok(libc::F_RDLCK));
+        // The end of its own time does.
+        assert_eq!(writes().err(), Some(rustix::io::Errno::WOULDBLOCK));
+        let due = loans.shared.look();
+        due.iter().for_each(|(handle, at)| loans.shared.end(*handle, *at));
+        drop(writes().unwrap());
+    }
 
     /// The kernel creates the name before it opens the file. A lease taken in between delays the open, and no retry
     /// finds the name of the first attempt.
