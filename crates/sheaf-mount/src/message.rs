@@ -253,8 +253,11 @@ impl NodeOp {
 /// What `lstat(2)` says of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAttributes {
-    /// The node, which is what programs see as the number of the inode.
+    /// The node.
     pub node: u64,
+    /// What programs see as the number of the inode: the node's, unless a client still knows that of another file, which
+    /// is gone.
+    pub ino: u64,
     /// Kind and permission bits.
     pub mode: u32,
     /// Number of names.

@@ -134,6 +134,7 @@ impl<T> OpenTable<T> {
 pub(crate) fn attributes(node: u64, mode: u32, size: u64, changed: Timestamp) -> NodeAttributes {
     NodeAttributes {
         node,
+        ino: node,
         mode,
         nlink: 1,
         uid: rustix::process::geteuid().as_raw(),

@@ -132,7 +132,7 @@ fn entry_of(found: &NodeAttributes) -> abi::fuse_entry_out {
 
 fn attributes_of(found: &NodeAttributes) -> abi::fuse_attr {
     abi::fuse_attr {
-        ino: found.node,
+        ino: found.ino,
         size: found.size,
         blocks: found.blocks,
         atime: found.atime.seconds.cast_unsigned(),

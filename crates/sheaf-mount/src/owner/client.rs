@@ -256,7 +256,7 @@ impl OwnerClient {
         };
         let found = status(file.as_fd())?;
         let has_list = nodes::has_list(file.as_fd(), found.kind);
-        let found = NodeAttributes { has_list, ..nodes::attributes(node, &found) };
+        let found = NodeAttributes { has_list, ..self.nodes.attributes(node, &found) };
         Ok(self.links.shown(&self.nodes, found))
     }
 

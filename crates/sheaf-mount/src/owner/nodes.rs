@@ -61,11 +61,20 @@ struct NodeState {
     open: VecDeque<u64>,
     /// Files whose inode number belonged to another node when they were found, with the numbers they received. They
     /// keep these after that node is forgotten: a file has one number as long as the client knows it.
-    displaced: FxHashMap<FileId, u64>,
+    displaced: FxHashMap<FileId, NodeNumber>,
+}
+
+/// How a file is known to a client.
+#[derive(Clone, Copy)]
+struct NodeNumber {
+    node: u64,
+    /// What programs see.
+    ino: u64,
 }
 
 struct KnownNode {
     id: FileId,
+    ino: u64,
     kind: FileKind,
     fd: Option<Arc<OwnedFd>>,
     /// By which it is found again without one.
@@ -158,7 +167,8 @@ impl KnownNodes {
         }
         let is_mounted = is_other && found.kind == FileKind::Directory;
         let mut state = self.state();
-        let number = state.number(self.served.number(found.id()), id_of(&found));
+        let known = state.number(self.served.number(found.id()), id_of(&found));
+        let NodeNumber { node: number, ino } = known;
         let is_new = match state.nodes.get_mut(&number) {
             Some(node) => {
                 node.lookups += 1;
@@ -173,6 +183,7 @@ impl KnownNodes {
             None => {
                 let node = KnownNode {
                     id: id_of(&found),
+                    ino,
                     kind: found.kind,
                     fd: Some(Arc::new(fd)),
                     handle: None,
@@ -190,7 +201,13 @@ impl KnownNodes {
         if is_new {
             state.opened(number, self.open_max, &self.served);
         }
-        Ok(NodeAttributes { is_mounted, has_list, ..attributes(number, &found) })
+        Ok(NodeAttributes { is_mounted, has_list, ..attributes(known, &found) })
+    }
+
+    /// What the kernel says of a node, as it is told.
+    pub fn attributes(&self, node: u64, found: &Metadata) -> NodeAttributes {
+        let ino = self.state().nodes.get(&node).map_or(node, |known| known.ino);
+        attributes(NodeNumber { node, ino }, found)
     }
 
     /// The file system of a node.
@@ -299,16 +316,19 @@ impl KnownNodes {
 
 impl NodeState {
     /// The number of a file whose own number would be `own`.
-    fn number(&mut self, own: u64, id: FileId) -> u64 {
+    fn number(&mut self, own: u64, id: FileId) -> NodeNumber {
         if let Some(number) = self.displaced.get(&id) {
             return *number;
         }
-        let mut number = own;
+        let (mut node, mut is_others) = (own, false);
         // Two inodes of which the numbers are the same in what is left of them here, or one that was another file's.
-        while self.nodes.get(&number).is_some_and(|node| node.id != id) {
-            number = number.wrapping_add(1 << INODE_BITS);
+        while let Some(known) = self.nodes.get(&node).filter(|known| known.id != id) {
+            is_others |= known.id.0 != id.0;
+            node = node.wrapping_add(1 << INODE_BITS);
         }
-        if number != own {
+        // What was another file's is this one's now, on all hosts.
+        let number = NodeNumber { node, ino: if is_others { node } else { own } };
+        if node != own {
             self.displaced.insert(id, number);
         }
         number
@@ -386,9 +406,10 @@ pub(super) fn status(file: BorrowedFd<'_>) -> Result<Metadata, Errno> {
 }
 
 /// The same, as it is told.
-pub(super) fn attributes(node: u64, found: &Metadata) -> NodeAttributes {
+fn attributes(NodeNumber { node, ino }: NodeNumber, found: &Metadata) -> NodeAttributes {
     NodeAttributes {
         node,
+        ino,
         mode: found.raw_mode(),
         nlink: found.nlink,
         uid: found.uid,
@@ -421,20 +442,27 @@ pub(super) fn path_of(fd: impl AsFd) -> String {
 mod tests {
     use super::*;
     use rustix::fs::CWD;
+    use std::path::Path;
 
     /// A client's kernel may know a removed file whose inode is already reused for another file.
     #[test]
-    fn file_keeps_its_number_when_a_node_before_it_is_forgotten() {
+    fn file_keeps_its_node_when_one_before_it_is_forgotten() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("f"), "").unwrap();
-        let open = |path| rustix::fs::openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
+        let open = |path: &Path| rustix::fs::openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
         let nodes = KnownNodes::new(Arc::new(Served::new(open(directory.path())).unwrap()));
+        let file = open(&directory.path().join("f"));
+        let own_number = || nodes.served.number(status(file.as_fd()).unwrap().id());
         let find = || {
             let root = nodes.fd(ROOT).unwrap();
-            nodes.found(open_name(root.as_fd(), b"f").unwrap(), ROOT, b"f").unwrap().node
+            let found = nodes.found(open_name(root.as_fd(), b"f").unwrap(), ROOT, b"f").unwrap();
+            let again = nodes.attributes(found.node, &status(root.as_fd()).unwrap());
+            // Programs of all hosts see the number of the inode, whatever a client knows.
+            assert_eq!((found.ino, again.ino), (own_number(), own_number()));
+            found.node
         };
         let own = find();
-        nodes.state().nodes.get_mut(&own).unwrap().id.0.1 += 1;
+        nodes.state().nodes.get_mut(&own).unwrap().id.1 = None;
         // The node of `own` is now that of a removed file.
         let number = find();
         assert_ne!(number, own);
