@@ -206,7 +206,8 @@ impl SharedLoans {
     /// All that is wanted back; the others were looked at after this moment.
     fn confirm(&self, at: Instant) -> Vec<u64> {
         let mut table = lock(&self.table);
-        table.confirmed = Some(at);
+        // Another mount of the same client may have been answered meanwhile.
+        table.confirmed = table.confirmed.max(Some(at));
         let recalled = table.lent.iter().filter(|(_, loan)| loan.due.is_some());
         recalled.map(|(handle, _)| *handle).collect()
     }

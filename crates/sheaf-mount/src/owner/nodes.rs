@@ -449,7 +449,8 @@ mod tests {
     fn file_keeps_its_node_when_one_before_it_is_forgotten() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("f"), "").unwrap();
-        let open = |path: &Path| rustix::fs::openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
+        let open =
+            |path: &Path| rustix::fs::openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
         let nodes = KnownNodes::new(Arc::new(Served::new(open(directory.path())).unwrap()));
         let file = open(&directory.path().join("f"));
         let own_number = || nodes.served.number(status(file.as_fd()).unwrap().id());
