@@ -21,6 +21,11 @@ impl LinkRule {
     /// The text of a link.
     pub fn read(&self, nodes: &KnownNodes, node: u64) -> Result<Vec<u8>, Errno> {
         let text = rustix::fs::readlinkat(&*nodes.fd(node)?, c"", Vec::new())?.into_bytes();
+        self.resolved(nodes, node, text)
+    }
+
+    /// What the client is told instead of this text of a link.
+    fn resolved(&self, nodes: &KnownNodes, node: u64, text: Vec<u8>) -> Result<Vec<u8>, Errno> {
         match &self.0 {
             Some(point) if text.starts_with(b"/") && below(&text, point).is_none() => {
                 let root = path(&*nodes.served.root)?;
@@ -33,12 +38,14 @@ impl LinkRule {
         }
     }
 
-    /// Attributes of a node, of which a link has the size of the text that the client reads.
+    /// Attributes of a node, of which a link has the size of the text that the client reads. The link is read once: that
+    /// sets the time of its last access, which who looks at it does not change.
     pub fn shown(&self, nodes: &KnownNodes, found: NodeAttributes) -> NodeAttributes {
         if self.0.is_none() || found.mode & libc::S_IFMT != libc::S_IFLNK {
             return found;
         }
-        let text = self.read(nodes, found.node);
+        let text = nodes.link_text(found.node);
+        let text = text.and_then(|text| self.resolved(nodes, found.node, text.to_vec()));
         NodeAttributes { size: text.map_or(found.size, |text| text.len() as u64), ..found }
     }
 }

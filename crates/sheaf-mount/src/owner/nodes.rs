@@ -79,6 +79,8 @@ struct KnownNode {
     fd: Option<Arc<OwnedFd>>,
     /// By which it is found again without one.
     handle: Option<KernelHandle>,
+    /// The text of a link, once it was read: it never changes.
+    text: Option<Arc<[u8]>>,
     /// Where it is open, which names it as well.
     open: Vec<Weak<OwnedFd>>,
     /// It was not used since somebody looked last.
@@ -187,6 +189,7 @@ impl KnownNodes {
                     kind: found.kind,
                     fd: Some(Arc::new(fd)),
                     handle: None,
+                    text: None,
                     open: Vec::new(),
                     is_idle: false,
                     parent,
@@ -265,6 +268,19 @@ impl KnownNodes {
             state.opened(node, self.open_max, &self.served);
         }
         Ok(found)
+    }
+
+    /// The text of a link.
+    pub fn link_text(&self, node: u64) -> Result<Arc<[u8]>, Errno> {
+        if let Some(text) = self.state().nodes.get(&node).and_then(|node| node.text.clone()) {
+            return Ok(text);
+        }
+        let text = rustix::fs::readlinkat(&*self.fd(node)?, c"", Vec::new())?;
+        let text: Arc<[u8]> = text.as_bytes().into();
+        if let Some(known) = self.state().nodes.get_mut(&node) {
+            known.text = Some(text.clone());
+        }
+        Ok(text)
     }
 
     /// The directory in which a node was found last.

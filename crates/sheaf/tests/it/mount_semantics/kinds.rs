@@ -388,6 +388,13 @@ fn absolute_links_lead_into_their_own_host() {
         assert_eq!(fs::read_link(&seen).unwrap().to_str(), Some(*shown), "{name}");
         assert_eq!(fs::symlink_metadata(&seen).unwrap().len(), shown.len() as u64, "{name}");
     }
+    // Who looks at a link does not read it.
+    let set = hosts.shell(2, "touch -h -a -d @1000 h1/top; touch -h -m -d @2000 h1/top");
+    assert_eq!(set.code, Some(0), "{set:?}");
+    for _ in 0..2 {
+        let seen = fs::symlink_metadata(hosts.at(2, 1, "top")).unwrap();
+        assert_eq!((seen.atime(), seen.mtime()), (1000, 2000));
+    }
     let read = hosts.shell(2, "cat h1/etc/deep/c h1/top/deep/c h1/etc/of-export h1/etc/plain");
     assert_eq!(read.stdout, "the owner's".repeat(4));
     assert_eq!(hosts.shell(2, "cat h1/etc/view").stdout, "another host's");
