@@ -282,7 +282,9 @@ fn file_can_be_run_as_soon_as_it_is_closed_elsewhere() {
         // A copy may still be written to after the first one was closed.
         let mut copy = (round % 5 == 0).then(|| file.try_clone().unwrap());
         drop(file);
-        copy.as_mut().map(|copy| std::io::Write::write_all(copy, b"# more\n").unwrap());
+        if let Some(copy) = &mut copy {
+            std::io::Write::write_all(copy, b"# more\n").unwrap();
+        }
         drop(copy);
         if round % 2 == 1 {
             let rights = fs::Permissions::from_mode(0o755);
