@@ -210,7 +210,7 @@ fn up_reports_missing_hosts_and_the_cause() {
         assert_eq!(up.code, Some(3), "{up:?}");
         let lines: Vec<&str> = up.stderr.lines().collect();
         assert!(lines[0].starts_with("session far: 0 of 2 hosts, process "), "{up:?}");
-        assert_eq!(lines[1..], [why]);
+        assert_eq!(lines[1..], [why, "to find out why: sheaf doctor -C far -w 'h[1-2]'"]);
         let status = home.run(&["status", "--timeout", "2"]);
         assert!(status.stderr.starts_with(&format!("{why}\n")), "{status:?}");
         assert_eq!(home.run(&["down"]).code, Some(0));
