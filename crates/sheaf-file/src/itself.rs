@@ -165,6 +165,9 @@ mod tests {
 
     const NOBODY: u32 = 65_534;
 
+    /// Tests that use up descriptors, or look at their numbers, take turns.
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     /// On a thread with the rights of another user, as a server of root's has them.
     fn as_nobody(act: impl FnOnce() + Send + 'static) {
         std::thread::spawn(|| {
@@ -180,6 +183,7 @@ mod tests {
         if !geteuid().is_root() {
             return sheaf_testing::skipped("it takes root's rights to have another user's");
         }
+        let _turn = sheaf_core::lock(&TURN);
         let dir = tempfile::tempdir().unwrap();
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(dir.path(), open).unwrap();
@@ -213,6 +217,7 @@ mod tests {
         if !geteuid().is_root() {
             return sheaf_testing::skipped("it takes root's rights to have another user's");
         }
+        let _turn = sheaf_core::lock(&TURN);
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .unwrap();

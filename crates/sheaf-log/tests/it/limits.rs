@@ -43,7 +43,7 @@ fn descriptors(directory: &Path) -> usize {
 }
 
 #[test]
-fn segments_beyond_the_share_of_descriptors_are_read_all_the_same() {
+fn segments_beyond_the_share_of_descriptors_are_read_too() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let segments = segments(directory.path(), 1);
     let (mut names, share) = (TraceNames::default(), OpenShare::new(3, 4));
