@@ -126,7 +126,7 @@ mod tests {
         let needed = needed_libc(&this);
         match needed {
             Some(NeededLibc::Glibc(minor)) => assert!((17..100).contains(&minor), "{minor}"),
-            Some(NeededLibc::None) => assert!(cfg!(target_env = "musl")),
+            Some(NeededLibc::None) if cfg!(target_env = "musl") => {}
             other => panic!("{other:?}"),
         }
     }
