@@ -58,7 +58,7 @@ pub struct RingRecord {
     pub op_number: u16,
     /// Who did it.
     pub layer: IoLayer,
-    /// Bits of [`flag`], without the layer.
+    /// Bits of [`flag`](crate::flag), without the layer.
     pub flags: u16,
     /// When it began, on the segment's clock.
     pub begun: u64,
@@ -66,11 +66,11 @@ pub struct RingRecord {
     pub ticks: u64,
     /// The number of its file's name, or 0.
     pub file: u64,
-    /// Where in the file, if [`flag::PLACED`].
+    /// Where in the file, if [`flag::PLACED`](crate::flag::PLACED).
     pub offset: u64,
     /// How many bytes it was asked for.
     pub asked: u64,
-    /// How many it moved; with [`flag::FAILED`] its errno.
+    /// How many it moved; with [`flag::FAILED`](crate::flag::FAILED) its errno.
     pub bytes: u64,
     /// The operation that it is a part of, or 0.
     pub span: u32,
