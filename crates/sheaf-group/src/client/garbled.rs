@@ -39,8 +39,8 @@ impl Client {
         }
     }
 
-    /// Fails those of `members` that answered with another kind of data than `is_wanted`, are
-    /// among `wrong`, or have said nothing of what was asked for: neither data nor an error.
+    /// Fails hosts that answered with another kind of data than `is_wanted`, and those of `members`
+    /// that have said nothing of what was asked for: neither data nor an error.
     pub(super) fn fail_wrong(
         &self,
         partial: &mut Partial,
