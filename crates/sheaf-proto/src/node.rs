@@ -54,6 +54,7 @@ mod ack;
 mod adopt;
 mod app;
 mod check;
+mod clients;
 mod diagnosis;
 mod down;
 mod ends;

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use sheaf_core::{Errno, lock};
 use sheaf_tree::proto::Packet;
 use sheaf_tree::service::identity::{Acting, Identity};
+use sheaf_tree::service::share::Holding;
 use sheaf_tree::service::{Caller, Leaf};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,6 +51,8 @@ pub(super) struct GroupJob {
     pub deadline: Option<Instant>,
     pub packet: Bytes,
     pub frame_bytes: usize,
+    /// The memory of the packet, until it has been dealt with.
+    _held: Holding,
     /// Nobody waits for the answer any more.
     pub cancelled: Arc<AtomicBool>,
 }
@@ -60,6 +63,9 @@ struct Parts {
     deadline: Option<Instant>,
     parts: Vec<Bytes>,
     frame_bytes: usize,
+    /// The memory of the parts, which is the user's: there may be one request under way on each of
+    /// many streams.
+    held: Holding,
     /// It is over already: what else comes of it is dropped.
     dropped: bool,
 }
@@ -103,21 +109,28 @@ impl GroupLane {
     /// parts are taken at once: one request, of bounded length, is put together at a time. One of
     /// which the rest never comes (its sender gave up) is over when the next one begins.
     pub fn enqueue(&self, packet: Packet, leaf: &mut Leaf<'_>) -> bool {
+        let user = self.user();
         let mut queue = self.queue();
         let queue = &mut *queue;
         if packet.first {
             if let Some(old) = queue.parts.take() {
                 leaf.consumed(self.stream, old.frame_bytes);
-                old.give_up(self.stream, leaf);
+                old.give_up(self.stream, Errno::CANCELED, leaf);
             }
-            queue.begin(&packet);
+            queue.begin(&packet, user);
         }
         let Some(parts) = &mut queue.parts else {
             return self.drop_part(&packet, leaf);
         };
         let is_cancelled = parts.answer && queue.cancelled.contains(&parts.wave);
         if is_cancelled && !packet.last && !parts.dropped {
-            parts.drop_all(self.stream, leaf);
+            parts.drop_all(self.stream, Errno::CANCELED, leaf);
+        }
+        let part_bytes = if packet.first && packet.last { 0 } else { packet.payload.len() };
+        if !parts.dropped
+            && let Err(errno) = parts.held.add(0, part_bytes)
+        {
+            parts.drop_all(self.stream, errno, leaf);
         }
         if parts.dropped {
             return self.drop_part(&packet, leaf);
@@ -160,7 +173,7 @@ impl GroupLane {
         if let Some(parts) =
             queue.parts.as_mut().filter(|parts| parts.answer && is_meant(parts.wave))
         {
-            parts.drop_all(self.stream, leaf);
+            parts.drop_all(self.stream, Errno::CANCELED, leaf);
         }
         if wave >= queue.next_wave && wave != u64::MAX && queue.cancelled.len() < CANCELLED_MAX {
             queue.cancelled.insert(wave);
@@ -247,7 +260,7 @@ impl Drop for GroupLane {
 }
 
 impl GroupQueue {
-    fn begin(&mut self, packet: &Packet) {
+    fn begin(&mut self, packet: &Packet, user: Option<u32>) {
         let answer = packet.expect.is_some();
         if answer {
             self.next_wave = packet.wave.saturating_add(1);
@@ -259,6 +272,7 @@ impl GroupQueue {
             deadline: packet.expect.map(|expect| Instant::now() + expect),
             parts: Vec::new(),
             frame_bytes: 0,
+            held: Holding::of(user),
             dropped: false,
         });
     }
@@ -266,16 +280,17 @@ impl GroupQueue {
 
 impl Parts {
     /// Answers a request of which no more is wanted or comes; once.
-    fn give_up(&self, stream: u32, leaf: &mut Leaf<'_>) {
+    fn give_up(&self, stream: u32, errno: Errno, leaf: &mut Leaf<'_>) {
         if self.answer && !self.dropped {
-            leaf.fail(stream, self.wave, Errno::CANCELED);
+            leaf.fail(stream, self.wave, errno);
         }
     }
 
-    fn drop_all(&mut self, stream: u32, leaf: &mut Leaf<'_>) {
-        self.give_up(stream, leaf);
+    fn drop_all(&mut self, stream: u32, errno: Errno, leaf: &mut Leaf<'_>) {
+        self.give_up(stream, errno, leaf);
         self.dropped = true;
         self.parts = Vec::new();
+        drop(self.held.take());
         leaf.consumed(stream, std::mem::take(&mut self.frame_bytes));
     }
 
@@ -293,6 +308,7 @@ impl Parts {
             deadline: self.deadline,
             packet,
             frame_bytes: self.frame_bytes,
+            _held: self.held,
             cancelled: Arc::new(AtomicBool::new(is_cancelled)),
         }
     }

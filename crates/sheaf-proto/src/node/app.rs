@@ -389,7 +389,7 @@ impl Node {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::config::{Child, NodeConfig, NodeRole, Tuning};
     use crate::control::ClientRights;
@@ -399,7 +399,7 @@ mod tests {
 
     const NOW: Time = Time(0);
 
-    fn root(stream_base: u32) -> Node {
+    pub(in super::super) fn root(stream_base: u32) -> Node {
         let leaves = RangeSet::single(0);
         let config = NodeConfig {
             rank: 0,

@@ -8,7 +8,7 @@ use crate::filter::{
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Violation, flag};
 use crate::links::{Link, LinkId, LinkState, LinkWay};
 use crate::stream::{ChildState, Downward, Member, Members, NodeStream, StreamOwner, Upward};
-use crate::{STREAMS_MAX, STREAMS_PER_CLIENT, WINDOW_BYTES_MAX, own};
+use crate::{STREAMS_MAX, WINDOW_BYTES_MAX, own};
 use bytes::Bytes;
 use sheaf_core::Errno;
 use std::sync::Arc;
@@ -37,9 +37,6 @@ impl Accumulator for Broken {
 pub(super) fn leads_to_own_leaf(link: &Link) -> bool {
     link.claim.contains(own::leaf_of(link.rank))
 }
-
-/// The most streams that a client of another user than the session's has open at a time.
-const GUEST_STREAMS_MAX: usize = 256;
 
 /// No stream has carried this many bytes or waves.
 const PLACE_MAX: u64 = 1 << 62;
@@ -82,6 +79,7 @@ impl Node {
             self.check_client(link, header.stream)?;
             // Who a client acts for is for this node to say, which has let it in.
             (open.caller, open.old) = (self.links[link].caller().clone(), 0);
+            open.window_bytes = self.window_of_client(link, open.window_bytes);
             self.streams_opened += 1;
             open.number = self.streams_opened;
             is_mine = true;
@@ -101,23 +99,6 @@ impl Node {
             self.recovery.departed.remove(&header.stream);
         }
         self.repeat_departure(header.stream);
-        Ok(())
-    }
-
-    /// Whether a client that entered on a host may open this stream: one of its own numbers, and not
-    /// too many if its user is not the session's.
-    fn check_client(&self, link: LinkId, id: u32) -> Result<(), Violation> {
-        if !self.links[link].caller().is_from_host() {
-            return Ok(());
-        }
-        let from = self.links[link].streams_from;
-        if !(from..=from + (STREAMS_PER_CLIENT - 1)).contains(&id) {
-            return Err(Violation::OutOfPlace(Kind::Open));
-        }
-        let owned = self.streams.values().filter(|open| open.owner == StreamOwner::Link(link));
-        if self.links[link].caller().is_guest() && owned.count() >= GUEST_STREAMS_MAX {
-            return Err(Violation::Bound("too many open streams of one client"));
-        }
         Ok(())
     }
 
@@ -340,6 +321,10 @@ impl Node {
             return Err(Violation::OutOfPlace(Kind::Down));
         }
         stream.down.received += frame.len() as u64;
+        if self.config.role == NodeRole::Root || self.links[link].caller().is_from_host() {
+            let body_bytes = u64::from(header.body_len);
+            stream.check_sender(header.has(flag::part::FIRST), body_bytes, &self.config.tuning)?;
+        }
         let expect = expectation(header, &frame[HEADER_BYTES..])?;
         if self.config.role == NodeRole::Leaf {
             self.deliver_packet(header, expect, frame);

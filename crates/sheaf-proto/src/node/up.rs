@@ -182,6 +182,9 @@ impl Node {
         part: &[u8],
     ) -> Result<(), Violation> {
         let (id, bytes_max) = (header.stream, self.config.tuning.packet_bytes_max);
+        if header.has(frame::flag::part::FIRST) && self.closed_as_crowded(id) {
+            return Ok(());
+        }
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let Some(whole) = stream.up[child].assemble(header, part, bytes_max)? else {
             stream.consumed_up(child, header.cost(), &mut self.links);

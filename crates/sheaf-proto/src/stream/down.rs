@@ -64,6 +64,8 @@ pub(crate) struct Downward {
     pub(super) log_start: u64,
     /// What came last was not the end of a packet.
     pub mid_packet: bool,
+    /// Bytes that have come of the packet that came last.
+    pub packet_bytes: u64,
     /// How it was opened, for children that come later.
     pub open: Bytes,
     /// A child waits for the next packet to begin.
@@ -102,6 +104,7 @@ impl Downward {
             log_first: 0,
             log_start: offset,
             mid_packet: false,
+            packet_bytes: 0,
             open,
             joining: false,
             old: 0,

@@ -6,6 +6,7 @@
 //! these; other services have others. What waits for a thread beyond its deadline is not begun.
 use super::identity::{Acting, Identity};
 use super::pool::{Pool, Work};
+use super::share::Holding;
 use super::{Audience, Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site};
 use crate::proto::Packet;
 use bytes::{Bytes, BytesMut};
@@ -145,8 +146,11 @@ struct Lane {
 
 #[derive(Default)]
 struct LaneQueue {
-    /// The packet that is coming in, and what has come and waits.
+    /// The packet that is coming in, and its memory; what has come and waits.
     coming: BytesMut,
+    coming_held: Holding,
+    /// The user has no memory left for it: the rest of it is passed over.
+    dropped: bool,
     asks: bool,
     deadline: Option<Instant>,
     /// Bytes of it that count as under way until what came before has been dealt with.
@@ -167,12 +171,19 @@ struct LaneJob {
     deadline: Option<Instant>,
     /// Its bytes count as under way until it has been dealt with.
     frame_bytes: usize,
+    /// The memory of the payload.
+    _held: Holding,
     over: Arc<AtomicBool>,
 }
 
 impl Service for Lanes {
     fn opened(&mut self, stream: u32, caller: &Caller) {
-        let (queue, worker) = (Mutex::default(), Mutex::default());
+        let uid = match caller {
+            Caller::User { uid, is_owner: false, .. } => Some(*uid),
+            _ => None,
+        };
+        let queue = LaneQueue { coming_held: Holding::of(uid), ..LaneQueue::default() };
+        let (queue, worker) = (Mutex::new(queue), Mutex::default());
         let (post, open) = (Arc::clone(&self.post), Arc::clone(&self.blocking.open));
         let identity = match self.blocking.users {
             LaneUsers::Judged => Ok(None),
@@ -224,9 +235,26 @@ impl Lane {
     fn take_in(&self, packet: Packet, leaf: &mut Leaf<'_>) -> bool {
         let mut queue = self.queue();
         if packet.first {
-            queue.coming.clear();
+            queue.coming = BytesMut::new();
+            drop(queue.coming_held.take());
+            queue.dropped = false;
             queue.asks = packet.expect.is_some();
             queue.deadline = packet.expect.map(|expect| Instant::now() + expect);
+        }
+        let part_bytes = if packet.first && packet.last { 0 } else { packet.payload.len() };
+        if !queue.dropped
+            && let Err(errno) = queue.coming_held.add(0, part_bytes)
+        {
+            queue.dropped = true;
+            queue.coming = BytesMut::new();
+            drop(queue.coming_held.take());
+            if queue.asks {
+                leaf.fail(packet.stream, packet.wave, errno);
+            }
+        }
+        if queue.dropped {
+            leaf.consumed(packet.stream, packet.frame_bytes);
+            return false;
         }
         if !packet.last {
             queue.coming.extend_from_slice(&packet.payload);
@@ -249,7 +277,8 @@ impl Lane {
         let (wave, tag, answer, deadline) = (packet.wave, packet.tag, queue.asks, queue.deadline);
         let frame_bytes = packet.frame_bytes + std::mem::take(&mut queue.held);
         let over = Arc::default();
-        let job = LaneJob { wave, tag, payload, answer, deadline, frame_bytes, over };
+        let _held = queue.coming_held.take();
+        let job = LaneJob { wave, tag, payload, answer, deadline, frame_bytes, _held, over };
         queue.waiting.push_back(job);
         !std::mem::replace(&mut queue.busy, true)
     }

@@ -40,8 +40,14 @@ impl Holding {
     /// Nothing yet, for the user that this thread works for.
     #[must_use]
     pub fn new() -> Self {
+        Self::of(identity::acting_uid())
+    }
+
+    /// Nothing yet, for this user; none is the process's own.
+    #[must_use]
+    pub fn of(uid: Option<u32>) -> Self {
         static USERS: Mutex<BTreeMap<u32, Weak<UserShare>>> = Mutex::new(BTreeMap::new());
-        let user = identity::acting_uid().map(|uid| {
+        let user = uid.map(|uid| {
             let mut users = lock(&USERS);
             users.get(&uid).and_then(Weak::upgrade).unwrap_or_else(|| {
                 users.retain(|_, share| share.strong_count() > 0);
@@ -84,6 +90,13 @@ impl Holding {
     pub fn set(&mut self, descriptors: usize, bytes: usize) -> Result<(), Errno> {
         self.keep(self.descriptors.min(descriptors), self.bytes.min(bytes));
         self.add(descriptors.saturating_sub(self.descriptors), bytes.saturating_sub(self.bytes))
+    }
+
+    /// Gives all that is held to another of the same user.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        let rest = Self { user: self.user.clone(), descriptors: 0, bytes: 0 };
+        std::mem::replace(self, rest)
     }
 
     /// Lets go all beyond this.
@@ -130,6 +143,11 @@ mod tests {
         let mut third = Holding { user: Some(Arc::default()), descriptors: 0, bytes: 0 };
         assert_eq!(third.add(half, 1), Ok(()));
         assert_eq!(Holding::new().add(usize::MAX, usize::MAX), Ok(()));
+        let given = third.take();
+        assert_eq!((third.descriptors, given.descriptors, given.bytes), (0, half, 1));
+        assert_eq!(third.add(1, 0), Err(Errno::MFILE));
+        drop(given);
+        assert_eq!(third.add(1, 0), Ok(()));
         drop(other);
         assert_eq!(holding.set(half, USER_BYTES_MAX), Ok(()));
     }
