@@ -1,7 +1,8 @@
 //! Records of what servers change for clients: one for each change on a host.
 //!
-//! A change is recorded when it ends, however it ends, also when it is refused. Group operations
-//! are recorded when a group is opened for writing, and not for each write.
+//! A change is recorded when it ends, however it ends, also when it is refused. That it has begun is
+//! told before, for the case that the host does not live to say how it ended. Group operations are
+//! recorded when a group is opened for writing, and not for each write.
 use crate::message::{Operation, Request};
 use sheaf_core::Errno;
 use sheaf_file::OFlags;
@@ -48,14 +49,16 @@ pub enum ChangeEnd {
 /// A change on a host.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeRecord<'a> {
+    /// What [`ChangeLog::begin`] has returned for it.
+    pub number: u64,
     /// The host.
     pub host: &'a str,
     /// On whose behalf.
     pub caller: &'a Caller,
     /// What.
     pub change: &'a Change,
-    /// How it has ended.
-    pub end: ChangeEnd,
+    /// How it has ended; `None` if it has only begun.
+    pub end: Option<ChangeEnd>,
 }
 
 /// Keeps records of changes. It is called with the rights of the caller.
@@ -63,7 +66,11 @@ pub trait ChangeLog: Send + Sync {
     /// Whether records are kept at all.
     fn is_kept(&self) -> bool;
 
-    /// Keeps a record of the host whose leaf this is.
+    /// A change begins on the host whose leaf this is, the record of which says no more yet. Returns
+    /// its number on this host.
+    fn begin(&self, handle: &LeafHandle, record: &ChangeRecord<'_>) -> u64;
+
+    /// Keeps the record of a change that has ended.
     fn keep(&self, handle: &LeafHandle, record: &ChangeRecord<'_>);
 }
 
@@ -77,15 +84,20 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    fn keep(&self, change: &Change, end: ChangeEnd) {
-        let record = ChangeRecord { host: &self.host, caller: &self.caller, change, end };
-        self.log.keep(&self.handle, &record);
+    fn record<'a>(
+        &'a self,
+        number: u64,
+        change: &'a Change,
+        end: Option<ChangeEnd>,
+    ) -> ChangeRecord<'a> {
+        ChangeRecord { number, host: &self.host, caller: &self.caller, change, end }
     }
 }
 
 /// A change under way. Dropped before it has ended, it is recorded as unfinished.
 pub(crate) struct ChangeUnderWay {
     recorder: Recorder,
+    number: u64,
     change: Change,
     end: ChangeEnd,
 }
@@ -94,7 +106,16 @@ impl ChangeUnderWay {
     /// Begins a record, if there is something to record and records are kept.
     pub fn begin(recorder: Option<&Recorder>, change: Option<Change>) -> Option<Self> {
         let recorder = recorder.filter(|recorder| recorder.log.is_kept())?.clone();
-        Some(Self { recorder, change: change?, end: ChangeEnd::Unfinished })
+        let change = change?;
+        let number = recorder.log.begin(&recorder.handle, &recorder.record(0, &change, None));
+        Some(Self { recorder, number, change, end: ChangeEnd::Unfinished })
+    }
+
+    /// It is known by now what is changed.
+    pub fn names(&mut self, paths: Vec<String>) {
+        if !paths.is_empty() {
+            self.change = Change::new(std::mem::take(&mut self.change.command), paths);
+        }
     }
 
     /// It has ended with so many failures.
@@ -110,7 +131,9 @@ impl ChangeUnderWay {
 
 impl Drop for ChangeUnderWay {
     fn drop(&mut self) {
-        self.recorder.keep(&self.change, self.end);
+        let Self { recorder, number, change, end } = self;
+        let record = recorder.record(*number, change, Some(*end));
+        recorder.log.keep(&recorder.handle, &record);
     }
 }
 

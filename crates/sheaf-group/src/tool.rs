@@ -124,6 +124,12 @@ pub trait Running: Send {
         let _ = (data, host);
     }
 
+    /// What it has changed so far, for the audit, where that is more exact than what
+    /// [`Tool::change`] says; else nothing.
+    fn changed(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Does one step (a file, a buffer), appending to the answer. Steps go on until the tool is
     /// done or the answer is long enough to be sent.
     fn step(&mut self, answer: &mut Reply, host: &Host) -> Step;

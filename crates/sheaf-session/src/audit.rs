@@ -3,7 +3,8 @@
 //! The root writes a line for each client that it admits or refuses. The server of each host writes
 //! a line for each change that it makes or refuses, to a file of its own beside its client socket,
 //! and sends it to the root, which folds equal lines of several hosts into one in the session's
-//! log. Where `audit = "journald"` asks for it, each line also goes to the system's journal.
+//! log. The server also tells the root of each change that begins: the root writes the line of a host
+//! that is lost meanwhile. Where `audit = "journald"` asks for it, each line also goes to the system's journal.
 use crate::error::SessionError;
 use crate::sessions::Sessions;
 use journal::Journal;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::{RangeSet, lock};
 use sheaf_group::Client;
 use sheaf_group::audit::{ChangeEnd, ChangeLog, ChangeRecord};
+use sheaf_tree::proto::Notice;
 use sheaf_tree::service::identity::as_process;
 use sheaf_tree::service::{Caller, LeafHandle, NOTE_BYTES_MAX};
 use std::collections::BTreeMap;
@@ -21,8 +23,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use underway::UnderWay;
 
 pub(crate) mod journal;
+mod underway;
 
 /// The name under which servers send their lines to the root.
 const AUDIT: &str = "audit";
@@ -111,15 +115,29 @@ impl RootAudit {
     /// polled.
     pub async fn keep(&self, client: &Client, head: &str) {
         let network = client.network();
-        let mut folded = Folded::default();
+        let (mut folded, mut under_way, mut seen) = (Folded::default(), UnderWay::default(), 0);
         loop {
             let wait = folded.due(Instant::now());
-            let want = tokio::time::timeout(wait, network.wanted(AUDIT)).await;
-            if let Ok(want) = want {
-                match postcard::from_bytes::<AuditNote>(&want.note) {
-                    Ok(note) => folded.add(note, want.leaf, Instant::now()),
-                    Err(_) => tracing::warn!(leaf = want.leaf, "an audit line cannot be read"),
+            tokio::select! {
+                // What a host has said comes before that it is lost.
+                biased;
+                want = network.wanted(AUDIT) => {
+                    match postcard::from_bytes::<AuditNote>(&want.note) {
+                        Ok(note) => folded.take_in(note, want.leaf, &mut under_way),
+                        Err(_) => tracing::warn!(leaf = want.leaf, "an audit line cannot be read"),
+                    }
                 }
+                notices = network.notices_from(&mut seen) => {
+                    let lost = notices.iter().filter_map(|notice| match notice {
+                        Notice::Lost { leaves, .. } => Some(leaves),
+                        _ => None,
+                    });
+                    for (leaf, note) in lost.flat_map(|leaves| under_way.lose(leaves)) {
+                        let end = "not known, as the host was lost".to_owned();
+                        folded.add(AuditNote { end, ..note }, leaf, Instant::now());
+                    }
+                }
+                () = tokio::time::sleep(wait) => {}
             }
             for (note, leaves) in folded.take(Instant::now()) {
                 self.write(&note.line(head, Some(&client.fold(&leaves))));
@@ -162,6 +180,22 @@ impl Refusals {
 struct Folded(BTreeMap<AuditNote, (RangeSet, Instant)>);
 
 impl Folded {
+    /// Takes in what the host of `leaf` says of a change: that it has begun, or how it has ended.
+    fn take_in(&mut self, note: AuditNote, leaf: u32, under_way: &mut UnderWay) {
+        let ended = if note.end.is_empty() {
+            under_way.begin(leaf, note).map(|note| AuditNote {
+                end: "begun, with too many others to follow".to_owned(),
+                ..note
+            })
+        } else {
+            under_way.end(leaf, note.number);
+            Some(note)
+        };
+        if let Some(note) = ended {
+            self.add(note, leaf, Instant::now());
+        }
+    }
+
     fn add(&mut self, note: AuditNote, leaf: u32, now: Instant) {
         // It is the word of that host.
         let AuditNote { uid, from, command, paths, more, end, .. } = note;
@@ -187,7 +221,7 @@ impl Folded {
 /// A change, as a server tells the root of it: cut to the length of a note.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct AuditNote {
-    /// Tells notes of one host apart.
+    /// That of the change on its host.
     number: u64,
     /// The user, unless it is that of the session at the root.
     uid: Option<u32>,
@@ -198,22 +232,25 @@ struct AuditNote {
     paths: Vec<String>,
     /// How many paths were left out.
     more: u64,
+    /// Empty if it has only begun.
     end: String,
 }
 
 impl AuditNote {
-    fn of(record: &ChangeRecord<'_>, number: u64) -> Self {
+    fn of(record: &ChangeRecord<'_>) -> Self {
+        let number = record.number;
         let (uid, from) = match record.caller {
             Caller::Owner => (None, String::new()),
             Caller::User { uid, host, .. } => (Some(*uid), plain(host)),
             Caller::Host { .. } => (None, "another host's server".to_owned()),
         };
         let end = match record.end {
-            ChangeEnd::Done => "done".to_owned(),
-            ChangeEnd::Failed(1) => "1 path failed".to_owned(),
-            ChangeEnd::Failed(count) => format!("{count} paths failed"),
-            ChangeEnd::Refused(errno) => format!("refused: {errno}"),
-            ChangeEnd::Unfinished => "not completed".to_owned(),
+            None => String::new(),
+            Some(ChangeEnd::Done) => "done".to_owned(),
+            Some(ChangeEnd::Failed(1)) => "1 path failed".to_owned(),
+            Some(ChangeEnd::Failed(count)) => format!("{count} paths failed"),
+            Some(ChangeEnd::Refused(errno)) => format!("refused: {errno}"),
+            Some(ChangeEnd::Unfinished) => "not completed".to_owned(),
         };
         let paths = record.change.paths.iter().map(|path| cut(&normal(path), TEXT_CHARS_MAX));
         let more = record.change.more as u64;
@@ -394,18 +431,21 @@ impl ChangeLog for HostAudit {
         lock(&self.0).is_some()
     }
 
+    fn begin(&self, handle: &LeafHandle, record: &ChangeRecord<'_>) -> u64 {
+        let Some(number) = lock(&self.0).as_mut().map(HostLines::next_number) else { return 0 };
+        let note = AuditNote::of(&ChangeRecord { number, ..*record }).to_note();
+        handle.with(|leaf| leaf.want_stream(AUDIT, &note));
+        number
+    }
+
     fn keep(&self, handle: &LeafHandle, record: &ChangeRecord<'_>) {
         // The file and the journal are the server's, whatever user it works for.
         let notes = as_process(|| {
             let mut lines = lock(&self.0);
             let Some(lines) = lines.as_mut() else { return Vec::new() };
-            lines.last += 1;
-            let note = AuditNote::of(record, lines.last);
+            let note = AuditNote::of(record);
             let lost = lines.write(&format!("audit: {}", note.line("the head", None)));
-            let lost = lost.map(|why| {
-                lines.last += 1;
-                AuditNote::of_lost_file(lines.last, &why)
-            });
+            let lost = lost.map(|why| AuditNote::of_lost_file(lines.next_number(), &why));
             std::iter::once(note).chain(lost).collect()
         });
         for note in notes {
@@ -416,6 +456,11 @@ impl ChangeLog for HostAudit {
 }
 
 impl HostLines {
+    fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
     /// Writes a line. Returns why the file no longer has the lines, once.
     fn write(&mut self, line: &str) -> Option<String> {
         if let Some(journal) = &self.journal {
@@ -480,7 +525,8 @@ mod tests {
         let change = Change::new("chmod -R", paths.iter().map(|path| (*path).to_owned()));
         let (gids, host, rights) = (Vec::new(), "h3".to_owned(), ClientRights::FULL);
         let caller = Caller::User { uid: 1001, gid: 1001, gids, host, is_owner: false, rights };
-        AuditNote::of(&ChangeRecord { host: "h5", caller: &caller, change: &change, end }, 7)
+        let (host, end) = ("h5", Some(end));
+        AuditNote::of(&ChangeRecord { number: 7, host, caller: &caller, change: &change, end })
     }
 
     #[test]

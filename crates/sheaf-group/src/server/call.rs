@@ -77,7 +77,8 @@ impl ServerCall {
             self.running.so_far(&mut reply, false);
         }
         self.errors += reply.errors();
-        if let Some(change) = self.change.take_if(|_| self.done) {
+        if let Some(mut change) = self.change.take_if(|_| self.done) {
+            change.names(self.running.changed());
             change.ended(self.errors);
         }
         // A host at work that has nothing to say yet says no more than that.
@@ -89,8 +90,7 @@ impl ServerCall {
     /// Ends the tool, and says what it has done.
     pub fn last(&mut self, leaf: u32) -> Partial {
         self.done = true;
-        // It was ended before it was complete.
-        self.change = None;
+        self.leave_unfinished();
         let unsaid = self.unsaid.take().filter(|unsaid| unsaid.len() <= LAST_BYTES);
         let mut reply = unsaid.unwrap_or_else(|| Reply::Bytes(Vec::new()));
         self.running.so_far(&mut reply, true);
@@ -98,8 +98,21 @@ impl ServerCall {
         said(leaf, true, &self.body, leaf)
     }
 
+    /// What was changed so far is recorded as unfinished.
+    fn leave_unfinished(&mut self) {
+        if let Some(mut change) = self.change.take() {
+            change.names(self.running.changed());
+        }
+    }
+
     pub fn fetch(&self, leaf: u32, lines: bool, bytes_max: u64) -> Result<Partial, Errno> {
         if lines { body_lines(leaf, &self.body) } else { Ok(body(leaf, 0, &self.body, bytes_max)) }
+    }
+}
+
+impl Drop for ServerCall {
+    fn drop(&mut self) {
+        self.leave_unfinished();
     }
 }
 

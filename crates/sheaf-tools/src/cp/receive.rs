@@ -364,6 +364,8 @@ impl Receiver {
         // The digest is that of the source. A file with other contents does not get its name.
         match extended.and_then(|()| writer.finish(staged, &attrs, digest)) {
             Ok(written) => {
+                // What an earlier try left in part is whole now.
+                self.cut.retain(|(cut, _)| *cut != path);
                 self.totals.files += 1;
                 self.totals.bytes += size;
                 if is_linked && self.linked.len() < LINKED_FILES_MAX {
@@ -446,6 +448,10 @@ impl Receiver {
 }
 
 impl Running for Receiver {
+    fn changed(&self) -> Vec<String> {
+        self.bases.iter().map(|base| base.to_string_lossy().into_owned()).collect()
+    }
+
     fn feed(&mut self, data: Bytes, host: &Host) {
         let mut input = &data[..];
         while !host.should_stop() {

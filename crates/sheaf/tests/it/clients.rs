@@ -3,6 +3,8 @@ use crate::gates::{FOR_ALL, command, install, run, run_as};
 use crate::machines::{LOGIN, Machines};
 use sheaf_testing::home::Run;
 use sheaf_testing::sessions::{turn, wait_until};
+use std::io::Write;
+use std::process::Stdio;
 
 const KEYS: &str = ".ssh/authorized_keys";
 
@@ -167,6 +169,36 @@ fn audit_has_a_line_for_each_client_and_each_change() {
     // What only reads is no change.
     assert!(!log.contains("cat on"), "{log}");
     assert_eq!(machines.run(&["down"]).code, Some(0));
+}
+
+/// A host that dies in the middle of a change cannot say how it ended, and what is copied into a
+/// directory is named.
+#[test]
+fn change_of_a_host_that_is_lost_is_in_the_audit_of_the_root() {
+    let _turn = turn();
+    let Some(machines) = session("dead", "audit = \"log\"\n") else { return };
+    assert_eq!(machines.run(&["cp", "/etc/hostname", "h4:/root/"]).code, Some(0));
+    let mut write = machines.sheaf(&["write", "--in-place", "h[3-4]:/root/data"]);
+    write.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut write = write.spawn().unwrap();
+    let mut input = write.stdin.take().unwrap();
+    input.write_all(&[7; 1 << 20]).unwrap();
+    let is_begun = |host| std::fs::metadata(machines.home(host, "data")).unwrap().len() > 99;
+    wait_until("the file is written", || is_begun(3) && is_begun(4));
+    for server in machines.processes(4) {
+        server.signal(rustix::process::Signal::KILL);
+    }
+    let log = || audits(&machines, "dead", 4).0;
+    let lost = "write on h4: /root/data: not known, as the host was lost\n";
+    wait_until("the root has the line", || log().contains(lost));
+    drop(input);
+    assert_eq!(write.wait().unwrap().code(), Some(4));
+    let made = "write on h3: /root/data: done\n";
+    wait_until("the root has the other host's line", || log().contains(made));
+    let log = log();
+    assert!(log.contains("cp on h4: /root/hostname: done\n"), "{log}");
+    assert_eq!(log.matches("not known").count(), 1, "{log}");
+    assert!(machines.run(&["down"]).code.is_some());
 }
 
 #[test]

@@ -111,6 +111,8 @@ pub struct Pad {
     width: u32,
     left: bool,
     zeros: bool,
+    /// Before a number that may be negative: a blank, or a plus.
+    sign: Option<char>,
     /// `#`: with the prefix of its base.
     prefix: bool,
     octal: bool,
@@ -123,6 +125,7 @@ impl Pad {
     /// Appends `value` in its field.
     pub fn put(self, value: &[u8], out: &mut Vec<u8>) {
         let mut text = Vec::new();
+        let sign = self.sign.map(|sign| sign as u8);
         if self.prefix {
             text.extend_from_slice(if self.octal { b"0" } else { b"0x" });
         }
@@ -134,11 +137,13 @@ impl Pad {
             Some(bytes) => text.extend_from_slice(&value[..bytes.min(value.len())]),
             None => text.extend_from_slice(value),
         }
-        let length = String::from_utf8_lossy(&text).chars().count();
+        let length = String::from_utf8_lossy(&text).chars().count() + sign.iter().count();
         // What hosts send has not been through the parser.
         let fill = (self.width.min(WIDTH_MAX) as usize).saturating_sub(length);
-        if !self.left {
-            out.extend(std::iter::repeat_n(if self.zeros { b'0' } else { b' ' }, fill));
+        match (self.left, self.zeros) {
+            (true, _) => out.extend(sign),
+            (false, true) => out.extend(sign.into_iter().chain(std::iter::repeat_n(b'0', fill))),
+            (false, false) => out.extend(std::iter::repeat_n(b' ', fill).chain(sign)),
         }
         out.extend_from_slice(&text);
         if self.left {
@@ -180,6 +185,8 @@ pub fn parse(format: &str, file_system: bool) -> Result<Vec<FormatPart>, String>
                 '-' => pad.left = true,
                 '0' => pad.zeros = true,
                 '#' => pad.prefix = true,
+                '+' => pad.sign = Some('+'),
+                ' ' => pad.sign = pad.sign.or(Some(' ')),
                 _ => {}
             }
         }
@@ -208,6 +215,8 @@ pub fn parse(format: &str, file_system: bool) -> Result<Vec<FormatPart>, String>
         pad.octal = matches!(directive, Directive::Mode);
         pad.prefix &= matches!(directive, Directive::Mode | Directive::RawMode | Directive::Hex(_));
         pad.zeros &= !pad.left;
+        // As in GNU stat, where of all numbers the size alone is signed.
+        pad.sign = pad.sign.filter(|_| matches!(directive, Directive::Number(NumberFormat::Size)));
         if !literal.is_empty() {
             parts.push(FormatPart::Literal(std::mem::take(&mut literal)));
         }
@@ -322,6 +331,31 @@ mod tests {
         assert!(parse("%%%-10s%#a%.3X%.Y%m", false).is_ok());
         assert!(parse("%u", true).unwrap_err().contains("%u"));
         assert!(parse("%n %-8i %l %t %T %s %S %b %f %a %c %d", true).is_ok());
+    }
+
+    #[test]
+    fn sign_of_a_size_stands_in_its_field() {
+        for (format, shown) in [
+            ("% s", " 11"),
+            ("%+s", "+11"),
+            ("%+ s", "+11"),
+            ("%+6s", "   +11"),
+            ("%+06s", "+00011"),
+            ("%-+6s|", "+11   |"),
+        ] {
+            let mut out = Vec::new();
+            for part in parse(format, false).unwrap() {
+                match part {
+                    FormatPart::Literal(text) => out.extend(text.bytes()),
+                    FormatPart::Directive(_, pad) => pad.put(b"11", &mut out),
+                }
+            }
+            assert_eq!(String::from_utf8(out).unwrap(), shown, "{format}");
+        }
+        let FormatPart::Directive(_, pad) = parse("% u", false).unwrap().remove(0) else {
+            panic!()
+        };
+        assert_eq!(pad.sign, None);
     }
 
     proptest! {
