@@ -1,8 +1,9 @@
 //! An archive: a store, and the catalog of what is in it.
 use crate::catalog::{ArchivedPack, Catalog, CatalogError, MemberClass};
 use crate::error::PackError;
+use crate::name::FileName;
 use crate::pack::index::PackIndex;
-use crate::pack::member::{PackId, is_name};
+use crate::pack::member::PackId;
 use crate::path::ArchivePath;
 use crate::reader::PackReader;
 use crate::store::{Store, StoreError, StoreKey};
@@ -149,9 +150,9 @@ impl ArchiveError {
     pub(crate) fn with_files<'a>(
         self,
         directory: &ArchivePath,
-        all: impl Iterator<Item = &'a Vec<u8>>,
+        all: impl Iterator<Item = &'a [u8]>,
     ) -> Self {
-        let names = all.cloned().collect();
+        let names = all.map(<[u8]>::to_vec).collect();
         Self::Files { why: Box::new(self), directory: directory.clone(), names, unnamed: 0 }
     }
 
@@ -170,9 +171,11 @@ impl ArchiveError {
     #[must_use]
     pub fn files(&self) -> Vec<ArchivePath> {
         match self {
-            Self::Files { directory, names, .. } => {
-                names.iter().filter(|name| is_name(name)).map(|name| directory.join(name)).collect()
-            }
+            Self::Files { directory, names, .. } => names
+                .iter()
+                .filter(|name| FileName::is_name(name))
+                .map(|name| directory.join(name))
+                .collect(),
             Self::Member { path, .. } | Self::Content { path } | Self::Twice { path } => {
                 vec![path.clone()]
             }
@@ -184,7 +187,7 @@ impl ArchiveError {
     pub(crate) fn with_file(self, path: &ArchivePath) -> Self {
         match (&self, path.split()) {
             (Self::Store(_) | Self::Pack { .. }, Some((above, name))) => {
-                self.with_files(&above, std::iter::once(&name.to_vec()))
+                self.with_files(&above, std::iter::once(name))
             }
             _ => self,
         }
@@ -198,7 +201,7 @@ impl ArchiveError {
 
 fn names_of(directory: &ArchivePath, all: &[Vec<u8>], unnamed: u64) -> String {
     // What a damaged row says may be no name.
-    let names = all.iter().take(NAMES_TOLD).map(|name| match is_name(name) {
+    let names = all.iter().take(NAMES_TOLD).map(|name| match FileName::is_name(name) {
         true => directory.join(name).to_string(),
         false => name.escape_ascii().to_string(),
     });

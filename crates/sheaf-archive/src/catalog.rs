@@ -8,6 +8,7 @@
 //! commit that breaks this, except a file next to a directory of the same name: `verify` finds
 //! that.
 mod apply;
+mod checked;
 mod cut;
 mod log;
 #[cfg(feature = "postgres")]
@@ -20,6 +21,7 @@ mod sqlite;
 mod tables;
 mod whole;
 
+pub(crate) use checked::Checked;
 pub use cut::drop_log;
 pub use log::LOG_VERSION;
 pub(crate) use log::key as log_key;

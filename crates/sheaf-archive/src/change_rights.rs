@@ -515,11 +515,10 @@ impl<'a, 'b> RightsRun<'a, 'b> {
 
     fn linked_names(&self, path: ArchivePath, rows: DirectoryRows) -> Option<DirectoryChange> {
         let mut into = DirectoryChange { path, since: rows.changed, ..Default::default() };
-        for mut object in rows.objects {
+        for object in rows.objects {
             let Some(new) = object.link.and_then(|link| self.links.get(&link)) else { continue };
-            let name = std::mem::take(&mut object.attributes.name);
-            let attributes = MemberAttributes { name: name.clone(), ..new.clone() };
-            object.attributes.name = name;
+            let name = object.attributes.name.clone();
+            let attributes = MemberAttributes { name, ..new.clone() };
             if object.attributes != attributes {
                 into.objects.push(ArchivedObject { attributes, ..object });
             }

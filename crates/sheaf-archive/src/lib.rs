@@ -38,6 +38,7 @@ mod grep;
 mod hosts;
 mod list;
 mod local;
+mod name;
 mod pack;
 mod path;
 mod reader;
@@ -91,6 +92,7 @@ pub use local::remove::{
 };
 pub use local::usage::{LocalUsage, LocalUsageOptions, LocalUsageStep, LocalUsageSum};
 pub use local::within::{OpenDirectories, remove_in};
+pub use name::FileName;
 pub use pack::index::{INDEX_NAME, INDEX_VERSION, PackIndex};
 pub use pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 pub use pack::scan::scan_pack;

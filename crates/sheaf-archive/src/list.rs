@@ -109,7 +109,7 @@ impl Archive {
         let rows = catalog.rows_of(&above)?;
         // To read an index may take long, and the catalog is free for others in that time.
         drop(catalog);
-        let object = rows.objects.into_iter().find(|object| object.attributes.name == name);
+        let object = rows.objects.into_iter().find(|object| *object.attributes.name == *name);
         if let Some(object) = object {
             return Ok(Some(ArchivedFile::Object(object)));
         }

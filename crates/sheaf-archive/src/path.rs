@@ -10,7 +10,17 @@ use std::path::PathBuf;
 /// Each component is kept with a NUL behind it. So the bytewise order of paths is the serial order of
 /// a tree whose names are sorted, and what is below a directory is one range of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>")]
 pub struct ArchivePath(Vec<u8>);
+
+impl TryFrom<Vec<u8>> for ArchivePath {
+    type Error = &'static str;
+
+    /// A path as it is kept.
+    fn try_from(key: Vec<u8>) -> Result<Self, &'static str> {
+        Self::of_key(key).ok_or("no path of an archive")
+    }
+}
 
 impl ArchivePath {
     /// The directory that all others are below.

@@ -13,6 +13,9 @@ const READ_BYTES: usize = 1 << 20;
 /// Bytes of the end of an object in which its table of frames mostly is.
 const TABLE_BYTES: u64 = 16 << 10;
 
+/// A tar that is read at once is in memory as a whole.
+const TAR_BYTES_MAX: u64 = 2 << 30;
+
 /// The bytes of a pack's tar, where the store may have it compressed. Reading forwards is cheap, and
 /// no more than a frame is kept.
 ///
@@ -125,8 +128,16 @@ impl<'a> PackReader<'a> {
     /// # Errors
     /// As [`PackReader::read`].
     pub fn read_all(&mut self) -> Result<Vec<u8>, ArchiveError> {
-        let bytes = usize::try_from(self.bytes()?);
-        let mut tar = vec![0; bytes.map_err(|_| self.object.failed(Errno::FBIG))?];
+        let bytes = self.bytes()?;
+        // A row may say anything; the store has at least this much.
+        let is_there = self.zstd.is_some() || bytes <= self.object.store.size(&self.object.key)?;
+        if !is_there {
+            return Err(self.object.failed(Errno::NODATA));
+        }
+        if bytes > TAR_BYTES_MAX {
+            return Err(self.object.failed(Errno::FBIG));
+        }
+        let mut tar = vec![0; bytes as usize];
         self.read(0, &mut tar)?;
         Ok(tar)
     }

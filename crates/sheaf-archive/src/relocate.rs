@@ -9,6 +9,7 @@ use crate::archive::{Archive, ArchiveError};
 use crate::catalog::{
     ArchivedObject, CatalogError, Commit, DirectoryChange, DirectoryRows, TreeSource,
 };
+use crate::name::FileName;
 use crate::pack::member::PackId;
 use crate::path::ArchivePath;
 use crate::save::old::OldFiles;
@@ -159,9 +160,11 @@ fn copy_files(
 ) -> Result<RelocateReport, ArchiveError> {
     let rows = archive.catalog().rows_of(from)?;
     let mut names: Vec<Vec<u8>> =
-        rows.objects.into_iter().map(|object| object.attributes.name).collect();
+        rows.objects.into_iter().map(|object| object.attributes.name.into()).collect();
     for pack in &rows.packs {
-        names.extend(archive.index(pack)?.members.into_iter().map(|of| of.attributes.name));
+        names.extend(
+            archive.index(pack)?.members.into_iter().map(|of| Vec::from(of.attributes.name)),
+        );
     }
     let names: Vec<_> = names.into_iter().map(|name| (name.clone(), name)).collect();
     if names.is_empty() {
@@ -289,7 +292,7 @@ impl<'a> FileRelocation<'a> {
         let objects = &mut into_target.as_mut().unwrap_or(&mut into_source).objects;
         for (to, from) in &targets {
             let mut object = found.remove(*from).ok_or_else(|| self.missing(from))?;
-            object.attributes.name = to.to_vec();
+            object.attributes.name = FileName::new(*to).ok_or_else(|| self.missing(from))?;
             objects.push(object);
         }
         // A source that stays as it is has its number in it all the same: had it been changed meanwhile,

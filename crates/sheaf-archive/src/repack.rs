@@ -11,6 +11,7 @@ use crate::catalog::{
     ArchivedPack, CatalogError, Commit, ContentPlace, DirectoryChange, DirectoryRows,
 };
 use crate::error::PackError;
+use crate::name::FileName;
 use crate::pack::index::PackIndex;
 use crate::pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 use crate::pack::write::PackWriter;
@@ -480,7 +481,7 @@ struct PackSource<'a> {
     /// The tar, and up to where it was read.
     open: Option<(Box<dyn Read + Send + 'a>, u64)>,
     /// Names of files that were taken, by the blocks of their contents.
-    taken: HashMap<u64, Vec<u8>>,
+    taken: HashMap<u64, FileName>,
 }
 
 impl<'a> PackSource<'a> {

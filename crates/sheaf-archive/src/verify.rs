@@ -7,6 +7,7 @@ use crate::catalog::{
     ArchivedObject, ArchivedPack, Catalog, CatalogError, ContentPlace, DirectoryRows, MemberClass,
 };
 use crate::error::PackError;
+use crate::name::FileName;
 use crate::pack::index::PackIndex;
 use crate::pack::verify::verify_pack;
 use crate::path::ArchivePath;
@@ -212,7 +213,7 @@ impl Drop for VerifyPlace<'_> {
 fn of_ends(error: ArchiveError, directory: &ArchivePath, pack: &ArchivedPack) -> ArchiveError {
     let ends = [&pack.first, &pack.last];
     let names = &ends[..if pack.members > 1 { 2 } else { 1 }];
-    let mut error = error.with_files(directory, names.iter().copied());
+    let mut error = error.with_files(directory, names.iter().map(|name| &name[..]));
     if let ArchiveError::Files { unnamed, .. } = &mut error {
         *unnamed = u64::from(pack.members).saturating_sub(2);
     }
@@ -265,7 +266,7 @@ impl Verifier<'_> {
         report: &mut VerifyReport,
         path: &ArchivePath,
         rows: &DirectoryRows,
-        names: &HashSet<Vec<u8>>,
+        names: &HashSet<FileName>,
     ) {
         if rows.objects.is_empty() && rows.packs.is_empty() {
             return;
@@ -275,7 +276,7 @@ impl Verifier<'_> {
             let next = self.archive.catalog().directory_behind(path, last.as_deref());
             match next {
                 Ok(Some((name, _))) => {
-                    if names.contains(&name) {
+                    if names.contains(&name[..]) {
                         self.damaged(report, ArchiveError::Twice { path: path.join(&name) });
                     }
                     last = Some(name);
@@ -323,7 +324,7 @@ impl Verifier<'_> {
         path: &ArchivePath,
         pack: &ArchivedPack,
         index: &PackIndex,
-        names: &mut HashSet<Vec<u8>>,
+        names: &mut HashSet<FileName>,
     ) {
         for member in &index.members {
             let name = &member.attributes.name;
@@ -341,7 +342,7 @@ impl Verifier<'_> {
             Ok(Some(tar)) => tar,
             Ok(None) => return report.unread += 1,
             Err(error) => {
-                let names = index.members.iter().map(|member| &member.attributes.name);
+                let names = index.members.iter().map(|member| &member.attributes.name[..]);
                 return self.damaged(report, error.with_files(path, names));
             }
         };

@@ -1,7 +1,9 @@
 //! How a commit of the log changes the tables.
 use super::tables::{Many, RowValue};
 use super::whole::as_value;
-use super::{ArchivedObject, Catalog, CatalogError, Commit, DirectoryChange, TreeSource, rows};
+use super::{
+    ArchivedObject, Catalog, CatalogError, Checked, Commit, DirectoryChange, TreeSource, rows,
+};
 use crate::path::ArchivePath;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -233,10 +235,11 @@ fn encoded(row: &impl serde::Serialize) -> Vec<u8> {
     bytes
 }
 
-/// What a row says, if it is as it was written.
-pub(super) fn decoded<T: serde::de::DeserializeOwned>(row: &[u8]) -> Option<T> {
+/// What a row says, if it is as it was written, and can be.
+pub(super) fn decoded<T: serde::de::DeserializeOwned + Checked>(row: &[u8]) -> Option<T> {
     let (row, check) = row.split_last_chunk()?;
-    if check_of(row) == *check { postcard::from_bytes(row).ok() } else { None }
+    let row = (check_of(row) == *check).then_some(row)?;
+    postcard::from_bytes(row).ok().filter(T::is_valid)
 }
 
 fn check_of(row: &[u8]) -> [u8; CHECK_BYTES] {

@@ -13,7 +13,7 @@
 //! Nothing is written after a gap. A process that writes or removes therefore lists the log first
 //! ([`Catalog::catch_up_whole`](super::Catalog::catch_up_whole)). A reader receives the commits
 //! before a gap or damage, and an error.
-use super::{CatalogError, Commit};
+use super::{CatalogError, Checked, Commit};
 use crate::archive::unwritten;
 use crate::store::{Store, StoreKey};
 use sheaf_core::Errno;
@@ -27,6 +27,8 @@ const LOG: &str = "log";
 const MAGIC: &[u8; 8] = b"sheaflog";
 const HEADER_BYTES: usize = 8 + 4 + 8;
 const DIGEST_BYTES: usize = 32;
+/// Bytes of a commit at most.
+const COMMIT_BYTES_MAX: u64 = 1 << 30;
 
 /// BLAKE3 of a commit: no two of all logs have the same.
 pub(super) type CommitDigest = [u8; DIGEST_BYTES];
@@ -68,6 +70,7 @@ pub(super) fn append(
 pub(super) fn read(store: &dyn Store, number: u64) -> Result<Option<LoggedCommit>, CatalogError> {
     let key = key(number);
     let Some(bytes) = size(store, &key)? else { return Ok(None) };
+    check_length(number, bytes)?;
     decoded(number, &store.read(&key, 0..bytes)?).map(Some)
 }
 
@@ -89,6 +92,7 @@ pub(super) fn has(store: &dyn Store, number: u64, digest: &[u8]) -> Result<bool,
     }
     let key = key(number);
     let Some(bytes) = size(store, &key)? else { return Ok(false) };
+    check_length(number, bytes)?;
     let read = store.read(&key, 0..bytes)?;
     let body = &read[..read.len().saturating_sub(DIGEST_BYTES)];
     if blake3::hash(body).as_bytes() == digest {
@@ -168,6 +172,12 @@ pub(super) fn continues(before: &[u8], logged: &LoggedCommit) -> bool {
     before.is_empty() || logged.before.is_none_or(|said| said == before)
 }
 
+/// A commit is in memory as a whole, whatever a store says of its length.
+fn check_length(number: u64, bytes: u64) -> Result<(), CatalogError> {
+    let too_long = CatalogError::Damaged { number, why: "it is longer than a commit" };
+    if bytes > COMMIT_BYTES_MAX { Err(too_long) } else { Ok(()) }
+}
+
 fn size(store: &dyn Store, key: &StoreKey) -> Result<Option<u64>, CatalogError> {
     match store.size(key) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -206,7 +216,9 @@ fn decoded(number: u64, bytes: &[u8]) -> Result<LoggedCommit, CatalogError> {
     if header[12..] != number.to_le_bytes() {
         return Err(damaged("it is another one"));
     }
+    let commit = postcard::take_from_bytes(commit).ok();
+    let is_valid = |(commit, _): &(Commit, &[u8])| commit.is_valid();
     let (commit, behind) =
-        postcard::take_from_bytes(commit).map_err(|_| damaged("it says what no commit does"))?;
+        commit.filter(is_valid).ok_or_else(|| damaged("it says what no commit does"))?;
     Ok(LoggedCommit { commit, digest, before: behind.first_chunk().copied() })
 }

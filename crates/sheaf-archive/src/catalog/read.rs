@@ -2,7 +2,7 @@
 use super::apply;
 use super::tables::{RowValue, TablesUse};
 use super::{
-    ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, DirectoryRows,
+    ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Checked, DirectoryRows,
 };
 use crate::path::ArchivePath;
 use serde::de::DeserializeOwned;
@@ -257,7 +257,11 @@ impl Catalog {
         Ok(all)
     }
 
-    fn rows<T: DeserializeOwned>(&self, sql: &str, path: &[u8]) -> Result<Vec<T>, CatalogError> {
+    fn rows<T: DeserializeOwned + Checked>(
+        &self,
+        sql: &str,
+        path: &[u8],
+    ) -> Result<Vec<T>, CatalogError> {
         let mut rows = Vec::new();
         self.tables.each(sql, &[RowValue::Bytes(path)], &mut |found| {
             rows.push(self.row(self.bytes(found, 0)?)?);
@@ -266,7 +270,7 @@ impl Catalog {
         Ok(rows)
     }
 
-    pub(super) fn row<T: DeserializeOwned>(&self, row: &[u8]) -> Result<T, CatalogError> {
+    pub(super) fn row<T: DeserializeOwned + Checked>(&self, row: &[u8]) -> Result<T, CatalogError> {
         apply::decoded(row).ok_or_else(|| self.unreadable())
     }
 

@@ -218,7 +218,7 @@ fn change_of(
     let objects: HashMap<&[u8], _> =
         before.objects.iter().map(|object| (&*object.attributes.name, object)).collect();
     let has_pack = |id| is.packs.iter().any(|pack| pack.id == id);
-    let has_object = |name: &[u8]| is.objects.iter().any(|object| object.attributes.name == name);
+    let has_object = |name: &[u8]| is.objects.iter().any(|object| *object.attributes.name == *name);
     let is_another = |directory: &ArchivedDirectory| before.directory.as_ref() != Some(directory);
     let change = DirectoryChange {
         since: before.changed,

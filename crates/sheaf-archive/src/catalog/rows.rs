@@ -1,5 +1,6 @@
 //! The rows of a catalog, and how they change.
 use super::rights::MemberClass;
+use crate::name::FileName;
 use crate::pack::index::PackIndex;
 use crate::pack::member::{MemberAttributes, PackId};
 use crate::path::ArchivePath;
@@ -56,7 +57,7 @@ impl ArchivedPack {
     /// Has all that an index says of its members. Its bytes, and those of the tar, are not known by it.
     pub(crate) fn describe(&mut self, index: &PackIndex) {
         let name = |member: Option<&crate::PackedMember>| {
-            member.map(|member| member.attributes.name.clone()).unwrap_or_default()
+            member.map(|member| member.attributes.name.to_vec()).unwrap_or_default()
         };
         self.id = index.id;
         self.generation = index.generation;
@@ -178,7 +179,7 @@ pub struct DirectoryChange {
     /// Packs that it no longer has.
     pub packs_removed: Vec<PackId>,
     /// Names of objects that it no longer has.
-    pub objects_removed: Vec<Vec<u8>>,
+    pub objects_removed: Vec<FileName>,
     /// Packs that it has, or has with another index.
     pub packs: Vec<ArchivedPack>,
     /// Objects that it has, or has with other attributes or contents.

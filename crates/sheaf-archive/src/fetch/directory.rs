@@ -3,6 +3,7 @@ use super::FetchShared;
 use super::target::{FetchDirectory, PutFile, hands_acl_down};
 use crate::archive::{ArchiveError, ArchiveEvent, read_index};
 use crate::catalog::{ArchivedObject, ArchivedPack, DirectoryRows};
+use crate::name::FileName;
 use crate::pack::member::{MemberKind, PackId, PackedMember};
 use crate::path::ArchivePath;
 use crate::reader::PackReader;
@@ -21,7 +22,7 @@ pub(super) struct FetchLinks {
     fetched: Mutex<HashMap<PackId, FetchedLink>>,
 }
 
-type FetchedLink = Arc<Mutex<Option<(ArchivePath, Vec<u8>)>>>;
+type FetchedLink = Arc<Mutex<Option<(ArchivePath, FileName)>>>;
 
 /// Who fills directories, one after the other.
 pub(super) struct FetchWorker<'a> {
@@ -40,7 +41,7 @@ struct UnreadMembers {
 
 impl UnreadMembers {
     /// One of them was found elsewhere.
-    fn has_come(&mut self, name: &Vec<u8>) {
+    fn has_come(&mut self, name: &[u8]) {
         match &mut self.names {
             None => self.count = self.count.saturating_sub(1),
             Some(names) => {
@@ -70,7 +71,7 @@ impl<'a> FetchWorker<'a> {
         rows: DirectoryRows,
     ) -> Result<bool, ArchiveError> {
         let Some(mut to) = self.open(above, false) else { return Ok(true) };
-        let objects = rows.objects.into_iter().filter(|object| object.attributes.name == name);
+        let objects = rows.objects.into_iter().filter(|object| *object.attributes.name == *name);
         let mut is_there = false;
         for object in objects {
             is_there = true;
@@ -149,8 +150,10 @@ impl<'a> FetchWorker<'a> {
         for pack in now.packs.iter().filter(|pack| !is_known(pack)) {
             // Of one that cannot be read, either, nothing is found.
             let Ok(index) = read_index(self.shared.store, pack) else { continue };
-            let is_lost = |name: &Vec<u8>| {
-                lost.iter().any(|lost| lost.names.as_ref().is_none_or(|names| names.contains(name)))
+            let is_lost = |name: &[u8]| {
+                lost.iter().any(|lost| {
+                    lost.names.as_ref().is_none_or(|names| names.iter().any(|lost| lost == name))
+                })
             };
             let members: Vec<_> = index
                 .members
@@ -159,7 +162,9 @@ impl<'a> FetchWorker<'a> {
                 .collect();
             let again = self.members(to, path, pack, &members);
             let not = again.and_then(|again| again.names).unwrap_or_default();
-            for member in members.iter().filter(|one| !not.contains(&one.attributes.name)) {
+            for member in
+                members.iter().filter(|one| !not.iter().any(|name| *name == *one.attributes.name))
+            {
                 for lost in &mut lost {
                     lost.has_come(&member.attributes.name);
                 }
@@ -167,7 +172,7 @@ impl<'a> FetchWorker<'a> {
         }
         for lost in lost.into_iter().filter(|lost| lost.count > 0) {
             let error = match &lost.names {
-                Some(names) => lost.error.with_files(path, names.iter()),
+                Some(names) => lost.error.with_files(path, names.iter().map(|name| &name[..])),
                 None => lost.error,
             };
             self.shared.left_out(lost.count, error);
@@ -229,7 +234,7 @@ impl<'a> FetchWorker<'a> {
         let links = members.iter().filter_map(|member| member.file_block);
         let mut files: HashMap<u64, Option<&[u8]>> =
             links.map(|block| (block.into(), None)).collect();
-        let mut lost: Option<(ArchiveError, Vec<&Vec<u8>>)> = None;
+        let mut lost: Option<(ArchiveError, Vec<Vec<u8>>)> = None;
         for member in members {
             if self.excludes(directory, &member.attributes.name) {
                 continue;
@@ -250,13 +255,12 @@ impl<'a> FetchWorker<'a> {
             match put {
                 // What is wrong with the pack is told once.
                 Err(error @ (ArchiveError::Store(_) | ArchiveError::Pack { .. })) => {
-                    lost.get_or_insert((error, Vec::new())).1.push(name);
+                    lost.get_or_insert((error, Vec::new())).1.push(name.to_vec());
                 }
                 put => self.came(&path, member.size, put),
             }
         }
         let (error, names) = lost?;
-        let names: Vec<_> = names.into_iter().cloned().collect();
         Some(UnreadMembers { error, count: names.len() as u64, names: Some(names) })
     }
 

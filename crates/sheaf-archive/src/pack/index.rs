@@ -1,9 +1,10 @@
 //! A pack's index: what is known of each member, in 86 bytes beside its name. See `docs/format.md`.
-use super::member::{MemberAttributes, MemberKind, PackId, PackedMember, is_name};
-use super::write::{PACK_MEMBERS_MAX, PACK_OWNERS_MAX};
+use super::member::{MemberAttributes, MemberKind, PackId, PackedMember};
+use super::write::{MEMBER_BYTES_MAX, PACK_MEMBERS_MAX, PACK_OWNERS_MAX};
 use super::{BLOCK_BYTES, blocks_of, sparse};
 use crate::catalog::FileRights;
 use crate::error::PackError;
+use crate::name::FileName;
 use sheaf_core::files::Timestamp;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -16,6 +17,8 @@ pub const INDEX_VERSION: u32 = 1;
 
 const MAGIC: &[u8; 8] = b"sheafidx";
 const END_MAGIC: &[u8; 8] = b"sheafend";
+/// Bytes of an index at most: it is in memory as a whole.
+pub(crate) const INDEX_BYTES_MAX: u64 = 1 << 30;
 /// Blocks of a pack's members at most: those of 2 TiB.
 pub(crate) const PACK_BLOCKS_MAX: u64 = 1 << 32;
 
@@ -228,11 +231,12 @@ impl PackIndex {
         for member in &self.members {
             let of = &member.attributes;
             let said = || format!("says of {} what cannot be", of.name.escape_ascii());
-            if !is_name(&of.name) || of.name == INDEX_NAME || of.name[..] <= *name {
+            if *of.name == *INDEX_NAME || of.name[..] <= *name {
                 return Err(format!("has no order: {}", of.name.escape_ascii()));
             }
             if u64::from(member.first_block) < block
                 || member.header_blocks == 0
+                || member.stored_bytes() > MEMBER_BYTES_MAX as u64
                 || of.mode > 0o7777
                 || member.in_tar.is_some_and(|in_tar| in_tar.mode > 0o7777)
                 || of.mtime.nanoseconds >= 1_000_000_000
@@ -248,7 +252,7 @@ impl PackIndex {
             if !is_content || !pieces.is_none_or(|pieces| sparse::are_pieces(pieces, member.size)) {
                 return Err(said());
             }
-            (name, block) = (&of.name, member.end_block());
+            (name, block) = (&of.name[..], member.end_block());
         }
         if block > self.member_blocks || self.member_blocks > PACK_BLOCKS_MAX {
             return Err("says that there is more than there is".to_owned());
@@ -270,10 +274,7 @@ impl PackIndex {
                 && (file.size, file.digest, &file.extents)
                     == (member.size, member.digest, &member.extents)
         };
-        is_before
-            && *to < *member.attributes.name
-            && is_name(to)
-            && self.find(to).is_none_or(is_same)
+        is_before && *to < *member.attributes.name && self.find(to).is_none_or(is_same)
     }
 }
 
@@ -400,13 +401,13 @@ fn member_of(
     let extras_bytes = records.u32()? as usize;
     let [name_bytes, flags] = records.take()?;
     let digest = records.take()?;
-    let name = names.bytes(usize::from(name_bytes))?.to_owned();
+    let name = name_of(names.bytes(usize::from(name_bytes))?)?;
     let Extras { link, device, xattrs, in_tar, file_block, extents } =
         Extras::read(IndexBytes { left: extras.bytes(extras_bytes)? })?;
     let (major, minor) = ((device >> 32) as u32, device as u32);
     let kind = match (raw_mode & 0o170_000, flags) {
         (0o100_000, 0) => MemberKind::File,
-        (0o100_000, HARD_LINK) => MemberKind::HardLink { to: link },
+        (0o100_000, HARD_LINK) => MemberKind::HardLink { to: name_of(&link)? },
         (0o120_000, 0) => MemberKind::Symlink { target: link },
         (0o010_000, 0) => MemberKind::Fifo,
         (0o020_000, 0) => MemberKind::CharDevice { major, minor },
@@ -425,6 +426,11 @@ fn member_of(
         file_block,
         in_tar,
     })
+}
+
+fn name_of(bytes: &[u8]) -> Result<FileName, PackError> {
+    let no_name = || PackError::damaged("its index has something that is no name of a file");
+    FileName::new(bytes).ok_or_else(no_name)
 }
 
 /// Bytes from which pieces are cut off.

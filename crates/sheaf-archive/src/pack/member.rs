@@ -1,6 +1,6 @@
 //! What is known of a file in a pack.
-use super::write::NAME_BYTES_MAX;
 use crate::catalog::{ArchivedObject, ArchivedPack, ContentPlace, FileRights};
+use crate::name::FileName;
 use serde::{Deserialize, Serialize};
 use sheaf_core::files::Timestamp;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub enum MemberKind {
     /// attributes and content.
     HardLink {
         /// That name. By now it may be removed from the index, or be another file's.
-        to: Vec<u8>,
+        to: FileName,
     },
     /// A symbolic link.
     Symlink {
@@ -51,8 +51,8 @@ pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 /// A file's name and attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberAttributes {
-    /// One component of a path: any bytes but NUL and `/`.
-    pub name: Vec<u8>,
+    /// In its directory.
+    pub name: FileName,
     /// What it is.
     pub kind: MemberKind,
     /// Permission bits, `0o7777`.
@@ -75,8 +75,8 @@ pub struct MemberAttributes {
 impl MemberAttributes {
     /// A file of root's, from the beginning of 1970, without extended attributes.
     #[must_use]
-    pub fn new(name: &[u8], kind: MemberKind, mode: u32) -> Self {
-        let (name, mtime) = (name.to_owned(), Timestamp::default());
+    pub fn new(name: FileName, kind: MemberKind, mode: u32) -> Self {
+        let mtime = Timestamp::default();
         Self { name, kind, mode, uid: 0, gid: 0, mtime, ctime_ns: 0, ino: 0, xattrs: Vec::new() }
     }
 
@@ -181,11 +181,4 @@ pub(crate) fn stored_bytes(size: u64, extents: Option<&[Range<u64>]>) -> u64 {
     extents.map_or(size, |extents| {
         extents.iter().fold(0, |sum: u64, extent| sum.saturating_add(bytes(extent)))
     })
-}
-
-/// Whether this can be the name of a file in a directory.
-pub(crate) fn is_name(name: &[u8]) -> bool {
-    !matches!(name, b"" | b"." | b"..")
-        && name.len() <= NAME_BYTES_MAX
-        && !name.iter().any(|byte| matches!(byte, b'/' | 0))
 }

@@ -1,9 +1,10 @@
 //! An index of what a pack's tar says, for where no index is left.
 use super::header::{self, HeaderField};
 use super::index::{INDEX_NAME, PackIndex};
-use super::member::{MemberAttributes, MemberKind, PackId, PackedMember, is_name, stored_bytes};
+use super::member::{MemberAttributes, MemberKind, PackId, PackedMember, stored_bytes};
 use super::{BLOCK_BYTES, acl, blocks_of, pax, sparse};
 use crate::error::PackError;
+use crate::name::FileName;
 use sheaf_core::files::Timestamp;
 
 /// Makes an index of a pack's members, with all that a tar has of them: inodes and their times, by
@@ -16,7 +17,7 @@ pub fn scan_pack(tar: &[u8], id: PackId) -> Result<PackIndex, PackError> {
     let mut block = 0;
     while let Some(member) = member_at(tar, block)? {
         block = member.end_block();
-        if member.attributes.name == INDEX_NAME {
+        if *member.attributes.name == *INDEX_NAME {
             break;
         }
         index.member_blocks = block;
@@ -57,12 +58,13 @@ fn member_at(tar: &[u8], first: u64) -> Result<Option<PackedMember>, PackError> 
         block = block_of(tar, at).ok_or_else(|| damaged("is cut off"))?;
     }
     let kind = checked_kind(block).ok_or_else(|| damaged("has no header"))?;
-    let attributes = attributes_of(block, kind, &records)
+    let name = name_in(block, &records);
+    let name = FileName::new(name).ok_or_else(|| {
+        let name = name.escape_ascii();
+        damaged(&format!("has a member \"{name}\", which is no name in a directory"))
+    })?;
+    let attributes = attributes_of(name, block, kind, &records)
         .ok_or_else(|| damaged("has a header that no pack has"))?;
-    if !is_name(&attributes.name) {
-        let name = attributes.name.escape_ascii();
-        return Err(damaged(&format!("has a member \"{name}\", which is no name in a directory")));
-    }
     let mut stored = number_in(block, &header::SIZE).ok_or_else(|| damaged("has no size"))?;
     let (mut size, mut extents) = (stored, None);
     at += 1;
@@ -113,7 +115,15 @@ fn is_sparse(records: &[pax::PaxRecord<'_>]) -> Option<bool> {
     }
 }
 
+/// What a header has for a name.
+fn name_in<'a>(block: &'a [u8], records: &[pax::PaxRecord<'a>]) -> &'a [u8] {
+    said(records, header::SPARSE_NAME)
+        .or_else(|| said(records, b"path"))
+        .unwrap_or_else(|| text_in(block, &header::NAME))
+}
+
 fn attributes_of(
+    name: FileName,
     block: &[u8],
     kind: u8,
     records: &[pax::PaxRecord<'_>],
@@ -128,7 +138,7 @@ fn attributes_of(
     let device = |field| u32::try_from(number_in(block, field)?).ok();
     let kind = match kind {
         header::FILE => MemberKind::File,
-        header::HARD_LINK => MemberKind::HardLink { to: link },
+        header::HARD_LINK => MemberKind::HardLink { to: FileName::new(link)? },
         header::SYMLINK => MemberKind::Symlink { target: link },
         header::FIFO => MemberKind::Fifo,
         header::CHAR_DEVICE => MemberKind::CharDevice {
@@ -157,9 +167,8 @@ fn attributes_of(
         }
     }
     xattrs.sort();
-    let name = said(header::SPARSE_NAME).map(<[u8]>::to_owned);
     Some(MemberAttributes {
-        name: name.unwrap_or_else(|| text(b"path", &header::NAME)),
+        name,
         kind,
         mode: u32::try_from(number_in(block, &header::MODE)?).ok()?,
         uid: number(b"uid".as_slice(), &header::UID)?,

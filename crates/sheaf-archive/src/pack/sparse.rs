@@ -8,7 +8,7 @@ pub const SPARSE_EXTENTS_MAX: usize = 4096;
 /// Bytes of a map at most: three numbers a piece would be less.
 const MAP_BYTES_MAX: u64 = 64 * (SPARSE_EXTENTS_MAX as u64 + 2);
 /// The longest content: what a file may have.
-const SIZE_MAX: u64 = i64::MAX.cast_unsigned();
+pub(crate) const SIZE_MAX: u64 = i64::MAX.cast_unsigned();
 
 /// The same pieces, each of whole blocks: GNU tar begins each piece with a block. Nothing if no hole
 /// is left.

@@ -49,7 +49,7 @@ pub fn verify_pack(tar: &[u8], index: &PackIndex) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut headers = Vec::new();
     for member in &index.members {
-        let name = || member.attributes.name.clone();
+        let name = || member.attributes.name.to_vec();
         if content_of(tar, member).is_err() {
             found.push(Difference::Content { name: name() });
         }

@@ -1,9 +1,10 @@
 //! Writing a pack: members in the order of their names, then the index, then the end of the tar.
 use super::header::{self, HeaderContent, padding_of};
 use super::index::{INDEX_NAME, PACK_BLOCKS_MAX, PackIndex, TAR_END_BYTES};
-use super::member::{MemberAttributes, MemberKind, PackId, PackedMember, is_name};
+use super::member::{MemberAttributes, MemberKind, PackId, PackedMember};
 use super::{BLOCK_BYTES, blocks_of, sparse};
 use crate::error::PackError;
+use crate::name::FileName;
 use std::collections::HashSet;
 use std::io::Write;
 use std::ops::Range;
@@ -14,7 +15,6 @@ pub const PACK_MEMBERS_MAX: usize = 1 << 20;
 pub const MEMBER_BYTES_MAX: usize = 64 << 20;
 /// Pairs of owner and group in a pack at most: each has a number of 16 bits.
 pub(crate) const PACK_OWNERS_MAX: usize = 1 << 16;
-pub(crate) const NAME_BYTES_MAX: usize = 255;
 
 /// Writes a pack to whatever takes bytes.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl<W: Write> PackWriter<W> {
         extents: Option<&[Range<u64>]>,
         content: &[u8],
     ) -> Result<(), PackError> {
-        let no_member = |why| Err(PackError::NoMember { name: of.name.clone(), why });
+        let no_member = |why| Err(PackError::NoMember { name: of.name.to_vec(), why });
         if let Some(why) = self.refusal(of, content) {
             return no_member(why);
         }
@@ -139,10 +139,7 @@ impl<W: Write> PackWriter<W> {
         if self.is_full() {
             return Some("the pack is full");
         }
-        if !is_name(&of.name) {
-            return Some("this is no name of a file");
-        }
-        if of.name == INDEX_NAME {
+        if *of.name == *INDEX_NAME {
             return Some("the index of a pack has this name");
         }
         let last = self.index.members.last();
@@ -177,10 +174,14 @@ impl<W: Write> PackWriter<W> {
     }
 }
 
+fn index_name() -> FileName {
+    FileName::new(INDEX_NAME).expect("it is a name")
+}
+
 /// An index as the member of a pack that it is.
 pub(crate) fn index_member(index: &PackIndex) -> Vec<u8> {
     let (mut bytes, encoded) = (Vec::new(), index.encode());
-    let named = MemberAttributes::new(INDEX_NAME, MemberKind::File, 0o644);
+    let named = MemberAttributes::new(index_name(), MemberKind::File, 0o644);
     let content = HeaderContent { size: encoded.len() as u64, extents: None };
     header::push(&mut bytes, &named, content);
     bytes.extend_from_slice(&encoded);

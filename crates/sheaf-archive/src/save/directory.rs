@@ -17,6 +17,7 @@ use crate::catalog::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, ContentPlace, DirectoryChange, DirectoryRows,
 };
 use crate::error::PackError;
+use crate::name::FileName;
 use crate::pack::member::{MemberAttributes, MemberKind, PackId, stored_bytes};
 use crate::pack::sparse;
 use crate::pack::sparse::SPARSE_EXTENTS_MAX;
@@ -242,7 +243,10 @@ impl<'a> DirectorySave<'a> {
         self.old.find(self.shared.store, name.as_bytes(), &mut self.change)?;
         self.since.get_or_insert_with(SystemTime::now);
         let Some(mut file) = self.opened(directory, opened, path, kind) else { return Ok(()) };
-        file.attributes.name = name.as_bytes().to_vec();
+        // What has been found in a directory has a name.
+        if let Some(name) = FileName::new(name.as_bytes()) {
+            file.attributes.name = name;
+        }
         let stored = self.store(&mut file);
         self.stored(&file, path, stored)
     }
@@ -303,7 +307,7 @@ impl<'a> DirectorySave<'a> {
         let Some(mut file) = opened else { return Ok(()) };
         // The lock is not held while the content is stored: other files of the directory are stored
         // at the same time.
-        let archived = lock(this).old.open_object(file.attributes.name.as_slice());
+        let archived = lock(this).old.open_object(&file.attributes.name);
         let object = object_alone(of.shared, &mut file, archived);
         let mut save = lock(this);
         // Its data was in the store without a commit from the time it began.
@@ -353,7 +357,7 @@ impl<'a> DirectorySave<'a> {
         let held = self.links.hold_pack();
         let Some(link) = self.links.get(&file.found) else { return Ok(false) };
         if let Some(first) = &link.member {
-            let name = std::mem::take(&mut file.attributes.name);
+            let name = file.attributes.name.clone();
             let kind = MemberKind::HardLink { to: first.name.clone() };
             file.attributes = MemberAttributes { name, kind, ..first.clone() };
             if source::nanoseconds(file.found.ctime) != first.ctime_ns {

@@ -45,7 +45,7 @@ fn lost_of(
     row: &ArchivedPack,
     index: &PackIndex,
 ) -> Result<LostMembers, ArchiveError> {
-    let all = |why| index.members.iter().map(|of| (of.attributes.name.clone(), why)).collect();
+    let all = |why| index.members.iter().map(|of| (of.attributes.name.to_vec(), why)).collect();
     // Whole packs are in memory here: without a limit, each worker would hold one.
     let _place = shared.room.take(row.tar_bytes);
     let tar = match pack_reader(shared.store, row).and_then(|mut reader| reader.read_all()) {
@@ -68,7 +68,7 @@ fn lost_of(
     let blocks: HashSet<u64> =
         lost.keys().filter_map(|name| Some(index.find(name)?.content_block())).collect();
     for member in index.members.iter().filter(|member| blocks.contains(&member.content_block())) {
-        lost.entry(member.attributes.name.clone()).or_insert("its file is damaged");
+        lost.entry(member.attributes.name.to_vec()).or_insert("its file is damaged");
     }
     Ok(lost)
 }

@@ -1,6 +1,7 @@
 //! What is archived of a directory, beside the names that are found in it, in their order.
 use crate::archive::{ArchiveError, index_in, new_id, read_index_beside, write_index};
 use crate::catalog::{ArchivedObject, ArchivedPack, DirectoryChange};
+use crate::name::FileName;
 use crate::pack::index::PackIndex;
 use crate::pack::member::{MemberAttributes, PackId, PackedMember};
 use crate::store::Store;
@@ -10,7 +11,7 @@ use std::ops::Range;
 
 /// The archived files of a directory. Indexes are read when names come to them.
 pub(crate) struct OldFiles {
-    objects: BTreeMap<Vec<u8>, ArchivedObject>,
+    objects: BTreeMap<FileName, ArchivedObject>,
     /// Packs whose first name has not come, by it.
     coming: VecDeque<ArchivedPack>,
     open: Vec<OldPack>,
@@ -80,7 +81,7 @@ impl OldFiles {
                         self.open.push(OldPack::new(row, index)?);
                         continue;
                     }
-                    let names = index.members.iter().map(|of| of.attributes.name.clone());
+                    let names = index.members.iter().map(|of| of.attributes.name.to_vec());
                     let lost = names.map(|name| (name, "the index of its pack is lost")).collect();
                     OldPack { lost: Some(lost), ..OldPack::new(row, index)? }
                 }
@@ -175,7 +176,7 @@ impl OldFiles {
     /// A name is archived elsewhere from the next change on.
     pub fn retire(&mut self, name: &[u8], change: &mut DirectoryChange) {
         if self.objects.remove(name).is_some() {
-            change.objects_removed.push(name.to_vec());
+            change.objects_removed.extend(FileName::new(name));
         }
         if let Some(pack) = self.open.iter_mut().find(|pack| pack.index.find(name).is_some()) {
             pack.retired.insert(name.to_vec());
@@ -206,7 +207,7 @@ impl OldPack {
         let linked = if files.is_empty() { &[] } else { &index.members[..] };
         for member in linked {
             if let Some(file) = files.get_mut(&member.content_block()) {
-                file.names.push(member.attributes.name.clone());
+                file.names.push(member.attributes.name.to_vec());
             }
         }
         Ok(Self { row, index, retired: HashSet::new(), files, lost: None })
@@ -223,7 +224,7 @@ impl OldPack {
         if retired.is_empty() {
             return Ok(Some(self));
         }
-        let is_left = |member: &PackedMember| !retired.contains(&member.attributes.name);
+        let is_left = |member: &PackedMember| !retired.contains(&member.attributes.name[..]);
         self.index.members.retain(is_left);
         // An earlier settlement within the same change may have put the pack's row in.
         change.packs.retain(|pack| pack.id != self.row.id);

@@ -1,6 +1,7 @@
 //! Files as they are read.
 use super::file_error;
 use crate::archive::ArchiveError;
+use crate::name::FileName;
 use crate::pack::member::{MemberAttributes, MemberKind, Xattrs};
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, StatxFlags};
 use sheaf_core::Errno;
@@ -175,7 +176,7 @@ fn attributes_of(
     };
     let ctime_ns = nanoseconds(found.ctime);
     Ok(MemberAttributes {
-        name: name.as_bytes().to_vec(),
+        name: FileName::new(name.as_bytes()).ok_or(Errno::INVAL)?,
         kind,
         mode: found.mode,
         uid: found.uid,

@@ -194,6 +194,18 @@ fn own_directories() -> DirBuilder {
     builder
 }
 
+/// Opens an object. A link is not followed, and a pipe does not make the reader wait.
+fn open_object(path: &Path) -> io::Result<File> {
+    const FLAGS: i32 = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(FLAGS).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(no_object()) }
+}
+
+/// Something else has the name of an object.
+fn no_object() -> io::Error {
+    rustix::io::Errno::INVAL.into()
+}
+
 /// Makes the names in a directory durable.
 fn synced(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
@@ -221,7 +233,7 @@ impl Store for LocalStore {
     fn open(&self, key: &StoreKey, from: u64) -> Result<Box<dyn Read + Send>, StoreError> {
         let path = self.path(key);
         let open = || {
-            let mut file = File::open(&path)?;
+            let mut file = open_object(&path)?;
             file.seek(SeekFrom::Start(from))?;
             Ok(file)
         };
@@ -231,7 +243,7 @@ impl Store for LocalStore {
     fn read(&self, key: &StoreKey, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
         let path = self.path(key);
         let read = || {
-            let file = File::open(&path)?;
+            let file = open_object(&path)?;
             let length = file.metadata()?.len();
             if range.end > length || range.start > range.end {
                 return Err(ErrorKind::UnexpectedEof.into());
@@ -246,8 +258,11 @@ impl Store for LocalStore {
 
     fn size(&self, key: &StoreKey) -> Result<u64, StoreError> {
         let path = self.path(key);
-        let metadata = path.metadata().map_err(|error| failed(&path, "cannot be read", &error))?;
-        Ok(metadata.len())
+        let size = || {
+            let metadata = path.symlink_metadata()?;
+            if metadata.is_file() { Ok(metadata.len()) } else { Err(no_object()) }
+        };
+        size().map_err(|error| failed(&path, "cannot be read", &error))
     }
 
     fn list(
@@ -422,10 +437,13 @@ fn list_below(
             list_below(&path, below, each)?;
             continue;
         }
-        let metadata = match path.metadata() {
+        let metadata = match path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             metadata => metadata.map_err(cannot)?,
         };
+        if !metadata.is_file() {
+            continue;
+        }
         let (bytes, written) = (metadata.len(), metadata.modified().map_err(cannot)?);
         if let Some(key) = StoreKey::new(&whole) {
             each(StoredObject { key, bytes, written })?;

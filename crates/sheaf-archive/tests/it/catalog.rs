@@ -1,4 +1,5 @@
 //! Catalogs: what writers commit, what others see of it, and what is made of the log again.
+use crate::made::named;
 use proptest::prelude::*;
 use sheaf_archive::{
     ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, CatalogError, Commit,
@@ -24,7 +25,7 @@ fn pack(number: u8) -> ArchivedPack {
         id: PackId([number; 16]),
         generation: 0,
         index_bytes: 512,
-        members: 1,
+        members: 2,
         content_bytes: 1,
         files: 2,
         tar_bytes: 2048,
@@ -36,7 +37,7 @@ fn pack(number: u8) -> ArchivedPack {
 }
 
 fn object(name: &str) -> ArchivedObject {
-    let attributes = MemberAttributes::new(name.as_bytes(), MemberKind::File, 0o600);
+    let attributes = MemberAttributes::new(named(name.as_bytes()), MemberKind::File, 0o600);
     let digest = *blake3::hash(b"").as_bytes();
     ArchivedObject { attributes, size: 0, digest, place: None, extents: None, link: None }
 }
@@ -141,7 +142,7 @@ fn catalog_commit_is_visible_to_others_after_catch_up() {
             path: path("/home"),
             since: 2,
             packs_removed: vec![PackId([1; 16])],
-            objects_removed: vec![b"x".to_vec()],
+            objects_removed: vec![named(b"x")],
             packs: vec![ArchivedPack { generation: 1, ..pack(2) }],
             objects: vec![ArchivedObject { size: 0, ..object("z") }],
             ..Default::default()

@@ -1,5 +1,5 @@
 //! Each byte of a pack is another one, and what it costs is known.
-use crate::made::{ID, Made, file, packed};
+use crate::made::{ID, Made, file, named, packed};
 use sheaf_archive::{
     Difference, MemberAttributes, MemberKind, PackIndex, content_of, scan_pack, verify_pack,
 };
@@ -8,11 +8,11 @@ fn some() -> Vec<Made> {
     let mut long = file(&[b'b'; 150], &[b'x'; 700]);
     long.0.xattrs = vec![(b"user.note".to_vec(), b"value".to_vec())];
     let link = MemberKind::Symlink { target: b"elsewhere".to_vec() };
-    let empty = (MemberAttributes::new(b"empty", MemberKind::File, 0o600), Vec::new());
+    let empty = (MemberAttributes::new(named(b"empty"), MemberKind::File, 0o600), Vec::new());
     vec![
         file(b"a", b"content"),
         long,
-        (MemberAttributes::new(b"c", link, 0o777), Vec::new()),
+        (MemberAttributes::new(named(b"c"), link, 0o777), Vec::new()),
         file(b"d", &[7; 512]),
         empty,
     ]
@@ -32,7 +32,7 @@ fn flipped_byte_is_found_and_costs_the_member_it_is_of() {
         assert_eq!(found.name(), of.map(|of| &of.attributes.name[..]), "byte {at}");
         for member in &index.members {
             let is_content =
-                matches!(found, Difference::Content { name } if *name == member.attributes.name);
+                matches!(found, Difference::Content { name } if *name == *member.attributes.name);
             assert_eq!(content_of(&flipped, member).is_err(), is_content, "byte {at}");
         }
     }
@@ -62,14 +62,31 @@ fn index_that_says_what_cannot_be_is_refused() {
     early.members[1].first_block = 0;
     let mut far = index.clone();
     far.members[4].size = 1 << 40;
-    let mut up = index.clone();
-    up.members[0].attributes.name = b"..".to_vec();
+    let mut huge = index.clone();
+    (huge.members[4].size, huge.member_blocks) = (3 << 30, 1 << 30);
     let mut headless = index;
     headless.members[2].header_blocks = 0;
-    for wrong in [same, early, far, up, headless] {
+    for wrong in [same, early, far, huge, headless] {
         let said = wrong.check().unwrap_err();
         let error = PackIndex::decode(&wrong.encode()).unwrap_err();
         assert_eq!(error.to_string(), format!("the pack is damaged: its index {said}"));
+    }
+}
+
+/// No name leads out of its directory, whoever made the index.
+#[test]
+fn index_with_a_name_that_leads_elsewhere_is_refused() {
+    let (_, index) = packed(&[file(b"aaaa", b"content")]);
+    let encoded = index.encode();
+    let at = encoded.windows(4).position(|bytes| bytes == b"aaaa").unwrap();
+    for no_name in [b"../x", b"/etc", b"a/b/", b"aaa\0"] {
+        let mut wrong = encoded.clone();
+        wrong[at..at + 4].copy_from_slice(no_name);
+        let body = wrong.len() - 48;
+        let digest = *blake3::hash(&wrong[..body]).as_bytes();
+        wrong[body..body + 32].copy_from_slice(&digest);
+        let error = PackIndex::decode(&wrong).unwrap_err().to_string();
+        assert!(error.ends_with("something that is no name of a file"), "{error}");
     }
 }
 

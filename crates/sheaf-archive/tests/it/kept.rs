@@ -2,13 +2,13 @@
 //!
 //! A format that changes has another version, and kept files of its own beside these. To make those:
 //! `cargo test -p sheaf-archive --test it -- --ignored kept::make`, which writes over no file.
-use crate::made::{ID, Made, file, packed, whole_content};
+use crate::made::{ID, Made, file, named, packed, whole_content};
 use crate::round::path;
 use sheaf_archive::{
     Archive, ArchivePath, ArchivedDirectory, ArchivedObject, ArchivedPack, Catalog, Commit,
-    ContentPlace, DirectoryChange, DirectoryRows, FileRights, LocalStore, MemberAttributes,
-    MemberClass, MemberKind, PackId, PackIndex, PackReader, Store, StoreKey, TreeSource, scan_pack,
-    verify_pack,
+    ContentPlace, DirectoryChange, DirectoryRows, FileName, FileRights, LocalStore,
+    MemberAttributes, MemberClass, MemberKind, PackId, PackIndex, PackReader, Store, StoreKey,
+    TreeSource, scan_pack, verify_pack,
 };
 use sheaf_core::files::Timestamp;
 use std::collections::BTreeMap;
@@ -40,12 +40,12 @@ fn members() -> Vec<Made> {
         all.insert(name.to_owned(), (made, content.to_owned()));
     };
     add(b"a file", MemberKind::File, b"content\n");
-    add(b"its other name", MemberKind::HardLink { to: b"a file".to_vec() }, b"");
+    add(b"its other name", MemberKind::HardLink { to: named(b"a file") }, b"");
     add(b"empty", MemberKind::File, b"");
     add(&[0xe9; 255], MemberKind::File, b"a name that is long and no UTF-8");
     let sparse = [&[0; 8192][..], &[1; 512], &[0; 4096], b"the end"].concat();
     add(b"holes", MemberKind::File, &sparse);
-    add(b"holes, other name", MemberKind::HardLink { to: b"holes".to_vec() }, b"");
+    add(b"holes, other name", MemberKind::HardLink { to: named(b"holes") }, b"");
     add(b"hole", MemberKind::File, &[0; 5000]);
     add(b"attributes", MemberKind::File, b"listed");
     add(b"early", MemberKind::File, b"before 1970");
@@ -69,8 +69,8 @@ fn members() -> Vec<Made> {
 /// The same pack some time later: a name is removed, and a file has other rights than in the tar.
 fn later(mut index: PackIndex) -> PackIndex {
     index.generation = 3;
-    index.members.retain(|member| member.attributes.name != b"a file");
-    let member = index.members.iter_mut().find(|of| of.attributes.name == b"empty").unwrap();
+    index.members.retain(|member| *member.attributes.name != *b"a file");
+    let member = index.members.iter_mut().find(|of| *of.attributes.name == *b"empty").unwrap();
     let FileRights { mode, uid, gid } = member.attributes.rights();
     member.in_tar = Some(FileRights { mode, uid, gid });
     (member.attributes.mode, member.attributes.uid, member.attributes.gid) = (0o600, 7, 8);
@@ -98,7 +98,7 @@ fn assert_members(index: &PackIndex, tar: &[u8], is_of_tar: bool) {
             (of.ctime_ns, of.ino) = (0, 0);
         }
         assert_eq!(member.attributes, of);
-        let file = |to: &Vec<u8>| members.iter().find(|(of, _)| of.name == *to).unwrap().1.clone();
+        let file = |to: &FileName| members.iter().find(|(of, _)| of.name == *to).unwrap().1.clone();
         let content = match &of.kind {
             MemberKind::HardLink { to } => file(to),
             _ => content.clone(),
@@ -261,7 +261,7 @@ fn commits() -> Vec<Commit> {
     let fewer = DirectoryChange {
         since: 2,
         packs_removed: vec![PackId([1; 16])],
-        objects_removed: vec![b"moved".to_vec()],
+        objects_removed: vec![named(b"moved")],
         directory: Some(directory(0o700)),
         ..change("/tree")
     };

@@ -1,7 +1,7 @@
 //! Files with several names: members of one pack where all names are in one directory.
 use crate::round::{Place, path, settle};
 use sheaf_archive::{
-    ArchivePath, FetchOptions, SaveOptions, UsageSum, VerifyOptions, remove, verify,
+    ArchivePath, FetchOptions, FileName, SaveOptions, UsageSum, VerifyOptions, remove, verify,
 };
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ fn linked() -> Place {
 /// Names of the directory that are in no pack.
 fn objects(place: &Place) -> Vec<String> {
     let rows = place.archive.catalog().rows_of(&path("/tree")).unwrap();
-    let name = |name: Vec<u8>| String::from_utf8(name).unwrap();
+    let name = |name: FileName| String::from_utf8(name.into()).unwrap();
     rows.objects.into_iter().map(|object| name(object.attributes.name)).collect()
 }
 

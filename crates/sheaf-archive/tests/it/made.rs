@@ -2,8 +2,8 @@
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use sheaf_archive::{
-    INDEX_NAME, MemberAttributes, MemberKind, PackId, PackIndex, PackWriter, PackedMember,
-    content_of,
+    FileName, INDEX_NAME, MemberAttributes, MemberKind, PackId, PackIndex, PackWriter,
+    PackedMember, content_of,
 };
 use sheaf_core::files::Timestamp;
 use std::ops::Range;
@@ -76,9 +76,14 @@ pub fn file(name: &[u8], content: &[u8]) -> Made {
         mtime: Timestamp { seconds: 1_600_000_000, nanoseconds: 123_456_789 },
         ctime_ns: 1_600_000_001_000_000_007,
         ino: 77,
-        ..MemberAttributes::new(name, MemberKind::File, 0o640)
+        ..MemberAttributes::new(named(name), MemberKind::File, 0o640)
     };
     (attributes, content.to_owned())
+}
+
+/// A name.
+pub fn named(name: &[u8]) -> FileName {
+    FileName::new(name).unwrap()
 }
 
 /// Any bytes that can be a name.
@@ -170,7 +175,7 @@ fn unnamed() -> impl Strategy<Value = Made> {
             if kind != MemberKind::File {
                 content.clear();
             }
-            let name = Vec::new();
+            let name = named(b"unnamed");
             let made =
                 MemberAttributes { name, kind, mode, uid, gid, mtime, ctime_ns, ino, xattrs };
             (made, content)
@@ -184,7 +189,7 @@ pub fn members() -> impl Strategy<Value = Vec<Made>> {
     some.prop_map(|some| {
         let mut members: Vec<Made> = Vec::new();
         for (name, ((mut made, mut content), linked)) in some {
-            made.name = name;
+            made.name = named(&name);
             if let Some((to, _)) = linked.and_then(|at| members.get(at))
                 && to.kind == MemberKind::File
             {

@@ -9,6 +9,7 @@ mod flips;
 mod grep;
 mod grep_bytes;
 mod heal;
+mod hostile;
 mod hosts;
 mod interrupted;
 mod kept;

@@ -1,5 +1,5 @@
 //! GNU tar, bsdtar and Python read packs as Sheaf does.
-use crate::made::{Made, file, members, packed, whole_content};
+use crate::made::{Made, file, members, named, packed, whole_content};
 use proptest::prelude::*;
 use sheaf_archive::{INDEX_NAME, MemberAttributes, MemberKind};
 use sheaf_core::files::Timestamp;
@@ -53,9 +53,9 @@ fn everything() -> Vec<Made> {
     add(b"hole", MemberKind::File, (3, 0), &hole);
     let many: Vec<u8> = (0..600).flat_map(|at| [(at % 2) as u8; 512]).collect();
     add(b"sparse of many pieces", MemberKind::File, (3, 0), &many);
-    add(b"sparse, once more", MemberKind::HardLink { to: b"sparse".to_vec() }, (3, 3), b"");
+    add(b"sparse, once more", MemberKind::HardLink { to: named(b"sparse") }, (3, 3), b"");
     add(b"listed", MemberKind::File, (4, 0), b"with an access control list");
-    add(b"plain's other name", MemberKind::HardLink { to: b"plain".to_vec() }, (1, 0), b"");
+    add(b"plain's other name", MemberKind::HardLink { to: named(b"plain") }, (1, 0), b"");
     add(b"link", MemberKind::Symlink { target: b"../gone/\xff".to_vec() }, (5, 5), b"");
     add(b"long link", MemberKind::Symlink { target: [b'l'; 200].to_vec() }, (5, 5), b"");
     add(b"pipe", MemberKind::Fifo, (5, 500_000_000), b"");
@@ -113,7 +113,7 @@ fn compare(dir: &Path, members: &[Made], program: Program, said: &Output) {
     let mut found: Vec<_> = entries.map(OsStringExt::into_vec).collect();
     found.retain(|name| name != INDEX_NAME);
     found.sort();
-    let names: Vec<_> = members.iter().map(|(of, _)| of.name.clone()).collect();
+    let names: Vec<_> = members.iter().map(|(of, _)| of.name.to_vec()).collect();
     assert_eq!(found, names, "{said}");
     let (tar, index) = packed(members);
     let has_xattrs = program != Program::Python && takes_xattrs(dir);
@@ -276,7 +276,7 @@ fn compare_random(out: &Path, members: &[Made], said: &Output) -> Result<(), Tes
     let mut names: Vec<_> = entries.map(OsStringExt::into_vec).collect();
     names.retain(|name| name != INDEX_NAME);
     names.sort();
-    let expected: Vec<_> = members.iter().map(|(of, _)| of.name.clone()).collect();
+    let expected: Vec<_> = members.iter().map(|(of, _)| of.name.to_vec()).collect();
     prop_assert_eq!(names, expected, "{:?}", said);
     for (of, content) in members {
         let at = out.join(OsStr::from_bytes(&of.name));
