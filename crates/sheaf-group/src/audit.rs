@@ -146,25 +146,35 @@ pub(crate) fn change_of<'a>(
 ) -> Option<Change> {
     let opened = opened.map(|path| path.to_string_lossy().into_owned());
     match request {
-        Request::Open { open, .. } if request.changes_files() => {
+        Request::Open { open, then, .. } if request.changes_files() => {
             let flags = OFlags::from_bits_retain(open.flags);
             let how = [(OFlags::CREATE, " create"), (OFlags::TRUNC, " truncate")];
             let how = how.into_iter().filter(|(flag, _)| flags.contains(*flag));
-            let command: String =
-                std::iter::once("open for writing").chain(how.map(|(_, word)| word)).collect();
+            let writes = OFlags::WRONLY | OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+            let opens = if flags.intersects(writes) { "open for writing" } else { "open" };
+            let command: String = std::iter::once(opens).chain(how.map(|(_, word)| word)).collect();
+            let command = match then.as_ref().and_then(operation_of) {
+                Some(operation) => format!("{command}, {operation}"),
+                None => command,
+            };
             let own = open.of_hosts.iter().filter(|(hosts, _)| hosts.contains(leaf));
             let paths = open.paths.iter().chain(own.map(|(_, path)| path));
             Some(Change::new(command, paths.cloned()))
         }
-        Request::Operate(Operation::Fchmod { mode }) => {
-            Some(Change::new(format!("fchmod {mode:o} of a group"), opened))
+        Request::Operate(operation) => {
+            let operation = operation_of(operation)?;
+            Some(Change::new(format!("{operation} of a group"), opened))
         }
-        Request::Operate(Operation::Fchown { uid, gid }) => {
-            Some(Change::new(format!("fchown {uid}:{gid} of a group"), opened))
-        }
-        Request::Operate(Operation::Ftruncate { length }) => {
-            Some(Change::new(format!("ftruncate {length} of a group"), opened))
-        }
+        _ => None,
+    }
+}
+
+/// What an operation on open files changes beside their contents.
+fn operation_of(operation: &Operation) -> Option<String> {
+    match operation {
+        Operation::Fchmod { mode } => Some(format!("fchmod {mode:o}")),
+        Operation::Fchown { uid, gid } => Some(format!("fchown {uid}:{gid}")),
+        Operation::Ftruncate { length } => Some(format!("ftruncate {length}")),
         _ => None,
     }
 }
@@ -184,6 +194,11 @@ mod tests {
         let request = Request::Open { open, then: None, close: false };
         let change = change_of(&request, 1, std::iter::empty()).unwrap();
         assert_eq!(change, Change::new("open for writing", ["/of/1".to_owned()]));
+        let then = Some(Operation::Fchmod { mode: 0o777 });
+        let open = OpenMessage::of_hosts(of_hosts.to_vec(), 0, 0);
+        let change = change_of(&Request::Open { open, then, close: true }, 1, std::iter::empty());
+        let expected = Change::new("open, fchmod 777", ["/of/1".to_owned()]);
+        assert_eq!(change, Some(expected));
         for operation in [
             Operation::Fchmod { mode: 0o777 },
             Operation::Fchown { uid: 1, gid: 1 },

@@ -152,13 +152,15 @@ impl SourceReader<'_> {
         let done = match metadata.kind {
             FileKind::Directory => self.tree(path),
             // Without directories in play, a pipe is what comes out of it.
-            FileKind::Fifo | FileKind::CharDevice if follow => match File::open(path) {
-                Ok(file) => {
-                    let attrs = Attrs::of(&metadata, Vec::new(), self.options);
-                    self.contents(Box::new(file), attrs, None)
+            FileKind::Fifo | FileKind::CharDevice if follow && !self.options.recursive => {
+                match File::open(path) {
+                    Ok(file) => {
+                        let attrs = Attrs::of(&metadata, Vec::new(), self.options);
+                        self.contents(Box::new(file), attrs, None)
+                    }
+                    Err(error) => Err(error.into()),
                 }
-                Err(error) => Err(error.into()),
-            },
+            }
             _ => std::path::absolute(path)
                 .map_err(Halt::from)
                 .and_then(|at| self.one(&at, b"", &metadata, follow)),

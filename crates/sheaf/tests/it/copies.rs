@@ -41,6 +41,21 @@ fn input_that_is_not_open_is_no_empty_file() {
     assert_eq!(std::fs::read(home.path().join("n2/new")).unwrap(), b"");
 }
 
+/// As with GNU cp, whatever links mean.
+#[test]
+fn pipe_that_is_named_is_copied_as_one_with_r() {
+    let home = two_hosts();
+    let pipe = home.path().join("pipe");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    for option in ["-r", "-rL", "-rH"] {
+        let to = format!("@all:/of{option}");
+        let run = redirected(&home, &["--timeout", "20", "cp", option, "pipe", &to], "");
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let copy = home.path().join(format!("n2/of{option}"));
+        assert!(copy.symlink_metadata().unwrap().file_type().is_fifo(), "{option}");
+    }
+}
+
 #[test]
 fn directory_that_is_missing_above_the_destination_is_named() {
     let home = two_hosts();
