@@ -156,6 +156,17 @@ impl ArchiveError {
         Self::Files { why: Box::new(self), directory: directory.clone(), names, unnamed: 0 }
     }
 
+    /// An error of a pack of which only the catalog says what is in it.
+    pub(crate) fn of_lost_pack(self, directory: &ArchivePath, pack: &ArchivedPack) -> Self {
+        let ends = [&pack.first, &pack.last];
+        let names = &ends[..if pack.members > 1 { 2 } else { 1 }];
+        let mut error = self.with_files(directory, names.iter().map(|name| &name[..]));
+        if let Self::Files { unnamed, .. } = &mut error {
+            *unnamed = u64::from(pack.members).saturating_sub(2);
+        }
+        error
+    }
+
     /// Whether it is the index of a pack that cannot be read, and not its members.
     #[must_use]
     pub fn is_of_index(&self) -> bool {
@@ -370,9 +381,13 @@ pub(crate) fn index_in(store: &dyn Store, row: &ArchivedPack) -> Option<PackInde
 
 /// The same, with the modes and owners that it was written with.
 pub(crate) fn index_as_written(store: &dyn Store, row: &ArchivedPack) -> Option<PackIndex> {
+    index_in_tar(store, row).filter(|index| index.generation == row.generation)
+}
+
+/// The index that is in a pack, of whatever generation.
+pub(crate) fn index_in_tar(store: &dyn Store, row: &ArchivedPack) -> Option<PackIndex> {
     let tar = PackReader::new(store, row).read_all().ok()?;
-    let index = PackIndex::in_pack(&tar).ok()?;
-    ((index.id, index.generation) == (row.id, row.generation)).then_some(index)
+    PackIndex::in_pack(&tar).ok().filter(|index| index.id == row.id)
 }
 
 /// The same as [`read_index`], of the index that is beside the pack.

@@ -209,17 +209,6 @@ impl Drop for VerifyPlace<'_> {
     }
 }
 
-/// An error of a pack of which no index can be read: the catalog knows the names of two of its files.
-fn of_ends(error: ArchiveError, directory: &ArchivePath, pack: &ArchivedPack) -> ArchiveError {
-    let ends = [&pack.first, &pack.last];
-    let names = &ends[..if pack.members > 1 { 2 } else { 1 }];
-    let mut error = error.with_files(directory, names.iter().map(|name| &name[..]));
-    if let ArchiveError::Files { unnamed, .. } = &mut error {
-        *unnamed = u64::from(pack.members).saturating_sub(2);
-    }
-    error
-}
-
 impl Verifier<'_> {
     fn directory(&self, path: &ArchivePath) -> VerifyReport {
         let mut report = VerifyReport { directories: 1, ..VerifyReport::default() };
@@ -247,7 +236,7 @@ impl Verifier<'_> {
                         self.damaged(&mut report, error);
                         self.pack(&mut report, path, pack, &index, &mut names);
                     }
-                    Err(_) => self.damaged(&mut report, of_ends(error, path, pack)),
+                    Err(_) => self.damaged(&mut report, error.of_lost_pack(path, pack)),
                 },
             }
         }

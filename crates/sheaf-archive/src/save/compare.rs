@@ -98,7 +98,7 @@ impl DirectoryCompare {
     pub fn new(rows: &DirectoryRows, heals: bool) -> Self {
         Self {
             is_old: rows.directory.is_some(),
-            old: OldFiles::new(rows.packs.clone(), rows.objects.clone()).healing(heals),
+            old: OldFiles::new(rows.packs.clone(), rows.objects.clone()).archiving(heals),
             none: DirectoryChange::default(),
             names: 0,
         }
@@ -145,6 +145,9 @@ impl DirectoryCompare {
                 parted.insert(found.id());
             }
             compared.push((file, way));
+        }
+        for (pack, error) in self.old.take_lost() {
+            of.left_out(error.of_lost_pack(&of.of.path, &pack));
         }
         // All names are compared before the first is added: if one name of a file is stored, all
         // are.

@@ -111,7 +111,7 @@ impl<'a> DirectorySave<'a> {
         // Names are compared before they are stored, and each of the two goes through the old files
         // once: `save` has its own.
         let mut old = OldFiles::new(rows.packs.clone(), rows.objects.clone())
-            .healing(shared.options.checksum);
+            .archiving(shared.options.checksum);
         let mut save = Self::new(shared, of, rows, counters);
         for file in &files {
             if save.is_wanted(file, &mut old, is_old)?
@@ -119,6 +119,9 @@ impl<'a> DirectorySave<'a> {
             {
                 save.file((file.directory, file.opened), file.name, file.path, found.kind)?;
             }
+        }
+        for (pack, error) in old.take_lost() {
+            save.failed(error.of_lost_pack(to, &pack));
         }
         save.flush()?;
         let report = save.counters.take();
@@ -188,7 +191,7 @@ impl<'a> DirectorySave<'a> {
         counters: Arc<SaveCounters>,
     ) -> Self {
         let change = DirectoryChange { path: of.path.clone(), ..Default::default() };
-        let old = OldFiles::new(rows.packs, rows.objects).healing(shared.options.checksum);
+        let old = OldFiles::new(rows.packs, rows.objects).archiving(shared.options.checksum);
         let (pack, since, content) = (None, None, Vec::new());
         Self {
             shared,
@@ -223,6 +226,14 @@ impl<'a> DirectorySave<'a> {
             self.file((of.file.as_fd(), &file.name), &file.name, &path, found.kind)?;
         }
         self.links = PieceLinks::default();
+        Ok(())
+    }
+
+    /// Packs that are lost for good go, also where nothing new is stored beside them.
+    pub fn drop_lost(&mut self) -> Result<(), ArchiveError> {
+        if self.shared.options.checksum && !self.shared.options.dry_run {
+            self.old.drop_lost(self.shared.store, &mut self.change)?;
+        }
         Ok(())
     }
 

@@ -1,10 +1,13 @@
 //! What is archived of a directory, beside the names that are found in it, in their order.
-use crate::archive::{ArchiveError, index_in, new_id, read_index_beside, write_index};
-use crate::catalog::{ArchivedObject, ArchivedPack, DirectoryChange};
+use crate::archive::{
+    ArchiveError, index_in, index_in_tar, new_id, read_index_beside, write_index,
+};
+use crate::catalog::{ArchivedObject, ArchivedPack, DirectoryChange, MemberClass};
 use crate::name::FileName;
 use crate::pack::index::PackIndex;
 use crate::pack::member::{MemberAttributes, PackId, PackedMember};
 use crate::store::Store;
+use sheaf_core::Errno;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -17,6 +20,16 @@ pub(crate) struct OldFiles {
     open: Vec<OldPack>,
     /// An index that is lost is taken from its pack.
     heals: bool,
+    /// What to do where an index is lost for good.
+    lost: Option<LostPacks>,
+}
+
+/// Packs of which nobody knows any more what is in them.
+struct LostPacks {
+    /// All packs of the directory: of their indexes one that is lost may be made again.
+    all: Vec<ArchivedPack>,
+    /// Packs that were found to be lost, with what is wrong.
+    found: Vec<(ArchivedPack, ArchiveError)>,
 }
 
 struct OldPack {
@@ -55,12 +68,93 @@ impl OldFiles {
         packs.sort_by(|one, other| one.first.cmp(&other.first));
         let objects =
             objects.into_iter().map(|object| (object.attributes.name.clone(), object)).collect();
-        Self { objects, coming: packs.into(), open: Vec::new(), heals: false }
+        Self { objects, coming: packs.into(), open: Vec::new(), heals: false, lost: None }
     }
 
-    /// Whether an index that is lost is taken from its pack, so that its names are archived elsewhere.
-    pub fn healing(self, heals: bool) -> Self {
-        Self { heals, ..self }
+    /// For whoever archives what is there: a pack whose index is lost costs the files in it, which are
+    /// archived again, and [`OldFiles::take_lost`] has the error. With `heals` the names of an index
+    /// that can be made again are archived elsewhere, too, and a pack that is lost for good goes.
+    pub fn archiving(self, heals: bool) -> Self {
+        let lost =
+            Some(LostPacks { all: self.coming.iter().cloned().collect(), found: Vec::new() });
+        Self { heals, lost, ..self }
+    }
+
+    /// The packs that were found to be lost since this was asked last.
+    pub fn take_lost(&mut self) -> Vec<(ArchivedPack, ArchiveError)> {
+        self.lost.as_mut().map(|lost| std::mem::take(&mut lost.found)).unwrap_or_default()
+    }
+
+    /// The index of a pack, as far as it can be had: as what is in the pack's tar says, without what is
+    /// archived elsewhere in the directory by now. Nothing where that is not what the catalog says.
+    fn index_again(&self, store: &dyn Store, row: &ArchivedPack) -> Option<PackIndex> {
+        if let Some(index) = index_in(store, row) {
+            return Some(index);
+        }
+        let mut index = index_in_tar(store, row)?;
+        let others = self.lost.as_ref()?.all.iter().filter(|other| other.id != row.id);
+        let mut elsewhere = HashSet::new();
+        for other in others {
+            let other = read_index_beside(store, other).ok().or_else(|| index_in(store, other))?;
+            elsewhere.extend(other.members.into_iter().map(|of| of.attributes.name));
+        }
+        index.members.retain(|of| {
+            let name = &of.attributes.name;
+            !elsewhere.contains(name) && !self.objects.contains_key(name)
+        });
+        index.generation = row.generation;
+        let mut again = row.clone();
+        again.describe(&index);
+        let is_it = (again.members, again.files, again.content_bytes, &again.first, &again.last)
+            == (row.members, row.files, row.content_bytes, &row.first, &row.last);
+        let classes = row.classes.as_deref().unwrap_or_default();
+        (is_it && MemberClass::apply(classes, &mut index)).then_some(index)
+    }
+
+    /// Looks at the packs that no name has come to, of which the lost ones go.
+    pub fn drop_lost(
+        &mut self,
+        store: &dyn Store,
+        change: &mut DirectoryChange,
+    ) -> Result<(), ArchiveError> {
+        let open = self.open.len();
+        while let Some(row) = self.coming.pop_front() {
+            self.open_pack(store, row, change)?;
+            self.open.truncate(open);
+        }
+        Ok(())
+    }
+
+    fn open_pack(
+        &mut self,
+        store: &dyn Store,
+        row: ArchivedPack,
+        change: &mut DirectoryChange,
+    ) -> Result<(), ArchiveError> {
+        let error = match read_index_beside(store, &row) {
+            Err(error) if error.is_lost() => error,
+            index => {
+                self.open.push(OldPack::new(row, index?)?);
+                return Ok(());
+            }
+        };
+        match (self.index_again(store, &row), &mut self.lost) {
+            (Some(index), _) => {
+                let names = index.members.iter().map(|of| of.attributes.name.to_vec());
+                let lost = names.map(|name| (name, "the index of its pack is lost")).collect();
+                let lost = self.heals.then_some(lost);
+                self.open.push(OldPack { lost, ..OldPack::new(row, index)? });
+            }
+            (None, Some(lost)) => {
+                // What cannot be read for now is not lost for good.
+                if self.heals && error.errno() != Errno::IO {
+                    change.packs_removed.push(row.id);
+                }
+                lost.found.push((row, error));
+            }
+            (None, None) => return Err(error),
+        }
+        Ok(())
     }
 
     /// What is archived of this name, which comes behind those before.
@@ -74,20 +168,7 @@ impl OldFiles {
         // passed.
         while self.coming.front().is_some_and(|pack| pack.first[..] <= *name) {
             let row = self.coming.pop_front().expect("one is there");
-            let pack = match read_index_beside(store, &row) {
-                Err(error) if error.is_lost() => {
-                    let index = index_in(store, &row).ok_or(error)?;
-                    if !self.heals {
-                        self.open.push(OldPack::new(row, index)?);
-                        continue;
-                    }
-                    let names = index.members.iter().map(|of| of.attributes.name.to_vec());
-                    let lost = names.map(|name| (name, "the index of its pack is lost")).collect();
-                    OldPack { lost: Some(lost), ..OldPack::new(row, index)? }
-                }
-                index => OldPack::new(row, index?)?,
-            };
-            self.open.push(pack);
+            self.open_pack(store, row, change)?;
         }
         // No later name is in it, so its new index is final and its memory is free.
         while let Some(at) = self.open.iter().position(|pack| pack.row.last[..] < *name) {

@@ -176,7 +176,10 @@ impl<'a> SavingDirectory<'a> {
     /// Nothing of it is left to do.
     fn finish(&self) -> Result<(), ArchiveError> {
         self.counters.directories.fetch_add(1, Ordering::Relaxed);
-        lock(&self.save).flush()?;
+        let mut save = lock(&self.save);
+        save.drop_lost()?;
+        save.flush()?;
+        drop(save);
         let report = self.counters.take();
         self.shared.counters.add(&report);
         self.shared.desk.done(&self.of.path, report);

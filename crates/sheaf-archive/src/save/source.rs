@@ -176,7 +176,11 @@ fn attributes_of(
     };
     let ctime_ns = nanoseconds(found.ctime);
     Ok(MemberAttributes {
-        name: FileName::new(name.as_bytes()).ok_or(Errno::INVAL)?,
+        // A file that was named is opened by its path.
+        name: Path::new(name)
+            .file_name()
+            .and_then(|name| FileName::new(name.as_bytes()))
+            .ok_or(Errno::INVAL)?,
         kind,
         mode: found.mode,
         uid: found.uid,

@@ -261,3 +261,52 @@ fn index_is_made_again_of_a_pack_whose_modes_were_changed() {
     assert_eq!(verified(&place).1, Vec::<String>::new());
     assert_eq!(repair(&place.archive, RepairOptions::default()).unwrap().indexes, 0);
 }
+
+/// Nights after an index or a pack was lost: that costs the files in it, which are stored again, and no
+/// other directory; `--checksum` ends it.
+#[test]
+fn lost_index_costs_no_other_directory() {
+    for (lost, can_be_made_again) in
+        [(&[".idx.1"][..], true), (&[".idx.1", ".tar"], false), (&[".idx.0", ".tar"], false)]
+    {
+        let place = Place::new();
+        for directory in 0..6 {
+            let at = place.path("tree").join(format!("d{directory}"));
+            fs::create_dir_all(&at).unwrap();
+            fs::write(at.join("f"), format!("f {directory}")).unwrap();
+            fs::write(at.join("g"), format!("g {directory}")).unwrap();
+        }
+        settle();
+        place.save("tree", SaveOptions::default());
+        fs::write(place.path("tree/d3/f"), "changed").unwrap();
+        settle();
+        place.save("tree", SaveOptions::default());
+        // All that has the name of one pack: of the one with a later index, or of the first.
+        let walk = TreeWalk::new(&place.path("store/objects/packs"), TreeWalkOptions::default());
+        let files = walk.filter(|entry| entry.found.as_ref().unwrap().is_file());
+        let files: Vec<_> = files.map(|entry| entry.path.display().to_string()).collect();
+        let with = files.iter().find(|file| file.ends_with(lost[0])).unwrap();
+        let pack = with.strip_suffix(lost[0]).unwrap();
+        for end in lost {
+            fs::remove_file(format!("{pack}{end}")).unwrap();
+        }
+        for directory in 0..6 {
+            fs::write(place.path("tree").join(format!("d{directory}/new")), "new").unwrap();
+        }
+        settle();
+        let failed = u64::from(!can_be_made_again);
+        let (first, told) = place.save("tree", SaveOptions::default());
+        assert_eq!(first.failed, failed, "{lost:?}: {told:?}");
+        assert!(first.stored >= 6, "{lost:?}: {first:?}");
+        assert_eq!(told.is_empty(), can_be_made_again, "{told:?}");
+        let (second, told) = place.save("tree", SaveOptions::default());
+        assert_eq!((second.stored, second.failed), (0, failed), "{lost:?}: {told:?}");
+        let (_, told) = place.save("tree", checked());
+        let (after, damaged) = verified(&place);
+        assert_eq!(after.damaged, 0, "{lost:?}: {told:?}, {damaged:?}");
+        let (last, told) = place.save("tree", SaveOptions::default());
+        assert_eq!((last.stored, last.failed), (0, 0), "{lost:?}: {told:?}");
+        place.fetch("/tree", "back", FetchOptions::default());
+        assert_same(&place.path("tree"), &place.path("back/tree"));
+    }
+}
