@@ -51,9 +51,20 @@ impl MemberSet {
 
     /// Adds all of `other`.
     pub fn union_with(&mut self, other: &Self) {
+        self.union_counted(other);
+    }
+
+    /// Adds all of `other`. Returns how many of them were not in the set. Only members of the same
+    /// local indices are counted for that.
+    pub fn union_counted(&mut self, other: &Self) -> u64 {
+        let mut added = 0;
         for (local, leaves) in &other.by_local {
-            self.leaves_mut(*local).union_with(leaves);
+            let have = self.leaves_mut(*local);
+            let before = have.len();
+            have.union_with(leaves);
+            added += have.len() - before;
         }
+        added
     }
 
     /// `(local, leaves)` pairs, by local index.
@@ -155,6 +166,15 @@ mod tests {
         assert_eq!(MemberSet::decode(&mut &wire[..]), Err(Malformed));
         wire[0] = 2;
         assert!(MemberSet::decode(&mut &wire[..]).is_ok());
+    }
+
+    #[test]
+    fn union_counts_the_members_that_are_new() {
+        let mut set = MemberSet::of_leaves(1, RangeSet::full(4));
+        let mut other = MemberSet::of_leaves(1, RangeSet::from_range(2, 6));
+        other.insert(5, 9);
+        assert_eq!(set.union_counted(&other), 3);
+        assert_eq!((set.union_counted(&other), set.len()), (0, 7));
     }
 
     proptest! {

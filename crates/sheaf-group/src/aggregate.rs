@@ -9,6 +9,7 @@
 //! The function of Figure 4 there takes an input with one file for raw data, so it fails if a
 //! partial covers only one file. Here the server lifts raw data first, and partials have a form of
 //! their own.
+use crate::entry::ANSWER_BYTES_MAX;
 use sheaf_core::varint::{self, Malformed};
 use sheaf_core::{Errno, RANGES_MAX, RangeSet};
 use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
@@ -40,6 +41,9 @@ pub const FILTER: &str = "group";
 /// under the errno alone.
 pub const ERROR_CLASSES_MAX: usize = 4096;
 
+/// The most errors that one contribution has: those that are named, and one for each errno.
+const ERROR_CLASSES_DECODED_MAX: usize = 2 * ERROR_CLASSES_MAX;
+
 /// What a sub-tree has to say about one operation.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Partial {
@@ -69,7 +73,7 @@ impl Partial {
     /// How many members failed.
     pub fn failures(&self) -> u64 {
         let errors = self.errors.iter().chain(&self.unopened);
-        errors.map(|error| error.members.len() + error.more).sum()
+        errors.map(ErrorClass::count).fold(0, u64::saturating_add)
     }
 
     /// Takes in another sub-tree's partial.
@@ -184,7 +188,12 @@ impl Partial {
     ///
     /// # Errors
     /// [`Malformed`].
-    pub fn decode(mut input: &[u8]) -> Result<Self, Malformed> {
+    pub fn decode(input: &[u8]) -> Result<Self, Malformed> {
+        Self::decode_within(input, u64::MAX)
+    }
+
+    /// [`Partial::decode`] of one whose lines have at most so many bytes of paths and texts.
+    fn decode_within(mut input: &[u8], text_bytes_max: u64) -> Result<Self, Malformed> {
         let (input, left) = (&mut input, &mut { RANGES_MAX });
         let strays = varint::get_len(input)?;
         if strays >= KINDS_MAX {
@@ -194,30 +203,45 @@ impl Partial {
         for _ in 0..strays {
             // There are none within one.
             let mut bytes = varint::get_bytes(input)?.strip_prefix(&[0]).ok_or(Malformed)?;
-            kinds.push(Self::decode_one(&mut bytes, left)?);
+            kinds.push(Self::decode_one(&mut bytes, left, text_bytes_max)?);
         }
-        Ok(Self { strays: kinds, ..Self::decode_one(input, left)? })
+        Ok(Self { strays: kinds, ..Self::decode_one(input, left, text_bytes_max)? })
     }
 
-    fn decode_one(input: &mut &[u8], left: &mut u64) -> Result<Self, Malformed> {
+    fn decode_one(
+        input: &mut &[u8],
+        left: &mut u64,
+        text_bytes_max: u64,
+    ) -> Result<Self, Malformed> {
         let status = StatusSum::decode(input)?;
         let mut partial = Self { status, ..Self::default() };
         for errors in [&mut partial.errors, &mut partial.unopened] {
-            for _ in 0..varint::get_len(input)? {
+            let count = varint::get_len(input)?;
+            if count > ERROR_CLASSES_DECODED_MAX {
+                return Err(Malformed);
+            }
+            for _ in 0..count {
                 errors.push(ErrorClass::decode(input, left)?);
             }
         }
+        let mut counted = Vec::new();
         for _ in 0..varint::get_len(input)? {
             let count = varint::get_u32(input)?;
             let leaves = RangeSet::decode_within(input, left)?;
-            if partial.counts.iter().any(|(_, counted)| !counted.is_disjoint(&leaves)) {
+            counted.extend_from_slice(leaves.ranges());
+            let is_next = partial.counts.last().is_none_or(|(before, _)| *before < count);
+            if !is_next || leaves.is_empty() {
                 return Err(Malformed);
             }
-            partial.add_count(count, &leaves);
+            partial.counts.push((count, leaves));
+        }
+        counted.sort_unstable();
+        if counted.windows(2).any(|two| two[1].0 <= two[0].1) {
+            return Err(Malformed);
         }
         partial.more = RangeSet::decode_within(input, left)?;
         partial.contributors = RangeSet::decode_within(input, left)?;
-        partial.data = Data::decode(input, left)?;
+        partial.data = Data::decode(input, left, text_bytes_max)?;
         Ok(partial)
     }
 }
@@ -230,7 +254,7 @@ fn add_error(errors: &mut Vec<ErrorClass>, error: ErrorClass) {
     match errors.binary_search_by(key) {
         Ok(at) => errors[at].absorb(&error),
         Err(at) if errors.len() < ERROR_CLASSES_MAX => errors.insert(at, error),
-        Err(_) if error.path.is_empty() => errors.insert(0, error),
+        Err(at) if error.path.is_empty() => errors.insert(at, error),
         Err(_) => add_error(errors, ErrorClass { path: String::new(), ..error }),
     }
 }
@@ -257,8 +281,12 @@ struct GroupAccumulator {
 
 impl Accumulator for GroupAccumulator {
     fn fold(&mut self, input: Input<'_>) -> Result<(), FilterError> {
+        // Longer lines than hosts answer with would keep this node from all others.
+        let text_bytes_max = input
+            .leaves
+            .map_or(u64::MAX, |leaves| leaves.len().saturating_mul(ANSWER_BYTES_MAX as u64));
         // Each contribution is decoded when it comes, so that one which is malformed fails alone.
-        let partial = Partial::decode(input.payload).map_err(|_| {
+        let partial = Partial::decode_within(input.payload, text_bytes_max).map_err(|_| {
             FilterError::new(Errno::BADMSG, "a group operation's partial does not decode")
         })?;
         if input.leaves.is_some_and(|leaves| !partial.is_of(leaves)) {

@@ -213,8 +213,9 @@ impl Report {
         for failure in &self.failures {
             members.entry(failure.named()).or_default().union_with(&failure.leaves);
         }
-        let more: u64 = self.failures.iter().map(|failure| failure.more).sum();
-        self.lost_here + more + members.values().map(RangeSet::len).sum::<u64>()
+        let more = self.failures.iter().map(|failure| failure.more).fold(0, u64::saturating_add);
+        let named = members.values().map(RangeSet::len).sum::<u64>();
+        more.saturating_add(self.lost_here + named)
     }
 
     /// How many hosts stayed silent.
@@ -224,7 +225,7 @@ impl Report {
 
     /// How many members there are; a silent host counts as one.
     pub fn members(&self) -> u64 {
-        self.succeeded + self.failed() + self.silent_hosts()
+        self.succeeded.saturating_add(self.failed()).saturating_add(self.silent_hosts())
     }
 
     /// How the command ends: well only when everybody contributed.

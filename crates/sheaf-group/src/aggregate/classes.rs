@@ -22,16 +22,17 @@ pub(crate) fn is_of(body: &[u8], digest: &[u8], len: u64) -> bool {
     body.len() as u64 == len && blake3::hash(body).as_bytes()[..] == *digest
 }
 
-/// Classes by digest.
+/// Classes by digest and length. A host that announces another length with the digest of others has
+/// a class of its own, and spoils none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Classes {
-    classes: BTreeMap<ClassDigest, ClassState>,
+    classes: BTreeMap<(ClassDigest, u64), ClassState>,
 }
 
 impl Classes {
-    /// Takes in members with one content. One body per digest is kept.
+    /// Takes in members with one content. One body per content is kept.
     pub fn add(&mut self, digest: ClassDigest, class: ClassState) {
-        match self.classes.entry(digest) {
+        match self.classes.entry((digest, class.len)) {
             std::collections::btree_map::Entry::Vacant(place) => {
                 place.insert(class);
             }
@@ -47,7 +48,7 @@ impl Classes {
 
     /// Takes in those of another sub-tree.
     pub fn merge(&mut self, other: Self) {
-        for (digest, class) in other.classes {
+        for ((digest, _), class) in other.classes {
             self.add(digest, class);
         }
     }
@@ -110,14 +111,15 @@ impl Classes {
     /// Takes them apart, the class with the lowest member first.
     #[must_use]
     pub fn into_sorted(self) -> Vec<(ClassDigest, ClassState)> {
-        let mut all: Vec<_> = self.classes.into_iter().collect();
+        let all = self.classes.into_iter().map(|((digest, _), class)| (digest, class));
+        let mut all: Vec<_> = all.collect();
         all.sort_by_key(|(digest, class)| (class.members.first(), *digest));
         all
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         varint::put(out, self.classes.len() as u64);
-        for (digest, class) in &self.classes {
+        for ((digest, _), class) in &self.classes {
             out.extend_from_slice(digest);
             varint::put(out, class.len);
             class.members.encode(out);

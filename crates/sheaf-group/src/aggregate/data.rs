@@ -12,14 +12,13 @@ pub(crate) struct Packed {
     pub items: Vec<(u32, u32, Vec<u8>)>,
     /// The most bytes there may be in all.
     pub bytes_max: u64,
-    /// There were more, so many; the bytes themselves were dropped.
+    /// There were more, of so many bytes in all, which were dropped.
     pub exceeded: Option<u64>,
 }
 
 impl Packed {
     fn bytes(&self) -> u64 {
-        self.exceeded
-            .unwrap_or_else(|| self.items.iter().map(|(_, _, bytes)| bytes.len() as u64).sum())
+        self.items.iter().map(|(_, _, bytes)| bytes.len() as u64).sum()
     }
 
     /// One member's bytes, within the bound.
@@ -30,17 +29,19 @@ impl Packed {
         packed
     }
 
+    /// Takes in others', as far as there is room. What came before stays: a host that says that its
+    /// own were too many drops no other's.
     fn merge(&mut self, other: Self) {
-        let bytes = self.bytes().saturating_add(other.bytes());
         self.bytes_max = self.bytes_max.max(other.bytes_max);
-        let exceeded =
-            self.exceeded.is_some() || other.exceeded.is_some() || bytes > self.bytes_max;
-        if exceeded {
-            self.items = Vec::new();
-            self.exceeded = Some(bytes);
+        let (have, more) = (self.bytes(), other.bytes());
+        let mut dropped =
+            self.exceeded.into_iter().chain(other.exceeded).reduce(u64::saturating_add);
+        if have.saturating_add(more) > self.bytes_max {
+            dropped = Some(dropped.unwrap_or(0).saturating_add(more));
         } else {
             self.items.extend(other.items);
         }
+        self.exceeded = dropped;
     }
 }
 
@@ -169,7 +170,11 @@ impl Data {
         }
     }
 
-    pub(super) fn decode(input: &mut &[u8], ranges_left: &mut u64) -> Result<Self, Malformed> {
+    pub(super) fn decode(
+        input: &mut &[u8],
+        ranges_left: &mut u64,
+        text_bytes_max: u64,
+    ) -> Result<Self, Malformed> {
         let (&kind, rest) = input.split_first().ok_or(Malformed)?;
         *input = rest;
         Ok(match kind {
@@ -187,9 +192,11 @@ impl Data {
             2 => Self::Numbers(Numbers::decode(input, ranges_left)?),
             3 => Self::Classes(Classes::decode(input, ranges_left)?),
             4 => {
-                let mut merged = Merged::new();
+                let mut merged = Merged::new().with_text_limit(text_bytes_max);
                 merged.fold_partial(input).map_err(|_| Malformed)?;
                 *input = &[];
+                // What others have is bounded where all are folded.
+                let merged = merged.with_text_limit(u64::MAX);
                 Self::Lines(Box::new(merged))
             }
             _ => return Err(Malformed),

@@ -3,6 +3,13 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::varint::{self, Malformed};
 use sheaf_core::{Errno, MemberSet};
 
+/// One more than the greatest error number: pointers and statuses of the system have room for no
+/// other.
+const ERRNO_END: i32 = 4096;
+
+/// The most members of one error that are counted and not named: more than all hosts can have.
+const MORE_MAX: u64 = 1 << 52;
+
 /// How the statuses of the members become the status of the group (paper, Table 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -132,9 +139,8 @@ impl ErrorClass {
 
     /// Takes in others that failed alike. Who has a place that is taken is counted.
     pub(super) fn absorb(&mut self, other: &Self) {
-        let all = self.count().saturating_add(other.count());
-        self.members.union_with(&other.members);
-        self.more = all - self.members.len();
+        let known = other.members.len() - self.members.union_counted(&other.members);
+        self.more = self.more.saturating_add(other.more).saturating_add(known);
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -145,9 +151,14 @@ impl ErrorClass {
     }
 
     pub(super) fn decode(input: &mut &[u8], ranges_left: &mut u64) -> Result<Self, Malformed> {
-        let errno = Errno(i32::try_from(varint::get(input)?).map_err(|_| Malformed)?);
+        let errno = i32::try_from(varint::get(input)?).map_err(|_| Malformed)?;
+        let errno = (1..ERRNO_END).contains(&errno).then_some(Errno(errno)).ok_or(Malformed)?;
         let path = String::from_utf8_lossy(varint::get_bytes(input)?).into_owned();
         let members = MemberSet::decode_within(input, ranges_left)?;
-        Ok(Self { errno, path, beneath: String::new(), members, more: varint::get(input)? })
+        let more = varint::get(input)?;
+        if more > MORE_MAX {
+            return Err(Malformed);
+        }
+        Ok(Self { errno, path, beneath: String::new(), members, more })
     }
 }

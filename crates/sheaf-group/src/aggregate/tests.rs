@@ -1,5 +1,8 @@
 //! Answers from the wire: nothing that comes in can make a node panic.
-use super::{Data, ErrorClass, FILTER, NumberChoice, Numbers, Packed, Partial, register};
+use super::{
+    Data, ERROR_CLASSES_MAX, ErrorClass, FILTER, NumberChoice, Numbers, Packed, Partial, register,
+};
+use crate::entry::{ANSWER_BYTES_MAX, Answer, AnswerForm, Entry, EntryKind, Merged, Sink};
 use proptest::prelude::*;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::filter::{Emit, Input, NodeInfo, Registry};
@@ -109,6 +112,114 @@ fn body_that_is_not_of_its_digest_is_malformed() {
     assert!(Partial::decode(&class(digest, 4)).is_ok());
     assert!(Partial::decode(&class(digest, 5)).is_err());
     assert!(Partial::decode(&class([7; 32], 4)).is_err());
+}
+
+#[test]
+fn digest_with_two_lengths_is_two_classes() {
+    let class = |leaf, len| {
+        let members = MemberSet::of_leaves(0, RangeSet::single(leaf));
+        Data::class([7; 32], len, members, None)
+    };
+    let mut both = class(1, 1 << 60);
+    both.merge(class(2, 4)).unwrap();
+    let Data::Classes(classes) = both else { panic!("{both:?}") };
+    let classes = classes.into_sorted();
+    let lens: Vec<u64> = classes.iter().map(|(_, class)| class.len).collect();
+    assert_eq!(lens, [1 << 60, 4]);
+}
+
+#[test]
+fn bodies_of_others_stay_where_one_says_that_its_own_are_too_many() {
+    let mut all = Data::Packed(Packed::of(0, 0, b"first".to_vec(), 100));
+    let lie = Packed { items: Vec::new(), bytes_max: 0, exceeded: Some(1 << 60) };
+    all.merge(Data::Packed(lie)).unwrap();
+    all.merge(Data::Packed(Packed::of(2, 0, b"last".to_vec(), 100))).unwrap();
+    let Data::Packed(packed) = all else { panic!("{all:?}") };
+    let leaves: Vec<u32> = packed.items.iter().map(|(leaf, ..)| *leaf).collect();
+    assert_eq!((leaves, packed.exceeded), (vec![0, 2], Some(1 << 60)));
+}
+
+#[test]
+fn errors_beyond_the_named_ones_are_counted_and_in_order() {
+    let mut partial = Partial::default();
+    let count = ERROR_CLASSES_MAX as u32 + 300;
+    for local in 0..count {
+        let errno = if local % 3 == 0 { Errno::ACCES } else { Errno::NOENT };
+        let members = MemberSet::of_leaves(local, RangeSet::single(3));
+        partial.add_error(ErrorClass::new(errno, format!("/{local}"), members));
+    }
+    assert_eq!((partial.errors.len(), partial.failures()), (ERROR_CLASSES_MAX + 2, count.into()));
+    assert!(partial.errors.is_sorted_by_key(|error| (error.errno, error.path.clone())));
+    assert_eq!(Partial::decode(&bytes(&partial)).unwrap(), partial);
+}
+
+#[test]
+fn errors_that_no_host_can_have_are_malformed() {
+    let members = |local| MemberSet::of_leaves(local, RangeSet::single(3));
+    let error = |local: u32| ErrorClass::new(Errno::NOENT, format!("/{local}"), members(local));
+    let is_malformed = |errors: Vec<ErrorClass>| {
+        Partial::decode(&bytes(&Partial { errors, ..Partial::default() })).is_err()
+    };
+    let count = ERROR_CLASSES_MAX as u32;
+    assert!(!is_malformed((0..count).map(error).collect()));
+    assert!(is_malformed((0..=2 * count).map(error).collect()));
+    assert!(is_malformed(vec![ErrorClass { more: u64::MAX, ..error(0) }]));
+    for errno in [0, 4096] {
+        assert!(is_malformed(vec![error(0).with_errno(Errno(errno))]), "{errno}");
+    }
+}
+
+#[test]
+fn counts_of_a_leaf_are_one() {
+    let counted = |counts: &[(u32, RangeSet)]| {
+        let partial = Partial { counts: counts.to_vec(), ..Partial::default() };
+        Partial::decode(&bytes(&partial)).is_ok()
+    };
+    let (some, others) = (RangeSet::from_range(0, 4), RangeSet::from_range(4, 8));
+    assert!(counted(&[(1, others.clone()), (3, some.clone())]));
+    assert!(!counted(&[(1, some.clone()), (3, RangeSet::from_range(3, 8))]));
+    assert!(!counted(&[(1, some.clone()), (1, others.clone())]));
+    assert!(!counted(&[(3, some), (1, others)]));
+    assert!(!counted(&[(1, RangeSet::new())]));
+}
+
+#[test]
+fn lines_that_are_longer_than_hosts_answer_are_refused() {
+    let lines = |bytes: usize| {
+        let mut answer = Answer::new(AnswerForm::default());
+        answer.path(b"/f");
+        let text = vec![b'x'; bytes];
+        assert!(answer.entry(Entry::new(EntryKind::Line, &text)).is_continue());
+        let mut merged = Merged::new();
+        merged.fold_raw(3, &answer.into_bytes()).unwrap();
+        merged
+    };
+    let mut long = Merged::new();
+    for number in 0..2u8 {
+        let mut more = Answer::new(AnswerForm::default());
+        more.path(b"/f");
+        let text = vec![number; ANSWER_BYTES_MAX / 2 + 1];
+        assert!(more.entry(Entry::new(EntryKind::Line, &text)).is_continue());
+        long.fold_raw(3, &more.into_bytes()).unwrap();
+    }
+    let mut registry = Registry::with_builtins();
+    register(&mut registry);
+    let mut fold = |merged: Merged, leaves: &RangeSet| {
+        let partial = Partial { data: Data::Lines(Box::new(merged)), ..Partial::default() };
+        let mut accumulator =
+            registry.instantiate(FILTER, &[], &NodeInfo::default()).unwrap().accumulator();
+        let payload = &bytes(&partial)[..];
+        accumulator.fold(Input { leaves: Some(leaves), payload, ..Input::default() }).is_ok()
+    };
+    assert!(fold(lines(1000), &RangeSet::single(3)));
+    assert!(fold(lines(ANSWER_BYTES_MAX / 2), &RangeSet::single(3)));
+    let long_again = bytes(&Partial { data: Data::Lines(Box::new(long)), ..Partial::default() });
+    let again = || match Partial::decode(&long_again).unwrap().data {
+        Data::Lines(merged) => *merged,
+        other => panic!("{other:?}"),
+    };
+    assert!(!fold(again(), &RangeSet::single(3)));
+    assert!(fold(again(), &RangeSet::from_range(2, 4)));
 }
 
 #[test]

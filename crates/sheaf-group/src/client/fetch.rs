@@ -93,11 +93,11 @@ async fn fetch(
     while !wanted.is_empty() && client.is_over().is_none() {
         let (trip, locals) = next_trip(&wanted);
         let leaves: RangeSet = trip.iter().map(|(leaf, _)| *leaf).collect();
-        // Of whole answers the text alone counts for the session's bound, once it is folded.
-        let (locals, bytes_max) = match whole {
-            true => (RangeSet::new(), BODY_BYTES_MAX.max(FETCH_BYTES)),
-            false => (locals, client.limits().bytes_max),
-        };
+        // A host sends what it has announced, which is bounded; so nothing need be dropped of what
+        // honest ones send. Of whole answers the text counts for the session's bound, once it is
+        // folded.
+        let bytes_max = leaves.len().saturating_mul(BODY_BYTES_MAX);
+        let locals = if whole { RangeSet::new() } else { locals };
         let request = Request::Fetch { of, leaves, lines: false, bytes_max, locals };
         let (mut partial, wave) = client.ask(stream, &request, b"").await?;
         garbled.union_with(&partial.keep(|data| matches!(data, Data::Packed(_))));
@@ -119,6 +119,14 @@ async fn fetch(
                 refused.union_with(leaves);
             }
         }
+        // It was asked for what it has announced, and sent something else, or nothing.
+        let unsaid = trip.iter().filter(|asked| {
+            wave.coverage.ok.contains(asked.0)
+                && wanted.iter().any(|want| {
+                    want.candidates.first() == Some(*asked) && all[want.place].body.is_none()
+                })
+        });
+        unsaid.for_each(|(leaf, _)| garbled.insert(*leaf));
         // Whoever was asked and did not give it is not asked again.
         for want in &mut wanted {
             if want.candidates.first().is_some_and(|first| trip.contains(first)) {

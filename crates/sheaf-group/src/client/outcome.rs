@@ -37,14 +37,15 @@ impl Outcome {
         for error in &self.errors {
             members.entry(error.named()).or_default().union_with(&error.members);
         }
-        let more = self.errors.iter().map(|error| error.more).sum::<u64>();
-        hosts + more + members.values().map(MemberSet::len).sum::<u64>()
+        let more = self.errors.iter().map(|error| error.more).fold(0, u64::saturating_add);
+        let named = members.values().map(MemberSet::len).sum::<u64>();
+        more.saturating_add(hosts + named)
     }
 
     /// How many members and whole hosts there were.
     #[must_use]
     pub fn member_count(&self) -> u64 {
-        self.status.count + self.failed_count()
+        self.status.count.saturating_add(self.failed_count())
     }
 
     /// The first reason: of a member that failed, else of a host.

@@ -1,6 +1,8 @@
 //! Hosts that answer for others, with another kind of data, with nothing, or otherwise than they
 //! announced.
-use crate::aggregate::{Data, ErrorClass, FILTER, NumberChoice, Numbers, Partial, register};
+use crate::aggregate::{
+    Data, ERROR_CLASSES_MAX, ErrorClass, FILTER, NumberChoice, Numbers, Packed, Partial, register,
+};
 use crate::client::{Client, Limits};
 use crate::entry::{Answer, AnswerForm, Entry, EntryKind, Merged, Sink};
 use crate::message::Request;
@@ -32,6 +34,14 @@ enum Lie {
     OtherLines,
     /// Bytes that do not decode, when it is asked for lines.
     Garbage,
+    /// The digest of the others, with another length.
+    OtherLength,
+    /// That its bodies are more than everybody may send, when it is asked for them.
+    TooMuch,
+    /// More failed members than can be added up.
+    Countless,
+    /// More errors than a node keeps.
+    ManyErrors,
 }
 
 /// A server of one tool, whose answer is long enough to be fetched.
@@ -82,7 +92,24 @@ impl Teller {
                     partial.data.merge(class(local, own, text.as_bytes())).unwrap();
                 }
             }
-            Lie::OtherLines | Lie::Garbage => {}
+            Lie::OtherLength => {
+                let digest = *blake3::hash(&self.answer).as_bytes();
+                let own = MemberSet::of_leaves(0, RangeSet::single(self.leaf));
+                partial.data = Data::class(digest, self.answer.len() as u64 + 1, own, None);
+            }
+            Lie::Countless | Lie::ManyErrors => {
+                let count = if lie == Lie::Countless { 1 } else { 3 * ERROR_CLASSES_MAX };
+                let error = |number| ErrorClass {
+                    more: if lie == Lie::Countless { u64::MAX } else { 0 },
+                    ..ErrorClass::new(
+                        Errno::NOENT,
+                        format!("/{number}"),
+                        MemberSet::of_leaves(number as u32, RangeSet::single(self.leaf)),
+                    )
+                };
+                partial.errors = (0..count).map(error).collect();
+            }
+            Lie::OtherLines | Lie::Garbage | Lie::TooMuch => {}
         }
         partial
     }
@@ -105,6 +132,10 @@ impl Service for Teller {
             Request::Fetch { .. } if self.lie == Some(Lie::Garbage) => {
                 bytes.push(0xff);
                 Partial::default()
+            }
+            Request::Fetch { lines: false, .. } if self.lie == Some(Lie::TooMuch) => {
+                let data = Packed { items: Vec::new(), bytes_max: 0, exceeded: Some(1 << 60) };
+                Partial { data: Data::Packed(data), ..Partial::default() }
             }
             Request::Fetch { lines, bytes_max, .. } => {
                 let other = answer("a lie");
@@ -171,12 +202,74 @@ async fn ask(client: &Client) -> (Vec<(String, String)>, Vec<(Errno, String)>) {
     (lines, failed.collect())
 }
 
+/// The contents by host, and who failed.
+async fn ask_bodies(client: &Client) -> (Vec<(String, bool)>, Vec<(Errno, String)>) {
+    let mut call = client.call(&RangeSet::full(HOSTS), "tell", b"").unwrap();
+    let mut bodies = Vec::new();
+    while call.has_more() {
+        for class in call.next_bodies().await.unwrap() {
+            let body = class.body;
+            let is_honest = body.is_some_and(|body| {
+                body.len() as u64 == class.len && blake3::hash(&body).as_bytes() == &class.digest
+            });
+            bodies.push((class.members.leaves().to_string(), is_honest));
+        }
+    }
+    let outcome = call.finish();
+    let failed = outcome.failed.iter().chain(&outcome.silent);
+    (bodies, failed.map(|(errno, leaves)| (*errno, leaves.to_string())).collect())
+}
+
+/// A host that spoils what it is asked for spoils it for itself: the others' contents come, whoever
+/// of them is asked, and no honest host is counted as one that lied.
+#[test]
+fn host_that_lies_of_lengths_fails_alone() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for lie in [Lie::OtherLength, Lie::TooMuch] {
+        for shape in ["flat", "1x1x5", "k-ary:2"] {
+            for liar in [1, 4] {
+                let (bodies, failed) = runtime.block_on(async {
+                    let client = client(shape, liar, lie);
+                    // The second time finds all honest hosts there.
+                    ask_bodies(&client).await;
+                    ask_bodies(&client).await
+                });
+                let honest = if liar == 1 { "2-4" } else { "1-3" };
+                let of = |hosts: &str| (hosts.to_owned(), true);
+                let mut got: Vec<_> = bodies.into_iter().filter(|(_, honest)| *honest).collect();
+                got.retain(|(hosts, _)| *hosts != liar.to_string());
+                let whole = [of("0"), of("1-4")];
+                let all = [of("0"), of(honest)];
+                assert!(got == all || got == whole, "{lie:?} {shape} {liar}: {got:?}");
+                let is_alone = failed.iter().all(|(_, hosts)| *hosts == liar.to_string());
+                assert!(is_alone, "{lie:?} {shape} {liar}: {failed:?}");
+            }
+        }
+    }
+}
+
 /// What is right of the others stays right, whoever lies, wherever it is, and in whatever form.
 #[test]
 fn host_that_lies_of_others_fails_alone() {
-    use Lie::{AllFailed, AllHaveMore, ForAll, Garbage, Many, Nothing, Numbers, OtherLines};
+    use Lie::{
+        AllFailed, AllHaveMore, Countless, ForAll, Garbage, Many, ManyErrors, Nothing, Numbers,
+        OtherLines, TooMuch,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    for lie in [ForAll, AllFailed, AllHaveMore, Numbers, Nothing, Many, OtherLines, Garbage] {
+    let lies = [
+        ForAll,
+        AllFailed,
+        AllHaveMore,
+        Numbers,
+        Nothing,
+        Many,
+        OtherLines,
+        Garbage,
+        TooMuch,
+        Countless,
+        ManyErrors,
+    ];
+    for lie in lies {
         for shape in ["flat", "1x1x5", "k-ary:2"] {
             for liar in [1, 4] {
                 let told = runtime.block_on(async {
@@ -185,7 +278,7 @@ fn host_that_lies_of_others_fails_alone() {
                 });
                 let (lines, failed) = told.unwrap_or_else(|_| panic!("{lie:?} {shape} {liar}"));
                 // Whether the one that speaks for the others is asked depends on the place.
-                let is_asked = liar == 1 || !matches!(lie, OtherLines | Garbage);
+                let is_asked = liar == 1 || !matches!(lie, OtherLines | Garbage | TooMuch);
                 let honest = if liar == 1 { "2-4" } else { "1-3" };
                 let all_of_class = ["1-4", honest];
                 let mut lines = lines.iter().map(|(text, hosts)| (text.as_str(), hosts.as_str()));
