@@ -202,7 +202,7 @@ struct FoldedFailures<'a> {
 
 impl FoldedFailures<'_> {
     fn members(&self) -> u64 {
-        self.leaves.len() * self.named.len() as u64 + self.more
+        (self.leaves.len() * self.named.len() as u64).saturating_add(self.more)
     }
 }
 
@@ -262,8 +262,13 @@ impl Report {
         for silent in self.silent.iter().filter(|silent| silent.why.was_started()) {
             may_be_at_it.union_with(&silent.leaves);
         }
+        let mut silent = RangeSet::new();
+        self.silent.iter().for_each(|of| silent.union_with(&of.leaves));
         let unfinished = &mut changes.unfinished;
+        // Of a host whose answer does not decode it is not known either, and it was not silent.
+        let garbled = unfinished.unknown.difference(&silent);
         unfinished.unknown = unfinished.unknown.intersection(&may_be_at_it);
+        unfinished.unknown.union_with(&garbled);
         let mut changed = changes.leaves.clone();
         changed.union_with(&changes.in_part.1);
         let undone = unfinished.heard.intersection(&changed);
@@ -405,7 +410,7 @@ impl Report {
             let (leaves, named, more) = by_path.entry(key).or_default();
             leaves.union_with(&failure.leaves);
             named.insert(failure.named());
-            *more += failure.more;
+            *more = more.saturating_add(failure.more);
         }
         let mut by_leaves: BTreeMap<(Errno, Option<&str>, RangeSet), FoldedFailures<'_>> =
             BTreeMap::new();
@@ -421,7 +426,7 @@ impl Report {
             let folded = by_leaves.entry((errno, detail, leaves.clone())).or_insert_with(new);
             folded.paths.push(path);
             folded.named.extend(named);
-            folded.more += more;
+            folded.more = folded.more.saturating_add(more);
         }
         let mut folded: Vec<FoldedFailures<'_>> = by_leaves.into_values().collect();
         folded
@@ -504,6 +509,7 @@ fn errno_name(errno: Errno) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sheaf_group::Unfinished;
 
     /// Leaf 0 is host n1.
     struct Numbered;
@@ -577,6 +583,42 @@ mod tests {
         n12: host is down (EHOSTDOWN): its process ended with signal 9
         sheaf: 56 of 64 members succeeded, 6 failed; 2 hosts silent
         ");
+    }
+
+    #[test]
+    fn change_of_a_host_with_a_garbled_answer_is_not_known() {
+        let unfinished = Unfinished { unknown: RangeSet::single(2), ..Unfinished::default() };
+        let changes = |files: u64, leaves: RangeSet| Changes {
+            done: "removed",
+            way: "on",
+            nouns: ("file", "files"),
+            files,
+            leaves,
+            in_part: (0, RangeSet::new()),
+            unfinished: unfinished.clone(),
+            is_dry: false,
+        };
+        let report = |changes| {
+            let failures = vec![failure(&[3], "/f", Errno::PROTO)];
+            let changes = Some(changes);
+            let mut report =
+                Report { asked: (0..3).collect(), failures, changes, ..Report::default() };
+            report.tell_unfinished();
+            assert_eq!(report.exit(), Exit::Partial);
+            text(&report).lines().next().unwrap().to_owned()
+        };
+        assert_eq!(report(changes(0, RangeSet::new())), "removed: not known");
+        assert_eq!(report(changes(2, RangeSet::full(2))), "removed on n[1-2]: 2 files");
+        assert_eq!(report(changes(3, RangeSet::full(3))), "removed on n[1-3]: at least 3 files");
+    }
+
+    #[test]
+    fn counts_of_failures_that_are_too_many_do_not_overflow() {
+        let more = |path| Failure { more: u64::MAX, ..failure(&[1], path, Errno::NOENT) };
+        let report =
+            Report { succeeded: 3, failures: vec![more("/a"), more("/b")], ..Report::default() };
+        assert_eq!((report.failed(), report.members()), (u64::MAX, u64::MAX));
+        assert!(text(&report).contains("No such file"));
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn digest_with_two_lengths_is_two_classes() {
 }
 
 #[test]
-fn bodies_of_others_stay_where_one_says_that_its_own_are_too_many() {
+fn bodies_of_others_stay_where_one_says_its_own_are_too_many() {
     let mut all = Data::Packed(Packed::of(0, 0, b"first".to_vec(), 100));
     let lie = Packed { items: Vec::new(), bytes_max: 0, exceeded: Some(1 << 60) };
     all.merge(Data::Packed(lie)).unwrap();

@@ -46,7 +46,8 @@ const GREETING_TIME: Duration = Duration::from_millis(100);
 pub struct Unfinished {
     /// They have ended before they were done, and said all that they have done.
     pub heard: RangeSet,
-    /// What they have done is not known beyond what they said before. They may still be at it.
+    /// What they have done is not known beyond what they said before: they are lost, and may still be
+    /// at it, or their answer does not decode.
     pub unknown: RangeSet,
 }
 
@@ -345,6 +346,8 @@ impl Call {
         }
         unfinished.unknown = lost.difference(&gone);
         unfinished.unknown.union_with(&there.difference(&unfinished.heard));
+        let garbled = outcome.failed.iter().filter(|(errno, _)| *errno == Errno::PROTO);
+        garbled.for_each(|(_, leaves)| unfinished.unknown.union_with(leaves));
         Ok((outcome, unfinished))
     }
 

@@ -248,6 +248,23 @@ fn host_that_lies_of_lengths_fails_alone() {
     }
 }
 
+/// What a host has changed is not known if its answer does not decode.
+#[test]
+fn change_with_a_garbled_answer_is_not_known() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for lie in [Lie::ForAll, Lie::Nothing, Lie::Numbers] {
+        let (outcome, unfinished) = runtime.block_on(async {
+            let client = client("flat", 2, lie);
+            let call = client.call(&RangeSet::full(HOSTS), "tell", b"").unwrap();
+            let (mut call, mut merged) = (call.that_changes().await, Merged::new());
+            while call.next_entries(&mut merged).await.unwrap() {}
+            call.conclude(&mut merged).await.unwrap()
+        });
+        assert_eq!(outcome.failed, [(Errno::PROTO, RangeSet::single(2))], "{lie:?}");
+        assert_eq!(unfinished.unknown, RangeSet::single(2), "{lie:?}");
+    }
+}
+
 /// What is right of the others stays right, whoever lies, wherever it is, and in whatever form.
 #[test]
 fn host_that_lies_of_others_fails_alone() {
