@@ -7,14 +7,18 @@ use std::path::PathBuf;
 /// Names the session that commands use which name none.
 pub const SESSION_VARIABLE: &str = "SHEAF_SESSION";
 
+/// The user who has become root by `sudo`, who is not root.
+const SUDO_VARIABLE: &str = "SUDO_UID";
+
 /// The variables that mean something here.
-const VARIABLES: [&str; 9] = [
+const VARIABLES: [&str; 10] = [
     "CLUSTERSHELL_CFGDIR",
     "HOME",
     "PATH",
     "SHEAF_CONFIG",
     SESSION_VARIABLE,
     "SLURM_JOB_NODELIST",
+    SUDO_VARIABLE,
     "TMPDIR",
     "XDG_CONFIG_HOME",
     "XDG_RUNTIME_DIR",
@@ -79,6 +83,12 @@ impl Environment {
     #[must_use]
     pub fn session(&self) -> Option<String> {
         self.variable(SESSION_VARIABLE).map(|name| name.to_string_lossy().into_owned())
+    }
+
+    /// The user as whom this one logged in before it became root by `sudo`.
+    pub(crate) fn login_user(&self) -> Option<u32> {
+        let uid = self.variable(SUDO_VARIABLE)?.to_str()?.parse().ok()?;
+        (uid != 0).then_some(uid)
     }
 
     /// The path in a variable.

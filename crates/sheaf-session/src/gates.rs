@@ -96,11 +96,20 @@ fn open(
         Ok(own) => gates.listeners.push(own),
         Err(error) => gates.shut = Some(one_line(&error)),
     }
+    let mut admits_login_user = false;
     if !users.is_empty() {
         match users.parse::<Users>() {
-            Ok(users) => users.open(&file, &mut gates),
+            Ok(users) => {
+                admits_login_user = environment.login_user().is_some_and(|uid| users.has(uid));
+                users.open(&file, &mut gates);
+            }
             Err(why) => gates.shut_to_others = Some(why),
         }
+    }
+    // Through sudo the server is root's. Its login user finds the session all the same, and is told
+    // by the root that it is not admitted; otherwise a command of that user would mean this host alone.
+    if let Some(uid) = environment.login_user().filter(|_| !admits_login_user) {
+        Users::These(vec![uid]).open_if_root(&file, &mut gates);
     }
     Ok(gates)
 }
@@ -297,6 +306,52 @@ mod tests {
         let _gate = std::os::unix::net::UnixListener::bind(dir.path().join("z@h1.gate")).unwrap();
         let itself = std::env::current_exe().unwrap();
         let run = unshare(&[itself.to_str().unwrap(), "--exact", NAME])
+            .env(INSIDE, dir.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && said.contains("1 passed"), "{run:?}");
+    }
+
+    /// The test runs itself where `/run` is its own.
+    #[test]
+    fn login_user_of_a_server_under_sudo_finds_its_session() {
+        const INSIDE: &str = "SHEAF_TEST_INSIDE_SUDO";
+        const NAME: &str = "gates::tests::login_user_of_a_server_under_sudo_finds_its_session";
+        if let Some(temporary) = std::env::var_os(INSIDE) {
+            let here = Environment::default().with("TMPDIR", &temporary);
+            let opened = |users: Option<Users>, login: &str| {
+                let config = &config("lab", users.as_ref(), AuditMode::Off)[GATE];
+                let site = Site { leaf: Some(0), rank: 1, host: "h1", config };
+                let environment = here.clone().with("SUDO_UID", login);
+                let gates = open(&site, &environment, &HostAudit::default()).unwrap();
+                assert_eq!((gates.shut, gates.shut_to_others), (None, None));
+                gates.listeners.iter().map(|gate| gate.path.clone()).collect::<Vec<_>>()
+            };
+            let at = |who: &str| PathBuf::from("/run/sheaf").join(who).join("lab@h1.gate");
+            assert_eq!(opened(None, "4242"), [at("root"), at("4242")]);
+            let place = shared_with(4242).pop().unwrap();
+            assert_eq!(gates_of(&place).unwrap().pop().unwrap().session, "lab");
+            let both = Users::These(vec![7, 4242]);
+            assert_eq!(opened(Some(both), "4242"), [at("root"), at("7"), at("4242")]);
+            assert_eq!(opened(Some(Users::Any), "4242"), [at("root"), at("any")]);
+            for login in ["0", "", "root", "-1"] {
+                assert_eq!(opened(None, login), [at("root")], "{login}");
+            }
+            return;
+        }
+        let script = "mount -t tmpfs none /run && exec \"$@\"";
+        let inside = |words: &[&str]| {
+            let mut command = std::process::Command::new("unshare");
+            command.args(["--mount", "sh", "-c", script, "sh"]).args(words);
+            command
+        };
+        if !inside(&["true"]).output().is_ok_and(|run| run.status.success()) {
+            return sheaf_testing::skipped("no mount namespace can be made here (that needs root)");
+        }
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let itself = std::env::current_exe().unwrap();
+        let run = inside(&[itself.to_str().unwrap(), "--exact", NAME])
             .env(INSIDE, dir.path())
             .output()
             .unwrap();

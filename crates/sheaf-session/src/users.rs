@@ -86,6 +86,26 @@ impl Users {
         };
     }
 
+    /// Whether a user of this number is one of them.
+    pub(crate) fn has(&self, uid: u32) -> bool {
+        match self {
+            Self::Any => true,
+            Self::These(uids) => uids.contains(&uid),
+        }
+    }
+
+    /// Opens the gates of this name for them where this is root. What is in the way of that keeps
+    /// nobody from what was asked for, and is logged.
+    pub(crate) fn open_if_root(&self, file: &str, gates: &mut HostGates) {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let made = directory(Path::new(SHARED)).map_err(|error| error.to_string());
+        if let Some(why) = made.map_or_else(Some, |()| self.open_each(file, gates)) {
+            tracing::warn!("no gate for the login user: {why}");
+        }
+    }
+
     fn open_each(&self, file: &str, gates: &mut HostGates) -> Option<String> {
         let users: Vec<Option<u32>> = match self {
             Self::Any => vec![None],
