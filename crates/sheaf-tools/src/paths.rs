@@ -82,6 +82,15 @@ impl PathMembers {
     }
 }
 
+/// Fails those of `asked` that came to their end without a word of any path, and returns them: a
+/// host says at least that a path is not there, that a pattern matches nothing, or how many members
+/// it has.
+pub(crate) fn fail_unsaid(outcome: &mut Outcome, asked: &RangeSet) -> RangeSet {
+    let unsaid = asked.difference(&outcome.missing_hosts()).difference(&outcome.heard);
+    outcome.add_failed(Errno::PROTO, &unsaid);
+    unsaid
+}
+
 /// What is done with one path after the other.
 pub(crate) trait PerPath: Send {
     /// The paths a pattern stands for, and what could not be looked at for them.
@@ -309,7 +318,10 @@ impl<'a> Hearing<'a> {
                 self.pass_on(&mut merged)?;
             }
         }
-        let (outcome, unfinished) = call.conclude(&mut merged).await?;
+        let asked = call.members().clone();
+        let (mut outcome, mut unfinished) = call.conclude(&mut merged).await?;
+        let unsaid = fail_unsaid(&mut outcome, &asked);
+        unfinished.unknown.union_with(&unsaid);
         self.take_in(merged, outcome, &unfinished)
     }
 

@@ -9,6 +9,7 @@ mod tests;
 use super::PIECE_BYTES;
 use super::options::{CopyOptions, Progress};
 use super::put::Pace;
+use crate::paths::fail_unsaid;
 use crate::target::{Target, ToolError, by_members, drop_unmatched};
 use local::Local;
 use manifest::{ManifestParams, ManifestTool};
@@ -305,6 +306,7 @@ async fn list_within(
         lengths.forget(&refused);
     }
     let mut outcome = call.finish();
+    fail_unsaid(&mut outcome, members);
     outcome.merge(said);
     Ok(outcome)
 }

@@ -24,6 +24,8 @@ enum Lie {
     Short,
     /// An answer of the other form.
     Mixed,
+    /// An end without a word.
+    Nothing,
 }
 
 /// The tool of this name, which lies on one host.
@@ -57,6 +59,7 @@ impl Running for Lying {
                 answer.path(b"/file");
                 let _ = answer.entry(Entry::new(EntryKind::Line, b"a lie"));
             }
+            Lie::Nothing => {}
         }
         Step::Done
     }
@@ -101,14 +104,31 @@ async fn ask(cluster: &Cluster, client: &Client, host: u32, lie: Lie) {
     if lie == Lie::Mixed {
         return;
     }
-    let (servers, outcome) = about(client, &RangeSet::full(cluster.hosts)).await.unwrap();
-    assert_eq!(servers.len() as u64, others.len());
-    assert_alone(&outcome, host, "about");
+    if lie != Lie::Nothing {
+        let (servers, outcome) = about(client, &RangeSet::full(cluster.hosts)).await.unwrap();
+        assert_eq!(servers.len() as u64, others.len());
+        assert_alone(&outcome, host, "about");
+    }
     let to = tempfile::tempdir().unwrap();
     let quick = CopyOptions { sync: false, ..CopyOptions::default() };
     let got = get(client, &targets, to.path(), &quick, &mut |_| {}).await.unwrap();
     assert_alone(&got.outcome, host, "cp");
     assert_eq!((got.files, got.outcome.status.count), (others.len(), others.len()));
+}
+
+/// It would be missing among the answers, with exit status 0.
+#[test]
+fn host_that_says_nothing_of_its_paths_has_failed() {
+    let cluster = Cluster::new(5);
+    cluster.write_all("file", "needle\n");
+    for shape in ["flat", "k-ary:2"] {
+        for host in [0, 4] {
+            run(async {
+                let client = client(&cluster, shape, host, Lie::Nothing);
+                ask(&cluster, &client, host, Lie::Nothing).await;
+            });
+        }
+    }
 }
 
 #[test]
