@@ -84,6 +84,30 @@ impl Export {
         Ok(export)
     }
 
+    /// Takes the directory `name` in the root of this export as an export of its own.
+    ///
+    /// The caller has chosen the name, and its user has not typed it. Therefore a symbolic link there
+    /// is followed only if it belongs to this user or to root: another user of a shared directory could
+    /// lead what is written there anywhere.
+    ///
+    /// # Errors
+    /// Those of [`Export::open`]; `EACCES` for the link of another user.
+    pub fn subdirectory(&self, name: &OsStr) -> Result<Self> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let found = rustix::fs::openat(&self.root, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
+        let about = fd_metadata(found.as_fd())?;
+        let root = match about.kind {
+            FileKind::Directory => found,
+            FileKind::Symlink if [0, rustix::process::geteuid().as_raw()].contains(&about.uid) => {
+                let target = link_target(&found)?;
+                rustix::fs::openat(&self.root, target, flags | OFlags::DIRECTORY, Mode::empty())?
+            }
+            FileKind::Symlink => return Err(Errno::ACCES),
+            _ => return Err(Errno::NOTDIR),
+        };
+        Ok(Self { root: Arc::new(root), held: None })
+    }
+
     /// Opens a file as `open(2)` does. Descriptors are closed on exec and never become a
     /// controlling terminal; `mode` counts only when a file is created, and the umask applies.
     ///

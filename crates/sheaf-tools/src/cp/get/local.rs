@@ -3,6 +3,7 @@ use super::super::options::CopyOptions;
 use super::super::place::{Dir, Writer};
 use super::Made;
 use super::plan::{CopiedContent, CopiedLink, Copy};
+use rustix::fs::Mode;
 use sheaf_core::{Errno, RangeSet};
 use sheaf_file::{Export, FileIdentity, PathError, Staged};
 use sheaf_group::Client;
@@ -23,6 +24,8 @@ const ERRORS_MAX: usize = 4096;
 /// The directories of all hosts.
 pub(super) struct Local {
     base: PathBuf,
+    /// The directory at `base`.
+    root: Export,
     /// What comes goes into `base` itself: it is of one host.
     is_exact: bool,
     client: Client,
@@ -57,6 +60,7 @@ impl Local {
             is_exact: options.exact_name,
             client: client.clone(),
             writer: Writer::new(&export, options)?,
+            root: export,
             open: HashMap::new(),
             failed: HashSet::new(),
             closing: Vec::new(),
@@ -74,14 +78,7 @@ impl Local {
         if let Some(export) = self.open.get(&leaf) {
             return Ok(self.writer.at(export));
         }
-        let dir = self.host_dir(leaf);
-        match std::fs::create_dir(&dir) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(error.into());
-            }
-            _ => {}
-        }
-        let export = Export::open(&dir)?;
+        let export = if self.is_exact { self.root.clone() } else { self.make_host_dir(leaf)? };
         if self.open.len() >= HOSTS_OPEN_MAX {
             self.open.clear();
         }
@@ -89,11 +86,21 @@ impl Local {
         Ok(self.writer.at(&export))
     }
 
-    fn host_dir(&self, leaf: u32) -> PathBuf {
-        if self.is_exact {
-            return self.base.clone();
+    /// The directory of one host, which is made if it does not exist.
+    fn make_host_dir(&self, leaf: u32) -> Result<Export, Errno> {
+        let name = self.host_name(leaf);
+        match self.root.create_dir(Path::new(&name), Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => self.root.subdirectory(name.as_ref()),
+            Err(errno) => Err(errno),
         }
-        self.base.join(self.client.host(leaf).unwrap_or_else(|| leaf.to_string()))
+    }
+
+    fn host_dir(&self, leaf: u32) -> PathBuf {
+        if self.is_exact { self.base.clone() } else { self.base.join(self.host_name(leaf)) }
+    }
+
+    fn host_name(&self, leaf: u32) -> String {
+        self.client.host(leaf).unwrap_or_else(|| leaf.to_string())
     }
 
     pub fn make_dirs(&mut self, dirs: &[Copy]) {

@@ -337,6 +337,37 @@ fn interrupt_leaves_nothing_half_written() {
     });
 }
 
+/// Nobody has typed the name of a host's directory: the link of another user leads nowhere.
+#[test]
+fn link_of_another_user_is_no_directory_of_a_host() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    run(async {
+        let cluster = Cluster::new(1);
+        let client = cluster.client("flat");
+        cluster.write(0, "d/file", "of the host");
+        let host = client.host(0).unwrap();
+        for (owner, expected) in [(65534, Some(Errno::ACCES)), (0, None)] {
+            let here = tempfile::tempdir().unwrap();
+            let (to, private) = (here.path().join("to"), here.path().join("private"));
+            std::fs::create_dir(&to).unwrap();
+            std::fs::create_dir(&private).unwrap();
+            let link = to.join(&host);
+            std::os::unix::fs::symlink("../private", &link).unwrap();
+            std::os::unix::fs::lchown(&link, Some(owner), None).unwrap();
+            let options = CopyOptions { recursive: true, ..quick() };
+            for path in ["/d/file", "/d"] {
+                let got = fetch(&client, &[cluster.target(path)], &to, &options).await;
+                assert_eq!(got.errors.first().map(|error| error.errno), expected, "{path}");
+            }
+            let is_followed = expected.is_none();
+            assert_eq!(private.join("file").exists(), is_followed);
+            assert_eq!(private.join("d/file").exists(), is_followed);
+        }
+    });
+}
+
 #[test]
 fn destination_that_is_a_file_is_refused() {
     let cluster = Cluster::new(1);
