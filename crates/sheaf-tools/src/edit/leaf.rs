@@ -198,8 +198,9 @@ impl PerPath for Editor {
                     // its place is not followed, and a mode depends on this very file's old one.
                     let found = walk.found(&entry);
                     let result = found.and_then(|file| match &self.edit {
+                        // The start is followed; as a link it leads nowhere.
                         Edit::Chmod { .. } if file.metadata().kind == FileKind::Symlink => {
-                            Ok(Done::NOTHING)
+                            if entry.depth == 0 { Err(Errno::NOENT) } else { Ok(Done::NOTHING) }
                         }
                         Edit::Chmod { mode, .. } => self.chmod(mode, &file),
                         _ => chown(self.owner?, self.from?, &file, self.options.dry_run),

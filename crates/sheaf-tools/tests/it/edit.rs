@@ -136,6 +136,25 @@ fn chmod_does_what_gnu_chmod_does() {
     compare(&chmod("a+w", false), "nothing", "chmod", &["a+w", "nothing"]);
 }
 
+/// The start of a recursive change is followed, as by GNU; a link that leads nowhere is no success.
+#[test]
+fn recursive_chmod_of_a_dangling_link_fails() {
+    let cluster = Cluster::new(1);
+    cluster.write(0, "d/f", "");
+    for (target, link) in [("nowhere", "dangling"), ("dangling", "twice"), ("gone", "d/inner")] {
+        symlink(target, cluster.path(0, link)).unwrap();
+    }
+    run(async {
+        let client = cluster.client("flat");
+        for (path, expected) in
+            [("/dangling", Some(Errno::NOENT)), ("/twice", Some(Errno::NOENT)), ("/d", None)]
+        {
+            let (_, outcome) = apply(&client, cluster.target(path), &chmod("755", true)).await;
+            assert_eq!(outcome.errors.first().map(|error| error.errno), expected, "{path}");
+        }
+    });
+}
+
 #[test]
 fn chown_does_what_gnu_chown_does() {
     if !rustix::process::geteuid().is_root() {
