@@ -244,8 +244,11 @@ impl Destination {
     fn open_named(&mut self, options: &StageOptions) -> Result<File> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Others can open it by this name, and the old file's mode, which it gets last, may forbid
+        // them that.
+        let mode = if self.old.is_some() { Mode::RUSR | Mode::WUSR } else { mode(options) };
         let (name, file) =
-            with_temp_name(|name| rustix::fs::openat(&self.dir, name, flags, mode(options)))?;
+            with_temp_name(|name| rustix::fs::openat(&self.dir, name, flags, mode))?;
         (self.kind, self.temp) = (StageKind::Named, Some(name));
         Ok(file.into())
     }
@@ -349,6 +352,7 @@ fn mode(options: &StageOptions) -> Mode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn names(dir: &Path) -> Vec<OsString> {
         std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect()
@@ -359,6 +363,8 @@ mod tests {
     fn temporary_name_is_removed_or_becomes_the_name() {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("file"), "old").unwrap();
+        let old_mode = PermissionsExt::from_mode(0o640);
+        std::fs::set_permissions(root.path().join("file"), old_mode).unwrap();
         let export = Export::open(root.path()).unwrap();
         let options = StageOptions::default();
         let begin = || {
@@ -366,6 +372,8 @@ mod tests {
                 Destination::open(&export, Path::new("file"), &options, None).unwrap();
             let file = destination.open_named(&options).unwrap();
             assert_eq!(names(root.path()).len(), 2);
+            let mode = file.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, 0o600, "others can open it by its name");
             (destination, file)
         };
         drop(begin());
@@ -377,12 +385,13 @@ mod tests {
         drop(destination);
         assert_eq!(names(root.path()), ["file"]);
         assert_eq!(std::fs::read(root.path().join("file")).unwrap(), b"new");
+        let mode = root.path().join("file").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o640);
     }
 
     /// The group's bits say what those on the list may at most.
     #[test]
     fn lost_acl_removes_the_group_permissions() {
-        use std::os::unix::fs::PermissionsExt;
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("file");
         let export = Export::open(root.path()).unwrap();

@@ -92,8 +92,10 @@ impl Writer {
         source: Option<&FileIdentity>,
     ) -> Result<Staged, Errno> {
         self.check_link(path)?;
+        // Nobody is to see more of it before it gets its mode than afterwards.
+        let rights = if self.sets_mode(false) { 0o600 } else { 0o777 };
         let options = StageOptions {
-            mode: attrs.mode & 0o777,
+            mode: attrs.mode & rights,
             sparse: self.sparse || sparse,
             sync: self.sync,
             in_place: self.in_place,
@@ -167,8 +169,10 @@ impl Writer {
     /// Makes a directory, unless it is there. A link to a directory is in the way of one, unless it
     /// is `named` as what things are copied into.
     pub fn make_dir(&self, path: &Path, attrs: &Attrs, named: bool) -> Result<Dir, Errno> {
-        // Files are still to be made in it, so its owner has all rights until it is closed.
-        let mode = Mode::from_raw_mode(attrs.mode & 0o777 | 0o700);
+        // Files are still to be made in it, so its owner has all rights until it is closed. Others
+        // have none before that if it is to get a mode of its own.
+        let rights = if self.sets_mode(true) { 0 } else { attrs.mode & 0o777 };
+        let mode = Mode::from_raw_mode(rights | 0o700);
         let is_new = match self.export.create_dir(path, mode) {
             Ok(()) => true,
             Err(Errno::EXIST) => {
@@ -321,6 +325,11 @@ impl Writer {
     }
 
     /// What to set of a file in the end.
+    /// Whether new files or directories get a mode in the end, and not that which the umask leaves.
+    fn sets_mode(&self, is_dir: bool) -> bool {
+        self.preserve || self.chmod.as_ref().is_some_and(|change| change.concerns(is_dir))
+    }
+
     fn attributes(&self, attrs: &Attrs) -> Attributes {
         let (owner, kept_mode) = self.kept(attrs);
         let owner = Owner { uid: self.chown.uid.or(owner.uid), gid: self.chown.gid.or(owner.gid) };

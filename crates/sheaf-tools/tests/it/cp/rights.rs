@@ -2,7 +2,7 @@
 use super::cluster::{Cluster, run};
 use sheaf_core::Errno;
 use sheaf_file::{ACCESS_LIST, mode_without_list};
-use sheaf_tools::cp::{CopyMode, CopyOptions, Source, get, put};
+use sheaf_tools::cp::{CopyMode, CopyOptions, PIECE_BYTES, Progress, Source, get, put};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -95,6 +95,32 @@ fn part_of_a_mode_leaves_the_umask_to_the_rest() {
     let [dir, file] = modes("plain");
     assert_eq!(modes("files"), [dir, 0o600]);
     assert_eq!(modes("dirs"), [0o750, file]);
+}
+
+/// Others see no more of a copy while it is made than afterwards.
+#[test]
+fn copy_under_way_has_no_more_rights_than_in_the_end() {
+    let cluster = Cluster::new(1);
+    cluster.write(0, "d/f", vec![1; 3 * PIECE_BYTES as usize]);
+    set_mode(&cluster.path(0, "d"), 0o755);
+    set_mode(&cluster.path(0, "d/f"), 0o644);
+    let here = tempfile::tempdir().unwrap();
+    let (to, mut seen) = (here.path().join("to"), Vec::new());
+    run(async {
+        let client = cluster.client("flat");
+        let dir = to.join(client.host(0).unwrap()).join("d");
+        let paths = [dir.clone(), dir.join("f")];
+        let options = CopyOptions { in_place: true, ..with_mode("D750,F640") };
+        let mut look = |progress: Progress| {
+            if progress.bytes == PIECE_BYTES {
+                seen = paths.iter().map(|path| mode(path)).collect();
+            }
+        };
+        let got = get(&client, &[cluster.target("/d")], &to, &options, &mut look).await.unwrap();
+        assert!(got.outcome.is_ok() && got.errors.is_empty(), "{got:?}");
+        assert_eq!(seen, [0o700, 0o600]);
+        assert_eq!(paths.map(|path| mode(&path)), [0o750, 0o640]);
+    });
 }
 
 #[test]
