@@ -48,8 +48,25 @@ impl Sessions {
             Some(directory) => {
                 Self { directory: directory.join("sheaf"), is_shared: false, is_temporary: false }
             }
-            None => Self::temporary(environment),
+            None => Self::without_runtime(environment),
         }
+    }
+
+    /// The directory for temporary files has it, unless another user has made one of this name there:
+    /// then it is in a place in which other users cannot make any, if there is one.
+    fn without_runtime(environment: &Environment) -> Self {
+        let temporary = Self::temporary(environment);
+        if !temporary.is_foreign() {
+            return temporary;
+        }
+        if getuid().is_root() {
+            return Self::roots();
+        }
+        let runtime = PathBuf::from(format!("/run/user/{}", getuid().as_raw()));
+        if trust::check_private(&runtime).is_err() || !runtime.is_dir() {
+            return temporary;
+        }
+        Self { directory: runtime.join("sheaf"), is_shared: false, is_temporary: false }
     }
 
     /// Where they are for whoever has no runtime directory, as a server that was started over ssh.
@@ -74,6 +91,9 @@ impl Sessions {
             };
             places.push(place(format!("/run/user/{user}/sheaf"), false));
             places.push(place(format!("/tmp/sheaf-{user}"), true));
+            if getuid().is_root() && Self::roots().directory.is_dir() {
+                places.push(Self::roots());
+            }
         }
         places.retain(|place| *place != own);
         places.dedup();
@@ -103,8 +123,7 @@ impl Sessions {
         let own = Self::of(environment);
         if own.is_temporary && getuid().is_root() {
             let roots = Self::roots();
-            let made = crate::users::directory(Path::new(SHARED));
-            match made.and_then(|()| roots.make_directory()) {
+            match roots.make_directory() {
                 Ok(()) => return Ok(roots),
                 Err(error) => tracing::warn!(%error, "sockets and audit go elsewhere"),
             }
@@ -172,6 +191,9 @@ impl Sessions {
     /// # Errors
     /// When that cannot be done, or somebody else can put sockets there.
     pub fn make_directory(&self) -> Result<(), SessionError> {
+        if *self == Self::roots() {
+            crate::users::directory(Path::new(SHARED))?;
+        }
         crate::keep::prepare(self)
     }
 
@@ -491,10 +513,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         make_foreign(dir.path());
         let here = Environment::default().with("TMPDIR", dir.path());
-        let sessions = Sessions::of(&here);
+        let sessions = Sessions::temporary(&here);
         assert_eq!(sessions.running().unwrap(), [""; 0]);
         assert!(sessions.open("lab").unwrap().is_none());
         assert!(sessions.make_directory().is_err(), "no session begins there");
+        assert_eq!(Sessions::of(&here), Sessions::roots(), "another user stops no session of root's");
         // A runtime directory is the user's own: there it is an error.
         let runtime = dir.path().join(format!("sheaf-{}", getuid().as_raw()));
         let named = Sessions { is_temporary: false, ..Sessions::at(runtime) };
@@ -511,6 +534,9 @@ mod tests {
             let there = here.clone().with("XDG_RUNTIME_DIR", &temporary);
             let place = |of: &Environment| Sessions::of_server(of).unwrap().directory().to_owned();
             assert_eq!(place(&here), Path::new("/run/sheaf/root"));
+            let sessions = Sessions::of(&here);
+            sessions.make_directory().unwrap();
+            assert_eq!(sessions.directory(), Path::new("/run/sheaf/root"));
             assert_eq!(place(&there), Path::new(&temporary).join("sheaf"));
             assert!(Sessions::places(&here).contains(&Sessions::roots()));
             return;
