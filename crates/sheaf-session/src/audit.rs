@@ -466,7 +466,9 @@ impl HostLines {
         if let Some(journal) = &self.journal {
             journal.send(&self.session, line);
         }
-        let line = format!("{:.3} [{}] {line}\n", jiff::Timestamp::now(), std::process::id());
+        // The last line may be there in part: it is not to be taken for the beginning of this one.
+        let end = if self.is_lost { "\n" } else { "" };
+        let line = format!("{end}{:.3} [{}] {line}\n", jiff::Timestamp::now(), std::process::id());
         let written = self.append(line.as_bytes());
         let was_lost = std::mem::replace(&mut self.is_lost, written.is_err());
         let error = written.err()?;
@@ -630,8 +632,12 @@ mod tests {
         lines.file = None;
         lines.path = Some(link);
         let reported = ["three", "four"].map(|line| lines.write(line).is_some());
-        lines.path = Some(path);
+        // A line that is there in part is not joined to the next one.
+        open(&path).unwrap().0.write_all(b"torn").unwrap();
+        lines.path = Some(path.clone());
         assert_eq!((reported, lines.write("five")), ([true, false], None));
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.ends_with("five\n") && text.contains("torn\n"), "{text:?}");
         lines.path = Some(dir.path().to_owned());
         lines.file = None;
         assert!(lines.write("six").is_some());
