@@ -60,6 +60,7 @@ mod down;
 mod ends;
 mod event;
 mod garbled;
+mod guests;
 mod guide;
 mod handover;
 mod lost;
@@ -98,6 +99,7 @@ pub struct Node {
     streams_opened: u64,
     /// Clients that have joined, by the identifiers they were given.
     clients: u32,
+    guests: guests::GuestStreams,
     below: Below,
     /// Payloads are combined here before they are framed.
     scratch: Vec<u8>,
@@ -128,6 +130,7 @@ impl Node {
         Self {
             links: Links::to(&config.children, &config.tuning, now),
             streams: FxHashMap::default(),
+            guests: guests::GuestStreams::default(),
             below: Below::default(),
             recovery: Recovery::new(config.tuning.orphan_timeout),
             timers: Timers::default(),

@@ -12,25 +12,19 @@ use crate::links::LinkId;
 use crate::stream::{NodeStream, StreamOwner};
 use sheaf_core::Errno;
 
-/// The most streams that a client of another user than the session's has open at a time.
-const GUEST_STREAMS_MAX: usize = 256;
-
 impl Node {
     /// Whether a client that entered on a host may open this stream: one of its own numbers, and not
     /// too many if its user is not the session's.
-    pub(super) fn check_client(&self, link: LinkId, id: u32) -> Result<(), Violation> {
-        if !self.links[link].caller().is_from_host() {
+    pub(super) fn check_client(&mut self, link: LinkId, id: u32) -> Result<(), Violation> {
+        let link = &self.links[link];
+        if !link.caller().is_from_host() {
             return Ok(());
         }
-        let from = self.links[link].streams_from;
+        let from = link.streams_from;
         if !(from..=from + (STREAMS_PER_CLIENT - 1)).contains(&id) {
             return Err(Violation::OutOfPlace(Kind::Open));
         }
-        let owned = self.streams.values().filter(|open| open.owner == StreamOwner::Link(link));
-        if self.links[link].caller().is_guest() && owned.count() >= GUEST_STREAMS_MAX {
-            return Err(Violation::Bound("too many open streams of one client"));
-        }
-        Ok(())
+        self.guests.open(id, from, link.caller())
     }
 
     /// The window of a stream that a client opens with a window of `asked` bytes.

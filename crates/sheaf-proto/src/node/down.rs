@@ -284,6 +284,7 @@ impl Node {
     /// Forgets the stream here and below. What still waited for a link is dropped with it.
     pub(super) fn close_stream(&mut self, id: u32) {
         let Some(stream) = self.streams.remove(&id) else { return };
+        self.guests.close(id);
         // The tap's line outlives the stream: if it is opened here again, waves that the tap has
         // seen come once more.
         if stream.up.tap.is_some() {

@@ -18,6 +18,8 @@ pub(crate) struct Dispatch {
     /// By their place among the services.
     running: Vec<Option<Box<dyn Service>>>,
     streams: FxHashMap<u32, ServiceLine>,
+    /// How many of them each user has that is not the process's.
+    guests: FxHashMap<u32, usize>,
 }
 
 /// Where a node is, as services are told.
@@ -43,7 +45,7 @@ impl ServicePlace {
 /// A stream.
 struct ServiceLine {
     desk: DispatchDesk,
-    /// The user that has opened it, unless it is the session's.
+    /// The user among whose streams it counts.
     guest: Option<u32>,
     /// The packet whose parts are coming wants an answer.
     asks: bool,
@@ -79,7 +81,8 @@ impl Dispatch {
     /// The services of a node that is no leaf, none of them made yet.
     pub fn new(services: &Services, place: ServicePlace, handle: LeafHandle) -> Self {
         let running = services.providers.iter().map(|_| None).collect();
-        Self { services: services.clone(), place, handle, running, streams: FxHashMap::default() }
+        let (streams, guests) = (FxHashMap::default(), FxHashMap::default());
+        Self { services: services.clone(), place, handle, running, streams, guests }
     }
 
     fn is_here(&self, at: usize) -> bool {
@@ -101,11 +104,19 @@ impl Dispatch {
 
     /// Whether a user may have one more stream.
     fn has_room(&self, guest: Option<u32>) -> bool {
-        let open = || {
-            let served = |line: &&ServiceLine| matches!(line.desk, DispatchDesk::Service(_));
-            self.streams.values().filter(|line| line.guest == guest).filter(served).count()
-        };
-        guest.is_none() || open() < USER_STREAMS_MAX
+        guest
+            .is_none_or(|guest| self.guests.get(&guest).is_none_or(|open| *open < USER_STREAMS_MAX))
+    }
+
+    /// A user has one stream less.
+    fn count_less(&mut self, guest: Option<u32>) {
+        let Some(guest) = guest else { return };
+        if let Some(open) = self.guests.get_mut(&guest) {
+            *open -= 1;
+            if *open == 0 {
+                self.guests.remove(&guest);
+            }
+        }
     }
 
     /// Finds out whose a stream is.
@@ -164,7 +175,15 @@ impl Works for Dispatch {
             true => self.assign(name, caller),
             false => DispatchDesk::Closed(Errno::AGAIN),
         };
-        self.streams.insert(stream, ServiceLine { desk, guest, asks: false });
+        // One that is refused takes nothing.
+        let guest = guest.filter(|_| matches!(desk, DispatchDesk::Service(_)));
+        if let Some(guest) = guest {
+            *self.guests.entry(guest).or_default() += 1;
+        }
+        // It may have been open as it was before the node above was another.
+        if let Some(old) = self.streams.insert(stream, ServiceLine { desk, guest, asks: false }) {
+            self.count_less(old.guest);
+        }
         if let DispatchDesk::Service(at) = desk {
             self.call(at, |service| service.opened(stream, caller));
         }
@@ -201,9 +220,9 @@ impl Works for Dispatch {
     }
 
     fn closed(&mut self, stream: u32) {
-        if let Some(ServiceLine { desk: DispatchDesk::Service(at), .. }) =
-            self.streams.remove(&stream)
-        {
+        let Some(ServiceLine { desk, guest, .. }) = self.streams.remove(&stream) else { return };
+        self.count_less(guest);
+        if let DispatchDesk::Service(at) = desk {
             self.call(at, |service| service.closed(stream));
         }
     }
@@ -223,6 +242,7 @@ impl Works for Dispatch {
 
     fn ended(&mut self) {
         self.streams.clear();
+        self.guests.clear();
         for at in 0..self.running.len() {
             self.call(at, |service| service.ended());
         }
