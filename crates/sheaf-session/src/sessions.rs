@@ -517,7 +517,11 @@ mod tests {
         assert_eq!(sessions.running().unwrap(), [""; 0]);
         assert!(sessions.open("lab").unwrap().is_none());
         assert!(sessions.make_directory().is_err(), "no session begins there");
-        assert_eq!(Sessions::of(&here), Sessions::roots(), "another user stops no session of root's");
+        assert_eq!(
+            Sessions::of(&here),
+            Sessions::roots(),
+            "another user stops no session of root's"
+        );
         // A runtime directory is the user's own: there it is an error.
         let runtime = dir.path().join(format!("sheaf-{}", getuid().as_raw()));
         let named = Sessions { is_temporary: false, ..Sessions::at(runtime) };

@@ -247,8 +247,7 @@ impl Destination {
         // Others can open it by this name, and the old file's mode, which it gets last, may forbid
         // them that.
         let mode = if self.old.is_some() { Mode::RUSR | Mode::WUSR } else { mode(options) };
-        let (name, file) =
-            with_temp_name(|name| rustix::fs::openat(&self.dir, name, flags, mode))?;
+        let (name, file) = with_temp_name(|name| rustix::fs::openat(&self.dir, name, flags, mode))?;
         (self.kind, self.temp) = (StageKind::Named, Some(name));
         Ok(file.into())
     }
