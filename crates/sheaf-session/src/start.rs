@@ -129,10 +129,9 @@ impl Start<'_> {
             configs.extend(gates::config(config.session_name(), users, audit));
         }
         #[cfg(feature = "full")]
-        configs.insert(
-            sheaf_mount::FILES.to_owned(),
-            config.cluster.export.value.clone().into_bytes(),
-        );
+        for service in [sheaf_mount::FILES, sheaf_log::served::TRACE_SERVICE] {
+            configs.insert(service.to_owned(), config.cluster.export.value.clone().into_bytes());
+        }
         configs.extend(self.configs.clone());
         let options = launch::Options { tuning: tuning(config), configs, depth: self.depth };
         raise_descriptor_limit();

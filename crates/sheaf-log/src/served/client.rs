@@ -124,10 +124,7 @@ impl LogClients {
     pub fn register(&self, services: Services) -> Services {
         let clients = self.clone();
         let open = move |site: &Site<'_>, caller: &Caller| -> Result<Box<dyn Worker>, Errno> {
-            // Rows that are collected are gone here.
-            if !caller.rights().may_write {
-                return Err(Errno::PERM);
-            }
+            check(site.config, caller)?;
             let leaf = site.leaf.ok_or(Errno::NOSYS)?;
             let (clients, host) = (clients.clone(), site.host.to_owned());
             Ok(Box::new(ClientWorker { clients, host, leaf }))
@@ -189,6 +186,15 @@ impl LogClients {
             clients.remove(key);
         }
     }
+}
+
+/// Whether a caller may use the clients of a server with this export.
+fn check(export: &[u8], caller: &Caller) -> Result<(), Errno> {
+    // Rows that are collected are gone here.
+    let may_collect = caller.rights().may_write;
+    // Directories of recordings are named by their paths on the host, which lead out of an export.
+    let is_confined = caller.is_from_host() && !matches!(export, b"" | b"/");
+    if may_collect && !is_confined { Ok(()) } else { Err(Errno::PERM) }
 }
 
 /// A request of a user's that is worked on.
@@ -381,5 +387,32 @@ fn errno_of(error: &TraceError) -> Errno {
     match error {
         TraceError::Io { source, .. } => Errno::from_io(source),
         TraceError::Damaged { .. } | TraceError::Removed { .. } => Errno::PERM,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_tree::service::ClientRights;
+
+    #[test]
+    fn caller_on_a_host_does_not_leave_the_export() {
+        let user = |may_write| Caller::User {
+            uid: 1001,
+            gid: 1001,
+            gids: vec![],
+            host: "h1".to_owned(),
+            is_owner: false,
+            rights: ClientRights { may_write, may_be_root: false },
+        };
+        for (export, caller, expected) in [
+            ("/", user(true), Ok(())),
+            ("", user(true), Ok(())),
+            ("/srv/files", user(true), Err(Errno::PERM)),
+            ("/", user(false), Err(Errno::PERM)),
+            ("/srv/files", Caller::Owner, Ok(())),
+        ] {
+            assert_eq!(check(export.as_bytes(), &caller), expected, "{export} {caller:?}");
+        }
     }
 }
