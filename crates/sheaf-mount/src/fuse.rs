@@ -12,6 +12,8 @@
 //! bytes take only those 8 µs.
 mod borrowed;
 mod device;
+mod held;
+mod locks;
 mod pages;
 mod point;
 mod recent;
@@ -30,6 +32,8 @@ use device::{Device, WatchedDevice};
 use fuse_abi::linux as abi;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use held::HeldLocks;
+use locks::LockAsked;
 use pages::KernelPages;
 use recent::{Known, RecentAnswers};
 use reply::ReplyAs;
@@ -56,11 +60,6 @@ const HEAD_BYTES: usize = 4096;
 /// Nodes that are not needed any more are told together: so many, or those of so long.
 const FORGOTTEN_TOGETHER: usize = 128;
 const FORGOTTEN_PAUSE: Duration = Duration::from_millis(100);
-/// How long who waits for a lock waits until it asks again: at first, and at most.
-const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
-const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
-/// How long an interrupted waiter waits until the owner knows of it.
-const END_WAIT_MAX: Duration = Duration::from_secs(1);
 /// When a mount asks again after it was told what concerns another mount of the same client.
 const OTHERS_PAUSE: Duration = Duration::from_millis(2);
 /// How long the kernel keeps pages without word from the owner.
@@ -255,6 +254,7 @@ struct ViewEnds<R>(Arc<View<R>>);
 impl<R> Drop for ViewEnds<R> {
     fn drop(&mut self) {
         self.0.borrowed.ended();
+        self.0.held.ended();
     }
 }
 
@@ -264,6 +264,7 @@ struct View<R> {
     root: u64,
     /// Requests under way, by their numbers, and what ends a wait for a lock.
     under_way: Mutex<FxHashMap<u64, Option<Arc<Notify>>>>,
+    held: HeldLocks,
     /// Nodes in which ranges were locked.
     locked: Mutex<FxHashSet<u64>>,
     /// Nodes that are not needed any more, as often as they were given.
@@ -298,6 +299,8 @@ struct AskedAbout {
     /// It opens this node for reads that do not ask for the size.
     is_direct: Option<u64>,
     loan: Option<(LoanOf, LoanAsked)>,
+    /// It sets a lock or tests for one.
+    lock: Option<LockAsked>,
 }
 
 /// What an answer may lend bytes of.
@@ -309,11 +312,13 @@ enum LoanOf {
 impl<R: Remote> View<R> {
     fn new(remote: Arc<R>, root: u64) -> Self {
         let (under_way, locked, forgotten, borrowed, writers, pages) = Default::default();
+        let held = HeldLocks::default();
         let (covered, recent) = (Covered::default(), RecentAnswers::default());
         Self {
             remote,
             root,
             under_way,
+            held,
             locked,
             forgotten,
             borrowed,
@@ -374,7 +379,7 @@ impl<R: Remote> View<R> {
         asked: KernelAsks<'_>,
     ) -> Result<Option<impl Future<Output = ()> + Send + use<R>>, Errno> {
         let unique = request.unique();
-        let (op, data, how, waits) = match asked {
+        let (op, data, how) = match asked {
             KernelAsks::Interrupt(of) => {
                 let known = lock(&self.under_way).get(&of).cloned();
                 match known {
@@ -389,7 +394,7 @@ impl<R: Remote> View<R> {
                 self.forget(nodes);
                 return Ok(None);
             }
-            KernelAsks::Op { op, data, how, waits } => (op, data, how, waits),
+            KernelAsks::Op { op, data, how } => (op, data, how),
         };
         let is_covered = self.covered.is(request.node(), &op);
         match self.recent.take(request.pid(), &op, Instant::now()) {
@@ -412,15 +417,19 @@ impl<R: Remote> View<R> {
         let of_writers = self.of_writers(&op);
         let finds = self.remote.has_sub_mounts() && matches!(op, NodeOp::Lookup(_));
         let op = self.of_pages(device, node, op);
-        let (is_direct, lock_owner) = (self.is_direct_open(&op), lock_owner(&op));
-        let (op, loan) = self.borrowing(op);
-        let call = encoded(&FileCall { who: request.who(&op), pid, op }, data)?;
-        let about = AskedAbout { node, pid, how, is_covered, finds, of_writers, is_direct, loan };
+        let is_direct = self.is_direct_open(&op);
+        let (mut op, loan) = self.borrowing(op);
+        let lock = self.of_locks(node, &mut op, |op| request.who(op))?;
+        let who = request.who(&op);
+        let call = encoded(&FileCall { who, pid, op }, data)?;
+        let is_of_lock = lock.is_some();
+        let about =
+            AskedAbout { node, pid, how, is_covered, finds, of_writers, is_direct, loan, lock };
         // Before the next request is read, which may be its interrupt.
-        let under_way = UnderWay::new(self, unique, waits);
+        let under_way = UnderWay::new(self, unique, is_of_lock);
         let (view, device) = (self.clone(), device.clone());
         Ok(Some(async move {
-            let answered = view.ask(&device, &about, (call, lock_owner), &under_way).await;
+            let answered = view.ask(&device, &about, call, &under_way).await;
             let sent = answered.and_then(|all| view.take_answer(&device, unique, about, &all));
             if let Err(errno) = sent {
                 device.refuse(unique, errno);
@@ -433,7 +442,7 @@ impl<R: Remote> View<R> {
         self: &Arc<Self>,
         device: &Arc<WatchedDevice>,
         about: &AskedAbout,
-        (call, lock_owner): (Vec<u8>, u64),
+        call: Vec<u8>,
         under_way: &UnderWay<R>,
     ) -> Result<Bytes, Errno> {
         if let OfWriters::Allows(node) = about.of_writers {
@@ -442,9 +451,9 @@ impl<R: Remote> View<R> {
         if about.is_covered {
             self.covered.enter(&*self.remote, about.node, about.pid).await?;
         }
-        let all = match &under_way.told {
-            Some(told) => self.wait_for_lock(told, call, lock_owner).await?,
-            None => self.remote.call(call).await?,
+        let all = match (&under_way.told, &about.lock) {
+            (Some(told), Some(asked)) => self.wait_for_lock(told, call, asked).await?,
+            _ => self.remote.call(call).await?,
         };
         if let Some(node) = about.is_direct {
             self.knows_size(device, node, &all).await;
@@ -460,10 +469,13 @@ impl<R: Remote> View<R> {
         about: AskedAbout,
         all: &Bytes,
     ) -> Result<(), Errno> {
-        let AskedAbout { pid, how, finds, of_writers, loan, .. } = about;
+        let AskedAbout { pid, how, finds, of_writers, loan, lock, .. } = about;
         let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(all)?;
         let (mut answer, mut bytes) = (answer?, bytes);
         self.note_writer(&of_writers, &answer);
+        if let Some(asked) = lock {
+            self.note_lock(device, &asked, &answer);
+        }
         let is_status = matches!(how, ReplyAs::Entry | ReplyAs::Attributes);
         if let (true, FileAnswer::Node(found)) =
             (is_status && self.remote.has_sub_mounts(), &answer)
@@ -725,41 +737,6 @@ impl<R: Remote> View<R> {
             // Whoever has nobody to tell it to has nothing to be forgotten there.
             drop(view.remote.call(call).await);
         });
-    }
-
-    /// Asks for a lock until it is there, or whoever wants it is interrupted.
-    async fn wait_for_lock(
-        &self,
-        told: &Notify,
-        call: Vec<u8>,
-        owner: u64,
-    ) -> Result<Bytes, Errno> {
-        let mut pause = LOCK_PAUSE_MIN;
-        loop {
-            let answer = self.remote.call(call.clone()).await?;
-            let (is, _) = decoded::<Result<FileAnswer, Errno>>(&answer)?;
-            if !matches!(is, Err(Errno::AGAIN | Errno::ACCES)) {
-                return Ok(answer);
-            }
-            tokio::select! {
-                () = told.notified() => {
-                    let (who, op) = (FileCaller::default(), NodeOp::EndWait { owner });
-                    let call = encoded(&FileCall { who, pid: 0, op }, &[])?;
-                    // An owner that does not hear of it lets the wait expire.
-                    drop(tokio::time::timeout(END_WAIT_MAX, self.remote.call(call)).await);
-                    return Err(Errno::INTR);
-                }
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LOCK_PAUSE_MAX),
-            }
-        }
-    }
-}
-
-/// The owner of the lock that is asked for; 0 if it is another request.
-fn lock_owner(op: &NodeOp) -> u64 {
-    match op {
-        NodeOp::SetLock { lock, .. } => lock.owner,
-        _ => 0,
     }
 }
 

@@ -29,8 +29,8 @@ pub use fuse::{MountError, MountOptions, Mounted, NearerDevice, Remote, ViewForb
 pub use groups::{AddressQuestion, GROUP_RULES_MAX, GROUPS_MAX, GroupsView};
 pub use message::{
     FileAnswer, FileCall, FileCaller, FileClient, FileLock, FileLockKind, FileNews,
-    FileSystemUsage, Loan, NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp, ROOT,
-    SetNodeAttributes, SetNodeTime, SubMountEnd,
+    FileSystemUsage, Loan, LockedFile, NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp,
+    ROOT, SetNodeAttributes, SetNodeTime, SubMountEnd,
 };
 pub use near::{FILES_NEAR, near_service};
 pub use owner::{FILES, FileOwners, OwnerLane, service};

@@ -112,6 +112,17 @@ pub struct FileLock {
     pub is_whole: bool,
 }
 
+/// By what the owner finds a locked file again after its server was restarted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockedFile {
+    /// Its path below the export.
+    pub path: Vec<u8>,
+    /// Its file system and inode, and since when the inode is this file's.
+    pub id: ((u64, u64), Option<Timestamp>),
+    /// The access mode of the open file that was locked, as of `open(2)`.
+    pub access: u32,
+}
+
 /// What is to be done. A `node`, `parent` or `handle` is a number that the owner has given, `offset`, `size` and
 /// `length` are bytes, and `flags` those of the system call that an operation is named for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,9 +172,9 @@ pub enum NodeOp {
     /// `write(2)` of the bytes behind the request, with the flags that the open file has at that moment.
     Write { handle: u64, offset: u64, flags: u32 },
     /// A descriptor was closed: what its process has locked in ranges is free.
-    Flush { handle: u64, owner: u64 },
+    Flush { node: u64, handle: u64, owner: u64 },
     /// The last descriptor was closed.
-    Release { handle: u64, owner: Option<u64> },
+    Release { node: u64, handle: u64, owner: Option<u64> },
     /// `fsync(2)`, `fdatasync(2)`.
     Sync { handle: u64, data_only: bool },
     /// Entries of an open directory behind an offset, of about so many bytes.
@@ -182,8 +193,15 @@ pub enum NodeOp {
     Access { node: u64, mask: u32 },
     /// `F_GETLK`.
     TestLock { handle: u64, lock: FileLock },
-    /// `F_SETLK`, or `flock(2)` with `LOCK_NB`; of a client that asks until it has the lock, if it waits.
-    SetLock { handle: u64, lock: FileLock, waits: bool },
+    /// `F_SETLK`, or `flock(2)` with `LOCK_NB`; of a client that asks until it has the lock, if it waits. What is to be
+    /// known to claim the lock again is in the answer, if that is wanted.
+    SetLock { node: u64, handle: u64, lock: FileLock, waits: bool, wants_file: bool },
+    /// The instance of the client at the owner, which a client that holds locks asks for now and then.
+    KeepLocks,
+    /// Sets a lock that the client held at the owner's server before this one.
+    ReclaimLock { node: u64, handle: u64, file: LockedFile, lock: FileLock },
+    /// The client has lost locks: all of its open files fail until they are closed.
+    LoseFiles,
     /// A file system of the owner's that is mounted at this node is to be mounted in the view as well: 0 until that is
     /// done, 1 when it is, 2 when it cannot be.
     MountWanted { node: u64 },
@@ -242,6 +260,9 @@ impl NodeOp {
             | Self::Access { .. }
             | Self::TestLock { .. }
             | Self::SetLock { .. }
+            | Self::KeepLocks
+            | Self::ReclaimLock { .. }
+            | Self::LoseFiles
             | Self::EndWait { .. }
             | Self::MountWanted { .. }
             | Self::Mounts { .. }
@@ -376,6 +397,12 @@ pub enum FileAnswer {
     Usage(FileSystemUsage),
     /// A lock that is in the way, or one of kind none.
     Lock(FileLock),
+    /// The lock is set, by this instance of the client.
+    Locked(u64, Option<LockedFile>),
+    /// Clients claim their locks again, so no other lock is set or tested yet.
+    InGrace,
+    /// The instance of the client at the owner.
+    Instance(u64),
 }
 
 /// Encodes a request or an answer, with bytes behind it.

@@ -4,8 +4,10 @@
 //! A FUSE request is one call here (`client.rs`), with the rights of the user who made it. It acts
 //! on descriptors that name files (`O_PATH`), so an inode stays the same file whatever happens to
 //! its names. Open files and locks of a mount are released with its last lane.
+mod claims;
 mod client;
 mod files;
+mod grace;
 mod handles;
 mod lending;
 mod links;
@@ -23,13 +25,18 @@ use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, lock};
 use sheaf_file::{Export, Mode, OFlags};
 use sheaf_tree::service::identity::Identity;
-use sheaf_tree::service::{Caller, ClientRights, ServiceRequest, Site, Worker};
+use sheaf_tree::service::{Caller, ClientRights, LeafHandle, ServiceRequest, Site, Worker};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Instant;
 use tokio::runtime::Handle;
 
+#[cfg(test)]
+pub(crate) use grace::GRACE;
+pub(crate) use grace::Grace;
 pub use lending::LOAN_TERM;
+pub(crate) use lock_table::{LockOwner, RangeLock, set as set_range};
 pub use serving::service;
 
 /// The service's name. It is told which directory is exported, in which `%h` is the host's name.
@@ -41,12 +48,17 @@ pub struct FileOwners {
     hosts: Mutex<FxHashMap<String, OwnerHost>>,
     /// Where it is heard that what is lent is wanted back; nothing where nothing can be lent.
     lends: OnceLock<Option<Handle>>,
+    /// The leaves of the session's tree that are hosts of this process.
+    leaves: Mutex<FxHashMap<String, LeafHandle>>,
+    /// Another process served the hosts before.
+    is_successor: bool,
 }
 
 struct OwnerHost {
     export: PathBuf,
     served: Arc<Served>,
     clients: FxHashMap<u128, Weak<OwnerClient>>,
+    grace: Arc<Mutex<Grace>>,
 }
 
 /// What one lane of a client asks for, one after the other.
@@ -61,17 +73,41 @@ pub struct OwnerLane {
 }
 
 impl FileOwners {
+    /// The hosts of a process before which another one served them, so that clients may claim locks.
+    #[must_use]
+    pub fn after_another() -> Self {
+        Self { is_successor: true, ..Self::default() }
+    }
+
+    /// This host is a leaf of the tree. Later ones of the same name are those of links between hosts.
+    fn is_leaf(&self, host: &str, leaf: &LeafHandle) {
+        lock(&self.leaves).entry(host.to_owned()).or_insert_with(|| leaf.clone());
+    }
+
+    /// Whether another process served this host before.
+    fn is_successor(&self, host: &str) -> bool {
+        let leaf = lock(&self.leaves).get(host).cloned();
+        self.is_successor || leaf.is_some_and(|leaf| leaf.is_successor())
+    }
+
     /// What there is of a client.
     fn client(&self, host: &str, joins: FileClient) -> Result<Arc<OwnerClient>, Errno> {
         let FileClient { number, links_within } = joins;
+        let is_successor = self.is_successor(host);
         let mut hosts = lock(&self.hosts);
         let host = hosts.get_mut(host).ok_or(Errno::STALE)?;
         if let Some(client) = host.clients.get(&number).and_then(Weak::upgrade) {
             return Ok(client);
         }
         host.clients.retain(|_, client| client.strong_count() > 0);
+        lock(&host.grace).client_came(|| is_successor, Instant::now());
         let lends = self.lends.get().cloned().flatten();
-        let client = Arc::new(OwnerClient::new(host.served.clone(), lends, links_within));
+        let client = Arc::new(OwnerClient::new(
+            host.served.clone(),
+            lends,
+            links_within,
+            host.grace.clone(),
+        ));
         host.clients.insert(number, Arc::downgrade(&client));
         Ok(client)
     }
@@ -108,7 +144,8 @@ impl OwnerLane {
             let root = Export::open(export)?.open_file(Path::new("."), flags, Mode::empty())?;
             let served = Arc::new(Served::new(root.into())?);
             let (export, clients) = (export.to_owned(), FxHashMap::default());
-            hosts.insert(host.to_owned(), OwnerHost { export, served, clients });
+            let grace = Arc::default();
+            hosts.insert(host.to_owned(), OwnerHost { export, served, clients, grace });
         }
         drop(hosts);
         let (host, rights) = (host.to_owned(), ClientRights::FULL);
@@ -168,6 +205,7 @@ impl OwnerLane {
                 | NodeOp::Release { .. }
                 | NodeOp::Flush { .. }
                 | NodeOp::EndWait { .. }
+                | NodeOp::LoseFiles
                 | NodeOp::MountWanted { .. }
         );
         if is_over {

@@ -316,6 +316,12 @@ impl LeafHandle {
         }))
     }
 
+    /// Whether this process was started in the place of another one that had served the leaf.
+    #[must_use]
+    pub fn is_successor(&self) -> bool {
+        self.with_node(|node, _| node.is_successor()).unwrap_or(false)
+    }
+
     /// At a node whose leaves come by themselves ([`crate::launch::Program::guests`]): the
     /// invitation to be the leaf `leaf` below it, for [`crate::launch::leaf_over`], as the
     /// bytes of a pipe. Each place is for one; who is lost may come back to it, and nobody

@@ -36,7 +36,7 @@ pub(super) fn reply(
     let (entry, attributes, opened, written, usage, length, lock, offset);
     let packed;
     let parts: [&[u8]; 2] = match (how, answer) {
-        (ReplyAs::Done, FileAnswer::Done) => [&[], &[]],
+        (ReplyAs::Done, FileAnswer::Done | FileAnswer::Locked(..)) => [&[], &[]],
         (ReplyAs::Entry, FileAnswer::Node(found)) => {
             entry = entry_of(&found);
             [entry.as_bytes(), &[]]

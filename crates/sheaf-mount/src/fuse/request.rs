@@ -24,13 +24,7 @@ pub(super) struct KernelRequest<'a> {
 /// What it asks for.
 pub(super) enum KernelAsks<'a> {
     /// Something that the owner does, with these bytes.
-    Op {
-        op: NodeOp,
-        data: &'a [u8],
-        how: ReplyAs,
-        /// For as long as a lock is in the way.
-        waits: bool,
-    },
+    Op { op: NodeOp, data: &'a [u8], how: ReplyAs },
     /// These nodes are not needed any more, so many times each; nobody waits for an answer.
     Forget(Vec<(u64, u64)>),
     /// Whoever waits for an answer to this request is to be let go.
@@ -197,17 +191,17 @@ impl<'a> KernelRequest<'a> {
                 let abi::fuse_write_in { fh, offset, size, flags, .. } = parts.take()?;
                 let data = parts.0.get(..size as usize).ok_or(Errno::INVAL)?;
                 let op = NodeOp::Write { handle: fh, offset, flags };
-                return Ok(KernelAsks::Op { op, data, how: ReplyAs::Written, waits: false });
+                return Ok(KernelAsks::Op { op, data, how: ReplyAs::Written });
             }
             code::FUSE_FLUSH => {
                 let wanted: abi::fuse_flush_in = parts.take()?;
-                (NodeOp::Flush { handle: wanted.fh, owner: wanted.lock_owner }, ReplyAs::Done)
+                (NodeOp::Flush { node, handle: wanted.fh, owner: wanted.lock_owner }, ReplyAs::Done)
             }
             code::FUSE_RELEASE | code::FUSE_RELEASEDIR => {
                 let wanted: abi::fuse_release_in = parts.take()?;
                 let is_locked = wanted.release_flags & abi::FUSE_RELEASE_FLOCK_UNLOCK != 0;
                 let owner = is_locked.then_some(wanted.lock_owner);
-                (NodeOp::Release { handle: wanted.fh, owner }, ReplyAs::Done)
+                (NodeOp::Release { node, handle: wanted.fh, owner }, ReplyAs::Done)
             }
             code::FUSE_FSYNC | code::FUSE_FSYNCDIR => {
                 let wanted: abi::fuse_fsync_in = parts.take()?;
@@ -250,8 +244,7 @@ impl<'a> KernelRequest<'a> {
             code::FUSE_SETLK | code::FUSE_SETLKW => {
                 let (handle, lock) = lock_of(&parts.take()?)?;
                 let waits = asked == code::FUSE_SETLKW;
-                let op = NodeOp::SetLock { handle, lock, waits };
-                return Ok(KernelAsks::Op { op, data: &[], how: ReplyAs::Done, waits });
+                (NodeOp::SetLock { node, handle, lock, waits, wants_file: false }, ReplyAs::Done)
             }
             code::FUSE_FALLOCATE => {
                 let abi::fuse_fallocate_in { fh, offset, length, mode, .. } = parts.take()?;
@@ -270,7 +263,7 @@ impl<'a> KernelRequest<'a> {
             code::FUSE_IOCTL => return Err(Errno::NOTTY),
             _ => return Err(Errno::NOSYS),
         };
-        Ok(KernelAsks::Op { op: op.0, data: &[], how: op.1, waits: false })
+        Ok(KernelAsks::Op { op: op.0, data: &[], how: op.1 })
     }
 }
 

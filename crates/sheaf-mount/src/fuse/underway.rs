@@ -13,8 +13,8 @@ pub(super) struct UnderWay<R> {
 }
 
 impl<R> UnderWay<R> {
-    pub fn new(view: &Arc<View<R>>, unique: u64, waits: bool) -> Self {
-        let told = waits.then(Arc::<Notify>::default);
+    pub fn new(view: &Arc<View<R>>, unique: u64, is_of_lock: bool) -> Self {
+        let told = is_of_lock.then(Arc::<Notify>::default);
         lock(&view.under_way).insert(unique, told.clone());
         Self { view: view.clone(), unique, told }
     }

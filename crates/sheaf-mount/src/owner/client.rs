@@ -1,5 +1,6 @@
 //! What one client has asked for: its nodes, open files and locks, and all that can be done with them.
 use super::files::OwnerFile;
+use super::grace::Grace;
 use super::lending::{Lending, OwnerLoans};
 use super::links::{LinkRule, place};
 use super::locks::Locks;
@@ -43,23 +44,30 @@ const OPENED_TO_RUN: u32 = 0x20;
 pub(super) struct OwnerClient {
     pub(super) nodes: KnownNodes,
     links: LinkRule,
-    locks: Locks,
+    pub(super) locks: Locks,
+    /// When locks are claimed.
+    pub(super) grace: Arc<Mutex<Grace>>,
     pub loans: OwnerLoans,
     pub sub_mounts: SubMounts,
-    handles: Mutex<FxHashMap<u64, Arc<OwnerFile>>>,
+    pub(super) handles: Mutex<FxHashMap<u64, Arc<OwnerFile>>>,
     last: AtomicU64,
 }
 
 impl OwnerClient {
     /// Whose files are lent, if that can be done.
-    pub fn new(served: Arc<Served>, lends: Option<Handle>, links_within: Option<Vec<u8>>) -> Self {
+    pub fn new(
+        served: Arc<Served>,
+        lends: Option<Handle>,
+        links_within: Option<Vec<u8>>,
+        grace: Arc<Mutex<Grace>>,
+    ) -> Self {
         let (locks, handles) = (Locks::new(served.locks.clone()), Mutex::default());
         // Numbers that were given before, by a server that is gone, are those of no other file here.
         let last = AtomicU64::new(RandomState::new().build_hasher().finish());
         let loans = OwnerLoans::new(lends);
         let (nodes, links) = (KnownNodes::new(served), LinkRule(links_within));
         let sub_mounts = SubMounts::default();
-        Self { nodes, links, locks, loans, sub_mounts, handles, last }
+        Self { nodes, links, locks, grace, loans, sub_mounts, handles, last }
     }
 
     /// File systems that are to be mounted in the view, and where.
@@ -155,12 +163,11 @@ impl OwnerClient {
                 let file = self.to_write(&open)?;
                 count(self.changing(&*file, || write(&file, data, offset, flags)))
             }
-            NodeOp::Flush { handle, owner } => {
-                let handle = self.handle(handle)?;
-                self.locks.free(handle.node, owner, false);
-                done(handle.flushed(&self.nodes))
+            NodeOp::Flush { node, handle, owner } => {
+                self.locks.free(node, owner, false);
+                done(self.handle(handle)?.flushed(&self.nodes))
             }
-            NodeOp::Release { handle, owner } => self.release(handle, owner),
+            NodeOp::Release { node, handle, owner } => self.release((node, handle), owner),
             NodeOp::Sync { handle, data_only } => {
                 let handle = self.handle(handle)?;
                 done(match data_only {
@@ -177,14 +184,11 @@ impl OwnerClient {
                 let mask = Access::from_bits_retain(mask);
                 done(rustix::fs::accessat(CWD, path_of(&*fd), mask, flags))
             }
-            NodeOp::TestLock { handle, lock } => {
-                let handle = self.handle(handle)?;
-                self.locks.test(handle.node, &handle.file(), &lock).map(FileAnswer::Lock)
-            }
-            NodeOp::SetLock { handle, lock, waits } => {
-                let open = self.handle(handle)?;
-                done(self.locks.set((open.node, handle), &open.file(), &lock, waits))
-            }
+            op @ (NodeOp::TestLock { .. }
+            | NodeOp::SetLock { .. }
+            | NodeOp::ReclaimLock { .. }
+            | NodeOp::KeepLocks
+            | NodeOp::LoseFiles) => self.answer_of_locks(op),
             NodeOp::MountWanted { node } => Ok(FileAnswer::Count(self.sub_mounts.want(node))),
             NodeOp::EndWait { owner } => {
                 self.locks.end_wait(owner);
@@ -230,7 +234,7 @@ impl OwnerClient {
         Ok(self.links.shown(&self.nodes, found))
     }
 
-    fn handle(&self, handle: u64) -> Result<Arc<OwnerFile>, Errno> {
+    pub(super) fn handle(&self, handle: u64) -> Result<Arc<OwnerFile>, Errno> {
         // One of a server that is not there any more.
         lock(&self.handles).get(&handle).cloned().ok_or(Errno::IO)
     }
@@ -505,14 +509,15 @@ impl OwnerClient {
         Ok(FileAnswer::Bytes)
     }
 
-    fn release(&self, handle: u64, owner: Option<u64>) -> Result<FileAnswer, Errno> {
-        let released = lock(&self.handles).remove(&handle).ok_or(Errno::BADF)?;
+    fn release(&self, (node, handle): (u64, u64), owner: Option<u64>) -> Result<FileAnswer, Errno> {
+        let released = lock(&self.handles).remove(&handle);
         self.loans.closed(handle);
         self.nodes.served.watchers.closed(&self.loans.told, handle);
         self.locks.released(handle);
         if let Some(owner) = owner {
-            self.locks.free(released.node, owner, true);
+            self.locks.free(node, owner, true);
         }
+        let released = released.ok_or(Errno::BADF)?;
         let written = self.watched_writer(&released.file());
         // Some file systems say only now that what was written has not arrived.
         let closed = match Arc::into_inner(released).and_then(OwnerFile::into_inner) {

@@ -14,7 +14,7 @@ const WAIT_FRESH: Duration = Duration::from_secs(2);
 
 /// The owner of locks, of all clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct LockOwner {
+pub(crate) struct LockOwner {
     /// A number of [`LockTable::client`].
     pub client: u64,
     /// The client's number of it.
@@ -23,7 +23,7 @@ pub(super) struct LockOwner {
 
 /// A range that is locked, or that an owner wants to lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RangeLock {
+pub(crate) struct RangeLock {
     pub owner: LockOwner,
     /// The first byte, and the last one.
     pub range: (u64, u64),
@@ -152,7 +152,7 @@ fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
 }
 
 /// Sets a range in what is held, as the kernel does: an owner has one kind of lock of each byte.
-fn set(held: &mut Vec<RangeLock>, mut wanted: RangeLock) {
+pub(crate) fn set(held: &mut Vec<RangeLock>, mut wanted: RangeLock) {
     let (from, last) = wanted.range;
     let mut rest = Vec::new();
     held.retain(|one| {

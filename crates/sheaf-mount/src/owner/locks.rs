@@ -48,7 +48,7 @@ impl Locks {
         Self { client: table.client(), table, held: Mutex::default() }
     }
 
-    /// Sets a lock, changes it or frees it.
+    /// Sets a lock or changes it.
     ///
     /// # Errors
     /// `EAGAIN` when another one is in the way, and `EDEADLK` if its owner waits for this one and this one would
@@ -65,7 +65,6 @@ impl Locks {
         let mut all = lock(&self.held);
         let mut held = match all.remove(&key) {
             Some(held) => held,
-            None if wanted.kind == FileLockKind::None => return Ok(()),
             None => {
                 let file = status(open.as_fd())?.id();
                 HeldLock { file, handle, reads: None, writes: None }
@@ -76,12 +75,28 @@ impl Locks {
             true => held.set_whole(open, wanted),
             false => self.set_range(&mut held, open, wanted, waits),
         };
-        let is_over = wanted.is_whole && wanted.kind == FileLockKind::None;
-        let has_one = held.reads.is_some() || held.writes.is_some();
-        if has_one && !(is_over && set.is_ok()) {
+        if held.reads.is_some() || held.writes.is_some() {
             all.insert(key, held);
         }
         set
+    }
+
+    /// Frees locks of an owner, whether or not the file is still open.
+    ///
+    /// # Errors
+    /// Those of `fcntl(2)`.
+    pub fn unlock(&self, node: u64, freed: &FileLock) -> Result<(), Errno> {
+        if freed.is_whole {
+            self.free(node, freed.owner, true);
+            return Ok(());
+        }
+        let mut all = lock(&self.held);
+        let Some(held) = all.get_mut(&(node, freed.owner, false)) else { return Ok(()) };
+        let range = kernel_range(freed)?;
+        let files = [&held.writes, &held.reads];
+        files.into_iter().flatten().try_for_each(|file| set_kernel(file, &range))?;
+        self.table.set(held.file, self.range(freed));
+        Ok(())
     }
 
     fn set_range(
@@ -183,7 +198,7 @@ impl HeldLock {
         let operation = match wanted.kind {
             FileLockKind::Shared => FlockOperation::NonBlockingLockShared,
             FileLockKind::Exclusive => FlockOperation::NonBlockingLockExclusive,
-            FileLockKind::None => FlockOperation::Unlock,
+            FileLockKind::None => return Err(Errno::INVAL),
         };
         let file = match self.reads.take() {
             Some(file) => file,
@@ -196,17 +211,8 @@ impl HeldLock {
 
     fn set_range(&mut self, open: &OwnedFd, wanted: &FileLock) -> Result<(), Errno> {
         let range = kernel_range(wanted)?;
-        let set = |file: &OwnedFd, range: &libc::flock| {
-            let set = fcntl(file, FcntlArg::F_OFD_SETLK(range));
-            set.map(drop).map_err(|errno| Errno(errno as i32))
-        };
+        let set = set_kernel;
         let free = libc::flock { l_type: libc::F_UNLCK as libc::c_short, ..range };
-        if wanted.kind == FileLockKind::None {
-            return [&self.writes, &self.reads]
-                .into_iter()
-                .flatten()
-                .try_for_each(|file| set(file, &free));
-        }
         let is_exclusive = wanted.kind == FileLockKind::Exclusive;
         if self.writes.is_none() && (is_exclusive || self.reads.is_none()) {
             match open_again(open, is_exclusive)? {
@@ -234,7 +240,13 @@ impl HeldLock {
     }
 }
 
-fn access(open: &OwnedFd) -> Result<OFlags, Errno> {
+fn set_kernel(file: &OwnedFd, range: &libc::flock) -> Result<(), Errno> {
+    let set = fcntl(file, FcntlArg::F_OFD_SETLK(range));
+    set.map(drop).map_err(|errno| Errno(errno as i32))
+}
+
+/// The access mode of an open file.
+pub(super) fn access(open: &OwnedFd) -> Result<OFlags, Errno> {
     Ok(rustix::fs::fcntl_getfl(open)? & OFlags::ACCMODE)
 }
 

@@ -109,7 +109,7 @@ impl Served {
     }
 
     /// Whether a directory that is of another file system than the one above it is that of a view.
-    fn is_view(&self, found: &Metadata) -> Result<bool, Errno> {
+    pub fn is_view(&self, found: &Metadata) -> Result<bool, Errno> {
         let key = found.btime.map(|made| (found.dev, made));
         if let Some(known) = key.and_then(|key| lock(&self.views).get(&key).copied()) {
             return Ok(known);

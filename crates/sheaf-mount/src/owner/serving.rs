@@ -38,6 +38,7 @@ impl Provider for FilesProvider {
 
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
         let lanes = self.lanes.start(site, handle.clone())?;
+        self.owners.is_leaf(site.host, &handle);
         let (owners, host) = (self.owners.clone(), site.host.to_owned());
         let (runtime, clients) = (Handle::try_current().ok(), FxHashMap::default());
         Ok(Box::new(FilesService { owners, host, handle, runtime, lanes, clients }))
@@ -81,6 +82,7 @@ async fn waited(client: &OwnerClient, op: NodeOp) -> FileAnswer {
             let (files, news) = client.loans.recalls(&done, &told, wait(wait_ms)).await;
             FileAnswer::Recalled(client.loans.lender, files, news)
         }
+        NodeOp::KeepLocks => FileAnswer::Instance(client.loans.lender),
         NodeOp::Mounts { done, wait_ms } => {
             FileAnswer::Mounts(client.mounts(&done, wait(wait_ms)).await)
         }
@@ -107,7 +109,7 @@ impl FilesService {
             return None;
         }
         match decoded::<FileCall>(&packet.payload).ok()?.0.op {
-            op @ (NodeOp::Recalls { .. } | NodeOp::Mounts { .. }) => Some(op),
+            op @ (NodeOp::Recalls { .. } | NodeOp::Mounts { .. } | NodeOp::KeepLocks) => Some(op),
             NodeOp::Join(client) => {
                 self.clients.insert(packet.stream, client.number);
                 None

@@ -1,7 +1,7 @@
 //! Locks of several clients, and of programs of the owner's host.
 use crate::support::{Asker, Served};
 use sheaf_core::Errno;
-use sheaf_mount::{FileAnswer, FileLock, FileLockKind, NodeOp};
+use sheaf_mount::{FileAnswer, FileLock, FileLockKind, LockedFile, NodeOp};
 use std::fs;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
@@ -13,9 +13,25 @@ fn lock(owner: u64, range: (u64, u64), kind: FileLockKind, is_whole: bool) -> Fi
 }
 
 fn set(asker: &mut Asker, handle: u64, lock: FileLock) -> Result<(), Errno> {
-    asker
-        .ask(NodeOp::SetLock { handle, lock, waits: false })
-        .map(|done| assert_eq!(done, FileAnswer::Done))
+    let set = asker.set_lock(handle, lock, false)?;
+    assert!(matches!(set, FileAnswer::Done | FileAnswer::Locked(..)), "{set:?}");
+    Ok(())
+}
+
+impl Asker {
+    fn node_of_f(&mut self) -> u64 {
+        self.node("f").unwrap().node
+    }
+
+    fn set_lock(&mut self, handle: u64, lock: FileLock, waits: bool) -> Result<FileAnswer, Errno> {
+        let node = self.node_of_f();
+        self.ask(NodeOp::SetLock { node, handle, lock, waits, wants_file: false })
+    }
+
+    fn release(&mut self, handle: u64, owner: Option<u64>) {
+        let node = self.node_of_f();
+        self.ask(NodeOp::Release { node, handle, owner }).unwrap();
+    }
 }
 
 #[test]
@@ -43,7 +59,8 @@ fn ranges_are_locked_across_clients_and_free_when_one_is_gone() {
     set(&mut two, b, lock(6, (3, 4), FileLockKind::Shared, false)).unwrap();
     // Whoever closes a file has locked nothing in it.
     assert_eq!(set(&mut one, a, lock(8, (5, 9), mine, false)), Err(Errno::AGAIN));
-    two.ask(NodeOp::Flush { handle: b, owner: 5 }).unwrap();
+    let node = two.node_of_f();
+    two.ask(NodeOp::Flush { node, handle: b, owner: 5 }).unwrap();
     set(&mut one, a, lock(8, (5, 9), mine, false)).unwrap();
     drop(one);
     set(&mut two, b, lock(6, all, mine, false)).unwrap();
@@ -68,8 +85,8 @@ fn file_and_range_locks_differ_and_local_programs_heed_both() {
     file.unlock().unwrap();
     set(&mut two, b, lock(1, all, FileLockKind::Shared, true)).unwrap();
     // The last who has it open has it no more.
-    one.ask(NodeOp::Release { handle: a, owner: Some(1) }).unwrap();
-    two.ask(NodeOp::Release { handle: b, owner: Some(1) }).unwrap();
+    one.release(a, Some(1));
+    two.release(b, Some(1));
     // A program that another test starts has copies of all descriptors until it is executed.
     let is_free = || {
         std::thread::sleep(Duration::from_millis(10));
@@ -90,7 +107,7 @@ fn range_lock_of_a_description_is_free_when_it_is_released() {
     set(&mut one, a, lock(5, (0, 3), mine, false)).unwrap();
     set(&mut one, other, lock(6, (4, 9), mine, false)).unwrap();
     assert_eq!(set(&mut two, b, lock(7, (0, 0), mine, false)), Err(Errno::AGAIN));
-    one.ask(NodeOp::Release { handle: a, owner: None }).unwrap();
+    one.release(a, None);
     set(&mut two, b, lock(7, (0, 3), mine, false)).unwrap();
     assert_eq!(set(&mut two, b, lock(7, (4, 4), mine, false)), Err(Errno::AGAIN));
 }
@@ -105,7 +122,7 @@ fn file_that_is_locked_for_reading_can_be_run() {
     let (read, write) =
         (one.open("f", libc::O_RDONLY).unwrap(), one.open("f", libc::O_RDWR).unwrap());
     let all = (0, i64::MAX as u64);
-    one.ask(NodeOp::Release { handle: write, owner: None }).unwrap();
+    one.release(write, None);
     set(&mut one, read, lock(1, all, FileLockKind::Exclusive, true)).unwrap();
     set(&mut one, read, lock(1, all, FileLockKind::Shared, false)).unwrap();
     assert!(Command::new(served.path("f")).status().unwrap().success());
@@ -129,14 +146,15 @@ fn owners_that_wait_for_each_other_get_edeadlk() {
     let mine = FileLockKind::Exclusive;
     set(&mut one, a, lock(5, (0, 0), mine, false)).unwrap();
     set(&mut two, b, lock(5, (1, 1), mine, false)).unwrap();
-    let wait =
-        |handle, at| NodeOp::SetLock { handle, lock: lock(5, (at, at), mine, false), waits: true };
-    assert_eq!(one.ask(wait(a, 1)), Err(Errno::AGAIN));
-    assert_eq!(two.ask(wait(b, 0)), Err(Errno::DEADLK));
+    let wait = |asker: &mut Asker, handle, at| {
+        asker.set_lock(handle, lock(5, (at, at), mine, false), true)
+    };
+    assert_eq!(wait(&mut one, a, 1), Err(Errno::AGAIN));
+    assert_eq!(wait(&mut two, b, 0), Err(Errno::DEADLK));
     // One that was interrupted does not wait any more.
     one.ask(NodeOp::EndWait { owner: 5 }).unwrap();
-    assert_eq!(two.ask(wait(b, 0)), Err(Errno::AGAIN));
-    assert_eq!(one.ask(wait(a, 1)), Err(Errno::DEADLK));
+    assert_eq!(wait(&mut two, b, 0), Err(Errno::AGAIN));
+    assert_eq!(wait(&mut one, a, 1), Err(Errno::DEADLK));
     // A process is known to its own host.
     let test = |handle| NodeOp::TestLock { handle, lock: lock(9, (0, 0), mine, false) };
     let pid = |found| match found {
@@ -145,4 +163,92 @@ fn owners_that_wait_for_each_other_get_edeadlk() {
     };
     assert_eq!(pid(one.ask(test(a)).unwrap()), (mine, 7));
     assert_eq!(pid(two.ask(test(b)).unwrap()), (mine, 0));
+}
+
+/// The file of a lock, with by what it is found again.
+fn held(asker: &mut Asker, handle: u64, lock: FileLock) -> LockedFile {
+    let node = asker.node_of_f();
+    let set = NodeOp::SetLock { node, handle, lock, waits: false, wants_file: true };
+    match asker.ask(set).unwrap() {
+        FileAnswer::Locked(_, Some(file)) => file,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn restarted_owner_serves_claims_of_locks_before_others() {
+    let mut served = Served::new();
+    fs::write(served.path("f"), "0123456789").unwrap();
+    let mut one = served.asker(1);
+    let a = one.open("f", libc::O_RDWR).unwrap();
+    let (range, whole) = (
+        lock(5, (2, 4), FileLockKind::Exclusive, false),
+        lock(6, (0, u64::MAX), FileLockKind::Exclusive, true),
+    );
+    let (file, node) = (held(&mut one, a, range), one.node_of_f());
+    held(&mut one, a, whole);
+    let claim = |lock| NodeOp::ReclaimLock { node, handle: a, file: file.clone(), lock };
+    // Nothing was restarted.
+    assert_eq!(one.ask(claim(range)), Err(Errno::STALE));
+    drop(one);
+    served.restart();
+    let (mut one, mut two) = (served.asker(1), served.asker(2));
+    let b = two.open("f", libc::O_RDWR).unwrap();
+    let test = NodeOp::TestLock { handle: b, lock: range };
+    for asked in [two.set_lock(b, range, false), two.set_lock(b, whole, false), two.ask(test)] {
+        assert_eq!(asked, Ok(FileAnswer::InGrace));
+    }
+    for lock in [range, whole] {
+        assert_eq!(one.ask(claim(lock)), Ok(FileAnswer::Done));
+        assert_eq!(two.ask(claim(lock)), Err(Errno::AGAIN), "it is another client's");
+    }
+    // The open file is lost; its locks are freed all the same.
+    assert_eq!(one.ask(NodeOp::Sync { handle: a, data_only: true }), Err(Errno::IO));
+    served.wait_for_grace(|| two.set_lock(b, range, false));
+    assert_eq!(set(&mut two, b, range), Err(Errno::AGAIN));
+    assert_eq!(one.ask(claim(range)), Err(Errno::STALE), "the grace period is bounded");
+    let node = one.node_of_f();
+    assert_eq!(one.ask(NodeOp::Flush { node, handle: a, owner: 5 }), Err(Errno::IO));
+    set(&mut two, b, range).unwrap();
+    assert_eq!(set(&mut two, b, whole), Err(Errno::AGAIN));
+    let release = NodeOp::Release { node, handle: a, owner: Some(6) };
+    assert_eq!(one.ask(release), Err(Errno::BADF));
+    set(&mut two, b, whole).unwrap();
+}
+
+#[test]
+fn claim_finds_only_the_file_that_was_locked() {
+    let mut served = Served::new();
+    fs::write(served.path("f"), "").unwrap();
+    let mut one = served.asker(1);
+    let a = one.open("f", libc::O_RDWR).unwrap();
+    let whole = lock(6, (0, u64::MAX), FileLockKind::Exclusive, true);
+    let (file, node) = (held(&mut one, a, whole), one.node_of_f());
+    drop(one);
+    served.restart();
+    let mut one = served.asker(1);
+    let claim = |file: LockedFile| NodeOp::ReclaimLock { node, handle: a, file, lock: whole };
+    for path in ["", "/", "../f", "f/", "gone"] {
+        let other = LockedFile { path: path.into(), ..file.clone() };
+        let is_refused = one.ask(claim(other)).is_err();
+        assert_eq!(is_refused, path != "f/", "{path:?}");
+    }
+    fs::rename(served.path("f"), served.path("g")).unwrap();
+    fs::write(served.path("f"), "").unwrap();
+    assert_eq!(one.ask(claim(file)), Err(Errno::STALE));
+}
+
+#[test]
+fn client_that_lost_locks_has_its_open_files_fail() {
+    let served = Served::new();
+    fs::write(served.path("f"), "").unwrap();
+    let mut one = served.asker(1);
+    let (a, b) = (one.open("f", libc::O_RDWR).unwrap(), one.open("f", libc::O_RDWR).unwrap());
+    one.ask(NodeOp::LoseFiles).unwrap();
+    for handle in [a, b] {
+        let read = NodeOp::Read { handle, offset: 0, size: 1 };
+        assert_eq!(one.ask(read), Err(Errno::IO));
+    }
+    let c = one.open("f", libc::O_RDWR).unwrap();
+    one.ask(NodeOp::Read { handle: c, offset: 0, size: 1 }).unwrap();
 }

@@ -75,7 +75,7 @@ fn node_is_one_file_whatever_becomes_of_its_names() {
     assert_eq!(wrote, FileAnswer::Count(9));
     assert_eq!(asker.ask_with(read.clone(), &[]).unwrap().1, b"first and more");
     // It is gone with the last who has it.
-    asker.ask(NodeOp::Release { handle, owner: None }).unwrap();
+    asker.ask(NodeOp::Release { node: ROOT, handle, owner: None }).unwrap();
     assert_eq!(asker.ask_with(read, &[]), Err(Errno::IO));
     asker.ask(NodeOp::Forget(vec![(node.node, 1)])).unwrap();
     assert_eq!(asker.ask(NodeOp::Attributes { node: node.node, handle: None }), Err(Errno::STALE));

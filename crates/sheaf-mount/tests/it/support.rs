@@ -9,6 +9,7 @@ use sheaf_tree::service::ClientRights;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::sync::oneshot::Sender;
 
@@ -31,6 +32,20 @@ impl Served {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Another process serves the directory from now on.
+    pub fn restart(&mut self) {
+        self.owners = Arc::new(FileOwners::after_another());
+    }
+
+    /// Waits until the owner no longer answers that clients claim their locks.
+    pub fn wait_for_grace(&self, mut ask: impl FnMut() -> Result<FileAnswer, Errno>) {
+        let begun = Instant::now();
+        while ask() == Ok(FileAnswer::InGrace) {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn lane(&self) -> OwnerLane {

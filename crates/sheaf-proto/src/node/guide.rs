@@ -76,6 +76,12 @@ impl Node {
         self.recovery.born = Some(u64::MAX);
     }
 
+    /// Whether this node was started in the place of another, as far as it has been told.
+    #[must_use]
+    pub fn is_successor(&self) -> bool {
+        self.recovery.born.is_some_and(|born| born > 0 && born < u64::MAX)
+    }
+
     /// At a node that begins: these children, which are leaves, come later, by themselves. Nobody
     /// waits for them.
     pub fn begin_without(&mut self, leaves: &RangeSet) {

@@ -1,5 +1,5 @@
 //! Locks of files as a whole (`flock`) and of ranges (`fcntl`), of processes on several hosts.
-use super::hosts::{ViewHosts, inside};
+use super::hosts::{QUICK, ViewHosts, inside};
 use super::python::{Python, have_python};
 use rustix::process::Signal;
 use sheaf_testing::sessions::{SOON, turn, wait_until};
@@ -269,4 +269,61 @@ fn script_that_is_locked_elsewhere_can_be_run() {
     all[1].must("L.set(s, fcntl.LOCK_SH)");
     let run = hosts.shell_at(1, "/root/files", "./script");
     assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("ran\n", ""));
+}
+
+/// A lock file, and locks of ranges, of a process whose owner's server is killed twice.
+#[test]
+fn locks_survive_a_restart_of_the_owners_server() {
+    let _turn = turn();
+    let Some((hosts, mut all)) = openers(3, QUICK) else { return };
+    all[1].must(TAKE);
+    all[1].must("L.set(f, fcntl.LOCK_EX, 2, 3)");
+    let other = format!("open('{}', 'r+b')", inside(1, "f"));
+    for _ in 0..2 {
+        hosts.server(1).signal(Signal::KILL);
+        // A lock that is asked for while the owner is away, or soon after that, is never granted.
+        wait_until("the owner is back", || {
+            all[2].ask(&format!("globals().update(g={other})")) == "ok None"
+        });
+        assert!(is_refused(&all[2].ask("fcntl.flock(g, fcntl.LOCK_EX | fcntl.LOCK_NB)")));
+        assert!(is_refused(&all[2].ask("L.set(g, fcntl.LOCK_EX, 0, 0)")));
+        assert_eq!(all[2].ask("L.set(g, fcntl.LOCK_EX, 7, 2)"), "ok None");
+        // Also by a program of the owner, once the lock was claimed.
+        let mut own = Python::new(&hosts, 1);
+        own.must(&format!("f = {other}"));
+        assert!(
+            is_refused(&own.ask(TAKE)) && is_refused(&own.ask("L.set(f, fcntl.LOCK_EX, 4, 1)"))
+        );
+    }
+    // The holder's open file is lost. Its locks are freed as ever.
+    assert_eq!(all[1].ask("f.seek(0) or f.read()"), "EIO");
+    all[1].must(FREE);
+    assert_eq!(all[2].ask("fcntl.flock(g, fcntl.LOCK_EX | fcntl.LOCK_NB)"), "ok None");
+    assert!(is_refused(&all[2].ask("L.set(g, fcntl.LOCK_EX, 0, 0)")));
+    all[1].kill();
+    wait_until("the lock of the range is free", || {
+        all[2].ask("L.set(g, fcntl.LOCK_EX, 0, 0)") == "ok None"
+    });
+}
+
+/// Another host may have had the lock meanwhile.
+#[test]
+fn host_that_was_cut_off_has_lost_its_locks_and_files() {
+    let _turn = turn();
+    let Some((hosts, mut all)) = openers(3, QUICK) else { return };
+    fs::write(hosts.disk(1, "data"), "data").unwrap();
+    all[1].must(&format!("d = open('{}', 'rb', 0)", inside(1, "data")));
+    all[1].must(TAKE);
+    hosts.machines.cut(2);
+    wait_until("the lock is free", || all[2].ask(TAKE) == "ok None");
+    all[2].must(FREE);
+    hosts.machines.mend(2);
+    let again = format!("len(open('{}', 'rb').read())", inside(1, "data"));
+    wait_until("the host is back", || all[1].ask(&again) == "ok 4");
+    // All of its open files fail, also those that it has not locked, until they are closed.
+    assert_eq!(all[1].ask("d.read(1)"), "EIO");
+    assert_eq!(all[1].ask("f.seek(0) or f.read()"), "EIO");
+    all[2].must(TAKE);
+    all[1].must(&format!("g = open('{}', 'r+b')", inside(1, "f")));
+    assert!(is_refused(&all[1].ask("fcntl.flock(g, fcntl.LOCK_EX | fcntl.LOCK_NB)")));
 }
