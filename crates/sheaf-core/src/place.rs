@@ -17,6 +17,14 @@ pub trait Worker: Send + Sync {
     /// # Errors
     /// `EAGAIN` where too many threads hang in it.
     fn enter(&self, device: u64) -> Result<(), Errno>;
+
+    /// The same without waiting, for work that is asked for again.
+    ///
+    /// # Errors
+    /// `EAGAIN` where too many threads hang in it at this moment.
+    fn enter_now(&self, device: u64) -> Result<(), Errno> {
+        self.enter(device)
+    }
 }
 
 thread_local! {
@@ -40,4 +48,12 @@ pub fn worker() -> Option<Arc<dyn Worker>> {
 /// `EAGAIN` where too many threads of its pool hang in it.
 pub fn enter(device: u64) -> Result<(), Errno> {
     WORKER.with_borrow(|worker| worker.as_ref().map_or(Ok(()), |worker| worker.enter(device)))
+}
+
+/// The same without waiting, for work that is asked for again.
+///
+/// # Errors
+/// `EAGAIN` where too many threads of its pool hang in it at this moment.
+pub fn enter_now(device: u64) -> Result<(), Errno> {
+    WORKER.with_borrow(|worker| worker.as_ref().map_or(Ok(()), |worker| worker.enter_now(device)))
 }

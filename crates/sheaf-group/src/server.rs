@@ -303,7 +303,7 @@ enum ServerErrand {
 }
 
 impl Work for ServerErrand {
-    fn user(&self) -> Option<u32> {
+    fn user(&self) -> Option<u64> {
         match self {
             Self::Serve(GroupWorker { lane, .. }) | Self::End(lane) => lane.user(),
         }

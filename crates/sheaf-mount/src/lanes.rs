@@ -1,14 +1,16 @@
 //! Requests to the files of one host, several at a time: each lane has one, and is a stream of its own.
 use crate::message::{FileAnswer, FileCall, FileCaller, FileClient, NodeOp, decoded, encoded};
 use bytes::Bytes;
+use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, lock};
 use sheaf_tree::Stream;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// Requests to one host at a time.
-const LANES_MAX: usize = 16;
+/// Requests of one user to one host at a time, as many as threads work for it there, and of all users.
+const USER_LANES_MAX: usize = 16;
+const LANES_MAX: usize = 4 * USER_LANES_MAX;
 /// When a host without a free thread is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -19,6 +21,9 @@ pub(crate) trait Way: Send + Sync + 'static {
 
     /// Opens a stream, of one member, to the service there.
     fn open(&self) -> impl Future<Output = Result<(Stream, Self::Link), Errno>> + Send;
+
+    /// Whether nothing that is sent gets there any more.
+    fn is_gone(&self, link: &Self::Link) -> bool;
 
     /// The answer of that one member.
     fn only(&self, payload: Bytes) -> Result<Bytes, Errno>;
@@ -33,22 +38,44 @@ pub(crate) struct HostLanes<W: Way> {
     patience: Duration,
     free: Mutex<Vec<(Stream, W::Link)>>,
     room: Semaphore,
+    /// The rooms of users that ask.
+    of_users: Mutex<FxHashMap<u32, Weak<Semaphore>>>,
 }
 
 impl<W: Way> HostLanes<W> {
     /// None yet; the host has to answer within `patience`.
     pub fn new(way: W, client: FileClient, patience: Duration) -> Self {
-        Self { way, client, patience, free: Mutex::default(), room: Semaphore::new(LANES_MAX) }
+        let room = Semaphore::new(LANES_MAX);
+        let (free, of_users) = (Mutex::default(), Mutex::default());
+        Self { way, client, patience, free, room, of_users }
     }
 
     /// Has an encoded call answered.
+    ///
+    /// What was not sent, because the link was lost before, is sent again over another link. So is what was sent and
+    /// not answered when the link was lost, if it may be done twice.
     pub async fn call(&self, call: Bytes) -> Result<Bytes, Errno> {
+        let begun = Instant::now();
+        let in_time = tokio::time::timeout(self.patience, self.in_turn(call, begun)).await;
+        in_time.unwrap_or(Err(Errno::TIMEDOUT))
+    }
+
+    /// The same, once the user of the call has a place.
+    async fn in_turn(&self, call: Bytes, begun: Instant) -> Result<Bytes, Errno> {
+        // The user stands first.
+        let (user, _) = decoded::<u32>(&call)?;
+        let of_user = self.room_of(user);
+        let _own = of_user.acquire().await.map_err(|_| Errno::HOSTDOWN)?;
         let _place = self.room.acquire().await.map_err(|_| Errno::HOSTDOWN)?;
+        let mut was_repeated = false;
         for _ in 0..=LANES_MAX {
-            let lane = self.lane().await?;
-            match self.ask(&lane.0, call.clone()).await {
+            let lane = self.lane(begun).await?;
+            match self.ask(&lane.0, call.clone(), begun).await {
                 // One of a server before this one, by which nothing was done.
                 Err(Errno::STALE) => {}
+                Err(_) if self.way.is_gone(&lane.1) && !was_repeated && may_be_repeated(&call) => {
+                    was_repeated = true;
+                }
                 Err(errno) => return Err(errno),
                 Ok(answer) => {
                     lock(&self.free).push(lane);
@@ -59,22 +86,36 @@ impl<W: Way> HostLanes<W> {
         Err(Errno::STALE)
     }
 
+    fn room_of(&self, user: u32) -> Arc<Semaphore> {
+        let mut rooms = lock(&self.of_users);
+        if let Some(room) = rooms.get(&user).and_then(Weak::upgrade) {
+            return room;
+        }
+        rooms.retain(|_, room| room.strong_count() > 0);
+        let room = Arc::new(Semaphore::new(USER_LANES_MAX));
+        rooms.insert(user, Arc::downgrade(&room));
+        room
+    }
+
     /// One that nobody asks on.
-    async fn lane(&self) -> Result<(Stream, W::Link), Errno> {
-        let free = lock(&self.free).pop();
-        if let Some(lane) = free {
-            return Ok(lane);
+    async fn lane(&self, begun: Instant) -> Result<(Stream, W::Link), Errno> {
+        loop {
+            let free = lock(&self.free).pop();
+            match free {
+                Some(lane) if self.way.is_gone(&lane.1) => {}
+                Some(lane) => return Ok(lane),
+                None => break,
+            }
         }
         let lane = self.way.open().await?;
         let (who, op) = (FileCaller::default(), NodeOp::Join(self.client.clone()));
         let join = FileCall { who, pid: 0, op };
-        let joined = self.ask(&lane.0, encoded(&join, &[])?.into()).await?;
+        let joined = self.ask(&lane.0, encoded(&join, &[])?.into(), begun).await?;
         let (answer, _) = decoded::<Result<FileAnswer, Errno>>(&joined)?;
         answer.map(|_| lane)
     }
 
-    async fn ask(&self, lane: &Stream, call: Bytes) -> Result<Bytes, Errno> {
-        let begun = Instant::now();
+    async fn ask(&self, lane: &Stream, call: Bytes, begun: Instant) -> Result<Bytes, Errno> {
         loop {
             let left = self.patience.saturating_sub(begun.elapsed());
             let asked = lane.request(0, call.clone(), left).await;
@@ -82,7 +123,7 @@ impl<W: Way> HostLanes<W> {
             let coverage = &answer.coverage;
             if let Some((errno, _)) = coverage.failed.iter().chain(&coverage.silent).next() {
                 // What an operation has failed with is an answer: this is a host without threads.
-                if *errno == Errno::AGAIN && begun.elapsed() < self.patience {
+                if *errno == Errno::AGAIN {
                     tokio::time::sleep(BUSY_PAUSE).await;
                     continue;
                 }
@@ -91,4 +132,9 @@ impl<W: Way> HostLanes<W> {
             return self.way.only(answer.payload.unwrap_or_default());
         }
     }
+}
+
+/// Whether a call that may have been carried out may be carried out again.
+fn may_be_repeated(call: &[u8]) -> bool {
+    decoded::<FileCall>(call).is_ok_and(|(call, _)| call.op.may_be_repeated())
 }

@@ -218,6 +218,35 @@ pub enum NodeOp {
 }
 
 impl NodeOp {
+    /// Whether it may be done twice: it only looks at something, or states how something is to be. The second time
+    /// gives what the first would have given, and changes nothing more.
+    #[must_use]
+    pub fn may_be_repeated(&self) -> bool {
+        let truncates = |flags: u32| OFlags::from_bits_retain(flags).contains(OFlags::TRUNC);
+        match self {
+            Self::Open { flags, .. } | Self::OpenLent { flags, .. } => !truncates(*flags),
+            Self::Join(_)
+            | Self::Export
+            | Self::Lookup(_)
+            | Self::Attributes { .. }
+            | Self::ReadLink { .. }
+            | Self::Read { .. }
+            | Self::ReadPages { .. }
+            | Self::ReadLent { .. }
+            | Self::Sync { .. }
+            | Self::ReadDirectory { .. }
+            | Self::FileSystem { .. }
+            | Self::GetXattr { .. }
+            | Self::ListXattr { .. }
+            | Self::Access { .. }
+            | Self::TestLock { .. }
+            | Self::KeepLocks
+            | Self::ReclaimLock { .. }
+            | Self::Seek { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether a host that may only read cannot ask for it.
     #[must_use]
     pub fn changes_files(&self) -> bool {

@@ -155,6 +155,10 @@ impl Way for PeerWay {
         Ok((peer.open(FILES), peer))
     }
 
+    fn is_gone(&self, peer: &Peer) -> bool {
+        peer.is_gone()
+    }
+
     fn only(&self, payload: Bytes) -> Result<Bytes, Errno> {
         Ok(payload)
     }

@@ -9,6 +9,7 @@ mod client;
 mod files;
 mod grace;
 mod handles;
+mod interrupt;
 mod lending;
 mod links;
 mod lock_table;
@@ -20,6 +21,7 @@ mod watching;
 
 use crate::message::{FileAnswer, FileCall, FileCaller, FileClient, NodeOp, decoded, encoded};
 use client::OwnerClient;
+use interrupt::AtWork;
 use nodes::Served;
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, lock};
@@ -39,6 +41,17 @@ pub use lending::LOAN_TERM;
 pub(crate) use lock_table::{LockOwner, RangeLock, set as set_range};
 pub use serving::service;
 
+/// Too many threads hang in the file system of a file: nothing was done.
+const NO_PLACE: Errno = Errno(libc::EXFULL);
+
+/// This thread is about to work in a file system.
+///
+/// # Errors
+/// [`NO_PLACE`].
+fn enter(device: u64) -> Result<(), Errno> {
+    sheaf_core::place::enter_now(device).map_err(|_| NO_PLACE)
+}
+
 /// The service's name. It is told which directory is exported, in which `%h` is the host's name.
 pub const FILES: &str = "files";
 
@@ -48,6 +61,8 @@ pub struct FileOwners {
     hosts: Mutex<FxHashMap<String, OwnerHost>>,
     /// Where it is heard that what is lent is wanted back; nothing where nothing can be lent.
     lends: OnceLock<Option<Handle>>,
+    /// Calls that threads do.
+    at_work: AtWork,
     /// The leaves of the session's tree that are hosts of this process.
     leaves: Mutex<FxHashMap<String, LeafHandle>>,
     /// Another process served the hosts before.
@@ -161,7 +176,8 @@ impl OwnerLane {
     /// Answers an encoded [`FileCall`].
     ///
     /// # Errors
-    /// `EBADMSG` when it is none, `ESTALE` when nobody has joined, and nothing was done. What the operation has
+    /// `EBADMSG` when it is none, `ESTALE` when nobody has joined, `EAGAIN` when too many threads hang in the file
+    /// system; then nothing was done. What the operation has
     /// failed with stands in the answer.
     pub fn answer(&mut self, request: &[u8]) -> Result<Vec<u8>, Errno> {
         let (FileCall { who, op, .. }, data) = decoded(request)?;
@@ -171,6 +187,9 @@ impl OwnerLane {
         }
         let mut bytes = Vec::new();
         let answer = self.answer_as(who, op, data, &mut bytes);
+        if answer == Err(NO_PLACE) {
+            return Err(Errno::AGAIN);
+        }
         if answer.is_err() {
             bytes.clear();
         }
@@ -251,6 +270,8 @@ impl OwnerLane {
 
 impl Worker for OwnerLane {
     fn request(&mut self, request: &ServiceRequest) -> Result<Vec<u8>, Errno> {
+        let owners = self.owners.clone();
+        let _at_work = owners.at_work.begin(request.over());
         self.answer(&request.payload)
     }
 }

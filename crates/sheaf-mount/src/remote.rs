@@ -50,6 +50,11 @@ impl Way for TreeWay {
         Ok((self.network.open(FILES, only, "null", b"", Sync::WaitForAll), ()))
     }
 
+    /// The root sends to the server that is there.
+    fn is_gone(&self, (): &()) -> bool {
+        false
+    }
+
     fn only(&self, payload: Bytes) -> Result<Bytes, Errno> {
         let items = null::items(&payload).map_err(|_| Errno::BADMSG)?;
         let item = items.first().ok_or(Errno::BADMSG)?;

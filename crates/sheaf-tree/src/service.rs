@@ -32,7 +32,7 @@ pub mod share;
 mod taps;
 
 pub(crate) use dispatch::{Dispatch, ServicePlace};
-pub use lanes::{Blocking, ServiceRequest, Worker};
+pub use lanes::{Blocking, Charges, ServiceRequest, Worker};
 
 /// A service at one node: gets packets, answers waves.
 ///

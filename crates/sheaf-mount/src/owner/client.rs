@@ -1,6 +1,7 @@
 //! What one client has asked for: its nodes, open files and locks, and all that can be done with them.
 use super::files::OwnerFile;
 use super::grace::Grace;
+use super::interrupt;
 use super::lending::{Lending, OwnerLoans};
 use super::links::{LinkRule, place};
 use super::locks::Locks;
@@ -236,7 +237,9 @@ impl OwnerClient {
 
     pub(super) fn handle(&self, handle: u64) -> Result<Arc<OwnerFile>, Errno> {
         // One of a server that is not there any more.
-        lock(&self.handles).get(&handle).cloned().ok_or(Errno::IO)
+        let handle = lock(&self.handles).get(&handle).cloned().ok_or(Errno::IO)?;
+        self.nodes.enter(handle.node)?;
+        Ok(handle)
     }
 
     /// An open file, for a change of its content.
@@ -643,7 +646,7 @@ fn read_at_once(file: &OwnedFd, offset: u64, size: u32, out: &mut Vec<u8>) -> Re
     out.resize(from + size as usize, 0);
     let read = loop {
         match rustix::io::pread(file, &mut out[from..], offset) {
-            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::INTR) => interrupt::go_on()?,
             Err(errno) => {
                 out.truncate(from);
                 return Err(errno.into());

@@ -7,6 +7,7 @@
 //!
 //! A mounted view never traverses another mounted view. Where a path enters another file system,
 //! the owner checks whether a view is mounted there.
+use super::enter;
 use super::handles::{HandleOpener, KernelHandle};
 use super::lock_table::LockTable;
 use super::watching::Watchers;
@@ -160,6 +161,7 @@ impl KnownNodes {
 
     /// A file was found under this name of this directory, and is given to the client.
     pub fn found(&self, fd: OwnedFd, parent: u64, name: &[u8]) -> Result<NodeAttributes, Errno> {
+        enter(device_of(fd.as_fd())?)?;
         let found = status(fd.as_fd())?;
         let has_list = has_list(fd.as_fd(), found.kind);
         // What is in a view is elsewhere, and in the end here again.
@@ -213,6 +215,11 @@ impl KnownNodes {
         attributes(NodeNumber { node, ino }, found)
     }
 
+    /// This thread is about to work in the file system of a node.
+    pub fn enter(&self, node: u64) -> Result<(), Errno> {
+        self.device(node).map_or(Ok(()), enter)
+    }
+
     /// The file system of a node.
     fn device(&self, node: u64) -> Option<u64> {
         if node == ROOT {
@@ -231,6 +238,7 @@ impl KnownNodes {
 
     /// The descriptor of a node.
     pub fn fd(&self, node: u64) -> Result<Arc<OwnedFd>, Errno> {
+        self.enter(node)?;
         self.fd_within(node, DEPTH_MAX)
     }
 
@@ -247,20 +255,28 @@ impl KnownNodes {
             }
             (known.id, known.parent, known.name.clone(), known.handle.clone())
         };
+        let is_same = |found: &OwnedFd| match id_of(&status(found.as_fd())?) == id {
+            true => Ok(()),
+            false => Err(Errno::STALE),
+        };
         // Who asks has been given it before.
-        let found = match (handle, self.served.opener(id)) {
-            (Some(handle), Some(opener)) => as_process(|| opener.open(&handle)),
+        let found = match (&handle, self.served.opener(id)) {
+            (Some(handle), Some(opener)) => as_process(|| opener.open(handle)),
             _ => {
                 let depth = depth.checked_sub(1).ok_or(Errno::STALE)?;
                 let parent = self.fd_within(parent, depth)?;
-                as_process(|| open_name(parent.as_fd(), &name))
+                let named = as_process(|| open_name(parent.as_fd(), &name));
+                let named = named.and_then(|named| is_same(&named).map(|()| named));
+                match (named, &handle) {
+                    // It was renamed.
+                    (Err(_), Some(handle)) => self.by_handle(node, handle, depth),
+                    (named, _) => named,
+                }
             }
         };
         let found =
             found.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })?;
-        if id_of(&status(found.as_fd())?) != id {
-            return Err(Errno::STALE);
-        }
+        is_same(&found)?;
         let (mut state, found) = (self.state(), Arc::new(found));
         let Some(known) = state.nodes.get_mut(&node) else { return Ok(found) };
         if known.fd.is_none() {
@@ -268,6 +284,26 @@ impl KnownNodes {
             state.opened(node, self.open_max, &self.served);
         }
         Ok(found)
+    }
+
+    /// A file of a file system that is mounted below the export, by its file handle. Nothing of the file system is kept
+    /// open for that, so that it can be unmounted.
+    fn by_handle(&self, node: u64, handle: &KernelHandle, depth: usize) -> Result<OwnedFd, Errno> {
+        let (mut top, device) = (node, self.device(node));
+        let mut left = depth;
+        loop {
+            let parent = self.state().nodes.get(&top).map(|known| known.parent);
+            let parent = parent.filter(|_| left > 0).ok_or(Errno::STALE)?;
+            if self.device(parent) != device {
+                break;
+            }
+            (top, left) = (parent, left - 1);
+        }
+        if top == node {
+            return Err(Errno::STALE);
+        }
+        let top = self.fd_within(top, left)?;
+        as_process(|| HandleOpener::new(&top).ok_or(Errno::STALE)?.open(handle))
     }
 
     /// The text of a link.
@@ -373,12 +409,19 @@ impl KnownNode {
     /// Notes by what it is found again; whether there is such a thing.
     fn remember(&mut self, served: &Served) -> bool {
         if self.handle.is_none()
-            && served.opener(self.id).is_some()
+            && (served.opener(self.id).is_some() || self.is_below(served))
             && let Some(fd) = &self.fd
         {
             self.handle = KernelHandle::of(fd.as_fd()).ok();
         }
         self.handle.is_some()
+    }
+
+    /// Whether it is of a file system that is mounted below the export, whose files may be found by their handles.
+    fn is_below(&self, served: &Served) -> bool {
+        let ((device, _), _) = self.id;
+        let is_others = lock(&served.devices).first() != Some(&device);
+        is_others && rustix::process::geteuid().is_root()
     }
 
     fn as_open(&self) -> Option<Arc<OwnedFd>> {
@@ -389,7 +432,7 @@ impl KnownNode {
     fn rests(&mut self, served: &Served) -> bool {
         let ((device, _), _) = self.id;
         let is_others = lock(&served.devices).first() != Some(&device);
-        let is_let_go = self.as_open().is_some() || is_others || self.remember(served);
+        let is_let_go = self.as_open().is_some() || self.remember(served) || is_others;
         let is_nameless =
             |fd: &Arc<OwnedFd>| status(fd.as_fd()).is_ok_and(|found| found.nlink == 0);
         is_let_go || self.fd.as_ref().is_some_and(is_nameless)
@@ -412,6 +455,13 @@ pub(super) fn check(name: &[u8]) -> Result<(), Errno> {
         name if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
         _ => Ok(()),
     }
+}
+
+/// The file system of an open file, which is not asked for it.
+fn device_of(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found: Metadata = rustix::fs::statx(file, c"", flags, StatxFlags::TYPE)?.into();
+    Ok(found.dev)
 }
 
 /// What the kernel says of an open file.

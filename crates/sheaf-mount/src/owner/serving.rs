@@ -5,12 +5,12 @@ use super::lending::system_lends;
 use super::{FileOwners, OwnerLane};
 use crate::message::{FileAnswer, FileCall, NodeOp, decoded, encoded};
 use rustc_hash::FxHashMap;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use sheaf_tree::proto::Packet;
 use sheaf_tree::service::{
     Blocking, Caller, Leaf, LeafHandle, Provider, Service, ServiceError, Site, Worker,
 };
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -37,10 +37,17 @@ impl Provider for FilesProvider {
     }
 
     fn start(&self, site: &Site<'_>, handle: LeafHandle) -> Result<Box<dyn Service>, ServiceError> {
-        let lanes = self.lanes.start(site, handle.clone())?;
+        let clients = Arc::<Mutex<FxHashMap<u32, u128>>>::default();
+        let of_streams = clients.clone();
+        let charges = move |stream: u32, request: &[u8]| {
+            let (call, _) = decoded::<FileCall>(request).ok()?;
+            share_of(&call, lock(&of_streams).get(&stream).copied())
+        };
+        let lanes = self.lanes.clone().charging(Arc::new(charges));
+        let lanes = lanes.start(site, handle.clone())?;
         self.owners.is_leaf(site.host, &handle);
         let (owners, host) = (self.owners.clone(), site.host.to_owned());
-        let (runtime, clients) = (Handle::try_current().ok(), FxHashMap::default());
+        let runtime = Handle::try_current().ok();
         Ok(Box::new(FilesService { owners, host, handle, runtime, lanes, clients }))
     }
 }
@@ -63,7 +70,7 @@ async fn look_when_told(mut told: Signal, owners: Weak<FileOwners>) {
     }
 }
 
-/// What is not used for longer than this is let go.
+/// What is not used for longer than this is let go, and calls that nobody waits for are interrupted.
 const REST: Duration = Duration::from_secs(3);
 
 async fn rest_now_and_then(owners: Weak<FileOwners>) {
@@ -71,6 +78,24 @@ async fn rest_now_and_then(owners: Weak<FileOwners>) {
         tokio::time::sleep(REST).await;
         let Some(owners) = owners.upgrade() else { return };
         owners.all_clients().iter().for_each(|client| client.rest());
+        owners.at_work.interrupt_those_over();
+    }
+}
+
+/// Whose share of the threads a call takes: that of its user. Root's calls take that of their client, so that root of
+/// one host does not take the threads of root of all others. What a client needs to go on has no share.
+fn share_of(call: &FileCall, client: Option<u128>) -> Option<u64> {
+    /// Above the numbers of users.
+    const CLIENTS_FROM: u64 = 1 << 32;
+    match call.op {
+        NodeOp::Join(_)
+        | NodeOp::Export
+        | NodeOp::Forget(_)
+        | NodeOp::MountWanted { .. }
+        | NodeOp::EndWait { .. }
+        | NodeOp::LoseFiles => None,
+        _ if call.who.uid == 0 => Some(CLIENTS_FROM | (client? as u64 >> 1)),
+        _ => Some(call.who.uid.into()),
     }
 }
 
@@ -98,7 +123,7 @@ struct FilesService {
     runtime: Option<Handle>,
     lanes: Box<dyn Service>,
     /// Whose a lane is.
-    clients: FxHashMap<u32, u128>,
+    clients: Arc<Mutex<FxHashMap<u32, u128>>>,
 }
 
 impl FilesService {
@@ -111,7 +136,7 @@ impl FilesService {
         match decoded::<FileCall>(&packet.payload).ok()?.0.op {
             op @ (NodeOp::Recalls { .. } | NodeOp::Mounts { .. } | NodeOp::KeepLocks) => Some(op),
             NodeOp::Join(client) => {
-                self.clients.insert(packet.stream, client.number);
+                lock(&self.clients).insert(packet.stream, client.number);
                 None
             }
             _ => None,
@@ -135,8 +160,8 @@ impl Service for FilesService {
         let Some(op) = self.own(&packet) else { return self.lanes.packet(packet, leaf) };
         leaf.consumed(packet.stream, packet.frame_bytes);
         let Packet { stream, wave, tag, .. } = packet;
-        let number = self.clients.get(&stream);
-        let Some(client) = number.and_then(|number| self.owners.known(&self.host, *number)) else {
+        let number = lock(&self.clients).get(&stream).copied();
+        let Some(client) = number.and_then(|number| self.owners.known(&self.host, number)) else {
             return leaf.fail(stream, wave, Errno::STALE);
         };
         let Some(runtime) = &self.runtime else { return leaf.fail(stream, wave, Errno::NOSYS) };
@@ -157,7 +182,7 @@ impl Service for FilesService {
     }
 
     fn closed(&mut self, stream: u32) {
-        self.clients.remove(&stream);
+        lock(&self.clients).remove(&stream);
         self.lanes.closed(stream);
     }
 

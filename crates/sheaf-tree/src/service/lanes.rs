@@ -38,7 +38,17 @@ pub struct ServiceRequest {
     over: Arc<AtomicBool>,
 }
 
+/// Whose share of a service's threads a request of a stream takes, by its payload; `None` is the
+/// server's user ([`Blocking::charging`]).
+pub type Charges = dyn Fn(u32, &[u8]) -> Option<u64> + Send + Sync;
+
 impl ServiceRequest {
+    /// What is set when nobody waits for the answer any more.
+    #[must_use]
+    pub fn over(&self) -> &Arc<AtomicBool> {
+        &self.over
+    }
+
     /// Whether nobody waits for the answer any more.
     #[must_use]
     pub fn should_stop(&self) -> bool {
@@ -55,6 +65,7 @@ pub struct Blocking {
     pool: Arc<Pool<LaneErrand>>,
     audience: Audience,
     users: LaneUsers,
+    charges: Option<Arc<Charges>>,
 }
 
 /// As whom requests are worked on, and for which callers.
@@ -75,7 +86,8 @@ impl Blocking {
         open: impl Fn(&Site<'_>, &Caller) -> Result<Box<dyn Worker>, Errno> + Send + Sync + 'static,
     ) -> Self {
         let audience = Audience::Leaves;
-        Self { open: Arc::new(open), pool: Pool::new(), audience, users: LaneUsers::Process }
+        let users = LaneUsers::Process;
+        Self { open: Arc::new(open), pool: Pool::new(), audience, users, charges: None }
     }
 
     /// The same at other nodes.
@@ -97,6 +109,13 @@ impl Blocking {
     #[must_use]
     pub fn judging_callers(self) -> Self {
         Self { users: LaneUsers::Judged, ..self }
+    }
+
+    /// For a service that works for many users and clients, which are found in its requests: each
+    /// has a share of the threads.
+    #[must_use]
+    pub fn charging(self, charges: Arc<Charges>) -> Self {
+        Self { charges: Some(charges), ..self }
     }
 }
 
@@ -199,10 +218,15 @@ impl Service for Lanes {
         if !lane.take_in(packet, leaf) {
             return;
         }
-        let (pool, errand) = (&self.blocking.pool, LaneErrand(Arc::clone(lane)));
+        let pool = &self.blocking.pool;
+        let payer = match &self.blocking.charges {
+            Some(charges) => lane.payer(&**charges),
+            None => lane.user(),
+        };
+        let errand = LaneErrand { lane: Arc::clone(lane), payer };
         let refused =
             if pool.is_full_for(errand.user()) { Err(errand) } else { pool.spawn(errand) };
-        if let Err(LaneErrand(lane)) = refused {
+        if let Err(LaneErrand { lane, .. }) = refused {
             lane.refuse(Errno::AGAIN, leaf);
         }
     }
@@ -227,6 +251,17 @@ impl Service for Lanes {
 }
 
 impl Lane {
+    /// The user as whom it is worked on, unless that is the process's.
+    fn user(&self) -> Option<u64> {
+        self.identity.as_ref().ok()?.as_ref().map(|identity| identity.uid().into())
+    }
+
+    /// Whose share the next request takes.
+    fn payer(&self, charges: &Charges) -> Option<u64> {
+        let queue = self.queue();
+        queue.waiting.front().and_then(|job| charges(self.stream, &job.payload))
+    }
+
     fn queue(&self) -> MutexGuard<'_, LaneQueue> {
         lock(&self.queue)
     }
@@ -387,7 +422,8 @@ impl Lane {
         let busy = std::mem::replace(&mut queue.busy, true);
         drop(queue);
         if !busy && lock(&self.worker).is_some() {
-            drop(pool.spawn(LaneErrand(self)));
+            let payer = self.user();
+            drop(pool.spawn(LaneErrand { lane: self, payer }));
         }
     }
 }
@@ -402,15 +438,19 @@ impl Drop for Lane {
 }
 
 /// A lane to be worked on.
-struct LaneErrand(Arc<Lane>);
+struct LaneErrand {
+    lane: Arc<Lane>,
+    /// Whose share of the threads it takes.
+    payer: Option<u64>,
+}
 
 impl Work for LaneErrand {
-    fn user(&self) -> Option<u32> {
-        self.0.identity.as_ref().ok()?.as_ref().map(|identity| identity.uid())
+    fn user(&self) -> Option<u64> {
+        self.payer
     }
 
     fn run(self) {
-        let lane = self.0;
+        let lane = self.lane;
         match lane.act() {
             Ok(_acting) => lane.work(),
             Err(errno) => lane.post.handle.with(|leaf| lane.refuse(errno, leaf)),
@@ -418,7 +458,7 @@ impl Work for LaneErrand {
     }
 
     fn refuse(self) -> Option<Self> {
-        let lane = self.0;
+        let lane = self.lane;
         lane.post.handle.with(|leaf| lane.refuse(Errno::AGAIN, leaf));
         None
     }

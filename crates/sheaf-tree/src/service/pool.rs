@@ -30,7 +30,7 @@ const USER_PART: usize = 4;
 /// How much of such a user may wait for a thread.
 const USER_WAITING_MAX: usize = 1024;
 
-/// The part of the threads that may hang in one file system: the half.
+/// The part of the threads, and of the share of a user, that may hang in one file system: the half.
 const FILE_SYSTEM_PART: usize = 2;
 
 /// How long a request counts as one that is about to be done.
@@ -47,8 +47,9 @@ const NO_DEVICE: u64 = u64::MAX;
 
 /// What a thread can do.
 pub trait Work: Send + Sized + 'static {
-    /// The user whose share of the threads it takes; `None` is the server's, which has all.
-    fn user(&self) -> Option<u32> {
+    /// The user, or the client, whose share of the threads it takes; `None` is the server's user,
+    /// which has all.
+    fn user(&self) -> Option<u64> {
         None
     }
 
@@ -81,7 +82,7 @@ pub struct Pool<W> {
 
 struct PoolState<W> {
     /// By user, with their numbers, in the order in which they came. No queue is empty.
-    waiting: BTreeMap<Option<u32>, VecDeque<(u64, W)>>,
+    waiting: BTreeMap<Option<u64>, VecDeque<(u64, W)>>,
     /// How much has come.
     come: u64,
     /// Those that are at work, by their places.
@@ -100,7 +101,7 @@ struct PoolThread {
     /// Since when it has been at what it is at.
     since: Instant,
     /// The user that it works for, once it has taken work.
-    user: Option<Option<u32>>,
+    user: Option<Option<u64>>,
     life: Arc<Life>,
 }
 
@@ -151,14 +152,24 @@ impl<W: Work> Worker for PoolWorker<W> {
     }
 
     fn enter(&self, device: u64) -> Result<(), Errno> {
+        self.enter_within(device, HUNG)
+    }
+
+    fn enter_now(&self, device: u64) -> Result<(), Errno> {
+        self.enter_within(device, Duration::ZERO)
+    }
+}
+
+impl<W> PoolWorker<W> {
+    fn enter_within(&self, device: u64, patience: Duration) -> Result<(), Errno> {
         self.life.show();
         if self.life.device.load(Ordering::Relaxed) == device {
             return Ok(());
         }
         self.life.device.store(NO_DEVICE, Ordering::Relaxed);
         let begun = Instant::now();
-        while self.pool.state().hung_in(device) >= self.pool.threads_max / FILE_SYSTEM_PART {
-            if begun.elapsed() >= HUNG {
+        while !lock(&self.pool.state).may_enter(device, &self.life, self.pool.threads_max) {
+            if begun.elapsed() >= patience {
                 return Err(Errno::AGAIN);
             }
             std::thread::sleep(PATIENCE);
@@ -200,7 +211,7 @@ impl<W: Work> Pool<W> {
     }
 
     /// Whether no more of this user's is to wait for a thread.
-    pub fn is_full_for(&self, user: Option<u32>) -> bool {
+    pub fn is_full_for(&self, user: Option<u64>) -> bool {
         let waiting = || self.state().waiting.get(&user).map_or(0, VecDeque::len);
         user.is_some() && waiting() >= USER_WAITING_MAX
     }
@@ -360,18 +371,27 @@ impl<W> PoolState<W> {
         self.threads.values().filter(is_busy).count()
     }
 
-    /// How many threads hang in a file system, or are about to.
-    fn hung_in(&self, device: u64) -> usize {
-        let is_there = |life: &Life| life.device.load(Ordering::Relaxed) == device;
-        let hung = self
-            .threads
-            .values()
-            .filter(|PoolThread { life, .. }| is_there(life) && life.is_silent(PATIENCE));
-        hung.count()
+    /// The threads that hang in a file system, or are about to.
+    fn hung_in(&self, device: u64) -> impl Iterator<Item = &PoolThread> {
+        let is_there = move |life: &Life| life.device.load(Ordering::Relaxed) == device;
+        let threads = self.threads.values();
+        threads.filter(move |PoolThread { life, .. }| is_there(life) && life.is_silent(PATIENCE))
+    }
+
+    /// Whether the thread with this life may work in a file system: of all threads, and of those of
+    /// its user, not too many hang there.
+    fn may_enter(&self, device: u64, life: &Arc<Life>, threads_max: usize) -> bool {
+        if self.hung_in(device).count() >= threads_max / FILE_SYSTEM_PART {
+            return false;
+        }
+        let own = self.threads.values().find(|thread| Arc::ptr_eq(&thread.life, life));
+        let Some(user @ Some(Some(_))) = own.map(|thread| thread.user) else { return true };
+        let share = (threads_max / USER_PART / FILE_SYSTEM_PART).max(1);
+        self.hung_in(device).filter(|thread| thread.user == user).count() < share
     }
 
     /// The threads that work for a user.
-    fn of(&self, user: Option<u32>) -> impl Iterator<Item = &PoolThread> {
+    fn of(&self, user: Option<u64>) -> impl Iterator<Item = &PoolThread> {
         self.threads.values().filter(move |thread| thread.user == Some(user))
     }
 
@@ -381,7 +401,7 @@ impl<W> PoolState<W> {
     }
 
     /// How many more threads may work for a user, by its own share and by that of all users.
-    fn room(&self, user: Option<u32>, threads_max: usize) -> (usize, usize) {
+    fn room(&self, user: Option<u64>, threads_max: usize) -> (usize, usize) {
         if user.is_none() {
             return (usize::MAX, usize::MAX);
         }
@@ -410,7 +430,7 @@ impl<W> PoolState<W> {
         self.remove(user, number)
     }
 
-    fn remove(&mut self, user: Option<u32>, number: u64) -> Option<W> {
+    fn remove(&mut self, user: Option<u64>, number: u64) -> Option<W> {
         let queue = self.waiting.get_mut(&user)?;
         let at = queue.iter().position(|(other, _)| *other == number)?;
         let removed = queue.remove(at).map(|(_, work)| work);
@@ -423,7 +443,7 @@ impl<W> PoolState<W> {
     /// Takes out what waits for threads of which all hang.
     fn take_stuck(&mut self, threads_max: usize, is_full: bool) -> Vec<(u64, W)> {
         let hangs = |thread: &PoolThread| thread.life.is_silent(HUNG);
-        let is_stuck = |user: &Option<u32>| match self.room(*user, threads_max) {
+        let is_stuck = |user: &Option<u64>| match self.room(*user, threads_max) {
             (0, _) => self.of(*user).all(hangs),
             (_, 0) => self.of_users().all(hangs),
             _ => is_full && self.threads.values().all(hangs),
@@ -471,19 +491,22 @@ mod tests {
 
     enum Task {
         /// Hangs until the other end is gone.
-        Hang(Receiver<()>, Option<u32>),
-        Say(Sender<bool>, Option<u32>),
+        Hang(Receiver<()>, Option<u64>),
+        Say(Sender<bool>, Option<u64>),
         /// The same in the file system of a device, if it may go there.
-        HangIn(Receiver<()>, u64),
-        SayIn(Sender<bool>, u64),
+        HangIn(Receiver<()>, u64, Option<u64>),
+        SayIn(Sender<bool>, u64, Option<u64>),
         /// Works until the other end is gone.
         Live(Receiver<()>),
     }
 
     impl Work for Task {
-        fn user(&self) -> Option<u32> {
+        fn user(&self) -> Option<u64> {
             match self {
-                Self::Hang(_, user) | Self::Say(_, user) => *user,
+                Self::Hang(_, user)
+                | Self::Say(_, user)
+                | Self::HangIn(_, _, user)
+                | Self::SayIn(_, _, user) => *user,
                 _ => None,
             }
         }
@@ -492,12 +515,12 @@ mod tests {
             match self {
                 Self::Hang(until, _) => _ = until.recv(),
                 Self::Say(to, _) => to.send(true).unwrap(),
-                Self::HangIn(until, device) => {
+                Self::HangIn(until, device, _) => {
                     if place::enter(device).is_ok() {
                         let _ = until.recv();
                     }
                 }
-                Self::SayIn(to, device) => to.send(place::enter(device).is_ok()).unwrap(),
+                Self::SayIn(to, device, _) => to.send(place::enter(device).is_ok()).unwrap(),
                 Self::Live(until) => {
                     let worker = place::worker().unwrap();
                     while until.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
@@ -515,7 +538,7 @@ mod tests {
         }
     }
 
-    const OWN: Option<u32> = None;
+    const OWN: Option<u64> = None;
 
     const SOON: Duration = Duration::from_secs(30);
 
@@ -541,7 +564,7 @@ mod tests {
         said_for(pool, OWN)
     }
 
-    fn said_for(pool: &Arc<Pool<Task>>, user: Option<u32>) -> bool {
+    fn said_for(pool: &Arc<Pool<Task>>, user: Option<u64>) -> bool {
         let (to, said) = channel();
         if let Err(refused) = pool.spawn(Task::Say(to, user)) {
             refused.refuse();
@@ -550,8 +573,12 @@ mod tests {
     }
 
     fn said_in(pool: &Arc<Pool<Task>>, device: u64) -> bool {
+        said_in_for(pool, device, OWN)
+    }
+
+    fn said_in_for(pool: &Arc<Pool<Task>>, device: u64, user: Option<u64>) -> bool {
         let (to, said) = channel();
-        assert!(pool.spawn(Task::SayIn(to, device)).is_ok());
+        assert!(pool.spawn(Task::SayIn(to, device, user)).is_ok());
         said.recv_timeout(SOON).unwrap()
     }
 
@@ -559,7 +586,7 @@ mod tests {
         hang_for(pool, OWN)
     }
 
-    fn hang_for(pool: &Arc<Pool<Task>>, user: Option<u32>) -> Sender<()> {
+    fn hang_for(pool: &Arc<Pool<Task>>, user: Option<u64>) -> Sender<()> {
         let (until, hangs) = channel();
         assert!(pool.spawn(Task::Hang(hangs, user)).is_ok());
         until
@@ -590,7 +617,7 @@ mod tests {
         for at in 0..4 {
             let (until, hangs) = channel();
             hung.push(until);
-            assert!(pool.spawn(Task::HangIn(hangs, 7)).is_ok());
+            assert!(pool.spawn(Task::HangIn(hangs, 7, OWN)).is_ok());
             assert!(said(&pool), "{at} hang");
         }
         let begun = Instant::now();
@@ -600,6 +627,26 @@ mod tests {
         assert!(said_in(&pool, 8) && said(&pool));
         drop(hung);
         assert!(said_in(&pool, 7));
+    }
+
+    /// The rest of its share is for other file systems.
+    #[test]
+    fn file_system_that_hangs_has_half_of_a_users_share_only() {
+        let (pool, _) = pool(2, 16, usize::MAX);
+        let mut hung = Vec::new();
+        for at in 0..2 {
+            let (until, hangs) = channel();
+            hung.push(until);
+            assert!(pool.spawn(Task::HangIn(hangs, 7, Some(1))).is_ok());
+            assert!(said_for(&pool, Some(1)), "{at} hang");
+        }
+        let begun = Instant::now();
+        while said_in_for(&pool, 7, Some(1)) {
+            assert!(begun.elapsed() < SOON, "two hang there");
+        }
+        assert!(said_in_for(&pool, 8, Some(1)) && said_in_for(&pool, 7, Some(2)));
+        drop(hung);
+        assert!(said_in_for(&pool, 7, Some(1)));
     }
 
     /// However much a user has queued before others.

@@ -147,14 +147,15 @@ impl PeerConnection {
         let mut seen = 0;
         loop {
             let notices = self.network.notices_from(&mut seen).await;
-            if notices
-                .iter()
-                .any(|notice| matches!(notice, Notice::Lost { .. } | Notice::Left { .. }))
-            {
+            if notices.iter().any(ends_link) {
                 return;
             }
         }
     }
+}
+
+fn ends_link(notice: &Notice) -> bool {
+    matches!(notice, Notice::Lost { .. } | Notice::Left { .. })
 }
 
 impl Peer {
@@ -176,6 +177,12 @@ impl Peer {
     #[must_use]
     pub fn through_tree(&self) -> Option<&str> {
         self.link.through_tree.as_deref()
+    }
+
+    /// Whether the link is gone: nothing that is sent now gets there.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.link.network.notices().iter().any(ends_link)
     }
 
     /// Waits until the link is gone.
@@ -263,7 +270,7 @@ impl Peers {
 
     /// A link to that host: one that is there, or a new one.
     pub async fn dial(self: &Arc<Self>, leaf: u32) -> Result<Peer, PeerError> {
-        if let Some(peer) = self.state().begun.get(&leaf) {
+        if let Some(peer) = self.state().begun.get(&leaf).filter(|peer| !peer.is_gone()) {
             return Ok(peer.clone());
         }
         let peer = match self.direct(leaf).await {

@@ -129,6 +129,29 @@ fn open_files_of_a_lost_host_fail_and_it_comes_back_by_itself() {
     }
 }
 
+/// What was not sent to the server that is gone is sent to the next one.
+#[test]
+fn first_call_after_a_restart_of_the_owners_server_succeeds() {
+    let _turn = turn();
+    let Some(hosts) = hosts(3, QUICK) else { return };
+    for round in 0..3 {
+        // More than one connection is open.
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| assert_eq!(fs::read_to_string(hosts.at(2, 1, "f")).unwrap(), "h1"));
+            }
+        });
+        hosts.server(1).signal(Signal::KILL);
+        wait_until_back(&hosts, 3, 1);
+        let first = hosts.at(2, 1, &format!("new{round}"));
+        match round {
+            0 => assert_eq!(read(&hosts, 2, 1).unwrap(), "h1"),
+            1 => in_time(move || fs::write(first, "x")).unwrap(),
+            _ => in_time(move || fs::create_dir(first)).unwrap(),
+        }
+    }
+}
+
 #[test]
 fn server_stopped_a_moment_answers_later_and_for_long_is_lost() {
     let _turn = turn();

@@ -455,3 +455,34 @@ fn file_systems_below_an_export_are_mounts_of_their_own() {
     assert_eq!((away.code, away.stderr.as_str()), (Some(0), ""));
     assert_eq!(hosts.shell_at(2, "/", "grep -c fuse.sheaf /proc/mounts || :").stdout, "0\n");
 }
+
+/// Its descriptor at the owner is let go after some seconds.
+#[test]
+fn renamed_directory_of_a_second_file_system_is_found_again() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    let owner = |script: &str| {
+        let run = hosts.shell_at(1, EXPORT, script);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{script}");
+    };
+    owner("mkdir disk; mount -t tmpfs none disk; mkdir -p disk/a/b; echo x >disk/a/b/f");
+    let mut python = Python::new(&hosts, 2);
+    python.must(&format!("os.chdir('{}')", inside(1, "disk/a/b")));
+    assert_eq!(python.must("open('f').read()"), "x");
+    let server = hosts.server(1);
+    let is_named = |fd: fs::DirEntry| {
+        fs::read_link(fd.path()).is_ok_and(|path| path.to_string_lossy().contains("/disk/a"))
+    };
+    wait_until("the descriptor is let go", || {
+        let open = fs::read_dir(format!("/proc/{}/fd", server.pid)).unwrap();
+        !open.flatten().any(is_named)
+    });
+    owner("mv disk/a disk/c; mv disk/c/b disk/d");
+    assert_eq!(python.ask("open('f').read()"), "ok x");
+    assert_eq!(python.ask("os.listdir('.')"), "ok ['f']");
+    python.must("os.chdir('/')");
+    wait_until("nobody uses it", || hosts.shell_at(1, EXPORT, "umount disk").code == Some(0));
+}
