@@ -19,6 +19,7 @@ mod point;
 mod recent;
 mod reply;
 mod request;
+mod statistics;
 mod submounts;
 mod underway;
 mod writers;
@@ -40,18 +41,19 @@ use reply::ReplyAs;
 use request::{KernelAsks, KernelRequest};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sheaf_core::{Errno, lock};
+use statistics::Counters;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use submounts::Covered;
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use underway::UnderWay;
+use underway::{CallUnderWay, UnderWay};
 use writers::{EXECUTE_BITS, Releasing, Writers};
 
 pub use point::{MountError, MountOptions, ViewForbids, unmount};
 pub(crate) use point::{end_hanging, receive};
+pub use statistics::{MountStatistics, StuckCall};
 
 /// The most bytes of a request or an answer, without what stands before them.
 const TRANSFER_BYTES: usize = 1 << 20;
@@ -262,8 +264,9 @@ struct View<R> {
     remote: Arc<R>,
     /// The node of its top directory.
     root: u64,
-    /// Requests under way, by their numbers, and what ends a wait for a lock.
-    under_way: Mutex<FxHashMap<u64, Option<Arc<Notify>>>>,
+    /// Requests under way, by their numbers.
+    under_way: Mutex<FxHashMap<u64, CallUnderWay>>,
+    counters: Counters,
     held: HeldLocks,
     /// Nodes in which ranges were locked.
     locked: Mutex<FxHashSet<u64>>,
@@ -312,12 +315,13 @@ enum LoanOf {
 impl<R: Remote> View<R> {
     fn new(remote: Arc<R>, root: u64) -> Self {
         let (under_way, locked, forgotten, borrowed, writers, pages) = Default::default();
-        let held = HeldLocks::default();
+        let (held, counters) = (HeldLocks::default(), Counters::default());
         let (covered, recent) = (Covered::default(), RecentAnswers::default());
         Self {
             remote,
             root,
             under_way,
+            counters,
             held,
             locked,
             forgotten,
@@ -381,7 +385,7 @@ impl<R: Remote> View<R> {
         let unique = request.unique();
         let (op, data, how) = match asked {
             KernelAsks::Interrupt(of) => {
-                let known = lock(&self.under_way).get(&of).cloned();
+                let known = lock(&self.under_way).get(&of).map(|call| call.told.clone());
                 match known {
                     Some(waits) => waits.inspect(|waits| waits.notify_one()),
                     // The kernel interrupts it again, if it still waits for an answer.
@@ -396,6 +400,12 @@ impl<R: Remote> View<R> {
             }
             KernelAsks::Op { op, data, how } => (op, data, how),
         };
+        self.counters.asked();
+        if let (NodeOp::GetXattr { size, .. }, true) = (&op, statistics::is_asked(&op, self.root)) {
+            let bytes = self.statistics(request.user(), *size)?;
+            reply::reply(device, unique, &how, FileAnswer::Bytes, &bytes)?;
+            return Ok(None);
+        }
         let is_covered = self.covered.is(request.node(), &op);
         match self.recent.take(request.pid(), &op, Instant::now()) {
             Known::Attributes(found) if !is_covered => {
@@ -421,12 +431,11 @@ impl<R: Remote> View<R> {
         let (mut op, loan) = self.borrowing(op);
         let lock = self.of_locks(node, &mut op, |op| request.who(op))?;
         let who = request.who(&op);
+        // Before the next request is read, which may be its interrupt.
+        let under_way = UnderWay::new(self, request, &op);
         let call = encoded(&FileCall { who, pid, op }, data)?;
-        let is_of_lock = lock.is_some();
         let about =
             AskedAbout { node, pid, how, is_covered, finds, of_writers, is_direct, loan, lock };
-        // Before the next request is read, which may be its interrupt.
-        let under_way = UnderWay::new(self, unique, is_of_lock);
         let (view, device) = (self.clone(), device.clone());
         Ok(Some(async move {
             let answered = view.ask(&device, &about, call, &under_way).await;

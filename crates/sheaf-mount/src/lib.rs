@@ -25,7 +25,10 @@ mod remote;
 mod view;
 
 pub use all::{AllView, register};
-pub use fuse::{MountError, MountOptions, Mounted, NearerDevice, Remote, ViewForbids, unmount};
+pub use fuse::{
+    MountError, MountOptions, MountStatistics, Mounted, NearerDevice, Remote, StuckCall,
+    ViewForbids, unmount,
+};
 pub use groups::{AddressQuestion, GROUP_RULES_MAX, GROUPS_MAX, GroupsView};
 pub use message::{
     FileAnswer, FileCall, FileCaller, FileClient, FileLock, FileLockKind, FileNews,
@@ -35,4 +38,7 @@ pub use message::{
 pub use near::{FILES_NEAR, near_service};
 pub use owner::{FILES, FileOwners, OwnerLane, service};
 pub use remote::{HostRemote, HostRemotes};
-pub use view::{MountedView, TakeAwayError, ViewError, ViewHost, ViewParts, take_away};
+pub use view::{
+    MountOfView, MountedView, TakeAwayError, ViewError, ViewHost, ViewParts, mounts_of_views,
+    take_away,
+};

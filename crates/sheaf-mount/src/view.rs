@@ -381,6 +381,31 @@ pub(crate) fn is_device_of_view(device: u64) -> io::Result<bool> {
     Ok(mounts()?.iter().any(|mount| mount.device == device && (mount.is_top || mount.is_fuse)))
 }
 
+/// A part of a view that is mounted here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOfView {
+    /// The view.
+    pub view: PathBuf,
+    /// Where the part is, such as `hosts/n1`.
+    pub part: PathBuf,
+    /// The user who has mounted it.
+    pub user: u32,
+}
+
+/// The parts of all views that are mounted here by FUSE, except file systems below exports.
+///
+/// # Errors
+/// When the system does not list its mounts.
+pub fn mounts_of_views() -> io::Result<Vec<MountOfView>> {
+    let mounts = mounts()?.into_iter().filter(|mount| mount.is_fuse);
+    let of_view = |mount: MountEntry| {
+        let view = mount.view()?;
+        let part = mount.point.strip_prefix(&view).ok()?.to_owned();
+        Some(MountOfView { view, part, user: mount.user? })
+    };
+    Ok(mounts.filter_map(of_view).collect())
+}
+
 /// What is mounted at a directory and below it.
 fn mounts_below(point: &Path) -> io::Result<Vec<MountEntry>> {
     let mut found = mounts()?;

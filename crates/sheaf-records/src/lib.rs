@@ -45,7 +45,10 @@ pub use exit::Exit;
 pub use hosts::{Check, Group, HostIndex, HostList, Hosts, Setting, Settings, Source};
 pub use local::{LocalChanged, LocalCopied, LocalFile, LocalRemoved, LocalUsage};
 pub use record::Record;
-pub use session::{Ended, Host, Joined, Left, Lost, Malformed, Session, Started, Stranded, Token};
+pub use session::{
+    Ended, Host, Joined, Left, Lost, Malformed, Mount, MountDone, Session, Started, Stranded,
+    StuckCall, Token,
+};
 pub use summary::{Changed, FailedMembers, FilesInPart, SilentHosts, Summary, UnknownHosts};
 pub use text::{Base64, text};
 pub use trace::{

@@ -161,3 +161,59 @@ pub struct Token {
     pub join: String,
     pub uses: u64,
 }
+
+/// status --mounts: a part of a view that is mounted on this host.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename = "mount")]
+pub struct Mount {
+    /// The directory of the view.
+    pub view: String,
+    /// The part, such as `hosts/n1`.
+    pub part: String,
+    /// The user who has mounted it.
+    pub user: u64,
+    /// Why nothing is known of it; then the fields below are missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(flatten)]
+    pub done: Option<MountDone>,
+}
+
+/// What a mount has done.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct MountDone {
+    /// Requests of the kernel.
+    pub requests: u64,
+    /// Requests to the owner that were answered.
+    pub answered: u64,
+    /// Half of the requests to the owner took at most this many microseconds.
+    pub half_within_us: Option<u64>,
+    /// 99 % of the requests to the owner took at most this many microseconds.
+    pub most_within_us: Option<u64>,
+    /// Files of which bytes are leased by the owner.
+    pub leased_files: u64,
+    pub leased_bytes: u64,
+    /// Owners of locks of files.
+    pub lock_owners: u64,
+    /// Requests that the owner has not answered yet.
+    pub under_way: u64,
+}
+
+/// status --mounts: a call of a program that has waited for more than a second.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename = "stuck_call")]
+pub struct StuckCall {
+    pub view: String,
+    pub part: String,
+    /// As the kernel's protocol calls it.
+    pub operation: String,
+    pub pid: u64,
+    pub program: Option<String>,
+    pub user: u64,
+    /// The open file of the call, or the name that it looks up.
+    pub file: Option<String>,
+    pub seconds: f64,
+}

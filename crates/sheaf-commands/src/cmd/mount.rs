@@ -14,6 +14,7 @@ use sheaf_mount::{
 use sheaf_session::address::Purpose;
 use sheaf_session::config::Launch;
 use sheaf_session::{Environment, Session, Sessions};
+use sheaf_tree::Notice;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -109,6 +110,7 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
         opening.lift_deadline();
         let patience = ANSWER_MAX.min(opening.config().timeout.value);
         let over = opening.run(async |session, _, _| {
+            any_host(session, patience).await?;
             let hosts = hosts(session, patience, args).await?;
             let (asks, asked) = tokio::sync::mpsc::channel(ADDRESSES_WAITING_MAX);
             let point = args.point.canonicalize().map_err(|error| no_point(&args.point, &error))?;
@@ -145,6 +147,25 @@ fn check(opening: &Opening, global: &GlobalArgs) -> Result<()> {
         return Err(Stop::usage(why).into());
     }
     Ok(())
+}
+
+/// Refuses a session of this command alone of which no host has come: nothing starts the hosts later.
+async fn any_host(session: &Session, patience: Duration) -> Result<()> {
+    let network = session.client().network();
+    if !session.is_own() || network.ready(patience).await.is_some_and(|ready| !ready.is_empty()) {
+        return Ok(());
+    }
+    let why = |notice: Notice| match notice {
+        Notice::Lost { leaves, cause, .. } => {
+            let hosts: Vec<_> =
+                leaves.iter().filter_map(|leaf| session.client().host(leaf)).collect();
+            Some(format!("{}: {cause}", hosts.join(", ")))
+        }
+        _ => None,
+    };
+    let why: Vec<String> = network.notices().into_iter().filter_map(why).collect();
+    let why = if why.is_empty() { "none has come in time".to_owned() } else { why.join("; ") };
+    Err(Stop::unreachable(format!("there is no host to mount: {}", printable(&why))).into())
 }
 
 /// The hosts of a session, by their names.
@@ -263,12 +284,20 @@ fn in_background(args: &MountArgs) -> Result<Exit> {
     let mut errors = child.stderr.take().context("its standard error was asked for")?;
     let telling = std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr()));
     let mut line = String::new();
-    if let Some(said) = child.stdout.take() {
-        BufReader::new(said).read_line(&mut line)?;
+    let mut said = child.stdout.take().map(BufReader::new);
+    if let Some(said) = &mut said {
+        said.read_line(&mut line)?;
     }
     if line.trim_end() == READY {
         return Ok(Exit::Success);
     }
+    // With --json it is an error's record.
+    let mut out = output::stdout();
+    out.write_all(line.as_bytes())?;
+    if let Some(said) = &mut said {
+        std::io::copy(said, &mut out)?;
+    }
+    out.flush()?;
     let status = child.wait()?;
     // Its servers end with it, and then all is told.
     drop(telling.join());

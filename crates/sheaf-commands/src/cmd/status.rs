@@ -1,4 +1,6 @@
 //! `sheaf status`: the sessions there are.
+mod mounts;
+
 use crate::cmd::tree::show::state::TreeState;
 use anyhow::Result;
 use clap::Args;
@@ -24,11 +26,16 @@ use std::time::Duration;
 #[command(after_help = "\
 Examples:
   sheaf status
-  sheaf status lab --json")]
+  sheaf status lab --json
+  sheaf status --mounts                        # requests of mounted views")]
 pub struct StatusArgs {
     /// This session alone
     #[arg(value_name = "SESSION", conflicts_with = "session")]
     pub name: Option<String>,
+
+    /// Show the views that are mounted on this host, and calls that hang
+    #[arg(long, conflicts_with_all = ["name", "session"])]
+    pub mounts: bool,
 }
 
 /// How the tree says that a host is still expected, or a job of Slurm that waits.
@@ -45,6 +52,9 @@ const EVENTS_MAX: usize = 10;
 
 /// Shows the sessions.
 pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
+    if args.mounts {
+        return mounts::show(&Output::new(global));
+    }
     let environment = Environment::of_this_process();
     let sessions = Sessions::of(&environment);
     // Those of which this host has a server; where they are kept, they are among those that run.

@@ -96,6 +96,13 @@ impl Borrowed {
         Some(found)
     }
 
+    /// The files of which bytes are here that are as the file's, and these bytes.
+    pub fn size(&self, now: Instant) -> (u64, u64) {
+        let state = self.state();
+        let lent = state.files.values().filter(|file| file.until.is_some_and(|until| now < until));
+        lent.fold((0, 0), |(files, bytes), file| (files + 1, bytes + file.bytes.len() as u64))
+    }
+
     /// How much more is asked for with this read; nothing if it cannot be lent.
     pub fn ahead(&self, handle: u64, offset: u64, size: u32, now: Instant) -> Option<u32> {
         let mut state = self.state();

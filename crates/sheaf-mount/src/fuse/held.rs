@@ -199,6 +199,11 @@ impl HeldLocks {
         }
     }
 
+    /// How many owners of locks there are.
+    pub fn count(&self) -> u64 {
+        self.state().owners as u64
+    }
+
     /// Whether the task goes on that keeps the locks. If not, the next lock starts another one.
     pub fn goes_on(&self) -> bool {
         let mut state = self.state();

@@ -79,6 +79,14 @@ impl<'a> KernelRequest<'a> {
         self.head.nodeid
     }
 
+    pub fn opcode(&self) -> u32 {
+        self.head.opcode
+    }
+
+    pub fn user(&self) -> u32 {
+        self.head.uid
+    }
+
     pub fn pid(&self) -> u32 {
         self.head.pid
     }

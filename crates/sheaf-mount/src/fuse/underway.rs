@@ -1,27 +1,66 @@
 //! Requests that are under way, which the kernel may interrupt.
-use super::View;
+use super::request::KernelRequest;
+use super::{Remote, View};
+use crate::message::{NodeName, NodeOp};
 use sheaf_core::lock;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::Notify;
 
 /// A request that is under way until this is dropped.
-pub(super) struct UnderWay<R> {
+pub(super) struct UnderWay<R: Remote> {
     view: Arc<View<R>>,
     unique: u64,
+    begun: Instant,
     /// Ends its wait for a lock.
     pub told: Option<Arc<Notify>>,
 }
 
-impl<R> UnderWay<R> {
-    pub fn new(view: &Arc<View<R>>, unique: u64, is_of_lock: bool) -> Self {
+/// A request that is under way, as it is shown.
+pub(super) struct CallUnderWay {
+    pub told: Option<Arc<Notify>>,
+    pub begun: Instant,
+    pub opcode: u32,
+    pub pid: u32,
+    pub user: u32,
+    pub name: Option<Box<[u8]>>,
+}
+
+impl<R: Remote> UnderWay<R> {
+    /// A request that does this; one of a lock may wait for long.
+    pub fn new(view: &Arc<View<R>>, request: &KernelRequest<'_>, op: &NodeOp) -> Self {
+        let is_of_lock = matches!(op, NodeOp::SetLock { .. } | NodeOp::TestLock { .. });
         let told = is_of_lock.then(Arc::<Notify>::default);
-        lock(&view.under_way).insert(unique, told.clone());
-        Self { view: view.clone(), unique, told }
+        let (unique, begun) = (request.unique(), Instant::now());
+        let call = CallUnderWay {
+            told: told.clone(),
+            begun,
+            opcode: request.opcode(),
+            pid: request.pid(),
+            user: request.user(),
+            name: name_of(op).map(|at| at.name.as_slice().into()),
+        };
+        lock(&view.under_way).insert(unique, call);
+        Self { view: view.clone(), unique, begun, told }
     }
 }
 
-impl<R> Drop for UnderWay<R> {
+fn name_of(op: &NodeOp) -> Option<&NodeName> {
+    match op {
+        NodeOp::Lookup(at)
+        | NodeOp::Make { at, .. }
+        | NodeOp::Symlink { at, .. }
+        | NodeOp::Remove { at, .. }
+        | NodeOp::Rename { from: at, .. }
+        | NodeOp::Link { to: at, .. }
+        | NodeOp::Create { at, .. } => Some(at),
+        _ => None,
+    }
+}
+
+impl<R: Remote> Drop for UnderWay<R> {
     fn drop(&mut self) {
         lock(&self.view.under_way).remove(&self.unique);
+        self.view.counters.answered(self.begun.elapsed());
     }
 }

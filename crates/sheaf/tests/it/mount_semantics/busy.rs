@@ -1,6 +1,7 @@
 //! File systems of an owner that hang: they cost their own files only.
-use super::hosts::{EXPORT, ViewHosts, inside};
+use super::hosts::{EXPORT, POINT, ViewHosts, inside};
 use super::python::{Python, have_python};
+use rustix::process::Signal;
 use sheaf_testing::sessions::{turn, wait_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -87,4 +88,61 @@ fn frozen_file_system_holds_up_no_other_file() {
     }
     disk.thaw();
     wait_until("it is written again", || writers[0].ask("f[0].write(b'x')") == "ok 1");
+}
+
+#[test]
+fn call_that_hangs_is_shown_with_its_process_and_file() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::with(2, "", "10") else { return };
+    fs::write(hosts.disk(1, "f"), "f").unwrap();
+    let (file, status) = (inside(1, "f"), ["--json", "status", "--mounts"]);
+    let mut python = Python::new(&hosts, 2);
+    python.must(&format!("f = open('{file}', 'r+b', 0)"));
+    python.must("fcntl.flock(f, fcntl.LOCK_EX)");
+    let records = |kind: &str| -> Vec<serde_json::Value> {
+        let run = hosts.sheaf(2, &status);
+        let all = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
+        all.filter(|record: &serde_json::Value| record["type"] == kind).collect()
+    };
+    let of_host = |mut all: Vec<serde_json::Value>| {
+        all.retain(|record| record["part"] == "hosts/h1");
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
+    };
+    let mount = of_host(records("mount"));
+    assert!(mount["requests"].as_u64() >= mount["answered"].as_u64(), "{mount}");
+    assert!(mount["half_within_us"].as_u64() <= mount["most_within_us"].as_u64(), "{mount}");
+    assert_eq!((&mount["lock_owners"], &mount["view"]), (&1.into(), &POINT.into()), "{mount}");
+    assert!(records("stuck_call").is_empty());
+    let server = hosts.server(1);
+    server.signal(Signal::STOP);
+    python.begin("os.fsync(f.fileno())");
+    let mut found = Vec::new();
+    wait_until("it is shown", || {
+        found = records("stuck_call");
+        !found.is_empty()
+    });
+    let plain = hosts.sheaf(2, &["status", "--mounts"]).stdout;
+    server.signal(Signal::CONT);
+    let call = of_host(found.into_iter().filter(|call| call["operation"] == "fsync").collect());
+    assert_eq!(
+        (call["pid"].to_string(), &call["file"]),
+        (python.pid.clone(), &file.into()),
+        "{call}"
+    );
+    assert_eq!(call["program"], "python3", "{call}");
+    assert!(
+        plain.contains(&format!("fsync on {file} by process {} (python3)", python.pid)),
+        "{plain}"
+    );
+    // A process that does not answer is no reason to wait.
+    let own = hosts.server(2);
+    own.signal(Signal::STOP);
+    let run = hosts.sheaf(2, &status);
+    own.signal(Signal::CONT);
+    assert_eq!(run.code, Some(4), "{run:?}");
+    assert!(run.stdout.contains("the process that answers for it does not answer"), "{run:?}");
 }

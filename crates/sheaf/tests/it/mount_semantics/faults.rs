@@ -354,6 +354,29 @@ fn view_can_always_be_taken_away() {
     }
 }
 
+/// Whoever answers the kernel stands still, so that no deadline ends the call.
+#[test]
+fn request_that_hangs_ends_when_the_view_is_taken_away() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = hosts(2, "") else { return };
+    let mut user = Python::new(&hosts, 2);
+    user.must(&format!("f = open('{}', 'rb', 0)", inside(1, "f")));
+    let standing = [hosts.server(2), hosts.mounter(2)];
+    standing.iter().for_each(|process| process.signal(Signal::STOP));
+    user.begin("os.fsync(f.fileno())");
+    let early = user.answer(Duration::from_millis(500));
+    let umount = hosts.sheaf(2, &["umount", POINT]);
+    let answer = user.answer(CALL_MAX);
+    standing.iter().for_each(|process| process.signal(Signal::CONT));
+    assert_eq!(early, None);
+    assert_eq!((umount.code, umount.stderr.as_str()), (Some(0), ""));
+    assert!(matches!(answer.as_deref(), Some("ECONNABORTED" | "ENOTCONN")), "{answer:?}");
+    assert!(!is_mounted(&hosts, 2));
+}
+
 #[test]
 fn view_that_is_mounted_again_stays_when_the_one_before_it_ends() {
     let _turn = turn();

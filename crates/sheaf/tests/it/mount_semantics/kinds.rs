@@ -468,7 +468,7 @@ fn renamed_directory_of_a_second_file_system_is_found_again() {
         let run = hosts.shell_at(1, EXPORT, script);
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{script}");
     };
-    owner("mkdir disk; mount -t tmpfs none disk; mkdir -p disk/a/b; echo x >disk/a/b/f");
+    owner("mkdir disk; mount -t tmpfs none disk; mkdir -p disk/a/b; printf x >disk/a/b/f");
     let mut python = Python::new(&hosts, 2);
     python.must(&format!("os.chdir('{}')", inside(1, "disk/a/b")));
     assert_eq!(python.must("open('f').read()"), "x");

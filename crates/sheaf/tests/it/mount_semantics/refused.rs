@@ -124,6 +124,21 @@ fn session_that_is_gone_and_hosts_that_there_are_not_are_said() {
     assert!(matches!(empty.code, Some(2 | 3)), "{empty:?}");
     assert!(!empty.stderr.is_empty() && empty.stdout.is_empty(), "{empty:?}");
     assert_eq!(hosts.machines.run(&["down"]).code, Some(0));
+    // None of the hosts can be reached.
+    let made = hosts.machines.command(LOGIN, "mkdir", &["/run/view"]).status().unwrap();
+    assert!(made.success());
+    let none = |options: &[&str]| {
+        let words = [options, &["--timeout", "5", "-w", "nohost", "mount", POINT]].concat();
+        Run::of(hosts.machines.sheaf(&words).output().unwrap())
+    };
+    let plain = none(&[]);
+    let why = "sheaf: there is no host to mount: nohost: ";
+    assert_eq!((plain.code, plain.stdout.as_str()), (Some(3), ""), "{plain:?}");
+    assert!(plain.stderr.lines().any(|line| line.starts_with(why)), "{plain:?}");
+    let json = none(&["--json"]);
+    assert_eq!(json.code, Some(3), "{json:?}");
+    let record: serde_json::Value = serde_json::from_str(json.stdout.trim()).expect("a record");
+    assert!(record.to_string().contains("there is no host to mount: nohost: "), "{record}");
     // This machine alone is not what is meant.
     let alone = hosts.sheaf(2, &["mount", POINT]);
     let why = "sheaf: there is no session of this host to mount: sheaf up starts one\n";
