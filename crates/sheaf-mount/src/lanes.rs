@@ -56,17 +56,19 @@ impl<W: Way> HostLanes<W> {
     /// not answered when the link was lost, if it may be done twice.
     pub async fn call(&self, call: Bytes) -> Result<Bytes, Errno> {
         let begun = Instant::now();
-        let in_time = tokio::time::timeout(self.patience, self.in_turn(call, begun)).await;
-        in_time.unwrap_or(Err(Errno::TIMEDOUT))
-    }
-
-    /// The same, once the user of the call has a place.
-    async fn in_turn(&self, call: Bytes, begun: Instant) -> Result<Bytes, Errno> {
-        // The user stands first.
-        let (user, _) = decoded::<u32>(&call)?;
-        let of_user = self.room_of(user);
-        let _own = of_user.acquire().await.map_err(|_| Errno::HOSTDOWN)?;
-        let _place = self.room.acquire().await.map_err(|_| Errno::HOSTDOWN)?;
+        // The user and the process stand first. What the mount itself asks waits for no user.
+        let ((who, pid), _) = decoded::<(FileCaller, u32)>(&call)?;
+        let of_user = (pid != 0).then(|| self.room_of(who.uid));
+        let places = async {
+            let own = match &of_user {
+                Some(room) => Some(room.acquire().await),
+                None => None,
+            };
+            (own, self.room.acquire().await)
+        };
+        // The semaphores are never closed.
+        let places = tokio::time::timeout(self.patience, places).await;
+        let _places = places.map_err(|_| Errno::TIMEDOUT)?;
         let mut was_repeated = false;
         for _ in 0..=LANES_MAX {
             let lane = self.lane(begun).await?;
@@ -124,6 +126,9 @@ impl<W: Way> HostLanes<W> {
             if let Some((errno, _)) = coverage.failed.iter().chain(&coverage.silent).next() {
                 // What an operation has failed with is an answer: this is a host without threads.
                 if *errno == Errno::AGAIN {
+                    if begun.elapsed() >= self.patience {
+                        return Err(Errno::TIMEDOUT);
+                    }
                     tokio::time::sleep(BUSY_PAUSE).await;
                     continue;
                 }

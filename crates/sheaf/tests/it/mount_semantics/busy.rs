@@ -130,7 +130,7 @@ fn call_that_hangs_is_shown_with_its_process_and_file() {
     let call = of_host(found.into_iter().filter(|call| call["operation"] == "fsync").collect());
     assert_eq!(
         (call["pid"].to_string(), &call["file"]),
-        (python.pid.clone(), &file.into()),
+        (python.pid.clone(), &file.as_str().into()),
         "{call}"
     );
     assert_eq!(call["program"], "python3", "{call}");
