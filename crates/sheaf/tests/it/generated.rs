@@ -81,7 +81,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-serve.1 26
     sheaf-sha.1 32
     sheaf-stat.1 30
-    sheaf-status.1 22
+    sheaf-status.1 23
     sheaf-token.1 24
     sheaf-trace-export.1 24
     sheaf-trace-record.1 34
