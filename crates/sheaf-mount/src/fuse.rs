@@ -25,7 +25,7 @@ mod underway;
 mod writers;
 
 use crate::message::{
-    FileAnswer, FileCall, FileCaller, FileLockKind, FileNews, NodeOp, ROOT, decoded, encoded,
+    FileAnswer, FileCall, FileCaller, FileLockKind, NodeOp, ROOT, decoded, encoded,
 };
 use borrowed::{Borrowed, FIRST_BYTES, LoanAsked};
 use bytes::Bytes;
@@ -299,8 +299,8 @@ struct AskedAbout {
     /// It looks a name up, which may be another file system's.
     finds: bool,
     of_writers: OfWriters,
-    /// It opens this node for reads that do not ask for the size.
-    is_direct: Option<u64>,
+    /// It opens a file whose size the kernel relies on.
+    relies_on_size: bool,
     loan: Option<(LoanOf, LoanAsked)>,
     /// It sets a lock or tests for one.
     lock: Option<LockAsked>,
@@ -427,7 +427,7 @@ impl<R: Remote> View<R> {
         let of_writers = self.of_writers(&op);
         let finds = self.remote.has_sub_mounts() && matches!(op, NodeOp::Lookup(_));
         let op = self.of_pages(device, node, op);
-        let is_direct = self.is_direct_open(&op);
+        let relies_on_size = self.is_open_by_size(&op);
         let (mut op, loan) = self.borrowing(op);
         let lock = self.of_locks(node, &mut op, |op| request.who(op))?;
         let who = request.who(&op);
@@ -435,7 +435,7 @@ impl<R: Remote> View<R> {
         let under_way = UnderWay::new(self, request, &op);
         let call = encoded(&FileCall { who, pid, op }, data)?;
         let about =
-            AskedAbout { node, pid, how, is_covered, finds, of_writers, is_direct, loan, lock };
+            AskedAbout { node, pid, how, is_covered, finds, of_writers, relies_on_size, loan, lock };
         let (view, device) = (self.clone(), device.clone());
         Ok(Some(async move {
             let answered = view.ask(&device, &about, call, &under_way).await;
@@ -464,8 +464,8 @@ impl<R: Remote> View<R> {
             (Some(told), Some(asked)) => self.wait_for_lock(told, call, asked).await?,
             _ => self.remote.call(call).await?,
         };
-        if let Some(node) = about.is_direct {
-            self.knows_size(device, node, &all).await;
+        if about.relies_on_size {
+            self.knows_size(device, about.node, &all).await;
         }
         Ok(all)
     }
@@ -514,59 +514,6 @@ impl<R: Remote> View<R> {
                     && !self.writers.is_to_flush(*handle)
             }
             _ => false,
-        }
-    }
-
-    /// The same, of which the kernel keeps what it reads as pages if the owner tells what changes of them.
-    fn of_pages(self: &Arc<Self>, device: &Arc<WatchedDevice>, node: u64, op: NodeOp) -> NodeOp {
-        match op {
-            NodeOp::ReadPages { handle, offset, size } if !self.remote.guards_pages() => {
-                NodeOp::Read { handle, offset, size }
-            }
-            NodeOp::ReadPages { handle, .. } => {
-                self.keeps(device, handle, node);
-                op
-            }
-            NodeOp::Release { handle, .. } => {
-                self.pages.closed(handle);
-                op
-            }
-            op => op,
-        }
-    }
-
-    fn keeps(self: &Arc<Self>, device: &Arc<WatchedDevice>, handle: u64, node: u64) {
-        self.pages.keeps(handle, node);
-        if self.borrowed.must_heed() {
-            sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
-        }
-    }
-
-    /// The node of a file that is opened so that the kernel may read without asking for the size.
-    fn is_direct_open(&self, op: &NodeOp) -> Option<u64> {
-        match op {
-            NodeOp::Open { node, flags } if flags & libc::O_DIRECT as u32 != 0 => {
-                self.remote.guards_pages().then_some(*node)
-            }
-            _ => None,
-        }
-    }
-
-    /// Tells the kernel the size of a file that was opened in this way, and that it grows from now on.
-    async fn knows_size(self: &Arc<Self>, device: &Arc<WatchedDevice>, node: u64, opened: &[u8]) {
-        let opened = decoded::<Result<FileAnswer, Errno>>(opened);
-        let Ok((Ok(FileAnswer::Opened(handle) | FileAnswer::OpenedRunnable(handle)), _)) = opened
-        else {
-            return;
-        };
-        self.keeps(device, handle, node);
-        let (who, op) = (FileCaller::default(), NodeOp::Attributes { node, handle: Some(handle) });
-        let Ok(call) = encoded(&FileCall { who, pid: 0, op }, &[]) else { return };
-        let Ok(answer) = self.remote.call(call).await else { return };
-        if let Ok((Ok(FileAnswer::Node(found)), _)) = decoded::<Result<FileAnswer, Errno>>(&answer)
-        {
-            let news = [FileNews { number: 0, handle, size: Some(found.size) }];
-            self.pages.heed(device, &[], &news).await;
         }
     }
 

@@ -11,6 +11,9 @@ use tokio::sync::Semaphore;
 /// Requests of one user to one host at a time, as many as threads work for it there, and of all users.
 const USER_LANES_MAX: usize = 16;
 const LANES_MAX: usize = 4 * USER_LANES_MAX;
+/// Requests for news at a time, next to the others: a change may wait at the owner for the mount's word that it has
+/// taken the news.
+const NEWS_LANES_MAX: usize = 16;
 /// When a host without a free thread is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -40,14 +43,15 @@ pub(crate) struct HostLanes<W: Way> {
     room: Semaphore,
     /// The rooms of users that ask.
     of_users: Mutex<FxHashMap<u32, Weak<Semaphore>>>,
+    news_room: Semaphore,
 }
 
 impl<W: Way> HostLanes<W> {
     /// None yet; the host has to answer within `patience`.
     pub fn new(way: W, client: FileClient, patience: Duration) -> Self {
-        let room = Semaphore::new(LANES_MAX);
+        let (room, news_room) = (Semaphore::new(LANES_MAX), Semaphore::new(NEWS_LANES_MAX));
         let (free, of_users) = (Mutex::default(), Mutex::default());
-        Self { way, client, patience, free, room, of_users }
+        Self { way, client, patience, free, room, of_users, news_room }
     }
 
     /// Has an encoded call answered.
@@ -59,18 +63,19 @@ impl<W: Way> HostLanes<W> {
         // The user and the process stand first. What the mount itself asks waits for no user.
         let ((who, pid), _) = decoded::<(FileCaller, u32)>(&call)?;
         let of_user = (pid != 0).then(|| self.room_of(who.uid));
+        let room = if is_for_news(&call) { &self.news_room } else { &self.room };
         let places = async {
             let own = match &of_user {
                 Some(room) => Some(room.acquire().await),
                 None => None,
             };
-            (own, self.room.acquire().await)
+            (own, room.acquire().await)
         };
         // The semaphores are never closed.
         let places = tokio::time::timeout(self.patience, places).await;
         let _places = places.map_err(|_| Errno::TIMEDOUT)?;
         let mut was_repeated = false;
-        for _ in 0..=LANES_MAX {
+        for _ in 0..=LANES_MAX + NEWS_LANES_MAX {
             let lane = self.lane(begun).await?;
             match self.ask(&lane.0, call.clone(), begun).await {
                 // One of a server before this one, by which nothing was done.
@@ -142,4 +147,11 @@ impl<W: Way> HostLanes<W> {
 /// Whether a call that may have been carried out may be carried out again.
 fn may_be_repeated(call: &[u8]) -> bool {
     decoded::<FileCall>(call).is_ok_and(|(call, _)| call.op.may_be_repeated())
+}
+
+/// Whether a call asks for recalls or other news.
+fn is_for_news(call: &[u8]) -> bool {
+    // Such a call has no user, no groups and no process.
+    let op = call.starts_with(&[0; 4]).then(|| decoded::<FileCall>(call));
+    matches!(op, Some(Ok((FileCall { op: NodeOp::Recalls { .. }, .. }, _))))
 }

@@ -300,6 +300,12 @@ impl NodeOp {
     }
 }
 
+/// Whether the kernel of whoever opens a file with these flags relies on the size that it knows: for reads that do not
+/// wait, and for the position after an append.
+pub(crate) fn relies_on_size(flags: u32) -> bool {
+    flags & (libc::O_DIRECT | libc::O_APPEND) as u32 != 0
+}
+
 /// What `lstat(2)` says of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAttributes {

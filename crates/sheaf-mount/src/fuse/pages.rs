@@ -1,11 +1,17 @@
 //! What the kernel keeps of files: pages of `sendfile`, `splice` and `MAP_PRIVATE`, and the size that it knows.
 //!
+//! The size decides where reads end that do not wait, and which position an append leaves behind: the kernel adds the
+//! bytes to the size that it knew before it sent the request.
+//!
 //! They are not read by a request, so the kernel is told what changes, in a thread that nothing else waits for: a page
 //! that is being read is not dropped before it has come.
 use super::device::WatchedDevice;
-use crate::message::FileNews;
+use super::{Remote, View};
+use crate::message::{
+    FileAnswer, FileCall, FileCaller, FileNews, NodeOp, decoded, encoded, relies_on_size,
+};
 use rustc_hash::FxHashMap;
-use sheaf_core::lock;
+use sheaf_core::{Errno, lock};
 use std::sync::{Arc, Mutex};
 
 /// Open files of which the kernel may keep something, and their nodes.
@@ -50,6 +56,84 @@ impl KernelPages {
     pub async fn drop_all(&self, device: &Arc<WatchedDevice>) {
         let all = lock(&self.0).values().map(|node| (*node, None)).collect();
         tell(device, all).await;
+    }
+}
+
+impl<R: Remote> View<R> {
+    /// An operation, of which the kernel keeps what it reads as pages if the owner reports what changes of them.
+    pub(super) fn of_pages(
+        self: &Arc<Self>,
+        device: &Arc<WatchedDevice>,
+        node: u64,
+        op: NodeOp,
+    ) -> NodeOp {
+        match op {
+            NodeOp::ReadPages { handle, offset, size } if !self.remote.guards_pages() => {
+                NodeOp::Read { handle, offset, size }
+            }
+            NodeOp::ReadPages { handle, .. } => {
+                self.keeps(device, handle, node);
+                op
+            }
+            NodeOp::Write { handle, flags, .. }
+                if flags & libc::O_APPEND as u32 != 0 && self.remote.guards_pages() =>
+            {
+                self.keeps(device, handle, node);
+                op
+            }
+            NodeOp::Release { handle, .. } => {
+                self.pages.closed(handle);
+                op
+            }
+            op => op,
+        }
+    }
+
+    fn keeps(self: &Arc<Self>, device: &Arc<WatchedDevice>, handle: u64, node: u64) {
+        self.pages.keeps(handle, node);
+        if self.borrowed.must_heed() {
+            sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
+        }
+    }
+
+    /// Whether a file is opened whose size the kernel relies on.
+    pub(super) fn is_open_by_size(&self, op: &NodeOp) -> bool {
+        match op {
+            NodeOp::Open { flags, .. }
+            | NodeOp::Create { flags, .. }
+            | NodeOp::Temporary { flags, .. } => {
+                relies_on_size(*flags) && self.remote.guards_pages()
+            }
+            _ => false,
+        }
+    }
+
+    /// Reports the size of a file that was opened in this way to the kernel, and each growth from now on.
+    pub(super) async fn knows_size(
+        self: &Arc<Self>,
+        device: &Arc<WatchedDevice>,
+        node: u64,
+        opened: &[u8],
+    ) {
+        let (node, handle) = match decoded::<Result<FileAnswer, Errno>>(opened) {
+            Ok((Ok(FileAnswer::Opened(handle) | FileAnswer::OpenedRunnable(handle)), _)) => {
+                (node, handle)
+            }
+            // The kernel takes the size from the answer itself.
+            Ok((Ok(FileAnswer::Created(made, handle)), _)) => {
+                return self.keeps(device, handle, made.node);
+            }
+            _ => return,
+        };
+        self.keeps(device, handle, node);
+        let (who, op) = (FileCaller::default(), NodeOp::Attributes { node, handle: Some(handle) });
+        let Ok(call) = encoded(&FileCall { who, pid: 0, op }, &[]) else { return };
+        let Ok(answer) = self.remote.call(call).await else { return };
+        if let Ok((Ok(FileAnswer::Node(found)), _)) = decoded::<Result<FileAnswer, Errno>>(&answer)
+        {
+            let news = [FileNews { number: 0, handle, size: Some(found.size) }];
+            self.pages.heed(device, &[], &news).await;
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::nodes::{self, KnownNodes, Served, path_of, status};
 use super::submounts::SubMounts;
 use crate::message::{
     FileAnswer, FileSystemUsage, Loan, NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp,
-    SetNodeAttributes, SetNodeTime, SubMountEnd,
+    SetNodeAttributes, SetNodeTime, SubMountEnd, relies_on_size,
 };
 use rustc_hash::FxHashMap;
 use rustix::fs::{
@@ -162,7 +162,12 @@ impl OwnerClient {
                     return Err(Errno::OPNOTSUPP);
                 }
                 let file = self.to_write(&open)?;
-                count(self.changing(&*file, || write(&file, data, offset, flags)))
+                if flags & libc::O_APPEND as u32 != 0 {
+                    self.watch(handle, &file, false)?;
+                }
+                // Where the client's kernel believes that the data end.
+                let end = offset.saturating_add(data.len() as u64);
+                count(self.changing(&*file, Some(end), || write(&file, data, offset, flags)))
             }
             NodeOp::Flush { node, handle, owner } => {
                 self.locks.free(node, owner, false);
@@ -198,7 +203,7 @@ impl OwnerClient {
             NodeOp::Allocate { handle, mode, offset, length } => {
                 let (handle, mode) = (self.handle(handle)?, FallocateFlags::from_bits_retain(mode));
                 let file = self.to_write(&handle)?;
-                done(self.changing(&*file, || rustix::fs::fallocate(&*file, mode, offset, length)))
+                done(self.changing(&*file, None, || rustix::fs::fallocate(&*file, mode, offset, length)))
             }
             NodeOp::Seek { handle, offset, whence } => {
                 let handle = self.handle(handle)?;
@@ -215,7 +220,7 @@ impl OwnerClient {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 let (source, target) = (source.file(), self.to_write(&target)?);
                 let (at, there) = (Some(&mut at), Some(&mut there));
-                count(self.changing(&*target, || {
+                count(self.changing(&*target, None, || {
                     rustix::fs::copy_file_range(&*source, at, &*target, there, length)
                 }))
             }
@@ -254,6 +259,15 @@ impl OwnerClient {
         self.nodes.is_open(node, &handle.file());
         lock(&self.handles).insert(number, Arc::new(handle));
         number
+    }
+
+    /// The same, and the client is told of its size if its kernel relies on it.
+    fn keep_watched(&self, node: u64, file: OwnedFd, flags: u32) -> Result<u64, Errno> {
+        let handle = self.keep(node, file);
+        if relies_on_size(flags) {
+            self.watch(handle, &self.handle(handle)?.file(), false)?;
+        }
+        Ok(handle)
     }
 
     fn attributes(&self, node: u64, handle: Option<u64>) -> Result<NodeAttributes, Errno> {
@@ -296,12 +310,12 @@ impl OwnerClient {
         match (set.size, &handle) {
             (Some(size), Some(handle)) => {
                 let file = self.to_write(handle)?;
-                self.changing(&*file, || rustix::fs::ftruncate(&*file, size))?;
+                self.changing(&*file, None, || rustix::fs::ftruncate(&*file, size))?;
             }
             (Some(size), None) => {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
                 let file = rustix::fs::openat(CWD, &*path, flags, Mode::empty())?;
-                self.changing(&file, || rustix::fs::ftruncate(&file, size))?;
+                self.changing(&file, None, || rustix::fs::ftruncate(&file, size))?;
             }
             (None, _) => {}
         }
@@ -338,7 +352,7 @@ impl OwnerClient {
             rustix::fs::accessat(CWD, path_of(&*fd), Access::EXEC_OK, AtFlags::EACCESS)?;
         }
         if flags & libc::O_TRUNC as u32 != 0 && !self.nodes.served.watchers.is_empty() {
-            self.nodes.served.watchers.tell(status(fd.as_fd())?.id(), None);
+            self.nodes.served.watchers.tell(status(fd.as_fd())?.id(), None, None);
         }
         let opened = match open(open_flags(flags)) {
             // A file to which nothing is done but appending.
@@ -352,20 +366,14 @@ impl OwnerClient {
             opened => opened,
         };
         let file = unless_itself(opened?)?;
-        let is_direct = flags & libc::O_DIRECT as u32 != 0;
-        let handle = self.keep(node, file);
-        if is_direct {
-            // Its kernel may read without asking for the size.
-            self.watch(handle, &self.handle(handle)?.file(), false)?;
-        }
-        Ok(handle)
+        self.keep_watched(node, file, flags)
     }
 
     fn create(&self, at: &NodeName, with: NodeMaking, flags: u32) -> Result<FileAnswer, Errno> {
         let parent = self.parent(at)?;
         heed_umask(with.umask)?;
         let mode = Mode::from_raw_mode(with.mode & 0o7777);
-        let flags = open_flags(flags);
+        let (asked, flags) = (flags, open_flags(flags));
         let open = |flags| rustix::fs::openat(&*parent, &*at.name, flags, mode);
         let making = flags | OFlags::CREATE | OFlags::NOFOLLOW;
         let file = match outlasting_leases(making | OFlags::EXCL, open) {
@@ -376,7 +384,7 @@ impl OwnerClient {
         };
         let file = unless_itself(file)?;
         let node = self.nodes.found(name_of(&file)?, at.parent, &at.name)?;
-        Ok(FileAnswer::Created(node, self.keep(node.node, file)))
+        Ok(FileAnswer::Created(node, self.keep_watched(node.node, file, asked)?))
     }
 
     /// Opens a file that another process has created under the name that was to be created. For a pipe or a symbolic
@@ -433,10 +441,12 @@ impl OwnerClient {
         Ok(FileAnswer::Bytes)
     }
 
-    /// Changes the content of a file, of which no client's kernel keeps anything older after that.
+    /// Changes the content of a file, of which no client's kernel keeps anything older after that. If the file then ends at
+    /// `end`, this client's kernel knows its size.
     fn changing<T>(
         &self,
         file: impl AsFd,
+        end: Option<u64>,
         change: impl FnOnce() -> rustix::io::Result<T>,
     ) -> rustix::io::Result<T> {
         let watchers = &self.nodes.served.watchers;
@@ -445,12 +455,12 @@ impl OwnerClient {
         }
         let before = rustix::fs::fstat(&file)?;
         let id = (before.st_dev, before.st_ino);
-        watchers.tell(id, None);
+        watchers.tell(id, None, None);
         let changed = change();
         // What was read meanwhile may be of before.
         let size = rustix::fs::fstat(&file)?.st_size;
         let grown = (size > before.st_size).then_some(size.cast_unsigned());
-        watchers.tell(id, grown);
+        watchers.tell(id, grown, (grown == end).then_some(&self.loans.told));
         changed
     }
 
@@ -529,7 +539,7 @@ impl OwnerClient {
         };
         // From now on a lease can guard the pages that kernels keep.
         if let Some(file) = written {
-            self.nodes.served.watchers.tell(file, None);
+            self.nodes.served.watchers.tell(file, None, None);
         }
         closed
     }

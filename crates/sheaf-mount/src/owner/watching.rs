@@ -5,7 +5,11 @@
 //! has open for writing (`lending.rs`). For all others, a client's change of a file waits here until every
 //! client that has the file open in this way has dropped the pages, and again after the change until it
 //! knows the new size and has dropped pages that were read meanwhile. A client that does not answer within
-//! [`LOAN_TERM`] is not waited for any longer; it drops all pages itself when it hears nothing for so long.
+//! [`LOAN_TERM`] is not waited for any longer, until it answers again; it drops all pages itself when it hears nothing
+//! for so long.
+//!
+//! A client's kernel also computes the file position after an append from the size that it knows. So every client
+//! that appends to a file learns each new size, except the sizes that it causes itself.
 use super::lending::LOAN_TERM;
 use crate::message::FileNews;
 use rustc_hash::FxHashMap;
@@ -32,6 +36,8 @@ struct NewsState {
     last: u64,
     /// What is not done yet.
     news: VecDeque<FileNews>,
+    /// It has not answered in time, and not since.
+    is_late: bool,
     /// Who waits for news.
     waiter: Option<Arc<Notify>>,
 }
@@ -64,6 +70,7 @@ impl ClientNews {
     /// files of its own, so one does not answer for another.
     pub fn take(&self, done: &[u64]) -> Vec<FileNews> {
         let mut state = lock(&self.state);
+        state.is_late = false;
         state.news.retain(|one| !done.contains(&one.number));
         self.done.notify_all();
         state.news.iter().copied().collect()
@@ -72,6 +79,10 @@ impl ClientNews {
     /// Tells it; the number, unless the client does not take any more.
     fn tell(&self, handle: u64, size: Option<u64>) -> Option<u64> {
         let mut state = lock(&self.state);
+        if state.is_late {
+            // Nobody waits for older sizes.
+            state.news.retain(|one| one.handle != handle || one.size.is_none());
+        }
         if state.news.len() >= NEWS_MAX {
             return None;
         }
@@ -91,8 +102,11 @@ impl ClientNews {
     /// Waits until all up to this number is done.
     fn wait(&self, number: u64, until: Instant) {
         let mut state = lock(&self.state);
-        while state.news.iter().any(|one| one.number <= number) {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { return };
+        while !state.is_late && state.news.iter().any(|one| one.number <= number) {
+            let Some(left) = until.checked_duration_since(Instant::now()) else {
+                state.is_late = true;
+                return;
+            };
             state = match self.done.wait_timeout(state, left) {
                 Ok((state, _)) => state,
                 Err(poisoned) => poisoned.into_inner().0,
@@ -142,8 +156,9 @@ impl Watchers {
         self.count.load(Ordering::SeqCst) == 0
     }
 
-    /// Waits until no client has pages of the file that it was given before, and knows its size if it has grown.
-    pub fn tell(&self, file: WatchedFile, size: Option<u64>) {
+    /// Waits until no client has pages of the file that it was given before, and each knows its size if it has grown,
+    /// except one client that has made it grow to this size.
+    pub fn tell(&self, file: WatchedFile, size: Option<u64>, grower: Option<&Arc<ClientNews>>) {
         let mut told = Vec::new();
         {
             let mut files = lock(&self.files);
@@ -153,7 +168,8 @@ impl Watchers {
                 if std::mem::take(&mut watch.has_pages) {
                     number = client.tell(watch.handle, None);
                 }
-                if size.is_some() {
+                let is_grower = grower.is_some_and(|grower| Arc::ptr_eq(grower, &client));
+                if size.is_some() && !is_grower {
                     number = client.tell(watch.handle, size).or(number);
                 }
                 told.extend(number.map(|number| (client, number)));

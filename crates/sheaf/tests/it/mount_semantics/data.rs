@@ -291,6 +291,46 @@ fn each_write_appends_or_not_by_its_own_flags() {
     }
 }
 
+/// The kernel adds what was appended to the size that it knows. It asks for nothing, so the owner tells it each size.
+#[test]
+fn position_after_an_append_is_behind_the_record() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    let append = "os.O_APPEND";
+    for (name, flags, later) in
+        [("open", append, "0"), ("made", "os.O_APPEND | os.O_CREAT", "0"), ("later", "0", append)]
+    {
+        fs::write(hosts.disk(1, name), "begin\n").unwrap();
+        let mut writers = [2, 3].map(|host| {
+            let mut python = Python::new(&hosts, host);
+            python.must(&format!("f = os.open('{}', os.O_RDWR | {flags})", inside(1, name)));
+            python.must(&format!(
+                "fcntl.fcntl(f, fcntl.F_SETFL, fcntl.fcntl(f, fcntl.F_GETFL) | {later})"
+            ));
+            // From its first append on the owner knows that it appends.
+            python.must("os.write(f, b'first\\n')");
+            python
+        });
+        for round in 0..20 {
+            for (at, writer) in writers.iter_mut().enumerate() {
+                let record = format!("{at}-{round:02}\\n");
+                writer.must(&format!("os.write(f, b'{record}')"));
+                let position = "os.pread(f, 5, os.lseek(f, 0, os.SEEK_CUR) - 5)";
+                assert_eq!(writer.must(position), format!("b'{record}'"), "{name}");
+            }
+        }
+        // The owner's own programs tell nobody: the position is wrong once.
+        let mut log = File::options().append(true).open(hosts.disk(1, name)).unwrap();
+        log.write_all(b"own\n").unwrap();
+        writers[0].must("os.write(f, b'x')");
+        writers[0].must("os.write(f, b'y')");
+        assert_eq!(writers[0].must("os.pread(f, 1, os.lseek(f, 0, os.SEEK_CUR) - 1)"), "b'y'");
+    }
+}
+
 /// The kernel asks for no more than 256 pages at once, of which the first and the last one may be parts.
 #[test]
 fn appended_record_of_nearly_a_mebibyte_is_whole() {
