@@ -24,9 +24,11 @@ mod submounts;
 mod underway;
 mod writers;
 
+use crate::ids::ShownIds;
 use crate::message::{
     FileAnswer, FileCall, FileCaller, FileLockKind, NodeOp, ROOT, decoded, encoded,
 };
+use crate::view::PART;
 use borrowed::{Borrowed, FIRST_BYTES, LoanAsked};
 use bytes::Bytes;
 use device::{Device, WatchedDevice};
@@ -44,7 +46,7 @@ use sheaf_core::{Errno, lock};
 use statistics::Counters;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 use submounts::Covered;
 use tokio::task::JoinHandle;
@@ -98,6 +100,12 @@ pub trait Remote: Send + Sync + 'static {
         false
     }
 
+    /// How owners and permission bits are shown.
+    fn ids(&self) -> &ShownIds {
+        static PLAIN: LazyLock<ShownIds> = LazyLock::new(ShownIds::default);
+        &PLAIN
+    }
+
     /// Has somebody nearer to the owner answer the kernel, by another device of the same mount. Comes back when that
     /// is over; nobody does unless this says so.
     fn answered_nearer(
@@ -140,7 +148,10 @@ impl Mounted {
         options: &MountOptions,
     ) -> Result<Self, MountError> {
         let has_below = options.for_all && remote.has_sub_mounts();
-        let below = has_below.then(|| (remote.clone(), point.to_owned(), options.clone()));
+        let is_part = options.source.starts_with(PART);
+        let source = format!("{}{}", if is_part { "" } else { PART }, options.source);
+        let within = MountOptions { source, ..options.clone() };
+        let below = has_below.then(|| (remote.clone(), point.to_owned(), within));
         let mut mounted = Self::at_node(remote, point, options, ROOT)?;
         mounted.below = below.map(|(remote, point, options)| {
             sheaf_tree::task::spawn(submounts::keep(remote, point, options))
@@ -301,6 +312,8 @@ struct AskedAbout {
     of_writers: OfWriters,
     /// It opens a file whose size the kernel relies on.
     relies_on_size: bool,
+    /// Its answer has ids in it.
+    has_ids: bool,
     loan: Option<(LoanOf, LoanAsked)>,
     /// It sets a lock or tests for one.
     lock: Option<LockAsked>,
@@ -426,16 +439,28 @@ impl<R: Remote> View<R> {
         let (node, pid) = (request.node(), request.pid());
         let of_writers = self.of_writers(&op);
         let finds = self.remote.has_sub_mounts() && matches!(op, NodeOp::Lookup(_));
-        let op = self.of_pages(device, node, op);
+        let op = self.remote.ids().op(self.of_pages(device, node, op))?;
+        let has_ids =
+            matches!(&op, NodeOp::GetXattr { name, .. } if self.remote.ids().is_of_list(name));
         let relies_on_size = self.is_open_by_size(&op);
         let (mut op, loan) = self.borrowing(op);
-        let lock = self.of_locks(node, &mut op, |op| request.who(op))?;
-        let who = request.who(&op);
+        let lock = self.of_locks(node, &mut op, |op| request.who(op, self.remote.ids()))?;
+        let who = request.who(&op, self.remote.ids());
         // Before the next request is read, which may be its interrupt.
         let under_way = UnderWay::new(self, request, &op);
         let call = encoded(&FileCall { who, pid, op }, data)?;
-        let about =
-            AskedAbout { node, pid, how, is_covered, finds, of_writers, relies_on_size, loan, lock };
+        let about = AskedAbout {
+            node,
+            pid,
+            how,
+            is_covered,
+            finds,
+            of_writers,
+            relies_on_size,
+            has_ids,
+            loan,
+            lock,
+        };
         let (view, device) = (self.clone(), device.clone());
         Ok(Some(async move {
             let answered = view.ask(&device, &about, call, &under_way).await;
@@ -478,9 +503,14 @@ impl<R: Remote> View<R> {
         about: AskedAbout,
         all: &Bytes,
     ) -> Result<(), Errno> {
-        let AskedAbout { pid, how, finds, of_writers, loan, lock, .. } = about;
+        let AskedAbout { pid, how, finds, of_writers, has_ids, loan, lock, .. } = about;
         let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(all)?;
-        let (mut answer, mut bytes) = (answer?, bytes);
+        let (mut answer, mut bytes) = (self.remote.ids().answer(answer?), bytes);
+        let mut list = if has_ids { bytes.to_vec() } else { Vec::new() };
+        if has_ids {
+            self.remote.ids().list(&mut list);
+            bytes = &list;
+        }
         self.note_writer(&of_writers, &answer);
         if let Some(asked) = lock {
             self.note_lock(device, &asked, &answer);

@@ -15,6 +15,7 @@ mod all;
 mod combined;
 mod fuse;
 mod groups;
+mod ids;
 mod lanes;
 mod message;
 mod near;
@@ -30,6 +31,7 @@ pub use fuse::{
     ViewForbids, unmount,
 };
 pub use groups::{AddressQuestion, GROUP_RULES_MAX, GROUPS_MAX, GroupsView};
+pub use ids::{ID_RULES_MAX, IdMap, IdMapError, ShownIds};
 pub use message::{
     FileAnswer, FileCall, FileCaller, FileClient, FileLock, FileLockKind, FileNews,
     FileSystemUsage, Loan, LockedFile, NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp,

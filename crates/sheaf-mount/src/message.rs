@@ -29,6 +29,10 @@ pub struct FileClient {
     pub number: u128,
     /// The mount point of its view, if links resolve within the owner's export; otherwise they keep their text.
     pub links_within: Option<Vec<u8>>,
+    /// The directory at the top of its mounts, below the export.
+    pub top: Vec<u8>,
+    /// Block devices are files that can be read.
+    pub has_devices: bool,
 }
 
 /// A request.

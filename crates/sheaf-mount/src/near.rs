@@ -19,6 +19,7 @@
 //! cannot be unmounted. Devices are handed over only if process and user IDs mean the same in both
 //! processes. All requests of a mount belong to one task, and end with it.
 use crate::fuse::{Remote, answer_by, receive};
+use crate::ids::ShownIds;
 use crate::lanes::{HostLanes, Way};
 use crate::message::FileClient;
 use crate::owner::FILES;
@@ -51,11 +52,11 @@ const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 const CALLS_MAX: usize = 1024;
 /// What stands before a request (length, number, leaf) and an answer (length, number, errno).
 const HEAD_BYTES: usize = 4 + 8 + 4;
-/// What a client says first: its number, how many milliseconds a host may take, a leaf, what is wanted, the node
-/// at the top of a mount, and the bytes of the mount point that follows, if links resolve within exports.
-const HELLO_BYTES: usize = 16 + 8 + 4 + 4 + 8 + 4;
-/// The longest mount point.
-const POINT_BYTES_MAX: usize = 4096;
+/// What a client says first: how many milliseconds a host may take, a leaf, what is wanted, the node at the top of a
+/// mount, and the bytes that follow, which say who it is and how its users are shown.
+const HELLO_BYTES: usize = 8 + 4 + 4 + 8 + 4;
+/// The most of those bytes.
+const VIEW_BYTES_MAX: usize = 256 << 10;
 /// How long they may take to say it.
 const HELLO_WAIT: Duration = Duration::from_secs(10);
 
@@ -187,6 +188,7 @@ async fn serve(stream: UnixStream, handle: LeafHandle) {
 #[derive(Clone)]
 struct NearHello {
     client: FileClient,
+    ids: ShownIds,
     patience: Duration,
     wants: NearWants,
 }
@@ -200,53 +202,49 @@ enum NearWants {
 }
 
 impl NearHello {
-    fn to_bytes(&self) -> Vec<u8> {
+    fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let (leaf, root, wants) = match self.wants {
             NearWants::Answers => (0, 0, 0),
             NearWants::Device { leaf, root, lends } => (leaf, root, 1 + u32::from(lends)),
         };
         let milliseconds = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
-        let point = self.client.links_within.as_deref().unwrap_or_default();
+        let view = postcard::to_stdvec(&(&self.client, &self.ids)).map_err(io::Error::other)?;
         let mut bytes = vec![0; HELLO_BYTES];
-        bytes[..16].copy_from_slice(&self.client.number.to_le_bytes());
-        bytes[16..24].copy_from_slice(&milliseconds.to_le_bytes());
-        bytes[24..28].copy_from_slice(&leaf.to_le_bytes());
-        bytes[28..32].copy_from_slice(&wants.to_le_bytes());
-        bytes[32..40].copy_from_slice(&root.to_le_bytes());
-        bytes[40..].copy_from_slice(&(point.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(point);
-        bytes
+        bytes[..8].copy_from_slice(&milliseconds.to_le_bytes());
+        bytes[8..12].copy_from_slice(&leaf.to_le_bytes());
+        bytes[12..16].copy_from_slice(&wants.to_le_bytes());
+        bytes[16..24].copy_from_slice(&root.to_le_bytes());
+        bytes[24..].copy_from_slice(&(view.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&view);
+        Ok(bytes)
     }
 
-    /// The bytes of the mount point behind the head.
-    fn point_bytes(head: &[u8]) -> io::Result<usize> {
-        let length = head.get(40..HELLO_BYTES).and_then(|bytes| bytes.try_into().ok());
+    /// The bytes behind the head.
+    fn view_bytes(head: &[u8]) -> io::Result<usize> {
+        let length = head.get(24..HELLO_BYTES).and_then(|bytes| bytes.try_into().ok());
         let length = length.map_or(usize::MAX, |bytes| u32::from_le_bytes(bytes) as usize);
-        if length <= POINT_BYTES_MAX { Ok(length) } else { Err(io::ErrorKind::InvalidData.into()) }
+        if length <= VIEW_BYTES_MAX { Ok(length) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    /// Of a head and a mount point of that length.
+    /// Of a head and what follows it.
     fn of_bytes(bytes: &[u8]) -> io::Result<Self> {
         fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
             let mut part = [0; N];
             part.copy_from_slice(&bytes[at..at + N]);
             part
         }
-        let leaf = u32::from_le_bytes(part(bytes, 24));
-        let root = u64::from_le_bytes(part(bytes, 32));
+        let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+        let leaf = u32::from_le_bytes(part(bytes, 8));
+        let root = u64::from_le_bytes(part(bytes, 16));
+        let (client, ids) = postcard::from_bytes(&bytes[HELLO_BYTES..]).map_err(|_| wrong())?;
         Ok(Self {
-            client: FileClient {
-                number: u128::from_le_bytes(part(bytes, 0)),
-                links_within: match &bytes[HELLO_BYTES..] {
-                    [] => None,
-                    point => Some(point.to_vec()),
-                },
-            },
-            patience: Duration::from_millis(u64::from_le_bytes(part(bytes, 16))),
-            wants: match u32::from_le_bytes(part(bytes, 28)) {
+            client,
+            ids,
+            patience: Duration::from_millis(u64::from_le_bytes(part(bytes, 0))),
+            wants: match u32::from_le_bytes(part(bytes, 12)) {
                 0 => NearWants::Answers,
                 wants @ (1 | 2) => NearWants::Device { leaf, root, lends: wants == 2 },
-                _ => return Err(io::ErrorKind::InvalidData.into()),
+                _ => return Err(wrong()),
             },
         })
     }
@@ -257,7 +255,7 @@ impl NearHello {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut with = SendAncillaryBuffer::new(&mut space);
         with.push(SendAncillaryMessage::ScmRights(fds.as_slice()));
-        let bytes = self.to_bytes();
+        let bytes = self.to_bytes()?;
         let sent =
             rustix::net::sendmsg(to, &[IoSlice::new(&bytes)], &mut with, SendFlags::NOSIGNAL)?;
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
@@ -274,7 +272,7 @@ impl NearHello {
             at += got;
             device = device.or(with);
             if at == HELLO_BYTES && bytes.len() == HELLO_BYTES {
-                bytes.resize(HELLO_BYTES + Self::point_bytes(&bytes)?, 0);
+                bytes.resize(HELLO_BYTES + Self::view_bytes(&bytes)?, 0);
             }
         }
         Ok((Self::of_bytes(&bytes)?, device))
@@ -285,6 +283,7 @@ impl NearHello {
 struct PeerRemote {
     lanes: HostLanes<PeerWay>,
     lends: bool,
+    ids: ShownIds,
 }
 
 impl Remote for PeerRemote {
@@ -309,6 +308,10 @@ impl Remote for PeerRemote {
     fn lends(&self) -> bool {
         self.lends
     }
+
+    fn ids(&self) -> &ShownIds {
+        &self.ids
+    }
 }
 
 /// Answers the kernel as long as whoever has mounted it is there.
@@ -327,9 +330,10 @@ async fn answer(
     if !handle.has_peer_links() {
         return Err(io::Error::other("this session has no links from host to host"));
     }
-    let lanes = HostLanes::new(PeerWay { handle, leaf }, hello.client, hello.patience);
+    let NearHello { client, ids, patience, .. } = hello;
+    let lanes = HostLanes::new(PeerWay { handle, leaf }, client, patience);
     tokio::select! {
-        ended = answer_by(device, Arc::new(PeerRemote { lanes, lends }), root) => ended,
+        ended = answer_by(device, Arc::new(PeerRemote { lanes, lends, ids }), root) => ended,
         left = left(stream) => left,
     }
 }
@@ -475,7 +479,8 @@ struct NearWaiting {
 impl Near {
     /// Connects to the socket of this name.
     pub async fn connect(name: &[u8], client: FileClient, patience: Duration) -> io::Result<Self> {
-        let hello = NearHello { client, patience, wants: NearWants::Answers };
+        let ids = ShownIds::default();
+        let hello = NearHello { client, ids, patience, wants: NearWants::Answers };
         let (read, write) = said(name, &hello, None)?.into_split();
         let (to, frames) = mpsc::unbounded_channel();
         let waiting = Arc::new(Mutex::new(NearWaiting::default()));
@@ -494,11 +499,11 @@ impl Near {
     pub async fn answers(
         &self,
         (leaf, root): (u32, u64),
-        lends: bool,
+        (lends, ids): (bool, &ShownIds),
         device: OwnedFd,
     ) -> io::Result<()> {
         let wants = NearWants::Device { leaf, root, lends };
-        let hello = NearHello { wants, ..self.hello.clone() };
+        let hello = NearHello { wants, ids: ids.clone(), ..self.hello.clone() };
         let stream = said(&self.name, &hello, Some(&device))?;
         // From here on it is the server's alone.
         drop(device);

@@ -107,7 +107,7 @@ impl FileOwners {
 
     /// What there is of a client.
     fn client(&self, host: &str, joins: FileClient) -> Result<Arc<OwnerClient>, Errno> {
-        let FileClient { number, links_within } = joins;
+        let number = joins.number;
         let is_successor = self.is_successor(host);
         let mut hosts = lock(&self.hosts);
         let host = hosts.get_mut(host).ok_or(Errno::STALE)?;
@@ -117,12 +117,8 @@ impl FileOwners {
         host.clients.retain(|_, client| client.strong_count() > 0);
         lock(&host.grace).client_came(|| is_successor, Instant::now());
         let lends = self.lends.get().cloned().flatten();
-        let client = Arc::new(OwnerClient::new(
-            host.served.clone(),
-            lends,
-            links_within,
-            host.grace.clone(),
-        ));
+        let client = OwnerClient::new(host.served.clone(), lends, joins, host.grace.clone())?;
+        let client = Arc::new(client);
         host.clients.insert(number, Arc::downgrade(&client));
         Ok(client)
     }

@@ -1,7 +1,10 @@
 //! The owner of files on another host: by the server of this one and its links, or by the root of the session.
 use crate::fuse::{NearerDevice, Remote};
+use crate::ids::ShownIds;
 use crate::lanes::{HostLanes, Way};
-use crate::message::{FileAnswer, FileCall, FileCaller, FileClient, NodeOp, decoded, encoded};
+use crate::message::{
+    FileAnswer, FileCall, FileCaller, FileClient, NodeOp, ROOT, decoded, encoded,
+};
 use crate::near::{FILES_NEAR, Near};
 use crate::owner::FILES;
 use bytes::Bytes;
@@ -24,12 +27,14 @@ pub struct HostRemotes {
     patience: Duration,
     near: Option<Arc<Near>>,
     lends: bool,
+    ids: ShownIds,
 }
 
 /// The files of one host.
 pub struct HostRemote {
     leaf: u32,
     lends: bool,
+    ids: ShownIds,
     /// The server of this host, as long as it gets there.
     near: Option<Arc<Near>>,
     is_near: AtomicBool,
@@ -71,8 +76,9 @@ impl HostRemotes {
         let mut number = [0; 16];
         rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
         let number = u128::from_ne_bytes(number);
-        let client = FileClient { number, links_within: None };
-        Ok(Self { network: network.clone(), client, patience, near: None, lends: true })
+        let client = FileClient { number, ..FileClient::default() };
+        let (network, ids) = (network.clone(), ShownIds::default());
+        Ok(Self { network, client, patience, near: None, lends: true, ids })
     }
 
     /// Nothing that is read is lent by its owner.
@@ -86,6 +92,25 @@ impl HostRemotes {
     pub fn with_links_within(self, point: &Path) -> Self {
         let links_within = Some(point.as_os_str().as_bytes().to_vec());
         Self { client: FileClient { links_within, ..self.client }, ..self }
+    }
+
+    /// Of each host this directory below its export is the top.
+    #[must_use]
+    pub fn with_top(self, top: &Path) -> Self {
+        let top = top.as_os_str().as_bytes().to_vec();
+        Self { client: FileClient { top, ..self.client }, ..self }
+    }
+
+    /// Block devices are files that can be read, by users who can read them on their host.
+    #[must_use]
+    pub fn with_devices(self) -> Self {
+        Self { client: FileClient { has_devices: true, ..self.client }, ..self }
+    }
+
+    /// Owners and permission bits are shown in this way.
+    #[must_use]
+    pub fn with_ids(self, ids: ShownIds) -> Self {
+        Self { ids, ..self }
     }
 
     /// From here on by the server of this host, whose leaf is `own`.
@@ -115,6 +140,7 @@ impl HostRemotes {
         HostRemote {
             leaf,
             lends: self.lends,
+            ids: self.ids.clone(),
             near: self.near.clone(),
             is_near: AtomicBool::new(true),
             far: HostLanes::new(way, self.client.clone(), self.patience),
@@ -137,6 +163,18 @@ impl HostRemote {
         let answer = self.far.call(encoded(&call, &[])?.into()).await?;
         let (answer, path) = decoded::<Result<FileAnswer, Errno>>(&answer)?;
         answer.map(|_| PathBuf::from(OsStr::from_bytes(path)))
+    }
+}
+
+impl HostRemote {
+    /// Whether the directory at the top is there, and may be looked at.
+    ///
+    /// # Errors
+    /// Those of `open(2)` and of [`Remote::call`].
+    pub async fn check(&self) -> Result<(), Errno> {
+        let (who, op) = (FileCaller::default(), NodeOp::Attributes { node: ROOT, handle: None });
+        let answer = self.far.call(encoded(&FileCall { who, pid: 0, op }, &[])?.into()).await?;
+        decoded::<Result<FileAnswer, Errno>>(&answer)?.0.map(drop)
     }
 }
 
@@ -172,12 +210,16 @@ impl Remote for HostRemote {
         self.lends
     }
 
+    fn ids(&self) -> &ShownIds {
+        &self.ids
+    }
+
     async fn answered_nearer(&self, root: u64, device: NearerDevice<'_>) {
         // Others than root have no part of their view taken away with what is asked meanwhile.
         let is_root = rustix::process::geteuid().is_root();
         let Some(near) = self.near.as_ref().filter(|_| is_root) else { return };
         let answered = match device() {
-            Ok(device) => near.answers((self.leaf, root), self.lends, device).await,
+            Ok(device) => near.answers((self.leaf, root), (self.lends, &self.ids), device).await,
             Err(error) => Err(error),
         };
         if let Err(error) = answered {

@@ -3,12 +3,14 @@
 //! ```text
 //! POINT            a small file system of its own (as root), or a directory
 //! ├── hosts
+//! │   ├── here     a link to the directory of this host, if it is one of the hosts
 //! │   ├── n1       mounted by FUSE: the files of n1
 //! │   ├── n2       …
 //! │   └── SELF     this host: its export itself, bound there (as root), or a link to it
 //! ├── all          mounted by FUSE: the merge of all, for who has mounted it
 //! └── groups       mounted by FUSE: groups of files, for who has mounted it
 //! ```
+//! A view can also be one directory of one host: then it is one FUSE mount.
 use crate::all::AllView;
 use crate::fuse::{MountError, MountOptions, Mounted, Remote, ViewForbids, end_hanging, unmount};
 use crate::groups::GroupsView;
@@ -28,8 +30,12 @@ use std::time::SystemTime;
 const HOSTS: &str = "hosts";
 const ALL: &str = "all";
 const GROUPS: &str = "groups";
+/// The link to this host's own files, among those of the hosts.
+const HERE: &str = "here";
 /// What all mounts of views are called by `mount(8)`.
 const SOURCE: &str = "sheaf";
+/// What the sources of mounts begin with that are parts of a view.
+pub(crate) const PART: &str = "sheaf:";
 
 /// A host of a view.
 pub enum ViewHost<R> {
@@ -98,6 +104,9 @@ impl MountedView {
         }
         let own = is_root.then(|| mark(&point)).flatten();
         let mut view = Self { point: point.clone(), mounts: Vec::new(), own };
+        let own_name = parts.hosts.iter().find(|(_, host)| matches!(host, ViewHost::Own(_)));
+        let own_name = own_name.map(|(name, _)| name.clone());
+        let has_here = parts.hosts.iter().any(|(name, _)| name == HERE);
         for (name, host) in parts.hosts {
             let at = point.join(HOSTS).join(&name);
             if let (ViewHost::Own(export), false) = (&host, is_root) {
@@ -108,7 +117,7 @@ impl MountedView {
                 })?;
                 continue;
             }
-            let source = format!("{SOURCE}:{name}");
+            let source = format!("{PART}{name}");
             let options = MountOptions { source, for_all: is_root, forbids };
             match host {
                 ViewHost::Own(export) => {
@@ -120,9 +129,36 @@ impl MountedView {
                 ViewHost::Remote(remote) => view.mount(remote, at, &options)?,
             }
         }
+        if let (Some(name), false) = (own_name, has_here) {
+            let here = point.join(HOSTS).join(HERE);
+            std::os::unix::fs::symlink(name, &here).map_err(|error| {
+                failed(format!("{}: {}", here.display(), Errno::from_io(&error)))
+            })?;
+        }
         view.mount_own(parts.all, ALL, forbids)?;
         view.mount_own(parts.groups, GROUPS, forbids)?;
         Ok(view)
+    }
+
+    /// Mounts the files of one host at a directory, which has to be there and empty. `source` is what `mount(8)` shows.
+    ///
+    /// # Errors
+    /// [`ViewError`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn of_one<R: Remote>(
+        point: &Path,
+        source: String,
+        remote: Arc<R>,
+        forbids: ViewForbids,
+    ) -> Result<Self, ViewError> {
+        let for_all = rustix::process::geteuid().is_root();
+        let failed = |why: String| ViewError::Point { point: point.to_owned(), why };
+        let point = check(point).map_err(failed)?;
+        let options = MountOptions { source, for_all, forbids };
+        let mounts = vec![Mounted::new(remote, &point, &options)?];
+        Ok(Self { point, mounts, own: None })
     }
 
     /// Mounts what this process has itself. It acts for whoever has mounted it, so nobody else gets in.
@@ -132,7 +168,7 @@ impl MountedView {
         name: &str,
         forbids: ViewForbids,
     ) -> Result<(), ViewError> {
-        let source = format!("{SOURCE}:{name}");
+        let source = format!("{PART}{name}");
         let options = MountOptions { source, for_all: false, forbids };
         self.mount(Arc::new(OwnMount(files)), self.point.join(name), &options)
     }
@@ -258,8 +294,10 @@ pub fn take_away(point: &Path) -> Result<(), TakeAwayError> {
     let of_view: Vec<(PathBuf, &MountEntry)> =
         mounts.iter().filter_map(|mount| Some((mount.view()?, mount))).collect();
     // The last one is on top.
-    let is_covered =
-        mounts.iter().rfind(|mount| mount.point == point).is_some_and(|top| !top.is_top);
+    let is_covered = mounts
+        .iter()
+        .rfind(|mount| mount.point == point)
+        .is_some_and(|top| !(top.is_top || top.is_one));
     match of_view.iter().rfind(|(view, _)| view == point) {
         Some(_) if is_covered => Err(TakeAwayError::None),
         Some((_, mount)) => {
@@ -283,7 +321,9 @@ fn clear_away(point: &Path) -> io::Result<()> {
     let is_root = rustix::process::geteuid().is_root();
     let mut mounts = mounts_below(point)?;
     // In a file system of its own all is the view's; in a directory there may be others.
-    let has_own = is_root && mounts.iter().any(|mount| mount.is_top && mount.point == point);
+    let is_one = mounts.iter().any(|mount| mount.is_one && mount.point == point);
+    let is_top = mounts.iter().any(|mount| mount.is_top && mount.point == point);
+    let has_own = is_root && (is_top || is_one);
     mounts.retain(|mount| has_own || mount.view().as_deref() == Some(point));
     for mount in mounts.iter().rev() {
         let done = match mount.is_fuse {
@@ -299,6 +339,9 @@ fn clear_away(point: &Path) -> io::Result<()> {
     let connections: Vec<u64> =
         mounts.iter().filter(|mount| mount.is_fuse).map(|mount| mount.device).collect();
     end_hanging(&connections);
+    if is_one {
+        return Ok(());
+    }
     // What was made there by a user who is not root.
     let hosts = point.join(HOSTS);
     for entry in hosts.read_dir().into_iter().flatten() {
@@ -329,6 +372,8 @@ struct MountEntry {
     is_fuse: bool,
     /// The file system of a view of root's.
     is_top: bool,
+    /// A view of one directory.
+    is_one: bool,
     /// Who has mounted it, as far as that is said.
     user: Option<u32>,
 }
@@ -336,7 +381,7 @@ struct MountEntry {
 impl MountEntry {
     /// Where the view is that this is of.
     fn view(&self) -> Option<PathBuf> {
-        if self.is_top {
+        if self.is_top || self.is_one {
             return Some(self.point.clone());
         }
         let above = self.point.parent().filter(|_| self.is_fuse)?;
@@ -362,10 +407,11 @@ fn mounts() -> io::Result<Vec<MountEntry>> {
         let options = words.next().and_then(|word| str::from_utf8(word).ok()).unwrap_or_default();
         let is_fuse = kind == b"fuse.sheaf";
         let is_top = kind == b"tmpfs" && source == SOURCE.as_bytes();
+        let is_one = is_fuse && !source.starts_with(PART.as_bytes());
         let user = options.split(',').find_map(|option| option.strip_prefix("user_id="));
         let user = if is_top { Some(0) } else { user.and_then(|user| user.parse().ok()) };
         let (point, device) = (PathBuf::from(unescaped(at)), device_number(device).unwrap_or(0));
-        found.push(MountEntry { point, device, is_fuse, is_top, user });
+        found.push(MountEntry { point, device, is_fuse, is_top, is_one, user });
     }
     Ok(found)
 }

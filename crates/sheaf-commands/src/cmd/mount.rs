@@ -8,15 +8,17 @@ use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, printable};
 use sheaf_cli::session::{Intent, Opening};
 use sheaf_mount::{
-    AddressQuestion, AllView, GroupsView, HostRemote, HostRemotes, MountedView, TakeAwayError,
-    ViewError, ViewForbids, ViewHost, ViewParts, take_away,
+    AddressQuestion, AllView, GroupsView, HostRemote, HostRemotes, IdMapError, MountedView,
+    ShownIds, TakeAwayError, ViewError, ViewForbids, ViewHost, ViewParts, take_away,
 };
 use sheaf_session::address::Purpose;
 use sheaf_session::config::Launch;
 use sheaf_session::{Environment, Session, Sessions};
 use sheaf_tree::Notice;
-use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,6 +32,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Addresses whose meaning is asked for, at a time.
 const ADDRESSES_WAITING_MAX: usize = 16;
+/// The longest file of rules; more rules than that has are refused.
+const IDMAP_BYTES_MAX: u64 = 1 << 20;
 /// What the process in the background says when all is mounted, and by what it knows that it is that one.
 const READY: &str = "mounted";
 const ANNOUNCE: &str = "SHEAF_MOUNT_ANNOUNCE";
@@ -39,15 +43,21 @@ const ANNOUNCE: &str = "SHEAF_MOUNT_ANNOUNCE";
 /// POINT/hosts/H is what host H exports, and each call of a program there is
 /// done on H, as the user who makes it: what one host writes all others see.
 /// As root for all users, else for yourself. POINT/all is the merge of all
-/// hosts, and what is made in POINT/groups are groups of files.
+/// hosts, and what is made in POINT/groups are groups of files. With HOST:PATH,
+/// POINT is this one directory of this host.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, allow_missing_positional = true)]
 #[command(after_help = "\
 Examples:
   sheaf mount /sheaf                           # of the session of this host
   sheaf mount --session lab --read-only ~/lab
+  sheaf mount n7:/var/log /mnt/log             # one directory of one host
   sheaf umount /sheaf")]
 pub struct MountArgs {
+    /// Mount only this directory of this host
+    #[arg(value_name = "HOST:PATH")]
+    pub directory: Option<OsString>,
+
     /// An empty directory
     #[arg(value_name = "POINT")]
     pub point: PathBuf,
@@ -67,6 +77,26 @@ pub struct MountArgs {
     /// Where absolute symbolic links of hosts lead
     #[arg(long, value_enum, value_name = "RULE", default_value_t = MountLinks::Inside)]
     pub links: MountLinks,
+
+    /// Map users and groups: u:HOSTUID:LOCALUID,g:HOSTGID:LOCALGID,..., or a FILE of such rules
+    ///
+    /// Requests carry the ids of the hosts, and files show the ids of this
+    /// machine. An id without a rule stays as it is, unless a rule gives its
+    /// number to another id: then it is nobody (65534). Own files are not mapped.
+    #[arg(long, value_name = "RULES", verbatim_doc_comment)]
+    pub idmap: Option<String>,
+
+    /// Show files of hosts with uid=N, gid=N and permission bits by umask=OCTAL
+    ///
+    /// As on a file system without owners, each file shows this owner and group,
+    /// and the bits 777 without those of umask. What a caller may do is decided
+    /// by the real owner, group and bits.
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',', verbatim_doc_comment)]
+    pub options: Vec<String>,
+
+    /// Show block devices of hosts as files that can be read, as their permissions allow
+    #[arg(long)]
+    pub devices: bool,
 
     /// Stay in the foreground, and take it away when interrupted
     #[arg(short, long)]
@@ -103,6 +133,7 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
     if !args.foreground && !announces {
         return in_background(args);
     }
+    let ids = ids(args)?;
     loop {
         let mut opening = Opening::begin(global)?;
         opening.begin_to(Intent::View)?;
@@ -111,15 +142,23 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
         let patience = ANSWER_MAX.min(opening.config().timeout.value);
         let over = opening.run(async |session, _, _| {
             any_host(session, patience).await?;
-            let hosts = hosts(session, patience, args).await?;
+            let mut remotes = remotes(session, patience, args)?.with_ids(ids.clone());
             let (asks, asked) = tokio::sync::mpsc::channel(ADDRESSES_WAITING_MAX);
             let point = args.point.canonicalize().map_err(|error| no_point(&args.point, &error))?;
-            let groups = GroupsView::new(session.client(), &point, asks);
-            let parts = ViewParts { hosts, all: AllView::new(session.client()), groups };
             // The owners would refuse each change.
             let writes = args.read_only || !session.rights().may_write;
             let forbids = ViewForbids { writes, programs: args.no_exec };
-            let view = MountedView::new(&args.point, parts, forbids).map_err(not_there)?;
+            let view = if let Some(directory) = &args.directory {
+                let (source, remote) = one_host(session, remotes, directory).await?;
+                MountedView::of_one(&args.point, source, Arc::new(remote), forbids)
+            } else {
+                by_own_server(session, &mut remotes).await;
+                let hosts = hosts(session, &remotes).await?;
+                let groups = GroupsView::new(session.client(), &point, asks);
+                let parts = ViewParts { hosts, all: AllView::new(session.client()), groups };
+                MountedView::new(&args.point, parts, forbids)
+            };
+            let view = view.map_err(not_there)?;
             if announces {
                 let mut out = std::io::stdout();
                 writeln!(out, "{READY}").and_then(|()| out.flush()).context("nobody waits")?;
@@ -168,27 +207,109 @@ async fn any_host(session: &Session, patience: Duration) -> Result<()> {
     Err(Stop::unreachable(format!("there is no host to mount: {}", printable(&why))).into())
 }
 
-/// The hosts of a session, by their names.
-async fn hosts(
-    session: &Session,
-    patience: Duration,
-    args: &MountArgs,
-) -> Result<Vec<(String, ViewHost<HostRemote>)>> {
-    let client = session.client();
-    let mut remotes = HostRemotes::new(client.network(), patience)?;
+/// How owners and permission bits are shown.
+fn ids(args: &MountArgs) -> Result<ShownIds> {
+    let wrong = |error: IdMapError| Stop::usage(printable(&error.to_string()));
+    let (mut uid, mut gid, mut umask) = (None, None, None);
+    for option in &args.options {
+        let number = |text: &str| text.parse::<u32>().ok().filter(|id| *id != u32::MAX);
+        let known = match option.split_once('=') {
+            Some(("uid", id)) => number(id).map(|id| uid = Some(id)),
+            Some(("gid", id)) => number(id).map(|id| gid = Some(id)),
+            Some(("umask", mask)) => {
+                umask = Some(mask);
+                Some(())
+            }
+            _ => None,
+        };
+        if known.is_none() {
+            let why = "there are uid=N, gid=N and umask=OCTAL";
+            return Err(Stop::usage(format!("-o {}: {why}", printable(option))).into());
+        }
+    }
+    let rules = match args.idmap.as_deref() {
+        Some(rules) if rules.starts_with(['u', 'g']) && rules[1..].starts_with(':') => {
+            rules.to_owned()
+        }
+        Some(file) => {
+            let (mut text, most) = (String::new(), IDMAP_BYTES_MAX);
+            let read = File::open(file).and_then(|file| file.take(most).read_to_string(&mut text));
+            read.with_context(|| format!("--idmap {}", printable(file)))?;
+            text
+        }
+        None => String::new(),
+    };
+    let ids = ShownIds::of_map(&rules).map_err(wrong)?.with_owner(uid, gid);
+    match umask {
+        Some(mask) => Ok(ids.with_umask(mask).map_err(wrong)?),
+        None => Ok(ids),
+    }
+}
+
+/// How the hosts of a session are asked.
+fn remotes(session: &Session, patience: Duration, args: &MountArgs) -> Result<HostRemotes> {
+    let mut remotes = HostRemotes::new(session.client().network(), patience)?;
     if args.no_lease {
         remotes = remotes.without_loans();
+    }
+    if args.devices {
+        remotes = remotes.with_devices();
     }
     if args.links == MountLinks::Inside {
         let point = args.point.canonicalize().map_err(|error| no_point(&args.point, &error))?;
         remotes = remotes.with_links_within(&point);
     }
-    // The server of the host that this process is on has links of its own to others.
-    if let Some(own) = session.gate().and_then(|host| client.leaf(host))
+    Ok(remotes)
+}
+
+/// The server of the host that this process is on has links of its own to others.
+async fn by_own_server(session: &Session, remotes: &mut HostRemotes) {
+    if let Some(own) = session.gate().and_then(|host| session.client().leaf(host))
         && let Err(error) = remotes.by_own_server(own).await
     {
         tracing::warn!(%error, "requests go by the root of the session");
     }
+}
+
+/// One directory of one host, and what it is called.
+async fn one_host(
+    session: &Session,
+    remotes: HostRemotes,
+    directory: &OsStr,
+) -> Result<(String, HostRemote)> {
+    let said = printable(&directory.to_string_lossy());
+    let target = session.address_for(directory, Purpose::Name("mount"))?;
+    let (client, members) = (session.client(), &target.members);
+    let leaf = match (members.len(), members.first()) {
+        (1, Some(leaf)) => leaf,
+        _ => return Err(Stop::usage(format!("{said}: a directory of one host is mounted")).into()),
+    };
+    let name = client.host(leaf).unwrap_or_default();
+    let path = Path::new(OsStr::from_bytes(target.path.as_bytes()));
+    let export = remotes.host(leaf).export().await;
+    let export = export.map_err(|errno| {
+        Stop::unreachable(format!("{name}: what it exports is not known: {errno}"))
+    })?;
+    let top = path.strip_prefix(&export).unwrap_or(path);
+    if session.gate() == Some(&*name) {
+        let own = export.join(top.strip_prefix("/").unwrap_or(top));
+        let own = printable(&own.to_string_lossy());
+        let why = format!("{said}: {name} is this host: mount --bind {own} mounts it");
+        return Err(Stop::usage(why).into());
+    }
+    let mut remotes = remotes.with_top(top.strip_prefix("/").unwrap_or(top));
+    by_own_server(session, &mut remotes).await;
+    let remote = remotes.host(leaf);
+    remote.check().await.map_err(|errno| Stop::usage(format!("{said}: {errno}")))?;
+    Ok((format!("{name}:{}", path.display()), remote))
+}
+
+/// The hosts of a session, by their names.
+async fn hosts(
+    session: &Session,
+    remotes: &HostRemotes,
+) -> Result<Vec<(String, ViewHost<HostRemote>)>> {
+    let client = session.client();
     let mut hosts = Vec::new();
     for leaf in client.network().everyone().iter() {
         let name = client.host(leaf).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! What the kernel asks for.
 use super::reply::ReplyAs;
 use super::{abi, device_of, lock_kind};
+use crate::ids::ShownIds;
 use crate::message::{
     FileCaller, FileLock, NodeMaking, NodeName, NodeOp, ROOT, SetNodeAttributes, SetNodeTime,
 };
@@ -92,11 +93,12 @@ impl<'a> KernelRequest<'a> {
     }
 
     /// On whose behalf something is done. What the kernel does not say stands in the list of processes.
-    pub fn who(&self, op: &NodeOp) -> FileCaller {
+    pub fn who(&self, op: &NodeOp, ids: &ShownIds) -> FileCaller {
         let abi::fuse_in_header { uid, gid, pid, .. } = self.head;
-        // Root needs no groups to look at what it likes.
-        let gids = if uid == 0 && !op.changes_files() { Vec::new() } else { groups_of(pid) };
-        FileCaller { uid, gid, gids }
+        // Root needs no groups to look at what it likes, if it is root there.
+        let needs_none = uid == 0 && !op.changes_files() && ids.is_plain();
+        let gids = if needs_none { Vec::new() } else { groups_of(pid) };
+        ids.caller(FileCaller { uid, gid, gids })
     }
 
     #[expect(clippy::too_many_lines, reason = "one arm for each operation")]

@@ -3,13 +3,13 @@ use super::files::OwnerFile;
 use super::grace::Grace;
 use super::interrupt;
 use super::lending::{Lending, OwnerLoans};
-use super::links::{LinkRule, place};
+use super::links::{ShowRule, place};
 use super::locks::Locks;
 use super::nodes::{self, KnownNodes, Served, path_of, status};
 use super::submounts::SubMounts;
 use crate::message::{
-    FileAnswer, FileSystemUsage, Loan, NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp,
-    SetNodeAttributes, SetNodeTime, SubMountEnd, relies_on_size,
+    FileAnswer, FileClient, FileSystemUsage, Loan, NodeAttributes, NodeEntry, NodeMaking, NodeName,
+    NodeOp, SetNodeAttributes, SetNodeTime, SubMountEnd, relies_on_size,
 };
 use rustc_hash::FxHashMap;
 use rustix::fs::{
@@ -44,7 +44,7 @@ const OPENED_TO_RUN: u32 = 0x20;
 /// One mount somewhere.
 pub(super) struct OwnerClient {
     pub(super) nodes: KnownNodes,
-    links: LinkRule,
+    shows: ShowRule,
     pub(super) locks: Locks,
     /// When locks are claimed.
     pub(super) grace: Arc<Mutex<Grace>>,
@@ -56,19 +56,24 @@ pub(super) struct OwnerClient {
 
 impl OwnerClient {
     /// Whose files are lent, if that can be done.
+    ///
+    /// # Errors
+    /// Those of `open(2)` of the directory at the top of its mounts.
     pub fn new(
         served: Arc<Served>,
         lends: Option<Handle>,
-        links_within: Option<Vec<u8>>,
+        client: FileClient,
         grace: Arc<Mutex<Grace>>,
-    ) -> Self {
+    ) -> Result<Self, Errno> {
+        let FileClient { links_within, top, has_devices, .. } = client;
         let (locks, handles) = (Locks::new(served.locks.clone()), Mutex::default());
         // Numbers that were given before, by a server that is gone, are those of no other file here.
         let last = AtomicU64::new(RandomState::new().build_hasher().finish());
         let loans = OwnerLoans::new(lends);
-        let (nodes, links) = (KnownNodes::new(served), LinkRule(links_within));
+        let nodes = KnownNodes::new(served, &top)?;
+        let shows = ShowRule { links_within, has_devices };
         let sub_mounts = SubMounts::default();
-        Self { nodes, links, locks, grace, loans, sub_mounts, handles, last }
+        Ok(Self { nodes, shows, locks, grace, loans, sub_mounts, handles, last })
     }
 
     /// File systems that are to be mounted in the view, and where.
@@ -104,7 +109,7 @@ impl OwnerClient {
                 self.attributes(node, handle).map(FileAnswer::Node)
             }
             NodeOp::ReadLink { node } => {
-                out.extend(self.links.read(&self.nodes, node)?);
+                out.extend(self.shows.read(&self.nodes, node)?);
                 Ok(FileAnswer::Bytes)
             }
             NodeOp::Make { at, with, rdev } => self.make(&at, with, rdev).map(FileAnswer::Node),
@@ -130,7 +135,7 @@ impl OwnerClient {
                 // The name may be gone again, or another file's: what was linked is known without it.
                 let again = rustix::io::fcntl_dupfd_cloexec(&*fd, 0)?;
                 let found = self.nodes.found(again, to.parent, &to.name)?;
-                Ok(FileAnswer::Node(self.links.shown(&self.nodes, found)))
+                Ok(FileAnswer::Node(self.shows.shown(&self.nodes, found)))
             }
             NodeOp::Open { node, flags } => {
                 let handle = self.open(node, flags)?;
@@ -203,7 +208,11 @@ impl OwnerClient {
             NodeOp::Allocate { handle, mode, offset, length } => {
                 let (handle, mode) = (self.handle(handle)?, FallocateFlags::from_bits_retain(mode));
                 let file = self.to_write(&handle)?;
-                done(self.changing(&*file, None, || rustix::fs::fallocate(&*file, mode, offset, length)))
+                done(
+                    self.changing(&*file, None, || {
+                        rustix::fs::fallocate(&*file, mode, offset, length)
+                    }),
+                )
             }
             NodeOp::Seek { handle, offset, whence } => {
                 let handle = self.handle(handle)?;
@@ -237,7 +246,7 @@ impl OwnerClient {
         let parent = self.parent(at)?;
         let found = nodes::open_name(parent.as_fd(), &at.name)?;
         let found = self.nodes.found(found, at.parent, &at.name)?;
-        Ok(self.links.shown(&self.nodes, found))
+        Ok(self.shows.shown(&self.nodes, found))
     }
 
     pub(super) fn handle(&self, handle: u64) -> Result<Arc<OwnerFile>, Errno> {
@@ -278,7 +287,7 @@ impl OwnerClient {
         let found = status(file.as_fd())?;
         let has_list = nodes::has_list(file.as_fd(), found.kind);
         let found = NodeAttributes { has_list, ..self.nodes.attributes(node, &found) };
-        Ok(self.links.shown(&self.nodes, found))
+        Ok(self.shows.shown(&self.nodes, found))
     }
 
     fn set_attributes(
@@ -341,8 +350,13 @@ impl OwnerClient {
 
     fn open(&self, node: u64, flags: u32) -> Result<u64, Errno> {
         // What else there is opens the kernel of whoever asks.
-        if !matches!(self.nodes.kind(node)?, FileKind::File | FileKind::Directory) {
-            return Err(Errno::NXIO);
+        match self.shows.shown_kind(self.nodes.kind(node)?) {
+            FileKind::File | FileKind::Directory => {}
+            _ => return Err(Errno::NXIO),
+        }
+        let is_device = self.nodes.kind(node)? == FileKind::BlockDevice;
+        if is_device && open_flags(flags).intersects(OFlags::ACCMODE | OFlags::TRUNC) {
+            return Err(Errno::ACCES);
         }
         let fd = self.nodes.fd(node)?;
         let open = |flags| rustix::fs::openat(CWD, path_of(&*fd), flags, Mode::empty());
@@ -589,7 +603,7 @@ impl OwnerClient {
             entries.push(NodeEntry {
                 name: name.to_vec(),
                 ino: self.nodes.served.number((device, entry.ino())),
-                kind: entry.file_type().into(),
+                kind: self.shows.shown_kind(entry.file_type().into()),
                 next: entry.next_entry_cookie(),
                 attributes,
             });
@@ -606,7 +620,7 @@ impl OwnerClient {
             self.nodes.forget(&[(found.node, 1)]);
             return None;
         }
-        Some(self.links.shown(&self.nodes, found))
+        Some(self.shows.shown(&self.nodes, found))
     }
 
     fn usage(&self, node: u64) -> Result<FileSystemUsage, Errno> {
@@ -691,11 +705,12 @@ fn with_room(
 
 /// Writes, with the flags of this one write: those of the open file change while it is open.
 fn write(file: &OwnedFd, data: &[u8], offset: u64, flags: u32) -> rustix::io::Result<usize> {
-    let has = |flag: OFlags| OFlags::from_bits_retain(flags).contains(flag);
+    // `OFlags::DSYNC` has all bits of `O_SYNC`.
+    let has = |flag: i32| flags & flag as u32 == flag as u32;
     let mut how = ReadWriteFlags::empty();
-    how.set(ReadWriteFlags::APPEND, has(OFlags::APPEND));
-    how.set(ReadWriteFlags::DSYNC, has(OFlags::DSYNC));
-    how.set(ReadWriteFlags::SYNC, has(OFlags::SYNC));
+    how.set(ReadWriteFlags::APPEND, has(libc::O_APPEND));
+    how.set(ReadWriteFlags::DSYNC, has(libc::O_DSYNC));
+    how.set(ReadWriteFlags::SYNC, has(libc::O_SYNC));
     match how.is_empty() {
         true => rustix::io::pwrite(file, data, offset),
         false => rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, how),

@@ -1,4 +1,4 @@
-//! Symbolic links, as a client sees them.
+//! Symbolic links and block devices, as a client sees them.
 //!
 //! The text of an absolute link is a path of its own host. A client's kernel would follow it on the client's machine, so
 //! the client is given a relative text that leads to the same place of the export. A path that is not within
@@ -8,16 +8,24 @@ use super::nodes::{KnownNodes, path_of};
 use crate::message::NodeAttributes;
 use rustix::fs::CWD;
 use sheaf_core::Errno;
+use sheaf_core::files::FileKind;
 use sheaf_tree::service::identity::as_process;
 use std::os::fd::AsFd;
 
-/// The mount point of the client's view, if links are resolved within the export.
-pub(super) struct LinkRule(pub Option<Vec<u8>>);
+/// How the client sees links and devices.
+pub(super) struct ShowRule {
+    /// The mount point of the client's view, if links are resolved within the export.
+    pub links_within: Option<Vec<u8>>,
+    /// Block devices are files that can be read.
+    pub has_devices: bool,
+}
 
+/// Permission bits that allow to read a file.
+const READ_BITS: u32 = 0o444;
 /// The longest path.
 const PATH_BYTES_MAX: usize = 4095;
 
-impl LinkRule {
+impl ShowRule {
     /// The text of a link.
     pub fn read(&self, nodes: &KnownNodes, node: u64) -> Result<Vec<u8>, Errno> {
         let text = rustix::fs::readlinkat(&*nodes.fd(node)?, c"", Vec::new())?.into_bytes();
@@ -26,9 +34,9 @@ impl LinkRule {
 
     /// What the client is told instead of this text of a link.
     fn resolved(&self, nodes: &KnownNodes, node: u64, text: Vec<u8>) -> Result<Vec<u8>, Errno> {
-        match &self.0 {
+        match &self.links_within {
             Some(point) if text.starts_with(b"/") && below(&text, point).is_none() => {
-                let root = path(&*nodes.served.root)?;
+                let root = path(&*nodes.top)?;
                 let directory = path(&*nodes.directory(node)?)?;
                 let within = below(&directory, &root).ok_or(Errno::XDEV)?;
                 let inside = relative(within, below(&text, &root).unwrap_or(&text));
@@ -41,18 +49,42 @@ impl LinkRule {
     /// Attributes of a node, of which a link has the size of the text that the client reads. The link is read once: that
     /// sets the time of its last access, which who looks at it does not change.
     pub fn shown(&self, nodes: &KnownNodes, found: NodeAttributes) -> NodeAttributes {
-        if self.0.is_none() || found.mode & libc::S_IFMT != libc::S_IFLNK {
-            return found;
+        match found.mode & libc::S_IFMT {
+            libc::S_IFLNK if self.links_within.is_some() => {
+                let text = nodes.link_text(found.node);
+                let text = text.and_then(|text| self.resolved(nodes, found.node, text.to_vec()));
+                NodeAttributes { size: text.map_or(found.size, |text| text.len() as u64), ..found }
+            }
+            libc::S_IFBLK if self.has_devices => {
+                let mode = libc::S_IFREG | found.mode & READ_BITS;
+                NodeAttributes { mode, size: device_bytes(found.rdev), rdev: 0, ..found }
+            }
+            _ => found,
         }
-        let text = nodes.link_text(found.node);
-        let text = text.and_then(|text| self.resolved(nodes, found.node, text.to_vec()));
-        NodeAttributes { size: text.map_or(found.size, |text| text.len() as u64), ..found }
     }
+
+    /// What an entry of a directory is.
+    pub fn shown_kind(&self, kind: FileKind) -> FileKind {
+        match kind {
+            FileKind::BlockDevice if self.has_devices => FileKind::File,
+            kind => kind,
+        }
+    }
+}
+
+/// The bytes of a block device, which is not opened for that. 0 if the kernel does not show it.
+fn device_bytes(number: u64) -> u64 {
+    const SECTOR_BYTES: u64 = 512;
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let text =
+        as_process(|| std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/size")));
+    let sectors = text.ok().and_then(|text| text.trim().parse::<u64>().ok());
+    sectors.unwrap_or(0).saturating_mul(SECTOR_BYTES)
 }
 
 /// The path of a node below the export.
 pub(super) fn place(nodes: &KnownNodes, node: u64) -> Result<Vec<u8>, Errno> {
-    let (root, place) = (path(&*nodes.served.root)?, path(&*nodes.fd(node)?)?);
+    let (root, place) = (path(&*nodes.top)?, path(&*nodes.fd(node)?)?);
     Ok(below(&place, &root).ok_or(Errno::XDEV)?.to_vec())
 }
 

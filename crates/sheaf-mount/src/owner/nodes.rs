@@ -14,7 +14,7 @@ use super::watching::Watchers;
 use crate::message::{NodeAttributes, ROOT};
 use crate::view::is_device_of_view;
 use rustc_hash::FxHashMap;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
 use sheaf_core::{Errno, lock};
 use sheaf_tree::service::identity::as_process;
@@ -51,6 +51,9 @@ pub(super) struct Served {
 /// What one client knows.
 pub(super) struct KnownNodes {
     pub served: Arc<Served>,
+    /// The directory at the top of its mounts, and the file system of that.
+    pub top: Arc<OwnedFd>,
+    top_device: u64,
     open_max: usize,
     state: Mutex<NodeState>,
 }
@@ -109,6 +112,22 @@ impl Served {
         Ok(Self { root, locks, watchers: Watchers::default(), opener, devices, views })
     }
 
+    /// A directory below the export; links lead to places of the export.
+    fn directory(&self, path: &[u8]) -> Result<Arc<OwnedFd>, Errno> {
+        if path.is_empty() {
+            return Ok(self.root.clone());
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let found = rustix::fs::openat2(&*self.root, path, flags, Mode::empty(), within)?;
+        let device = status(found.as_fd())?;
+        // A view within a view is not entered.
+        if device.dev != status(self.root.as_fd())?.dev && self.is_view(&device)? {
+            return Err(Errno::LOOP);
+        }
+        Ok(Arc::new(found))
+    }
+
     /// Whether a directory that is of another file system than the one above it is that of a view.
     pub fn is_view(&self, found: &Metadata) -> Result<bool, Errno> {
         let key = found.btime.map(|made| (found.dev, made));
@@ -148,11 +167,14 @@ impl Served {
 }
 
 impl KnownNodes {
-    pub fn new(served: Arc<Served>) -> Self {
+    /// None yet, below this directory of the export.
+    pub fn new(served: Arc<Served>, top: &[u8]) -> Result<Self, Errno> {
+        let top = served.directory(top)?;
+        let top_device = status(top.as_fd())?.dev;
         let allowed = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let share = allowed.unwrap_or(u64::MAX) / NODES_OPEN_SHARE;
         let open_max = usize::try_from(share).unwrap_or(usize::MAX).clamp(16, NODES_OPEN_MAX);
-        Self { served, open_max, state: Mutex::default() }
+        Ok(Self { served, top, top_device, open_max, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, NodeState> {
@@ -223,7 +245,7 @@ impl KnownNodes {
     /// The file system of a node.
     fn device(&self, node: u64) -> Option<u64> {
         if node == ROOT {
-            return lock(&self.served.devices).first().copied();
+            return Some(self.top_device);
         }
         self.state().nodes.get(&node).map(|node| node.id.0.0)
     }
@@ -244,7 +266,7 @@ impl KnownNodes {
 
     fn fd_within(&self, node: u64, depth: usize) -> Result<Arc<OwnedFd>, Errno> {
         if node == ROOT {
-            return Ok(self.served.root.clone());
+            return Ok(self.top.clone());
         }
         let (id, parent, name, handle) = {
             let mut state = self.state();
@@ -517,7 +539,8 @@ mod tests {
         std::fs::write(directory.path().join("f"), "").unwrap();
         let open =
             |path: &Path| rustix::fs::openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
-        let nodes = KnownNodes::new(Arc::new(Served::new(open(directory.path())).unwrap()));
+        let served = Arc::new(Served::new(open(directory.path())).unwrap());
+        let nodes = KnownNodes::new(served, b"").unwrap();
         let file = open(&directory.path().join("f"));
         let own_number = || nodes.served.number(status(file.as_fd()).unwrap().id());
         let find = || {

@@ -119,7 +119,7 @@ pub fn can_mount() -> bool {
 
 /// A client whose links keep their text.
 fn client(number: u128) -> FileClient {
-    FileClient { number, links_within: None }
+    FileClient { number, ..FileClient::default() }
 }
 
 fn own() -> FileCaller {

@@ -16,6 +16,7 @@ mod large;
 mod leases;
 mod locks;
 mod names;
+mod options;
 mod posix;
 mod programs;
 mod python;

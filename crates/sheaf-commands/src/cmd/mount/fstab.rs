@@ -48,10 +48,14 @@ fn translate(program: &OsStr, words: &[OsString]) -> Result<Vec<OsString>, Strin
     };
     let mut all = vec![program.to_owned(), "mount".into()];
     // `sheaf` and `none` are of the session whose server runs on this host.
-    if session != "sheaf" && session != "none" {
+    let is_directory = session.to_string_lossy().contains(":/");
+    if session != "sheaf" && session != "none" && !is_directory {
         all.extend(["--session".into(), session.clone()]);
     }
     all.extend(ours);
+    if is_directory {
+        all.push(session.clone());
+    }
     if !Path::new(point).is_absolute() {
         return Err(format!("{}: not an absolute path", point.display()));
     }
@@ -67,13 +71,15 @@ fn option_of(option: &str) -> Result<Option<String>, String> {
     match option.split_once('=') {
         None if option == "ro" => Ok(Some("--read-only".to_owned())),
         None if option == "noexec" => Ok(Some("--no-exec".to_owned())),
+        None if option == "devices" => Ok(Some("--devices".to_owned())),
         None if option == "nolease" => Ok(Some("--no-lease".to_owned())),
-        Some((name @ ("config" | "links" | "timeout"), value)) => {
+        Some(("uid" | "gid" | "umask", _)) => Ok(Some(format!("-o{option}"))),
+        Some((name @ ("config" | "idmap" | "links" | "session" | "timeout"), value)) => {
             Ok(Some(format!("--{name}={value}")))
         }
         _ => Err(format!(
-            "-o {option}: there is no such option; there are ro, noexec, nolease, links=RULE, config=FILE, \
-             timeout=SECONDS, and those for mount(8) itself"
+            "-o {option}: there is no such option; there are ro, noexec, nolease, devices, links=RULE, idmap=FILE, \
+             uid=N, gid=N, umask=OCTAL, session=NAME, config=FILE, timeout=SECONDS, and those for mount(8) itself"
         )),
     }
 }
@@ -111,6 +117,17 @@ mod tests {
         let user = ["mount.sheaf", "lab", "/sheaf", "-o", "rw,noexec,nosuid,nodev,user"];
         let ours = ["mount.sheaf", "mount", "--session", "lab", "--no-exec", "/sheaf"];
         assert_eq!(of(&user).unwrap(), ours);
+        let one = ["mount.sheaf", "n1:/srv", "/mnt", "-o", "session=lab,uid=7,idmap=/etc/ids"];
+        let ours = [
+            "mount.sheaf",
+            "mount",
+            "--session=lab",
+            "-ouid=7",
+            "--idmap=/etc/ids",
+            "n1:/srv",
+            "/mnt",
+        ];
+        assert_eq!(of(&one).unwrap(), ours);
         let here = ["mount.sheaf", "sheaf", "/sheaf", "-n", "-o", "rw", "-t", "sheaf"];
         assert_eq!(of(&here).unwrap(), ["mount.sheaf", "mount", "/sheaf"]);
         assert!(words_of(&["sheaf".into(), "mount".into()]).is_none());

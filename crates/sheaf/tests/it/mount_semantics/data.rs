@@ -2,6 +2,7 @@
 use super::hosts::{EXPORT, Over, POINT, ViewHosts, inside};
 use super::python::{Python, have_python};
 use rustix::fs::OFlags;
+use sheaf_testing::program::{Guard, have};
 use sheaf_testing::sessions::{turn, wait_until};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -329,6 +330,57 @@ fn position_after_an_append_is_behind_the_record() {
         writers[0].must("os.write(f, b'y')");
         assert_eq!(writers[0].must("os.pread(f, 1, os.lseek(f, 0, os.SEEK_CUR) - 1)"), "b'y'");
     }
+}
+
+/// The owner's system calls are traced. `syncfs` and `sync_file_range` do not reach FUSE, and Linux ignores `O_SYNC`
+/// in `F_SETFL`.
+#[test]
+fn syncs_and_synchronous_writes_reach_the_owner() {
+    let _turn = turn();
+    if !have_python() || !have("strace") {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    fs::write(hosts.disk(1, "f"), "").unwrap();
+    let trace = hosts.machines.home(1, "trace");
+    let pid = hosts.server(1).pid.to_string();
+    let args = ["-f", "-qq", "-e", "trace=fsync,fdatasync,pwrite64,pwritev2", "-e", "signal=none"];
+    let mut strace = std::process::Command::new("strace");
+    let mut strace =
+        Guard(strace.args(args).arg("-o").arg(&trace).args(["-p", &pid]).spawn().unwrap());
+    let mut python = Python::new(&hosts, 2);
+    let at = inside(1, "f");
+    python.must(&format!("plain = os.open('{at}', os.O_RDWR)"));
+    let mut number = 0;
+    wait_until("calls are traced", || {
+        number += 1;
+        python.must(&format!("os.pwrite(plain, b'begin{number}', 0)"));
+        assert!(strace.0.try_wait().unwrap().is_none(), "strace cannot trace the server");
+        fs::read_to_string(&trace).unwrap_or_default().contains("begin")
+    });
+    // How many traced calls have all of these words.
+    let calls = |words: &[&str]| {
+        let text = fs::read_to_string(&trace).unwrap();
+        text.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    };
+    python.must("os.fsync(plain)");
+    wait_until("fsync is seen", || calls(&[" fsync("]) == 1);
+    python.must("os.fdatasync(plain)");
+    wait_until("fdatasync is seen", || calls(&[" fdatasync("]) == 1);
+    python.must("os.pwrite(plain, b'lazy', 0)");
+    python.must("os.pwritev(plain, [b'one'], 0, os.RWF_DSYNC)");
+    wait_until("RWF_DSYNC is seen", || calls(&["one", "RWF_DSYNC"]) == 1);
+    python.must("os.pwritev(plain, [b'two'], 0, os.RWF_SYNC)");
+    wait_until("RWF_SYNC is seen", || calls(&["two", "RWF_SYNC"]) == 1);
+    for (flag, word) in [("O_DSYNC", "dsync"), ("O_SYNC", "whole")] {
+        python.must(&format!("synced = os.open('{at}', os.O_RDWR | os.{flag})"));
+        python.must(&format!("os.pwrite(synced, b'{word}', 0)"));
+        wait_until("the flag is seen", || calls(&[word, &flag.replace('O', "RWF")]) == 1);
+    }
+    python.must(&format!("directory = os.open('{}', os.O_RDONLY)", inside(1, "")));
+    python.must("os.fsync(directory)");
+    wait_until("fsync of a directory is seen", || calls(&[" fsync("]) == 2);
+    assert_eq!((calls(&["lazy", "RWF"]), calls(&["lazy"])), (0, 1));
 }
 
 /// The kernel asks for no more than 256 pages at once, of which the first and the last one may be parts.
