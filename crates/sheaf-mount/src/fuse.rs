@@ -13,6 +13,7 @@
 mod borrowed;
 mod device;
 mod held;
+mod loans;
 mod locks;
 mod pages;
 mod point;
@@ -29,13 +30,14 @@ use crate::message::{
     FileAnswer, FileCall, FileCaller, FileLockKind, NodeOp, ROOT, decoded, encoded,
 };
 use crate::view::PART;
-use borrowed::{Borrowed, FIRST_BYTES, LoanAsked};
+use borrowed::{Borrowed, LoanAsked};
 use bytes::Bytes;
 use device::{Device, WatchedDevice};
 use fuse_abi::linux as abi;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use held::HeldLocks;
+use loans::LoanOf;
 use locks::LockAsked;
 use pages::KernelPages;
 use recent::{Known, RecentAnswers};
@@ -64,12 +66,6 @@ const HEAD_BYTES: usize = 4096;
 /// Nodes that are not needed any more are told together: so many, or those of so long.
 const FORGOTTEN_TOGETHER: usize = 128;
 const FORGOTTEN_PAUSE: Duration = Duration::from_millis(100);
-/// When a mount asks again after it was told what concerns another mount of the same client.
-const OTHERS_PAUSE: Duration = Duration::from_millis(2);
-/// How long the kernel keeps pages without word from the owner.
-const PAGES_TERM: Duration = Duration::from_millis(1750);
-/// How long an owner waits until it says that nothing is wanted back.
-const RECALLS_WAIT_MS: u32 = 1000;
 
 /// The owner of files, wherever it is.
 pub trait Remote: Send + Sync + 'static {
@@ -97,6 +93,11 @@ pub trait Remote: Send + Sync + 'static {
 
     /// Whether the owner tells what changes of files of which the kernel keeps pages.
     fn guards_pages(&self) -> bool {
+        false
+    }
+
+    /// Whether files that are lent when they are opened can be mapped for reading: the kernel keeps pages of them.
+    fn maps(&self) -> bool {
         false
     }
 
@@ -176,7 +177,7 @@ impl Mounted {
             is_below: false,
         };
         let failed = |error| MountError::Protocol { point: point.clone(), error };
-        device.shake_hands(options.for_all).map_err(failed)?;
+        device.shake_hands(options.for_all, remote.maps()).map_err(failed)?;
         let device = Arc::new(device.watched().map_err(failed)?);
         mounted.readers = Some(sheaf_tree::task::spawn(async move {
             remote.answered_nearer(root, &|| device.cloned()).await;
@@ -319,12 +320,6 @@ struct AskedAbout {
     lock: Option<LockAsked>,
 }
 
-/// What an answer may lend bytes of.
-enum LoanOf {
-    Opened,
-    Read { handle: u64, offset: u64, size: u32 },
-}
-
 impl<R: Remote> View<R> {
     fn new(remote: Arc<R>, root: u64) -> Self {
         let (under_way, locked, forgotten, borrowed, writers, pages) = Default::default();
@@ -432,8 +427,7 @@ impl<R: Remote> View<R> {
             device.done(unique);
             return Ok(None);
         }
-        if let Some(bytes) = self.borrowed_bytes(&op) {
-            device.send(unique, &[&bytes]).map_err(|error| Errno::from_io(&error))?;
+        if self.answers_by_loans(device, unique, &how, &op)? {
             return Ok(None);
         }
         let (node, pid) = (request.node(), request.pid());
@@ -443,7 +437,7 @@ impl<R: Remote> View<R> {
         let has_ids =
             matches!(&op, NodeOp::GetXattr { name, .. } if self.remote.ids().is_of_list(name));
         let relies_on_size = self.is_open_by_size(&op);
-        let (mut op, loan) = self.borrowing(op);
+        let (mut op, loan) = self.borrowing(node, op);
         let lock = self.of_locks(node, &mut op, |op| request.who(op, self.remote.ids()))?;
         let who = request.who(&op, self.remote.ids());
         // Before the next request is read, which may be its interrupt.
@@ -489,6 +483,9 @@ impl<R: Remote> View<R> {
             (Some(told), Some(asked)) => self.wait_for_lock(told, call, asked).await?,
             _ => self.remote.call(call).await?,
         };
+        if let Some((LoanOf::Pages { handle, offset, size, is_reported: false }, _)) = about.loan {
+            return self.guarded_pages(about.node, (handle, offset, size), all).await;
+        }
         if about.relies_on_size {
             self.knows_size(device, about.node, &all).await;
         }
@@ -503,17 +500,21 @@ impl<R: Remote> View<R> {
         about: AskedAbout,
         all: &Bytes,
     ) -> Result<(), Errno> {
-        let AskedAbout { pid, how, finds, of_writers, has_ids, loan, lock, .. } = about;
+        let AskedAbout { node, pid, how, finds, of_writers, has_ids, loan, lock, .. } = about;
         let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(all)?;
-        let (mut answer, mut bytes) = (self.remote.ids().answer(answer?), bytes);
+        let (mut answer, mut bytes) = (answer?, bytes);
+        self.note_writer(&of_writers, &answer);
+        if let Some(asked) = lock {
+            self.note_lock(device, &asked, &answer);
+        }
+        if let Some((of, asked)) = loan {
+            (answer, bytes) = self.borrow(device, (node, &of, asked), answer, all, bytes);
+        }
+        let answer = self.remote.ids().answer(answer);
         let mut list = if has_ids { bytes.to_vec() } else { Vec::new() };
         if has_ids {
             self.remote.ids().list(&mut list);
             bytes = &list;
-        }
-        self.note_writer(&of_writers, &answer);
-        if let Some(asked) = lock {
-            self.note_lock(device, &asked, &answer);
         }
         let is_status = matches!(how, ReplyAs::Entry | ReplyAs::Attributes);
         if let (true, FileAnswer::Node(found)) =
@@ -523,9 +524,6 @@ impl<R: Remote> View<R> {
             if finds && found.is_mounted {
                 self.covered.found(found.node);
             }
-        }
-        if let Some((of, asked)) = loan {
-            (answer, bytes) = self.borrow(device, (&of, asked), answer, all, bytes);
         }
         reply::reply(device, unique, &how, answer, bytes)
     }
@@ -581,120 +579,6 @@ impl<R: Remote> View<R> {
         }
     }
 
-    /// What a read gets that needs nobody.
-    fn borrowed_bytes(&self, op: &NodeOp) -> Option<Bytes> {
-        match *op {
-            NodeOp::Read { handle, offset, size } => {
-                self.borrowed.read(handle, offset, size, Instant::now())
-            }
-            _ => None,
-        }
-    }
-
-    /// The same with what may be lent, where that is so.
-    fn borrowing(&self, op: NodeOp) -> (NodeOp, Option<(LoanOf, LoanAsked)>) {
-        match op {
-            NodeOp::Open { node, flags } if self.remote.lends() && is_to_read(flags) => {
-                let op = NodeOp::OpenLent { node, flags, ahead: FIRST_BYTES };
-                (op, Some((LoanOf::Opened, self.borrowed.asking(Instant::now()))))
-            }
-            NodeOp::Read { handle, offset, size } => {
-                let now = Instant::now();
-                let Some(ahead) = self.borrowed.ahead(handle, offset, size, now) else {
-                    return (op, None);
-                };
-                let op = NodeOp::ReadLent { handle, offset, size, ahead };
-                let of = LoanOf::Read { handle, offset, size };
-                (op, Some((of, self.borrowed.asking(Instant::now()))))
-            }
-            NodeOp::Release { handle, .. } => {
-                self.borrowed.closed(handle);
-                (op, None)
-            }
-            op => (op, None),
-        }
-    }
-
-    /// Keeps what was lent; what remains is the answer to what the kernel has asked.
-    fn borrow<'a>(
-        self: &Arc<Self>,
-        device: &Arc<WatchedDevice>,
-        (of, asked): (&LoanOf, LoanAsked),
-        answer: FileAnswer,
-        all: &Bytes,
-        bytes: &'a [u8],
-    ) -> (FileAnswer, &'a [u8]) {
-        // A short part would keep the room of all that came with it.
-        let kept = || match bytes.len() > FIRST_BYTES as usize {
-            true => all.slice_ref(bytes),
-            false => Bytes::copy_from_slice(bytes),
-        };
-        let (is_first, answer, bytes) = match (of, answer) {
-            (LoanOf::Opened, FileAnswer::OpenedLent(handle, loan)) => {
-                let is_first = self.borrowed.opened(handle, asked, Some((loan, kept())));
-                (is_first, FileAnswer::Opened(handle), &bytes[..0])
-            }
-            (LoanOf::Opened, FileAnswer::Opened(handle)) => {
-                (self.borrowed.opened(handle, asked, None), FileAnswer::Opened(handle), bytes)
-            }
-            (LoanOf::Read { handle, offset, size }, FileAnswer::Lent(loan)) => {
-                let is_first = self.borrowed.lent(*handle, asked, loan, *offset, kept());
-                let wanted = bytes.len().min(*size as usize);
-                (is_first, FileAnswer::Bytes, &bytes[..wanted])
-            }
-            (LoanOf::Read { handle, .. }, answer) => {
-                self.borrowed.refused(*handle, Instant::now());
-                (false, answer, bytes)
-            }
-            (_, answer) => (false, answer, bytes),
-        };
-        if is_first {
-            sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
-        }
-        (answer, bytes)
-    }
-
-    /// Gives back what is wanted back, as long as anything is lent.
-    async fn heed_recalls(self: Arc<Self>, device: Arc<WatchedDevice>) {
-        let (mut done, mut told) = (Vec::new(), Vec::new());
-        while self.borrowed.goes_on(&done, !self.pages.is_empty()) {
-            let (asked, wait_ms) = (self.borrowed.asking(Instant::now()), RECALLS_WAIT_MS);
-            let (who, op) = (FileCaller::default(), NodeOp::Recalls { done, told, wait_ms });
-            let answer = match encoded(&FileCall { who, pid: 0, op }, &[]) {
-                Ok(call) => match self.pages.is_empty() {
-                    true => self.remote.call(call).await,
-                    // The owner does not wait longer for what the kernel keeps.
-                    false => tokio::time::timeout(PAGES_TERM, self.remote.call(call))
-                        .await
-                        .unwrap_or(Err(Errno::TIMEDOUT)),
-                },
-                Err(errno) => Err(errno),
-            };
-            let answer = answer.and_then(|answer| {
-                decoded::<Result<FileAnswer, Errno>>(&answer).and_then(|(answer, _)| answer)
-            });
-            match answer {
-                Ok(FileAnswer::Recalled(lender, files, news)) => {
-                    self.borrowed.called_back(asked, lender, &files);
-                    self.pages.heed(&device, &files, &news).await;
-                    // Another mount of the same client answers for its own open files.
-                    let is_own = |handle| self.borrowed.has(handle) || self.pages.has(handle);
-                    let is_any = !(files.is_empty() && news.is_empty());
-                    let own_news = news.iter().filter(|one| is_own(one.handle));
-                    told = own_news.map(|one| one.number).collect();
-                    done = files.into_iter().filter(|handle| is_own(*handle)).collect();
-                    if is_any && done.is_empty() && told.is_empty() {
-                        tokio::time::sleep(OTHERS_PAUSE).await;
-                    }
-                }
-                _ => {
-                    self.borrowed.lost();
-                    return self.pages.drop_all(&device).await;
-                }
-            }
-        }
-    }
-
     /// Tells the owner of nodes that are not needed any more, soon and together.
     fn forget(self: &Arc<Self>, nodes: Vec<(u64, u64)>) {
         let mut locked = lock(&self.locked);
@@ -724,12 +608,6 @@ impl<R: Remote> View<R> {
             drop(view.remote.call(call).await);
         });
     }
-}
-
-/// Whether a file is opened to be read alone, and not past all caches.
-fn is_to_read(flags: u32) -> bool {
-    let all = libc::O_ACCMODE | libc::O_DIRECTORY | libc::O_TRUNC | libc::O_DIRECT;
-    flags & all as u32 == libc::O_RDONLY as u32
 }
 
 /// A lock of the protocol's.

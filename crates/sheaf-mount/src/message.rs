@@ -420,8 +420,8 @@ pub enum FileAnswer {
     Created(NodeAttributes, u64),
     /// The bytes are behind the answer.
     Bytes,
-    /// A file is open, and its first bytes, which are behind the answer, are lent.
-    OpenedLent(u64, Loan),
+    /// A file is open, and its attributes and its first bytes, which are behind the answer, are lent.
+    OpenedLent(u64, Loan, NodeAttributes),
     /// The bytes behind the answer are lent.
     Lent(Loan),
     /// What this lender has lent of these files is wanted back, and of no others; and what else has changed.

@@ -189,6 +189,7 @@ async fn serve(stream: UnixStream, handle: LeafHandle) {
 struct NearHello {
     client: FileClient,
     ids: ShownIds,
+    maps: bool,
     patience: Duration,
     wants: NearWants,
 }
@@ -208,7 +209,8 @@ impl NearHello {
             NearWants::Device { leaf, root, lends } => (leaf, root, 1 + u32::from(lends)),
         };
         let milliseconds = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
-        let view = postcard::to_stdvec(&(&self.client, &self.ids)).map_err(io::Error::other)?;
+        let view =
+            postcard::to_stdvec(&(&self.client, &self.ids, self.maps)).map_err(io::Error::other)?;
         let mut bytes = vec![0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&milliseconds.to_le_bytes());
         bytes[8..12].copy_from_slice(&leaf.to_le_bytes());
@@ -236,10 +238,12 @@ impl NearHello {
         let wrong = || io::Error::from(io::ErrorKind::InvalidData);
         let leaf = u32::from_le_bytes(part(bytes, 8));
         let root = u64::from_le_bytes(part(bytes, 16));
-        let (client, ids) = postcard::from_bytes(&bytes[HELLO_BYTES..]).map_err(|_| wrong())?;
+        let view = postcard::from_bytes(&bytes[HELLO_BYTES..]);
+        let (client, ids, maps) = view.map_err(|_| wrong())?;
         Ok(Self {
             client,
             ids,
+            maps,
             patience: Duration::from_millis(u64::from_le_bytes(part(bytes, 0))),
             wants: match u32::from_le_bytes(part(bytes, 12)) {
                 0 => NearWants::Answers,
@@ -283,6 +287,7 @@ impl NearHello {
 struct PeerRemote {
     lanes: HostLanes<PeerWay>,
     lends: bool,
+    maps: bool,
     ids: ShownIds,
 }
 
@@ -309,6 +314,10 @@ impl Remote for PeerRemote {
         self.lends
     }
 
+    fn maps(&self) -> bool {
+        self.maps
+    }
+
     fn ids(&self) -> &ShownIds {
         &self.ids
     }
@@ -330,10 +339,10 @@ async fn answer(
     if !handle.has_peer_links() {
         return Err(io::Error::other("this session has no links from host to host"));
     }
-    let NearHello { client, ids, patience, .. } = hello;
+    let NearHello { client, ids, maps, patience, .. } = hello;
     let lanes = HostLanes::new(PeerWay { handle, leaf }, client, patience);
     tokio::select! {
-        ended = answer_by(device, Arc::new(PeerRemote { lanes, lends, ids }), root) => ended,
+        ended = answer_by(device, Arc::new(PeerRemote { lanes, lends, maps, ids }), root) => ended,
         left = left(stream) => left,
     }
 }
@@ -479,8 +488,8 @@ struct NearWaiting {
 impl Near {
     /// Connects to the socket of this name.
     pub async fn connect(name: &[u8], client: FileClient, patience: Duration) -> io::Result<Self> {
-        let ids = ShownIds::default();
-        let hello = NearHello { client, ids, patience, wants: NearWants::Answers };
+        let (ids, wants) = (ShownIds::default(), NearWants::Answers);
+        let hello = NearHello { client, ids, maps: false, patience, wants };
         let (read, write) = said(name, &hello, None)?.into_split();
         let (to, frames) = mpsc::unbounded_channel();
         let waiting = Arc::new(Mutex::new(NearWaiting::default()));
@@ -499,11 +508,11 @@ impl Near {
     pub async fn answers(
         &self,
         (leaf, root): (u32, u64),
-        (lends, ids): (bool, &ShownIds),
+        (lends, maps, ids): (bool, bool, &ShownIds),
         device: OwnedFd,
     ) -> io::Result<()> {
         let wants = NearWants::Device { leaf, root, lends };
-        let hello = NearHello { wants, ids: ids.clone(), ..self.hello.clone() };
+        let hello = NearHello { wants, maps, ids: ids.clone(), ..self.hello.clone() };
         let stream = said(&self.name, &hello, Some(&device))?;
         // From here on it is the server's alone.
         drop(device);

@@ -27,6 +27,7 @@ pub struct HostRemotes {
     patience: Duration,
     near: Option<Arc<Near>>,
     lends: bool,
+    maps: bool,
     ids: ShownIds,
 }
 
@@ -34,6 +35,7 @@ pub struct HostRemotes {
 pub struct HostRemote {
     leaf: u32,
     lends: bool,
+    maps: bool,
     ids: ShownIds,
     /// The server of this host, as long as it gets there.
     near: Option<Arc<Near>>,
@@ -78,7 +80,7 @@ impl HostRemotes {
         let number = u128::from_ne_bytes(number);
         let client = FileClient { number, ..FileClient::default() };
         let (network, ids) = (network.clone(), ShownIds::default());
-        Ok(Self { network, client, patience, near: None, lends: true, ids })
+        Ok(Self { network, client, patience, near: None, lends: true, maps: false, ids })
     }
 
     /// Nothing that is read is lent by its owner.
@@ -105,6 +107,12 @@ impl HostRemotes {
     #[must_use]
     pub fn with_devices(self) -> Self {
         Self { client: FileClient { has_devices: true, ..self.client }, ..self }
+    }
+
+    /// Files that are lent when they are opened can be mapped for reading.
+    #[must_use]
+    pub fn with_maps(self) -> Self {
+        Self { maps: true, ..self }
     }
 
     /// Owners and permission bits are shown in this way.
@@ -140,6 +148,7 @@ impl HostRemotes {
         HostRemote {
             leaf,
             lends: self.lends,
+            maps: self.maps,
             ids: self.ids.clone(),
             near: self.near.clone(),
             is_near: AtomicBool::new(true),
@@ -210,6 +219,10 @@ impl Remote for HostRemote {
         self.lends
     }
 
+    fn maps(&self) -> bool {
+        self.maps
+    }
+
     fn ids(&self) -> &ShownIds {
         &self.ids
     }
@@ -219,7 +232,9 @@ impl Remote for HostRemote {
         let is_root = rustix::process::geteuid().is_root();
         let Some(near) = self.near.as_ref().filter(|_| is_root) else { return };
         let answered = match device() {
-            Ok(device) => near.answers((self.leaf, root), (self.lends, &self.ids), device).await,
+            Ok(device) => {
+                near.answers((self.leaf, root), (self.lends, self.maps, &self.ids), device).await
+            }
             Err(error) => Err(error),
         };
         if let Err(error) = answered {

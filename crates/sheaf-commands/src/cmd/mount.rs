@@ -74,6 +74,14 @@ pub struct MountArgs {
     #[arg(long)]
     pub no_lease: bool,
 
+    /// Let programs map files of hosts for reading (MAP_SHARED)
+    ///
+    /// That is possible for files that nobody writes to when they are opened, and
+    /// not with --no-lease. The kernel keeps pages of such files, so a read during
+    /// a later change may return parts of two versions.
+    #[arg(long, verbatim_doc_comment)]
+    pub mmap: bool,
+
     /// Where absolute symbolic links of hosts lead
     #[arg(long, value_enum, value_name = "RULE", default_value_t = MountLinks::Inside)]
     pub links: MountLinks,
@@ -251,6 +259,9 @@ fn remotes(session: &Session, patience: Duration, args: &MountArgs) -> Result<Ho
     let mut remotes = HostRemotes::new(session.client().network(), patience)?;
     if args.no_lease {
         remotes = remotes.without_loans();
+    }
+    if args.mmap {
+        remotes = remotes.with_maps();
     }
     if args.devices {
         remotes = remotes.with_devices();

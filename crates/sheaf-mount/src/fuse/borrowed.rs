@@ -2,8 +2,13 @@
 //!
 //! The kernel keeps none of them, so that when one is called back it is enough to drop it here.
 //!
-//! Files with lent bytes are opened for direct transfers for that reason.
-use crate::message::Loan;
+//! Where files can be mapped (`MAP_SHARED`), a file that is lent when it is opened is the exception: the kernel keeps
+//! pages of it. Before each `read(2)` of such a file the kernel asks for its attributes (`FUSE_AUTO_INVAL_DATA`). As long as
+//! the file is lent, that is answered here, and the pages are as the file. When the loan is called back the pages
+//! are dropped before it is given back. After that the owner is asked, and the kernel drops the pages if size or time of
+//! change differ. Such a read can combine pages of two moments, so files are not opened in this way by default.
+//! `FUSE_NOTIFY_INVAL_INODE` cannot replace that comparison: after it the kernel ignores the answer that it waits for.
+use crate::message::{Loan, NodeAttributes};
 use crate::owner::LOAN_TERM;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -22,6 +27,8 @@ pub(super) const FIRST_BYTES: u32 = 16 << 10;
 /// Bytes that are read ahead: at first, and at most, with those that are asked for.
 const AHEAD_BYTES_MIN: u32 = 64 << 10;
 const AHEAD_BYTES_MAX: u32 = 1 << 20;
+/// How long other requests for pages of a file ask for nothing more while one is under way that does.
+const AHEAD_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long a file that was called back, or could not be lent, is read without loan.
 const LOAN_PAUSE: Duration = Duration::from_secs(1);
 /// Clocks may go at rates that differ by this part.
@@ -34,12 +41,24 @@ pub(super) struct Borrowed(Mutex<BorrowedState>);
 #[derive(Default)]
 struct BorrowedState {
     files: FxHashMap<u64, BorrowedFile>,
+    /// Nodes of which the kernel keeps pages.
+    pages: FxHashMap<u64, CachedPages>,
     /// Bytes that are kept.
     bytes: usize,
     /// How often something was called back.
     recalls: u64,
     /// Somebody asks for recalls.
     is_heeded: bool,
+}
+
+/// Pages that the kernel keeps of a node.
+#[derive(Default)]
+struct CachedPages {
+    /// Open files by which it keeps some.
+    files: usize,
+    /// How often pages came that are not lent, or are not any more, and how many of these are dropped.
+    came: u64,
+    dropped: u64,
 }
 
 /// An open file, of which a stretch may be here.
@@ -51,14 +70,21 @@ struct BorrowedFile {
     kept: usize,
     /// The file ends behind them.
     ends: bool,
-    /// Until when they are as the file's.
+    /// Since when it is lent, and until when they are as the file's.
+    since: Option<Instant>,
     until: Option<Instant>,
     /// Who believes that something is lent.
     lender: Option<u64>,
     not_before: Option<Instant>,
+    /// The node, if the kernel keeps pages of it.
+    cached: Option<u64>,
+    /// Its attributes, as long as it is lent.
+    attributes: Option<NodeAttributes>,
     /// Where who reads on goes on, and how much was read ahead.
     next: u64,
     ahead: u32,
+    /// Since when pages are read ahead.
+    ahead_since: Option<Instant>,
 }
 
 /// When something was asked for that may be lent.
@@ -119,6 +145,85 @@ impl Borrowed {
         Some(file.ahead)
     }
 
+    /// As [`Self::ahead`], for pages. The kernel asks for several stretches at a time, and the first one brings the others.
+    pub fn pages_ahead(&self, handle: u64, offset: u64, size: u32, now: Instant) -> Option<u32> {
+        let ahead = self.ahead(handle, offset, size, now)?;
+        let mut state = self.state();
+        let file = state.files.get_mut(&handle)?;
+        if ahead > 0 && file.ahead_since.is_some_and(|at| now < at + AHEAD_WAIT_MAX) {
+            return Some(0);
+        }
+        file.ahead_since = (ahead > 0).then_some(now);
+        Some(ahead)
+    }
+
+    /// A file was opened, of which the kernel keeps pages if it is lent now. Whether that is so.
+    pub fn caches(&self, handle: u64, found: NodeAttributes) -> bool {
+        let mut state = self.state();
+        let Some(file) = state.files.get_mut(&handle) else { return false };
+        if file.until.is_some() {
+            (file.cached, file.attributes) = (Some(found.node), Some(found));
+            state.pages.entry(found.node).or_default().files += 1;
+        }
+        state.files.get(&handle).is_some_and(|file| file.cached.is_some())
+    }
+
+    /// Whether the kernel keeps pages of an open file.
+    pub fn is_cached(&self, handle: u64) -> bool {
+        self.state().files.get(&handle).is_some_and(|file| file.cached.is_some())
+    }
+
+    /// The attributes of an open file whose pages are as the file.
+    pub fn attributes(&self, handle: u64, now: Instant) -> Option<NodeAttributes> {
+        let state = self.state();
+        let file = state.files.get(&handle)?;
+        let pages = state.pages.get(&file.cached?)?;
+        let is_lent = file.until? > now && pages.came == pages.dropped;
+        file.attributes.filter(|_| is_lent)
+    }
+
+    /// Attributes that the owner has said of an open file are kept, if it is lent all the time since it was asked.
+    pub fn keep_attributes(&self, handle: u64, asked: LoanAsked, found: NodeAttributes) {
+        let mut state = self.state();
+        let is_called_back = state.recalls != asked.recalls;
+        if let Some(file) = state.files.get_mut(&handle)
+            && file.cached.is_some()
+            && !is_called_back
+            && file.since.is_some_and(|since| since <= asked.at)
+            && file.until.is_some_and(|until| until > asked.at)
+        {
+            file.attributes = Some(found);
+        }
+    }
+
+    /// Whether bytes that were asked for at this moment are lent.
+    pub fn is_lent(&self, handle: u64, asked: LoanAsked) -> bool {
+        let state = self.state();
+        let file = state.files.get(&handle).filter(|_| state.recalls == asked.recalls);
+        file.is_some_and(|file| file.until.is_some_and(|until| until > asked.at))
+    }
+
+    /// The kernel gets pages of a node that are not lent.
+    pub fn gives_unlent(&self, node: u64) {
+        if let Some(pages) = self.state().pages.get_mut(&node) {
+            pages.came += 1;
+        }
+    }
+
+    /// The kernel has dropped pages that are not lent up to this number.
+    pub fn dropped(&self, node: u64, came: u64) {
+        if let Some(pages) = self.state().pages.get_mut(&node) {
+            pages.dropped = pages.dropped.max(came);
+        }
+    }
+
+    /// Nodes of which the kernel may have pages that are not lent.
+    pub fn all_unlent(&self) -> Vec<(u64, u64)> {
+        let state = self.state();
+        let unlent = state.pages.iter().filter(|(_, pages)| pages.came != pages.dropped);
+        unlent.map(|(node, pages)| (*node, pages.came)).collect()
+    }
+
     /// A file was opened that may be lent. Whether somebody has to ask for recalls from now on.
     pub fn opened(&self, handle: u64, asked: LoanAsked, lent: Option<(Loan, Bytes)>) -> bool {
         self.closed(handle);
@@ -136,6 +241,10 @@ impl Borrowed {
     pub fn lent(&self, handle: u64, asked: LoanAsked, loan: Loan, from: u64, bytes: Bytes) -> bool {
         let mut state = self.state();
         let is_called_back = state.recalls != asked.recalls;
+        let is_over = |file: &BorrowedFile| file.until.is_some_and(|until| until <= asked.at);
+        if state.files.get(&handle).is_some_and(is_over) {
+            state.drop_bytes(handle);
+        }
         let Some(file) = state.files.get_mut(&handle) else { return false };
         file.lender = Some(loan.lender);
         // If it was among what was called back meanwhile is not known.
@@ -143,6 +252,11 @@ impl Borrowed {
             let until = asked.at + LOAN_TERM - LOAN_TERM / CLOCK_SLACK;
             let kept = bytes.len();
             (file.from, file.bytes, file.ends) = (from, bytes, loan.ends);
+            file.ahead_since = None;
+            if file.until.is_none() {
+                // What was asked for with this is of this moment or later.
+                file.since = Some(Instant::now().max(asked.at));
+            }
             file.until = file.until.max(Some(until));
             let before = std::mem::replace(&mut file.kept, kept);
             state.bytes = state.bytes - before + kept;
@@ -165,7 +279,15 @@ impl Borrowed {
     pub fn closed(&self, handle: u64) {
         let mut state = self.state();
         state.drop_bytes(handle);
-        state.files.remove(&handle);
+        let closed = state.files.remove(&handle);
+        if let Some(node) = closed.and_then(|file| file.cached)
+            && let Some(pages) = state.pages.get_mut(&node)
+        {
+            pages.files -= 1;
+            if pages.files == 0 {
+                state.pages.remove(&node);
+            }
+        }
     }
 
     /// Whether somebody has to ask for recalls from now on, as something is kept.
@@ -250,7 +372,13 @@ impl Drop for BorrowedState {
 impl BorrowedState {
     fn drop_bytes(&mut self, handle: u64) {
         let Some(file) = self.files.get_mut(&handle) else { return };
+        if let (Some(node), Some(_)) = (file.cached, file.until)
+            && let Some(pages) = self.pages.get_mut(&node)
+        {
+            pages.came += 1;
+        }
         (file.bytes, file.until, file.ends) = (Bytes::new(), None, false);
+        (file.since, file.attributes) = (None, None);
         let kept = std::mem::take(&mut file.kept);
         self.bytes -= kept;
         BORROWED_BYTES.fetch_sub(kept, Ordering::Relaxed);
@@ -258,6 +386,7 @@ impl BorrowedState {
 
     fn end(&mut self) {
         self.files.clear();
+        self.pages.clear();
         BORROWED_BYTES.fetch_sub(std::mem::take(&mut self.bytes), Ordering::Relaxed);
     }
 }

@@ -92,7 +92,8 @@ impl Device {
 
     /// Agrees with the kernel on what both can do. For several users the kernel asks for the rights to each object:
     /// a pipe, a socket and a watched directory are never opened by a request, so the owner is not asked for them.
-    pub fn shake_hands(&self, for_all: bool) -> io::Result<()> {
+    /// Where the kernel keeps pages that programs map, it compares the attributes of the file before each read.
+    pub fn shake_hands(&self, for_all: bool, maps: bool) -> io::Result<()> {
         let mut room = vec![0; HEAD_BYTES + TRANSFER_BYTES];
         loop {
             let bytes = match self.receive(&mut room)? {
@@ -130,7 +131,8 @@ impl Device {
             answer.minor = answer.minor.min(said.minor);
             answer.max_readahead = said.max_readahead;
             let rights = if for_all { abi::FUSE_POSIX_ACL } else { 0 };
-            answer.flags = said.flags & (FLAGS | rights);
+            let compares = if maps { abi::FUSE_AUTO_INVAL_DATA } else { 0 };
+            answer.flags = said.flags & (FLAGS | rights | compares);
             answer.max_background = BACKGROUND_MAX;
             answer.congestion_threshold = BACKGROUND_MAX / 4 * 3;
             answer.max_write = TRANSFER_BYTES as u32;

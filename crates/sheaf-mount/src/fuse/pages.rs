@@ -52,6 +52,11 @@ impl KernelPages {
         tell(device, told).await;
     }
 
+    /// Has the kernel drop pages of a node.
+    pub async fn drop_node(&self, device: &Arc<WatchedDevice>, node: u64) {
+        tell(device, vec![(node, None)]).await;
+    }
+
     /// Has the kernel drop all pages.
     pub async fn drop_all(&self, device: &Arc<WatchedDevice>) {
         let all = lock(&self.0).values().map(|node| (*node, None)).collect();

@@ -51,11 +51,16 @@ pub(super) fn reply(
             ReplyAs::Opened { is_directory },
             FileAnswer::Opened(handle) | FileAnswer::OpenedRunnable(handle),
         ) => {
-            opened = opened_as(handle, *is_directory);
+            opened = opened_as(handle, !*is_directory);
+            [opened.as_bytes(), &[]]
+        }
+        // The kernel keeps pages of it.
+        (ReplyAs::Opened { .. }, FileAnswer::OpenedLent(handle, ..)) => {
+            opened = opened_as(handle, false);
             [opened.as_bytes(), &[]]
         }
         (ReplyAs::Created, FileAnswer::Created(found, handle)) => {
-            (entry, opened) = (entry_of(&found), opened_as(handle, false));
+            (entry, opened) = (entry_of(&found), opened_as(handle, true));
             [entry.as_bytes(), opened.as_bytes()]
         }
         (ReplyAs::Written, FileAnswer::Count(bytes)) => {
@@ -119,9 +124,9 @@ fn lock_of(found: &FileLock) -> abi::fuse_file_lock {
     abi::fuse_file_lock { start, end, type_, pid }
 }
 
-fn opened_as(fh: u64, is_directory: bool) -> abi::fuse_open_out {
+fn opened_as(fh: u64, is_direct: bool) -> abi::fuse_open_out {
     let direct = abi::FOPEN_DIRECT_IO | abi::FOPEN_PARALLEL_DIRECT_WRITES;
-    let open_flags = if is_directory { 0 } else { direct };
+    let open_flags = if is_direct { direct } else { 0 };
     abi::fuse_open_out { fh, open_flags, ..Default::default() }
 }
 

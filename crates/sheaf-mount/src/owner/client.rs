@@ -144,10 +144,14 @@ impl OwnerClient {
             }
             NodeOp::OpenLent { node, flags, ahead } => {
                 let handle = self.open(node, flags)?;
-                match self.read_lent(handle, 0, 0, ahead, out) {
-                    Ok(FileAnswer::Lent(loan)) => Ok(FileAnswer::OpenedLent(handle, loan)),
+                let lent = self.read_lent(handle, 0, 0, ahead, out);
+                match (lent, self.attributes(node, Some(handle))) {
+                    // Whoever would change its content since waits for the loan.
+                    (Ok(FileAnswer::Lent(loan)), Ok(found)) => {
+                        Ok(FileAnswer::OpenedLent(handle, loan, found))
+                    }
                     // It is open all the same; why it cannot be read hears who reads it.
-                    Ok(_) | Err(_) => Ok(FileAnswer::Opened(handle)),
+                    _ => Ok(FileAnswer::Opened(handle)),
                 }
             }
             NodeOp::ReadLent { handle, offset, size, ahead } => {

@@ -335,7 +335,7 @@ fn file_without_a_name_is_given_one_later_or_never() {
 }
 
 #[test]
-fn memory_of_a_file_elsewhere_is_not_shared_and_may_be_private() {
+fn memory_of_a_file_elsewhere_is_not_shared_for_writing() {
     let _turn = turn();
     if !have_python() {
         return;
@@ -346,6 +346,8 @@ fn memory_of_a_file_elsewhere_is_not_shared_and_may_be_private() {
     there.must(&format!("f = open('{}', 'r+b')", inside(1, "f")));
     assert_eq!(there.ask("mmap.mmap(f.fileno(), 10)"), "ENODEV");
     assert_eq!(there.ask("mmap.mmap(f.fileno(), 10, prot=mmap.PROT_READ)"), "ENODEV");
+    there.must(&format!("r = open('{}', 'rb')", inside(1, "f")));
+    assert_eq!(there.ask("mmap.mmap(r.fileno(), 10, prot=mmap.PROT_READ)"), "ENODEV");
     there.must("m = mmap.mmap(f.fileno(), 10000, flags=mmap.MAP_PRIVATE)");
     assert_eq!(
         there.must("m[9990:]"),
@@ -362,6 +364,63 @@ fn memory_of_a_file_elsewhere_is_not_shared_and_may_be_private() {
     here.must("m = mmap.mmap(f.fileno(), 10)");
     here.must("m[0:6] = b'shared'");
     assert_eq!(there.must("f.seek(0) or f.read(7)"), "b'sharedx'");
+}
+
+#[test]
+fn memory_that_is_shared_for_reading_is_as_the_file() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    for host in [2, 3] {
+        assert_eq!(hosts.sheaf(host, &["umount", POINT]).code, Some(0));
+        let again = hosts.sheaf(host, &["--quiet", "mount", "--mmap", POINT]);
+        assert_eq!(again.code, Some(0), "{again:?}");
+    }
+    fs::write(hosts.disk(1, "f"), [b'0'; 10_000]).unwrap();
+    let at = inside(1, "f");
+    let mut readers = [2, 3].map(|host| {
+        let mut python = Python::new(&hosts, host);
+        python.must(&format!("f = open('{at}', 'rb', buffering=0)"));
+        python.must("m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)");
+        assert_eq!(python.must("m[9990:]"), "b'0000000000'");
+        let writable = "mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_WRITE)";
+        assert_eq!(python.ask(writable), "EACCES");
+        python
+    });
+    // Other hosts write, the owner's own programs, and the host of a reader.
+    for round in 1..=9u8 {
+        let host = usize::from(1 + round % 3);
+        let digit = char::from(b'0' + round);
+        let mut writer = Python::new(&hosts, host);
+        writer.must(&format!("w = os.open('{at}', os.O_RDWR)"));
+        assert_eq!(writer.must(&format!("os.pwrite(w, b'{digit}' * 10000, 0)")), "10000");
+        for reader in &mut readers {
+            let both = "(m[9999:], os.pread(f.fileno(), 1, 9999))";
+            // What a program of the owner writes with the file open is mapped a moment later.
+            if host == 1 {
+                assert_eq!(reader.must("os.pread(f.fileno(), 1, 9999)"), format!("b'{digit}'"));
+                wait_until("the map has what was written", || {
+                    reader.must(both) == format!("(b'{digit}', b'{digit}')")
+                });
+            }
+            assert_eq!(reader.must(both), format!("(b'{digit}', b'{digit}')"), "h{host}");
+        }
+        writer.must("os.close(w)");
+    }
+    // It grows, and a new map has all of it.
+    let mut writer = Python::new(&hosts, 3);
+    writer.must(&format!("os.close(os.open('{at}', os.O_WRONLY | os.O_APPEND))"));
+    writer.must(&format!("w = os.open('{at}', os.O_WRONLY | os.O_APPEND)"));
+    writer.must("os.write(w, b'end')");
+    assert_eq!(readers[0].must("os.fstat(f.fileno()).st_size"), "10003");
+    readers[0].must("m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)");
+    assert_eq!(readers[0].must("m[10000:]"), "b'end'");
+    // A file that is open for writing when it is opened is not mapped: changes of it cannot be seen.
+    let mut late = Python::new(&hosts, 2);
+    late.must(&format!("f = open('{at}', 'rb')"));
+    assert_eq!(late.ask("mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)"), "ENODEV");
 }
 
 #[test]
