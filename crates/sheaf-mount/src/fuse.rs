@@ -420,7 +420,7 @@ impl<R: Remote> View<R> {
                 reply::reply(device, unique, &how, FileAnswer::Node(found), &[])?;
                 return Ok(None);
             }
-            Known::NoList if !is_covered => return Err(Errno::NODATA),
+            Known::NoXattr if !is_covered => return Err(Errno::NODATA),
             _ => {}
         }
         if self.is_done(request.node(), &op) {

@@ -344,6 +344,8 @@ pub struct NodeAttributes {
     pub is_mounted: bool,
     /// It may have an access control list.
     pub has_list: bool,
+    /// It may have extended attributes that each user can list, among them those of the system's security modules.
+    pub has_xattrs: bool,
 }
 
 /// An entry of a directory.

@@ -79,7 +79,7 @@ pub struct MountArgs {
     /// That is possible for files that nobody writes to when they are opened, and
     /// not with --no-lease. The kernel keeps pages of such files, so a read during
     /// a later change may return parts of two versions.
-    #[arg(long, verbatim_doc_comment)]
+    #[arg(long)]
     pub mmap: bool,
 
     /// Where absolute symbolic links of hosts lead
@@ -91,7 +91,7 @@ pub struct MountArgs {
     /// Requests carry the ids of the hosts, and files show the ids of this
     /// machine. An id without a rule stays as it is, unless a rule gives its
     /// number to another id: then it is nobody (65534). Own files are not mapped.
-    #[arg(long, value_name = "RULES", verbatim_doc_comment)]
+    #[arg(long, value_name = "RULES")]
     pub idmap: Option<String>,
 
     /// Show files of hosts with uid=N, gid=N and permission bits by umask=OCTAL
@@ -99,7 +99,7 @@ pub struct MountArgs {
     /// As on a file system without owners, each file shows this owner and group,
     /// and the bits 777 without those of umask. What a caller may do is decided
     /// by the real owner, group and bits.
-    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',', verbatim_doc_comment)]
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
 
     /// Show block devices of hosts as files that can be read, as their permissions allow

@@ -17,6 +17,8 @@ const SAME_CALL_MAX: Duration = Duration::from_micros(500);
 const THREADS_MAX: usize = 1024;
 /// The extended attribute with the access control list.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// What the names of those begin with for which `ls` and the kernel ask.
+const SECURITY: &[u8] = b"security.";
 
 /// See the module.
 #[derive(Default)]
@@ -34,8 +36,8 @@ struct RecentAnswer {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known {
     Attributes(NodeAttributes),
-    /// There is no access control list.
-    NoList,
+    /// There is no such extended attribute.
+    NoXattr,
     Nothing,
 }
 
@@ -67,10 +69,12 @@ impl RecentAnswers {
                 all.insert(thread, RecentAnswer { is_lookup: false, ..recent });
                 Known::Attributes(recent.found)
             }
-            NodeOp::GetXattr { node, name, .. }
-                if *node == recent.found.node && !recent.found.has_list && name == ACCESS_LIST =>
-            {
-                Known::NoList
+            NodeOp::GetXattr { node, name, .. } if *node == recent.found.node => {
+                let is_there = match name.starts_with(SECURITY) {
+                    true => recent.found.has_xattrs,
+                    false => recent.found.has_list || name != ACCESS_LIST,
+                };
+                if is_there { Known::Nothing } else { Known::NoXattr }
             }
             _ => Known::Nothing,
         }
@@ -90,8 +94,16 @@ mod tests {
         recent.note(1, found, true, now);
         assert_eq!(recent.take(2, &attributes, now), Known::Nothing);
         assert_eq!(recent.take(1, &attributes, now), Known::Attributes(found));
-        assert_eq!(recent.take(1, &list(7), now), Known::NoList);
+        assert_eq!(recent.take(1, &list(7), now), Known::NoXattr);
         assert_eq!(recent.take(1, &list(7), now), Known::Nothing);
+        let label = NodeOp::GetXattr { node: 7, name: b"security.selinux".to_vec(), size: 100 };
+        recent.note(1, found, true, now);
+        assert_eq!(recent.take(1, &label, now), Known::Nothing);
+        recent.note(1, NodeAttributes { has_xattrs: false, ..found }, true, now);
+        assert_eq!(recent.take(1, &label, now), Known::NoXattr);
+        let other = NodeOp::GetXattr { node: 7, name: b"user.name".to_vec(), size: 100 };
+        recent.note(1, NodeAttributes { has_xattrs: false, ..found }, true, now);
+        assert_eq!(recent.take(1, &other, now), Known::Nothing);
         // Attributes that were asked for are asked for again, and so is another file.
         recent.note(1, found, false, now);
         assert_eq!(recent.take(1, &attributes, now), Known::Nothing);

@@ -289,8 +289,9 @@ impl OwnerClient {
             None => self.nodes.fd(node)?,
         };
         let found = status(file.as_fd())?;
-        let has_list = nodes::has_list(file.as_fd(), found.kind);
-        let found = NodeAttributes { has_list, ..self.nodes.attributes(node, &found) };
+        let (has_list, has_xattrs) = nodes::has_xattrs(file.as_fd(), found.kind);
+        let found = self.nodes.attributes(node, &found);
+        let found = NodeAttributes { has_list, has_xattrs, ..found };
         Ok(self.shows.shown(&self.nodes, found))
     }
 

@@ -185,7 +185,7 @@ impl KnownNodes {
     pub fn found(&self, fd: OwnedFd, parent: u64, name: &[u8]) -> Result<NodeAttributes, Errno> {
         enter(device_of(fd.as_fd())?)?;
         let found = status(fd.as_fd())?;
-        let has_list = has_list(fd.as_fd(), found.kind);
+        let (has_list, has_xattrs) = has_xattrs(fd.as_fd(), found.kind);
         // What is in a view is elsewhere, and in the end here again.
         let is_other = self.device(parent) != Some(found.dev);
         if is_other && self.served.is_view(&found)? {
@@ -228,7 +228,7 @@ impl KnownNodes {
         if is_new {
             state.opened(number, self.open_max, &self.served);
         }
-        Ok(NodeAttributes { is_mounted, has_list, ..attributes(known, &found) })
+        Ok(NodeAttributes { is_mounted, has_list, has_xattrs, ..attributes(known, &found) })
     }
 
     /// What the kernel says of a node, as it is told.
@@ -511,14 +511,23 @@ fn attributes(NodeNumber { node, ino }: NodeNumber, found: &Metadata) -> NodeAtt
         ctime: found.ctime,
         is_mounted: false,
         has_list: true,
+        has_xattrs: true,
     }
 }
 
-/// Whether a file may have an access control list.
-pub(super) fn has_list(file: BorrowedFd<'_>, kind: FileKind) -> bool {
+/// Whether a file may have an access control list, and whether it may have extended attributes.
+pub(super) fn has_xattrs(file: BorrowedFd<'_>, kind: FileKind) -> (bool, bool) {
     use rustix::io::Errno as SysErrno;
-    let list = || rustix::fs::getxattr_query(path_of(file), "system.posix_acl_access");
-    kind != FileKind::Symlink && !matches!(list(), Err(SysErrno::NODATA | SysErrno::NOTSUP))
+    let path = path_of(file);
+    // Most files have none, and the list of their names has access control lists in it.
+    let names = rustix::fs::listxattr_query(&*path);
+    if names == Ok(0) {
+        return (false, false);
+    }
+    let list = || rustix::fs::getxattr_query(&*path, "system.posix_acl_access");
+    let has_list =
+        kind != FileKind::Symlink && !matches!(list(), Err(SysErrno::NODATA | SysErrno::NOTSUP));
+    (has_list, true)
 }
 
 /// The path by which this process reaches what a descriptor names, whatever became of its names.
