@@ -109,7 +109,8 @@ impl GroupLane {
     /// parts are taken at once: one request, of bounded length, is put together at a time. One of
     /// which the rest never comes (its sender gave up) is over when the next one begins.
     pub fn enqueue(&self, packet: Packet, leaf: &mut Leaf<'_>) -> bool {
-        let user = self.user();
+        let identity = self.identity.as_ref().ok().and_then(Option::as_ref);
+        let user = identity.map(|identity| identity.uid());
         let mut queue = self.queue();
         let queue = &mut *queue;
         if packet.first {
