@@ -3,9 +3,12 @@ use super::{
     Data, ERROR_CLASSES_MAX, ErrorClass, FILTER, NumberChoice, Numbers, Packed, Partial, register,
 };
 use crate::entry::{ANSWER_BYTES_MAX, Answer, AnswerForm, Entry, EntryKind, Merged, Sink};
+use crate::message::{OpenMessage, Operation, Request};
 use proptest::prelude::*;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::filter::{Emit, Input, NodeInfo, Registry};
+use sheaf_tree::proto::control::PROTOCOL_VERSION;
+use sheaf_tree::service::{Caller, ClientRights};
 
 fn data() -> impl Strategy<Value = Data> {
     let bytes = prop::collection::vec(any::<u8>(), 0..20);
@@ -240,4 +243,47 @@ fn numbers_have_this_wire_form() {
     ];
     assert_eq!(wire, expected.concat());
     assert_eq!(Partial::decode(&bytes(&partial)).unwrap(), partial);
+}
+
+/// Programs of two forms would take each other's answers for malformed: whoever changes what is on
+/// links raises the version, and puts the digest of the new form here.
+#[test]
+fn what_is_on_links_is_as_the_version_says() {
+    const FORM: (u32, &str) = (10, "");
+    let member = |leaf| MemberSet::of_leaves(1, RangeSet::single(leaf));
+    let class = |body: &[u8]| {
+        let digest = *blake3::hash(body).as_bytes();
+        Data::class(digest, body.len() as u64, member(4), Some(body.to_vec()))
+    };
+    let mut lines = Merged::new();
+    lines.fold_raw(5, b"").unwrap();
+    let all = [
+        Data::None,
+        Data::Packed(Packed::of(1, 2, b"body".to_vec(), 40)),
+        numbers(3, 0, &[(1.5, -2)]),
+        class(b"body"),
+        Data::Lines(Box::new(lines)),
+    ];
+    let mut form = blake3::Hasher::new();
+    for data in all {
+        let mut partial = Partial { data, ..Partial::default() };
+        partial.status.add(7);
+        partial.add_error(ErrorClass::new(Errno::NOENT, "/path".to_owned(), member(6)));
+        partial.add_count(8, &RangeSet::single(9));
+        (partial.more, partial.contributors) = (RangeSet::single(10), RangeSet::full(11));
+        form.update(&bytes(&partial));
+    }
+    let open = OpenMessage::of_hosts(vec![(RangeSet::single(1), "/f".to_owned())], 2, 3);
+    let then = Some(Operation::Fchmod { mode: 0o640 });
+    form.update(&Request::Open { open, then, close: true }.encode(b"data"));
+    let caller = Caller::User {
+        uid: 1,
+        gid: 2,
+        gids: vec![3],
+        host: "n1".to_owned(),
+        is_owner: false,
+        rights: ClientRights::FULL,
+    };
+    form.update(&postcard::to_stdvec(&caller).unwrap());
+    assert_eq!((PROTOCOL_VERSION, form.finalize().to_hex().as_str()), FORM);
 }
