@@ -10,6 +10,7 @@
 //! partial covers only one file. Here the server lifts raw data first, and partials have a form of
 //! their own.
 use crate::entry::ANSWER_BYTES_MAX;
+use crate::server::MEMBERS_MAX;
 use sheaf_core::varint::{self, Malformed};
 use sheaf_core::{Errno, RANGES_MAX, RangeSet};
 use sheaf_tree::filter::{Accumulator, Emit, Filter, FilterError, Input, Registry};
@@ -230,7 +231,7 @@ impl Partial {
             let leaves = RangeSet::decode_within(input, left)?;
             counted.extend_from_slice(leaves.ranges());
             let is_next = partial.counts.last().is_none_or(|(before, _)| *before < count);
-            if !is_next || leaves.is_empty() {
+            if !is_next || leaves.is_empty() || count as usize > MEMBERS_MAX {
                 return Err(Malformed);
             }
             partial.counts.push((count, leaves));

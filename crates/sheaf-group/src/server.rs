@@ -30,6 +30,7 @@ use call::ServerCall;
 pub(crate) use call::said;
 #[cfg(test)]
 pub(crate) use call::{body, body_lines};
+pub(crate) use group::MEMBERS_MAX;
 use group::ServerGroup;
 use lane::{GroupJob, GroupLane};
 use sheaf_tree::service::pool::{Pool, Work};

@@ -4,6 +4,7 @@ use super::{
 };
 use crate::entry::{ANSWER_BYTES_MAX, Answer, AnswerForm, Entry, EntryKind, Merged, Sink};
 use crate::message::{OpenMessage, Operation, Request};
+use crate::server::MEMBERS_MAX;
 use proptest::prelude::*;
 use sheaf_core::{Errno, MemberSet, RangeSet};
 use sheaf_tree::filter::{Emit, Input, NodeInfo, Registry};
@@ -182,8 +183,10 @@ fn counts_of_a_leaf_are_one() {
     assert!(counted(&[(1, others.clone()), (3, some.clone())]));
     assert!(!counted(&[(1, some.clone()), (3, RangeSet::from_range(3, 8))]));
     assert!(!counted(&[(1, some.clone()), (1, others.clone())]));
-    assert!(!counted(&[(3, some), (1, others)]));
+    assert!(!counted(&[(3, some), (1, others.clone())]));
     assert!(!counted(&[(1, RangeSet::new())]));
+    let most = MEMBERS_MAX as u32;
+    assert!(counted(&[(most, others.clone())]) && !counted(&[(most + 1, others)]));
 }
 
 #[test]
