@@ -210,7 +210,7 @@ fn lines_that_are_longer_than_hosts_answer_are_refused() {
     }
     let mut registry = Registry::with_builtins();
     register(&mut registry);
-    let mut fold = |merged: Merged, leaves: &RangeSet| {
+    let fold = |merged: Merged, leaves: &RangeSet| {
         let partial = Partial { data: Data::Lines(Box::new(merged)), ..Partial::default() };
         let mut accumulator =
             registry.instantiate(FILTER, &[], &NodeInfo::default()).unwrap().accumulator();
