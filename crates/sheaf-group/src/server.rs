@@ -259,7 +259,7 @@ impl Service for Server {
                 handle: self.handle.clone(),
                 changes: self.changes.clone(),
             };
-            let is_full = self.pool.is_full_for(worker.lane.user());
+            let is_full = self.pool.is_full_for(worker.lane.user().map(u64::from));
             let errand = ServerErrand::Serve(worker);
             let refused = if is_full { Err(errand) } else { self.pool.spawn(errand) };
             if let Err(ServerErrand::Serve(worker)) = refused {
@@ -306,7 +306,7 @@ enum ServerErrand {
 impl Work for ServerErrand {
     fn user(&self) -> Option<u64> {
         match self {
-            Self::Serve(GroupWorker { lane, .. }) | Self::End(lane) => lane.user(),
+            Self::Serve(GroupWorker { lane, .. }) | Self::End(lane) => lane.user().map(u64::from),
         }
     }
 

@@ -95,8 +95,8 @@ impl GroupLane {
     }
 
     /// The user that it is worked on as, unless that is the process's.
-    pub fn user(&self) -> Option<u64> {
-        self.identity.as_ref().ok()?.as_ref().map(|identity| identity.uid().into())
+    pub fn user(&self) -> Option<u32> {
+        self.identity.as_ref().ok()?.as_ref().map(|identity| identity.uid())
     }
 
     fn queue(&self) -> MutexGuard<'_, GroupQueue> {
