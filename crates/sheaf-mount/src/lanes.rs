@@ -14,8 +14,9 @@ const LANES_MAX: usize = 4 * USER_LANES_MAX;
 /// Requests for news at a time, next to the others: a change may wait at the owner for the mount's word that it has
 /// taken the news.
 const NEWS_LANES_MAX: usize = 16;
-/// When a host without a free thread is asked again.
-const BUSY_PAUSE: Duration = Duration::from_millis(20);
+/// When a host without a free thread is asked again: at first, and at most.
+const BUSY_PAUSE_MIN: Duration = Duration::from_millis(20);
+const BUSY_PAUSE_MAX: Duration = Duration::from_millis(160);
 
 /// A way to a host.
 pub(crate) trait Way: Send + Sync + 'static {
@@ -64,29 +65,47 @@ impl<W: Way> HostLanes<W> {
         let ((who, pid), _) = decoded::<(FileCaller, u32)>(&call)?;
         let of_user = (pid != 0).then(|| self.room_of(who.uid));
         let room = if is_for_news(&call) { &self.news_room } else { &self.room };
-        let places = async {
-            let own = match &of_user {
-                Some(room) => Some(room.acquire().await),
-                None => None,
+        let mut pause = BUSY_PAUSE_MIN;
+        loop {
+            let places = async {
+                let own = match &of_user {
+                    Some(room) => Some(room.acquire().await),
+                    None => None,
+                };
+                (own, room.acquire().await)
             };
-            (own, room.acquire().await)
-        };
-        // The semaphores are never closed.
-        let places = tokio::time::timeout(self.patience, places).await;
-        let _places = places.map_err(|_| Errno::TIMEDOUT)?;
+            let left = self.patience.saturating_sub(begun.elapsed());
+            // The semaphores are never closed.
+            let places = tokio::time::timeout(left, places).await;
+            let places = places.map_err(|_| Errno::TIMEDOUT)?;
+            match self.call_at_once(&call, begun).await {
+                // What an operation has failed with is an answer: the host has no thread for it.
+                Err(Errno::AGAIN) if begun.elapsed() < self.patience => {}
+                Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+                answer => return answer,
+            }
+            // Others may go on meanwhile.
+            drop(places);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(BUSY_PAUSE_MAX);
+        }
+    }
+
+    async fn call_at_once(&self, call: &Bytes, begun: Instant) -> Result<Bytes, Errno> {
         let mut was_repeated = false;
         for _ in 0..=LANES_MAX + NEWS_LANES_MAX {
             let lane = self.lane(begun).await?;
             match self.ask(&lane.0, call.clone(), begun).await {
                 // One of a server before this one, by which nothing was done.
                 Err(Errno::STALE) => {}
-                Err(_) if self.way.is_gone(&lane.1) && !was_repeated && may_be_repeated(&call) => {
+                Err(_) if self.way.is_gone(&lane.1) && !was_repeated && may_be_repeated(call) => {
                     was_repeated = true;
                 }
-                Err(errno) => return Err(errno),
-                Ok(answer) => {
-                    lock(&self.free).push(lane);
-                    return Ok(answer);
+                answer => {
+                    if matches!(answer, Ok(_) | Err(Errno::AGAIN)) {
+                        lock(&self.free).push(lane);
+                    }
+                    return answer;
                 }
             }
         }
@@ -123,24 +142,14 @@ impl<W: Way> HostLanes<W> {
     }
 
     async fn ask(&self, lane: &Stream, call: Bytes, begun: Instant) -> Result<Bytes, Errno> {
-        loop {
-            let left = self.patience.saturating_sub(begun.elapsed());
-            let asked = lane.request(0, call.clone(), left).await;
-            let answer = asked.map_err(|error| error.errno())?.answer().await;
-            let coverage = &answer.coverage;
-            if let Some((errno, _)) = coverage.failed.iter().chain(&coverage.silent).next() {
-                // What an operation has failed with is an answer: this is a host without threads.
-                if *errno == Errno::AGAIN {
-                    if begun.elapsed() >= self.patience {
-                        return Err(Errno::TIMEDOUT);
-                    }
-                    tokio::time::sleep(BUSY_PAUSE).await;
-                    continue;
-                }
-                return Err(*errno);
-            }
-            return self.way.only(answer.payload.unwrap_or_default());
+        let left = self.patience.saturating_sub(begun.elapsed());
+        let asked = lane.request(0, call, left).await;
+        let answer = asked.map_err(|error| error.errno())?.answer().await;
+        let coverage = &answer.coverage;
+        if let Some((errno, _)) = coverage.failed.iter().chain(&coverage.silent).next() {
+            return Err(*errno);
         }
+        self.way.only(answer.payload.unwrap_or_default())
     }
 }
 

@@ -20,8 +20,11 @@ impl<'a> FrozenDisk<'a> {
     /// `None` where there can be none.
     fn new(hosts: &'a ViewHosts) -> Option<Self> {
         let script = "truncate -s 32M ../image && /usr/sbin/mkfs.ext4 -q ../image && mkdir disk
-                      mount -o loop ../image disk && chmod 777 disk";
-        let made = hosts.shell_at(1, EXPORT, script);
+                      mount -o loop ../image disk && chmod 777 disk
+                      for i in $(seq WRITERS); do
+                          echo x >disk/$i; chmod 666 disk/$i; : >bound$i; mount --bind disk/$i bound$i
+                      done";
+        let made = hosts.shell_at(1, EXPORT, &script.replace("WRITERS", &WRITERS.to_string()));
         (made.code == Some(0)).then_some(Self(hosts))
     }
 
@@ -38,7 +41,7 @@ impl<'a> FrozenDisk<'a> {
 impl Drop for FrozenDisk<'_> {
     fn drop(&mut self) {
         self.thaw();
-        self.0.shell_at(1, EXPORT, "umount --lazy disk");
+        self.0.shell_at(1, EXPORT, "umount --lazy bound* disk");
     }
 }
 
@@ -55,13 +58,25 @@ fn frozen_file_system_holds_up_no_other_file() {
     fs::write(hosts.disk(1, "f"), "f").unwrap();
     fs::set_permissions(hosts.disk(1, ""), fs::Permissions::from_mode(0o755)).unwrap();
     let user = |host, uid| Python::of_user(&hosts, host, uid, uid, "");
-    let of_each = [(2, 0), (3, 0), (2, 1001), (3, 1001), (2, 1002)];
-    let mut writers: Vec<Python> = of_each.map(|(host, uid)| user(host, uid)).into();
-    for (python, (host, uid)) in writers.iter_mut().zip(of_each) {
-        let path = inside(1, &format!("disk/of-{uid}-{host}-"));
+    // Single files of it are bound into the export, and have no mount of their own in the view.
+    let of_each = [
+        (2, 0, "disk"),
+        (3, 0, "disk"),
+        (2, 1001, "disk"),
+        (3, 1001, "disk"),
+        (2, 1002, "disk"),
+        (2, 0, "bound"),
+        (2, 1001, "bound"),
+    ];
+    let mut writers: Vec<Python> = of_each.map(|(host, uid, _)| user(host, uid)).into();
+    for (python, (host, uid, place)) in writers.iter_mut().zip(of_each) {
+        let (path, mode) = match place {
+            "disk" => (inside(1, &format!("disk/of-{uid}-{host}-")), "wb"),
+            place => (inside(1, place), "r+b"),
+        };
         python.must("import threading");
-        let open = format!("f = [open('{path}' + str(i), 'wb', 0) for i in range({WRITERS})]");
-        python.must(&open);
+        let numbers = format!("range(1, {WRITERS} + 1)");
+        python.must(&format!("f = [open('{path}' + str(i), '{mode}', 0) for i in {numbers}]"));
     }
     disk.freeze();
     for python in &mut writers {
