@@ -409,8 +409,7 @@ impl<R: Remote> View<R> {
             KernelAsks::Op { op, data, how } => (op, data, how),
         };
         self.counters.asked();
-        if let (NodeOp::GetXattr { size, .. }, true) = (&op, statistics::is_asked(&op, self.root)) {
-            let bytes = self.statistics(request.user(), *size)?;
+        if let Some(bytes) = self.asked_statistics(request.user(), &op)? {
             reply::reply(device, unique, &how, FileAnswer::Bytes, &bytes)?;
             return Ok(None);
         }

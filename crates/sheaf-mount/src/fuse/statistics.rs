@@ -98,17 +98,20 @@ impl Counters {
     }
 }
 
-/// Whether a request asks for the statistics of the mount with this top directory.
-pub(super) fn is_asked(op: &NodeOp, root: u64) -> bool {
-    matches!(op, NodeOp::GetXattr { node, name, .. } if *node == root && name == ATTRIBUTE.as_bytes())
-}
-
 impl<R: Remote> View<R> {
-    /// The attribute.
+    /// The attribute, if the operation asks for it.
     ///
     /// # Errors
     /// `EPERM` for a user whose calls are not all that it shows, and `ERANGE` if there is not enough room.
-    pub(super) fn statistics(&self, user: u32, size: u32) -> Result<Vec<u8>, Errno> {
+    pub(super) fn asked_statistics(
+        &self,
+        user: u32,
+        op: &NodeOp,
+    ) -> Result<Option<Vec<u8>>, Errno> {
+        let NodeOp::GetXattr { node, name, size } = op else { return Ok(None) };
+        if *node != self.root || name != ATTRIBUTE.as_bytes() {
+            return Ok(None);
+        }
         if user != 0 && user != rustix::process::geteuid().as_raw() {
             return Err(Errno::PERM);
         }
@@ -131,7 +134,7 @@ impl<R: Remote> View<R> {
             calls,
         };
         let bytes = postcard::to_stdvec(&statistics).map_err(|_| Errno::NOMEM)?;
-        if bytes.len() > size as usize { Err(Errno(libc::ERANGE)) } else { Ok(bytes) }
+        if bytes.len() > *size as usize { Err(Errno(libc::ERANGE)) } else { Ok(Some(bytes)) }
     }
 }
 
