@@ -136,12 +136,12 @@ impl Sessions {
     #[must_use]
     pub fn places(environment: &Environment) -> Vec<Self> {
         let mut places = vec![Self::of(environment)];
-        let temporary = Self::temporary(environment);
-        if places[0] != temporary {
+        let (temporary, roots) = (Self::temporary(environment), Self::roots());
+        if places[0] != temporary && !temporary.is_foreign() {
             places.push(temporary);
         }
-        if getuid().is_root() && Self::roots().directory.is_dir() {
-            places.push(Self::roots());
+        if places[0] != roots && getuid().is_root() && roots.directory.is_dir() {
+            places.push(roots);
         }
         places
     }
@@ -542,7 +542,7 @@ mod tests {
             sessions.make_directory().unwrap();
             assert_eq!(sessions.directory(), Path::new("/run/sheaf/root"));
             assert_eq!(place(&there), Path::new(&temporary).join("sheaf"));
-            assert!(Sessions::places(&here).contains(&Sessions::roots()));
+            assert_eq!(Sessions::places(&here), [Sessions::roots()]);
             return;
         }
         let script = "mount -t tmpfs none /run && exec \"$@\"";
