@@ -213,14 +213,20 @@ impl<'a> Printer<'a> {
         self.out.write_all(b"\n")
     }
 
-    /// `HOSTS:PATH: text`, as programs that check files say it.
-    pub fn verdict(&mut self, leaves: &RangeSet, path: &[u8], text: &str) -> io::Result<()> {
+    /// `HOSTS:PATH: text`, as programs that check files say it, with `mark` in front.
+    pub fn verdict(
+        &mut self,
+        mark: &str,
+        leaves: &RangeSet,
+        path: &[u8],
+        text: &str,
+    ) -> io::Result<()> {
+        if self.layout == Layout::Label {
+            self.label(leaves, b"")?;
+        }
+        self.out.write_all(mark.as_bytes())?;
         match self.layout {
-            Layout::Bare => self.text(path)?,
-            Layout::Label => {
-                self.label(leaves, b"")?;
-                self.text(path)?;
-            }
+            Layout::Bare | Layout::Label => self.text(path)?,
             _ => self.name(leaves, path)?,
         }
         self.out.write_all(b": ")?;

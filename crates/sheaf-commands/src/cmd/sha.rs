@@ -10,6 +10,7 @@ use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{Heads, Layout};
 use sheaf_records::{Algorithm, Entry};
 use sheaf_tools::report::ReportChoice;
+use std::borrow::Cow;
 
 /// Print the digest of files, equal digests once
 #[derive(Args, Debug)]
@@ -72,6 +73,25 @@ fn name_of_tag(algorithm: Algorithm) -> &'static str {
     }
 }
 
+/// A name as lines of digests have it, and what stands in front of the line: where one of `special` is in
+/// the name, newlines, returns and backslashes are written out, which a backslash in front says.
+/// Otherwise whoever names a file could make lines of other files.
+fn written_out<'a>(name: &'a [u8], special: &[u8]) -> (&'static str, Cow<'a, [u8]>) {
+    if !name.iter().any(|byte| special.contains(byte)) {
+        return ("", Cow::Borrowed(name));
+    }
+    let mut written = Vec::with_capacity(name.len() + 1);
+    for &byte in name {
+        match byte {
+            b'\n' => written.extend(b"\\n"),
+            b'\r' => written.extend(b"\\r"),
+            b'\\' => written.extend(b"\\\\"),
+            byte => written.push(byte),
+        }
+    }
+    ("\\", Cow::Owned(written))
+}
+
 /// Prints the digests, or checks them.
 pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
     let (algorithm, name) = match args.algorithm {
@@ -94,13 +114,15 @@ pub fn run(args: &ShaArgs, global: &GlobalArgs) -> Result<Exit> {
                     printer.json(entry.leaves, entry.path, record)?;
                     continue;
                 }
+                let (mark, path) = written_out(entry.path, b"\\\n\r");
                 if args.tag {
                     let tail = [b") = ", entry.entry.text].concat();
-                    let head = format!("{} (", name_of_tag(name));
-                    printer.between(head.as_bytes(), entry.leaves, entry.path, &tail)?;
+                    let head = format!("{mark}{} (", name_of_tag(name));
+                    printer.between(head.as_bytes(), entry.leaves, &path, &tail)?;
                     continue;
                 }
-                printer.behind(entry.entry.text, b"  ", entry.leaves, entry.path)?;
+                let digest = [mark.as_bytes(), entry.entry.text].concat();
+                printer.behind(&digest, b"  ", entry.leaves, &path)?;
             }
             Ok(())
         },

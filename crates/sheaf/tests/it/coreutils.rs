@@ -368,3 +368,32 @@ fn tag_and_warn_of_sha_are_those_of_sha256sum() {
         assert!(run.stderr.contains(&text), "{line}: {run:?}");
     }
 }
+
+/// Whoever names files could otherwise make lines of other files.
+#[test]
+fn names_in_lists_of_digests_are_written_out() {
+    let home = home();
+    let names = ["new\nline", "re\rturn", "back\\slash", "plain"];
+    for name in names {
+        home.write(&format!("n1/odd/{name}"), name);
+    }
+    for flags in [&[][..], &["--tag"]] {
+        let ours = both(&home, &[&["sha"], flags, &["/odd/*"]].concat(), &["true"]).0;
+        let list = ["sha256sum"].into_iter().chain(flags.iter().copied());
+        let paths = names.map(|name| format!("odd/{name}"));
+        let theirs = list.chain(paths.iter().map(String::as_str)).collect::<Vec<_>>();
+        let theirs = both(&home, &["sha", "/d/a.rs"], &theirs).1;
+        let sorted = |text: &str| {
+            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&ours.replace("n1:/odd/", "odd/")), sorted(&theirs), "{flags:?}");
+        home.write("n1/list", &theirs);
+        let ours = both(&home, &["sha", "-c", "/list"], &["sha256sum", "-c", "list"]);
+        let checked = ours.0.replace("n1:/odd/", "odd/");
+        assert!(checked.contains("\\odd/new\\nline: OK\n"), "{checked:?}");
+        assert!(checked.contains("odd/back\\slash: OK\n"), "{checked:?}");
+        assert_eq!(checked.lines().count(), names.len(), "{checked:?}");
+    }
+}

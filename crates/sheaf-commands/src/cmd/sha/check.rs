@@ -1,5 +1,5 @@
 //! `sheaf sha -c`: files checked against lists of digests.
-use super::ShaArgs;
+use super::{ShaArgs, written_out};
 use crate::cmd::per_path::{explained, said};
 use anyhow::Result;
 use sheaf_cli::addresses::stop;
@@ -78,7 +78,8 @@ fn print(
     path: &[u8],
 ) -> io::Result<()> {
     if printer.layout() != Layout::Json {
-        return printer.verdict(leaves, path, verdict.text());
+        let (mark, path) = written_out(path, b"\n\r");
+        return printer.verdict(mark, leaves, &path, verdict.text());
     }
     if let CheckVerdict::Unread(_) = verdict {
         return Ok(());
