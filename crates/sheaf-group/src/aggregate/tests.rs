@@ -252,14 +252,18 @@ fn numbers_have_this_wire_form() {
 /// links raises the version, and puts the digest of the new form here.
 #[test]
 fn what_is_on_links_is_as_the_version_says() {
-    const FORM: (u32, &str) = (10, "");
+    const FORM: (u32, &str) =
+        (10, "73741a444bffe56f067b9c507eb16d64a97732097acce99c8e2508c054fbdcd0");
     let member = |leaf| MemberSet::of_leaves(1, RangeSet::single(leaf));
     let class = |body: &[u8]| {
         let digest = *blake3::hash(body).as_bytes();
         Data::class(digest, body.len() as u64, member(4), Some(body.to_vec()))
     };
     let mut lines = Merged::new();
-    lines.fold_raw(5, b"").unwrap();
+    let mut answer = Answer::new(AnswerForm::default());
+    answer.path(b"/f");
+    assert!(answer.entry(Entry::new(EntryKind::Line, b"line")).is_continue());
+    lines.fold_raw(5, &answer.into_bytes()).unwrap();
     let all = [
         Data::None,
         Data::Packed(Packed::of(1, 2, b"body".to_vec(), 40)),
