@@ -564,7 +564,10 @@ impl<R: Remote> View<R> {
 
     fn note_writer(&self, of: &OfWriters, answer: &FileAnswer) {
         match (of, answer) {
-            (OfWriters::Opens(node), FileAnswer::Opened(handle)) => {
+            (
+                OfWriters::Opens(node),
+                FileAnswer::Opened(handle) | FileAnswer::OpenedSized(handle, _),
+            ) => {
                 self.writers.opened(*handle, *node, false);
             }
             (OfWriters::Opens(node), FileAnswer::OpenedRunnable(handle)) => {

@@ -307,7 +307,9 @@ impl NodeOp {
 /// Whether the kernel of whoever opens a file with these flags relies on the size that it knows: for reads that do not
 /// wait, and for the position after an append.
 pub(crate) fn relies_on_size(flags: u32) -> bool {
-    flags & (libc::O_DIRECT | libc::O_APPEND) as u32 != 0
+    let has = |flag: i32| flags & flag as u32 != 0;
+    // `O_WRONLY` and `O_RDWR` together are all ways of writing.
+    has(libc::O_DIRECT) || has(libc::O_APPEND) && has(libc::O_ACCMODE)
 }
 
 /// What `lstat(2)` says of a node.
@@ -416,6 +418,8 @@ pub enum FileAnswer {
     Node(NodeAttributes),
     /// A file is open.
     Opened(u64),
+    /// A file is open, which has so many bytes; the client is told when it grows.
+    OpenedSized(u64, u64),
     /// A file is open for writing that can be run once it is closed.
     OpenedRunnable(u64),
     /// It was made and is open.

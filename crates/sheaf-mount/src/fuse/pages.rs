@@ -120,10 +120,13 @@ impl<R: Remote> View<R> {
         node: u64,
         opened: &[u8],
     ) {
-        let (node, handle) = match decoded::<Result<FileAnswer, Errno>>(opened) {
-            Ok((Ok(FileAnswer::Opened(handle) | FileAnswer::OpenedRunnable(handle)), _)) => {
-                (node, handle)
+        let handle = match decoded::<Result<FileAnswer, Errno>>(opened) {
+            Ok((Ok(FileAnswer::OpenedSized(handle, size)), _)) => {
+                self.keeps(device, handle, node);
+                let news = [FileNews { number: 0, handle, size: Some(size) }];
+                return self.pages.heed(device, &[], &news).await;
             }
+            Ok((Ok(FileAnswer::Opened(handle) | FileAnswer::OpenedRunnable(handle)), _)) => handle,
             // The kernel takes the size from the answer itself.
             Ok((Ok(FileAnswer::Created(made, handle)), _)) => {
                 return self.keeps(device, handle, made.node);

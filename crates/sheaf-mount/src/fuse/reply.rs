@@ -49,7 +49,9 @@ pub(super) fn reply(
         (ReplyAs::Bytes | ReplyAs::Xattr, FileAnswer::Bytes) => [bytes, &[]],
         (
             ReplyAs::Opened { is_directory },
-            FileAnswer::Opened(handle) | FileAnswer::OpenedRunnable(handle),
+            FileAnswer::Opened(handle)
+            | FileAnswer::OpenedSized(handle, _)
+            | FileAnswer::OpenedRunnable(handle),
         ) => {
             opened = opened_as(handle, !*is_directory);
             [opened.as_bytes(), &[]]

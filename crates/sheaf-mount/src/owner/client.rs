@@ -139,8 +139,14 @@ impl OwnerClient {
             }
             NodeOp::Open { node, flags } => {
                 let handle = self.open(node, flags)?;
-                let closes = self.handle(handle)?.closes_when_flushed();
-                Ok(if closes { FileAnswer::OpenedRunnable } else { FileAnswer::Opened }(handle))
+                let open = self.handle(handle)?;
+                Ok(match open.closes_when_flushed() {
+                    true => FileAnswer::OpenedRunnable(handle),
+                    false if relies_on_size(flags) => {
+                        FileAnswer::OpenedSized(handle, status(open.file().as_fd())?.size)
+                    }
+                    false => FileAnswer::Opened(handle),
+                })
             }
             NodeOp::OpenLent { node, flags, ahead } => {
                 let handle = self.open(node, flags)?;
@@ -171,7 +177,7 @@ impl OwnerClient {
                     return Err(Errno::OPNOTSUPP);
                 }
                 let file = self.to_write(&open)?;
-                if flags & libc::O_APPEND as u32 != 0 {
+                if flags & libc::O_APPEND as u32 != 0 && !open.is_watched() {
                     self.watch(handle, &file, false)?;
                 }
                 // Where the client's kernel believes that the data end.
@@ -508,6 +514,7 @@ impl OwnerClient {
         let found = rustix::fs::fstat(file)?;
         let id = (found.st_dev, found.st_ino);
         self.nodes.served.watchers.watch(id, &self.loans.told, handle, has_pages);
+        self.handle(handle)?.watched();
         Ok(())
     }
 

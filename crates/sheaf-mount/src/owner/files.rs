@@ -9,6 +9,7 @@ use sheaf_core::files::FileKind;
 use sheaf_core::{Errno, lock};
 use sheaf_tree::service::identity::as_process;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Permission bits that allow somebody to run a file.
@@ -20,6 +21,8 @@ pub(super) struct OwnerFile {
     state: Mutex<OpenState>,
     /// Whoever lists a directory.
     pub listing: Mutex<()>,
+    /// The client is told of its size.
+    is_watched: AtomicBool,
 }
 
 struct OpenState {
@@ -31,7 +34,19 @@ struct OpenState {
 impl OwnerFile {
     pub fn new(node: u64, file: OwnedFd) -> Self {
         let state = OpenState { file: Arc::new(file), closed: None };
-        Self { node, state: Mutex::new(state), listing: Mutex::default() }
+        let (state, listing, is_watched) =
+            (Mutex::new(state), Mutex::default(), AtomicBool::new(false));
+        Self { node, state, listing, is_watched }
+    }
+
+    /// The client is told of its size from now on.
+    pub fn watched(&self) {
+        self.is_watched.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client is told of its size.
+    pub fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Relaxed)
     }
 
     /// The file, for what does not change its content.
