@@ -217,16 +217,18 @@ impl AllView {
         if !is_data || set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
             return Err(Errno::ROFS);
         }
-        if set.size.is_some() {
-            self.refuse_length(handle, pid)?;
+        if let Some(length) = set.size {
+            self.set_length(handle, length, pid).await?;
         }
         self.attributes(&place).await
     }
 
-    fn refuse_length(&self, handle: Option<u64>, pid: u32) -> Result<(), Errno> {
+    async fn set_length(&self, handle: Option<u64>, length: u64, pid: u32) -> Result<(), Errno> {
         let open = handle.map(|handle| self.open.get(handle)).transpose()?;
         match open.as_deref() {
-            Some(AllOpen::Writing(writing)) => writing.refuse_length(&self.client, &self.statuses),
+            Some(AllOpen::Writing(writing)) => {
+                writing.set_length(&self.client, &self.statuses, length).await
+            }
             _ => Err(self.statuses.fail(asking_session(pid), no_length())),
         }
     }

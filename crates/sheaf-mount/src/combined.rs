@@ -127,7 +127,7 @@ pub(crate) async fn take(
     let reads = move || runtime.block_on(contents(&own, file, &targets, &binding));
     let read = tokio::task::spawn_blocking(reads).await.map_err(|_| Errno::IO)?;
     let is_joined = file == GroupFile::Data && *asked.binding == GroupBinding::default();
-    if is_joined {
+    if file == GroupFile::Data {
         statuses.readers.note(asked.pid);
     }
     let told_of = |outcome: &Outcome, notes: &[String]| told(client, &what, outcome, notes);

@@ -208,7 +208,7 @@ impl GroupsView {
     }
 
     /// Times are taken and kept nowhere; all else is as it is.
-    fn set_attributes(
+    async fn set_attributes(
         &self,
         node: u64,
         handle: Option<u64>,
@@ -218,16 +218,22 @@ impl GroupsView {
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
             return Err(Errno::PERM);
         }
-        if set.size.is_some() {
-            self.refuse_length(node, handle, pid)?;
+        if let Some(length) = set.size {
+            self.set_length(node, handle, length, pid).await?;
         }
         self.attributes(node)
     }
 
-    fn refuse_length(&self, node: u64, handle: Option<u64>, pid: u32) -> Result<(), Errno> {
+    async fn set_length(
+        &self,
+        node: u64,
+        handle: Option<u64>,
+        length: u64,
+        pid: u32,
+    ) -> Result<(), Errno> {
         let open = handle.map(|handle| self.open.get(handle)).transpose()?;
         if let Some(GroupOpen::Writing(group, writing)) = open.as_deref() {
-            return writing.refuse_length(&self.client, &group.statuses);
+            return writing.set_length(&self.client, &group.statuses, length).await;
         }
         Err(match self.node(node)? {
             GroupNode::File(group, GroupFile::Data) => {
@@ -593,7 +599,7 @@ impl OwnFiles for GroupsView {
             NodeOp::Forget(_) => Ok(FileAnswer::Done),
             NodeOp::Attributes { node, .. } => self.attributes(node).map(FileAnswer::Node),
             NodeOp::SetAttributes { node, handle, set } => {
-                self.set_attributes(node, handle, &set, pid).map(FileAnswer::Node)
+                self.set_attributes(node, handle, &set, pid).await.map(FileAnswer::Node)
             }
             NodeOp::ReadLink { node } => {
                 let GroupNode::Link(group, number) = self.node(node)? else {

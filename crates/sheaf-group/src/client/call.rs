@@ -47,7 +47,7 @@ pub struct Unfinished {
     /// They have ended before they were done, and said all that they have done.
     pub heard: RangeSet,
     /// What they have done is not known beyond what they said before: they are lost, and may still be
-    /// at it, or their answer does not decode.
+    /// at it, their server was replaced, or their answer does not decode.
     pub unknown: RangeSet,
 }
 
@@ -346,7 +346,11 @@ impl Call {
         }
         unfinished.unknown = lost.difference(&gone);
         unfinished.unknown.union_with(&there.difference(&unfinished.heard));
-        let garbled = outcome.failed.iter().filter(|(errno, _)| *errno == Errno::PROTO);
+        // A server that was started in the place of another (ESTALE) knows of no call.
+        let garbled = outcome
+            .failed
+            .iter()
+            .filter(|(errno, _)| matches!(*errno, Errno::PROTO | Errno::STALE));
         garbled.for_each(|(_, leaves)| unfinished.unknown.union_with(leaves));
         Ok((outcome, unfinished))
     }

@@ -5,6 +5,7 @@ use rustix::fs::OFlags;
 use sheaf_core::{Errno, RangeSet, lock};
 use sheaf_group::message::{OpenMessage, Operation};
 use sheaf_group::{Client, Group, GroupError, Outcome, Reading, Target};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Mutex;
 
 /// What most operations are called in `status`.
@@ -24,6 +25,8 @@ pub(crate) struct GroupWriting {
     /// How many files they have.
     members: u64,
     appends: bool,
+    /// A length was refused: whoever goes on all the same would write over a part of each file.
+    is_refused: AtomicBool,
     done: std::sync::Mutex<WriteDone>,
 }
 
@@ -76,7 +79,7 @@ impl GroupWriting {
         // That all were opened, and maybe emptied, is news, too.
         let done = WriteDone { what: WRITE, failures: WriteFailures::default(), is_news: true };
         let (groups, done) = (Mutex::new(groups), std::sync::Mutex::new(done));
-        Ok(Self { session, groups, members, appends, done })
+        Ok(Self { session, groups, members, appends, is_refused: AtomicBool::new(false), done })
     }
 
     /// Writes the same to each, and all of it: what a member takes only a part of has failed there, by name.
@@ -87,6 +90,9 @@ impl GroupWriting {
         data: &[u8],
         offset: u64,
     ) -> Result<(), Errno> {
+        if self.is_refused.load(Ordering::Relaxed) {
+            return Err(Errno::OPNOTSUPP);
+        }
         let operation = match self.appends {
             true => Operation::WriteAll,
             false => Operation::PwriteAll { offset },
@@ -98,8 +104,18 @@ impl GroupWriting {
         self.operate(client, statuses, "sync data", &Operation::Fsync, b"").await
     }
 
-    /// `ftruncate(2)`, which nobody is asked for.
-    pub fn refuse_length(&self, client: &Client, statuses: &StatusTexts) -> Result<(), Errno> {
+    /// `ftruncate(2)`: of one file as anywhere, of several nobody is asked for it.
+    pub async fn set_length(
+        &self,
+        client: &Client,
+        statuses: &StatusTexts,
+        length: u64,
+    ) -> Result<(), Errno> {
+        if self.members == 1 {
+            let operation = Operation::Ftruncate { length };
+            return self.operate(client, statuses, TRUNCATE, &operation, b"").await;
+        }
+        self.is_refused.store(true, Ordering::Relaxed);
         let unasked = Some((NO_LENGTH.to_owned(), Errno::OPNOTSUPP));
         let failures = WriteFailures { unasked, ..WriteFailures::default() };
         self.note(client, statuses, TRUNCATE, failures)
@@ -216,8 +232,8 @@ impl WriteFailures {
     }
 }
 
-/// Refuses to empty several files for a process that has read their joined content: it would write all of that to
-/// each.
+/// Refuses to write to several files for a process that has read their joined content: it would write all of that to
+/// each. An editor need not empty a file before it writes to it. Who appends adds what is new.
 pub(crate) fn refuse_saving(
     statuses: &StatusTexts,
     targets: &[Target],
@@ -229,7 +245,7 @@ pub(crate) fn refuse_saving(
     };
     let sets = by_members(targets);
     let is_single = sets.len() <= 1 && sets.iter().all(is_one);
-    if is_single || !flags.contains(OFlags::TRUNC) || !statuses.readers.has(pid) {
+    if is_single || flags.contains(OFlags::APPEND) || !statuses.readers.has(pid) {
         return Ok(());
     }
     let why = "refused, because this program has read the joined content of all files, and would write it to each \

@@ -184,6 +184,12 @@ impl Config {
         let groups = ClusterGroups::new(&self.groups, hosts.everyone());
         let mut excluded = HostSet::new();
         for expression in &self.exclude_hosts {
+            // An unset variable leaves nothing: whoever meant somebody would change him, too.
+            if expression.trim().is_empty() {
+                let why =
+                    "-x (or - in -w) names no host to leave out; an unset variable leaves it empty";
+                return Err(SessionError::Hosts(why.to_owned()));
+            }
             if let Ok(names) = HostSet::parse(expression) {
                 let unknown: Vec<String> =
                     names.iter().filter(|name| hosts.leaf(name).is_none()).collect();

@@ -37,6 +37,20 @@ fn refuses(run: &Run, expected: &str) {
     assert_eq!(run.stderr, format!("sheaf: {expected}\n"));
 }
 
+/// An unset variable spares nobody, so it is refused.
+#[test]
+fn empty_exclusion_is_refused() {
+    let (home, export) = home();
+    let why = "-x (or - in -w) names no host to leave out; an unset variable leaves it empty";
+    for hosts in
+        [&["-w", "n[1-4]", "-x", ""][..], &["-w", "n[1-4]", "-x", " "], &["-w", "n[1-4],-"]]
+    {
+        let run = home.run(&[hosts, &["--export", &export, "rm", "@all:/same"]].concat());
+        refuses(&run, why);
+        assert!(home.path().join("n1/same").exists(), "{hosts:?}");
+    }
+}
+
 #[test]
 fn hosts_need_no_file() {
     let (home, export) = home();

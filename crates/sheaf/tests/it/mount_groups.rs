@@ -472,12 +472,27 @@ fn joined_content_is_not_saved_to_each_file() {
         let script = format!("{}; head -c 18 {status}; cat groups/g/data", save(path));
         assert_eq!(reads(&view, &script), "1\nopen data: refused1.5 2\n2.5 2\n3.5 2\n", "{path}");
     }
+    // As vi does it: without emptying the file, and whatever becomes of its length.
+    let writes = |path: &str, reads: &str| {
+        let text = "import os\n{reads}f = os.open(p, os.O_WRONLY | os.O_CREAT)\ntry: os.ftruncate(f, 2)\nexcept OSError: pass\nos.write(f, b'XX')";
+        format!("python3 -c \"p = '{path}'\n{}\" 2>&1 | tail -n 1", text.replace("{reads}", reads))
+    };
+    let refused = reads(&view, &writes("groups/g/data", "open(p).read()\n"));
+    assert!(refused.contains("Operation not permitted"), "{refused}");
+    let refused = reads(&view, &writes("groups/g/data", ""));
+    assert!(refused.contains("Operation not supported"), "{refused}");
+    assert_eq!(reads(&view, "cat groups/g/data"), "1.5 2\n2.5 2\n3.5 2\n");
     // A shell writes what it has not read, and one file is its own content.
     reads(&view, "cat groups/g/data; echo 4 >groups/g/data");
     reads(&view, "mkdir groups/one; echo add n1:/etc/load >groups/one/ctl");
     assert_eq!(
         reads(&view, &format!("{}; cat groups/g/data", save("groups/one/data"))),
         "4\n4\n4\n"
+    );
+    let shorter = writes("groups/one/data", "open(p).read()\n");
+    assert_eq!(
+        reads(&view, &format!("echo 56789 >groups/one/data; {shorter}; cat groups/one/data")),
+        "XX"
     );
 }
 
