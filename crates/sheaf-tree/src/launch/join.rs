@@ -11,3 +11,4 @@ pub(super) mod peer;
 pub(super) mod place;
 pub(super) mod search;
 pub(super) mod serve;
+mod sole;

@@ -311,6 +311,25 @@ fn host_that_comes_back_while_it_is_started_again_is_there_once() {
     wait_until("every process has ended", || nothing_runs(&machines));
 }
 
+/// A host that hangs in a deep tree and is started anew: what hung never does anything again.
+#[test]
+fn server_that_hangs_is_ended_when_another_takes_its_place() {
+    let _turn = turn();
+    let tuning = "[tuning]\nheartbeat_ms = 200\nheartbeats_lost_max = 5\nrelaunch_ms = 200\n";
+    let Some(machines) = machines(4, "1x2x2", tuning) else { return };
+    assert_eq!(machines.run(&["up"]).code, Some(0));
+    let answer = || machines.run(&["--timeout", "5", "grep", "equal", "/root/data"]);
+    all_answer(&answer(), "h[1-4]");
+    // On h2 there is nothing but a server.
+    machines.processes(2).iter().for_each(|server| server.signal(Signal::STOP));
+    wait_until("it is missed", || parents(&machines).len() < 7);
+    wait_until("it is back", || answer().code == Some(0));
+    let left = machines.processes(2);
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    wait_until("every process has ended", || nothing_runs(&machines));
+}
+
 #[test]
 fn host_that_has_left_is_not_started_again_and_a_lost_one_is() {
     let _turn = turn();

@@ -4,6 +4,7 @@ use super::invited::LinkedNode;
 use super::peer::{Introductions, PEERS};
 use super::place::{ASSIGN_TIMEOUT, SaidPlace, find_place, hear, said};
 use super::search::{Arrival, ParentIs, Search, arrive_near, attach_parent, find_parent};
+use super::sole::take_place;
 use crate::driver::Shared;
 use crate::filter::end_when_held_up;
 use crate::launch::join::invited;
@@ -398,6 +399,7 @@ async fn run(
     how: How<'_>,
     services: &Services,
 ) -> io::Result<()> {
+    let _sole = take_place(&placed.station).await;
     let shared = Shared::new();
     let parent = begin(&shared, &placed, as_orphan, services);
     if let How::Joined { node, .. } = how {
