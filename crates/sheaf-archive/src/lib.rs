@@ -6,9 +6,12 @@
 //! copies are lost; [`verify_pack`] compares each byte with what the index says.
 //!
 //! ```
-//! use sheaf_archive::{MemberAttributes, MemberKind, PackId, PackIndex, PackWriter, content_of};
+//! use sheaf_archive::{
+//!     FileName, MemberAttributes, MemberKind, PackId, PackIndex, PackWriter, content_of,
+//! };
 //! let mut pack = PackWriter::new(Vec::new(), PackId([7; 16]));
-//! let hosts = MemberAttributes::new(b"hosts", MemberKind::File, 0o644);
+//! let name = FileName::new("hosts").expect("it is a name");
+//! let hosts = MemberAttributes::new(name, MemberKind::File, 0o644);
 //! pack.add(&hosts, b"127.0.0.1 localhost\n")?;
 //! let (tar, written) = pack.finish()?;
 //!

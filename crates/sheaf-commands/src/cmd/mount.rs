@@ -415,19 +415,16 @@ fn in_background(args: &MountArgs) -> Result<Exit> {
     let mut child = command.spawn().context("no process can be started")?;
     let mut errors = child.stderr.take().context("its standard error was asked for")?;
     let telling = std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr()));
-    let mut line = String::new();
-    let mut said = child.stdout.take().map(BufReader::new);
-    if let Some(said) = &mut said {
-        said.read_line(&mut line)?;
-    }
-    if line.trim_end() == READY {
-        return Ok(Exit::Success);
-    }
-    // With --json it is an error's record.
-    let mut out = output::stdout();
-    out.write_all(line.as_bytes())?;
-    if let Some(said) = &mut said {
-        std::io::copy(said, &mut out)?;
+    let mut said = BufReader::new(child.stdout.take().context("its output was asked for")?);
+    // With --json there are records of notes before it, or of an error in its place.
+    let (mut line, mut out) = (String::new(), output::stdout());
+    while said.read_line(&mut line)? > 0 {
+        if line.trim_end() == READY {
+            out.flush()?;
+            return Ok(Exit::Success);
+        }
+        out.write_all(line.as_bytes())?;
+        line.clear();
     }
     out.flush()?;
     let status = child.wait()?;

@@ -93,7 +93,8 @@ impl Counters {
 
     pub fn answered(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
-        let at = (us.next_power_of_two().trailing_zeros() as usize).min(LATENCIES - 1);
+        let power = us.checked_next_power_of_two().map_or(u64::BITS, u64::trailing_zeros);
+        let at = (power as usize).min(LATENCIES - 1);
         self.latencies[at].fetch_add(1, Ordering::Relaxed);
     }
 }
