@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_a_guest_does_not_read_end_its_stream_and_no_other() {
+    fn unread_answers_of_a_guest_end_its_stream_and_no_other() {
         let mut root = root(0);
         root.config.tuning.packet_bytes_max = 4 << 20;
         let child = root.links.of_rank(1)[0];
