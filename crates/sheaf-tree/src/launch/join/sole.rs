@@ -5,9 +5,10 @@
 //! socket that is named after its place. Whoever comes later, and finds it taken by the same user,
 //! ends that process, also one that is stopped; the kernel says which it is.
 use super::super::start::plan::Station;
+use crate::link::peer::socket_owner;
 use rustix::io::Errno as SysErrno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -64,18 +65,16 @@ async fn take(name: &str) -> io::Result<OwnedFd> {
 
 /// Ends the process at the other end.
 fn end(socket: impl AsFd) -> io::Result<()> {
-    let peer = rustix::net::sockopt::socket_peercred(socket)?;
-    if peer.uid != rustix::process::geteuid() {
-        let user = peer.uid.as_raw();
+    let owner = socket_owner(socket)?;
+    if owner.uid != rustix::process::geteuid() {
+        let user = owner.uid.as_raw();
         return Err(io::Error::other(format!("user {user} has its socket")));
     }
-    // It is 0 of another process namespace.
-    let pid = Pid::from_raw(peer.pid.as_raw_nonzero().get());
-    let pid = pid.ok_or_else(|| io::Error::other("it cannot be seen from here"))?;
+    let pid = owner.pid.ok_or_else(|| io::Error::other("it cannot be seen from here"))?;
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) => {
             tracing::warn!(
-                pid = peer.pid.as_raw_nonzero().get(),
+                pid = pid.as_raw_nonzero().get(),
                 "the process before this one is ended"
             );
             pidfd_send_signal(process, Signal::KILL)?;
@@ -94,6 +93,7 @@ fn socket() -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::Pid;
     use std::process::{Child, Command, Stdio};
 
     const HOLDS: &str = "SHEAF_TEST_HOLDS_PLACE";
