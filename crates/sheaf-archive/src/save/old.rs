@@ -146,8 +146,10 @@ impl OldFiles {
                 self.open.push(OldPack { lost, ..OldPack::new(row, index)? });
             }
             (None, Some(lost)) => {
-                // What cannot be read for now is not lost for good.
-                if self.heals && error.errno() != Errno::IO {
+                // As long as the pack is there, its files may be read from the tar by hand, and
+                // nothing else may have them. What cannot be read for now is not gone.
+                let is_gone = store.size(&row.key()).is_err_and(|why| why.errno == Errno::NOENT);
+                if self.heals && is_gone && error.errno() != Errno::IO {
                     change.packs_removed.push(row.id);
                 }
                 lost.found.push((row, error));

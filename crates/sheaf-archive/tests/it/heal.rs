@@ -227,6 +227,32 @@ fn later_index_is_not_taken_from_its_pack() {
     assert_eq!((repaired.indexes, repaired.indexes_lost), (0, 1));
 }
 
+/// What its pack still has is kept, where no source is left.
+#[test]
+fn pack_without_its_index_is_kept() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(place.path("tree").join(name), name).unwrap();
+    }
+    settle();
+    place.save("tree", SaveOptions::default());
+    remove(&place.archive, &path("/tree/b")).unwrap();
+    let pack = objects(&place, "packs").remove(0);
+    fs::remove_file(pack.with_extension("idx.1")).unwrap();
+    for name in ["a", "b", "c"] {
+        fs::remove_file(place.path("tree").join(name)).unwrap();
+    }
+    fs::write(place.path("tree/new"), "new").unwrap();
+    settle();
+    let (saved, told) = place.save("tree", checked());
+    assert_eq!((saved.stored, saved.failed), (1, 1), "{told:?}");
+    let all = RepairOptions { age: std::time::Duration::ZERO, dry_run: false };
+    repair(&place.archive, all).unwrap();
+    assert!(pack.exists());
+    assert_eq!(verified(&place).0.damaged, 1);
+}
+
 #[test]
 fn bytes_behind_an_index_are_damage() {
     let place = Place::new();
