@@ -75,7 +75,8 @@ fn forked_node_has_its_own_door_and_no_descriptor_of_another() {
     for carrier in CARRIERS {
         runtime().block_on(async {
             let tree = Tree::start("1x2x3x3", 18, carrier, quick()).await;
-            let (mut sockets, mut doors) = (HashMap::new(), HashSet::new());
+            let (mut doors, mut places) = (HashSet::new(), HashSet::new());
+            let mut sockets = HashMap::new();
             let listening = abstract_names();
             for process in tree.everybody() {
                 for leads_to in descriptors(process) {
@@ -84,8 +85,14 @@ fn forked_node_has_its_own_door_and_no_descriptor_of_another() {
                         "what a node is to be is read once: {leads_to}"
                     );
                     if let Some(name) = listening.get(&leads_to) {
-                        // Names are made of random bytes: the same ones would be the same name.
-                        doors.insert(name.clone());
+                        // Names are made of random bytes, those of places of what tells them
+                        // apart: the same ones would be the same name.
+                        let seen = if name.starts_with("@sheaf-place-") {
+                            &mut places
+                        } else {
+                            &mut doors
+                        };
+                        seen.insert(name.clone());
                     }
                     if leads_to.starts_with("socket:") {
                         let other = *sockets.entry(leads_to.clone()).or_insert(process);
@@ -96,6 +103,7 @@ fn forked_node_has_its_own_door_and_no_descriptor_of_another() {
             if carrier == Carrier::Unix {
                 assert_eq!(doors.len(), 2 + 6);
             }
+            assert_eq!(places.len(), 26, "each holds its own place");
             // A pair each, and the runtime's for signals.
             assert!(sockets.len() >= 26 * 3, "{}", sockets.len());
             tree.end().await;
