@@ -87,15 +87,18 @@ fn open(
         _ => None,
     };
     let file = format!("{name}@{}.{GATE_FILE}", short(site.host));
-    let bound = place.and_then(|sessions| {
+    // What is in the way of this user's gates keeps no other user out.
+    let mut bind_in = |sessions: &Sessions| {
         let path = sessions.directory().join(&file);
-        Ok(Listener { socket: bind(&path)?, path, admits: Admits::Own })
+        let socket = bind(&path)?;
+        gates.listeners.push(Listener { socket, path, admits: Admits::Own });
+        Ok(())
+    };
+    let bound = place.and_then(|sessions| {
+        bind_in(&sessions)?;
+        sessions.of_callers(environment)?.as_ref().map_or(Ok(()), bind_in)
     });
-    // What is in the way of this user's gate keeps no other user out.
-    match bound {
-        Ok(own) => gates.listeners.push(own),
-        Err(error) => gates.shut = Some(one_line(&error)),
-    }
+    gates.shut = bound.err().map(|error: SessionError| one_line(&error));
     let mut admits_login_user = false;
     if !users.is_empty() {
         match users.parse::<Users>() {
@@ -216,7 +219,7 @@ impl Config {
 /// ssh. Those of the host of this name come first.
 fn gates_in(environment: &Environment) -> Result<Vec<GateSocket>, SessionError> {
     let mut gates = gates_of(&Sessions::of(environment))?;
-    for others in Sessions::elsewhere(environment) {
+    for others in Sessions::of_servers(environment) {
         // Anybody can make a directory there, which keeps nobody from anything.
         match gates_of(&others) {
             Ok(more) => gates.extend(more),

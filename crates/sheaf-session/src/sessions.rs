@@ -80,24 +80,68 @@ impl Sessions {
     /// directory (of cron, of sudo, of a service) is not the only one of its user.
     #[must_use]
     pub fn elsewhere(environment: &Environment) -> Vec<Self> {
-        let (own, temporary) = (Self::of(environment), Self::temporary(environment));
-        let mut places = vec![temporary];
+        let own = Self::of(environment);
+        let mut places = vec![Self::temporary(environment)];
         if environment.path("XDG_RUNTIME_DIR").is_none() {
-            let user = getuid().as_raw();
-            let place = |directory: String, is_temporary| Self {
-                directory: directory.into(),
-                is_shared: false,
-                is_temporary,
-            };
-            places.push(place(format!("/run/user/{user}/sheaf"), false));
-            places.push(place(format!("/tmp/sheaf-{user}"), true));
-            if getuid().is_root() && Self::roots().directory.is_dir() {
-                places.push(Self::roots());
-            }
+            places.extend(Self::usual());
         }
         places.retain(|place| *place != own);
         places.dedup();
         places
+    }
+
+    /// Other places where servers of this user may have their gates. Whoever started a server may
+    /// have had any environment, so its gate is in a usual place, too ([`Sessions::of_callers`]).
+    pub(crate) fn of_servers(environment: &Environment) -> Vec<Self> {
+        let (own, mut places) = (Self::of(environment), Self::elsewhere(environment));
+        for usual in Self::usual() {
+            if usual != own && !places.contains(&usual) {
+                places.push(usual);
+            }
+        }
+        places
+    }
+
+    /// Where sessions and servers of this user are in a usual environment: callers of any
+    /// environment look there.
+    fn usual() -> Vec<Self> {
+        let user = getuid().as_raw();
+        let place = |directory: String, is_temporary| Self {
+            directory: directory.into(),
+            is_shared: false,
+            is_temporary,
+        };
+        let mut places = vec![
+            place(format!("/run/user/{user}/sheaf"), false),
+            place(format!("/tmp/sheaf-{user}"), true),
+        ];
+        if getuid().is_root() && Self::roots().directory.is_dir() {
+            places.push(Self::roots());
+        }
+        places
+    }
+
+    /// Where callers with another runtime directory look for a server that has its sockets here:
+    /// `None` when that is here. Who sets `TMPDIR` as well keeps the server to such callers.
+    pub(crate) fn of_callers(
+        &self,
+        environment: &Environment,
+    ) -> Result<Option<Self>, SessionError> {
+        let usual = Self::usual();
+        let temporary = Self::temporary(environment);
+        if usual.contains(self) || [&Self::roots(), &temporary].contains(&self) {
+            return Ok(None);
+        }
+        if environment.path("TMPDIR").is_some() {
+            return temporary.make_directory().map(|()| Some(temporary));
+        }
+        if getuid().is_root() {
+            return Self::roots().make_directory().map(|()| Some(Self::roots()));
+        }
+        // The runtime directory of the login, where there is one.
+        let is_there = |place: &Self| place.directory.parent().is_some_and(Path::is_dir);
+        let place = usual.into_iter().find(is_there).unwrap_or(temporary);
+        place.make_directory().map(|()| Some(place))
     }
 
     /// The names of those that run here or elsewhere.
@@ -497,12 +541,19 @@ mod tests {
             let places = Sessions::elsewhere(environment).into_iter();
             places.map(|place| place.directory.display().to_string()).collect::<Vec<_>>()
         };
+        let servers = |environment: &Environment| {
+            let places = Sessions::of_servers(environment).into_iter();
+            places.map(|place| place.directory.display().to_string()).collect::<Vec<_>>()
+        };
         let own = Environment::default().with("TMPDIR", "/t");
         let runtime = own.clone().with("XDG_RUNTIME_DIR", "/r");
         assert_eq!(places(&runtime), [format!("/t/sheaf-{user}")]);
         let others = [format!("/run/user/{user}/sheaf"), format!("/tmp/sheaf-{user}")];
-        assert_eq!(places(&own), others);
-        assert_eq!(places(&Environment::default()), others[..1]);
+        assert_eq!(places(&own)[..2], others);
+        assert_eq!(places(&Environment::default())[..1], others[..1]);
+        // Servers are where whoever started them had them.
+        assert_eq!(servers(&runtime)[..3], [&places(&runtime)[..], &others].concat());
+        assert_eq!(servers(&own)[..2], others);
     }
 
     #[test]

@@ -111,6 +111,44 @@ fn commands_on_a_member_host_work_as_at_the_root() {
     assert_eq!(gone.code, Some(3), "{gone:?}");
 }
 
+/// `rm @all:` of a caller that missed the session would be one of this host alone, with exit 0.
+#[test]
+fn caller_of_any_environment_finds_the_session_of_its_host() {
+    let _turn = turn();
+    let Some(machines) = machines(2, "flat", "gates-env") else { return };
+    // The servers' runtime directory is `/run/user`.
+    let environments = [
+        &["XDG_RUNTIME_DIR=", "TMPDIR="][..],
+        &["XDG_RUNTIME_DIR=", "TMPDIR=/var/tmp"],
+        &["XDG_RUNTIME_DIR=/run/other", "TMPDIR=/var/tmp"],
+    ];
+    let rm = |environment: &[&str]| {
+        let words = [sheaf(&machines, 1), "rm".to_owned(), "@all:/root/data".to_owned()];
+        let words = environment.iter().map(ToString::to_string).chain(words).collect::<Vec<_>>();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        Run::of(machines.command(1, "env", &words).output().unwrap())
+    };
+    for environment in environments {
+        let run = rm(environment);
+        let said = "sheaf: h1 is in session gates-env: its 2 hosts are meant (h[1-2])\n\
+                    removed on h[1-2]: 2 files\n";
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), said), "{environment:?}");
+        for host in [1, 2] {
+            assert!(!machines.home(host, "data").exists(), "{environment:?}");
+            machines.write(host, "data", "again");
+        }
+    }
+    for process in machines.processes(LOGIN) {
+        process.signal(Signal::KILL);
+    }
+    wait_until("the servers have noticed", || machines.processes(1).is_empty());
+    for environment in environments {
+        let run = rm(environment);
+        assert_eq!(run.code, Some(3), "{environment:?}: {run:?}");
+        assert!(machines.home(1, "data").exists());
+    }
+}
+
 #[test]
 fn root_only_commands_on_a_member_host_name_the_root_host() {
     let _turn = turn();
