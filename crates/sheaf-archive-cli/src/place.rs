@@ -1,7 +1,9 @@
 //! Archived names of the command line, and the archives they are in.
 #[cfg(feature = "s3")]
-mod bucket;
+pub mod bucket;
 pub mod catalog;
+#[cfg(feature = "s3")]
+mod profile;
 
 use super::local::change::refuse_in_store;
 use anyhow::{Context, Result, bail};
@@ -306,6 +308,7 @@ fn open_for(store: &Path, create: bool, to: MakeArchive) -> Result<Archive> {
         let make = || bucket::open(&place, S3Store::create);
         let opened = opened(store, create, open, make)?;
         // Another store of the same name has another catalog.
+        let (place, _) = place;
         let endpoint = place.endpoint.as_deref().unwrap_or_default();
         let name = format!("{place}\n{endpoint}\n{}", opened.id().unwrap_or_default());
         return archive(Arc::new(opened), to, || {

@@ -1,9 +1,13 @@
 //! `sheaf archive store`: files of this machine into an archive.
+#[cfg(feature = "s3")]
+use super::place::bucket::{self, BucketOptions};
 use super::place::{self, ArchivedName};
 use super::progress::{self, ArchiveProgress, ScheduleArgs};
 use super::{counted, hosts, tell};
 use anyhow::{Context, Result};
 use clap::Args;
+#[cfg(feature = "s3")]
+use sheaf_archive::S3Encryption;
 use sheaf_archive::{
     ArchiveError, ArchiveEvent, CatalogError, MEMBER_BYTES_MAX, SaveExclude, SaveOptions,
     SaveReport, ScheduleStats, Store, ZSTD_LEVEL_MAX, save_watched,
@@ -16,7 +20,7 @@ use sheaf_cli::size;
 use sheaf_core::Errno;
 use sheaf_records::ArchiveStored;
 use sheaf_tools::report::human;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -90,6 +94,16 @@ pub struct StoreArgs {
     #[arg(long)]
     pub dry_run: bool,
 
+    /// Have a bucket keep packs and large files in this storage class
+    #[cfg(feature = "s3")]
+    #[arg(long, value_name = "CLASS", value_parser = bucket::storage_class)]
+    pub storage_class: Option<String>,
+
+    /// Have a bucket's server encrypt what is written: AES256, aws:kms or aws:kms:KEY
+    #[cfg(feature = "s3")]
+    #[arg(long, value_name = "KIND", value_parser = bucket::encryption)]
+    pub sse: Option<S3Encryption>,
+
     #[command(flatten)]
     pub schedule: ScheduleArgs,
 
@@ -104,6 +118,18 @@ impl StoreArgs {
     pub fn is_on_hosts(&self) -> bool {
         let sources = self.names.split_last().map_or(&[][..], |(_, sources)| sources);
         sources.iter().any(|source| hosts::is_on_hosts(source))
+    }
+
+    /// Where files go, and how its server is to keep them.
+    fn destination(&self, to: &OsStr) -> Result<ArchivedName> {
+        #[cfg_attr(not(feature = "s3"), expect(unused_mut, reason = "buckets say more"))]
+        let mut to = ArchivedName::parse_literal(to)?;
+        #[cfg(feature = "s3")]
+        {
+            let (storage_class, encryption) = (self.storage_class.clone(), self.sse.clone());
+            to.store = BucketOptions { storage_class, encryption }.name(&to.store)?;
+        }
+        Ok(to)
     }
 
     /// How files are stored, as far as it does not depend on where they are.
@@ -169,7 +195,7 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     if sources.iter().any(|source| source.is_empty()) {
         return Err(Stop::usage("a source has no name: it is empty").into());
     }
-    let to = ArchivedName::parse_literal(to)?;
+    let to = args.destination(to)?;
     let first = sources.first().and_then(|first| first.to_str()).unwrap_or_default();
     if args.zstd.is_some()
         && first.parse::<u8>().is_ok()

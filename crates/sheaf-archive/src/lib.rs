@@ -125,7 +125,7 @@ pub use store::{
     tape_simulator,
 };
 #[cfg(feature = "s3")]
-pub use store::{S3Credentials, S3Limits, S3Place, S3Store};
+pub use store::{S3Access, S3Credentials, S3Encryption, S3Identity, S3Limits, S3Place, S3Store};
 #[cfg(feature = "tape")]
 pub use store::{TapeCounters, TapeSettings, TapeStore};
 pub use usage::exclude::UsageExclude;

@@ -9,7 +9,7 @@ mod tape;
 pub use key::StoreKey;
 pub use local::LocalStore;
 #[cfg(feature = "s3")]
-pub use s3::{S3Credentials, S3Limits, S3Place, S3Store};
+pub use s3::{S3Access, S3Credentials, S3Encryption, S3Identity, S3Limits, S3Place, S3Store};
 #[cfg(feature = "tape")]
 pub use tape::{TapeCounters, TapeSettings, TapeStore};
 

@@ -100,6 +100,7 @@ errnos! {
     STALE 116 "Stale file handle";
     DQUOT 122 "Disk quota exceeded";
     CANCELED 125 "Operation canceled";
+    NOKEY 126 "Required key not available";
     NOTRECOVERABLE 131 "State not recoverable";
     INTOSELF 4090 "A directory cannot be copied into itself";
     SAMEFILE 4091 "The source and the destination are the same file";

@@ -2,6 +2,8 @@
 use sheaf_testing::S3Server;
 use sheaf_testing::home::{Home, Run};
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -89,6 +91,114 @@ fn tree_is_stored_in_a_bucket_and_got_back() {
     assert_eq!(place.run(&["ls", &format!("{STORE}/tree")]).stdout, "long\n");
 }
 
+/// The URL of a port at which nobody listens.
+fn closed() -> String {
+    format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
+}
+
+/// Answers requests for credentials as the hosts of containers and of machines do.
+fn answers_for_credentials() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (key, secret) = (S3Server::ACCESS_KEY_ID, S3Server::SECRET_ACCESS_KEY);
+    let keys = format!(
+        r#"{{"AccessKeyId":"{key}","SecretAccessKey":"{secret}","Token":"","Expiration":"2100-01-01T00:00:00Z"}}"#
+    );
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let (mut line, mut lines) =
+                (String::new(), BufReader::new(stream.try_clone().unwrap()));
+            lines.read_line(&mut line).unwrap();
+            let mut head = line.clone();
+            while lines.read_line(&mut head).unwrap() > 2 {}
+            let is_known = head.contains("of the container") || head.contains("of the machine");
+            let body = match &line {
+                line if line.starts_with("PUT /latest/api/token ") => "of the machine",
+                line if line.contains("/security-credentials/role ") && is_known => &keys,
+                line if line.contains("/security-credentials/ ") => "role",
+                line if line.starts_with("GET /container ") && is_known => &keys,
+                _ => "",
+            };
+            let status = if body.is_empty() { "403 Forbidden" } else { "200 OK" };
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+            );
+            stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        }
+    });
+    url
+}
+
+#[test]
+fn credentials_come_from_where_programs_of_aws_find_them() {
+    let Some(place) = Place::new() else { return };
+    assert_eq!(place.run(&["store", "--create", "tree", STORE]).code, Some(0));
+    let home = place.home.path();
+    fs::create_dir(home.join(".aws")).unwrap();
+    let (key, secret) = (S3Server::ACCESS_KEY_ID, S3Server::SECRET_ACCESS_KEY);
+    let process = format!(
+        "#!/bin/sh\necho '{{\"Version\":1,\"AccessKeyId\":\"{key}\",\"SecretAccessKey\":\"{secret}\"}}'\n"
+    );
+    fs::write(home.join("process"), process).unwrap();
+    fs::write(home.join("token"), "of the container").unwrap();
+    let url = place.server.url();
+    let config = format!(
+        "[profile process]\ncredential_process = sh {}/process\nendpoint_url = {url}\n\
+         [profile sso]\nsso_session = ours\n[profile empty]\nregion = eu\n",
+        home.display()
+    );
+    fs::write(home.join(".aws/config"), config).unwrap();
+    let keys = format!("aws_access_key_id = {key}\naws_secret_access_key = {secret}\n");
+    let credentials = format!("[keys]\n{keys}[other]\n{keys}aws_session_token = no\n");
+    fs::write(home.join(".aws/credentials"), credentials).unwrap();
+    let service = answers_for_credentials();
+    let listed = |variables: &[(&str, &str)]| {
+        let mut command = place.command(&["ls", STORE]);
+        if !variables.iter().any(|(name, _)| *name == "AWS_ACCESS_KEY_ID") {
+            command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+        }
+        command.envs(variables.iter().copied());
+        Run::of(command.output().unwrap())
+    };
+    let container = format!("{service}/container");
+    let token = home.join("token").display().to_string();
+    for variables in [
+        &[("AWS_PROFILE", "keys")][..],
+        &[("AWS_PROFILE", "process"), ("AWS_ENDPOINT_URL", "")],
+        // A profile that is named is meant, also where the environment has keys.
+        &[("AWS_PROFILE", "keys"), ("AWS_ACCESS_KEY_ID", "x"), ("AWS_SECRET_ACCESS_KEY", "y")],
+        &[
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", &container),
+            ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", &token),
+        ],
+        &[("AWS_EC2_METADATA_SERVICE_ENDPOINT", &service)],
+    ] {
+        let run = listed(variables);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(0), "tree\n"), "{variables:?}: {run:?}");
+    }
+    for (profile, told) in [
+        ("none", "AWS_PROFILE: no profile none"),
+        ("empty", "s3://bucket/some/prefix: profile empty has no credentials"),
+        ("sso", "gets its credentials by single sign-on (sso)"),
+    ] {
+        let run = listed(&[("AWS_PROFILE", profile)]);
+        assert!(run.code == Some(2) && run.stderr.contains(told), "{run:?}");
+    }
+    let refused = listed(&[("AWS_PROFILE", "other")]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    let authorities = listed(&[("AWS_PROFILE", "keys"), ("AWS_CA_BUNDLE", &token)]);
+    let told = "the file of authorities ($AWS_CA_BUNDLE) has no certificates as PEM";
+    assert!(authorities.stderr.contains(told), "{authorities:?}");
+    let there =
+        place.run(&["store", "--sse", "AES256", "--storage-class", "STANDARD_IA", "tree", STORE]);
+    assert_eq!(there.code, Some(0), "{there:?}");
+    let here =
+        place.run(&["store", "--create", "--storage-class", "STANDARD_IA", "tree", "here::"]);
+    assert!(here.code == Some(2) && here.stderr.contains("are for buckets"), "{here:?}");
+}
+
 #[test]
 fn store_that_is_made_again_has_another_catalog() {
     let Some(place) = Place::new() else { return };
@@ -121,6 +231,21 @@ fn s3_bucket_errors_do_not_reveal_the_secret() {
         };
         assert_eq!(run(&without, STORE), (Some(2), said(set)));
     }
+    let nobody = |command: &mut Command| {
+        command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+        command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", closed());
+    };
+    let (code, text) = run(&nobody, STORE);
+    let none = "s3://bucket/some/prefix: this machine has no role of EC2, which would give \
+                credentials: Required key not available (ENOKEY)";
+    assert_eq!((code, text), (Some(4), said(none)));
+    let disabled = |command: &mut Command| {
+        nobody(command);
+        command.env("AWS_EC2_METADATA_DISABLED", "true");
+    };
+    let none = "s3://bucket/some/prefix: there are no credentials: set AWS_ACCESS_KEY_ID and \
+                AWS_SECRET_ACCESS_KEY";
+    assert_eq!(run(&disabled, STORE), (Some(2), said(none)));
     let secret = |command: &mut Command| {
         command.env("AWS_SECRET_ACCESS_KEY", "hidden");
     };

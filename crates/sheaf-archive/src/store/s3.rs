@@ -4,6 +4,7 @@
 //! does not know this would let two writers of one commit both believe that they were first: it is
 //! found out before the first object is written, and refused. Where nobody has said whether an object
 //! was written, as the connection broke off, the next try finds it there and compares.
+mod access;
 mod failure;
 mod http;
 mod link;
@@ -11,7 +12,7 @@ mod reader;
 mod settings;
 mod writer;
 
-pub use settings::{S3Credentials, S3Limits, S3Place};
+pub use settings::{S3Access, S3Credentials, S3Encryption, S3Identity, S3Limits, S3Place};
 
 use super::key::is_part;
 use super::{Store, StoreError, StoreKey, StoreWriter, StoredObject};
@@ -20,7 +21,9 @@ use failure::{S3Cause, S3Failure};
 use link::S3Link;
 use object_store::list::{PaginatedListOptions, PaginatedListStore as _};
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutMode};
+use object_store::{
+    Attribute, Attributes, GetOptions, ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutMode,
+};
 use reader::S3Reader;
 use sheaf_core::{Errno, lock};
 use std::fmt;
@@ -65,14 +68,14 @@ impl S3Store {
     /// there; when it cannot be made.
     pub fn create(
         place: &S3Place,
-        credentials: &S3Credentials,
+        access: &S3Access,
         limits: S3Limits,
     ) -> Result<Self, StoreError> {
-        match Self::open(place, credentials, limits) {
+        match Self::open(place, access, limits) {
             Err(error) if error.errno == Errno::NOENT => {}
             opened => return opened,
         }
-        let mut store = Self::new(place, credentials, limits)?;
+        let mut store = Self::new(place, access, limits)?;
         let mut is_empty = true;
         store.list_keys(&place.key(""), &mut |_| {
             is_empty = false;
@@ -87,10 +90,10 @@ impl S3Store {
         }
         store.mark = new_mark(place)?.into();
         let path = store.link.path(MARK)?;
-        match store.link.wait(put_new(&store.link, &path, &store.mark)) {
+        match store.link.wait(put_new(&store.link, &path, &store.mark, &Attributes::new())) {
             // Somebody else has just made it one.
             Err(failure) if failure.cause == S3Cause::Taken => {
-                return Self::open(place, credentials, limits);
+                return Self::open(place, access, limits);
             }
             put => put.map_err(|failure| store.failed(failure, "cannot be made a store"))?,
         }
@@ -103,12 +106,8 @@ impl S3Store {
     /// # Errors
     /// `ENOENT` where there is none, `EOPNOTSUPP` for one of a later version; when the server or the
     /// bucket cannot be reached, or does not let one in.
-    pub fn open(
-        place: &S3Place,
-        credentials: &S3Credentials,
-        limits: S3Limits,
-    ) -> Result<Self, StoreError> {
-        let mut store = Self::new(place, credentials, limits)?;
+    pub fn open(place: &S3Place, access: &S3Access, limits: S3Limits) -> Result<Self, StoreError> {
+        let mut store = Self::new(place, access, limits)?;
         let (link, path) = (&*store.link, store.link.path(MARK)?);
         let read = link.tried(0, || async {
             let got = link.s3.get_opts(&path, GetOptions::default()).await?;
@@ -137,12 +136,8 @@ impl S3Store {
         is_id.then_some(id)
     }
 
-    fn new(
-        place: &S3Place,
-        credentials: &S3Credentials,
-        limits: S3Limits,
-    ) -> Result<Self, StoreError> {
-        let link = Arc::new(S3Link::new(place, credentials, limits)?);
+    fn new(place: &S3Place, access: &S3Access, limits: S3Limits) -> Result<Self, StoreError> {
+        let link = Arc::new(S3Link::new(place, access, limits)?);
         Ok(Self { link, mark: Bytes::new(), is_proven: Arc::default() })
     }
 
@@ -253,10 +248,20 @@ async fn head(link: &S3Link, path: &Path) -> Result<u64, S3Failure> {
     Ok(got?.meta.size)
 }
 
+/// Whether an object is a pack or a large file, which are read when their files are; all others are
+/// read by every command.
+fn is_bulk(key: &StoreKey) -> bool {
+    let key = key.as_str();
+    key.starts_with("data/") || (key.starts_with("packs/") && !key.contains(".idx"))
+}
+
 impl Store for S3Store {
     fn create(&self, key: &StoreKey) -> Result<Box<dyn StoreWriter>, StoreError> {
         self.prove()?;
-        Ok(Box::new(S3Writer::new(self.link.clone(), self.object(key)?)))
+        let class = self.link.storage_class.as_ref().filter(|_| is_bulk(key));
+        let attributes = class.map(|class| (Attribute::StorageClass, class.clone()));
+        let attributes = attributes.into_iter().collect();
+        Ok(Box::new(S3Writer::new(self.link.clone(), self.object(key)?, attributes)))
     }
 
     fn open(&self, key: &StoreKey, from: u64) -> Result<Box<dyn Read + Send>, StoreError> {

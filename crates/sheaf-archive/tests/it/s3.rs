@@ -7,7 +7,10 @@ use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, SaveOptions, VerifyOptions, fetch,
     save, verify,
 };
-use sheaf_archive::{S3Credentials, S3Limits, S3Place, S3Store, Store, StoreError};
+use sheaf_archive::{
+    S3Access, S3Credentials, S3Encryption, S3Identity, S3Limits, S3Place, S3Store, Store,
+    StoreError,
+};
 use sheaf_core::Errno;
 use sheaf_testing::S3Server;
 use std::io::{Read, Write};
@@ -294,12 +297,17 @@ fn server_that_overwrites_is_refused() {
 fn s3_access_errors_give_the_cause_without_the_secret() {
     let Some(server) = S3Server::start() else { return };
     let (place, credentials) = s3_place(&server);
-    let open = |place: &S3Place, credentials: &S3Credentials| -> StoreError {
+    let open = |place: &S3Place, credentials: &S3Access| -> StoreError {
         S3Store::create(place, credentials, s3_limits()).unwrap_err()
     };
     let secret = "nobody-may-read-this";
-    let wrong = S3Credentials { secret_access_key: secret.to_owned(), ..credentials.clone() };
-    let unknown = S3Credentials { access_key_id: "somebody".to_owned(), ..wrong.clone() };
+    let keys = |access_key_id: &str| S3Credentials {
+        access_key_id: access_key_id.to_owned(),
+        secret_access_key: secret.to_owned(),
+        session_token: None,
+    };
+    let wrong = keys(S3Server::ACCESS_KEY_ID).into();
+    let unknown = keys("somebody").into();
     let elsewhere = S3Place { bucket: "missing".to_owned(), ..place.clone() };
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nowhere = S3Place { endpoint: Some(format!("http://{closed}")), ..place.clone() };
@@ -318,11 +326,80 @@ fn s3_access_errors_give_the_cause_without_the_secret() {
     assert_eq!(open(&text, &credentials).to_string(), said);
     let store = S3Store::create(&place, &credentials, s3_limits()).unwrap();
     let debug = format!("{store:?} {credentials:?}");
-    assert!(!debug.contains(&credentials.secret_access_key), "{debug}");
+    assert!(!debug.contains(S3Server::SECRET_ACCESS_KEY), "{debug}");
 
     // A bucket that goes away is not one without objects.
     std::fs::remove_dir_all(server.bucket()).unwrap();
     assert_eq!(store.size(&key("log/1")).unwrap_err().errno, Errno::NXIO);
+}
+
+#[test]
+fn storage_class_is_of_bulk_and_encryption_of_all() {
+    let Some(server) = S3Server::start() else { return };
+    let proxy = Proxy::start(server.address, |_| Fate::Pass);
+    let (_, access) = s3_place(&server);
+    let access = S3Access {
+        storage_class: Some("STANDARD_IA".to_owned()),
+        encryption: Some(S3Encryption::Bucket),
+        ..access
+    };
+    let store = S3Store::create(&s3_place_at(&proxy.url()), &access, s3_limits()).unwrap();
+    let long = content(LONG);
+    for name in ["packs/aa/1", "packs/aa/1.idx.0", "log/1"] {
+        write(&store, name, b"content").unwrap();
+    }
+    write(&store, "data/aa/1", &long).unwrap();
+    let header = |method: &str, part: &str, header: &str| {
+        let seen = proxy.seen();
+        let request = seen.iter().find(|request| request.is(method, part)).unwrap();
+        request.header(header).map(ToOwned::to_owned)
+    };
+    let (class, sse) = ("x-amz-storage-class", "x-amz-server-side-encryption");
+    for (method, part, is_bulk) in [
+        ("PUT", "/packs/aa/1", true),
+        ("PUT", "/packs/aa/1.idx.0", false),
+        ("PUT", "/log/1", false),
+        ("PUT", "/sheaf-archive", false),
+        ("POST", "/data/aa/1?uploads", true),
+    ] {
+        let expected = is_bulk.then(|| "STANDARD_IA".to_owned());
+        assert_eq!(header(method, part, class), expected, "{part}");
+        assert_eq!(header(method, part, sse).as_deref(), Some("AES256"), "{part}");
+    }
+    assert_eq!(there(&server, "data/aa/1"), Some(long));
+}
+
+#[test]
+fn credentials_of_a_command_are_fetched_anew_before_they_end() {
+    let Some(server) = S3Server::start() else { return };
+    let (place, _) = s3_place(&server);
+    let dir = tempfile::tempdir().unwrap();
+    let count = dir.path().join("count");
+    let of = |expiration: &str, end: &str| {
+        let (key, secret) = (S3Server::ACCESS_KEY_ID, S3Server::SECRET_ACCESS_KEY);
+        let json = format!(
+            r#"{{"Version": 1, "AccessKeyId": "{key}", "SecretAccessKey": "{secret}"{expiration}}}"#
+        );
+        let command = format!("echo x >> '{}'; echo '{json}'; {end}", count.display());
+        S3Access::from(S3Identity::Process(command))
+    };
+    let runs = || std::fs::read_to_string(&count).unwrap().lines().count();
+    let lasting = r#", "Expiration": "2100-01-01T00:00:00Z""#;
+    for (expiration, is_kept) in
+        [("", true), (lasting, true), (r#", "Expiration": "2001-01-01T00:00:00+02:00""#, false)]
+    {
+        let _ = std::fs::remove_file(&count);
+        let store = S3Store::create(&place, &of(expiration, "true"), s3_limits()).unwrap();
+        let before = runs();
+        put(&store, &format!("a{}", before + expiration.len()), b"content").unwrap();
+        assert_eq!(runs() == before, is_kept, "{expiration}: {before}, {}", runs());
+    }
+    for access in [of("", "exit 3"), of(r#", "Expiration": "soon""#, "true")] {
+        let error = S3Store::open(&place, &access, s3_limits()).unwrap_err();
+        let said = "s3://bucket/some/prefix: credential_process gives no credentials: Required key not available (ENOKEY)";
+        assert_eq!(error.to_string(), said);
+        assert!(!format!("{access:?}").contains(S3Server::SECRET_ACCESS_KEY));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A place for a store of each kind, for tests of what all of them do.
 use sheaf_archive::{
-    LocalStore, S3Credentials, S3Limits, S3Place, S3Store, Store, StoreError, StoreKey,
+    LocalStore, S3Access, S3Credentials, S3Limits, S3Place, S3Store, Store, StoreError, StoreKey,
     TapeSettings, TapeStore,
 };
 use sheaf_testing::S3Server;
@@ -106,7 +106,7 @@ pub fn open(name: &str) -> Result<Arc<dyn Store>, StoreError> {
     if !name.starts_with("http://") {
         return Ok(Arc::new(LocalStore::open(Path::new(name))?));
     }
-    Ok(Arc::new(S3Store::open(&s3_place_at(name), &test_credentials(), s3_limits())?))
+    Ok(Arc::new(S3Store::open(&s3_place_at(name), &test_credentials().into(), s3_limits())?))
 }
 
 /// Opens the store that is called so, or makes it.
@@ -119,7 +119,7 @@ pub fn create(name: &str) -> Result<Arc<dyn Store>, StoreError> {
     if !name.starts_with("http://") {
         return Ok(Arc::new(LocalStore::create(Path::new(name))?));
     }
-    Ok(Arc::new(S3Store::create(&s3_place_at(name), &test_credentials(), s3_limits())?))
+    Ok(Arc::new(S3Store::create(&s3_place_at(name), &test_credentials().into(), s3_limits())?))
 }
 
 fn test_credentials() -> S3Credentials {
@@ -135,8 +135,8 @@ pub fn s3_place_at(endpoint: &str) -> S3Place {
     S3Place { endpoint: Some(endpoint.to_owned()), ..S3Place::parse(&url).unwrap() }
 }
 
-pub fn s3_place(server: &S3Server) -> (S3Place, S3Credentials) {
-    (s3_place_at(&server.url()), test_credentials())
+pub fn s3_place(server: &S3Server) -> (S3Place, S3Access) {
+    (s3_place_at(&server.url()), test_credentials().into())
 }
 
 /// Small parts, so that short objects have several, and short waits.

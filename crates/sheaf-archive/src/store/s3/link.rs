@@ -1,7 +1,8 @@
 //! A server, asked by threads that wait: what fails is tried again, for a while.
+use super::access::{self, Refused};
 use super::failure::{S3Cause, S3Failure};
 use super::http::S3Connector;
-use super::{S3Credentials, S3Limits, S3Place};
+use super::{S3Access, S3Limits, S3Place};
 use crate::store::StoreError;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path;
@@ -21,6 +22,8 @@ pub(super) struct S3Link {
     pub s3: AmazonS3,
     pub place: S3Place,
     pub limits: S3Limits,
+    /// Of packs and of large files.
+    pub storage_class: Option<String>,
     /// For parts that are under way.
     pub room: Arc<Semaphore>,
     pub conditional: Arc<AtomicBool>,
@@ -33,11 +36,7 @@ pub(super) struct S3Link {
 
 impl S3Link {
     /// A client. Nothing is asked yet.
-    pub fn new(
-        place: &S3Place,
-        credentials: &S3Credentials,
-        limits: S3Limits,
-    ) -> Result<Self, StoreError> {
+    pub fn new(place: &S3Place, access: &S3Access, limits: S3Limits) -> Result<Self, StoreError> {
         let failed = |doing| StoreError { place: place.to_string(), doing, errno: Errno::INVAL };
         // Who comes second finds it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -48,25 +47,24 @@ impl S3Link {
         })?;
         let conditional = Arc::new(AtomicBool::new(true));
         let is_plain = place.endpoint.as_deref().is_some_and(|url| url.starts_with("http://"));
+        let refused = |Refused(doing)| failed(doing);
         let options = ClientOptions::new()
             .with_timeout_disabled()
             .with_read_timeout_disabled()
             .with_connect_timeout(limits.connect)
             .with_allow_http(is_plain);
+        let options = access::with_authorities(options, access).map_err(refused)?;
         // Retries are made by `S3Attempts`, whose callers know whether a failed write may be done.
         let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(&place.bucket)
             .with_region(&place.region)
-            .with_access_key_id(&credentials.access_key_id)
-            .with_secret_access_key(&credentials.secret_access_key)
+            .with_virtual_hosted_style_request(access.is_virtual_hosted)
             .with_client_options(options)
             .with_retry(once)
             .with_disable_bulk_delete(true)
             .with_http_connector(S3Connector { conditional: conditional.clone() });
-        if let Some(token) = &credentials.session_token {
-            builder = builder.with_token(token);
-        }
+        builder = access::with_access(builder, access);
         if let Some(endpoint) = &place.endpoint {
             let url = reqwest::Url::parse(endpoint).ok();
             let is_server = |url: reqwest::Url| {
@@ -80,7 +78,25 @@ impl S3Link {
         let s3 = builder.build().map_err(|_| failed("is no place of a server of S3"))?;
         let room = Arc::new(Semaphore::new(units(limits.room_bytes) as usize));
         let (place, not_before) = (place.clone(), Mutex::default());
-        Ok(Self { s3, place, limits, room, conditional, runtime, not_before, _end: end })
+        let storage_class = access.storage_class.clone();
+        let link = Self {
+            s3,
+            place,
+            limits,
+            storage_class,
+            room,
+            conditional,
+            runtime,
+            not_before,
+            _end: end,
+        };
+        let checked = link.wait(access::check(&link.s3, &access.identity));
+        checked.map_err(|Refused(doing)| StoreError {
+            place: link.place.to_string(),
+            doing,
+            errno: Errno::NOKEY,
+        })?;
+        Ok(link)
     }
 
     /// The key of something of the store's.

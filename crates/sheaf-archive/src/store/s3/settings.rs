@@ -70,6 +70,92 @@ impl fmt::Debug for S3Credentials {
     }
 }
 
+/// How one gets the credentials. Those that hold for a while are fetched anew before they end.
+#[derive(Clone)]
+pub enum S3Identity {
+    /// They are known.
+    Keys(S3Credentials),
+    /// A command of the user's prints them as JSON (`credential_process` of `~/.aws/config`).
+    Process(String),
+    /// The token service of AWS gives them for a token in a file.
+    WebIdentity {
+        /// The file of the token.
+        token_file: String,
+        /// The role that is taken.
+        role_arn: String,
+        /// What the session of the role is called.
+        session_name: Option<String>,
+        /// The URL of the token service.
+        endpoint: Option<String>,
+    },
+    /// The container's host gives them, at a path.
+    Container(String),
+    /// A URL gives them for a token in a file.
+    ContainerUrl {
+        /// The URL.
+        url: String,
+        /// The file of the token.
+        token_file: String,
+    },
+    /// The machine is one of EC2 and has a role, at this service or the usual one.
+    Instance(Option<String>),
+}
+
+impl fmt::Debug for S3Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A command may have a secret in it.
+        f.write_str(match self {
+            Self::Keys(_) => "Keys(..)",
+            Self::Process(_) => "Process(..)",
+            Self::WebIdentity { .. } => "WebIdentity(..)",
+            Self::Container(_) | Self::ContainerUrl { .. } => "Container(..)",
+            Self::Instance(_) => "Instance(..)",
+        })
+    }
+}
+
+/// How the server encrypts objects that are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum S3Encryption {
+    /// With keys of the bucket's (SSE-S3).
+    Bucket,
+    /// With a key of the key service (SSE-KMS), the default one or this.
+    KeyService(Option<String>),
+}
+
+/// Who one is to a server, how it is known, and what it is to do with objects.
+#[derive(Clone, Debug)]
+pub struct S3Access {
+    /// Who one is.
+    pub identity: S3Identity,
+    /// Certificates of authorities that are trusted besides those of the system, as PEM.
+    pub authorities: Option<Vec<u8>>,
+    /// The bucket is part of the server's name, not of the path.
+    pub is_virtual_hosted: bool,
+    /// The storage class of packs and of large files. Logs and indexes have the bucket's.
+    pub storage_class: Option<String>,
+    /// How objects are encrypted; as the bucket says without.
+    pub encryption: Option<S3Encryption>,
+}
+
+impl From<S3Identity> for S3Access {
+    fn from(identity: S3Identity) -> Self {
+        Self {
+            identity,
+            authorities: None,
+            is_virtual_hosted: false,
+            storage_class: None,
+            encryption: None,
+        }
+    }
+}
+
+impl From<S3Credentials> for S3Access {
+    fn from(credentials: S3Credentials) -> Self {
+        S3Identity::Keys(credentials).into()
+    }
+}
+
 /// How long, how often and how much at once.
 #[derive(Clone, Copy, Debug)]
 pub struct S3Limits {

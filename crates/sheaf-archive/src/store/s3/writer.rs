@@ -7,7 +7,8 @@ use bytes::Bytes;
 use object_store::multipart::{MultipartStore as _, PartId};
 use object_store::path::Path;
 use object_store::{
-    GetOptions, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
+    Attributes, GetOptions, ObjectStore as _, ObjectStoreExt as _, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload,
 };
 use sheaf_core::{Errno, lock};
 use std::io::{self, Write};
@@ -23,6 +24,8 @@ const ABORT_MAX: Duration = Duration::from_secs(15);
 pub(super) struct S3Writer {
     link: Arc<S3Link>,
     path: Path,
+    /// What the server is told of it.
+    attributes: Attributes,
     /// What is not sent yet.
     buffer: Vec<u8>,
     upload: Option<S3Upload>,
@@ -38,8 +41,8 @@ struct S3Upload {
 }
 
 impl S3Writer {
-    pub fn new(link: Arc<S3Link>, path: Path) -> Self {
-        Self { link, path, buffer: Vec::new(), upload: None }
+    pub fn new(link: Arc<S3Link>, path: Path, attributes: Attributes) -> Self {
+        Self { link, path, attributes, buffer: Vec::new(), upload: None }
     }
 
     fn failed(&self, failure: S3Failure) -> StoreError {
@@ -61,7 +64,12 @@ impl S3Writer {
                 Err(failure) => return Err(failure),
                 Ok(_) => return Err(S3Failure { cause: S3Cause::Taken, wait: None }),
             }
-            let id = link.tried(0, || link.s3.create_multipart(&self.path)).await?;
+            let begin = || {
+                let attributes = self.attributes.clone();
+                let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
+                link.s3.create_multipart_opts(&self.path, options)
+            };
+            let id = link.tried(0, begin).await?;
             Ok(S3Upload { id, parts: Vec::new(), bytes: 0, failed: Arc::default() })
         })
     }
@@ -170,10 +178,17 @@ async fn complete(
 }
 
 /// Writes a short object, where there is none.
-pub(super) async fn put_new(link: &S3Link, path: &Path, bytes: &Bytes) -> Result<(), S3Failure> {
+pub(super) async fn put_new(
+    link: &S3Link,
+    path: &Path,
+    bytes: &Bytes,
+    attributes: &Attributes,
+) -> Result<(), S3Failure> {
     let (mut attempts, mut may_be_done) = (S3Attempts::new(link), false);
     loop {
-        let put = link.s3.put_opts(path, bytes.clone().into(), PutOptions::from(PutMode::Create));
+        let mut options = PutOptions::from(PutMode::Create);
+        options.attributes = attributes.clone();
+        let put = link.s3.put_opts(path, bytes.clone().into(), options);
         let failure = match link.once(bytes.len(), put).await {
             Ok(_) => return Ok(()),
             Err(failure) => failure,
@@ -222,7 +237,7 @@ impl StoreWriter for S3Writer {
             return self.complete();
         }
         let bytes = Bytes::from(std::mem::take(&mut self.buffer));
-        let put = self.link.wait(put_new(&self.link, &self.path, &bytes));
+        let put = self.link.wait(put_new(&self.link, &self.path, &bytes, &self.attributes));
         put.map_err(|failure| self.failed(failure))
     }
 }
