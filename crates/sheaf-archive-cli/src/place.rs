@@ -6,7 +6,7 @@ pub mod catalog;
 mod profile;
 
 use super::local::change::refuse_in_store;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 #[cfg(feature = "s3")]
 use sheaf_archive::S3Store;
 use sheaf_archive::{
@@ -26,8 +26,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The store of names that begin with `::`.
 const STORE_VARIABLE: &str = "SHEAF_ARCHIVE";
-/// The catalog of a store, in its directory.
-const CATALOG: &str = "catalog.sqlite";
 /// Whether an archive was opened whose log is damaged.
 static IS_CUT_OFF: AtomicBool = AtomicBool::new(false);
 
@@ -311,14 +309,12 @@ fn open_for(store: &Path, create: bool, to: MakeArchive) -> Result<Archive> {
         let (place, _) = place;
         let endpoint = place.endpoint.as_deref().unwrap_or_default();
         let name = format!("{place}\n{endpoint}\n{}", opened.id().unwrap_or_default());
-        return archive(Arc::new(opened), to, || {
-            own_catalog_file(name.as_bytes(), &place.to_string())
-        });
+        return archive(Arc::new(opened), to, || Ok(name.into_bytes()));
     }
     if let Some((tapes, directory)) = tape_library(store) {
         let make = || Ok((tapes.create)(directory));
         let opened = opened(store, create, || Ok((tapes.open)(directory)), make)?;
-        return archive(opened, to, || catalog_file(directory));
+        return archive(opened, to, || directory_name(directory));
     }
     let open = || Ok(LocalStore::open(store));
     let make = || {
@@ -326,29 +322,30 @@ fn open_for(store: &Path, create: bool, to: MakeArchive) -> Result<Archive> {
         Ok(LocalStore::create(store))
     };
     let opened = opened(store, create, open, make)?;
-    archive(Arc::new(opened), to, || catalog_file(store))
+    archive(Arc::new(opened), to, || directory_name(store))
 }
 
-/// The archive of a store, with the catalog that was named, or that of a file.
+/// The archive of a store, with the catalog that was named, or the one that this machine has of a store of
+/// this name.
 fn archive(
     store: Arc<dyn Store>,
     to: MakeArchive,
-    file: impl FnOnce() -> Result<PathBuf>,
+    name: impl FnOnce() -> Result<Vec<u8>>,
 ) -> Result<Archive> {
     if let Some(catalog) = catalog::named()? {
         return Ok(to(store, catalog)?);
     }
-    let file = file()?;
-    let opened = Catalog::open(&file).map_err(ArchiveError::from);
-    match opened.and_then(|catalog| to(store.clone(), catalog)) {
-        // What is on the full disk can be read all the same, and removed.
-        Err(ArchiveError::Catalog(error @ CatalogError::Disk { .. })) => {
-            let error = printable(&error.to_string());
-            output::tell(format_args!("sheaf: {error}: it is made in memory, for this command"));
-            Ok(to(store, Catalog::in_memory()?)?)
+    let opened = catalog::own_file(&name()?).and_then(|file| Catalog::open(&file));
+    let why = match opened.map_err(ArchiveError::from).and_then(|catalog| to(store.clone(), catalog)) {
+        // The catalog is only a copy of what the store says: the store can be used without it.
+        Err(ArchiveError::Catalog(error @ (CatalogError::Disk { .. } | CatalogError::NoPlace { .. }))) => {
+            error
         }
-        archive => Ok(archive?),
-    }
+        archive => return Ok(archive?),
+    };
+    let why = printable(&why.to_string());
+    output::tell(format_args!("sheaf: {why}: it is made in memory, for this command"));
+    Ok(to(store, Catalog::in_memory()?)?)
 }
 
 /// Opens a store, or makes it where there is none.
@@ -415,32 +412,18 @@ pub fn name_for_hosts(store: &Path) -> Result<Vec<u8>> {
     Ok([before.as_bytes(), &path.into_os_string().into_vec()].concat())
 }
 
-/// Where the catalog of a store is: beside it, or with its reader's own files where nobody but
-/// others may write there.
-fn catalog_file(store: &Path) -> Result<PathBuf> {
-    let said = || printable(&store.display().to_string());
-    let store = store.canonicalize().with_context(said)?;
-    let (beside, write) = (store.join(CATALOG), rustix::fs::Access::WRITE_OK);
-    let is_mine = |path: &Path| rustix::fs::access(path, write).is_ok();
-    if is_mine(&store) && (!beside.exists() || is_mine(&beside)) {
-        return Ok(beside);
-    }
-    own_catalog_file(store.as_os_str().as_bytes(), &said())
-}
+/// The files that say that a directory is a store, or a library of tapes. Each is written once.
+const MARKS: [&str; 2] = ["sheaf-archive", "library"];
 
-/// Where the catalog of a store of this name is with its reader's own files.
-fn own_catalog_file(name: &[u8], said: &str) -> Result<PathBuf> {
-    let variable =
-        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || variable("HOME").map(|home| home.join(".local/state"));
-    let Some(state) = variable("XDG_STATE_HOME").or_else(home) else {
-        bail!("{said}: no place for its catalog: set XDG_STATE_HOME or HOME");
-    };
-    let digest = blake3::hash(name).to_hex();
-    let directory = state.join("sheaf/archives");
-    std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
-    let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
-    Ok(directory.join(format!("{}.sqlite", &digest[..32])))
+/// The name by which this machine finds its catalog of a store: the directory, and when it was made a
+/// store, because another one may take its place.
+fn directory_name(store: &Path) -> Result<Vec<u8>> {
+    let directory = store.canonicalize().with_context(|| store.display().to_string())?;
+    let made = MARKS.iter().find_map(|mark| std::fs::metadata(directory.join(mark)).ok());
+    let made = made.map(|mark| format!("\n{}.{}", mark.mtime(), mark.mtime_nsec()));
+    let mut name = directory.into_os_string().into_vec();
+    name.extend_from_slice(made.unwrap_or_default().as_bytes());
+    Ok(name)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use clap::Args;
 #[cfg(feature = "s3")]
 use sheaf_archive::S3Encryption;
 use sheaf_archive::{
-    ArchiveError, ArchiveEvent, CatalogError, MEMBER_BYTES_MAX, SaveExclude, SaveOptions,
+    Archive, ArchiveError, ArchiveEvent, CatalogError, MEMBER_BYTES_MAX, SaveExclude, SaveOptions,
     SaveReport, ScheduleStats, Store, ZSTD_LEVEL_MAX, save_watched,
 };
 use sheaf_cli::exit::{Exit, Stop};
@@ -248,11 +248,23 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let (stats, took) = progress.end();
     tell_ends(others.into_inner(), saved.as_ref().err(), &to.store);
     let report = saved?;
+    if !args.dry_run {
+        compact_log(&archive);
+    }
     if args.schedule.stats {
         progress::tell_stats(&stats, took, global)?;
     }
     tell_report(&report, args.dry_run, global)?;
     Ok(if report.failed + report.changing > 0 { Exit::Partial } else { Exit::Success })
+}
+
+/// Writes a snapshot of the log, where it is time. All is archived without it, so its failure is reported,
+/// and is no failure of the command.
+pub fn compact_log(archive: &Archive) {
+    if let Err(error) = archive.compact_log() {
+        let error = printable(&error.to_string());
+        output::tell(format_args!("sheaf: {error}: no snapshot of the log is written"));
+    }
 }
 
 /// Directories that another writer has changed, of which each is told at most.

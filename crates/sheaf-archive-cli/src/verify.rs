@@ -3,7 +3,7 @@ use super::counted;
 use super::place::{self, ArchivedName};
 use anyhow::Result;
 use clap::Args;
-use sheaf_archive::{ArchiveError, ArchivePath, VerifyOptions, VerifyReport, verify};
+use sheaf_archive::{ArchiveError, ArchivePath, CatalogError, VerifyOptions, VerifyReport, verify};
 use sheaf_cli::exit::Exit;
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output, printable};
@@ -55,7 +55,11 @@ pub fn run(args: &VerifyArgs, global: &GlobalArgs) -> Result<Exit> {
     let (of_log, of_index) = (AtomicU64::new(0), AtomicU64::new(0));
     let report = verify(&archive, &name.path, options, &|error| {
         match &error {
-            ArchiveError::Catalog(error) if error.is_of_log() => drop(of_log.fetch_add(1, Relaxed)),
+            ArchiveError::Catalog(error)
+                if error.is_of_log() || matches!(error, CatalogError::Snapshot { .. }) =>
+            {
+                of_log.fetch_add(1, Relaxed);
+            }
             error if error.is_of_index() => drop(of_index.fetch_add(1, Relaxed)),
             _ => {}
         }

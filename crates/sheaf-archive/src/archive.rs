@@ -339,6 +339,14 @@ impl Archive {
         Ok(self.catalog().freeze()?)
     }
 
+    /// Writes a snapshot of the log, if that has become long since the last one; whether it has.
+    ///
+    /// # Errors
+    /// When the store cannot be written. All that was committed stays so.
+    pub fn compact_log(&self) -> Result<bool, ArchiveError> {
+        Ok(self.catalog().write_snapshot(self.store())?)
+    }
+
     /// Where its objects are.
     #[must_use]
     pub fn store(&self) -> &dyn Store {

@@ -2,7 +2,8 @@
 //!
 //! A change is a [`Commit`]. It is written to the store's log, as the next object there, which only
 //! one of two writers can do; that makes it so. A [`Catalog`] is the table that the log adds up to: it
-//! can be behind, and catches up, and where it is lost it is made of the log again.
+//! can be behind, and catches up, and where it is lost it is made of the log again: of the latest
+//! snapshot, and the commits behind it.
 //!
 //! Each name is archived once, and each directory is in one directory. `Catalog::commit` refuses a
 //! commit that breaks this, except a file next to a directory of the same name: `verify` finds
@@ -17,6 +18,7 @@ mod read;
 mod restore;
 mod rights;
 mod rows;
+mod snapshot;
 mod sqlite;
 mod tables;
 mod whole;
@@ -61,6 +63,14 @@ pub enum CatalogError {
         /// Where it is.
         place: String,
         /// What is wrong.
+        why: String,
+    },
+    /// There is no place for the table's file.
+    #[error("the catalog {place}: {why}")]
+    NoPlace {
+        /// Where it was to be.
+        place: String,
+        /// Why it cannot be there.
         why: String,
     },
     /// A commit in the log is not as it was written.
@@ -117,6 +127,17 @@ pub enum CatalogError {
         number: u64,
         /// Its version.
         version: u32,
+    },
+    /// A snapshot of the log is not as it was written. Nothing is lost by that.
+    #[error(
+        "snapshot {number} of the archive's log is damaged: {why}: the log itself is read, and sheaf archive \
+         repair removes the snapshot"
+    )]
+    Snapshot {
+        /// The last commit that it has.
+        number: u64,
+        /// What is wrong with it.
+        why: &'static str,
     },
     /// The tables are not what the log adds up to.
     #[error(
@@ -183,8 +204,10 @@ impl CatalogError {
         match self {
             Self::Store(error) => error.errno,
             Self::Table { .. } | Self::Disk { .. } => Errno::IO,
+            Self::NoPlace { .. } => Errno::NOENT,
             Self::Server { .. } => Errno::TIMEDOUT,
             Self::Damaged { .. }
+            | Self::Snapshot { .. }
             | Self::Missing { .. }
             | Self::Unconnected { .. }
             | Self::Differs { .. }
@@ -218,7 +241,9 @@ impl CatalogError {
             Self::Changed { .. } | Self::Server { .. } => true,
             Self::Table { .. }
             | Self::Disk { .. }
+            | Self::NoPlace { .. }
             | Self::Damaged { .. }
+            | Self::Snapshot { .. }
             | Self::Missing { .. }
             | Self::Unconnected { .. }
             | Self::Differs { .. }

@@ -80,6 +80,7 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
         })?;
     }
     let referred = referred(archive)?;
+    report.leftovers += Catalog::remove_damaged_snapshots(archive.store(), options.dry_run)?;
     restore_indexes(archive, options.dry_run, &mut report)?;
     for object in found {
         if referred.has(&object.key) {

@@ -154,8 +154,14 @@ fn unreferred(archive: &Archive, report: &mut VerifyReport) -> Result<(), Archiv
     Ok(())
 }
 
-/// What is wrong with the log, or else with the catalog.
+/// What is wrong with the log, or else with the catalog, and with snapshots of the log.
 fn catalog_faults(archive: &Archive) -> Result<Vec<CatalogError>, ArchiveError> {
+    let mut faults = log_faults(archive)?;
+    Catalog::snapshot_faults(archive.store(), &mut |fault| faults.push(fault))?;
+    Ok(faults)
+}
+
+fn log_faults(archive: &Archive) -> Result<Vec<CatalogError>, ArchiveError> {
     let differs = archive.catalog().differs(archive.store());
     let error = match differs {
         Err(error) if error.is_of_log() => error,

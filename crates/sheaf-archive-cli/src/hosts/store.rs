@@ -3,7 +3,7 @@ use super::drive;
 use super::serve::SAVE;
 use crate::place::{self, ArchivedName};
 use crate::progress::tell_hosts_stats;
-use crate::store::{StoreArgs, tell_report};
+use crate::store::{StoreArgs, compact_log, tell_report};
 use anyhow::Result;
 use sheaf_archive::{SaveRoot, SaveRootOptions};
 use sheaf_cli::exit::{Exit, Stop};
@@ -51,7 +51,7 @@ pub fn run(
         numbers: args.schedule.stats,
     };
     let begun = Instant::now();
-    opening.run(async |session, config, _| {
+    let ended = opening.run(async |session, config, _| {
         let hosts = members.iter().map(|leaf| session.client().host(leaf).unwrap_or_default());
         let (of, hosts) = (archive.clone(), hosts.collect());
         let root = move || SaveRoot::new(of, options, hosts);
@@ -78,7 +78,11 @@ pub fn run(
             () if report.failed + report.changing > 0 => Exit::Partial,
             () => Exit::Success,
         })
-    })
+    });
+    if !args.dry_run {
+        compact_log(&archive);
+    }
+    ended
 }
 
 /// Each keeps its name, so no two have the same.

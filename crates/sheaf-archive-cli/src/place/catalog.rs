@@ -1,9 +1,13 @@
-//! The catalog that `--catalog` names: a file, or a database of PostgreSQL.
+//! The catalog that `--catalog` names, a file or a database of PostgreSQL, and the one that a machine has
+//! of a store otherwise.
 use anyhow::{Context, Result};
-use sheaf_archive::Catalog;
+use sheaf_archive::{Catalog, CatalogError};
+use sheaf_cli::companion::fetch::caches;
 use sheaf_cli::exit::Stop;
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// What the command line or the environment says, for all archives of the command.
@@ -30,9 +34,85 @@ pub fn named() -> Result<Option<Catalog>> {
             // Links are followed to where one says, and not from there.
             let above = file.parent().filter(|above| !above.as_os_str().is_empty());
             let above = above.unwrap_or(Path::new(".")).canonicalize().with_context(said)?;
+            refuse_network(&above)?;
             Ok(Some(Catalog::open(&above.join(name))?))
         }
     }
+}
+
+/// Refuses a file that several machines could open at once: SQLite keeps the state of its write-ahead log in
+/// memory that only processes of one machine share.
+fn refuse_network(directory: &Path) -> Result<()> {
+    let said = || sheaf_cli::output::printable(&directory.display().to_string());
+    let found = rustix::fs::statfs(directory).with_context(said)?;
+    // Its type is not the same on all systems, and kinds have 32 bits.
+    if !is_network(found.f_type as u32) {
+        return Ok(());
+    }
+    let text = format!(
+        "{}: is on a network file system, where a catalog cannot be shared: name a file on a local disk, or a \
+         database of PostgreSQL",
+        said()
+    );
+    Err(Stop::usage(text).into())
+}
+
+/// Whether a file system of this kind (`f_type` of statfs) may be mounted by several machines.
+fn is_network(kind: u32) -> bool {
+    const NETWORK: [u32; 17] = [
+        0x6969,      // NFS
+        0x517b,      // SMB
+        0xff53_4d42, // CIFS
+        0xfe53_4d42, // SMB2
+        0x6573_5546, // FUSE: sshfs, GlusterFS, JuiceFS, S3
+        0x0bd0_0bd0, // Lustre
+        0x4750_4653, // GPFS
+        0x00c3_6400, // Ceph
+        0x0102_1997, // 9p
+        0x5346_414f, // AFS, OpenAFS
+        0x6b41_4653, // kAFS
+        0x1983_0326, // BeeGFS
+        0x7461_636f, // OCFS2
+        0x0116_1970, // GFS2
+        0x2003_0528, // OrangeFS
+        0x7375_7245, // Coda
+        0x564c,      // NCP
+    ];
+    NETWORK.contains(&kind)
+}
+
+/// The file of the catalog that this user has on this machine of a store of this name.
+///
+/// Homes may be shared by machines, and a file of SQLite may not: the machine is a part of its name.
+pub fn own_file(store: &[u8]) -> Result<PathBuf, CatalogError> {
+    let Some(caches) = caches() else {
+        let why = "set XDG_CACHE_HOME or HOME".to_owned();
+        return Err(CatalogError::NoPlace { place: "$XDG_CACHE_HOME/sheaf".to_owned(), why });
+    };
+    let directory = caches.join("sheaf/archives");
+    let failed = |error: std::io::Error| CatalogError::NoPlace {
+        place: directory.display().to_string(),
+        why: error.to_string(),
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
+    // No part of the path of a catalog may be a link, and the user's own may be.
+    let directory = directory.canonicalize().map_err(failed)?;
+    let writable = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    rustix::fs::access(&directory, writable).map_err(|errno| failed(errno.into()))?;
+    let mut digest = blake3::Hasher::new();
+    let user = rustix::process::geteuid().as_raw().to_le_bytes();
+    for part in [&machine()[..], &user, store] {
+        digest.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    Ok(directory.join(format!("{}.sqlite", &digest.finalize().to_hex()[..32])))
+}
+
+/// What this machine is known by: containers of one image have the same identity, and other names.
+fn machine() -> Vec<u8> {
+    let mut machine = std::fs::read("/etc/machine-id").unwrap_or_default();
+    machine.push(b'\n');
+    machine.extend_from_slice(rustix::system::uname().nodename().to_bytes());
+    machine
 }
 
 #[cfg(not(feature = "postgres"))]
@@ -144,6 +224,18 @@ mod password {
             assert_eq!(found(["/run/postgresql", "5432", "x", "eve"]).as_deref(), Some("here"));
             assert_eq!(found(["db", "5433", "x", "eve"]).as_deref(), Some("last"));
             assert_eq!(found(["db", "5432", "y", "ada"]), None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_of_several_machines_are_known() {
+        for (kind, is) in [(0x6969, true), (0xff53_4d42, true), (0xef53, false), (0x0102_1994, false)] {
+            assert_eq!(is_network(kind), is, "{kind:x}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Of what is lost or broken off: damage of the log, signals, and the tutorial, which loses a catalog.
 use crate::archive::home;
+use crate::archive_catalog::{catalog, catalogs, forget};
 use sheaf_testing::built;
 use sheaf_testing::home::Home;
 use std::fs;
@@ -26,9 +27,7 @@ fn store_with_a_damaged_log_is_read_up_to_it_and_not_changed() {
         let text = format!("sheaf: commit {at} of the archive's log is ");
         let verified = home.run(&["archive", "verify", "s::"]);
         assert!(verified.stderr.starts_with(&text), "{verified:?}");
-        for suffix in ["", "-wal", "-shm"] {
-            let _ = fs::remove_file(home.path().join(format!("s/catalog.sqlite{suffix}")));
-        }
+        forget(&home);
         let reads: [&[&str]; 7] = [
             &["ls", "s::/1/tree"],
             &["find", "s::/1"],
@@ -85,7 +84,7 @@ fn give_up_the_end(home: &Home, at: usize, is_whole: bool) {
         let known = give_up(at, &[]);
         assert_eq!(known.code, Some(2), "{known:?}");
         assert!(known.stderr.contains("so nothing is given up"), "{known:?}");
-        fs::remove_file(home.path().join("s/catalog.sqlite")).unwrap();
+        forget(home);
         fs::remove_file(log.join(format!("{at:020}"))).unwrap();
     }
     let known = give_up(at - 1, &[]);
@@ -151,7 +150,7 @@ fn log_that_has_lost_its_end_is_written_again_of_the_catalog() {
         }
         // Without the catalog nobody knows, which is not taken for nothing being there.
         if kept == 0 {
-            let (catalog, away) = (home.path().join("s/catalog.sqlite"), home.path().join("away"));
+            let (catalog, away) = (catalog(&home), home.path().join("away"));
             fs::rename(&catalog, &away).unwrap();
             let verified = home.run(&["archive", "verify", "s::"]);
             assert_eq!(verified.code, Some(1), "{verified:?}");
@@ -171,7 +170,7 @@ fn log_that_has_lost_its_end_is_written_again_of_the_catalog() {
             assert_eq!((read.code, &read.stdout), (Some(0), &listed), "{read:?}");
             let whole = home.run(&["archive", "verify", "s::"]);
             assert_eq!(whole.code, Some(0), "{whole:?}");
-            fs::remove_file(home.path().join("s/catalog.sqlite")).unwrap();
+            forget(&home);
         }
         let none = home.run(&["archive", "repair", "--restore-log", "s::"]);
         assert_eq!(none.code, Some(2), "{none:?}");
@@ -188,14 +187,16 @@ fn log_that_has_lost_its_end_is_written_again_of_the_catalog() {
 fn log_is_not_written_of_the_catalog_of_another_archive() {
     let home = home();
     home.run(&["archive", "store", "--create", "tree", "s::/1"]);
+    let of_s = catalog(&home);
     for number in 0..9 {
         let to = format!("t::/{number}");
         home.run(&["archive", "store", "--create", "tree", &to]);
     }
+    let of_t = catalogs(&home).into_iter().find(|file| *file != of_s).unwrap();
     for suffix in ["", "-wal", "-shm"] {
-        let from = home.path().join(format!("t/catalog.sqlite{suffix}"));
-        if from.exists() {
-            fs::copy(from, home.path().join(format!("s/catalog.sqlite{suffix}"))).unwrap();
+        let with = |file: &Path| file.with_extension(format!("sqlite{suffix}"));
+        if with(&of_t).exists() {
+            fs::copy(with(&of_t), with(&of_s)).unwrap();
         }
     }
     let before = fs::read_dir(home.path().join("s/objects/log")).unwrap().count();

@@ -34,7 +34,7 @@ impl Place {
             .env("AWS_ACCESS_KEY_ID", S3Server::ACCESS_KEY_ID)
             .env("AWS_SECRET_ACCESS_KEY", S3Server::SECRET_ACCESS_KEY)
             .env("AWS_ENDPOINT_URL", self.server.url())
-            .env("XDG_STATE_HOME", self.home.path().join("state"));
+            .env("XDG_CACHE_HOME", self.home.path().join("state"));
         command
     }
 

@@ -1,5 +1,6 @@
 //! The archive, as a user runs it.
 mod archive;
+mod archive_catalog;
 mod archive_change;
 mod archive_find;
 mod archive_gnu;

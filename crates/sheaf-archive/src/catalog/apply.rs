@@ -32,17 +32,17 @@ const OBJECTS_GONE: Many = Many {
     postgres: "DELETE FROM object USING unnest(?1::BLOB[], ?2::BLOB[]) AS gone(path, name)
         WHERE object.path = gone.path AND object.name = gone.name",
 };
-const PACKS: Many = Many {
+pub(super) const PACKS: Many = Many {
     sqlite: "INSERT OR REPLACE INTO pack VALUES (?1, ?2, ?3)",
     postgres: "INSERT INTO pack SELECT * FROM unnest(?1::BLOB[], ?2::BLOB[], ?3::BLOB[])
         ON CONFLICT (path, id) DO UPDATE SET row = excluded.row",
 };
-const OBJECTS: Many = Many {
+pub(super) const OBJECTS: Many = Many {
     sqlite: "INSERT OR REPLACE INTO object VALUES (?1, ?2, ?3)",
     postgres: "INSERT INTO object SELECT * FROM unnest(?1::BLOB[], ?2::BLOB[], ?3::BLOB[])
         ON CONFLICT (path, name) DO UPDATE SET row = excluded.row",
 };
-const DIRECTORIES: Many = Many {
+pub(super) const DIRECTORIES: Many = Many {
     sqlite: "INSERT OR REPLACE INTO directory VALUES (?1, ?2, ?3)",
     postgres: "INSERT INTO directory SELECT * FROM unnest(?1::BLOB[], ?2::BIGINT[], ?3::BLOB[])
         ON CONFLICT (path) DO UPDATE SET changed = excluded.changed, row = excluded.row",
@@ -145,7 +145,7 @@ impl<'a> RowChanges<'a> {
     }
 }
 
-fn run<const VALUES: usize>(
+pub(super) fn run<const VALUES: usize>(
     on: &Catalog,
     many: &Many,
     rows: &[[RowValue<'_>; VALUES]],
@@ -229,7 +229,7 @@ fn copy_links(on: &Catalog, number: u64, to: &ArchivePath) -> Result<(), Catalog
 /// Bytes of a row's checksum, which stands behind it: tables have none of their own.
 const CHECK_BYTES: usize = 8;
 
-fn encoded(row: &impl serde::Serialize) -> Vec<u8> {
+pub(super) fn encoded(row: &impl serde::Serialize) -> Vec<u8> {
     let mut bytes = postcard::to_stdvec(row).expect("memory takes what it is given");
     bytes.extend_from_slice(&check_of(&bytes));
     bytes

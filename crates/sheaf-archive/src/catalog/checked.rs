@@ -1,6 +1,8 @@
 //! What rows may say. A store may say anything: each row is checked where it is decoded, in the log
 //! and in tables.
-use super::{ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace};
+use super::{
+    ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace, DirectoryRows,
+};
 use crate::pack::index::{INDEX_BYTES_MAX, PACK_BLOCKS_MAX};
 use crate::pack::member::{MemberAttributes, MemberKind};
 use crate::pack::write::PACK_MEMBERS_MAX;
@@ -78,6 +80,14 @@ impl Checked for Commit {
                 && change.packs.iter().all(Checked::is_valid)
                 && change.objects.iter().all(Checked::is_valid)
         })
+    }
+}
+
+impl Checked for DirectoryRows {
+    fn is_valid(&self) -> bool {
+        self.directory.iter().all(Checked::is_valid)
+            && self.packs.iter().all(Checked::is_valid)
+            && self.objects.iter().all(Checked::is_valid)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Giving up the end of a log that is damaged, where no catalog and no copy knows what it said.
-use super::{CatalogError, log};
+use super::{CatalogError, log, snapshot};
 use crate::archive::unwritten;
 use crate::repair::removed;
 use crate::store::{Store, StoreKey};
@@ -39,6 +39,7 @@ pub fn drop_log(store: &dyn Store, from: u64, dry_run: bool) -> Result<u64, Cata
     let mut numbers = log::numbers(store)?;
     numbers.retain(|number| *number >= from);
     if !dry_run {
+        snapshot::remove(store, Some(from), false)?;
         for &number in numbers.iter().rev() {
             keep(store, number)?;
             removed(store.remove(&log::key(number)))?;

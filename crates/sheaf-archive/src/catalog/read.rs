@@ -126,39 +126,47 @@ impl Catalog {
         behind: Option<&ArchivePath>,
         directories_max: usize,
     ) -> Result<Vec<(ArchivePath, DirectoryRows)>, CatalogError> {
-        self.as_one(TablesUse::Reading, || {
-            let mut all: Vec<(ArchivePath, _)> = Vec::new();
-            let keys = KeyRange::within(directory).after(behind);
-            let condition = keys.condition();
-            let sql = format!(
-                "SELECT path, changed, row FROM directory WHERE {condition} ORDER BY path \
-                 LIMIT {directories_max}"
-            );
-            self.tables.each(&sql, &keys.values(), &mut |found| {
-                let (changed, directory) =
-                    (self.number(found, 1)?, Some(self.row(self.bytes(found, 2)?)?));
-                let rows = DirectoryRows { changed, directory, ..DirectoryRows::default() };
-                // A damaged table may have rows in any order, and `each_between` relies on it.
-                let path = self.path(self.bytes(found, 0)?)?;
-                if !keys.goes_on(all.last().map(|(last, _)| last), &path, false) {
-                    return Err(self.unreadable());
-                }
-                all.push((path, rows));
-                Ok(())
-            })?;
-            let sql = "SELECT path, row FROM pack WHERE path BETWEEN ?1 AND ?2 ORDER BY path, id";
-            self.each_between(sql, &mut all, |rows, pack| {
-                rows.packs.push(self.row(pack)?);
-                Ok(())
-            })?;
-            let sql =
-                "SELECT path, row FROM object WHERE path BETWEEN ?1 AND ?2 ORDER BY path, name";
-            self.each_between(sql, &mut all, |rows, object| {
-                rows.objects.push(self.row(object)?);
-                Ok(())
-            })?;
-            Ok(all)
-        })
+        self.as_one(TablesUse::Reading, || self.rows_below_in_one(directory, behind, directories_max))
+    }
+
+    /// As [`Catalog::rows_below`], within what is read as one.
+    pub(super) fn rows_below_in_one(
+        &self,
+        directory: &ArchivePath,
+        behind: Option<&ArchivePath>,
+        directories_max: usize,
+    ) -> Result<Vec<(ArchivePath, DirectoryRows)>, CatalogError> {
+        let mut all: Vec<(ArchivePath, _)> = Vec::new();
+        let keys = KeyRange::within(directory).after(behind);
+        let condition = keys.condition();
+        let sql = format!(
+            "SELECT path, changed, row FROM directory WHERE {condition} ORDER BY path \
+             LIMIT {directories_max}"
+        );
+        self.tables.each(&sql, &keys.values(), &mut |found| {
+            let (changed, directory) =
+                (self.number(found, 1)?, Some(self.row(self.bytes(found, 2)?)?));
+            let rows = DirectoryRows { changed, directory, ..DirectoryRows::default() };
+            // A damaged table may have rows in any order, and `each_between` relies on it.
+            let path = self.path(self.bytes(found, 0)?)?;
+            if !keys.goes_on(all.last().map(|(last, _)| last), &path, false) {
+                return Err(self.unreadable());
+            }
+            all.push((path, rows));
+            Ok(())
+        })?;
+        let sql = "SELECT path, row FROM pack WHERE path BETWEEN ?1 AND ?2 ORDER BY path, id";
+        self.each_between(sql, &mut all, |rows, pack| {
+            rows.packs.push(self.row(pack)?);
+            Ok(())
+        })?;
+        let sql =
+            "SELECT path, row FROM object WHERE path BETWEEN ?1 AND ?2 ORDER BY path, name";
+        self.each_between(sql, &mut all, |rows, object| {
+            rows.objects.push(self.row(object)?);
+            Ok(())
+        })?;
+        Ok(all)
     }
 
     /// Has rows of directories, from the first to the last, told with what is known of each.

@@ -6,7 +6,7 @@
 use super::apply::RowChanges;
 use super::sqlite::SqliteTables;
 use super::tables::{FoundRow, Many, RowValue, Tables, TablesUse};
-use super::{CatalogError, Commit, DirectoryChange, log, rows};
+use super::{CatalogError, Commit, DirectoryChange, log, rows, snapshot};
 use crate::path::ArchivePath;
 use crate::store::Store;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -177,6 +177,10 @@ impl Catalog {
             self.tables.bind(&archive)?;
         }
         let (mut last, mut digest) = self.last_applied()?;
+        // What the log says up to a commit is made of the log alone.
+        if last == 0 && end == u64::MAX && self.take_in_snapshot(store)? > 0 {
+            (last, digest) = self.last_applied()?;
+        }
         // Once is enough, as each later commit names the digest of the one before it.
         if !self.is_of_log && last > 0 && !log::has(store, last, &digest)? {
             return Err(self.not_of_log(store, last)?);
@@ -304,6 +308,28 @@ impl Catalog {
         told: &mut dyn FnMut(CatalogError),
     ) -> Result<(), CatalogError> {
         log::faults(store, told)
+    }
+
+    /// Reads all snapshots of the log, and tells what is wrong with them.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn snapshot_faults(
+        store: &dyn Store,
+        told: &mut dyn FnMut(CatalogError),
+    ) -> Result<(), CatalogError> {
+        snapshot::faults(store, told)
+    }
+
+    /// Removes snapshots of the log that are damaged; how many they are.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub fn remove_damaged_snapshots(
+        store: &dyn Store,
+        dry_run: bool,
+    ) -> Result<u64, CatalogError> {
+        snapshot::remove(store, None, dry_run)
     }
 
     /// A directory by which a commit cannot be made: somebody has changed it since its writer has looked

@@ -20,7 +20,7 @@ fn directory(mode: u32) -> ArchivedDirectory {
     ArchivedDirectory { mode, uid: 1, gid: 2, mtime_s: -3, mtime_ns: 4, xattrs: Vec::new() }
 }
 
-fn pack(number: u8) -> ArchivedPack {
+pub fn pack(number: u8) -> ArchivedPack {
     ArchivedPack {
         id: PackId([number; 16]),
         generation: 0,
@@ -36,23 +36,23 @@ fn pack(number: u8) -> ArchivedPack {
     }
 }
 
-fn object(name: &str) -> ArchivedObject {
+pub fn object(name: &str) -> ArchivedObject {
     let attributes = MemberAttributes::new(named(name.as_bytes()), MemberKind::File, 0o600);
     let digest = *blake3::hash(b"").as_bytes();
     ArchivedObject { attributes, size: 0, digest, place: None, extents: None, link: None }
 }
 
 /// A directory that is not there yet.
-fn new(at: &str, mode: u32) -> DirectoryChange {
+pub fn new(at: &str, mode: u32) -> DirectoryChange {
     DirectoryChange { path: path(at), directory: Some(directory(mode)), ..Default::default() }
 }
 
-fn commit_of(change: DirectoryChange) -> Commit {
+pub fn commit_of(change: DirectoryChange) -> Commit {
     Commit { changes: vec![change] }
 }
 
 /// All that a catalog says of what is in the root.
-fn said(
+pub fn said(
     catalog: &Catalog,
 ) -> Vec<(ArchivePath, ArchivedDirectory, Vec<ArchivedPack>, Vec<ArchivedObject>)> {
     let below = catalog.below(&ArchivePath::ROOT, None, usize::MAX).unwrap();

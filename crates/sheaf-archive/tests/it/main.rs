@@ -31,6 +31,7 @@ mod round;
 mod s3;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
+mod snapshots;
 mod store;
 mod stores;
 mod tape;

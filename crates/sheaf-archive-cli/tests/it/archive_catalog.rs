@@ -1,0 +1,125 @@
+//! Catalogs: each machine and user has its own, of the log, and none is in a store.
+use crate::archive::home;
+use sheaf_testing::home::{Home, Run};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+/// The catalogs of a home, without what SQLite keeps next to them.
+pub fn catalogs(home: &Home) -> Vec<PathBuf> {
+    in_caches(&home.path().join(".cache"))
+}
+
+/// The only one.
+pub fn catalog(home: &Home) -> PathBuf {
+    let mut all = catalogs(home);
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+/// Removes all of them.
+pub fn forget(home: &Home) {
+    fs::remove_dir_all(home.path().join(".cache/sheaf/archives")).unwrap();
+}
+
+fn in_caches(caches: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(caches.join("sheaf/archives")) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|kind| kind == "sqlite")).collect()
+}
+
+#[test]
+fn catalog_is_in_the_cache_and_not_in_the_store() {
+    let home = home();
+    let stored = home.run(&["archive", "store", "--create", "tree", "s::"]);
+    assert_eq!(stored.code, Some(0), "{stored:?}");
+    let entries = fs::read_dir(home.path().join("s")).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["objects", "sheaf-archive", "tmp"]);
+    let file = catalog(&home);
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o077, 0);
+    assert_eq!(fs::metadata(file.parent().unwrap()).unwrap().mode() & 0o077, 0);
+    // Another store in the place of this one has another catalog.
+    fs::remove_dir_all(home.path().join("s")).unwrap();
+    let again = home.run(&["archive", "store", "--create", "tree/sub", "s::"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert_eq!(home.run(&["archive", "ls", "s::"]).stdout, "sub\n");
+}
+
+#[test]
+fn store_is_used_without_a_place_for_its_catalog() {
+    let home = home();
+    fs::write(home.path().join("file"), "").unwrap();
+    for args in [&["store", "--create", "tree", "s::"][..], &["find", "s::/tree/a"]] {
+        let mut command = home.command(&[&["archive"], args].concat());
+        let ran = Run::of(command.env("XDG_CACHE_HOME", home.path().join("file")).output().unwrap());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.stderr.contains("it is made in memory, for this command"), "{ran:?}");
+    }
+    assert_eq!(catalogs(&home), [PathBuf::new(); 0]);
+}
+
+/// Two machines that share a store: each has its own catalog, and both say the same.
+#[test]
+fn machines_that_share_a_store_agree() {
+    let home = home();
+    let stored = home.run(&["archive", "store", "--create", "tree", "s::/0"]);
+    assert_eq!(stored.code, Some(0), "{stored:?}");
+    let run = |machine: &str, args: &[&str]| {
+        let mut command = home.command(&[&["archive"], args].concat());
+        command.env("XDG_CACHE_HOME", home.path().join(machine));
+        Run::of(command.output().unwrap())
+    };
+    let rounds = 8;
+    thread::scope(|scope| {
+        for machine in ["a", "b"] {
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let ran = run(machine, &["store", "tree", &format!("s::/{machine}/{round}")]);
+                    assert_eq!(ran.code, Some(0), "{ran:?}");
+                    let ran = run(machine, &["find", &format!("s::/{machine}"), "-name", "b"]);
+                    assert_eq!(ran.stdout.lines().count(), round + 1, "{ran:?}");
+                }
+            });
+        }
+    });
+    let both = ["a", "b", "new"].map(|machine| run(machine, &["find", "s::"]).stdout);
+    assert_eq!(both[0].lines().filter(|line| line.ends_with("/b")).count(), 2 * rounds + 1 + 1);
+    assert_eq!(both[0], both[1]);
+    assert_eq!(both[0], both[2]);
+    for machine in ["a", "b", "new"] {
+        assert_eq!(in_caches(&home.path().join(machine)).len(), 1);
+        let verified = run(machine, &["verify", "s::"]);
+        assert_eq!(verified.code, Some(0), "{verified:?}");
+    }
+}
+
+/// A store of the version before, with the catalog that this had in the store.
+#[test]
+fn store_of_the_version_before_is_read_and_written() {
+    let home = home();
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kept/store-0.tar.gz");
+    let mut tar = Command::new("tar");
+    let unpacked = tar.args(["-xzf", kept, "--no-same-owner"]).current_dir(home.path()).output();
+    assert!(unpacked.unwrap().status.success());
+    let found = home.run(&["archive", "find", "S::", "-type", "f", "-printf", "%P %s %m\\n"]);
+    let expected = "copy/deep/large 20000 644\ncopy/harvest 19 640\ncopy/hole 100003 644\n\
+                    tree/list 5 600\ntree/sub/deep/large 20000 644\ntree/sub/harvest 19 640\n\
+                    tree/sub/hole 100003 644\n";
+    assert_eq!((found.code, &found.stdout[..]), (Some(0), expected), "{found:?}");
+    let got = home.run(&["archive", "get", "S::tree", "S::copy", "back"]);
+    assert_eq!(got.code, Some(0), "{got:?}");
+    let back = home.path().join("back");
+    assert_eq!(fs::read(back.join("tree/list")).unwrap(), b"milk\n");
+    assert_eq!(fs::read_link(back.join("tree/link")).unwrap(), Path::new("list"));
+    assert_eq!(fs::read(back.join("copy/harvest")).unwrap(), b"The sheaf is sold.\n");
+    assert_eq!(fs::read(back.join("copy/deep/large")).unwrap(), [b'x'; 20_000]);
+    assert!(fs::read(back.join("tree/sub/hole")).unwrap().ends_with(b"\0end"));
+    for args in [&["store", "tree", "S::new"][..], &["repack", "S::"], &["verify", "S::"]] {
+        let ran = home.run(&[&["archive"], args].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    }
+}
