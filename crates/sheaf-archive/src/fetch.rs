@@ -182,7 +182,7 @@ pub fn fetch_watched(
         to: to.to_owned(),
         above,
         links: FetchLinks::default(),
-        moved: MovedBytes::default(),
+        moved: MovedBytes::new(&options.limits),
         attributes_told: Mutex::default(),
         counters: Arc::default(),
     };

@@ -329,7 +329,7 @@ impl SaveRun<'_> {
             told: self.told,
             room: VerifyRoom::default(),
             replaced,
-            moved: MovedBytes::default(),
+            moved: MovedBytes::new(&self.options.limits),
             counters: SaveCounters::default(),
         };
         let done = {

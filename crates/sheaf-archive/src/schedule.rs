@@ -26,6 +26,7 @@ mod resources;
 #[cfg(test)]
 mod simulated;
 mod stats;
+mod throttle;
 
 pub use resources::{Needs, Resource, ScheduleLimits};
 pub(crate) use stats::MovedBytes;

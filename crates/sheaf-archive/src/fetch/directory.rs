@@ -10,6 +10,7 @@ use crate::reader::PackReader;
 use sheaf_core::{Errno, lock};
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -293,6 +294,9 @@ impl<'a> FetchWorker<'a> {
             // A hard link comes here where its first name was not fetched: it gets the content
             // itself.
             MemberKind::File | MemberKind::HardLink { .. } => {
+                if member.stored_bytes() > READ_BYTES as u64 {
+                    return self.long_member(to, path, from, member);
+                }
                 let bytes = usize::try_from(member.stored_bytes());
                 self.room.resize(bytes.map_err(|_| failed(self, Errno::FBIG))?, 0);
                 from.read(member.content_at(), &mut self.room)?;
@@ -309,6 +313,28 @@ impl<'a> FetchWorker<'a> {
                 to.put_special(is).map_err(|errno| failed(self, errno))?;
                 Ok(PutFile::Written)
             }
+        }
+    }
+
+    /// Fetches a member piece by piece. Its file has no name before the content was compared.
+    fn long_member(
+        &mut self,
+        to: &mut FetchDirectory<'_>,
+        path: &ArchivePath,
+        from: &mut PackReader<'_>,
+        member: &PackedMember,
+    ) -> Result<PutFile, ArchiveError> {
+        let content = FetchedContent {
+            extents: member.stored_extents(),
+            size: member.size,
+            digest: member.digest,
+        };
+        let (shared, room) = (self.shared, &mut self.room);
+        let fill = |file: &File| content.fill(shared, room, file, (from, member.content_at()), path);
+        match to.put_file(&member.attributes, fill) {
+            Ok(()) => Ok(PutFile::Written),
+            Err(Unfetched::File(errno)) => Err(self.unwritten(path, errno)),
+            Err(Unfetched::Archive(error)) => Err(error),
         }
     }
 
@@ -408,30 +434,71 @@ fn fill(
     object: &ArchivedObject,
     path: &ArchivePath,
 ) -> Result<(), Unfetched> {
-    let failed = |error: std::io::Error| Unfetched::File(Errno::from_io(&error));
-    let mut digest = blake3::Hasher::new();
-    if let Some(place) = &object.place {
-        let (from, mut at) = PackReader::of(shared.store, place);
-        let mut from = from.up_to(at + object.stored_bytes());
-        for extent in object.stored_extents() {
+    let Some(place) = &object.place else {
+        let content = FetchedContent { extents: Vec::new(), ..FetchedContent::of(object) };
+        return content.end(file, &blake3::Hasher::new(), path);
+    };
+    let (from, at) = PackReader::of(shared.store, place);
+    let mut from = from.up_to(at + object.stored_bytes());
+    let filled = FetchedContent::of(object).fill(shared, room, file, (&mut from, at), path);
+    filled.map_err(|error| match error {
+        Unfetched::Archive(error) => error.with_file(path).into(),
+        error => error,
+    })
+}
+
+/// A content that comes piece by piece.
+struct FetchedContent {
+    /// Which bytes of it are stored; the rest are holes.
+    extents: Vec<Range<u64>>,
+    size: u64,
+    digest: [u8; 32],
+}
+
+impl FetchedContent {
+    fn of(object: &ArchivedObject) -> Self {
+        Self { extents: object.stored_extents(), size: object.size, digest: object.digest }
+    }
+
+    /// Writes it into a file, of what is stored from a byte on.
+    fn fill(
+        &self,
+        shared: &FetchShared<'_>,
+        room: &mut Vec<u8>,
+        file: &File,
+        (from, mut at): (&mut PackReader<'_>, u64),
+        path: &ArchivePath,
+    ) -> Result<(), Unfetched> {
+        let mut digest = blake3::Hasher::new();
+        for extent in &self.extents {
             let mut next = extent.start;
             while next < extent.end {
                 room.resize((extent.end - next).min(READ_BYTES as u64) as usize, 0);
-                from.read(at, room).map_err(|error| error.with_file(path))?;
+                from.read(at, room)?;
                 digest.update(room);
                 shared.moved.moved(room.len() as u64);
+                let failed = |error| Unfetched::File(Errno::from_io(&error));
                 file.write_all_at(room, next).map_err(failed)?;
                 at += room.len() as u64;
                 next += room.len() as u64;
             }
         }
+        self.end(file, &digest, path)
     }
-    // The file has no name yet, and gets none with a wrong content.
-    if digest.finalize() != object.digest {
-        return Err(ArchiveError::Content { path: path.clone() }.into());
+
+    /// All of it was written. The file has no name yet, and gets none with a wrong content.
+    fn end(
+        &self,
+        file: &File,
+        digest: &blake3::Hasher,
+        path: &ArchivePath,
+    ) -> Result<(), Unfetched> {
+        if digest.finalize() != self.digest {
+            return Err(ArchiveError::Content { path: path.clone() }.into());
+        }
+        // A hole at the end is nothing that was written.
+        file.set_len(self.size).map_err(|error| Unfetched::File(Errno::from_io(&error)))
     }
-    // A hole at the end is nothing that was written.
-    file.set_len(object.size).map_err(failed)
 }
 
 /// Why the content of a file was not written: by the file, or by the archive.

@@ -16,11 +16,15 @@ use std::sync::{Arc, Mutex};
 
 /// Bytes that wait for a phase at most.
 const QUEUE_BYTES_MAX: u64 = 32 << 20;
+/// Of a limit of memory, what waits for a phase is one part of so many.
+const QUEUE_PARTS: u64 = 16;
 /// Bytes of a name of a directory, and of what is known of one, as they wait.
 const NAME_BYTES: u64 = 1 << 10;
 const ROWS_BYTES: u64 = 64 << 10;
 /// Memory of one who fills a directory: of a file's content, and of a pack's index.
 const TRANSFER_BYTES: u64 = 4 << 20;
+/// How much more an index takes in memory than in the store.
+const INDEX_FACTOR: u64 = 4;
 /// What a directory costs to look up, and a file to write, before that is measured.
 const LOOK_US: u64 = 30;
 const FILE_US: u64 = 25;
@@ -95,11 +99,11 @@ impl<'a> FetchPool<'a> {
         let workers = shared.options.workers.max(1) + usize::from(is_given);
         let most = WIDTH_MAX.max(workers);
         let settings = ScheduleSettings {
-            hosts: vec![shared.options.limits],
+            hosts: vec![shared.options.limits.of_tasks()],
             // One lists: a directory is made before those that are in it.
             widths: [1, most, most],
             width: AdaptiveWidth::new(workers, most),
-            queue_bytes_max: QUEUE_BYTES_MAX,
+            queue_bytes_max: shared.options.limits.memory_part(QUEUE_PARTS, QUEUE_BYTES_MAX),
         };
         Self {
             shared,
@@ -297,7 +301,10 @@ fn fetched_needs(rows: &DirectoryRows) -> Needs {
     let (files, bytes) = packed
         .chain(alone)
         .fold((0, 0), |(files, bytes): (u64, u64), of| (files + of.0, bytes.saturating_add(of.1)));
-    needs(files, bytes)
+    let index = rows.packs.iter().map(|pack| pack.index_bytes).max().unwrap_or(0);
+    let mut needs = needs(files, bytes);
+    needs.memory_bytes += index.saturating_mul(INDEX_FACTOR);
+    needs
 }
 
 /// What fetching so many files needs that have so many bytes: as much is read as is written.

@@ -233,13 +233,18 @@ impl DirectoryCompare {
     }
 }
 
+/// Of a limit of memory, the longest member takes one part of so many.
+const MEMBERS_AT_ONCE: u64 = 3;
+
 /// Why a socket is left out.
 pub(super) const NO_FILE: &str = "a socket is no file that can be archived";
 
 impl SaveShared<'_> {
     /// Bytes that a member may have; with 0 there are none.
     pub fn member_bytes_max(&self) -> u64 {
-        self.options.member_bytes_max.min(MEMBER_BYTES_MAX as u64)
+        let most = self.options.member_bytes_max.min(MEMBER_BYTES_MAX as u64);
+        // A member is in memory as a whole, and is so for each worker.
+        self.options.limits.memory_part(MEMBERS_AT_ONCE, most)
     }
 }
 
@@ -261,7 +266,7 @@ pub(super) fn is_archived(
     if !is_same || !found.is_file() {
         return Ok(is_same && is_unchanged(old, found));
     }
-    has_digest(old, directory, file, &path())
+    has_digest(shared, old, directory, file, &path())
 }
 
 /// Whether a file is archived with the same attributes, and has not been changed since.
@@ -276,6 +281,7 @@ pub(super) fn is_unchanged(old: &OldArchived<'_>, found: &Metadata) -> bool {
 
 /// Whether a file has the content that is archived. One that cannot be read is told where it is stored.
 fn has_digest(
+    shared: &SaveShared<'_>,
     old: &OldArchived<'_>,
     directory: BorrowedFd<'_>,
     file: &NamedFile,
@@ -283,5 +289,5 @@ fn has_digest(
 ) -> Result<bool, Errno> {
     let opened = SourceFile::open(directory, &file.name, path, FileKind::File);
     let Ok(mut opened) = opened else { return Ok(false) };
-    content::is_archived(&mut opened, old.size, old.extents, old.digest)
+    content::is_archived(shared, &mut opened, old.size, old.extents, old.digest)
 }

@@ -11,6 +11,7 @@ const READ_BYTES: usize = 1 << 20;
 
 /// Whether a file has the content that is archived.
 pub(super) fn is_archived(
+    shared: &SaveShared<'_>,
     file: &mut SourceFile,
     size: u64,
     extents: Option<&[Range<u64>]>,
@@ -37,6 +38,7 @@ pub(super) fn is_archived(
                 return Ok(false);
             }
             digest.update(&room[..read]);
+            shared.moved.read(read as u64);
             at += read as u64;
         }
     }
@@ -60,7 +62,7 @@ pub(super) fn kept_object(
     if !shared.store.size(&data_key(id)).is_ok_and(|bytes| bytes == old.stored_bytes()) {
         return Ok(None);
     }
-    if !is_archived(file, old.size, old.extents.as_deref(), &old.digest)? || !file.is_same()? {
+    if !is_archived(shared, file, old.size, old.extents.as_deref(), &old.digest)? || !file.is_same()? {
         return Ok(None);
     }
     Ok(Some(ArchivedObject { attributes: file.attributes.clone(), link: None, ..old }))

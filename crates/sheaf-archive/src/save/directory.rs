@@ -226,6 +226,10 @@ impl<'a> DirectorySave<'a> {
             self.file((of.file.as_fd(), &file.name), &file.name, &path, found.kind)?;
         }
         self.links = PieceLinks::default();
+        // A directory waits with all that it has.
+        if self.content.capacity() > WRITE_BYTES {
+            self.content = Vec::new();
+        }
         Ok(())
     }
 

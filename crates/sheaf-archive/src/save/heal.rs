@@ -48,6 +48,7 @@ fn lost_of(
     let all = |why| index.members.iter().map(|of| (of.attributes.name.to_vec(), why)).collect();
     // Whole packs are in memory here: without a limit, each worker would hold one.
     let _place = shared.room.take(row.tar_bytes);
+    shared.moved.read(row.zstd_bytes.unwrap_or(row.tar_bytes));
     let tar = match pack_reader(shared.store, row).and_then(|mut reader| reader.read_all()) {
         Ok(tar) => tar,
         Err(error) if error.errno() == Errno::NOENT => return Ok(all("its pack is missing")),

@@ -28,6 +28,8 @@ use std::sync::{Arc, Mutex};
 const PIECE_BYTES: u64 = 256 << 10;
 /// Bytes that wait for a phase at most, which is how many pieces wait.
 const QUEUE_BYTES_MAX: u64 = 64 * PIECE_BYTES;
+/// Of a limit of memory, what waits for a phase is one part of so many.
+const QUEUE_PARTS: u64 = 16;
 /// Memory of one who stores: of a pack's writer, and of a file's content.
 const TRANSFER_BYTES: u64 = 4 << 20;
 /// What a name costs to look at, before that is measured.
@@ -270,10 +272,10 @@ impl<'a> SavePool<'a> {
         let workers = options.workers + usize::from(giver.is_some());
         let most = WIDTH_MAX.max(workers);
         let settings = ScheduleSettings {
-            hosts: vec![options.limits],
+            hosts: vec![options.limits.of_tasks()],
             widths: [most; Phase::ALL.len()],
             width: AdaptiveWidth::new(workers, most),
-            queue_bytes_max: QUEUE_BYTES_MAX,
+            queue_bytes_max: options.limits.memory_part(QUEUE_PARTS, QUEUE_BYTES_MAX),
         };
         Self { shared, giver, pool: SchedulePool::new(settings) }
     }
@@ -369,7 +371,7 @@ impl<'a> SavePool<'a> {
             SaveTask::List(directory, open) => self.list(id, &directory, open),
             SaveTask::Compare(directory, named) => self.compare(id, &directory, named),
             SaveTask::Transfer(directory, piece) => {
-                let used = stored_needs(&piece.files);
+                let used = stored_needs(&piece.files, self.shared.member_bytes_max());
                 directory.transfer(piece)?;
                 directory.ended()?;
                 Ok(used)
@@ -377,7 +379,7 @@ impl<'a> SavePool<'a> {
             SaveTask::TransferLarge(directory, file) => {
                 directory.transfer_large(&file)?;
                 directory.ended()?;
-                Ok(stored_needs(std::slice::from_ref(&file)))
+                Ok(stored_needs(std::slice::from_ref(&file), 0))
             }
         }
     }
@@ -423,13 +425,13 @@ impl<'a> SavePool<'a> {
         }
         for file in std::mem::take(&mut piece.large) {
             directory.left.fetch_add(1, Ordering::Relaxed);
-            let needs = (stored_needs(std::slice::from_ref(&file)), PIECE_BYTES);
+            let needs = (stored_needs(std::slice::from_ref(&file), 0), PIECE_BYTES);
             let transfer = SaveTask::TransferLarge(directory.clone(), file);
             self.add(id, directory, Phase::Transfer, TaskKind::TransferLarge, needs, transfer);
         }
         if !piece.files.is_empty() {
             directory.left.fetch_add(1, Ordering::Relaxed);
-            let needs = (stored_needs(&piece.files), PIECE_BYTES);
+            let needs = (stored_needs(&piece.files, self.shared.member_bytes_max()), PIECE_BYTES);
             let transfer = SaveTask::Transfer(directory.clone(), piece);
             self.add(id, directory, Phase::Transfer, TaskKind::Transfer, needs, transfer);
         }
@@ -457,13 +459,15 @@ impl<'a> SavePool<'a> {
 }
 
 /// What storing files needs: what they have beside holes is read, and as much is written.
-fn stored_needs(files: &[NamedFile]) -> Needs {
+fn stored_needs(files: &[NamedFile], member_bytes_max: u64) -> Needs {
     let found = files.iter().filter_map(|file| file.found.as_ref().ok());
+    let longest = found.clone().map(|found| found.size).filter(|size| *size <= member_bytes_max);
+    let longest = longest.max().unwrap_or(0);
     let bytes = found.map(|found| found.size.min(found.blocks.saturating_mul(DISK_BLOCK_BYTES)));
     let bytes = bytes.fold(0, u64::saturating_add);
     let files = files.len() as u64;
     Needs {
-        memory_bytes: TRANSFER_BYTES,
+        memory_bytes: TRANSFER_BYTES + longest,
         cpu_us: files * FILE_US + (bytes >> 20) * MEBIBYTE_US,
         disk_bytes: bytes,
         disk_operations: files.saturating_mul(3),

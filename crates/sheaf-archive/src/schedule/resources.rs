@@ -115,6 +115,19 @@ impl ScheduleLimits {
         self
     }
 
+    /// What of a limit of memory tasks may have: the program itself, its catalog and its threads take some, too.
+    pub(crate) fn of_tasks(&self) -> Self {
+        match self.of(Resource::Memory) {
+            Some(limit) => self.with(Resource::Memory, limit - PROGRAM_BYTES.min(limit / 2)),
+            None => *self,
+        }
+    }
+
+    /// A part of the memory that tasks may have, up to so many bytes.
+    pub(crate) fn memory_part(&self, parts: u64, most: u64) -> u64 {
+        self.of_tasks().of(Resource::Memory).map_or(most, |limit| most.min((limit / parts).max(1)))
+    }
+
     /// The limit of a resource.
     #[must_use]
     pub fn of(&self, resource: Resource) -> Option<u64> {
@@ -122,6 +135,8 @@ impl ScheduleLimits {
     }
 }
 
+/// Memory of the program beside its tasks.
+const PROGRAM_BYTES: u64 = 24 << 20;
 /// Of a rate, what may be used at once after a time of rest.
 const BURST: Duration = Duration::from_millis(250);
 const SECOND_NS: i128 = 1_000_000_000;

@@ -1,5 +1,6 @@
 //! What a schedule has done and does, as numbers.
-use super::resources::{Needs, Resource};
+use super::resources::{Needs, Resource, ScheduleLimits};
+use super::throttle::Throttle;
 use super::{Phase, Schedule, TaskKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,7 +65,7 @@ pub struct PhaseStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostStats {
     /// What it has.
-    pub limits: super::ScheduleLimits,
+    pub limits: ScheduleLimits,
     /// What running tasks have of it.
     pub held: Needs,
     /// How often each was granted.
@@ -109,22 +110,33 @@ pub struct ScheduleStats {
     pub found_bytes: u64,
 }
 
-/// Contents on their way, as they are counted while they are.
-#[derive(Default)]
+/// Contents on their way, as they are counted while they are. Their rates are kept here.
 pub(crate) struct MovedBytes {
     moved: AtomicU64,
     found: AtomicU64,
+    throttle: Throttle,
 }
 
 impl MovedBytes {
+    pub fn new(limits: &ScheduleLimits) -> Self {
+        let (moved, found) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { moved, found, throttle: Throttle::new(limits) }
+    }
+
     /// So much is to be read or written.
     pub fn found(&self, bytes: u64) {
         self.found.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So much was.
+    /// So much was. Where that is beyond a rate, this waits.
     pub fn moved(&self, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
+        self.throttle.take(bytes);
+    }
+
+    /// So much was read, and goes nowhere.
+    pub fn read(&self, bytes: u64) {
+        self.throttle.take(bytes);
     }
 
     /// Puts both with the other numbers.

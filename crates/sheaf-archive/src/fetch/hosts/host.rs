@@ -178,7 +178,7 @@ impl FetchInHand {
             to,
             above,
             links: FetchLinks::default(),
-            moved: MovedBytes::default(),
+            moved: MovedBytes::new(&options.limits),
             attributes_told: Mutex::default(),
             counters: self.counters.clone(),
         };

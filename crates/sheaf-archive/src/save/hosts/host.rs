@@ -182,7 +182,7 @@ impl HostShared {
             told: &told,
             room: VerifyRoom::default(),
             replaced: None,
-            moved: MovedBytes::default(),
+            moved: MovedBytes::new(&self.options.limits),
             counters: SaveCounters::default(),
         };
         let given = GivenByRoot { of: self, shared: &shared };
