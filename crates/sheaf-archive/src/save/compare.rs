@@ -206,6 +206,11 @@ impl DirectoryCompare {
         let key = file.name.as_bytes();
         let old = self.old.find(of.shared.store, key, &mut self.none)?;
         let is_member = old.as_ref().is_some_and(|old| old.is_member);
+        // Of a file that may have its content still, that is compared here.
+        let is_kept = |old: &OldArchived<'_>| {
+            (old.size, old.attributes.mtime) == (found.size, found.mtime)
+        };
+        let may_be_kept = old.as_ref().is_some_and(is_kept);
         if let Some(old) = &old {
             match is_archived(of.shared, old, (of.file.as_fd(), file, &path), found) {
                 Ok(false) => {}
@@ -229,7 +234,13 @@ impl DirectoryCompare {
             && found.nlink <= 1
             && is_much(found.size)
             && is_much(found.blocks.saturating_mul(DISK_BLOCK_BYTES));
-        Ok(if is_alone && !is_member { StoreWay::Alone } else { StoreWay::Here })
+        if !is_alone || is_member {
+            return Ok(StoreWay::Here);
+        }
+        if !may_be_kept && !of.shared.options.dry_run {
+            of.shared.desk.offer(&of.of.path, key, found.size);
+        }
+        Ok(StoreWay::Alone)
     }
 }
 

@@ -6,7 +6,7 @@ use super::commits::Commits;
 use super::links::{SavedLinks, StoredLink};
 use super::{SaveReport, SaveWork, SavedDirectory};
 use crate::archive::{Archive, ArchiveError};
-use crate::catalog::{DirectoryChange, DirectoryRows};
+use crate::catalog::{ArchivedObject, DirectoryChange, DirectoryRows};
 use crate::path::ArchivePath;
 use sheaf_core::files::Metadata;
 use sheaf_core::{Errno, lock};
@@ -67,6 +67,22 @@ pub(super) trait SaveDesk: Sync {
         found: &Metadata,
         store: &mut dyn FnMut() -> Result<StoredLink, Unstored>,
     ) -> Result<StoredLink, Unstored>;
+
+    /// A large file of a directory is to be stored, as an object: others who see it may store it, too.
+    fn offer(&self, of: &ArchivePath, name: &[u8], bytes: u64) {
+        let _ = (of, name, bytes);
+    }
+
+    /// What another one has stored of a file that was offered; waits for that. Nothing where it is to be
+    /// stored here.
+    fn taken(
+        &self,
+        of: &ArchivePath,
+        name: &[u8],
+    ) -> Result<Option<ArchivedObject>, ArchiveError> {
+        let _ = (of, name);
+        Ok(None)
+    }
 
     /// Whether a name that is archived as it is may stay so: what came before it of its file, if something
     /// did, is archived as the same.

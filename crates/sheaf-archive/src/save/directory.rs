@@ -323,7 +323,14 @@ impl<'a> DirectorySave<'a> {
         // The lock is not held while the content is stored: other files of the directory are stored
         // at the same time.
         let archived = lock(this).old.open_object(&file.attributes.name);
-        let object = object_alone(of.shared, &mut file, archived);
+        let taken = of.shared.desk.taken(&of.of.path, &file.attributes.name)?;
+        let object = match taken.and_then(|object| same_object(&mut file, object)) {
+            Some(object) => {
+                let bytes = object.size;
+                Ok((object, bytes))
+            }
+            None => object_alone(of.shared, &mut file, archived),
+        };
         let mut save = lock(this);
         // Its data was in the store without a commit from the time it began.
         save.since = Some(save.since.map_or(began, |since| since.min(began)));
@@ -603,6 +610,31 @@ fn object_alone(
     let object = content_object(shared, file, extents, &mut Vec::new())?;
     let bytes = object.size;
     Ok((object, bytes))
+}
+
+/// What another host has stored of a file, if it is the one that is here.
+fn same_object(file: &mut SourceFile, object: ArchivedObject) -> Option<ArchivedObject> {
+    let known = |of: &MemberAttributes| (of.ino, of.mtime, of.mode, of.uid, of.gid);
+    let is_it = known(&object.attributes) == known(&file.attributes)
+        && object.size == file.found.size
+        && file.is_same().unwrap_or(false);
+    let is_changing = object.attributes.ctime_ns == 0;
+    if is_changing {
+        file.forget();
+    }
+    is_it.then(|| ArchivedObject { attributes: file.attributes.clone(), link: None, ..object })
+}
+
+/// Stores a file of a directory as an object, for another host that has the directory.
+pub(super) fn object_for_other(
+    shared: &SaveShared<'_>,
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    path: &Path,
+) -> Option<ArchivedObject> {
+    let mut file = SourceFile::open(directory, name, path, FileKind::File).ok()?;
+    // What goes wrong here goes wrong where it is stored again, and is told there.
+    object_alone(shared, &mut file, None).ok().map(|(object, _)| object)
 }
 
 /// A file of which less was there than it had said.

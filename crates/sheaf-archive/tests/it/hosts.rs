@@ -76,6 +76,8 @@ struct Done {
     report: SaveReport,
     told: Vec<String>,
     answers: Vec<usize>,
+    /// Bytes of contents that each host has moved.
+    moved: Vec<u64>,
 }
 
 fn said((host, told): (usize, HostTold)) -> String {
@@ -100,6 +102,16 @@ impl Many {
     }
 
     fn store(&self, sources: &[&str], is_shared: bool, hosts: Vec<TestHost>) -> Done {
+        self.store_at(sources, is_shared, hosts, ScheduleLimits::default())
+    }
+
+    fn store_at(
+        &self,
+        sources: &[&str],
+        is_shared: bool,
+        hosts: Vec<TestHost>,
+        limits: ScheduleLimits,
+    ) -> Done {
         let options = SaveRootOptions {
             store: self.at("store").as_os_str().as_bytes().to_vec(),
             sources: sources.iter().map(PathBuf::from).collect(),
@@ -114,7 +126,7 @@ impl Many {
             dry_run: false,
             tell_names: false,
             one_file_system: false,
-            limits: ScheduleLimits::default(),
+            limits,
             exclude: SaveExclude::default(),
             numbers: true,
         };
@@ -128,10 +140,16 @@ impl Many {
             }
         });
         let told: Vec<String> = root.told().into_iter().map(said).collect();
-        assert_told(&root.numbers(), &told, hosts.len());
+        let numbers = root.numbers();
+        assert_told(&numbers, &told, hosts.len());
+        let moved = numbers.iter().map(|(_, numbers)| {
+            let mut counters = numbers.counters.iter();
+            counters.find(|(name, _)| name == "sheaf_archive_moved_bytes_total").unwrap().1
+        });
+        let moved = moved.collect();
         let (report, refused) = root.finish().unwrap();
         assert!(refused.is_empty(), "{refused:?}");
-        Done { report, told, answers: answers.into_inner().unwrap() }
+        Done { report, told, answers: answers.into_inner().unwrap(), moved }
     }
 
     fn assert_archived_file(&self, archived: &str, there: &Path) {
@@ -373,6 +391,47 @@ fn assert_linked_once(many: &Many) {
         }
     }
     assert_eq!((places.len(), names), (1, 60), "{places:?}");
+}
+
+/// A directory of large files, at a rate at which one host would take a second for them.
+fn make_large(at: &Path) -> ScheduleLimits {
+    fs::create_dir_all(at.join("shared/large")).unwrap();
+    for number in 0..12u8 {
+        let content: Vec<u8> = (0..1_500_000u32).map(|at| (at / 7) as u8 ^ number).collect();
+        fs::write(at.join(format!("shared/large/{number}")), content).unwrap();
+    }
+    settle();
+    ScheduleLimits::default().with(Resource::DiskBytes, 18_000_000)
+}
+
+#[test]
+fn large_files_of_one_directory_are_shared_between_hosts() {
+    let many = Many::new();
+    let limits = make_large(&many.at(""));
+    let done = many.store_at(&["/shared"], true, hosts(&many.at(""), 4), limits);
+    assert_eq!((done.report.stored, done.report.failed), (12, 0), "{:?}", done.told);
+    // Some may be stored twice where a host is slow, and none by nobody.
+    assert!(done.moved.iter().sum::<u64>() >= 12 * 1_500_000, "{:?}", done.moved);
+    let at_work = done.moved.iter().filter(|bytes| **bytes > 0).count();
+    assert!(at_work > 1, "{:?}", done.moved);
+    many.assert_archived("/dest/shared", &many.at("shared"));
+    fs::write(many.at("shared/small"), "new").unwrap();
+    let again = many.store(&["/shared"], true, hosts(&many.at(""), 4));
+    assert_eq!((again.report.stored, again.report.unchanged), (1, 12));
+}
+
+#[test]
+fn large_files_that_a_lost_host_had_are_stored_by_others() {
+    for at in [2, 4, 8] {
+        let many = Many::new();
+        let limits = make_large(&many.at(""));
+        let mut hosts = hosts(&many.at(""), 3);
+        hosts[1].fault = Some((at, Fault::Lost));
+        hosts[2].fault = Some((at + 1, Fault::Garbled));
+        let done = many.store_at(&["/shared"], true, hosts, limits);
+        assert_eq!((done.report.stored, done.report.failed), (12, 0), "{:?}", done.told);
+        many.assert_archived("/dest/shared", &many.at("shared"));
+    }
 }
 
 #[test]

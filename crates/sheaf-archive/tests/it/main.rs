@@ -14,6 +14,7 @@ mod hosts;
 mod interrupted;
 mod kept;
 mod kills;
+mod limits;
 mod links;
 mod list;
 mod local;

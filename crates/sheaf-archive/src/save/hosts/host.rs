@@ -1,9 +1,11 @@
 //! The part of a host: it stores what the root gives it.
-use super::message::{BeginSave, FromHost, HostRecord, SaveItem, SourceIs, ToHost, encoded};
-use super::work::HostDesk;
+use super::message::{
+    BeginSave, ContentItem, FromHost, HostRecord, SaveItem, SourceIs, ToHost, encoded,
+};
+use super::work::{HostDesk, HostWork};
 use crate::archive::{ArchiveError, ArchiveEvent};
 use crate::hosts::{HostFiles, HostStore, ToldNumbers};
-use crate::save::directory::{DirectorySave, SourceName};
+use crate::save::directory::{DirectorySave, SourceName, object_for_other};
 use crate::save::phases::{GivenWork, SavePool, WorkGiver};
 use crate::save::{
     SaveCounters, SaveExclude, SaveOptions, SaveReport, SaveShared, SaveWork, file_error, source,
@@ -58,9 +60,9 @@ impl SaveHost {
         let request: ToHost = postcard::from_bytes(request).map_err(|_| Errno::BADMSG)?;
         let answer = match request {
             ToHost::Begin(begin) => FromHost::Begun(self.begin(&begin, of)),
-            ToHost::Go { works, answers } => {
+            ToHost::Go { works, answers, contents } => {
                 let shared = self.begun.as_ref().ok_or(Errno::BADMSG)?;
-                shared.desk.take(works, answers);
+                shared.desk.take(works, answers, contents);
                 let workers = u32::try_from(shared.options.workers).unwrap_or(u32::MAX);
                 let (records, wants) = shared.desk.records(patience, workers);
                 FromHost::Went { records, wants }
@@ -148,7 +150,12 @@ impl<'a> WorkGiver<'a> for GivenByRoot<'a> {
     fn next(&self) -> Option<GivenWork<'a>> {
         let (of, shared) = (self.of, self.shared);
         loop {
-            let mut item = of.desk.next()?;
+            let mut item = match of.desk.next()? {
+                HostWork::Directory(item) => item,
+                HostWork::Content(item) => {
+                    return Some(GivenWork::Files(Box::new(move || of.content(shared, &item))));
+                }
+            };
             if let Some(files) = item.files.take() {
                 return Some(GivenWork::Files(Box::new(move || of.files(shared, &item, &files))));
             }
@@ -229,6 +236,17 @@ impl HostShared {
             return self.left(item, None);
         }
         DirectorySave::files(shared, &item.to, names)
+    }
+
+    /// Stores a large file of a directory that another host has.
+    fn content(&self, shared: &SaveShared<'_>, item: &ContentItem) -> Result<(), ArchiveError> {
+        let object = self.source(item.source).and_then(|source| {
+            let name = OsStr::from_bytes(&item.name);
+            let open = Directory::beneath(&source.base, &item.path).and_then(|from| from.open());
+            let path = source.path.join(item.path.as_relative()).join(name);
+            object_for_other(shared, open.ok()?.file(), name, &path)
+        });
+        self.desk.stored(item.id, object)
     }
 
     /// A directory is not stored, by an error or because it is not there any more.

@@ -1,6 +1,7 @@
 //! What root and hosts say to each other.
-use crate::catalog::{ArchivedDirectory, DirectoryChange, DirectoryRows};
+use crate::catalog::{ArchivedDirectory, ArchivedObject, DirectoryChange, DirectoryRows};
 use crate::hosts::{HostNumbers, StoreMark};
+use crate::name::FileName;
 use crate::path::ArchivePath;
 use crate::save::SaveReport;
 use crate::save::links::StoredLink;
@@ -21,6 +22,8 @@ pub(super) enum ToHost {
     Go {
         works: Vec<SaveItem>,
         answers: Vec<(u64, DeskAnswer)>,
+        /// Large files of directories that other hosts have.
+        contents: Vec<ContentItem>,
     },
     /// What it was done with.
     Numbers,
@@ -66,12 +69,24 @@ pub(super) struct SaveItem {
     pub directories: Option<Vec<Vec<u8>>>,
 }
 
+/// A large file that a host stores, of a directory that another one has.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct ContentItem {
+    pub id: u64,
+    /// Which source its directory is within, and where.
+    pub source: u32,
+    pub path: ArchivePath,
+    pub name: FileName,
+}
+
 /// What a host has asked for.
 #[derive(Serialize, Deserialize)]
 pub(super) enum DeskAnswer {
     IsDirectory(bool),
     /// What is stored of a file with several names; nothing where the host is to store it.
     Link(Option<Box<StoredLink>>),
+    /// What another host has stored of a large file; nothing where the host is to store it.
+    Content(Option<Box<ArchivedObject>>),
 }
 
 /// An answer of a host.
@@ -136,6 +151,22 @@ pub(super) enum HostRecord {
     Linked {
         key: LinkKey,
         stored: Option<StoredLink>,
+    },
+    /// A large file is in a directory, which any host may store.
+    Large {
+        id: u64,
+        name: FileName,
+    },
+    /// It is to be stored now, or is by somebody else.
+    Content {
+        ask: u64,
+        id: u64,
+        name: FileName,
+    },
+    /// What was stored of such a file; nothing if it was not.
+    Stored {
+        id: u64,
+        object: Option<Box<ArchivedObject>>,
     },
     /// The host can store nothing more.
     Broken {

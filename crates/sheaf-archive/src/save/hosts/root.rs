@@ -2,6 +2,8 @@
 //!
 //! Only the root commits. A host's records count only for the directories that the host holds. The
 //! records of a host that was given up count for none, however late they arrive.
+mod contents;
+
 use super::message::{
     BeginSave, DeskAnswer, FromHost, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, SourceIs,
     ToHost, encoded,
@@ -14,6 +16,7 @@ use crate::save::commits::Commits;
 use crate::save::links::StoredLink;
 use crate::save::{SaveExclude, SaveReport, SavedDirectory, directory, make_directories};
 use crate::schedule::ScheduleLimits;
+use contents::RootContents;
 use sheaf_core::{Errno, lock};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsString;
@@ -83,6 +86,7 @@ struct RootState {
     given: u64,
     /// Files with several names.
     links: HashMap<LinkKey, LinkHolder>,
+    contents: RootContents,
     report: SaveReport,
     told: Vec<(usize, HostTold)>,
 }
@@ -369,6 +373,7 @@ impl SaveRoot {
                 self.change(state, host, id, change, report)?;
             }
             HostRecord::Done { id, report } => {
+                state.forget_contents(host, id);
                 if let Some(given) = state.hosts[host].given.remove(&id) {
                     let mut all = sum(given.report, report);
                     // What was stored by one that was lost is not told twice.
@@ -387,6 +392,9 @@ impl SaveRoot {
             }
             HostRecord::Link { ask, key } => state.link(host, ask, key),
             HostRecord::Linked { key, stored } => state.linked(host, key, stored),
+            HostRecord::Large { id, name } => state.large(host, id, name),
+            HostRecord::Content { ask, id, name } => state.content(host, ask, id, name),
+            HostRecord::Stored { id, object } => state.stored(host, id, object),
             HostRecord::Broken { text } => self.lose(state, host, &text)?,
         }
         Ok(())
@@ -430,6 +438,7 @@ impl SaveRoot {
             state.pools[pool].waiting.push(WaitingDirectory { kept, ..given.of });
         }
         state.give_links_up(host);
+        state.give_contents_up(host);
         let is_left = |&host: &usize| !state.hosts[host].is_lost;
         let mut text = why.to_owned();
         if state.pools[pool].hosts.iter().any(is_left) {
@@ -490,11 +499,14 @@ impl HostsRoot for SaveRoot {
             return Ok(HostStep::Ask(self.begin()));
         }
         let pool = state.pool_of(host);
-        let works = self.works(state, host)?;
+        let mut is_at_work = state.has_contents(host);
+        let works = if is_at_work { Vec::new() } else { self.works(state, host)? };
+        let contents = state.contents_for(host);
         let this = &mut state.hosts[host];
         let answers = std::mem::take(&mut this.answers);
-        if !works.is_empty() || !answers.is_empty() || !this.given.is_empty() {
-            return Ok(HostStep::Ask(encoded(&ToHost::Go { works, answers })));
+        is_at_work |= !this.given.is_empty() || !contents.is_empty() || !answers.is_empty();
+        if is_at_work {
+            return Ok(HostStep::Ask(encoded(&ToHost::Go { works, answers, contents })));
         }
         let pool = &state.pools[pool];
         // A host without work stays: the others may find directories, or be lost with what they

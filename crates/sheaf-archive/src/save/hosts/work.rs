@@ -1,7 +1,10 @@
 //! What a host has in hand: directories that wait, records that go to the root, answers that come.
-use super::message::{DeskAnswer, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, encoded};
+use super::message::{
+    ContentItem, DeskAnswer, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, encoded,
+};
 use crate::archive::ArchiveError;
-use crate::catalog::{DirectoryChange, DirectoryRows};
+use crate::catalog::{ArchivedObject, DirectoryChange, DirectoryRows};
+use crate::name::FileName;
 use crate::path::ArchivePath;
 use crate::save::desk::{SaveDesk, Unstored};
 use crate::save::links::{SavedLinks, StoredLink};
@@ -17,6 +20,8 @@ use std::time::{Duration, Instant};
 const RECORDS_BYTES_MAX: usize = 4 << 20;
 /// How long a worker waits for the root.
 const ROOT_WAIT_MAX: Duration = Duration::from_secs(600);
+/// How long it waits for a large file that another host stores. A host that is lost does not count.
+const CONTENT_WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long an answer waits for a few more records.
 const GATHER: Duration = Duration::from_millis(10);
 
@@ -32,9 +37,16 @@ pub(super) struct HostDesk {
     links: SavedLinks,
 }
 
+/// What a host is to do next.
+pub(super) enum HostWork {
+    Directory(SaveItem),
+    Content(ContentItem),
+}
+
 #[derive(Default)]
 struct HostState {
     waiting: VecDeque<SaveItem>,
+    contents: VecDeque<ContentItem>,
     busy: u32,
     /// Directories at work, by where they go.
     items: HashMap<ArchivePath, ItemInHand>,
@@ -70,9 +82,15 @@ impl HostDesk {
     }
 
     /// Takes what the root has sent.
-    pub fn take(&self, works: Vec<SaveItem>, answers: Vec<(u64, DeskAnswer)>) {
+    pub fn take(
+        &self,
+        works: Vec<SaveItem>,
+        answers: Vec<(u64, DeskAnswer)>,
+        contents: Vec<ContentItem>,
+    ) {
         let mut state = self.state();
         state.waiting.extend(works);
+        state.contents.extend(contents);
         state.answers.extend(answers);
         self.came.notify_all();
     }
@@ -84,12 +102,16 @@ impl HostDesk {
         self.news.notify_all();
     }
 
-    /// The next directory; nothing when all is over.
-    pub fn next(&self) -> Option<SaveItem> {
+    /// The next directory or large file; nothing when all is over.
+    pub fn next(&self) -> Option<HostWork> {
         let mut state = self.state();
         loop {
             if state.is_over {
                 return None;
+            }
+            if let Some(content) = state.contents.pop_front() {
+                state.busy += 1;
+                return Some(HostWork::Content(content));
             }
             if let Some(mut item) = state.waiting.pop_front() {
                 state.busy += 1;
@@ -97,7 +119,7 @@ impl HostDesk {
                 let hand = ItemInHand { id: item.id, rows: Some(rows), directories };
                 state.items.insert(item.to.clone(), hand);
                 self.news.notify_all();
-                return Some(item);
+                return Some(HostWork::Directory(item));
             }
             // Idle hosts wait as long as the stream is there: whoever closes it ends this.
             state = self.came.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -113,13 +135,21 @@ impl HostDesk {
         }
     }
 
+    /// A large file of another host's directory is stored, or was not.
+    pub fn stored(&self, id: u64, object: Option<ArchivedObject>) -> Result<(), ArchiveError> {
+        self.push(&HostRecord::Stored { id, object: object.map(Box::new) })?;
+        self.state().busy -= 1;
+        self.news.notify_all();
+        Ok(())
+    }
+
     /// What goes to the root, after `patience` at the latest, and how many directories more would be
     /// taken by so many workers. It is sooner where somebody waits for an answer, or work.
     pub fn records(&self, patience: Duration, workers: u32) -> (Vec<Vec<u8>>, u32) {
         let (begun, mut state) = (Instant::now(), self.state());
         let mut first: Option<Instant> = None;
         loop {
-            let idle = state.waiting.is_empty() && state.busy == 0;
+            let idle = state.waiting.is_empty() && state.contents.is_empty() && state.busy == 0;
             if state.is_over || state.is_urgent || state.bytes >= MESSAGE_BYTES || idle {
                 break;
             }
@@ -146,7 +176,8 @@ impl HostDesk {
         state.is_urgent &= !state.records.is_empty();
         self.came.notify_all();
         // As many wait as are at work: no worker waits for the root between two directories.
-        let in_hand = state.busy + u32::try_from(state.waiting.len()).unwrap_or(u32::MAX);
+        let waiting = state.waiting.len() + state.contents.len();
+        let in_hand = state.busy + u32::try_from(waiting).unwrap_or(u32::MAX);
         (records, (2 * workers).saturating_sub(in_hand))
     }
 
@@ -162,6 +193,15 @@ impl HostDesk {
 
     /// Asks the root.
     fn ask(&self, question: impl FnOnce(u64) -> HostRecord) -> Result<DeskAnswer, ArchiveError> {
+        self.ask_for(ROOT_WAIT_MAX, question)
+    }
+
+    /// Asks the root for what takes others so long at most.
+    fn ask_for(
+        &self,
+        wait_max: Duration,
+        question: impl FnOnce(u64) -> HostRecord,
+    ) -> Result<DeskAnswer, ArchiveError> {
         let mut state = self.state();
         state.asked += 1;
         let ask = state.asked;
@@ -171,13 +211,21 @@ impl HostDesk {
         state.is_urgent = true;
         drop(state);
         self.news.notify_all();
-        let mut state = self.wait(|state| state.answers.contains_key(&ask))?;
+        let mut state = self.wait_for(wait_max, |state| state.answers.contains_key(&ask))?;
         Ok(state.answers.remove(&ask).expect("it was seen just now"))
     }
 
     /// Waits until something is so.
     fn wait(
         &self,
+        is_so: impl Fn(&HostState) -> bool,
+    ) -> Result<MutexGuard<'_, HostState>, ArchiveError> {
+        self.wait_for(ROOT_WAIT_MAX, is_so)
+    }
+
+    fn wait_for(
+        &self,
+        wait_max: Duration,
         is_so: impl Fn(&HostState) -> bool,
     ) -> Result<MutexGuard<'_, HostState>, ArchiveError> {
         let (begun, mut state) = (Instant::now(), self.state());
@@ -188,7 +236,7 @@ impl HostDesk {
             if is_so(&state) {
                 return Ok(state);
             }
-            let Some(left) = ROOT_WAIT_MAX.checked_sub(begun.elapsed()) else {
+            let Some(left) = wait_max.checked_sub(begun.elapsed()) else {
                 return Err(no_root(Errno::TIMEDOUT));
             };
             state = self.came.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -247,7 +295,7 @@ impl SaveDesk for HostDesk {
         let path = path.clone();
         match self.ask(|ask| HostRecord::IsDirectory { ask, path })? {
             DeskAnswer::IsDirectory(is) => Ok(is),
-            DeskAnswer::Link(_) => Err(no_root(Errno::BADMSG)),
+            DeskAnswer::Link(_) | DeskAnswer::Content(_) => Err(no_root(Errno::BADMSG)),
         }
     }
 
@@ -287,6 +335,29 @@ impl SaveDesk for HostDesk {
             self.shared_link(found, store)
         } else {
             self.links.stored(found, store)
+        }
+    }
+
+    fn offer(&self, of: &ArchivePath, name: &[u8], _: u64) {
+        if self.is_shared
+            && let Some(name) = FileName::new(name)
+        {
+            self.record(of, |id| HostRecord::Large { id, name });
+        }
+    }
+
+    fn taken(
+        &self,
+        of: &ArchivePath,
+        name: &[u8],
+    ) -> Result<Option<ArchivedObject>, ArchiveError> {
+        let (Some(id), Some(name)) = (self.id_of(of), FileName::new(name)) else { return Ok(None) };
+        if !self.is_shared {
+            return Ok(None);
+        }
+        match self.ask_for(CONTENT_WAIT_MAX, |ask| HostRecord::Content { ask, id, name })? {
+            DeskAnswer::Content(object) => Ok(object.map(|object| *object)),
+            _ => Err(no_root(Errno::BADMSG)),
         }
     }
 
