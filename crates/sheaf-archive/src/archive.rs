@@ -41,6 +41,18 @@ pub enum ArchiveError {
         /// Why it was not.
         errno: Errno,
     },
+    /// A disk has no room for what is fetched.
+    #[error(
+        "{}: cannot be written: {errno}: nothing more is fetched: what was is there, and the same command \
+         does the rest",
+        path.display()
+    )]
+    TargetFull {
+        /// The first file that had no room.
+        path: PathBuf,
+        /// Why it was not written.
+        errno: Errno,
+    },
     /// Something archived is in the way of what was to be stored.
     #[error("{path}: is archived as {what}: remove it there first")]
     InTheWay {
@@ -119,7 +131,7 @@ impl ArchiveError {
             Self::Store(error) => error.errno,
             Self::Catalog(error) => error.errno(),
             Self::Pack { why, .. } => why.errno(),
-            Self::File { errno, .. } => *errno,
+            Self::File { errno, .. } | Self::TargetFull { errno, .. } => *errno,
             Self::InTheWay { .. } => Errno::EXIST,
             Self::IntoItself { .. } | Self::StoreItself { .. } => Errno::INVAL,
             Self::NotArchived { .. } => Errno::NOENT,

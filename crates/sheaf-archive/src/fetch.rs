@@ -4,11 +4,13 @@
 //! time. What is there already, with the same size and time, is not written again, so one that was
 //! broken off goes on where it was. Directories get their attributes at the end, the deepest first.
 mod directory;
+mod durable;
 mod dry;
 mod exclude;
 pub(crate) mod hosts;
 mod parts;
 mod phases;
+mod resumed;
 mod target;
 
 use crate::archive::{Archive, ArchiveError, ArchiveEvent, data_key, pack_key, pack_zstd_key};
@@ -25,7 +27,7 @@ use sheaf_core::{Errno, lock};
 use std::collections::HashSet;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use target::{FetchTarget, LeftAttributes};
 
@@ -116,6 +118,8 @@ struct FetchShared<'a> {
     above: ArchivePath,
     links: FetchLinks,
     moved: MovedBytes,
+    /// The disk has no room for more.
+    is_full: AtomicBool,
     /// Attributes that could not be set, and were told of.
     attributes_told: Mutex<HashSet<Vec<u8>>>,
     counters: Arc<FetchCounters>,
@@ -183,6 +187,7 @@ pub fn fetch_watched(
         above,
         links: FetchLinks::default(),
         moved: MovedBytes::new(&options.limits),
+        is_full: AtomicBool::new(false),
         attributes_told: Mutex::default(),
         counters: Arc::default(),
     };
@@ -198,6 +203,7 @@ pub fn fetch_watched(
     } else {
         return Err(ArchiveError::NotArchived { path: from.clone() });
     }
+    shared.sync();
     Ok(shared.counters.report())
 }
 
@@ -261,6 +267,18 @@ impl FetchShared<'_> {
         }
     }
 
+    /// Makes what was fetched durable.
+    fn sync(&self) {
+        if let Err(errno) = self.target.written.sync() {
+            self.failed(&self.above, "cannot be synced: what was fetched may be lost with power", errno);
+        }
+    }
+
+    /// Whether a full disk has stopped it.
+    fn is_stopped(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
     /// Makes a directory; whether it is new, if there is one.
     fn make(&self, path: &ArchivePath) -> Option<bool> {
         let made = self.target.make_directory(&self.below(path));
@@ -309,8 +327,17 @@ impl FetchShared<'_> {
         self.left_out(1, ArchiveError::File { path: self.path(path), doing, errno });
     }
 
-    /// So many files are left out.
+    /// So many files are left out. On a full disk nothing more is written, and that is told once.
     fn left_out(&self, files: u64, error: ArchiveError) {
+        let error = match error {
+            ArchiveError::File { path, errno: errno @ (Errno::NOSPC | Errno::DQUOT), .. } => {
+                if self.is_full.swap(true, Ordering::Relaxed) {
+                    return;
+                }
+                ArchiveError::TargetFull { path, errno }
+            }
+            error => error,
+        };
         self.counters.failed.fetch_add(files, Ordering::Relaxed);
         (self.told)(ArchiveEvent::Failed(error));
     }

@@ -1,5 +1,6 @@
 //! One directory's files on their way out of the archive.
 use super::FetchShared;
+use super::resumed::{RESUMED_BYTES_MIN, resumed_name};
 use super::target::{FetchDirectory, PutFile, hands_acl_down};
 use crate::archive::{ArchiveError, ArchiveEvent, read_index};
 use crate::catalog::{ArchivedObject, ArchivedPack, DirectoryRows};
@@ -109,7 +110,7 @@ impl<'a> FetchWorker<'a> {
     pub fn fill(&mut self, path: &ArchivePath, rows: &DirectoryRows, is_new: bool) {
         let Some(mut to) = self.open(path, is_new) else { return };
         for object in &rows.objects {
-            if !self.excludes(path, &object.attributes.name) {
+            if !self.excludes(path, &object.attributes.name) && !self.shared.is_stopped() {
                 self.object(&mut to, path, object);
             }
         }
@@ -188,7 +189,16 @@ impl<'a> FetchWorker<'a> {
                 let part = target.maker.name(self.number);
                 let overwrite = self.shared.options.overwrite;
                 let (shared, path) = (self.shared, path.clone());
-                Some(FetchDirectory { shared, path, open, part, overwrite, is_new, is_inherited })
+                Some(FetchDirectory {
+                    shared,
+                    path,
+                    open,
+                    part,
+                    overwrite,
+                    is_new,
+                    is_inherited,
+                    is_written: false,
+                })
             }
             Err(errno) => {
                 self.shared.failed(path, "cannot be opened", errno);
@@ -239,6 +249,9 @@ impl<'a> FetchWorker<'a> {
         for member in members {
             if self.excludes(directory, &member.attributes.name) {
                 continue;
+            }
+            if self.shared.is_stopped() {
+                break;
             }
             let (name, mut file) =
                 (&member.attributes.name, files.get_mut(&member.content_block()));
@@ -330,7 +343,7 @@ impl<'a> FetchWorker<'a> {
             digest: member.digest,
         };
         let (shared, room) = (self.shared, &mut self.room);
-        let fill = |file: &File| content.fill(shared, room, file, (from, member.content_at()), path);
+        let fill = |file: &File| content.fill(shared, room, (file, 0), (from, member.content_at()), path);
         match to.put_file(&member.attributes, fill) {
             Ok(()) => Ok(PutFile::Written),
             Err(Unfetched::File(errno)) => Err(self.unwritten(path, errno)),
@@ -395,11 +408,22 @@ impl<'a> FetchWorker<'a> {
             return Ok(PutFile::Written);
         }
         let (shared, room) = (self.shared, &mut self.room);
-        let fill = |file: &File| fill(shared, room, file, object, path);
-        match to.put_file(is, fill) {
+        let put = if object.stored_bytes() >= RESUMED_BYTES_MIN {
+            let name = resumed_name(&object.digest, object.size);
+            to.put_resumed(is, name, |file, there| fill(shared, room, (file, there), object, path))
+        } else {
+            to.put_file(is, |file| fill(shared, room, (file, 0), object, path))
+        };
+        match put {
             Ok(()) => Ok(PutFile::Written),
             Err(Unfetched::File(errno)) => Err(self.unwritten(path, errno)),
-            Err(Unfetched::Archive(error)) => Err(error),
+            Err(Unfetched::Archive(error)) => {
+                // What is damaged in the store is of no use to the next one.
+                if matches!(error, ArchiveError::Content { .. }) {
+                    to.drop_part(&resumed_name(&object.digest, object.size));
+                }
+                Err(error)
+            }
         }
     }
 }
@@ -426,11 +450,11 @@ fn write_member(file: &File, member: &PackedMember, mut content: &[u8]) -> Resul
     if member.extents.is_some() { file.set_len(member.size).map_err(failed) } else { Ok(()) }
 }
 
-/// Writes the content of an object into a file, with its holes.
+/// Writes the content of an object into a file, with its holes, behind the bytes that are there.
 fn fill(
     shared: &FetchShared<'_>,
     room: &mut Vec<u8>,
-    file: &File,
+    (file, there): (&File, u64),
     object: &ArchivedObject,
     path: &ArchivePath,
 ) -> Result<(), Unfetched> {
@@ -440,7 +464,13 @@ fn fill(
     };
     let (from, at) = PackReader::of(shared.store, place);
     let mut from = from.up_to(at + object.stored_bytes());
-    let filled = FetchedContent::of(object).fill(shared, room, file, (&mut from, at), path);
+    let content = FetchedContent::of(object);
+    let mut filled = content.fill(shared, room, (file, there), (&mut from, at), path);
+    // What was there may be another content: a loss of power leaves any bytes.
+    if there > 0 && matches!(filled, Err(Unfetched::Archive(ArchiveError::Content { .. }))) {
+        file.set_len(0).map_err(|error| Unfetched::File(Errno::from_io(&error)))?;
+        filled = content.fill(shared, room, (file, 0), (&mut from, at), path);
+    }
     filled.map_err(|error| match error {
         Unfetched::Archive(error) => error.with_file(path).into(),
         error => error,
@@ -460,25 +490,33 @@ impl FetchedContent {
         Self { extents: object.stored_extents(), size: object.size, digest: object.digest }
     }
 
-    /// Writes it into a file, of what is stored from a byte on.
+    /// Writes it into a file, of what is stored from a byte on. The bytes that are there of it, up to a
+    /// length, are read.
     fn fill(
         &self,
         shared: &FetchShared<'_>,
         room: &mut Vec<u8>,
-        file: &File,
+        (file, there): (&File, u64),
         (from, mut at): (&mut PackReader<'_>, u64),
         path: &ArchivePath,
     ) -> Result<(), Unfetched> {
+        let failed = |error| Unfetched::File(Errno::from_io(&error));
         let mut digest = blake3::Hasher::new();
         for extent in &self.extents {
             let mut next = extent.start;
             while next < extent.end {
-                room.resize((extent.end - next).min(READ_BYTES as u64) as usize, 0);
-                from.read(at, room)?;
+                let is_there = next < there;
+                let end = if is_there { extent.end.min(there) } else { extent.end };
+                room.resize((end - next).min(READ_BYTES as u64) as usize, 0);
+                if is_there {
+                    file.read_exact_at(room, next).map_err(failed)?;
+                    shared.moved.read(room.len() as u64);
+                } else {
+                    from.read(at, room)?;
+                    shared.moved.moved(room.len() as u64);
+                    file.write_all_at(room, next).map_err(failed)?;
+                }
                 digest.update(room);
-                shared.moved.moved(room.len() as u64);
-                let failed = |error| Unfetched::File(Errno::from_io(&error));
-                file.write_all_at(room, next).map_err(failed)?;
                 at += room.len() as u64;
                 next += room.len() as u64;
             }

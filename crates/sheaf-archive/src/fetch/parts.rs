@@ -1,5 +1,6 @@
 //! Names of files that are not whole yet. Such a name says who writes the file, so what a process that was
 //! killed has left is told from what another one is at.
+use super::resumed::is_given_up;
 use super::target::of;
 use crate::repair::LEFTOVER_AGE;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags};
@@ -70,7 +71,8 @@ impl PartMaker {
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(of)?;
             if let Ok(name) = entry.file_name().to_str()
-                && self.has_left(name, || age(directory, name))
+                && (self.has_left(name, || age(directory, name))
+                    || is_given_up(name, || age(directory, name)))
             {
                 left.push(name.to_owned());
             }
@@ -155,6 +157,12 @@ mod tests {
         maker.clean(open.as_fd()).unwrap();
         assert!(left.iter().all(|name| !place.path().join(name).exists()));
         assert!(stay.iter().all(|name| place.path().join(name).exists()));
+        // Large files may be gone on with for some days.
+        let resumed = super::super::resumed::resumed_name(&[7; 32], 1 << 30);
+        assert!(!maker.has_left(&resumed, || Ok(Duration::MAX)));
+        assert!(!is_given_up(&resumed, || Ok(LEFTOVER_AGE)));
+        assert!(is_given_up(&resumed, || Ok(Duration::MAX)));
+        assert!(!is_given_up(&stay[0], || Ok(Duration::MAX)));
         // What is of nobody who is known goes when it is old.
         let old = || Ok(LEFTOVER_AGE);
         assert!(maker.has_left(&stay[2], old) && maker.has_left(&stay[3], old));

@@ -170,6 +170,10 @@ impl<'a> FetchPool<'a> {
         {
             return Ok(Needs::default());
         }
+        // What is given is taken up all the same: the root waits for its end.
+        if self.shared.is_stopped() && !matches!(task, FetchTask::TakeUp) {
+            return Ok(Needs::default());
+        }
         match (task, &self.source) {
             (FetchTask::List(behind), FetchSource::Archive(archive, from)) => {
                 self.list(id, (archive, from), behind.as_ref())

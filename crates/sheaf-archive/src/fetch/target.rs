@@ -1,5 +1,6 @@
 //! The directory that files are fetched into. No link in it is followed.
 use super::FetchShared;
+use super::durable::WrittenFileSystems;
 use super::parts::PartMaker;
 use crate::catalog::ArchivedDirectory;
 use crate::pack::member::{MemberAttributes, MemberKind, Xattrs};
@@ -40,6 +41,8 @@ pub(super) struct FetchTarget {
     gid: u32,
     /// Who gives names to what is not whole yet.
     pub maker: PartMaker,
+    /// What is to be synced.
+    pub written: WrittenFileSystems,
 }
 
 /// Extended attributes that could not be set, by their names.
@@ -66,7 +69,8 @@ impl FetchTarget {
     pub fn of(base: OwnedFd) -> Self {
         let is_root = rustix::process::geteuid().is_root();
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        Self { base, is_root, uid, gid, maker: PartMaker::new() }
+        let (maker, written) = (PartMaker::new(), WrittenFileSystems::default());
+        Self { base, is_root, uid, gid, maker, written }
     }
 
     /// A directory below, whose path may be longer than the system takes.
@@ -82,7 +86,10 @@ impl FetchTarget {
         match rustix::fs::mkdirat(&above, OsStr::from_bytes(name), Mode::RWXU) {
             // A file or link of the name is refused there.
             Err(rustix::io::Errno::EXIST) => self.directory(path).map(|_| true),
-            made => made.map(|()| false).map_err(of),
+            made => {
+                made.map_err(of)?;
+                self.written.add(&above).map(|()| false)
+            }
         }
     }
 
@@ -154,7 +161,7 @@ impl FetchTarget {
     }
 
     /// Sets what a regular file is that was just made, as far as it is not so already.
-    fn finish_file(
+    pub(super) fn finish_file(
         &self,
         file: &File,
         is: &MemberAttributes,
@@ -222,6 +229,8 @@ pub(super) struct FetchDirectory<'a> {
     pub is_new: bool,
     /// What is made in it has an access control list by that.
     pub is_inherited: bool,
+    /// Something was put in it.
+    pub is_written: bool,
 }
 
 impl FetchDirectory<'_> {
@@ -345,13 +354,16 @@ impl FetchDirectory<'_> {
     }
 
     /// Gives it its name, or takes it away if it is not whole.
-    fn named<E: From<Errno>>(
+    pub(super) fn named<E: From<Errno>>(
         &mut self,
         name: &[u8],
         put: Result<LeftAttributes, E>,
     ) -> Result<(), E> {
         let renamed = put.and_then(|left| {
             self.rename(OsStr::from_bytes(name)).map_err(of)?;
+            if !std::mem::replace(&mut self.is_written, true) {
+                self.shared.target.written.add(&self.open)?;
+            }
             if !left.is_empty() {
                 self.shared.attributes_left(&self.path.join(name), left);
             }

@@ -149,6 +149,35 @@ fn as_on_a_full_disk() {
 }
 
 #[test]
+fn full_disk_stops_a_fetch_and_the_rest_comes_later() {
+    on_a_small_disk("disk::as_fetched_to_a_full_disk");
+}
+
+#[test]
+fn as_fetched_to_a_full_disk() {
+    let Some(directory) = directory() else { return };
+    make_tree(&directory.join("tree"));
+    let store_at = LocalStore::create(&directory.join("store")).unwrap();
+    let archive = Archive::new(Arc::new(store_at), Catalog::in_memory().unwrap()).unwrap();
+    store(&archive, &directory).unwrap();
+    let from = ArchivePath::new(b"tree").unwrap();
+    let to = directory.join("disk");
+    let told = std::sync::Mutex::new(Vec::new());
+    let tell = |event: ArchiveEvent| told.lock().unwrap().push(event.to_string());
+    let report = fetch(&archive, &from, &to, FetchOptions::default(), &tell).unwrap();
+    let told = told.into_inner().unwrap();
+    assert_eq!((report.failed, told.len()), (1, 1), "it is told once: {told:?}");
+    assert!(told[0].contains("No space left on device"), "{told:?}");
+    assert!(told[0].contains("the same command does the rest"), "{told:?}");
+    assert!(report.fetched > 0 && report.fetched < (DIRECTORIES * FILES) as u64, "{report:?}");
+
+    remount(&directory, "size=40m");
+    let report = fetch(&archive, &from, &to, FetchOptions::default(), &drop).unwrap();
+    assert_eq!(report.failed, 0);
+    assert_same(&directory.join("tree"), &to.join("tree"));
+}
+
+#[test]
 fn disk_that_may_not_be_written_to_is_said() {
     on_a_small_disk("disk::as_on_a_disk_to_read");
 }

@@ -28,6 +28,7 @@ mod proxy;
 mod relay;
 mod remove;
 mod repack;
+mod resumed;
 mod round;
 mod s3;
 #[path = "../../../../fuzz/seeds.rs"]

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -179,6 +180,7 @@ impl FetchInHand {
             above,
             links: FetchLinks::default(),
             moved: MovedBytes::new(&options.limits),
+            is_full: AtomicBool::new(false),
             attributes_told: Mutex::default(),
             counters: self.counters.clone(),
         };
@@ -197,7 +199,7 @@ impl FetchInHand {
             let waits = match state.steps.front() {
                 None => true,
                 // A directory gets its mode and time when nothing more is put anywhere.
-                Some(FetchStep::Finish { .. }) => state.busy > 0,
+                Some(FetchStep::Finish { .. } | FetchStep::Sync) => state.busy > 0,
                 Some(_) => false,
             };
             if !waits {
@@ -274,6 +276,7 @@ impl<'a> FetchGiver<'a> for StepsOfRoot<'a> {
                 Err(error) => shared.left_out(1, error),
             },
             FetchStep::Finish { path, is } => shared.finish(&path, &is),
+            FetchStep::Sync => shared.sync(),
         }
         GivenFetch::Done
     }

@@ -43,6 +43,8 @@ pub(super) enum FetchStep {
     One { above: ArchivePath, name: Vec<u8>, rows: DirectoryRows },
     /// Sets what a directory is, when all are filled.
     Finish { path: ArchivePath, is: ArchivedDirectory },
+    /// Makes all of it durable.
+    Sync,
 }
 
 /// An answer of a host.

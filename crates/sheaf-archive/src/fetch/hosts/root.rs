@@ -60,6 +60,7 @@ enum FetchStage {
     Asked,
     Filling(Option<ArchivePath>),
     Finishing(Option<ArchivePath>),
+    Syncing,
     /// All is given.
     Given,
     Over,
@@ -135,7 +136,7 @@ impl FetchRoot {
                     {
                         // It is no directory, or nothing at all, which the host finds out.
                         let (name, rows) = (name.to_vec(), catalog.rows_of(&above)?);
-                        host.at = FetchStage::Given;
+                        host.at = FetchStage::Syncing;
                         return Ok(Some(FetchStep::One { above, name, rows }));
                     }
                     host.at = FetchStage::Finishing(None);
@@ -146,7 +147,11 @@ impl FetchRoot {
                         *last = Some(path.clone());
                         return Ok(Some(FetchStep::Finish { path, is }));
                     }
+                    host.at = FetchStage::Syncing;
+                }
+                FetchStage::Syncing => {
                     host.at = FetchStage::Given;
+                    return Ok(Some(FetchStep::Sync));
                 }
                 _ => return Ok(None),
             }
