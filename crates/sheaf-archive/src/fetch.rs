@@ -13,8 +13,8 @@ mod phases;
 mod resumed;
 mod target;
 
-use crate::archive::{Archive, ArchiveError, ArchiveEvent, data_key, pack_key, pack_zstd_key};
-use crate::catalog::{ArchivedDirectory, ArchivedObject, Catalog, ContentPlace, DirectoryRows};
+use crate::archive::{Archive, ArchiveError, ArchiveEvent};
+use crate::catalog::{ArchivedDirectory, Catalog, ContentPlace, DirectoryRows};
 use crate::path::ArchivePath;
 use crate::save::SaveExclude;
 use crate::schedule::{MovedBytes, ScheduleLimits, ScheduleStats};
@@ -234,12 +234,8 @@ impl FetchShared<'_> {
         // Of a directory whose rows cannot be read it is said when its turn comes.
         let rows = directories.filter_map(|path| archive.catalog().rows_of(path).ok());
         let mut keys = rows.flat_map(|rows| {
-            let place = |object: &ArchivedObject| match object.place.as_ref()? {
-                ContentPlace::Object(id) => Some(data_key(*id)),
-                ContentPlace::Pack { id, zstd: true, .. } => Some(pack_zstd_key(*id)),
-                ContentPlace::Pack { id, .. } => Some(pack_key(*id)),
-            };
-            let objects: Vec<_> = rows.objects.iter().filter_map(place).collect();
+            let places = rows.objects.iter().filter_map(|object| object.place.as_ref());
+            let objects: Vec<_> = places.flat_map(ContentPlace::keys).collect();
             objects.into_iter().chain(rows.packs.into_iter().map(|pack| pack.key()))
         });
         Ok(archive.store().recall(&mut keys)?)

@@ -3,6 +3,7 @@
 use crate::archive::{ArchiveError, data_key, pack_key, pack_zstd_key};
 use crate::catalog::{ArchivedPack, ContentPlace};
 use crate::error::PackError;
+use crate::pack::member::PackId;
 use crate::pack::zstd::{ZstdFrame, ZstdFrames, read_frame};
 use crate::store::{Store, StoreError, StoreKey};
 use sheaf_core::Errno;
@@ -36,6 +37,8 @@ pub struct PackReader<'a> {
     tar_bytes: Option<u64>,
     /// Nothing of the tar behind this is wanted.
     end: Option<u64>,
+    /// Of a content in several objects their names, the bytes of each, and which is read.
+    parts: Option<(Vec<PackId>, u64, usize)>,
 }
 
 #[derive(Default)]
@@ -64,7 +67,7 @@ impl<'a> PackReader<'a> {
             |object_bytes| ZstdReader { object_bytes: Some(object_bytes), ..Default::default() };
         let object = ObjectReader::new(store, pack.key());
         let (zstd, tar_bytes) = (pack.zstd_bytes.map(zstd), Some(pack.tar_bytes));
-        Self { object, zstd, tar_bytes, end: None }
+        Self { object, zstd, tar_bytes, end: None, parts: None }
     }
 
     /// Where a content is, and at which byte it begins there.
@@ -75,9 +78,17 @@ impl<'a> PackReader<'a> {
                 let key = if *zstd { pack_zstd_key(*id) } else { pack_key(*id) };
                 (key, zstd.then(ZstdReader::default), *at)
             }
+            ContentPlace::Parts { ids, .. } => {
+                // A row without a part is damaged, and has none of this name.
+                (data_key(ids.first().copied().unwrap_or_default()), None, 0)
+            }
         };
         let object = ObjectReader::new(store, key);
-        (Self { object, zstd, tar_bytes: None, end: None }, at)
+        let parts = match place {
+            ContentPlace::Parts { ids, bytes } => Some((ids.clone(), (*bytes).max(1), 0)),
+            _ => None,
+        };
+        (Self { object, zstd, tar_bytes: None, end: None, parts }, at)
     }
 
     /// Says that nothing behind this byte is wanted, so that the store is not asked for it.
@@ -92,6 +103,20 @@ impl<'a> PackReader<'a> {
     /// # Errors
     /// When the store does not say so, or the table of a compressed one is damaged.
     pub fn bytes(&mut self) -> Result<u64, ArchiveError> {
+        if let Some((ids, part_bytes, _)) = &self.parts {
+            let mut all: u64 = 0;
+            for (number, id) in ids.iter().enumerate() {
+                let bytes = self.object.store.size(&data_key(*id))?;
+                // A part that is too short or too long would move what is behind it.
+                if number + 1 < ids.len() && bytes != *part_bytes {
+                    let place = data_key(*id).to_string();
+                    let doing = "is not as long as it was written";
+                    return Err(StoreError { place, doing, errno: Errno::BADMSG }.into());
+                }
+                all = all.saturating_add(bytes);
+            }
+            return Ok(all);
+        }
         match (&mut self.zstd, self.tar_bytes) {
             (_, Some(bytes)) => Ok(bytes),
             (None, None) => Ok(self.object.store.size(&self.object.key)?),
@@ -104,6 +129,9 @@ impl<'a> PackReader<'a> {
     /// # Errors
     /// When the store cannot be read, there is less (`ENODATA`), or a frame is damaged.
     pub fn read(&mut self, from: u64, into: &mut [u8]) -> Result<(), ArchiveError> {
+        if self.parts.is_some() {
+            return self.read_parts(from, into);
+        }
         match &mut self.zstd {
             None => {
                 self.object.end = self.end;
@@ -121,6 +149,26 @@ impl<'a> PackReader<'a> {
                 zstd.read(&mut self.object, self.tar_bytes, from, into)
             }
         }
+    }
+
+    fn read_parts(&mut self, mut from: u64, mut into: &mut [u8]) -> Result<(), ArchiveError> {
+        let Some((ids, part_bytes, current)) = &mut self.parts else { return Ok(()) };
+        while !into.is_empty() {
+            let number = usize::try_from(from / *part_bytes).unwrap_or(usize::MAX);
+            let Some(id) = ids.get(number) else { return Err(self.object.failed(Errno::NODATA)) };
+            if number != *current {
+                self.object = ObjectReader::new(self.object.store, data_key(*id));
+                *current = number;
+            }
+            let at = from % *part_bytes;
+            let bytes = into.len().min(usize::try_from(*part_bytes - at).unwrap_or(usize::MAX));
+            let (now, rest) = into.split_at_mut(bytes);
+            let begins = number as u64 * *part_bytes;
+            self.object.end = self.end.map(|end| end.saturating_sub(begins).min(*part_bytes));
+            self.object.read(at, now)?;
+            (into, from) = (rest, from + bytes as u64);
+        }
+        Ok(())
     }
 
     /// The whole tar.
@@ -162,7 +210,7 @@ pub(crate) fn open_place<'a>(
     place: &ContentPlace,
 ) -> Result<Box<dyn Read + Send + 'a>, ArchiveError> {
     let (mut reader, at) = PackReader::of(store, place);
-    if reader.zstd.is_none() {
+    if reader.zstd.is_none() && reader.parts.is_none() {
         return Ok(store.open(&reader.object.key, at)?);
     }
     let end = reader.bytes()?;

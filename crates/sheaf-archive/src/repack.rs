@@ -187,13 +187,14 @@ impl Archive {
 
 impl ContentPlace {
     /// The object of the store that has the content, and at which byte it begins there, or in the tar that
-    /// is compressed there.
+    /// is compressed there. Of several objects it is the first.
     #[must_use]
     pub fn object(&self) -> (StoreKey, u64) {
         match self {
             Self::Object(id) => (data_key(*id), 0),
             Self::Pack { id, at, zstd: false } => (pack_key(*id), *at),
             Self::Pack { id, at, zstd: true } => (pack_zstd_key(*id), *at),
+            Self::Parts { ids, .. } => (data_key(ids.first().copied().unwrap_or_default()), 0),
         }
     }
 }

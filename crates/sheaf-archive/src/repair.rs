@@ -11,6 +11,7 @@ use crate::archive::{Archive, ArchiveError, index_as_written, index_key, put, re
 use crate::catalog::{Catalog, ContentPlace};
 use crate::pack::member::PackId;
 use crate::path::ArchivePath;
+use crate::save::RESUME;
 use crate::store::{StoreError, StoreKey, StoredObject};
 use sheaf_core::Errno;
 use std::collections::hash_map::Entry;
@@ -73,7 +74,7 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
     let now = SystemTime::now();
     // Objects are listed before the commits are read: what is committed between is referred to.
     let mut found: Vec<StoredObject> = Vec::new();
-    for kind in ["packs", "data"] {
+    for kind in ["packs", "data", RESUME] {
         archive.store().list(&[kind], &mut |object| {
             found.push(object);
             Ok(())
@@ -204,6 +205,7 @@ pub(crate) fn referred_by(catalog: &Catalog) -> Result<Referred, ArchiveError> {
                     Some(ContentPlace::Pack { id, .. }) => {
                         referred.pack(id);
                     }
+                    Some(ContentPlace::Parts { ids, .. }) => referred.objects.extend(ids),
                     None => {}
                 }
             }
@@ -232,6 +234,10 @@ impl Referred {
     pub fn has(&self, key: &StoreKey) -> bool {
         let name = key.as_str().rsplit('/').next().unwrap_or_default();
         let (id, kind) = name.split_at_checked(32).unwrap_or((name, ""));
+        // Notes are for a writer that was broken off, and goes on.
+        if key.as_str().starts_with(RESUME) {
+            return false;
+        }
         let Some(id) = id_of(id) else { return true };
         if key.as_str().starts_with("data/") {
             return !kind.is_empty() || self.objects.contains(&id);

@@ -19,9 +19,12 @@ pub(crate) mod hosts;
 mod links;
 pub(crate) mod old;
 pub(crate) mod output;
+mod parted;
 mod phases;
 mod replace;
 mod source;
+
+pub(crate) use parted::RESUME;
 
 use crate::archive::{Archive, ArchiveError, ArchiveEvent};
 use crate::catalog::{ArchivedDirectory, Commit, DirectoryChange};
@@ -69,6 +72,9 @@ pub struct SaveOptions {
     pub member_bytes_max: u64,
     /// Bytes after which a directory's next pack begins.
     pub pack_bytes: u64,
+    /// Bytes of a part of a large content, which is stored in several objects then: a power of two, and what
+    /// is broken off goes on with the next part.
+    pub part_bytes: u64,
     /// The level at which packs are compressed with zstd, 1 to 19; nothing where they are plain tars.
     pub zstd: Option<i32>,
     /// Device and inode of a directory that is left out: the store itself, where it may be among the
@@ -88,6 +94,8 @@ pub struct SaveOptions {
     pub one_file_system: bool,
 }
 
+/// The bytes of a part of a large content.
+const PART_BYTES: u64 = 64 << 20;
 /// The longest file that goes into a pack, where an object more costs little: 1 MiB.
 pub const PACK_LIMIT_MIN: u64 = 1 << 20;
 /// The longest file that goes into a pack, where an object more costs much: 16 MiB.
@@ -116,6 +124,7 @@ impl Default for SaveOptions {
             workers,
             member_bytes_max: PACK_LIMIT_MIN,
             pack_bytes: 64 << 20,
+            part_bytes: PART_BYTES,
             zstd: None,
             left_out: None,
             limits,

@@ -407,7 +407,7 @@ fn content_reader<'a>(
         Some(place) => PackReader::of(store, place),
     };
     let is_whole = match &object.place {
-        Some(ContentPlace::Object(_)) => reader.bytes()? == stored,
+        Some(ContentPlace::Object(_) | ContentPlace::Parts { .. }) => reader.bytes()? == stored,
         _ => reader.bytes()? >= from.saturating_add(stored),
     };
     let damaged = || ArchiveError::Content { path: path.clone() };

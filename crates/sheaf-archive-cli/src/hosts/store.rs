@@ -41,6 +41,7 @@ pub fn run(
         workers: 0,
         member_bytes_max: stored.member_bytes_max,
         pack_bytes: stored.pack_bytes,
+        part_bytes: stored.part_bytes,
         zstd: stored.zstd,
         checksum: stored.checksum,
         dry_run: stored.dry_run,

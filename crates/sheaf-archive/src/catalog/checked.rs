@@ -65,6 +65,9 @@ impl Checked for ArchivedObject {
             None => extents.map_or(self.size, |extents| extents.len() as u64) == 0,
             Some(ContentPlace::Object(_)) => true,
             Some(ContentPlace::Pack { at, .. }) => end(at).is_some(),
+            Some(ContentPlace::Parts { ids, bytes }) => {
+                *bytes > 0 && ids.len() as u64 == self.stored_bytes().div_ceil(*bytes)
+            }
         };
         self.attributes.is_valid()
             && self.size <= sparse::SIZE_MAX

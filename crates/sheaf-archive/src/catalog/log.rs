@@ -19,8 +19,8 @@ use crate::store::{Store, StoreKey};
 use sheaf_core::Errno;
 use std::io::Write;
 
-/// The version of commits that this Sheaf writes, and the latest that it reads.
-pub const LOG_VERSION: u32 = 1;
+/// The latest version of commits that this Sheaf reads. Each is written with the first that can say it.
+pub const LOG_VERSION: u32 = 2;
 
 /// What the keys of commits begin with.
 const LOG: &str = "log";
@@ -188,7 +188,7 @@ fn size(store: &dyn Store, key: &StoreKey) -> Result<Option<u64>, CatalogError> 
 
 fn encoded(number: u64, before: &[u8], commit: &Commit) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&LOG_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&commit.version().to_le_bytes());
     bytes.extend_from_slice(&number.to_le_bytes());
     let mut bytes = postcard::to_extend(commit, bytes).expect("memory takes what it is given");
     // An earlier Sheaf does not look at what is behind a commit.

@@ -4,7 +4,6 @@ use super::tables::TablesUse;
 use super::{
     ArchivedDirectory, Catalog, CatalogError, Commit, DirectoryChange, DirectoryRows, log,
 };
-use crate::archive::{data_key, pack_key, pack_zstd_key};
 use crate::catalog::ContentPlace;
 use crate::path::ArchivePath;
 use crate::store::{Store, StoreKey};
@@ -161,13 +160,8 @@ impl Presence {
     /// Looks whether the objects are there that a change refers to.
     fn look(&mut self, store: &dyn Store, change: &DirectoryChange) -> Result<(), CatalogError> {
         let of_packs = change.packs.iter().map(|pack| pack.key());
-        let of_objects = change.objects.iter().filter_map(|object| object.place.as_ref()).map(
-            |place| match place {
-                ContentPlace::Object(id) => data_key(*id),
-                ContentPlace::Pack { id, zstd: true, .. } => pack_zstd_key(*id),
-                ContentPlace::Pack { id, .. } => pack_key(*id),
-            },
-        );
+        let places = change.objects.iter().filter_map(|object| object.place.as_ref());
+        let of_objects = places.flat_map(ContentPlace::keys);
         let keys: Vec<StoreKey> = of_packs.chain(of_objects).collect();
         for key in keys {
             match store.size(&key) {

@@ -1,9 +1,11 @@
 //! The rows of a catalog, and how they change.
 use super::rights::MemberClass;
+use crate::archive::{data_key, pack_key, pack_zstd_key};
 use crate::name::FileName;
 use crate::pack::index::PackIndex;
 use crate::pack::member::{MemberAttributes, PackId};
 use crate::path::ArchivePath;
+use crate::store::StoreKey;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -132,6 +134,34 @@ pub enum ContentPlace {
         /// Whether the tar is compressed with zstd.
         zstd: bool,
     },
+    /// Several objects have it, one behind the other.
+    Parts {
+        /// Their names.
+        ids: Vec<PackId>,
+        /// The bytes of each, but of the last, which has the rest.
+        bytes: u64,
+    },
+}
+
+impl ContentPlace {
+    /// The objects that it is in.
+    pub(crate) fn keys(&self) -> Vec<StoreKey> {
+        match self {
+            Self::Object(id) => vec![data_key(*id)],
+            Self::Pack { id, zstd: true, .. } => vec![pack_zstd_key(*id)],
+            Self::Pack { id, .. } => vec![pack_key(*id)],
+            Self::Parts { ids, .. } => ids.iter().map(|id| data_key(*id)).collect(),
+        }
+    }
+}
+
+impl Commit {
+    /// The first version of the log that can say this.
+    pub(super) fn version(&self) -> u32 {
+        let objects = self.changes.iter().flat_map(|change| &change.objects);
+        let mut places = objects.filter_map(|object| object.place.as_ref());
+        if places.any(|place| matches!(place, ContentPlace::Parts { .. })) { 2 } else { 1 }
+    }
 }
 
 /// Where a directory and all that is below it come from, in one change.

@@ -4,6 +4,7 @@ use super::directory::HEADER_BYTES;
 use super::heal;
 use super::links::{PieceLinks, is_parted};
 use super::old::{OldArchived, OldFiles};
+use super::parted::parts_to_offer;
 use super::phases::SavingDirectory;
 use super::replace::stamp_of;
 use super::source::{self, SourceFile};
@@ -238,7 +239,13 @@ impl DirectoryCompare {
             return Ok(StoreWay::Here);
         }
         if !may_be_kept && !of.shared.options.dry_run {
-            of.shared.desk.offer(&of.of.path, key, found.size);
+            let parts = parts_to_offer(of.shared, found.size);
+            for part in 0..parts {
+                of.shared.desk.offer(&of.of.path, key, Some(part));
+            }
+            if parts == 0 {
+                of.shared.desk.offer(&of.of.path, key, None);
+            }
         }
         Ok(StoreWay::Alone)
     }

@@ -1,9 +1,9 @@
 //! Whether the content of a file is archived already.
 use super::SaveShared;
 use super::source::SourceFile;
-use crate::archive::data_key;
 use crate::catalog::{ArchivedObject, ContentPlace};
 use crate::pack::sparse;
+use crate::reader::PackReader;
 use sheaf_core::Errno;
 use std::ops::Range;
 
@@ -52,14 +52,17 @@ pub(super) fn kept_object(
     file: &mut SourceFile,
     old: ArchivedObject,
 ) -> Result<Option<ArchivedObject>, Errno> {
-    let Some(ContentPlace::Object(id)) = old.place else { return Ok(None) };
+    let Some(place @ (ContentPlace::Object(_) | ContentPlace::Parts { .. })) = &old.place else {
+        return Ok(None);
+    };
     let may_be = (old.size, old.attributes.mtime) == (file.found.size, file.found.mtime);
     // Where contents are compared, what is archived is read, too, and it may be damaged.
     if !may_be || shared.options.checksum {
         return Ok(None);
     }
     // What the store has lost is stored again.
-    if !shared.store.size(&data_key(id)).is_ok_and(|bytes| bytes == old.stored_bytes()) {
+    let there = PackReader::of(shared.store, place).0.bytes();
+    if !there.is_ok_and(|bytes| bytes == old.stored_bytes()) {
         return Ok(None);
     }
     if !is_archived(shared, file, old.size, old.extents.as_deref(), &old.digest)? || !file.is_same()? {

@@ -4,10 +4,12 @@
 //! host that has none: there the desk is a channel to the one that has.
 use super::commits::Commits;
 use super::links::{SavedLinks, StoredLink};
+use super::parted::{PartStamp, StoredPart};
 use super::{SaveReport, SaveWork, SavedDirectory};
 use crate::archive::{Archive, ArchiveError};
 use crate::catalog::{ArchivedObject, DirectoryChange, DirectoryRows};
 use crate::path::ArchivePath;
+use serde::{Deserialize, Serialize};
 use sheaf_core::files::Metadata;
 use sheaf_core::{Errno, lock};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +30,13 @@ impl From<ArchiveError> for Unstored {
     fn from(error: ArchiveError) -> Self {
         Self::Archive(error)
     }
+}
+
+/// What another host has stored of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum StoredContent {
+    Whole(ArchivedObject),
+    Part { part: StoredPart, stamp: PartStamp },
 }
 
 /// Who has the catalog, or speaks for it. An error is one with which all is over.
@@ -68,9 +77,9 @@ pub(super) trait SaveDesk: Sync {
         store: &mut dyn FnMut() -> Result<StoredLink, Unstored>,
     ) -> Result<StoredLink, Unstored>;
 
-    /// A large file of a directory is to be stored, as an object: others who see it may store it, too.
-    fn offer(&self, of: &ArchivePath, name: &[u8], bytes: u64) {
-        let _ = (of, name, bytes);
+    /// A large file of a directory is to be stored, or a part of one: others who see it may store it, too.
+    fn offer(&self, of: &ArchivePath, name: &[u8], part: Option<u32>) {
+        let _ = (of, name, part);
     }
 
     /// What another one has stored of a file that was offered; waits for that. Nothing where it is to be
@@ -79,8 +88,9 @@ pub(super) trait SaveDesk: Sync {
         &self,
         of: &ArchivePath,
         name: &[u8],
-    ) -> Result<Option<ArchivedObject>, ArchiveError> {
-        let _ = (of, name);
+        part: Option<u32>,
+    ) -> Result<Option<StoredContent>, ArchiveError> {
+        let _ = (of, name, part);
         Ok(None)
     }
 

@@ -1,11 +1,12 @@
 //! One directory on its way into the archive.
 use super::compare::{self, ComparedPiece};
 use super::content;
-use super::desk::Unstored;
+use super::desk::{StoredContent, Unstored};
 use super::heal;
 use super::links::{PieceLinks, StoredLink, is_parted};
 use super::old::OldFiles;
 use super::output::{PackOutput, WrittenPack};
+use super::parted;
 use super::phases::SavingDirectory;
 use super::source::{self, SourceFile};
 use super::{SaveCounters, SaveShared, SavedDirectory, file_error};
@@ -63,6 +64,8 @@ pub(super) struct DirectorySave<'a> {
     content: Vec<u8>,
     /// Of the piece that is stored now.
     links: PieceLinks,
+    /// Contents in parts that are in no commit yet.
+    parted: Vec<ArchivedObject>,
 }
 
 /// A single file that is stored.
@@ -203,6 +206,7 @@ impl<'a> DirectorySave<'a> {
             counters,
             content,
             links: PieceLinks::default(),
+            parted: Vec::new(),
         }
     }
 
@@ -323,13 +327,13 @@ impl<'a> DirectorySave<'a> {
         // The lock is not held while the content is stored: other files of the directory are stored
         // at the same time.
         let archived = lock(this).old.open_object(&file.attributes.name);
-        let taken = of.shared.desk.taken(&of.of.path, &file.attributes.name)?;
-        let object = match taken.and_then(|object| same_object(&mut file, object)) {
+        let taken = of.shared.desk.taken(&of.of.path, &file.attributes.name, None)?;
+        let object = match taken.and_then(|taken| same_object(&mut file, taken)) {
             Some(object) => {
                 let bytes = object.size;
                 Ok((object, bytes))
             }
-            None => object_alone(of.shared, &mut file, archived),
+            None => object_alone(of.shared, &mut file, archived, Some(&of.of.path)),
         };
         let mut save = lock(this);
         // Its data was in the store without a commit from the time it began.
@@ -508,12 +512,17 @@ impl<'a> DirectorySave<'a> {
         file: &mut SourceFile,
         extents: Option<Vec<Range<u64>>>,
     ) -> Result<ArchivedObject, Unstored> {
-        content_object(self.shared, file, extents, &mut self.content)
+        content_object(self.shared, file, extents, (&mut self.content, None))
     }
 
     fn put_object(&mut self, object: ArchivedObject) -> Result<(), ArchiveError> {
         let name = object.attributes.name.clone();
         self.old.retire(&name, &mut self.change);
+        if matches!(object.place, Some(ContentPlace::Parts { .. })) {
+            // Parts may be of a command that was broken off long ago.
+            self.since = Some(SystemTime::UNIX_EPOCH);
+            self.parted.push(object.clone());
+        }
         // The same change does not remove a name that it stores.
         self.change.objects_removed.retain(|removed| *removed != name);
         self.change.objects.push(object);
@@ -546,7 +555,11 @@ impl<'a> DirectorySave<'a> {
         self.check_there(&change)?;
         let report = self.counters.take();
         self.shared.counters.add(&report);
-        self.shared.desk.change(&self.of, change, report)
+        self.shared.desk.change(&self.of, change, report)?;
+        for object in std::mem::take(&mut self.parted) {
+            parted::forget_parts(self.shared, &object)?;
+        }
+        Ok(())
     }
 
     /// What was written long ago, and is in no commit yet, may have been taken for a leftover: then it
@@ -562,10 +575,13 @@ impl<'a> DirectorySave<'a> {
         }
         let packs =
             change.packs.iter().flat_map(|pack| [pack.key(), index_key(pack.id, pack.generation)]);
-        let objects = change.objects.iter().filter_map(|object| match object.place {
-            Some(ContentPlace::Object(id)) => Some(data_key(id)),
+        let objects = change.objects.iter().filter_map(|object| match &object.place {
+            Some(place @ (ContentPlace::Object(_) | ContentPlace::Parts { .. })) => {
+                Some(place.keys())
+            }
             _ => None,
         });
+        let objects = objects.flatten();
         for key in packs.chain(objects) {
             self.shared.store.size(&key)?;
         }
@@ -600,6 +616,7 @@ fn object_alone(
     shared: &SaveShared<'_>,
     file: &mut SourceFile,
     archived: Option<ArchivedObject>,
+    of: Option<&ArchivePath>,
 ) -> Result<(ArchivedObject, u64), Unstored> {
     if let Some(archived) = archived
         && let Some(object) = content::kept_object(shared, file, archived)?
@@ -607,13 +624,14 @@ fn object_alone(
         return Ok((object, 0));
     }
     let extents = file.extents()?;
-    let object = content_object(shared, file, extents, &mut Vec::new())?;
+    let object = content_object(shared, file, extents, (&mut Vec::new(), of))?;
     let bytes = object.size;
     Ok((object, bytes))
 }
 
 /// What another host has stored of a file, if it is the one that is here.
-fn same_object(file: &mut SourceFile, object: ArchivedObject) -> Option<ArchivedObject> {
+fn same_object(file: &mut SourceFile, taken: StoredContent) -> Option<ArchivedObject> {
+    let StoredContent::Whole(object) = taken else { return None };
     let known = |of: &MemberAttributes| (of.ino, of.mtime, of.mode, of.uid, of.gid);
     let is_it = known(&object.attributes) == known(&file.attributes)
         && object.size == file.found.size
@@ -629,12 +647,18 @@ fn same_object(file: &mut SourceFile, object: ArchivedObject) -> Option<Archived
 pub(super) fn object_for_other(
     shared: &SaveShared<'_>,
     directory: BorrowedFd<'_>,
-    name: &OsStr,
+    (name, part): (&OsStr, Option<u32>),
     path: &Path,
-) -> Option<ArchivedObject> {
+) -> Option<StoredContent> {
     let mut file = SourceFile::open(directory, name, path, FileKind::File).ok()?;
     // What goes wrong here goes wrong where it is stored again, and is told there.
-    object_alone(shared, &mut file, None).ok().map(|(object, _)| object)
+    match part {
+        Some(number) => parted::part_for_other(shared, &mut file, number).ok().flatten(),
+        None => {
+            let object = object_alone(shared, &mut file, None, None).ok();
+            object.map(|(object, _)| StoredContent::Whole(object))
+        }
+    }
 }
 
 /// A file of which less was there than it had said.
@@ -655,12 +679,13 @@ fn shortened(mut object: ArchivedObject, stored: u64) -> ArchivedObject {
     object
 }
 
-/// A file as an object, with its content stored; `content` is room that is used.
+/// A file as an object, with its content stored; `content` is room that is used. Of a directory that is
+/// given, others may have stored some.
 fn content_object(
     shared: &SaveShared<'_>,
     file: &mut SourceFile,
     extents: Option<Vec<Range<u64>>>,
-    content: &mut Vec<u8>,
+    (content, of): (&mut Vec<u8>, Option<&ArchivePath>),
 ) -> Result<ArchivedObject, Unstored> {
     let mut object = ArchivedObject {
         attributes: file.attributes.clone(),
@@ -681,6 +706,15 @@ fn content_object(
             object.attributes.ctime_ns = 0;
         }
         return Ok(object);
+    }
+    if let Some(part_bytes) = parted::part_bytes(shared, object.stored_bytes())
+        && let Some((place, digest)) = parted::store_parts(shared, file, &object, part_bytes, of)?
+    {
+        if !file.is_same()? {
+            file.forget();
+            object.attributes.ctime_ns = 0;
+        }
+        return Ok(ArchivedObject { digest, place: Some(place), ..object });
     }
     let id = new_id()?;
     let key = data_key(id);

@@ -134,6 +134,11 @@ impl MovedBytes {
         self.throttle.take(bytes);
     }
 
+    /// So much was there already.
+    pub fn skipped(&self, bytes: u64) {
+        self.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// So much was read, and goes nowhere.
     pub fn read(&self, bytes: u64) {
         self.throttle.take(bytes);

@@ -121,6 +121,7 @@ impl Many {
             member_bytes_max: 1 << 20,
             // Several packs in a directory.
             pack_bytes: 16 << 10,
+            part_bytes: 1 << 20,
             zstd: is_shared.then_some(1),
             checksum: false,
             dry_run: false,
@@ -418,6 +419,28 @@ fn large_files_of_one_directory_are_shared_between_hosts() {
     fs::write(many.at("shared/small"), "new").unwrap();
     let again = many.store(&["/shared"], true, hosts(&many.at(""), 4));
     assert_eq!((again.report.stored, again.report.unchanged), (1, 12));
+}
+
+#[test]
+fn parts_of_one_large_file_are_shared_between_hosts() {
+    for fault in [None, Some((3, Fault::Lost))] {
+        let many = Many::new();
+        let limits = make_large(&many.at(""));
+        fs::remove_dir_all(many.at("shared")).unwrap();
+        fs::create_dir(many.at("shared")).unwrap();
+        let content: Vec<u8> = (0..18_000_000u32).map(|at| (at / 7) as u8).collect();
+        fs::write(many.at("shared/one"), content).unwrap();
+        settle();
+        let mut hosts = hosts(&many.at(""), 4);
+        hosts[2].fault = fault;
+        let done = many.store_at(&["/shared"], true, hosts, limits);
+        assert_eq!((done.report.stored, done.report.failed), (1, 0), "{:?}", done.told);
+        if fault.is_none() {
+            let at_work = done.moved.iter().filter(|bytes| **bytes > 0).count();
+            assert!(at_work > 1, "{:?}", done.moved);
+        }
+        many.assert_archived("/dest/shared", &many.at("shared"));
+    }
 }
 
 #[test]

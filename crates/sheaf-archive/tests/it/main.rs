@@ -23,6 +23,7 @@ mod matrix;
 mod memory;
 mod others;
 mod pack;
+mod parted;
 mod postgres;
 mod proxy;
 mod relay;

@@ -88,6 +88,7 @@ impl SaveHost {
         let mut options = SaveOptions {
             member_bytes_max: begin.member_bytes_max,
             pack_bytes: begin.pack_bytes,
+            part_bytes: begin.part_bytes,
             zstd: begin.zstd,
             left_out,
             checksum: begin.checksum,
@@ -244,7 +245,7 @@ impl HostShared {
             let name = OsStr::from_bytes(&item.name);
             let open = Directory::beneath(&source.base, &item.path).and_then(|from| from.open());
             let path = source.path.join(item.path.as_relative()).join(name);
-            object_for_other(shared, open.ok()?.file(), name, &path)
+            object_for_other(shared, open.ok()?.file(), (name, item.part), &path)
         });
         self.desk.stored(item.id, object)
     }

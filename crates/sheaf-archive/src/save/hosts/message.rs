@@ -1,9 +1,10 @@
 //! What root and hosts say to each other.
-use crate::catalog::{ArchivedDirectory, ArchivedObject, DirectoryChange, DirectoryRows};
+use crate::catalog::{ArchivedDirectory, DirectoryChange, DirectoryRows};
 use crate::hosts::{HostNumbers, StoreMark};
 use crate::name::FileName;
 use crate::path::ArchivePath;
 use crate::save::SaveReport;
+use crate::save::desk::StoredContent;
 use crate::save::links::StoredLink;
 use crate::schedule::ScheduleLimits;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,7 @@ pub(super) struct BeginSave {
     pub workers: u32,
     pub member_bytes_max: u64,
     pub pack_bytes: u64,
+    pub part_bytes: u64,
     pub zstd: Option<i32>,
     pub checksum: bool,
     pub dry_run: bool,
@@ -77,6 +79,8 @@ pub(super) struct ContentItem {
     pub source: u32,
     pub path: ArchivePath,
     pub name: FileName,
+    /// Which part of it; nothing where it is one object.
+    pub part: Option<u32>,
 }
 
 /// What a host has asked for.
@@ -86,7 +90,7 @@ pub(super) enum DeskAnswer {
     /// What is stored of a file with several names; nothing where the host is to store it.
     Link(Option<Box<StoredLink>>),
     /// What another host has stored of a large file; nothing where the host is to store it.
-    Content(Option<Box<ArchivedObject>>),
+    Content(Option<Box<StoredContent>>),
 }
 
 /// An answer of a host.
@@ -156,17 +160,19 @@ pub(super) enum HostRecord {
     Large {
         id: u64,
         name: FileName,
+        part: Option<u32>,
     },
     /// It is to be stored now, or is by somebody else.
     Content {
         ask: u64,
         id: u64,
         name: FileName,
+        part: Option<u32>,
     },
     /// What was stored of such a file; nothing if it was not.
     Stored {
         id: u64,
-        object: Option<Box<ArchivedObject>>,
+        object: Option<Box<StoredContent>>,
     },
     /// The host can store nothing more.
     Broken {

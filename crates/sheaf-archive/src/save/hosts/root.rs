@@ -53,6 +53,8 @@ pub struct SaveRootOptions {
     /// As in [`SaveOptions`](crate::SaveOptions).
     pub pack_bytes: u64,
     /// As in [`SaveOptions`](crate::SaveOptions).
+    pub part_bytes: u64,
+    /// As in [`SaveOptions`](crate::SaveOptions).
     pub zstd: Option<i32>,
     /// As in [`SaveOptions`](crate::SaveOptions).
     pub checksum: bool,
@@ -178,6 +180,7 @@ impl SaveRoot {
             workers: of.workers,
             member_bytes_max: of.member_bytes_max,
             pack_bytes: of.pack_bytes,
+            part_bytes: of.part_bytes,
             zstd: of.zstd,
             checksum: of.checksum,
             dry_run: of.dry_run,
@@ -392,8 +395,10 @@ impl SaveRoot {
             }
             HostRecord::Link { ask, key } => state.link(host, ask, key),
             HostRecord::Linked { key, stored } => state.linked(host, key, stored),
-            HostRecord::Large { id, name } => state.large(host, id, name),
-            HostRecord::Content { ask, id, name } => state.content(host, ask, id, name),
+            HostRecord::Large { id, name, part } => state.large(host, (host, id, name, part)),
+            HostRecord::Content { ask, id, name, part } => {
+                state.content(host, ask, (host, id, name, part));
+            }
             HostRecord::Stored { id, object } => state.stored(host, id, object),
             HostRecord::Broken { text } => self.lose(state, host, &text)?,
         }

@@ -3,10 +3,10 @@ use super::message::{
     ContentItem, DeskAnswer, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, encoded,
 };
 use crate::archive::ArchiveError;
-use crate::catalog::{ArchivedObject, DirectoryChange, DirectoryRows};
+use crate::catalog::{DirectoryChange, DirectoryRows};
 use crate::name::FileName;
 use crate::path::ArchivePath;
-use crate::save::desk::{SaveDesk, Unstored};
+use crate::save::desk::{SaveDesk, StoredContent, Unstored};
 use crate::save::links::{SavedLinks, StoredLink};
 use crate::save::{SaveReport, SaveWork, SavedDirectory};
 use crate::store::StoreError;
@@ -136,7 +136,7 @@ impl HostDesk {
     }
 
     /// A large file of another host's directory is stored, or was not.
-    pub fn stored(&self, id: u64, object: Option<ArchivedObject>) -> Result<(), ArchiveError> {
+    pub fn stored(&self, id: u64, object: Option<StoredContent>) -> Result<(), ArchiveError> {
         self.push(&HostRecord::Stored { id, object: object.map(Box::new) })?;
         self.state().busy -= 1;
         self.news.notify_all();
@@ -338,11 +338,11 @@ impl SaveDesk for HostDesk {
         }
     }
 
-    fn offer(&self, of: &ArchivePath, name: &[u8], _: u64) {
+    fn offer(&self, of: &ArchivePath, name: &[u8], part: Option<u32>) {
         if self.is_shared
             && let Some(name) = FileName::new(name)
         {
-            self.record(of, |id| HostRecord::Large { id, name });
+            self.record(of, |id| HostRecord::Large { id, name, part });
         }
     }
 
@@ -350,12 +350,13 @@ impl SaveDesk for HostDesk {
         &self,
         of: &ArchivePath,
         name: &[u8],
-    ) -> Result<Option<ArchivedObject>, ArchiveError> {
+        part: Option<u32>,
+    ) -> Result<Option<StoredContent>, ArchiveError> {
         let (Some(id), Some(name)) = (self.id_of(of), FileName::new(name)) else { return Ok(None) };
         if !self.is_shared {
             return Ok(None);
         }
-        match self.ask_for(CONTENT_WAIT_MAX, |ask| HostRecord::Content { ask, id, name })? {
+        match self.ask_for(CONTENT_WAIT_MAX, |ask| HostRecord::Content { ask, id, name, part })? {
             DeskAnswer::Content(object) => Ok(object.map(|object| *object)),
             _ => Err(no_root(Errno::BADMSG)),
         }

@@ -5,8 +5,8 @@
 //! waits for it.
 use super::super::message::{ContentItem, DeskAnswer};
 use super::RootState;
-use crate::catalog::ArchivedObject;
 use crate::name::FileName;
+use crate::save::desk::StoredContent;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Large files that a host has of others at once: one on its way, and one that follows.
@@ -23,8 +23,8 @@ pub(super) struct RootContents {
     taken: BTreeMap<u64, (usize, OfferId)>,
 }
 
-/// A host, a directory that it has in hand, and a name in it.
-type OfferId = (usize, u64, FileName);
+/// A host, a directory that it has in hand, a name in it, and which part.
+type OfferId = (usize, u64, FileName, Option<u32>);
 
 #[derive(Default)]
 struct Offer {
@@ -38,25 +38,23 @@ enum OfferState {
     #[default]
     Offered,
     Taken,
-    Stored(Box<ArchivedObject>),
+    Stored(Box<StoredContent>),
 }
 
 impl RootState {
     /// A host has found a large file in a directory.
-    pub(super) fn large(&mut self, host: usize, id: u64, name: FileName) {
+    pub(super) fn large(&mut self, host: usize, offer: OfferId) {
         // With one host there is nobody to take it.
-        if self.pools[self.pool_of(host)].hosts.len() < 2 || !self.hosts[host].given.contains_key(&id) {
+        if self.pools[self.pool_of(host)].hosts.len() < 2 || !self.hosts[host].given.contains_key(&offer.1) {
             return;
         }
-        let offer = (host, id, name);
         if self.contents.known.insert(offer.clone(), Offer::default()).is_none() {
             self.contents.offered.push_back(offer);
         }
     }
 
     /// A host would store one that it has offered, or waits for it.
-    pub(super) fn content(&mut self, host: usize, ask: u64, id: u64, name: FileName) {
-        let offer = (host, id, name);
+    pub(super) fn content(&mut self, host: usize, ask: u64, offer: OfferId) {
         let answer = match self.contents.known.get_mut(&offer) {
             Some(Offer { state: OfferState::Taken, ask: waits }) => {
                 *waits = Some(ask);
@@ -82,7 +80,7 @@ impl RootState {
     }
 
     /// A host has stored a file of another's directory, or has not.
-    pub(super) fn stored(&mut self, host: usize, id: u64, object: Option<Box<ArchivedObject>>) {
+    pub(super) fn stored(&mut self, host: usize, id: u64, object: Option<Box<StoredContent>>) {
         let Some((by, offer)) = self.contents.taken.remove(&id) else { return };
         if by != host {
             self.contents.taken.insert(id, (by, offer));
@@ -91,7 +89,7 @@ impl RootState {
         self.settle(offer, object);
     }
 
-    fn settle(&mut self, offer: OfferId, object: Option<Box<ArchivedObject>>) {
+    fn settle(&mut self, offer: OfferId, object: Option<Box<StoredContent>>) {
         let Some(known) = self.contents.known.get_mut(&offer) else { return };
         match (known.ask.take(), object) {
             (Some(ask), object) => {
@@ -118,14 +116,15 @@ impl RootState {
             let Some(at) = self.contents.offered.iter().rposition(|offer| !mine(offer)) else { break };
             let Some(offer) = self.contents.offered.remove(at) else { break };
             let Some(given) = self.hosts[offer.0].given.get(&offer.1) else { continue };
-            let (source, path, name) = (given.of.source, given.of.path.clone(), offer.2.clone());
+            let (source, path) = (given.of.source, given.of.path.clone());
+            let (name, part) = (offer.2.clone(), offer.3);
             self.contents.begun += 1;
             let id = self.contents.begun;
             if let Some(known) = self.contents.known.get_mut(&offer) {
                 known.state = OfferState::Taken;
             }
             self.contents.taken.insert(id, (host, offer));
-            items.push(ContentItem { id, source, path, name });
+            items.push(ContentItem { id, source, path, name, part });
             self.hosts[host].wants -= 1;
             has += 1;
         }
