@@ -19,8 +19,8 @@ use std::path::PathBuf;
 
 /// Show how much is archived in directories, or takes room on this machine
 ///
-/// Sizes are in KiB, rounded up: of what is archived those of the files' contents, of
-/// paths of this machine what they take on the disk.
+/// Sizes are in KiB, rounded up: of what is archived those of the contents that are
+/// stored, without holes, of paths of this machine what they take on the disk.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -47,7 +47,7 @@ pub struct ArchiveDuArgs {
     #[command(flatten)]
     pub unit: UsageUnit,
 
-    /// Sizes of contents, not what they take on the disk
+    /// Sizes of contents with their holes, not what is stored or on the disk
     #[arg(long)]
     pub apparent_size: bool,
 
@@ -123,6 +123,7 @@ pub fn run(args: &ArchiveDuArgs, global: &GlobalArgs) -> Result<Exit> {
     let options = UsageSumOptions {
         separates: args.separate_dirs,
         counts_names: args.count_links,
+        counts_holes: args.apparent_size || args.unit.is_apparent,
         exclude: exclude.clone(),
     };
     let mut sums: Vec<_> = archives

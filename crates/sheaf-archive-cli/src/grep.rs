@@ -193,6 +193,7 @@ pub fn run(args: &ArchiveGrepArgs, global: &GlobalArgs) -> Result<Exit> {
         let mut options = args.options()?;
         options.names = !args.no_filename;
         options.color = output.stdout != output::Palette::default();
+        options.escape_names = output.stdout_is_terminal;
         ArchiveGrep::new(options.clone())
             .map_err(|error| Stop::usage(printable(&error.to_string())))?;
         return hosts::ask::grep(&names, options, args.no_messages, global);
@@ -204,6 +205,7 @@ pub fn run(args: &ArchiveGrepArgs, global: &GlobalArgs) -> Result<Exit> {
     let places: Vec<GrepPlace<'_>> = found.iter().flat_map(GreppedPlace::places).collect();
     let mut options = args.options()?;
     options.color = output.stdout != output::Palette::default();
+    options.escape_names = output.stdout_is_terminal;
     options.names = args.with_filename || (!args.no_filename && has_names(&places)?);
     options.output_file = output_file();
     let grep = ArchiveGrep::new(options);

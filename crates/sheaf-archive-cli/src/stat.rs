@@ -105,7 +105,11 @@ fn known(archive: &Archive, path: &ArchivePath, packs: bool) -> Result<ArchiveSt
             ArchivedFile::Directory(_) => None,
             ArchivedFile::Object(object) => object.place.as_ref().map(|place| {
                 let (key, at) = place.object();
-                let (object, bytes) = (key.as_str().to_owned(), object.stored_bytes());
+                let (mut named, bytes) = (key.as_str().to_owned(), object.stored_bytes());
+                if let Some(more @ 1..) = place.objects().checked_sub(1) {
+                    named += &format!(" and {more} more");
+                }
+                let object = named;
                 StoredPlace { object, offset: at, bytes, generation: None }
             }),
             ArchivedFile::Member { member, pack } => {

@@ -102,6 +102,8 @@ pub struct ArchiveGrepOptions {
     pub nul: bool,
     /// Matches, names and numbers are coloured, in GNU grep's own colours.
     pub color: bool,
+    /// Names are for a terminal: what it would take for a command is escaped.
+    pub escape_names: bool,
     /// Text is UTF-8; else each byte is a character, as in the C locale.
     pub is_utf8: bool,
     /// Only files of which one of these fits the name (`--include`).

@@ -199,6 +199,17 @@ impl ContentPlace {
     }
 }
 
+impl ContentPlace {
+    /// How many objects have the content.
+    #[must_use]
+    pub fn objects(&self) -> usize {
+        match self {
+            Self::Parts { ids, .. } => ids.len(),
+            _ => 1,
+        }
+    }
+}
+
 struct Repacker<'a> {
     archive: &'a Archive,
     options: RepackOptions,

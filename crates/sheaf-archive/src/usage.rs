@@ -2,9 +2,9 @@
 pub(crate) mod exclude;
 
 use crate::archive::{Archive, ArchiveError};
-use crate::catalog::DirectoryRows;
+use crate::catalog::{ArchivedPack, DirectoryRows};
 use crate::list::ArchivedFile;
-use crate::pack::member::PackId;
+use crate::pack::member::{PackId, PackedMember};
 use crate::path::ArchivePath;
 use exclude::UsageExclude;
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ pub struct ArchivedUsage {
     pub files: u64,
     /// Directories.
     pub directories: u64,
-    /// Bytes of their contents, holes among them.
+    /// Bytes of their contents: those that are stored, or with their holes.
     pub bytes: u64,
 }
 
@@ -39,6 +39,8 @@ pub struct UsageSumOptions {
     pub separates: bool,
     /// A file counts by each of its names.
     pub counts_names: bool,
+    /// Files count with their holes, as their lengths are.
+    pub counts_holes: bool,
     /// What is left out.
     pub exclude: UsageExclude,
 }
@@ -88,12 +90,12 @@ impl<'a> UsageSum<'a> {
                 self.counted.push(path.clone());
                 return sum;
             }
-            ArchivedFile::Member { member, .. } => member.size,
+            ArchivedFile::Member { member, .. } => self.bytes_of(&member),
             ArchivedFile::Object(object) => {
                 if !self.counts(object.link) {
                     return Ok(ArchivedUsage::default());
                 }
-                object.size
+                if self.options.counts_holes { object.size } else { object.stored_bytes() }
             }
         };
         self.counted.push(path.clone());
@@ -168,7 +170,12 @@ impl<'a> UsageSum<'a> {
         let mut usage = ArchivedUsage { directories: 1, ..ArchivedUsage::default() };
         let names_differ = rows.packs.iter().any(|pack| pack.members != pack.files);
         // A row has only the sum of all members: for less than these, the index is read.
-        if !self.options.exclude.is_empty() || self.options.counts_names && names_differ {
+        let may_have_holes =
+            !self.options.counts_holes && rows.packs.iter().any(ArchivedPack::may_have_holes);
+        if !self.options.exclude.is_empty()
+            || self.options.counts_names && names_differ
+            || may_have_holes
+        {
             usage += self.members(path, &rows)?;
         } else {
             for pack in &rows.packs {
@@ -178,10 +185,16 @@ impl<'a> UsageSum<'a> {
         }
         for object in &rows.objects {
             if !self.excludes_in(path, &object.attributes.name) && self.counts(object.link) {
-                usage += ArchivedUsage { files: 1, directories: 0, bytes: object.size };
+                let bytes =
+                    if self.options.counts_holes { object.size } else { object.stored_bytes() };
+                usage += ArchivedUsage { files: 1, directories: 0, bytes };
             }
         }
         Ok(usage)
+    }
+
+    fn bytes_of(&self, member: &PackedMember) -> u64 {
+        if self.options.counts_holes { member.size } else { member.stored_bytes() }
     }
 
     fn excludes_in(&self, path: &ArchivePath, name: &[u8]) -> bool {
@@ -202,7 +215,8 @@ impl<'a> UsageSum<'a> {
                     continue;
                 }
                 if self.options.counts_names || counted.insert(member.content_block()) {
-                    usage += ArchivedUsage { files: 1, directories: 0, bytes: member.size };
+                    let bytes = self.bytes_of(member);
+                    usage += ArchivedUsage { files: 1, directories: 0, bytes };
                 }
             }
         }

@@ -6,6 +6,7 @@ mod archive_find;
 mod archive_gnu;
 mod archive_hosts;
 mod archive_hosts_work;
+mod archive_limits;
 mod archive_local;
 mod archive_local_copy;
 mod archive_local_grep;

@@ -2,6 +2,7 @@
 use super::rights::MemberClass;
 use crate::archive::{data_key, pack_key, pack_zstd_key};
 use crate::name::FileName;
+use crate::pack::BLOCK_BYTES;
 use crate::pack::index::PackIndex;
 use crate::pack::member::{MemberAttributes, PackId};
 use crate::path::ArchivePath;
@@ -56,6 +57,13 @@ pub struct ArchivedPack {
 }
 
 impl ArchivedPack {
+    /// Whether members may have holes, as far as its row says: without any, each takes a block and its content.
+    /// Of one from which members were removed, only the index says it.
+    pub(crate) fn may_have_holes(&self) -> bool {
+        let least = self.content_bytes.saturating_add(u64::from(self.members) * BLOCK_BYTES as u64);
+        self.generation > 0 || least > self.tar_bytes
+    }
+
     /// Has all that an index says of its members. Its bytes, and those of the tar, are not known by it.
     pub(crate) fn describe(&mut self, index: &PackIndex) {
         let name = |member: Option<&crate::PackedMember>| {

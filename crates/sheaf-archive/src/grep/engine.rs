@@ -560,7 +560,13 @@ impl<'a> GrepEngine<'a> {
 
     fn write_name(&mut self) {
         let name = std::mem::take(&mut self.name);
-        self.colored(NAME_COLOR, &name);
+        // With a NUL behind them, names are for programs.
+        if self.options.escape_names && !self.options.nul {
+            let escaped = escaped(&name);
+            self.colored(NAME_COLOR, escaped.as_bytes());
+        } else {
+            self.colored(NAME_COLOR, &name);
+        }
         self.name = name;
     }
 
@@ -573,6 +579,15 @@ impl<'a> GrepEngine<'a> {
             self.out.extend_from_slice(text);
         }
     }
+}
+
+/// A name on one line that no terminal takes for a command.
+fn escaped(name: &[u8]) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for c in String::from_utf8_lossy(name).chars() {
+        if c.is_control() { escaped.extend(c.escape_default()) } else { escaped.push(c) }
+    }
+    escaped
 }
 
 /// What stands between groups of lines; also before the first of a file, where it is of use only if

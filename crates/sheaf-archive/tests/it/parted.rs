@@ -91,7 +91,8 @@ impl Parted {
         let fail = |event| panic!("{event:?}");
         let archive = self.archive(0);
         fetch(&archive, &path(name), &to, FetchOptions::default(), &fail).unwrap();
-        assert!(fs::read(to.join(name)).unwrap() == fs::read(self.place.path(name)).unwrap());
+        let last = name.rsplit('/').next().unwrap();
+        assert!(fs::read(to.join(last)).unwrap() == fs::read(self.place.path(name)).unwrap());
         fs::remove_dir_all(to).unwrap();
     }
 
@@ -121,40 +122,40 @@ fn content(bytes: u64) -> Vec<u8> {
 #[test]
 fn large_file_that_was_broken_off_is_stored_from_there_on() {
     let parted = Parted::new();
-    fs::write(parted.place.path("large"), content(7 * MIB + 77)).unwrap();
+    fs::create_dir(parted.place.path("tree")).unwrap();
+    fs::write(parted.place.path("tree/large"), content(7 * MIB + 77)).unwrap();
     settle();
-    let (report, made) = parted.save("large", 5);
+    let (report, made) = parted.save("tree", 5);
     assert_eq!((report, made), (None, 5));
     assert_eq!(parted.objects("resume").len(), 5);
-    let (report, made) = parted.save("large", 99);
+    let (report, made) = parted.save("tree", 99);
     assert_eq!((report.unwrap().stored, made), (1, 3));
-    parted.assert_archived("large");
+    parted.assert_archived("tree/large");
     assert!(parted.faults().is_empty());
     assert!(parted.objects("resume").is_empty(), "notes are for what is not archived");
-    let (report, made) = parted.save("large", 99);
+    let (report, made) = parted.save("tree", 99);
     assert_eq!((report.unwrap().unchanged, made), (1, 0));
     // Of another time or mode only, the content is compared.
-    fs::File::open(parted.place.path("large")).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    fs::set_permissions(parted.place.path("large"), mode).unwrap();
+    fs::set_permissions(parted.place.path("tree/large"), mode).unwrap();
     settle();
-    let (report, made) = parted.save("large", 99);
+    let (report, made) = parted.save("tree", 99);
     assert_eq!((report.unwrap().stored, made), (1, 0));
-    parted.assert_archived("large");
+    parted.assert_archived("tree/large");
     // A note that says nothing true costs nothing but time.
-    fs::write(parted.place.path("large"), content(6 * MIB)).unwrap();
+    fs::write(parted.place.path("tree/large"), content(6 * MIB)).unwrap();
     settle();
-    parted.save("large", 3);
+    parted.save("tree", 3);
     let notes = parted.objects("resume");
     fs::write(&notes[0], "").unwrap();
     let bytes = fs::read(&notes[1]).unwrap();
-    fs::write(&notes[1], [&bytes[..20], &[0], &bytes[21..]].concat()).unwrap();
-    let (report, made) = parted.save("large", 99);
+    fs::write(&notes[1], [&bytes[..20], &[!bytes[20]], &bytes[21..]].concat()).unwrap();
+    let (report, made) = parted.save("tree", 99);
     assert_eq!((report.unwrap().stored, made), (1, 5));
-    parted.assert_archived("large");
+    parted.assert_archived("tree/large");
     let options = RepairOptions { age: Duration::ZERO, ..RepairOptions::default() };
     repair(&parted.archive(0), options).unwrap();
-    parted.assert_archived("large");
+    parted.assert_archived("tree/large");
     assert_eq!(parted.objects("data").len(), 6);
 }
 
