@@ -1,6 +1,7 @@
 //! An archive: a store, and the catalog of what is in it.
-use crate::catalog::{ArchivedPack, Catalog, CatalogError, MemberClass};
+use crate::catalog::{ArchivedPack, Catalog, CatalogError, Commit, MemberClass};
 use crate::error::PackError;
+use crate::lease::{LeaseTimes, LeasingStore, Writing};
 use crate::name::FileName;
 use crate::pack::index::PackIndex;
 use crate::pack::member::PackId;
@@ -115,6 +116,15 @@ pub enum ArchiveError {
         /// How many others there are, of which the names are not known.
         unnamed: u64,
     },
+    /// Another command removes objects from the store.
+    #[error(
+        "cannot remove anything from the store: {holder} runs repair or repack there: try again when it \
+         has ended"
+    )]
+    Busy {
+        /// Its process, as far as that is known.
+        holder: String,
+    },
     /// A content is not as it was stored.
     #[error("{path}: its content is damaged in the store (checksum)")]
     Content {
@@ -135,6 +145,7 @@ impl ArchiveError {
             Self::InTheWay { .. } => Errno::EXIST,
             Self::IntoItself { .. } | Self::StoreItself { .. } => Errno::INVAL,
             Self::NotArchived { .. } => Errno::NOENT,
+            Self::Busy { .. } => Errno::BUSY,
             Self::Files { why, .. } => why.errno(),
             Self::Content { .. } | Self::Member { .. } | Self::Twice { .. } | Self::NoLog => {
                 Errno::BADMSG
@@ -149,6 +160,7 @@ impl ArchiveError {
             Self::Store(error) => error.retry_can_help(),
             Self::Catalog(error) => error.retry_can_help(),
             Self::Files { why, .. } => why.retry_can_help(),
+            Self::Busy { .. } => true,
             _ => false,
         }
     }
@@ -310,7 +322,7 @@ impl fmt::Display for ArchiveEvent {
 
 /// A store, and the catalog of what is in it. Any number of threads may use it at once.
 pub struct Archive {
-    store: Arc<dyn Store>,
+    store: Arc<LeasingStore>,
     catalog: Mutex<Catalog>,
 }
 
@@ -321,7 +333,7 @@ impl Archive {
     /// When the log or the catalog cannot be read, or the log is damaged or has a gap.
     pub fn new(store: Arc<dyn Store>, mut catalog: Catalog) -> Result<Self, ArchiveError> {
         catalog.catch_up_whole(&*store)?;
-        Ok(Self { store, catalog: Mutex::new(catalog) })
+        Ok(Self::of(store, catalog))
     }
 
     /// An archive to read: where its log is damaged or has a gap, what was stored before that, or what
@@ -340,7 +352,19 @@ impl Archive {
                 None
             }
         };
-        Ok((Self { store, catalog: Mutex::new(catalog) }, error))
+        Ok((Self::of(store, catalog), error))
+    }
+
+    fn of(store: Arc<dyn Store>, catalog: Catalog) -> Self {
+        Self { store: Arc::new(LeasingStore::new(store)), catalog: Mutex::new(catalog) }
+    }
+
+    /// The same archive, with other times of leases than [`LeaseTimes::default`]. All commands that
+    /// use a store must have the same.
+    #[must_use]
+    pub fn with_lease_times(self, times: LeaseTimes) -> Self {
+        self.store.set_times(times);
+        self
     }
 
     /// From now on it is read as it is now, whatever others change meanwhile, and cannot be written.
@@ -368,6 +392,29 @@ impl Archive {
     /// What is in it. Others wait as long as this is held.
     pub fn catalog(&self) -> MutexGuard<'_, Catalog> {
         lock(&self.catalog)
+    }
+
+    /// Begins a work that may write: from its first object on the command has a lease in the store.
+    pub(crate) fn writing(&self) -> Writing {
+        self.store.begin()
+    }
+
+    pub(crate) fn leasing(&self) -> &LeasingStore {
+        &self.store
+    }
+
+    /// Makes changes, all of them or none; see [`LeasingStore::commit`].
+    pub(crate) fn commit(&self, commit: &Commit) -> Result<u64, CatalogError> {
+        self.commit_in(&mut self.catalog(), commit)
+    }
+
+    /// The same, for one that has the catalog already.
+    pub(crate) fn commit_in(
+        &self,
+        catalog: &mut Catalog,
+        commit: &Commit,
+    ) -> Result<u64, CatalogError> {
+        self.store.commit(catalog, commit)
     }
 
     /// What is in a pack, with modes and owners as they are now.
@@ -458,6 +505,10 @@ pub(crate) fn unwritten(key: &StoreKey, error: &std::io::Error) -> StoreError {
 
 /// A name that nothing has.
 pub(crate) fn new_id() -> Result<PackId, ArchiveError> {
+    Ok(random_id()?)
+}
+
+pub(crate) fn random_id() -> Result<PackId, StoreError> {
     let mut id = [0; 16];
     let got = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
     match got {
@@ -467,9 +518,9 @@ pub(crate) fn new_id() -> Result<PackId, ArchiveError> {
     }
 }
 
-fn no_id(errno: Errno) -> ArchiveError {
+fn no_id(errno: Errno) -> StoreError {
     let place = "a name for an object".to_owned();
-    StoreError { place, doing: "the system has no random numbers", errno }.into()
+    StoreError { place, doing: "the system has no random numbers", errno }
 }
 
 /// Where a pack's tar is.
@@ -508,6 +559,14 @@ pub(crate) fn index_key(id: PackId, generation: u64) -> StoreKey {
 #[must_use]
 pub(crate) fn data_key(id: PackId) -> StoreKey {
     key("data", id, "")
+}
+
+/// The name that these digits are.
+pub(crate) fn id_of(digits: &str) -> Option<PackId> {
+    let is_id = digits.len() == 32
+        && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let id = u128::from_str_radix(digits, 16).ok()?;
+    is_id.then(|| PackId(id.to_be_bytes()))
 }
 
 fn key(kind: &str, id: PackId, behind: &str) -> StoreKey {

@@ -195,6 +195,25 @@ pub enum CatalogError {
         /// The directory.
         path: ArchivePath,
     },
+    /// Objects that were written for a directory are no longer in the store. Nothing was changed by
+    /// this commit.
+    #[error(
+        "{path}: what was written for it has been removed from the store since, so it is not archived: \
+         do it again"
+    )]
+    Removed {
+        /// The directory.
+        path: ArchivePath,
+    },
+    /// A command was stopped for so long that another one may take what it wrote for leftovers.
+    #[error(
+        "this command was stopped for longer than its lease in the store, and {holder} may have removed \
+         what it wrote: do it again"
+    )]
+    LeaseEnded {
+        /// The process that removes leftovers, as far as that is known.
+        holder: String,
+    },
 }
 
 impl CatalogError {
@@ -215,7 +234,7 @@ impl CatalogError {
             | Self::OtherLog { .. } => Errno::BADMSG,
             Self::Version { .. } => Errno::OPNOTSUPP,
             Self::InOrder { .. } => Errno::INVAL,
-            Self::Changed { .. } => Errno::AGAIN,
+            Self::Changed { .. } | Self::Removed { .. } | Self::LeaseEnded { .. } => Errno::AGAIN,
         }
     }
 
@@ -238,7 +257,10 @@ impl CatalogError {
     pub fn retry_can_help(&self) -> bool {
         match self {
             Self::Store(error) => error.retry_can_help(),
-            Self::Changed { .. } | Self::Server { .. } => true,
+            Self::Changed { .. }
+            | Self::Removed { .. }
+            | Self::LeaseEnded { .. }
+            | Self::Server { .. } => true,
             Self::Table { .. }
             | Self::Disk { .. }
             | Self::NoPlace { .. }

@@ -8,6 +8,7 @@ use crate::catalog::{
     ArchivedObject, ArchivedPack, CatalogError, Commit, DirectoryChange, DirectoryRows, FileRights,
     MemberClass, rebind_xattrs,
 };
+use crate::lease::Writing;
 use crate::local::modes::ModesTold;
 use crate::pack::index::PackIndex;
 use crate::pack::member::{MemberAttributes, PackId, PackedMember};
@@ -209,6 +210,7 @@ pub fn change_rights_of_files_told(
 
 struct RightsRun<'a, 'b> {
     archive: &'a Archive,
+    _writing: Writing,
     change: &'a RightsChange<'a>,
     options: RightsOptions,
     /// Files with several names that were changed, and what they have become.
@@ -226,7 +228,8 @@ impl<'a, 'b> RightsRun<'a, 'b> {
         told: Option<RightsTold<'b>>,
     ) -> Self {
         let told = told.filter(|told| told.tells != ModesTold::Nothing);
-        Self { archive, change, options, links: HashMap::new(), told, waiting: Vec::new() }
+        let (links, waiting, _writing) = (HashMap::new(), Vec::new(), archive.writing());
+        Self { archive, _writing, change, options, links, told, waiting }
     }
 
     /// Has somebody told of a file, when it is committed.
@@ -283,7 +286,7 @@ impl<'a, 'b> RightsRun<'a, 'b> {
         if commit.changes.is_empty() || self.options.dry_run {
             return Ok(());
         }
-        self.archive.catalog().commit(self.archive.store(), commit).map(drop)
+        self.archive.commit(commit).map(drop)
     }
 
     /// What becomes of a directory, and of what is in it; nothing if all stays as it is.

@@ -39,6 +39,7 @@ mod find;
 pub mod fuzzing;
 mod grep;
 mod hosts;
+mod lease;
 mod list;
 mod local;
 mod name;
@@ -82,6 +83,7 @@ pub use grep::{
     GrepPlace, GrepSyntax,
 };
 pub use hosts::{HostFiles, HostNumbers, HostStep, HostStore, HostTold, HostsRoot};
+pub use lease::LeaseTimes;
 pub use list::{ArchiveWalk, ArchivedFile, DirectoryListing};
 pub use local::copy::{
     LocalCopyEvent, LocalCopyKeep, LocalCopyOptions, LocalCopyReport, LocalCopyTold, copy_local,

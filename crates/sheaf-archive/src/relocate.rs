@@ -77,6 +77,7 @@ pub fn relocate_files(
     how: Relocation,
     keep: RelocateKeep,
 ) -> Result<RelocateReport, ArchiveError> {
+    let _writing = archive.writing();
     let mut tries = 0;
     loop {
         match FileRelocation::new(archive, from, to, how, keep)?.run(names) {
@@ -189,7 +190,7 @@ fn copy_attributes(
     }
     let since = catalog.changed(to)?;
     let change = DirectoryChange { path: to.clone(), since, directory: is, ..Default::default() };
-    catalog.commit(archive.store(), &Commit { changes: vec![change] })?;
+    archive.commit_in(&mut catalog, &Commit { changes: vec![change] })?;
     Ok(())
 }
 
@@ -230,7 +231,7 @@ fn commit_tree(
 ) -> Result<RelocateReport, ArchiveError> {
     let change =
         DirectoryChange { path: to.clone(), since, tree: Some(tree), ..Default::default() };
-    archive.catalog().commit(archive.store(), &Commit { changes: vec![change] })?;
+    archive.commit(&Commit { changes: vec![change] })?;
     Ok(RelocateReport { trees: 1, ..RelocateReport::default() })
 }
 
@@ -299,7 +300,7 @@ impl<'a> FileRelocation<'a> {
         // what is referred to might be gone from the store.
         let changes = [into_target, Some(into_source)];
         let changes = changes.into_iter().flatten().collect();
-        self.archive.catalog().commit(self.archive.store(), &Commit { changes })?;
+        self.archive.commit(&Commit { changes })?;
         Ok(RelocateReport { files: names.len() as u64, trees: 0, skipped })
     }
 

@@ -100,6 +100,7 @@ pub fn remove_files(
     directory: &ArchivePath,
     names: &[Vec<u8>],
 ) -> Result<(RemoveReport, Vec<Vec<u8>>), ArchiveError> {
+    let _writing = archive.writing();
     // They are looked for in their order.
     let names: BTreeSet<&Vec<u8>> = names.iter().collect();
     let mut tries = 0;
@@ -134,7 +135,7 @@ fn try_remove_files(
     }
     if report.files > 0 {
         old.settle(archive.store(), &mut change)?;
-        archive.catalog().commit(archive.store(), &Commit { changes: vec![change] })?;
+        archive.commit(&Commit { changes: vec![change] })?;
     }
     Ok((report, missing))
 }
@@ -182,7 +183,7 @@ fn remove_tree(
         if commit.changes.is_empty() {
             return Ok(report);
         }
-        match catalog.commit(archive.store(), &commit) {
+        match archive.commit_in(&mut catalog, &commit) {
             Ok(_) => {
                 report += removed;
                 // The catalog is free for others while indexes are read for the names.

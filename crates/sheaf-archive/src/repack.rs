@@ -18,7 +18,8 @@ use crate::pack::write::PackWriter;
 use crate::pack::{BLOCK_BYTES, blocks_of};
 use crate::path::ArchivePath;
 use crate::reader::open_tar;
-use crate::repair::{Referred, referred, removed};
+use crate::lease::Removal;
+use crate::repair::{Referred, referred};
 use crate::save::output::{PackOutput, WrittenPack};
 use crate::store::{StoreError, StoreKey};
 use sheaf_core::Errno;
@@ -114,6 +115,7 @@ pub fn repack(
     if archive.catalog().directory(path)?.is_none() {
         return Err(ArchiveError::NotArchived { path: path.clone() });
     }
+    let _writing = archive.writing();
     let mut repacker = Repacker {
         archive,
         options,
@@ -240,8 +242,7 @@ impl Repacker<'_> {
             let change = self.written(path, &rows, &groups, &mut written);
             let committed = change.and_then(|change| {
                 let commit = Commit { changes: vec![change] };
-                let mut catalog = self.archive.catalog();
-                Ok(catalog.commit(self.archive.store(), &commit)?)
+                Ok(self.archive.commit(&commit)?)
             });
             match committed {
                 Ok(_) => {
@@ -253,7 +254,7 @@ impl Repacker<'_> {
                 Err(ArchiveError::Catalog(CatalogError::Changed { .. })) if tries < TRIES_MAX => {
                     // Nobody refers to what was written, and nobody will.
                     for row in &written {
-                        self.remove_pack(row)?;
+                        self.remove_pack(row, None)?;
                     }
                     rows = self.archive.catalog().rows_of(path)?;
                 }
@@ -411,6 +412,7 @@ impl Repacker<'_> {
         if self.options.dry_run || (old.packs.is_empty() && old.indexes.is_empty()) {
             return Ok(());
         }
+        let removal = Removal::begin(self.archive)?;
         // Read once more: others may have committed since the begin.
         let referred = referred(self.archive)?;
         for row in &old.packs {
@@ -418,12 +420,12 @@ impl Repacker<'_> {
                 // Somebody else has come to refer to it meanwhile.
                 self.shared.insert(row.id);
             } else {
-                self.report.bytes_removed += self.remove_pack(row)?;
+                self.report.bytes_removed += self.remove_pack(row, Some(&removal))?;
             }
-            self.remove_indexes(row.id, row.generation + 1, &referred)?;
+            self.remove_indexes(row.id, row.generation + 1, &referred, &removal)?;
         }
         for (id, generation) in old.indexes {
-            self.remove_indexes(id, generation, &referred)?;
+            self.remove_indexes(id, generation, &referred, &removal)?;
         }
         Ok(())
     }
@@ -434,6 +436,7 @@ impl Repacker<'_> {
         id: PackId,
         before: u64,
         referred: &Referred,
+        removal: &Removal<'_>,
     ) -> Result<(), ArchiveError> {
         // A number may have been passed over, so one that is missing does not end the search.
         for generation in before.saturating_sub(GENERATIONS_MAX)..before {
@@ -441,7 +444,7 @@ impl Repacker<'_> {
             if referred.has(&key) {
                 continue;
             }
-            let bytes = self.remove_object(&key)?;
+            let bytes = self.remove_object(&key, Some(removal))?;
             self.report.indexes_old += u64::from(bytes > 0);
             self.report.bytes_removed += bytes;
         }
@@ -449,19 +452,31 @@ impl Repacker<'_> {
     }
 
     /// Removes a pack and its newest index; how many bytes they had.
-    fn remove_pack(&self, row: &ArchivedPack) -> Result<u64, ArchiveError> {
+    fn remove_pack(
+        &self,
+        row: &ArchivedPack,
+        removal: Option<&Removal<'_>>,
+    ) -> Result<u64, ArchiveError> {
         // The index first: none is in the store without its pack.
-        let index = self.remove_object(&index_key(row.id, row.generation))?;
-        Ok(index + self.remove_object(&row.key())?)
+        let index = self.remove_object(&index_key(row.id, row.generation), removal)?;
+        Ok(index + self.remove_object(&row.key(), removal)?)
     }
 
-    /// Removes an object, which may be gone; how many bytes it had.
-    fn remove_object(&self, key: &StoreKey) -> Result<u64, ArchiveError> {
+    /// Removes an object, which may be gone; how many bytes it had. One of this command's own needs no
+    /// right to remove.
+    fn remove_object(
+        &self,
+        key: &StoreKey,
+        removal: Option<&Removal<'_>>,
+    ) -> Result<u64, ArchiveError> {
         let store = self.archive.store();
         match store.size(key) {
             Err(error) if error.errno == Errno::NOENT => Ok(0),
             size => {
-                removed(store.remove(key))?;
+                match removal {
+                    Some(removal) => removal.remove(key)?,
+                    None => store.remove(key)?,
+                }
                 Ok(size?)
             }
         }

@@ -1,14 +1,17 @@
 //! Leftovers: objects that no commit refers to, of writers that were cut off, or of what was removed.
 //!
 //! An archived object is never changed: a file that is stored again gets a new name and a new
-//! index. An object that no commit refers to is removed when it is older than any running writer
-//! may be. A writer whose object is old checks that it still exists before it commits
-//! (`check_there` in `save/directory.rs`).
+//! index. An object that no commit refers to is removed when it is old enough by the clock of the store,
+//! and no command that writes may have written it ([leases](crate::lease)). A writer looks for its
+//! objects before it commits (`check_there` in `save/directory.rs`).
 //!
 //! Nothing is removed because of a catalog alone. SQLite has no checksums, so `repair` and `repack`
 //! compare the catalog with the sum of the log first ([`referred`]).
-use crate::archive::{Archive, ArchiveError, index_as_written, index_key, put, read_index_beside};
+use crate::archive::{
+    Archive, ArchiveError, id_of, index_as_written, index_key, put, read_index_beside,
+};
 use crate::catalog::{Catalog, ContentPlace};
+use crate::lease::{Removal, StoreClock};
 use crate::pack::member::PackId;
 use crate::path::ArchivePath;
 use crate::save::RESUME;
@@ -16,7 +19,7 @@ use crate::store::{StoreError, StoreKey, StoredObject};
 use sheaf_core::Errno;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// What is younger may be of a writer that goes on, and has not committed it yet.
 pub(crate) const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 3600);
@@ -47,6 +50,8 @@ pub struct RepairReport {
     pub bytes: u64,
     /// Objects that no commit refers to and that are too young.
     pub young: u64,
+    /// Commands that write to the store just now: what they write is young at any age.
+    pub writers: u64,
     /// Indexes that were lost or damaged and were made again of their packs, or would be.
     pub indexes: u64,
     /// Others that are lost or damaged and cannot be: `verify` names them.
@@ -66,13 +71,13 @@ pub(crate) struct Referred {
 /// Makes lost indexes again, and removes what no commit refers to.
 ///
 /// # Errors
-/// When the catalog or the store cannot be read, the catalog is not what the log says, or something
-/// cannot be removed. What was removed
-/// before that stays so.
+/// When the catalog or the store cannot be read, the catalog is not what the log says, something
+/// cannot be removed, or another command removes something. What was removed before that stays so.
 pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport, ArchiveError> {
     let (mut report, mut leftovers) = (RepairReport::default(), Vec::new());
-    let now = SystemTime::now();
-    // Objects are listed before the commits are read: what is committed between is referred to.
+    let removal = if options.dry_run { None } else { Some(Removal::begin(archive)?) };
+    // Objects are listed first, then leases, and the commits are read last. Who has written one of these
+    // objects has a lease still, or has given it up after the commit that refers to the object.
     let mut found: Vec<StoredObject> = Vec::new();
     for kind in ["packs", "data", RESUME] {
         archive.store().list(&[kind], &mut |object| {
@@ -80,16 +85,19 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
             Ok(())
         })?;
     }
+    let clock = match &removal {
+        Some(removal) => removal.clock()?,
+        None => StoreClock::of(archive)?,
+    };
+    report.writers = clock.writers;
     let referred = referred(archive)?;
     report.leftovers += Catalog::remove_damaged_snapshots(archive.store(), options.dry_run)?;
-    restore_indexes(archive, options.dry_run, &mut report)?;
+    restore_indexes(archive, removal.as_ref(), &mut report)?;
     for object in found {
         if referred.has(&object.key) {
             continue;
         }
-        // One that is written in the future is young.
-        let age = now.duration_since(object.written).unwrap_or_default();
-        if age < options.age {
+        if clock.is_young(object.written, options.age) {
             report.young += 1;
         } else {
             report.leftovers += 1;
@@ -97,13 +105,14 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
             leftovers.push(object.key);
         }
     }
-    if !options.dry_run {
+    if let Some(removal) = &removal {
         for key in leftovers {
-            removed(archive.store().remove(&key))?;
+            removal.remove(&key)?;
         }
+        removal.check()?;
     }
     archive.store().unfinished(&mut |written, bytes| {
-        let is_young = now.duration_since(written).unwrap_or_default() < options.age;
+        let is_young = clock.is_young(written, options.age);
         report.young += u64::from(is_young);
         report.leftovers += u64::from(!is_young);
         report.bytes += if is_young { 0 } else { bytes };
@@ -115,7 +124,7 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
 /// Makes indexes again that are lost or damaged, of the packs that they are of.
 fn restore_indexes(
     archive: &Archive,
-    dry_run: bool,
+    removal: Option<&Removal<'_>>,
     report: &mut RepairReport,
 ) -> Result<(), ArchiveError> {
     let (store, mut last) = (archive.store(), None);
@@ -141,10 +150,10 @@ fn restore_indexes(
                     continue;
                 };
                 report.indexes += 1;
-                if !dry_run {
+                if let Some(removal) = removal {
                     let key = index_key(pack.id, pack.generation);
                     // A store does not write over an object.
-                    removed(store.remove(&key))?;
+                    removal.remove(&key)?;
                     match put(store, &key, &bytes) {
                         // Somebody else does the same.
                         Err(error) if error.errno == Errno::EXIST => {}
@@ -251,15 +260,4 @@ impl Referred {
             }
         }
     }
-}
-
-fn id_of(digits: &str) -> Option<PackId> {
-    let mut id = [0; 16];
-    if digits.len() != 32 {
-        return None;
-    }
-    for (byte, at) in id.iter_mut().zip((0..32).step_by(2)) {
-        *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(PackId(id))
 }

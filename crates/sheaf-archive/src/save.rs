@@ -48,7 +48,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Memory that those who store have together, unless another limit is set.
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -175,6 +175,24 @@ struct SavedDirectory {
     is: ArchivedDirectory,
     /// The commit that has changed it last, as far as is known here; 0 where it is not archived yet.
     since: AtomicU64,
+    /// A change of it was given up, so later ones cannot be made.
+    is_broken: AtomicBool,
+}
+
+impl SavedDirectory {
+    fn new(path: ArchivePath, above: Option<Arc<Self>>, is: ArchivedDirectory, since: u64) -> Self {
+        let (since, is_broken) = (AtomicU64::new(since), AtomicBool::new(false));
+        Self { path, above, is, since, is_broken }
+    }
+
+    /// Gives up a change of it; whether it was the first.
+    fn break_off(&self) -> bool {
+        !self.is_broken.swap(true, Ordering::Relaxed)
+    }
+
+    fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
+    }
 }
 
 /// A directory that nobody has begun.
@@ -249,6 +267,7 @@ pub fn save_watched(
             refuse_store(source, store)?;
         }
     }
+    let _writing = archive.writing();
     if !options.dry_run {
         make_directories(archive, to)?;
     }
@@ -412,7 +431,7 @@ fn make_directories(archive: &Archive, to: &ArchivePath) -> Result<(), ArchiveEr
         if commit.changes.is_empty() {
             return Ok(());
         }
-        match catalog.commit(archive.store(), &commit) {
+        match archive.commit_in(&mut catalog, &commit) {
             // Somebody else has made one of them.
             Err(crate::CatalogError::Changed { .. }) => {}
             committed => return committed.map(drop).map_err(Into::into),

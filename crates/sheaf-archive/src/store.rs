@@ -13,6 +13,7 @@ pub use s3::{S3Access, S3Credentials, S3Encryption, S3Identity, S3Limits, S3Plac
 #[cfg(feature = "tape")]
 pub use tape::{TapeCounters, TapeSettings, TapeStore};
 
+use crate::archive::unwritten;
 use sheaf_core::Errno;
 use std::io::{Read, Write};
 use std::ops::Range;
@@ -64,6 +65,27 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// `ENOENT` where there is none.
     fn remove(&self, key: &StoreKey) -> Result<(), StoreError>;
+
+    /// Writes a short object that need not outlive a crash of the machine which the store is on. When it
+    /// was written, by the clock of the store.
+    ///
+    /// # Errors
+    /// `EEXIST` where somebody else's has its key; when it cannot be written.
+    fn put_passing(&self, key: &StoreKey, bytes: &[u8]) -> Result<SystemTime, StoreError> {
+        let mut object = self.create(key)?;
+        object.write_all(bytes).map_err(|error| unwritten(key, &error))?;
+        object.commit()?;
+        let (above, _) = key.as_str().rsplit_once('/').unwrap_or_default();
+        let mut written = None;
+        self.list(&[above], &mut |object| {
+            if object.key == *key {
+                written = Some(object.written);
+            }
+            Ok(())
+        })?;
+        let (place, doing) = (key.to_string(), "was written, and is not there");
+        written.ok_or(StoreError { place, doing, errno: Errno::NOENT })
+    }
 
     /// Calls `each` with what writers that were cut off have left and that is no object: when it was
     /// written to, and how many bytes it has. It is removed if that says so. A store whose server keeps

@@ -152,6 +152,19 @@ pub enum ContentPlace {
 }
 
 impl ContentPlace {
+    /// The objects that have nothing else, of a content of so many stored bytes, and how long each is.
+    pub(crate) fn own_objects(&self, stored: u64) -> Vec<(StoreKey, u64)> {
+        match self {
+            Self::Object(id) => vec![(data_key(*id), stored)],
+            Self::Pack { .. } => Vec::new(),
+            Self::Parts { ids, bytes } => {
+                let begins = (0..).map(|number: u64| number.saturating_mul(*bytes));
+                let length = |begin| stored.saturating_sub(begin).min(*bytes);
+                ids.iter().zip(begins).map(|(id, begin)| (data_key(*id), length(begin))).collect()
+            }
+        }
+    }
+
     /// The objects that it is in.
     pub(crate) fn keys(&self) -> Vec<StoreKey> {
         match self {

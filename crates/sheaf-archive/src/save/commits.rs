@@ -35,6 +35,10 @@ impl Commits {
         of: &Arc<SavedDirectory>,
         change: DirectoryChange,
     ) -> Result<(), ArchiveError> {
+        // Later changes build on the one that was given up.
+        if of.is_broken() {
+            return Ok(());
+        }
         self.waiting.push((of.clone(), change));
         if self.waiting.len() >= DIRECTORIES_MAX || self.since.elapsed() >= WAIT_MAX {
             self.flush(archive)?;
@@ -67,7 +71,7 @@ impl Commits {
                 commit.changes.push(DirectoryChange { since, ..change.clone() });
                 directories.push(of);
             }
-            match archive.catalog().commit(archive.store(), &commit) {
+            match archive.commit(&commit) {
                 Ok(number) => {
                     for directory in directories {
                         directory.since.store(number, Ordering::Relaxed);
@@ -78,6 +82,13 @@ impl Commits {
                     // The others are committed without it, and without what needs it.
                     waiting.retain(|(of, _)| !needs(of, &path));
                     self.refused.push(CatalogError::Changed { path }.into());
+                }
+                Err(CatalogError::Removed { path }) => {
+                    waiting.iter().filter(|(of, _)| of.path == path).for_each(|(of, _)| {
+                        of.break_off();
+                    });
+                    waiting.retain(|(of, _)| of.path != path);
+                    self.refused.push(CatalogError::Removed { path }.into());
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -9,22 +9,23 @@ use super::output::{PackOutput, WrittenPack};
 use super::parted;
 use super::phases::SavingDirectory;
 use super::source::{self, SourceFile};
-use super::{SaveCounters, SaveShared, SavedDirectory, file_error};
+use super::{SaveCounters, SaveReport, SaveShared, SavedDirectory, file_error};
 use crate::archive::{
-    ArchiveError, ArchiveEvent, data_key, index_key, new_id, pack_key, pack_zstd_key, unwritten,
+    ArchiveError, ArchiveEvent, data_key, new_id, pack_key, pack_zstd_key, unwritten,
     write_index,
 };
 use crate::catalog::{
-    ArchivedDirectory, ArchivedObject, ArchivedPack, ContentPlace, DirectoryChange, DirectoryRows,
+    ArchivedDirectory, ArchivedObject, ArchivedPack, CatalogError, ContentPlace, DirectoryChange,
+    DirectoryRows,
 };
 use crate::error::PackError;
+use crate::lease::written_by;
 use crate::name::FileName;
 use crate::pack::member::{MemberAttributes, MemberKind, PackId, stored_bytes};
 use crate::pack::sparse;
 use crate::pack::sparse::SPARSE_EXTENTS_MAX;
 use crate::pack::write::PackWriter;
 use crate::path::ArchivePath;
-use crate::repair::LEFTOVER_AGE;
 use crate::store::StoreKey;
 use crate::walk::names::{NAMES_AT_ONCE, NamedFile};
 use sheaf_core::files::{FileKind, Metadata};
@@ -35,7 +36,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -109,8 +110,8 @@ impl<'a> DirectorySave<'a> {
         let counters = Arc::new(SaveCounters::default());
         let rows = shared.desk.rows_of(to)?;
         let is_old = rows.directory.is_some();
-        let since = AtomicU64::new(rows.changed);
-        let of = Arc::new(SavedDirectory { path: to.clone(), above: None, is: made_now(), since });
+        let of = SavedDirectory::new(to.clone(), None, made_now(), rows.changed);
+        let of = Arc::new(of);
         // Names are compared before they are stored, and each of the two goes through the old files
         // once: `save` has its own.
         let mut old = OldFiles::new(rows.packs.clone(), rows.objects.clone())
@@ -552,8 +553,18 @@ impl<'a> DirectorySave<'a> {
         if change == self.change {
             return Ok(());
         }
-        self.check_there(&change)?;
-        let report = self.counters.take();
+        if !self.of.is_broken() && !self.check_there(&change)? {
+            self.of.break_off();
+            let path = self.of.path.clone();
+            self.failed(CatalogError::Removed { path }.into());
+        }
+        let mut report = self.counters.take();
+        if self.of.is_broken() {
+            // Later changes build on the one that was given up.
+            report = SaveReport { stored: 0, stored_bytes: 0, ..report };
+            self.shared.counters.add(&report);
+            return Ok(());
+        }
         self.shared.counters.add(&report);
         self.shared.desk.change(&self.of, change, report)?;
         for object in std::mem::take(&mut self.parted) {
@@ -562,30 +573,20 @@ impl<'a> DirectorySave<'a> {
         Ok(())
     }
 
-    /// What was written long ago, and is in no commit yet, may have been taken for a leftover: then it
-    /// is not committed.
-    fn check_there(&mut self, change: &DirectoryChange) -> Result<(), ArchiveError> {
-        let is_old = self.since.is_some_and(|since| {
-            // A clock that was set back says nothing.
-            since.elapsed().map_or(true, |elapsed| elapsed >= LEFTOVER_AGE / 2)
-        });
+    /// Whether all is in the store that a change refers to. Another command may have taken it for
+    /// leftovers.
+    fn check_there(&mut self, change: &DirectoryChange) -> Result<bool, ArchiveError> {
         self.since = None;
-        if !is_old {
-            return Ok(());
-        }
-        let packs =
-            change.packs.iter().flat_map(|pack| [pack.key(), index_key(pack.id, pack.generation)]);
-        let objects = change.objects.iter().filter_map(|object| match &object.place {
-            Some(place @ (ContentPlace::Object(_) | ContentPlace::Parts { .. })) => {
-                Some(place.keys())
+        for (key, bytes) in written_by(change) {
+            match self.shared.store.size(&key) {
+                Ok(size) if size == bytes => {}
+                Err(error) if !matches!(error.errno, Errno::NOENT | Errno::NODATA) => {
+                    return Err(error.into());
+                }
+                _ => return Ok(false),
             }
-            _ => None,
-        });
-        let objects = objects.flatten();
-        for key in packs.chain(objects) {
-            self.shared.store.size(&key)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Where a pack goes.

@@ -117,10 +117,9 @@ impl<'a> SavingDirectory<'a> {
         };
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let rows = shared.desk.rows_of(&work.to)?;
-        let since = AtomicU64::new(rows.changed);
         // What it is already is no change.
         let is_another = rows.directory.as_ref() != Some(&is);
-        let of = SavedDirectory { path: work.to, above: work.above, is: is.clone(), since };
+        let of = SavedDirectory::new(work.to, work.above, is.clone(), rows.changed);
         let (of, counters) = (Arc::new(of), Arc::new(SaveCounters::default()));
         shared.desk.begun(&of);
         let compare = Mutex::new(DirectoryCompare::new(&rows, shared.options.checksum));

@@ -207,7 +207,8 @@ fn failed(path: &Path, doing: &'static str, error: &io::Error) -> StoreError {
 
 /// Whether an object is on the disk as a whole.
 fn is_on_disk(key: &StoreKey) -> bool {
-    key.as_str().starts_with("log/") || key.as_str().contains(".idx.")
+    ["log/", "leases/"].iter().any(|kind| key.as_str().starts_with(kind))
+        || key.as_str().contains(".idx.")
 }
 
 impl Store for TapeStore {
@@ -297,6 +298,10 @@ impl Store for TapeStore {
         drop(stage);
         let removed = self.disk.remove(key);
         removed.map_err(|error| self.failed(key, "cannot be removed", error.errno))
+    }
+
+    fn put_passing(&self, key: &StoreKey, bytes: &[u8]) -> Result<SystemTime, StoreError> {
+        self.disk.put_passing(key, bytes)
     }
 
     fn unfinished(

@@ -95,6 +95,11 @@ impl Store for StoppedStore {
     }
 
     fn remove(&self, key: &StoreKey) -> Result<(), StoreError> {
+        // A lease that cannot be given up ends by itself.
+        if key.as_str().starts_with("leases/") {
+            let is_stopped = self.left.load(Ordering::SeqCst) <= 0;
+            return if is_stopped { Err(stopped()) } else { self.store.remove(key) };
+        }
         counted(&self.left, self.is_deaf, || self.store.remove(key))
     }
 }

@@ -15,6 +15,7 @@ mod interrupted;
 mod kept;
 mod kills;
 mod limits;
+mod leases;
 mod links;
 mod list;
 mod local;

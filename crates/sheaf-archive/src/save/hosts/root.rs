@@ -11,6 +11,7 @@ use super::message::{
 use crate::archive::{Archive, ArchiveError};
 use crate::catalog::DirectoryChange;
 use crate::hosts::{AskedNumbers, HostNumbers, HostStep, HostTold, HostsRoot, StoreMark};
+use crate::lease::Writing;
 use crate::path::ArchivePath;
 use crate::save::commits::Commits;
 use crate::save::links::StoredLink;
@@ -22,7 +23,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// Directories in one message at most.
@@ -75,6 +76,8 @@ pub struct SaveRootOptions {
 /// Files of many hosts on their way into an archive, at the root.
 pub struct SaveRoot {
     archive: Arc<Archive>,
+    /// The lease is this process's: hosts write what is committed here.
+    _writing: Writing,
     mark: StoreMark,
     options: SaveRootOptions,
     state: Mutex<RootState>,
@@ -157,8 +160,10 @@ impl SaveRoot {
         options: SaveRootOptions,
         hosts: Vec<String>,
     ) -> Result<Self, ArchiveError> {
+        let writing = archive.writing();
         if !options.dry_run {
             make_directories(&archive, &options.to)?;
+            writing.hold()?;
         }
         let mark = StoreMark::of(&archive)?;
         let mut state = RootState::default();
@@ -168,7 +173,7 @@ impl SaveRoot {
             state.pools[number.min(pools - 1)].hosts.push(number);
             state.hosts.push(RootHost { name, ..RootHost::default() });
         }
-        Ok(Self { archive, mark, options, state: Mutex::new(state) })
+        Ok(Self { archive, _writing: writing, mark, options, state: Mutex::new(state) })
     }
 
     fn begin(&self) -> Vec<u8> {
@@ -222,12 +227,8 @@ impl SaveRoot {
         let rows = self.archive.catalog().rows_of(&of.to)?;
         // Single files come without a `Begun`, and a change needs to know its directory.
         if of.files.is_some() {
-            of.is = Some(Arc::new(SavedDirectory {
-                path: of.to.clone(),
-                above: None,
-                is: directory::made_now(),
-                since: AtomicU64::new(0),
-            }));
+            let is = SavedDirectory::new(of.to.clone(), None, directory::made_now(), 0);
+            of.is = Some(Arc::new(is));
         }
         // The host compares with these rows: its changes are refused where another writer comes
         // between.
@@ -363,12 +364,9 @@ impl SaveRoot {
                 if let Some(given) = state.hosts[host].given.get_mut(&id)
                     && given.of.is.is_none()
                 {
-                    given.of.is = Some(Arc::new(SavedDirectory {
-                        path: given.of.to.clone(),
-                        above: given.of.above.clone(),
-                        is,
-                        since: AtomicU64::new(given.changed),
-                    }));
+                    let (path, above) = (given.of.to.clone(), given.of.above.clone());
+                    let is = SavedDirectory::new(path, above, is, given.changed);
+                    given.of.is = Some(Arc::new(is));
                 }
             }
             HostRecord::Found { id, name } => state.found(host, id, &name),
