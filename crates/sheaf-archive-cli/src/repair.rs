@@ -16,8 +16,8 @@ use std::time::Duration;
 /// Make lost indexes of packs again, and remove what was left over in a store
 ///
 /// A store that was cut off leaves packs that are in no directory, and so does
-/// rm, of packs of which nothing is left. What is younger than a day may be of
-/// somebody who is storing, and stays.
+/// rm, of packs of which nothing is left. Leftovers that are younger than a day by
+/// the clock of the store stay, and so do those of a command that writes now.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\
@@ -34,8 +34,7 @@ pub struct RepairArgs {
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 
-    /// Remove what is so many hours old; nobody who stores may take longer for a
-    /// directory
+    /// Remove leftovers that are so many hours old by the clock of the store
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub age: u32,
 
@@ -140,6 +139,7 @@ fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Res
             leftovers: report.leftovers,
             bytes: report.bytes,
             young: report.young,
+            writers: report.writers,
             indexes: report.indexes,
             indexes_lost: report.indexes_lost,
         };
@@ -151,11 +151,13 @@ fn tell_report(report: &RepairReport, dry_run: bool, global: &GlobalArgs) -> Res
     let (verb, bytes) =
         (if dry_run { "would remove" } else { "removed" }, human::size(report.bytes));
     let leftovers = counted(report.leftovers, "leftover", "leftovers");
-    let young = match report.young {
-        0 => String::new(),
-        young => {
-            format!(", {young} that are younger stay (--age 0 takes them, too)")
-        }
+    let young = match (report.young, report.writers) {
+        (0, _) => String::new(),
+        (young, 0) => format!(", {young} that are younger stay (--age 0 takes them, too)"),
+        (young, writers) => format!(
+            ", {young} stay, as they may belong to {} on this store",
+            counted(writers, "command that writes", "commands that write"),
+        ),
     };
     if report.indexes > 0 {
         let verb = if dry_run { "would make" } else { "made" };

@@ -151,7 +151,7 @@ fn pack_fields(archive: &Archive, row: &ArchivedPack) -> Result<PackFields, Arch
 }
 
 fn put_attributes(record: &mut ArchiveStat, of: &MemberAttributes) {
-    record.ctime_ns = (of.ctime_ns != 0).then_some(of.ctime_ns);
+    record.ctime_ns = of.ctime().map(|(time, _)| time);
     record.ino = (of.ino != 0).then_some(of.ino);
     record.xattrs = xattrs(&of.xattrs);
 }

@@ -292,6 +292,8 @@ pub struct ArchiveRepaired {
     pub bytes: u64,
     /// Other objects, which may belong to a writer that still runs.
     pub young: u64,
+    /// Commands that write to the store now.
+    pub writers: u64,
     /// Lost indexes of packs that were created again.
     pub indexes: u64,
     /// Lost indexes that cannot be created again.

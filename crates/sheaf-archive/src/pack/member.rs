@@ -64,7 +64,8 @@ pub struct MemberAttributes {
     /// Last change of its content.
     pub mtime: Timestamp,
     /// Last change of its inode, in nanoseconds since 1970 modulo 2⁶⁴, by which one that has changed
-    /// since is known; 0 where it is not known.
+    /// since is known; 0 where it is not known. All bits are inverted where the file was changed so shortly
+    /// before it was read that a later change may have the same time.
     pub ctime_ns: u64,
     /// Its inode, for the same; 0 where it is not known.
     pub ino: u64,
@@ -78,6 +79,15 @@ impl MemberAttributes {
     pub fn new(name: FileName, kind: MemberKind, mode: u32) -> Self {
         let mtime = Timestamp::default();
         Self { name, kind, mode, uid: 0, gid: 0, mtime, ctime_ns: 0, ino: 0, xattrs: Vec::new() }
+    }
+
+    /// Last change of its inode, where it is known, and whether a later change may have the same time.
+    #[must_use]
+    pub fn ctime(&self) -> Option<(u64, bool)> {
+        // A time with the highest bit would be one before 1970.
+        let is_recent = self.ctime_ns > i64::MAX as u64;
+        let time = if is_recent { !self.ctime_ns } else { self.ctime_ns };
+        (self.ctime_ns != 0).then_some((time, is_recent))
     }
 
     /// The text of a link, or the name that a hard link shares its file with.

@@ -273,16 +273,21 @@ pub(super) fn is_archived(
     (directory, file, path): (BorrowedFd<'_>, &NamedFile, &dyn Fn() -> PathBuf),
     found: &Metadata,
 ) -> Result<bool, Errno> {
-    if !shared.options.checksum {
-        return Ok(is_unchanged(old, found));
-    }
     let of = old.attributes;
+    // Only a file has a content to compare: for others the times and the inode have to do.
+    if !shared.options.checksum || !found.is_file() {
+        // A large file is compared where it is stored, and its times are known then.
+        let is_recent = old.is_member && of.ctime().is_some_and(|(_, is_recent)| is_recent);
+        return match is_unchanged(old, found) {
+            true if is_recent => is_same_file(old, directory, file, &path()),
+            is_unchanged => Ok(is_unchanged && of.ctime().is_some_and(|(_, is)| !is)),
+        };
+    }
     let is_same = (of.mode, of.uid, of.gid, of.mtime)
         == (found.mode, found.uid, found.gid, found.mtime)
-        && old.size == if found.is_file() { found.size } else { 0 };
-    // Only a file has a content to compare: for others the times and the inode have to do.
-    if !is_same || !found.is_file() {
-        return Ok(is_same && is_unchanged(old, found));
+        && old.size == found.size;
+    if !is_same {
+        return Ok(false);
     }
     has_digest(shared, old, directory, file, &path())
 }
@@ -290,11 +295,33 @@ pub(super) fn is_archived(
 /// Whether a file is archived with the same attributes, and has not been changed since.
 pub(super) fn is_unchanged(old: &OldArchived<'_>, found: &Metadata) -> bool {
     let of = old.attributes;
-    of.ctime_ns != 0
+    of.ctime().is_some_and(|(ctime, _)| ctime == source::nanoseconds(found.ctime))
         && (of.mode, of.uid, of.gid) == (found.mode, found.uid, found.gid)
-        && (of.mtime, of.ctime_ns, of.ino)
-            == (found.mtime, source::nanoseconds(found.ctime), found.ino)
+        && (of.mtime, of.ino) == (found.mtime, found.ino)
         && old.size == if found.is_file() { found.size } else { 0 }
+}
+
+/// Whether a file has what is archived of it beside its times. One that cannot be read is told where it is
+/// stored.
+fn is_same_file(
+    old: &OldArchived<'_>,
+    directory: BorrowedFd<'_>,
+    file: &NamedFile,
+    path: &Path,
+) -> Result<bool, Errno> {
+    let Ok(found) = &file.found else { return Ok(false) };
+    let Ok(mut opened) = SourceFile::open(directory, &file.name, path, found.kind) else {
+        return Ok(false);
+    };
+    let (is, was) = (&opened.attributes, old.attributes);
+    if is.xattrs != was.xattrs {
+        return Ok(false);
+    }
+    if !found.is_file() {
+        return Ok(is.kind == was.kind);
+    }
+    let (extents, digest) = (old.extents, old.digest);
+    Ok(content::is_archived(&mut opened, old.size, extents, digest)? && opened.is_same()?)
 }
 
 /// Whether a file has the content that is archived. One that cannot be read is told where it is stored.

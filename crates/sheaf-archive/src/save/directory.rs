@@ -387,7 +387,8 @@ impl<'a> DirectorySave<'a> {
             let name = file.attributes.name.clone();
             let kind = MemberKind::HardLink { to: first.name.clone() };
             file.attributes = MemberAttributes { name, kind, ..first.clone() };
-            if source::nanoseconds(file.found.ctime) != first.ctime_ns {
+            let ctime = source::nanoseconds(file.found.ctime);
+            if first.ctime().is_none_or(|(first, _)| first != ctime) {
                 file.forget();
             }
             // A hard link refers to the first name, and has no content of its own.

@@ -13,10 +13,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Clocks of file systems step so far at most: what was changed within it may change again unseen.
 const CLOCK_STEP: Duration = Duration::from_millis(20);
+/// The same of file systems whose times are whole seconds, or even ones.
+const CLOCK_STEP_SECONDS: Duration = Duration::from_secs(2);
 
 /// A file that was opened.
 pub(super) struct SourceFile {
@@ -186,8 +188,7 @@ fn attributes_of(
         uid: found.uid,
         gid: found.gid,
         mtime: found.mtime,
-        // 0 matches no file, so the next run stores it again.
-        ctime_ns: if is_recent(ctime_ns) { 0 } else { ctime_ns },
+        ctime_ns: archived_ctime(ctime_ns),
         ino: found.ino,
         xattrs: match found.kind {
             FileKind::File => xattrs_of_file(file.as_fd())?,
@@ -196,11 +197,24 @@ fn attributes_of(
     })
 }
 
-/// Whether it may be changed again without another time.
-fn is_recent(ctime_ns: u64) -> bool {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let step = CLOCK_STEP.as_nanos() as u64;
-    (now.as_nanos() as u64).wrapping_sub(ctime_ns) < step
+/// A time of change as it is archived with a file that is read from now on.
+fn archived_ctime(ctime_ns: u64) -> u64 {
+    // 0 matches no file, so the next run stores it again.
+    if ctime_ns > i64::MAX as u64 {
+        return 0;
+    }
+    // The kernel's own clock: it is that of file systems, also where this program sees another one.
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let now = Timestamp { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 };
+    if is_recent(ctime_ns, nanoseconds(now)) { !ctime_ns } else { ctime_ns }
+}
+
+/// Whether a file may be changed after it was read and have the same time of change all the same. A time to
+/// come is one of a server with another clock.
+fn is_recent(ctime_ns: u64, now_ns: u64) -> bool {
+    let is_whole = ctime_ns.is_multiple_of(1_000_000_000);
+    let step = if is_whole { CLOCK_STEP_SECONDS + CLOCK_STEP } else { CLOCK_STEP };
+    now_ns.saturating_sub(ctime_ns) < step.as_nanos() as u64
 }
 
 /// Extended attributes of a file that is open for reading: a file without any takes one call.
@@ -257,4 +271,35 @@ fn grown(
 
 pub(super) fn of(errno: rustix::io::Errno) -> Errno {
     Errno(errno.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_changed_within_a_step_of_their_clock_are_recent() {
+        const SECOND: u64 = 1_000_000_000;
+        let now = 1_700_000_000 * SECOND + 500_000_000;
+        for (ctime, is) in [
+            (now, true),
+            (now - 19_000_001, true),
+            (now - 21_000_001, false),
+            (now + 5 * SECOND + 1, true),
+            (now - 500_000_000, true),
+            (now - SECOND - 500_000_000, true),
+            (now - 2 * SECOND - 500_000_000, false),
+        ] {
+            assert_eq!(is_recent(ctime, now), is, "{ctime}");
+        }
+        let name = FileName::new("a").unwrap();
+        let mut of = MemberAttributes::new(name, MemberKind::File, 0o600);
+        assert_eq!(of.ctime(), None);
+        of.ctime_ns = archived_ctime(now);
+        assert_eq!(of.ctime(), Some((now, false)));
+        let future = 5_000_000_000 * SECOND;
+        of.ctime_ns = archived_ctime(future);
+        assert_eq!(of.ctime(), Some((future, true)));
+        assert_eq!(archived_ctime(nanoseconds(Timestamp { seconds: -1, nanoseconds: 0 })), 0);
+    }
 }

@@ -1,12 +1,13 @@
 //! Processes that are killed (`kill -9`) at any moment of their work: what they have told of is there, what
-//! they were at is there as a whole or not at all, it is done again, and nothing is left over.
+//! they were at is there as a whole or not at all, it is done again, and nothing is left over. Meanwhile
+//! another process removes leftovers of any age.
 //!
 //! `SHEAF_KILLS` is how often, for each kind of archive.
 use crate::crash::in_memory;
 use crate::round::path;
 use crate::stores::{self, StorePlace, files};
 use sheaf_archive::{
-    Archive, ArchiveEvent, ArchivePath, Catalog, FetchOptions, PostgresUrl, RepackOptions,
+    Archive, ArchiveError, ArchiveEvent, ArchivePath, Catalog, FetchOptions, PostgresUrl, RepackOptions,
     RepairOptions, SaveOptions, TreeWalk, TreeWalkOptions, VerifyOptions, fetch, move_tree, remove,
     repack, repair, save, verify,
 };
@@ -259,7 +260,7 @@ fn killed(place: &KilledPlace<'_>, seed: u64, number: u64, after: Duration) -> u
     while !line.ends_with("opens\n") {
         assert_ne!(said.read_line(&mut line).unwrap(), 0, "{line}");
     }
-    std::thread::sleep(after);
+    clean_up_beside(place, seed, after);
     killed.kill().unwrap();
     let status = killed.wait().unwrap();
     line.clear();
@@ -267,6 +268,27 @@ fn killed(place: &KilledPlace<'_>, seed: u64, number: u64, after: Duration) -> u
     assert_eq!(status.signal(), Some(9), "it has ended by itself: {line}");
     let done = line.lines().filter_map(|line| line.split("has done ").nth(1)).next_back();
     done.map_or(number, |done| done.parse().unwrap())
+}
+
+/// Removes leftovers of any age for a time, beside a process that works there, as a command that sees
+/// another time.
+fn clean_up_beside(place: &KilledPlace<'_>, seed: u64, during: Duration) {
+    let end = Instant::now() + during;
+    let pause = Duration::from_micros(random(seed, during.as_micros() as u64) % 20_000);
+    loop {
+        std::thread::sleep(pause.min(end.saturating_duration_since(Instant::now())));
+        if Instant::now() >= end {
+            return;
+        }
+        let ahead = [-400, 0, 400][during.as_micros() as usize % 3] * 24 * 3600;
+        let store = crate::leases::with_clock(stores::create(place.store).unwrap(), ahead);
+        let archive = Archive::new(store, Catalog::in_memory().unwrap()).unwrap();
+        match repair(&archive, RepairOptions { age: Duration::ZERO, dry_run: false }) {
+            // The other repacks just now.
+            Err(ArchiveError::Busy { .. }) => {}
+            repaired => assert!(repaired.is_ok(), "{repaired:?}"),
+        }
+    }
 }
 
 /// The files of a directory, each of which is whole and of a version; but for those of nobody's name.

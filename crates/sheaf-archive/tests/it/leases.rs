@@ -86,6 +86,12 @@ impl Store for OddStore {
     }
 }
 
+/// A store whose clock is so many seconds ahead.
+pub fn with_clock(store: Arc<dyn Store>, ahead: i64) -> Arc<dyn Store> {
+    let ahead = Arc::new(ahead.into());
+    Arc::new(OddStore { store, ahead, before: None, is_read_only: false })
+}
+
 /// An archive in a directory.
 struct Shop {
     directory: tempfile::TempDir,
@@ -412,27 +418,23 @@ fn only_one_command_removes_at_a_time() {
     let lease = shop.put_lease("remover");
     let times = LeaseTimes { term: Duration::from_millis(300), ..LeaseTimes::default() };
     let far = LeaseTimes { term: Duration::from_secs(3600), ..times };
-    // It waits, and as long as the other goes on it says by whom.
-    let busy = Shop { ahead: shop.ahead.clone(), ..shop };
-    let error = {
-        let archive = busy.open_with(None, far);
-        repair(&archive, AT_ANY_AGE).unwrap_err()
-    };
+    // It waits for a while.
+    let error = repair(&shop.open_with(None, far), AT_ANY_AGE).unwrap_err();
     assert!(matches!(error, ArchiveError::Busy { .. }), "{error}");
     assert!(error.to_string().contains("process 4711 of host other"), "{error}");
     assert_eq!(error.errno(), Errno::BUSY);
-    assert_eq!(busy.leases(), [lease]);
+    assert_eq!(shop.leases(), [lease]);
     // The other has ended without a word: its term is over, and it is forgotten.
-    repair(&busy.open_with(None, times), AT_ANY_AGE).unwrap();
-    assert_eq!(busy.leases(), []);
+    repair(&shop.open_with(None, times), AT_ANY_AGE).unwrap();
+    assert_eq!(shop.leases(), []);
     repack(
-        &busy.open(None),
+        &shop.open(None),
         &ArchivePath::ROOT,
         RepackOptions { min_dead_percent: 1, ..RepackOptions::default() },
         &|error| panic!("{error}"),
     )
     .unwrap();
-    busy.assert_archived(&tree);
+    shop.assert_archived(&tree);
 }
 
 #[test]
@@ -507,15 +509,8 @@ fn writers_beside_removers_with_other_clocks_lose_nothing() {
             for ahead in [0, 3 * DAY] {
                 let (shop, is_over) = (&shop, &is_over);
                 scope.spawn(move || {
-                    let seen = Shop { directory: in_memory(), ahead: Arc::new(ahead.into()) };
-                    let store = OddStore {
-                        store: shop.store(),
-                        ahead: seen.ahead.clone(),
-                        before: None,
-                        is_read_only: false,
-                    };
-                    let archive =
-                        Archive::new(Arc::new(store), Catalog::in_memory().unwrap()).unwrap();
+                    let store = with_clock(shop.store(), ahead);
+                    let archive = Archive::new(store, Catalog::in_memory().unwrap()).unwrap();
                     let packed = RepackOptions {
                         min_dead_percent: 1,
                         small_packs_min: 2,

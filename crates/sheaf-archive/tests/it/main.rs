@@ -27,6 +27,7 @@ mod pack;
 mod parted;
 mod postgres;
 mod proxy;
+mod racy;
 mod relay;
 mod remove;
 mod repack;
