@@ -336,13 +336,14 @@ fn archive(
         return Ok(to(store, catalog)?);
     }
     let opened = catalog::own_file(&name()?).and_then(|file| Catalog::open(&file));
-    let why = match opened.map_err(ArchiveError::from).and_then(|catalog| to(store.clone(), catalog)) {
-        // The catalog is only a copy of what the store says: the store can be used without it.
-        Err(ArchiveError::Catalog(error @ (CatalogError::Disk { .. } | CatalogError::NoPlace { .. }))) => {
-            error
-        }
-        archive => return Ok(archive?),
-    };
+    let why =
+        match opened.map_err(ArchiveError::from).and_then(|catalog| to(store.clone(), catalog)) {
+            // The catalog is only a copy of what the store says: the store can be used without it.
+            Err(ArchiveError::Catalog(
+                error @ (CatalogError::Disk { .. } | CatalogError::NoPlace { .. }),
+            )) => error,
+            archive => return Ok(archive?),
+        };
     let why = printable(&why.to_string());
     output::tell(format_args!("sheaf: {why}: it is made in memory, for this command"));
     Ok(to(store, Catalog::in_memory()?)?)

@@ -563,8 +563,8 @@ pub(crate) fn data_key(id: PackId) -> StoreKey {
 
 /// The name that these digits are.
 pub(crate) fn id_of(digits: &str) -> Option<PackId> {
-    let is_id = digits.len() == 32
-        && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_id =
+        digits.len() == 32 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let id = u128::from_str_radix(digits, 16).ok()?;
     is_id.then(|| PackId(id.to_be_bytes()))
 }

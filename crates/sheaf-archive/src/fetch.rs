@@ -4,13 +4,14 @@
 //! time. What is there already, with the same size and time, is not written again, so one that was
 //! broken off goes on where it was. Directories get their attributes at the end, the deepest first.
 mod directory;
-mod durable;
 mod dry;
+mod durable;
 mod exclude;
 pub(crate) mod hosts;
 mod parts;
 mod phases;
 mod resumed;
+mod same;
 mod target;
 
 use crate::archive::{Archive, ArchiveError, ArchiveEvent};
@@ -39,7 +40,8 @@ const DIRECTORIES_AT_ONCE: usize = 1024;
 pub struct FetchOptions {
     /// Tasks at once, to begin with: while they mostly wait, there are more.
     pub workers: usize,
-    /// Whether what is newer than the archived is written over.
+    /// Whether what is newer than the archived is written over, and what has its size and time is compared
+    /// with it, and written over where it differs.
     pub overwrite: bool,
     /// What may be used of this machine and of the store.
     pub limits: ScheduleLimits,
@@ -266,7 +268,11 @@ impl FetchShared<'_> {
     /// Makes what was fetched durable.
     fn sync(&self) {
         if let Err(errno) = self.target.written.sync() {
-            self.failed(&self.above, "cannot be synced: what was fetched may be lost with power", errno);
+            self.failed(
+                &self.above,
+                "cannot be synced: what was fetched may be lost with power",
+                errno,
+            );
         }
     }
 

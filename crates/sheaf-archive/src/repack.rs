@@ -11,6 +11,7 @@ use crate::catalog::{
     ArchivedPack, CatalogError, Commit, ContentPlace, DirectoryChange, DirectoryRows,
 };
 use crate::error::PackError;
+use crate::lease::Removal;
 use crate::name::FileName;
 use crate::pack::index::PackIndex;
 use crate::pack::member::{MemberAttributes, MemberKind, PackId, PackedMember};
@@ -18,7 +19,6 @@ use crate::pack::write::PackWriter;
 use crate::pack::{BLOCK_BYTES, blocks_of};
 use crate::path::ArchivePath;
 use crate::reader::open_tar;
-use crate::lease::Removal;
 use crate::repair::{Referred, referred};
 use crate::save::output::{PackOutput, WrittenPack};
 use crate::store::{StoreError, StoreKey};

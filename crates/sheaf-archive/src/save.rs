@@ -22,7 +22,7 @@ pub(crate) mod output;
 mod parted;
 mod phases;
 mod replace;
-mod source;
+pub(crate) mod source;
 
 pub(crate) use parted::RESUME;
 

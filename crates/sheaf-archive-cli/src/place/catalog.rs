@@ -234,7 +234,9 @@ mod tests {
 
     #[test]
     fn file_systems_of_several_machines_are_known() {
-        for (kind, is) in [(0x6969, true), (0xff53_4d42, true), (0xef53, false), (0x0102_1994, false)] {
+        for (kind, is) in
+            [(0x6969, true), (0xff53_4d42, true), (0xef53, false), (0x0102_1994, false)]
+        {
             assert_eq!(is_network(kind), is, "{kind:x}");
         }
     }

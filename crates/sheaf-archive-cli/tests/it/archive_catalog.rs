@@ -55,7 +55,8 @@ fn store_is_used_without_a_place_for_its_catalog() {
     fs::write(home.path().join("file"), "").unwrap();
     for args in [&["store", "--create", "tree", "s::"][..], &["find", "s::/tree/a"]] {
         let mut command = home.command(&[&["archive"], args].concat());
-        let ran = Run::of(command.env("XDG_CACHE_HOME", home.path().join("file")).output().unwrap());
+        let ran =
+            Run::of(command.env("XDG_CACHE_HOME", home.path().join("file")).output().unwrap());
         assert_eq!(ran.code, Some(0), "{ran:?}");
         assert!(ran.stderr.contains("it is made in memory, for this command"), "{ran:?}");
     }
@@ -78,7 +79,8 @@ fn machines_that_share_a_store_agree() {
         for machine in ["a", "b"] {
             scope.spawn(move || {
                 for round in 0..rounds {
-                    let ran = run(machine, &["store", "tree", &format!("s::/of-{machine}/{round}")]);
+                    let ran =
+                        run(machine, &["store", "tree", &format!("s::/of-{machine}/{round}")]);
                     assert_eq!(ran.code, Some(0), "{ran:?}");
                     let ran = run(machine, &["find", &format!("s::/of-{machine}"), "-name", "b"]);
                     assert_eq!(ran.stdout.lines().count(), round + 1, "{ran:?}");

@@ -1,8 +1,6 @@
 //! What rows may say. A store may say anything: each row is checked where it is decoded, in the log
 //! and in tables.
-use super::{
-    ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace, DirectoryRows,
-};
+use super::{ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace, DirectoryRows};
 use crate::pack::index::{INDEX_BYTES_MAX, PACK_BLOCKS_MAX};
 use crate::pack::member::{MemberAttributes, MemberKind};
 use crate::pack::write::PACK_MEMBERS_MAX;

@@ -126,7 +126,9 @@ impl Catalog {
         behind: Option<&ArchivePath>,
         directories_max: usize,
     ) -> Result<Vec<(ArchivePath, DirectoryRows)>, CatalogError> {
-        self.as_one(TablesUse::Reading, || self.rows_below_in_one(directory, behind, directories_max))
+        self.as_one(TablesUse::Reading, || {
+            self.rows_below_in_one(directory, behind, directories_max)
+        })
     }
 
     /// As [`Catalog::rows_below`], within what is read as one.
@@ -160,8 +162,7 @@ impl Catalog {
             rows.packs.push(self.row(pack)?);
             Ok(())
         })?;
-        let sql =
-            "SELECT path, row FROM object WHERE path BETWEEN ?1 AND ?2 ORDER BY path, name";
+        let sql = "SELECT path, row FROM object WHERE path BETWEEN ?1 AND ?2 ORDER BY path, name";
         self.each_between(sql, &mut all, |rows, object| {
             rows.objects.push(self.row(object)?);
             Ok(())

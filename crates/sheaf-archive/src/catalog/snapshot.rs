@@ -96,16 +96,16 @@ impl Catalog {
         };
         {
             let mut to = Hashed::new(BufWriter::with_capacity(BUFFER_BYTES, &mut object));
-            let header = [
-                &MAGIC[..],
-                &SNAPSHOT_VERSION.to_le_bytes(),
-                &number.to_le_bytes(),
-                digest,
-            ];
-            header.iter().try_for_each(|part| to.write_all(part)).map_err(|error| failed(&error))?;
+            let header =
+                [&MAGIC[..], &SNAPSHOT_VERSION.to_le_bytes(), &number.to_le_bytes(), digest];
+            header
+                .iter()
+                .try_for_each(|part| to.write_all(part))
+                .map_err(|error| failed(&error))?;
             let mut last = None;
             loop {
-                let all = self.rows_below_in_one(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_MAX)?;
+                let all =
+                    self.rows_below_in_one(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_MAX)?;
                 let Some((path, _)) = all.last() else { break };
                 last = Some(path.clone());
                 for piece in pieces(all) {

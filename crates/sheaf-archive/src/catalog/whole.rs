@@ -325,10 +325,7 @@ impl Catalog {
     ///
     /// # Errors
     /// When the store cannot be read or written.
-    pub fn remove_damaged_snapshots(
-        store: &dyn Store,
-        dry_run: bool,
-    ) -> Result<u64, CatalogError> {
+    pub fn remove_damaged_snapshots(store: &dyn Store, dry_run: bool) -> Result<u64, CatalogError> {
         snapshot::remove(store, None, dry_run)
     }
 

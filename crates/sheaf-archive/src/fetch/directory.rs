@@ -1,6 +1,7 @@
 //! One directory's files on their way out of the archive.
 use super::FetchShared;
 use super::resumed::{RESUMED_BYTES_MIN, resumed_name};
+use super::same::FileIs;
 use super::target::{FetchDirectory, PutFile, hands_acl_down};
 use crate::archive::{ArchiveError, ArchiveEvent, read_index};
 use crate::catalog::{ArchivedObject, ArchivedPack, DirectoryRows};
@@ -300,7 +301,9 @@ impl<'a> FetchWorker<'a> {
     ) -> Result<PutFile, ArchiveError> {
         let is = &member.attributes;
         let failed = |worker: &Self, errno| worker.unwritten(path, errno);
-        if let Some(put) = to.standing(is, member.size).map_err(|errno| failed(self, errno))? {
+        if let Some(put) =
+            to.standing(FileIs::member(member)).map_err(|errno| failed(self, errno))?
+        {
             return Ok(put);
         }
         match &is.kind {
@@ -343,7 +346,8 @@ impl<'a> FetchWorker<'a> {
             digest: member.digest,
         };
         let (shared, room) = (self.shared, &mut self.room);
-        let fill = |file: &File| content.fill(shared, room, (file, 0), (from, member.content_at()), path);
+        let fill =
+            |file: &File| content.fill(shared, room, (file, 0), (from, member.content_at()), path);
         match to.put_file(&member.attributes, fill) {
             Ok(()) => Ok(PutFile::Written),
             Err(Unfetched::File(errno)) => Err(self.unwritten(path, errno)),
@@ -400,7 +404,7 @@ impl<'a> FetchWorker<'a> {
     ) -> Result<PutFile, ArchiveError> {
         let is = &object.attributes;
         let failed = |errno| self.unwritten(path, errno);
-        if let Some(put) = to.standing(is, object.size).map_err(failed)? {
+        if let Some(put) = to.standing(FileIs::object(object)).map_err(failed)? {
             return Ok(put);
         }
         if is.kind != MemberKind::File {

@@ -1,4 +1,6 @@
 //! What would be fetched.
+use super::same::FileIs;
+use super::target::FetchTarget;
 use super::{FetchExclude, FetchOptions, FetchReport, above_of};
 use crate::archive::{Archive, ArchiveError, ArchiveEvent};
 use crate::list::ArchivedFile;
@@ -7,6 +9,7 @@ use crate::path::ArchivePath;
 use crate::walk::names::lstat;
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Timestamp};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Says what [`fetch`](super::fetch) would do. Nothing is written, and of the store nothing is read but
@@ -38,16 +41,17 @@ pub(super) fn fetch_dry(
         }
         let within = path.within(&above).expect("it is below what was asked for");
         let at = to.join(within.as_relative());
-        let (is, size) = match &file {
+        let is = match &file {
             ArchivedFile::Directory(_) => {
                 report.directories += 1;
                 continue;
             }
-            ArchivedFile::Member { member, .. } => (&member.attributes, member.size),
-            ArchivedFile::Object(object) => (&object.attributes, object.size),
+            ArchivedFile::Member { member, .. } => FileIs::member(member),
+            ArchivedFile::Object(object) => FileIs::object(object),
         };
-        match standing(&at, &is.kind, is.mtime, size) {
-            Ok(Standing::Same) => report.unchanged += 1,
+        let size = is.size;
+        match standing(&at, &is.attributes.kind, is.attributes.mtime, size) {
+            Ok(Standing::Same) if !options.overwrite || is_same(&at, is) => report.unchanged += 1,
             Ok(Standing::Newer) if !options.overwrite => {
                 report.newer += 1;
                 told(ArchiveEvent::Skipped { path: at, why: "what is there is newer" });
@@ -65,6 +69,12 @@ pub(super) fn fetch_dry(
         }
     }
     Ok(report)
+}
+
+/// Whether what is there is as it is archived.
+fn is_same(at: &Path, is: FileIs<'_>) -> bool {
+    let (Some(above), Some(name)) = (at.parent(), at.file_name()) else { return false };
+    FetchTarget::open(above).is_ok_and(|target| target.has(target.base(), name.as_bytes(), is))
 }
 
 enum Standing {

@@ -19,7 +19,8 @@ impl WrittenFileSystems {
     pub fn add(&self, directory: &OwnedFd) -> Result<(), Errno> {
         let found = rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, StatxFlags::empty());
         let found = found.map_err(of)?;
-        if let Entry::Vacant(new) = lock(&self.0).entry((found.stx_dev_major, found.stx_dev_minor)) {
+        if let Entry::Vacant(new) = lock(&self.0).entry((found.stx_dev_major, found.stx_dev_minor))
+        {
             // What is open as a mere path cannot be synced.
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             new.insert(rustix::fs::openat(directory, c".", flags, Mode::empty()).map_err(of)?);

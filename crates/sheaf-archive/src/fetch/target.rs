@@ -2,6 +2,7 @@
 use super::FetchShared;
 use super::durable::WrittenFileSystems;
 use super::parts::PartMaker;
+use super::same::FileIs;
 use crate::catalog::ArchivedDirectory;
 use crate::pack::member::{MemberAttributes, MemberKind, Xattrs};
 use crate::path::ArchivePath;
@@ -186,8 +187,17 @@ impl FetchTarget {
         Ok(Vec::new())
     }
 
+    /// The directory itself, as a mere path.
+    pub fn base(&self) -> BorrowedFd<'_> {
+        self.base.as_fd()
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.is_root
+    }
+
     /// A file's mode. What runs as its owner or group does so only where these are the archived ones.
-    fn mode(&self, is: &MemberAttributes) -> u32 {
+    pub fn mode(&self, is: &MemberAttributes) -> u32 {
         let mut mode = is.mode;
         if !self.is_root && is.uid != self.uid {
             mode &= !0o4000;
@@ -235,7 +245,8 @@ pub(super) struct FetchDirectory<'a> {
 
 impl FetchDirectory<'_> {
     /// What is to become of a file of this name: nothing if it is to be written.
-    pub fn standing(&self, is: &MemberAttributes, size: u64) -> Result<Option<PutFile>, Errno> {
+    pub fn standing(&self, file: FileIs<'_>) -> Result<Option<PutFile>, Errno> {
+        let is = file.attributes;
         if self.is_new {
             return Ok(None);
         }
@@ -243,8 +254,12 @@ impl FetchDirectory<'_> {
         if found.is_dir() {
             return Err(Errno::ISDIR);
         }
-        if found.kind == kind_of(is) && found.mtime == is.mtime && found.size == size_of(is, size) {
-            return Ok(Some(PutFile::Same));
+        let (kind, size) = (kind_of(is), size_of(is, file.size));
+        if (found.kind, found.mtime, found.size) == (kind, is.mtime, size) {
+            // What is to be as it is archived is compared, and not believed.
+            let is_same =
+                !self.overwrite || self.shared.target.has(self.open.as_fd(), &is.name, file);
+            return Ok(is_same.then_some(PutFile::Same));
         }
         Ok((found.mtime > is.mtime && !self.overwrite).then_some(PutFile::Newer))
     }

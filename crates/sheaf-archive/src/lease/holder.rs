@@ -158,7 +158,10 @@ mod tests {
         assert!(this.has_ended(lease), "this process does not hold it");
         Holders::enter(lease);
         assert!(!this.has_ended(lease));
-        assert!(Holder { started: 1, ..this.clone() }.has_ended(lease), "its number was taken again");
+        assert!(
+            Holder { started: 1, ..this.clone() }.has_ended(lease),
+            "its number was taken again"
+        );
         Holders::leave(lease);
         let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let started = status_of(other.id()).unwrap().1;

@@ -143,8 +143,7 @@ impl StoreClock {
     pub fn is_young(&self, written: SystemTime, age: Duration) -> bool {
         // One that is written in the future is young.
         let is = self.now.duration_since(written).unwrap_or_default();
-        let is_of_writer =
-            self.writers > 0 && self.before.is_none_or(|before| written >= before);
+        let is_of_writer = self.writers > 0 && self.before.is_none_or(|before| written >= before);
         is < age || is_of_writer
     }
 }

@@ -208,9 +208,8 @@ impl DirectoryCompare {
         let old = self.old.find(of.shared.store, key, &mut self.none)?;
         let is_member = old.as_ref().is_some_and(|old| old.is_member);
         // Of a file that may have its content still, that is compared here.
-        let is_kept = |old: &OldArchived<'_>| {
-            (old.size, old.attributes.mtime) == (found.size, found.mtime)
-        };
+        let is_kept =
+            |old: &OldArchived<'_>| (old.size, old.attributes.mtime) == (found.size, found.mtime);
         let may_be_kept = old.as_ref().is_some_and(is_kept);
         if let Some(old) = &old {
             match is_archived(of.shared, old, (of.file.as_fd(), file, &path), found) {
@@ -279,7 +278,7 @@ pub(super) fn is_archived(
         // A large file is compared where it is stored, and its times are known then.
         let is_recent = old.is_member && of.ctime().is_some_and(|(_, is_recent)| is_recent);
         return match is_unchanged(old, found) {
-            true if is_recent => is_same_file(old, directory, file, &path()),
+            true if is_recent => is_same_file(shared, old, directory, file, &path()),
             is_unchanged => Ok(is_unchanged && of.ctime().is_some_and(|(_, is)| !is)),
         };
     }
@@ -304,6 +303,7 @@ pub(super) fn is_unchanged(old: &OldArchived<'_>, found: &Metadata) -> bool {
 /// Whether a file has what is archived of it beside its times. One that cannot be read is told where it is
 /// stored.
 fn is_same_file(
+    shared: &SaveShared<'_>,
     old: &OldArchived<'_>,
     directory: BorrowedFd<'_>,
     file: &NamedFile,
@@ -321,7 +321,7 @@ fn is_same_file(
         return Ok(is.kind == was.kind);
     }
     let (extents, digest) = (old.extents, old.digest);
-    Ok(content::is_archived(&mut opened, old.size, extents, digest)? && opened.is_same()?)
+    Ok(content::is_archived(shared, &mut opened, old.size, extents, digest)? && opened.is_same()?)
 }
 
 /// Whether a file has the content that is archived. One that cannot be read is told where it is stored.

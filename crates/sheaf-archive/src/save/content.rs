@@ -65,7 +65,9 @@ pub(super) fn kept_object(
     if !there.is_ok_and(|bytes| bytes == old.stored_bytes()) {
         return Ok(None);
     }
-    if !is_archived(shared, file, old.size, old.extents.as_deref(), &old.digest)? || !file.is_same()? {
+    if !is_archived(shared, file, old.size, old.extents.as_deref(), &old.digest)?
+        || !file.is_same()?
+    {
         return Ok(None);
     }
     Ok(Some(ArchivedObject { attributes: file.attributes.clone(), link: None, ..old }))

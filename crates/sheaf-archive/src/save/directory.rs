@@ -11,8 +11,7 @@ use super::phases::SavingDirectory;
 use super::source::{self, SourceFile};
 use super::{SaveCounters, SaveReport, SaveShared, SavedDirectory, file_error};
 use crate::archive::{
-    ArchiveError, ArchiveEvent, data_key, new_id, pack_key, pack_zstd_key, unwritten,
-    write_index,
+    ArchiveError, ArchiveEvent, data_key, new_id, pack_key, pack_zstd_key, unwritten, write_index,
 };
 use crate::catalog::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, CatalogError, ContentPlace, DirectoryChange,

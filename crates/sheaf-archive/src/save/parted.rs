@@ -108,7 +108,10 @@ pub(super) fn store_parts(
     }
     let values: Vec<ChainingValue> = parts.iter().map(|part| part.value).collect();
     let ids = parts.into_iter().map(|part| part.id).collect();
-    Ok(Some((ContentPlace::Parts { ids, bytes: part_bytes }, digest_of(&values, bytes, part_bytes))))
+    Ok(Some((
+        ContentPlace::Parts { ids, bytes: part_bytes },
+        digest_of(&values, bytes, part_bytes),
+    )))
 }
 
 /// Stores one part of a file for another host that has its directory.

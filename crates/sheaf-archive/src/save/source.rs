@@ -153,7 +153,7 @@ pub(super) fn nanoseconds(time: Timestamp) -> u64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(u64::from(time.nanoseconds))
 }
 
-pub(super) fn status(file: BorrowedFd<'_>) -> Result<Metadata, Errno> {
+pub(crate) fn status(file: BorrowedFd<'_>) -> Result<Metadata, Errno> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted);
     found.map(Metadata::from).map_err(of)
@@ -227,7 +227,7 @@ fn xattrs_of_file(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
 }
 
 /// Extended attributes of what is open, also where it is open as a mere path, sorted by name.
-pub(super) fn xattrs_of(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
+pub(crate) fn xattrs_of(file: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
     // `fgetxattr` refuses what was opened with `O_PATH`, and links are opened so.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut room = Vec::new();

@@ -7,9 +7,9 @@ use crate::crash::in_memory;
 use crate::round::path;
 use crate::stores::{self, StorePlace, files};
 use sheaf_archive::{
-    Archive, ArchiveError, ArchiveEvent, ArchivePath, Catalog, FetchOptions, PostgresUrl, RepackOptions,
-    RepairOptions, SaveOptions, TreeWalk, TreeWalkOptions, VerifyOptions, fetch, move_tree, remove,
-    repack, repair, save, verify,
+    Archive, ArchiveError, ArchiveEvent, ArchivePath, Catalog, FetchOptions, PostgresUrl,
+    RepackOptions, RepairOptions, SaveOptions, TreeWalk, TreeWalkOptions, VerifyOptions, fetch,
+    move_tree, remove, repack, repair, save, verify,
 };
 use sheaf_testing::postgres::PostgresServer;
 use std::collections::{BTreeMap, BTreeSet};

@@ -136,7 +136,8 @@ impl Shop {
     /// Puts a lease of another machine into the store.
     fn put_lease(&self, kind: &str) -> StoreKey {
         let key = format!("leases/{kind}-{:032x}-0", 77);
-        let text = b"sheaf lease, version 1\nhost other\nboot b\nnamespace 7\nprocess 4711\nstarted 1\n";
+        let text =
+            b"sheaf lease, version 1\nhost other\nboot b\nnamespace 7\nprocess 4711\nstarted 1\n";
         let key = StoreKey::new(&key).unwrap();
         self.store().put_passing(&key, text).unwrap();
         key
@@ -274,10 +275,7 @@ fn writer_whose_lease_ended_does_not_commit_what_is_gone() {
         if key.as_str().contains(".idx.") && !is_done.swap(true, Ordering::SeqCst) {
             other.ahead.store(3600, Ordering::SeqCst);
             // The lease that it has is an hour old: only what is written from now on is not.
-            set_times(
-                &other.path("store/objects"),
-                SystemTime::now() - Duration::from_secs(3600),
-            );
+            set_times(&other.path("store/objects"), SystemTime::now() - Duration::from_secs(3600));
             let found = repair(&other.open(None), AT_ANY_AGE).unwrap();
             assert!(found.leftovers > 0 && found.writers == 0, "{found:?}");
         }
@@ -307,10 +305,7 @@ fn writer_stopped_during_its_commit_does_not_say_success() {
     let hook = move |key: &StoreKey| {
         // What is checked before a commit was there.
         if key.as_str().starts_with("log/") {
-            set_times(
-                &other.path("store/objects"),
-                SystemTime::now() - Duration::from_secs(3600),
-            );
+            set_times(&other.path("store/objects"), SystemTime::now() - Duration::from_secs(3600));
             repair(&other.open(None), AT_ANY_AGE).unwrap();
         }
     };
@@ -388,7 +383,8 @@ fn leases_are_renewed_as_long_as_a_command_writes() {
     let other = shop.clone();
     let hook = move |key: &StoreKey| {
         if key.as_str().contains(".idx.") {
-            let numbers = || other.leases().iter().filter(|key| !key.as_str().ends_with("-0")).count();
+            let numbers =
+                || other.leases().iter().filter(|key| !key.as_str().ends_with("-0")).count();
             let deadline = std::time::Instant::now() + Duration::from_secs(60);
             while numbers() == 0 {
                 assert!(std::time::Instant::now() < deadline, "it is not renewed");
@@ -442,12 +438,8 @@ fn store_that_cannot_be_written_is_looked_at() {
     let shop = Shop::new();
     let tree = shop.tree("tree", &["d"]);
     store(&shop.open(None), &tree).0.unwrap();
-    let store_of = OddStore {
-        store: shop.store(),
-        ahead: Arc::default(),
-        before: None,
-        is_read_only: true,
-    };
+    let store_of =
+        OddStore { store: shop.store(), ahead: Arc::default(), before: None, is_read_only: true };
     let archive = Archive::new(Arc::new(store_of), Catalog::in_memory().unwrap()).unwrap();
     let dry = RepairOptions { dry_run: true, ..AT_ANY_AGE };
     assert_eq!(repair(&archive, dry).unwrap(), RepairReport::default());

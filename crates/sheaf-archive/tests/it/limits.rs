@@ -28,7 +28,8 @@ fn limits_of_disk_and_network_hold_within_a_task() {
         let place = Place::new();
         make(&place);
         let limits = ScheduleLimits::default().with(resource, RATE);
-        for (name, member_bytes_max) in [("large", 1 << 20), ("small", 1 << 20), ("members", 8 << 20)]
+        for (name, member_bytes_max) in
+            [("large", 1 << 20), ("small", 1 << 20), ("members", 8 << 20)]
         {
             let began = Instant::now();
             let options = SaveOptions { limits, member_bytes_max, ..SaveOptions::default() };

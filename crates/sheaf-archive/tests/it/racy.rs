@@ -33,7 +33,9 @@ fn on_whole_seconds(test: &str) {
         Ok(output) if output.status.code() != Some(77) && crate::trees::is_root() => {
             panic!("{}", String::from_utf8_lossy(&output.stderr));
         }
-        _ => sheaf_testing::skipped("times in whole seconds need root, unshare, mkfs.ext4 and a loop device"),
+        _ => sheaf_testing::skipped(
+            "times in whole seconds need root, unshare, mkfs.ext4 and a loop device",
+        ),
     }
 }
 
@@ -116,7 +118,9 @@ fn link_and_attribute_replaced_within_a_second_are_stored() {
     let tree = disk.join("tree");
     fs::create_dir(&tree).unwrap();
     let (link, file) = (tree.join("l"), tree.join("f"));
-    for options in [SaveOptions::default(), SaveOptions { checksum: true, ..SaveOptions::default() }] {
+    for options in
+        [SaveOptions::default(), SaveOptions { checksum: true, ..SaveOptions::default() }]
+    {
         race(
             &tree,
             "l",

@@ -120,7 +120,8 @@ impl Broken {
 
     fn assert_same(&self) {
         assert_eq!(self.names(), [self.place.path("to/large")]);
-        let [there, here] = ["to/large", "large"].map(|name| fs::read(self.place.path(name)).unwrap());
+        let [there, here] =
+            ["to/large", "large"].map(|name| fs::read(self.place.path(name)).unwrap());
         assert!(there == here);
     }
 }
@@ -185,9 +186,11 @@ fn fetched_files_outlast_a_loss_of_power() {
     let (image, copy) = (place.path("image"), place.path("copy"));
     fs::File::create(&image).unwrap().set_len(64 * MIB).unwrap();
     let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).output();
-    let Some(mounted) = made.ok().filter(|made| made.status.success()).and_then(|_| {
-        Mounted::new(&image, &place.path("mounted"))
-    }) else {
+    let Some(mounted) = made
+        .ok()
+        .filter(|made| made.status.success())
+        .and_then(|_| Mounted::new(&image, &place.path("mounted")))
+    else {
         return sheaf_testing::skipped("a disk of its own needs root, mkfs.ext4 and loop devices");
     };
     let (report, told) = place.fetch("/tree", "mounted", FetchOptions::default());

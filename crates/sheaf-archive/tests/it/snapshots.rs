@@ -124,7 +124,8 @@ fn damaged_snapshot_is_named_and_costs_nothing() {
         let is_named = made.faults().len() == 1;
         assert!(is_named, "byte {at}");
     }
-    for bytes in [&whole[..whole.len() - 1], &whole[..60], b"", &[&whole[..52], &[255; 4]].concat()] {
+    for bytes in [&whole[..whole.len() - 1], &whole[..60], b"", &[&whole[..52], &[255; 4]].concat()]
+    {
         fs::write(&file, bytes).unwrap();
         assert_eq!(said(&read_anew(&made)), known);
         assert_eq!(made.faults().len(), 1);

@@ -45,7 +45,9 @@ impl RootState {
     /// A host has found a large file in a directory.
     pub(super) fn large(&mut self, host: usize, offer: OfferId) {
         // With one host there is nobody to take it.
-        if self.pools[self.pool_of(host)].hosts.len() < 2 || !self.hosts[host].given.contains_key(&offer.1) {
+        if self.pools[self.pool_of(host)].hosts.len() < 2
+            || !self.hosts[host].given.contains_key(&offer.1)
+        {
             return;
         }
         if self.contents.known.insert(offer.clone(), Offer::default()).is_none() {
@@ -113,7 +115,9 @@ impl RootState {
         while has < CONTENTS_MAX && self.hosts[host].wants > 0 {
             // From the end: the host that has the directory begins at the other one.
             let mine = |offer: &OfferId| offer.0 == host || self.pool_of(offer.0) != pool;
-            let Some(at) = self.contents.offered.iter().rposition(|offer| !mine(offer)) else { break };
+            let Some(at) = self.contents.offered.iter().rposition(|offer| !mine(offer)) else {
+                break;
+            };
             let Some(offer) = self.contents.offered.remove(at) else { break };
             let Some(given) = self.hosts[offer.0].given.get(&offer.1) else { continue };
             let (source, path) = (given.of.source, given.of.path.clone());
@@ -147,7 +151,13 @@ impl RootState {
     pub(super) fn give_contents_up(&mut self, host: usize) {
         self.contents.known.retain(|offer, _| offer.0 != host);
         self.contents.offered.retain(|offer| offer.0 != host);
-        let lost: Vec<u64> = self.contents.taken.iter().filter(|(_, (by, _))| *by == host).map(|(id, _)| *id).collect();
+        let lost: Vec<u64> = self
+            .contents
+            .taken
+            .iter()
+            .filter(|(_, (by, _))| *by == host)
+            .map(|(id, _)| *id)
+            .collect();
         for id in lost {
             if let Some((_, offer)) = self.contents.taken.remove(&id) {
                 self.settle(offer, None);
