@@ -285,10 +285,13 @@ pub enum ArchiveEvent {
         /// Why not.
         errno: Errno,
     },
-    /// A directory takes the place of a file of its name, or would.
+    /// A directory takes the place of a file of its name, or a file that of a directory with all that is
+    /// archived in it; or would.
     Replaced {
         /// Which one.
         path: PathBuf,
+        /// What was archived under the name.
+        was: &'static str,
     },
     /// A file was written to while it was read: what is stored may be of several moments.
     Changing {
@@ -310,8 +313,8 @@ impl fmt::Display for ArchiveEvent {
                 path.display(),
                 name.escape_ascii(),
             ),
-            Self::Replaced { path } => {
-                write!(f, "{}: takes the place of what was archived as a file", path.display())
+            Self::Replaced { path, was } => {
+                write!(f, "{}: takes the place of what was archived as {was}", path.display())
             }
             Self::Changing { path } => {
                 write!(f, "{}: was written to while it was read: store it again", path.display())

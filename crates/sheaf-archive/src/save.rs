@@ -29,6 +29,7 @@ pub(crate) use parted::RESUME;
 use crate::archive::{Archive, ArchiveError, ArchiveEvent};
 use crate::catalog::{ArchivedDirectory, Commit, DirectoryChange};
 use crate::list::ArchivedFile;
+use crate::name::FileName;
 use crate::path::ArchivePath;
 use crate::schedule::{MovedBytes, Resource, ScheduleLimits, ScheduleStats, TaskPlace};
 use crate::store::Store;
@@ -41,14 +42,14 @@ use phases::SavePool;
 use replace::Replacements;
 use rustix::fs::CWD;
 use serde::{Deserialize, Serialize};
-use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
-use std::collections::HashSet;
+use sheaf_core::{Errno, lock};
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Memory that those who store have together, unless another limit is set.
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -177,12 +178,14 @@ struct SavedDirectory {
     since: AtomicU64,
     /// A change of it was given up, so later ones cannot be made.
     is_broken: AtomicBool,
+    /// Names of files that are archived as directories, and are to be replaced when the files are stored.
+    replaced: Mutex<BTreeSet<FileName>>,
 }
 
 impl SavedDirectory {
     fn new(path: ArchivePath, above: Option<Arc<Self>>, is: ArchivedDirectory, since: u64) -> Self {
         let (since, is_broken) = (AtomicU64::new(since), AtomicBool::new(false));
-        Self { path, above, is, since, is_broken }
+        Self { path, above, is, since, is_broken, replaced: Mutex::default() }
     }
 
     /// Gives up a change of it; whether it was the first.
@@ -192,6 +195,16 @@ impl SavedDirectory {
 
     fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Relaxed)
+    }
+
+    /// A file of this name is to be stored, and a directory is archived under it.
+    fn replace(&self, name: &[u8]) {
+        lock(&self.replaced).extend(FileName::new(name));
+    }
+
+    /// Whether that is so, once.
+    fn takes_replaced(&self, name: &FileName) -> bool {
+        lock(&self.replaced).remove(name)
     }
 }
 
@@ -284,12 +297,12 @@ pub fn save_watched(
     for replacement in replaced.take() {
         let path = replacement.path.clone();
         if options.dry_run {
-            told(ArchiveEvent::Replaced { path });
+            told(ArchiveEvent::Replaced { path, was: "a file" });
             continue;
         }
         match replacement.make_room(archive)? {
             Ok(true) => {
-                told(ArchiveEvent::Replaced { path });
+                told(ArchiveEvent::Replaced { path, was: "a file" });
                 all.add(&run.pass(None, |shared, pool| {
                     shared.begin_again(&replacement, pool);
                     Ok(())

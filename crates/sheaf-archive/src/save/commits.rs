@@ -2,19 +2,32 @@
 use super::SavedDirectory;
 use crate::archive::{Archive, ArchiveError};
 use crate::catalog::{CatalogError, Commit, DirectoryChange};
+use crate::name::FileName;
 use crate::path::ArchivePath;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Directories in a commit at most.
 const DIRECTORIES_MAX: usize = 512;
+/// How often directories that are replaced are read again, where others change them meanwhile.
+const TRIES_MAX: u32 = 8;
+/// Directories that are asked of the catalog at once.
+const DIRECTORIES_AT_ONCE: usize = 1024;
 /// Time between two commits at least, where changes are few: as long a change waits for others.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// A change of a directory, and names that it stores and that are archived as directories.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ReplacingChange {
+    pub change: DirectoryChange,
+    pub replaced: Vec<FileName>,
+}
+
 /// Changes that are not committed yet.
 pub(super) struct Commits {
-    waiting: Vec<(Arc<SavedDirectory>, DirectoryChange)>,
+    waiting: Vec<(Arc<SavedDirectory>, ReplacingChange)>,
     /// The last commit.
     since: Instant,
     /// Directories that another writer has changed meanwhile.
@@ -33,7 +46,7 @@ impl Commits {
         &mut self,
         archive: &Archive,
         of: &Arc<SavedDirectory>,
-        change: DirectoryChange,
+        change: ReplacingChange,
     ) -> Result<(), ArchiveError> {
         // Later changes build on the one that was given up.
         if of.is_broken() {
@@ -56,6 +69,7 @@ impl Commits {
     pub fn flush(&mut self, archive: &Archive) -> Result<(), ArchiveError> {
         self.since = Instant::now();
         let mut waiting = std::mem::take(&mut self.waiting);
+        let mut tries = 0;
         while !waiting.is_empty() {
             let mut commit = Commit::default();
             let mut directories: Vec<&Arc<SavedDirectory>> = Vec::new();
@@ -68,7 +82,8 @@ impl Commits {
                 }
                 push_above(of, &mut directories, &mut commit);
                 let since = of.since.load(Ordering::Relaxed);
-                commit.changes.push(DirectoryChange { since, ..change.clone() });
+                push_removed(archive, of, &change.replaced, &mut commit)?;
+                commit.changes.push(DirectoryChange { since, ..change.change.clone() });
                 directories.push(of);
             }
             match archive.commit(&commit) {
@@ -80,7 +95,16 @@ impl Commits {
                 }
                 Err(CatalogError::Changed { path }) => {
                     // The others are committed without it, and without what needs it.
+                    let count = waiting.len();
                     waiting.retain(|(of, _)| !needs(of, &path));
+                    // It is in a directory that is replaced: that is read again.
+                    if waiting.len() == count {
+                        if tries == TRIES_MAX {
+                            return Err(CatalogError::Changed { path }.into());
+                        }
+                        tries += 1;
+                        continue;
+                    }
                     self.refused.push(CatalogError::Changed { path }.into());
                 }
                 Err(CatalogError::Removed { path }) => {
@@ -95,6 +119,30 @@ impl Commits {
         }
         Ok(())
     }
+}
+
+/// Directories of these names go in the same commit, with all that is in them.
+fn push_removed(
+    archive: &Archive,
+    of: &SavedDirectory,
+    replaced: &[FileName],
+    commit: &mut Commit,
+) -> Result<(), ArchiveError> {
+    let catalog = archive.catalog();
+    for name in replaced {
+        let (path, mut last) = (of.path.join(name), None);
+        loop {
+            let next = catalog.below(&path, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+            let Some((behind, _)) = next.last() else { break };
+            last = Some(behind.clone());
+            for (path, _) in next {
+                let since = catalog.changed(&path)?;
+                let gone = DirectoryChange { path, since, removed: true, ..Default::default() };
+                commit.changes.push(gone);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether a commit of a directory is one of that directory, too: it is that, or in it by directories that

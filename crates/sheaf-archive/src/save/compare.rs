@@ -224,9 +224,8 @@ impl DirectoryCompare {
                 }
             }
         } else if self.is_old && of.shared.desk.is_directory(&of.of.path.join(key))? {
-            let path = of.of.path.join(key);
-            of.left_out(ArchiveError::InTheWay { path, what: "a directory" });
-            return Ok(StoreWay::Left);
+            of.of.replace(key);
+            (of.shared.told)(ArchiveEvent::Replaced { path: path(), was: "a directory" });
         }
         let is_much = |bytes: u64| bytes > of.shared.member_bytes_max();
         // A sparse file counts by its blocks, since a pack holds no holes.

@@ -2,12 +2,12 @@
 //!
 //! Files are read, packed and written to the store without a catalog. So a directory may be stored by a
 //! host that has none: there the desk is a channel to the one that has.
-use super::commits::Commits;
+use super::commits::{Commits, ReplacingChange};
 use super::links::{SavedLinks, StoredLink};
 use super::parted::{PartStamp, StoredPart};
 use super::{SaveReport, SaveWork, SavedDirectory};
 use crate::archive::{Archive, ArchiveError};
-use crate::catalog::{ArchivedObject, DirectoryChange, DirectoryRows};
+use crate::catalog::{ArchivedObject, DirectoryRows};
 use crate::path::ArchivePath;
 use serde::{Deserialize, Serialize};
 use sheaf_core::files::Metadata;
@@ -62,7 +62,7 @@ pub(super) trait SaveDesk: Sync {
     fn change(
         &self,
         of: &Arc<SavedDirectory>,
-        change: DirectoryChange,
+        change: ReplacingChange,
         report: SaveReport,
     ) -> Result<(), ArchiveError>;
 
@@ -139,7 +139,7 @@ impl SaveDesk for CatalogDesk<'_> {
     fn change(
         &self,
         of: &Arc<SavedDirectory>,
-        change: DirectoryChange,
+        change: ReplacingChange,
         _: SaveReport,
     ) -> Result<(), ArchiveError> {
         lock(&self.commits).push(self.archive, of, change)

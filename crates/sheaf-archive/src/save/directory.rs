@@ -1,4 +1,5 @@
 //! One directory on its way into the archive.
+use super::commits::ReplacingChange;
 use super::compare::{self, ComparedPiece};
 use super::content;
 use super::desk::{StoredContent, Unstored};
@@ -57,6 +58,8 @@ pub(super) struct DirectorySave<'a> {
     old: OldFiles,
     pack: Option<(PackId, OpenPack)>,
     change: DirectoryChange,
+    /// Names that the change stores, and that are archived as directories.
+    replaced: Vec<FileName>,
     /// When the first of what is in no commit yet was written.
     since: Option<SystemTime>,
     /// What was done since the last change.
@@ -172,6 +175,7 @@ impl<'a> DirectorySave<'a> {
                 }
             }
         } else if is_old && shared.desk.is_directory(&self.of.path.join(key))? {
+            // A file that was named may be another one than the tree that is archived there.
             let path = self.of.path.join(key);
             self.failed(ArchiveError::InTheWay { path, what: "a directory" });
             return Ok(false);
@@ -195,13 +199,14 @@ impl<'a> DirectorySave<'a> {
     ) -> Self {
         let change = DirectoryChange { path: of.path.clone(), ..Default::default() };
         let old = OldFiles::new(rows.packs, rows.objects).archiving(shared.options.checksum);
-        let (pack, since, content) = (None, None, Vec::new());
+        let (pack, since, content, replaced) = (None, None, Vec::new(), Vec::new());
         Self {
             shared,
             of,
             old,
             pack,
             change,
+            replaced,
             since,
             counters,
             content,
@@ -478,7 +483,7 @@ impl<'a> DirectorySave<'a> {
         match added {
             Ok(()) => {
                 // Only now: a name that fails to be stored keeps what is archived of it.
-                self.old.retire(&file.attributes.name, &mut self.change);
+                self.retire(&file.attributes.name);
                 Ok(true)
             }
             Err(PackError::NoMember { .. }) => Ok(false),
@@ -516,12 +521,18 @@ impl<'a> DirectorySave<'a> {
         content_object(self.shared, file, extents, (&mut self.content, None))
     }
 
+    /// What is archived under a name goes in the change that stores it.
+    fn retire(&mut self, name: &FileName) {
+        self.old.retire(name, &mut self.change);
+        if self.of.takes_replaced(name) {
+            self.replaced.push(name.clone());
+        }
+    }
+
     fn put_object(&mut self, object: ArchivedObject) -> Result<(), ArchiveError> {
         let name = object.attributes.name.clone();
-        self.old.retire(&name, &mut self.change);
+        self.retire(&name);
         if matches!(object.place, Some(ContentPlace::Parts { .. })) {
-            // Parts may be of a command that was broken off long ago.
-            self.since = Some(SystemTime::UNIX_EPOCH);
             self.parted.push(object.clone());
         }
         // The same change does not remove a name that it stores.
@@ -550,6 +561,7 @@ impl<'a> DirectorySave<'a> {
         self.old.settle(self.shared.store, &mut self.change)?;
         let next = DirectoryChange { path: self.of.path.clone(), ..Default::default() };
         let change = std::mem::replace(&mut self.change, next);
+        let replaced = std::mem::take(&mut self.replaced);
         if change == self.change {
             return Ok(());
         }
@@ -566,7 +578,7 @@ impl<'a> DirectorySave<'a> {
             return Ok(());
         }
         self.shared.counters.add(&report);
-        self.shared.desk.change(&self.of, change, report)?;
+        self.shared.desk.change(&self.of, ReplacingChange { change, replaced }, report)?;
         for object in std::mem::take(&mut self.parted) {
             parted::forget_parts(self.shared, &object)?;
         }

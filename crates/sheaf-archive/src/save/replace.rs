@@ -1,7 +1,7 @@
 //! Directories that are archived as files take the place of these, once all else is stored.
 //!
-//! The other way round, a file does not take the place of a directory: what is archived in that may be
-//! all that there is of it.
+//! The other way round, a file takes the place of a directory in the commit that stores it, with all that
+//! is archived in the directory.
 use super::phases::SavePool;
 use super::{SaveShared, SaveWork, file_error};
 use crate::archive::{Archive, ArchiveError};

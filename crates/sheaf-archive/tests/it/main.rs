@@ -14,6 +14,7 @@ mod hosts;
 mod interrupted;
 mod kept;
 mod kills;
+mod kinds;
 mod leases;
 mod limits;
 mod links;

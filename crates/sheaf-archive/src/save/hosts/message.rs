@@ -1,9 +1,10 @@
 //! What root and hosts say to each other.
-use crate::catalog::{ArchivedDirectory, DirectoryChange, DirectoryRows};
+use crate::catalog::{ArchivedDirectory, DirectoryRows};
 use crate::hosts::{HostNumbers, StoreMark};
 use crate::name::FileName;
 use crate::path::ArchivePath;
 use crate::save::SaveReport;
+use crate::save::commits::ReplacingChange;
 use crate::save::desk::StoredContent;
 use crate::save::links::StoredLink;
 use crate::schedule::ScheduleLimits;
@@ -127,7 +128,7 @@ pub(super) enum HostRecord {
     },
     Change {
         id: u64,
-        change: DirectoryChange,
+        change: ReplacingChange,
         report: SaveReport,
     },
     Done {

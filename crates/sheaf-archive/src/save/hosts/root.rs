@@ -9,11 +9,10 @@ use super::message::{
     ToHost, encoded,
 };
 use crate::archive::{Archive, ArchiveError};
-use crate::catalog::DirectoryChange;
 use crate::hosts::{AskedNumbers, HostNumbers, HostStep, HostTold, HostsRoot, StoreMark};
 use crate::lease::Writing;
 use crate::path::ArchivePath;
-use crate::save::commits::Commits;
+use crate::save::commits::{Commits, ReplacingChange};
 use crate::save::links::StoredLink;
 use crate::save::{SaveExclude, SaveReport, SavedDirectory, directory, make_directories};
 use crate::schedule::ScheduleLimits;
@@ -408,12 +407,12 @@ impl SaveRoot {
         state: &mut RootState,
         host: usize,
         id: u64,
-        change: DirectoryChange,
+        change: ReplacingChange,
         report: SaveReport,
     ) -> Result<(), ArchiveError> {
         // A host that was given up holds no directory any more, so its late changes do not count.
         let Some(given) = state.hosts[host].given.get_mut(&id) else { return Ok(()) };
-        let Some(is) = given.of.is.clone().filter(|is| is.path == change.path) else {
+        let Some(is) = given.of.is.clone().filter(|is| is.path == change.change.path) else {
             return self.lose(state, host, UNREADABLE);
         };
         given.report = sum(given.report, report);

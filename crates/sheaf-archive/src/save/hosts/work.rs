@@ -3,9 +3,10 @@ use super::message::{
     ContentItem, DeskAnswer, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, encoded,
 };
 use crate::archive::ArchiveError;
-use crate::catalog::{DirectoryChange, DirectoryRows};
+use crate::catalog::DirectoryRows;
 use crate::name::FileName;
 use crate::path::ArchivePath;
+use crate::save::commits::ReplacingChange;
 use crate::save::desk::{SaveDesk, StoredContent, Unstored};
 use crate::save::links::{SavedLinks, StoredLink};
 use crate::save::{SaveReport, SaveWork, SavedDirectory};
@@ -314,7 +315,7 @@ impl SaveDesk for HostDesk {
     fn change(
         &self,
         of: &Arc<SavedDirectory>,
-        change: DirectoryChange,
+        change: ReplacingChange,
         report: SaveReport,
     ) -> Result<(), ArchiveError> {
         let id = self.id_of(&of.path).ok_or_else(|| no_root(Errno::CANCELED))?;
