@@ -23,8 +23,8 @@ use std::path::Path;
 ///
 /// Each keeps its name below DIR; of SRC/. it is what is in the directory that is
 /// got. What is there already, with the same size and time, is not written again,
-/// and what is newer stays unless --overwrite is given. Owners are those of the
-/// archive where root gets them.
+/// and what is newer stays; --overwrite compares the former and replaces the
+/// latter. Owners are those of the archive where root gets them.
 ///
 /// Of HOSTSET:PATH each host gets its own copy, straight from the store; %h in SRC
 /// is each host's name.
@@ -44,7 +44,8 @@ pub struct GetArgs {
     #[arg(value_name = "STORE::SRC", required = true, num_args = 1..)]
     pub names: Vec<OsString>,
 
-    /// Write over files that are newer than the archived ones, too
+    /// Replace files that are newer than the archived ones, and files of the same size
+    /// and time that differ in content, mode, owner or extended attributes
     #[arg(long)]
     pub overwrite: bool,
 

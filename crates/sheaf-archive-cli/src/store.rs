@@ -283,7 +283,7 @@ fn tell_ends(others: u64, error: Option<&ArchiveError>, store: &Path) {
         let store = printable(&store.to_string_lossy());
         output::tell(format_args!(
             "sheaf: what was committed is archived; what was not takes room until sheaf archive repair \
-             --age 0 {store}:: (while nobody stores)"
+             --age 0 {store}::"
         ));
     }
 }

@@ -96,7 +96,7 @@ fn has_xattrs(file: &OwnedFd, is: &MemberAttributes) -> Result<bool, Errno> {
 }
 
 fn has_content(file: &File, found: &Metadata, is: FileIs<'_>) -> Result<bool, Errno> {
-    let whole = [0..is.size];
+    let whole: Vec<Range<u64>> = std::iter::once(0..is.size).collect();
     let (mut digest, mut room, mut at) = (blake3::Hasher::new(), Vec::new(), 0);
     for extent in is.extents.unwrap_or(&whole) {
         if !is_zero(file, at..extent.start, &mut room)? {

@@ -295,7 +295,7 @@ impl Store for LocalStore {
             file.write_all(bytes)?;
             // A file system of a server takes the time of its server, and not that of this machine.
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-            let now = Timestamps { last_access: now.clone(), last_modification: now };
+            let now = Timestamps { last_access: now, last_modification: now };
             rustix::fs::futimens(&file, &now)?;
             let objects = self.directory.join(OBJECTS);
             let writer = LocalWriter { file, name, path: path.clone(), objects };

@@ -4,9 +4,9 @@ use crate::round::{Place, path, settle};
 use crate::trees::{assert_same, make_everything};
 use sheaf_archive::{
     Archive, ArchivePath, Catalog, FetchHost, FetchOptions, FetchRoot, FetchRootOptions, HostFiles,
-    HostNumbers, HostStep, HostStore, HostTold, HostsRoot, LocalStore, Resource, SaveExclude,
-    SaveHost, SaveOptions, SaveReport, SaveRoot, SaveRootOptions, ScheduleLimits, VerifyOptions,
-    fetch, verify,
+    HostNumbers, HostStep, HostStore, HostTold, HostsRoot, LocalStore, RepairOptions, Resource,
+    SaveExclude, SaveHost, SaveOptions, SaveReport, SaveRoot, SaveRootOptions, ScheduleLimits,
+    VerifyOptions, fetch, repair, verify,
 };
 use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
@@ -101,17 +101,13 @@ impl Many {
         Archive::new(store, Catalog::open(&self.at("catalog")).unwrap()).unwrap()
     }
 
-    fn store(&self, sources: &[&str], is_shared: bool, hosts: Vec<TestHost>) -> Done {
-        self.store_at(sources, is_shared, hosts, ScheduleLimits::default())
-    }
-
-    fn store_at(
+    fn root(
         &self,
         sources: &[&str],
         is_shared: bool,
-        hosts: Vec<TestHost>,
+        hosts: Vec<String>,
         limits: ScheduleLimits,
-    ) -> Done {
+    ) -> SaveRoot {
         let options = SaveRootOptions {
             store: self.at("store").as_os_str().as_bytes().to_vec(),
             sources: sources.iter().map(PathBuf::from).collect(),
@@ -131,8 +127,22 @@ impl Many {
             exclude: SaveExclude::default(),
             numbers: true,
         };
+        SaveRoot::new(Arc::new(self.archive()), options, hosts).unwrap()
+    }
+
+    fn store(&self, sources: &[&str], is_shared: bool, hosts: Vec<TestHost>) -> Done {
+        self.store_at(sources, is_shared, hosts, ScheduleLimits::default())
+    }
+
+    fn store_at(
+        &self,
+        sources: &[&str],
+        is_shared: bool,
+        hosts: Vec<TestHost>,
+        limits: ScheduleLimits,
+    ) -> Done {
         let names = (0..hosts.len()).map(|number| format!("n{number}")).collect();
-        let root = SaveRoot::new(Arc::new(self.archive()), options, names).unwrap();
+        let root = self.root(sources, is_shared, names, limits);
         let answers = Mutex::new(vec![0; hosts.len()]);
         std::thread::scope(|scope| {
             for (number, host) in hosts.iter().enumerate() {
@@ -348,6 +358,39 @@ fn each_host_stores_its_own() {
             many.assert_archived_file(&format!("/dest/n{number}/single"), &there.join("single"));
         }
     }
+}
+
+#[test]
+fn file_that_was_a_directory_replaces_it_on_hosts() {
+    let many = Many::new();
+    make_wide(&many.at("files/tree"));
+    settle();
+    many.store(&["/tree/."], false, hosts(&many.at("files"), 2));
+    fs::remove_dir_all(many.at("files/tree/wide/3")).unwrap();
+    fs::write(many.at("files/tree/wide/3"), "a file now").unwrap();
+    settle();
+    let done = many.store(&["/tree/."], false, hosts(&many.at("files"), 2));
+    assert_eq!((done.report.stored, done.report.failed), (2, 0), "{:?}", done.told);
+    assert!(done.told.iter().all(|told| told.contains("was archived as a directory")));
+    assert_eq!(done.told.len(), 2);
+    for host in ["/dest/n0", "/dest/n1"] {
+        many.assert_archived(host, &many.at("files/tree"));
+    }
+    let again = many.store(&["/tree/."], false, hosts(&many.at("files"), 2));
+    assert_eq!((again.report.stored, again.told.len()), (0, 0));
+}
+
+#[test]
+fn root_of_hosts_that_store_holds_a_lease() {
+    let many = Many::new();
+    let writers = || {
+        let options = RepairOptions { age: Duration::ZERO, dry_run: false };
+        repair(&many.archive(), options).unwrap().writers
+    };
+    let root = many.root(&["/tree"], false, vec!["n0".to_owned()], ScheduleLimits::default());
+    assert_eq!(writers(), 1);
+    drop(root);
+    assert_eq!(writers(), 0);
 }
 
 #[test]
