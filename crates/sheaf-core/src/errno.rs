@@ -5,7 +5,8 @@ use std::fmt;
 /// An error number of the operating system, or one of Sheaf's own, for which the system has no
 /// number: [`Errno::GROUP`]; [`Errno::NOMATCH`], what one host says of a pattern, which is an error
 /// only where all of them say it; [`Errno::DAMAGED`] and [`Errno::TRUNCATED`] of a compressed file;
-/// [`Errno::SAMEFILE`] and [`Errno::INTOSELF`] of a copy.
+/// [`Errno::SAMEFILE`] and [`Errno::INTOSELF`] of a copy; [`Errno::VIEW`] of a mounted view below an
+/// export.
 ///
 /// ```
 /// use sheaf_core::Errno;
@@ -102,6 +103,7 @@ errnos! {
     CANCELED 125 "Operation canceled";
     NOKEY 126 "Required key not available";
     NOTRECOVERABLE 131 "State not recoverable";
+    VIEW 4089 "A mounted view of Sheaf is not entered";
     INTOSELF 4090 "A directory cannot be copied into itself";
     SAMEFILE 4091 "The source and the destination are the same file";
     DAMAGED 4092 "Compressed data are damaged";

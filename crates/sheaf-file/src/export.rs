@@ -6,6 +6,7 @@ use crate::dir::DirEntries;
 use crate::held::HeldDir;
 use crate::itself::{check_descriptor, unless_itself};
 use crate::leases::outlasting_leases;
+use crate::views::{device_of, is_any_view, is_mount_point, is_view, unless_view};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, StatxFlags};
@@ -34,6 +35,8 @@ const PATH_BYTES_MAX: usize = 4095;
 #[derive(Clone, Debug)]
 pub struct Export {
     root: Arc<OwnedFd>,
+    /// The device of the root.
+    device: u64,
     /// A directory that is not looked up again; see [`Export::holding`].
     held: Option<Arc<HeldDir>>,
 }
@@ -79,7 +82,7 @@ impl Export {
     pub fn open(root: &Path) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
-        let export = Self { root: Arc::new(root), held: None };
+        let export = Self { device: device_of(root.as_fd())?, root: Arc::new(root), held: None };
         export.resolve(Path::new("."), OFlags::empty())?;
         Ok(export)
     }
@@ -105,7 +108,7 @@ impl Export {
             FileKind::Symlink => return Err(Errno::ACCES),
             _ => return Err(Errno::NOTDIR),
         };
-        Ok(Self { root: Arc::new(root), held: None })
+        Ok(Self { device: device_of(root.as_fd())?, root: Arc::new(root), held: None })
     }
 
     /// Opens a file as `open(2)` does. Descriptors are closed on exec and never become a
@@ -160,7 +163,7 @@ impl Export {
     /// # Errors
     /// Those of `stat(2)`.
     pub fn stat(&self, path: &Path) -> Result<Metadata> {
-        fd_metadata(self.resolve(path, OFlags::empty())?.as_fd())
+        fd_metadata(self.resolve_to_look(path, OFlags::empty())?.as_fd())
     }
 
     /// What `lstat(2)` tells; a final symbolic link is described itself.
@@ -168,7 +171,7 @@ impl Export {
     /// # Errors
     /// Those of `lstat(2)`.
     pub fn lstat(&self, path: &Path) -> Result<Metadata> {
-        fd_metadata(self.resolve(path, OFlags::NOFOLLOW)?.as_fd())
+        fd_metadata(self.resolve_to_look(path, OFlags::NOFOLLOW)?.as_fd())
     }
 
     /// Where a symbolic link points: its text, not resolved.
@@ -203,12 +206,21 @@ impl Export {
 
     /// This export with another directory held.
     pub(crate) fn with_held_dir(&self, held: Arc<HeldDir>) -> Self {
-        Self { root: Arc::clone(&self.root), held: Some(held) }
+        Self { root: Arc::clone(&self.root), device: self.device, held: Some(held) }
     }
 
     /// A descriptor that only names the file (`O_PATH`).
     pub(crate) fn resolve(&self, path: &Path, flags: OFlags) -> Result<OwnedFd> {
         self.openat2(path, flags | OFlags::PATH, Mode::empty())
+    }
+
+    /// The same for whoever asks only what the file is: a view is seen, and not entered.
+    fn resolve_to_look(&self, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+        let flags = flags | OFlags::PATH;
+        let found = door(path, flags, || self.openat2_anywhere(path, flags, Mode::empty()))?;
+        let device = device_of(found.as_fd())?;
+        let is_within = device != self.device && is_view(device)?;
+        if is_within && !is_mount_point(found.as_fd())? { Err(Errno::VIEW) } else { Ok(found) }
     }
 
     /// The parent directory and the final name of `path`, for operations on names.
@@ -242,12 +254,36 @@ impl Export {
         file.map_or(Ok(()), |file| fd_metadata(file.as_fd()).map(drop))
     }
 
-    /// The one door to what is beneath the export.
+    /// The device of the root.
+    pub(crate) fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// The one door to what is beneath the export. No view that is mounted there is entered.
     fn openat2(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         door(path, flags, || self.openat2_unobserved(path, flags, mode))
     }
 
     fn openat2_unobserved(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        if is_any_view()? {
+            self.check_outside_views(path, flags)?;
+        }
+        self.openat2_anywhere(path, flags, mode)
+    }
+
+    /// Refuses what leads into a view, before anything there is asked for or changed.
+    fn check_outside_views(&self, path: &Path, flags: OFlags) -> Result<()> {
+        let flags = flags & OFlags::NOFOLLOW | OFlags::PATH;
+        let found = |path| self.openat2_anywhere(path, flags, Mode::empty());
+        // Why nothing is found is said by whoever opens it.
+        match found(path).or_else(|_| found(crate::held::parent(path))) {
+            Ok(found) => unless_view(found, self.device).map(drop),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// The same, also within a view.
+    fn openat2_anywhere(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         if let Some((dir, rest)) = self.held.as_ref().and_then(|held| held.leads_to(path)) {
             let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
             match openat2(dir, rest, flags, mode, within) {

@@ -48,6 +48,7 @@ mod remove;
 mod stage;
 mod tentative;
 mod usage;
+mod views;
 mod walk;
 
 pub use attributes::{ACCESS_LIST, Attributes, SetTime, Xattr, mode_without_list};
@@ -70,6 +71,7 @@ pub use sheaf_core::files::{DirEntry, FileKind, Metadata, Timestamp};
 pub use stage::{StageOptions, Staged, TEMP_PREFIX, is_made_up, temp_name};
 pub use tentative::Tentative;
 pub use usage::{Counted, PathUsage, Usage, UsageOptions, UsageSteps};
+pub use views::{VIEW_SOURCE, VIEW_TYPE, is_view};
 pub use walk::{DEPTH_MAX, Follow, Walk, WalkEntry, WalkOptions};
 
 /// What an operation gives: a value, or the system's reason.

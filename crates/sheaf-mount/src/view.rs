@@ -18,6 +18,7 @@ use crate::own::{OwnFiles, OwnMount};
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::{MountFlags, UnmountFlags};
 use sheaf_core::Errno;
+use sheaf_file::{VIEW_SOURCE, VIEW_TYPE};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -32,8 +33,6 @@ const ALL: &str = "all";
 const GROUPS: &str = "groups";
 /// The link to this host's own files, among those of the hosts.
 const HERE: &str = "here";
-/// What all mounts of views are called by `mount(8)`.
-const SOURCE: &str = "sheaf";
 /// What the sources of mounts begin with that are parts of a view.
 pub(crate) const PART: &str = "sheaf:";
 
@@ -99,7 +98,7 @@ impl MountedView {
         let point = check(point).map_err(failed)?;
         if is_root {
             let (flags, data) = (MountFlags::NOSUID | MountFlags::NODEV, c"mode=755,size=1m");
-            rustix::mount::mount(SOURCE, &point, "tmpfs", flags, data)
+            rustix::mount::mount(VIEW_SOURCE, &point, "tmpfs", flags, data)
                 .map_err(|errno| failed(format!("cannot be mounted at: {}", Errno::from(errno))))?;
         }
         let own = is_root.then(|| mark(&point)).flatten();
@@ -405,8 +404,8 @@ fn mounts() -> io::Result<Vec<MountEntry>> {
         let mut words = words.skip_while(|word| *word != b"-").skip(1);
         let (kind, source) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let options = words.next().and_then(|word| str::from_utf8(word).ok()).unwrap_or_default();
-        let is_fuse = kind == b"fuse.sheaf";
-        let is_top = kind == b"tmpfs" && source == SOURCE.as_bytes();
+        let is_fuse = kind == VIEW_TYPE.as_bytes();
+        let is_top = kind == b"tmpfs" && source == VIEW_SOURCE.as_bytes();
         let is_one = is_fuse && !source.starts_with(PART.as_bytes());
         let user = options.split(',').find_map(|option| option.strip_prefix("user_id="));
         let user = if is_top { Some(0) } else { user.and_then(|user| user.parse().ok()) };
@@ -420,11 +419,6 @@ fn mounts() -> io::Result<Vec<MountEntry>> {
 fn device_number(text: &[u8]) -> Option<u64> {
     let (major, minor) = str::from_utf8(text).ok()?.split_once(':')?;
     Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
-}
-
-/// Whether a file system is one of a view that is mounted here.
-pub(crate) fn is_device_of_view(device: u64) -> io::Result<bool> {
-    Ok(mounts()?.iter().any(|mount| mount.device == device && (mount.is_top || mount.is_fuse)))
 }
 
 /// A part of a view that is mounted here.

@@ -7,6 +7,7 @@ use crate::error::PathError;
 use crate::export::{Export, fd_metadata, mount_id, name_metadata};
 use crate::held::parent;
 use crate::itself::unless_itself;
+use crate::views::{is_any_view, unless_view};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use sheaf_core::Errno;
@@ -243,6 +244,11 @@ impl Cursor {
         } else {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let parent = self.parent().ok_or(Errno::STALE)?;
+            if is_any_view()? {
+                let named = OFlags::PATH | flags;
+                let named = rustix::fs::openat(parent, &name.name, named, Mode::empty())?;
+                unless_view(named, self.export.device())?;
+            }
             unless_itself(rustix::fs::openat(parent, &name.name, flags, Mode::empty())?)?
         };
         let metadata = fd_metadata(dir.as_fd())?;

@@ -162,7 +162,11 @@ impl Device {
     /// Answers that it has failed.
     pub fn refuse(&self, unique: u64, errno: Errno) {
         // What the kernel keeps for itself (from 512 on) it takes from nobody.
-        let errno = if (1..512).contains(&errno.0) { errno } else { Errno::IO };
+        let errno = match errno {
+            Errno::VIEW => Errno::LOOP,
+            Errno(1..512) => errno,
+            _ => Errno::IO,
+        };
         if let Err(error) = self.write(unique, -errno.0, &[]) {
             tracing::debug!(%error, "an error was not told");
         }

@@ -101,7 +101,7 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device, Moun
         data += ",allow_other";
     }
     let data = CString::new(data).unwrap_or_default();
-    rustix::mount::mount(&*options.source, point, "fuse.sheaf", flags, &*data)
+    rustix::mount::mount(&*options.source, point, sheaf_file::VIEW_TYPE, flags, &*data)
         .map_err(|errno| MountError::Refused { point: point.to_owned(), error: errno.into() })?;
     Ok(device)
 }

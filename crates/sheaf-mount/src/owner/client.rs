@@ -201,7 +201,7 @@ impl OwnerClient {
             }
             NodeOp::FileSystem { node } => self.usage(node).map(FileAnswer::Usage),
             NodeOp::Access { node, mask } => {
-                let (fd, flags) = (self.nodes.fd(node)?, AtFlags::EACCESS);
+                let (fd, flags) = (self.nodes.fd_to_look(node)?, AtFlags::EACCESS);
                 let mask = Access::from_bits_retain(mask);
                 done(rustix::fs::accessat(CWD, path_of(&*fd), mask, flags))
             }
@@ -292,7 +292,7 @@ impl OwnerClient {
     fn attributes(&self, node: u64, handle: Option<u64>) -> Result<NodeAttributes, Errno> {
         let file = match handle.map(|handle| self.handle(handle)).transpose()? {
             Some(handle) => handle.file(),
-            None => self.nodes.fd(node)?,
+            None => self.nodes.fd_to_look(node)?,
         };
         let found = status(file.as_fd())?;
         let (has_list, has_xattrs) = nodes::has_xattrs(file.as_fd(), found.kind);
@@ -649,14 +649,14 @@ impl OwnerClient {
     fn xattr(&self, op: NodeOp, out: &mut Vec<u8>) -> Result<FileAnswer, Errno> {
         match op {
             NodeOp::GetXattr { node, name, size } => {
-                let path = path_of(&*self.nodes.fd(node)?);
+                let path = path_of(&*self.nodes.fd_to_look(node)?);
                 match size {
                     0 => count(rustix::fs::getxattr_query(&*path, &*name)),
                     _ => with_room(size, out, |room| rustix::fs::getxattr(&*path, &*name, room)),
                 }
             }
             NodeOp::ListXattr { node, size } => {
-                let path = path_of(&*self.nodes.fd(node)?);
+                let path = path_of(&*self.nodes.fd_to_look(node)?);
                 match size {
                     0 => count(rustix::fs::listxattr_query(&*path)),
                     _ => with_room(size, out, |room| rustix::fs::listxattr(&*path, room)),

@@ -6,17 +6,17 @@
 //! or, where there is no such thing, under its last name, and is gone (`ESTALE`) if another file is there.
 //!
 //! A mounted view never traverses another mounted view. Where a path enters another file system,
-//! the owner checks whether a view is mounted there.
+//! the owner checks whether a view is mounted there. Clients see the directory and cannot enter it.
 use super::enter;
 use super::handles::{HandleOpener, KernelHandle};
 use super::lock_table::LockTable;
 use super::watching::Watchers;
 use crate::message::{NodeAttributes, ROOT};
-use crate::view::is_device_of_view;
 use rustc_hash::FxHashMap;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
 use sheaf_core::{Errno, lock};
+use sheaf_file::is_view;
 use sheaf_tree::service::identity::as_process;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -28,8 +28,6 @@ pub const NODES_OPEN_MAX: usize = 8192;
 const NODES_OPEN_SHARE: u64 = 8;
 /// Bits of an inode's number that are a node's, too; above them stands the file system.
 const INODE_BITS: u32 = 48;
-/// File systems of which it is remembered whether they are views.
-const VIEWS_KNOWN_MAX: usize = 1024;
 /// Directories that are looked for again, one in the other, at most.
 const DEPTH_MAX: usize = 4096;
 
@@ -44,8 +42,6 @@ pub(super) struct Served {
     opener: Option<HandleOpener>,
     /// File systems, in the order in which they were met.
     devices: Mutex<Vec<u64>>,
-    /// Whether those that are mounted below are views, by their numbers and when they were made.
-    views: Mutex<FxHashMap<(u64, Timestamp), bool>>,
 }
 
 /// What one client knows.
@@ -95,6 +91,8 @@ struct KnownNode {
     /// How often it was given.
     lookups: u64,
     is_used: bool,
+    /// A view is mounted there. What is in it is elsewhere, and in the end here again.
+    is_view: bool,
 }
 
 /// Device and inode, and since when that is this file's.
@@ -108,8 +106,8 @@ impl Served {
     pub fn new(root: OwnedFd) -> Result<Self, Errno> {
         let (device, opener) = (status(root.as_fd())?.dev, HandleOpener::new(&root));
         let devices = Mutex::new(vec![device]);
-        let (root, locks, views) = (Arc::new(root), Arc::default(), Mutex::default());
-        Ok(Self { root, locks, watchers: Watchers::default(), opener, devices, views })
+        let (root, locks) = (Arc::new(root), Arc::default());
+        Ok(Self { root, locks, watchers: Watchers::default(), opener, devices })
     }
 
     /// A directory below the export; links lead to places of the export.
@@ -120,31 +118,12 @@ impl Served {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let found = rustix::fs::openat2(&*self.root, path, flags, Mode::empty(), within)?;
-        let device = status(found.as_fd())?;
         // A view within a view is not entered.
-        if device.dev != status(self.root.as_fd())?.dev && self.is_view(&device)? {
-            return Err(Errno::LOOP);
+        let device = device_of(found.as_fd())?;
+        if device != device_of(self.root.as_fd())? && as_process(|| is_view(device))? {
+            return Err(Errno::VIEW);
         }
         Ok(Arc::new(found))
-    }
-
-    /// Whether a directory that is of another file system than the one above it is that of a view.
-    pub fn is_view(&self, found: &Metadata) -> Result<bool, Errno> {
-        let key = found.btime.map(|made| (found.dev, made));
-        if let Some(known) = key.and_then(|key| lock(&self.views).get(&key).copied()) {
-            return Ok(known);
-        }
-        let is_view =
-            as_process(|| is_device_of_view(found.dev)).map_err(|error| Errno::from_io(&error))?;
-        // A number is given again; with the time that belongs to it, it is not.
-        if let Some(key) = key {
-            let mut views = lock(&self.views);
-            if views.len() >= VIEWS_KNOWN_MAX {
-                views.clear();
-            }
-            views.insert(key, is_view);
-        }
-        Ok(is_view)
     }
 
     /// The opener that finds a file again.
@@ -186,19 +165,16 @@ impl KnownNodes {
         enter(device_of(fd.as_fd())?)?;
         let found = status(fd.as_fd())?;
         let (has_list, has_xattrs) = has_xattrs(fd.as_fd(), found.kind);
-        // What is in a view is elsewhere, and in the end here again.
         let is_other = self.device(parent) != Some(found.dev);
-        if is_other && self.served.is_view(&found)? {
-            return Err(Errno::LOOP);
-        }
-        let is_mounted = is_other && found.kind == FileKind::Directory;
+        let is_view = is_other && as_process(|| is_view(found.dev))?;
+        let is_mounted = is_other && !is_view && found.kind == FileKind::Directory;
         let mut state = self.state();
         let known = state.number(self.served.number(found.id()), id_of(&found));
         let NodeNumber { node: number, ino } = known;
         let is_new = match state.nodes.get_mut(&number) {
             Some(node) => {
                 node.lookups += 1;
-                (node.is_used, node.is_idle) = (true, false);
+                (node.is_used, node.is_idle, node.is_view) = (true, false, is_view);
                 if (node.parent, &*node.name) != (parent, name) {
                     (node.parent, node.name) = (parent, name.into());
                 }
@@ -220,6 +196,7 @@ impl KnownNodes {
                     name: name.into(),
                     lookups: 1,
                     is_used: true,
+                    is_view,
                 };
                 state.nodes.insert(number, node);
                 true
@@ -258,8 +235,16 @@ impl KnownNodes {
         self.state().nodes.get(&node).map(|node| node.kind).ok_or(Errno::STALE)
     }
 
-    /// The descriptor of a node.
+    /// The descriptor of a node, which is not that of a view.
     pub fn fd(&self, node: u64) -> Result<Arc<OwnedFd>, Errno> {
+        match self.state().nodes.get(&node).is_some_and(|known| known.is_view) {
+            true => Err(Errno::LOOP),
+            false => self.fd_to_look(node),
+        }
+    }
+
+    /// The descriptor of a node, of which only attributes are asked for.
+    pub fn fd_to_look(&self, node: u64) -> Result<Arc<OwnedFd>, Errno> {
         self.enter(node)?;
         self.fd_within(node, DEPTH_MAX)
     }
