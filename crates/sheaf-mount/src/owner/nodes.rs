@@ -237,10 +237,8 @@ impl KnownNodes {
 
     /// The descriptor of a node, which is not that of a view.
     pub fn fd(&self, node: u64) -> Result<Arc<OwnedFd>, Errno> {
-        match self.state().nodes.get(&node).is_some_and(|known| known.is_view) {
-            true => Err(Errno::LOOP),
-            false => self.fd_to_look(node),
-        }
+        let is_view = self.state().nodes.get(&node).is_some_and(|known| known.is_view);
+        if is_view { Err(Errno::LOOP) } else { self.fd_to_look(node) }
     }
 
     /// The descriptor of a node, of which only attributes are asked for.

@@ -202,6 +202,35 @@ fn noexec_and_read_only_mounts_stay_enforced_in_the_view() {
     assert_ne!(written.code, Some(0), "{written:?}");
 }
 
+/// What commands say of a view on `h1`, below what it exports.
+fn tools_do_not_enter(hosts: &ViewHosts) {
+    const REFUSED: &str = "h1:/view: A mounted view of Sheaf is not entered (EVIEW)";
+    for (arguments, found) in [
+        (&["du", "/"][..], "h1:/view\n"),
+        (&["grep", "-r", "content", "/"], "h2:/f:content\n"),
+        (&["ls", "-R", "/"], "h1:/plain\nh1:/view\n"),
+        (&["ls", "h1:/view"], ""),
+        (&["rm", "-r", "h1:/view"], ""),
+    ] {
+        let run = hosts.machines.run(arguments);
+        assert_eq!(run.code, Some(4), "{arguments:?}: {run:?}");
+        assert_eq!(run.stderr.matches("(EVIEW)").count(), 1, "{arguments:?}: {run:?}");
+        assert!(run.stderr.contains(REFUSED), "{arguments:?}: {run:?}");
+        assert!(run.stdout.contains(found), "{arguments:?}: {run:?}");
+    }
+    // Nothing is made or changed by the way through a view.
+    for path in ["h1:/view/hosts/h2/f", "h1:/view/hosts/h2/new", "h1:/view/groups/new"] {
+        for command in [&["write", "--create", path][..], &["mkdir", path], &["rm", path]] {
+            let run = hosts.machines.run(command);
+            assert_eq!(run.code, Some(4), "{command:?}: {run:?}");
+        }
+    }
+    let other = hosts.machines.run(&["cat", "h2:/f"]);
+    assert_eq!((other.code, other.stdout.as_str()), (Some(0), "content"), "{other:?}");
+    let seen = hosts.machines.run(&["stat", "-c", "%F", "h1:/view"]);
+    assert_eq!((seen.code, seen.stdout.as_str()), (Some(0), "directory\n"), "{seen:?}");
+}
+
 #[test]
 fn view_within_a_view_is_not_gone_into() {
     let _turn = turn();
@@ -217,7 +246,8 @@ fn view_within_a_view_is_not_gone_into() {
     assert_eq!(hosts.sheaf(2, &["--quiet", "mount", POINT]).code, Some(0));
     let list = |name: &str| hosts.shell(2, &format!("ls -A h1/{name}"));
     for _ in 0..2 {
-        assert_eq!((list("view").code, list("view").stdout.as_str()), (Some(0), ""));
+        let before = list("view");
+        assert_eq!((before.code, before.stdout.as_str()), (Some(0), ""), "{before:?}");
         assert_eq!(hosts.sheaf(1, &["--quiet", "mount", "/root/files/view"]).code, Some(0));
         // On its own host it is there.
         let own = hosts.shell_at(1, "/root/files/view", "cat hosts/h2/f");
@@ -225,13 +255,23 @@ fn view_within_a_view_is_not_gone_into() {
         let within = list("view");
         assert_eq!(within.code, Some(2), "{within:?}");
         assert!(within.stderr.contains("Too many levels of symbolic links"), "{within:?}");
-        // All others are, and what is told of the directory above.
-        let all = hosts.shell(2, "ls -A h1 && ls -A h1/plain && find h1/plain");
+        // All others are, and the directory itself is seen.
+        let all =
+            hosts.shell(2, "ls -A h1 && ls -l h1 >/dev/null && ls -A h1/plain && find h1/plain");
         assert_eq!(
             (all.code, all.stdout.as_str()),
             (Some(0), "plain\nview\nh1/plain\n"),
             "{all:?}"
         );
+        // Whoever goes through all is told once, and comes to an end.
+        for top in ["hosts/h1", "all"] {
+            let found = hosts.shell_at(2, POINT, &format!("find {top} | sort"));
+            assert_eq!(found.stderr.matches("Too many levels").count(), 1, "{found:?}");
+            let all = ["", "/f", "/plain", "/view"].map(|name| format!("{top}{name}\n"));
+            let all = all.into_iter().filter(|name| top == "all" || !name.ends_with("/f\n"));
+            assert_eq!(found.stdout, all.collect::<String>());
+        }
+        tools_do_not_enter(&hosts);
         assert_eq!(hosts.sheaf(1, &["--quiet", "umount", "/root/files/view"]).code, Some(0));
     }
     assert_eq!(hosts.sheaf(2, &["--quiet", "umount", POINT]).code, Some(0));
