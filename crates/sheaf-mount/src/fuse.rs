@@ -16,6 +16,7 @@ mod held;
 mod loans;
 mod locks;
 mod pages;
+mod places;
 mod point;
 mod recent;
 mod reply;
@@ -27,7 +28,7 @@ mod writers;
 
 use crate::ids::ShownIds;
 use crate::message::{
-    FileAnswer, FileCall, FileCaller, FileLockKind, NodeOp, ROOT, decoded, encoded,
+    FileAnswer, FileCall, FileCaller, FileLockKind, NodeName, NodeOp, ROOT, decoded, encoded,
 };
 use crate::view::PART;
 use borrowed::{Borrowed, LoanAsked};
@@ -40,6 +41,7 @@ use held::HeldLocks;
 use loans::LoanOf;
 use locks::LockAsked;
 use pages::KernelPages;
+use places::KnownPlaces;
 use recent::{Known, RecentAnswers};
 use reply::ReplyAs;
 use request::{KernelAsks, KernelRequest};
@@ -289,6 +291,7 @@ struct View<R> {
     pages: KernelPages,
     covered: Covered,
     recent: RecentAnswers,
+    places: KnownPlaces,
 }
 
 /// What an operation has to do with files that somebody may run.
@@ -318,13 +321,17 @@ struct AskedAbout {
     loan: Option<(LoanOf, LoanAsked)>,
     /// It sets a lock or tests for one.
     lock: Option<LockAsked>,
+    /// It names files by a directory, which may have to be found again.
+    is_of_directory: bool,
+    /// The name that it looks up.
+    name: Option<NodeName>,
 }
 
 impl<R: Remote> View<R> {
     fn new(remote: Arc<R>, root: u64) -> Self {
         let (under_way, locked, forgotten, borrowed, writers, pages) = Default::default();
         let (held, counters) = (HeldLocks::default(), Counters::default());
-        let (covered, recent) = (Covered::default(), RecentAnswers::default());
+        let (covered, recent, places) = Default::default();
         Self {
             remote,
             root,
@@ -338,6 +345,7 @@ impl<R: Remote> View<R> {
             pages,
             covered,
             recent,
+            places,
         }
     }
 
@@ -441,6 +449,8 @@ impl<R: Remote> View<R> {
         let who = request.who(&op, self.remote.ids());
         // Before the next request is read, which may be its interrupt.
         let under_way = UnderWay::new(self, request, &op);
+        let is_of_directory = places::is_of_directory(&op);
+        let name = places::name_found(&op).cloned();
         let call = encoded(&FileCall { who, pid, op }, data)?;
         let about = AskedAbout {
             node,
@@ -453,6 +463,8 @@ impl<R: Remote> View<R> {
             has_ids,
             loan,
             lock,
+            is_of_directory,
+            name,
         };
         let (view, device) = (self.clone(), device.clone());
         Ok(Some(async move {
@@ -480,6 +492,7 @@ impl<R: Remote> View<R> {
         }
         let all = match (&under_way.told, &about.lock) {
             (Some(told), Some(asked)) => self.wait_for_lock(told, call, asked).await?,
+            _ if about.is_of_directory => self.ask_again(call).await?,
             _ => self.remote.call(call).await?,
         };
         if let Some((LoanOf::Pages { handle, offset, size, is_reported: false }, _)) = about.loan {
@@ -508,6 +521,9 @@ impl<R: Remote> View<R> {
         }
         if let Some((of, asked)) = loan {
             (answer, bytes) = self.borrow(device, (node, &of, asked), answer, all, bytes);
+        }
+        if let (Some(at), FileAnswer::Node(found)) = (about.name, &answer) {
+            self.places.found(found, at);
         }
         let answer = self.remote.ids().answer(answer);
         let mut list = if has_ids { bytes.to_vec() } else { Vec::new() };
@@ -588,6 +604,7 @@ impl<R: Remote> View<R> {
             locked.retain(|node| nodes.iter().all(|(forgotten, _)| forgotten != node));
         }
         drop(locked);
+        self.places.forget(&nodes);
         let mut forgotten = lock(&self.forgotten);
         let is_first = forgotten.is_empty();
         forgotten.extend(nodes);

@@ -40,6 +40,11 @@ impl NotTrusted {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::PermissionDenied)
     }
 
+    /// Whether the directory is gone in which the file is looked for, on another host.
+    pub fn is_stale(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::StaleNetworkFileHandle)
+    }
+
     /// Whether there is no such file.
     pub fn is_absence(&self) -> bool {
         use io::ErrorKind::{NotADirectory, NotFound};

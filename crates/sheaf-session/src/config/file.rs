@@ -196,6 +196,12 @@ impl ConfigFile {
                 }
                 Ok(file) => return Ok(file),
                 Err(why) if why.is_absence() => {}
+                // A directory that does not exist any more has no file.
+                Err(why) if why.is_stale() && path == Path::new(FILE_NAME) => {
+                    tracing::warn!(
+                        "the working directory does not exist any more (ESTALE): no {FILE_NAME} is read there"
+                    );
+                }
                 Err(why) => {
                     let hint = match variable.filter(|_| why.is_denied()) {
                         Some(variable) => format!("; set {variable}, or name a file with --config"),

@@ -130,6 +130,51 @@ fn open_files_of_a_lost_host_fail_and_it_comes_back_by_itself() {
     }
 }
 
+/// A process that has changed to a directory uses no path that begins at the view.
+#[test]
+fn working_directory_is_found_again_after_a_restart() {
+    let _turn = turn();
+    let Some(hosts) = hosts(3, QUICK) else { return };
+    if !have_python() {
+        return;
+    }
+    fs::create_dir_all(hosts.disk(1, "a/b")).unwrap();
+    fs::create_dir(hosts.disk(1, "gone")).unwrap();
+    let mut python = Python::new(&hosts, 2);
+    python.must(&format!("os.chdir('{}')", inside(1, "a/b")));
+    let mut of_gone = Python::new(&hosts, 2);
+    of_gone.must(&format!("os.chdir('{}')", inside(1, "gone")));
+    let mut user = Python::of_user(&hosts, 2, 1001, 1001, "");
+    user.must(&format!("os.chdir('{}')", inside(1, "a")));
+    for round in 0..2 {
+        hosts.server(1).signal(Signal::KILL);
+        wait_until_back(&hosts, 3, 1);
+        assert_eq!(python.ask("os.mkdir('new')"), "ok None", "round {round}");
+        assert_eq!(python.ask("os.listdir('.')"), "ok ['new']");
+        assert_eq!(python.ask("open('new/f', 'w').close()"), "ok None");
+        assert_eq!(python.ask("os.remove('new/f')"), "ok None");
+        assert_eq!(python.ask("os.rmdir('new')"), "ok None");
+        assert_eq!(user.ask("os.listdir('.')"), "ok ['b']");
+    }
+    // One that was removed meanwhile is not found, nor is one that has taken its place.
+    hosts.server(1).signal(Signal::KILL);
+    fs::create_dir(hosts.disk(1, "other")).unwrap();
+    fs::remove_dir(hosts.disk(1, "gone")).unwrap();
+    fs::rename(hosts.disk(1, "other"), hosts.disk(1, "gone")).unwrap();
+    wait_until_back(&hosts, 3, 1);
+    assert_eq!(of_gone.ask("os.listdir('.')"), "ESTALE");
+    // Commands of Sheaf do not need it.
+    let sheaf = hosts.machines.dir().join("sheaf");
+    of_gone.must("import subprocess");
+    let ask = format!(
+        "r = subprocess.run(['{}', 'status', '-v'], capture_output=True, text=True)",
+        sheaf.display()
+    );
+    of_gone.must(&ask);
+    let said = of_gone.ask("(r.returncode, r.stderr)");
+    assert!(said.starts_with("ok (0,") && said.contains("does not exist any more"), "{said}");
+}
+
 /// What was not sent to the server that is gone is sent to the next one.
 #[test]
 fn first_call_after_a_restart_of_the_owners_server_succeeds() {

@@ -228,7 +228,7 @@ fn tools_do_not_enter(hosts: &ViewHosts) {
     let other = hosts.machines.run(&["cat", "h2:/f"]);
     assert_eq!((other.code, other.stdout.as_str()), (Some(0), "content"), "{other:?}");
     let seen = hosts.machines.run(&["stat", "-c", "%F", "h1:/view"]);
-    assert_eq!((seen.code, seen.stdout.as_str()), (Some(0), "directory\n"), "{seen:?}");
+    assert_eq!((seen.code, seen.stdout.as_str()), (Some(0), "h1:/view:directory\n"), "{seen:?}");
 }
 
 #[test]
