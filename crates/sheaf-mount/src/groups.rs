@@ -60,6 +60,8 @@ enum GroupNode {
 struct FileGroup {
     number: u64,
     state: Mutex<GroupState>,
+    /// Changes of its rules, which take turns.
+    changes: tokio::sync::Mutex<()>,
     statuses: StatusTexts,
 }
 
@@ -266,6 +268,7 @@ impl GroupsView {
         let group = Arc::new(FileGroup {
             number: state.last,
             state: Mutex::new(own),
+            changes: tokio::sync::Mutex::default(),
             statuses: StatusTexts::default(),
         });
         let made = group.directory();
@@ -273,7 +276,7 @@ impl GroupsView {
         Ok(made)
     }
 
-    fn remove(&self, at: &NodeName, is_directory: bool) -> Result<(), Errno> {
+    async fn remove(&self, at: &NodeName, is_directory: bool) -> Result<(), Errno> {
         match (self.node(at.parent)?, is_directory) {
             (GroupNode::Top, true) => {
                 let mut state = lock(&self.state);
@@ -286,6 +289,7 @@ impl GroupsView {
                 Err(Errno::PERM)
             }
             (GroupNode::Directory(group), false) => {
+                let _turn = group.changes.lock().await;
                 let mut state = lock(&group.state);
                 let is_it =
                     |rule: &GroupRule| rule.link.as_ref().is_some_and(|link| link.0 == at.name);
@@ -327,6 +331,7 @@ impl GroupsView {
         let is_there = |state: &GroupState| {
             GroupFile::named(&at.name).is_some() || state.rules.link(&at.name).is_some()
         };
+        let _turn = group.changes.lock().await;
         if is_there(&lock(&group.state)) {
             return Err(Errno::EXIST);
         }
@@ -463,7 +468,11 @@ impl GroupsView {
             group.statuses.fail(session, (text, Errno::INVAL))
         };
         let text = String::from_utf8(text).map_err(|_| failed(0, "not UTF-8".to_owned()))?;
-        let mut rules = lock(&group.state).rules.clone();
+        let _turn = group.changes.lock().await;
+        let (mut rules, mut links) = {
+            let state = lock(&group.state);
+            (state.rules.clone(), state.links)
+        };
         let mut count = 0;
         for (line, command) in text.lines().enumerate() {
             let Some(command) = GroupCommand::parse(command).map_err(|why| failed(line, why))?
@@ -472,6 +481,18 @@ impl GroupsView {
             };
             count += 1;
             match command {
+                // What is read from here can be written again.
+                GroupCommand::Add(said) if rules.has(&said) => {}
+                GroupCommand::Link(name, said) if rules.has_link(&name, &said) => {}
+                GroupCommand::Link(name, said) => {
+                    check_room(&rules).map_err(|full| group.statuses.fail(session, full))?;
+                    check_link(&rules, &name).map_err(|why| failed(line, why))?;
+                    let address = address_of(&self.point, said.as_bytes()).unwrap_or(said.clone());
+                    let target = self.resolve(address).await.map_err(|why| failed(line, why))?;
+                    links += 1;
+                    let link = Some((name.into_bytes(), links));
+                    rules.rules.push(GroupRule { link, said: said.into_bytes(), target });
+                }
                 GroupCommand::Add(said) => {
                     check_room(&rules).map_err(|full| group.statuses.fail(session, full))?;
                     let address = address_of(&self.point, said.as_bytes()).unwrap_or(said.clone());
@@ -487,8 +508,9 @@ impl GroupsView {
         }
         if count > 0 {
             let mut state = lock(&group.state);
-            (state.rules, state.changed) = (rules, now());
-            group.statuses.put(session, format!("ctl: {count} commands\n"));
+            (state.rules, state.links, state.changed) = (rules, links, now());
+            let s = if count == 1 { "" } else { "s" };
+            group.statuses.put(session, format!("ctl: {count} command{s}\n"));
         }
         Ok(())
     }
@@ -549,6 +571,21 @@ fn check_room(rules: &GroupRules) -> Result<(), (String, Errno)> {
     }
     let text = format!("a group has at most {GROUP_RULES_MAX} rules; one may be a pattern\n");
     Err((text, Errno::NOSPC))
+}
+
+/// Whether a link can have this name.
+fn check_link(rules: &GroupRules, name: &str) -> Result<(), String> {
+    let is_name = !name.is_empty() && !name.contains('/') && !matches!(name, "." | "..");
+    if !is_name || name.len() > NAME_MAX || GroupFile::named(name.as_bytes()).is_some() {
+        return Err(format!("{name}: no link can have this name"));
+    }
+    match rules.link(name.as_bytes()) {
+        None => Ok(()),
+        Some(rule) => {
+            let said = String::from_utf8_lossy(&rule.said);
+            Err(format!("{name}: there is a link that leads to {said}: rm takes it away"))
+        }
+    }
 }
 
 /// The address that a link, or a command, means by a path in the view: `…/hosts/H/PATH` or `…/all/PATH`. Other
@@ -613,7 +650,7 @@ impl OwnFiles for GroupsView {
             NodeOp::Symlink { at, target } => {
                 self.link(at, target, pid).await.map(FileAnswer::Node)
             }
-            NodeOp::Remove { at, is_directory } => done(self.remove(&at, is_directory)),
+            NodeOp::Remove { at, is_directory } => done(self.remove(&at, is_directory).await),
             NodeOp::Rename { from, to, flags } => done(self.rename(&from, to, flags)),
             NodeOp::Open { node, flags } => self.open(node, flags, pid).await,
             NodeOp::Read { handle, offset, size } => match &*self.open.get(handle)? {

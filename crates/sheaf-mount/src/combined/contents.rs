@@ -238,6 +238,7 @@ pub(crate) fn errno_of(outcome: &Outcome) -> Errno {
 pub(crate) fn told(client: &Client, what: &str, outcome: &Outcome, notes: &[String]) -> String {
     let (all, failed) = (outcome.member_count(), outcome.failed_count());
     let mut lines = vec![match failed {
+        0 if all == 1 => format!("{what}: 1 file"),
         0 => format!("{what}: {all} files"),
         failed => format!("{what}: {failed} of {all} failed"),
     }];

@@ -6,7 +6,10 @@ use sheaf_group::Target;
 use sheaf_group::message::DataAggregation;
 
 /// What `ctl` takes.
-const COMMANDS: &str = "add HOSTSET:PATH, remove HOSTSET:PATH, bind read data NAME, clear";
+const COMMANDS: &str =
+    "add HOSTSET:PATH, remove HOSTSET:PATH, link NAME -> HOSTSET:PATH, bind read data NAME, clear";
+/// What stands between the name of a link and where it leads.
+const LEADS_TO: &str = " -> ";
 
 /// Files that belong to a group.
 #[derive(Clone, Debug)]
@@ -23,6 +26,8 @@ pub(super) struct GroupRule {
 pub(super) enum GroupCommand {
     Add(String),
     Remove(String),
+    /// A symbolic link with this name and this text.
+    Link(String, String),
     Bind(GroupBinding),
     Clear,
 }
@@ -50,6 +55,10 @@ impl GroupCommand {
         match word {
             "add" => address().map(Self::Add),
             "remove" => address().map(Self::Remove),
+            "link" => match rest.split_once(LEADS_TO) {
+                Some((name, said)) => Ok(Self::Link(name.to_owned(), said.to_owned())),
+                None => Err(format!("{line}: say where it leads: link NAME -> HOSTSET:PATH")),
+            },
             "bind" => bind(rest).map(Self::Bind),
             "clear" if rest.is_empty() => Ok(Self::Clear),
             _ => return Err(format!("{line}: there is no such command; there are {COMMANDS}")),
@@ -100,6 +109,11 @@ impl GroupRules {
         targets
     }
 
+    /// Whether `ctl` was told to add this in the same words.
+    pub fn has(&self, said: &str) -> bool {
+        self.rules.iter().any(|rule| rule.link.is_none() && rule.said == said.as_bytes())
+    }
+
     /// Takes away what was said to `ctl` in these words.
     pub fn remove(&mut self, said: &str) -> Result<(), String> {
         let is_it = |rule: &GroupRule| rule.link.is_none() && rule.said == said.as_bytes();
@@ -107,6 +121,11 @@ impl GroupRules {
         let at = at.ok_or_else(|| format!("remove {said}: nothing was added in these words"))?;
         self.rules.remove(at);
         Ok(())
+    }
+
+    /// Whether there is a link with this name and text.
+    pub fn has_link(&self, name: &str, said: &str) -> bool {
+        self.link(name.as_bytes()).is_some_and(|rule| rule.said == said.as_bytes())
     }
 
     pub fn link(&self, name: &[u8]) -> Option<&GroupRule> {
@@ -118,14 +137,29 @@ impl GroupRules {
         self.rules.iter().find(is_it).ok_or(Errno::NOENT)
     }
 
-    /// The commands that make such a group; what links say stands in comments.
+    /// Whether a line makes a link with this text, and with the name that stands in the line.
+    fn made_by(line: &str, said: &[u8]) -> bool {
+        let parsed = GroupCommand::parse(line);
+        let Ok(Some(GroupCommand::Link(name, text))) = parsed else { return false };
+        let is_one_line =
+            !line.contains(char::is_control) && !line.contains(char::REPLACEMENT_CHARACTER);
+        is_one_line && text.as_bytes() == said && line == format!("link {name}{LEADS_TO}{text}")
+    }
+
+    /// The commands that make such a group. They change nothing if the group is such already. A link that no
+    /// command can make stands in a comment.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for rule in &self.rules {
             let said = String::from_utf8_lossy(&rule.said);
             text += &match &rule.link {
-                Some((name, _)) => format!("# {} -> {said}\n", String::from_utf8_lossy(name)),
                 None => format!("add {said}\n"),
+                Some((name, _)) => {
+                    let name = String::from_utf8_lossy(name);
+                    let line = format!("link {name}{LEADS_TO}{said}");
+                    let made = Self::made_by(&line, &rule.said);
+                    if made { line + "\n" } else { format!("# {}\n", line.escape_debug()) }
+                }
             };
         }
         if self.binding != GroupBinding::default() {
@@ -160,6 +194,32 @@ mod tests {
     }
 
     #[test]
+    fn links_are_commands_if_a_line_can_say_them() {
+        let text = |name: &str, said: &str| {
+            let target = Target { members: RangeSet::new(), path: String::new() };
+            let link = Some((name.as_bytes().to_vec(), 1));
+            let rules = vec![GroupRule { link, said: said.into(), target }];
+            GroupRules { rules, binding: GroupBinding::default() }.text()
+        };
+        assert_eq!(text("one", "n1:/a b"), "link one -> n1:/a b\n");
+        for (name, said) in [("one", "n1:/a b"), ("o ne", "../../hosts/n1/x"), ("a->b", "n1:/c->d")]
+        {
+            let parsed = GroupCommand::parse(&text(name, said)).unwrap();
+            assert_eq!(parsed, Some(GroupCommand::Link(name.to_owned(), said.to_owned())));
+        }
+        for (name, said) in [
+            ("a\nb", "n1:/x"),
+            ("one", "n1:/x\nclear"),
+            (" one", "n1:/x"),
+            ("one", "n1:/x "),
+            ("a -> b", "n1:/x"),
+        ] {
+            let text = text(name, said);
+            assert!(text.starts_with("# ") && text.lines().count() == 1, "{text:?}");
+        }
+    }
+
+    #[test]
     fn rules_with_one_path_are_asked_as_one() {
         let hosts = |leaves: &[u32]| leaves.iter().copied().collect::<RangeSet>();
         let rule = |leaves: &[u32], path: &str| GroupRule {
@@ -189,6 +249,7 @@ mod tests {
         let wrong = |line: &str| GroupCommand::parse(line).unwrap_err();
         assert!(wrong("ad n1:/x").contains("there are add"));
         assert!(wrong("add").contains("add HOSTSET:PATH"));
+        assert!(wrong("link one n1:/x").contains("link NAME -> HOSTSET:PATH"));
         assert!(wrong("clear all").contains("no such command"));
         assert!(wrong("bind write data sum").contains("bind read data NAME"));
         assert!(wrong("bind read data summ").contains("sum, avg"));

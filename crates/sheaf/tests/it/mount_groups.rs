@@ -393,8 +393,22 @@ fn file_that_several_rules_name_counts_once() {
         "cd groups/g; ln -s ../../hosts/n3/num three; ln -s 'n[2-3]:/num' more; cat size sum ctl";
     assert_eq!(
         reads(&view, linked),
-        "3\n321\nadd n1:/num\nadd n[1-2]:/num\nadd n1://./num\n# three -> ../../hosts/n3/num\n# more -> n[2-3]:/num\n"
+        "3\n321\nadd n1:/num\nadd n[1-2]:/num\nadd n1://./num\nlink three -> ../../hosts/n3/num\nlink more -> n[2-3]:/num\n"
     );
+    // What is read from `ctl` and written again changes nothing, in an editor or not, and makes the same group elsewhere.
+    let again = "cd groups/g; saved=../../hosts/n1/saved; cat ctl >$saved; cat $saved >ctl; diff ctl $saved
+        (echo clear; cat $saved) >ctl; diff ctl $saved; mkdir ../h; cat $saved >../h/ctl; diff ../h/ctl $saved
+        readlink three ../h/three; cat size status; rmdir ../h; rm $saved";
+    assert_eq!(reads(&view, again), "../../hosts/n3/num\n../../hosts/n3/num\n3\nread size: 3 files\n");
+    for (command, why) in [
+        ("link three -> n1:/other", "three: there is a link that leads to ../../hosts/n3/num"),
+        ("link data -> n1:/num", "data: no link can have this name"),
+        ("link a/b -> n1:/num", "a/b: no link can have this name"),
+    ] {
+        let said = says(&view, &format!("cd groups/g; echo '{command}' >ctl || cat status"));
+        assert!(said.stderr.contains("Invalid argument"), "{command}: {said:?}");
+        assert!(said.stdout.contains(why), "{command}: {said:?}");
+    }
     assert_eq!(
         reads(&view, "cd groups/g; echo 7 >>data; cat status data"),
         "write data: 3 files\n1\n7\n20\n7\n300\n7\n"
