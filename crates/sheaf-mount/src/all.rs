@@ -192,7 +192,7 @@ impl AllView {
 
     async fn attributes(&self, place: &AllPlace) -> Result<NodeAttributes, Errno> {
         if *place == AllPlace::root() {
-            return Ok(attributes(ROOT, libc::S_IFDIR | 0o555, 0, now()));
+            return Ok(attributes(ROOT, libc::S_IFDIR | 0o500, 0, now()));
         }
         let found = self.find(place).await?;
         match place.file {

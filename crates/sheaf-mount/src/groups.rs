@@ -108,6 +108,8 @@ pub struct GroupsView {
     point: PathBuf,
     state: Mutex<GroupsState>,
     open: OpenTable<GroupOpen>,
+    /// Members are not written to.
+    is_read_only: bool,
 }
 
 struct GroupsState {
@@ -158,7 +160,14 @@ impl GroupsView {
             point: point.to_owned(),
             state: Mutex::new(state),
             open: OpenTable::default(),
+            is_read_only: false,
         }
+    }
+
+    /// Groups can be made and read. Their files are not written to.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { is_read_only: true, ..self }
     }
 
     fn node(&self, node: u64) -> Result<GroupNode, Errno> {
@@ -238,6 +247,7 @@ impl GroupsView {
             return writing.set_length(&self.client, &group.statuses, length).await;
         }
         Err(match self.node(node)? {
+            GroupNode::File(_, GroupFile::Data) if self.is_read_only => Errno::ROFS,
             GroupNode::File(group, GroupFile::Data) => {
                 group.statuses.fail(asking_session(pid), no_length())
             }
@@ -382,6 +392,7 @@ impl GroupsView {
             GroupFile::Ctl if access == OFlags::WRONLY => {
                 Ok(self.opened(GroupOpen::Commands(group, Mutex::default())))
             }
+            GroupFile::Data if self.is_read_only => Err(Errno::ROFS),
             GroupFile::Data if access == OFlags::WRONLY => {
                 let targets = lock(&group.state).rules.targets();
                 let session = asking_session(pid);

@@ -4,7 +4,8 @@
 //! with an error where a whole one has its end.
 use crate::fuse::Remote;
 use crate::message::{
-    FileAnswer, FileCall, FileSystemUsage, NodeAttributes, NodeEntry, decoded, encoded,
+    FileAnswer, FileCall, FileSystemUsage, NodeAttributes, NodeEntry, NodeOp, ROOT, decoded,
+    encoded,
 };
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -36,11 +37,37 @@ impl<F: OwnFiles> Remote for OwnMount<F> {
     async fn call(&self, call: Vec<u8>) -> Result<Bytes, Errno> {
         let (call, data) = decoded::<FileCall>(&call)?;
         let mut out = Vec::new();
-        let answer = self.0.answer(call, data, &mut out).await;
+        let answer = match is_for_others(&call) {
+            true => self.0.answer(call, data, &mut out).await,
+            false => Err(Errno::ACCES),
+        };
         if answer.is_err() {
             out.clear();
         }
         encoded(&answer, &out).map(Bytes::from)
+    }
+}
+
+/// Whether the user who has mounted it asks, or what is asked may be answered to all: what the topmost directory is,
+/// and what an open file is asked for.
+fn is_for_others(call: &FileCall) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    match &call.op {
+        _ if call.who.uid == own || call.who.uid == 0 || call.pid == 0 => true,
+        NodeOp::Attributes { node, handle } => *node == ROOT || handle.is_some(),
+        NodeOp::SetAttributes { handle, .. } => handle.is_some(),
+        NodeOp::Lookup(_)
+        | NodeOp::ReadLink { .. }
+        | NodeOp::Open { .. }
+        | NodeOp::Create { .. }
+        | NodeOp::Temporary { .. }
+        | NodeOp::Make { .. }
+        | NodeOp::Symlink { .. }
+        | NodeOp::Link { .. }
+        | NodeOp::Rename { .. }
+        | NodeOp::Remove { .. }
+        | NodeOp::Access { .. } => false,
+        _ => true,
     }
 }
 

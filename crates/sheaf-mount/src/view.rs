@@ -135,7 +135,8 @@ impl MountedView {
             })?;
         }
         view.mount_own(parts.all, ALL, forbids)?;
-        view.mount_own(parts.groups, GROUPS, forbids)?;
+        // Groups are the view's, and no files. What is written to their files is refused by them.
+        view.mount_own(parts.groups, GROUPS, ViewForbids { writes: false, ..forbids })?;
         Ok(view)
     }
 
@@ -160,7 +161,8 @@ impl MountedView {
         Ok(Self { point, mounts, own: None })
     }
 
-    /// Mounts what this process has itself. It acts for whoever has mounted it, so nobody else gets in.
+    /// Mounts what this process has itself. It acts for the user who has mounted it, so it refuses all others.
+    /// In root's view these see its directory.
     fn mount_own<F: OwnFiles>(
         &mut self,
         files: F,
@@ -168,7 +170,8 @@ impl MountedView {
         forbids: ViewForbids,
     ) -> Result<(), ViewError> {
         let source = format!("{PART}{name}");
-        let options = MountOptions { source, for_all: false, forbids };
+        let for_all = rustix::process::geteuid().is_root();
+        let options = MountOptions { source, for_all, forbids };
         self.mount(Arc::new(OwnMount(files)), self.point.join(name), &options)
     }
 
@@ -261,7 +264,10 @@ fn check(point: &Path) -> Result<PathBuf, String> {
     }
     match entries.next() {
         None => Ok(place),
-        Some(Ok(first)) => Err(format!("is not empty: {}", first.file_name().display())),
+        Some(Ok(first)) => Err(format!(
+            "is not empty: {}: a view needs an empty directory",
+            first.file_name().display()
+        )),
         Some(Err(error)) => Err(said(error)),
     }
 }

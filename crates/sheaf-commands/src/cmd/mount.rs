@@ -163,6 +163,7 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
                 by_own_server(session, &mut remotes).await;
                 let hosts = hosts(session, &remotes).await?;
                 let groups = GroupsView::new(session.client(), &point, asks);
+                let groups = if writes { groups.read_only() } else { groups };
                 let parts = ViewParts { hosts, all: AllView::new(session.client()), groups };
                 MountedView::new(&args.point, parts, forbids)
             };
@@ -242,7 +243,13 @@ fn ids(args: &MountArgs) -> Result<ShownIds> {
         Some(file) => {
             let (mut text, most) = (String::new(), IDMAP_BYTES_MAX);
             let read = File::open(file).and_then(|file| file.take(most).read_to_string(&mut text));
-            read.with_context(|| format!("--idmap {}", printable(file)))?;
+            read.map_err(|error| {
+                let errno = sheaf_core::Errno::from_io(&error);
+                Stop::usage(format!(
+                    "--idmap {}: {errno}: a file of rules, or u:HOSTUID:LOCALUID,...",
+                    printable(file)
+                ))
+            })?;
             text
         }
         None => String::new(),
@@ -388,12 +395,17 @@ fn no_session() -> anyhow::Error {
 }
 
 fn no_point(point: &Path, error: &std::io::Error) -> anyhow::Error {
-    let hint = match error.kind() {
-        std::io::ErrorKind::NotFound => ": mkdir makes it",
-        _ => "",
+    let (said, errno) = (printable(&point.to_string_lossy()), sheaf_core::Errno::from_io(error));
+    let is_absent = error.kind() == std::io::ErrorKind::NotFound;
+    let why = match is_absent {
+        // The address of a directory stands in the place of the mount point.
+        true if said.contains(":/") => {
+            format!("no mount point is named: sheaf mount {said} POINT mounts it at POINT")
+        }
+        true => format!("{errno}: mkdir makes it"),
+        false => errno.to_string(),
     };
-    let errno = sheaf_core::Errno::from_io(error);
-    Stop::usage(format!("{}: {errno}{hint}", printable(&point.to_string_lossy()))).into()
+    Stop::usage(format!("{said}: {why}")).into()
 }
 
 fn not_there(error: ViewError) -> anyhow::Error {

@@ -16,6 +16,11 @@ use std::time::{Duration, Instant};
 
 /// The program by which somebody who is not root mounts.
 const FUSERMOUNT: &str = "fusermount3";
+/// What helps if it is not there, or has no device.
+const NO_FUSERMOUNT: &str =
+    "it is not installed; it is in the package fuse3 (or root mounts the view)";
+const NOT_FOR_ALL: &str = ": users can mount if its mode is 666";
+const NO_DEVICE: &str = ": modprobe fuse loads the module, and a container needs this device";
 /// Where that finds the socket by which it hands over the device.
 const COMMFD: &str = "_FUSE_COMMFD";
 
@@ -58,7 +63,9 @@ impl ViewForbids {
 #[non_exhaustive]
 pub enum MountError {
     /// There is no device.
-    #[error("/dev/fuse cannot be opened: {0}: the kernel's module fuse may not be loaded")]
+    #[error(
+        "/dev/fuse cannot be opened: {0}: modprobe fuse loads the module, and a container needs this device"
+    )]
     Device(Errno),
     /// The kernel refuses.
     #[error("{}: cannot be mounted: {error}", point.display())]
@@ -124,11 +131,15 @@ fn by_fusermount(point: &Path, options: &MountOptions) -> Result<Device, MountEr
     command.args(["-o", &words, "--"]).arg(point).env(COMMFD, theirs.as_raw_fd().to_string());
     let output = command.stdin(Stdio::null()).output();
     drop(theirs);
-    let output = output.map_err(|error| failed(error.to_string()))?;
+    let output = output.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => failed(NO_FUSERMOUNT.to_owned()),
+        _ => failed(error.to_string()),
+    })?;
     if !output.status.success() {
         let mut said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         if said.contains("/dev/fuse") {
-            said += ": who is not root mounts where it is for all (mode 666)";
+            let is_there = Path::new("/dev/fuse").exists();
+            said += if is_there { NOT_FOR_ALL } else { NO_DEVICE };
         }
         return Err(failed(said));
     }

@@ -170,7 +170,7 @@ fn place_that_is_none_is_refused() {
     let session = ["--processes", "2", "--export", &export];
     for (point, why) in [
         ("none", "No such file or directory (ENOENT): mkdir makes it"),
-        ("full", "is not empty: file"),
+        ("full", "is not empty: file: a view needs an empty directory"),
         ("full/file", "Not a directory (ENOTDIR)"),
     ] {
         let run = home.run(&[&session[..], &["mount", point]].concat());

@@ -399,7 +399,10 @@ fn file_that_several_rules_name_counts_once() {
     let again = "cd groups/g; saved=../../hosts/n1/saved; cat ctl >$saved; cat $saved >ctl; diff ctl $saved
         (echo clear; cat $saved) >ctl; diff ctl $saved; mkdir ../h; cat $saved >../h/ctl; diff ../h/ctl $saved
         readlink three ../h/three; cat size status; rmdir ../h; rm $saved";
-    assert_eq!(reads(&view, again), "../../hosts/n3/num\n../../hosts/n3/num\n3\nread size: 3 files\n");
+    assert_eq!(
+        reads(&view, again),
+        "../../hosts/n3/num\n../../hosts/n3/num\n3\nread size: 3 files\n"
+    );
     for (command, why) in [
         ("link three -> n1:/other", "three: there is a link that leads to ../../hosts/n3/num"),
         ("link data -> n1:/num", "data: no link can have this name"),

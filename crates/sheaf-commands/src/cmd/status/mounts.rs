@@ -40,11 +40,16 @@ pub fn show(output: &Output) -> Result<Exit> {
             calls.iter().try_for_each(|call| output.records.write(&mut out, call))?;
             continue;
         }
-        if view.as_ref() != Some(&record.view) {
-            writeln!(out, "{}", printable(&record.view))?;
-            view = Some(record.view.clone());
+        // A view of one directory has no parts.
+        if record.part.is_empty() {
+            writeln!(out, "{}: {}", printable(&record.view), described(&record))?;
+        } else {
+            if view.as_ref() != Some(&record.view) {
+                writeln!(out, "{}", printable(&record.view))?;
+            }
+            writeln!(out, "  {}: {}", printable(&record.part), described(&record))?;
         }
-        writeln!(out, "  {}: {}", printable(&record.part), described(&record))?;
+        view = Some(record.view.clone());
         for call in &calls {
             writeln!(out, "    {}", described_call(call))?;
         }

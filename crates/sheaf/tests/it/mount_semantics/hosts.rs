@@ -85,7 +85,8 @@ impl ViewHosts {
         Run::of(self.command(host, args).output().unwrap())
     }
 
-    fn command(&self, host: usize, args: &[&str]) -> Command {
+    /// The same, to be run.
+    pub fn command(&self, host: usize, args: &[&str]) -> Command {
         let program = self.machines.dir().join("sheaf");
         self.machines.command(host, program.to_str().unwrap(), args)
     }

@@ -1,6 +1,7 @@
 //! Views of one directory, and views that show files otherwise than their owners have them.
 use super::hosts::{EXPORT, ViewHosts};
-use sheaf_testing::sessions::{turn, wait_until};
+use sheaf_testing::home::Run;
+use sheaf_testing::sessions::{SOON, turn, wait_until};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -45,6 +46,8 @@ fn one_directory_of_a_host_is_a_view() {
     assert!(own.code == Some(2) && own.stderr.contains("is this host: mount --bind"), "{own:?}");
     mount_one(&hosts, &[], "d");
     assert_eq!(shell(&hosts, 2, ONE, "ls; cat e/f link"), "e\nlink\nout\ntext\ntext\n");
+    let status = hosts.sheaf(2, &["status", "--mounts"]);
+    assert!(status.stdout.starts_with(&format!("{ONE}: ")), "{status:?}");
     // Nothing leads out of it, and what is done in it is done at the owner.
     let out = hosts.shell_at(2, ONE, "cat out");
     assert!(out.stderr.contains("No such file"), "{out:?}");
@@ -125,7 +128,30 @@ chmod 700 f2000; chown 2000:50 . f2000; setfacl -m u:2000:r f3000 || :";
         ("/run/none", "--idmap /run/none: No such file or directory"),
     ] {
         let run = hosts.sheaf(2, &["mount", "--idmap", rules, &format!("h1:{EXPORT}"), ONE]);
-        assert!(run.code != Some(0) && run.stderr.contains(why), "{run:?}");
+        assert!(run.code == Some(2) && run.stderr.contains(why), "{run:?}");
+    }
+}
+
+/// Whatever stays in the background keeps no pipe of the command open.
+#[test]
+fn mount_with_json_returns_when_the_view_is_there() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::without_views(2, "") else { return };
+    shell(&hosts, 2, "/run", "mkdir one");
+    let one = format!("h1:{EXPORT}");
+    for (words, point) in [(&[super::hosts::POINT][..], super::hosts::POINT), (&[&*one, ONE], ONE)]
+    {
+        let mut command = hosts.command(2, &[&["--json", "mount"], words].concat());
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(Run::of(command.output().unwrap())));
+        let ran = told.recv_timeout(SOON);
+        // Also if it has not returned.
+        let list = hosts.shell_at(2, point, "ls -A | wc -l");
+        assert_eq!(hosts.sheaf(2, &["umount", point]).code, Some(0));
+        let run = ran.unwrap_or_else(|_| panic!("{words:?} has not returned"));
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+        assert!(run.stdout.lines().all(|line| line.starts_with('{')), "{run:?}");
+        assert_eq!(list.stdout, if point == ONE { "0\n" } else { "3\n" }, "{list:?}");
     }
 }
 

@@ -26,7 +26,11 @@ fn place_that_is_missing_full_or_taken_is_refused() {
     assert_eq!(made.code, Some(0), "{made:?}");
     for (point, why) in [
         ("/run/none", "No such file or directory (ENOENT): mkdir makes it"),
-        ("/run/full", "is not empty: file"),
+        ("/run/full", "is not empty: file: a view needs an empty directory"),
+        (
+            "/run/none:/etc",
+            "no mount point is named: sheaf mount /run/none:/etc POINT mounts it at POINT",
+        ),
         ("/run/plain", "Not a directory (ENOTDIR)"),
         ("/run/plain/within", "Not a directory (ENOTDIR)"),
         ("/run/broken", "No such file or directory (ENOENT): mkdir makes it"),
@@ -103,8 +107,8 @@ fn machine_without_fuse_is_told_so() {
     assert_eq!(made.code, Some(0), "{made:?}");
     let run = mount(&hosts, 2, POINT);
     assert_ne!(run.code, Some(0), "{run:?}");
-    let why = "sheaf: /dev/fuse cannot be opened: No such file or directory (ENOENT): the kernel's module fuse may \
-               not be loaded\n";
+    let why = "sheaf: /dev/fuse cannot be opened: No such file or directory (ENOENT): modprobe fuse loads the module, \
+               and a container needs this device\n";
     assert_eq!(run.stderr, why);
     assert_eq!(mounts(&hosts, 2), 0);
     assert_eq!(fs::read_dir(hosts.machines.root(2).join("run/view")).unwrap().count(), 0);
@@ -168,6 +172,15 @@ fn nothing_is_written_to_what_is_mounted_read_only() {
             let error = super::hosts::errno(result);
             assert_eq!(error, Some(rustix::io::Errno::ROFS), "{name} on h{owner}");
         }
+    }
+    // Groups are of the view.
+    let read = "mkdir groups/g; echo 'add h1:/f' >groups/g/ctl; cat groups/g/data; rmdir groups/g";
+    let group = hosts.shell_at(2, POINT, read);
+    assert_eq!((group.code, group.stdout.as_str()), (Some(0), "content"), "{group:?}");
+    for data in ["groups/g/data", "all/f@data"] {
+        let write = format!("mkdir -p groups/g; echo 'add h1:/f' >groups/g/ctl; echo x >>{data}");
+        let written = hosts.shell_at(2, POINT, &write);
+        assert!(written.stderr.contains("Read-only file system"), "{data}: {written:?}");
     }
     assert_eq!(fs::read_to_string(hosts.disk(1, "f")).unwrap(), "content");
 }

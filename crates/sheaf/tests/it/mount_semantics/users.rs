@@ -133,6 +133,21 @@ fn processes_of_the_view_are_not_a_users_to_end() {
         assert_eq!(alice.ask(&format!("os.kill({pid}, 9)")), "EPERM");
         assert_eq!(alice.ask(&format!("os.listdir('/proc/{pid}/fd')")), "EACCES");
     }
+    // What acts as root she sees, and does not enter, also by a working directory of root's.
+    let point = super::hosts::POINT;
+    let listed = "[stat.filemode(os.lstat(p + n).st_mode) for n in ('all', 'groups')]";
+    alice.must(&format!("p = '{point}/'"));
+    assert_eq!(alice.ask(listed), "ok ['dr-x------', 'drwx------']");
+    for name in ["all", "groups"] {
+        assert_eq!(alice.ask(&format!("os.listdir(p + '{name}')")), "EACCES");
+        assert_eq!(alice.ask(&format!("os.stat(p + '{name}/x')")), "EACCES");
+    }
+    hosts.shell(1, "mkdir -m 755 h1/d; echo text >h1/d/f; chmod 644 h1/d/f");
+    let within = "setpriv --reuid 1001 --regid 1001 --clear-groups sh -c 'ls; cat f; cat' <f || :";
+    let said = hosts.shell_at(2, &format!("{point}/all/d"), within);
+    assert_eq!(said.stdout, "text\n", "{said:?}");
+    assert_eq!(said.stderr.matches("Permission denied").count(), 2, "{said:?}");
+    fs::remove_dir_all(hosts.disk(1, "d")).unwrap();
     // Nor is the view hers to take away.
     let program = hosts.machines.dir().join("sheaf");
     let mut umount = vec!["--reuid", "1001", "--regid", "1001", "--clear-groups", "--"];
