@@ -155,7 +155,7 @@ impl Mounted {
         let source = format!("{}{}", if is_part { "" } else { PART }, options.source);
         let within = MountOptions { source, ..options.clone() };
         let below = has_below.then(|| (remote.clone(), point.to_owned(), within));
-        let mut mounted = Self::at_node(remote, point, options, ROOT)?;
+        let mut mounted = Self::at_node(remote, point, options, ROOT, false)?;
         mounted.below = below.map(|(remote, point, options)| {
             sheaf_tree::task::spawn(submounts::keep(remote, point, options))
         });
@@ -168,22 +168,21 @@ impl Mounted {
         point: &Path,
         options: &MountOptions,
         root: u64,
+        is_below: bool,
     ) -> Result<Self, MountError> {
         let device = point::mount(point, options)?;
         let point = point.to_owned();
-        let mut mounted = Self {
-            point: point.clone(),
-            readers: None,
-            below: None,
-            is_gone: false,
-            is_below: false,
-        };
+        let mut mounted =
+            Self { point: point.clone(), readers: None, below: None, is_gone: false, is_below };
         let failed = |error| MountError::Protocol { point: point.clone(), error };
         device.shake_hands(options.for_all, remote.maps()).map_err(failed)?;
         let device = Arc::new(device.watched().map_err(failed)?);
         mounted.readers = Some(sheaf_tree::task::spawn(async move {
             remote.answered_nearer(root, &|| device.cloned()).await;
-            answer(device, remote, root).await;
+            answer(device, remote.clone(), root).await;
+            if is_below {
+                submounts::ended(&*remote, root).await;
+            }
         }));
         Ok(mounted)
     }
@@ -240,9 +239,7 @@ fn mounted_below<R: Remote>(
     options: &MountOptions,
     node: u64,
 ) -> Result<Mounted, MountError> {
-    let mut mounted = Mounted::at_node(remote, point, options, node)?;
-    mounted.is_below = true;
-    Ok(mounted)
+    Mounted::at_node(remote, point, options, node, true)
 }
 
 /// Answers what the kernel asks by a device, until nothing is mounted any more. Dropped, it lets go of the device.

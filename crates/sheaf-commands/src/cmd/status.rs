@@ -10,7 +10,7 @@ use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{Nobody, Output, Report, Silent};
 use sheaf_cli::session;
 use sheaf_cli::session::Ended;
-use sheaf_core::RangeSet;
+use sheaf_core::{Errno, RangeSet};
 use sheaf_group::Outcome;
 use sheaf_records::{CommandError, Host, Note, Summary};
 use sheaf_session::gates;
@@ -345,12 +345,23 @@ async fn show(
 ) -> Result<ShownStatus> {
     let (client, config) = (joined.client(), joined.config());
     let everyone = client.network().everyone();
-    let ((servers, outcome), state) = servers(joined, &everyone).await?;
-    let answered: RangeSet = servers.iter().map(|(leaf, _)| *leaf).collect();
+    let ((servers, mut outcome), state) = servers(joined, &everyone).await?;
+    let mut answered: RangeSet = servers.iter().map(|(leaf, _)| *leaf).collect();
+    let mut squashed = None;
+    if let Some(host) = joined.gate().filter(|_| is_squashed(joined)) {
+        // A server that refuses root of this host has answered.
+        let refused = |(errno, _): &mut (Errno, RangeSet)| *errno == Errno::PERM;
+        for (_, leaves) in outcome.failed.extract_if(.., refused) {
+            answered.union_with(&leaves);
+            squashed = Some(format!(
+                "root of {host} is not root on its other hosts: clients_root = true of the cluster allows it"
+            ));
+        }
+    }
     let waiting = state.waiting().difference(&answered);
     let missing = everyone.difference(&answered);
     let events = news(&events(joined));
-    let asked_of = AskedStatus { name, joined, other, events: &events, state: &state };
+    let asked_of = AskedStatus { name, joined, other, squashed, events: &events, state: &state };
     let (mut out, mut errors) = (Vec::new(), Vec::new());
     if output.json {
         asked_of.write_json(&servers, (&answered, &missing), output, &mut out)?;
@@ -374,12 +385,19 @@ async fn show(
     Ok(ShownStatus { exit: report.exit(), summary, out, errors })
 }
 
+/// Whether servers refuse what this process asks for, because it is root.
+fn is_squashed(joined: &Session) -> bool {
+    rustix::process::geteuid().is_root() && !joined.rights().may_be_root
+}
+
 /// A session that was asked.
 struct AskedStatus<'a> {
     name: &'a str,
     joined: &'a Session,
     /// That its settings are not those of the file any more.
     other: Option<&'a str>,
+    /// That root of this host may do nothing on others.
+    squashed: Option<String>,
     events: &'a [TimedNotice],
     state: &'a TreeState,
 }
@@ -394,8 +412,8 @@ impl AskedStatus<'_> {
         mut out: &mut Vec<u8>,
     ) -> Result<()> {
         let (client, name) = (self.joined.client(), self.name);
-        if let Some(other) = self.other {
-            output.records.write(&mut out, &Note { note: other.to_owned() })?;
+        for note in self.other.into_iter().chain(self.squashed.as_deref()) {
+            output.records.write(&mut out, &Note { note: note.to_owned() })?;
         }
         for (at, notice) in self.events {
             notices::write(notice, self.joined, Some((name, *at)), output.records, &mut out)?;
@@ -445,7 +463,7 @@ impl AskedStatus<'_> {
         (answered, everyone, waiting): (&RangeSet, &RangeSet, &RangeSet),
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        let Self { name, joined, other, events, state } = self;
+        let Self { name, joined, other, squashed, events, state } = self;
         // Whoever is joined says what it is.
         let Some(told) = joined.about() else { return Ok(()) };
         let up = std::time::SystemTime::now()
@@ -469,8 +487,8 @@ impl AskedStatus<'_> {
             told.tree,
             told.export
         )?;
-        if let Some(other) = other {
-            writeln!(out, "  {other}")?;
+        for line in other.iter().copied().chain(squashed.as_deref()) {
+            writeln!(out, "  {line}")?;
         }
         if !waiting.is_empty() {
             let all = everyone.len();
@@ -518,7 +536,6 @@ impl AskedStatus<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sheaf_core::Errno;
 
     #[test]
     fn joined_hosts_are_no_longer_listed_as_not_joined() {

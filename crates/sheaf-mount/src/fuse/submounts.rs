@@ -86,13 +86,8 @@ async fn ask<R: Remote>(remote: &R, op: NodeOp) -> Result<FileAnswer, Errno> {
 pub(super) async fn keep<R: Remote>(remote: Arc<R>, point: PathBuf, options: MountOptions) {
     let (mut mounts, mut done) = (FxHashMap::<u64, Mounted>::default(), Vec::new());
     loop {
-        mounts.retain(|node, mount| {
-            let is_gone = mount.is_gone();
-            if is_gone {
-                done.push((*node, SubMountEnd::Gone));
-            }
-            !is_gone
-        });
+        // The owner knows of those that are gone.
+        mounts.retain(|_, mount| !mount.is_gone());
         let wanted = NodeOp::Mounts { done: done.clone(), wait_ms: WANTED_WAIT_MS };
         let Ok(FileAnswer::Mounts(wanted)) = ask(&*remote, wanted).await else {
             tokio::time::sleep(LOST_PAUSE).await;
@@ -120,6 +115,15 @@ pub(super) async fn keep<R: Remote>(remote: Arc<R>, point: PathBuf, options: Mou
             };
             done.push((node, end));
         }
+    }
+}
+
+/// Tells the owner that a file system is not mounted any more, at once: another one may be there by now, with the same
+/// number.
+pub(super) async fn ended<R: Remote>(remote: &R, node: u64) {
+    let done = vec![(node, SubMountEnd::Gone)];
+    while ask(remote, NodeOp::Mounts { done: done.clone(), wait_ms: 0 }).await.is_err() {
+        tokio::time::sleep(LOST_PAUSE).await;
     }
 }
 

@@ -95,6 +95,13 @@ fn root_of_a_client_host_needs_the_setting_to_be_root_elsewhere() {
                clients_root = true there";
     refused(&run(&machines, 2, &["cat", "h4:/root/data"]), why);
     refused(&run(&machines, 2, &["cp", "/root/data", "h4:/root/.ssh/authorized_keys"]), why);
+    // Its servers run all the same.
+    let status = run(&machines, 2, &["status"]);
+    assert_eq!((status.code, status.stderr.as_str()), (Some(0), ""), "{status:?}");
+    assert!(
+        !status.stdout.contains(" 0 of ") && status.stdout.contains("root of h2 is not root"),
+        "{status:?}"
+    );
     install(&machines, 2);
     let alice = |gids: &str, args: &[&str]| {
         let words: Vec<&str> = [FOR_ALL].iter().chain(args).copied().collect();
