@@ -24,6 +24,7 @@ mod request;
 mod statistics;
 mod submounts;
 mod underway;
+mod walks;
 mod writers;
 
 use crate::ids::ShownIds;
@@ -55,6 +56,7 @@ use std::time::{Duration, Instant};
 use submounts::Covered;
 use tokio::task::JoinHandle;
 use underway::{CallUnderWay, UnderWay};
+use walks::{OfWalk, Walks};
 use writers::{EXECUTE_BITS, Releasing, Writers};
 
 pub use point::{MountError, MountOptions, ViewForbids, unmount};
@@ -177,9 +179,10 @@ impl Mounted {
         let failed = |error| MountError::Protocol { point: point.clone(), error };
         device.shake_hands(options.for_all, remote.maps()).map_err(failed)?;
         let device = Arc::new(device.watched().map_err(failed)?);
+        let for_all = options.for_all;
         mounted.readers = Some(sheaf_tree::task::spawn(async move {
             remote.answered_nearer(root, &|| device.cloned()).await;
-            answer(device, remote.clone(), root).await;
+            answer(device, remote.clone(), (root, for_all)).await;
             if is_below {
                 submounts::ended(&*remote, root).await;
             }
@@ -242,7 +245,8 @@ fn mounted_below<R: Remote>(
     Mounted::at_node(remote, point, options, node, true)
 }
 
-/// Answers what the kernel asks by a device, until nothing is mounted any more. Dropped, it lets go of the device.
+/// Answers what the kernel asks by a device of a mount for all users, until nothing is mounted any more. Dropped, it
+/// lets go of the device.
 ///
 /// # Errors
 /// When the device is none.
@@ -251,12 +255,16 @@ pub(crate) async fn answer_by<R: Remote>(
     remote: Arc<R>,
     root: u64,
 ) -> std::io::Result<()> {
-    answer(Arc::new(Device::of(device).watched()?), remote, root).await;
+    answer(Arc::new(Device::of(device).watched()?), remote, (root, true)).await;
     Ok(())
 }
 
-async fn answer<R: Remote>(device: Arc<WatchedDevice>, remote: Arc<R>, root: u64) {
-    let view = Arc::new(View::new(remote, root));
+async fn answer<R: Remote>(
+    device: Arc<WatchedDevice>,
+    remote: Arc<R>,
+    (root, for_all): (u64, bool),
+) {
+    let view = Arc::new(View::new(remote, root, for_all));
     let _ends = ViewEnds(view.clone());
     view.read(&device).await;
 }
@@ -289,6 +297,8 @@ struct View<R> {
     covered: Covered,
     recent: RecentAnswers,
     places: KnownPlaces,
+    /// Where the kernel checks permissions, and so begins each walk with a request.
+    walks: Option<Walks>,
 }
 
 /// What an operation has to do with files that somebody may run.
@@ -316,6 +326,7 @@ struct AskedAbout {
     /// Its answer has ids in it.
     has_ids: bool,
     loan: Option<(LoanOf, LoanAsked)>,
+    of_walk: OfWalk,
     /// It sets a lock or tests for one.
     lock: Option<LockAsked>,
     /// It names files by a directory, which may have to be found again.
@@ -325,10 +336,11 @@ struct AskedAbout {
 }
 
 impl<R: Remote> View<R> {
-    fn new(remote: Arc<R>, root: u64) -> Self {
+    fn new(remote: Arc<R>, root: u64, for_all: bool) -> Self {
         let (under_way, locked, forgotten, borrowed, writers, pages) = Default::default();
         let (held, counters) = (HeldLocks::default(), Counters::default());
         let (covered, recent, places) = Default::default();
+        let walks = (for_all && remote.has_sub_mounts()).then(Walks::default);
         Self {
             remote,
             root,
@@ -343,6 +355,7 @@ impl<R: Remote> View<R> {
             covered,
             recent,
             places,
+            walks,
         }
     }
 
@@ -419,12 +432,20 @@ impl<R: Remote> View<R> {
             return Ok(None);
         }
         let is_covered = self.covered.is(request.node(), &op);
-        match self.recent.take(request.pid(), &op, Instant::now()) {
-            Known::Attributes(found) if !is_covered => {
+        let (known, unused) = self.recent.take(request.pid(), &op, Instant::now());
+        self.forget_at_owner(unused);
+        match (known, &op) {
+            (Known::Attributes(found), NodeOp::Lookup(_)) if is_covered => {
+                self.forget_at_owner(vec![(found.node, 1)]);
+            }
+            (Known::Attributes(found), op) if !is_covered => {
+                if let NodeOp::Lookup(at) = op {
+                    self.note_step(at, &found);
+                }
                 reply::reply(device, unique, &how, FileAnswer::Node(found), &[])?;
                 return Ok(None);
             }
-            Known::NoXattr if !is_covered => return Err(Errno::NODATA),
+            (Known::NoXattr, _) if !is_covered => return Err(Errno::NODATA),
             _ => {}
         }
         if self.is_done(request.node(), &op) {
@@ -441,14 +462,15 @@ impl<R: Remote> View<R> {
         let has_ids =
             matches!(&op, NodeOp::GetXattr { name, .. } if self.remote.ids().is_of_list(name));
         let relies_on_size = self.is_open_by_size(&op);
-        let (mut op, loan) = self.borrowing(node, op);
+        let (op, loan) = self.borrowing(node, op);
+        let (mut op, of_walk) = self.walking(op);
         let lock = self.of_locks(node, &mut op, |op| request.who(op, self.remote.ids()))?;
         let who = request.who(&op, self.remote.ids());
         // Before the next request is read, which may be its interrupt.
         let under_way = UnderWay::new(self, request, &op);
         let is_of_directory = places::is_of_directory(&op);
         let name = places::name_found(&op).cloned();
-        let call = encoded(&FileCall { who, pid, op }, data)?;
+        let call = encoded(&FileCall { who, pid, keeps_names: false, op }, data)?;
         let about = AskedAbout {
             node,
             pid,
@@ -459,6 +481,7 @@ impl<R: Remote> View<R> {
             relies_on_size,
             has_ids,
             loan,
+            of_walk,
             lock,
             is_of_directory,
             name,
@@ -509,7 +532,8 @@ impl<R: Remote> View<R> {
         about: AskedAbout,
         all: &Bytes,
     ) -> Result<(), Errno> {
-        let AskedAbout { node, pid, how, finds, of_writers, has_ids, loan, lock, .. } = about;
+        let AskedAbout { node, pid, how, finds, of_writers, has_ids, loan, of_walk, lock, .. } =
+            about;
         let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(all)?;
         let (mut answer, mut bytes) = (answer?, bytes);
         self.note_writer(&of_writers, &answer);
@@ -522,7 +546,7 @@ impl<R: Remote> View<R> {
         if let (Some(at), FileAnswer::Node(found)) = (about.name, &answer) {
             self.places.found(found, at);
         }
-        let answer = self.remote.ids().answer(answer);
+        let (answer, ahead) = self.walked(of_walk, node, self.remote.ids().answer(answer))?;
         let mut list = if has_ids { bytes.to_vec() } else { Vec::new() };
         if has_ids {
             self.remote.ids().list(&mut list);
@@ -532,7 +556,8 @@ impl<R: Remote> View<R> {
         if let (true, FileAnswer::Node(found)) =
             (is_status && self.remote.has_sub_mounts(), &answer)
         {
-            self.recent.note(pid, *found, finds, Instant::now());
+            let unused = self.recent.note(pid, *found, finds, ahead, Instant::now());
+            self.forget_at_owner(unused);
             if finds && found.is_mounted {
                 self.covered.found(found.node);
             }
@@ -602,6 +627,14 @@ impl<R: Remote> View<R> {
         }
         drop(locked);
         self.places.forget(&nodes);
+        self.forget_at_owner(nodes);
+    }
+
+    /// The same of nodes that the kernel may have all the same.
+    fn forget_at_owner(self: &Arc<Self>, nodes: Vec<(u64, u64)>) {
+        if nodes.is_empty() {
+            return;
+        }
         let mut forgotten = lock(&self.forgotten);
         let is_first = forgotten.is_empty();
         forgotten.extend(nodes);
@@ -619,7 +652,9 @@ impl<R: Remote> View<R> {
                 return;
             }
             let (who, op) = (FileCaller::default(), NodeOp::Forget(nodes));
-            let Ok(call) = encoded(&FileCall { who, pid: 0, op }, &[]) else { return };
+            let Ok(call) = encoded(&FileCall { who, pid: 0, keeps_names: false, op }, &[]) else {
+                return;
+            };
             // Whoever has nobody to tell it to has nothing to be forgotten there.
             drop(view.remote.call(call).await);
         });

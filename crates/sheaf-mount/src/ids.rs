@@ -197,6 +197,9 @@ impl ShownIds {
         match answer {
             _ if self.is_plain() => answer,
             FileAnswer::Node(found) => FileAnswer::Node(self.attributes(found)),
+            FileAnswer::Walked(found) => {
+                FileAnswer::Walked(found.into_iter().map(|one| self.attributes(one)).collect())
+            }
             FileAnswer::Created(made, handle) => FileAnswer::Created(self.attributes(made), handle),
             FileAnswer::Entries(mut entries) => {
                 for entry in &mut entries {

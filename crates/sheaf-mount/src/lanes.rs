@@ -135,7 +135,7 @@ impl<W: Way> HostLanes<W> {
         }
         let lane = self.way.open().await?;
         let (who, op) = (FileCaller::default(), NodeOp::Join(self.client.clone()));
-        let join = FileCall { who, pid: 0, op };
+        let join = FileCall { who, pid: 0, keeps_names: false, op };
         let joined = self.ask(&lane.0, encoded(&join, &[])?.into(), begun).await?;
         let (answer, _) = decoded::<Result<FileAnswer, Errno>>(&joined)?;
         answer.map(|_| lane)

@@ -34,8 +34,8 @@ pub use groups::{AddressQuestion, GROUP_RULES_MAX, GROUPS_MAX, GroupsView};
 pub use ids::{ID_RULES_MAX, IdMap, IdMapError, ShownIds};
 pub use message::{
     FileAnswer, FileCall, FileCaller, FileClient, FileLock, FileLockKind, FileNews,
-    FileSystemUsage, Loan, LockedFile, NodeAttributes, NodeEntry, NodeMaking, NodeName, NodeOp,
-    ROOT, SetNodeAttributes, SetNodeTime, SubMountEnd,
+    FileSystemUsage, Loan, LockedFile, NewsOf, NodeAttributes, NodeEntry, NodeMaking, NodeName,
+    NodeOp, ROOT, SetNodeAttributes, SetNodeTime, SubMountEnd,
 };
 pub use near::{FILES_NEAR, near_service};
 pub use owner::{FILES, FileOwners, OwnerLane, service};

@@ -33,6 +33,8 @@ pub struct FileClient {
     pub top: Vec<u8>,
     /// Block devices are files that can be read.
     pub has_devices: bool,
+    /// How long its mounts keep names and attributes, in milliseconds.
+    pub keeps_names_ms: u32,
 }
 
 /// A request.
@@ -42,6 +44,8 @@ pub struct FileCall {
     pub who: FileCaller,
     /// The process, as the system of whoever asks has it.
     pub pid: u32,
+    /// The client keeps the names and attributes of the answer, and takes recalls of them.
+    pub keeps_names: bool,
     /// What is to be done.
     pub op: NodeOp,
 }
@@ -140,6 +144,9 @@ pub enum NodeOp {
     Lookup(NodeName),
     /// These nodes are not needed any more, so many times each.
     Forget(Vec<(u64, u64)>),
+    /// `fstat(2)` of a directory, and `lstat(2)` of a name in it, of a name in that, and so on. The nodes of the
+    /// names are known from then on.
+    Walk { node: u64, names: Vec<Vec<u8>> },
     /// `fstat(2)`, of an open file if there is one.
     Attributes { node: u64, handle: Option<u64> },
     /// `chmod`, `chown`, `truncate` and `utimensat` at once.
@@ -183,6 +190,8 @@ pub enum NodeOp {
     Sync { handle: u64, data_only: bool },
     /// Entries of an open directory behind an offset, of about so many bytes.
     ReadDirectory { handle: u64, offset: u64, size: u32, with_attributes: bool },
+    /// Entries of a directory with their attributes, of about so many bytes, for a client that keeps them.
+    Names { node: u64, size: u32 },
     /// `statfs(2)`.
     FileSystem { node: u64 },
     /// `getxattr(2)` of an attribute of at most so many bytes.
@@ -232,6 +241,7 @@ impl NodeOp {
             Self::Join(_)
             | Self::Export
             | Self::Lookup(_)
+            | Self::Walk { .. }
             | Self::Attributes { .. }
             | Self::ReadLink { .. }
             | Self::Read { .. }
@@ -239,6 +249,7 @@ impl NodeOp {
             | Self::ReadLent { .. }
             | Self::Sync { .. }
             | Self::ReadDirectory { .. }
+            | Self::Names { .. }
             | Self::FileSystem { .. }
             | Self::GetXattr { .. }
             | Self::ListXattr { .. }
@@ -277,6 +288,7 @@ impl NodeOp {
             | Self::Export
             | Self::Lookup(_)
             | Self::Forget(_)
+            | Self::Walk { .. }
             | Self::Attributes { .. }
             | Self::ReadLink { .. }
             | Self::Read { .. }
@@ -287,6 +299,7 @@ impl NodeOp {
             | Self::Release { .. }
             | Self::Sync { .. }
             | Self::ReadDirectory { .. }
+            | Self::Names { .. }
             | Self::FileSystem { .. }
             | Self::GetXattr { .. }
             | Self::ListXattr { .. }
@@ -348,6 +361,8 @@ pub struct NodeAttributes {
     pub has_list: bool,
     /// It may have extended attributes that each user can list, among them those of the system's security modules.
     pub has_xattrs: bool,
+    /// The owner recalls them, and the name that they were asked for by, from the client that keeps them.
+    pub is_lent: bool,
 }
 
 /// An entry of a directory.
@@ -398,15 +413,35 @@ pub enum SubMountEnd {
     Gone,
 }
 
-/// A file that a client has open has changed.
+/// Something that a client keeps has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileNews {
     /// Counted by the owner, for each client.
     pub number: u64,
-    /// Which open file.
-    pub handle: u64,
-    /// It is longer now; otherwise pages of it are about to change, or have changed.
-    pub size: Option<u64>,
+    /// What has changed.
+    pub of: NewsOf,
+}
+
+/// What has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NewsOf {
+    /// Pages of this open file are about to change, or have changed.
+    Pages(u64),
+    /// This open file is longer now, and has so many bytes.
+    Size(u64, u64),
+    /// Attributes of this node, and the names in it, are about to change.
+    Names(u64),
+}
+
+impl NewsOf {
+    /// The open file.
+    #[must_use]
+    pub fn handle(self) -> Option<u64> {
+        match self {
+            Self::Pages(handle) | Self::Size(handle, _) => Some(handle),
+            Self::Names(_) => None,
+        }
+    }
 }
 
 /// What came of it.
@@ -416,6 +451,8 @@ pub enum FileAnswer {
     Done,
     /// A node.
     Node(NodeAttributes),
+    /// A directory, and what names lead to, as far as they do.
+    Walked(Vec<NodeAttributes>),
     /// A file is open.
     Opened(u64),
     /// A file is open, which has so many bytes; the client is told when it grows.
@@ -436,6 +473,8 @@ pub enum FileAnswer {
     Mounts(Vec<(u64, Vec<u8>)>),
     /// So many bytes were written or copied, or is the length of an attribute.
     Count(u64),
+    /// Another answer, and attributes of nodes that the operation has changed.
+    After(Box<FileAnswer>, Vec<NodeAttributes>),
     /// What there is in a directory.
     Entries(Vec<NodeEntry>),
     /// How full a file system is.

@@ -176,6 +176,7 @@ pub(crate) fn attributes(node: u64, mode: u32, size: u64, changed: Timestamp) ->
         is_mounted: false,
         has_list: false,
         has_xattrs: true,
+        is_lent: false,
     }
 }
 

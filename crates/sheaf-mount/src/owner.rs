@@ -10,10 +10,12 @@ mod files;
 mod grace;
 mod handles;
 mod interrupt;
+mod keeping;
 mod lending;
 mod links;
 mod lock_table;
 mod locks;
+mod names;
 mod nodes;
 mod serving;
 mod submounts;
@@ -176,13 +178,13 @@ impl OwnerLane {
     /// system; then nothing was done. What the operation has
     /// failed with stands in the answer.
     pub fn answer(&mut self, request: &[u8]) -> Result<Vec<u8>, Errno> {
-        let (FileCall { who, op, .. }, data) = decoded(request)?;
+        let (FileCall { who, op, keeps_names, .. }, data) = decoded(request)?;
         // A lane that was open before this server was started in the place of another.
         if self.client.is_none() && !matches!(op, NodeOp::Join(_) | NodeOp::Export) {
             return Err(Errno::STALE);
         }
         let mut bytes = Vec::new();
-        let answer = self.answer_as(who, op, data, &mut bytes);
+        let answer = self.answer_as(who, (op, keeps_names), data, &mut bytes);
         if answer == Err(NO_PLACE) {
             return Err(Errno::AGAIN);
         }
@@ -195,7 +197,7 @@ impl OwnerLane {
     fn answer_as(
         &mut self,
         who: FileCaller,
-        op: NodeOp,
+        (op, keeps_names): (NodeOp, bool),
         data: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<FileAnswer, Errno> {
@@ -227,7 +229,7 @@ impl OwnerLane {
             return client.answer(op, data, out);
         }
         let acting = self.identity(who)?.map(|identity| identity.assume()).transpose()?;
-        let answer = client.answer(op, data, out);
+        let answer = client.answer_kept(op, keeps_names, data, out);
         drop(acting);
         answer
     }

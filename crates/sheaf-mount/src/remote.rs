@@ -168,7 +168,7 @@ impl HostRemote {
     /// Those of [`Remote::call`].
     pub async fn export(&self) -> Result<PathBuf, Errno> {
         let (who, op) = (FileCaller::default(), NodeOp::Export);
-        let call = FileCall { who, pid: 0, op };
+        let call = FileCall { who, pid: 0, keeps_names: false, op };
         let answer = self.far.call(encoded(&call, &[])?.into()).await?;
         let (answer, path) = decoded::<Result<FileAnswer, Errno>>(&answer)?;
         answer.map(|_| PathBuf::from(OsStr::from_bytes(path)))
@@ -182,7 +182,10 @@ impl HostRemote {
     /// Those of `open(2)` and of [`Remote::call`].
     pub async fn check(&self) -> Result<(), Errno> {
         let (who, op) = (FileCaller::default(), NodeOp::Attributes { node: ROOT, handle: None });
-        let answer = self.far.call(encoded(&FileCall { who, pid: 0, op }, &[])?.into()).await?;
+        let answer = self
+            .far
+            .call(encoded(&FileCall { who, pid: 0, keeps_names: false, op }, &[])?.into())
+            .await?;
         decoded::<Result<FileAnswer, Errno>>(&answer)?.0.map(drop)
     }
 }

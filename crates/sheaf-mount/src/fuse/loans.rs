@@ -122,7 +122,7 @@ impl<R: Remote> View<R> {
         }
         self.borrowed.gives_unlent(node);
         let (who, op) = (FileCaller::default(), NodeOp::ReadPages { handle, offset, size });
-        self.remote.call(encoded(&FileCall { who, pid: 0, op }, &[])?).await
+        self.remote.call(encoded(&FileCall { who, pid: 0, keeps_names: false, op }, &[])?).await
     }
 
     /// Keeps what was lent; what remains is the answer to what the kernel has asked.
@@ -194,7 +194,7 @@ impl<R: Remote> View<R> {
         while self.borrowed.goes_on(&done, !self.pages.is_empty()) {
             let (asked, wait_ms) = (self.borrowed.asking(Instant::now()), RECALLS_WAIT_MS);
             let (who, op) = (FileCaller::default(), NodeOp::Recalls { done, told, wait_ms });
-            let answer = match encoded(&FileCall { who, pid: 0, op }, &[]) {
+            let answer = match encoded(&FileCall { who, pid: 0, keeps_names: false, op }, &[]) {
                 Ok(call) => match self.pages.is_empty() {
                     true => self.remote.call(call).await,
                     // The owner does not wait longer for what the kernel keeps.
@@ -214,7 +214,7 @@ impl<R: Remote> View<R> {
                     // Another mount of the same client answers for its own open files.
                     let is_own = |handle| self.borrowed.has(handle) || self.pages.has(handle);
                     let is_any = !(files.is_empty() && news.is_empty());
-                    let own_news = news.iter().filter(|one| is_own(one.handle));
+                    let own_news = news.iter().filter(|one| one.of.handle().is_none_or(is_own));
                     told = own_news.map(|one| one.number).collect();
                     done = files.into_iter().filter(|handle| is_own(*handle)).collect();
                     if is_any && done.is_empty() && told.is_empty() {

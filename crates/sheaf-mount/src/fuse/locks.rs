@@ -124,7 +124,10 @@ impl<R: Remote> View<R> {
         who: FileCaller,
         op: NodeOp,
     ) -> Result<Result<FileAnswer, Errno>, Errno> {
-        let answer = self.remote.call(encoded(&FileCall { who, pid: 0, op }, &[])?).await?;
+        let answer = self
+            .remote
+            .call(encoded(&FileCall { who, pid: 0, keeps_names: false, op }, &[])?)
+            .await?;
         Ok(decoded::<Result<FileAnswer, Errno>>(&answer)?.0)
     }
 

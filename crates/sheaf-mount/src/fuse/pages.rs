@@ -8,7 +8,7 @@
 use super::device::WatchedDevice;
 use super::{Remote, View};
 use crate::message::{
-    FileAnswer, FileCall, FileCaller, FileNews, NodeOp, decoded, encoded, relies_on_size,
+    FileAnswer, FileCall, FileCaller, FileNews, NewsOf, NodeOp, decoded, encoded, relies_on_size,
 };
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, lock};
@@ -41,9 +41,15 @@ impl KernelPages {
         let mut told: Vec<(u64, Option<u64>)> = Vec::new();
         {
             let known = lock(&self.0);
-            let recalled = recalled.iter().map(|handle| (handle, None));
-            for (handle, size) in recalled.chain(news.iter().map(|one| (&one.handle, one.size))) {
-                if let Some(node) = known.get(handle).filter(|node| !told.contains(&(**node, size)))
+            let recalled = recalled.iter().map(|handle| (*handle, None));
+            let news = news.iter().filter_map(|one| match one.of {
+                NewsOf::Pages(handle) => Some((handle, None)),
+                NewsOf::Size(handle, size) => Some((handle, Some(size))),
+                NewsOf::Names(_) => None,
+            });
+            for (handle, size) in recalled.chain(news) {
+                if let Some(node) =
+                    known.get(&handle).filter(|node| !told.contains(&(**node, size)))
                 {
                     told.push((*node, size));
                 }
@@ -123,7 +129,7 @@ impl<R: Remote> View<R> {
         let handle = match decoded::<Result<FileAnswer, Errno>>(opened) {
             Ok((Ok(FileAnswer::OpenedSized(handle, size)), _)) => {
                 self.keeps(device, handle, node);
-                let news = [FileNews { number: 0, handle, size: Some(size) }];
+                let news = [FileNews { number: 0, of: NewsOf::Size(handle, size) }];
                 return self.pages.heed(device, &[], &news).await;
             }
             Ok((Ok(FileAnswer::Opened(handle) | FileAnswer::OpenedRunnable(handle)), _)) => handle,
@@ -135,11 +141,13 @@ impl<R: Remote> View<R> {
         };
         self.keeps(device, handle, node);
         let (who, op) = (FileCaller::default(), NodeOp::Attributes { node, handle: Some(handle) });
-        let Ok(call) = encoded(&FileCall { who, pid: 0, op }, &[]) else { return };
+        let Ok(call) = encoded(&FileCall { who, pid: 0, keeps_names: false, op }, &[]) else {
+            return;
+        };
         let Ok(answer) = self.remote.call(call).await else { return };
         if let Ok((Ok(FileAnswer::Node(found)), _)) = decoded::<Result<FileAnswer, Errno>>(&answer)
         {
-            let news = [FileNews { number: 0, handle, size: Some(found.size) }];
+            let news = [FileNews { number: 0, of: NewsOf::Size(handle, found.size) }];
             self.pages.heed(device, &[], &news).await;
         }
     }

@@ -73,6 +73,7 @@ fn directories(op: &NodeOp) -> [Option<u64>; 2] {
         NodeOp::Temporary { parent: node, .. }
         | NodeOp::Attributes { node, handle: None }
         | NodeOp::SetAttributes { node, handle: None, .. }
+        | NodeOp::Walk { node, .. }
         | NodeOp::Open { node, .. }
         | NodeOp::FileSystem { node }
         | NodeOp::Access { node, .. }
@@ -105,7 +106,7 @@ impl<R: Remote> View<R> {
         if !matches!(answer, Err(Errno::STALE)) {
             return Ok(all);
         }
-        let (FileCall { who, pid, op }, _) = decoded(&call)?;
+        let (FileCall { who, pid, op, .. }, _) = decoded(&call)?;
         for node in directories(&op).into_iter().flatten() {
             if self.find_again(node, &who, pid).await.is_err() {
                 return Ok(all);
@@ -118,7 +119,8 @@ impl<R: Remote> View<R> {
     async fn find_again(&self, node: u64, who: &FileCaller, pid: u32) -> Result<(), Errno> {
         let path = self.places.path(node, self.root).ok_or(Errno::STALE)?;
         for (node, at) in path {
-            let call = FileCall { who: who.clone(), pid, op: NodeOp::Lookup(at) };
+            let call =
+                FileCall { who: who.clone(), pid, keeps_names: false, op: NodeOp::Lookup(at) };
             let all = self.remote.call(encoded(&call, &[])?).await?;
             match decoded::<Result<FileAnswer, Errno>>(&all)?.0? {
                 FileAnswer::Node(found) if found.node == node => {}

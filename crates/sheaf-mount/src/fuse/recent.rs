@@ -5,9 +5,13 @@
 //! system call had begun. No request says to which system call it belongs, so only the thread's next request
 //! counts, within [`SAME_CALL_MAX`]. A thread that opens a file with `O_PATH` and calls `fstat` within this time may be shown
 //! attributes of the moment of opening.
-use crate::message::{NodeAttributes, NodeOp};
+//!
+//! A request for the attributes of a directory takes along what names lead to that the path is likely to go on with
+//! (`walks.rs`). The same rule holds for them: they answer the thread's next requests, in this order, and nothing else.
+use crate::message::{NodeAttributes, NodeName, NodeOp};
 use rustc_hash::FxHashMap;
 use sheaf_core::lock;
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -24,11 +28,12 @@ const SECURITY: &[u8] = b"security.";
 #[derive(Default)]
 pub(super) struct RecentAnswers(Mutex<FxHashMap<u32, RecentAnswer>>);
 
-#[derive(Clone, Copy)]
 struct RecentAnswer {
-    found: NodeAttributes,
+    found: Option<NodeAttributes>,
     /// The thread has only looked the name up.
     is_lookup: bool,
+    /// What names lead to that the thread is likely to look up next, in this order.
+    ahead: VecDeque<(NodeName, NodeAttributes)>,
     at: Instant,
 }
 
@@ -42,42 +47,82 @@ pub(super) enum Known {
 }
 
 impl RecentAnswers {
-    /// The owner has said this to a thread.
-    pub fn note(&self, thread: u32, found: NodeAttributes, is_lookup: bool, now: Instant) {
+    /// The owner has said this to a thread, and what names lead to in it. Nodes that were given to threads of which
+    /// nothing is remembered any more.
+    pub fn note(
+        &self,
+        thread: u32,
+        found: NodeAttributes,
+        is_lookup: bool,
+        ahead: VecDeque<(NodeName, NodeAttributes)>,
+        now: Instant,
+    ) -> Vec<(u64, u64)> {
         // Threads of other PID namespaces have no number here.
         if thread == 0 {
-            return;
+            return given(&ahead);
         }
         let mut all = lock(&self.0);
+        let mut left = Vec::new();
         if all.len() >= THREADS_MAX {
-            all.clear();
+            left = all.drain().flat_map(|(_, recent)| given(&recent.ahead)).collect();
         }
-        all.insert(thread, RecentAnswer { found, is_lookup, at: now });
+        let recent = RecentAnswer { found: Some(found), is_lookup, ahead, at: now };
+        let before = all.insert(thread, recent);
+        left.extend(before.iter().flat_map(|recent| given(&recent.ahead)));
+        left
     }
 
-    /// What a thread's next request is answered with.
-    pub fn take(&self, thread: u32, op: &NodeOp, now: Instant) -> Known {
+    /// What a thread's next request is answered with, and nodes that it was given and does not ask for.
+    pub fn take(&self, thread: u32, op: &NodeOp, now: Instant) -> (Known, Vec<(u64, u64)>) {
         let mut all = lock(&self.0);
-        let recent = all.remove(&thread);
-        let Some(recent) = recent.filter(|one| now.duration_since(one.at) < SAME_CALL_MAX) else {
-            return Known::Nothing;
+        let Some(mut recent) = all.remove(&thread) else { return (Known::Nothing, Vec::new()) };
+        let known = match now.duration_since(recent.at) < SAME_CALL_MAX {
+            true => recent.answers(op),
+            false => Known::Nothing,
         };
-        match op {
-            NodeOp::Attributes { node, handle: None }
-                if *node == recent.found.node && recent.is_lookup =>
+        if known == Known::Nothing {
+            return (known, given(&recent.ahead));
+        }
+        if recent.found.is_some() || !recent.ahead.is_empty() {
+            all.insert(thread, recent);
+        }
+        (known, Vec::new())
+    }
+}
+
+impl RecentAnswer {
+    fn answers(&mut self, op: &NodeOp) -> Known {
+        match (op, self.found) {
+            (NodeOp::Attributes { node, handle: None }, Some(found))
+                if *node == found.node && self.is_lookup =>
             {
-                all.insert(thread, RecentAnswer { is_lookup: false, ..recent });
-                Known::Attributes(recent.found)
+                self.is_lookup = false;
+                Known::Attributes(found)
             }
-            NodeOp::GetXattr { node, name, .. } if *node == recent.found.node => {
-                let is_there = match name.starts_with(SECURITY) {
-                    true => recent.found.has_xattrs,
-                    false => recent.found.has_list || name != ACCESS_LIST,
-                };
-                if is_there { Known::Nothing } else { Known::NoXattr }
+            (NodeOp::GetXattr { node, name, .. }, Some(found)) if *node == found.node => {
+                self.found = None;
+                if may_have(&found, name) { Known::Nothing } else { Known::NoXattr }
+            }
+            (NodeOp::Lookup(at), _) if self.ahead.front().is_some_and(|(next, _)| next == at) => {
+                let Some((_, found)) = self.ahead.pop_front() else { return Known::Nothing };
+                (self.found, self.is_lookup) = (Some(found), true);
+                Known::Attributes(found)
             }
             _ => Known::Nothing,
         }
+    }
+}
+
+/// Nodes that the owner has given, and the kernel has not received.
+fn given(ahead: &VecDeque<(NodeName, NodeAttributes)>) -> Vec<(u64, u64)> {
+    ahead.iter().map(|(_, found)| (found.node, 1)).collect()
+}
+
+/// Whether a file may have this extended attribute.
+pub(super) fn may_have(found: &NodeAttributes, name: &[u8]) -> bool {
+    match name.starts_with(SECURITY) {
+        true => found.has_xattrs,
+        false => found.has_list || name != ACCESS_LIST,
     }
 }
 
@@ -91,31 +136,31 @@ mod tests {
         let found = crate::own::attributes(7, 0o100_644, 1, crate::own::now());
         let attributes = NodeOp::Attributes { node: 7, handle: None };
         let list = |node| NodeOp::GetXattr { node, name: ACCESS_LIST.to_vec(), size: 100 };
-        recent.note(1, found, true, now);
-        assert_eq!(recent.take(2, &attributes, now), Known::Nothing);
-        assert_eq!(recent.take(1, &attributes, now), Known::Attributes(found));
-        assert_eq!(recent.take(1, &list(7), now), Known::NoXattr);
-        assert_eq!(recent.take(1, &list(7), now), Known::Nothing);
+        recent.note(1, found, true, VecDeque::new(), now);
+        assert_eq!(recent.take(2, &attributes, now).0, Known::Nothing);
+        assert_eq!(recent.take(1, &attributes, now).0, Known::Attributes(found));
+        assert_eq!(recent.take(1, &list(7), now).0, Known::NoXattr);
+        assert_eq!(recent.take(1, &list(7), now).0, Known::Nothing);
         let label = NodeOp::GetXattr { node: 7, name: b"security.selinux".to_vec(), size: 100 };
-        recent.note(1, found, true, now);
-        assert_eq!(recent.take(1, &label, now), Known::Nothing);
-        recent.note(1, NodeAttributes { has_xattrs: false, ..found }, true, now);
-        assert_eq!(recent.take(1, &label, now), Known::NoXattr);
+        recent.note(1, found, true, VecDeque::new(), now);
+        assert_eq!(recent.take(1, &label, now).0, Known::Nothing);
+        recent.note(1, NodeAttributes { has_xattrs: false, ..found }, true, VecDeque::new(), now);
+        assert_eq!(recent.take(1, &label, now).0, Known::NoXattr);
         let other = NodeOp::GetXattr { node: 7, name: b"user.name".to_vec(), size: 100 };
-        recent.note(1, NodeAttributes { has_xattrs: false, ..found }, true, now);
-        assert_eq!(recent.take(1, &other, now), Known::Nothing);
+        recent.note(1, NodeAttributes { has_xattrs: false, ..found }, true, VecDeque::new(), now);
+        assert_eq!(recent.take(1, &other, now).0, Known::Nothing);
         // Attributes that were asked for are asked for again, and so is another file.
-        recent.note(1, found, false, now);
-        assert_eq!(recent.take(1, &attributes, now), Known::Nothing);
-        recent.note(1, found, true, now);
-        assert_eq!(recent.take(1, &list(8), now), Known::Nothing);
-        assert_eq!(recent.take(1, &attributes, now), Known::Nothing);
+        recent.note(1, found, false, VecDeque::new(), now);
+        assert_eq!(recent.take(1, &attributes, now).0, Known::Nothing);
+        recent.note(1, found, true, VecDeque::new(), now);
+        assert_eq!(recent.take(1, &list(8), now).0, Known::Nothing);
+        assert_eq!(recent.take(1, &attributes, now).0, Known::Nothing);
         // A list that is there, and what was long ago.
-        recent.note(1, NodeAttributes { has_list: true, ..found }, false, now);
-        assert_eq!(recent.take(1, &list(7), now), Known::Nothing);
-        recent.note(1, found, true, now);
-        assert_eq!(recent.take(1, &attributes, now + SAME_CALL_MAX), Known::Nothing);
-        recent.note(0, found, true, now);
-        assert_eq!(recent.take(0, &attributes, now), Known::Nothing);
+        recent.note(1, NodeAttributes { has_list: true, ..found }, false, VecDeque::new(), now);
+        assert_eq!(recent.take(1, &list(7), now).0, Known::Nothing);
+        recent.note(1, found, true, VecDeque::new(), now);
+        assert_eq!(recent.take(1, &attributes, now + SAME_CALL_MAX).0, Known::Nothing);
+        recent.note(0, found, true, VecDeque::new(), now);
+        assert_eq!(recent.take(0, &attributes, now).0, Known::Nothing);
     }
 }

@@ -78,7 +78,8 @@ impl Covered {
 
 async fn ask<R: Remote>(remote: &R, op: NodeOp) -> Result<FileAnswer, Errno> {
     let who = FileCaller::default();
-    let answer = remote.call(encoded(&FileCall { who, pid: 0, op }, &[])?).await?;
+    let answer =
+        remote.call(encoded(&FileCall { who, pid: 0, keeps_names: false, op }, &[])?).await?;
     decoded::<Result<FileAnswer, Errno>>(&answer)?.0
 }
 

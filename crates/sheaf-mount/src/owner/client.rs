@@ -97,8 +97,9 @@ impl OwnerClient {
         match op {
             NodeOp::Join(_) => Ok(FileAnswer::Done),
             NodeOp::Lookup(at) => self.look_up(&at).map(FileAnswer::Node),
+            NodeOp::Walk { node, names } => self.walk(node, names).map(FileAnswer::Walked),
             NodeOp::Forget(nodes) => {
-                self.nodes.forget(&nodes);
+                self.forget(&nodes);
                 Ok(FileAnswer::Done)
             }
             NodeOp::Attributes { node, handle } => {
@@ -197,8 +198,10 @@ impl OwnerClient {
                 })
             }
             NodeOp::ReadDirectory { handle, offset, size, with_attributes } => {
-                self.list(handle, offset, size, with_attributes).map(FileAnswer::Entries)
+                let handle = self.handle(handle)?;
+                self.list(&handle, offset, size, with_attributes).map(FileAnswer::Entries)
             }
+            NodeOp::Names { node, size } => self.names(node, size).map(FileAnswer::Entries),
             NodeOp::FileSystem { node } => self.usage(node).map(FileAnswer::Usage),
             NodeOp::Access { node, mask } => {
                 let (fd, flags) = (self.nodes.fd_to_look(node)?, AtFlags::EACCESS);
@@ -247,12 +250,12 @@ impl OwnerClient {
         }
     }
 
-    fn parent(&self, at: &NodeName) -> Result<Arc<OwnedFd>, Errno> {
+    pub(super) fn parent(&self, at: &NodeName) -> Result<Arc<OwnedFd>, Errno> {
         nodes::check(&at.name)?;
         self.nodes.fd(at.parent)
     }
 
-    fn look_up(&self, at: &NodeName) -> Result<NodeAttributes, Errno> {
+    pub(super) fn look_up(&self, at: &NodeName) -> Result<NodeAttributes, Errno> {
         let parent = self.parent(at)?;
         let found = nodes::open_name(parent.as_fd(), &at.name)?;
         let found = self.nodes.found(found, at.parent, &at.name)?;
@@ -289,7 +292,11 @@ impl OwnerClient {
         Ok(handle)
     }
 
-    fn attributes(&self, node: u64, handle: Option<u64>) -> Result<NodeAttributes, Errno> {
+    pub(super) fn attributes(
+        &self,
+        node: u64,
+        handle: Option<u64>,
+    ) -> Result<NodeAttributes, Errno> {
         let file = match handle.map(|handle| self.handle(handle)).transpose()? {
             Some(handle) => handle.file(),
             None => self.nodes.fd_to_look(node)?,
@@ -580,14 +587,13 @@ impl OwnerClient {
         is_written.then(|| status(file.as_fd()).ok().map(|found| found.id())).flatten()
     }
 
-    fn list(
+    pub(super) fn list(
         &self,
-        handle: u64,
+        handle: &OwnerFile,
         offset: u64,
         size: u32,
         with_attributes: bool,
     ) -> Result<Vec<NodeEntry>, Errno> {
-        let handle = self.handle(handle)?;
         let _one_at_a_time = lock(&handle.listing);
         let file = handle.file();
         rustix::fs::seek(&*file, SeekFrom::Start(offset))?;
@@ -609,7 +615,7 @@ impl OwnerClient {
             left = rest;
             let is_own = matches!(name, b"." | b"..");
             let attributes = match with_attributes && !is_own {
-                true => self.entry(&handle, name),
+                true => self.entry(handle, name),
                 false => None,
             };
             entries.push(NodeEntry {
@@ -629,7 +635,7 @@ impl OwnerClient {
         let found = self.nodes.found(found, directory.node, name).ok()?;
         // It is looked up when it is entered.
         if found.is_mounted {
-            self.nodes.forget(&[(found.node, 1)]);
+            self.forget(&[(found.node, 1)]);
             return None;
         }
         Some(self.shows.shown(&self.nodes, found))

@@ -9,6 +9,7 @@
 //! the owner checks whether a view is mounted there. Clients see the directory and cannot enter it.
 use super::enter;
 use super::handles::{HandleOpener, KernelHandle};
+use super::keeping::{InodeId, Keepers};
 use super::lock_table::LockTable;
 use super::watching::Watchers;
 use crate::message::{NodeAttributes, ROOT};
@@ -38,6 +39,8 @@ pub(super) struct Served {
     pub locks: Arc<LockTable>,
     /// Which files clients keep pages or sizes of.
     pub watchers: Watchers,
+    /// Which names and attributes clients keep.
+    pub keepers: Keepers,
     /// By which files of its file system are found again.
     opener: Option<HandleOpener>,
     /// File systems, in the order in which they were met.
@@ -107,7 +110,8 @@ impl Served {
         let (device, opener) = (status(root.as_fd())?.dev, HandleOpener::new(&root));
         let devices = Mutex::new(vec![device]);
         let (root, locks) = (Arc::new(root), Arc::default());
-        Ok(Self { root, locks, watchers: Watchers::default(), opener, devices })
+        let (watchers, keepers) = (Watchers::default(), Keepers::default());
+        Ok(Self { root, locks, watchers, keepers, opener, devices })
     }
 
     /// A directory below the export; links lead to places of the export.
@@ -225,6 +229,19 @@ impl KnownNodes {
             return Some(self.top_device);
         }
         self.state().nodes.get(&node).map(|node| node.id.0.0)
+    }
+
+    /// The inode of a node.
+    pub fn inode(&self, node: u64) -> Option<InodeId> {
+        match node {
+            ROOT => status(self.top.as_fd()).ok().map(|found| found.id()),
+            node => self.state().nodes.get(&node).map(|known| known.id.0),
+        }
+    }
+
+    /// Where a node was found last.
+    pub fn place(&self, node: u64) -> Option<(u64, Box<[u8]>)> {
+        self.state().nodes.get(&node).map(|known| (known.parent, known.name.clone()))
     }
 
     /// What the node is known to be.
@@ -352,8 +369,9 @@ impl KnownNodes {
     }
 
     /// The client does not need a node any more that it was given so often.
-    pub fn forget(&self, nodes: &[(u64, u64)]) {
-        let mut state = self.state();
+    /// The inodes that it does not know any more.
+    pub fn forget(&self, nodes: &[(u64, u64)]) -> Vec<InodeId> {
+        let (mut state, mut gone) = (self.state(), Vec::new());
         for (number, times) in nodes {
             let Some(node) = state.nodes.get_mut(number) else { continue };
             node.lookups = node.lookups.saturating_sub(*times);
@@ -361,6 +379,7 @@ impl KnownNodes {
                 && let Some(node) = state.nodes.remove(number)
             {
                 state.displaced.remove(&node.id);
+                gone.push(node.id.0);
             }
         }
         // Those that are gone would fill the queue otherwise.
@@ -368,6 +387,7 @@ impl KnownNodes {
             let NodeState { nodes, open, .. } = &mut *state;
             open.retain(|number| nodes.get(number).is_some_and(|node| node.fd.is_some()));
         }
+        gone
     }
 }
 
@@ -495,6 +515,7 @@ fn attributes(NodeNumber { node, ino }: NodeNumber, found: &Metadata) -> NodeAtt
         is_mounted: false,
         has_list: true,
         has_xattrs: true,
+        is_lent: false,
     }
 }
 

@@ -11,7 +11,7 @@
 //! A client's kernel also computes the file position after an append from the size that it knows. So every client
 //! that appends to a file learns each new size, except the sizes that it causes itself.
 use super::lending::LOAN_TERM;
-use crate::message::FileNews;
+use crate::message::{FileNews, NewsOf};
 use rustc_hash::FxHashMap;
 use sheaf_core::lock;
 use std::collections::VecDeque;
@@ -81,26 +81,24 @@ impl ClientNews {
         let mut state = lock(&self.state);
         if state.is_late {
             // Nobody waits for older sizes.
-            state.news.retain(|one| one.handle != handle || one.size.is_none());
+            state.news.retain(|one| !matches!(one.of, NewsOf::Size(of, _) if of == handle));
         }
-        if state.news.len() >= NEWS_MAX {
-            return None;
-        }
-        state.last += 1;
-        let number = state.last;
-        state.news.push_back(FileNews { number, handle, size });
-        state.waiter.iter().for_each(|waiter| waiter.notify_waiters());
-        Some(number)
+        state.tell(size.map_or(NewsOf::Pages(handle), |size| NewsOf::Size(handle, size)))
+    }
+
+    /// Tells it that attributes of a node, and names in it, are about to change.
+    pub fn tell_names(&self, node: u64) -> Option<u64> {
+        lock(&self.state).tell(NewsOf::Names(node))
     }
 
     /// The client has closed a file.
     fn closed(&self, handle: u64) {
-        lock(&self.state).news.retain(|one| one.handle != handle);
+        lock(&self.state).news.retain(|one| one.of.handle() != Some(handle));
         self.done.notify_all();
     }
 
     /// Waits until all up to this number is done.
-    fn wait(&self, number: u64, until: Instant) {
+    pub fn wait(&self, number: u64, until: Instant) {
         let mut state = lock(&self.state);
         while !state.is_late && state.news.iter().any(|one| one.number <= number) {
             let Some(left) = until.checked_duration_since(Instant::now()) else {
@@ -112,6 +110,19 @@ impl ClientNews {
                 Err(poisoned) => poisoned.into_inner().0,
             };
         }
+    }
+}
+
+impl NewsState {
+    fn tell(&mut self, of: NewsOf) -> Option<u64> {
+        if self.news.len() >= NEWS_MAX {
+            return None;
+        }
+        self.last += 1;
+        let number = self.last;
+        self.news.push_back(FileNews { number, of });
+        self.waiter.iter().for_each(|waiter| waiter.notify_waiters());
+        Some(number)
     }
 }
 

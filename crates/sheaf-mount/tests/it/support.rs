@@ -76,7 +76,12 @@ impl Served {
         let number = u128::from(fastrand::u64(..));
         let lanes = || {
             let mut lane = self.lane();
-            let join = FileCall { who: own(), pid: 0, op: NodeOp::Join(client(number)) };
+            let join = FileCall {
+                who: own(),
+                pid: 0,
+                keeps_names: false,
+                op: NodeOp::Join(client(number)),
+            };
             lane.answer(&postcard::to_stdvec(&join).unwrap()).unwrap();
             lane
         };
@@ -168,8 +173,13 @@ impl Remote for Here {
 impl Asker {
     /// Asks, with bytes behind the request; the answer, and the bytes behind it.
     pub fn ask_with(&mut self, op: NodeOp, data: &[u8]) -> Result<(FileAnswer, Vec<u8>), Errno> {
-        let mut request =
-            postcard::to_stdvec(&FileCall { who: self.who.clone(), pid: 0, op }).unwrap();
+        let mut request = postcard::to_stdvec(&FileCall {
+            who: self.who.clone(),
+            pid: 0,
+            keeps_names: false,
+            op,
+        })
+        .unwrap();
         request.extend_from_slice(data);
         let answer = self.lane.answer(&request)?;
         let (answer, bytes) =
