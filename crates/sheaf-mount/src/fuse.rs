@@ -15,6 +15,7 @@ mod device;
 mod held;
 mod loans;
 mod locks;
+mod names;
 mod pages;
 mod places;
 mod point;
@@ -41,6 +42,7 @@ use futures_util::stream::FuturesUnordered;
 use held::HeldLocks;
 use loans::LoanOf;
 use locks::LockAsked;
+use names::{KeptNames, NamesAsked};
 use pages::KernelPages;
 use places::KnownPlaces;
 use recent::{Known, RecentAnswers};
@@ -103,6 +105,11 @@ pub trait Remote: Send + Sync + 'static {
     /// Whether files that are lent when they are opened can be mapped for reading: the kernel keeps pages of them.
     fn maps(&self) -> bool {
         false
+    }
+
+    /// How long names and attributes are kept.
+    fn keeps_names(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// How owners and permission bits are shown.
@@ -297,6 +304,7 @@ struct View<R> {
     covered: Covered,
     recent: RecentAnswers,
     places: KnownPlaces,
+    names: KeptNames,
     /// Where the kernel checks permissions, and so begins each walk with a request.
     walks: Option<Walks>,
 }
@@ -327,6 +335,8 @@ struct AskedAbout {
     has_ids: bool,
     loan: Option<(LoanOf, LoanAsked)>,
     of_walk: OfWalk,
+    /// What is to be known of names, and on whose behalf it was asked for.
+    names: Option<(NamesAsked, FileCaller)>,
     /// It sets a lock or tests for one.
     lock: Option<LockAsked>,
     /// It names files by a directory, which may have to be found again.
@@ -340,6 +350,9 @@ impl<R: Remote> View<R> {
         let (under_way, locked, forgotten, borrowed, writers, pages) = Default::default();
         let (held, counters) = (HeldLocks::default(), Counters::default());
         let (covered, recent, places) = Default::default();
+        // Mounts below it are of the same client, and the owner does not tell them apart.
+        let kept = if root == ROOT { remote.keeps_names() } else { Duration::ZERO };
+        let names = KeptNames::new(kept);
         let walks = (for_all && remote.has_sub_mounts()).then(Walks::default);
         Self {
             remote,
@@ -355,6 +368,7 @@ impl<R: Remote> View<R> {
             covered,
             recent,
             places,
+            names,
             walks,
         }
     }
@@ -448,6 +462,9 @@ impl<R: Remote> View<R> {
             (Known::NoXattr, _) if !is_covered => return Err(Errno::NODATA),
             _ => {}
         }
+        if !is_covered && self.answers_by_names((device, unique), &how, request, &op)? {
+            return Ok(None);
+        }
         if self.is_done(request.node(), &op) {
             device.done(unique);
             return Ok(None);
@@ -470,7 +487,14 @@ impl<R: Remote> View<R> {
         let under_way = UnderWay::new(self, request, &op);
         let is_of_directory = places::is_of_directory(&op);
         let name = places::name_found(&op).cloned();
-        let call = encoded(&FileCall { who, pid, keeps_names: false, op }, data)?;
+        // Nothing fails from here to the future below, which ends what is begun.
+        let names = self.names.begin(&op, node, request.user_and_group());
+        let keeps_names = names.as_ref().is_some_and(|names| names.keeps);
+        if names.is_some() && self.borrowed.must_heed() {
+            sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
+        }
+        let names = names.map(|names| (names, who.clone()));
+        let call = encoded(&FileCall { who, pid, keeps_names, op }, data)?;
         let about = AskedAbout {
             node,
             pid,
@@ -482,14 +506,20 @@ impl<R: Remote> View<R> {
             has_ids,
             loan,
             of_walk,
+            names,
             lock,
             is_of_directory,
             name,
         };
         let (view, device) = (self.clone(), device.clone());
         Ok(Some(async move {
-            let answered = view.ask(&device, &about, call, &under_way).await;
-            let sent = answered.and_then(|all| view.take_answer(&device, unique, about, &all));
+            let sent = match view.ask(&device, &about, call, &under_way).await {
+                Ok(all) => view.take_answer(&device, unique, about, &all),
+                Err(errno) => {
+                    about.names.into_iter().for_each(|(names, _)| view.names.unsettled(names));
+                    Err(errno)
+                }
+            };
             if let Err(errno) = sent {
                 device.refuse(unique, errno);
             }
@@ -532,10 +562,22 @@ impl<R: Remote> View<R> {
         about: AskedAbout,
         all: &Bytes,
     ) -> Result<(), Errno> {
-        let AskedAbout { node, pid, how, finds, of_writers, has_ids, loan, of_walk, lock, .. } =
-            about;
+        let AskedAbout {
+            node,
+            pid,
+            how,
+            finds,
+            of_writers,
+            has_ids,
+            loan,
+            of_walk,
+            names,
+            lock,
+            ..
+        } = about;
         let (answer, bytes) = decoded::<Result<FileAnswer, Errno>>(all)?;
-        let (mut answer, mut bytes) = (answer?, bytes);
+        let mut answer = self.note_names(names, (node, pid), answer)?;
+        let mut bytes = bytes;
         self.note_writer(&of_writers, &answer);
         if let Some(asked) = lock {
             self.note_lock(device, &asked, &answer);
@@ -562,7 +604,39 @@ impl<R: Remote> View<R> {
                 self.covered.found(found.node);
             }
         }
-        reply::reply(device, unique, &how, answer, bytes)
+        let kept = match &answer {
+            FileAnswer::Node(found) | FileAnswer::Created(found, _) => {
+                self.names.shown(found.node, Instant::now())
+            }
+            _ => Duration::ZERO,
+        };
+        reply::reply_kept((device, unique), &how, answer, bytes, kept)
+    }
+
+    /// Answers what needs nobody because names and attributes are kept. Whether that was possible.
+    fn answers_by_names(
+        &self,
+        (device, unique): (&WatchedDevice, u64),
+        how: &ReplyAs,
+        request: &KernelRequest<'_>,
+        op: &NodeOp,
+    ) -> Result<bool, Errno> {
+        // The kernel compares what it has of such a file with what is open.
+        let is_mapped = |op: &NodeOp| matches!(op, NodeOp::Attributes { handle: Some(handle), .. } if self.borrowed.is_cached(*handle));
+        let now = Instant::now();
+        match self.names.known(op, request.user_and_group(), now) {
+            Known::Attributes(found) if !is_mapped(op) => {
+                let kept = self.names.shown(found.node, now);
+                if let NodeOp::Lookup(at) = op {
+                    self.places.found(&found, at.clone());
+                }
+                let answer = self.remote.ids().answer(FileAnswer::Node(found));
+                reply::reply_kept((device, unique), how, answer, &[], kept)?;
+                Ok(true)
+            }
+            Known::NoXattr => Err(Errno::NODATA),
+            _ => Ok(false),
+        }
     }
 
     /// Whether nothing has to be asked for that.
@@ -627,7 +701,7 @@ impl<R: Remote> View<R> {
         }
         drop(locked);
         self.places.forget(&nodes);
-        self.forget_at_owner(nodes);
+        self.forget_at_owner(self.names.forget(nodes));
     }
 
     /// The same of nodes that the kernel may have all the same.

@@ -288,6 +288,7 @@ struct PeerRemote {
     lanes: HostLanes<PeerWay>,
     lends: bool,
     maps: bool,
+    names_kept: Duration,
     ids: ShownIds,
 }
 
@@ -318,6 +319,10 @@ impl Remote for PeerRemote {
         self.maps
     }
 
+    fn keeps_names(&self) -> Duration {
+        self.names_kept
+    }
+
     fn ids(&self) -> &ShownIds {
         &self.ids
     }
@@ -340,9 +345,10 @@ async fn answer(
         return Err(io::Error::other("this session has no links from host to host"));
     }
     let NearHello { client, ids, maps, patience, .. } = hello;
+    let names_kept = Duration::from_millis(client.keeps_names_ms.into());
     let lanes = HostLanes::new(PeerWay { handle, leaf }, client, patience);
     tokio::select! {
-        ended = answer_by(device, Arc::new(PeerRemote { lanes, lends, maps, ids }), root) => ended,
+        ended = answer_by(device, Arc::new(PeerRemote { lanes, lends, maps, names_kept, ids }), root) => ended,
         left = left(stream) => left,
     }
 }

@@ -36,6 +36,7 @@ pub struct HostRemote {
     leaf: u32,
     lends: bool,
     maps: bool,
+    names_kept: Duration,
     ids: ShownIds,
     /// The server of this host, as long as it gets there.
     near: Option<Arc<Near>>,
@@ -109,6 +110,13 @@ impl HostRemotes {
         Self { client: FileClient { has_devices: true, ..self.client }, ..self }
     }
 
+    /// Names and attributes are kept for so long, if no other view changes them.
+    #[must_use]
+    pub fn with_names_kept(self, time: Duration) -> Self {
+        let keeps_names_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        Self { client: FileClient { keeps_names_ms, ..self.client }, ..self }
+    }
+
     /// Files that are lent when they are opened can be mapped for reading.
     #[must_use]
     pub fn with_maps(self) -> Self {
@@ -152,6 +160,7 @@ impl HostRemotes {
             ids: self.ids.clone(),
             near: self.near.clone(),
             is_near: AtomicBool::new(true),
+            names_kept: Duration::from_millis(self.client.keeps_names_ms.into()),
             far: HostLanes::new(way, self.client.clone(), self.patience),
         }
     }
@@ -224,6 +233,10 @@ impl Remote for HostRemote {
 
     fn maps(&self) -> bool {
         self.maps
+    }
+
+    fn keeps_names(&self) -> Duration {
+        self.names_kept
     }
 
     fn ids(&self) -> &ShownIds {

@@ -30,6 +30,8 @@ use tokio::sync::mpsc::Receiver;
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How often a view without hosts looks whether its session has some for others.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// The longest time for which names and attributes are kept.
+const NAMES_KEPT_MAX: Duration = Duration::from_secs(3600);
 /// Addresses whose meaning is asked for, at a time.
 const ADDRESSES_WAITING_MAX: usize = 16;
 /// The longest file of rules; more rules than that has are refused.
@@ -73,6 +75,14 @@ pub struct MountArgs {
     /// Ask the owner of a file at each read, and have no bytes lent by it
     #[arg(long)]
     pub no_lease: bool,
+
+    /// Keep names and attributes of files for this many seconds (0: ask at each look)
+    ///
+    /// Changes made through any view of the session are seen at once. Changes that
+    /// programs of the owner make themselves, not through a view, are seen within
+    /// this time. New files and contents are always seen at once. As actimeo of NFS.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, hide_default_value = true)]
+    pub attribute_cache: f64,
 
     /// Let programs map files of hosts for reading (MAP_SHARED)
     ///
@@ -261,12 +271,22 @@ fn ids(args: &MountArgs) -> Result<ShownIds> {
     }
 }
 
+/// How long names and attributes are kept.
+fn names_kept(args: &MountArgs) -> Result<Duration> {
+    let time = Duration::try_from_secs_f64(args.attribute_cache).ok();
+    time.filter(|time| *time <= NAMES_KEPT_MAX).ok_or_else(|| {
+        let most = NAMES_KEPT_MAX.as_secs();
+        Stop::usage(format!("--attribute-cache {}: not 0 to {most}", args.attribute_cache)).into()
+    })
+}
+
 /// How the hosts of a session are asked.
 fn remotes(session: &Session, patience: Duration, args: &MountArgs) -> Result<HostRemotes> {
     let mut remotes = HostRemotes::new(session.client().network(), patience)?;
     if args.no_lease {
         remotes = remotes.without_loans();
     }
+    remotes = remotes.with_names_kept(names_kept(args)?);
     if args.mmap {
         remotes = remotes.with_maps();
     }

@@ -185,6 +185,13 @@ impl Device {
         self.notify(abi::fuse_notify_code::FUSE_NOTIFY_INVAL_INODE, &[out.as_bytes()])
     }
 
+    /// Has the kernel drop the attributes of a node. Whether it knows the node.
+    pub fn drop_attributes(&self, node: u64) -> bool {
+        let out = abi::fuse_notify_inval_inode_out { ino: node, off: -1, len: 0 };
+        let code = abi::fuse_notify_code::FUSE_NOTIFY_INVAL_INODE as i32;
+        self.write_out(0, code, &[out.as_bytes()]) != Err(rustix::io::Errno::NOENT)
+    }
+
     /// Tells the kernel the size of a node that has grown: by a byte that it stores, and drops again.
     pub fn has_grown(&self, node: u64, size: u64) -> io::Result<()> {
         let Some(offset) = size.checked_sub(1) else { return Ok(()) };
@@ -199,20 +206,24 @@ impl Device {
     }
 
     fn write(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
+        match self.write_out(unique, error, parts) {
+            // Whoever asked was interrupted, or the mount is gone.
+            Ok(()) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NODEV) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn write_out(&self, unique: u64, error: i32, parts: &[&[u8]]) -> rustix::io::Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let len = size_of::<abi::fuse_out_header>() + bytes;
-        let len = u32::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let len = u32::try_from(len).map_err(|_| rustix::io::Errno::INVAL)?;
         let head = abi::fuse_out_header { len, error, unique };
         let mut all = [IoSlice::new(&[]), IoSlice::new(&[]), IoSlice::new(&[])];
         all[0] = IoSlice::new(head.as_bytes());
         for (to, part) in all[1..].iter_mut().zip(parts) {
             *to = IoSlice::new(part);
         }
-        match rustix::io::writev(&self.0, &all[..=parts.len()]) {
-            // Whoever asked was interrupted, or the mount is gone.
-            Ok(_) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NODEV) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+        rustix::io::writev(&self.0, &all[..=parts.len()]).map(drop)
     }
 }
 

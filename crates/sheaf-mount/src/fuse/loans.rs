@@ -191,8 +191,9 @@ impl<R: Remote> View<R> {
     /// Gives back what is wanted back, as long as anything is lent.
     pub(super) async fn heed_recalls(self: Arc<Self>, device: Arc<WatchedDevice>) {
         let (mut done, mut told) = (Vec::new(), Vec::new());
-        while self.borrowed.goes_on(&done, !self.pages.is_empty()) {
-            let (asked, wait_ms) = (self.borrowed.asking(Instant::now()), RECALLS_WAIT_MS);
+        while self.borrowed.goes_on(&done, !self.pages.is_empty() || self.names.is_used()) {
+            let begun = Instant::now();
+            let (asked, wait_ms) = (self.borrowed.asking(begun), RECALLS_WAIT_MS);
             let (who, op) = (FileCaller::default(), NodeOp::Recalls { done, told, wait_ms });
             let answer = match encoded(&FileCall { who, pid: 0, keeps_names: false, op }, &[]) {
                 Ok(call) => match self.pages.is_empty() {
@@ -210,11 +211,14 @@ impl<R: Remote> View<R> {
             match answer {
                 Ok(FileAnswer::Recalled(lender, files, news)) => {
                     self.borrowed.called_back(asked, lender, &files);
+                    self.heed_names(&device, (lender, begun), &news).await;
                     self.pages.heed(&device, &files, &news).await;
                     // Another mount of the same client answers for its own open files.
                     let is_own = |handle| self.borrowed.has(handle) || self.pages.has(handle);
                     let is_any = !(files.is_empty() && news.is_empty());
-                    let own_news = news.iter().filter(|one| one.of.handle().is_none_or(is_own));
+                    let own_news = news
+                        .iter()
+                        .filter(|one| one.of.handle().map_or(self.names.is_on(), is_own));
                     told = own_news.map(|one| one.number).collect();
                     done = files.into_iter().filter(|handle| is_own(*handle)).collect();
                     if is_any && done.is_empty() && told.is_empty() {
@@ -230,6 +234,7 @@ impl<R: Remote> View<R> {
                 }
                 _ => {
                     self.borrowed.lost();
+                    self.forget_at_owner(self.names.lost());
                     return self.pages.drop_all(&device).await;
                 }
             }

@@ -10,13 +10,18 @@
 //!
 //! The owner counts how often it has given a node, and the kernel how often it has received one. The difference is
 //! kept for each node, so that the owner keeps a node as long as the kernel or this cache has it.
+use super::device::WatchedDevice;
 use super::recent::{Known, may_have};
-use crate::message::{FileNews, NewsOf, NodeAttributes, NodeName, NodeOp};
+use super::{Remote, View};
+use crate::message::{
+    FileAnswer, FileCall, FileCaller, FileNews, NewsOf, NodeAttributes, NodeName, NodeOp, decoded,
+    encoded,
+};
 use crate::owner::LOAN_TERM;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use sheaf_core::{Errno, lock};
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Nodes that are kept.
@@ -25,8 +30,16 @@ const KEPT_MAX: usize = 1 << 14;
 const SLOTS: usize = 1 << 11;
 /// Names of a directory that were looked up at the owner before all of its names are asked for.
 const MISSES_MIN: u32 = 3;
+/// After a directory has changed elsewhere, its names are not asked for for so long.
+const AHEAD_PAUSE: Duration = Duration::from_secs(1);
+/// The kernel keeps attributes for so long, and is told when they change. It may still be about to create an inode for
+/// so long after it has received one.
+const SHOWN: Duration = Duration::from_secs(1);
+const MADE: Duration = Duration::from_millis(20);
+/// How long a change of which the owner has not said what became of it may still be carried out.
+const UNSETTLED: Duration = Duration::from_secs(60);
 /// Bytes of names that are asked for together, as a kernel counts them.
-pub(super) const AHEAD_BYTES: u32 = 256 << 10;
+const AHEAD_BYTES: u32 = 256 << 10;
 /// What is kept is trusted for so long without word from the owner.
 const TRUST: Duration = LOAN_TERM.saturating_sub(Duration::from_millis(250));
 
@@ -45,6 +58,8 @@ struct NamesState {
     directories: FxHashMap<u64, KeptDirectory>,
     /// How much more often the kernel has received nodes that are not kept than the owner has given them.
     owed: FxHashMap<u64, u64>,
+    /// Slots of changes that may still be carried out.
+    unsettled: Vec<(Instant, Vec<usize>)>,
     /// The owner's word is trusted until then, and whose word that is.
     trusted: Option<Instant>,
     lender: Option<u64>,
@@ -55,6 +70,8 @@ struct KeptNode {
     found: NodeAttributes,
     asked: Instant,
     is_known: bool,
+    /// When the kernel was given attributes to keep.
+    shown: Option<Instant>,
     /// How much more often the owner has given the node than the kernel has received it.
     spare: i64,
 }
@@ -62,7 +79,7 @@ struct KeptNode {
 #[derive(Default)]
 struct KeptDirectory {
     names: FxHashMap<Box<[u8]>, KeptName>,
-    /// Lookups that the owner has answered, and when all names were asked for.
+    /// Lookups that the owner has answered, and when all names may be asked for.
     misses: u32,
     ahead: Option<Instant>,
 }
@@ -90,10 +107,12 @@ pub(super) struct NamesAsked {
     seen: u64,
     slots: Vec<usize>,
     nodes: Vec<u64>,
-    pub name: Option<NodeName>,
-    pub who: (u32, u32),
+    name: Option<NodeName>,
+    who: (u32, u32),
     /// It changes something.
     changes: bool,
+    /// The owner lends its answer.
+    pub keeps: bool,
 }
 
 /// Nodes that the owner can forget, and how often it has given them.
@@ -111,10 +130,19 @@ impl KeptNames {
     /// Nothing yet, and nothing ever without a time.
     pub fn new(time: Duration) -> Self {
         let slots = if time.is_zero() { Vec::new() } else { vec![(0, 0); SLOTS] };
-        let (nodes, directories, owed) = Default::default();
+        let (nodes, directories, owed, unsettled) = Default::default();
         let (last, trusted, lender, is_used) = (0, None, None, false);
-        let state =
-            NamesState { last, slots, nodes, directories, owed, trusted, lender, is_used };
+        let state = NamesState {
+            last,
+            slots,
+            nodes,
+            directories,
+            owed,
+            unsettled,
+            trusted,
+            lender,
+            is_used,
+        };
         Self { time, state: Mutex::new(state) }
     }
 
@@ -145,12 +173,10 @@ impl KeptNames {
             NodeOp::Attributes { node, .. } => {
                 state.attributes(*node, now, self.time).map_or(Known::Nothing, Known::Attributes)
             }
-            NodeOp::GetXattr { node, name, .. } => {
-                match state.attributes(*node, now, self.time) {
-                    Some(found) if !may_have(&found, name) => Known::NoXattr,
-                    _ => Known::Nothing,
-                }
-            }
+            NodeOp::GetXattr { node, name, .. } => match state.attributes(*node, now, self.time) {
+                Some(found) if !may_have(&found, name) => Known::NoXattr,
+                _ => Known::Nothing,
+            },
             _ => Known::Nothing,
         }
     }
@@ -172,7 +198,9 @@ impl KeptNames {
             NodeOp::Open { node, flags } if flags & libc::O_TRUNC as u32 != 0 => {
                 (vec![*node], vec![])
             }
-            NodeOp::Open { node, .. } if self.state().is_kept(*node) => {
+            NodeOp::Open { node, .. } | NodeOp::OpenLent { node, .. }
+                if self.state().is_kept(*node) =>
+            {
                 return Some(self.asking(None, who));
             }
             NodeOp::Write { .. } | NodeOp::Allocate { .. } => (vec![node], vec![]),
@@ -189,88 +217,93 @@ impl KeptNames {
             }
             _ => return None,
         };
-        Some(self.state().begin(nodes, &names, who))
+        let mut state = self.state();
+        let keeps = !matches!(op, NodeOp::Open { node, .. } if !state.is_kept(*node));
+        Some(NamesAsked { keeps, ..state.begin(nodes, &names, who) })
     }
 
     fn asking(&self, name: Option<NodeName>, who: (u32, u32)) -> NamesAsked {
         let mut state = self.state();
         state.is_used = true;
-        let (at, seen, changes) = (Instant::now(), state.last, false);
-        NamesAsked { at, seen, slots: Vec::new(), nodes: Vec::new(), name, who, changes }
+        let (at, seen, slots, nodes) = (Instant::now(), state.last, Vec::new(), Vec::new());
+        NamesAsked { at, seen, slots, nodes, name, who, changes: false, keeps: true }
     }
 
-    /// Names of a directory are about to be asked for.
-    pub fn asking_ahead(&self, who: (u32, u32)) -> NamesAsked {
-        self.asking(None, who)
-    }
-
-    /// The owner has answered. These nodes have changed as well.
-    pub fn end(&self, asked: &NamesAsked, changed: &[u64]) -> Forgotten {
-        if !asked.changes {
-            return Vec::new();
-        }
-        self.state().end(asked, changed)
-    }
-
-    /// The owner does not open a node under the name by which it was found.
-    pub fn is_stale(&self, node: u64) {
-        if self.is_on() {
-            self.state().node_changed(node);
-        }
-    }
-
-    /// Attributes in an answer, with the name of what was asked for, or of an entry of a directory. `given` says
-    /// whether the owner has given the node and the kernel does not receive it.
-    pub fn keep(
+    /// The owner has answered a request to this node. `given` says whether the kernel does not receive the nodes of the
+    /// answer.
+    pub fn answered(
         &self,
         asked: &NamesAsked,
-        name: Option<(u64, &[u8])>,
-        found: NodeAttributes,
+        node: u64,
+        answer: &FileAnswer,
         given: bool,
     ) -> Forgotten {
         let mut state = self.state();
-        let is_new = |slot: &Slot<'_>, state: &NamesState| {
-            let (last, under_way) = state.slots[slot.at()];
-            last <= asked.seen && under_way == 0
+        state.end(&asked.slots);
+        let (answer, after) = match answer {
+            FileAnswer::After(answer, after) => (&**answer, &after[..]),
+            answer => (answer, &[][..]),
         };
-        let is_as_it_was = found.is_lent
-            && !found.is_mounted
-            && is_new(&Slot::Node(found.node), &state)
-            && name.is_none_or(|(parent, name)| {
-                is_new(&Slot::Name(parent, name), &state) && is_new(&Slot::Names(parent), &state)
-            });
         let mut forgotten = Vec::new();
-        if !is_as_it_was {
-            match state.nodes.get_mut(&found.node) {
-                Some(kept) if given => kept.spare += 1,
-                None if given => forgotten.push((found.node, 1)),
-                _ => {}
+        let name = asked.name.as_ref().map(|at| (at.parent, &*at.name));
+        match answer {
+            FileAnswer::Node(found) | FileAnswer::Created(found, _) => {
+                forgotten = state.keep(asked, name, *found, given);
             }
-            return forgotten;
-        }
-        if state.nodes.len() >= KEPT_MAX && !state.nodes.contains_key(&found.node) {
-            forgotten = state.clear();
-        }
-        let owed = state.owed.remove(&found.node).unwrap_or_default();
-        let new = KeptNode {
-            found,
-            asked: asked.at,
-            is_known: true,
-            spare: i64::from(given) - owed.cast_signed(),
-        };
-        match state.nodes.get_mut(&found.node) {
-            Some(kept) => {
-                let spare = kept.spare + i64::from(given);
-                *kept = KeptNode { spare, ..new };
+            FileAnswer::Entries(entries) => {
+                for entry in entries {
+                    if let Some(found) = entry.attributes {
+                        let name = Some((node, &*entry.name));
+                        forgotten.extend(state.keep(asked, name, found, given));
+                    }
+                }
             }
-            // Without a name it is found by nobody who has forgotten it.
-            None => drop(state.nodes.insert(found.node, new)),
+            _ => {}
         }
-        if let Some((parent, name)) = name {
-            let kept = KeptName { node: found.node, who: asked.who, asked: asked.at };
-            state.directories.entry(parent).or_default().names.insert(name.into(), kept);
+        for found in after {
+            if !asked.nodes.contains(&found.node) {
+                state.node_changed(found.node);
+            } else if found.nlink > 0 {
+                forgotten.extend(state.keep(asked, None, *found, false));
+            }
         }
+        // What was asked for meanwhile may be of before.
+        asked.slots.iter().for_each(|slot| state.count(*slot));
         forgotten
+    }
+
+    /// The owner has refused a request to this node.
+    pub fn refused(&self, asked: &NamesAsked, node: u64, errno: Errno) {
+        let mut state = self.state();
+        state.end(&asked.slots);
+        asked.slots.iter().for_each(|slot| state.count(*slot));
+        // It was found under a name that leads elsewhere by now.
+        if errno == Errno::STALE {
+            state.node_changed(node);
+        }
+    }
+
+    /// What has become of a request is not known.
+    pub fn unsettled(&self, asked: NamesAsked) {
+        if asked.changes {
+            self.state().unsettled.push((Instant::now(), asked.slots));
+        }
+    }
+
+    /// How long the kernel may keep attributes that it is given now.
+    pub fn shown(&self, node: u64, now: Instant) -> Duration {
+        if !self.is_on() {
+            return Duration::ZERO;
+        }
+        let mut state = self.state();
+        if state.attributes(node, now, self.time).is_none() {
+            return Duration::ZERO;
+        }
+        let trusted = state.trusted;
+        let Some(kept) = state.nodes.get_mut(&node) else { return Duration::ZERO };
+        kept.shown = Some(now);
+        let trusted = trusted.max(Some(kept.asked + TRUST)).unwrap_or(now);
+        SHOWN.min(trusted.min(kept.asked + self.time).saturating_duration_since(now))
     }
 
     /// Whether all names of a directory are to be asked for, after one was looked up at the owner.
@@ -278,11 +311,11 @@ impl KeptNames {
         let mut state = self.state();
         let directory = state.directories.entry(parent).or_default();
         directory.misses += 1;
-        let is_due = directory.ahead.is_none_or(|at| at + self.time <= now);
+        let is_due = directory.ahead.is_none_or(|at| at <= now);
         if directory.misses < MISSES_MIN || !is_due {
             return false;
         }
-        (directory.misses, directory.ahead) = (0, Some(now));
+        (directory.misses, directory.ahead) = (0, Some(now + self.time));
         true
     }
 
@@ -312,23 +345,32 @@ impl KeptNames {
         nodes.into_iter().filter_map(at_owner).collect()
     }
 
-    /// The owner has answered a request for recalls that was sent at this moment.
-    pub fn heed(&self, lender: u64, asked: Instant, news: &[FileNews]) -> Forgotten {
+    /// The owner has answered a request for recalls that was sent at this moment. Nodes of which the kernel may keep
+    /// attributes that change, and whether it may not have their inodes yet.
+    pub fn heed(
+        &self,
+        lender: u64,
+        asked: Instant,
+        news: &[FileNews],
+    ) -> (Forgotten, Vec<(u64, bool)>) {
         if !self.is_on() {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
         let mut state = self.state();
         if state.lender.replace(lender).is_some_and(|before| before != lender) {
-            return state.clear();
+            return (state.clear(), Vec::new());
         }
+        let (now, mut shown) = (Instant::now(), Vec::new());
         for one in news {
-            match one.of {
-                NewsOf::Names(node) => state.recalled(node),
-                NewsOf::Pages(_) | NewsOf::Size(..) => {}
+            if let NewsOf::Names(node) = one.of {
+                let at = state.nodes.get_mut(&node).and_then(|kept| kept.shown.take());
+                shown.extend(at.map(|at| (node, at + MADE > now)));
+                state.recalled(node, now);
             }
         }
         state.trusted = state.trusted.max(Some(asked + TRUST));
-        if news.is_empty() { state.rest(self.time) } else { Vec::new() }
+        let forgotten = if news.is_empty() { state.rest(self.time) } else { Vec::new() };
+        (forgotten, shown)
     }
 
     /// The owner says nothing any more.
@@ -401,18 +443,16 @@ impl NamesState {
     }
 
     /// Another client is about to change a node.
-    fn recalled(&mut self, node: u64) {
+    fn recalled(&mut self, node: u64, now: Instant) {
         self.node_changed(node);
         self.count(Slot::Names(node).at());
-        self.directories.remove(&node);
+        if let Some(directory) = self.directories.get_mut(&node) {
+            directory.names.clear();
+            (directory.misses, directory.ahead) = (0, Some(now + AHEAD_PAUSE));
+        }
     }
 
-    fn begin(
-        &mut self,
-        mut nodes: Vec<u64>,
-        names: &[&NodeName],
-        who: (u32, u32),
-    ) -> NamesAsked {
+    fn begin(&mut self, mut nodes: Vec<u64>, names: &[&NodeName], who: (u32, u32)) -> NamesAsked {
         self.is_used = true;
         let mut slots = Vec::new();
         for at in names {
@@ -431,27 +471,62 @@ impl NamesState {
         }
         let name = names.last().map(|at| (*at).clone());
         let (at, seen) = (Instant::now(), self.last);
-        NamesAsked { at, seen, slots, nodes, name, who, changes: true }
+        NamesAsked { at, seen, slots, nodes, name, who, changes: true, keeps: true }
     }
 
-    fn end(&mut self, asked: &NamesAsked, changed: &[u64]) -> Forgotten {
-        for slot in &asked.slots {
+    /// A change is over.
+    fn end(&mut self, slots: &[usize]) {
+        for slot in slots {
             self.slots[*slot].1 = self.slots[*slot].1.saturating_sub(1);
         }
-        // What was asked for meanwhile may be of before.
-        for node in changed {
-            if !asked.nodes.contains(node) {
-                self.node_changed(*node);
-            }
-        }
-        Vec::new()
     }
 
-    /// The time of a request that changes something is over, and nothing was kept of its answer.
-    fn settled(&mut self, slots: &[usize]) {
-        for slot in slots {
-            self.count(*slot);
+    /// Keeps attributes of an answer, with the name of what was asked for, or of an entry of a directory, if none of that
+    /// has changed since it was asked for.
+    fn keep(
+        &mut self,
+        asked: &NamesAsked,
+        name: Option<(u64, &[u8])>,
+        found: NodeAttributes,
+        given: bool,
+    ) -> Forgotten {
+        let is_as_it_was = |slot: &Slot<'_>| {
+            let (last, under_way) = self.slots[slot.at()];
+            last <= asked.seen && under_way == 0
+        };
+        let is_kept = found.is_lent
+            && !found.is_mounted
+            && is_as_it_was(&Slot::Node(found.node))
+            && name.is_none_or(|(parent, name)| {
+                is_as_it_was(&Slot::Name(parent, name)) && is_as_it_was(&Slot::Names(parent))
+            });
+        let mut forgotten = Vec::new();
+        if !is_kept {
+            match self.nodes.get_mut(&found.node) {
+                Some(kept) if given => kept.spare += 1,
+                None if given => forgotten.push((found.node, 1)),
+                _ => {}
+            }
+            return forgotten;
         }
+        if self.nodes.len() >= KEPT_MAX && !self.nodes.contains_key(&found.node) {
+            forgotten = self.clear();
+        }
+        let (at, is_known) = (asked.at, true);
+        if let Some(kept) = self.nodes.get_mut(&found.node) {
+            let spare = kept.spare + i64::from(given);
+            *kept = KeptNode { found, asked: at, is_known, spare, shown: kept.shown };
+        } else {
+            let owed = self.owed.remove(&found.node).unwrap_or_default();
+            let spare = i64::from(given) - owed.cast_signed();
+            let kept = KeptNode { found, asked: at, is_known, spare, shown: None };
+            self.nodes.insert(found.node, kept);
+        }
+        if let Some((parent, name)) = name {
+            let kept = KeptName { node: found.node, who: asked.who, asked: at };
+            self.directories.entry(parent).or_default().names.insert(name.into(), kept);
+        }
+        forgotten
     }
 
     /// Drops all.
@@ -477,14 +552,85 @@ impl NamesState {
             self.nodes.iter().filter(|(_, kept)| old(kept)).map(|(node, _)| *node).collect();
         self.directories.retain(|_, directory| {
             directory.names.retain(|_, name| name.asked + time > now);
-            !directory.names.is_empty() || directory.ahead.is_some_and(|at| at + time > now)
+            !directory.names.is_empty() || directory.ahead.is_some_and(|at| at > now)
         });
         let mut forgotten = Vec::new();
         for node in gone {
             if let Some(kept) = self.nodes.remove(&node) {
                 forgotten.extend(self.dropped(node, &kept));
+                self.directories.remove(&node);
             }
         }
+        let old = |(at, _): &mut (Instant, Vec<usize>)| *at + UNSETTLED <= now;
+        let settled: Vec<_> = self.unsettled.extract_if(.., old).collect();
+        for (_, slots) in settled {
+            self.end(&slots);
+            slots.iter().for_each(|slot| self.count(*slot));
+        }
         forgotten
+    }
+}
+
+impl<R: Remote> View<R> {
+    /// Notes what the owner has answered, or refused.
+    pub(super) fn note_names(
+        self: &Arc<Self>,
+        asked: Option<(NamesAsked, FileCaller)>,
+        (node, pid): (u64, u32),
+        answer: Result<FileAnswer, Errno>,
+    ) -> Result<FileAnswer, Errno> {
+        let Some((asked, who)) = asked else { return answer };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(errno) => {
+                self.names.refused(&asked, node, errno);
+                return Err(errno);
+            }
+        };
+        self.forget_at_owner(self.names.answered(&asked, node, &answer, false));
+        if let (Some(at), false, FileAnswer::Node(_)) = (&asked.name, asked.changes, &answer)
+            && self.names.wants_ahead(at.parent, Instant::now())
+        {
+            let view = self.clone();
+            sheaf_tree::task::spawn(view.names_ahead(at.parent, (who, pid), asked.who));
+        }
+        Ok(match answer {
+            FileAnswer::After(answer, _) => *answer,
+            answer => answer,
+        })
+    }
+
+    /// Asks for all names of a directory.
+    async fn names_ahead(
+        self: Arc<Self>,
+        node: u64,
+        (who, pid): (FileCaller, u32),
+        user: (u32, u32),
+    ) {
+        let asked = self.names.asking(None, user);
+        let op = NodeOp::Names { node, size: AHEAD_BYTES };
+        let Ok(call) = encoded(&FileCall { who, pid, keeps_names: true, op }, &[]) else { return };
+        let Ok(all) = self.remote.call(call).await else { return };
+        // Whoever may not list the directory looks its names up.
+        if let Ok((Ok(answer), _)) = decoded::<Result<FileAnswer, Errno>>(&all) {
+            self.forget_at_owner(self.names.answered(&asked, node, &answer, true));
+        }
+    }
+
+    /// Drops names and attributes that other hosts are about to change.
+    pub(super) async fn heed_names(
+        self: &Arc<Self>,
+        device: &WatchedDevice,
+        (lender, asked): (u64, Instant),
+        news: &[FileNews],
+    ) {
+        let (forgotten, shown) = self.names.heed(lender, asked, news);
+        self.forget_at_owner(forgotten);
+        for (node, is_new) in shown {
+            let until = Instant::now() + MADE;
+            while !device.drop_attributes(node) && is_new && Instant::now() < until {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
     }
 }

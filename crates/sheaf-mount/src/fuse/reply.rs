@@ -6,6 +6,7 @@ use crate::message::{
 };
 use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// In which form a request is answered.
@@ -25,7 +26,7 @@ pub(super) enum ReplyAs {
     Offset,
 }
 
-/// Answers a request.
+/// Answers a request. The kernel keeps nothing of that.
 pub(super) fn reply(
     device: &Device,
     unique: u64,
@@ -33,16 +34,32 @@ pub(super) fn reply(
     answer: FileAnswer,
     bytes: &[u8],
 ) -> Result<(), Errno> {
+    reply_kept((device, unique), how, answer, bytes, Duration::ZERO)
+}
+
+/// Answers a request. The kernel keeps attributes for so long.
+pub(super) fn reply_kept(
+    (device, unique): (&Device, u64),
+    how: &ReplyAs,
+    answer: FileAnswer,
+    bytes: &[u8],
+    kept: Duration,
+) -> Result<(), Errno> {
     let (entry, attributes, opened, written, usage, length, lock, offset);
     let packed;
     let parts: [&[u8]; 2] = match (how, answer) {
         (ReplyAs::Done, FileAnswer::Done | FileAnswer::Locked(..)) => [&[], &[]],
         (ReplyAs::Entry, FileAnswer::Node(found)) => {
-            entry = entry_of(&found);
+            entry = entry_of(&found, kept);
             [entry.as_bytes(), &[]]
         }
         (ReplyAs::Attributes, FileAnswer::Node(found)) => {
-            attributes = abi::fuse_attr_out { attr: attributes_of(&found), ..Default::default() };
+            attributes = abi::fuse_attr_out {
+                attr_valid: kept.as_secs(),
+                attr_valid_nsec: kept.subsec_nanos(),
+                attr: attributes_of(&found),
+                ..Default::default()
+            };
             [attributes.as_bytes(), &[]]
         }
         (ReplyAs::Bytes, FileAnswer::Lent(_)) => [bytes, &[]],
@@ -62,7 +79,7 @@ pub(super) fn reply(
             [opened.as_bytes(), &[]]
         }
         (ReplyAs::Created, FileAnswer::Created(found, handle)) => {
-            (entry, opened) = (entry_of(&found), opened_as(handle, true));
+            (entry, opened) = (entry_of(&found, kept), opened_as(handle, true));
             [entry.as_bytes(), opened.as_bytes()]
         }
         (ReplyAs::Written, FileAnswer::Count(bytes)) => {
@@ -132,9 +149,15 @@ fn opened_as(fh: u64, is_direct: bool) -> abi::fuse_open_out {
     abi::fuse_open_out { fh, open_flags, ..Default::default() }
 }
 
-/// A name and what it leads to, of which the kernel keeps nothing.
-fn entry_of(found: &NodeAttributes) -> abi::fuse_entry_out {
-    abi::fuse_entry_out { nodeid: found.node, attr: attributes_of(found), ..Default::default() }
+/// A name and what it leads to, of which the kernel keeps the attributes for so long, and not the name.
+fn entry_of(found: &NodeAttributes, kept: Duration) -> abi::fuse_entry_out {
+    abi::fuse_entry_out {
+        nodeid: found.node,
+        attr_valid: kept.as_secs(),
+        attr_valid_nsec: kept.subsec_nanos(),
+        attr: attributes_of(found),
+        ..Default::default()
+    }
 }
 
 fn attributes_of(found: &NodeAttributes) -> abi::fuse_attr {
@@ -165,7 +188,8 @@ fn pack(entries: &[NodeEntry], with_attributes: bool, size: usize) -> Vec<u8> {
         let from = packed.len();
         if with_attributes {
             // Without a node the kernel takes the name alone.
-            let found = entry.attributes.as_ref().map(entry_of).unwrap_or_default();
+            let found = entry.attributes.as_ref();
+            let found = found.map(|found| entry_of(found, Duration::ZERO)).unwrap_or_default();
             packed.extend_from_slice(found.as_bytes());
         }
         packed.extend_from_slice(&entry.ino.to_ne_bytes());

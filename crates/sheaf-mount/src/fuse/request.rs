@@ -88,6 +88,11 @@ impl<'a> KernelRequest<'a> {
         self.head.uid
     }
 
+    /// The user and its first group.
+    pub fn user_and_group(&self) -> (u32, u32) {
+        (self.head.uid, self.head.gid)
+    }
+
     pub fn pid(&self) -> u32 {
         self.head.pid
     }

@@ -131,7 +131,8 @@ type WalkAnswer = (FileAnswer, VecDeque<(NodeName, NodeAttributes)>);
 impl<R: Remote> View<R> {
     /// An operation that may begin a walk, with names that the walk is likely to go on with.
     pub(super) fn walking(&self, op: NodeOp) -> (NodeOp, OfWalk) {
-        let Some(walks) = &self.walks else { return (op, OfWalk::Nothing) };
+        let walks = self.walks.as_ref().filter(|_| !self.names.is_on());
+        let Some(walks) = walks else { return (op, OfWalk::Nothing) };
         match op {
             NodeOp::Attributes { node, handle: None } => match walks.guess(node) {
                 names if names.is_empty() => (op, OfWalk::Nothing),

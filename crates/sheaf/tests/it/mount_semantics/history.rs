@@ -434,67 +434,82 @@ fn concurrent_operations_on_many_hosts_are_linearizable() {
         // could if these mounts had not said no.
         let lets_lend = seed >= seeds;
         if seed == seeds + seeds / 2 {
-            for host in hosts.all() {
-                let gone = hosts.sheaf(host, &["umount", POINT]);
-                assert_eq!(gone.code, Some(0), "{gone:?}");
-                let run = hosts.sheaf(host, &["--quiet", "mount", "--no-lease", POINT]);
-                assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "h{host}");
-            }
+            mount_again(&hosts, &["--no-lease"]);
         }
         // One that all reach by FUSE but its owner.
         let owner = 1 + seed as usize % HOSTS;
-        for entry in fs::read_dir(hosts.disk(owner, "")).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
-        }
-        fs::create_dir(hosts.disk(owner, "d")).unwrap();
-        let (clock, mut logs) = (AtomicU64::new(0), Vec::new());
-        for number in 0..LOGS {
-            File::create(hosts.disk(owner, &format!("log{number}"))).unwrap();
-            logs.push(Mutex::new(Vec::new()));
-        }
-        let (names, kept) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-        std::thread::scope(|scope| {
-            for thread in 0..HOSTS * THREADS {
-                let random = fastrand::Rng::with_seed(1000 * seed + thread as u64);
-                let (hosts, clock, logs) = (&hosts, &clock, &logs[..]);
-                let (names, kept, open) = (&names, &kept, Vec::new());
-                let mut doer = Doer {
-                    hosts,
-                    owner,
-                    thread,
-                    random,
-                    clock,
-                    logs,
-                    names,
-                    kept,
-                    open,
-                    lets_lend,
-                };
-                scope.spawn(move || doer.run());
-            }
-        });
-        for (number, log) in logs.into_iter().enumerate() {
-            let history = log.into_inner().unwrap();
-            assert!(history.len() > OPERATIONS);
-            let order = check::<Records>(Vec::new(), &history);
-            assert!(order.is_ok(), "seed {seed}, log{number}: {}", order.unwrap_err());
-        }
-        let history = names.into_inner().unwrap();
-        let made = history.iter().filter_map(|done| match done.act {
-            NameAct::Create(_, file) => file,
-            _ => None,
-        });
-        let made: HashSet<u64> = made.collect();
-        let seen = history.iter().filter_map(|done| match done.act {
-            NameAct::Look(_, file) => file,
-            _ => None,
-        });
-        let (seen, unknown): (Vec<u64>, Vec<u64>) = seen.partition(|file| made.contains(file));
-        assert!(unknown.is_empty(), "seed {seed}: nobody was told to have made {unknown:?}");
-        assert!(seen.len() > 20, "{}", seen.len());
-        let first = vec![None; NAMES + HOSTS * THREADS];
-        let order = check::<Directory>(first, &history);
-        assert!(order.is_ok(), "seed {seed}, names: {}", order.unwrap_err());
+        one_race(&hosts, owner, lets_lend, seed);
     }
+}
+
+/// What views keep of names and attributes is recalled before another view changes it. Programs of the owner do nothing.
+#[test]
+fn kept_names_do_not_outlast_changes_by_other_views() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(HOSTS + 1) else { return };
+    let seeds = std::env::var("SHEAF_TEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    mount_again(&hosts, &["--attribute-cache", "3600"]);
+    for seed in 0..seeds.unwrap_or(4u64) {
+        one_race(&hosts, HOSTS + 1, seed % 2 == 1, 7000 + seed);
+        // Nor does anything that was known of these files outlast their removal at the owner.
+        mount_again(&hosts, &["--attribute-cache", "3600"]);
+    }
+}
+
+fn mount_again(hosts: &ViewHosts, options: &[&str]) {
+    for host in hosts.all() {
+        let gone = hosts.sheaf(host, &["umount", POINT]);
+        assert_eq!(gone.code, Some(0), "{gone:?}");
+        let words = [&["--quiet", "mount"], options, &[POINT]].concat();
+        let run = hosts.sheaf(host, &words);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "h{host}");
+    }
+}
+
+/// One race for the files of an owner.
+#[expect(clippy::too_many_lines, reason = "one scenario")]
+fn one_race(hosts: &ViewHosts, owner: usize, lets_lend: bool, seed: u64) {
+    for entry in fs::read_dir(hosts.disk(owner, "")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+    }
+    fs::create_dir(hosts.disk(owner, "d")).unwrap();
+    let (clock, mut logs) = (AtomicU64::new(0), Vec::new());
+    for number in 0..LOGS {
+        File::create(hosts.disk(owner, &format!("log{number}"))).unwrap();
+        logs.push(Mutex::new(Vec::new()));
+    }
+    let (names, kept) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for thread in 0..HOSTS * THREADS {
+            let random = fastrand::Rng::with_seed(1000 * seed + thread as u64);
+            let (clock, logs) = (&clock, &logs[..]);
+            let (names, kept, open) = (&names, &kept, Vec::new());
+            let mut doer =
+                Doer { hosts, owner, thread, random, clock, logs, names, kept, open, lets_lend };
+            scope.spawn(move || doer.run());
+        }
+    });
+    for (number, log) in logs.into_iter().enumerate() {
+        let history = log.into_inner().unwrap();
+        assert!(history.len() > OPERATIONS);
+        let order = check::<Records>(Vec::new(), &history);
+        assert!(order.is_ok(), "seed {seed}, log{number}: {}", order.unwrap_err());
+    }
+    let history = names.into_inner().unwrap();
+    let made = history.iter().filter_map(|done| match done.act {
+        NameAct::Create(_, file) => file,
+        _ => None,
+    });
+    let made: HashSet<u64> = made.collect();
+    let seen = history.iter().filter_map(|done| match done.act {
+        NameAct::Look(_, file) => file,
+        _ => None,
+    });
+    let (seen, unknown): (Vec<u64>, Vec<u64>) = seen.partition(|file| made.contains(file));
+    assert!(unknown.is_empty(), "seed {seed}: nobody was told to have made {unknown:?}");
+    assert!(seen.len() > 20, "{}", seen.len());
+    let first = vec![None; NAMES + HOSTS * THREADS];
+    let order = check::<Directory>(first, &history);
+    assert!(order.is_ok(), "seed {seed}, names: {}", order.unwrap_err());
 }
