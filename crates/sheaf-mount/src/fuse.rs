@@ -488,7 +488,7 @@ impl<R: Remote> View<R> {
         let is_of_directory = places::is_of_directory(&op);
         let name = places::name_found(&op).cloned();
         // Nothing fails from here to the future below, which ends what is begun.
-        let names = self.names.begin(&op, node, request.user_and_group());
+        let names = self.names.begin(&op, (node, pid), request.user_and_group());
         let keeps_names = names.as_ref().is_some_and(|names| names.keeps);
         if names.is_some() && self.borrowed.must_heed() {
             sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));

@@ -18,7 +18,7 @@ use crate::message::{
     encoded,
 };
 use crate::owner::LOAN_TERM;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use sheaf_core::{Errno, lock};
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// Nodes that are kept.
 const KEPT_MAX: usize = 1 << 14;
+/// Threads that are remembered.
+const REFUSED_MAX: usize = 256;
 /// Names and nodes are counted in so many slots.
 const SLOTS: usize = 1 << 11;
 /// Names of a directory that were looked up at the owner before all of its names are asked for.
@@ -58,6 +60,8 @@ struct NamesState {
     directories: FxHashMap<u64, KeptDirectory>,
     /// How much more often the kernel has received nodes that are not kept than the owner has given them.
     owed: FxHashMap<u64, u64>,
+    /// Threads to which a file was not opened under the name by which it was found. They look the name up again.
+    refused: FxHashSet<u32>,
     /// Slots of changes that may still be carried out.
     unsettled: Vec<(Instant, Vec<usize>)>,
     /// The owner's word is trusted until then, and whose word that is.
@@ -70,6 +74,8 @@ struct KeptNode {
     found: NodeAttributes,
     asked: Instant,
     is_known: bool,
+    /// The kernel has found it by a name that is kept here. The owner has not looked for that name since.
+    is_found_here: bool,
     /// When the kernel was given attributes to keep.
     shown: Option<Instant>,
     /// How much more often the owner has given the node than the kernel has received it.
@@ -130,7 +136,7 @@ impl KeptNames {
     /// Nothing yet, and nothing ever without a time.
     pub fn new(time: Duration) -> Self {
         let slots = if time.is_zero() { Vec::new() } else { vec![(0, 0); SLOTS] };
-        let (nodes, directories, owed, unsettled) = Default::default();
+        let (nodes, directories, owed, refused, unsettled) = Default::default();
         let (last, trusted, lender, is_used) = (0, None, None, false);
         let state = NamesState {
             last,
@@ -138,6 +144,7 @@ impl KeptNames {
             nodes,
             directories,
             owed,
+            refused,
             unsettled,
             trusted,
             lender,
@@ -182,10 +189,22 @@ impl KeptNames {
     }
 
     /// A request is about to be sent. Whether its answer may be kept, or is to be known here.
-    pub fn begin(&self, op: &NodeOp, node: u64, who: (u32, u32)) -> Option<NamesAsked> {
+    pub fn begin(
+        &self,
+        op: &NodeOp,
+        (node, thread): (u64, u32),
+        who: (u32, u32),
+    ) -> Option<NamesAsked> {
         if !self.is_on() {
             return None;
         }
+        let is_to_check = match op {
+            NodeOp::Open { node, .. } | NodeOp::OpenLent { node, .. } => {
+                let mut state = self.state();
+                !state.refused.remove(&thread) && state.is_found_here(*node)
+            }
+            _ => false,
+        };
         let (nodes, names): (Vec<u64>, Vec<&NodeName>) = match op {
             NodeOp::Lookup(at) => return Some(self.asking(Some(at.clone()), who)),
             NodeOp::Attributes { .. } => return Some(self.asking(None, who)),
@@ -198,9 +217,7 @@ impl KeptNames {
             NodeOp::Open { node, flags } if flags & libc::O_TRUNC as u32 != 0 => {
                 (vec![*node], vec![])
             }
-            NodeOp::Open { node, .. } | NodeOp::OpenLent { node, .. }
-                if self.state().is_kept(*node) =>
-            {
+            NodeOp::Open { .. } | NodeOp::OpenLent { .. } if is_to_check => {
                 return Some(self.asking(None, who));
             }
             NodeOp::Write { .. } | NodeOp::Allocate { .. } => (vec![node], vec![]),
@@ -217,9 +234,8 @@ impl KeptNames {
             }
             _ => return None,
         };
-        let mut state = self.state();
-        let keeps = !matches!(op, NodeOp::Open { node, .. } if !state.is_kept(*node));
-        Some(NamesAsked { keeps, ..state.begin(nodes, &names, who) })
+        let keeps = is_to_check || !matches!(op, NodeOp::Open { .. });
+        Some(NamesAsked { keeps, ..self.state().begin(nodes, &names, who) })
     }
 
     fn asking(&self, name: Option<NodeName>, who: (u32, u32)) -> NamesAsked {
@@ -273,13 +289,17 @@ impl KeptNames {
     }
 
     /// The owner has refused a request to this node.
-    pub fn refused(&self, asked: &NamesAsked, node: u64, errno: Errno) {
+    pub fn refused(&self, asked: &NamesAsked, (node, thread): (u64, u32), errno: Errno) {
         let mut state = self.state();
         state.end(&asked.slots);
         asked.slots.iter().for_each(|slot| state.count(*slot));
         // It was found under a name that leads elsewhere by now.
         if errno == Errno::STALE {
             state.node_changed(node);
+            if state.refused.len() >= REFUSED_MAX {
+                state.refused.clear();
+            }
+            state.refused.insert(thread);
         }
     }
 
@@ -414,12 +434,13 @@ impl NamesState {
             && self.is_trusted(name.asked, now, time)
             && self.is_quiet(&Slot::Name(at.parent, &at.name));
         let found = self.attributes(name.node, now, time).filter(|_| is_known)?;
-        self.nodes.get_mut(&found.node)?.spare -= 1;
+        let kept = self.nodes.get_mut(&found.node)?;
+        (kept.spare, kept.is_found_here) = (kept.spare - 1, true);
         Some(found)
     }
 
-    fn is_kept(&self, node: u64) -> bool {
-        self.nodes.get(&node).is_some_and(|kept| kept.is_known)
+    fn is_found_here(&self, node: u64) -> bool {
+        self.nodes.get(&node).is_some_and(|kept| kept.is_found_here)
     }
 
     fn count(&mut self, slot: usize) {
@@ -515,11 +536,13 @@ impl NamesState {
         let (at, is_known) = (asked.at, true);
         if let Some(kept) = self.nodes.get_mut(&found.node) {
             let spare = kept.spare + i64::from(given);
-            *kept = KeptNode { found, asked: at, is_known, spare, shown: kept.shown };
+            let (is_found_here, shown) = (kept.is_found_here && name.is_none(), kept.shown);
+            *kept = KeptNode { found, asked: at, is_known, is_found_here, spare, shown };
         } else {
             let owed = self.owed.remove(&found.node).unwrap_or_default();
             let spare = i64::from(given) - owed.cast_signed();
-            let kept = KeptNode { found, asked: at, is_known, spare, shown: None };
+            let (is_found_here, shown) = (false, None);
+            let kept = KeptNode { found, asked: at, is_known, is_found_here, spare, shown };
             self.nodes.insert(found.node, kept);
         }
         if let Some((parent, name)) = name {
@@ -583,7 +606,7 @@ impl<R: Remote> View<R> {
         let answer = match answer {
             Ok(answer) => answer,
             Err(errno) => {
-                self.names.refused(&asked, node, errno);
+                self.names.refused(&asked, (node, pid), errno);
                 return Err(errno);
             }
         };

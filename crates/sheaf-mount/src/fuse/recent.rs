@@ -83,6 +83,10 @@ impl RecentAnswers {
         if known == Known::Nothing {
             return (known, given(&recent.ahead));
         }
+        // The names of a long path are asked for one after the other.
+        if !recent.ahead.is_empty() {
+            recent.at = now;
+        }
         if recent.found.is_some() || !recent.ahead.is_empty() {
             all.insert(thread, recent);
         }
@@ -162,5 +166,43 @@ mod tests {
         assert_eq!(recent.take(1, &attributes, now + SAME_CALL_MAX).0, Known::Nothing);
         recent.note(0, found, true, VecDeque::new(), now);
         assert_eq!(recent.take(0, &attributes, now).0, Known::Nothing);
+    }
+
+    #[test]
+    fn names_ahead_answer_the_next_requests_in_their_order() {
+        let (recent, now) = (RecentAnswers::default(), Instant::now());
+        let found = |node| crate::own::attributes(node, 0o040_755, 1, crate::own::now());
+        let at = |parent, name: &str| NodeName { parent, name: name.into() };
+        let attributes = |node| NodeOp::Attributes { node, handle: None };
+        let look_up = |parent, name: &str| NodeOp::Lookup(at(parent, name));
+        let note = |thread| {
+            let ahead = [(at(1, "a"), found(2)), (at(2, "b"), found(3))];
+            recent.note(thread, found(1), false, ahead.into(), now)
+        };
+        let take = |thread, op: &NodeOp| recent.take(thread, op, now);
+        assert!(note(5).is_empty());
+        assert_eq!(take(5, &look_up(1, "a")), (Known::Attributes(found(2)), vec![]));
+        assert_eq!(take(5, &attributes(2)), (Known::Attributes(found(2)), vec![]));
+        assert_eq!(take(5, &look_up(2, "b")), (Known::Attributes(found(3)), vec![]));
+        assert_eq!(take(5, &attributes(3)), (Known::Attributes(found(3)), vec![]));
+        assert_eq!(take(5, &attributes(3)), (Known::Nothing, vec![]));
+        // Whoever asks for something else has begun another walk, and the owner forgets what it has given.
+        note(5);
+        assert_eq!(take(5, &look_up(2, "b")), (Known::Nothing, vec![(2, 1), (3, 1)]));
+        assert_eq!(take(5, &look_up(1, "a")), (Known::Nothing, vec![]));
+        // A directory that is asked for twice is asked for in two calls.
+        note(5);
+        take(5, &look_up(1, "a"));
+        take(5, &attributes(2));
+        assert_eq!(take(5, &attributes(2)), (Known::Nothing, vec![(3, 1)]));
+        assert_eq!(take(5, &look_up(2, "b")), (Known::Nothing, vec![]));
+        // Another thread's walk, and one of long ago.
+        note(5);
+        assert_eq!(take(6, &look_up(1, "a")), (Known::Nothing, vec![]));
+        let late = recent.take(5, &look_up(1, "a"), now + SAME_CALL_MAX);
+        assert_eq!(late, (Known::Nothing, vec![(2, 1), (3, 1)]));
+        note(5);
+        assert_eq!(note(5), [(2, 1), (3, 1)]);
+        assert_eq!(note(0), [(2, 1), (3, 1)]);
     }
 }

@@ -2,7 +2,7 @@
 use super::hosts::{Over, ViewHosts, errno};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
-use sheaf_testing::sessions::turn;
+use sheaf_testing::sessions::{turn, wait_until};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -150,4 +150,28 @@ fn file_of_one_host_gets_no_name_on_another() {
         let missing: io::Result<_> = fs::metadata(&to);
         assert_eq!(errno(missing), Some(Errno::NOENT), "h{host}");
     }
+}
+
+/// The kernel asks for a path name by name; the names that the last walk has found come with the first one.
+#[test]
+fn path_that_was_walked_is_walked_in_one_request() {
+    const WALKS: u64 = 20;
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    fs::create_dir_all(hosts.disk(1, "a/b/c/d/e")).unwrap();
+    fs::write(hosts.disk(1, "a/b/c/d/e/f"), "").unwrap();
+    let path = hosts.at(2, 1, "a/b/c/d/e/f");
+    let answers = || {
+        let run = hosts.sheaf(2, &["--json", "status", "--mounts"]);
+        let all = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap());
+        let of_host =
+            |record: &serde_json::Value| record["type"] == "mount" && record["part"] == "hosts/h1";
+        all.filter(of_host).map(|record| record["answered"].as_u64().unwrap()).sum::<u64>()
+    };
+    // Six names and the directory above them would be seven. A thread that is slow between two of them asks again.
+    wait_until("each walk takes less than four requests", || {
+        let before = answers();
+        (0..WALKS).for_each(|_| drop(fs::metadata(&path).unwrap()));
+        answers() - before < 4 * WALKS
+    });
 }

@@ -69,6 +69,47 @@ fn one_directory_of_a_host_is_a_view() {
 }
 
 #[test]
+fn names_and_attributes_are_kept_for_a_time() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(3) else { return };
+    shell(&hosts, 2, "/run", "mkdir one");
+    shell(&hosts, 1, EXPORT, "umask 022; mkdir d; echo one > d/f; echo two > d/g");
+    mount_one(&hosts, &["--attribute-cache", "3600"], "d");
+    let seen = |name: &str| shell(&hosts, 2, ONE, &format!("stat -c '%a %s' {name}"));
+    let elsewhere = |script: &str| {
+        let run = hosts.shell(3, script);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    };
+    assert_eq!(seen("f g"), "644 4\n644 4\n");
+    // A change by a program of the owner itself is not seen in this time.
+    shell(&hosts, 1, EXPORT, "chmod 600 d/f");
+    assert_eq!(seen("f"), "644 4\n");
+    // One through any view is, at once.
+    elsewhere("chmod 640 h1/d/f");
+    assert_eq!(seen("f"), "640 4\n");
+    elsewhere("echo longer >> h1/d/f");
+    assert_eq!(seen("f"), "640 11\n");
+    shell(&hosts, 2, ONE, "chmod 604 f; echo more >> f");
+    assert_eq!(seen("f"), "604 16\n");
+    elsewhere("mv h1/d/g h1/d/h");
+    assert_eq!(shell(&hosts, 2, ONE, "ls; test ! -e g; cat h"), "f\nh\ntwo\n");
+    elsewhere("rm h1/d/h");
+    assert_eq!(shell(&hosts, 2, ONE, "test ! -e h; stat -c %h ."), "2\n");
+    // New files and contents are seen at once in any case, also of a file that replaces one that is known.
+    shell(&hosts, 1, EXPORT, "echo new > d/new; echo other > x; mv x d/f");
+    assert_eq!(shell(&hosts, 2, ONE, "cat new f"), "new\nother\n");
+    // What is kept is over when the time is.
+    assert_eq!(hosts.sheaf(2, &["umount", ONE]).code, Some(0));
+    mount_one(&hosts, &["--attribute-cache", "0.1"], "d");
+    let before = seen("f");
+    shell(&hosts, 1, EXPORT, "chmod 611 d/f");
+    wait_until("the time is over", || seen("f") != before);
+    let wrong = hosts.sheaf(2, &["mount", "--attribute-cache", "-1", &format!("h1:{EXPORT}"), ONE]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert_eq!(hosts.sheaf(2, &["umount", ONE]).code, Some(0));
+}
+
+#[test]
 fn link_here_leads_to_own_files() {
     let _turn = turn();
     let Some(hosts) = ViewHosts::new(2) else { return };
