@@ -35,6 +35,8 @@ SHAPES = {"1gbit": "burst 256kb latency 20ms", "100mbit": "burst 32kb latency 50
 AT_HOST, UNIX = "sheaf, at a host", "sheaf, unix sockets"
 # One to which the owner lends nothing.
 UNLENT = "sheaf, nothing lent"
+# One that keeps names and attributes for as long as sshfs does.
+KEPT = "sheaf, names kept"
 NETS = ("loopback", *SHAPES)
 CLIENT, SERVER = "10.211.7.1", "10.211.7.2"
 RUN_SSHD = pathlib.Path("/run/sshd")
@@ -297,6 +299,7 @@ class World:
         self._view("sheaf", self.session_line, root, pids)
         self._view(UNLENT, self.session_line, root, pids, "--no-lease")
         self._view(AT_HOST, [*self.client, self.sheaf.binary], self._runtime("h1"), pids)
+        self._view(KEPT, [*self.client, self.sheaf.binary], self._runtime("h1"), pids, "--attribute-cache", "20")
         self.own = self.ways[AT_HOST].parent / "h1"
         if self.net == "loopback":
             words = ["--processes", "2", "--export", f"{self.exports}/%h", "--link", "unix"]

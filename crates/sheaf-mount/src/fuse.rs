@@ -1,8 +1,9 @@
 //! The view, mounted: what the kernel asks becomes requests to the owner of the files, and its answers answers of
 //! the kernel's protocol (`linux/fuse.h`, 7.31 and later).
 //!
-//! Nothing is kept here but which requests wait and what an owner has lent: no attribute, name or other byte is
-//! known for longer than the call that asked for it, so that what is seen is what the owner has. The crates that
+//! Nothing is kept here but which requests wait and what an owner has lent. Without `--attribute-cache` (`names.rs`)
+//! no attribute, name or other byte is known for longer than the call that asked for it, so that what is seen is
+//! what the owner has. The crates that
 //! speak the protocol tell no lock of a file as a whole from one of a range, have nothing that ends a wait for a
 //! lock, and do not know `O_TMPFILE`; its structures are those of `fuse-abi`.
 //!

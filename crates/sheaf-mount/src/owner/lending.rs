@@ -9,7 +9,8 @@
 //! for longer. Who was lent something asks for recalls all the time ([`OwnerLoans::recalls`]); that no recall is
 //! answered confirms the others.
 //!
-//! Only bytes are lent, because the kernel guards no attributes and no names. Owner and borrower
+//! Only bytes are lent here, because the kernel guards no attributes and no names (`keeping.rs` lends those, for views
+//! that trust programs of this host not to change them for some time). Owner and borrower
 //! count the term from the owner's last message. The borrower counts from before it asked for that
 //! message (`fuse/borrowed.rs`), so it stops first. An answer that was requested before a recall is
 //! not a loan. A model with an owner, a writer, and slow and lost messages checks that no stale
