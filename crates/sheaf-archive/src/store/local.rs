@@ -47,6 +47,11 @@ impl LocalStore {
             opened => return opened,
         }
         if !is_as_if_empty(directory).map_err(failed)? {
+            // Somebody else may have just made it one.
+            match Self::open(directory) {
+                Err(error) if error.errno == Errno::NOENT => {}
+                opened => return opened,
+            }
             return Err(StoreError {
                 place: directory.display().to_string(),
                 doing: "is no store, and something is in it",

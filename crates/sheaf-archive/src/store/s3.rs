@@ -82,6 +82,11 @@ impl S3Store {
             Ok(false)
         })?;
         if !is_empty {
+            // Somebody else may have just made it one.
+            match Self::open(place, credentials, limits) {
+                Err(error) if error.errno == Errno::NOENT => {}
+                opened => return opened,
+            }
             return Err(StoreError {
                 place: place.to_string(),
                 doing: "is no store, and something is in it",

@@ -364,10 +364,12 @@ fn each_host_stores_its_own() {
 fn file_that_was_a_directory_replaces_it_on_hosts() {
     let many = Many::new();
     make_wide(&many.at("files/tree"));
+    fs::create_dir_all(many.at("files/tree/plain/below/it")).unwrap();
+    fs::write(many.at("files/tree/plain/below/it/file"), "a file").unwrap();
     settle();
     many.store(&["/tree/."], false, hosts(&many.at("files"), 2));
-    fs::remove_dir_all(many.at("files/tree/wide/3")).unwrap();
-    fs::write(many.at("files/tree/wide/3"), "a file now").unwrap();
+    fs::remove_dir_all(many.at("files/tree/plain/below")).unwrap();
+    fs::write(many.at("files/tree/plain/below"), "a file now").unwrap();
     settle();
     let done = many.store(&["/tree/."], false, hosts(&many.at("files"), 2));
     assert_eq!((done.report.stored, done.report.failed), (2, 0), "{:?}", done.told);
