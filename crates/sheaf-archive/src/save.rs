@@ -377,12 +377,13 @@ impl SaveRun<'_> {
             let pool = SavePool::new(&shared);
             begin(&shared, &pool).and_then(|()| pool.run(self.watch))
         };
-        let mut report = shared.counters.take();
+        let report = shared.counters.take();
         // What is whole is kept also where something else has failed.
         let refused = desk.finish();
         done?;
-        for error in refused? {
-            report.failed += 1;
+        let refused = refused?;
+        let report = refused.taken_from(report);
+        for error in refused.errors {
             (self.told)(ArchiveEvent::Failed(error));
         }
         Ok(report)

@@ -1,5 +1,5 @@
 //! Changes of many directories in one commit.
-use super::SavedDirectory;
+use super::{SaveReport, SavedDirectory};
 use crate::archive::{Archive, ArchiveError};
 use crate::catalog::{CatalogError, Commit, DirectoryChange};
 use crate::name::FileName;
@@ -27,32 +27,68 @@ pub(super) struct ReplacingChange {
 
 /// Changes that are not committed yet.
 pub(super) struct Commits {
-    waiting: Vec<(Arc<SavedDirectory>, ReplacingChange)>,
+    waiting: Vec<WaitingChange>,
     /// The last commit.
     since: Instant,
-    /// Directories that another writer has changed meanwhile.
-    refused: Vec<ArchiveError>,
+    refused: RefusedChanges,
+}
+
+#[derive(Clone)]
+struct WaitingChange {
+    of: Arc<SavedDirectory>,
+    change: ReplacingChange,
+    /// What was done for it.
+    report: SaveReport,
+}
+
+/// Changes of directories that another writer has changed meanwhile, or whose objects are gone.
+#[derive(Default)]
+pub(super) struct RefusedChanges {
+    pub errors: Vec<ArchiveError>,
+    stored: u64,
+    stored_bytes: u64,
+}
+
+impl RefusedChanges {
+    fn add(&mut self, of: &WaitingChange) {
+        self.stored += of.report.stored;
+        self.stored_bytes += of.report.stored_bytes;
+    }
+
+    /// A report without files whose changes were refused, and with the directories of these as failed.
+    pub fn taken_from(&self, report: SaveReport) -> SaveReport {
+        SaveReport {
+            stored: report.stored.saturating_sub(self.stored),
+            stored_bytes: report.stored_bytes.saturating_sub(self.stored_bytes),
+            failed: report.failed + self.errors.len() as u64,
+            ..report
+        }
+    }
 }
 
 impl Default for Commits {
     fn default() -> Self {
-        Self { waiting: Vec::new(), since: Instant::now(), refused: Vec::new() }
+        Self { waiting: Vec::new(), since: Instant::now(), refused: RefusedChanges::default() }
     }
 }
 
 impl Commits {
-    /// Takes a change of a directory, whose packs and objects are all in the store.
+    /// Takes a change of a directory, whose packs and objects are all in the store, and what was done for
+    /// it.
     pub fn push(
         &mut self,
         archive: &Archive,
         of: &Arc<SavedDirectory>,
         change: ReplacingChange,
+        report: SaveReport,
     ) -> Result<(), ArchiveError> {
+        let change = WaitingChange { of: of.clone(), change, report };
         // Later changes build on the one that was given up.
         if of.is_broken() {
+            self.refused.add(&change);
             return Ok(());
         }
-        self.waiting.push((of.clone(), change));
+        self.waiting.push(change);
         if self.waiting.len() >= DIRECTORIES_MAX || self.since.elapsed() >= WAIT_MAX {
             self.flush(archive)?;
         }
@@ -60,7 +96,7 @@ impl Commits {
     }
 
     /// Commits the rest; what was refused.
-    pub fn finish(mut self, archive: &Archive) -> Result<Vec<ArchiveError>, ArchiveError> {
+    pub fn finish(mut self, archive: &Archive) -> Result<RefusedChanges, ArchiveError> {
         self.flush(archive)?;
         Ok(self.refused)
     }
@@ -74,10 +110,11 @@ impl Commits {
             let mut commit = Commit::default();
             let mut directories: Vec<&Arc<SavedDirectory>> = Vec::new();
             let mut later = Vec::new();
-            for (of, change) in &waiting {
+            for next in &waiting {
+                let WaitingChange { of, change, .. } = next;
                 // Two changes of one directory are of two commits.
                 if directories.iter().any(|known| known.path == of.path) {
-                    later.push((of.clone(), change.clone()));
+                    later.push(next.clone());
                     continue;
                 }
                 push_above(of, &mut directories, &mut commit);
@@ -96,7 +133,7 @@ impl Commits {
                 Err(CatalogError::Changed { path }) => {
                     // The others are committed without it, and without what needs it.
                     let count = waiting.len();
-                    waiting.retain(|(of, _)| !needs(of, &path));
+                    self.refuse(&mut waiting, |of| needs(of, &path));
                     // It is in a directory that is replaced: that is read again.
                     if waiting.len() == count {
                         if tries == TRIES_MAX {
@@ -105,19 +142,38 @@ impl Commits {
                         tries += 1;
                         continue;
                     }
-                    self.refused.push(CatalogError::Changed { path }.into());
+                    self.refused.errors.push(CatalogError::Changed { path }.into());
                 }
                 Err(CatalogError::Removed { path }) => {
-                    waiting.iter().filter(|(of, _)| of.path == path).for_each(|(of, _)| {
-                        of.break_off();
+                    self.refuse(&mut waiting, |of| {
+                        of.path == path && {
+                            of.break_off();
+                            true
+                        }
                     });
-                    waiting.retain(|(of, _)| of.path != path);
-                    self.refused.push(CatalogError::Removed { path }.into());
+                    self.refused.errors.push(CatalogError::Removed { path }.into());
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(())
+    }
+}
+
+impl Commits {
+    /// Takes changes out of those that wait.
+    fn refuse(
+        &mut self,
+        waiting: &mut Vec<WaitingChange>,
+        is_refused: impl Fn(&SavedDirectory) -> bool,
+    ) {
+        waiting.retain(|change| {
+            let is_refused = is_refused(&change.of);
+            if is_refused {
+                self.refused.add(change);
+            }
+            !is_refused
+        });
     }
 }
 

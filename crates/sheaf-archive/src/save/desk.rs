@@ -2,7 +2,7 @@
 //!
 //! Files are read, packed and written to the store without a catalog. So a directory may be stored by a
 //! host that has none: there the desk is a channel to the one that has.
-use super::commits::{Commits, ReplacingChange};
+use super::commits::{Commits, RefusedChanges, ReplacingChange};
 use super::links::{SavedLinks, StoredLink};
 use super::parted::{PartStamp, StoredPart};
 use super::{SaveReport, SaveWork, SavedDirectory};
@@ -115,7 +115,7 @@ impl<'a> CatalogDesk<'a> {
     }
 
     /// Commits the rest; what was refused.
-    pub fn finish(self) -> Result<Vec<ArchiveError>, ArchiveError> {
+    pub fn finish(self) -> Result<RefusedChanges, ArchiveError> {
         let commits = self.commits.into_inner().unwrap_or_else(PoisonError::into_inner);
         commits.finish(self.archive)
     }
@@ -140,9 +140,9 @@ impl SaveDesk for CatalogDesk<'_> {
         &self,
         of: &Arc<SavedDirectory>,
         change: ReplacingChange,
-        _: SaveReport,
+        report: SaveReport,
     ) -> Result<(), ArchiveError> {
-        lock(&self.commits).push(self.archive, of, change)
+        lock(&self.commits).push(self.archive, of, change, report)
     }
 
     fn done(&self, _: &ArchivePath, _: SaveReport) {}

@@ -378,8 +378,10 @@ fn file_that_was_a_directory_replaces_it_on_hosts() {
     for host in ["/dest/n0", "/dest/n1"] {
         many.assert_archived(host, &many.at("files/tree"));
     }
+    fs::write(many.at("files/tree/plain/new"), "new").unwrap();
+    settle();
     let again = many.store(&["/tree/."], false, hosts(&many.at("files"), 2));
-    assert_eq!((again.report.stored, again.told.len()), (0, 0));
+    assert_eq!((again.report.stored, again.told.len()), (2, 0));
 }
 
 #[test]

@@ -319,6 +319,28 @@ fn writer_stopped_during_its_commit_does_not_say_success() {
 }
 
 #[test]
+fn writer_stopped_before_its_commit_does_not_commit_what_is_gone() {
+    let shop = Arc::new(Shop::new());
+    let tree = shop.tree("tree", &["d", "e"]);
+    // What waits for a commit was looked for when it was written; the commit is that of the root.
+    let (other, count) = (shop.clone(), AtomicI64::new(0));
+    let hook = move |key: &StoreKey| {
+        if key.as_str().contains(".idx.") && count.fetch_add(1, Ordering::SeqCst) == 1 {
+            let old = SystemTime::now() - Duration::from_secs(3600);
+            set_times(&other.path("store/objects"), old);
+            assert!(repair(&other.open(None), AT_ANY_AGE).unwrap().leftovers > 2);
+        }
+    };
+    let (saved, told) = store(&shop.open(Some(Box::new(hook))), &tree);
+    let saved = saved.unwrap();
+    assert_eq!((saved.failed, saved.stored, saved.stored_bytes), (2, 0, 0), "{told:?}");
+    assert!(told.iter().all(|told| told.contains("has been removed from the store since")));
+    let (again, told) = store(&shop.open(None), &tree);
+    assert_eq!((again.unwrap().stored, told), (6, Vec::new()));
+    shop.assert_archived(&tree);
+}
+
+#[test]
 fn writer_whose_lease_ended_commits_what_is_still_there() {
     let shop = Arc::new(Shop::new());
     let tree = shop.tree("tree", &["d", "e"]);

@@ -416,7 +416,7 @@ impl SaveRoot {
             return self.lose(state, host, UNREADABLE);
         };
         given.report = sum(given.report, report);
-        state.commits.push(&self.archive, &is, change)
+        state.commits.push(&self.archive, &is, change, report)
     }
 
     /// Nothing more comes of a host. What it had in hand is for the others that see the same files.
@@ -478,8 +478,8 @@ impl SaveRoot {
     pub fn finish(&self) -> Result<(SaveReport, Vec<ArchiveError>), ArchiveError> {
         let mut state = lock(&self.state);
         let refused = std::mem::take(&mut state.commits).finish(&self.archive)?;
-        state.report.failed += refused.len() as u64;
-        Ok((state.report, refused))
+        state.report = refused.taken_from(state.report);
+        Ok((state.report, refused.errors))
     }
 }
 
