@@ -20,6 +20,7 @@ mod limits;
 mod links;
 mod list;
 mod local;
+mod losses;
 mod made;
 mod matrix;
 mod memory;
