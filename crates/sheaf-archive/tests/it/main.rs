@@ -10,6 +10,7 @@ mod grep;
 mod grep_bytes;
 mod heal;
 mod hostile;
+mod hostile_random;
 mod hosts;
 mod interrupted;
 mod kept;
