@@ -26,6 +26,8 @@ mod whole;
 pub(crate) use checked::Checked;
 pub use cut::drop_log;
 pub use log::LOG_VERSION;
+#[cfg(feature = "fuzzing")]
+pub(crate) use log::fuzz as fuzz_log;
 pub(crate) use log::key as log_key;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresUrl, PostgresUrlError};

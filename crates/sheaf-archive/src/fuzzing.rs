@@ -7,7 +7,18 @@ use crate::pack::verify::verify_pack;
 use sheaf_core::fuzzing::FuzzTarget;
 
 /// The targets of this crate.
-pub const TARGETS: &[FuzzTarget] = &[("pack", pack), ("pack_index", index)];
+pub const TARGETS: &[FuzzTarget] =
+    &[("archive_lease", lease), ("archive_log", log), ("pack", pack), ("pack_index", index)];
+
+/// The text of a lease.
+pub fn lease(data: &[u8]) {
+    crate::lease::fuzz(data);
+}
+
+/// What a commit of the log says between its number and its checksum.
+pub fn log(data: &[u8]) {
+    crate::catalog::fuzz_log(data);
+}
 
 /// A tar: what is found in it is written as it is there.
 pub fn pack(data: &[u8]) {

@@ -200,3 +200,13 @@ impl Drop for Lease {
         Holders::leave(self.core.id);
     }
 }
+
+/// What a fuzz target says in the place of a lease's text: nothing of it leads a terminal astray.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz(data: &[u8]) {
+    if let Some(holder) = Holder::of(data) {
+        assert!(holder.to_string().bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()));
+        assert_eq!(Holder::of(holder.text().as_bytes()), Some(holder.clone()));
+        let _ = holder.has_ended(PackId::default());
+    }
+}

@@ -222,3 +222,19 @@ fn decoded(number: u64, bytes: &[u8]) -> Result<LoggedCommit, CatalogError> {
         commit.filter(is_valid).ok_or_else(|| damaged("it says what no commit does"))?;
     Ok(LoggedCommit { commit, digest, before: behind.first_chunk().copied() })
 }
+
+/// What a fuzz target says in the place of a commit, with a right header and checksum: what is taken for a
+/// commit is written as it was read.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz(data: &[u8]) {
+    let mut bytes = encoded(1, &[], &Commit::default());
+    bytes.truncate(HEADER_BYTES);
+    bytes.extend_from_slice(data);
+    let digest = blake3::hash(&bytes);
+    bytes.extend_from_slice(digest.as_bytes());
+    if let Ok(logged) = decoded(1, &bytes) {
+        let before = logged.before.as_ref().map_or(&[][..], |before| before);
+        let again = decoded(1, &encoded(1, before, &logged.commit)).expect("it was decoded");
+        assert_eq!((again.commit, again.before), (logged.commit, logged.before));
+    }
+}
