@@ -3,7 +3,8 @@ use crate::catalog::{ArchivedPack, Catalog, CatalogError, Commit, MemberClass};
 use crate::error::PackError;
 use crate::lease::{LeaseTimes, LeasingStore, Writing};
 use crate::name::FileName;
-use crate::pack::index::PackIndex;
+use crate::pack::delta::IndexDelta;
+use crate::pack::index::{INDEX_BYTES_MAX, PackIndex};
 use crate::pack::member::PackId;
 use crate::path::ArchivePath;
 use crate::reader::PackReader;
@@ -451,6 +452,13 @@ pub(crate) fn index_in(store: &dyn Store, row: &ArchivedPack) -> Option<PackInde
 
 /// The same, with the modes and owners that it was written with.
 pub(crate) fn index_as_written(store: &dyn Store, row: &ArchivedPack) -> Option<PackIndex> {
+    if IndexDelta::is_one(row.index_bytes) {
+        let read = store.read(&index_key(row.id, row.generation), 0..row.index_bytes).ok()?;
+        let delta = IndexDelta::decode(&read).ok()?;
+        let first = index_in_tar(store, row)?;
+        let bytes = first.encode();
+        return delta.apply(first, &bytes).ok().filter(|index| index.generation == row.generation);
+    }
     index_in_tar(store, row).filter(|index| index.generation == row.generation)
 }
 
@@ -468,7 +476,13 @@ pub(crate) fn read_index_beside(
     let place = index_key(pack.id, pack.generation);
     let read = store.read(&place, 0..pack.index_bytes)?;
     let failed = |why| ArchiveError::Pack { place: place.clone(), why };
-    let mut index = PackIndex::decode(&read).map_err(failed)?;
+    let mut index = if IndexDelta::is_one(pack.index_bytes) {
+        let delta = IndexDelta::decode(&read).map_err(failed)?;
+        let (first, bytes) = first_index_beside(store, pack)?;
+        delta.apply(first, &bytes).map_err(failed)?
+    } else {
+        PackIndex::decode(&read).map_err(failed)?
+    };
     if (index.id, index.generation) != (pack.id, pack.generation) {
         return Err(failed(PackError::damaged("its index is of another pack")));
     }
@@ -476,6 +490,42 @@ pub(crate) fn read_index_beside(
         return Err(failed(PackError::damaged("its index is not the one that the catalog knows")));
     }
     Ok(index)
+}
+
+/// The first index of a pack, which is beside it, and its bytes.
+pub(crate) fn first_index_beside(
+    store: &dyn Store,
+    pack: &ArchivedPack,
+) -> Result<(PackIndex, Vec<u8>), ArchiveError> {
+    let place = index_key(pack.id, 0);
+    let failed = |why| ArchiveError::Pack { place: place.clone(), why };
+    let bytes = store.size(&place)?;
+    if bytes > INDEX_BYTES_MAX {
+        return Err(failed(PackError::damaged("its index is longer than an index")));
+    }
+    let read = store.read(&place, 0..bytes)?;
+    Ok((PackIndex::decode(&read).map_err(failed)?, read))
+}
+
+/// Writes an index of a pack from which members were removed: as what it lacks of the first one, where that
+/// is shorter.
+pub(crate) fn write_shorter_index(
+    store: &dyn Store,
+    pack: &ArchivedPack,
+    index: &mut PackIndex,
+) -> Result<u64, ArchiveError> {
+    // Without the first index this one is written as a whole.
+    let Ok((first, bytes)) = first_index_beside(store, pack) else {
+        return write_index(store, index);
+    };
+    while let Some(delta) = IndexDelta::of(index, &first, &bytes) {
+        let delta = delta.encode();
+        match put(store, &index_key(index.id, index.generation), &delta) {
+            Err(error) if error.errno == Errno::EXIST => index.generation += 1,
+            written => return written.map(|()| delta.len() as u64).map_err(Into::into),
+        }
+    }
+    write_index(store, index)
 }
 
 /// Writes an index of a pack under its generation, or the next that nobody has taken.

@@ -4,6 +4,7 @@
 //! changing that index. A pack also contains its index as its last member, so the pack alone is
 //! enough.
 mod acl;
+pub(crate) mod delta;
 mod header;
 pub(crate) mod index;
 pub(crate) mod member;

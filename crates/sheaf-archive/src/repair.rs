@@ -8,14 +8,16 @@
 //! Nothing is removed because of a catalog alone. SQLite has no checksums, so `repair` and `repack`
 //! compare the catalog with the sum of the log first ([`referred`]).
 use crate::archive::{
-    Archive, ArchiveError, id_of, index_as_written, index_key, put, read_index_beside,
+    Archive, ArchiveError, first_index_beside, id_of, index_as_written, index_in_tar, index_key,
+    put, read_index_beside,
 };
-use crate::catalog::{Catalog, ContentPlace};
+use crate::catalog::{ArchivedPack, Catalog, ContentPlace};
 use crate::lease::{Removal, StoreClock};
+use crate::pack::delta::IndexDelta;
 use crate::pack::member::PackId;
 use crate::path::ArchivePath;
 use crate::save::RESUME;
-use crate::store::{StoreError, StoreKey, StoredObject};
+use crate::store::{Store, StoreError, StoreKey, StoredObject};
 use sheaf_core::Errno;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -136,6 +138,9 @@ fn restore_indexes(
         for (path, _) in next {
             let packs = archive.catalog().packs(&path)?;
             for pack in packs {
+                if IndexDelta::is_one(pack.index_bytes) {
+                    restore_first_index(store, &pack, removal, report)?;
+                }
                 match read_index_beside(store, &pack) {
                     Err(error) if error.is_lost() => {}
                     index => {
@@ -144,6 +149,10 @@ fn restore_indexes(
                     }
                 }
                 let bytes = index_as_written(store, &pack).map(|index| index.encode());
+                if IndexDelta::is_one(pack.index_bytes) {
+                    report.indexes_lost += u64::from(bytes.is_none());
+                    continue;
+                }
                 let is_it = |bytes: &Vec<u8>| bytes.len() as u64 == pack.index_bytes;
                 let Some(bytes) = bytes.filter(is_it) else {
                     report.indexes_lost += 1;
@@ -162,6 +171,31 @@ fn restore_indexes(
                 }
             }
         }
+    }
+}
+
+/// Makes the first index of a pack again, of the pack, where a later one needs it and it is lost or damaged.
+fn restore_first_index(
+    store: &dyn Store,
+    pack: &ArchivedPack,
+    removal: Option<&Removal<'_>>,
+    report: &mut RepairReport,
+) -> Result<(), ArchiveError> {
+    match first_index_beside(store, pack) {
+        Err(error) if error.is_lost() => {}
+        first => return first.map(drop),
+    }
+    let Some(first) = index_in_tar(store, pack).filter(|index| index.generation == 0) else {
+        return Ok(());
+    };
+    report.indexes += 1;
+    let Some(removal) = removal else { return Ok(()) };
+    let key = index_key(pack.id, 0);
+    // A store does not write over an object.
+    removal.remove(&key)?;
+    match put(store, &key, &first.encode()) {
+        Err(error) if error.errno == Errno::EXIST => Ok(()),
+        written => Ok(written?),
     }
 }
 
@@ -204,7 +238,11 @@ pub(crate) fn referred_by(catalog: &Catalog) -> Result<Referred, ArchiveError> {
         last = Some(path.clone());
         for (path, _) in next {
             for pack in catalog.packs(&path)? {
-                referred.pack(pack.id).insert(pack.generation);
+                let indexes = referred.pack(pack.id);
+                indexes.insert(pack.generation);
+                if IndexDelta::is_one(pack.index_bytes) {
+                    indexes.insert(0);
+                }
             }
             for object in catalog.objects(&path)? {
                 match object.place {

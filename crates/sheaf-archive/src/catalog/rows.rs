@@ -3,6 +3,7 @@ use super::rights::MemberClass;
 use crate::archive::{data_key, pack_key, pack_zstd_key};
 use crate::name::FileName;
 use crate::pack::BLOCK_BYTES;
+use crate::pack::delta::IndexDelta;
 use crate::pack::index::PackIndex;
 use crate::pack::member::{MemberAttributes, PackId};
 use crate::path::ArchivePath;
@@ -179,9 +180,12 @@ impl ContentPlace {
 impl Commit {
     /// The first version of the log that can say this.
     pub(super) fn version(&self) -> u32 {
-        let objects = self.changes.iter().flat_map(|change| &change.objects);
-        let mut places = objects.filter_map(|object| object.place.as_ref());
-        if places.any(|place| matches!(place, ContentPlace::Parts { .. })) { 2 } else { 1 }
+        let mut objects = self.changes.iter().flat_map(|change| &change.objects);
+        let mut packs = self.changes.iter().flat_map(|change| &change.packs);
+        let is_later = objects
+            .any(|object| matches!(object.place, Some(ContentPlace::Parts { .. })))
+            || packs.any(|pack| IndexDelta::is_one(pack.index_bytes));
+        if is_later { 2 } else { 1 }
     }
 }
 

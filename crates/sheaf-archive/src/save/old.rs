@@ -1,6 +1,6 @@
 //! What is archived of a directory, beside the names that are found in it, in their order.
 use crate::archive::{
-    ArchiveError, index_in, index_in_tar, new_id, read_index_beside, write_index,
+    ArchiveError, index_in, index_in_tar, new_id, read_index_beside, write_shorter_index,
 };
 use crate::catalog::{ArchivedObject, ArchivedPack, DirectoryChange, MemberClass};
 use crate::name::FileName;
@@ -317,7 +317,7 @@ impl OldPack {
         }
         // A new key: readers of an older commit still find the index that it names.
         self.index.generation = self.row.generation + 1;
-        self.row.index_bytes = write_index(store, &mut self.index)?;
+        self.row.index_bytes = write_shorter_index(store, &self.row, &mut self.index)?;
         self.row.describe(&self.index);
         change.packs.push(self.row.clone());
         Ok(Some(self))

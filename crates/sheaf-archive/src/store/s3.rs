@@ -83,7 +83,7 @@ impl S3Store {
         })?;
         if !is_empty {
             // Somebody else may have just made it one.
-            match Self::open(place, credentials, limits) {
+            match Self::open(place, access, limits) {
                 Err(error) if error.errno == Errno::NOENT => {}
                 opened => return opened,
             }

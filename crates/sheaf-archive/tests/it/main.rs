@@ -3,6 +3,7 @@ mod catalog;
 mod changes;
 mod crash;
 mod damage;
+mod deltas;
 mod disk;
 mod exclude;
 mod flips;
