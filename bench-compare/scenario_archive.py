@@ -259,7 +259,7 @@ def s3(sheaf, top, files, scratch):
         return
     address, keys = found
     url = f"http://{address}"
-    env = {**keys, "AWS_ENDPOINT_URL": url, "XDG_STATE_HOME": str(scratch / "state"), "RCLONE_CONFIG": "/dev/null", "AWS_CA_BUNDLE": "",
+    env = {**keys, "AWS_ENDPOINT_URL": url, "XDG_CACHE_HOME": str(scratch / "state"), "RCLONE_CONFIG": "/dev/null", "AWS_CA_BUNDLE": "",
            "RCLONE_CONFIG_S_TYPE": "s3", "RCLONE_CONFIG_S_PROVIDER": "Other", "RCLONE_CONFIG_S_ENV_AUTH": "true",
            "RCLONE_CONFIG_S_ENDPOINT": url}
     some = sorted(top.glob("*/*"))[:max(1, RCLONE_FILES // FILES_PER_DIRECTORY)]

@@ -39,7 +39,7 @@ def contests_at(sheaf, top, files, scratch, env, milliseconds):
     large = scratch / "large"
     prefix = f"archive-{milliseconds}"
     some = sorted(str(path) for path in top.glob("*/d000/f*"))[:SERIAL_FILES]
-    env = {**env, "WORD": ABSENT, "XDG_STATE_HOME": str(scratch / f"state-{milliseconds}")}
+    env = {**env, "WORD": ABSENT, "XDG_CACHE_HOME": str(scratch / f"state-{milliseconds}")}
     name = f"s3://bucket/{prefix}::"
 
     def serial(operation, paths=some):
@@ -56,7 +56,7 @@ def contests_at(sheaf, top, files, scratch, env, milliseconds):
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def gone():
-        subprocess.run(["rm", "-rf", str(scratch / "s3" / "bucket" / prefix), env["XDG_STATE_HOME"]], check=True)
+        subprocess.run(["rm", "-rf", str(scratch / "s3" / "bucket" / prefix), env["XDG_CACHE_HOME"]], check=True)
     tree = f"{name}/{top.name}"
     turn = {"mode": 0}
     chmod = sheaf.command("archive", "chmod", "-R", "o-r", tree)

@@ -1,7 +1,7 @@
 //! Files that Sheaf left outside of the paths that its user named, and their removal.
 //!
 //! Four kinds are known ([`LeftoverKind`]). All of them can be had again, or belong to a process that
-//! has ended. The catalogs of archives in `$XDG_STATE_HOME/sheaf` are not among them: if the log of a
+//! has ended. The catalogs of archives in `$XDG_CACHE_HOME/sheaf` are not among them: if the log of a
 //! store is damaged, its catalog is the only place that still has the names of its files.
 //!
 //! Every removal is relative to an open directory of this user, and follows no symbolic link.

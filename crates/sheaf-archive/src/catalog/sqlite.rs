@@ -201,7 +201,7 @@ fn failed(file: &Path, error: &rusqlite::Error) -> CatalogError {
     }
     if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) {
         let why = "file is not a database: it is no catalog, or its beginning is damaged: \
-                   of a store's own catalog.sqlite, remove the file, and it is made again"
+                   if it is in sheaf/archives, remove the file, and it is made again"
             .to_owned();
         return CatalogError::Table { place: file.display().to_string(), why };
     }

@@ -239,7 +239,7 @@ fn clean_removes_on_the_hosts_of_a_session() {
 #[test]
 fn clean_leaves_catalogs_of_archives() {
     let home = Home::new();
-    let catalog = home.write(".local/state/sheaf/archives/x.sqlite", "x");
+    let catalog = home.write(".cache/sheaf/archives/x.sqlite", "x");
     age(&catalog);
     let run = clean(&home, &[]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), "nothing to remove\n"), "{run:?}");
