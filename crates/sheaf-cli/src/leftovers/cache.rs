@@ -7,6 +7,8 @@ use std::io::ErrorKind::{DirectoryNotEmpty, NotFound};
 use std::path::Path;
 
 const KIND: LeftoverKind = LeftoverKind::Cache;
+/// Catalogs of archives, which are no leftovers.
+const ARCHIVES: &str = "archives";
 /// Directories of the cache lie within each other no deeper.
 const DEPTH_MAX: u32 = 8;
 
@@ -31,6 +33,10 @@ fn sweep_directory(sweep: &mut Sweep, directory: &OpenDirectory, used: &UsedFile
         Err(error) => return sweep.fail(KIND, directory.path().to_owned(), &error),
     };
     for name in names {
+        // What a catalog knows may be known nowhere else, where the log of its store is damaged.
+        if depth == 0 && name == ARCHIVES {
+            continue;
+        }
         let path = directory.path().join(&name);
         let stat = match directory.stat(&name) {
             Ok(Some(stat)) => stat,
