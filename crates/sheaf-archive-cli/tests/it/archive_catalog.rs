@@ -60,7 +60,7 @@ fn store_is_used_without_a_place_for_its_catalog() {
         assert_eq!(ran.code, Some(0), "{ran:?}");
         assert!(ran.stderr.contains("it is made in memory, for this command"), "{ran:?}");
     }
-    assert_eq!(catalogs(&home), [PathBuf::new(); 0]);
+    assert!(catalogs(&home).is_empty());
 }
 
 /// Two machines that share a store: each has its own catalog, and both say the same.

@@ -313,9 +313,8 @@ fn lost_index_costs_no_other_directory() {
         let files: Vec<_> = files.map(|entry| entry.path.display().to_string()).collect();
         // A pack that has a later index, too, does not need the first.
         let has_later = |file: &str| files.contains(&file.replace(".idx.0", ".idx.1"));
-        let is_it = |file: &&String| {
-            file.ends_with(lost[0]) && (lost[0] != ".idx.0" || !has_later(file))
-        };
+        let is_it =
+            |file: &&String| file.ends_with(lost[0]) && (lost[0] != ".idx.0" || !has_later(file));
         let with = files.iter().find(is_it).unwrap();
         let pack = with.strip_suffix(lost[0]).unwrap();
         for end in lost {
