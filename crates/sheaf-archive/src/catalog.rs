@@ -38,6 +38,8 @@ pub use rows::{
     ArchivedDirectory, ArchivedObject, ArchivedPack, Commit, ContentPlace, DirectoryChange,
     DirectoryRows, TreeSource,
 };
+#[cfg(feature = "fuzzing")]
+pub(crate) use snapshot::check_snapshot_piece;
 pub use whole::Catalog;
 
 use crate::path::ArchivePath;

@@ -1,5 +1,6 @@
 //! What the fuzz targets in `fuzz/` run. No part of the API.
 #![allow(missing_docs)]
+use crate::pack::delta::IndexDelta;
 use crate::pack::index::PackIndex;
 use crate::pack::member::PackId;
 use crate::pack::scan::scan_pack;
@@ -7,8 +8,14 @@ use crate::pack::verify::verify_pack;
 use sheaf_core::fuzzing::FuzzTarget;
 
 /// The targets of this crate.
-pub const TARGETS: &[FuzzTarget] =
-    &[("archive_lease", lease), ("archive_log", log), ("pack", pack), ("pack_index", index)];
+pub const TARGETS: &[FuzzTarget] = &[
+    ("archive_lease", lease),
+    ("archive_log", log),
+    ("log_snapshot", snapshot),
+    ("pack", pack),
+    ("pack_delta", delta),
+    ("pack_index", index),
+];
 
 /// The text of a lease.
 pub fn lease(data: &[u8]) {
@@ -36,4 +43,20 @@ pub fn index(data: &[u8]) {
         assert_eq!(PackIndex::decode(&index.encode()).expect("it is checked"), index);
         drop(verify_pack(data, &index));
     }
+}
+
+/// What an index that is a delta says before its checksum.
+pub fn delta(data: &[u8]) {
+    if let Ok(delta) = IndexDelta::of_body(data) {
+        assert_eq!(IndexDelta::decode(&delta.encode()).expect("it is checked"), delta);
+        let first =
+            PackIndex { id: delta.id, generation: 0, member_blocks: 0, members: Vec::new() };
+        let bytes = first.encode();
+        drop(delta.apply(first, &bytes));
+    }
+}
+
+/// A piece of a snapshot of the log.
+pub fn snapshot(data: &[u8]) {
+    crate::catalog::check_snapshot_piece(data);
 }

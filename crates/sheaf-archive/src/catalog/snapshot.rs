@@ -280,6 +280,16 @@ fn read(
     Ok(*header.last_chunk().expect("a header has a digest"))
 }
 
+/// Decodes a piece, whatever it is.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn check_snapshot_piece(bytes: &[u8]) {
+    if let Ok(piece) = postcard::from_bytes::<Piece>(bytes)
+        && is_next(None, &piece, u64::MAX)
+    {
+        drop(pieces(piece));
+    }
+}
+
 /// Whether a piece may come behind this directory.
 fn is_next(last: Option<&ArchivePath>, piece: &Piece, number: u64) -> bool {
     let mut last = last;

@@ -100,6 +100,21 @@ impl IndexDelta {
         if body.len() < HEADER_BYTES || !body.starts_with(MAGIC) || end.last() != Some(&END) {
             return Err(damaged("is no index"));
         }
+        let is_whole = blake3::hash(body).as_bytes()[..] == end[..DIGEST_BYTES];
+        // Before the checksum: what a later version ends with is not known here.
+        match Self::of_body(body) {
+            Err(error @ PackError::Version { .. }) => Err(error),
+            _ if !is_whole => Err(damaged("is not as it was written (checksum)")),
+            delta => delta,
+        }
+    }
+
+    /// What a delta says before its checksum.
+    pub fn of_body(body: &[u8]) -> Result<Self, PackError> {
+        let damaged = |why: &str| PackError::damaged(format!("its index {why}"));
+        if body.len() < HEADER_BYTES {
+            return Err(damaged("is cut off"));
+        }
         let (mut at, header) = (MAGIC.len(), &body[..HEADER_BYTES]);
         let mut next = |count: usize| {
             at += count;
@@ -109,9 +124,6 @@ impl IndexDelta {
         let version = number(next(4));
         if version > VERSION {
             return Err(PackError::Version { version, known: VERSION });
-        }
-        if blake3::hash(body).as_bytes()[..] != end[..DIGEST_BYTES] {
-            return Err(damaged("is not as it was written (checksum)"));
         }
         let id = PackId(next(16).try_into().expect("it has 16 bytes"));
         let generation = u64::from_le_bytes(next(8).try_into().expect("it has 8 bytes"));

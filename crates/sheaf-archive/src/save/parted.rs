@@ -300,9 +300,10 @@ mod tests {
     #[test]
     fn parts_of_a_file_with_holes_have_its_bytes() {
         let extents = [10..20, 30..31, 40..60];
-        assert_eq!(pieces_of(&extents, &(0..10)), [10..20]);
+        let one = |range| vec![range];
+        assert_eq!(pieces_of(&extents, &(0..10)), one(10..20));
         assert_eq!(pieces_of(&extents, &(5..15)), [15..20, 30..31, 40..44]);
-        assert_eq!(pieces_of(&extents, &(11..31)), [40..60]);
+        assert_eq!(pieces_of(&extents, &(11..31)), one(40..60));
         assert!(pieces_of(&extents, &(31..40)).is_empty());
     }
 }
