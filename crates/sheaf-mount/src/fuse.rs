@@ -31,7 +31,7 @@ mod writers;
 
 use crate::ids::ShownIds;
 use crate::message::{
-    FileAnswer, FileCall, FileCaller, FileLockKind, NodeName, NodeOp, ROOT, decoded, encoded,
+    FileAnswer, FileCall, FileCaller, FileLockKind, NodeOp, ROOT, decoded, encoded,
 };
 use crate::view::PART;
 use borrowed::{Borrowed, LoanAsked};
@@ -45,7 +45,7 @@ use loans::LoanOf;
 use locks::LockAsked;
 use names::{KeptNames, NamesAsked};
 use pages::KernelPages;
-use places::KnownPlaces;
+use places::{KnownPlaces, OfPlaces};
 use recent::{Known, RecentAnswers};
 use reply::ReplyAs;
 use request::{KernelAsks, KernelRequest};
@@ -340,10 +340,7 @@ struct AskedAbout {
     names: Option<(NamesAsked, FileCaller)>,
     /// It sets a lock or tests for one.
     lock: Option<LockAsked>,
-    /// It names files by a directory, which may have to be found again.
-    is_of_directory: bool,
-    /// The name that it looks up.
-    name: Option<NodeName>,
+    of_places: OfPlaces,
 }
 
 impl<R: Remote> View<R> {
@@ -423,7 +420,7 @@ impl<R: Remote> View<R> {
         request: &KernelRequest<'_>,
         asked: KernelAsks<'_>,
     ) -> Result<Option<impl Future<Output = ()> + Send + use<R>>, Errno> {
-        let unique = request.unique();
+        let (unique, node, pid) = (request.unique(), request.node(), request.pid());
         let (op, data, how) = match asked {
             KernelAsks::Interrupt(of) => {
                 let known = lock(&self.under_way).get(&of).map(|call| call.told.clone());
@@ -473,7 +470,6 @@ impl<R: Remote> View<R> {
         if self.answers_by_loans(device, unique, &how, &op)? {
             return Ok(None);
         }
-        let (node, pid) = (request.node(), request.pid());
         let of_writers = self.of_writers(&op);
         let finds = self.remote.has_sub_mounts() && matches!(op, NodeOp::Lookup(_));
         let op = self.remote.ids().op(self.of_pages(device, node, op))?;
@@ -483,11 +479,9 @@ impl<R: Remote> View<R> {
         let (op, loan) = self.borrowing(node, op);
         let (mut op, of_walk) = self.walking(op);
         let lock = self.of_locks(node, &mut op, |op| request.who(op, self.remote.ids()))?;
-        let who = request.who(&op, self.remote.ids());
+        let (who, of_places) = (request.who(&op, self.remote.ids()), OfPlaces::of(&op));
         // Before the next request is read, which may be its interrupt.
         let under_way = UnderWay::new(self, request, &op);
-        let is_of_directory = places::is_of_directory(&op);
-        let name = places::name_found(&op).cloned();
         // Nothing fails from here to the future below, which ends what is begun.
         let names = self.names.begin(&op, (node, pid), request.user_and_group());
         let keeps_names = names.as_ref().is_some_and(|names| names.keeps);
@@ -509,8 +503,7 @@ impl<R: Remote> View<R> {
             of_walk,
             names,
             lock,
-            is_of_directory,
-            name,
+            of_places,
         };
         let (view, device) = (self.clone(), device.clone());
         Ok(Some(async move {
@@ -543,7 +536,7 @@ impl<R: Remote> View<R> {
         }
         let all = match (&under_way.told, &about.lock) {
             (Some(told), Some(asked)) => self.wait_for_lock(told, call, asked).await?,
-            _ if about.is_of_directory => self.ask_again(call).await?,
+            _ if about.of_places.has_directory => self.ask_again(call).await?,
             _ => self.remote.call(call).await?,
         };
         if let Some((LoanOf::Pages { handle, offset, size, is_reported: false }, _)) = about.loan {
@@ -586,7 +579,7 @@ impl<R: Remote> View<R> {
         if let Some((of, asked)) = loan {
             (answer, bytes) = self.borrow(device, (node, &of, asked), answer, all, bytes);
         }
-        if let (Some(at), FileAnswer::Node(found)) = (about.name, &answer) {
+        if let (Some(at), FileAnswer::Node(found)) = (about.of_places.name, &answer) {
             self.places.found(found, at);
         }
         let (answer, ahead) = self.walked(of_walk, node, self.remote.ids().answer(answer))?;

@@ -21,7 +21,28 @@ const DEPTH_MAX: usize = 4096;
 
 /// The directory above each directory, and its name there.
 #[derive(Default)]
-pub(super) struct KnownPlaces(Mutex<FxHashMap<u64, (u64, Box<[u8]>)>>);
+pub(super) struct KnownPlaces(Mutex<FxHashMap<u64, Place>>);
+
+/// The node of the directory above, and the name there.
+type Place = (u64, Box<[u8]>);
+
+/// What a request has to do with places.
+pub(super) struct OfPlaces {
+    /// It names files by a directory, which may have to be found again.
+    pub has_directory: bool,
+    /// The name that it looks up or makes.
+    pub name: Option<NodeName>,
+}
+
+impl OfPlaces {
+    pub fn of(op: &NodeOp) -> Self {
+        let name = match op {
+            NodeOp::Lookup(at) | NodeOp::Make { at, .. } => Some(at.clone()),
+            _ => None,
+        };
+        Self { has_directory: directories(op)[0].is_some(), name }
+    }
+}
 
 impl KnownPlaces {
     /// The owner has found a file under this name.
@@ -82,19 +103,6 @@ fn directories(op: &NodeOp) -> [Option<u64>; 2] {
         | NodeOp::SetXattr { node, .. }
         | NodeOp::RemoveXattr { node, .. } => [Some(*node), None],
         _ => [None, None],
-    }
-}
-
-/// Whether a request may be repeated when its directory was found again.
-pub(super) fn is_of_directory(op: &NodeOp) -> bool {
-    directories(op)[0].is_some()
-}
-
-/// The name under which an operation finds a file.
-pub(super) fn name_found(op: &NodeOp) -> Option<&NodeName> {
-    match op {
-        NodeOp::Lookup(at) | NodeOp::Make { at, .. } => Some(at),
-        _ => None,
     }
 }
 
