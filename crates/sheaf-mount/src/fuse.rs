@@ -444,30 +444,7 @@ impl<R: Remote> View<R> {
             return Ok(None);
         }
         let is_covered = self.covered.is(request.node(), &op);
-        let (known, unused) = self.recent.take(request.pid(), &op, Instant::now());
-        self.forget_at_owner(unused);
-        match (known, &op) {
-            (Known::Attributes(found), NodeOp::Lookup(_)) if is_covered => {
-                self.forget_at_owner(vec![(found.node, 1)]);
-            }
-            (Known::Attributes(found), op) if !is_covered => {
-                if let NodeOp::Lookup(at) = op {
-                    self.note_step(at, &found);
-                }
-                reply::reply(device, unique, &how, FileAnswer::Node(found), &[])?;
-                return Ok(None);
-            }
-            (Known::NoXattr, _) if !is_covered => return Err(Errno::NODATA),
-            _ => {}
-        }
-        if !is_covered && self.answers_by_names((device, unique), &how, request, &op)? {
-            return Ok(None);
-        }
-        if self.is_done(request.node(), &op) {
-            device.done(unique);
-            return Ok(None);
-        }
-        if self.answers_by_loans(device, unique, &how, &op)? {
+        if self.answers_at_once((device, unique), &how, request, (&op, is_covered))? {
             return Ok(None);
         }
         let of_writers = self.of_writers(&op);
@@ -483,11 +460,8 @@ impl<R: Remote> View<R> {
         // Before the next request is read, which may be its interrupt.
         let under_way = UnderWay::new(self, request, &op);
         // Nothing fails from here to the future below, which ends what is begun.
-        let names = self.names.begin(&op, (node, pid), request.user_and_group());
+        let names = self.begin_names(device, request, &op);
         let keeps_names = names.as_ref().is_some_and(|names| names.keeps);
-        if names.is_some() && self.borrowed.must_heed() {
-            sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
-        }
         let names = names.map(|names| (names, who.clone()));
         let call = encoded(&FileCall { who, pid, keeps_names, op }, data)?;
         let about = AskedAbout {
@@ -518,6 +492,40 @@ impl<R: Remote> View<R> {
                 device.refuse(unique, errno);
             }
         }))
+    }
+
+    /// Answers what needs nobody. Whether that was possible.
+    fn answers_at_once(
+        self: &Arc<Self>,
+        (device, unique): (&WatchedDevice, u64),
+        how: &ReplyAs,
+        request: &KernelRequest<'_>,
+        (op, is_covered): (&NodeOp, bool),
+    ) -> Result<bool, Errno> {
+        let (known, unused) = self.recent.take(request.pid(), op, Instant::now());
+        self.forget_at_owner(unused);
+        match (known, op) {
+            (Known::Attributes(found), NodeOp::Lookup(_)) if is_covered => {
+                self.forget_at_owner(vec![(found.node, 1)]);
+            }
+            (Known::Attributes(found), op) if !is_covered => {
+                if let NodeOp::Lookup(at) = op {
+                    self.note_step(at, &found);
+                }
+                reply::reply(device, unique, how, FileAnswer::Node(found), &[])?;
+                return Ok(true);
+            }
+            (Known::NoXattr, _) if !is_covered => return Err(Errno::NODATA),
+            _ => {}
+        }
+        if !is_covered && self.answers_by_names((device, unique), how, request, op)? {
+            return Ok(true);
+        }
+        if self.is_done(request.node(), op) {
+            device.done(unique);
+            return Ok(true);
+        }
+        self.answers_by_loans(device, unique, how, op)
     }
 
     /// Has the owner do what is asked, when that can be done.
@@ -605,32 +613,6 @@ impl<R: Remote> View<R> {
             _ => Duration::ZERO,
         };
         reply::reply_kept((device, unique), &how, answer, bytes, kept)
-    }
-
-    /// Answers what needs nobody because names and attributes are kept. Whether that was possible.
-    fn answers_by_names(
-        &self,
-        (device, unique): (&WatchedDevice, u64),
-        how: &ReplyAs,
-        request: &KernelRequest<'_>,
-        op: &NodeOp,
-    ) -> Result<bool, Errno> {
-        // The kernel compares what it has of such a file with what is open.
-        let is_mapped = |op: &NodeOp| matches!(op, NodeOp::Attributes { handle: Some(handle), .. } if self.borrowed.is_cached(*handle));
-        let now = Instant::now();
-        match self.names.known(op, request.user_and_group(), now) {
-            Known::Attributes(found) if !is_mapped(op) => {
-                let kept = self.names.shown(found.node, now);
-                if let NodeOp::Lookup(at) = op {
-                    self.places.found(&found, at.clone());
-                }
-                let answer = self.remote.ids().answer(FileAnswer::Node(found));
-                reply::reply_kept((device, unique), how, answer, &[], kept)?;
-                Ok(true)
-            }
-            Known::NoXattr => Err(Errno::NODATA),
-            _ => Ok(false),
-        }
     }
 
     /// Whether nothing has to be asked for that.

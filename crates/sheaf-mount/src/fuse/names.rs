@@ -12,6 +12,8 @@
 //! kept for each node, so that the owner keeps a node as long as the kernel or this cache has it.
 use super::device::WatchedDevice;
 use super::recent::{Known, may_have};
+use super::reply::{ReplyAs, reply_kept};
+use super::request::KernelRequest;
 use super::{Remote, View};
 use crate::message::{
     FileAnswer, FileCall, FileCaller, FileNews, NewsOf, NodeAttributes, NodeName, NodeOp, decoded,
@@ -595,6 +597,47 @@ impl NamesState {
 }
 
 impl<R: Remote> View<R> {
+    /// Answers what needs nobody because names and attributes are kept. Whether that was possible.
+    pub(super) fn answers_by_names(
+        &self,
+        (device, unique): (&WatchedDevice, u64),
+        how: &ReplyAs,
+        request: &KernelRequest<'_>,
+        op: &NodeOp,
+    ) -> Result<bool, Errno> {
+        // The kernel compares what it has of such a file with what is open.
+        let is_mapped = |op: &NodeOp| matches!(op, NodeOp::Attributes { handle: Some(handle), .. } if self.borrowed.is_cached(*handle));
+        let now = Instant::now();
+        match self.names.known(op, request.user_and_group(), now) {
+            Known::Attributes(found) if !is_mapped(op) => {
+                let kept = self.names.shown(found.node, now);
+                if let NodeOp::Lookup(at) = op {
+                    self.places.found(&found, at.clone());
+                }
+                let answer = self.remote.ids().answer(FileAnswer::Node(found));
+                reply_kept((device, unique), how, answer, &[], kept)?;
+                Ok(true)
+            }
+            Known::NoXattr => Err(Errno::NODATA),
+            _ => Ok(false),
+        }
+    }
+
+    /// A request is about to be sent. What of names is to be known when it is answered.
+    pub(super) fn begin_names(
+        self: &Arc<Self>,
+        device: &Arc<WatchedDevice>,
+        request: &KernelRequest<'_>,
+        op: &NodeOp,
+    ) -> Option<NamesAsked> {
+        let of = (request.node(), request.pid());
+        let names = self.names.begin(op, of, request.user_and_group());
+        if names.is_some() && self.borrowed.must_heed() {
+            sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
+        }
+        names
+    }
+
     /// Notes what the owner has answered, or refused.
     pub(super) fn note_names(
         self: &Arc<Self>,
@@ -657,3 +700,6 @@ impl<R: Remote> View<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

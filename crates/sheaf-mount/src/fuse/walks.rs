@@ -76,11 +76,12 @@ impl Walks {
             }
             let listing = listings.get(&at.parent);
             let next = last.place.map_or(0, |place| place + 1);
-            let is_next = |name: &Box<[u8]>| **name == *at.name;
-            last.goes_on = listing.and_then(|all| all.get(next)).is_some_and(is_next);
+            let is_next = |name: &[u8]| *name == *at.name;
+            let after = listing.and_then(|all| all.get(next));
+            last.goes_on = after.is_some_and(|name| is_next(name));
             last.place = match last.goes_on {
                 true => Some(next),
-                false => listing.and_then(|all| all.iter().position(is_next)),
+                false => listing.and_then(|all| all.iter().position(|name| is_next(name))),
             };
             (last.name, last.directory) = (at.name.as_slice().into(), directory);
             return;
