@@ -171,7 +171,8 @@ mod tests {
     #[test]
     fn names_ahead_answer_the_next_requests_in_their_order() {
         let (recent, now) = (RecentAnswers::default(), Instant::now());
-        let found = |node| crate::own::attributes(node, 0o040_755, 1, crate::own::now());
+        let made = crate::own::now();
+        let found = |node| crate::own::attributes(node, 0o040_755, 1, made);
         let at = |parent, name: &str| NodeName { parent, name: name.into() };
         let attributes = |node| NodeOp::Attributes { node, handle: None };
         let look_up = |parent, name: &str| NodeOp::Lookup(at(parent, name));
