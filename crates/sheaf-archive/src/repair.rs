@@ -77,7 +77,15 @@ pub(crate) struct Referred {
 /// cannot be removed, or another command removes something. What was removed before that stays so.
 pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport, ArchiveError> {
     let (mut report, mut leftovers) = (RepairReport::default(), Vec::new());
-    let removal = if options.dry_run { None } else { Some(Removal::begin(archive)?) };
+    // A store that cannot be written may have nothing to be removed.
+    let (removal, refused) = match (!options.dry_run).then(|| Removal::begin(archive)).transpose() {
+        Err(error @ ArchiveError::Store(_))
+            if matches!(error.errno(), Errno::ROFS | Errno::ACCES | Errno::PERM) =>
+        {
+            (None, Some(error))
+        }
+        removal => (removal?, None),
+    };
     // Objects are listed first, then leases, and the commits are read last. Who has written one of these
     // objects has a lease still, or has given it up after the commit that refers to the object.
     let mut found: Vec<StoredObject> = Vec::new();
@@ -118,9 +126,12 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
         report.young += u64::from(is_young);
         report.leftovers += u64::from(!is_young);
         report.bytes += if is_young { 0 } else { bytes };
-        Ok(!is_young && !options.dry_run)
+        Ok(!is_young && removal.is_some())
     })?;
-    Ok(report)
+    match refused {
+        Some(error) if report.leftovers + report.indexes > 0 => Err(error),
+        _ => Ok(report),
+    }
 }
 
 /// Makes indexes again that are lost or damaged, of the packs that they are of.

@@ -108,6 +108,16 @@ impl LocalStore {
         Ok(rustix::fs::openat2(root, path, flags, Mode::empty(), within)?)
     }
 
+    /// Root writes nothing into a store of another user.
+    fn refuse_foreign_object(&self, path: &Path) -> Result<(), StoreError> {
+        if !self.is_foreign {
+            return Ok(());
+        }
+        let doing = "is not written, as root's files would lock the owner of this store out: write \
+                     to it as its owner, or give the store to root";
+        Err(StoreError { place: path.display().to_string(), doing, errno: Errno::PERM })
+    }
+
     /// Root changes nothing in a store of another user.
     fn refuse_foreign(&self, path: &Path) -> Result<(), StoreError> {
         if !self.is_foreign {
@@ -219,15 +229,7 @@ fn synced(directory: &Path) -> io::Result<()> {
 impl Store for LocalStore {
     fn create(&self, key: &StoreKey) -> Result<Box<dyn StoreWriter>, StoreError> {
         let path = self.path(key);
-        if self.is_foreign {
-            let doing = "is not written, as root's files would lock the owner of this store out: write \
-                         to it as its owner, or give the store to root";
-            return Err(StoreError {
-                place: path.display().to_string(),
-                doing,
-                errno: Errno::PERM,
-            });
-        }
+        self.refuse_foreign_object(&path)?;
         let unnamed = self.directory.join(UNNAMED);
         let (file, name) =
             unnamed_file(&unnamed).map_err(|error| failed(&path, "cannot be written", &error))?;
@@ -294,7 +296,7 @@ impl Store for LocalStore {
 
     fn put_passing(&self, key: &StoreKey, bytes: &[u8]) -> Result<SystemTime, StoreError> {
         let path = self.path(key);
-        self.refuse_foreign(&path)?;
+        self.refuse_foreign_object(&path)?;
         let put = || {
             let (mut file, name) = unnamed_file(&self.directory.join(UNNAMED))?;
             file.write_all(bytes)?;

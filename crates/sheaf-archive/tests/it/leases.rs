@@ -465,12 +465,16 @@ fn store_that_cannot_be_written_is_looked_at() {
     let archive = Archive::new(Arc::new(store_of), Catalog::in_memory().unwrap()).unwrap();
     let dry = RepairOptions { dry_run: true, ..AT_ANY_AGE };
     assert_eq!(repair(&archive, dry).unwrap(), RepairReport::default());
+    assert_eq!(repair(&archive, AT_ANY_AGE).unwrap(), RepairReport::default());
     // Nothing is to be written, so no lease is needed.
     let (saved, told) = store(&archive, &tree);
     assert_eq!((saved.unwrap().stored, told), (0, Vec::new()));
     write(&tree, &["e"], 2);
     let error = store(&archive, &tree).0.unwrap_err();
     assert_eq!(error.errno(), Errno::ROFS);
+    remove(&shop.open(None), &path("/tree/d")).unwrap();
+    assert!(repair(&archive, dry).unwrap().leftovers > 0);
+    assert_eq!(repair(&archive, AT_ANY_AGE).unwrap_err().errno(), Errno::ROFS);
 }
 
 #[test]
