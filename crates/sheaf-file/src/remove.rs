@@ -68,9 +68,18 @@ impl Export {
     /// As [`Export::remove`].
     pub fn removal(&self, path: &Path, options: RemoveOptions) -> Result<Removal> {
         match self.begin_removal(path, options) {
-            Err(Errno::NOENT | Errno::NOTDIR) if options.missing_ok => Ok(Removal::default()),
+            Err(Errno::NOENT) if options.missing_ok => Ok(Removal::default()),
+            // A link to a directory, written with a slash, is there, and stays.
+            Err(Errno::NOTDIR) if options.missing_ok && !self.leads_to_directory(path) => {
+                Ok(Removal::default())
+            }
             begun => begun,
         }
+    }
+
+    fn leads_to_directory(&self, path: &Path) -> bool {
+        let there = self.resolve(path, OFlags::empty());
+        there.is_ok_and(|fd| fd_metadata(fd.as_fd()).is_ok_and(|about| about.is_dir()))
     }
 
     /// Whether `pattern` stands for all that is in the export's root, or in the directories there: it

@@ -168,7 +168,12 @@ fn removal_does_not_follow_links() {
     assert_eq!(export.remove(p("d"), RemoveOptions::default()), Err(Errno::ISDIR));
     let empty = RemoveOptions { empty_dirs: true, ..Default::default() };
     assert_eq!(export.remove(p("d"), empty), Err(Errno::NOTEMPTY));
-    assert_eq!(export.remove(p("s/"), RECURSIVE), Err(Errno::NOTDIR));
+    let forced = RemoveOptions { missing_ok: true, ..RECURSIVE };
+    // It is there, and is not removed: that is no success.
+    for options in [RECURSIVE, forced] {
+        assert_eq!(export.remove(p("s/"), options), Err(Errno::NOTDIR));
+    }
+    assert_eq!(export.remove(p("f/x"), forced).unwrap().names, 0);
     assert_eq!(export.remove(p("f/"), RECURSIVE), Err(Errno::NOTDIR));
     assert_eq!(export.remove(p("s"), RECURSIVE).unwrap().names, 1);
     assert_eq!(export.remove(p("f"), RemoveOptions::default()).unwrap().names, 1);
@@ -176,7 +181,6 @@ fn removal_does_not_follow_links() {
     assert_eq!((removed.names, removed.errors), (7, vec![]));
     assert!(!dir.path().join("d").exists() && dir.path().join("keep/file").exists());
     assert_eq!(export.remove(p("d"), RECURSIVE), Err(Errno::NOENT));
-    let forced = RemoveOptions { missing_ok: true, ..RECURSIVE };
     assert_eq!(export.remove(p("d"), forced).unwrap().names, 0);
 }
 
