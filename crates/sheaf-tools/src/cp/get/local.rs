@@ -33,6 +33,9 @@ pub(super) struct Local {
     open: HashMap<u32, Export>,
     /// Files that could not be written, and so are not linked to.
     failed: HashSet<(u32, PathBuf)>,
+    /// Directories that could not be made, and so nothing is written beneath them: what is in their
+    /// place may lead elsewhere.
+    unmade: HashSet<(u32, PathBuf)>,
     /// Directories with attributes to set once everything is in them.
     closing: Vec<(u32, Copy, sheaf_file::Attributes)>,
     pub errors: Vec<PathError>,
@@ -63,6 +66,7 @@ impl Local {
             root: export,
             open: HashMap::new(),
             failed: HashSet::new(),
+            unmade: HashSet::new(),
             closing: Vec::new(),
             errors: Vec::new(),
             errors_more: 0,
@@ -86,6 +90,18 @@ impl Local {
         Ok(self.writer.at(&export))
     }
 
+    /// A writer of this path in the directory of one host; `ENOTDIR` beneath a directory that could
+    /// not be made.
+    fn of(&mut self, leaf: u32, path: &Path) -> Result<Writer, Errno> {
+        if self.is_unmade(leaf, path) { Err(Errno::NOTDIR) } else { self.at(leaf) }
+    }
+
+    /// Whether a path is beneath a directory that could not be made.
+    fn is_unmade(&self, leaf: u32, path: &Path) -> bool {
+        let mut above = path.ancestors().skip(1);
+        !self.unmade.is_empty() && above.any(|dir| self.unmade.contains(&(leaf, dir.to_owned())))
+    }
+
     /// The directory of one host, which is made if it does not exist.
     fn make_host_dir(&self, leaf: u32) -> Result<Export, Errno> {
         let name = self.host_name(leaf);
@@ -107,8 +123,11 @@ impl Local {
         self.each(dirs.iter(), |local, leaf, copy| {
             let path = dot(&copy.local);
             let is_top = copy.local.as_os_str().is_empty();
-            let Dir { closing, is_new, .. } =
-                local.at(leaf)?.make_dir(path, &copy.attrs, is_top)?;
+            let made = local.of(leaf, &copy.local)?.make_dir(path, &copy.attrs, is_top);
+            if made.is_err() {
+                local.unmade.insert((leaf, copy.local.clone()));
+            }
+            let Dir { closing, is_new, .. } = made?;
             // Directories that are only made for what is in them are nothing that was asked for.
             if is_new && !copy.remote.is_empty() {
                 local.made.add(leaf, true);
@@ -123,7 +142,7 @@ impl Local {
     /// Writes a whole content to every place that has it.
     pub fn write(&mut self, content: &[u8], digest: &[u8; 32], copies: &[Copy]) {
         self.each(copies.iter(), |local, leaf, copy| {
-            let writer = local.at(leaf)?;
+            let writer = local.of(leaf, &copy.local)?;
             let mut staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes, None)?;
             staged.write_at(0, content)?;
             writer.finish(staged, &copy.attrs, digest)?;
@@ -133,7 +152,7 @@ impl Local {
     }
 
     pub fn begin(&mut self, leaf: u32, copy: &Copy) -> Result<Staged, Errno> {
-        self.at(leaf)?.begin(&copy.local, &copy.attrs, copy.has_holes, None)
+        self.of(leaf, &copy.local)?.begin(&copy.local, &copy.attrs, copy.has_holes, None)
     }
 
     /// The files that would be written in place with a content, as far as they can be found; the
@@ -150,7 +169,7 @@ impl Local {
 
     /// The file that would be written in place at one path of one host.
     pub fn in_place_at(&mut self, leaf: u32, path: &Path) -> Option<FileIdentity> {
-        self.at(leaf).and_then(|writer| writer.in_place(path)).ok().flatten()
+        self.of(leaf, path).and_then(|writer| writer.in_place(path)).ok().flatten()
     }
 
     pub fn finish(
@@ -182,7 +201,7 @@ impl Local {
             if (leaf, &copy.local) == (first.0, &first.1.local) {
                 return Ok(());
             }
-            let writer = local.at(leaf)?;
+            let writer = local.of(leaf, &copy.local)?;
             let staged = writer.begin(&copy.local, &copy.attrs, copy.has_holes, source.as_ref());
             if staged.as_ref().is_err_and(|errno| *errno == Errno::SAMEFILE) {
                 // Another name of the file that has the content already.
@@ -211,7 +230,7 @@ impl Local {
     pub fn make_links(&mut self, links: &[(Copy, CopiedLink)]) {
         for (copy, link) in links {
             self.each(std::iter::once(copy), |local, leaf, copy| {
-                let writer = local.at(leaf)?;
+                let writer = local.of(leaf, &copy.local)?;
                 let made = match link {
                     CopiedLink::Symlink(target) => writer.symlink(&copy.local, target, &copy.attrs),
                     CopiedLink::Node(kind, rdev) => {
@@ -270,6 +289,10 @@ impl Local {
     pub fn fail(&mut self, leaf: u32, copy: &Copy, errno: Errno) {
         self.failed.insert((leaf, copy.local.clone()));
         self.failed_named.entry(Arc::clone(&copy.named)).or_default().insert(leaf);
+        if self.is_unmade(leaf, &copy.local) {
+            // The directory has been told.
+            return;
+        }
         let path = self.host_dir(leaf).join(&copy.local);
         if self.errors.len() < ERRORS_MAX {
             self.errors.push(PathError { path, errno });

@@ -368,6 +368,54 @@ fn link_of_another_user_is_no_directory_of_a_host() {
     });
 }
 
+/// A link is in the way of a directory, and nothing is written where it leads.
+#[test]
+fn nothing_is_written_beneath_a_directory_that_is_not_made() {
+    run(async {
+        let cluster = Cluster::new(1);
+        let client = cluster.client("flat");
+        let host = client.host(0).unwrap();
+        let large = "l".repeat(3 << 20);
+        for (path, text) in [("d/sub/conf", "new"), ("d/sub/large", &*large), ("d/good", "good")] {
+            cluster.write(0, path, text);
+        }
+        std::os::unix::fs::symlink("x", cluster.path(0).join("d/sub/link")).unwrap();
+        let kept = |directory: &std::path::Path| {
+            let names = std::fs::read_dir(directory).unwrap().count();
+            (names, std::fs::read_to_string(directory.join("conf")).unwrap())
+        };
+        for exact_name in [false, true] {
+            let here = tempfile::tempdir().unwrap();
+            let base = here.path().join("base");
+            let (to, top) = if exact_name {
+                (base.join("to"), base.join("to"))
+            } else {
+                (base.clone(), base.join(&host).join("d"))
+            };
+            std::fs::create_dir_all(top.join("keep")).unwrap();
+            std::fs::write(top.join("keep/conf"), "precious").unwrap();
+            std::os::unix::fs::symlink("keep", top.join("sub")).unwrap();
+            let options = CopyOptions { recursive: true, exact_name, ..quick() };
+            let got = fetch(&client, &[cluster.target("/d")], &to, &options).await;
+            let errors: Vec<_> =
+                got.errors.iter().map(|error| (&*error.path, error.errno)).collect();
+            assert_eq!(errors, [(&*top.join("sub"), Errno::NOTDIR)]);
+            assert_eq!((got.lost_here, got.files), (1, 1));
+            assert_eq!(kept(&top.join("keep")), (1, "precious".to_owned()));
+            assert_eq!(std::fs::read_to_string(top.join("good")).unwrap(), "good");
+        }
+        // So it is where the link is the destination, and leads to where it is.
+        let here = tempfile::tempdir().unwrap();
+        std::fs::write(here.path().join("good"), "precious").unwrap();
+        std::os::unix::fs::symlink("..", here.path().join("link")).unwrap();
+        let options = CopyOptions { recursive: true, exact_name: true, ..quick() };
+        let link = here.path().join("link");
+        let got = fetch(&client, &[cluster.target("/d")], &link, &options).await;
+        assert_eq!((got.errors.len(), got.files), (1, 0));
+        assert_eq!(std::fs::read_to_string(here.path().join("good")).unwrap(), "precious");
+    });
+}
+
 #[test]
 fn destination_that_is_a_file_is_refused() {
     let cluster = Cluster::new(1);
