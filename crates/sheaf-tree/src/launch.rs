@@ -58,7 +58,8 @@ pub use join::client::{GREETING_TIMEOUT, Joined, join, join_within};
 pub use join::desk::Desk;
 pub use join::invitation::{Invitation, is_launch_channel};
 pub use join::invited::{
-    Invited, LinkedNode, Login, ignore_hangup, invited, leave_keyring, leave_session,
+    Invited, LinkedNode, Login, ignore_hangup, ignore_size_limit, invited, leave_keyring,
+    leave_session,
 };
 pub use join::peer::{PEER_IDLE, PEERS_MAX, Peer, PeerError};
 pub use join::serve::{ServeError, leaf_over, serve, serve_here, serve_invited, take_stdin};

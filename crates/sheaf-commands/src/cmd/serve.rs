@@ -61,6 +61,7 @@ pub struct ServeArgs {
 /// Serves until the node above is gone.
 pub fn run(args: &ServeArgs) -> Result<Exit> {
     launch::leave_keyring();
+    launch::ignore_size_limit();
     // Whoever joins at a terminal goes with it.
     if args.join.is_none() || File::open("/dev/tty").is_err() {
         launch::ignore_hangup();

@@ -60,7 +60,8 @@ impl User {
         let mut command = Command::new("prlimit");
         command.arg(format!("--nproc={processes}")).arg(self.program()).args(args);
         command.current_dir("/").env_clear().env("PATH", "/usr/bin:/bin");
-        command.env("HOME", self.home()).env("XDG_RUNTIME_DIR", self.home());
+        command.env("HOME", self.home());
+        command.env("XDG_RUNTIME_DIR", self.home()).env("TMPDIR", self.home());
         command.uid(self.uid).gid(self.uid).stdin(Stdio::null());
         Run::of(command.output().unwrap())
     }
@@ -114,6 +115,17 @@ fn server_without_a_thread_says_so_at_once_and_works_again() {
         pids().iter().filter_map(|pid| Process::of(*pid)).all(|process| process.threads() == 1)
     });
     assert_eq!(user.run(100, &["down", "x"]).code, Some(0));
+}
+
+#[test]
+fn write_beyond_the_limit_of_a_file_ends_no_server() {
+    let home = Home::new();
+    home.write("n1/f", "old");
+    let args = ["--processes", "1", "--export", "%h", "truncate", "-s", "1M", "n1:/f", "n1:/g"];
+    let run = home.shell(&args, "ulimit -f 1; exec \"$0\" \"$@\"");
+    assert_eq!(run.code, Some(4), "{run:?}");
+    let told = "n1:/{f,g}: File too large (EFBIG), 2 of 2 members\n";
+    assert!(run.stderr.contains(told), "{run:?}");
 }
 
 #[test]

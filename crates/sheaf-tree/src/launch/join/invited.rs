@@ -176,6 +176,14 @@ pub fn ignore_hangup() {
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
 }
 
+/// Has a write beyond the limit of a file's size fail with `EFBIG`: the signal would end the server,
+/// and with it the work of all others.
+#[allow(unsafe_code)]
+pub fn ignore_size_limit() {
+    // SAFETY: as of [`ignore_hangup`].
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Leaves root's session keyring: threads that act for other users would still possess its keys.
 /// To be called before there are other threads, which keep what they begin with.
 #[allow(unsafe_code)]
