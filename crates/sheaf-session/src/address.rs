@@ -203,11 +203,7 @@ impl Address {
         if !config.is_this_machine() {
             return Ok(());
         }
-        let elsewhere = Sessions::elsewhere(config.environment());
-        let mut places = std::iter::once(config.sessions()).chain(elsewhere);
-        let Some(ended) = places.find_map(|place| place.killed().ok()?.into_iter().next()) else {
-            return Ok(());
-        };
+        let Some(ended) = Sessions::killed_anywhere(config.environment()) else { return Ok(()) };
         let path = self.path.display();
         Err(SessionError::Absent(format!(
             "{hosts}:{path}: {ended}: start it again, or have sheaf status forget it; {path} alone \

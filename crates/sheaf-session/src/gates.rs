@@ -163,6 +163,12 @@ impl GateSocket {
         )))
     }
 
+    /// Whether an error of connecting says that it is another container's: one that is named after
+    /// this host is not, though its server be in another PID namespace than this process.
+    pub fn is_elsewhere(&self, error: &SessionError) -> bool {
+        error.is_elsewhere() && self.host != short(&own_name())
+    }
+
     /// Whether it leads to a session of root's that lets this user in.
     pub fn is_shared(&self) -> bool {
         self.sessions.is_shared()
@@ -197,7 +203,9 @@ pub fn gone(environment: &Environment) -> Result<Vec<(String, SessionError)>, Se
             None => gate.check_left(),
         });
         match checked {
-            Err(error) if error.is_elsewhere() => tracing::info!("a gate is passed over: {error}"),
+            Err(error) if gate.is_elsewhere(&error) => {
+                tracing::info!("a gate is passed over: {error}");
+            }
             checked => gone.extend(checked.err().map(|error| (gate.session, error))),
         }
     }

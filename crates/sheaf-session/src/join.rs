@@ -174,7 +174,7 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
             }
             Ok(None) => {}
             // It is no way into a session that this host is in.
-            Err(error) if !asked && error.is_elsewhere() => {
+            Err(error) if !asked && gate.is_elsewhere(&error) => {
                 tracing::info!("a gate is passed over: {error}");
             }
             Err(error) => drop(failed.get_or_insert(error)),

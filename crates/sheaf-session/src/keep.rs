@@ -2,6 +2,7 @@
 use crate::audit::{RootAudit, plain};
 use crate::clients;
 use crate::config::{Config, Launch, own_name};
+use crate::elsewhere::Word;
 use crate::error::{SessionError, io_text};
 use crate::gone::NAME_NOT_KNOWN;
 use crate::session::Session;
@@ -35,6 +36,7 @@ pub struct Reserved {
     lock: Lock,
     listener: UnixListener,
     requests: UnixListener,
+    word: Option<Word>,
 }
 
 impl Reserved {
@@ -44,9 +46,12 @@ impl Reserved {
     /// When a session of that name runs, or there is no place for its socket.
     pub fn take(config: &Config) -> Result<Self, SessionError> {
         let sessions = config.sessions();
-        let path = sessions.socket(config.session_name())?;
+        let name = config.session_name();
+        let path = sessions.socket(name)?;
         let (lock, listener) = listen(&sessions, &path)?;
-        Ok(Self { lock, listener, requests: bind(&path.with_extension("token"))? })
+        let requests = bind(&path.with_extension("token"))?;
+        let word = Word::leave(&sessions, config.environment(), name, &path);
+        Ok(Self { lock, listener, requests, word })
     }
 
     /// Opens for those who have a token made, now that the tree is there.
@@ -62,7 +67,7 @@ impl Reserved {
         };
         let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
         let desk = sheaf_tree::task::spawn(tokens::serve(requests, session.desk.clone()));
-        Ok(Reachable { desk, listener, _lock: self.lock })
+        Ok(Reachable { desk, listener, _word: self.word, _lock: self.lock })
     }
 }
 
@@ -70,6 +75,7 @@ impl Reserved {
 pub struct Reachable {
     desk: JoinHandle<()>,
     listener: tokio::net::UnixListener,
+    _word: Option<Word>,
     _lock: Lock,
 }
 

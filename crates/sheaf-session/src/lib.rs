@@ -32,6 +32,7 @@ mod builder;
 mod choices;
 mod clients;
 pub mod config;
+mod elsewhere;
 mod environment;
 mod error;
 #[cfg(feature = "fuzzing")]

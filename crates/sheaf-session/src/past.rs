@@ -62,7 +62,7 @@ impl Sessions {
             .collect())
     }
 
-    fn how_it_ended(&self, name: &str) -> String {
+    pub(crate) fn how_it_ended(&self, name: &str) -> String {
         self.past(name).unwrap_or_else(|| format!("session {name} has ended without saying why"))
     }
 

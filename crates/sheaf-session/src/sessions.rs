@@ -76,14 +76,16 @@ impl Sessions {
         Self { directory, is_shared: false, is_temporary: true }
     }
 
-    /// Other places where this user's sessions may have their sockets. A caller without a runtime
-    /// directory (of cron, of sudo, of a service) is not the only one of its user.
+    /// Other places where this user's sessions may have their sockets, or a word of them. A caller
+    /// without a runtime directory (of cron, of sudo, of a service), or with that of another user (of
+    /// su), is not the only one of its user.
     #[must_use]
     pub fn elsewhere(environment: &Environment) -> Vec<Self> {
         let own = Self::of(environment);
         let mut places = vec![Self::temporary(environment)];
-        if environment.path("XDG_RUNTIME_DIR").is_none() {
-            places.extend(Self::usual());
+        if !is_apart(environment) {
+            let usual = Self::usual();
+            places.extend(usual.into_iter().filter(|usual| usual.directory != own.directory));
         }
         places.retain(|place| *place != own);
         places.dedup();
@@ -121,18 +123,21 @@ impl Sessions {
         places
     }
 
-    /// Where callers with another runtime directory look for a server that has its sockets here:
-    /// `None` when that is here. Who sets `TMPDIR` as well keeps the server to such callers.
+    /// Where callers of other environments look for a session or a server that has its sockets here:
+    /// `None` when that is here. One that is [apart](is_apart) keeps to callers that are, too.
     pub(crate) fn of_callers(
         &self,
         environment: &Environment,
     ) -> Result<Option<Self>, SessionError> {
         let usual = Self::usual();
-        let temporary = Self::temporary(environment);
-        if usual.contains(self) || [&Self::roots(), &temporary].contains(&self) {
+        if usual.contains(self) || *self == Self::roots() {
             return Ok(None);
         }
-        if environment.path("TMPDIR").is_some() {
+        let temporary = Self::temporary(environment);
+        if is_apart(environment) {
+            if *self == temporary {
+                return Ok(None);
+            }
             return temporary.make_directory().map(|()| Some(temporary));
         }
         if getuid().is_root() {
@@ -142,18 +147,6 @@ impl Sessions {
         let is_there = |place: &Self| place.directory.parent().is_some_and(Path::is_dir);
         let place = usual.into_iter().find(is_there).unwrap_or(temporary);
         place.make_directory().map(|()| Some(place))
-    }
-
-    /// The names of those that run here or elsewhere.
-    ///
-    /// # Errors
-    /// As [`Sessions::running`]. What is elsewhere and not to be trusted is passed over.
-    pub(crate) fn running_anywhere(environment: &Environment) -> Result<Vec<String>, SessionError> {
-        let mut names = Self::of(environment).running()?;
-        for place in Self::elsewhere(environment) {
-            names.extend(place.running().unwrap_or_default());
-        }
-        Ok(names)
     }
 
     /// Those of root's servers that have no runtime directory: no other user can make it first.
@@ -190,7 +183,12 @@ impl Sessions {
         places
     }
 
-    /// This user's, with their sockets here.
+    /// This user's, with their sockets in this directory.
+    pub(crate) fn in_directory(directory: PathBuf) -> Self {
+        Self { directory, is_shared: false, is_temporary: false }
+    }
+
+    /// [`Sessions::in_directory`], under a short name.
     #[cfg(test)]
     pub(crate) fn at(directory: PathBuf) -> Self {
         Self { directory, is_shared: false, is_temporary: false }
@@ -465,6 +463,14 @@ impl Sessions {
         }
         Err(SessionError::StillThere { name: name.to_owned(), seconds: END_TIMEOUT.as_secs() })
     }
+}
+
+/// Whether a caller has both a runtime directory that no login gives it and a directory for temporary
+/// files of its own: its sessions are then apart from all others of its user.
+fn is_apart(environment: &Environment) -> bool {
+    let runtime = environment.path("XDG_RUNTIME_DIR").filter(|runtime| runtime.is_absolute());
+    let is_own = runtime.is_some_and(|runtime| runtime.parent() != Some(Path::new("/run/user")));
+    is_own && environment.path("TMPDIR").is_some_and(|temporary| temporary != Path::new("/tmp"))
 }
 
 /// Whose process listens at this socket.

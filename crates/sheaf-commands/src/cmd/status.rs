@@ -103,7 +103,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     }
     if asked.is_none() {
-        for ended in sessions.sweep(&seen)? {
+        for ended in Sessions::sweep_anywhere(&environment, &seen)? {
             output.note(Some(&ended))?;
         }
         exits.extend(show_gone(&environment, &seen, &output)?);

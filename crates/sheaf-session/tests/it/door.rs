@@ -58,7 +58,9 @@ async fn addresses_name_hosts_of_the_session() {
 #[tokio::test]
 async fn session_that_stays_is_joined_by_its_name() {
     let (dir, runtime) = (hosts(3), tempfile::tempdir().unwrap());
-    let environment = Environment::default().with("XDG_RUNTIME_DIR", runtime.path());
+    let environment = Environment::default()
+        .with("XDG_RUNTIME_DIR", runtime.path())
+        .with("TMPDIR", runtime.path());
     let absent = Session::join(&environment, "lab").await.unwrap_err();
     assert!(matches!(absent, SessionError::Absent(_)) && absent.is_unreachable(), "{absent}");
     assert_eq!(absent.errno(), Errno::NOENT);

@@ -172,7 +172,12 @@ fn hosts_above_the_process_limit_are_lost_with_the_cause() {
     let run = |words: &[&str]| {
         let mut command = Command::new("prlimit");
         command.args(words).current_dir("/").env_clear().env("PATH", "/usr/bin:/bin");
-        command.env("HOME", &home).env("XDG_RUNTIME_DIR", &home).uid(user).gid(user);
+        command
+            .env("HOME", &home)
+            .env("XDG_RUNTIME_DIR", &home)
+            .env("TMPDIR", &home)
+            .uid(user)
+            .gid(user);
         Run::of(command.stdin(Stdio::null()).output().unwrap())
     };
     let sheaf = program.to_str().unwrap();

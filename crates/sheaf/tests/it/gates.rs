@@ -138,6 +138,13 @@ fn caller_of_any_environment_finds_the_session_of_its_host() {
             machines.write(host, "data", "again");
         }
     }
+    // In another PID namespace of this host nobody knows who listens, and does not guess.
+    let program = sheaf(&machines, 1);
+    let words = ["--pid", "--fork", &program, "rm", "@all:/root/data"];
+    let apart = Run::of(machines.command(1, "unshare", &words).output().unwrap());
+    assert_eq!(apart.code, Some(3), "{apart:?}");
+    assert!(apart.stderr.contains("in another PID namespace"), "{apart:?}");
+    assert!(machines.home(1, "data").exists());
     for process in machines.processes(LOGIN) {
         process.signal(Signal::KILL);
     }
@@ -147,6 +154,64 @@ fn caller_of_any_environment_finds_the_session_of_its_host() {
         assert_eq!(run.code, Some(3), "{environment:?}: {run:?}");
         assert!(machines.home(1, "data").exists());
     }
+}
+
+/// The same where the session was started, and where its process was killed.
+#[test]
+fn caller_of_any_environment_finds_the_session_of_its_head() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(1) else { return };
+    for runtime in ["0", "1000"] {
+        let dir = machines.root(LOGIN).join("run/user").join(runtime);
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).unwrap();
+    }
+    machines.write(LOGIN, "data", "mine");
+    let run_as = |environment: &[&str], args: &[&str]| {
+        let sheaf = machines.dir().join("sheaf");
+        let words = [&["-i"], environment, &[sheaf.to_str().unwrap()], args].concat();
+        Run::of(machines.command(LOGIN, "env", &words).output().unwrap())
+    };
+    let callers = [
+        &[][..],
+        &["TMPDIR=/var/tmp"],
+        &["XDG_RUNTIME_DIR=relative"],
+        &["XDG_RUNTIME_DIR=/run/user/0"],
+        // What `su` keeps.
+        &["XDG_RUNTIME_DIR=/run/user/1000"],
+        &["XDG_RUNTIME_DIR=/run/user/1000", "TMPDIR=/var/tmp"],
+        &["XDG_RUNTIME_DIR=/run/user"],
+    ];
+    let rm = |environment: &[&str]| run_as(environment, &["rm", "@all:/root/data"]);
+    let login = ["HOME=/root", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"];
+    // `/tmp` is that of the machine, and not for tests.
+    for starter in
+        callers.into_iter().filter(|words| !words.is_empty() && words[0] != callers[2][0])
+    {
+        let starter = [&login[..], starter].concat();
+        let up = run_as(&starter, &["-w", "h1", "up", "--session", "gates-head"]);
+        assert_eq!(up.code, Some(0), "{up:?}");
+        for caller in callers {
+            let run = rm(caller);
+            assert_eq!(run.code, Some(2), "{starter:?} {caller:?}: {run:?}");
+            assert!(run.stderr.contains("gates-head"), "{run:?}");
+        }
+        assert_eq!(run_as(&starter, &["down", "gates-head"]).code, Some(0));
+    }
+    let starter = [&login[..], callers[6]].concat();
+    let up = run_as(&starter, &["-w", "h1", "up", "--session", "gates-head"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    for process in machines.processes(LOGIN) {
+        process.signal(Signal::KILL);
+    }
+    wait_until("the root has ended", || machines.processes(LOGIN).is_empty());
+    for caller in callers {
+        let run = rm(caller);
+        assert_eq!(run.code, Some(3), "{caller:?}: {run:?}");
+    }
+    assert!(machines.home(LOGIN, "data").exists());
+    // What is forgotten is in nobody's way, wherever it was.
+    run_as(callers[0], &["status"]);
+    assert_eq!(rm(callers[0]).code, Some(0));
 }
 
 #[test]
