@@ -49,6 +49,10 @@ impl Tool for EditTool {
             _ => None,
         };
         let reference = reference.map(|path| match host.export.stat(Path::new(&path)) {
+            // The size of a directory says nothing about a file.
+            Ok(found) if found.is_dir() && matches!(edit, Edit::Truncate { .. }) => {
+                Err((path, Errno::ISDIR))
+            }
             Ok(metadata) => Ok(metadata),
             Err(errno) => Err((path, errno)),
         });

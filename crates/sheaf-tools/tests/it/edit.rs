@@ -212,6 +212,12 @@ fn truncate_does_what_gnu_truncate_does() {
     compare(&truncate(SizeChange::To(9), true), "made", "truncate", &["-s", "9", "made"]);
     compare(&truncate(SizeChange::To(9), false), "made", "truncate", &["-c", "-s", "9", "made"]);
     compare(&truncate(SizeChange::To(9), true), "d/sub", "truncate", &["-s", "9", "d/sub"]);
+    let of = |reference: &str| {
+        let reference = Some(reference.to_owned());
+        Edit::Truncate { size: None, reference, create: true }
+    };
+    compare(&of("/top"), "d/f", "truncate", &["-r", "top", "d/f"]);
+    compare(&of("/d/sub"), "d/f", "truncate", &["-r", "d/sub", "d/f"]);
 }
 
 #[test]
