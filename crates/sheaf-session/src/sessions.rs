@@ -85,10 +85,10 @@ impl Sessions {
         let mut places = vec![Self::temporary(environment)];
         if !is_apart(environment) {
             let usual = Self::usual();
-            places.extend(usual.into_iter().filter(|usual| usual.directory != own.directory));
+            let temporary = places[0].directory.clone();
+            places.extend(usual.into_iter().filter(|usual| usual.directory != temporary));
         }
-        places.retain(|place| *place != own);
-        places.dedup();
+        places.retain(|place| place.directory != own.directory);
         places
     }
 
@@ -554,6 +554,12 @@ mod tests {
         let own = Environment::default().with("TMPDIR", "/t");
         let runtime = own.clone().with("XDG_RUNTIME_DIR", "/r");
         assert_eq!(places(&runtime), [format!("/t/sheaf-{user}")]);
+        // What `su` or a login gives is no runtime directory of the caller's own.
+        let su = own.clone().with("XDG_RUNTIME_DIR", "/run/user/4711");
+        let usual = [format!("/run/user/{user}/sheaf"), format!("/tmp/sheaf-{user}")];
+        assert_eq!(places(&su)[..3], [&places(&runtime)[..], &usual].concat());
+        let unusual = Environment::default().with("XDG_RUNTIME_DIR", "/r");
+        assert_eq!(places(&unusual)[..2], [usual[1].clone(), usual[0].clone()]);
         let others = [format!("/run/user/{user}/sheaf"), format!("/tmp/sheaf-{user}")];
         assert_eq!(places(&own)[..2], others);
         assert_eq!(places(&Environment::default())[..1], others[..1]);
