@@ -169,6 +169,15 @@ impl GateSocket {
         error.is_elsewhere() && self.host != short(&own_name())
     }
 
+    /// That this host is in a session, though it cannot be known who listens.
+    pub fn of_this_host(&self, error: &SessionError) -> SessionError {
+        SessionError::Absent(format!(
+            "this host is in session {}, but {error}: name hosts with -w, or --embedded 1 for this \
+             host alone",
+            self.session
+        ))
+    }
+
     /// Whether it leads to a session of root's that lets this user in.
     pub fn is_shared(&self) -> bool {
         self.sessions.is_shared()

@@ -177,6 +177,9 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
             Err(error) if !asked && gate.is_elsewhere(&error) => {
                 tracing::info!("a gate is passed over: {error}");
             }
+            Err(error) if any && error.is_elsewhere() => {
+                failed.get_or_insert(gate.of_this_host(&error));
+            }
             Err(error) => drop(failed.get_or_insert(error)),
         }
     }
