@@ -467,7 +467,6 @@ fn mount_again(hosts: &ViewHosts, options: &[&str]) {
 }
 
 /// One race for the files of an owner.
-#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn one_race(hosts: &ViewHosts, owner: usize, lets_lend: bool, seed: u64) {
     for entry in fs::read_dir(hosts.disk(owner, "")).unwrap() {
         let path = entry.unwrap().path();
