@@ -4,6 +4,7 @@ use crate::crash::in_memory;
 use crate::round::{path, settle};
 use crate::stores::StorePlace;
 use crate::trees::assert_same;
+use rustix::process::{Pid, Signal, kill_process};
 use sheaf_archive::{
     Archive, ArchiveError, ArchiveEvent, ArchivePath, Catalog, CatalogError, FetchOptions,
     LeaseTimes, LocalStore, RepackOptions, RepairOptions, RepairReport, SaveOptions, SaveReport,
@@ -12,9 +13,10 @@ use sheaf_archive::{
 };
 use sheaf_core::{Errno, lock};
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -557,4 +559,66 @@ fn writers_beside_removers_with_other_clocks_lose_nothing() {
         assert_eq!(shop.leases(), []);
         trees.iter().for_each(|tree| shop.assert_archived(tree));
     }
+}
+
+/// Run by the next test, as a process of its own, which is stopped.
+#[test]
+fn as_one_that_is_stopped() {
+    let Ok(at) = std::env::var("SHEAF_TEST_STOPPED") else { return };
+    let at = PathBuf::from(at);
+    let is_done = AtomicBool::new(false);
+    let hook = move |key: &StoreKey| {
+        if key.as_str().contains(".idx.") && !is_done.swap(true, Ordering::SeqCst) {
+            println!("has written a pack");
+            // Until it may go on.
+            assert_eq!(std::io::stdin().read(&mut [0]).unwrap(), 0);
+        }
+    };
+    let store_of = OddStore {
+        store: Arc::new(LocalStore::open(&at.join("store")).unwrap()),
+        ahead: Arc::default(),
+        before: Some(Box::new(hook)),
+        is_read_only: false,
+    };
+    let archive = Archive::new(Arc::new(store_of), Catalog::in_memory().unwrap()).unwrap();
+    let (saved, told) = store(&archive, &at.join("tree"));
+    let saved = saved.unwrap();
+    println!("stored {} and failed {}: {told:?}", saved.stored, saved.failed);
+}
+
+#[test]
+fn process_stopped_for_longer_than_its_lease_names_what_is_gone() {
+    let shop = Shop::new();
+    let tree = shop.tree("tree", &["d", "e"]);
+    let mut stopped = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "leases::as_one_that_is_stopped", "--nocapture"])
+        .env("SHEAF_TEST_STOPPED", shop.directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(stopped.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.ends_with("has written a pack\n") {
+        assert_ne!(said.read_line(&mut line).unwrap(), 0, "{line}");
+    }
+    let pid = Pid::from_child(&stopped);
+    kill_process(pid, Signal::STOP).unwrap();
+    // One that is stopped has not ended.
+    let found = repair(&shop.open(None), AT_ANY_AGE).unwrap();
+    assert!(found.leftovers == 0 && found.writers == 1, "{found:?}");
+    let old = SystemTime::now() - Duration::from_secs(3600);
+    set_times(&shop.path("store/objects"), old);
+    let found = repair(&shop.open(None), AT_ANY_AGE).unwrap();
+    assert!(found.leftovers > 0 && found.writers == 0, "{found:?}");
+    kill_process(pid, Signal::CONT).unwrap();
+    drop(stopped.stdin.take());
+    line.clear();
+    said.read_to_string(&mut line).unwrap();
+    assert!(stopped.wait().unwrap().success(), "{line}");
+    assert!(line.contains("stored 3 and failed 1"), "{line}");
+    assert!(line.contains("/tree/d: what was written for it has been removed"), "{line}");
+    assert_whole(&shop.open(None));
+    assert_eq!(store(&shop.open(None), &tree).0.unwrap().stored, 3);
+    shop.assert_archived(&tree);
 }
