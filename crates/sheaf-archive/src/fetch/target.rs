@@ -126,7 +126,7 @@ impl FetchTarget {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         // Another owner takes away set-user-ID bits and capabilities, so it comes first.
         if self.is_root {
-            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+            let owner = owner_of(uid, gid)?;
             rustix::fs::chownat(file, c"", owner.0, owner.1, AtFlags::EMPTY_PATH).map_err(of)?;
         }
         for (name, value) in xattrs {
@@ -174,7 +174,7 @@ impl FetchTarget {
         let made = rustix::fs::fstat(file).map_err(of)?;
         let mut made_mode = made.st_mode & 0o7777;
         if self.is_root && (made.st_uid, made.st_gid) != (is.uid, is.gid) {
-            let owner = (Some(Uid::from_raw(is.uid)), Some(Gid::from_raw(is.gid)));
+            let owner = owner_of(is.uid, is.gid)?;
             rustix::fs::fchown(file, owner.0, owner.1).map_err(of)?;
             // Some bits do not outlast another owner.
             made_mode &= 0o777;
@@ -392,6 +392,14 @@ impl FetchDirectory<'_> {
     }
 }
 
+/// An owner as the system takes it. The highest number is none: it would leave the file to root.
+fn owner_of(uid: u32, gid: u32) -> Result<(Option<Uid>, Option<Gid>), Errno> {
+    if uid == u32::MAX || gid == u32::MAX {
+        return Err(Errno::INVAL);
+    }
+    Ok((Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))))
+}
+
 /// The time of the last change as both times of a file.
 fn times_of(mtime: Timestamp) -> Timestamps {
     let time =
@@ -419,4 +427,15 @@ fn size_of(is: &MemberAttributes, size: u64) -> u64 {
 
 pub(super) fn of(errno: rustix::io::Errno) -> Errno {
     Errno(errno.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn highest_number_is_no_owner() {
+        assert!(owner_of(0, u32::MAX).is_err() && owner_of(u32::MAX, 0).is_err());
+        assert!(owner_of(u32::MAX - 1, 0).is_ok());
+    }
 }
