@@ -84,10 +84,13 @@ pub(super) fn with_access(builder: AmazonS3Builder, access: &S3Access) -> Amazon
     }
 }
 
+/// Credentials that were fetched, and until when they hold.
+type Known = (Arc<AwsCredential>, Option<DateTime<Utc>>);
+
 /// Credentials that a command prints.
 struct ProcessProvider {
     command: String,
-    known: Mutex<Option<(Arc<AwsCredential>, Option<DateTime<Utc>>)>>,
+    known: Mutex<Option<Known>>,
 }
 
 impl fmt::Debug for ProcessProvider {

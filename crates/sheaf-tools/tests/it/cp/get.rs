@@ -380,7 +380,7 @@ fn nothing_is_written_beneath_a_directory_that_is_not_made() {
             cluster.write(0, path, text);
         }
         std::os::unix::fs::symlink("x", cluster.path(0, "d/sub/link")).unwrap();
-        let kept = |directory: &std::path::Path| {
+        let kept = |directory: &Path| {
             let names = std::fs::read_dir(directory).unwrap().count();
             (names, std::fs::read_to_string(directory.join("conf")).unwrap())
         };
