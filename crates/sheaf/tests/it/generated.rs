@@ -51,7 +51,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-repair.1 27
     sheaf-archive-rm.1 31
     sheaf-archive-stat.1 24
-    sheaf-archive-store.1 35
+    sheaf-archive-store.1 37
     sheaf-archive-verify.1 24
     sheaf-archive.1 23
     sheaf-cat.1 35
@@ -75,7 +75,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-ls.1 48
     sheaf-man.1 22
     sheaf-mkdir.1 27
-    sheaf-mount.1 31
+    sheaf-mount.1 32
     sheaf-read.1 27
     sheaf-rm.1 30
     sheaf-serve.1 26
