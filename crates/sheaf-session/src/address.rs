@@ -133,8 +133,10 @@ impl Address {
         let (Purpose::Change(command) | Purpose::Name(command)) = purpose else { return Ok(()) };
         // An unset variable leaves a bare colon: "$HOSTS:/path".
         let is_bare = self.hosts.as_deref() == Some("");
-        if config.is_this_machine() {
+        if config.has_no_hosts() {
             self.check_no_session_is_meant(config, command)?;
+        }
+        if config.is_this_machine() {
             return if is_bare { Err(self.bare_colon_here(command)) } else { Ok(()) };
         }
         if !is_bare && (self.hosts.is_some() || config.says_hosts()) {
@@ -200,7 +202,7 @@ impl Address {
         let Some(hosts) = self.hosts.as_ref().filter(|hosts| **hosts != own_name()) else {
             return Ok(());
         };
-        if !config.is_this_machine() {
+        if !config.has_no_hosts() {
             return Ok(());
         }
         let Some(ended) = Sessions::killed_anywhere(config.environment()) else { return Ok(()) };

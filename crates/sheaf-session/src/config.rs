@@ -374,6 +374,12 @@ impl Config {
         !self.is_joined() && origins.iter().all(|origin| **origin == Origin::Default)
     }
 
+    /// Whether nothing says what the hosts are, so that they are this machine: how it is started may be
+    /// said all the same.
+    pub(crate) fn has_no_hosts(&self) -> bool {
+        !self.is_joined() && self.cluster.hosts.origin == Origin::Default
+    }
+
     /// The name of the session that is meant: the one that was chosen, or that of the cluster.
     #[must_use]
     pub fn session_name(&self) -> &str {

@@ -1,7 +1,7 @@
 //! The tree that a configuration asks for. It decides which leaf is which host: a set of hosts has
 //! no order of its own, and a file of a tree may name them in any.
 use super::hosts::{Hosts, fold, without_mark};
-use super::{Config, Launch, LinkChoice, Origin, names};
+use super::{Cluster, Config, Launch, LinkChoice, Origin, names};
 use crate::error::{SessionError, io_text};
 use sheaf_tree::topology::{Names, Placement, Spec, Topology, TopologyError};
 use std::collections::HashSet;
@@ -15,6 +15,12 @@ const TREE_BYTES_MAX: u64 = 64 << 20;
 /// The tree of the configuration's cluster.
 pub fn plan(config: &Config) -> Result<Topology, SessionError> {
     check_link(config)?;
+    let Cluster { hosts, launch, .. } = &config.cluster;
+    let is_said = matches!(launch.origin, Origin::Option(_)) && launch.value == Launch::Ssh;
+    if is_said && hosts.origin == Origin::Default {
+        let text = "--launch ssh is for hosts that are named: add -w HOSTS";
+        return Err(SessionError::Choice(text.to_owned()));
+    }
     // What a file says may be for another way to start the same cluster.
     let says_link =
         config.cluster.link.as_ref().is_some_and(|link| matches!(link.origin, Origin::Option(_)));

@@ -99,6 +99,10 @@ fn hosts_need_no_file() {
         "invalid value 'sssh' for '--launch <HOW>': there are embedded, processes, ssh, slurm, attach; see \
          sheaf cat --help",
     );
+    refuses(
+        &home.run(&["--launch", "ssh", "cat", "/x"]),
+        "--launch ssh is for hosts that are named: add -w HOSTS",
+    );
     let told = "--user is for hosts that ssh logs in to: not with launch = processes";
     refuses(&home.run(&["--launch", "processes", "-w", "n1", "-l", "me", "cat", "/x"]), told);
     let told =

@@ -98,6 +98,12 @@ fn change_without_the_session_option_is_refused() {
             assert_eq!((run.code, run.stderr), (Some(2), told));
         }
     }
+    // How this machine's server is started does not say that this machine is meant.
+    for option in [["--launch", "embedded"], ["--launch", "processes"], ["--export", "/"]] {
+        let run = home.run(&[&option[..], &["rm", "-rf", &format!("@all:{path}")]].concat());
+        let told = "changes files, and sessions are running (prod)";
+        assert!(run.code == Some(2) && run.stderr.contains(told), "{option:?}: {run:?}");
+    }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "x\n");
     // To read is harmless; and what says that it is for this machine, or is for the session, is
     // done.
