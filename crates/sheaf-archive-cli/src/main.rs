@@ -104,6 +104,7 @@ struct ArchiveArgs {
 /// What to do with an archive.
 #[derive(Debug, Subcommand)]
 enum ArchiveCommand {
+    #[command(aliases = ["backup", "create", "init"])]
     Store(store::StoreArgs),
     #[command(aliases = ["restore", "extract"])]
     Get(get::GetArgs),

@@ -189,7 +189,9 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = args.names.split_last().context("clap asks for a name")?;
     if sources.is_empty() {
         let to = printable(&to.to_string_lossy());
-        let text = format!("{to}: where to? The archived directory STORE::DIR comes last");
+        let text = format!(
+            "{to}: where to? The archived directory STORE::DIR comes last; --create makes a store"
+        );
         return Err(Stop::usage(text).into());
     }
     if sources.iter().any(|source| source.is_empty()) {

@@ -30,13 +30,13 @@ pub struct VerifyArgs {
 
     /// Read so many of a hundred packs and objects, picked at random; of the others
     /// it is only seen that they are there
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, alias = "read-data", value_name = "PERCENT", value_parser = percent)]
     pub sample: Option<u64>,
 }
 
 /// Parts of a million, of a percentage.
 fn percent(text: &str) -> Result<u64, String> {
-    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    let number: f64 = text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| "not a number".to_owned())?;
     if !(0.0..=100.0).contains(&number) {
         return Err("a percentage is between 0 and 100".to_owned());
     }

@@ -204,6 +204,8 @@ fn stored_tree_is_verified_removed_and_repaired() {
     assert_eq!(whole.code, Some(0), "{whole:?}");
     let text = "sheaf: verified 3 packs and 0 objects (14K) of 4 directories: nothing is damaged\n";
     assert_eq!(whole.stderr, text);
+    let as_elsewhere = home.run(&["archive", "verify", "--read-data", "0.5%", "s::"]);
+    assert_eq!(as_elsewhere.code, Some(0), "{as_elsewhere:?}");
     let sampled = home.run(&["archive", "verify", "--sample", "0", "s::"]);
     assert!(
         sampled.stderr.contains(", 3 not read: nothing that was read is damaged"),

@@ -307,4 +307,8 @@ fn nothing_goes_into_a_store_but_by_its_name() {
     assert_eq!(between.code, Some(0), "{between:?}");
     let alone = home.run(&["archive", "get", "s::tree"]);
     assert!(alone.stderr.contains("where to? The directory comes last"), "{alone:?}");
+    for command in ["init", "create", "backup"] {
+        let alone = home.run(&["archive", command, "d::"]);
+        assert!(alone.stderr.ends_with("comes last; --create makes a store\n"), "{alone:?}");
+    }
 }

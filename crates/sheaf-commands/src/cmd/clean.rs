@@ -23,7 +23,7 @@ use std::path::PathBuf;
 /// ended, and the directories of recordings and tours that were killed. Running
 /// sessions, programs in use, files younger than 10 minutes, and recordings with
 /// operations that no trace has stay. Catalogs of archives
-/// (~/.local/state/sheaf) are never removed.
+/// (~/.cache/sheaf/archives) are never removed.
 ///
 /// With -w, -C or --session it removes the same on those hosts, and not here.
 #[derive(Args, Debug)]
