@@ -223,6 +223,6 @@ fn random_store_of_objects_writes_within_the_target_alone() {
 }
 
 #[test]
-fn random_store_of_compressed_packs_writes_within_the_target_alone() {
+fn random_store_of_compressed_packs_stays_in_the_target() {
     hostile(3, SaveOptions { zstd: Some(1), ..SaveOptions::default() });
 }

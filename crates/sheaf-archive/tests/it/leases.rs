@@ -321,7 +321,7 @@ fn writer_stopped_during_its_commit_does_not_say_success() {
 }
 
 #[test]
-fn writer_stopped_before_its_commit_does_not_commit_what_is_gone() {
+fn writer_stopped_before_its_commit_commits_nothing_gone() {
     let shop = Arc::new(Shop::new());
     let tree = shop.tree("tree", &["d", "e"]);
     // What waits for a commit was looked for when it was written; the commit is that of the root.
