@@ -36,7 +36,8 @@ pub struct VerifyArgs {
 
 /// Parts of a million, of a percentage.
 fn percent(text: &str) -> Result<u64, String> {
-    let number: f64 = text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| "not a number".to_owned())?;
+    let number: f64 =
+        text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| "not a number".to_owned())?;
     if !(0.0..=100.0).contains(&number) {
         return Err("a percentage is between 0 and 100".to_owned());
     }
