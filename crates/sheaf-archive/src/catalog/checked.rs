@@ -59,7 +59,8 @@ impl Checked for ArchivedObject {
     fn is_valid(&self) -> bool {
         let extents = self.extents.as_deref();
         let end = |at: &u64| at.checked_add(self.stored_bytes());
-        let is_place = match &self.place {
+        // Bytes are counted of extents that are some.
+        let is_place = || match &self.place {
             None => extents.map_or(self.size, |extents| extents.len() as u64) == 0,
             Some(ContentPlace::Object(_)) => true,
             Some(ContentPlace::Pack { at, .. }) => end(at).is_some(),
@@ -70,7 +71,7 @@ impl Checked for ArchivedObject {
         self.attributes.is_valid()
             && self.size <= sparse::SIZE_MAX
             && extents.is_none_or(|extents| are_extents(extents, self.size))
-            && is_place
+            && is_place()
     }
 }
 
