@@ -259,7 +259,8 @@ async fn write_new(
     let mut piece = pieces.recv().await.transpose().map_err(local)?;
     let mut written = Written::default();
     let mut files = WrittenFiles::open(client, targets, options).await?;
-    if !files.groups.is_empty() {
+    let are_made = !files.groups.is_empty();
+    if are_made {
         let first = piece.take().unwrap_or_default();
         files.fill(client, options, first, &mut pieces, &mut written).await?;
     }
@@ -268,6 +269,10 @@ async fn write_new(
     }
     written.outcome = files.close().await?;
     let failed = written.outcome.missing_hosts();
+    for Target { members, .. } in targets.iter().filter(|_| are_made) {
+        // The file is there, with as much as the host had when it was lost.
+        written.unfinished.unknown.union_with(&members.intersection(&failed));
+    }
     for (members, paths) in by_members(targets) {
         if written.is_cut {
             written.outcome.status.count = 0;

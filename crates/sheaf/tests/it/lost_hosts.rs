@@ -1,7 +1,9 @@
 //! Hosts that die or hang: commands end in time, with the answers of the others.
 use rustix::process::Signal;
-use sheaf_testing::home::Home;
-use sheaf_testing::sessions::{Up, nothing_is_left, turn};
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{NAME, Up, nothing_is_left, turn, wait_until};
+use std::io::Write;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: &str = "2";
@@ -84,6 +86,35 @@ fn every_command_names_the_two_hosts_that_do_not_answer() {
     up.servers["n17"].signal(Signal::CONT);
     let run = up.down();
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    nothing_is_left(&up.home);
+}
+
+/// The new file is there, with a part of what was to be written.
+#[test]
+fn new_file_of_a_host_lost_in_the_middle_is_not_known() {
+    let _turn = turn();
+    let home = Home::new();
+    for host in 1..=4 {
+        home.write(&format!("export/n{host}/f"), "");
+    }
+    let export = home.path().join("export/%h").to_str().unwrap().to_owned();
+    let up = Up::at(home, &["--processes", "4", "--export", &export]);
+    let mut command =
+        up.home.command(&["--session", NAME, "write", "--excl", "--create", "@all:/new"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut writing = command.spawn().unwrap();
+    let mut input = writing.stdin.take().unwrap();
+    input.write_all(&[b'x'; 6 << 20]).unwrap();
+    let new = up.home.path().join("export/n2/new");
+    wait_until("the host has begun", || new.metadata().is_ok_and(|about| about.len() > 0));
+    up.servers["n2"].signal(Signal::KILL);
+    input.write_all(&[b'y'; 6 << 20]).unwrap();
+    drop(input);
+    let run = Run::of(writing.wait_with_output().unwrap());
+    assert_eq!(run.code, Some(4), "{run:?}");
+    let told = "n2: host is down; what it had done until then is not known (EHOSTDOWN)";
+    assert!(run.stderr.contains(told), "{run:?}");
+    assert_eq!(up.down().code, Some(0));
     nothing_is_left(&up.home);
 }
 
