@@ -21,25 +21,23 @@ pub struct BucketOptions {
 }
 
 impl BucketOptions {
-    /// Splits them off the URL of a bucket: `?storage-class=CLASS&sse=KIND`. What is something else
-    /// is part of the URL.
-    fn split(text: &str) -> (&str, Self) {
-        let whole = || (text, Self::default());
+    /// Splits them off the URL of a bucket: `?storage-class=CLASS&sse=KIND`. Another query is part of
+    /// the URL; a wrong value would make it another store, and is refused.
+    fn split(text: &str) -> Result<(&str, Self)> {
+        let whole = || Ok((text, Self::default()));
         let Some((url, query)) = text.rsplit_once('?') else { return whole() };
+        let wrong = |why| Stop::usage(format!("{text}: {why}"));
         let mut options = Self::default();
         for said in query.split('&') {
             match said.split_once('=') {
-                Some(("storage-class", class)) if is_storage_class(class) => {
-                    options.storage_class = Some(class.to_owned());
+                Some(("storage-class", class)) => {
+                    options.storage_class = Some(storage_class(class).map_err(wrong)?);
                 }
-                Some(("sse", kind)) => match encryption(kind) {
-                    Ok(kind) => options.encryption = Some(kind),
-                    Err(_) => return whole(),
-                },
+                Some(("sse", kind)) => options.encryption = Some(encryption(kind).map_err(wrong)?),
                 _ => return whole(),
             }
         }
-        (url, options)
+        Ok((url, options))
     }
 
     /// The name of a store with these, besides what it says itself.
@@ -51,7 +49,7 @@ impl BucketOptions {
             let text = "--storage-class and --sse are for buckets: s3://BUCKET/PREFIX";
             return Err(Stop::usage(text).into());
         };
-        let (url, said) = Self::split(text);
+        let (url, said) = Self::split(text)?;
         let class = self.storage_class.as_ref().or(said.storage_class.as_ref());
         let kind = self.encryption.as_ref().or(said.encryption.as_ref()).map(|kind| match kind {
             S3Encryption::Bucket => BUCKET.to_owned(),
@@ -101,7 +99,10 @@ pub fn encryption(text: &str) -> Result<S3Encryption, String> {
 pub fn place(store: &Path) -> Option<Result<(S3Place, BucketOptions)>> {
     let text = store.to_str().filter(|text| text.starts_with("s3://"))?;
     let wrong = || Stop::usage(format!("{text}: a bucket is s3://BUCKET or s3://BUCKET/PREFIX"));
-    let (url, options) = BucketOptions::split(text);
+    let (url, options) = match BucketOptions::split(text) {
+        Ok(split) => split,
+        Err(error) => return Some(Err(error)),
+    };
     let Some(mut place) = S3Place::parse(url) else { return Some(Err(wrong().into())) };
     Some(Profile::of_environment().map(|profile| {
         let endpoint = variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL"));
@@ -248,16 +249,17 @@ mod tests {
         let text =
             "s3://b/p?storage-class=STANDARD_IA&sse=aws:kms:arn:aws:kms:eu-central-1:1:key/2-a";
         assert_eq!(name, Path::new(text));
-        assert_eq!(BucketOptions::split(text), ("s3://b/p", options.clone()));
+        assert_eq!(BucketOptions::split(text).unwrap(), ("s3://b/p", options.clone()));
         let other = BucketOptions { encryption: Some(S3Encryption::Bucket), ..Default::default() };
         let both = other.name(&name).unwrap();
         assert_eq!(both, Path::new("s3://b/p?storage-class=STANDARD_IA&sse=AES256"));
         assert!(options.name(Path::new("/backup")).is_err());
         assert_eq!(BucketOptions::default().name(Path::new("/b")).unwrap(), Path::new("/b"));
-        for part in
-            ["s3://b/what?", "s3://b/p?sse=none", "s3://b/p?storage-class=a", "s3://b/p?x=y"]
-        {
-            assert_eq!(BucketOptions::split(part), (part, BucketOptions::default()));
+        for part in ["s3://b/what?", "s3://b/p?x=y"] {
+            assert_eq!(BucketOptions::split(part).unwrap(), (part, BucketOptions::default()));
+        }
+        for wrong in ["s3://b/p?sse=none", "s3://b/p?storage-class=a"] {
+            assert!(BucketOptions::split(wrong).is_err(), "{wrong}");
         }
     }
 }
