@@ -269,8 +269,10 @@ async fn write_new(
     }
     written.outcome = files.close().await?;
     let failed = written.outcome.missing_hosts();
-    for Target { members, .. } in targets.iter().filter(|_| are_made) {
-        // The file is there, with as much as the host had when it was lost.
+    let is_unknown = are_made && !written.is_cut;
+    for Target { members, .. } in targets.iter().filter(|_| is_unknown) {
+        // The file is there, with as much as the host had when it was lost. Of a write that is cut
+        // that is known already.
         written.unfinished.unknown.union_with(&members.intersection(&failed));
     }
     for (members, paths) in by_members(targets) {
