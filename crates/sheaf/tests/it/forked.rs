@@ -14,6 +14,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+/// What abstract names of places begin with.
+const PLACE: &str = "@sheaf-place-";
+
 const CARRIERS: [Carrier; 3] = [Carrier::Unix, Carrier::Tcp, Carrier::Tls];
 
 /// What the descriptors of a process beyond the standard ones lead to.
@@ -75,6 +78,14 @@ fn forked_node_has_its_own_door_and_no_descriptor_of_another() {
     for carrier in CARRIERS {
         runtime().block_on(async {
             let tree = Tree::start("1x2x3x3", 18, carrier, quick()).await;
+            // They take their places when the start is over.
+            let places_taken = || {
+                let listening = abstract_names();
+                let all = tree.everybody().into_iter().flat_map(descriptors);
+                let names = all.filter_map(|leads_to| listening.get(&leads_to).cloned());
+                names.filter(|name| name.starts_with(PLACE)).count()
+            };
+            wait_until("all have their places", || places_taken() == 26);
             let (mut doors, mut places) = (HashSet::new(), HashSet::new());
             let mut sockets = HashMap::new();
             let listening = abstract_names();
@@ -87,11 +98,7 @@ fn forked_node_has_its_own_door_and_no_descriptor_of_another() {
                     if let Some(name) = listening.get(&leads_to) {
                         // Names are made of random bytes, those of places of what tells them
                         // apart: the same ones would be the same name.
-                        let seen = if name.starts_with("@sheaf-place-") {
-                            &mut places
-                        } else {
-                            &mut doors
-                        };
+                        let seen = if name.starts_with(PLACE) { &mut places } else { &mut doors };
                         seen.insert(name.clone());
                     }
                     if leads_to.starts_with("socket:") {

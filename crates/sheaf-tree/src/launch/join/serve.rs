@@ -4,7 +4,7 @@ use super::invited::LinkedNode;
 use super::peer::{Introductions, PEERS};
 use super::place::{ASSIGN_TIMEOUT, SaidPlace, find_place, hear, said};
 use super::search::{Arrival, ParentIs, Search, arrive_near, attach_parent, find_parent};
-use super::sole::take_place;
+use super::sole::{hold_place, take_place};
 use crate::driver::Shared;
 use crate::filter::end_when_held_up;
 use crate::launch::join::invited;
@@ -399,7 +399,11 @@ async fn run(
     how: How<'_>,
     services: &Services,
 ) -> io::Result<()> {
-    let _sole = take_place(&placed.station).await;
+    // A process that hangs may have the place of one that is started anew.
+    let place = match placed.station.late || as_orphan {
+        true => take_place(&placed.station).await,
+        false => None,
+    };
     let shared = Shared::new();
     let parent = begin(&shared, &placed, as_orphan, services);
     if let How::Joined { node, .. } = how {
@@ -408,6 +412,7 @@ async fn run(
     }
     let Placed { topology, station, options, brood, .. } = placed;
     let (station, root, mut family) = (Arc::new(station), topology.root(), None);
+    crate::task::spawn(hold_place(Arc::clone(&station), place));
     let role = shared.peek(|core| core.nodes[0].config().role);
     if role != NodeRole::Leaf {
         // A little earlier than those beside it give it up, who could not say why.

@@ -4,6 +4,10 @@
 //! would find a parent, and do what the other has done already. So a process listens at an abstract
 //! socket that is named after its place. Whoever comes later, and finds it taken by the same user,
 //! ends that process, also one that is stopped; the kernel says which it is.
+//!
+//! A node that is started with its tree takes its place when the start is over: nobody can be in it
+//! yet, and the sockets were a twentieth of the start of 256 nodes on two processors. A process that
+//! is stopped before that second has passed is not ended.
 use super::super::start::plan::Station;
 use crate::link::peer::socket_owner;
 use rustix::io::Errno as SysErrno;
@@ -11,11 +15,15 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a process may take to end that is killed.
 const ENDING_TIME: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// How long after its start a node takes a place that nobody can have.
+const START_TIME: Duration = Duration::from_secs(1);
 
 /// Connections that nobody accepts: others only ask whose socket it is.
 const WAITING_MAX: i32 = 64;
@@ -35,6 +43,18 @@ pub(super) async fn take_place(station: &Station) -> Option<SolePlace> {
         tracing::warn!(rank = station.rank, %error, "another process may have the place of this one");
     }
     taken.ok().map(SolePlace)
+}
+
+/// Holds the place of this process until it ends: the one it has taken, or one that it takes after its start.
+pub(super) async fn hold_place(station: Arc<Station>, taken: Option<SolePlace>) {
+    let _held = match taken {
+        Some(taken) => Some(taken),
+        None => {
+            tokio::time::sleep(START_TIME).await;
+            take_place(&station).await
+        }
+    };
+    std::future::pending::<()>().await;
 }
 
 async fn take(name: &str) -> io::Result<OwnedFd> {
