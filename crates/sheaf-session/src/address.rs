@@ -130,12 +130,12 @@ impl Address {
 
     /// Nobody changes files of a thousand hosts by leaving something out.
     fn check_hosts(&self, config: &Config, purpose: Purpose) -> Result<(), SessionError> {
+        if config.has_no_hosts() {
+            self.check_no_session_is_meant(config, purpose)?;
+        }
         let (Purpose::Change(command) | Purpose::Name(command)) = purpose else { return Ok(()) };
         // An unset variable leaves a bare colon: "$HOSTS:/path".
         let is_bare = self.hosts.as_deref() == Some("");
-        if config.has_no_hosts() {
-            self.check_no_session_is_meant(config, command)?;
-        }
         if config.is_this_machine() {
             return if is_bare { Err(self.bare_colon_here(command)) } else { Ok(()) };
         }
@@ -174,11 +174,11 @@ impl Address {
     }
 
     /// Who says hosts where nothing says what they are may have forgotten the name of a session:
-    /// then it would be this machine's files that are changed.
+    /// then it would be this machine's files that are read or changed.
     fn check_no_session_is_meant(
         &self,
         config: &Config,
-        command: &str,
+        purpose: Purpose,
     ) -> Result<(), SessionError> {
         let Some(hosts) = self.hosts.as_ref().filter(|hosts| **hosts != own_name()) else {
             return Ok(());
@@ -190,8 +190,14 @@ impl Address {
             return Ok(());
         }
         let (path, names) = (self.path.display(), some_of(running.iter()));
+        let changes = match purpose {
+            Purpose::Read => String::new(),
+            Purpose::Change(command) | Purpose::Name(command) => {
+                format!("{command} changes files, and ")
+            }
+        };
         Err(SessionError::Address(format!(
-            "{hosts}:{path}: {command} changes files, and sessions are running ({names}): say \
+            "{hosts}:{path}: {changes}sessions are running ({names}): say \
              which with --session NAME, or write {path} alone for this machine"
         )))
     }

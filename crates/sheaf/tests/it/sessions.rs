@@ -105,9 +105,18 @@ fn change_without_the_session_option_is_refused() {
         assert!(run.code == Some(2) && run.stderr.contains(told), "{option:?}: {run:?}");
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "x\n");
-    // To read is harmless; and what says that it is for this machine, or is for the session, is
-    // done.
-    assert_eq!(home.run(&["cat", &format!(":{path}")]).stdout, "x\n");
+    // Nor must this machine's file be the answer of all hosts.
+    for hosts in ["", "@all", "n[1-2]"] {
+        let address = format!("{hosts}:{path}");
+        let run = home.run(&["cat", &address]);
+        let told = format!(
+            "sheaf: {address}: sessions are running (prod): say which with --session NAME, or write \
+             {path} alone for this machine\n"
+        );
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr), (Some(2), "", told));
+    }
+    // What says that it is for this machine, or is for the session, is done.
+    assert_eq!(home.run(&["cat", &path.to_string()]).stdout, "x\n");
     assert_eq!(
         home.run(&["--session", "prod", "chmod", "600", &format!("@all:{path}")]).code,
         Some(0)
