@@ -76,6 +76,7 @@ errnos! {
     PROTO 71 "Protocol error";
     BADMSG 74 "Bad message";
     OVERFLOW 75 "Value too large for defined data type";
+    NOTUNIQ 76 "Name not unique on network";
     ILSEQ 84 "Invalid or incomplete multibyte or wide character";
     NOTSOCK 88 "Socket operation on non-socket";
     DESTADDRREQ 89 "Destination address required";

@@ -74,6 +74,11 @@ impl Failure {
     }
 }
 
+/// Of a host whose failure says nothing of what it has changed.
+const NOT_KNOWN: &str = "what it had done until then is not known";
+const STARTED_ANEW: &str =
+    "its server was started anew meanwhile; what the one before had done is not known";
+
 /// Hosts that gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Silent {
@@ -129,9 +134,9 @@ impl Silence {
                     format!("{}; it may have done it, or may do it yet", why.text())
                 }
                 Self::Cancelled => {
-                    "interrupted; what it had done until then is not known".to_owned()
+                    format!("interrupted; {NOT_KNOWN}")
                 }
-                other => format!("{}; what it had done until then is not known", other.text()),
+                other => format!("{}; {NOT_KNOWN}", other.text()),
             },
         }
     }
@@ -269,6 +274,14 @@ impl Report {
         let garbled = unfinished.unknown.difference(&silent);
         unfinished.unknown = unfinished.unknown.intersection(&may_be_at_it);
         unfinished.unknown.union_with(&garbled);
+        for failure in &mut self.failures {
+            let is_told = failure.detail.is_some() || !failure.leaves.is_subset(&garbled);
+            failure.detail = match failure.errno {
+                Errno::STALE if !is_told => Some(STARTED_ANEW.to_owned()),
+                Errno::PROTO if !is_told => Some(NOT_KNOWN.to_owned()),
+                _ => continue,
+            };
+        }
         let mut changed = changes.leaves.clone();
         changed.union_with(&changes.in_part.1);
         let undone = unfinished.heard.intersection(&changed);
@@ -598,15 +611,23 @@ mod tests {
             unfinished: unfinished.clone(),
             is_dry: false,
         };
-        let report = |changes| {
-            let failures = vec![failure(&[3], "/f", Errno::PROTO)];
+        let lines_of = |changes, errno| {
+            let failures = vec![failure(&[3], "/f", errno)];
             let changes = Some(changes);
             let mut report =
                 Report { asked: (0..3).collect(), failures, changes, ..Report::default() };
             report.tell_unfinished();
             assert_eq!(report.exit(), Exit::Partial);
-            text(&report).lines().next().unwrap().to_owned()
+            text(&report)
         };
+        let report = |changes| lines_of(changes, Errno::PROTO).lines().next().unwrap().to_owned();
+        for (errno, told) in [(Errno::PROTO, NOT_KNOWN), (Errno::STALE, STARTED_ANEW)] {
+            let lines = lines_of(changes(2, RangeSet::full(2)), errno);
+            assert!(
+                lines.contains(&format!("{told} (E")) || lines.contains(&format!("): {told}")),
+                "{lines}"
+            );
+        }
         assert_eq!(report(changes(0, RangeSet::new())), "removed: not known");
         assert_eq!(report(changes(2, RangeSet::full(2))), "removed on n[1-2]: 2 files");
         assert_eq!(report(changes(3, RangeSet::full(3))), "removed on n[1-3]: at least 3 files");

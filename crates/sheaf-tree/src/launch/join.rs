@@ -7,6 +7,7 @@ pub(super) mod desk;
 pub mod invitation;
 pub(super) mod invited;
 pub(super) mod keeper;
+mod named;
 pub(super) mod peer;
 pub(super) mod place;
 pub(super) mod search;

@@ -1,6 +1,7 @@
 //! A server or inner node: a process that was started by its parent.
 use super::invitation::{ChannelKind, Invitation, Patient};
 use super::invited::LinkedNode;
+use super::named::{OtherName, take_name};
 use super::peer::{Introductions, PEERS};
 use super::place::{ASSIGN_TIMEOUT, SaidPlace, find_place, hear, said};
 use super::search::{Arrival, ParentIs, Search, arrive_near, attach_parent, find_parent};
@@ -404,6 +405,11 @@ async fn run(
         true => take_place(&placed.station).await,
         false => None,
     };
+    // Only ssh leads to one machine by several names.
+    let name = match how {
+        How::Invited | How::Linked => take_name(&placed.station).await,
+        How::Started | How::Joined { .. } | How::OnlyALeaf => Ok(None),
+    };
     let shared = Shared::new();
     let parent = begin(&shared, &placed, as_orphan, services);
     if let How::Joined { node, .. } = how {
@@ -419,7 +425,13 @@ async fn run(
         end_when_held_up(options.tuning.heartbeat_timeout * 3 / 4);
     }
     if role == NodeRole::Leaf {
-        begin_services(&shared, root, &station, &options, services);
+        match &name {
+            Ok(_) => begin_services(&shared, root, &station, &options, services),
+            Err(OtherName(other)) => {
+                let cause = format!("this machine is in the session as {other}");
+                shared.with_node(0, |node| node.give_up(Errno::NOTUNIQ, &cause));
+            }
+        }
         attach_parent(&shared, parent, channel, at)?;
     } else {
         // Streams may have come right behind the assignment; the children's assignments go first.
