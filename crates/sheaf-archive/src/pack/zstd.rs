@@ -1,11 +1,10 @@
 //! A tar that is compressed with zstd, in frames of which each is read without the others (the seekable
 //! format of zstd): `zstd -d` gives the tar.
 use crate::error::PackError;
+use sheaf_core::lock;
 use std::io::{self, Write};
-use zeekstd::{
-    BytesWrapper, DecodeOptions, EncodeOptions, FrameSizePolicy, OffsetFrom, RawEncoder, SeekTable,
-    Seekable, seek_table,
-};
+use std::sync::Mutex;
+use zeekstd::{BytesWrapper, DecodeOptions, OffsetFrom, SeekTable, Seekable, seek_table};
 use zstd_safe::{CCtx, CParameter};
 
 /// The highest level of compression: what is above takes much memory, of readers too.
@@ -19,8 +18,14 @@ const WINDOW_BYTES_MAX: u64 = 8 << 20;
 const WRITE_BYTES: usize = 128 << 10;
 /// From this level on zstd's tables are longer than such frames need.
 const LEVEL_OF_LONG_TABLES: i32 = 6;
-/// How often nothing is taken at most: a frame that ends has less than that to write.
-const STEPS_MAX: u32 = 1000;
+/// At this level what cannot be made shorter is written as it is, almost as fast as it is copied.
+const FAST_LEVEL: i32 = -20;
+/// A frame is shorter if more than one part of so many is saved.
+const SHORTER_PART: usize = 16;
+/// Frames that are written fast behind one that was not made shorter, unless one of them is.
+const FAST_FRAMES: u32 = 7;
+/// Contexts that are kept for later packs.
+const CONTEXTS_MAX: usize = 32;
 /// What the table of frames ends with: how many there are, a descriptor, and a magic number.
 const TABLE_END_BYTES: usize = 9;
 /// A table of frames has so many bytes at most, of a pack of 1 TiB and more.
@@ -31,52 +36,99 @@ const TABLE_BYTES_MAX: u64 = 64 << 20;
 fn context(level: i32) -> io::Result<CCtx<'static>> {
     let mut context = CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
     let log = FRAME_BYTES.ilog2();
-    let mut wanted = vec![CParameter::WindowLog(log)];
+    let mut wanted = vec![CParameter::WindowLog(log), CParameter::CompressionLevel(level)];
     if level >= LEVEL_OF_LONG_TABLES {
         wanted.extend([CParameter::HashLog(log + 1), CParameter::ChainLog(log + 1)]);
     }
     for parameter in wanted {
-        let failed = |code| io::Error::other(zstd_safe::get_error_name(code));
         context.set_parameter(parameter).map_err(failed)?;
     }
     Ok(context)
 }
 
+fn failed(code: usize) -> io::Error {
+    io::Error::other(zstd_safe::get_error_name(code))
+}
+
+/// Contexts that were used, each with its level: a new one has its memory to get from the system, which takes
+/// longer than to compress a small pack.
+static CONTEXTS: Mutex<Vec<(i32, CCtx<'static>)>> = Mutex::new(Vec::new());
+
 /// Compresses what is written to it.
 pub(crate) struct ZstdWriter<W> {
-    encoder: RawEncoder<'static>,
+    /// There until all is written.
+    context: Option<CCtx<'static>>,
+    level: i32,
     out: W,
+    frame: Vec<u8>,
     room: Vec<u8>,
+    table: SeekTable,
     /// Bytes that were written of what is compressed.
     written: u64,
+    /// How many frames are not tried at their level, as the last one was not made shorter by it.
+    fast_frames: u32,
 }
 
 impl<W: Write> ZstdWriter<W> {
     pub fn new(out: W, level: i32) -> io::Result<Self> {
-        let encoder = EncodeOptions::with_cctx(context(level)?)
-            .frame_size_policy(FrameSizePolicy::Uncompressed(FRAME_BYTES))
-            .compression_level(level.min(ZSTD_LEVEL_MAX))
-            .into_raw_encoder()
-            .map_err(io::Error::other)?;
-        Ok(Self { encoder, out, room: vec![0; WRITE_BYTES], written: 0 })
+        let level = level.clamp(1, ZSTD_LEVEL_MAX);
+        let mut used = lock(&CONTEXTS);
+        let at = used.iter().position(|(of, _)| *of == level);
+        let used_before = at.map(|at| used.swap_remove(at).1);
+        drop(used);
+        let context = used_before.map_or_else(|| context(level), Ok)?;
+        Ok(Self {
+            context: Some(context),
+            level,
+            out,
+            frame: Vec::new(),
+            room: Vec::new(),
+            table: SeekTable::new(),
+            written: 0,
+            fast_frames: 0,
+        })
     }
 
-    fn put(&mut self, bytes: usize) -> io::Result<()> {
+    /// Writes what has come as a frame.
+    fn end_frame(&mut self) -> io::Result<()> {
+        let context = self.context.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        let is_fast = self.fast_frames > 0;
+        let level = if is_fast { FAST_LEVEL } else { self.level };
+        context.set_parameter(CParameter::CompressionLevel(level)).map_err(failed)?;
+        self.room.clear();
+        self.room.reserve(zstd_safe::compress_bound(self.frame.len()));
+        let bytes = context.compress2(&mut self.room, &self.frame).map_err(failed)?;
+        let is_shorter = bytes < self.frame.len() - self.frame.len() / SHORTER_PART;
+        self.fast_frames = match (is_shorter, is_fast) {
+            (true, _) => 0,
+            (false, true) => self.fast_frames - 1,
+            (false, false) => FAST_FRAMES,
+        };
+        let (stored, tar) = (u32::try_from(bytes), u32::try_from(self.frame.len()));
+        let (Ok(stored), Ok(tar)) = (stored, tar) else {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        };
+        self.table.log_frame(stored, tar).map_err(io::Error::other)?;
+        self.frame.clear();
         self.written += bytes as u64;
         self.out.write_all(&self.room[..bytes])
     }
 
     /// Ends the last frame and writes the table; how many bytes all have.
     pub fn finish(mut self) -> io::Result<(W, u64)> {
-        loop {
-            let ended = self.encoder.end_frame(&mut self.room).map_err(io::Error::other)?;
-            self.put(ended.out_progress())?;
-            if ended.data_left() == 0 {
-                break;
+        // One without anything in it has a frame, too, as a reader looks for one.
+        if !self.frame.is_empty() || self.written == 0 {
+            self.end_frame()?;
+        }
+        if let Some(context) = self.context.take() {
+            let mut used = lock(&CONTEXTS);
+            if used.len() < CONTEXTS_MAX {
+                used.push((self.level, context));
             }
         }
-        let Self { encoder, mut out, mut room, mut written } = self;
-        let mut table = encoder.into_seek_table().into_serializer();
+        let Self { table, mut out, mut room, mut written, .. } = self;
+        room.resize(WRITE_BYTES, 0);
+        let mut table = table.into_serializer();
         loop {
             match table.write_into(&mut room) {
                 0 => return Ok((out, written)),
@@ -91,15 +143,12 @@ impl<W: Write> ZstdWriter<W> {
 
 impl<W: Write> Write for ZstdWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // What ends a frame may take nothing.
-        for _ in 0..STEPS_MAX {
-            let step = self.encoder.compress(bytes, &mut self.room).map_err(io::Error::other)?;
-            self.put(step.out_progress())?;
-            if step.in_progress() > 0 || bytes.is_empty() {
-                return Ok(step.in_progress());
-            }
+        let taken = bytes.len().min(FRAME_BYTES as usize - self.frame.len());
+        self.frame.extend_from_slice(&bytes[..taken]);
+        if self.frame.len() == FRAME_BYTES as usize {
+            self.end_frame()?;
         }
-        Err(io::Error::other("zstd takes no more"))
+        Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {

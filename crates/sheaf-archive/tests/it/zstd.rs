@@ -100,6 +100,49 @@ fn zstd_and_tar_take_them_apart() {
     }
 }
 
+/// Every pack of a tree of everything, and of one that was packed again, with `tar`, `zstd` and `bsdtar`.
+#[test]
+fn programs_read_every_compressed_pack() {
+    let place = Place::new();
+    make_everything(&place.path("tree"));
+    settle();
+    place.save("tree", SaveOptions { pack_bytes: 8 << 10, ..options() });
+    fs::create_dir(place.path("noise")).unwrap();
+    for number in 0..100 {
+        fs::write(place.path("noise").join(format!("{number}")), noise(number)).unwrap();
+    }
+    place.save("noise", options());
+    let mut packs = Vec::new();
+    let mut each = |object: StoredObject| {
+        if object.key.as_str().ends_with(".tar.zst") {
+            packs.push(place.path("store/objects").join(object.key.as_str()));
+        }
+        Ok(())
+    };
+    place.archive.store().list(&["packs"], &mut each).unwrap();
+    assert!(packs.len() > 5, "{packs:?}");
+    for (program, args) in [
+        ("zstd", &["-qt"][..]),
+        ("tar", &["--zstd", "-tvf"]),
+        ("tar", &["--zstd", "--acls", "--xattrs", "-xf"]),
+        ("bsdtar", &["-tf"]),
+        ("bsdtar", &["-xf"]),
+    ] {
+        // `tar` has `zstd` decompress.
+        if !have(program) || !have("zstd") {
+            eprintln!("{program} is not here: packs are not read by it");
+            continue;
+        }
+        for (number, pack) in packs.iter().enumerate() {
+            let out = place.path(&format!("{program}-{}-{number}", args.len()));
+            fs::create_dir_all(&out).unwrap();
+            let read = Command::new(program).args(args).arg(pack).current_dir(&out).output();
+            let read = read.unwrap();
+            assert!(read.status.success(), "{program} {args:?} {pack:?}: {read:?}");
+        }
+    }
+}
+
 #[test]
 fn incompressible_data_costs_little_space_in_a_pack() {
     let (_place, _, pack) = place(200, noise);
