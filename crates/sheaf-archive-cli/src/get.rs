@@ -1,11 +1,13 @@
 //! `sheaf archive get`: files out of an archive.
+mod to_tar;
+
 use super::place::{self, ArchivedName};
 use super::progress::{self, ArchiveProgress, ScheduleArgs};
 use super::{counted, hosts, local, tell};
 use anyhow::{Context, Result};
 use clap::Args;
 use sheaf_archive::{
-    ArchiveError, ArchiveEvent, FetchOptions, FetchReport, SaveExclude, ScheduleStats,
+    ArchiveError, ArchiveEvent, FetchNames, FetchOptions, FetchReport, SaveExclude, ScheduleStats,
     fetch_watched,
 };
 use sheaf_cli::exit::{Exit, Stop};
@@ -17,7 +19,7 @@ use sheaf_tools::report::human;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Get archived files and directories, with all that is in them
 ///
@@ -37,6 +39,8 @@ use std::path::Path;
 Examples:
   sheaf archive get /backup::/home/ada/thesis .
   sheaf archive get --overwrite /backup::/etc/ssh /etc
+  sheaf archive get --delete --overwrite /backup::/srv/www/. /srv/www
+  sheaf archive get --to-tar - /backup::/home/ada | ssh n7 tar -xpf -
   sheaf archive get /net/backup::/hosts/%h/etc/ssh 'n[1-64]:/etc'")]
 pub struct GetArgs {
     /// Archived files and directories; the last is the directory they go to, of this
@@ -49,12 +53,27 @@ pub struct GetArgs {
     #[arg(long)]
     pub overwrite: bool,
 
+    /// Get only files, and directories with all that is in them, whose name fits GLOB, or
+    /// whose archived path does, with a slash in GLOB; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub include: Vec<String>,
+
     /// Leave out files, and directories with all that is in them, whose name fits GLOB,
     /// or whose archived path does, with a slash in GLOB; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
 
-    /// Only say what would be got
+    /// Remove from the directories that are got what is not archived there, when all
+    /// that is was got; what --include and --exclude leave out stays
+    #[arg(long)]
+    pub delete: bool,
+
+    /// Write a tar of what is archived to FILE, or to standard output for -: all names are
+    /// sources then
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["overwrite", "delete", "dry_run", "stats"])]
+    pub to_tar: Option<PathBuf>,
+
+    /// Only say what would be got, and removed
     #[arg(long)]
     pub dry_run: bool,
 
@@ -65,12 +84,14 @@ pub struct GetArgs {
 impl GetArgs {
     /// Whether files come to hosts.
     pub fn is_on_hosts(&self) -> bool {
-        self.names.last().is_some_and(|to| hosts::is_on_hosts(to))
+        self.to_tar.is_none() && self.names.last().is_some_and(|to| hosts::is_on_hosts(to))
     }
 
-    /// What is left out.
-    pub fn excluded(&self) -> Result<SaveExclude> {
-        Ok(SaveExclude::new(&self.exclude).map_err(|error| Stop::usage(error.to_string()))?)
+    /// Of which names files are got.
+    pub fn fetched(&self) -> Result<FetchNames> {
+        let patterns =
+            |globs| SaveExclude::new(globs).map_err(|error| Stop::usage(error.to_string()));
+        Ok(FetchNames { include: patterns(&self.include)?, exclude: patterns(&self.exclude)? })
     }
 }
 
@@ -81,6 +102,9 @@ pub fn is_of_contents(name: &OsStr) -> bool {
 
 /// Gets the files.
 pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
+    if let Some(to) = &args.to_tar {
+        return to_tar::run(args, to, global);
+    }
     let (to, sources) = args.names.split_last().context("clap asks for a name")?;
     if sources.is_empty() {
         let to = printable(&to.to_string_lossy());
@@ -88,16 +112,17 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
         return Err(Stop::usage(text).into());
     }
     if args.is_on_hosts() {
-        progress::refused_on_hosts(&[(args.dry_run, "--dry-run")])?;
+        progress::refused_on_hosts(&[(args.dry_run, "--dry-run"), (args.delete, "--delete")])?;
         return hosts::get::run(args, sources, to, global);
     }
     check_destination(to)?;
     let named = sources.iter().map(|name| Ok((ArchivedName::parse(name)?, is_of_contents(name))));
     let sources: Result<Vec<_>> = named.collect();
-    let exclude = args.excluded()?;
+    let fetched = args.fetched()?;
     let mut options = FetchOptions {
         overwrite: args.overwrite,
         dry_run: args.dry_run,
+        delete: args.delete,
         ..FetchOptions::default()
     };
     options.limits = args.schedule.limited(options.limits);
@@ -109,11 +134,26 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     // What was got under each name: a second one would take its place.
     let mut names = HashSet::new();
-    for (source, is_of_contents) in sources? {
+    let sources = sources?;
+    if args.delete {
+        check_one_of_contents(&sources)?;
+    }
+    for (source, is_of_contents) in sources {
         let archive = place::open_to_read(&source.store)?;
+        options.kept = place::directory_id(&source.store)?;
+        if args.delete && place::is_cut_off() {
+            // What was stored since would be removed.
+            options.delete = false;
+            let error = ArchiveError::NothingRemoved { path: to.into() };
+            output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+        }
         options.workers = options.workers.max(archive.store().calls_at_once());
         options.contents = is_of_contents;
-        for path in source.paths(&archive)? {
+        let paths = source.paths(&archive)?;
+        if args.delete && is_of_contents && paths.len() > 1 {
+            return Err(Stop::usage(ONE_OF_CONTENTS).into());
+        }
+        for path in paths {
             let name = path.split().filter(|_| !is_of_contents).map(|(_, name)| name.to_vec());
             if name.is_some_and(|name| !names.insert(name)) {
                 let text = format!("{path}: another of this name was got just now: get it alone");
@@ -127,15 +167,17 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
             };
             let told = |event| match event {
                 ArchiveEvent::Fetches { .. } if global.json && global.verbose == 0 => {}
+                ArchiveEvent::Removes { dry_run, .. }
+                    if global.verbose == 0 && (!dry_run || global.json) => {}
                 event => progress.suspend(|| tell(&event)),
             };
             let to = Path::new(to);
-            let fetched = fetch_watched(&archive, &path, to, options, &exclude, &told, &watch);
+            let got = fetch_watched(&archive, &path, to, options, &fetched, &told, &watch);
             let (stats, took) = progress.end();
             if args.schedule.stats {
                 progress::tell_stats(&stats, took, global)?;
             }
-            match fetched {
+            match got {
                 Ok(report) => all += report,
                 Err(error @ ArchiveError::NotArchived { .. }) => {
                     output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
@@ -147,6 +189,19 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     tell_report(&all, args.dry_run, global)?;
     Ok(if all.failed > 0 { Exit::Partial } else { Exit::Success })
+}
+
+const ONE_OF_CONTENTS: &str =
+    "--delete takes what is in one directory alone: others would be removed for that";
+
+/// Refuses to remove what another source has: what is in two directories goes to the same place.
+fn check_one_of_contents(sources: &[(ArchivedName, bool)]) -> Result<()> {
+    let is_of_contents =
+        |(source, is_of_contents): &(ArchivedName, bool)| *is_of_contents || source.is_everything();
+    if sources.len() > 1 && sources.iter().any(is_of_contents) {
+        return Err(Stop::usage(ONE_OF_CONTENTS).into());
+    }
+    Ok(())
 }
 
 /// Refuses what is no directory to get files into.
@@ -179,6 +234,7 @@ pub fn tell_report(report: &FetchReport, dry_run: bool, global: &GlobalArgs) -> 
             fetched_bytes: report.fetched_bytes,
             unchanged: report.unchanged,
             newer: report.newer,
+            removed: report.removed,
             attributes_left: report.attributes_left,
             failed: report.failed,
             dry_run,
@@ -198,6 +254,7 @@ pub fn tell_report(report: &FetchReport, dry_run: bool, global: &GlobalArgs) -> 
     for (count, what) in [
         (report.unchanged, "there already"),
         (report.newer, "newer and kept (--overwrite replaces such)"),
+        (report.removed, if dry_run { "to be removed" } else { "removed" }),
         (report.attributes_left, "extended attributes not set"),
         (report.failed, "failed"),
     ] {

@@ -79,12 +79,7 @@ impl ArchivedName {
         let said = || printable(&text.to_string_lossy());
         let bytes = text.as_bytes();
         let Some(at) = bytes.windows(2).position(|two| two == b"::") else {
-            let path = Path::new(text);
-            let hint = if LocalStore::open(path).is_ok() {
-                format!(": {}::/ is all that is in this store", said().trim_end_matches('/'))
-            } else {
-                String::new()
-            };
+            let hint = hint_of(Path::new(text));
             let text = format!("{}: an archived name is STORE::PATH{hint}", said());
             return Err(Stop::usage(text).into());
         };
@@ -170,6 +165,21 @@ impl ArchivedName {
             return Err(Stop::Unmatched(text).into());
         }
         Ok(found.iter().map(|path| archive_path(path)).collect())
+    }
+}
+
+/// What a path without `::` would be as an archived name, where it is a store or leads into one.
+fn hint_of(path: &Path) -> String {
+    let stores = path.ancestors().filter(|above| !above.as_os_str().is_empty());
+    let Some(store) = stores.into_iter().find(|above| LocalStore::open(above).is_ok()) else {
+        return String::new();
+    };
+    let said = |path: &Path| printable(&path.to_string_lossy()).trim_end_matches('/').to_owned();
+    match path.strip_prefix(store) {
+        Ok(within) if !within.as_os_str().is_empty() => {
+            format!(": {}::{} is in this store", said(store), said(within))
+        }
+        _ => format!(": {}::/ is all that is in this store", said(path)),
     }
 }
 

@@ -1,4 +1,6 @@
 //! `sheaf archive store`: files of this machine into an archive.
+mod listed;
+
 #[cfg(feature = "s3")]
 use super::place::bucket::{self, BucketOptions};
 use super::place::{self, ArchivedName};
@@ -9,8 +11,8 @@ use clap::Args;
 #[cfg(feature = "s3")]
 use sheaf_archive::S3Encryption;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchiveEvent, CatalogError, MEMBER_BYTES_MAX, SaveExclude, SaveOptions,
-    SaveReport, ScheduleStats, Store, ZSTD_LEVEL_MAX, save_watched,
+    Archive, ArchiveError, ArchiveEvent, CatalogError, FileIgnores, MEMBER_BYTES_MAX, SaveExclude,
+    SaveOptions, SaveReport, ScheduleStats, Store, ZSTD_LEVEL_MAX, save_listed, save_watched,
 };
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
@@ -23,6 +25,9 @@ use sheaf_tools::report::human;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// How packs are compressed where nothing else is said.
+const ZSTD_LEVEL: i32 = 3;
 
 /// Store files and directories, with all that is in them
 ///
@@ -40,7 +45,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[command(after_help = "\
 Examples:
   sheaf archive store --create /home /backup::/
-  sheaf archive store --zstd /etc/ssh /etc/fstab /backup::/etc
+  sheaf archive store --plain /etc/ssh /etc/fstab /backup::/etc
+  find /home -newer stamp -print0 | sheaf archive store -0 --files-from - /backup::
   sheaf archive store 'n[1-64]:/etc' /net/backup::/hosts
   sheaf archive store --shared 'n[1-8]:/scratch/ada' /net/backup::/scratch")]
 pub struct StoreArgs {
@@ -62,7 +68,7 @@ pub struct StoreArgs {
     #[arg(long, value_name = "SIZE", value_parser = pack_limit, conflicts_with = "no_packs")]
     pub pack_limit: Option<u64>,
 
-    /// Compress packs, with a level of zstd from 1 to 19
+    /// Compress packs with this level of zstd, from 1 to 19 [default: 3]
     #[arg(
         long, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
         default_missing_value = "3",
@@ -70,10 +76,24 @@ pub struct StoreArgs {
     )]
     pub zstd: Option<i32>,
 
+    /// Write packs as plain tars, which programs without zstd read
+    #[arg(long, conflicts_with_all = ["zstd", "no_packs"])]
+    pub plain: bool,
+
     /// Compare contents, not times: store what differs from what is archived, and again
     /// what is damaged in the store
     #[arg(long)]
     pub checksum: bool,
+
+    /// A file with the archived size, time, mode and owner is unchanged, whatever its
+    /// time of change (ctime)
+    #[arg(long, conflicts_with = "checksum")]
+    pub ignore_ctime: bool,
+
+    /// The same, whatever its time of change and its inode, as on servers and FUSE file
+    /// systems that number files anew
+    #[arg(long, conflicts_with = "checksum")]
+    pub ignore_inode: bool,
 
     /// Leave out files, and directories with all that is in them, whose name fits GLOB,
     /// or whose path does, with a slash in GLOB; may be repeated
@@ -84,6 +104,20 @@ pub struct StoreArgs {
     /// may be repeated
     #[arg(long, value_name = "FILE")]
     pub exclude_from: Vec<PathBuf>,
+
+    /// Store what FILE names, or standard input for -, one name a line: each keeps its
+    /// path below STORE::DIR; may be repeated
+    #[arg(
+        long,
+        value_name = "FILE",
+        visible_alias = "files-from-verbatim",
+        conflicts_with = "shared"
+    )]
+    pub files_from: Vec<PathBuf>,
+
+    /// Names of --files-from end with a NUL instead of a line's end
+    #[arg(short = '0', long, visible_alias = "from0", requires = "files_from")]
+    pub null: bool,
 
     /// Of a directory at which another file system is mounted, store nothing but the
     /// directory
@@ -134,7 +168,8 @@ impl StoreArgs {
 
     /// How files are stored, as far as it does not depend on where they are.
     pub fn options(&self, store: &dyn Store, global: &GlobalArgs) -> SaveOptions {
-        let mut options = SaveOptions { zstd: self.zstd, ..SaveOptions::of(store) };
+        let zstd = (!self.plain).then_some(self.zstd.unwrap_or(ZSTD_LEVEL));
+        let mut options = SaveOptions { zstd, ..SaveOptions::of(store) };
         if let Some(bytes) = self.pack_limit {
             options.member_bytes_max = bytes;
         }
@@ -142,6 +177,7 @@ impl StoreArgs {
             options.member_bytes_max = 0;
         }
         options.checksum = self.checksum;
+        options.ignores = FileIgnores::of(self.ignore_ctime, self.ignore_inode);
         options.one_file_system = self.one_file_system;
         options.dry_run = self.dry_run;
         options.tell_names = (self.dry_run && !global.json) || global.verbose > 0;
@@ -187,7 +223,11 @@ fn pack_limit(text: &str) -> Result<u64, String> {
 /// Stores the files.
 pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let (to, sources) = args.names.split_last().context("clap asks for a name")?;
-    if sources.is_empty() {
+    if !args.files_from.is_empty() && !sources.is_empty() {
+        let text = "all names come from --files-from: say STORE::DIR alone beside it";
+        return Err(Stop::usage(text).into());
+    }
+    if sources.is_empty() && args.files_from.is_empty() {
         let to = printable(&to.to_string_lossy());
         let text = format!(
             "{to}: where to? The archived directory STORE::DIR comes last; --create makes a store"
@@ -246,7 +286,12 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
             progress.suspend(|| tell(&event));
         }
     };
-    let saved = save_watched(&archive, &sources, &to.path, options, &exclude, &told, &watch);
+    let saved = if args.files_from.is_empty() {
+        save_watched(&archive, &sources, &to.path, options, &exclude, &told, &watch)
+    } else {
+        let mut list = listed::names(&args.files_from, args.null)?;
+        save_listed(&archive, &mut list, &to.path, options, &exclude, &told, &watch)
+    };
     let (stats, took) = progress.end();
     tell_ends(others.into_inner(), saved.as_ref().err(), &to.store);
     let report = saved?;

@@ -55,6 +55,15 @@ pub enum ArchiveError {
         /// Why it was not written.
         errno: Errno,
     },
+    /// What is not archived stays in the target, as not all that is archived is there.
+    #[error(
+        "{}: nothing is removed there, as not all that is archived could be fetched",
+        path.display()
+    )]
+    NothingRemoved {
+        /// The target.
+        path: PathBuf,
+    },
     /// Something archived is in the way of what was to be stored.
     #[error("{path}: is archived as {what}: remove it there first")]
     InTheWay {
@@ -143,6 +152,7 @@ impl ArchiveError {
             Self::Catalog(error) => error.errno(),
             Self::Pack { why, .. } => why.errno(),
             Self::File { errno, .. } | Self::TargetFull { errno, .. } => *errno,
+            Self::NothingRemoved { .. } => Errno::CANCELED,
             Self::InTheWay { .. } => Errno::EXIST,
             Self::IntoItself { .. } | Self::StoreItself { .. } => Errno::INVAL,
             Self::NotArchived { .. } => Errno::NOENT,
@@ -276,6 +286,13 @@ pub enum ArchiveEvent {
         /// To where.
         path: PathBuf,
     },
+    /// A file or directory that is not archived is removed from a target, or would be.
+    Removes {
+        /// Which one.
+        path: PathBuf,
+        /// It is only told.
+        dry_run: bool,
+    },
     /// An extended attribute could not be set on a file that was fetched. It is told of the first file
     /// alone.
     AttributeLeft {
@@ -308,6 +325,12 @@ impl fmt::Display for ArchiveEvent {
             Self::Skipped { path, why } => write!(f, "{}: left out: {why}", path.display()),
             Self::Again { path, why } => write!(f, "{}: {why}: stored again", path.display()),
             Self::Stores { path } | Self::Fetches { path } => path.display().fmt(f),
+            Self::Removes { path, dry_run: false } => {
+                write!(f, "{}: was removed: it is not archived", path.display())
+            }
+            Self::Removes { path, dry_run: true } => {
+                write!(f, "{}: would be removed: it is not archived", path.display())
+            }
             Self::AttributeLeft { path, name, errno } => write!(
                 f,
                 "{}: its attribute {} cannot be set: {errno}; of other files this is only counted",

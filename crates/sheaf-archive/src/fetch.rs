@@ -6,22 +6,25 @@
 mod directory;
 mod dry;
 mod durable;
-mod exclude;
+pub(crate) mod exclude;
 pub(crate) mod hosts;
+mod others;
 mod parts;
 mod phases;
 mod resumed;
 mod same;
+pub(crate) mod tar;
 mod target;
 
 use crate::archive::{Archive, ArchiveError, ArchiveEvent};
 use crate::catalog::{ArchivedDirectory, Catalog, ContentPlace, DirectoryRows};
 use crate::path::ArchivePath;
-use crate::save::SaveExclude;
 use crate::schedule::{MovedBytes, ScheduleLimits, ScheduleStats};
 use crate::store::Store;
 use directory::{FetchLinks, FetchWorker};
 use exclude::FetchExclude;
+pub use exclude::FetchNames;
+use others::OthersRemover;
 use phases::FetchPool;
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, lock};
@@ -49,13 +52,27 @@ pub struct FetchOptions {
     pub dry_run: bool,
     /// Of a directory, what is in it goes into the target, and not the directory itself.
     pub contents: bool,
+    /// Of a directory, what the archive does not have is removed from the target, where all that it has was
+    /// fetched.
+    pub delete: bool,
+    /// Device and inode of a directory in which nothing is removed: the store itself, where it may be in the
+    /// target.
+    pub kept: Option<(u64, u64)>,
 }
 
 impl Default for FetchOptions {
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(2, usize::from).max(2);
         let limits = crate::save::usual_limits();
-        Self { workers, overwrite: false, limits, dry_run: false, contents: false }
+        Self {
+            workers,
+            overwrite: false,
+            limits,
+            dry_run: false,
+            contents: false,
+            delete: false,
+            kept: None,
+        }
     }
 }
 
@@ -72,9 +89,11 @@ pub struct FetchReport {
     pub unchanged: u64,
     /// Files that were there and are newer, and were left as they are.
     pub newer: u64,
+    /// Files and directories that were removed from the target, as they are not archived.
+    pub removed: u64,
     /// Extended attributes that could not be set.
     pub attributes_left: u64,
-    /// Files and directories that could not be fetched.
+    /// Files and directories that could not be fetched, or removed.
     pub failed: u64,
 }
 
@@ -85,6 +104,7 @@ impl AddAssign for FetchReport {
         self.fetched_bytes += other.fetched_bytes;
         self.unchanged += other.unchanged;
         self.newer += other.newer;
+        self.removed += other.removed;
         self.attributes_left += other.attributes_left;
         self.failed += other.failed;
     }
@@ -98,12 +118,40 @@ struct FetchCounters {
     fetched_bytes: AtomicU64,
     unchanged: AtomicU64,
     newer: AtomicU64,
+    removed: AtomicU64,
     attributes_left: AtomicU64,
     failed: AtomicU64,
 }
 
 /// Attributes of which one file is named each at most; beyond that they are counted.
 const ATTRIBUTES_TOLD_MAX: usize = 16;
+
+/// What is in the way of a file or directory and is not archived so: it is removed where all else was
+/// fetched, and then the file is fetched.
+#[derive(Default)]
+struct InTheWay {
+    is_removed: AtomicBool,
+    count: AtomicU64,
+    /// It is gone.
+    is_again: AtomicBool,
+}
+
+impl InTheWay {
+    fn removed(is_removed: bool) -> Self {
+        Self { is_removed: is_removed.into(), ..Self::default() }
+    }
+
+    /// Whether an error is one of this kind, which is to be tried again.
+    fn takes(&self, error: &ArchiveError) -> bool {
+        let kinds = [Errno::ISDIR, Errno::NOTDIR, Errno::LOOP, Errno::EXIST, Errno::NOENT];
+        let takes = self.is_removed.load(Ordering::Relaxed)
+            && matches!(error, ArchiveError::File { errno, .. } if kinds.contains(errno));
+        if takes {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        takes
+    }
+}
 
 struct FetchShared<'a> {
     store: &'a dyn Store,
@@ -124,6 +172,8 @@ struct FetchShared<'a> {
     is_full: AtomicBool,
     /// Attributes that could not be set, and were told of.
     attributes_told: Mutex<HashSet<Vec<u8>>>,
+    /// What is to be removed first, if anything is.
+    in_the_way: InTheWay,
     counters: Arc<FetchCounters>,
 }
 
@@ -142,10 +192,10 @@ pub fn fetch(
     options: FetchOptions,
     told: &(dyn Fn(ArchiveEvent) + Sync),
 ) -> Result<FetchReport, ArchiveError> {
-    fetch_watched(archive, from, to, options, &SaveExclude::default(), told, &|_, _| ())
+    fetch_watched(archive, from, to, options, &FetchNames::default(), told, &|_, _| ())
 }
 
-/// As [`fetch`], without what is excluded. What was done and what is being done is told to `watch` several times a second, and at
+/// As [`fetch`], of what these names say. What was done and what is being done is told to `watch` several times a second, and at
 /// the end.
 ///
 /// # Errors
@@ -155,11 +205,11 @@ pub fn fetch_watched(
     from: &ArchivePath,
     to: &Path,
     options: FetchOptions,
-    exclude: &SaveExclude,
+    names: &FetchNames,
     told: &(dyn Fn(ArchiveEvent) + Sync),
     watch: &(dyn Fn(&FetchReport, &ScheduleStats) + Sync),
 ) -> Result<FetchReport, ArchiveError> {
-    let exclude = FetchExclude::new(exclude.clone(), from.depth());
+    let exclude = FetchExclude::new(names.clone(), from.depth());
     if options.dry_run {
         return dry::fetch_dry(archive, from, to, (options, &exclude), told);
     }
@@ -191,10 +241,14 @@ pub fn fetch_watched(
         moved: MovedBytes::new(&options.limits),
         is_full: AtomicBool::new(false),
         attributes_told: Mutex::default(),
+        in_the_way: InTheWay::removed(options.delete && is_directory),
         counters: Arc::default(),
     };
     if is_directory {
         FetchPool::new(&shared, archive, from).run(watch)?;
+        if options.delete {
+            shared.remove_others(archive, from, watch)?;
+        }
         shared.finish_directories(archive, from)?;
     } else if let Some((above, name)) = from.split()
         && let rows = archive.catalog().rows_of(&above)?
@@ -243,6 +297,51 @@ impl FetchShared<'_> {
         Ok(archive.store().recall(&mut keys)?)
     }
 
+    /// Removes what is not archived, if all that is was fetched, and fetches what that was in the way of.
+    fn remove_others(
+        &self,
+        archive: &Archive,
+        from: &ArchivePath,
+        watch: &(dyn Fn(&FetchReport, &ScheduleStats) + Sync),
+    ) -> Result<(), ArchiveError> {
+        self.in_the_way.is_removed.store(false, Ordering::Relaxed);
+        let (counters, first) = (&self.counters, self.counters.report());
+        let in_the_way = self.in_the_way.count.load(Ordering::Relaxed);
+        if first.failed > 0 {
+            counters.failed.fetch_add(in_the_way, Ordering::Relaxed);
+            let path = self.to.clone();
+            (self.told)(ArchiveEvent::Failed(ArchiveError::NothingRemoved { path }));
+            return Ok(());
+        }
+        let mut remover = OthersRemover {
+            archive,
+            exclude: &self.exclude,
+            target: &self.target,
+            to: &self.to,
+            above: &self.above,
+            kept: self.options.kept,
+            dry_run: false,
+            told: self.told,
+            report: FetchReport::default(),
+        };
+        let ran = remover.run(from);
+        counters.removed.fetch_add(remover.report.removed, Ordering::Relaxed);
+        counters.failed.fetch_add(remover.report.failed, Ordering::Relaxed);
+        ran?;
+        if in_the_way == 0 {
+            return Ok(());
+        }
+        // All is looked at once more, and what was fetched is there.
+        let again = [&counters.directories, &counters.unchanged, &counters.newer];
+        again.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        self.exclude.begin_again();
+        self.in_the_way.is_again.store(true, Ordering::Relaxed);
+        FetchPool::new(self, archive, from).run(watch)?;
+        let unchanged = counters.unchanged.load(Ordering::Relaxed);
+        counters.unchanged.store(unchanged.saturating_sub(first.fetched), Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Sets what directories are, the last first, so that none is closed before what is in it is done.
     fn finish_directories(
         &self,
@@ -276,9 +375,34 @@ impl FetchShared<'_> {
         }
     }
 
+    /// Whether all was fetched before, but for what something was in the way of.
+    fn is_again(&self) -> bool {
+        self.in_the_way.is_again.load(Ordering::Relaxed)
+    }
+
     /// Whether a full disk has stopped it.
     fn is_stopped(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Begins with a directory: whether it is new, if there is one. Where only some names are fetched, it is
+    /// made when something goes into it, if not all of it does.
+    fn begin(&self, path: &ArchivePath) -> Option<bool> {
+        if !self.exclude.is_of_some() {
+            return self.make(path);
+        }
+        if self.exclude.is_included(path, true) {
+            self.use_directory(path);
+        }
+        Some(false)
+    }
+
+    /// Makes a directory and those above it, as something goes into it, if that was not done.
+    fn use_directory(&self, path: &ArchivePath) {
+        self.exclude.uses(path, |path| {
+            // One that cannot be made is told, and so is all that was to go into it.
+            let _ = self.make(path);
+        });
     }
 
     /// Makes a directory; whether it is new, if there is one.
@@ -304,7 +428,7 @@ impl FetchShared<'_> {
     /// Sets what a directory is, when all that is in it is done.
     fn finish(&self, path: &ArchivePath, is: &ArchivedDirectory) {
         // The target itself is its user's.
-        if *path == self.above {
+        if *path == self.above || !self.exclude.is_used(path) {
             return;
         }
         match self.target.finish_directory(&self.below(path), is) {
@@ -331,6 +455,9 @@ impl FetchShared<'_> {
 
     /// So many files are left out. On a full disk nothing more is written, and that is told once.
     fn left_out(&self, files: u64, error: ArchiveError) {
+        if self.in_the_way.takes(&error) {
+            return;
+        }
         let error = match error {
             ArchiveError::File { path, errno: errno @ (Errno::NOSPC | Errno::DQUOT), .. } => {
                 if self.is_full.swap(true, Ordering::Relaxed) {
@@ -354,6 +481,7 @@ impl FetchCounters {
             fetched_bytes: of(&self.fetched_bytes),
             unchanged: of(&self.unchanged),
             newer: of(&self.newer),
+            removed: of(&self.removed),
             attributes_left: of(&self.attributes_left),
             failed: of(&self.failed),
         }

@@ -73,7 +73,8 @@ pub use change_rights::{
 pub use content::{ContentError, write_content};
 pub use error::PackError;
 pub use fetch::hosts::{FetchHost, FetchRoot, FetchRootOptions};
-pub use fetch::{FetchOptions, FetchReport, fetch, fetch_watched};
+pub use fetch::tar::FetchTar;
+pub use fetch::{FetchNames, FetchOptions, FetchReport, fetch, fetch_watched};
 pub use find::{
     FindAsks, FindError, FindExpression, FindFile, FindNames, FindOutcome, FindPlace, FindPrint,
     FindSettings, FindTime, FindWords,
@@ -115,8 +116,8 @@ pub use repack::{PackSpace, RepackOptions, RepackReport, repack};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use save::hosts::{SaveHost, SaveRoot, SaveRootOptions};
 pub use save::{
-    PACK_LIMIT_MAX, PACK_LIMIT_MIN, SaveExclude, SaveExcludeError, SaveOptions, SaveReport, save,
-    save_watched,
+    FileIgnores, PACK_LIMIT_MAX, PACK_LIMIT_MIN, SaveExclude, SaveExcludeError, SaveOptions,
+    SaveReport, save, save_listed, save_watched,
 };
 pub use schedule::{
     HostStats, KindStats, Limiting, Needs, Phase, PhaseStats, Resource, ScheduleLimits,

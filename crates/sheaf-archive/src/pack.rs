@@ -5,7 +5,7 @@
 //! enough.
 mod acl;
 pub(crate) mod delta;
-mod header;
+pub(crate) mod header;
 pub(crate) mod index;
 pub(crate) mod member;
 mod pax;

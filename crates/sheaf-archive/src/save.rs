@@ -17,6 +17,7 @@ mod exclude;
 mod heal;
 pub(crate) mod hosts;
 mod links;
+mod listed;
 pub(crate) mod old;
 pub(crate) mod output;
 mod parted;
@@ -35,9 +36,11 @@ use crate::schedule::{MovedBytes, Resource, ScheduleLimits, ScheduleStats, TaskP
 use crate::store::Store;
 use crate::verify::VerifyRoom;
 use crate::walk::names::{self, Directory};
+pub use compare::FileIgnores;
 use desk::{CatalogDesk, SaveDesk};
 use directory::{DirectorySave, SourceName};
 pub use exclude::{SaveExclude, SaveExcludeError};
+pub use listed::save_listed;
 use phases::SavePool;
 use replace::Replacements;
 use rustix::fs::CWD;
@@ -87,6 +90,8 @@ pub struct SaveOptions {
     /// change, whatever its inode says, and what is archived of it can be read and is as it was stored;
     /// else by its size, times and inode.
     pub checksum: bool,
+    /// What may differ of a file that is unchanged by its times and inode.
+    pub ignores: FileIgnores,
     /// Only say what would be stored.
     pub dry_run: bool,
     /// Tell of each file that is stored ([`ArchiveEvent::Stores`]).
@@ -130,6 +135,7 @@ impl Default for SaveOptions {
             left_out: None,
             limits,
             checksum: false,
+            ignores: FileIgnores::default(),
             dry_run: false,
             tell_names: false,
             one_file_system: false,
@@ -294,27 +300,7 @@ pub fn save_watched(
     }
     all.add(&run.pass(Some(&replaced), |shared, pool| shared.begin(&sources, to, pool))?);
     // Last: an archived file makes room for a directory only when all else is stored.
-    for replacement in replaced.take() {
-        let path = replacement.path.clone();
-        if options.dry_run {
-            told(ArchiveEvent::Replaced { path, was: "a file" });
-            continue;
-        }
-        match replacement.make_room(archive)? {
-            Ok(true) => {
-                told(ArchiveEvent::Replaced { path, was: "a file" });
-                all.add(&run.pass(None, |shared, pool| {
-                    shared.begin_again(&replacement, pool);
-                    Ok(())
-                })?);
-            }
-            Ok(false) => {}
-            Err(error) => {
-                all.failed.fetch_add(1, Ordering::Relaxed);
-                told(ArchiveEvent::Failed(error));
-            }
-        }
-    }
+    run.replace(replaced, &all)?;
     Ok(all.take())
 }
 
@@ -355,6 +341,32 @@ struct SaveRun<'a> {
 }
 
 impl SaveRun<'_> {
+    /// Stores directories that take the place of archived files.
+    fn replace(&self, replaced: Replacements, all: &SaveCounters) -> Result<(), ArchiveError> {
+        for replacement in replaced.take() {
+            let path = replacement.path.clone();
+            if self.options.dry_run {
+                (self.told)(ArchiveEvent::Replaced { path, was: "a file" });
+                continue;
+            }
+            match replacement.make_room(self.archive)? {
+                Ok(true) => {
+                    (self.told)(ArchiveEvent::Replaced { path, was: "a file" });
+                    all.add(&self.pass(None, |shared, pool| {
+                        shared.begin_again(&replacement, pool);
+                        Ok(())
+                    })?);
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    all.failed.fetch_add(1, Ordering::Relaxed);
+                    (self.told)(ArchiveEvent::Failed(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Stores what `begin` says, and all below it.
     fn pass(
         &self,

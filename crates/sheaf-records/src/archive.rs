@@ -171,6 +171,8 @@ pub struct ArchiveFetched {
     pub fetched_bytes: u64,
     pub unchanged: u64,
     pub newer: u64,
+    /// Of `--delete`.
+    pub removed: u64,
     pub attributes_left: u64,
     pub failed: u64,
     pub dry_run: bool,

@@ -37,7 +37,7 @@ pub fn run(
     let purpose = Purpose::Change("archive get");
     let (members, to) = super::places(std::slice::from_ref(to), opening.config(), purpose)?;
     let to = super::one_path(to.first().map_or("/", String::as_str))?;
-    let exclude = args.excluded()?;
+    let names = args.fetched()?;
     // Archives are let go outside of the runtime, which a catalog in a database may not be within.
     let mut opened = Vec::new();
     for name in sources {
@@ -50,7 +50,7 @@ pub fn run(
                 to: to.clone(),
                 overwrite: args.overwrite,
                 contents: is_of_contents(name),
-                exclude: exclude.clone(),
+                names: names.clone(),
                 limits: args.schedule.limited(FetchOptions::default().limits),
                 numbers: args.schedule.stats,
             },

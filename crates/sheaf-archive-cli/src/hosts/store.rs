@@ -44,6 +44,7 @@ pub fn run(
         part_bytes: stored.part_bytes,
         zstd: stored.zstd,
         checksum: stored.checksum,
+        ignores: stored.ignores,
         dry_run: stored.dry_run,
         tell_names: stored.tell_names,
         one_file_system: stored.one_file_system,

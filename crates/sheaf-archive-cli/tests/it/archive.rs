@@ -161,7 +161,7 @@ fn damaged_packs_are_stored_again_and_excluded_files_are_not() {
     assert!(stored.stderr.ends_with(", 1 left out\n"), "{stored:?}");
     let packs = home.path().join("s/objects/packs");
     let mut removed = Command::new("find");
-    let removed = removed.arg(packs).args(["-name", "*.tar", "-delete"]).status().unwrap();
+    let removed = removed.arg(packs).args(["-name", "*.tar.zst", "-delete"]).status().unwrap();
     assert!(removed.success());
     let damaged = home.run(&["archive", "verify", "s::"]);
     assert_eq!(damaged.code, Some(1));
@@ -349,11 +349,19 @@ fn packs_are_compressed_and_of_files_as_long_as_is_said() {
         let found = find.arg("-c").arg(pattern).current_dir(home.path()).output().unwrap();
         String::from_utf8(found.stdout).unwrap()
     };
-    let stored = home.run(&["archive", "store", "--create", "--zstd", "tree/text", "a::"]);
+    let stored = home.run(&["archive", "store", "--create", "tree/text", "a::"]);
     assert_eq!((stored.code, &objects("a", ".tar.zst")[..]), (Some(0), "0\n"), "it is too long");
     let more = ["archive", "store", "--create", "--zstd=19", "--pack-limit=4M", "tree/text", "b::"];
     assert_eq!(home.run(&more).code, Some(0));
     assert_eq!((&objects("b", ".tar.zst")[..], &objects("b", ".tar")[..]), ("1\n", "0\n"));
+    let plain = ["archive", "store", "--create", "--plain", "--pack-limit=4M", "tree/text", "c::"];
+    assert_eq!(home.run(&plain).code, Some(0));
+    assert_eq!((&objects("c", ".tar.zst")[..], &objects("c", ".tar")[..]), ("0\n", "1\n"));
+    // What is stored there later is compressed, and both are read.
+    assert_eq!(home.run(&["archive", "store", "tree", "c::"]).code, Some(0));
+    assert!(objects("c", ".tar.zst") > objects("c", ".tar"));
+    let both = home.run(&["archive", "verify", "c::"]);
+    assert_eq!(both.code, Some(0), "{both:?}");
     assert_eq!(home.run(&["archive", "verify", "b::"]).code, Some(0));
     assert_eq!(home.run(&["archive", "get", "b::text", "back"]).code, Some(0));
     let got = fs::read_to_string(home.path().join("back/text")).unwrap();
@@ -362,8 +370,10 @@ fn packs_are_compressed_and_of_files_as_long_as_is_said() {
         ("--pack-limit=65M", "a file in a pack has at most 64M"),
         ("--pack-limit=0", "with 0 there are no packs: say --no-packs"),
         ("--zstd=20", "20 is not in 1..=19"),
+        ("--zstd=3 --plain", "cannot be used with"),
     ] {
-        let run = home.run(&["archive", "store", option, "tree", "b::"]);
+        let options: Vec<_> = option.split(' ').collect();
+        let run = home.run(&[&["archive", "store"], &options[..], &["tree", "b::"]].concat());
         assert_eq!(run.code, Some(2), "{run:?}");
         assert!(run.stderr.contains(error), "{run:?}");
     }
@@ -646,7 +656,7 @@ fn all_that_is_known_of_a_name_is_shown() {
     has("       size: 6\n   modified: ");
     let digest = blake3::hash(b"first\n");
     has(&format!("     blake3: {digest}\n"));
-    has(".tar, 6 bytes from 1536 on, generation 0\n");
+    has(".tar.zst, 6 bytes from 1536 on, generation 0\n");
     home.run(&["archive", "rm", "s::tree/sub/b"]);
     let run = home.run(&["archive", "stat", "--packs", "s::tree/sub"]);
     assert!(run.stdout.contains(": 1 member, 2.0K live, 2.0K dead, generation 1\n"), "{run:?}");

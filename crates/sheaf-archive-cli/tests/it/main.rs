@@ -11,6 +11,7 @@ mod archive_local;
 mod archive_local_copy;
 mod archive_local_grep;
 mod archive_lost;
+mod archive_names;
 mod archive_options;
 #[cfg(feature = "s3")]
 mod archive_s3;

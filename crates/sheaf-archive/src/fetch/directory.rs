@@ -103,30 +103,66 @@ impl<'a> FetchWorker<'a> {
         if self.excludes(path, &object.attributes.name) {
             return;
         }
-        let Some(mut to) = self.open(path, false) else { return };
+        let Some(mut to) = self.open_used(path, false) else { return };
         self.object(&mut to, path, object);
     }
 
     /// Fetches these files of a directory, which may have been made for them.
     pub fn fill(&mut self, path: &ArchivePath, rows: &DirectoryRows, is_new: bool) {
-        let Some(mut to) = self.open(path, is_new) else { return };
+        // Where only some names are fetched, it is opened, and made, when the first of them comes.
+        let mut opened = None;
+        if !self.shared.exclude.is_of_some() {
+            let Some(to) = self.open(path, is_new) else { return };
+            opened = Some(to);
+        }
         for object in &rows.objects {
             if !self.excludes(path, &object.attributes.name) && !self.shared.is_stopped() {
-                self.object(&mut to, path, object);
+                let Some(to) = self.opened(&mut opened, path) else { return };
+                self.object(to, path, object);
             }
         }
         let mut lost = Vec::new();
         for pack in &rows.packs {
             match read_index(self.shared.store, pack) {
-                Ok(index) => lost.extend(self.members(&mut to, path, pack, &index.members)),
+                Ok(index) => {
+                    let is_left = |of: &PackedMember| self.excludes(path, &of.attributes.name);
+                    if opened.is_none() && index.members.iter().all(is_left) {
+                        continue;
+                    }
+                    let Some(to) = self.opened(&mut opened, path) else { return };
+                    lost.extend(self.members(to, path, pack, &index.members));
+                }
                 Err(error) => {
                     lost.push(UnreadMembers { error, count: u64::from(pack.members), names: None });
                 }
             }
         }
-        if !lost.is_empty() {
-            self.again(&mut to, path, &rows.packs, lost);
+        if !lost.is_empty()
+            && let Some(to) = self.opened(&mut opened, path)
+        {
+            self.again(to, path, &rows.packs, lost);
         }
+    }
+
+    /// A directory that is open, or is opened now.
+    fn opened<'b>(
+        &self,
+        opened: &'b mut Option<FetchDirectory<'a>>,
+        path: &ArchivePath,
+    ) -> Option<&'b mut FetchDirectory<'a>> {
+        if opened.is_none() {
+            *opened = Some(self.open_used(path, false)?);
+        }
+        opened.as_mut()
+    }
+
+    /// Opens a directory into which something goes; it is made if it was not before.
+    fn open_used(&self, path: &ArchivePath, is_new: bool) -> Option<FetchDirectory<'a>> {
+        let shared = self.shared;
+        if shared.exclude.is_of_some() {
+            shared.use_directory(path);
+        }
+        self.open(path, is_new)
     }
 
     /// Fetches what was in packs that are lost: where they have been packed again meanwhile, from the new ones.
@@ -219,8 +255,10 @@ impl<'a> FetchWorker<'a> {
             Ok(PutFile::Same) => drop(counters.unchanged.fetch_add(1, Ordering::Relaxed)),
             Ok(PutFile::Newer) => {
                 counters.newer.fetch_add(1, Ordering::Relaxed);
-                let why = "what is there is newer";
-                (self.shared.told)(ArchiveEvent::Skipped { path: self.shared.path(path), why });
+                if !self.shared.is_again() {
+                    let why = "what is there is newer";
+                    (self.shared.told)(ArchiveEvent::Skipped { path: self.shared.path(path), why });
+                }
             }
             Err(error) => self.shared.left_out(1, error),
         }

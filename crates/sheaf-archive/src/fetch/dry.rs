@@ -1,4 +1,5 @@
 //! What would be fetched.
+use super::others::OthersRemover;
 use super::same::FileIs;
 use super::target::FetchTarget;
 use super::{FetchExclude, FetchOptions, FetchReport, above_of};
@@ -43,12 +44,21 @@ pub(super) fn fetch_dry(
         let at = to.join(within.as_relative());
         let is = match &file {
             ArchivedFile::Directory(_) => {
-                report.directories += 1;
+                if !exclude.is_of_some() {
+                    report.directories += 1;
+                } else if exclude.is_included(&path, true) {
+                    exclude.uses(&path, |_| report.directories += 1);
+                }
                 continue;
             }
             ArchivedFile::Member { member, .. } => FileIs::member(member),
             ArchivedFile::Object(object) => FileIs::object(object),
         };
+        if exclude.is_of_some()
+            && let Some((above, _)) = path.split()
+        {
+            exclude.uses(&above, |_| report.directories += 1);
+        }
         let size = is.size;
         match standing(&at, &is.attributes.kind, is.attributes.mtime, size) {
             Ok(Standing::Same) if !options.overwrite || is_same(&at, is) => report.unchanged += 1,
@@ -61,12 +71,41 @@ pub(super) fn fetch_dry(
                 report.fetched_bytes += size;
                 told(ArchiveEvent::Fetches { path: at });
             }
+            // It is removed before.
+            Err(Errno::ISDIR | Errno::NOTDIR) if options.delete => {
+                report.fetched += 1;
+                report.fetched_bytes += size;
+                told(ArchiveEvent::Fetches { path: at });
+            }
             Err(errno) => {
                 report.failed += 1;
                 let doing = "cannot be written";
                 told(ArchiveEvent::Failed(ArchiveError::File { path: at, doing, errno }));
             }
         }
+    }
+    if !options.delete || !is_directory {
+        return Ok(report);
+    }
+    if report.failed > 0 {
+        told(ArchiveEvent::Failed(ArchiveError::NothingRemoved { path: to.to_owned() }));
+        return Ok(report);
+    }
+    // Of a target that is not there nothing is removed.
+    if let Ok(target) = FetchTarget::open(to) {
+        let mut remover = OthersRemover {
+            archive,
+            exclude,
+            target: &target,
+            to,
+            above: &above,
+            kept: options.kept,
+            dry_run: true,
+            told,
+            report: FetchReport::default(),
+        };
+        remover.run(from)?;
+        report += remover.report;
     }
     Ok(report)
 }

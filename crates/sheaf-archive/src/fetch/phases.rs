@@ -231,7 +231,7 @@ impl<'a> FetchPool<'a> {
             if self.shared.exclude.fits_directory(&path) {
                 continue;
             }
-            if let Some(is_new) = self.shared.make(&path) {
+            if let Some(is_new) = self.shared.begin(&path) {
                 let needs = Needs { cpu_us: LOOK_US, disk_operations: 1, ..Needs::default() };
                 let look = FetchTask::Look(path, is_new);
                 self.add(

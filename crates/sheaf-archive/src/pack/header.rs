@@ -4,7 +4,7 @@
 //! of a pack can be compared with its index.
 use super::member::stored_bytes;
 use super::{BLOCK_BYTES, acl, blocks_of, pax, sparse};
-use crate::pack::member::{MemberAttributes, MemberKind};
+use crate::pack::member::{MemberAttributes, MemberKind, Xattrs};
 use sheaf_core::files::Timestamp;
 use std::ops::Range;
 
@@ -48,6 +48,7 @@ pub(crate) const HARD_LINK: u8 = b'1';
 pub(crate) const SYMLINK: u8 = b'2';
 pub(crate) const CHAR_DEVICE: u8 = b'3';
 pub(crate) const BLOCK_DEVICE: u8 = b'4';
+pub(crate) const DIRECTORY: u8 = b'5';
 pub(crate) const FIFO: u8 = b'6';
 
 /// What the headers say of a member's content.
@@ -59,19 +60,64 @@ pub(crate) struct HeaderContent<'a> {
     pub extents: Option<&'a [Range<u64>]>,
 }
 
+/// What the headers say of anything but its content.
+pub(crate) struct HeaderOf<'a> {
+    /// Its name, or its path; that of a directory ends with a slash.
+    pub path: &'a [u8],
+    pub kind: u8,
+    pub device: (u32, u32),
+    /// The text of a link, or the name or path that a hard link shares its file with.
+    pub link: Option<&'a [u8]>,
+    pub mode: u32,
+    pub owner: (u32, u32),
+    pub mtime: Timestamp,
+    pub xattrs: &'a Xattrs,
+}
+
+impl<'a> HeaderOf<'a> {
+    /// A member of a pack, by its name.
+    pub fn member(of: &'a MemberAttributes) -> Self {
+        let (kind, device) = match of.kind {
+            MemberKind::File => (FILE, (0, 0)),
+            MemberKind::HardLink { .. } => (HARD_LINK, (0, 0)),
+            MemberKind::Symlink { .. } => (SYMLINK, (0, 0)),
+            MemberKind::Fifo => (FIFO, (0, 0)),
+            MemberKind::CharDevice { major, minor } => (CHAR_DEVICE, (major, minor)),
+            MemberKind::BlockDevice { major, minor } => (BLOCK_DEVICE, (major, minor)),
+        };
+        Self {
+            path: &of.name,
+            kind,
+            device,
+            link: of.link(),
+            mode: of.mode,
+            owner: (of.uid, of.gid),
+            mtime: of.mtime,
+            xattrs: &of.xattrs,
+        }
+    }
+}
+
 /// Adds all headers of a member, and its map if it is sparse. A hard link has no content.
 pub(crate) fn push(tar: &mut Vec<u8>, of: &MemberAttributes, content: HeaderContent<'_>) {
-    let is_link = matches!(of.kind, MemberKind::HardLink { .. });
-    let content = if is_link { HeaderContent::default() } else { content };
+    push_of(tar, &HeaderOf::member(of), content);
+}
+
+/// The same of anything that may be in a tar.
+pub(crate) fn push_of(tar: &mut Vec<u8>, of: &HeaderOf<'_>, content: HeaderContent<'_>) {
+    let content = if of.kind == HARD_LINK { HeaderContent::default() } else { content };
     let (mut map, mut size) = (Vec::new(), stored_bytes(content.size, content.extents));
     if let Some(extents) = content.extents {
         sparse::push_map(&mut map, extents, content.size);
         size += map.len() as u64;
     }
-    let records = records_of(of, content);
+    let mut records = records_of(of, content);
+    if size > LARGE_MAX {
+        pax::push(&mut records, b"size", size.to_string().as_bytes());
+    }
     if !records.is_empty() {
         let bytes = records.len() as u64;
-        push_block(tar, &prefixed(b"PaxHeaders/", &of.name), EXTENDED, |block| {
+        push_block(tar, &prefixed(b"PaxHeaders/", of.path), EXTENDED, |block| {
             put(block, &MODE, 0o644);
             put(block, &UID, 0);
             put(block, &GID, 0);
@@ -81,25 +127,17 @@ pub(crate) fn push(tar: &mut Vec<u8>, of: &MemberAttributes, content: HeaderCont
         tar.extend_from_slice(&records);
         tar.resize(tar.len() + padding_of(bytes), 0);
     }
-    let (kind, device) = match of.kind {
-        MemberKind::File => (FILE, (0, 0)),
-        MemberKind::HardLink { .. } => (HARD_LINK, (0, 0)),
-        MemberKind::Symlink { .. } => (SYMLINK, (0, 0)),
-        MemberKind::Fifo => (FIFO, (0, 0)),
-        MemberKind::CharDevice { major, minor } => (CHAR_DEVICE, (major, minor)),
-        MemberKind::BlockDevice { major, minor } => (BLOCK_DEVICE, (major, minor)),
-    };
-    let sparse_name = content.extents.map(|_| prefixed(SPARSE_PREFIX, &of.name));
-    push_block(tar, sparse_name.as_deref().unwrap_or(&of.name), kind, |block| {
+    let sparse_name = content.extents.map(|_| prefixed(SPARSE_PREFIX, of.path));
+    push_block(tar, sparse_name.as_deref().unwrap_or(of.path), of.kind, |block| {
         put(block, &MODE, u64::from(of.mode & 0o7777));
         // A number that has no room here has a record before this header, and readers take that.
-        put(block, &UID, u64::from(of.uid).min(SMALL_MAX));
-        put(block, &GID, u64::from(of.gid).min(SMALL_MAX));
-        put(block, &SIZE, size);
+        put(block, &UID, u64::from(of.owner.0).min(SMALL_MAX));
+        put(block, &GID, u64::from(of.owner.1).min(SMALL_MAX));
+        put(block, &SIZE, size.min(LARGE_MAX));
         put(block, &MTIME, u64::try_from(of.mtime.seconds).unwrap_or(0).min(LARGE_MAX));
-        put(block, &MAJOR, u64::from(device.0).min(SMALL_MAX));
-        put(block, &MINOR, u64::from(device.1).min(SMALL_MAX));
-        if let Some(link) = of.link() {
+        put(block, &MAJOR, u64::from(of.device.0).min(SMALL_MAX));
+        put(block, &MINOR, u64::from(of.device.1).min(SMALL_MAX));
+        if let Some(link) = of.link {
             put_text(block, &LINK, link);
         }
     });
@@ -113,12 +151,12 @@ fn prefixed(prefix: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// What a ustar header has no room for.
-fn records_of(of: &MemberAttributes, content: HeaderContent<'_>) -> Vec<u8> {
+fn records_of(of: &HeaderOf<'_>, content: HeaderContent<'_>) -> Vec<u8> {
     let mut records = Vec::new();
     let is_long = |text: &[u8]| text.len() > NAME_BYTES_MAX;
     let is_sparse = content.extents.is_some();
-    let path = Some(&of.name[..]).filter(|name| is_sparse || is_long(name));
-    let link = of.link().filter(|link| is_long(link));
+    let path = Some(of.path).filter(|path| is_sparse || is_long(path));
+    let link = of.link.filter(|link| is_long(link));
     let is_text = |bytes: Option<&[u8]>| bytes.is_none_or(|bytes| str::from_utf8(bytes).is_ok());
     // Else readers take the texts of records for UTF-8.
     if !(is_text(path) && is_text(link)) {
@@ -135,7 +173,7 @@ fn records_of(of: &MemberAttributes, content: HeaderContent<'_>) -> Vec<u8> {
             pax::push(&mut records, key, text);
         }
     }
-    for (key, number) in [(b"uid", of.uid), (b"gid", of.gid)] {
+    for (key, number) in [(b"uid", of.owner.0), (b"gid", of.owner.1)] {
         if u64::from(number) > SMALL_MAX {
             pax::push(&mut records, key, number.to_string().as_bytes());
         }
@@ -144,7 +182,7 @@ fn records_of(of: &MemberAttributes, content: HeaderContent<'_>) -> Vec<u8> {
     if nanoseconds != 0 || !u64::try_from(seconds).is_ok_and(|seconds| seconds <= LARGE_MAX) {
         pax::push(&mut records, b"mtime", pax::time_text(of.mtime).as_bytes());
     }
-    for (name, value) in &of.xattrs {
+    for (name, value) in of.xattrs {
         let list = acl::ACLS.iter().find(|(known, _)| known == name);
         match list.and_then(|(_, key)| Some((key, acl::text_of(value)?))) {
             Some((key, text)) => pax::push(&mut records, key, text.as_bytes()),

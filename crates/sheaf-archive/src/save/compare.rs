@@ -13,6 +13,7 @@ use crate::archive::{ArchiveError, ArchiveEvent};
 use crate::catalog::{DirectoryChange, DirectoryRows};
 use crate::pack::write::MEMBER_BYTES_MAX;
 use crate::walk::names::{Directory, NamedFile};
+use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
 use std::collections::HashSet;
@@ -47,6 +48,24 @@ pub(super) struct ComparedPiece {
     pub large: Vec<NamedFile>,
     /// Directories in this one that are for whoever is free.
     pub directories: Vec<SaveWork>,
+}
+
+/// What may differ of a file that is not read, as its size, time of modification, mode and owner are the
+/// archived ones. The meanings are those of restic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIgnores {
+    /// The time of its last change (ctime): so a change of nothing but extended attributes is not seen.
+    pub ctime: bool,
+    /// Its inode.
+    pub inode: bool,
+}
+
+impl FileIgnores {
+    /// What is asked for. Where inodes say nothing, times of change do not either.
+    #[must_use]
+    pub fn of(ctime: bool, inode: bool) -> Self {
+        Self { ctime: ctime || inode, inode }
+    }
 }
 
 /// How a file is to be stored.
@@ -276,7 +295,7 @@ pub(super) fn is_archived(
     if !shared.options.checksum || !found.is_file() {
         // A large file is compared where it is stored, and its times are known then.
         let is_recent = old.is_member && of.ctime().is_some_and(|(_, is_recent)| is_recent);
-        return match is_unchanged(old, found) {
+        return match is_unchanged(old, found, shared.options.ignores) {
             true if is_recent => is_same_file(shared, old, directory, file, &path()),
             is_unchanged => Ok(is_unchanged && of.ctime().is_some_and(|(_, is)| !is)),
         };
@@ -291,11 +310,14 @@ pub(super) fn is_archived(
 }
 
 /// Whether a file is archived with the same attributes, and has not been changed since.
-pub(super) fn is_unchanged(old: &OldArchived<'_>, found: &Metadata) -> bool {
+fn is_unchanged(old: &OldArchived<'_>, found: &Metadata, ignores: FileIgnores) -> bool {
     let of = old.attributes;
-    of.ctime().is_some_and(|(ctime, _)| ctime == source::nanoseconds(found.ctime))
+    let is_ctime = |ctime| ignores.ctime || ctime == source::nanoseconds(found.ctime);
+    // A time that is not known is one of a file that is to be stored again.
+    of.ctime().is_some_and(|(ctime, _)| is_ctime(ctime))
         && (of.mode, of.uid, of.gid) == (found.mode, found.uid, found.gid)
-        && (of.mtime, of.ino) == (found.mtime, found.ino)
+        && of.mtime == found.mtime
+        && (ignores.inode || of.ino == found.ino)
         && old.size == if found.is_file() { found.size } else { 0 }
 }
 

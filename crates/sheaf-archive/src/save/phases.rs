@@ -296,7 +296,7 @@ impl<'a> SavePool<'a> {
     }
 
     /// Files are to be stored that were given as a whole.
-    fn push_files(&self, from: GrantId, files: GivenFiles<'a>) {
+    pub fn push_files(&self, from: Option<GrantId>, files: GivenFiles<'a>) {
         let task = Task {
             phase: Phase::Transfer,
             kind: TaskKind::Transfer,
@@ -308,7 +308,7 @@ impl<'a> SavePool<'a> {
             makes_bytes: 0,
             work: SaveTask::Given(files),
         };
-        self.pool.push(Some(from), task);
+        self.pool.push(from, task);
     }
 
     /// A directory is to be stored.
@@ -361,7 +361,7 @@ impl<'a> SavePool<'a> {
                 }
                 match given {
                     Some(GivenWork::Directory(work)) => self.push(Some(id), work),
-                    Some(GivenWork::Files(files)) => self.push_files(id, files),
+                    Some(GivenWork::Files(files)) => self.push_files(Some(id), files),
                     None => {}
                 }
                 Ok(Needs::default())

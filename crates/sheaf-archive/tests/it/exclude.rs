@@ -1,8 +1,8 @@
 //! What is left out of what is stored.
 use crate::round::{Place, settle};
 use sheaf_archive::{
-    ArchiveError, ArchiveEvent, ArchivePath, FetchOptions, SaveExclude, SaveOptions, SaveReport,
-    TreeWalk, TreeWalkOptions, fetch_watched, save_watched,
+    ArchiveError, ArchiveEvent, ArchivePath, FetchNames, FetchOptions, SaveExclude, SaveOptions,
+    SaveReport, TreeWalk, TreeWalkOptions, fetch_watched, save_watched,
 };
 use sheaf_testing::program::have;
 use std::collections::BTreeSet;
@@ -87,7 +87,9 @@ fn exclude_patterns_leave_out_the_same_files_as_tar() {
 
 /// What is fetched of all that is in a tree is what would have been stored of it.
 fn assert_got_without(place: &Place, globs: &[&str], expected: &BTreeSet<PathBuf>) {
-    let (fail, exclude) = (|event| panic!("{event:?}"), SaveExclude::new(globs).unwrap());
+    let fail = |event| panic!("{event:?}");
+    let exclude = SaveExclude::new(globs).unwrap();
+    let exclude = FetchNames { exclude, ..FetchNames::default() };
     for member_bytes_max in [0, 1 << 20] {
         let to = ArchivePath::new(format!("{member_bytes_max}").as_bytes()).unwrap();
         let options = SaveOptions { member_bytes_max, ..SaveOptions::default() };

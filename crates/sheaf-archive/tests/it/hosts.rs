@@ -3,10 +3,10 @@
 use crate::round::{Place, path, settle};
 use crate::trees::{assert_same, make_everything};
 use sheaf_archive::{
-    Archive, ArchivePath, Catalog, FetchHost, FetchOptions, FetchRoot, FetchRootOptions, HostFiles,
-    HostNumbers, HostStep, HostStore, HostTold, HostsRoot, LocalStore, RepairOptions, Resource,
-    SaveExclude, SaveHost, SaveOptions, SaveReport, SaveRoot, SaveRootOptions, ScheduleLimits,
-    VerifyOptions, fetch, repair, verify,
+    Archive, ArchivePath, Catalog, FetchHost, FetchNames, FetchOptions, FetchRoot,
+    FetchRootOptions, FileIgnores, HostFiles, HostNumbers, HostStep, HostStore, HostTold,
+    HostsRoot, LocalStore, RepairOptions, Resource, SaveExclude, SaveHost, SaveOptions, SaveReport,
+    SaveRoot, SaveRootOptions, ScheduleLimits, VerifyOptions, fetch, repair, verify,
 };
 use sheaf_core::{Errno, lock};
 use std::ffi::OsStr;
@@ -120,6 +120,7 @@ impl Many {
             part_bytes: 1 << 20,
             zstd: is_shared.then_some(1),
             checksum: false,
+            ignores: FileIgnores::default(),
             dry_run: false,
             tell_names: false,
             one_file_system: false,
@@ -237,7 +238,7 @@ fn fetch_by(
         to: "/to/here".into(),
         overwrite: false,
         contents: false,
-        exclude: SaveExclude::default(),
+        names: FetchNames::default(),
         limits: ScheduleLimits::default().with(Resource::StoreConnections, 2),
         numbers: true,
     };

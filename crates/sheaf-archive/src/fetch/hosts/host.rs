@@ -2,10 +2,10 @@
 use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
 use crate::archive::{ArchiveError, ArchiveEvent};
 use crate::fetch::directory::{FetchLinks, FetchWorker};
-use crate::fetch::exclude::FetchExclude;
+use crate::fetch::exclude::{FetchExclude, FetchNames};
 use crate::fetch::phases::{FetchGiver, FetchPool, GivenFetch};
 use crate::fetch::target::FetchTarget;
-use crate::fetch::{FetchCounters, FetchOptions, FetchShared};
+use crate::fetch::{FetchCounters, FetchOptions, FetchShared, InTheWay};
 use crate::hosts::{HostFiles, HostStore, ToldNumbers};
 use crate::path::ArchivePath;
 use crate::save::SaveExclude;
@@ -91,8 +91,10 @@ impl FetchHost {
             ..FetchOptions::default()
         };
         options.workers = options.workers.max(store.calls_at_once());
-        let patterns = SaveExclude::new(&begin.exclude).map_err(|error| error.to_string())?;
-        let exclude = FetchExclude::new(patterns, begin.depth as usize);
+        let patterns =
+            |globs: &[String]| SaveExclude::new(globs).map_err(|error| error.to_string());
+        let (include, exclude) = (patterns(&begin.include)?, patterns(&begin.exclude)?);
+        let exclude = FetchExclude::new(FetchNames { include, exclude }, begin.depth as usize);
         let in_hand = Arc::new(FetchInHand {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -182,6 +184,7 @@ impl FetchInHand {
             moved: MovedBytes::new(&options.limits),
             is_full: AtomicBool::new(false),
             attributes_told: Mutex::default(),
+            in_the_way: InTheWay::default(),
             counters: self.counters.clone(),
         };
         let given = StepsOfRoot { of: self, shared: &shared };
@@ -258,7 +261,7 @@ impl<'a> FetchGiver<'a> for StepsOfRoot<'a> {
             FetchStep::Fill { path, .. } | FetchStep::Finish { path, .. }
                 if shared.exclude.fits_directory(&path) => {}
             FetchStep::Fill { path, rows } => {
-                if let Some(is_new) = shared.make(&path) {
+                if let Some(is_new) = shared.begin(&path) {
                     return GivenFetch::Directory {
                         path,
                         rows,

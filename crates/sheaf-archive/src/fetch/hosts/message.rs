@@ -32,6 +32,8 @@ pub(super) struct BeginFetch {
     pub limits: ScheduleLimits,
     /// Patterns of names that are left out.
     pub exclude: Vec<String>,
+    /// Patterns of names that are fetched alone.
+    pub include: Vec<String>,
 }
 
 /// What a host does, one after the other.

@@ -1,10 +1,9 @@
 //! The part of the root: it has the catalog, and says what is archived.
 use super::message::{BeginFetch, FetchStep, FromFetchHost, ToFetchHost};
 use crate::archive::{Archive, ArchiveError};
-use crate::fetch::{FetchReport, above_of};
+use crate::fetch::{FetchNames, FetchReport, above_of};
 use crate::hosts::{AskedNumbers, HostNumbers, HostStep, HostTold, HostsRoot, StoreMark};
 use crate::path::ArchivePath;
-use crate::save::SaveExclude;
 use crate::schedule::ScheduleLimits;
 use sheaf_core::lock;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +27,7 @@ pub struct FetchRootOptions {
     /// As in [`FetchOptions`](crate::FetchOptions).
     pub contents: bool,
     /// What is left out.
-    pub exclude: SaveExclude,
+    pub names: FetchNames,
     /// As in [`FetchOptions`](crate::FetchOptions), for each host by itself.
     pub limits: ScheduleLimits,
     /// Hosts are asked for their numbers at the end.
@@ -182,7 +181,8 @@ impl HostsRoot for FetchRoot {
                     depth,
                     overwrite: of.overwrite,
                     limits: of.limits,
-                    exclude: of.exclude.globs().to_vec(),
+                    exclude: of.names.exclude.globs().to_vec(),
+                    include: of.names.include.globs().to_vec(),
                 }));
                 host.at = FetchStage::Asked;
                 asked

@@ -92,6 +92,7 @@ impl SaveHost {
             zstd: begin.zstd,
             left_out,
             checksum: begin.checksum,
+            ignores: begin.ignores,
             dry_run: begin.dry_run,
             tell_names: begin.tell_names,
             one_file_system: begin.one_file_system,

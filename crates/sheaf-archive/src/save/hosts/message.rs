@@ -3,10 +3,10 @@ use crate::catalog::{ArchivedDirectory, DirectoryRows};
 use crate::hosts::{HostNumbers, StoreMark};
 use crate::name::FileName;
 use crate::path::ArchivePath;
-use crate::save::SaveReport;
 use crate::save::commits::ReplacingChange;
 use crate::save::desk::StoredContent;
 use crate::save::links::StoredLink;
+use crate::save::{FileIgnores, SaveReport};
 use crate::schedule::ScheduleLimits;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
@@ -46,6 +46,7 @@ pub(super) struct BeginSave {
     pub part_bytes: u64,
     pub zstd: Option<i32>,
     pub checksum: bool,
+    pub ignores: FileIgnores,
     pub dry_run: bool,
     pub tell_names: bool,
     pub one_file_system: bool,

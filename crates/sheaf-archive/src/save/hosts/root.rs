@@ -14,7 +14,9 @@ use crate::lease::Writing;
 use crate::path::ArchivePath;
 use crate::save::commits::{Commits, ReplacingChange};
 use crate::save::links::StoredLink;
-use crate::save::{SaveExclude, SaveReport, SavedDirectory, directory, make_directories};
+use crate::save::{
+    FileIgnores, SaveExclude, SaveReport, SavedDirectory, directory, make_directories,
+};
 use crate::schedule::ScheduleLimits;
 use contents::RootContents;
 use sheaf_core::{Errno, lock};
@@ -58,6 +60,8 @@ pub struct SaveRootOptions {
     pub zstd: Option<i32>,
     /// As in [`SaveOptions`](crate::SaveOptions).
     pub checksum: bool,
+    /// As in [`SaveOptions`](crate::SaveOptions).
+    pub ignores: FileIgnores,
     /// As in [`SaveOptions`](crate::SaveOptions).
     pub dry_run: bool,
     /// As in [`SaveOptions`](crate::SaveOptions).
@@ -187,6 +191,7 @@ impl SaveRoot {
             part_bytes: of.part_bytes,
             zstd: of.zstd,
             checksum: of.checksum,
+            ignores: of.ignores,
             dry_run: of.dry_run,
             tell_names: of.tell_names,
             one_file_system: of.one_file_system,
