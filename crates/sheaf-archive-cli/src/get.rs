@@ -149,11 +149,7 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         options.workers = options.workers.max(archive.store().calls_at_once());
         options.contents = is_of_contents;
-        let paths = source.paths(&archive)?;
-        if args.delete && is_of_contents && paths.len() > 1 {
-            return Err(Stop::usage(ONE_OF_CONTENTS).into());
-        }
-        for path in paths {
+        for path in source.paths(&archive)? {
             let name = path.split().filter(|_| !is_of_contents).map(|(_, name)| name.to_vec());
             if name.is_some_and(|name| !names.insert(name)) {
                 let text = format!("{path}: another of this name was got just now: get it alone");

@@ -3,7 +3,7 @@ use super::counted;
 use super::place::{self, ArchivedName};
 use anyhow::Result;
 use clap::Args;
-use sheaf_archive::{ArchivePath, CatalogError, RepairOptions, RepairReport, drop_log, repair};
+use sheaf_archive::{ArchiveError, ArchivePath, CatalogError, RepairOptions, RepairReport, repair};
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::{self, Output};
@@ -81,8 +81,8 @@ fn drop_from(number: u64, store: &Path, dry_run: bool, global: &GlobalArgs) -> R
         );
         return Err(Stop::usage(text).into());
     }
-    let dropped = match drop_log(archive.store(), number, dry_run) {
-        Err(error @ CatalogError::InOrder { .. }) => {
+    let dropped = match archive.drop_log(number, dry_run) {
+        Err(ArchiveError::Catalog(error @ CatalogError::InOrder { .. })) => {
             return Err(Stop::usage(error.to_string()).into());
         }
         dropped => dropped?,
@@ -104,8 +104,8 @@ fn drop_from(number: u64, store: &Path, dry_run: bool, global: &GlobalArgs) -> R
 /// Writes the end of the log again that a catalog knows.
 fn restore_log(store: &Path, dry_run: bool, global: &GlobalArgs) -> Result<Exit> {
     let archive = place::open_cut_off(store)?;
-    let restored = match archive.catalog().restore_log(archive.store(), dry_run) {
-        Err(CatalogError::InOrder { .. }) => {
+    let restored = match archive.restore_log(dry_run) {
+        Err(ArchiveError::Catalog(CatalogError::InOrder { .. })) => {
             let text = "the log has all that the catalog knows: there is nothing to write";
             return Err(Stop::usage(text).into());
         }

@@ -135,6 +135,15 @@ pub enum ArchiveError {
         /// Its process, as far as that is known.
         holder: String,
     },
+    /// Another command writes to the archive, whose log is to be changed.
+    #[error(
+        "the log cannot be changed while another command writes to the archive: {holder}: try again when it \
+         has ended"
+    )]
+    Written {
+        /// Its process, as far as that is known.
+        holder: String,
+    },
     /// A content is not as it was stored.
     #[error("{path}: its content is damaged in the store (checksum)")]
     Content {
@@ -156,7 +165,7 @@ impl ArchiveError {
             Self::InTheWay { .. } => Errno::EXIST,
             Self::IntoItself { .. } | Self::StoreItself { .. } => Errno::INVAL,
             Self::NotArchived { .. } => Errno::NOENT,
-            Self::Busy { .. } => Errno::BUSY,
+            Self::Busy { .. } | Self::Written { .. } => Errno::BUSY,
             Self::Files { why, .. } => why.errno(),
             Self::Content { .. } | Self::Member { .. } | Self::Twice { .. } | Self::NoLog => {
                 Errno::BADMSG
@@ -171,7 +180,7 @@ impl ArchiveError {
             Self::Store(error) => error.retry_can_help(),
             Self::Catalog(error) => error.retry_can_help(),
             Self::Files { why, .. } => why.retry_can_help(),
-            Self::Busy { .. } => true,
+            Self::Busy { .. } | Self::Written { .. } => true,
             _ => false,
         }
     }

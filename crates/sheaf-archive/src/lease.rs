@@ -17,6 +17,7 @@
 //!
 //! The first object of a lease has number 0, and shows since when it is held. Of a writer that has lost
 //! one before it has number 1: all leftovers may be of that writer.
+mod alone;
 mod found;
 mod holder;
 mod removal;

@@ -199,7 +199,7 @@ fn damaged_packs_are_stored_again_and_excluded_files_are_not() {
 #[test]
 fn stored_tree_is_verified_removed_and_repaired() {
     let home = home();
-    home.run(&["archive", "store", "--create", "tree", "s::"]);
+    home.run(&["archive", "store", "--create", "--plain", "tree", "s::"]);
     let whole = home.run(&["archive", "verify", "s::"]);
     assert_eq!(whole.code, Some(0), "{whole:?}");
     let text = "sheaf: verified 3 packs and 0 objects (14K) of 4 directories: nothing is damaged\n";

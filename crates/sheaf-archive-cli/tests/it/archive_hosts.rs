@@ -53,7 +53,7 @@ fn assert_archived(up: &Up) {
 /// So many packs are in the store.
 pub fn packs(home: &Home) -> usize {
     let list = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
-    let tar = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "tar");
+    let tar = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "zst");
     list(&home.path().join("s/objects/packs")).flat_map(|path| list(&path).filter(tar)).count()
 }
 

@@ -71,6 +71,22 @@ impl<'a> Removal<'a> {
         Ok(StoreClock::new(now, &writers))
     }
 
+    /// A command that writes, if there is one that has not ended. Leases that have ended go now.
+    pub fn writer(&self) -> Result<Option<String>, StoreError> {
+        let now = self.lease.core.renew()?;
+        for lease in found::leases(self.store)? {
+            if lease.id == self.lease.core.id || lease.kind == LeaseKind::Clock {
+                continue;
+            }
+            if lease.has_ended(self.store, now, self.times) {
+                lease.remove(self.store)?;
+            } else {
+                return Ok(Some(lease.holder(self.store).unwrap_or_default().to_string()));
+            }
+        }
+        Ok(None)
+    }
+
     /// Removes an object, which may be gone.
     ///
     /// # Errors

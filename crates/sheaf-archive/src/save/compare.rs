@@ -6,7 +6,7 @@ use super::links::{PieceLinks, is_parted};
 use super::old::{OldArchived, OldFiles};
 use super::parted::parts_to_offer;
 use super::phases::SavingDirectory;
-use super::replace::stamp_of;
+use super::replace::{FileStamp, stamp_of};
 use super::source::{self, SourceFile};
 use super::{SaveShared, SaveWork};
 use crate::archive::{ArchiveError, ArchiveEvent};
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_core::files::{FileKind, Metadata};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -200,7 +201,9 @@ impl DirectoryCompare {
         let to = of.of.path.join(file.name.as_bytes());
         let old = self.old.find(of.shared.store, file.name.as_bytes(), &mut self.none)?;
         if let Some(was) = old.map(|old| stamp_of(old.attributes)) {
-            if !of.replaces(&file.name, &to, number, was) {
+            let takes =
+                of.replaces(&file.name, &to, number, was) || self.is_room_made(of, &file.name, was);
+            if !takes {
                 of.left_out(ArchiveError::InTheWay { path: to, what: "a file" });
             }
             return Ok(None);
@@ -210,6 +213,13 @@ impl DirectoryCompare {
         let above = Some(of.of.clone());
         let work = SaveWork { from, path, to, above, is_source: false, place };
         Ok(of.shared.desk.found(work))
+    }
+
+    /// Whether whoever gives directories here makes room for one that is archived as a file. One that cannot be
+    /// read replaces nothing.
+    fn is_room_made(&self, of: &SavingDirectory<'_>, name: &OsStr, was: FileStamp) -> bool {
+        Directory::within(of.file.clone(), name).open().is_ok()
+            && of.shared.desk.makes_room(&of.of.path, name.as_bytes(), was)
     }
 
     fn wanted(

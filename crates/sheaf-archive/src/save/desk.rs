@@ -5,6 +5,7 @@
 use super::commits::{Commits, RefusedChanges, ReplacingChange};
 use super::links::{SavedLinks, StoredLink};
 use super::parted::{PartStamp, StoredPart};
+use super::replace::FileStamp;
 use super::{SaveReport, SaveWork, SavedDirectory};
 use crate::archive::{Archive, ArchiveError};
 use crate::catalog::{ArchivedObject, DirectoryRows};
@@ -76,6 +77,13 @@ pub(super) trait SaveDesk: Sync {
         found: &Metadata,
         store: &mut dyn FnMut() -> Result<StoredLink, Unstored>,
     ) -> Result<StoredLink, Unstored>;
+
+    /// A directory of a directory is archived as a file: whether somebody else makes room for it, and has it stored
+    /// then.
+    fn makes_room(&self, of: &ArchivePath, name: &[u8], was: FileStamp) -> bool {
+        let _ = (of, name, was);
+        false
+    }
 
     /// A large file of a directory is to be stored, or a part of one: others who see it may store it, too.
     fn offer(&self, of: &ArchivePath, name: &[u8], part: Option<u32>) {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 
 /// How many are replaced by one command; each has the directory that it is in open. The next command
 /// replaces more.
-const REPLACED_MAX: usize = 256;
+pub(super) const REPLACED_MAX: usize = 256;
 
 /// By what a file is known again: its inode, and its times.
 pub(super) type FileStamp = (u64, u64, Timestamp);
@@ -79,19 +79,31 @@ impl Replacement {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Ok(false)),
             Err(errno) => return Ok(Err(file_error(&self.path, "cannot be read", errno))),
         }
-        let found = match archive.look_up(&self.to)? {
-            // Another writer made room since then.
-            None | Some(ArchivedFile::Directory(_)) => return Ok(Ok(true)),
-            Some(ArchivedFile::Member { member, .. }) => stamp_of(&member.attributes),
-            Some(ArchivedFile::Object(object)) => stamp_of(&object.attributes),
-        };
-        // Another file was archived under the name since then: only the one that was found may go.
-        let Some((above, name)) = self.to.split().filter(|_| found == self.was) else {
-            return Ok(Err(ArchiveError::InTheWay { path: self.to.clone(), what: "a file" }));
-        };
-        remove_files(archive, &above, &[name.to_vec()])?;
-        Ok(Ok(true))
+        make_room(archive, &self.to, self.was)
     }
+}
+
+/// Takes an archived file away, if it is the one that was found. Whether there is room then; else why not.
+///
+/// # Errors
+/// When the archive cannot be read or written.
+pub(super) fn make_room(
+    archive: &Archive,
+    to: &ArchivePath,
+    was: FileStamp,
+) -> Result<Result<bool, ArchiveError>, ArchiveError> {
+    let found = match archive.look_up(to)? {
+        // Another writer made room since then.
+        None | Some(ArchivedFile::Directory(_)) => return Ok(Ok(true)),
+        Some(ArchivedFile::Member { member, .. }) => stamp_of(&member.attributes),
+        Some(ArchivedFile::Object(object)) => stamp_of(&object.attributes),
+    };
+    // Another file was archived under the name since then: only the one that was found may go.
+    let Some((above, name)) = to.split().filter(|_| found == was) else {
+        return Ok(Err(ArchiveError::InTheWay { path: to.clone(), what: "a file" }));
+    };
+    remove_files(archive, &above, &[name.to_vec()])?;
+    Ok(Ok(true))
 }
 
 impl SaveShared<'_> {

@@ -386,6 +386,42 @@ fn file_that_was_a_directory_replaces_it_on_hosts() {
 }
 
 #[test]
+fn directory_that_was_a_file_replaces_it_on_hosts() {
+    for is_shared in [false, true] {
+        let many = Many::new();
+        make_wide(&many.at("files/tree"));
+        fs::create_dir_all(many.at("files/tree/plain")).unwrap();
+        fs::write(many.at("files/tree/plain/turned"), "a file").unwrap();
+        settle();
+        many.store(&["/tree/."], is_shared, hosts(&many.at("files"), 2));
+        fs::remove_file(many.at("files/tree/plain/turned")).unwrap();
+        fs::create_dir_all(many.at("files/tree/plain/turned/below")).unwrap();
+        fs::write(many.at("files/tree/plain/turned/below/file"), "a file").unwrap();
+        fs::write(many.at("files/tree/plain/beside"), "new").unwrap();
+        settle();
+        let done = many.store(&["/tree/."], is_shared, hosts(&many.at("files"), 2));
+        let many_times = if is_shared { 1 } else { 2 };
+        assert_eq!(
+            (done.report.stored, done.report.failed),
+            (2 * many_times, 0),
+            "{:?}",
+            done.told
+        );
+        assert!(done.told.iter().all(|told| told.contains("was archived as a file")));
+        assert_eq!(done.told.len() as u64, many_times);
+        let places: &[&str] = if is_shared { &["/dest"] } else { &["/dest/n0", "/dest/n1"] };
+        for place in places {
+            many.assert_archived(place, &many.at("files/tree"));
+        }
+        fs::write(many.at("files/tree/plain/new"), "new").unwrap();
+        settle();
+        let again = many.store(&["/tree/."], is_shared, hosts(&many.at("files"), 2));
+        assert_eq!((again.report.stored, again.report.failed), (many_times, 0));
+        assert_eq!(again.told, [""; 0]);
+    }
+}
+
+#[test]
 fn root_of_hosts_that_store_holds_a_lease() {
     let many = Many::new();
     let writers = || {

@@ -457,6 +457,37 @@ fn only_one_command_removes_at_a_time() {
     shop.assert_archived(&tree);
 }
 
+/// The end of the log is given up, and written again, by one who has the archive alone.
+#[test]
+fn log_is_changed_only_where_nobody_writes() {
+    let shop = Shop::new();
+    let tree = shop.tree("tree", &["a", "b"]);
+    let archive = shop.open(None);
+    store(&archive, &tree).0.unwrap();
+    let last = archive.catalog().applied().unwrap();
+    let object = shop.path("store/objects").join(format!("log/{last:020}"));
+    fs::remove_file(&object).unwrap();
+    fs::write(&object, "damaged").unwrap();
+    for kind in ["writer", "later"] {
+        let lease = shop.put_lease(kind);
+        for error in [
+            archive.drop_log(last, false).unwrap_err(),
+            archive.restore_log(false).map(drop).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("process 4711"), "{kind}: {error}");
+            assert_eq!(error.errno(), Errno::BUSY);
+        }
+        assert_eq!(archive.drop_log(last, true).unwrap(), 1);
+        assert_eq!(fs::read(&object).unwrap(), b"damaged");
+        shop.store().remove(&lease).unwrap();
+    }
+    assert_eq!(archive.drop_log(last, false).unwrap(), 1);
+    assert!(!object.exists());
+    assert_eq!(archive.restore_log(false).unwrap().commits, 1);
+    assert_eq!(shop.leases(), []);
+    shop.assert_archived(&tree);
+}
+
 #[test]
 fn store_that_cannot_be_written_is_looked_at() {
     let shop = Shop::new();

@@ -6,6 +6,7 @@ use crate::path::ArchivePath;
 use crate::save::commits::ReplacingChange;
 use crate::save::desk::StoredContent;
 use crate::save::links::StoredLink;
+use crate::save::replace::FileStamp;
 use crate::save::{FileIgnores, SaveReport};
 use crate::schedule::ScheduleLimits;
 use serde::{Deserialize, Serialize};
@@ -126,6 +127,12 @@ pub(super) enum HostRecord {
     Found {
         id: u64,
         name: Vec<u8>,
+    },
+    /// A directory is in it, and is archived as this file.
+    InTheWay {
+        id: u64,
+        name: Vec<u8>,
+        was: FileStamp,
     },
     Change {
         id: u64,

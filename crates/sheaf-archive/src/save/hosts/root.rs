@@ -8,12 +8,13 @@ use super::message::{
     BeginSave, DeskAnswer, FromHost, HostRecord, LinkKey, MESSAGE_BYTES, SaveItem, SourceIs,
     ToHost, encoded,
 };
-use crate::archive::{Archive, ArchiveError};
+use crate::archive::{Archive, ArchiveError, ArchiveEvent};
 use crate::hosts::{AskedNumbers, HostNumbers, HostStep, HostTold, HostsRoot, StoreMark};
 use crate::lease::Writing;
 use crate::path::ArchivePath;
 use crate::save::commits::{Commits, ReplacingChange};
 use crate::save::links::StoredLink;
+use crate::save::replace::{FileStamp, REPLACED_MAX, make_room};
 use crate::save::{
     FileIgnores, SaveExclude, SaveReport, SavedDirectory, directory, make_directories,
 };
@@ -118,6 +119,8 @@ struct RootPool {
     hosts: Vec<usize>,
     sources: Option<Vec<SourceIs>>,
     waiting: Vec<WaitingDirectory>,
+    /// Directories that are archived as files, which make room for them when all else is stored.
+    replaced: Vec<(WaitingDirectory, FileStamp)>,
 }
 
 /// A directory that nobody has in hand.
@@ -373,7 +376,16 @@ impl SaveRoot {
                     given.of.is = Some(Arc::new(is));
                 }
             }
-            HostRecord::Found { id, name } => state.found(host, id, &name),
+            HostRecord::Found { id, name } => {
+                if let Some((pool, found)) = state.found(host, id, &name) {
+                    state.pools[pool].waiting.push(found);
+                }
+            }
+            HostRecord::InTheWay { id, name, was } => {
+                if let Some((pool, found)) = state.found(host, id, &name) {
+                    self.in_the_way(state, (host, pool), found, was);
+                }
+            }
             HostRecord::Change { id, change, report } => {
                 self.change(state, host, id, change, report)?;
             }
@@ -405,6 +417,56 @@ impl SaveRoot {
             HostRecord::Broken { text } => self.lose(state, host, &text)?,
         }
         Ok(())
+    }
+
+    /// A directory of a host is archived as a file.
+    fn in_the_way(
+        &self,
+        state: &mut RootState,
+        (host, pool): (usize, usize),
+        of: WaitingDirectory,
+        was: FileStamp,
+    ) {
+        if self.options.dry_run {
+            let path = of.to.as_relative();
+            let told = ArchiveEvent::Replaced { path, was: "a file" };
+            return state.said(host, told.to_string());
+        }
+        if state.pools[pool].replaced.len() < REPLACED_MAX {
+            return state.pools[pool].replaced.push((of, was));
+        }
+        state.report.failed += 1;
+        let error = ArchiveError::InTheWay { path: of.to, what: "a file" };
+        state.said(host, error.to_string());
+    }
+
+    /// Has archived files make room for directories, when hosts have nothing else to do; whether there is
+    /// something to store by that.
+    fn make_room(&self, state: &mut RootState, host: usize) -> Result<bool, ArchiveError> {
+        let pool = state.pool_of(host);
+        let replaced = std::mem::take(&mut state.pools[pool].replaced);
+        if replaced.is_empty() {
+            return Ok(false);
+        }
+        // What is stored beside the file is archived before.
+        state.commits.flush(&self.archive)?;
+        for (of, was) in replaced {
+            match make_room(&self.archive, &of.to, was)? {
+                Ok(true) => {
+                    let path = of.to.as_relative();
+                    let told = ArchiveEvent::Replaced { path, was: "a file" };
+                    state.said(host, told.to_string());
+                    let of = WaitingDirectory { above: None, ..of };
+                    state.pools[pool].waiting.push(of);
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    state.report.failed += 1;
+                    state.said(host, error.to_string());
+                }
+            }
+        }
+        Ok(!state.pools[pool].waiting.is_empty())
     }
 
     fn change(
@@ -454,7 +516,8 @@ impl SaveRoot {
             // No other host sees these files. What is committed of them counts as stored all the
             // same.
             let undone = std::mem::take(&mut state.pools[pool].waiting);
-            let count = undone.len().max(1) as u64;
+            let replaced = std::mem::take(&mut state.pools[pool].replaced);
+            let count = (undone.len() + replaced.len()).max(1) as u64;
             state.report.failed += count;
             for undone in undone {
                 state.report = sum(state.report, undone.kept);
@@ -526,6 +589,11 @@ impl HostsRoot for SaveRoot {
         if !is_over {
             return Ok(HostStep::Wait);
         }
+        if self.make_room(state, host)? {
+            let works = self.works(state, host)?;
+            let (answers, contents) = (Vec::new(), Vec::new());
+            return Ok(HostStep::Ask(encoded(&ToHost::Go { works, answers, contents })));
+        }
         if self.options.numbers && state.hosts[host].numbers.are_to_be_asked() {
             return Ok(HostStep::Ask(encoded(&ToHost::Numbers)));
         }
@@ -591,21 +659,20 @@ impl RootState {
         host.min(self.pools.len() - 1)
     }
 
-    /// A directory is in one that a host has in hand.
-    fn found(&mut self, host: usize, id: u64, name: &[u8]) {
+    /// A directory that is in one which a host has in hand, and of which hosts it is.
+    fn found(&mut self, host: usize, id: u64, name: &[u8]) -> Option<(usize, WaitingDirectory)> {
         // It becomes a part of a path: another value would lead out of the directory.
         let is_name = !matches!(name, b"" | b"." | b"..")
             && !name.iter().any(|byte| matches!(byte, 0 | b'/'));
         let pool = self.pool_of(host);
-        let Some(given) = self.hosts[host].given.get_mut(&id).filter(|_| is_name) else { return };
+        let given = self.hosts[host].given.get_mut(&id).filter(|_| is_name)?;
         // They come in their order, so that who begins again finds nothing twice.
         if *name <= given.of.found[..] {
-            return;
+            return None;
         }
         given.of.found = name.to_vec();
         let (path, to) = (given.of.path.join(name), given.of.to.join(name));
-        let found = WaitingDirectory::new(given.of.source, path, to, given.of.is.clone());
-        self.pools[pool].waiting.push(found);
+        Some((pool, WaitingDirectory::new(given.of.source, path, to, given.of.is.clone())))
     }
 
     /// A host wants to store a name of a file with several.

@@ -9,6 +9,7 @@ use crate::path::ArchivePath;
 use crate::save::commits::ReplacingChange;
 use crate::save::desk::{SaveDesk, StoredContent, Unstored};
 use crate::save::links::{SavedLinks, StoredLink};
+use crate::save::replace::FileStamp;
 use crate::save::{SaveReport, SaveWork, SavedDirectory};
 use crate::store::StoreError;
 use sheaf_core::files::Metadata;
@@ -337,6 +338,12 @@ impl SaveDesk for HostDesk {
         } else {
             self.links.stored(found, store)
         }
+    }
+
+    fn makes_room(&self, of: &ArchivePath, name: &[u8], was: FileStamp) -> bool {
+        let name = name.to_vec();
+        self.record(of, |id| HostRecord::InTheWay { id, name, was });
+        true
     }
 
     fn offer(&self, of: &ArchivePath, name: &[u8], part: Option<u32>) {
