@@ -40,6 +40,9 @@ pub(super) struct OthersRemover<'a> {
     pub report: FetchReport,
 }
 
+/// Names of a directory, and what they are.
+type OtherNames = Vec<(OsString, FileKind)>;
+
 /// A directory that is removed, with what is left to do in it.
 struct RemovedTree {
     path: ArchivePath,
@@ -108,12 +111,11 @@ impl OthersRemover<'_> {
     }
 
     /// The names of a directory under which nothing of their kind is archived, but for what stays.
-    #[expect(clippy::type_complexity, reason = "an error of each of the two that are compared")]
     fn others(
         &self,
         path: &ArchivePath,
         open: &OwnedFd,
-    ) -> Result<Result<Vec<(OsString, FileKind)>, Errno>, ArchiveError> {
+    ) -> Result<Result<OtherNames, Errno>, ArchiveError> {
         let mut listing = self.archive.list(path)?;
         let mut next_archived = || -> Result<Option<(Vec<u8>, bool)>, ArchiveError> {
             for found in listing.by_ref() {

@@ -48,7 +48,6 @@ type Listed = BTreeMap<ArchivePath, ListedFile>;
 ///
 /// # Errors
 /// When the store or the catalog cannot be written. What was committed until then stays.
-#[expect(clippy::too_many_arguments, reason = "those of `save_watched`, with a list")]
 pub fn save_listed(
     archive: &Archive,
     list: &mut dyn Iterator<Item = std::io::Result<Vec<u8>>>,
