@@ -60,19 +60,18 @@ pub(super) fn fetch_dry(
             exclude.uses(&above, |_| report.directories += 1);
         }
         let size = is.size;
-        match standing(&at, &is.attributes.kind, is.attributes.mtime, size) {
+        let standing = match standing(&at, &is.attributes.kind, is.attributes.mtime, size) {
+            // It is removed before.
+            Err(Errno::ISDIR | Errno::NOTDIR) if options.delete => Ok(Standing::Nothing),
+            standing => standing,
+        };
+        match standing {
             Ok(Standing::Same) if !options.overwrite || is_same(&at, is) => report.unchanged += 1,
             Ok(Standing::Newer) if !options.overwrite => {
                 report.newer += 1;
                 told(ArchiveEvent::Skipped { path: at, why: "what is there is newer" });
             }
             Ok(_) => {
-                report.fetched += 1;
-                report.fetched_bytes += size;
-                told(ArchiveEvent::Fetches { path: at });
-            }
-            // It is removed before.
-            Err(Errno::ISDIR | Errno::NOTDIR) if options.delete => {
                 report.fetched += 1;
                 report.fetched_bytes += size;
                 told(ArchiveEvent::Fetches { path: at });
@@ -84,30 +83,40 @@ pub(super) fn fetch_dry(
             }
         }
     }
-    if !options.delete || !is_directory {
-        return Ok(report);
-    }
-    if report.failed > 0 {
-        told(ArchiveEvent::Failed(ArchiveError::NothingRemoved { path: to.to_owned() }));
-        return Ok(report);
-    }
-    // Of a target that is not there nothing is removed.
-    if let Ok(target) = FetchTarget::open(to) {
-        let mut remover = OthersRemover {
-            archive,
-            exclude,
-            target: &target,
-            to,
-            above: &above,
-            kept: options.kept,
-            dry_run: true,
-            told,
-            report: FetchReport::default(),
-        };
-        remover.run(from)?;
-        report += remover.report;
+    if options.delete && is_directory {
+        report += remove_dry(archive, from, (to, &above), (options, exclude), told, report.failed)?;
     }
     Ok(report)
+}
+
+/// Says what would be removed, if nothing has failed.
+fn remove_dry(
+    archive: &Archive,
+    from: &ArchivePath,
+    (to, above): (&Path, &ArchivePath),
+    (options, exclude): (FetchOptions, &FetchExclude),
+    told: &(dyn Fn(ArchiveEvent) + Sync),
+    failed: u64,
+) -> Result<FetchReport, ArchiveError> {
+    if failed > 0 {
+        told(ArchiveEvent::Failed(ArchiveError::NothingRemoved { path: to.to_owned() }));
+        return Ok(FetchReport::default());
+    }
+    // Of a target that is not there nothing is removed.
+    let Ok(target) = FetchTarget::open(to) else { return Ok(FetchReport::default()) };
+    let mut remover = OthersRemover {
+        archive,
+        exclude,
+        target: &target,
+        to,
+        above,
+        kept: options.kept,
+        dry_run: true,
+        told,
+        report: FetchReport::default(),
+    };
+    remover.run(from)?;
+    Ok(remover.report)
 }
 
 /// Whether what is there is as it is archived.
