@@ -7,8 +7,8 @@ use super::{counted, hosts, local, tell};
 use anyhow::{Context, Result};
 use clap::Args;
 use sheaf_archive::{
-    ArchiveError, ArchiveEvent, FetchNames, FetchOptions, FetchReport, SaveExclude, ScheduleStats,
-    fetch_watched,
+    Archive, ArchiveError, ArchiveEvent, FetchNames, FetchOptions, FetchReport, SaveExclude,
+    ScheduleStats, fetch_watched,
 };
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
@@ -139,15 +139,7 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
         check_one_of_contents(&sources)?;
     }
     for (source, is_of_contents) in sources {
-        let archive = place::open_to_read(&source.store)?;
-        options.kept = place::directory_id(&source.store)?;
-        if args.delete && place::is_cut_off() {
-            // What was stored since would be removed.
-            options.delete = false;
-            let error = ArchiveError::NothingRemoved { path: to.into() };
-            output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
-        }
-        options.workers = options.workers.max(archive.store().calls_at_once());
+        let archive = opened(&source, Path::new(to), &mut options)?;
         options.contents = is_of_contents;
         for path in source.paths(&archive)? {
             let name = path.split().filter(|_| !is_of_contents).map(|(_, name)| name.to_vec());
@@ -185,6 +177,20 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     tell_report(&all, args.dry_run, global)?;
     Ok(if all.failed > 0 { Exit::Partial } else { Exit::Success })
+}
+
+/// Opens an archive, and says what suits it.
+fn opened(source: &ArchivedName, to: &Path, options: &mut FetchOptions) -> Result<Archive> {
+    let archive = place::open_to_read(&source.store)?;
+    options.kept = place::directory_id(&source.store)?;
+    if options.delete && place::is_cut_off() {
+        // What was stored since would be removed.
+        options.delete = false;
+        let error = ArchiveError::NothingRemoved { path: to.to_owned() };
+        output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+    }
+    options.workers = options.workers.max(archive.store().calls_at_once());
+    Ok(archive)
 }
 
 const ONE_OF_CONTENTS: &str =

@@ -220,9 +220,8 @@ fn pack_limit(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Stores the files.
-pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
-    let (to, sources) = args.names.split_last().context("clap asks for a name")?;
+/// Refuses names of which it is not clear what is stored, or where.
+fn check_names(args: &StoreArgs, to: &OsStr, sources: &[OsString]) -> Result<()> {
     if !args.files_from.is_empty() && !sources.is_empty() {
         let text = "all names come from --files-from: say STORE::DIR alone beside it";
         return Err(Stop::usage(text).into());
@@ -237,6 +236,13 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     if sources.iter().any(|source| source.is_empty()) {
         return Err(Stop::usage("a source has no name: it is empty").into());
     }
+    Ok(())
+}
+
+/// Stores the files.
+pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
+    let (to, sources) = args.names.split_last().context("clap asks for a name")?;
+    check_names(args, to, sources)?;
     let to = args.destination(to)?;
     let first = sources.first().and_then(|first| first.to_str()).unwrap_or_default();
     if args.zstd.is_some()
