@@ -3,10 +3,11 @@
 //! The text of an absolute link is a path of its own host. A client's kernel would follow it on the client's machine, so
 //! the client is given a relative text that leads to the same place of the export. A path that is not within
 //! the export is taken as one of the export's root, as all tools of Sheaf take it. A link into the view itself keeps its
-//! text, for the view is the same on each host.
+//! text, for the view is the same on each host. A text that would climb above the export is settled at the owner, whose
+//! kernel takes `..` of the export's root as that root.
 use super::nodes::{KnownNodes, path_of};
 use crate::message::NodeAttributes;
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use sheaf_core::Errno;
 use sheaf_core::files::FileKind;
 use sheaf_tree::service::identity::as_process;
@@ -34,16 +35,26 @@ impl ShowRule {
 
     /// What the client is told instead of this text of a link.
     fn resolved(&self, nodes: &KnownNodes, node: u64, text: Vec<u8>) -> Result<Vec<u8>, Errno> {
-        match &self.links_within {
-            Some(point) if text.starts_with(b"/") && below(&text, point).is_none() => {
-                let root = path(&*nodes.top)?;
-                let directory = path(&*nodes.directory(node)?)?;
-                let within = below(&directory, &root).ok_or(Errno::XDEV)?;
-                let inside = relative(within, below(&text, &root).unwrap_or(&text));
-                if inside.len() > PATH_BYTES_MAX { Err(Errno::NAMETOOLONG) } else { Ok(inside) }
-            }
-            _ => Ok(text),
+        let Some(point) = &self.links_within else { return Ok(text) };
+        let is_absolute = text.starts_with(b"/");
+        let climbs = parts(&text).any(|part| part == b"..");
+        let is_kept = if is_absolute { below(&text, point).is_some() } else { true };
+        if is_kept && !climbs {
+            return Ok(text);
         }
+        let root = path(&*nodes.top)?;
+        let directory = path(&*nodes.directory(node)?)?;
+        let within = below(&directory, &root).ok_or(Errno::XDEV)?;
+        let place = if is_absolute {
+            below(&text, &root).unwrap_or(&text).to_vec()
+        } else if levels_up(&text).is_some_and(|up| up <= parts(within).count()) {
+            return Ok(text);
+        } else {
+            [within, b"/", &text].concat()
+        };
+        let place = if climbs { settled(&*nodes.top, &root, &place) } else { place };
+        let inside = relative(within, &place);
+        if inside.len() > PATH_BYTES_MAX { Err(Errno::NAMETOOLONG) } else { Ok(inside) }
     }
 
     /// Attributes of a node, of which a link has the size of the text that the client reads. The link is read once: that
@@ -98,6 +109,48 @@ fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|part| !part.is_empty())
 }
 
+/// How many directories a relative path goes up before it goes down; none if it goes up after that,
+/// which may be from where a link leads.
+fn levels_up(text: &[u8]) -> Option<usize> {
+    let mut steps = parts(text).filter(|part| *part != b".").map(|part| part == b"..");
+    let up = steps.by_ref().take_while(|is_up| *is_up).count();
+    (!steps.any(|is_up| is_up)).then_some(up)
+}
+
+/// The same place below the root without `..`: a client's kernel would climb above the root. Where nothing is yet, or
+/// the user may not look, each `..` takes back the name before it.
+fn settled(top: impl AsFd, root: &[u8], place: &[u8]) -> Vec<u8> {
+    let (names, slash) = (parts(place).collect::<Vec<_>>(), place.ends_with(b"/"));
+    let found = |names: &[&[u8]]| {
+        let path_there = if names.is_empty() { b".".to_vec() } else { names.join(&b'/') };
+        let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = rustix::fs::openat2(&top, path_there, flags, Mode::empty(), within).ok()?;
+        Some(below(&path(file).ok()?, root)?.to_vec())
+    };
+    let of_parent = || match names.split_last() {
+        Some((name, parents)) if *name != b".." && *name != b"." => {
+            Some([&found(parents)?, &b"/"[..], name].concat())
+        }
+        _ => None,
+    };
+    let mut settled = found(&names).or_else(of_parent).unwrap_or_else(|| {
+        let mut left: Vec<&[u8]> = Vec::new();
+        for name in names.iter().copied().filter(|name| *name != b".") {
+            if name == b".." {
+                left.pop();
+            } else {
+                left.push(name);
+            }
+        }
+        left.join(&b'/')
+    });
+    if slash && !settled.ends_with(b"/") {
+        settled.push(b'/');
+    }
+    settled
+}
+
 /// What of a path is below a directory.
 fn below<'a>(path: &'a [u8], directory: &[u8]) -> Option<&'a [u8]> {
     let mut rest = path;
@@ -128,6 +181,20 @@ fn relative(from: &[u8], to: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_paths_that_first_go_up_keep_their_text() {
+        for (text, up) in [
+            ("a/b", Some(0)),
+            ("../../a", Some(2)),
+            (".././../a/.", Some(2)),
+            ("..", Some(1)),
+            ("a/..", None),
+            ("../a/../b", None),
+        ] {
+            assert_eq!(levels_up(text.as_bytes()), up, "{text}");
+        }
+    }
 
     #[test]
     fn absolute_paths_become_relative_to_the_directory_of_the_link() {

@@ -43,7 +43,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-cp.1 35
     sheaf-archive-du.1 41
     sheaf-archive-find.1 24
-    sheaf-archive-get.1 28
+    sheaf-archive-get.1 31
     sheaf-archive-grep.1 54
     sheaf-archive-ls.1 45
     sheaf-archive-mv.1 29
@@ -51,7 +51,7 @@ fn every_command_has_a_page_with_its_options() {
     sheaf-archive-repair.1 27
     sheaf-archive-rm.1 31
     sheaf-archive-stat.1 24
-    sheaf-archive-store.1 37
+    sheaf-archive-store.1 42
     sheaf-archive-verify.1 24
     sheaf-archive.1 23
     sheaf-cat.1 35

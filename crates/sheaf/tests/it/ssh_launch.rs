@@ -321,7 +321,10 @@ fn server_that_hangs_is_ended_when_another_takes_its_place() {
     let answer = || machines.run(&["--timeout", "5", "grep", "equal", "/root/data"]);
     all_answer(&answer(), "h[1-4]");
     // On h2 there is nothing but a server.
-    machines.processes(2).iter().for_each(|server| server.signal(Signal::STOP));
+    let server = machines.processes(2)[0];
+    let sockets = || std::fs::read_to_string(format!("/proc/{}/net/unix", server.pid)).unwrap();
+    wait_until("it has its place", || sockets().contains("@sheaf-place-"));
+    server.signal(Signal::STOP);
     wait_until("it is missed", || parents(&machines).len() < 7);
     wait_until("it is back", || answer().code == Some(0));
     let left = machines.processes(2);

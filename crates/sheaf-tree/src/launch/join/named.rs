@@ -1,31 +1,33 @@
 //! One name for each machine of a session.
 //!
 //! A machine that is among the hosts under two names would be written to twice, and counted twice.
-//! So a server that was started over ssh binds an abstract socket with the session and its host in
-//! its name, and looks for those of other hosts in the list of the kernel. Containers that share a
-//! network are told apart by their root directories.
+//! So a server that was started over ssh binds two abstract sockets: one is named after the session
+//! and the host, and one after the session, which one server of a machine has. Containers that share a
+//! network are told apart by their mount namespaces and root directories.
 use super::super::start::plan::Station;
 use crate::link::peer::socket_owner;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The kernel's list of unix sockets.
 const SOCKETS: &str = "/proc/net/unix";
 /// As much of it is read.
 const SOCKETS_BYTES_MAX: u64 = 64 << 20;
+/// In the place of a host: no host has this name.
+const MACHINE: &str = "@";
 /// The longest abstract name.
 const NAME_MAX: usize = 107;
-/// How long another server of this machine may look and bind.
-const TURN_TIME: Duration = Duration::from_secs(2);
+/// How often a socket is called that does not listen yet, and the pause between.
+const CONNECTS_MAX: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(2);
 /// Connections that nobody accepts: others only ask whose socket it is.
 const WAITING_MAX: i32 = 64;
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// The name of this machine in a session. It is held until this is dropped.
-pub(super) struct HeldName(#[expect(dead_code, reason = "held, as a lock")] OwnedFd);
+pub(super) struct HeldName(#[expect(dead_code, reason = "held, as a lock")] [OwnedFd; 2]);
 
 /// Another name of this machine in the session.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,12 +35,12 @@ pub(super) struct OtherName(pub String);
 
 /// Takes the name of this node's host for this machine, unless it has another one. Nothing where
 /// the name cannot be taken, which is logged: then all goes on as without it.
-pub(super) async fn take_name(station: &Station) -> Result<Option<HeldName>, OtherName> {
+pub(super) fn take_name(station: &Station) -> Result<Option<HeldName>, OtherName> {
     let prefix = match session_here(&station.secret.session) {
         Ok(prefix) => prefix,
         Err(error) => return Ok(unseen(station, &error)),
     };
-    take(&prefix, &station.host).await.unwrap_or_else(|error| Ok(unseen(station, &error)))
+    take(&prefix, &station.host).unwrap_or_else(|error| Ok(unseen(station, &error)))
 }
 
 fn unseen(station: &Station, error: &io::Error) -> Option<HeldName> {
@@ -49,26 +51,25 @@ fn unseen(station: &Station, error: &io::Error) -> Option<HeldName> {
 /// What names begin with that are of this session, and of this machine or container.
 fn session_here(session: &[u8; 16]) -> io::Result<String> {
     let session: String = session.iter().map(|byte| format!("{byte:02x}")).collect();
-    let root = rustix::fs::stat("/")?;
-    Ok(format!("sheaf-host-{session}-{:x}.{:x}-", root.st_dev, root.st_ino))
+    let (root, mounts) = (rustix::fs::stat("/")?, rustix::fs::stat("/proc/self/ns/mnt")?);
+    Ok(format!("sheaf-host-{session}-{:x}.{:x}.{:x}-", root.st_dev, root.st_ino, mounts.st_ino))
 }
 
-async fn take(prefix: &str, host: &str) -> io::Result<Result<Option<HeldName>, OtherName>> {
-    // One looks and binds at a time.
-    let begun = Instant::now();
-    let _turn = loop {
-        match bound(format!("{prefix}@").as_bytes())? {
-            Some(turn) => break turn,
-            None if begun.elapsed() > TURN_TIME => return Err(io::ErrorKind::TimedOut.into()),
-            None => tokio::time::sleep(PAUSE).await,
-        }
-    };
-    if let Some(other) = other(prefix, host)? {
-        return Ok(Err(OtherName(other)));
-    }
+fn take(prefix: &str, host: &str) -> io::Result<Result<Option<HeldName>, OtherName>> {
     let name = format!("{prefix}{host}");
-    // Its own may be taken by the process before this one, which ends.
-    Ok(Ok(bound(&name.as_bytes()[..name.len().min(NAME_MAX)])?.map(HeldName)))
+    let Some(own) = bound(&name.as_bytes()[..name.len().min(NAME_MAX)])? else {
+        // The process before this one has it, which ends.
+        return Ok(Ok(None));
+    };
+    let machine = format!("{prefix}{MACHINE}");
+    match bound(machine.as_bytes())? {
+        Some(machine) => Ok(Ok(Some(HeldName([own, machine])))),
+        None if is_own(&machine)? => {
+            let other = other(prefix, host)?.unwrap_or_else(|| "another host".to_owned());
+            Ok(Err(OtherName(other)))
+        }
+        None => Err(io::Error::other("another user has the name of its socket")),
+    }
 }
 
 /// A socket of this abstract name, if no other has it. It listens, so that others learn whose it is.
@@ -91,15 +92,20 @@ fn socket() -> io::Result<OwnedFd> {
 
 /// Whether a process of this user has the socket: another user may bind any name.
 fn is_own(name: &str) -> io::Result<bool> {
-    let socket = socket()?;
-    match rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
-        Ok(()) => Ok(socket_owner(&socket)?.uid == rustix::process::geteuid()),
-        // It has ended, or somebody asks too often.
-        Err(_) => Ok(false),
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    for _ in 0..CONNECTS_MAX {
+        let socket = socket()?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(socket_owner(&socket)?.uid == rustix::process::geteuid()),
+            // It does not listen yet.
+            Err(rustix::io::Errno::CONNREFUSED) => std::thread::sleep(PAUSE),
+            Err(_) => return Ok(false),
+        }
     }
+    Ok(false)
 }
 
-/// Another name of this machine.
+/// Another name of this machine, as far as the list has it: it may lack some that is there.
 fn other(prefix: &str, host: &str) -> io::Result<Option<String>> {
     let mut list = BufReader::new(File::open(SOCKETS)?.take(SOCKETS_BYTES_MAX));
     let mut line = Vec::new();
@@ -109,7 +115,7 @@ fn other(prefix: &str, host: &str) -> io::Result<Option<String>> {
         let path = text.trim_end().split_ascii_whitespace().nth(7);
         let path = path.and_then(|path| path.strip_prefix('@'));
         if let Some((path, name)) = path.and_then(|path| Some((path, path.strip_prefix(prefix)?)))
-            && name != "@"
+            && name != MACHINE
             && !is_same(prefix, host, name)
             && is_own(path)?
         {
@@ -131,8 +137,7 @@ mod tests {
     use super::*;
 
     fn named(prefix: &str, host: &str) -> Result<Option<HeldName>, OtherName> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(take(prefix, host)).unwrap()
+        take(prefix, host).unwrap()
     }
 
     #[test]
@@ -141,7 +146,7 @@ mod tests {
         let first = named(&prefix, "h1").unwrap();
         assert!(first.is_some());
         for other in ["h0", "h2", "192.0.2.1"] {
-            assert_eq!(named(&prefix, other).err(), Some(OtherName("h1".to_owned())));
+            assert!(named(&prefix, other).is_err(), "{other}");
         }
         // Its own is taken, by the one before.
         assert!(named(&prefix, "h1").unwrap().is_none());

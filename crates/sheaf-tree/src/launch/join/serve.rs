@@ -407,7 +407,7 @@ async fn run(
     };
     // Only ssh leads to one machine by several names.
     let name = match how {
-        How::Invited | How::Linked => take_name(&placed.station).await,
+        How::Invited | How::Linked => take_name(&placed.station),
         How::Started | How::Joined { .. } | How::OnlyALeaf => Ok(None),
     };
     let shared = Shared::new();

@@ -7,7 +7,7 @@
 //!
 //! A node that is started with its tree takes its place when the start is over: nobody can be in it
 //! yet, and the sockets were a twentieth of the start of 256 nodes on two processors. A process that
-//! is stopped before that second has passed is not ended.
+//! is stopped before that is not ended.
 use super::super::start::plan::Station;
 use crate::link::peer::socket_owner;
 use rustix::io::Errno as SysErrno;
@@ -23,7 +23,7 @@ const ENDING_TIME: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// How long after its start a node takes a place that nobody can have.
-const START_TIME: Duration = Duration::from_secs(1);
+const START_TIME: Duration = Duration::from_millis(300);
 
 /// Connections that nobody accepts: others only ask whose socket it is.
 const WAITING_MAX: i32 = 64;

@@ -414,7 +414,8 @@ impl Doer<'_> {
                     _ => File::open(&other).and_then(|file| file.metadata()),
                 };
                 let found = found.map(|found| found.ino());
-                assert!(found.as_ref().err().is_none_or(|e| e.kind() == io::ErrorKind::NotFound));
+                let error = found.as_ref().err().filter(|e| e.kind() != io::ErrorKind::NotFound);
+                assert!(error.is_none(), "{other:?}: {error:?}");
                 NameAct::Look(shared, found.ok())
             }
         };

@@ -461,6 +461,15 @@ fn absolute_links_lead_into_their_own_host() {
         ("etc/of-export", "/conf/c".to_owned(), "../conf/c"),
         ("etc/plain", "../conf/c".to_owned(), "../conf/c"),
         ("etc/view", inside(2, "conf/c"), &inside(2, "conf/c")),
+        // What climbs does not get above the root, whatever links it goes by.
+        ("self", "/".to_owned(), "."),
+        ("etc/up", "/../../../../conf/c".to_owned(), "../conf/c"),
+        ("etc/up-plain", "../../../../../conf/c".to_owned(), "../conf/c"),
+        ("etc/up-links", "../self/self/../../../../conf/c".to_owned(), "../conf/c"),
+        ("etc/up-absolute", "/self/self/../../../../conf/c".to_owned(), "../conf/c"),
+        ("etc/up-view", format!("{POINT}/../../conf/c"), "../conf/c"),
+        ("etc/up-new", "/../conf/../../new".to_owned(), "../new"),
+        ("etc/up-nowhere", "/nowhere/../../../new/".to_owned(), "../new/"),
     ];
     for (name, text, shown) in &links {
         symlink(text, hosts.disk(1, name)).unwrap();
@@ -475,8 +484,9 @@ fn absolute_links_lead_into_their_own_host() {
         let seen = fs::symlink_metadata(hosts.at(2, 1, "top")).unwrap();
         assert_eq!((seen.atime(), seen.mtime()), (1000, 2000));
     }
-    let read = hosts.shell(2, "cat h1/etc/deep/c h1/top/deep/c h1/etc/of-export h1/etc/plain");
-    assert_eq!(read.stdout, "the owner's".repeat(4));
+    let read =
+        hosts.shell(2, "cat h1/etc/deep/c h1/top/deep/c h1/etc/of-export h1/etc/plain h1/etc/up*");
+    assert_eq!(read.stdout, "the owner's".repeat(4 + 5), "{read:?}");
     assert_eq!(hosts.shell(2, "cat h1/etc/view").stdout, "another host's");
     hosts.shell(2, "printf changed >h1/top/deep/c");
     assert_eq!(fs::read_to_string(hosts.disk(1, "conf/c")).unwrap(), "changed");

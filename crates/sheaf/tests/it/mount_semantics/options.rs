@@ -127,7 +127,8 @@ fn ids_are_mapped_between_hosts() {
     shell(&hosts, 2, "/run", "mkdir one");
     // The user is 2000 there and 1000 here, the group 50 there and 60 here.
     let make = "mkdir d; cd d; for id in 0 1000 2000 3000; do : > f$id; chown $id:$id f$id; done
-chmod 700 f2000; chown 2000:50 . f2000; setfacl -m u:2000:r f3000 || :";
+chmod 700 f2000; chown 2000:50 . f2000
+if command -v setfacl >/dev/null; then setfacl -m u:2000:r f3000; fi";
     shell(&hosts, 1, EXPORT, make);
     shell(&hosts, 2, "/run", "printf '# users\\nu:2000:1000\\ng:50:60\\n' > ids");
     for rules in ["u:2000:1000,g:50:60", "/run/ids"] {
