@@ -87,6 +87,18 @@ impl GetArgs {
         self.to_tar.is_none() && self.names.last().is_some_and(|to| hosts::is_on_hosts(to))
     }
 
+    /// How files are got.
+    fn options(&self) -> FetchOptions {
+        let mut options = FetchOptions {
+            overwrite: self.overwrite,
+            dry_run: self.dry_run,
+            delete: self.delete,
+            ..FetchOptions::default()
+        };
+        options.limits = self.schedule.limited(options.limits);
+        options
+    }
+
     /// Of which names files are got.
     pub fn fetched(&self) -> Result<FetchNames> {
         let patterns =
@@ -119,13 +131,7 @@ pub fn run(args: &GetArgs, global: &GlobalArgs) -> Result<Exit> {
     let named = sources.iter().map(|name| Ok((ArchivedName::parse(name)?, is_of_contents(name))));
     let sources: Result<Vec<_>> = named.collect();
     let fetched = args.fetched()?;
-    let mut options = FetchOptions {
-        overwrite: args.overwrite,
-        dry_run: args.dry_run,
-        delete: args.delete,
-        ..FetchOptions::default()
-    };
-    options.limits = args.schedule.limited(options.limits);
+    let mut options = args.options();
     let mut all = FetchReport::default();
     if !args.dry_run {
         end_at_signal(

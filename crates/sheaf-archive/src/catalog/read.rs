@@ -209,11 +209,15 @@ impl Catalog {
             None => [within.key(), &[1]].concat(),
         };
         let keys = KeyRange { first, ..KeyRange::within(within) };
-        // A directory comes before what is in it, so this is one within.
+        // A directory comes before what is in it, so this is one within; of a log that a hostile store
+        // has forged it may be one deeper, whose name leads back to it.
         let Some((path, directory)) = self.directories(&keys, false, 1)?.pop() else {
             return Ok(None);
         };
-        Ok(path.split().map(|(_, name)| (name.to_vec(), directory)))
+        match path.split() {
+            Some((above, name)) if above == *within => Ok(Some((name.to_vec(), directory))),
+            _ => Err(self.unreadable()),
+        }
     }
 
     /// A directory and those below it that come behind one of them, so many at most, in serial order.
