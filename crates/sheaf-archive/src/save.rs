@@ -49,6 +49,7 @@ use sheaf_core::files::FileKind;
 use sheaf_core::{Errno, lock};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
+use std::ops::Add;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -160,6 +161,22 @@ pub struct SaveReport {
     pub skipped: u64,
     /// Files and directories that were left out by errors.
     pub failed: u64,
+}
+
+impl Add for SaveReport {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            directories: self.directories + other.directories,
+            stored: self.stored + other.stored,
+            stored_bytes: self.stored_bytes + other.stored_bytes,
+            unchanged: self.unchanged + other.unchanged,
+            changing: self.changing + other.changing,
+            skipped: self.skipped + other.skipped,
+            failed: self.failed + other.failed,
+        }
+    }
 }
 
 /// The same as [`SaveReport`], by many.

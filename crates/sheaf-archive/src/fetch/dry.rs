@@ -102,8 +102,16 @@ fn remove_dry(
         told(ArchiveEvent::Failed(ArchiveError::NothingRemoved { path: to.to_owned() }));
         return Ok(FetchReport::default());
     }
-    // Of a target that is not there nothing is removed.
-    let Ok(target) = FetchTarget::open(to) else { return Ok(FetchReport::default()) };
+    let target = match FetchTarget::open(to) {
+        Ok(target) => target,
+        // Of a target that is not there nothing is removed.
+        Err(Errno::NOENT) => return Ok(FetchReport::default()),
+        Err(errno) => {
+            let (path, doing) = (to.to_owned(), "cannot be looked at");
+            told(ArchiveEvent::Failed(ArchiveError::File { path, doing, errno }));
+            return Ok(FetchReport { failed: 1, ..FetchReport::default() });
+        }
+    };
     let mut remover = OthersRemover {
         archive,
         exclude,

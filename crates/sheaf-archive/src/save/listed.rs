@@ -64,7 +64,7 @@ pub fn save_listed(
     let done = Mutex::new(SaveReport::default());
     let watch = |now: &SaveReport, stats: &ScheduleStats| {
         let before = *sheaf_core::lock(&done);
-        watch(&sum(before, now), stats);
+        watch(&(before + *now), stats);
     };
     let run = SaveRun { archive, options, exclude, told, watch: &watch };
     let lister = Lister { archive, to, options, exclude, told, counters: SaveCounters::default() };
@@ -74,26 +74,14 @@ pub fn save_listed(
             let listed = lister.make_ways(listed)?;
             let report = lister.store(&run, listed)?;
             let mut done = sheaf_core::lock(&done);
-            *done = sum(*done, &report);
+            *done = *done + report;
         }
         if is_over {
             break;
         }
     }
     let report = *sheaf_core::lock(&done);
-    Ok(sum(report, &lister.counters.take()))
-}
-
-fn sum(one: SaveReport, other: &SaveReport) -> SaveReport {
-    SaveReport {
-        directories: one.directories + other.directories,
-        stored: one.stored + other.stored,
-        stored_bytes: one.stored_bytes + other.stored_bytes,
-        unchanged: one.unchanged + other.unchanged,
-        changing: one.changing + other.changing,
-        skipped: one.skipped + other.skipped,
-        failed: one.failed + other.failed,
-    }
+    Ok(report + lister.counters.take())
 }
 
 struct Lister<'a> {

@@ -481,6 +481,29 @@ fn catalog_below_returns_only_the_subtree_in_pages() {
     }
 }
 
+/// A store that forges its log can leave out the directory that another one is in.
+#[test]
+fn directory_without_the_one_above_is_an_error() {
+    for made in &Made::all() {
+        made.catalog("one").commit(&made.store, &commit_of(new("/zXb", 0o700))).unwrap();
+        let (log, digest_bytes) = (made.log(2), 32);
+        let mut bytes = std::fs::read(&log).unwrap();
+        bytes.truncate(bytes.len() - digest_bytes);
+        let at = bytes.windows(4).position(|window| window == b"zXb\0").unwrap();
+        bytes[at + 1] = 0;
+        let digest = *blake3::hash(&bytes).as_bytes();
+        bytes.extend_from_slice(&digest);
+        std::fs::write(&log, bytes).unwrap();
+        let mut other = made.catalog("other");
+        other.catch_up(&made.store).unwrap();
+        for behind in [None, Some(&b"b"[..])] {
+            assert!(other.directory_behind(&ArchivePath::ROOT, behind).is_err());
+        }
+        let (name, _) = other.directory_behind(&path("/z"), None).unwrap().unwrap();
+        assert_eq!(name, b"b");
+    }
+}
+
 #[test]
 fn each_directory_is_in_one() {
     for made in &Made::all() {

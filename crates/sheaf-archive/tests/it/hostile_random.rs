@@ -3,6 +3,7 @@
 //!
 //! `SHEAF_HOSTILE` is how many stores are tried of each kind.
 use crate::crash::in_memory;
+use crate::grep::Numbers;
 use crate::round::{path, settle};
 use crate::trees::make_everything;
 use sheaf_archive::{
@@ -35,17 +36,6 @@ const EVIL: [&[u8]; 12] = [
     &[0x80, 0x80, 0x80, 0x80, 0x10],
     b"\x05../..",
 ];
-
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end.max(1) as u64) as usize
-    }
-}
 
 fn mutate(body: &mut Vec<u8>, numbers: &mut Numbers) {
     for _ in 0..=numbers.below(3) {

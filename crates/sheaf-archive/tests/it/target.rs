@@ -1,4 +1,5 @@
 //! Of what is fetched some names alone, and a target that has nothing else behind it: compared with rsync.
+use crate::grep::Numbers;
 use crate::round::{Place, path};
 use crate::trees::seen;
 use sheaf_archive::{
@@ -16,17 +17,6 @@ use std::sync::Mutex;
 
 const ROUNDS: u64 = 40;
 const NAMES: [&str; 8] = ["a", "b.o", "c.c", "cache", "d", "e.c", "f", "x y"];
-
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end.max(1) as u64) as usize
-    }
-}
 
 /// A tree of these names. Where names say the kind, what has a point is a file and all else a directory.
 fn make_tree(at: &Path, depth: usize, by_name: bool, numbers: &mut Numbers) {

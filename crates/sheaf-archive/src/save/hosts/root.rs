@@ -392,10 +392,10 @@ impl SaveRoot {
             HostRecord::Done { id, report } => {
                 state.forget_contents(host, id);
                 if let Some(given) = state.hosts[host].given.remove(&id) {
-                    let mut all = sum(given.report, report);
+                    let mut all = given.report + report;
                     // What was stored by one that was lost is not told twice.
                     all.unchanged = all.unchanged.saturating_sub(given.of.kept.stored);
-                    state.report = sum(state.report, sum(all, given.of.kept));
+                    state.report = state.report + all + given.of.kept;
                 }
             }
             HostRecord::Told { text } => state.said(host, text),
@@ -482,7 +482,7 @@ impl SaveRoot {
         let Some(is) = given.of.is.clone().filter(|is| is.path == change.change.path) else {
             return self.lose(state, host, UNREADABLE);
         };
-        given.report = sum(given.report, report);
+        given.report = given.report + report;
         state.commits.push(&self.archive, &is, change, report)
     }
 
@@ -503,7 +503,7 @@ impl SaveRoot {
                 stored_bytes: report.stored_bytes,
                 ..SaveReport::default()
             };
-            let kept = sum(given.of.kept, kept);
+            let kept = given.of.kept + kept;
             state.pools[pool].waiting.push(WaitingDirectory { kept, ..given.of });
         }
         state.give_links_up(host);
@@ -520,7 +520,7 @@ impl SaveRoot {
             let count = (undone.len() + replaced.len()).max(1) as u64;
             state.report.failed += count;
             for undone in undone {
-                state.report = sum(state.report, undone.kept);
+                state.report = state.report + undone.kept;
             }
         }
         state.said(host, text);
@@ -730,17 +730,5 @@ impl RootState {
         for key in open {
             self.next_by(key);
         }
-    }
-}
-
-fn sum(one: SaveReport, other: SaveReport) -> SaveReport {
-    SaveReport {
-        directories: one.directories + other.directories,
-        stored: one.stored + other.stored,
-        stored_bytes: one.stored_bytes + other.stored_bytes,
-        unchanged: one.unchanged + other.unchanged,
-        changing: one.changing + other.changing,
-        skipped: one.skipped + other.skipped,
-        failed: one.failed + other.failed,
     }
 }
