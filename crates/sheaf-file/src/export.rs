@@ -83,7 +83,8 @@ impl Export {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
         let export = Self { device: device_of(root.as_fd())?, root: Arc::new(root), held: None };
-        export.resolve(Path::new("."), OFlags::empty())?;
+        // Whether the kernel can. Views are looked for when a file is opened, not at every start.
+        export.openat2_anywhere(Path::new("."), OFlags::PATH, Mode::empty())?;
         Ok(export)
     }
 
