@@ -1,6 +1,6 @@
 //! The words of Sheaf: host sets, range sets, member sets, statuses and errors.
 //!
-//! Nothing here does I/O. Every other crate speaks in these types, so that one noun has one
+//! Nothing here does I/O, but to ask the kernel who it is. Every other crate speaks in these types, so that one noun has one
 //! meaning: a [`RangeSet`] is a set of leaves, a [`MemberSet`] a set of members of a group, an
 //! [`Errno`] the reason one of them failed. What does an operation tells it to an
 //! [`Observer`](observer::Observer), so that a trace sees it and neither knows the other.
@@ -14,6 +14,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod boot;
 mod errno;
 pub mod files;
 pub mod filter_abi;
@@ -28,6 +29,7 @@ pub mod place;
 mod rangeset;
 pub mod varint;
 
+pub use boot::boot_id;
 pub use errno::Errno;
 pub use lock::lock;
 pub use memberset::MemberSet;

@@ -10,11 +10,8 @@ use crate::stage::is_made_up;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
+use sheaf_core::boot_id;
 use sheaf_core::files::{FileKind, Timestamp};
-use std::sync::OnceLock;
-
-/// The kernel's own identifier, a new one for each boot. Containers of one kernel share it.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Directories above another, at most.
 const DEPTH_MAX: usize = 4096;
@@ -93,7 +90,7 @@ impl FileIdentity {
             return Ok(None);
         }
         Ok(Some(Self {
-            machine: machine(),
+            machine: boot_id(),
             dev: metadata.dev,
             ino: metadata.ino,
             kind: metadata.kind,
@@ -173,15 +170,6 @@ impl FileIdentity {
 fn up(dir: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(dir, "..", flags, Mode::empty())
-}
-
-/// The boot identifier, read once.
-fn machine() -> Option<u128> {
-    static MACHINE: OnceLock<Option<u128>> = OnceLock::new();
-    *MACHINE.get_or_init(|| {
-        let text = std::fs::read_to_string(BOOT_ID).ok()?;
-        u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
-    })
 }
 
 #[cfg(test)]

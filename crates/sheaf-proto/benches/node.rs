@@ -179,6 +179,7 @@ fn orphans_that_come_at_once(bencher: Bencher<'_, '_>, count: u32) {
                     ready: Some(leaves),
                     streams: vec![stream],
                     born: None,
+                    machines: Vec::new(),
                     modules: Vec::new(),
                     gave: RangeSet::new(),
                 };

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Version of everything on a link; both ends must have the same.
-pub const PROTOCOL_VERSION: u32 = 10;
+pub const PROTOCOL_VERSION: u32 = 11;
 
 /// How a node collects the contributions to a wave before it sends on what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -202,6 +202,8 @@ pub struct Adopt {
     /// It was started anew, perhaps in the place of one that was lost: streams up to this number
     /// ([`Open::number`]) are from before; `u64::MAX` when it has not been told yet.
     pub born: Option<u64>,
+    /// The machines of the leaves below it that are to be in the session once, in order.
+    pub machines: Vec<(u32, Machine)>,
 }
 
 impl Adopt {
@@ -304,6 +306,26 @@ pub struct Ack {
 pub struct Ready {
     /// Leaves that run.
     pub leaves: RangeSet,
+    /// As in [`Adopt`]: a leaf's own. Of others the receiver has heard by [`Notice::Machine`].
+    pub machines: Vec<(u32, Machine)>,
+}
+
+/// The machine that a leaf is on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Equal for all leaves of a session that are on one machine, whoever they run as.
+    pub id: [u8; 16],
+    /// The leaf's host, as the session calls it.
+    pub host: String,
+}
+
+/// The root's answer to the [`Machine`] of a leaf.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admission {
+    /// Which.
+    pub leaf: u32,
+    /// Why it is not to serve, in one phrase.
+    pub refused: Option<String>,
 }
 
 /// Something that travels to the root unchanged.
@@ -378,6 +400,13 @@ pub enum Notice {
         by: u32,
         /// Which.
         leaves: RangeSet,
+    },
+    /// A leaf has started, or is about to be let in. The root keeps it to itself.
+    Machine {
+        /// The leaf.
+        leaf: u32,
+        /// Where it is.
+        machine: Machine,
     },
     /// A filter could not combine; the leaves are `failed` in that wave.
     FilterFailed {

@@ -90,6 +90,8 @@ pub enum Kind {
     Verdict = 29,
     /// Down: answers of these leaves do not decode ([`super::control::Garbled`]).
     Garbled = 30,
+    /// Down: whether a leaf is to serve on its machine ([`super::control::Admission`]).
+    Admission = 31,
 }
 
 impl Kind {
@@ -102,10 +104,10 @@ impl Kind {
 /// The kinds by their number.
 const KINDS: [Option<Kind>; 32] = {
     use Kind::*;
-    const ALL: [Kind; 27] = [
+    const ALL: [Kind; 28] = [
         Assign, Ready, Heartbeat, Open, Close, Down, Up, Credit, Cancel, Notice, Shutdown, Hello,
         Adopt, Adopted, Release, Released, Ack, Module, Reply, State, Run, Door, Go, Take,
-        Farewell, Verdict, Garbled,
+        Farewell, Verdict, Garbled, Admission,
     ];
     let mut kinds = [None; 32];
     let mut at = 0;
@@ -389,7 +391,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_number() {
         let kinds: Vec<Kind> = (0..=u8::MAX).filter_map(Kind::from_wire).collect();
-        assert_eq!(kinds.len(), 27);
+        assert_eq!(kinds.len(), 28);
         assert!(kinds.iter().all(|&kind| Kind::from_wire(kind as u8) == Some(kind)));
     }
 

@@ -79,7 +79,7 @@ pub fn frame_header(data: &[u8]) {
 /// Bodies of control frames: one that decodes comes back from its own bytes.
 pub fn control(data: &[u8]) {
     let mut script = Script(data);
-    match script.byte() % 17 {
+    match script.byte() % 18 {
         0 => round_trip::<Open>(script.0),
         1 => round_trip::<Assign>(script.0),
         3 => round_trip::<Ready>(script.0),
@@ -94,6 +94,7 @@ pub fn control(data: &[u8]) {
         13 => round_trip::<control::Ancestor>(script.0),
         14 => round_trip::<control::DoorAddress>(script.0),
         15 => round_trip::<control::Verdict>(script.0),
+        17 => round_trip::<control::Admission>(script.0),
         _ => drop(report::Bundle::decode(script.0)),
     }
 }
@@ -323,7 +324,8 @@ impl<'a> Play<'a> {
         let body = match (kind % 16, self.script.byte() % 4) {
             (4, 1..) => self.open_body(),
             (2, 1..) => {
-                postcard::to_stdvec(&Ready { leaves: RangeSet::full(3) }).unwrap_or_default()
+                let ready = Ready { leaves: RangeSet::full(3), machines: Vec::new() };
+                postcard::to_stdvec(&ready).unwrap_or_default()
             }
             _ => self.script.bytes().to_vec(),
         };

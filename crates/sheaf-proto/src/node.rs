@@ -64,6 +64,7 @@ mod guests;
 mod guide;
 mod handover;
 mod lost;
+mod machines;
 mod module;
 mod orphan;
 mod outgoing;
@@ -109,6 +110,7 @@ pub struct Node {
     clocks: Arc<LinkClocks>,
     diagnosis: Option<Box<diagnosis::Diagnosis>>,
     recovery: Recovery,
+    machines: machines::Machines,
     /// The modules of filters that have come this way.
     modules: module::Passed,
     /// What services keep of what passes.
@@ -147,6 +149,7 @@ impl Node {
             rooms: FrameRooms::default(),
             clocks: Arc::default(),
             diagnosis: None,
+            machines: Default::default(),
             modules: Default::default(),
             taps: Default::default(),
             config,
@@ -340,6 +343,7 @@ impl Node {
                 modules.on_module(here, header, &frame)
             }
             (Kind::Garbled, false) => self.on_garbled(now, body),
+            (Kind::Admission, false) => self.on_admission(link, body),
             (Kind::Ready, true) => self.on_ready(link, header, body),
             (Kind::Notice, true) => self.on_notice(link, header, body),
             (Kind::Door, true) => self.on_door(link, body),
@@ -372,7 +376,7 @@ impl Node {
             (Kind::Ready, LinkState::Knocking) => {
                 self.links[link].has_engine = header.has(flag::ready::ENGINE);
                 let ready: control::Ready = control::decode(Kind::Ready, body)?;
-                self.on_newcomer(now, link, ready.leaves)
+                self.on_newcomer(now, link, ready)
             }
             (Kind::Notice, LinkState::Knocking | LinkState::Pending(_)) => {
                 self.on_give_up(link, body)
@@ -380,6 +384,7 @@ impl Node {
             // A node that waits to be taken in may hold leaves already, which another newcomer
             // wants.
             (Kind::Released, LinkState::Pending(_)) => self.on_released(now, link, body),
+            (Kind::Admission, LinkState::Asking) => self.on_admission(link, body),
             (Kind::Release, LinkState::Asking) => self.on_release(now, link, body),
             (Kind::Adopted, LinkState::Asking) => self.on_adopted(now, link, body),
             (Kind::Farewell, LinkState::Asking) => {

@@ -63,6 +63,11 @@ pub trait Leaves {
     /// A node that is no leaf begins, for the first time or again.
     fn node_begins(&mut self, _rank: u32, _node: &mut Node) {}
 
+    /// The number of the machine that `leaf` is on, if it is to be in the session once.
+    fn machine(&self, _leaf: u32) -> Option<u32> {
+        None
+    }
+
     /// The process of `leaf` was started again, and remembers nothing.
     fn began_anew(&mut self, _leaf: u32) {}
 
@@ -288,8 +293,12 @@ impl<L: Leaves> Sim<L> {
             }
         }
         for rank in (0..sim.shape.nodes()).rev() {
-            if sim.shape.leaf(rank).is_some() {
-                sim.with(rank, |node, _| node.tell_ready());
+            if let Some(leaf) = sim.shape.leaf(rank) {
+                let machine = sim.leaves.machine(leaf);
+                sim.with(rank, |node, _| {
+                    world::set_machine(node, leaf, machine);
+                    node.tell_ready();
+                });
             } else if sim.config.heartbeats {
                 // Puts its first tick on the agenda.
                 sim.with(rank, |_, _| ());

@@ -34,26 +34,25 @@ impl Changes {
     /// `removed on n[1-16]: 16 files`, `written on n[1-2]: 2 files, in part on n3: 1 file`; where
     /// hosts have not said all, `removed on n[1-2]: at least 512 files`.
     pub fn text(&self, hosts: &dyn HostNames) -> String {
-        let Self { done, way, files, nouns: (one, many), leaves, in_part, unfinished, is_dry } =
-            self;
+        let Self { done, way, files, nouns, leaves, in_part, unfinished, is_dry } = self;
         let done = match (is_dry, done.split_once(' ')) {
             (false, _) => (*done).to_owned(),
             (true, None) => format!("would be {done}"),
             (true, Some((what, done))) => format!("the {what} would be {done}"),
         };
-        let on = |files: u64, leaves: &RangeSet| {
+        let on = |files: u64, leaves: &RangeSet, (one, many): (&str, &str)| {
             let noun = if files == 1 { one } else { many };
             let least = if leaves.is_disjoint(&unfinished.unknown) { "" } else { "at least " };
             format!("{way} {}: {least}{files} {noun}", hosts.fold(leaves))
         };
+        // Only files are written in place.
+        let in_part = (in_part.0, on(in_part.0, &in_part.1, ("file", "files")));
         match (*files, in_part) {
             (0, (0, _)) if unfinished.unknown.is_empty() => format!("{done}: nothing"),
             (0, (0, _)) => format!("{done}: not known"),
-            (0, (cut, there)) => format!("{done} in part {}", on(*cut, there)),
-            (files, (0, _)) => format!("{done} {}", on(files, leaves)),
-            (files, (cut, there)) => {
-                format!("{done} {}, in part {}", on(files, leaves), on(*cut, there))
-            }
+            (0, (_, cut)) => format!("{done} in part {cut}"),
+            (files, (0, _)) => format!("{done} {}", on(files, leaves, *nouns)),
+            (files, (_, cut)) => format!("{done} {}, in part {cut}", on(files, leaves, *nouns)),
         }
     }
 

@@ -634,6 +634,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_in_part_are_files_whatever_else_was_made() {
+        let changes = |files, cut| Changes {
+            done: "copied",
+            way: "to",
+            nouns: ("directory", "directories"),
+            files,
+            leaves: RangeSet::single(1),
+            in_part: (cut, RangeSet::full(2)),
+            unfinished: Unfinished::default(),
+            is_dry: false,
+        };
+        assert_eq!(changes(0, 2).text(&Numbered), "copied in part to n[1-2]: 2 files");
+        let both = "copied to n1: 1 directory, in part to n[1-2]: 1 file";
+        assert_eq!(changes(1, 1).text(&Numbered), both);
+    }
+
+    #[test]
     fn counts_of_failures_that_are_too_many_do_not_overflow() {
         let more = |path| Failure { more: u64::MAX, ..failure(&[1], path, Errno::NOENT) };
         let report =

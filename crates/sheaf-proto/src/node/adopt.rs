@@ -13,6 +13,7 @@
 use super::Node;
 use super::down::leads_to_own_leaf;
 use super::guide::life_of;
+use super::machines::check_machines;
 use super::release::{Job, To};
 use crate::config::Time;
 use crate::control::{self, Adopt, Adopted, Notice, Open};
@@ -118,6 +119,7 @@ impl Node {
         {
             return Err(Violation::Bound("a node asks for more than it is entitled to"));
         }
+        check_machines(&adopt.machines, &adopt.leaves)?;
         let newer = |other: &Link| {
             let held = other.is_alive() || !other.leaves().is_empty();
             !matches!(other.state, LinkState::Knocking) && held && other.epoch >= adopt.epoch
@@ -152,7 +154,7 @@ impl Node {
         &mut self,
         now: Time,
         link: LinkId,
-        ready: RangeSet,
+        control::Ready { leaves: ready, machines }: control::Ready,
     ) -> Result<(), Violation> {
         if !matches!(self.links[link].state, LinkState::Knocking) {
             return Err(Violation::OutOfPlace(Kind::Ready));
@@ -161,6 +163,7 @@ impl Node {
         if !ready.is_subset(&leaves) {
             return Err(Violation::Bound("a node speaks for leaves that are not its own"));
         }
+        check_machines(&machines, &leaves)?;
         let (rank, lost) = (self.links[link].rank, leaves.difference(&ready));
         let (streams, modules) = (Vec::new(), Vec::new());
         let (away, lost) = (lost.clone(), lost);
@@ -175,6 +178,7 @@ impl Node {
             modules,
             gave: RangeSet::new(),
             born: Some(u64::MAX),
+            machines,
         };
         self.claim_leaves_for(now, link, adopt);
         Ok(())
@@ -288,6 +292,8 @@ impl Node {
             self.child_ready(link, ready);
         }
         self.tell_of_arrival(link, &adopt, waits);
+        // Behind that: of two leaves of one machine that come together, both are there by now.
+        self.hear_of_machines(std::mem::take(&mut adopt.machines));
         self.refill(link);
     }
 

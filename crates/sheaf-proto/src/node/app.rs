@@ -17,7 +17,10 @@ const REFER_BYTES_MIN: usize = 16 << 10;
 impl Node {
     /// The next thing the application or service should know.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        match self.machines.is_waiting() {
+            false => self.events.pop_front(),
+            true => self.event_of_no_stream(),
+        }
     }
 
     /// Opens a stream from here to the `service` of `members`. Returns its identifier.

@@ -483,7 +483,7 @@ mod tests {
         );
         let whole = root.registry.modules().engine().unwrap();
         for (link, child) in [(0, &inner), (1, &equipped(NodeRole::Inner, 1)), (2, &leaf)] {
-            let ready = control::Ready { leaves: RangeSet::new() };
+            let ready = control::Ready { leaves: RangeSet::new(), machines: Vec::new() };
             let frame = control::control(child.with_engine(Kind::Ready), &ready);
             root.receive(NOW, LinkId::new(link), &frame).unwrap();
         }

@@ -34,6 +34,7 @@ impl Node {
         // First, because `Adopt` must not name leaves that children have released for another node.
         self.lose_released();
         self.recovery.epoch += 1;
+        self.machines.wait();
         let link = self.add_up(now);
         self.links[link].state = LinkState::Asking;
         self.recovery.asking = Some(link);
@@ -70,6 +71,7 @@ impl Node {
             modules: self.modules(),
             gave: self.given_here(),
             born: self.recovery.born,
+            machines: self.machines.of(&self.config.leaves.difference(&self.below.lost)),
         };
         let frame = control::control(self.with_engine(Kind::Adopt), &adopt);
         self.links.send(link, frame);

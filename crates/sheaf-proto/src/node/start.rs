@@ -1,5 +1,6 @@
 //! A tree starts, says what becomes of its nodes, and ends.
 use super::lost::NO_STREAM;
+use super::machines::check_machines;
 use super::{Event, Node};
 use crate::config::NodeRole;
 use crate::control::{self, NOTE_BYTES_MAX, Notice, SERVICE_BYTES_MAX};
@@ -24,6 +25,8 @@ impl Node {
         let ready: control::Ready = control::decode(Kind::Ready, body)?;
         // Never cleared here: the flag also records that the engine was sent to this child.
         self.links[link].has_engine |= header.has(flag::ready::ENGINE);
+        check_machines(&ready.machines, &self.links[link].claim)?;
+        self.hear_of_machines(ready.machines);
         self.child_ready(link, &ready.leaves);
         Ok(())
     }
@@ -58,7 +61,11 @@ impl Node {
             self.below.ready = self.config.leaves.clone();
         }
         self.events.push_back(Event::Ready(self.below.ready.clone()));
-        let ready = control::Ready { leaves: self.below.ready.clone() };
+        let machines = match self.config.role {
+            NodeRole::Leaf => self.machines.of(&self.config.leaves),
+            _ => Vec::new(),
+        };
+        let ready = control::Ready { leaves: self.below.ready.clone(), machines };
         self.tell_parents(&control::control(self.with_engine(Kind::Ready), &ready));
     }
 
@@ -85,6 +92,12 @@ impl Node {
             && !leaves.is_subset(&self.links[link].claim)
         {
             return Err(Violation::Bound("a node speaks of leaves that are not below it"));
+        }
+        if let Notice::Machine { leaf, machine } = notice {
+            let machines = vec![(leaf, machine)];
+            check_machines(&machines, &self.links[link].claim)?;
+            self.hear_of_machines(machines);
+            return Ok(());
         }
         // A leaf reports the crash of a node without a stream (`tell_of_crash`). Only the root has
         // all streams, and can find the filters that ran there.
@@ -136,7 +149,17 @@ impl Node {
                 }
             }
         }
+        let gives_up = match &notice {
+            Notice::Lost { by, rank, errno, .. } if by == rank => {
+                (*rank == self.links[link].rank).then_some(*errno)
+            }
+            _ => None,
+        };
         self.notice(*header, notice);
+        // Nor for one that gives up, behind the reason.
+        if let Some(errno) = gives_up {
+            self.child_lost(link, errno);
+        }
         Ok(())
     }
 
@@ -159,7 +182,7 @@ impl Node {
             notices.iter().map(|notice| control::control(Header::new(Kind::Notice), notice));
         let mut frames: Vec<Bytes> = notices.collect();
         if self.below.told {
-            let ready = control::Ready { leaves: self.below.ready.clone() };
+            let ready = control::Ready { leaves: self.below.ready.clone(), machines: Vec::new() };
             frames.push(control::control(self.with_engine(Kind::Ready), &ready));
         }
         for frame in frames {

@@ -1,5 +1,5 @@
 //! Nodes that are started again, and children that go back to them: what launchers do.
-use super::world::own_leaf;
+use super::world::{own_leaf, set_machine};
 use super::{Leaves, Sim, SimWhat};
 use crate::config::Time;
 use crate::control::{Ancestor, DoorAddress};
@@ -47,7 +47,10 @@ impl<L: Leaves> Sim<L> {
         let leaf = self.shape.leaf(rank);
         match leaf {
             None => node.begin_empty(),
-            Some(_) => node.begin_late(),
+            Some(leaf) => {
+                node.begin_late();
+                set_machine(&mut node, leaf, self.leaves.machine(leaf));
+            }
         }
         let (own, joint) = own_leaf(&mut node, now);
         self.leaves.began_anew(leaf.unwrap_or(own::leaf_of(rank)));

@@ -2,6 +2,7 @@
 use super::wire::shred;
 use super::{Fault, Leaves, Shape, Sim, SimConfig, SimHost, SimInput, SimWhat};
 use crate::config::{NodeRole, Time};
+use crate::control::Machine;
 use crate::filter::Registry;
 use crate::links::LinkId;
 use crate::node::{Event, Node};
@@ -57,6 +58,15 @@ fn leaf_at<'a>(shape: &Shape, hosts: &'a mut [SimHost], rank: u32) -> Option<(u3
     match shape.leaf(rank) {
         Some(leaf) => Some((leaf, host.node.as_mut()?)),
         None => Some((own::leaf_of(rank), host.own.as_mut()?)),
+    }
+}
+
+/// Says what machine a leaf is on.
+pub(super) fn set_machine(node: &mut Node, leaf: u32, machine: Option<u32>) {
+    if let Some(number) = machine {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_le_bytes());
+        node.set_machine(Machine { id, host: format!("n{leaf}") });
     }
 }
 

@@ -2,6 +2,7 @@
 mod ahead;
 mod apart;
 mod flow;
+mod machines;
 mod near;
 mod oracle;
 mod order;

@@ -171,7 +171,7 @@ impl Writer {
     pub fn make_dir(&self, path: &Path, attrs: &Attrs, named: bool) -> Result<Dir, Errno> {
         // Files are still to be made in it, so its owner has all rights until it is closed. Others
         // have none before that if it is to get a mode of its own.
-        let rights = if self.sets_mode(true) { 0 } else { attrs.mode & 0o777 };
+        let rights = if self.sets_mode(true) { 0 } else { attrs.mode & 0o1777 };
         let mode = Mode::from_raw_mode(rights | 0o700);
         let is_new = match self.export.create_dir(path, mode) {
             Ok(()) => true,

@@ -7,7 +7,7 @@ pub(super) mod desk;
 pub mod invitation;
 pub(super) mod invited;
 pub(super) mod keeper;
-mod named;
+mod machine;
 pub(super) mod peer;
 pub(super) mod place;
 pub(super) mod search;

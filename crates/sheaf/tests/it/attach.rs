@@ -369,3 +369,31 @@ fn inner_hosts_join_as_well() {
     assert_eq!(hosts, planned);
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
+
+/// A server that joins as another host than it is on would be written to twice.
+#[test]
+fn machine_joins_a_session_once() {
+    let _turn = turn();
+    let Some((machines, tokens)) = session(3, &[]) else { return };
+    let _first = join(&machines, 1, &tokens[0]);
+    let _third = join(&machines, 3, &tokens[2]);
+    wait_for(&machines, "h[1,3]");
+    write_token(&machines, 1, &tokens[1]);
+    let program = machines.dir().join("sheaf");
+    let at = format!("login:{PORT}");
+    let args = ["serve", "--join", &at, "--token-file", "token", "--host", "h2"];
+    let second = Running::start(&mut machines.command(1, program.to_str().unwrap(), &args));
+    let refused = "h2: it does not serve (ENOTUNIQ): this machine is in the session as h1";
+    wait_until("the second name is refused", || grep(&machines).stderr.contains(refused));
+    second.wait();
+    machines.write(1, "log", "");
+    machines.write(3, "log", "");
+    let run = machines.run(&["write", "--append", "--data", "x\n", "@all:/root/log"]);
+    assert_eq!(run.code, Some(4), "{run:?}");
+    assert_eq!(std::fs::read_to_string(machines.home(1, "log")).unwrap(), "x\n", "{run:?}");
+    // The host itself still may come.
+    let token = machines.run(&["token", "pods"]);
+    let _second = join(&machines, 2, &token.stdout);
+    wait_for(&machines, "h[1-3]");
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}

@@ -97,6 +97,30 @@ fn part_of_a_mode_leaves_the_umask_to_the_rest() {
     assert_eq!(modes("dirs"), [0o750, file]);
 }
 
+/// Without -p a new directory gets what `cp -r` gives it, also its sticky bit.
+#[test]
+fn new_directories_get_the_modes_that_cp_gives_them() {
+    let here = tempfile::tempdir().unwrap();
+    let from = here.path().join("src");
+    let modes = [0o1777, 0o1755, 0o3777, 0o2775, 0o4755, 0o1700, 0o770, 0o500];
+    for mode in modes {
+        let dir = from.join(format!("{mode:o}"));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("f"), "x").unwrap();
+        set_mode(&dir, mode);
+    }
+    let cluster = Cluster::new(1);
+    let options = CopyOptions { recursive: true, sync: false, ..CopyOptions::default() };
+    copy(&cluster, &from, "/ours", &options);
+    let theirs = here.path().join("theirs");
+    let status = std::process::Command::new("cp").arg("-r").args([&from, &theirs]).status();
+    assert!(status.unwrap().success());
+    for name in modes.map(|mode| format!("{mode:o}")) {
+        let ours = mode(&cluster.path(0, &format!("ours/{name}")));
+        assert_eq!(format!("{ours:o}"), format!("{:o}", mode(&theirs.join(&name))), "{name}");
+    }
+}
+
 /// Others see no more of a copy while it is made than afterwards.
 #[test]
 fn copy_under_way_has_no_more_rights_than_in_the_end() {

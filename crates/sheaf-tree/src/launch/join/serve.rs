@@ -1,7 +1,7 @@
 //! A server or inner node: a process that was started by its parent.
 use super::invitation::{ChannelKind, Invitation, Patient};
 use super::invited::LinkedNode;
-use super::named::{OtherName, take_name};
+use super::machine::machine_of;
 use super::peer::{Introductions, PEERS};
 use super::place::{ASSIGN_TIMEOUT, SaidPlace, find_place, hear, said};
 use super::search::{Arrival, ParentIs, Search, arrive_near, attach_parent, find_parent};
@@ -376,6 +376,11 @@ fn begin(shared: &Arc<Shared>, placed: &Placed, as_orphan: bool, services: &Serv
             core.nodes[0].begin_without(&guests);
         }
         core.nodes[0].set_identity(&root.host(), std::process::id());
+        if role == NodeRole::Leaf
+            && let Some(machine) = machine_of(station)
+        {
+            core.nodes[0].set_machine(machine);
+        }
         if station.late {
             core.nodes[0].count_on(station.epoch);
             match role {
@@ -405,11 +410,6 @@ async fn run(
         true => take_place(&placed.station).await,
         false => None,
     };
-    // Only ssh leads to one machine by several names.
-    let name = match how {
-        How::Invited | How::Linked => take_name(&placed.station),
-        How::Started | How::Joined { .. } | How::OnlyALeaf => Ok(None),
-    };
     let shared = Shared::new();
     let parent = begin(&shared, &placed, as_orphan, services);
     if let How::Joined { node, .. } = how {
@@ -425,13 +425,7 @@ async fn run(
         end_when_held_up(options.tuning.heartbeat_timeout * 3 / 4);
     }
     if role == NodeRole::Leaf {
-        match &name {
-            Ok(_) => begin_services(&shared, root, &station, &options, services),
-            Err(OtherName(other)) => {
-                let cause = format!("this machine is in the session as {other}");
-                shared.with_node(0, |node| node.give_up(Errno::NOTUNIQ, &cause));
-            }
-        }
+        begin_services(&shared, root, &station, &options, services);
         attach_parent(&shared, parent, channel, at)?;
     } else {
         // Streams may have come right behind the assignment; the children's assignments go first.

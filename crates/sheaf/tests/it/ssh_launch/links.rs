@@ -292,25 +292,30 @@ fn inner_host_that_is_cut_off_comes_back_through_ssh() {
     }
 }
 
-/// What is done to a host by two names would be done, and counted, twice.
+/// What is done to a host by two names would be done, and counted, twice: whoever logs in there, and
+/// wherever in the tree the names are.
 #[test]
 fn machine_of_two_names_is_in_a_session_once() {
     let _turn = turn();
-    let Some(machines) = super::machines(2, "flat", "") else { return };
+    let Some(machines) = super::machines(4, "flat", "") else { return };
     let address = address(1);
-    machines.write(1, "log", "");
-    machines.write(2, "log", "");
-    let hosts = format!("h[1-2],{address}");
-    let args =
-        ["-w", &hosts, "--launch", "ssh", "write", "--append", "--data", "x\n", "@all:/root/log"];
-    let run = machines.run(&args);
-    assert_eq!(run.code, Some(4), "{run:?}");
-    let refused =
-        |host: &str| run.stderr.contains(&format!("{host}: it does not serve (ENOTUNIQ)"));
-    assert!(refused("h1") || refused(&address), "{run:?}");
-    assert!(run.stderr.contains("this machine is in the session as "), "{run:?}");
-    for host in [1, 2] {
-        assert_eq!(std::fs::read_to_string(machines.home(host, "log")).unwrap(), "x\n", "{run:?}");
+    let text = |host| std::fs::read_to_string(machines.home(host, "log")).unwrap();
+    for (tree, hosts) in [
+        ("flat", format!("h[1-4],{address}")),
+        ("flat", "h1,root@h1,h[2-4]".to_owned()),
+        ("k-ary:2", format!("h[1-4],{address}")),
+        ("k-ary:2", format!("{address},h[1-4]")),
+        ("1x3x2", format!("{address},h[1-4]")),
+        ("k-nomial:2", format!("h[1-4],{address}")),
+    ] {
+        (1..=4).for_each(|host| machines.write(host, "log", ""));
+        let append = ["write", "--append", "--data", "x\n", "@all:/root/log"];
+        let run = machines
+            .run(&[&["-w", &hosts, "--launch", "ssh", "--tree", tree], &append[..]].concat());
+        assert_eq!(run.code, Some(4), "{tree} {hosts}: {run:?}");
+        assert_eq!(run.stderr.matches("ENOTUNIQ").count(), 1, "{tree} {hosts}: {run:?}");
+        assert!(run.stderr.contains("this machine is in the session as "), "{run:?}");
+        assert_eq!([1, 2, 3, 4].map(text), ["x\n"; 4], "{tree} {hosts}: {run:?}");
     }
     // The next session has a name of its own.
     assert_eq!(machines.run(&["cat", "h1:/root/log"]).stdout, "x\n");
