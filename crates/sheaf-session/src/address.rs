@@ -131,13 +131,13 @@ impl Address {
     /// Nobody changes files of a thousand hosts by leaving something out.
     fn check_hosts(&self, config: &Config, purpose: Purpose) -> Result<(), SessionError> {
         if config.has_no_hosts() {
-            self.check_no_session_is_meant(config, purpose)?;
+            self.check_hosts_are_known(config, purpose)?;
         }
         let (Purpose::Change(command) | Purpose::Name(command)) = purpose else { return Ok(()) };
         // An unset variable leaves a bare colon: "$HOSTS:/path".
         let is_bare = self.hosts.as_deref() == Some("");
         if config.is_this_machine() {
-            return if is_bare { Err(self.bare_colon_here(command)) } else { Ok(()) };
+            return Ok(());
         }
         if !is_bare && (self.hosts.is_some() || config.says_hosts()) {
             return Ok(());
@@ -164,41 +164,38 @@ impl Address {
         )))
     }
 
-    /// The refusal of a bare colon where the cluster is this machine alone.
-    fn bare_colon_here(&self, command: &str) -> SessionError {
-        let path = self.path.display();
-        SessionError::Address(format!(
-            ":{path}: {command} changes files, and an unset variable leaves a bare colon: write \
-             {path} alone for this machine"
-        ))
-    }
-
-    /// Who says hosts where nothing says what they are may have forgotten the name of a session:
-    /// then it would be this machine's files that are read or changed.
-    fn check_no_session_is_meant(
-        &self,
-        config: &Config,
-        purpose: Purpose,
-    ) -> Result<(), SessionError> {
+    /// Who says hosts where nothing says what they are may have forgotten the name of a session, or
+    /// does not see it: then it would be this machine's files that are read or changed. So nothing but
+    /// its name stands for this machine.
+    fn check_hosts_are_known(&self, config: &Config, purpose: Purpose) -> Result<(), SessionError> {
         let Some(hosts) = self.hosts.as_ref().filter(|hosts| **hosts != own_name()) else {
             return Ok(());
         };
         let running = Sessions::running_anywhere(config.environment()).map_err(|error| {
             SessionError::Address(format!("which sessions run: {}", one_line(&error)))
         })?;
-        if running.is_empty() {
+        // Of hosts that there are none of, it is said below how to have them.
+        if running.is_empty() && !hosts.is_empty() && config.leaves(hosts).is_err() {
             return Ok(());
         }
-        let (path, names) = (self.path.display(), some_of(running.iter()));
         let changes = match purpose {
             Purpose::Read => String::new(),
             Purpose::Change(command) | Purpose::Name(command) => {
                 format!("{command} changes files, and ")
             }
         };
+        let path = self.path.display();
+        let known = match &running[..] {
+            [] => "nothing says which hosts there are: name them with -w HOSTS, a session with \
+                   --session NAME"
+                .to_owned(),
+            _ => format!(
+                "sessions are running ({}): say which with --session NAME",
+                some_of(running.iter())
+            ),
+        };
         Err(SessionError::Address(format!(
-            "{hosts}:{path}: {changes}sessions are running ({names}): say \
-             which with --session NAME, or write {path} alone for this machine"
+            "{hosts}:{path}: {changes}{known}, or write {path} alone for this machine"
         )))
     }
 

@@ -275,9 +275,15 @@ fn utc(time: SystemTime) -> String {
 
 fn gates_of(sessions: &Sessions) -> Result<Vec<GateSocket>, SessionError> {
     let mut gates = Vec::new();
-    let mut paths = sessions.files(GATE_FILE)?;
+    // Root alone makes the directories of shared ones. In a user namespace that has no root they seem
+    // to be another user's: no gate there leads anywhere, and this host is in a session all the same.
+    let files = |extension| match sessions.is_shared() {
+        true => sessions.unchecked_files(extension),
+        false => sessions.files(extension),
+    };
+    let mut paths = files(GATE_FILE)?;
     // Those that are gone, and have left a word behind.
-    for word in sessions.files(GATE_LOST)? {
+    for word in files(GATE_LOST)? {
         let gate = word.with_extension(GATE_FILE);
         if !paths.contains(&gate) {
             paths.push(gate);

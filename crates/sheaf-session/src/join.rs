@@ -3,7 +3,7 @@ use crate::config::{Config, Origin, some_of};
 use crate::error::{SessionError, one_line};
 use crate::gates::GateSocket;
 use crate::session::{Lookup, Session};
-use crate::sessions::{is_name, peer};
+use crate::sessions::{Sessions, is_name, peer};
 use crate::start::limits;
 use crate::wire::SessionInfo;
 use rustix::process::Pid;
@@ -24,16 +24,21 @@ const GREETING_TIME_MIN: Duration = Duration::from_millis(100);
 pub fn find(config: Config, filters: &Registry) -> Result<Lookup, SessionError> {
     let (stream, gate) = match open(&config)? {
         Some(stream) => (stream, None),
+        // A session of that name that this host is in is another one.
+        None if config.session.is_some() && config.sessions().was_killed(config.session_name()) => {
+            return Err(absent(&config));
+        }
         None => match through_gate(&config)? {
             Some((stream, gate)) => (stream, Some(gate)),
-            None if config.session.is_some() => {
-                let (name, start) = (config.session_name(), config.start_words());
-                return Err(config.sessions().absent_and(name, None, &start));
-            }
+            None if config.session.is_some() => return Err(absent(&config)),
             None => return Ok(Lookup::Nothing(Box::new(config))),
         },
     };
     join(config, stream, gate, filters).map(|session| Lookup::Session(Box::new(session)))
+}
+
+fn absent(config: &Config) -> SessionError {
+    config.sessions().absent_and(config.session_name(), None, &config.start_words())
 }
 
 /// [`Session::here`].
@@ -159,7 +164,7 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
     }
     let is_meant = |gate: &GateSocket| any || free || gate.session == config.session_name();
     let gates = config.gates()?.into_iter().filter(is_meant);
-    let (mut open, mut failed) = (Vec::<(UnixStream, GateSocket)>::new(), None);
+    let (mut open, mut failed, mut left) = (Vec::<(UnixStream, GateSocket)>::new(), None, None);
     for gate in gates {
         // Several hosts may be on one machine: one way to a session is enough.
         if open.iter().any(|(_, other)| other.session == gate.session) {
@@ -167,29 +172,44 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
         }
         match gate.connect() {
             Ok(Some(stream)) => open.push((stream, gate)),
-            Ok(None) if any => {
-                if let Err(error) = gate.check_left() {
-                    failed.get_or_insert(error);
-                }
-            }
+            Ok(None) if any || !gate.is_shared() => match gate.check_left() {
+                Err(error) if any => drop(failed.get_or_insert(error)),
+                Err(error) => drop(left.get_or_insert(error)),
+                Ok(()) => {}
+            },
             Ok(None) => {}
             // It is no way into a session that this host is in.
             Err(error) if !asked && gate.is_elsewhere(&error) => {
                 tracing::info!("a gate is passed over: {error}");
             }
-            Err(error) if any && error.is_elsewhere() => {
+            Err(error) if any && (error.is_elsewhere() || gate.is_shared()) => {
                 failed.get_or_insert(gate.of_this_host(&error));
             }
             Err(error) => drop(failed.get_or_insert(error)),
         }
     }
-    if let [_, _, ..] = open[..] {
+    let mut names: Vec<String> = open.iter().map(|(_, gate)| gate.session.clone()).collect();
+    if any && !names.is_empty() {
+        // Those that were started here, which a command has to name. Of one elsewhere its place is
+        // behind its name.
+        let own = Sessions::running_anywhere(config.environment()).unwrap_or_default();
+        let is_open = |own: &String| names.iter().any(|name| own.split(' ').next() == Some(name));
+        let others: Vec<String> = own.into_iter().filter(|own| !is_open(own)).collect();
+        names.extend(others);
+    }
+    if let [_, _, ..] = names[..] {
         let text = format!(
             "this host is in several sessions: {}; say which with --session{}",
-            some_of(open.iter().map(|(_, gate)| &gate.session)),
+            some_of(names.iter()),
             if free { ", or that none is meant with --launch ssh" } else { "" }
         );
         return Err(SessionError::Choice(text));
+    }
+    // Root's session of the name is another one than that of this user, whose server here is gone.
+    if let (Some(error), [(_, gate)]) = (left, &open[..])
+        && gate.is_shared()
+    {
+        return Err(error);
     }
     match (open.pop(), failed) {
         (Some((stream, gate)), _) => match config.says_login().or(config.says_start()) {

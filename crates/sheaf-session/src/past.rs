@@ -62,6 +62,13 @@ impl Sessions {
             .collect())
     }
 
+    /// Whether a session of this name was killed, and nobody has forgotten it since.
+    pub(crate) fn was_killed(&self, name: &str) -> bool {
+        let is_left = |socket: &PathBuf| std::fs::symlink_metadata(socket).is_ok();
+        let left = self.socket(name).ok().filter(is_left);
+        left.is_some_and(|socket| !keep::is_held(&socket)) && !self.is_running(name)
+    }
+
     pub(crate) fn how_it_ended(&self, name: &str) -> String {
         self.past(name).unwrap_or_else(|| format!("session {name} has ended without saying why"))
     }

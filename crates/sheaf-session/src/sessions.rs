@@ -281,11 +281,16 @@ impl Sessions {
 
     /// The files with this extension, in the order of their names.
     pub(crate) fn files(&self, extension: &str) -> Result<Vec<PathBuf>, SessionError> {
-        let mut files = Vec::new();
         if self.is_foreign() {
-            return Ok(files);
+            return Ok(Vec::new());
         }
         self.check_directory()?;
+        self.unchecked_files(extension)
+    }
+
+    /// The same, also where others can put files. [`Self::connect`] says so of each.
+    pub(crate) fn unchecked_files(&self, extension: &str) -> Result<Vec<PathBuf>, SessionError> {
+        let mut files = Vec::new();
         let unreadable = |error| SessionError::file(&self.directory, error);
         let entries = match std::fs::read_dir(&self.directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(files),

@@ -57,7 +57,9 @@ impl Hosts {
         let topology = Topology::build(&spec, "root", names, Placement::LeafHosts).unwrap();
         let program = Program::new(path.to_owned(), vec!["serve".to_owned()]);
         let tuning = Tuning { adoption_grace: Duration::from_millis(500), ..Tuning::default() };
-        let configs = service_config(dir.path().to_str().unwrap(), None);
+        // Hosts of one machine: each serves a directory of its own.
+        (1..=LEAVES).for_each(|n| std::fs::create_dir(dir.path().join(format!("n{n}"))).unwrap());
+        let configs = service_config(dir.path().join("%h").to_str().unwrap(), None);
         let options = launch::Options { tuning, configs, ..Default::default() };
         let services = Services::new(Registry::with_builtins());
         let at = "127.0.0.1:0".parse().unwrap();

@@ -293,15 +293,16 @@ fn on_this_machine_alone_a_path_starts_at_the_working_directory() {
     };
     assert_eq!(run(&["cat", "d/f"]), "one\n");
     assert_eq!(run(&["cat", "./d/*"]), "one\n");
-    assert_eq!(run(&["cat", ":../a1b/d/f"]), "another\n");
+    assert_eq!(run(&["cat", "../a1b/d/f"]), "another\n");
     assert!(run(&["ls", "."]).trim_end().ends_with("a[1]{b,c}*/d"));
     run(&["mkdir", "e"]);
     run(&["truncate", "-s", "2", "e/g"]);
-    run(&["chmod", "600", "e/g", "@all:d/f"]);
+    let here = rustix::system::uname().nodename().to_str().unwrap().to_owned();
+    run(&["chmod", "600", "e/g", &format!("{here}:d/f")]);
     run(&["ln", "d/f", "e/same"]);
     run(&["ln", "-s", "same", "e/link"]);
-    run(&["cp", "d/f", "@all:e/copied"]);
-    run(&["cp", ":e/copied", "."]);
+    run(&["cp", "d/f", &format!("{here}:e/copied")]);
+    run(&["cp", &format!("{here}:e/copied"), "."]);
     run(&["write", "--data", "two\n", "e/copied"]);
     assert_eq!(run(&["cat", "e/link"]), "one\n");
     assert_eq!(names(&dir.join("e")), ["copied", "g", "link", "same"]);
@@ -335,8 +336,41 @@ fn every_cluster_knows_all_its_hosts_as_a_group() {
         let run = home.run(&[global, &["grep", "x", &address]].concat());
         assert_eq!(run.stdout, format!("{hosts}:{}:x\n", file.display()), "{run:?}");
     }
-    let alone = Home::new();
-    assert_eq!(alone.run(&["cat", &address("@all")]).stdout, "x\n");
+}
+
+/// A session may be meant that nobody here sees any more, or yet.
+#[test]
+fn hosts_that_nothing_names_are_not_this_machine() {
+    let home = Home::new();
+    let file = home.write("file", "x\n");
+    let path = file.display();
+    for hosts in ["@all", "", "@all,@all"] {
+        let address = format!("{hosts}:{path}");
+        for (args, changes) in [
+            (&["cat"][..], ""),
+            (&["grep", "x"], ""),
+            (&["read", "-a", "count"], ""),
+            (&["rm", "-y"], "rm changes files, and "),
+            (&["truncate", "-s", "0"], "truncate changes files, and "),
+            (&["write", "--data", "y"], "write changes files, and "),
+            (&["cp", "/etc/passwd"], "cp changes files, and "),
+        ] {
+            let run = home.run(&[args, &[&address]].concat());
+            let told = format!(
+                "sheaf: {address}: {changes}nothing says which hosts there are: name them with -w HOSTS, a \
+                 session with --session NAME, or write {path} alone for this machine\n"
+            );
+            assert_eq!(
+                (run.code, run.stdout.as_str(), run.stderr),
+                (Some(2), "", told),
+                "{args:?}"
+            );
+        }
+    }
+    assert_eq!(home.run(&["cat", &path.to_string()]).stdout, "x\n");
+    let here = rustix::system::uname().nodename().to_str().unwrap().to_owned();
+    assert_eq!(home.run(&["cat", &format!("{here}:{path}")]).stdout, "x\n");
+    assert_eq!(home.run(&["--embedded", "1", "cat", &format!("@all:{path}")]).stdout, "x\n");
 }
 
 #[test]

@@ -124,7 +124,8 @@ fn change_without_the_session_option_is_refused() {
     assert_eq!(home.run(&["rm", file.to_str().unwrap()]).code, Some(0));
     assert_eq!(home.run(&["down", "prod"]).code, Some(0));
     home.write("mine", "x\n");
-    assert_eq!(home.run(&["rm", &format!("@all:{path}")]).code, Some(0));
+    assert_eq!(home.run(&["rm", &format!("@all:{path}")]).code, Some(2));
+    assert!(file.exists());
 }
 
 /// Where later commands join the session by themselves, there is nothing to say.

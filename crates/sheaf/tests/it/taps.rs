@@ -485,7 +485,9 @@ fn host_lacking_a_service_is_named_and_the_others_answer() {
          tree = \"flat\"\n"
     );
     let home = Home::with_config(&config);
-    let file = home.write("f", "here\n");
+    // Hosts of one machine: each serves a directory of its own.
+    ["n1/f", "n2/f"].map(|file| home.write(file, "here\n"));
+    home.write("sheaf.toml", &format!("{config}export = \"{}/%h\"\n", home.path().display()));
     let up = home.run(&["up", "--tokens", "tokens", "--token-uses", "2"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     let tokens = home.path().join("tokens");
@@ -495,17 +497,14 @@ fn host_lacking_a_service_is_named_and_the_others_answer() {
     command.args(ARGUMENTS).env(JOIN, free.to_string());
     command.stdin(std::fs::File::open(tokens).unwrap());
     let other = Running::start(&mut command);
-    let path = format!(":{}", file.display());
-    let grep = || home.run(&["grep", "here", &path]);
+    let grep = || home.run(&["grep", "here", ":/f"]);
     wait_until("both have joined", || grep().stderr.ends_with("1 failed\n"));
     let run = grep();
-    assert_eq!(run.stdout, format!("n1{path}:here\n"), "{run:?}");
-    let told = format!(
-        "n2{path}: Function not implemented (ENOSYS): its server lacks the service \"tools\", or a part \
-         of it: it is another program, or another version, 1 of 2 members\n\
-         sheaf: 1 of 2 members succeeded, 1 failed\n"
-    );
-    assert_eq!((run.code, run.stderr), (Some(4), told));
+    assert_eq!(run.stdout, "n1:/f:here\n", "{run:?}");
+    let told = "n2:/f: Function not implemented (ENOSYS): its server lacks the service \"tools\", or a part \
+                of it: it is another program, or another version, 1 of 2 members\n\
+                sheaf: 1 of 2 members succeeded, 1 failed\n";
+    assert_eq!((run.code, run.stderr.as_str()), (Some(4), told));
     assert_eq!(home.run(&["down"]).code, Some(0));
     drop((like.wait(), other.wait()));
 }

@@ -3,19 +3,25 @@
 use super::super::start::plan::Station;
 use crate::launch::{Program, Starter};
 use crate::proto::control::Machine;
+use crate::service::Configs;
 use sheaf_core::boot_id;
 use std::io;
 
 /// The machine or container that this leaf is on; `None` where several leaves may be on one, and
 /// where that is not known, which is logged.
 ///
-/// Containers of a machine are told apart by their mount namespaces and root directories. The
+/// Containers of a machine are told apart by their PID namespaces and root directories. (A login
+/// may have a mount namespace of its own, and shows the same files all the same.) The
 /// identifier is of this session: that of another says nothing.
-pub(super) fn machine_of(station: &Station) -> Option<Machine> {
+///
+/// Where what is served depends on the host's name, as the export `/srv/%h` does, another name is
+/// another machine.
+pub(super) fn machine_of(station: &Station, configs: &Configs) -> Option<Machine> {
     if !is_sole(&station.program) {
         return None;
     }
-    let found = identify(&station.secret.session);
+    let by_name = configs.values().any(|config| config.windows(2).any(|pair| pair == b"%h"));
+    let found = identify(&station.secret.session, if by_name { &station.host } else { "" });
     let log = |error: &io::Error| {
         tracing::warn!(host = station.host, %error, "this machine may be in the session under two names");
     };
@@ -32,16 +38,17 @@ fn is_sole(program: &Program) -> bool {
     come_alone && program.leaf.is_none() && !program.guests
 }
 
-fn identify(session: &[u8; 16]) -> io::Result<[u8; 16]> {
+fn identify(session: &[u8; 16], name: &str) -> io::Result<[u8; 16]> {
     let boot = boot_id().ok_or_else(|| io::Error::other("the boot has no identifier"))?;
-    let (root, mounts) = (rustix::fs::stat("/")?, rustix::fs::stat("/proc/self/ns/mnt")?);
+    let (root, processes) = (rustix::fs::stat("/")?, rustix::fs::stat("/proc/self/ns/pid")?);
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"sheaf machine");
     hasher.update(session);
     hasher.update(&boot.to_le_bytes());
-    for number in [root.st_dev, root.st_ino, mounts.st_ino] {
+    for number in [root.st_dev, root.st_ino, processes.st_ino] {
         hasher.update(&number.to_le_bytes());
     }
+    hasher.update(name.as_bytes());
     let mut id = [0; 16];
     hasher.finalize_xof().fill(&mut id);
     Ok(id)
@@ -55,9 +62,10 @@ mod tests {
 
     #[test]
     fn machine_is_the_same_in_one_session_and_another_in_the_next() {
-        let [one, two] = [[1; 16], [2; 16]].map(|session| identify(&session).unwrap());
-        assert_eq!(one, identify(&[1; 16]).unwrap());
+        let [one, two] = [[1; 16], [2; 16]].map(|session| identify(&session, "").unwrap());
+        assert_eq!(one, identify(&[1; 16], "").unwrap());
         assert_ne!(one, two);
+        assert_ne!(identify(&[1; 16], "h1").unwrap(), identify(&[1; 16], "h2").unwrap());
     }
 
     #[test]

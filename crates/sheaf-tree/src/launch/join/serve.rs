@@ -377,7 +377,7 @@ fn begin(shared: &Arc<Shared>, placed: &Placed, as_orphan: bool, services: &Serv
         }
         core.nodes[0].set_identity(&root.host(), std::process::id());
         if role == NodeRole::Leaf
-            && let Some(machine) = machine_of(station)
+            && let Some(machine) = machine_of(station, &options.configs)
         {
             core.nodes[0].set_machine(machine);
         }
