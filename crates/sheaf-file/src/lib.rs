@@ -68,7 +68,7 @@ pub use pattern::{NameFilter, Pattern, PatternTree, TextPattern, is_pattern, lit
 pub use remove::{REMOVE_ERRORS_MAX, Removal, RemoveOptions, Removed};
 pub use rustix::fs::{Mode, OFlags};
 pub use sheaf_core::files::{DirEntry, FileKind, Metadata, Timestamp};
-pub use stage::{StageOptions, Staged, TEMP_PREFIX, is_made_up, temp_name};
+pub use stage::{StageOptions, Staged, TEMP_PREFIX, is_made_up, sync, temp_name};
 pub use tentative::Tentative;
 pub use usage::{Counted, PathUsage, Usage, UsageOptions, UsageSteps};
 pub use views::{VIEW_SOURCE, VIEW_TYPE, is_view};

@@ -212,7 +212,10 @@ impl Staged {
 }
 
 /// Waits for the disk; files of `/proc` and the like have none.
-fn sync(file: &File) -> Result<()> {
+///
+/// # Errors
+/// Those of `fsync(2)`.
+pub fn sync(file: &File) -> Result<()> {
     match rustix::fs::fsync(file) {
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::ROFS) | Ok(()) => Ok(()),
         Err(errno) => Err(errno.into()),

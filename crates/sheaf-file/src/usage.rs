@@ -183,6 +183,11 @@ impl UsageCount {
         report: &mut dyn FnMut(Result<PathUsage, PathError>),
     ) -> ControlFlow<()> {
         self.leave(entry.depth, report);
+        if self.follows && entry.kind == FileKind::Symlink {
+            // It leads nowhere: as with GNU's du.
+            report(Err(PathError { path: entry.path, errno: Errno::NOENT }));
+            return ControlFlow::Continue(());
+        }
         let Some(metadata) = &entry.metadata else { return ControlFlow::Continue(()) };
         let is_dir = entry.kind == FileKind::Directory;
         match self.is_counted(entry.depth, metadata) {

@@ -363,7 +363,14 @@ impl WrittenFiles {
                 Ok(named) => {
                     for (leaf, path) in named {
                         let path = String::from_utf8_lossy(&path);
-                        self.outcome.add_path_error(Errno::CANCELED, &path, RangeSet::single(leaf));
+                        // Who has failed is told why.
+                        let has_failed = self.outcome.errors.iter().any(|error| {
+                            error.path == path && error.members.leaves().contains(leaf)
+                        });
+                        if !has_failed {
+                            let leaf = RangeSet::single(leaf);
+                            self.outcome.add_path_error(Errno::CANCELED, &path, leaf);
+                        }
                     }
                 }
                 Err(GroupError::Members(outcome)) => self.add(*outcome),
@@ -395,6 +402,10 @@ impl WrittenFiles {
         loop {
             self.write(&options.operation(written.bytes), &bytes).await?;
             written.bytes += bytes.len() as u64;
+            if !self.outcome.errors.is_empty() {
+                // Where one cannot take all of it, as on a full disk, none is to have a part.
+                return self.give_up().await;
+            }
             let next = tokio::select! {
                 // The end of the session first: a source that always has more would hide it.
                 biased;

@@ -234,6 +234,7 @@ fn versions_are_sorted_as_gnu_ls_sorts_them() {
 #[test]
 fn options_of_du_are_those_of_gnu_du() {
     let home = home();
+    std::fs::remove_file(home.path().join("n1/d/nowhere")).unwrap();
     std::fs::hard_link(home.path().join("n1/d/a.rs"), home.path().join("n1/d/sub/again")).unwrap();
     for flags in [
         &["-k"][..],
@@ -263,6 +264,21 @@ fn options_of_du_are_those_of_gnu_du() {
         ours.sort();
         theirs.sort();
         assert_eq!(ours, theirs, "{flags:?}");
+    }
+}
+
+/// A link that leads nowhere is no file of size 0.
+#[test]
+fn du_that_follows_links_names_those_that_lead_nowhere() {
+    let home = home();
+    for path in ["/d/nowhere", "/d"] {
+        let (embedded, export) = (["--embedded", "1", "--export"], home.path().join("%h"));
+        let args = [&embedded[..], &[export.to_str().unwrap(), "du", "-aL", path]].concat();
+        let run = home.run(&args);
+        let told = "n1:/d/nowhere: No such file or directory (ENOENT)";
+        assert!(run.code == Some(4) && run.stderr.starts_with(told), "{run:?}");
+        assert!(!run.stdout.contains("nowhere"), "{run:?}");
+        assert_eq!(home.run(&[&args[..4], &["du", "-a", path]].concat()).code, Some(0));
     }
 }
 

@@ -579,7 +579,8 @@ fn write_that_fails_midway_says_what_it_wrote() {
                   run write --append n1:/full/a < big; wc -c < n1/full/a; echo old > n1/full/a\n\
                   run write --in-place 'n[1-2]:/full/a' < big; wc -c < n1/full/a; echo old > n1/full/a\n\
                   run --json write --append n1:/full/a < big; cat n1/full/a; echo old > n1/full/a\n\
-                  run write n1:/full/a < big; cat n1/full/a";
+                  run write n1:/full/a < big; cat n1/full/a; rm n1/full/a\n\
+                  run write --excl 'n[1-2]:/full/new' < big; ls n1/full n2/full";
     let Some(run) = with_mounts(&hosts, script) else { return };
     let failed = "n1:/full/a: No space left on device (ENOSPC)";
     for wanted in [
@@ -595,6 +596,10 @@ fn write_that_fails_midway_says_what_it_wrote() {
         &format!(
             "written: nothing\n{failed}, 1 of 1 members\nsheaf: 0 of 1 members succeeded, 1 failed\n4\nold\n"
         ),
+        // Of new ones that all are to have none is left.
+        "written: nothing\nn1:/full/new: No space left on device (ENOSPC), 1 of 2 members\n\
+         n2:/full/new: Operation canceled (ECANCELED): --excl writes all files or none, 1 of 2 members\n\
+         sheaf: 0 of 2 members succeeded, 2 failed\n4\nn1/full:\n\nn2/full:\na\n",
     ] {
         assert!(run.stdout.contains(wanted), "{wanted:?}: {}", run.stdout.replace('\0', ""));
     }

@@ -271,8 +271,12 @@ impl Writing {
     fn finish(&mut self, file: Writable) -> Result<String, Errno> {
         let Some(digest) = &self.end else { return Err(Errno::CANCELED) };
         let is_staged = matches!(file.to, WrittenTo::Staged(_));
-        if let WrittenTo::Staged(staged) = file.to {
-            staged.commit(&Attributes::default(), Some(digest))?;
+        match file.to {
+            WrittenTo::Staged(staged) => {
+                staged.commit(&Attributes::default(), Some(digest))?;
+            }
+            // What the disk does not take is told while somebody hears it.
+            WrittenTo::File(file) => sheaf_file::sync(&file)?,
         }
         let bytes = self.size;
         Ok(match self.params.way {
