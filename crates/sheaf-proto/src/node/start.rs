@@ -82,17 +82,7 @@ impl Node {
         body: &[u8],
     ) -> Result<(), Violation> {
         let mut notice: Notice = control::decode(Kind::Notice, body)?;
-        if let Notice::Wants { leaf, service, note } = &notice {
-            let short = service.len() <= SERVICE_BYTES_MAX && note.len() <= NOTE_BYTES_MAX;
-            if !short || !self.links[link].claim.contains(*leaf) {
-                return Err(Violation::Bound("a service wants more than it may"));
-            }
-        }
-        if let Notice::Stranded { leaves, .. } | Notice::Garbled { leaves, .. } = &notice
-            && !leaves.is_subset(&self.links[link].claim)
-        {
-            return Err(Violation::Bound("a node speaks of leaves that are not below it"));
-        }
+        self.check_notice(link, &notice)?;
         if let Notice::Machine { leaf, machine } = notice {
             let machines = vec![(leaf, machine)];
             check_machines(&machines, &self.links[link].claim)?;
@@ -159,6 +149,22 @@ impl Node {
         // Nor for one that gives up, behind the reason.
         if let Some(errno) = gives_up {
             self.child_lost(link, errno);
+        }
+        Ok(())
+    }
+
+    /// Whether the child may say this of others.
+    fn check_notice(&self, link: LinkId, notice: &Notice) -> Result<(), Violation> {
+        if let Notice::Wants { leaf, service, note } = notice {
+            let short = service.len() <= SERVICE_BYTES_MAX && note.len() <= NOTE_BYTES_MAX;
+            if !short || !self.links[link].claim.contains(*leaf) {
+                return Err(Violation::Bound("a service wants more than it may"));
+            }
+        }
+        if let Notice::Stranded { leaves, .. } | Notice::Garbled { leaves, .. } = notice
+            && !leaves.is_subset(&self.links[link].claim)
+        {
+            return Err(Violation::Bound("a node speaks of leaves that are not below it"));
         }
         Ok(())
     }

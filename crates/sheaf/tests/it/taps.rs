@@ -486,7 +486,8 @@ fn host_lacking_a_service_is_named_and_the_others_answer() {
     );
     let home = Home::with_config(&config);
     // Hosts of one machine: each serves a directory of its own.
-    ["n1/f", "n2/f"].map(|file| home.write(file, "here\n"));
+    home.write("n1/f", "here\n");
+    home.write("n2/f", "here\n");
     home.write("sheaf.toml", &format!("{config}export = \"{}/%h\"\n", home.path().display()));
     let up = home.run(&["up", "--tokens", "tokens", "--token-uses", "2"]);
     assert_eq!(up.code, Some(0), "{up:?}");
