@@ -18,7 +18,7 @@ use sheaf_tree::service::{Caller, LeafHandle, NOTE_BYTES_MAX};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Mutex;
@@ -42,9 +42,11 @@ const NOTE_PATH_CHARS_MIN: usize = 40;
 const FOLD_TIME: Duration = Duration::from_millis(500);
 /// The most different lines that wait for that.
 const FOLDED_MAX: usize = 1024;
-/// How long refusals that equal one that was written are counted only: whoever is refused may come
+/// How long lines of clients that equal one that was written are counted only: whoever is refused may come
 /// again at once, and would push the changes out of the log.
-const REFUSED_TIME: Duration = Duration::from_secs(60);
+const REPEATED_TIME: Duration = Duration::from_secs(60);
+/// So many equal admissions are written in that time.
+const ADMISSIONS_MAX: u64 = 60;
 
 /// Where the audit goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,18 +85,28 @@ pub(crate) struct RootAudit {
     mode: AuditMode,
     session: String,
     journal: Journal,
-    refusals: Mutex<Refusals>,
+    clients: Mutex<Repeated>,
 }
 
 impl RootAudit {
     pub fn new(session: &str, mode: AuditMode) -> Self {
-        let (journal, refusals) = (Journal::of_system(), Mutex::default());
-        Self { mode, session: session.to_owned(), journal, refusals }
+        let (journal, clients) = (Journal::of_system(), Mutex::default());
+        Self { mode, session: session.to_owned(), journal, clients }
     }
 
     /// Writes that a client was refused, unless that was written just now.
     pub fn write_refusal(&self, line: &str) {
-        let line = lock(&self.refusals).add(line, Instant::now());
+        self.write_of(line, 1);
+    }
+
+    /// Writes that a client was admitted. One that comes again and again does not push what was changed
+    /// out of the log.
+    pub fn write_admission(&self, line: &str) {
+        self.write_of(line, ADMISSIONS_MAX);
+    }
+
+    fn write_of(&self, line: &str, most: u64) {
+        let line = lock(&self.clients).add(line, most, Instant::now());
         if let Some(line) = line {
             self.write(&line);
         }
@@ -146,21 +158,32 @@ impl RootAudit {
     }
 }
 
-/// Refusals that were written: until when equal ones are counted only, and how many there were.
+/// Lines of clients that were written lately.
 #[derive(Default)]
-struct Refusals(BTreeMap<String, (Instant, u64)>);
+struct Repeated(BTreeMap<String, RepeatedLine>);
 
-impl Refusals {
-    /// What to write now.
-    fn add(&mut self, line: &str, now: Instant) -> Option<String> {
-        let until = now + REFUSED_TIME;
+/// Until when equal ones are counted, how many of them were written, and how many were not.
+struct RepeatedLine {
+    until: Instant,
+    written: u64,
+    more: u64,
+}
+
+impl Repeated {
+    /// What to write now of a line, of which `most` equal ones are written in a while.
+    fn add(&mut self, line: &str, most: u64, now: Instant) -> Option<String> {
+        let fresh = RepeatedLine { until: now + REPEATED_TIME, written: 1, more: 0 };
         match self.0.get_mut(line) {
-            Some((until, more)) if *until > now => {
-                *more += 1;
+            Some(known) if known.until > now && known.written < most => {
+                known.written += 1;
+                Some(line.to_owned())
+            }
+            Some(known) if known.until > now => {
+                known.more += 1;
                 None
             }
-            Some(entry) => {
-                let (_, more) = std::mem::replace(entry, (until, 0));
+            Some(known) => {
+                let RepeatedLine { more, .. } = std::mem::replace(known, fresh);
                 let since = if more > 0 { format!(", {more} times since") } else { String::new() };
                 Some(format!("{line}{since}"))
             }
@@ -168,7 +191,7 @@ impl Refusals {
                 if self.0.len() >= FOLDED_MAX {
                     self.0.clear();
                 }
-                self.0.insert(line.to_owned(), (until, 0));
+                self.0.insert(line.to_owned(), fresh);
                 Some(line.to_owned())
             }
         }
@@ -177,7 +200,11 @@ impl Refusals {
 
 /// Lines that wait for equal ones of other hosts.
 #[derive(Default)]
-struct Folded(BTreeMap<AuditNote, (RangeSet, Instant)>);
+struct Folded {
+    waiting: BTreeMap<AuditNote, (RangeSet, Instant)>,
+    /// Those that wait no longer: one of their hosts has said the same again, which is another change.
+    over: Vec<(AuditNote, RangeSet)>,
+}
 
 impl Folded {
     /// Takes in what the host of `leaf` says of a change: that it has begun, or how it has ended.
@@ -201,20 +228,31 @@ impl Folded {
         let AuditNote { uid, from, command, paths, more, end, .. } = note;
         let [from, command, end] = [from, command, end].map(|text| plain(&text));
         let note = AuditNote { number: 0, uid, from, command, paths, more, end };
-        let (leaves, _) = self.0.entry(note).or_insert_with(|| (RangeSet::new(), now + FOLD_TIME));
+        if let Some((leaves, _)) = self.waiting.get(&note)
+            && leaves.contains(leaf)
+        {
+            let waited = self.waiting.remove_entry(&note);
+            self.over.extend(waited.map(|(note, (leaves, _))| (note, leaves)));
+        }
+        let until = now + FOLD_TIME;
+        let (leaves, _) = self.waiting.entry(note).or_insert_with(|| (RangeSet::new(), until));
         leaves.insert(leaf);
     }
 
     /// How long until a line is written.
     fn due(&self, now: Instant) -> Duration {
-        let next = self.0.values().map(|(_, at)| at.saturating_duration_since(now)).min();
+        if !self.over.is_empty() {
+            return Duration::ZERO;
+        }
+        let next = self.waiting.values().map(|(_, at)| at.saturating_duration_since(now)).min();
         next.unwrap_or(Duration::from_secs(3600))
     }
 
     fn take(&mut self, now: Instant) -> Vec<(AuditNote, RangeSet)> {
-        let is_full = self.0.len() > FOLDED_MAX;
-        let due = self.0.extract_if(.., |_, (_, at)| is_full || *at <= now);
-        due.map(|(note, (leaves, _))| (note, leaves)).collect()
+        let is_full = self.waiting.len() > FOLDED_MAX;
+        let due = self.waiting.extract_if(.., |_, (_, at)| is_full || *at <= now);
+        let due = due.map(|(note, (leaves, _))| (note, leaves));
+        std::mem::take(&mut self.over).into_iter().chain(due).collect()
     }
 }
 
@@ -486,9 +524,13 @@ impl HostLines {
             std::fs::rename(path, path.with_extension(format!("{AUDIT_FILE}.1")))?;
             self.file = None;
         }
-        if self.file.is_none() {
-            self.file = Some(open(path)?);
-        }
+        // Moved or deleted, as a log is that is rotated, it is begun anew.
+        let id = |about: std::fs::Metadata| (about.dev(), about.ino());
+        let there = std::fs::symlink_metadata(path).ok().map(id);
+        self.file = match self.file.take() {
+            Some((file, bytes)) if there == Some(id(file.metadata()?)) => Some((file, bytes)),
+            _ => Some(open(path)?),
+        };
         let Some((file, bytes)) = &mut self.file else { return Ok(()) };
         file.write_all(line)?;
         *bytes += line.len() as u64;
@@ -511,13 +553,21 @@ mod tests {
 
     #[test]
     fn refusals_that_are_equal_are_counted() {
-        let (mut refusals, now) = (Refusals::default(), Instant::now());
-        let mut add = |line: &str, seconds| refusals.add(line, now + Duration::from_secs(seconds));
+        let (mut refusals, now) = (Repeated::default(), Instant::now());
+        let mut add =
+            |line: &str, seconds| refusals.add(line, 1, now + Duration::from_secs(seconds));
         assert_eq!(add("h3: refused", 0).as_deref(), Some("h3: refused"));
         assert_eq!(add("h4: refused", 1).as_deref(), Some("h4: refused"));
         (0..900).for_each(|_| assert_eq!(add("h3: refused", 2), None));
         assert_eq!(add("h3: refused", 61).as_deref(), Some("h3: refused, 900 times since"));
         assert_eq!(add("h3: refused", 121).as_deref(), Some("h3: refused"));
+        let mut admissions = Repeated::default();
+        let mut add = |seconds| {
+            admissions.add("admitted", ADMISSIONS_MAX, now + Duration::from_secs(seconds))
+        };
+        let written = (0..1000).filter_map(|_| add(3)).filter(|line| line == "admitted").count();
+        assert_eq!(written as u64, ADMISSIONS_MAX);
+        assert_eq!(add(64).as_deref(), Some("admitted, 940 times since"));
     }
     use sheaf_core::Errno;
     use sheaf_group::audit::Change;
@@ -603,6 +653,16 @@ mod tests {
         hosts.sort();
         assert_eq!(hosts, ["0-3", "4"]);
         assert!(folded.due(now) > Duration::from_secs(60));
+        // One host has done the same twice.
+        for leaf in [0, 1, 0] {
+            folded.add(note(&["/a"], ChangeEnd::Done), leaf, now);
+        }
+        assert_eq!(folded.due(now), Duration::ZERO);
+        let leaves = |folded: &mut Folded, at| {
+            folded.take(at).iter().map(|(_, leaves)| leaves.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(leaves(&mut folded, now), ["0-1"]);
+        assert_eq!(leaves(&mut folded, now + FOLD_TIME), ["0"]);
     }
 
     #[test]
@@ -625,6 +685,17 @@ mod tests {
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
         assert!(read(&path).ends_with("] audit: two\n"), "{}", read(&path));
         assert!(read(&dir.path().join("lab@h1.audit.1")).ends_with("] audit: one\n"));
+        // Moved away, deleted, and with a directory in its place.
+        std::fs::rename(&path, dir.path().join("moved")).unwrap();
+        lines.write("audit: three");
+        assert!(read(&path).ends_with("] audit: three\n"));
+        assert!(read(&dir.path().join("moved")).ends_with("] audit: two\n"));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(lines.write("audit: lost").is_some());
+        std::fs::remove_dir(&path).unwrap();
+        assert_eq!(lines.write("audit: four"), None);
+        assert!(read(&path).ends_with("] audit: four\n"));
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(open(&link).is_err());

@@ -219,7 +219,8 @@ impl ClientRules for SessionRules {
             Ok(ClientRights { may_write, may_be_root }) => {
                 let may = if *may_write { "may write" } else { "may read" };
                 let root = if uid == 0 && !may_be_root { ", not as root" } else { "" };
-                self.audit.write(&format!("client: user {uid} on {host}: admitted, {may}{root}"));
+                let line = format!("client: user {uid} on {host}: admitted, {may}{root}");
+                self.audit.write_admission(&line);
             }
             Err(why) => {
                 let line = format!("client: user {uid} on {host}: refused: {why}");

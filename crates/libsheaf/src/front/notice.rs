@@ -98,7 +98,8 @@ pub(super) fn tell(
         Notice::Wants { .. }
         | Notice::Stranded { .. }
         | Notice::StateLost { .. }
-        | Notice::Garbled { .. } => {}
+        | Notice::Garbled { .. }
+        | Notice::Machine { .. } => {}
         Notice::FilterFailed { by, stream, message, .. } => {
             let (class, kind) = (event::CLASS_ERROR, event::error::USAGE);
             let text = format!("a filter failed: {message}");
