@@ -1,5 +1,6 @@
 //! `sheaf archive cat`: the content of archived files.
 use super::place::{self, ArchivedName};
+use super::version::AtArgs;
 use anyhow::Result;
 use clap::Args;
 use sheaf_archive::{ContentError, write_content};
@@ -23,6 +24,9 @@ pub struct ArchiveCatArgs {
     /// Archived files
     #[arg(value_name = "STORE::PATH", required = true)]
     pub names: Vec<OsString>,
+
+    #[command(flatten)]
+    pub version: AtArgs,
 }
 
 /// Prints the files.

@@ -3,6 +3,7 @@ use super::hosts;
 use super::local;
 use super::place::{self, NamedPlace};
 use super::size_unit::{self, SizeUnit, UsageUnit};
+use super::version::AtArgs;
 use anyhow::{Context, Result};
 use clap::Args;
 use sheaf_archive::{
@@ -31,6 +32,9 @@ pub struct ArchiveDuArgs {
     /// Archived files and directories, paths of this machine, or HOSTSET:PATH
     #[arg(value_name = "STORE::PATH|PATH", required = true)]
     pub names: Vec<OsString>,
+
+    #[command(flatten)]
+    pub version: AtArgs,
 
     /// One total for each name, nothing below it
     #[arg(short, long, conflicts_with = "max_depth")]

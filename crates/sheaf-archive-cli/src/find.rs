@@ -7,6 +7,7 @@ use super::hosts;
 use super::local::{self, find::LocalFind};
 use super::ls::record_of;
 use super::place::{self, ArchivedName, NamedPlace};
+use super::version::AtArgs;
 use anyhow::Result;
 use clap::Args;
 use sheaf_archive::{
@@ -54,6 +55,9 @@ Examples:
   sheaf archive find /home -user ada -mtime +365
   sheaf archive find /srv -name .git -prune -o -type f -printf '%s %p\\n'")]
 pub struct FindArgs {
+    #[command(flatten)]
+    pub version: AtArgs,
+
     /// Take each name for a path of this machine, even with `:` or `::` in it
     #[arg(long)]
     pub local: bool,

@@ -3,6 +3,7 @@ mod to_tar;
 
 use super::place::{self, ArchivedName};
 use super::progress::{self, ArchiveProgress, ScheduleArgs};
+use super::version::AtArgs;
 use super::{counted, hosts, local, tell};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -47,6 +48,9 @@ pub struct GetArgs {
     /// machine or, as HOSTSET:PATH, of hosts
     #[arg(value_name = "STORE::SRC", required = true, num_args = 1..)]
     pub names: Vec<OsString>,
+
+    #[command(flatten)]
+    pub version: AtArgs,
 
     /// Replace files that are newer than the archived ones, and files of the same size
     /// and time that differ in content, mode, owner or extended attributes

@@ -2,6 +2,7 @@
 use super::find::store_of;
 use super::hosts;
 use super::place::{self, NamedPlace};
+use super::version::AtArgs;
 use anyhow::Result;
 use clap::Args;
 use sheaf_archive::{
@@ -36,6 +37,9 @@ Examples:
   sheaf archive grep -lE 'TODO|FIXME' '/backup::/home/*/src' --include '*.rs'
   sheaf archive grep -rn 'out of memory' /var/log")]
 pub struct ArchiveGrepArgs {
+    #[command(flatten)]
+    pub version: AtArgs,
+
     /// What to look for; with -e or -f this is the first name
     #[arg(value_name = "PATTERN", required = true)]
     pub first: Option<OsString>,

@@ -5,6 +5,7 @@ use super::hosts;
 use super::local;
 use super::place::{self, NamedPlace};
 use super::sorted::{EntryOrder, EntrySort, SortedEntries};
+use super::version::AtArgs;
 use anyhow::Result;
 use clap::Args;
 use sheaf_archive::{
@@ -31,6 +32,9 @@ pub struct ArchiveLsArgs {
     /// Archived files and directories, paths of this machine, or HOSTSET:PATH
     #[arg(value_name = "STORE::PATH|PATH", required = true)]
     pub names: Vec<OsString>,
+
+    #[command(flatten)]
+    pub version: AtArgs,
 
     /// Long format: mode, owner, group, size, time
     #[arg(short)]

@@ -3,10 +3,12 @@ mod cat;
 mod du;
 mod entry;
 mod find;
+mod forget;
 mod get;
 mod grep;
 mod hosts;
 mod local;
+mod log;
 mod ls;
 mod place;
 mod progress;
@@ -21,6 +23,7 @@ mod stat;
 mod store;
 mod together;
 mod verify;
+mod version;
 
 use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -124,6 +127,9 @@ enum ArchiveCommand {
     Verify(verify::VerifyArgs),
     Repair(repair::RepairArgs),
     Repack(repack::RepackArgs),
+    #[command(aliases = ["versions", "snapshots"])]
+    Log(log::LogArgs),
+    Forget(forget::ForgetArgs),
 }
 
 /// Does what the sub-command says.
@@ -145,6 +151,8 @@ fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Verify(_) => "verify",
         ArchiveCommand::Repair(_) => "repair",
         ArchiveCommand::Repack(_) => "repack",
+        ArchiveCommand::Log(_) => "log",
+        ArchiveCommand::Forget(_) => "forget",
     };
     let on_hosts = match &args.command {
         ArchiveCommand::Store(args) => args.is_on_hosts(),
@@ -166,7 +174,9 @@ fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
             | ArchiveCommand::Stat(_)
             | ArchiveCommand::Verify(_)
             | ArchiveCommand::Repair(_)
-            | ArchiveCommand::Repack(_) => format!(
+            | ArchiveCommand::Repack(_)
+            | ArchiveCommand::Log(_)
+            | ArchiveCommand::Forget(_) => format!(
                 "{option} is for work on many hosts, and archive {name} works on this machine alone"
             ),
             _ => format!(
@@ -178,6 +188,19 @@ fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     if let Some(catalog) = &args.catalog {
         place::catalog::name(catalog);
+    }
+    let at = match &args.command {
+        ArchiveCommand::Get(args) => args.version.at.as_deref(),
+        ArchiveCommand::Ls(args) => args.version.at.as_deref(),
+        ArchiveCommand::Cat(args) => args.version.at.as_deref(),
+        ArchiveCommand::Du(args) => args.version.at.as_deref(),
+        ArchiveCommand::Stat(args) => args.version.at.as_deref(),
+        ArchiveCommand::Grep(args) => args.version.at.as_deref(),
+        ArchiveCommand::Find(args) => args.version.at.as_deref(),
+        _ => None,
+    };
+    if let Some(at) = at {
+        place::read_at(at);
     }
     place::end_of_reading(match &args.command {
         ArchiveCommand::Store(args) => store::run(args, global),
@@ -196,6 +219,8 @@ fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         ArchiveCommand::Verify(args) => verify::run(args, global),
         ArchiveCommand::Repair(args) => repair::run(args, global),
         ArchiveCommand::Repack(args) => repack::run(args, global),
+        ArchiveCommand::Log(args) => log::run(args, global),
+        ArchiveCommand::Forget(args) => forget::run(args, global),
     })
 }
 

@@ -6,6 +6,7 @@ pub mod catalog;
 mod profile;
 
 use super::local::change::refuse_in_store;
+use super::version::archive_at;
 use anyhow::{Context, Result};
 #[cfg(feature = "s3")]
 use sheaf_archive::S3Store;
@@ -21,13 +22,16 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The store of names that begin with `::`.
 const STORE_VARIABLE: &str = "SHEAF_ARCHIVE";
 /// Whether an archive was opened whose log is damaged.
 static IS_CUT_OFF: AtomicBool = AtomicBool::new(false);
+
+/// The version of archives that are read, where another one is meant than what they are now.
+static AT: OnceLock<String> = OnceLock::new();
 
 /// What a name of the command line is of.
 #[derive(Debug, PartialEq, Eq)]
@@ -237,6 +241,19 @@ pub fn open(store: &Path, create: bool) -> Result<Archive> {
 /// is damaged, what came before that is there, it
 /// is told, and the command [ends](end_of_reading) as one that broke off.
 pub fn open_to_read(store: &Path) -> Result<Archive> {
+    let archive = open_now_to_read(store)?;
+    match AT.get() {
+        Some(at) => archive_at(&archive, at),
+        None => Ok(archive),
+    }
+}
+
+/// Has archives that are opened to read be what they were at this version.
+pub fn read_at(at: &str) {
+    AT.get_or_init(|| at.to_owned());
+}
+
+fn open_now_to_read(store: &Path) -> Result<Archive> {
     open_for(store, false, |store, catalog| {
         let (archive, error) = Archive::to_read(store, catalog)?;
         if let Some(error) = error {

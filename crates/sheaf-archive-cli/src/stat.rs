@@ -1,6 +1,7 @@
 //! `sheaf archive stat`: all that is known of archived files.
 use super::ls::record_of;
 use super::place::{self, ArchivedName};
+use super::version::AtArgs;
 use anyhow::Result;
 use clap::Args;
 use jiff::tz::TimeZone;
@@ -27,6 +28,9 @@ pub struct ArchiveStatArgs {
     /// Archived files and directories
     #[arg(value_name = "STORE::PATH", required = true)]
     pub names: Vec<OsString>,
+
+    #[command(flatten)]
+    pub version: AtArgs,
 
     /// Say which object of the store has it, and where there; of a directory, its packs, and what is
     /// removed of them

@@ -5,7 +5,7 @@ mod listed;
 use super::place::bucket::{self, BucketOptions};
 use super::place::{self, ArchivedName};
 use super::progress::{self, ArchiveProgress, ScheduleArgs};
-use super::{counted, hosts, tell};
+use super::{counted, hosts, tell, version};
 use anyhow::{Context, Result};
 use clap::Args;
 #[cfg(feature = "s3")]
@@ -54,6 +54,10 @@ pub struct StoreArgs {
     /// archived directory they go to
     #[arg(value_name = "SRC", required = true, num_args = 1..)]
     pub names: Vec<OsString>,
+
+    /// Call the version that is made so; archive log and --at know it by this name
+    #[arg(long = "name", visible_alias = "tag", value_name = "NAME", value_parser = version::name)]
+    pub version_name: Option<String>,
 
     /// Make a store of the directory STORE, if there is none
     #[arg(long)]
@@ -302,6 +306,7 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     tell_ends(others.into_inner(), saved.as_ref().err(), &to.store);
     let report = saved?;
     if !args.dry_run {
+        version::mark(&archive, args.version_name.as_deref(), &report)?;
         compact_log(&archive);
     }
     if args.schedule.stats {

@@ -9,6 +9,7 @@ use crate::pack::member::PackId;
 use crate::path::ArchivePath;
 use crate::reader::PackReader;
 use crate::store::{Store, StoreError, StoreKey};
+use crate::version::VersionError;
 use sheaf_core::{Errno, lock};
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -25,6 +26,9 @@ pub enum ArchiveError {
     /// What the catalog says.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    /// What is wrong with a version.
+    #[error(transparent)]
+    Version(#[from] VersionError),
     /// What is wrong with a pack.
     #[error("{place}: {why}")]
     Pack {
@@ -159,6 +163,9 @@ impl ArchiveError {
         match self {
             Self::Store(error) => error.errno,
             Self::Catalog(error) => error.errno(),
+            Self::Version(VersionError::Busy) => Errno::AGAIN,
+            Self::Version(VersionError::Name) => Errno::INVAL,
+            Self::Version(_) => Errno::BADMSG,
             Self::Pack { why, .. } => why.errno(),
             Self::File { errno, .. } | Self::TargetFull { errno, .. } => *errno,
             Self::NothingRemoved { .. } => Errno::CANCELED,
@@ -391,7 +398,7 @@ impl Archive {
         Ok((Self::of(store, catalog), error))
     }
 
-    fn of(store: Arc<dyn Store>, catalog: Catalog) -> Self {
+    pub(crate) fn of(store: Arc<dyn Store>, catalog: Catalog) -> Self {
         Self { store: Arc::new(LeasingStore::new(store)), catalog: Mutex::new(catalog) }
     }
 

@@ -55,6 +55,7 @@ mod schedule;
 mod store;
 mod usage;
 mod verify;
+mod version;
 mod walk;
 mod width;
 
@@ -134,6 +135,9 @@ pub use store::{TapeCounters, TapeSettings, TapeStore};
 pub use usage::exclude::UsageExclude;
 pub use usage::{ArchivedUsage, UsageSum, UsageSumOptions};
 pub use verify::{VerifyOptions, VerifyReport, verify};
+pub use version::{
+    FoundVersion, Version, VersionError, VersionSums, forget_versions, mark_version, versions,
+};
 pub use walk::{
     FileFacts, TreeEntry, TreeOrder, TreeStep, TreeVisitor, TreeWalk, TreeWalkOptions, VisitWalk,
     VisitedFile, WalkedDirectory, is_empty_in, status_in,

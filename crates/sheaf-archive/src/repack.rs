@@ -19,9 +19,10 @@ use crate::pack::write::PackWriter;
 use crate::pack::{BLOCK_BYTES, blocks_of};
 use crate::path::ArchivePath;
 use crate::reader::open_tar;
-use crate::repair::{Referred, referred};
+use crate::repair::{Referred, referred, referred_but};
 use crate::save::output::{PackOutput, WrittenPack};
 use crate::store::{StoreError, StoreKey};
+use crate::version::{move_versions, versions_now};
 use sheaf_core::Errno;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -116,12 +117,16 @@ pub fn repack(
         return Err(ArchiveError::NotArchived { path: path.clone() });
     }
     let _writing = archive.writing();
+    archive.catalog().catch_up_whole(archive.store())?;
+    let versions = versions_now(archive)?;
     let mut repacker = Repacker {
         archive,
         options,
+        last: archive.catalog().applied()?,
         report: RepackReport::default(),
         old: OutOfUse::default(),
-        referred: referred(archive)?,
+        referred: referred_but(archive, &versions)?,
+        versions,
         shared: HashSet::new(),
     };
     let mut last: Option<ArchivePath> = None;
@@ -220,6 +225,10 @@ struct Repacker<'a> {
     /// What is referred to, to begin with.
     referred: Referred,
     shared: HashSet<PackId>,
+    /// Versions that are what is archived now: repacked, it is the same.
+    versions: Vec<PackId>,
+    /// The last commit, as long as nobody else has made one.
+    last: u64,
 }
 
 impl Repacker<'_> {
@@ -245,7 +254,8 @@ impl Repacker<'_> {
                 Ok(self.archive.commit(&commit)?)
             });
             match committed {
-                Ok(_) => {
+                Ok(number) => {
+                    self.last = if number == self.last + 1 { number } else { 0 };
                     self.count(&groups, &written);
                     let gone = groups.into_iter().flat_map(|group| group.packs);
                     self.old.packs.extend(gone.map(|pack| pack.row));
@@ -413,6 +423,11 @@ impl Repacker<'_> {
             return Ok(());
         }
         let removal = Removal::begin(self.archive)?;
+        // What others have committed meanwhile is of no version that was there before.
+        let last = self.archive.catalog().catch_up_whole(self.archive.store())?;
+        if last == self.last {
+            move_versions(self.archive, &self.versions, &removal)?;
+        }
         // Read once more: others may have committed since the begin.
         let referred = referred(self.archive)?;
         for row in &old.packs {

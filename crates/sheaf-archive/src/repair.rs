@@ -18,6 +18,7 @@ use crate::pack::member::PackId;
 use crate::path::ArchivePath;
 use crate::save::RESUME;
 use crate::store::{Store, StoreError, StoreKey, StoredObject};
+use crate::version::add_versions;
 use sheaf_core::Errno;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -220,6 +221,11 @@ pub(crate) fn removed(removed: Result<(), StoreError>) -> Result<(), StoreError>
 
 /// What commits refer to, up to the last that anybody has made.
 pub(crate) fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
+    referred_but(archive, &[])
+}
+
+/// The same, without what these versions alone refer to.
+pub(crate) fn referred_but(archive: &Archive, but: &[PackId]) -> Result<Referred, ArchiveError> {
     let mut catalog = archive.catalog();
     catalog.catch_up_whole(archive.store())?;
     // What the catalog does not name is removed: it has to say what the log says.
@@ -237,15 +243,26 @@ pub(crate) fn referred(archive: &Archive) -> Result<Referred, ArchiveError> {
             return Err(ArchiveError::NoLog);
         }
     }
-    referred_by(&catalog)
+    let mut referred = referred_by(&catalog)?;
+    drop(catalog);
+    // Behind the log: a writer's mark is of the last commit when it is there.
+    add_versions(archive.store(), &mut referred, but)?;
+    Ok(referred)
 }
 
 /// What a catalog refers to.
 pub(crate) fn referred_by(catalog: &Catalog) -> Result<Referred, ArchiveError> {
-    let (mut referred, mut last) = (Referred::default(), None);
+    let mut referred = Referred::default();
+    add_referred(catalog, &mut referred)?;
+    Ok(referred)
+}
+
+/// Adds what a catalog refers to.
+pub(crate) fn add_referred(catalog: &Catalog, referred: &mut Referred) -> Result<(), ArchiveError> {
+    let mut last = None;
     loop {
         let next = catalog.below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;
-        let Some((path, _)) = next.last() else { return Ok(referred) };
+        let Some((path, _)) = next.last() else { return Ok(()) };
         last = Some(path.clone());
         for (path, _) in next {
             for pack in catalog.packs(&path)? {

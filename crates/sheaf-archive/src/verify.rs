@@ -14,6 +14,7 @@ use crate::path::ArchivePath;
 use crate::reader::PackReader;
 use crate::repair::referred_by;
 use crate::store::Store;
+use crate::version::add_versions;
 use sheaf_core::lock;
 use std::collections::HashSet;
 use std::ops::AddAssign;
@@ -138,7 +139,8 @@ pub fn verify(
 
 /// Counts what nothing refers to.
 fn unreferred(archive: &Archive, report: &mut VerifyReport) -> Result<(), ArchiveError> {
-    let referred = referred_by(&archive.catalog())?;
+    let mut referred = referred_by(&archive.catalog())?;
+    add_versions(archive.store(), &mut referred, &[])?;
     for kind in ["packs", "data"] {
         archive.store().list(&[kind], &mut |object| {
             if !referred.has(&object.key) {

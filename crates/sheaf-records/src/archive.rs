@@ -302,6 +302,28 @@ pub struct ArchiveRepaired {
     pub indexes_lost: u64,
 }
 
+/// archive log: a version, the oldest first; archive forget: one that is forgotten, or would be.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename = "archive_version")]
+pub struct ArchiveVersion {
+    /// 32 hexadecimal digits.
+    pub id: String,
+    /// The last commit of the log that it has.
+    pub commit: u64,
+    pub name: Option<String>,
+    /// Seconds since 1970, by the clock of the host.
+    pub time: i64,
+    pub host: String,
+    pub stored: u64,
+    pub stored_bytes: u64,
+    pub unchanged: u64,
+    pub failed: u64,
+    /// Whether all but id and commit is unknown.
+    pub damaged: bool,
+    pub forgotten: bool,
+}
+
 /// archive repair --drop-log-from, at its end.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -30,8 +30,8 @@ mod tree;
 pub use archive::{
     ArchiveChanged, ArchiveDamage, ArchiveFetched, ArchiveLogDropped, ArchiveLogRestored,
     ArchiveRelocated, ArchiveRemoved, ArchiveRepacked, ArchiveRepaired, ArchiveStat, ArchiveStats,
-    ArchiveStored, ArchiveUsage, ArchiveVerified, Archived, FileFields, FileKind, PackFields,
-    StoredPlace, UsageFields, Xattr,
+    ArchiveStored, ArchiveUsage, ArchiveVerified, ArchiveVersion, Archived, FileFields, FileKind,
+    PackFields, StoredPlace, UsageFields, Xattr,
 };
 pub use clean::{Cleaned, Leftover, LeftoverKind, LeftoverState};
 pub use command::{CommandError, Note};

@@ -31,6 +31,7 @@ records! {
     ArchiveStored,
     ArchiveUsage,
     ArchiveVerified,
+    ArchiveVersion,
     Archived,
     Bench,
     Check,

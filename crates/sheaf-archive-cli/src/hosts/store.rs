@@ -4,6 +4,7 @@ use super::serve::SAVE;
 use crate::place::{self, ArchivedName};
 use crate::progress::tell_hosts_stats;
 use crate::store::{StoreArgs, compact_log, tell_report};
+use crate::version;
 use anyhow::Result;
 use sheaf_archive::{SaveRoot, SaveRootOptions};
 use sheaf_cli::exit::{Exit, Stop};
@@ -69,6 +70,11 @@ pub fn run(
         if args.schedule.stats {
             let of_hosts = super::of_leaves(&members, numbers);
             tell_hosts_stats(&of_hosts, session.client(), begun.elapsed(), global)?;
+        }
+        if !args.dry_run && driven.done > 0 {
+            let (of, name) = (archive.clone(), args.version_name.clone());
+            let mark = move || version::mark(&of, name.as_deref(), &report);
+            tokio::task::spawn_blocking(mark).await??;
         }
         tell_report(&report, args.dry_run, global)?;
         Ok(match () {

@@ -20,7 +20,7 @@ use sheaf_core::Errno;
 use std::io::Write;
 
 /// The latest version of commits that this Sheaf reads. Each is written with the first that can say it.
-pub const LOG_VERSION: u32 = 2;
+pub const LOG_VERSION: u32 = 3;
 
 /// What the keys of commits begin with.
 const LOG: &str = "log";

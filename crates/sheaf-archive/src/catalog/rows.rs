@@ -180,6 +180,10 @@ impl ContentPlace {
 impl Commit {
     /// The first version of the log that can say this.
     pub(super) fn version(&self) -> u32 {
+        // One without changes says that there are versions.
+        if self.changes.is_empty() {
+            return 3;
+        }
         let mut objects = self.changes.iter().flat_map(|change| &change.objects);
         let mut packs = self.changes.iter().flat_map(|change| &change.packs);
         let is_later = objects

@@ -13,8 +13,9 @@ use crate::store::{Store, StoreKey};
 use sheaf_core::Errno;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
-/// The version of snapshots that this Sheaf writes, and the only one that it reads.
-const SNAPSHOT_VERSION: u32 = 1;
+/// The version of snapshots that this Sheaf writes; those of version 1 say the same. An earlier Sheaf does
+/// not read it, so that it comes to the commit of the log that says that there are versions.
+const SNAPSHOT_VERSION: u32 = 2;
 /// What the keys of snapshots begin with.
 pub(crate) const SNAPSHOTS: &str = "snapshots";
 const MAGIC: &[u8; 8] = b"sheafsnp";
@@ -246,7 +247,8 @@ fn read(
     if !header.starts_with(MAGIC) || header[12..20] != number.to_le_bytes() {
         return Err(damaged("it is another object"));
     }
-    if header[8..12] != SNAPSHOT_VERSION.to_le_bytes() {
+    let version = u32::from_le_bytes(header[8..12].try_into().expect("these are four bytes"));
+    if !(1..=SNAPSHOT_VERSION).contains(&version) {
         return Err(damaged("another Sheaf has written it"));
     }
     let mut last: Option<ArchivePath> = None;

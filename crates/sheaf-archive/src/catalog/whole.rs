@@ -134,6 +134,34 @@ impl Catalog {
         Ok(Some(now))
     }
 
+    /// The last commit of the log, and its digest.
+    pub(crate) fn last(&mut self, store: &dyn Store) -> Result<(u64, [u8; 32]), CatalogError> {
+        self.catch_up_whole(store)?;
+        self.last_known()
+    }
+
+    /// Takes in commits up to this one, of tables that have taken in nothing behind it; the last one that
+    /// there is, and its digest.
+    pub(crate) fn last_at(
+        &mut self,
+        store: &dyn Store,
+        number: u64,
+    ) -> Result<(u64, [u8; 32]), CatalogError> {
+        self.take_in(store, number)?;
+        self.last_known()
+    }
+
+    fn last_known(&self) -> Result<(u64, [u8; 32]), CatalogError> {
+        let (number, digest) = self.last_applied()?;
+        // Before the first commit there is none.
+        Ok((number, digest.try_into().unwrap_or_default()))
+    }
+
+    /// From now on it stays at its commit; for tables that nobody else has.
+    pub(crate) fn stay(&mut self) {
+        self.is_frozen = true;
+    }
+
     /// The first commit behind a gap of the log, where one was found; 0 where none was.
     fn later(&self) -> Result<u64, CatalogError> {
         let mut later = 0;

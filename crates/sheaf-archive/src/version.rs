@@ -1,0 +1,221 @@
+//! Versions: marks that say that what the archive was at a commit can be read still.
+//!
+//! A mark is the object `versions/NUMBER-ID`. What the archive was then is what the log adds up to at
+//! commit NUMBER, and what that refers to is kept in the store as long as the mark is there.
+//!
+//! A command that removes objects reads the log first and the marks behind it. A writer looks whether its
+//! mark is of the last commit of the log when the mark is there. So what a mark refers to was referred to
+//! by the last commit, or the mark was seen.
+mod mark;
+
+pub use mark::{Version, VersionSums};
+
+use crate::archive::{Archive, ArchiveError, put, random_id};
+use crate::catalog::{Catalog, Commit};
+use crate::lease::Removal;
+use crate::pack::member::PackId;
+use crate::repair::{Referred, add_referred, removed};
+use crate::store::{Store, StoreError};
+use mark::{Mark, VERSIONS};
+use std::collections::BTreeMap;
+
+/// How often a mark is made again because other writers have made commits meanwhile.
+const TRIES_MAX: u32 = 32;
+
+/// Why a version cannot be read or made.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VersionError {
+    /// Its object is not as it was written.
+    #[error("version {id} is damaged: {why}: what it refers to is kept until it is forgotten")]
+    Damaged {
+        /// Which one.
+        id: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The log does not have its commit.
+    #[error(
+        "version {id} is of commit {number}, and the archive's log has another one or none: forget it"
+    )]
+    OtherLog {
+        /// Which one.
+        id: String,
+        /// The commit that it is of.
+        number: u64,
+    },
+    /// Other writers have made a commit each time.
+    #[error(
+        "other writers go on changing the archive: what is stored is archived, and is no version"
+    )]
+    Busy,
+    /// Its name cannot be one.
+    #[error("a version's name has 1 to 200 bytes, and no control characters")]
+    Name,
+}
+
+/// What is there of a mark: what it says, or what is wrong with it.
+#[derive(Debug)]
+pub struct FoundVersion {
+    /// Its name among all versions of an archive.
+    pub id: PackId,
+    /// The commit that it is of.
+    pub number: u64,
+    /// What it says.
+    pub version: Result<Version, VersionError>,
+}
+
+/// All versions of an archive, by their commits; of one commit by their times.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn versions(archive: &Archive) -> Result<Vec<FoundVersion>, ArchiveError> {
+    Ok(found(archive.store())?)
+}
+
+fn found(store: &dyn Store) -> Result<Vec<FoundVersion>, StoreError> {
+    let mut found = Vec::new();
+    for mark in marks(store)? {
+        if let Some(version) = mark.read(store)? {
+            found.push(FoundVersion { id: mark.id, number: mark.number, version });
+        }
+    }
+    found.sort_by_key(|one| {
+        let time =
+            one.version.as_ref().map_or((0, 0), |version| (version.seconds, version.nanoseconds));
+        (one.number, time, one.id)
+    });
+    Ok(found)
+}
+
+fn marks(store: &dyn Store) -> Result<Vec<Mark>, StoreError> {
+    let mut marks = Vec::new();
+    store.list(&[VERSIONS], &mut |object| {
+        marks.extend(Mark::of(&object.key));
+        Ok(())
+    })?;
+    Ok(marks)
+}
+
+/// Makes what the archive is now a version. The commit and its digest are filled in here.
+///
+/// # Errors
+/// When the store or the catalog cannot be read or written, the name cannot be one, or other writers make
+/// commits all the time. What is archived stays so.
+pub fn mark_version(archive: &Archive, mut version: Version) -> Result<PackId, ArchiveError> {
+    if !version.is_valid() {
+        return Err(VersionError::Name.into());
+    }
+    let _writing = archive.writing();
+    let store = archive.store();
+    // An earlier Sheaf would remove what versions refer to. It reads no log in which this commit is.
+    if marks(store)?.is_empty() {
+        archive.commit(&Commit::default())?;
+    }
+    let id = random_id()?;
+    for _ in 0..TRIES_MAX {
+        let (number, digest) = archive.catalog().last(store)?;
+        version.digest = digest;
+        let mark = Mark { number, id };
+        put(store, &mark.key(), &version.encode(mark))?;
+        if archive.catalog().last(store)?.0 == number {
+            return Ok(id);
+        }
+        removed(store.remove(&mark.key()))?;
+    }
+    Err(VersionError::Busy.into())
+}
+
+/// Forgets these versions: what nothing else refers to is removed by the next `repair` or `repack`. How
+/// many were there.
+///
+/// # Errors
+/// When another command removes something, or the store cannot be written. What was forgotten before that
+/// stays so.
+pub fn forget_versions(archive: &Archive, ids: &[PackId]) -> Result<u64, ArchiveError> {
+    let removal = Removal::begin(archive)?;
+    let mut count = 0;
+    for mark in marks(archive.store())? {
+        if ids.contains(&mark.id) {
+            removal.remove(&mark.key())?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+impl Archive {
+    /// What the archive was at a version, to read. It is made of the log.
+    ///
+    /// # Errors
+    /// When the log cannot be read, or does not have the commit.
+    pub fn at(&self, found: &FoundVersion) -> Result<Self, ArchiveError> {
+        let version = found.version.clone()?;
+        let mut catalog = Catalog::in_memory()?;
+        let last = catalog.last_at(self.store(), found.number)?;
+        if last != (found.number, version.digest) {
+            let (id, number) = (found.id.to_string(), found.number);
+            return Err(VersionError::OtherLog { id, number }.into());
+        }
+        catalog.stay();
+        Ok(Self::of(self.leasing().inner(), catalog))
+    }
+}
+
+/// Adds what versions refer to. The log was read before.
+pub(crate) fn add_versions(
+    store: &dyn Store,
+    referred: &mut Referred,
+    but: &[PackId],
+) -> Result<(), ArchiveError> {
+    let mut by_number: BTreeMap<u64, FoundVersion> = BTreeMap::new();
+    for found in found(store)?.into_iter().filter(|found| !but.contains(&found.id)) {
+        // A mark that is damaged has its commit in its key, and keeps as much.
+        if found.version.is_ok() || !by_number.contains_key(&found.number) {
+            by_number.insert(found.number, found);
+        }
+    }
+    if by_number.is_empty() {
+        return Ok(());
+    }
+    let mut catalog = Catalog::in_memory()?;
+    for (number, found) in by_number {
+        let (last, digest) = catalog.last_at(store, number)?;
+        let is_other = found.version.is_ok_and(|version| version.digest != digest);
+        if last != number || is_other {
+            return Err(VersionError::OtherLog { id: found.id.to_string(), number }.into());
+        }
+        add_referred(&catalog, referred)?;
+    }
+    Ok(())
+}
+
+/// Versions that are what the archive is now.
+pub(crate) fn versions_now(archive: &Archive) -> Result<Vec<PackId>, ArchiveError> {
+    let last = archive.catalog().applied()?;
+    let marks = marks(archive.store())?;
+    Ok(marks.into_iter().filter(|mark| mark.number == last).map(|mark| mark.id).collect())
+}
+
+/// Has versions be of the last commit. All commits since theirs have left what is archived as it was.
+pub(crate) fn move_versions(
+    archive: &Archive,
+    ids: &[PackId],
+    removal: &Removal<'_>,
+) -> Result<(), ArchiveError> {
+    let store = archive.store();
+    let (number, digest) = archive.catalog().last(store)?;
+    for mark in marks(store)? {
+        if !ids.contains(&mark.id) || mark.number == number {
+            continue;
+        }
+        // One that is damaged stays, and keeps what it refers to.
+        let Some(Ok(mut version)) = mark.read(store)? else { continue };
+        version.digest = digest;
+        let moved = Mark { number, id: mark.id };
+        removal.check()?;
+        put(store, &moved.key(), &version.encode(moved))?;
+        removal.remove(&mark.key())?;
+    }
+    Ok(())
+}
