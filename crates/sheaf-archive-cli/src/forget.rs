@@ -232,3 +232,84 @@ fn duration(text: &str) -> Result<Span, String> {
     }
     Ok(span)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_archive::{PackId, Version};
+
+    fn version(number: u64, time: &str, name: Option<&str>) -> FoundVersion {
+        let seconds = time.parse::<Timestamp>().unwrap().as_second();
+        let name = name.map(str::to_owned);
+        let version = Version { seconds, name, host: "n7".to_owned(), ..Version::default() };
+        FoundVersion { id: PackId([number as u8; 16]), number, version: Ok(version) }
+    }
+
+    fn all() -> Vec<FoundVersion> {
+        vec![
+            version(1, "2025-12-30T10:00:00Z", Some("release")),
+            version(2, "2026-01-05T10:00:00Z", None),
+            version(3, "2026-01-05T10:30:00Z", None),
+            version(4, "2026-01-06T09:00:00Z", Some("a")),
+            version(5, "2026-02-01T09:00:00Z", Some("a")),
+        ]
+    }
+
+    #[test]
+    fn rules_keep_the_newest_of_each_period() {
+        let kept = |keep: KeepArgs| {
+            let kept = keep.kept(&all(), &TimeZone::UTC);
+            let mut kept: Vec<_> = kept.into_iter().map(|at| at + 1).collect();
+            kept.sort_unstable();
+            kept
+        };
+        let none = KeepArgs::default;
+        assert_eq!(kept(KeepArgs { keep_last: Some(2), ..none() }), [4, 5]);
+        assert_eq!(kept(KeepArgs { keep_last: Some(0), ..none() }), [0; 0]);
+        assert_eq!(kept(KeepArgs { keep_hourly: Some(3), ..none() }), [3, 4, 5]);
+        assert_eq!(kept(KeepArgs { keep_daily: Some(3), ..none() }), [3, 4, 5]);
+        // The 5th and 6th of January are of one week, and the year's first week begins in December.
+        assert_eq!(kept(KeepArgs { keep_weekly: Some(9), ..none() }), [1, 4, 5]);
+        assert_eq!(kept(KeepArgs { keep_monthly: Some(2), ..none() }), [4, 5]);
+        assert_eq!(kept(KeepArgs { keep_yearly: Some(9), ..none() }), [1, 5]);
+        assert_eq!(kept(KeepArgs { keep_tag: vec!["release".into()], ..none() }), [1]);
+        let within = Some(duration("1m").unwrap());
+        assert_eq!(kept(KeepArgs { keep_within: within, ..none() }), [2, 3, 4, 5]);
+        let both = KeepArgs { keep_last: Some(1), keep_tag: vec!["release".into()], ..none() };
+        assert_eq!(kept(both), [1, 5]);
+    }
+
+    #[test]
+    fn durations_are_those_of_restic() {
+        assert_eq!(
+            duration("2y5m7d3h").unwrap().fieldwise(),
+            Span::new().years(2).months(5).days(7).hours(3).fieldwise()
+        );
+        for text in ["", "7", "d", "7x", "-1d", "99999999999999999999y"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn versions_are_found_by_name_identity_and_time() {
+        let all = all();
+        let found = |text: &str| find(&all, text, &TimeZone::UTC).map(|found| found.number).ok();
+        for (text, number) in [
+            ("latest", Some(5)),
+            ("a", Some(5)),
+            ("release", Some(1)),
+            ("0202", Some(2)),
+            ("02", None),
+            ("2026-01-05", Some(3)),
+            ("2026-01-05T10:00", Some(2)),
+            ("2026-01-05T10:00:00Z", Some(2)),
+            ("2025-12-30", Some(1)),
+            ("2025-12-29", None),
+            ("@0", None),
+            ("@99999999999", Some(5)),
+            ("none", None),
+        ] {
+            assert_eq!(found(text), number, "{text}");
+        }
+    }
+}

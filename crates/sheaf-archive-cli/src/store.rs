@@ -305,14 +305,19 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     let (stats, took) = progress.end();
     tell_ends(others.into_inner(), saved.as_ref().err(), &to.store);
     let report = saved?;
+    // What was stored is told, whether it became a version or not.
+    let marked = match args.dry_run {
+        false => version::mark(&archive, args.version_name.as_deref(), &report),
+        true => Ok(()),
+    };
     if !args.dry_run {
-        version::mark(&archive, args.version_name.as_deref(), &report)?;
         compact_log(&archive);
     }
     if args.schedule.stats {
         progress::tell_stats(&stats, took, global)?;
     }
     tell_report(&report, args.dry_run, global)?;
+    marked?;
     Ok(if report.failed + report.changing > 0 { Exit::Partial } else { Exit::Success })
 }
 

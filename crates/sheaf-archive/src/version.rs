@@ -108,8 +108,9 @@ pub fn mark_version(archive: &Archive, mut version: Version) -> Result<PackId, A
     }
     let _writing = archive.writing();
     let store = archive.store();
-    // An earlier Sheaf would remove what versions refer to. It reads no log in which this commit is.
-    if marks(store)?.is_empty() {
+    // An earlier Sheaf would remove what versions refer to. It reads no log that ends so.
+    let is_read_by_earlier = archive.catalog().is_read_by_earlier(store)?;
+    if is_read_by_earlier {
         archive.commit(&Commit::default())?;
     }
     let id = random_id()?;
@@ -186,6 +187,14 @@ pub(crate) fn add_versions(
             return Err(VersionError::OtherLog { id: found.id.to_string(), number }.into());
         }
         add_referred(&catalog, referred)?;
+    }
+    Ok(())
+}
+
+/// Removes marks of this commit of the log and of later ones, which are given up or written again.
+pub(crate) fn remove_marks(store: &dyn Store, from: u64) -> Result<(), StoreError> {
+    for mark in marks(store)?.into_iter().filter(|mark| mark.number >= from) {
+        removed(store.remove(&mark.key()))?;
     }
     Ok(())
 }

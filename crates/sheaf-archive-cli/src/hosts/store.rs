@@ -71,7 +71,7 @@ pub fn run(
             let of_hosts = super::of_leaves(&members, numbers);
             tell_hosts_stats(&of_hosts, session.client(), begun.elapsed(), global)?;
         }
-        if !args.dry_run && driven.done > 0 {
+        if !args.dry_run && driven.done > 0 && !session.client().is_interrupted() {
             let (of, name) = (archive.clone(), args.version_name.clone());
             let mark = move || version::mark(&of, name.as_deref(), &report);
             tokio::task::spawn_blocking(mark).await??;

@@ -227,6 +227,13 @@ fn stored_tree_is_verified_removed_and_repaired() {
     assert_eq!(removed.stderr, "sheaf: removed 4 files (19) and 2 directories\n");
     assert_eq!(home.run(&["archive", "ls", "-Ra", "s::tree"]).stdout, "/tree:\n");
 
+    // The version that was stored has it still.
+    let kept = home.run(&["archive", "repair", "--age", "0", "s::"]);
+    assert_eq!(kept.stderr, "sheaf: removed 0 leftovers (0)\n");
+    let then = home.run(&["archive", "ls", "--at", "latest", "s::tree/sub"]);
+    assert!(then.stdout.contains('b'), "{then:?}");
+    let forgot = home.run(&["archive", "forget", "--keep-last", "0", "s::"]);
+    assert_eq!(forgot.stderr, "sheaf: forgot 1 version, 0 kept\n");
     // What is left of it in the store is young, and goes when that is known to be nobody's.
     let young = home.run(&["archive", "repair", "s::"]);
     assert_eq!(
@@ -662,6 +669,7 @@ fn all_that_is_known_of_a_name_is_shown() {
     assert!(run.stdout.contains(": 1 member, 2.0K live, 2.0K dead, generation 1\n"), "{run:?}");
     let none = home.run(&["archive", "stat", "s::none", "s::tree/a"]);
     assert_eq!((none.code, &none.stderr[..]), (Some(4), "sheaf: /none: is not in the archive\n"));
+    home.run(&["archive", "forget", "--keep-last", "0", "s::"]);
     let dry = home.run(&["archive", "repack", "-n", "s::tree/sub"]);
     assert!(dry.stderr.starts_with("sheaf: would write 1 pack as 1, "), "{dry:?}");
     let done = home.run(&["archive", "repack", "s::tree/sub"]);

@@ -86,6 +86,10 @@ fn tree_is_stored_in_a_bucket_and_got_back() {
     assert_eq!(whole.code, Some(0));
     let removed = place.run(&["rm", "-r", &format!("{STORE}/tree/sub")]);
     assert_eq!(removed.code, Some(0), "{removed:?}");
+    let kept = place.run(&["repair", "--age", "0", STORE]);
+    assert!(kept.stderr.starts_with("sheaf: removed 0 leftovers"), "{kept:?}");
+    let forgot = place.run(&["forget", "--keep-last", "0", STORE]);
+    assert_eq!(forgot.code, Some(0), "{forgot:?}");
     let repaired = place.run(&["repair", "--age", "0", STORE]);
     assert!(repaired.stderr.starts_with("sheaf: removed 2 leftovers"), "{repaired:?}");
     assert_eq!(place.run(&["ls", &format!("{STORE}/tree")]).stdout, "long\n");

@@ -3,6 +3,7 @@ use super::{CatalogError, log, snapshot};
 use crate::archive::unwritten;
 use crate::repair::removed;
 use crate::store::{Store, StoreKey};
+use crate::version::remove_marks;
 use sheaf_core::Errno;
 use std::io::Write;
 
@@ -40,6 +41,7 @@ pub fn drop_log(store: &dyn Store, from: u64, dry_run: bool) -> Result<u64, Cata
     numbers.retain(|number| *number >= from);
     if !dry_run {
         snapshot::remove(store, Some(from), false)?;
+        remove_marks(store, from)?;
         for &number in numbers.iter().rev() {
             keep(store, number)?;
             removed(store.remove(&log::key(number)))?;

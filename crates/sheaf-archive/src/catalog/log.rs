@@ -19,7 +19,8 @@ use crate::store::{Store, StoreKey};
 use sheaf_core::Errno;
 use std::io::Write;
 
-/// The latest version of commits that this Sheaf reads. Each is written with the first that can say it.
+/// The version of commits that this Sheaf writes; it reads those of earlier ones. One that does not know
+/// versions of archives would remove what they refer to, and reads none of version 3.
 pub const LOG_VERSION: u32 = 3;
 
 /// What the keys of commits begin with.
@@ -188,7 +189,7 @@ fn size(store: &dyn Store, key: &StoreKey) -> Result<Option<u64>, CatalogError> 
 
 fn encoded(number: u64, before: &[u8], commit: &Commit) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&commit.version().to_le_bytes());
+    bytes.extend_from_slice(&LOG_VERSION.to_le_bytes());
     bytes.extend_from_slice(&number.to_le_bytes());
     let mut bytes = postcard::to_extend(commit, bytes).expect("memory takes what it is given");
     // An earlier Sheaf does not look at what is behind a commit.
@@ -221,6 +222,13 @@ fn decoded(number: u64, bytes: &[u8]) -> Result<LoggedCommit, CatalogError> {
     let (commit, behind) =
         commit.filter(is_valid).ok_or_else(|| damaged("it says what no commit does"))?;
     Ok(LoggedCommit { commit, digest, before: behind.first_chunk().copied() })
+}
+
+/// The version of this commit of the log.
+pub(super) fn version(store: &dyn Store, number: u64) -> Result<u32, CatalogError> {
+    let bytes = store.read(&key(number), 8..12)?;
+    let too_short = CatalogError::Damaged { number, why: "it is no commit" };
+    bytes.try_into().map(u32::from_le_bytes).map_err(|_| too_short)
 }
 
 /// What a fuzz target says in the place of a commit, with a right header and checksum: what is taken for a

@@ -7,6 +7,7 @@ use super::{
 use crate::catalog::ContentPlace;
 use crate::path::ArchivePath;
 use crate::store::{Store, StoreKey};
+use crate::version::remove_marks;
 use sheaf_core::Errno;
 use std::collections::HashMap;
 
@@ -74,6 +75,8 @@ impl Catalog {
         if dry_run {
             return Ok(done);
         }
+        // What they were of is written again as other commits.
+        remove_marks(store, last + 1)?;
         behind = None;
         while let Some(mut piece) = self.changes_to(&made, behind.take())? {
             piece.changes.retain(|change| !change.removed);

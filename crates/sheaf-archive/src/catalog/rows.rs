@@ -3,7 +3,6 @@ use super::rights::MemberClass;
 use crate::archive::{data_key, pack_key, pack_zstd_key};
 use crate::name::FileName;
 use crate::pack::BLOCK_BYTES;
-use crate::pack::delta::IndexDelta;
 use crate::pack::index::PackIndex;
 use crate::pack::member::{MemberAttributes, PackId};
 use crate::path::ArchivePath;
@@ -174,22 +173,6 @@ impl ContentPlace {
             Self::Pack { id, .. } => vec![pack_key(*id)],
             Self::Parts { ids, .. } => ids.iter().map(|id| data_key(*id)).collect(),
         }
-    }
-}
-
-impl Commit {
-    /// The first version of the log that can say this.
-    pub(super) fn version(&self) -> u32 {
-        // One without changes says that there are versions.
-        if self.changes.is_empty() {
-            return 3;
-        }
-        let mut objects = self.changes.iter().flat_map(|change| &change.objects);
-        let mut packs = self.changes.iter().flat_map(|change| &change.packs);
-        let is_later = objects
-            .any(|object| matches!(object.place, Some(ContentPlace::Parts { .. })))
-            || packs.any(|pack| IndexDelta::is_one(pack.index_bytes));
-        if is_later { 2 } else { 1 }
     }
 }
 

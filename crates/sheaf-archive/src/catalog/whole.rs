@@ -140,6 +140,12 @@ impl Catalog {
         self.last_known()
     }
 
+    /// Whether an earlier Sheaf, which does not know versions, takes in all of the log.
+    pub(crate) fn is_read_by_earlier(&mut self, store: &dyn Store) -> Result<bool, CatalogError> {
+        let (number, _) = self.last(store)?;
+        Ok(number == 0 || log::version(store, number)? < log::LOG_VERSION)
+    }
+
     /// Takes in commits up to this one, of tables that have taken in nothing behind it; the last one that
     /// there is, and its digest.
     pub(crate) fn last_at(

@@ -50,6 +50,7 @@ mod tar_out;
 mod target;
 mod trees;
 mod verify;
+mod versions;
 mod walk;
 mod writers;
 mod zstd;

@@ -46,6 +46,8 @@ pub const COMMANDS: &[&[&str]] = &[
     &["archive", "rm"],
     &["archive", "verify"],
     &["archive", "repair"],
+    &["archive", "log"],
+    &["archive", "forget"],
     &["tree"],
     &["tree", "plan"],
     &["tree", "show"],

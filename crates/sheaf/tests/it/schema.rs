@@ -274,6 +274,7 @@ fn archive_json_records_match_the_schema() {
         (&["chown", "--dry-run", "-R", ":7", "s::tree"], &["archive_changed"]),
         (&["cp", "-r", "s::tree", "s::copy"], &["archive_relocated"]),
         (&["mv", "s::copy/file", "s::copy/other"], &["archive_relocated"]),
+        (&["log", "s::"], &["archive_version"]),
         (&["repack", "s::"], &["archive_repacked"]),
         (&["rm", "-r", "s::tree"], &["archive_removed"]),
         (&["repair", "s::"], &["archive_repaired"]),
