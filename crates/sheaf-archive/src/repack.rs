@@ -117,12 +117,12 @@ pub fn repack(
         return Err(ArchiveError::NotArchived { path: path.clone() });
     }
     let _writing = archive.writing();
-    archive.catalog().catch_up_whole(archive.store())?;
+    let last = archive.catalog().catch_up_whole(archive.store())?;
     let versions = versions_now(archive)?;
     let mut repacker = Repacker {
         archive,
         options,
-        last: archive.catalog().applied()?,
+        last,
         report: RepackReport::default(),
         old: OutOfUse::default(),
         referred: referred_but(archive, &versions)?,
