@@ -10,7 +10,7 @@ use jiff::{Span, Timestamp, Zoned};
 use sheaf_archive::{ArchivePath, FoundVersion, forget_versions, versions};
 use sheaf_cli::exit::{Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
-use sheaf_cli::output::{self, Output};
+use sheaf_cli::output::{self, Output, printable};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write;
@@ -49,27 +49,27 @@ pub struct ForgetArgs {
 #[group(id = "rules", multiple = true)]
 pub struct KeepArgs {
     /// Keep the N newest versions
-    #[arg(short = 'l', long, value_name = "N")]
+    #[arg(short = 'l', long, value_name = "N", value_parser = count)]
     pub keep_last: Option<u32>,
 
     /// Keep the newest version of each of the last N hours that have one
-    #[arg(short = 'H', long, value_name = "N")]
+    #[arg(short = 'H', long, value_name = "N", value_parser = count)]
     pub keep_hourly: Option<u32>,
 
     /// Keep the newest version of each of the last N days that have one
-    #[arg(short = 'd', long, value_name = "N")]
+    #[arg(short = 'd', long, value_name = "N", value_parser = count)]
     pub keep_daily: Option<u32>,
 
     /// Keep the newest version of each of the last N weeks that have one
-    #[arg(short = 'w', long, value_name = "N")]
+    #[arg(short = 'w', long, value_name = "N", value_parser = count)]
     pub keep_weekly: Option<u32>,
 
     /// Keep the newest version of each of the last N months that have one
-    #[arg(short = 'm', long, value_name = "N")]
+    #[arg(short = 'm', long, value_name = "N", value_parser = count)]
     pub keep_monthly: Option<u32>,
 
     /// Keep the newest version of each of the last N years that have one
-    #[arg(short = 'y', long, value_name = "N")]
+    #[arg(short = 'y', long, value_name = "N", value_parser = count)]
     pub keep_yearly: Option<u32>,
 
     /// Keep versions that are at most so much older than the newest: 2y5m7d3h
@@ -77,7 +77,7 @@ pub struct KeepArgs {
     pub keep_within: Option<Span>,
 
     /// Keep versions of this name; may be repeated
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, visible_alias = "keep-name", value_name = "NAME")]
     pub keep_tag: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ pub fn run(args: &ForgetArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let archive = place::open(&name.store, false)?;
     let (all, zone) = (versions(&archive)?, TimeZone::system());
-    let forgotten: Vec<&FoundVersion> = if args.versions.is_empty() {
+    let mut chosen: Vec<&FoundVersion> = if args.versions.is_empty() {
         let kept = args.keep.kept(&all, &zone);
         all.iter().enumerate().filter(|(at, _)| !kept.contains(at)).map(|(_, one)| one).collect()
     } else {
@@ -105,12 +105,16 @@ pub fn run(args: &ForgetArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         named
     };
+    let mut seen = HashSet::new();
+    chosen.retain(|found| seen.insert(found.id));
+    let (mut gone, mut ended) = (HashSet::new(), Ok(()));
     if !args.dry_run {
-        let ids: Vec<_> = forgotten.iter().map(|found| found.id).collect();
-        forget_versions(&archive, &ids)?;
+        let ids: Vec<_> = chosen.iter().map(|found| found.id).collect();
+        ended = forget_versions(&archive, &ids, &mut |id| _ = gone.insert(id));
+        chosen.retain(|found| gone.contains(&found.id));
     }
     let mut out = output::stdout();
-    for found in &forgotten {
+    for found in &chosen {
         if global.json {
             Output::new(global).records.write(&mut out, &record(found, !args.dry_run))?;
         } else if args.dry_run || global.verbose > 0 {
@@ -121,11 +125,18 @@ pub fn run(args: &ForgetArgs, global: &GlobalArgs) -> Result<Exit> {
         output::tell(format_args!(
             "sheaf: {} {}, {} kept",
             if args.dry_run { "would forget" } else { "forgot" },
-            counted(forgotten.len() as u64, "version", "versions"),
-            all.len() - forgotten.len(),
+            counted(chosen.len() as u64, "version", "versions"),
+            all.len() - chosen.len(),
         ));
     }
-    Ok(Exit::Success)
+    match ended {
+        // What was forgotten stays so: the same command does the rest.
+        Err(error) if !chosen.is_empty() => {
+            output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+            Ok(Exit::Partial)
+        }
+        ended => Ok(ended.map(|()| Exit::Success)?),
+    }
 }
 
 /// The version of this identity or name. A time names none that is to be forgotten.
@@ -156,11 +167,12 @@ impl KeepArgs {
         [*keep_last, *keep_hourly, *keep_daily, *keep_weekly, *keep_monthly, *keep_yearly]
     }
 
-    /// The places of the versions that are kept, of all, which are in their order. One that is damaged is kept.
+    /// The places of the versions that are kept, of all, which are in the order of the log: clocks may be
+    /// wrong. One that is damaged is kept.
     fn kept(&self, all: &[FoundVersion], zone: &TimeZone) -> HashSet<usize> {
         let mut kept: HashSet<usize> = HashSet::new();
         let mut known: Vec<(usize, Zoned)> = Vec::new();
-        for (at, found) in all.iter().enumerate() {
+        for (at, found) in all.iter().enumerate().rev() {
             let version = found.version.as_ref().ok();
             let made = version.and_then(time_of_version);
             let (Some(version), Some(made)) = (version, made) else {
@@ -172,7 +184,6 @@ impl KeepArgs {
             }
             known.push((at, made.to_zoned(zone.clone())));
         }
-        known.sort_by_key(|(at, made)| std::cmp::Reverse((made.timestamp(), *at)));
         let periods: [fn(&Zoned, usize) -> (i64, i64); 6] = [
             |_, at| (at as i64, 0),
             |made, _| (day(made), i64::from(made.hour())),
@@ -185,13 +196,14 @@ impl KeepArgs {
             |made, _| (i64::from(made.year()), 0),
         ];
         for (number, period) in self.numbers().into_iter().zip(periods) {
-            let mut seen = HashSet::new();
-            for (at, made) in &known {
-                if seen.len() >= number.unwrap_or(0) as usize {
-                    break;
-                }
-                if seen.insert(period(made, *at)) {
+            let (mut seen, mut left) = (HashSet::new(), number.unwrap_or(0));
+            for (at, made) in known.iter().take_while(|_| number.is_some()) {
+                // With periods to spare the oldest is kept, too, as far back as it is.
+                let is_oldest = known.last().is_some_and(|(oldest, _)| oldest == at);
+                let is_new = seen.insert(period(made, *at));
+                if left > 0 && (is_new || is_oldest) {
                     kept.insert(*at);
+                    left -= 1;
                 }
             }
         }
@@ -202,6 +214,14 @@ impl KeepArgs {
             );
         }
         kept
+    }
+}
+
+/// How many are kept.
+fn count(text: &str) -> Result<u32, String> {
+    match text {
+        "unlimited" => Ok(u32::MAX),
+        _ => text.parse().map_err(|_| "say a number, or unlimited".to_owned()),
     }
 }
 
@@ -237,6 +257,7 @@ fn duration(text: &str) -> Result<Span, String> {
 mod tests {
     use super::*;
     use sheaf_archive::{PackId, Version};
+    use std::collections::BTreeMap;
 
     fn version(number: u64, time: &str, name: Option<&str>) -> FoundVersion {
         let seconds = time.parse::<Timestamp>().unwrap().as_second();
@@ -270,13 +291,117 @@ mod tests {
         assert_eq!(kept(KeepArgs { keep_daily: Some(3), ..none() }), [3, 4, 5]);
         // The 5th and 6th of January are of one week, and the year's first week begins in December.
         assert_eq!(kept(KeepArgs { keep_weekly: Some(9), ..none() }), [1, 4, 5]);
+        assert_eq!(kept(KeepArgs { keep_weekly: Some(2), ..none() }), [4, 5]);
         assert_eq!(kept(KeepArgs { keep_monthly: Some(2), ..none() }), [4, 5]);
+        assert_eq!(kept(KeepArgs { keep_last: Some(u32::MAX), ..none() }), [1, 2, 3, 4, 5]);
         assert_eq!(kept(KeepArgs { keep_yearly: Some(9), ..none() }), [1, 5]);
         assert_eq!(kept(KeepArgs { keep_tag: vec!["release".into()], ..none() }), [1]);
         let within = Some(duration("1m").unwrap());
         assert_eq!(kept(KeepArgs { keep_within: within, ..none() }), [2, 3, 4, 5]);
         let both = KeepArgs { keep_last: Some(1), keep_tag: vec!["release".into()], ..none() };
         assert_eq!(kept(both), [1, 5]);
+    }
+
+    /// The rules as the documentation of restic says them: for each of the last n periods that have one the
+    /// newest, and the oldest of all where there are not so many.
+    fn as_documented(keep: &KeepArgs, all: &[FoundVersion]) -> HashSet<usize> {
+        let time = |at: usize| time_of_version(all[at].version.as_ref().unwrap()).unwrap();
+        let formats = ["%s", "%F %H", "%F", "%G %V", "%Y %m", "%Y"];
+        let mut kept = HashSet::new();
+        for (place, (number, format)) in keep.numbers().into_iter().zip(formats).enumerate() {
+            let Some(number) = number else { continue };
+            let mut newest: BTreeMap<(String, usize), usize> = BTreeMap::new();
+            for at in 0..all.len() {
+                let period = time(at).to_zoned(TimeZone::UTC).strftime(format).to_string();
+                // Of the last n versions each is one, also of one second.
+                newest.insert((period, if place == 0 { at } else { 0 }), at);
+            }
+            let mut newest: Vec<usize> = newest.into_values().collect();
+            newest.sort_unstable();
+            if newest.len() < number as usize && !all.is_empty() {
+                kept.insert(0);
+            }
+            kept.extend(newest.into_iter().rev().take(number as usize));
+        }
+        for (at, found) in all.iter().enumerate() {
+            let name = found.version.as_ref().unwrap().name.clone();
+            let is_tagged = name.is_some_and(|name| keep.keep_tag.contains(&name));
+            let is_within = keep.keep_within.is_some_and(|within| {
+                let last = time(all.len() - 1).to_zoned(TimeZone::UTC);
+                time(at) >= (&last - within).timestamp()
+            });
+            if is_tagged || is_within {
+                kept.insert(at);
+            }
+        }
+        kept
+    }
+
+    #[test]
+    fn rules_are_those_that_restic_documents() {
+        let mut state = 7_u64;
+        let mut random = |end: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+            (state >> 33) % end
+        };
+        for round in 0..3000 {
+            let mut seconds = 1_700_000_000;
+            let step = [1, 3000, 90_000, 2_000_000, 40_000_000][random(5) as usize];
+            let all: Vec<FoundVersion> = (0..random(40))
+                .map(|number| {
+                    seconds += random(step) as i64;
+                    let name = ["a", "b", "c"].get(random(12) as usize);
+                    let name = name.map(|name| (*name).to_owned());
+                    let host = "n7".to_owned();
+                    let version = Version { seconds, name, host, ..Version::default() };
+                    FoundVersion { id: PackId([number as u8; 16]), number, version: Ok(version) }
+                })
+                .collect();
+            let mut some = || (random(3) == 0).then(|| random(9) as u32);
+            let mut keep = KeepArgs {
+                keep_last: some(),
+                keep_hourly: some(),
+                keep_daily: some(),
+                keep_weekly: some(),
+                keep_monthly: some(),
+                keep_yearly: some(),
+                ..KeepArgs::default()
+            };
+            if random(4) == 0 {
+                let text = format!("{}m{}d{}h", random(4), random(40), random(30));
+                keep.keep_within = Some(duration(&text).unwrap());
+            }
+            if random(4) == 0 {
+                keep.keep_tag = vec!["a".to_owned(), "none".to_owned()];
+            }
+            let (is, said) = (keep.kept(&all, &TimeZone::UTC), as_documented(&keep, &all));
+            assert_eq!(is, said, "{round}: {keep:?}");
+        }
+    }
+
+    /// A clock that was years ahead for a while costs the versions that were made since nothing.
+    #[test]
+    fn wrong_clocks_cost_no_version_that_is_newer() {
+        let times = ["2026-01-01", "2099-01-01", "2026-01-02", "2026-01-03"];
+        let made =
+            |(at, day): (usize, &&str)| version(at as u64, &format!("{day}T10:00:00Z"), None);
+        let all: Vec<_> = times.iter().enumerate().map(made).collect();
+        let kept = |keep: KeepArgs| {
+            let mut kept = Vec::from_iter(keep.kept(&all, &TimeZone::UTC));
+            kept.sort_unstable();
+            kept
+        };
+        assert_eq!(kept(KeepArgs { keep_last: Some(2), ..KeepArgs::default() }), [2, 3]);
+        assert_eq!(kept(KeepArgs { keep_daily: Some(2), ..KeepArgs::default() }), [2, 3]);
+        let within = Some(duration("1d").unwrap());
+        assert_eq!(kept(KeepArgs { keep_within: within, ..KeepArgs::default() }), [1, 2, 3]);
+        let damaged = FoundVersion {
+            id: PackId([9; 16]),
+            number: 9,
+            version: Err(sheaf_archive::VersionError::Name),
+        };
+        let keep = KeepArgs { keep_last: Some(0), ..KeepArgs::default() };
+        assert_eq!(Vec::from_iter(keep.kept(&[damaged], &TimeZone::UTC)), [0]);
     }
 
     #[test]
@@ -303,6 +428,7 @@ mod tests {
             ("2026-01-05", Some(3)),
             ("2026-01-05T10:00", Some(2)),
             ("2026-01-05T10:00:00Z", Some(2)),
+            ("2026-01-05T10:00Z", Some(2)),
             ("2025-12-30", Some(1)),
             ("2025-12-29", None),
             ("@0", None),

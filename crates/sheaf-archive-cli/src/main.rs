@@ -200,6 +200,10 @@ fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
         _ => None,
     };
     if let Some(at) = at {
+        if on_hosts && !matches!(args.command, ArchiveCommand::Get(_)) {
+            let text = "--at reads a version of an archive, and files of hosts have none";
+            return Err(Stop::usage(text).into());
+        }
         place::read_at(at);
     }
     place::end_of_reading(match &args.command {

@@ -47,6 +47,11 @@ impl NamedPlace {
     /// `is_local`.
     pub fn parse(text: &OsStr, is_local: bool) -> Result<Self> {
         if is_local || !text.as_bytes().windows(2).any(|two| two == b"::") {
+            if AT.get().is_some() {
+                let name = printable(&text.to_string_lossy());
+                let text = format!("{name}: --at reads a version of an archive: say STORE::PATH");
+                return Err(Stop::usage(text).into());
+            }
             return Ok(Self::Local(text.into()));
         }
         Ok(Self::Archived(ArchivedName::parse(text)?))

@@ -29,6 +29,14 @@ pub enum ArchiveError {
     /// What is wrong with a version.
     #[error(transparent)]
     Version(#[from] VersionError),
+    /// What is wrong with what a version has.
+    #[error("version {id}: {why}")]
+    OfVersion {
+        /// Which one.
+        id: String,
+        /// What is wrong.
+        why: Box<Self>,
+    },
     /// What is wrong with a pack.
     #[error("{place}: {why}")]
     Pack {
@@ -166,6 +174,7 @@ impl ArchiveError {
             Self::Version(VersionError::Busy) => Errno::AGAIN,
             Self::Version(VersionError::Name) => Errno::INVAL,
             Self::Version(_) => Errno::BADMSG,
+            Self::OfVersion { why, .. } => why.errno(),
             Self::Pack { why, .. } => why.errno(),
             Self::File { errno, .. } | Self::TargetFull { errno, .. } => *errno,
             Self::NothingRemoved { .. } => Errno::CANCELED,
@@ -186,7 +195,7 @@ impl ArchiveError {
         match self {
             Self::Store(error) => error.retry_can_help(),
             Self::Catalog(error) => error.retry_can_help(),
-            Self::Files { why, .. } => why.retry_can_help(),
+            Self::Files { why, .. } | Self::OfVersion { why, .. } => why.retry_can_help(),
             Self::Busy { .. } | Self::Written { .. } => true,
             _ => false,
         }
@@ -222,7 +231,7 @@ impl ArchiveError {
     #[must_use]
     pub fn is_of_index(&self) -> bool {
         match self {
-            Self::Files { why, .. } => why.is_of_index(),
+            Self::Files { why, .. } | Self::OfVersion { why, .. } => why.is_of_index(),
             Self::Store(error) => error.place.contains(".idx."),
             Self::Pack { place, .. } => place.as_str().contains(".idx."),
             _ => false,
@@ -233,6 +242,7 @@ impl ArchiveError {
     #[must_use]
     pub fn files(&self) -> Vec<ArchivePath> {
         match self {
+            Self::OfVersion { why, .. } => why.files(),
             Self::Files { directory, names, .. } => names
                 .iter()
                 .filter(|name| FileName::is_name(name))

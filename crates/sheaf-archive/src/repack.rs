@@ -22,7 +22,7 @@ use crate::reader::open_tar;
 use crate::repair::{Referred, referred, referred_but};
 use crate::save::output::{PackOutput, WrittenPack};
 use crate::store::{StoreError, StoreKey};
-use crate::version::{move_versions, versions_now};
+use crate::version::{end_moves, move_versions, versions_now};
 use sheaf_core::Errno;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -423,6 +423,7 @@ impl Repacker<'_> {
             return Ok(());
         }
         let removal = Removal::begin(self.archive)?;
+        end_moves(self.archive.store(), &removal)?;
         // What others have committed meanwhile is of no version that was there before.
         let last = self.archive.catalog().catch_up_whole(self.archive.store())?;
         if last == self.last {

@@ -18,7 +18,7 @@ use crate::pack::member::PackId;
 use crate::path::ArchivePath;
 use crate::save::RESUME;
 use crate::store::{Store, StoreError, StoreKey, StoredObject};
-use crate::version::add_versions;
+use crate::version::{add_versions, each_version, end_moves};
 use sheaf_core::Errno;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -101,6 +101,9 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
         None => StoreClock::of(archive)?,
     };
     report.writers = clock.writers;
+    if let Some(removal) = &removal {
+        end_moves(archive.store(), removal)?;
+    }
     let referred = referred(archive)?;
     report.leftovers += Catalog::remove_damaged_snapshots(archive.store(), options.dry_run)?;
     restore_indexes(archive, removal.as_ref(), &mut report)?;
@@ -135,54 +138,79 @@ pub fn repair(archive: &Archive, options: RepairOptions) -> Result<RepairReport,
     }
 }
 
-/// Makes indexes again that are lost or damaged, of the packs that they are of.
+/// Makes indexes again that are lost or damaged, of the packs that they are of; also those of versions.
 fn restore_indexes(
     archive: &Archive,
     removal: Option<&Removal<'_>>,
     report: &mut RepairReport,
 ) -> Result<(), ArchiveError> {
-    let (store, mut last) = (archive.store(), None);
+    let (store, mut last, mut seen) = (archive.store(), None, HashSet::new());
     loop {
         let next =
             archive.catalog().below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;
-        let Some((path, _)) = next.last() else { return Ok(()) };
+        let Some((path, _)) = next.last() else { break };
         last = Some(path.clone());
         for (path, _) in next {
             let packs = archive.catalog().packs(&path)?;
             for pack in packs {
-                if IndexDelta::is_one(pack.index_bytes) {
-                    restore_first_index(store, &pack, removal, report)?;
-                }
-                match read_index_beside(store, &pack) {
-                    Err(error) if error.is_lost() => {}
-                    index => {
-                        index?;
-                        continue;
-                    }
-                }
-                let bytes = index_as_written(store, &pack).map(|index| index.encode());
-                if IndexDelta::is_one(pack.index_bytes) {
-                    report.indexes_lost += u64::from(bytes.is_none());
-                    continue;
-                }
-                let is_it = |bytes: &Vec<u8>| bytes.len() as u64 == pack.index_bytes;
-                let Some(bytes) = bytes.filter(is_it) else {
-                    report.indexes_lost += 1;
-                    continue;
-                };
-                report.indexes += 1;
-                if let Some(removal) = removal {
-                    let key = index_key(pack.id, pack.generation);
-                    // A store does not write over an object.
-                    removal.remove(&key)?;
-                    match put(store, &key, &bytes) {
-                        // Somebody else does the same.
-                        Err(error) if error.errno == Errno::EXIST => {}
-                        written => written?,
-                    }
+                restore_index(store, &pack, removal, report)?;
+                seen.insert((pack.id, pack.generation));
+            }
+        }
+    }
+    if archive.catalog().applied()? == 0 {
+        return Ok(());
+    }
+    each_version(store, &[], &mut |catalog, _, since| {
+        let mut last = None;
+        loop {
+            let next =
+                catalog.rows_below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+            let Some((path, _)) = next.last() else { return Ok(()) };
+            last = Some(path.clone());
+            let changed = next.into_iter().filter(|(_, rows)| rows.changed > since);
+            for pack in changed.flat_map(|(_, rows)| rows.packs) {
+                if seen.insert((pack.id, pack.generation)) {
+                    restore_index(store, &pack, removal, report)?;
                 }
             }
         }
+    })
+}
+
+/// Makes the index of a pack again, if it is lost or damaged and the pack says what it was.
+fn restore_index(
+    store: &dyn Store,
+    pack: &ArchivedPack,
+    removal: Option<&Removal<'_>>,
+    report: &mut RepairReport,
+) -> Result<(), ArchiveError> {
+    if IndexDelta::is_one(pack.index_bytes) {
+        restore_first_index(store, pack, removal, report)?;
+    }
+    match read_index_beside(store, pack) {
+        Err(error) if error.is_lost() => {}
+        index => return index.map(drop),
+    }
+    let bytes = index_as_written(store, pack).map(|index| index.encode());
+    if IndexDelta::is_one(pack.index_bytes) {
+        report.indexes_lost += u64::from(bytes.is_none());
+        return Ok(());
+    }
+    let is_it = |bytes: &Vec<u8>| bytes.len() as u64 == pack.index_bytes;
+    let Some(bytes) = bytes.filter(is_it) else {
+        report.indexes_lost += 1;
+        return Ok(());
+    };
+    report.indexes += 1;
+    let Some(removal) = removal else { return Ok(()) };
+    let key = index_key(pack.id, pack.generation);
+    // A store does not write over an object.
+    removal.remove(&key)?;
+    match put(store, &key, &bytes) {
+        // Somebody else does the same.
+        Err(error) if error.errno == Errno::EXIST => Ok(()),
+        written => Ok(written?),
     }
 }
 
@@ -253,26 +281,30 @@ pub(crate) fn referred_but(archive: &Archive, but: &[PackId]) -> Result<Referred
 /// What a catalog refers to.
 pub(crate) fn referred_by(catalog: &Catalog) -> Result<Referred, ArchiveError> {
     let mut referred = Referred::default();
-    add_referred(catalog, &mut referred)?;
+    add_referred(catalog, 0, &mut referred)?;
     Ok(referred)
 }
 
-/// Adds what a catalog refers to.
-pub(crate) fn add_referred(catalog: &Catalog, referred: &mut Referred) -> Result<(), ArchiveError> {
+/// Adds what directories of a catalog refer to that have changed since a commit.
+pub(crate) fn add_referred(
+    catalog: &Catalog,
+    since: u64,
+    referred: &mut Referred,
+) -> Result<(), ArchiveError> {
     let mut last = None;
     loop {
-        let next = catalog.below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+        let next = catalog.rows_below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;
         let Some((path, _)) = next.last() else { return Ok(()) };
         last = Some(path.clone());
-        for (path, _) in next {
-            for pack in catalog.packs(&path)? {
+        for (_, rows) in next.into_iter().filter(|(_, rows)| rows.changed > since) {
+            for pack in rows.packs {
                 let indexes = referred.pack(pack.id);
                 indexes.insert(pack.generation);
                 if IndexDelta::is_one(pack.index_bytes) {
                     indexes.insert(0);
                 }
             }
-            for object in catalog.objects(&path)? {
+            for object in rows.objects {
                 match object.place {
                     Some(ContentPlace::Object(id)) => {
                         referred.objects.insert(id);

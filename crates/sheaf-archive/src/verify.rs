@@ -14,7 +14,7 @@ use crate::path::ArchivePath;
 use crate::reader::PackReader;
 use crate::repair::referred_by;
 use crate::store::Store;
-use crate::version::add_versions;
+use crate::version::{add_versions, each_version, versions};
 use sheaf_core::lock;
 use std::collections::HashSet;
 use std::ops::AddAssign;
@@ -79,7 +79,8 @@ impl AddAssign for VerifyReport {
     }
 }
 
-/// Verifies a directory and all that is below it, and the catalog as a whole. Where others may write
+/// Verifies a directory and all that is below it, and the catalog as a whole; with the path `/` also what
+/// versions of the archive have and it has no longer. Where others may write
 /// meanwhile the archive is to be [frozen](Archive::freeze). What is damaged is told
 /// and counted.
 ///
@@ -100,41 +101,97 @@ pub fn verify(
     if *from != ArchivePath::ROOT && archive.catalog().directory(from)?.is_none() {
         return Err(ArchiveError::NotArchived { path: from.clone() });
     }
+    let room = VerifyRoom::default();
+    let verifier = Verifier { archive, options, told, room: &room };
     let mut last: Option<ArchivePath> = None;
     loop {
         let next = archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
         let Some((path, _)) = next.last() else { break };
         last = Some(path.clone());
-        let (queue, room) = (Mutex::new(next.into_iter()), VerifyRoom::default());
-        let all = Mutex::new(&mut report);
-        std::thread::scope(|scope| {
-            let work = || {
-                let verifier = Verifier { archive, options, told, room: &room };
-                loop {
-                    let next = lock(&queue).next();
-                    let Some((path, _)) = next else { break };
-                    let verified = verifier.directory(&path);
-                    **lock(&all) += verified;
-                }
-            };
-            for number in 1..options.workers {
-                let worker = std::thread::Builder::new().name(format!("verify-{number}"));
-                if worker.spawn_scoped(scope, work).is_err() {
-                    // Where there are no more threads the same is done, and takes longer.
-                    break;
-                }
-            }
-            work();
-        });
+        report += at_once(options, next, &|(path, _)| verifier.directory(&path));
     }
-    if *from == ArchivePath::ROOT
-        && options.sample_of_million == PARTS
-        && let Err(error) = unreferred(archive, &mut report)
-    {
-        report.damaged += 1;
-        told(error);
+    if *from == ArchivePath::ROOT {
+        let versions = versions_of(&verifier, &mut report).and_then(|()| {
+            let all = options.sample_of_million == PARTS;
+            if all { unreferred(archive, &mut report) } else { Ok(()) }
+        });
+        match versions {
+            // What is wrong with the log is told once.
+            Err(ArchiveError::Catalog(error)) if error.is_of_log() => {}
+            Err(error) => verifier.damaged(&mut report, error),
+            Ok(()) => {}
+        }
     }
     Ok(report)
+}
+
+/// Does the same with each of several things, with so many workers as the options say.
+fn at_once<T: Send>(
+    options: VerifyOptions,
+    all: Vec<T>,
+    work: &(dyn Fn(T) -> VerifyReport + Sync),
+) -> VerifyReport {
+    let (queue, report) = (Mutex::new(all.into_iter()), Mutex::new(VerifyReport::default()));
+    std::thread::scope(|scope| {
+        let work = || {
+            loop {
+                let next = lock(&queue).next();
+                let Some(next) = next else { break };
+                let verified = work(next);
+                *lock(&report) += verified;
+            }
+        };
+        for number in 1..options.workers {
+            let worker = std::thread::Builder::new().name(format!("verify-{number}"));
+            if worker.spawn_scoped(scope, work).is_err() {
+                // Where there are no more threads the same is done, and takes longer.
+                break;
+            }
+        }
+        work();
+    });
+    report.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Verifies marks of versions, and what versions have and the archive has no longer.
+fn versions_of(verifier: &Verifier<'_>, report: &mut VerifyReport) -> Result<(), ArchiveError> {
+    let archive = verifier.archive;
+    // A log that is lost as a whole is told elsewhere.
+    if archive.catalog().applied()? == 0 {
+        return Ok(());
+    }
+    for found in versions(archive)? {
+        if let Err(error) = found.version {
+            verifier.damaged(report, error.into());
+        }
+    }
+    let mut seen = HashSet::new();
+    each_version(archive.store(), &[], &mut |catalog, found, since| {
+        let told = |error| {
+            let (id, why) = (found.id.to_string(), Box::new(error));
+            (verifier.told)(ArchiveError::OfVersion { id, why });
+        };
+        let verifier = Verifier { told: &told, ..*verifier };
+        let mut last: Option<ArchivePath> = None;
+        loop {
+            let root = ArchivePath::ROOT;
+            let mut next = catalog.rows_below(&root, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+            let Some((path, _)) = next.last() else { return Ok(()) };
+            last = Some(path.clone());
+            for (path, rows) in &mut next {
+                if rows.changed <= since || archive.catalog().changed(path)? == rows.changed {
+                    *rows = DirectoryRows::default();
+                    continue;
+                }
+                let now = archive.catalog().rows_of(path)?;
+                rows.packs.retain(|pack| {
+                    !now.packs.contains(pack) && seen.insert((pack.id, pack.generation))
+                });
+                rows.objects.retain(|object| !now.objects.contains(object));
+            }
+            *report += at_once(verifier.options, next, &|(path, rows)| verifier.rows(&path, &rows));
+        }
+    })
 }
 
 /// Counts what nothing refers to.
@@ -142,11 +199,7 @@ fn unreferred(archive: &Archive, report: &mut VerifyReport) -> Result<(), Archiv
     let mut referred = referred_by(&archive.catalog())?;
     // A log that is lost as a whole is told below.
     if archive.catalog().applied()? > 0 {
-        match add_versions(archive.store(), &mut referred, &[]) {
-            // What is wrong with the log is told once.
-            Err(ArchiveError::Catalog(error)) if error.is_of_log() => return Ok(()),
-            added => added?,
-        }
+        add_versions(archive.store(), &mut referred, &[])?;
     }
     for kind in ["packs", "data"] {
         archive.store().list(&[kind], &mut |object| {
@@ -185,6 +238,7 @@ fn log_faults(archive: &Archive) -> Result<Vec<CatalogError>, ArchiveError> {
     Ok(faults)
 }
 
+#[derive(Clone, Copy)]
 struct Verifier<'a> {
     archive: &'a Archive,
     options: VerifyOptions,
@@ -235,28 +289,46 @@ impl Verifier<'_> {
             }
         };
         let mut names = HashSet::new();
+        self.contents(&mut report, path, &rows, &mut names);
+        self.directories(&mut report, path, &rows, &names);
+        report
+    }
+
+    /// What a directory had at a version, which is counted as none.
+    fn rows(&self, path: &ArchivePath, rows: &DirectoryRows) -> VerifyReport {
+        let mut report = VerifyReport::default();
+        self.contents(&mut report, path, rows, &mut HashSet::new());
+        report
+    }
+
+    /// The packs and objects of a directory.
+    fn contents(
+        &self,
+        report: &mut VerifyReport,
+        path: &ArchivePath,
+        rows: &DirectoryRows,
+        names: &mut HashSet<FileName>,
+    ) {
         for object in &rows.objects {
             names.insert(object.attributes.name.clone());
             let at = path.join(&object.attributes.name);
-            if let Err(error) = self.object(&mut report, &at, object) {
-                self.damaged(&mut report, error);
+            if let Err(error) = self.object(report, &at, object) {
+                self.damaged(report, error);
             }
         }
         for pack in &rows.packs {
             match self.index(pack) {
-                Ok(index) => self.pack(&mut report, path, pack, &index, &mut names),
+                Ok(index) => self.pack(report, path, pack, &index, names),
                 // What the tar itself has of it says as much, and the files are there.
                 Err(error) => match read_index(self.archive.store(), pack) {
                     Ok(index) => {
-                        self.damaged(&mut report, error);
-                        self.pack(&mut report, path, pack, &index, &mut names);
+                        self.damaged(report, error);
+                        self.pack(report, path, pack, &index, names);
                     }
-                    Err(_) => self.damaged(&mut report, error.of_lost_pack(path, pack)),
+                    Err(_) => self.damaged(report, error.of_lost_pack(path, pack)),
                 },
             }
         }
-        self.directories(&mut report, path, &rows, &names);
-        report
     }
 
     fn damaged(&self, report: &mut VerifyReport, error: ArchiveError) {

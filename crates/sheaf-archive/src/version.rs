@@ -17,7 +17,7 @@ use crate::pack::member::PackId;
 use crate::repair::{Referred, add_referred, removed};
 use crate::store::{Store, StoreError};
 use mark::{Mark, VERSIONS};
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 
 /// How often a mark is made again because other writers have made commits meanwhile.
 const TRIES_MAX: u32 = 32;
@@ -70,7 +70,17 @@ pub struct FoundVersion {
 /// # Errors
 /// When the store cannot be read.
 pub fn versions(archive: &Archive) -> Result<Vec<FoundVersion>, ArchiveError> {
-    Ok(found(archive.store())?)
+    let mut all = found(archive.store())?;
+    // One that was being moved has two marks, which say the same; the later one stays.
+    let mut later = HashSet::new();
+    for at in (0..all.len()).rev() {
+        if later.contains(&all[at].id) {
+            all.remove(at);
+        } else if all[at].version.is_ok() {
+            later.insert(all[at].id);
+        }
+    }
+    Ok(all)
 }
 
 fn found(store: &dyn Store) -> Result<Vec<FoundVersion>, StoreError> {
@@ -127,22 +137,32 @@ pub fn mark_version(archive: &Archive, mut version: Version) -> Result<PackId, A
     Err(VersionError::Busy.into())
 }
 
-/// Forgets these versions: what nothing else refers to is removed by the next `repair` or `repack`. How
-/// many were there.
+/// Forgets these versions, each of which is told then: what nothing else refers to is removed by the next
+/// `repair` or `repack`. One that is not there is told by nobody.
 ///
 /// # Errors
 /// When another command removes something, or the store cannot be written. What was forgotten before that
 /// stays so.
-pub fn forget_versions(archive: &Archive, ids: &[PackId]) -> Result<u64, ArchiveError> {
-    let removal = Removal::begin(archive)?;
-    let mut count = 0;
-    for mark in marks(archive.store())? {
-        if ids.contains(&mark.id) {
-            removal.remove(&mark.key())?;
-            count += 1;
-        }
+pub fn forget_versions(
+    archive: &Archive,
+    ids: &[PackId],
+    told: &mut dyn FnMut(PackId),
+) -> Result<(), ArchiveError> {
+    if ids.is_empty() {
+        return Ok(());
     }
-    Ok(count)
+    let (ids, removal): (HashSet<_>, _) = (ids.iter().collect(), Removal::begin(archive)?);
+    let mut marks = marks(archive.store())?;
+    marks.retain(|mark| ids.contains(&mark.id));
+    marks.sort_by_key(|mark| mark.id);
+    // One that was being moved has two marks.
+    for of_one in marks.chunk_by(|one, other| one.id == other.id) {
+        for mark in of_one {
+            removal.remove(&mark.key())?;
+        }
+        told(of_one[0].id);
+    }
+    Ok(())
 }
 
 impl Archive {
@@ -153,7 +173,7 @@ impl Archive {
     pub fn at(&self, found: &FoundVersion) -> Result<Self, ArchiveError> {
         let version = found.version.clone()?;
         let mut catalog = Catalog::in_memory()?;
-        let last = catalog.last_at(self.store(), found.number)?;
+        let last = catalog.read_at(self.store(), found.number)?;
         if last != (found.number, version.digest) {
             let (id, number) = (found.id.to_string(), found.number);
             return Err(VersionError::OtherLog { id, number }.into());
@@ -169,24 +189,51 @@ pub(crate) fn add_versions(
     referred: &mut Referred,
     but: &[PackId],
 ) -> Result<(), ArchiveError> {
-    let mut by_number: BTreeMap<u64, FoundVersion> = BTreeMap::new();
-    for found in found(store)?.into_iter().filter(|found| !but.contains(&found.id)) {
-        // A mark that is damaged has its commit in its key, and keeps as much.
-        if found.version.is_ok() || !by_number.contains_key(&found.number) {
-            by_number.insert(found.number, found);
-        }
-    }
-    if by_number.is_empty() {
+    each_version(store, but, &mut |catalog, _, since| add_referred(catalog, since, referred))
+}
+
+/// Makes the tables of one version after the other, and hands them out with the commit of the one before:
+/// directories that have not changed since that are as they were there. Of versions of one commit the first
+/// is handed out.
+pub(crate) fn each_version(
+    store: &dyn Store,
+    but: &[PackId],
+    each: &mut dyn FnMut(&Catalog, &FoundVersion, u64) -> Result<(), ArchiveError>,
+) -> Result<(), ArchiveError> {
+    let mut all = found(store)?;
+    all.retain(|found| !but.contains(&found.id));
+    if all.is_empty() {
         return Ok(());
     }
-    let mut catalog = Catalog::in_memory()?;
-    for (number, found) in by_number {
-        let (last, digest) = catalog.last_at(store, number)?;
-        let is_other = found.version.is_ok_and(|version| version.digest != digest);
-        if last != number || is_other {
-            return Err(VersionError::OtherLog { id: found.id.to_string(), number }.into());
+    let (mut catalog, mut since) = (Catalog::in_memory()?, 0);
+    for found in all {
+        let (last, digest) = catalog.last_at(store, found.number)?;
+        // A mark that is damaged has its commit in its key, and keeps as much.
+        let is_other = found.version.as_ref().is_ok_and(|version| version.digest != digest);
+        if last != found.number || is_other {
+            let (id, number) = (found.id.to_string(), found.number);
+            return Err(VersionError::OtherLog { id, number }.into());
         }
-        add_referred(&catalog, referred)?;
+        if found.number > since {
+            each(&catalog, &found, since)?;
+            since = found.number;
+        }
+    }
+    Ok(())
+}
+
+/// Ends moves that were cut off: of two marks of a version the one of the earlier commit goes, where the
+/// log has the later one's commit.
+pub(crate) fn end_moves(store: &dyn Store, removal: &Removal<'_>) -> Result<(), ArchiveError> {
+    let mut later = HashSet::new();
+    for FoundVersion { id, number, version } in found(store)?.into_iter().rev() {
+        if later.contains(&id) {
+            removal.remove(&Mark { number, id }.key())?;
+        } else if let Ok(version) = version
+            && Catalog::has_commit(store, number, &version.digest)?
+        {
+            later.insert(id);
+        }
     }
     Ok(())
 }

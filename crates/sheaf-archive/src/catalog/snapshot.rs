@@ -127,11 +127,16 @@ impl Catalog {
         }
     }
 
-    /// Fills empty tables with the latest snapshot that is whole and is of this log; the commit that it is of
-    /// then.
-    pub(super) fn take_in_snapshot(&self, store: &dyn Store) -> Result<u64, CatalogError> {
+    /// Fills empty tables with the latest snapshot, of a commit up to this one, that is whole and is of this
+    /// log; the commit that it is of then.
+    pub(super) fn take_in_snapshot(
+        &self,
+        store: &dyn Store,
+        end: u64,
+    ) -> Result<u64, CatalogError> {
         // A store that cannot be listed may have a log all the same: reading that says what is wrong.
-        for number in numbers(store).unwrap_or_default() {
+        let numbers = numbers(store).unwrap_or_default();
+        for number in numbers.into_iter().filter(|number| *number <= end) {
             match self.read_snapshot(store, number) {
                 Ok(number) => return Ok(number),
                 // The tables are as they were, and the next one or the log says the same.

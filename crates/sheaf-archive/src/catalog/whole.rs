@@ -157,6 +157,33 @@ impl Catalog {
         self.last_known()
     }
 
+    /// As [`Catalog::last_at`], for who only reads: the latest snapshot that is not behind the commit is
+    /// taken for what the log says.
+    pub(crate) fn read_at(
+        &mut self,
+        store: &dyn Store,
+        number: u64,
+    ) -> Result<(u64, [u8; 32]), CatalogError> {
+        if !self.tables.is_bound()
+            && let Some(archive) = log::digest(store, 1)?
+        {
+            self.tables.bind(&archive)?;
+        }
+        if self.applied()? == 0 {
+            self.take_in_snapshot(store, number)?;
+        }
+        self.last_at(store, number)
+    }
+
+    /// Whether the log has this commit.
+    pub(crate) fn has_commit(
+        store: &dyn Store,
+        number: u64,
+        digest: &[u8; 32],
+    ) -> Result<bool, CatalogError> {
+        log::has(store, number, digest)
+    }
+
     fn last_known(&self) -> Result<(u64, [u8; 32]), CatalogError> {
         let (number, digest) = self.last_applied()?;
         // Before the first commit there is none.
@@ -212,7 +239,7 @@ impl Catalog {
         }
         let (mut last, mut digest) = self.last_applied()?;
         // What the log says up to a commit is made of the log alone.
-        if last == 0 && end == u64::MAX && self.take_in_snapshot(store)? > 0 {
+        if last == 0 && end == u64::MAX && self.take_in_snapshot(store, u64::MAX)? > 0 {
             (last, digest) = self.last_applied()?;
         }
         // Once is enough, as each later commit names the digest of the one before it.

@@ -105,7 +105,7 @@ impl Store for StoppedStore {
 }
 
 /// An archive whose store stops after so many writes.
-fn archive(at: &Path, catalog: &str, left: i64, is_deaf: bool) -> (Archive, Arc<AtomicI64>) {
+pub fn archive(at: &Path, catalog: &str, left: i64, is_deaf: bool) -> (Archive, Arc<AtomicI64>) {
     archive_with(at, Catalog::open(&at.join(catalog)).unwrap(), left, is_deaf)
 }
 
@@ -121,7 +121,7 @@ fn archive_with(
     (Archive::new(Arc::new(store), catalog).unwrap(), left)
 }
 
-const EVER: i64 = i64::MAX;
+pub const EVER: i64 = i64::MAX;
 
 fn options() -> SaveOptions {
     // Small packs, so that there are several in a directory.

@@ -438,8 +438,16 @@ fn only_one_command_removes_at_a_time() {
     let lease = shop.put_lease("remover");
     let times = LeaseTimes { term: Duration::from_millis(300), ..LeaseTimes::default() };
     let far = LeaseTimes { term: Duration::from_secs(3600), ..times };
-    // It waits for a while.
-    let error = repair(&shop.open_with(None, far), AT_ANY_AGE).unwrap_err();
+    // They wait for a while.
+    let (error, of_forget) = std::thread::scope(|scope| {
+        let forget = scope.spawn(|| {
+            let ids = [sheaf_archive::PackId([7; 16])];
+            sheaf_archive::forget_versions(&shop.open_with(None, far), &ids, &mut drop)
+        });
+        let error = repair(&shop.open_with(None, far), AT_ANY_AGE).unwrap_err();
+        (error, forget.join().unwrap().unwrap_err())
+    });
+    assert!(matches!(of_forget, ArchiveError::Busy { .. }), "{of_forget}");
     assert!(matches!(error, ArchiveError::Busy { .. }), "{error}");
     assert!(error.to_string().contains("process 4711 of host other"), "{error}");
     assert_eq!(error.errno(), Errno::BUSY);

@@ -51,6 +51,7 @@ mod target;
 mod trees;
 mod verify;
 mod versions;
+mod versions_work;
 mod walk;
 mod writers;
 mod zstd;
