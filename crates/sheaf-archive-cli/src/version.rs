@@ -19,7 +19,7 @@ const ID_DIGITS: usize = 8;
 pub struct AtArgs {
     /// Read what the archive was at a version: its identity or name as archive log says
     /// them, latest, or a time, of which it is the last one until then
-    #[arg(long, value_name = "VERSION|TIME")]
+    #[arg(long, value_name = "VERSION")]
     pub at: Option<String>,
 }
 

@@ -71,12 +71,15 @@ pub fn run(
             let of_hosts = super::of_leaves(&members, numbers);
             tell_hosts_stats(&of_hosts, session.client(), begun.elapsed(), global)?;
         }
+        // What was stored is told, whether it became a version or not.
+        let mut marked = Ok(());
         if !args.dry_run && driven.done > 0 && !session.client().is_interrupted() {
             let (of, name) = (archive.clone(), args.version_name.clone());
             let mark = move || version::mark(&of, name.as_deref(), &report);
-            tokio::task::spawn_blocking(mark).await??;
+            marked = tokio::task::spawn_blocking(mark).await?;
         }
         tell_report(&report, args.dry_run, global)?;
+        marked?;
         Ok(match () {
             () if session.client().is_interrupted() => Exit::Interrupted,
             () if driven.done == 0 && report.directories + report.stored + report.unchanged > 0 => {

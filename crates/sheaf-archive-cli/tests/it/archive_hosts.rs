@@ -80,7 +80,9 @@ fn hosts_store_their_own_and_get_it_back() {
     let session = ["--processes", "3", "--export", &export];
     let run = |args: &[&str]| home.run(&[&session, args].concat());
 
-    let stored = run(&["archive", "store", "--create", "n[1-3]:/data/tree", "s::/h"]);
+    let sources = ["n[1-3]:/data/tree", "s::/h"];
+    let stored =
+        run(&[&["archive", "store", "--create", "--name", "whole"], &sources[..]].concat());
     let whole = 2 * DIRECTORIES + DIRECTORIES - DIRECTORIES / 7;
     let (files, directories) = (whole * FILES, whole + 3 * 8 - 1);
     let text = format!("sheaf: stored {files} files (");
@@ -96,6 +98,21 @@ fn hosts_store_their_own_and_get_it_back() {
     }
     let again = run(&["archive", "get", "s::/h/%h/tree", "@all:/back"]);
     assert!(again.stderr.contains(&format!(", {files} there already\n")), "{again:?}");
+
+    // Each store of many hosts is one version, which all of them can have again.
+    let log = home.run(&["archive", "log", "s::"]).stdout;
+    let of = format!("  {files} files (");
+    assert!(log.lines().count() == 1 && log.contains(&of) && log.ends_with("  whole\n"), "{log}");
+    fs::write(home.path().join("export/n2/data/tree/0/0/0"), "other").unwrap();
+    let other = run(&["archive", "store", "n[1-3]:/data/tree", "s::/h"]);
+    assert_eq!(other.code, Some(0), "{other:?}");
+    assert_eq!(home.run(&["archive", "log", "s::"]).stdout.lines().count(), 2);
+    let got = run(&["archive", "get", "--at", "whole", "s::/h/%h/tree/0", "@all:/then"]);
+    assert_eq!(got.code, Some(0), "{got:?}");
+    is_same(&home, "export/n2/back/tree/0", "export/n2/then/0");
+    is_same(&home, "export/n1/data/tree/0", "export/n1/then/0");
+    let now = home.run(&["archive", "cat", "s::/h/n2/tree/0/0/0"]);
+    assert_eq!(now.stdout, "other");
 
     // One of everything goes to all, and what is not archived is named.
     let one = run(&["archive", "get", "s::/h/n1/tree/0/0/3", "n[2-3]:/one"]);

@@ -15,4 +15,5 @@ mod archive_names;
 mod archive_options;
 #[cfg(feature = "s3")]
 mod archive_s3;
+mod archive_versions;
 mod companion;
