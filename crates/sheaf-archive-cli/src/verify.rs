@@ -53,9 +53,14 @@ pub fn run(args: &VerifyArgs, global: &GlobalArgs) -> Result<Exit> {
     if let Some(sample) = args.sample {
         options.sample_of_million = sample;
     }
-    let (of_log, of_index) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (of_log, of_index, of_version) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let report = verify(&archive, &name.path, options, &|error| {
         match &error {
+            error @ (ArchiveError::OfVersion { .. } | ArchiveError::Version(_))
+                if !error.is_of_index() =>
+            {
+                of_version.fetch_add(1, Relaxed);
+            }
             ArchiveError::Catalog(error)
                 if error.is_of_log() || matches!(error, CatalogError::Snapshot { .. }) =>
             {
@@ -66,8 +71,8 @@ pub fn run(args: &VerifyArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         tell_damage(&error, global);
     })?;
-    let (of_log, of_index) = (of_log.into_inner(), of_index.into_inner());
-    tell_report(&report, (of_log, of_index), global)?;
+    let of = [of_log, of_index, of_version].map(AtomicU64::into_inner);
+    tell_report(&report, of, global)?;
     Ok(if report.damaged > 0 { Exit::Unmatched } else { Exit::Success })
 }
 
@@ -90,7 +95,7 @@ fn tell_damage(error: &ArchiveError, global: &GlobalArgs) {
 
 fn tell_report(
     report: &VerifyReport,
-    (of_log, of_index): (u64, u64),
+    [of_log, of_index, of_version]: [u64; 3],
     global: &GlobalArgs,
 ) -> Result<()> {
     if global.json {
@@ -144,8 +149,13 @@ fn tell_report(
             "sheaf: repair makes indexes again, where their packs are whole"
         ));
     }
+    if of_version > 0 {
+        output::tell(format_args!(
+            "sheaf: what a version has is damaged until that is forgotten: sheaf archive forget"
+        ));
+    }
     // What is wrong with the log says itself what helps.
-    if report.damaged > of_log + of_index + u64::from(is_empty) {
+    if report.damaged > of_log + of_index + of_version + u64::from(is_empty) {
         output::tell(format_args!(
             "sheaf: store --checksum stores again what is damaged, where its source is still there"
         ));

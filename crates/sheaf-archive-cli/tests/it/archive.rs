@@ -177,6 +177,13 @@ fn damaged_packs_are_stored_again_and_excluded_files_are_not() {
         "{healed:?}"
     );
     assert!(healed.stderr.contains("sheaf: stored 3 files"), "{healed:?}");
+    // The version before has what is lost.
+    let older = home.run(&["archive", "verify", "s::"]);
+    assert_eq!(older.code, Some(1), "{older:?}");
+    let hint = "what a version has is damaged until that is forgotten: sheaf archive forget\n";
+    assert!(older.stderr.starts_with("sheaf: version "), "{older:?}");
+    assert!(older.stderr.ends_with(hint), "{older:?}");
+    home.run(&["archive", "forget", "--keep-last", "1", "s::"]);
     assert_eq!(home.run(&["archive", "verify", "s::"]).code, Some(0));
 
     let itself = home.run(&["archive", "store", "s", "s::"]);
