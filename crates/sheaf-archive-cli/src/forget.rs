@@ -18,8 +18,9 @@ use std::io::Write;
 /// Forget versions of an archive
 ///
 /// With --keep-… all are forgotten that none of these rules keeps; else those that
-/// are named. What is archived now stays in any case. The room that only forgotten
-/// versions took comes back with repack and repair.
+/// are named. N is a number or unlimited; where there are fewer periods, the oldest
+/// version is kept, too. What is archived now stays in any case. The room that only
+/// forgotten versions took comes back with repack and repair.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\

@@ -37,21 +37,23 @@ fn every_command_has_a_page_with_its_options() {
         list += &format!("{} {options}\n", page.file_name().unwrap().to_string_lossy());
     }
     insta::assert_snapshot!(list, @"
-    sheaf-archive-cat.1 23
+    sheaf-archive-cat.1 24
     sheaf-archive-chmod.1 29
     sheaf-archive-chown.1 29
     sheaf-archive-cp.1 35
-    sheaf-archive-du.1 41
-    sheaf-archive-find.1 24
-    sheaf-archive-get.1 31
-    sheaf-archive-grep.1 54
-    sheaf-archive-ls.1 45
+    sheaf-archive-du.1 42
+    sheaf-archive-find.1 25
+    sheaf-archive-forget.1 32
+    sheaf-archive-get.1 32
+    sheaf-archive-grep.1 55
+    sheaf-archive-log.1 23
+    sheaf-archive-ls.1 46
     sheaf-archive-mv.1 29
     sheaf-archive-repack.1 26
     sheaf-archive-repair.1 27
     sheaf-archive-rm.1 31
-    sheaf-archive-stat.1 24
-    sheaf-archive-store.1 42
+    sheaf-archive-stat.1 25
+    sheaf-archive-store.1 43
     sheaf-archive-verify.1 24
     sheaf-archive.1 23
     sheaf-cat.1 35
