@@ -93,7 +93,7 @@ fn tell_report(report: &RepackReport, dry_run: bool, global: &GlobalArgs) -> Res
     );
     for (count, what) in [
         (report.indexes_old, "old indexes removed"),
-        (report.packs_shared, "stay as they are, as others have them, too"),
+        (report.packs_shared, "stay as they are, as others or versions have them, too"),
         (report.failed, "directories failed"),
     ] {
         if count > 0 {

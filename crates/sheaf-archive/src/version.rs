@@ -17,7 +17,9 @@ use crate::pack::member::PackId;
 use crate::repair::{Referred, add_referred, removed};
 use crate::store::{Store, StoreError};
 use mark::{Mark, VERSIONS};
+use sheaf_core::lock;
 use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 
 /// How often a mark is made again because other writers have made commits meanwhile.
 const TRIES_MAX: u32 = 32;
@@ -84,13 +86,34 @@ pub fn versions(archive: &Archive) -> Result<Vec<FoundVersion>, ArchiveError> {
 }
 
 fn found(store: &dyn Store) -> Result<Vec<FoundVersion>, StoreError> {
-    let mut found = Vec::new();
-    for mark in marks(store)? {
-        if let Some(version) = mark.read(store)? {
-            found.push(FoundVersion { id: mark.id, number: mark.number, version });
+    let marks = marks(store)?;
+    let workers = store.calls_at_once().min(marks.len());
+    let (queue, found) = (Mutex::new(marks.into_iter()), Mutex::new(Vec::new()));
+    let work = || -> Result<(), StoreError> {
+        loop {
+            let Some(mark) = lock(&queue).next() else { return Ok(()) };
+            if let Some(version) = mark.read(store)? {
+                lock(&found).push(FoundVersion { id: mark.id, number: mark.number, version });
+            }
         }
-    }
-    found.sort_by_key(|one| {
+    };
+    // Many are read at once where it is the store that one waits for.
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..workers)
+            .map_while(|_| {
+                let worker = std::thread::Builder::new().name("versions".to_owned());
+                worker.spawn_scoped(scope, work).ok()
+            })
+            .collect();
+        let own = work();
+        let all = others.into_iter().map(|other| match other.join() {
+            Ok(ended) => ended,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        all.fold(own, Result::and)
+    })?;
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|one: &FoundVersion| {
         let time =
             one.version.as_ref().map_or((0, 0), |version| (version.seconds, version.nanoseconds));
         (one.number, time, one.id)

@@ -207,7 +207,7 @@ fn failed(path: &Path, doing: &'static str, error: &io::Error) -> StoreError {
 
 /// Whether an object is on the disk as a whole.
 fn is_on_disk(key: &StoreKey) -> bool {
-    ["log/", "leases/"].iter().any(|kind| key.as_str().starts_with(kind))
+    ["log/", "leases/", "versions/"].iter().any(|kind| key.as_str().starts_with(kind))
         || key.as_str().contains(".idx.")
 }
 

@@ -322,7 +322,7 @@ fn damaged_commit_is_named_and_those_before_it_are_taken_in() {
     let error = made.catalog("later").catch_up(&made.store).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "commit 3 of the archive's log has format version 9, and this Sheaf knows them up to 2: use \
+        "commit 3 of the archive's log has format version 9, and this Sheaf knows them up to 3: use \
          a later one"
     );
 }

@@ -133,10 +133,10 @@ fn recalled_objects_are_evicted_when_the_stage_is_full() {
 }
 
 #[test]
-fn log_and_indexes_are_on_the_disk() {
+fn log_indexes_and_versions_are_on_the_disk() {
     let directory = tempfile::tempdir().unwrap();
     let store = TapeStore::create(directory.path(), tape_settings()).unwrap();
-    for name in ["log/00000000000000000001", "packs/ab/ab.idx.0"] {
+    for name in ["log/00000000000000000001", "packs/ab/ab.idx.0", "versions/1-ab"] {
         put(&store, name, b"content").unwrap();
         assert_eq!(store.read(&key(name), 0..7).unwrap(), b"content");
     }

@@ -554,3 +554,33 @@ fn marks_go_with_the_commits_that_are_given_up() {
     repair(&archive, options).unwrap();
     check(&archive, id, &place.path("copy"));
 }
+
+/// An earlier Sheaf would remove what versions refer to: it reads no log that has them.
+#[test]
+fn version_of_an_earlier_archive_ends_its_log_for_earlier_ones() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    fs::write(place.path("tree/a"), "a").unwrap();
+    place.save("tree", SaveOptions::default());
+    let log = |number: u64| place.path(&format!("store/objects/log/{number:020}"));
+    assert!(!log(2).exists());
+    // The only commit, as an earlier Sheaf has written it.
+    let mut bytes = fs::read(log(1)).unwrap();
+    let end = bytes.len() - 32;
+    bytes[8] = 1;
+    let digest = blake3::hash(&bytes[..end]);
+    bytes[end..].copy_from_slice(digest.as_bytes());
+    fs::remove_file(log(1)).unwrap();
+    fs::write(log(1), bytes).unwrap();
+    let open = || Archive::new(place.open_store(), Catalog::in_memory().unwrap()).unwrap();
+    let archive = open();
+    assert_eq!(versions(&archive).unwrap().len(), 0);
+    for _ in 0..2 {
+        let id = mark(&archive);
+        assert_eq!(found(&archive, id).number, 2);
+        assert_eq!(fs::read(log(2)).unwrap()[8], 3);
+        check(&open(), id, &place.path("tree"));
+    }
+    assert!(!log(3).exists());
+    assert_eq!(faults(&archive), [""; 0]);
+}
