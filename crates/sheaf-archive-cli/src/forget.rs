@@ -97,7 +97,7 @@ pub fn run(args: &ForgetArgs, global: &GlobalArgs) -> Result<Exit> {
     let archive = place::open(&name.store, false)?;
     let (all, zone) = (versions(&archive)?, TimeZone::system());
     let mut chosen: Vec<&FoundVersion> = if args.versions.is_empty() {
-        let kept = args.keep.kept(&all, &zone);
+        let kept = args.keep.kept(&all, &zone, Timestamp::now());
         all.iter().enumerate().filter(|(at, _)| !kept.contains(at)).map(|(_, one)| one).collect()
     } else {
         let mut named = Vec::new();
@@ -170,7 +170,7 @@ impl KeepArgs {
 
     /// The places of the versions that are kept, of all, which are in the order of the log: clocks may be
     /// wrong. One that is damaged is kept.
-    fn kept(&self, all: &[FoundVersion], zone: &TimeZone) -> HashSet<usize> {
+    fn kept(&self, all: &[FoundVersion], zone: &TimeZone, now: Timestamp) -> HashSet<usize> {
         let mut kept: HashSet<usize> = HashSet::new();
         let mut known: Vec<(usize, Zoned)> = Vec::new();
         for (at, found) in all.iter().enumerate().rev() {
@@ -208,7 +208,9 @@ impl KeepArgs {
                 }
             }
         }
-        if let (Some(within), Some((_, newest))) = (&self.keep_within, known.first()) {
+        // One of the future has a wrong time, and would have all others be old.
+        let newest = known.iter().find(|(_, made)| made.timestamp() <= now).or(known.first());
+        if let (Some(within), Some((_, newest))) = (&self.keep_within, newest) {
             let since = newest.checked_sub(*within).map_or(Timestamp::MIN, |at| at.timestamp());
             kept.extend(
                 known.iter().filter(|(_, made)| made.timestamp() >= since).map(|(at, _)| at),
@@ -280,7 +282,7 @@ mod tests {
     #[test]
     fn rules_keep_the_newest_of_each_period() {
         let kept = |keep: KeepArgs| {
-            let kept = keep.kept(&all(), &TimeZone::UTC);
+            let kept = keep.kept(&all(), &TimeZone::UTC, Timestamp::MAX);
             let mut kept: Vec<_> = kept.into_iter().map(|at| at + 1).collect();
             kept.sort_unstable();
             kept
@@ -375,9 +377,60 @@ mod tests {
             if random(4) == 0 {
                 keep.keep_tag = vec!["a".to_owned(), "none".to_owned()];
             }
-            let (is, said) = (keep.kept(&all, &TimeZone::UTC), as_documented(&keep, &all));
+            let (is, said) =
+                (keep.kept(&all, &TimeZone::UTC, Timestamp::MAX), as_documented(&keep, &all));
             assert_eq!(is, said, "{round}: {keep:?}");
         }
+    }
+
+    /// What restic 0.14.0 kept of 45 snapshots by random rules, in UTC: the times and tags of all, the oldest
+    /// first; then in each line the rules, and the places of those that stay.
+    #[test]
+    fn rules_keep_what_restic_keeps() {
+        let mut lines = include_str!("forget/restic.txt").lines();
+        let all: Vec<FoundVersion> = lines
+            .next()
+            .unwrap()
+            .split(' ')
+            .enumerate()
+            .map(|(at, one)| {
+                let (seconds, tag) = one.split_once(':').unwrap();
+                let (seconds, host) = (seconds.parse().unwrap(), "n7".to_owned());
+                let name = (tag != "-").then(|| tag.to_owned());
+                let version = Version { seconds, name, host, ..Version::default() };
+                FoundVersion { id: PackId([at as u8; 16]), number: 1, version: Ok(version) }
+            })
+            .collect();
+        // Some of them are of a later time.
+        let now = "2026-11-28T21:29:00Z".parse().unwrap();
+        let mut count = 0;
+        for line in lines {
+            let (rules, places) = line.split_once(" | ").unwrap();
+            let rules: Vec<_> =
+                rules.split(' ').map(|word| Some(word).filter(|word| *word != "-")).collect();
+            let number = |at: usize| rules[at].map(|word| word.parse().unwrap());
+            let keep = KeepArgs {
+                keep_last: number(0),
+                keep_hourly: number(1),
+                keep_daily: number(2),
+                keep_weekly: number(3),
+                keep_monthly: number(4),
+                keep_yearly: number(5),
+                keep_tag: rules[6].iter().map(|tag| (*tag).to_owned()).collect(),
+                keep_within: rules[7].map(|text| duration(text).unwrap()),
+            };
+            let mut kept = Vec::from_iter(keep.kept(&all, &TimeZone::UTC, now));
+            kept.sort_unstable();
+            let places: Vec<usize> =
+                places.split(' ').map(|place| place.parse().unwrap()).collect();
+            // Later versions of restic keep the oldest where there are fewer periods.
+            if !places.contains(&0) && kept[0] == 0 {
+                kept.remove(0);
+            }
+            assert_eq!(kept, places, "{keep:?}");
+            count += 1;
+        }
+        assert!(count > 50);
     }
 
     /// A clock that was years ahead for a while costs the versions that were made since nothing.
@@ -387,8 +440,9 @@ mod tests {
         let made =
             |(at, day): (usize, &&str)| version(at as u64, &format!("{day}T10:00:00Z"), None);
         let all: Vec<_> = times.iter().enumerate().map(made).collect();
+        let now = "2026-01-04T00:00:00Z".parse().unwrap();
         let kept = |keep: KeepArgs| {
-            let mut kept = Vec::from_iter(keep.kept(&all, &TimeZone::UTC));
+            let mut kept = Vec::from_iter(keep.kept(&all, &TimeZone::UTC, now));
             kept.sort_unstable();
             kept
         };
@@ -396,13 +450,22 @@ mod tests {
         assert_eq!(kept(KeepArgs { keep_daily: Some(2), ..KeepArgs::default() }), [2, 3]);
         let within = Some(duration("1d").unwrap());
         assert_eq!(kept(KeepArgs { keep_within: within, ..KeepArgs::default() }), [1, 2, 3]);
+        // Also where it is the newest that has the wrong time.
+        let mut all = all;
+        all.swap(1, 3);
+        let within = Some(duration("12h").unwrap());
+        let mut kept = Vec::from_iter(
+            KeepArgs { keep_within: within, ..KeepArgs::default() }.kept(&all, &TimeZone::UTC, now),
+        );
+        kept.sort_unstable();
+        assert_eq!(kept, [1, 2, 3]);
         let damaged = FoundVersion {
             id: PackId([9; 16]),
             number: 9,
             version: Err(sheaf_archive::VersionError::Name),
         };
         let keep = KeepArgs { keep_last: Some(0), ..KeepArgs::default() };
-        assert_eq!(Vec::from_iter(keep.kept(&[damaged], &TimeZone::UTC)), [0]);
+        assert_eq!(Vec::from_iter(keep.kept(&[damaged], &TimeZone::UTC, Timestamp::MAX)), [0]);
     }
 
     #[test]

@@ -215,3 +215,34 @@ fn damaged_version_is_told_and_forgotten_by_its_identity() {
     assert_eq!(ok(&home, &["log", "s::"]).stdout.lines().count(), 1);
     ok(&home, &["verify", "s::"]);
 }
+
+/// Forgetting and removing go on beside a `store`, and take nothing of it.
+#[test]
+fn versions_are_forgotten_while_a_store_runs() {
+    let home = two_versions();
+    for directory in 0..300 {
+        let directory = home.path().join(format!("many/{directory}"));
+        fs::create_dir_all(&directory).unwrap();
+        for file in 0..10_u8 {
+            fs::write(directory.join(file.to_string()), [file; 2000]).unwrap();
+        }
+    }
+    let mut store = home.command(&["archive", "store", "--name", "many", "many", "s::"]);
+    let mut store = store.stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut ended = None;
+    while ended.is_none() {
+        let forgot = run(&home, &["forget", "--keep-last", "1", "s::"]);
+        assert_eq!(forgot.code, Some(0), "{forgot:?}");
+        let repaired = run(&home, &["repair", "--age", "0", "s::"]);
+        assert_eq!(repaired.code, Some(0), "{repaired:?}");
+        ended = store.try_wait().unwrap();
+    }
+    assert!(ended.unwrap().success());
+    ok(&home, &["verify", "s::"]);
+    ok(&home, &["get", "--at", "many", "s::many", "back"]);
+    let mut diff = Command::new("diff");
+    let diff = diff.args(["-r", "many", "back/many"]).current_dir(home.path()).status();
+    assert!(diff.unwrap().success());
+    ok(&home, &["forget", "--keep-last", "1", "s::"]);
+    assert!(ok(&home, &["log", "s::"]).stdout.ends_with("  many\n"));
+}

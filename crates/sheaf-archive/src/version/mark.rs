@@ -152,6 +152,39 @@ impl Mark {
 mod tests {
     use super::*;
 
+    /// What is written now is read for ever: else it is of another version.
+    #[test]
+    fn format_of_marks_is_as_it_was() {
+        let sums = VersionSums { stored: 1, stored_bytes: 300, unchanged: 3, failed: 4 };
+        let version = Version {
+            digest: [9; 32],
+            name: Some("one".to_owned()),
+            seconds: 5,
+            nanoseconds: 7,
+            host: "n7".to_owned(),
+            sums,
+        };
+        let parts: [&[u8]; 11] = [
+            b"sheafver",
+            &1u32.to_le_bytes(),
+            &7u64.to_le_bytes(),
+            &[3; 16],
+            &[9; 32],
+            b"\x01\x03one",
+            &[10],
+            &[7],
+            b"\x02n7",
+            &[1, 0xac, 2],
+            &[3, 4],
+        ];
+        let mut expected = parts.concat();
+        let digest = blake3::hash(&expected);
+        expected.extend_from_slice(digest.as_bytes());
+        let mark = Mark { number: 7, id: PackId([3; 16]) };
+        assert_eq!(version.encode(mark), expected);
+        assert_eq!(mark.decode(&expected), Ok(version));
+    }
+
     #[test]
     fn marks_are_read_as_written_and_no_other_bytes_are() {
         let mark = Mark { number: 7, id: PackId([3; 16]) };

@@ -465,6 +465,26 @@ fn only_one_command_removes_at_a_time() {
     shop.assert_archived(&tree);
 }
 
+/// Forgetting takes marks alone: writers go on, and what may be theirs stays.
+#[test]
+fn versions_are_forgotten_beside_writers() {
+    let shop = Shop::new();
+    let tree = shop.tree("tree", &["d"]);
+    let archive = shop.open(None);
+    store(&archive, &tree).0.unwrap();
+    let version =
+        sheaf_archive::Version { host: "n7".to_owned(), ..sheaf_archive::Version::default() };
+    let id = sheaf_archive::mark_version(&archive, version).unwrap();
+    let lease = shop.put_lease("writer");
+    sheaf_archive::forget_versions(&archive, &[id], &mut drop).unwrap();
+    assert_eq!(shop.leases(), [lease]);
+    assert_eq!(sheaf_archive::versions(&archive).unwrap().len(), 0);
+    sheaf_archive::remove(&archive, &crate::round::path("/tree")).unwrap();
+    let report = repair(&archive, AT_ANY_AGE).unwrap();
+    assert_eq!((report.leftovers, report.writers), (0, 1));
+    assert!(report.young > 0);
+}
+
 /// The end of the log is given up, and written again, by one who has the archive alone.
 #[test]
 fn log_is_changed_only_where_nobody_writes() {
