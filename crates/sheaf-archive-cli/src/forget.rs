@@ -82,6 +82,9 @@ pub struct KeepArgs {
     pub keep_tag: Vec<String>,
 }
 
+/// In which period a time is, of the version at this place.
+type Period = fn(&Zoned, usize) -> (i64, i64);
+
 /// Forgets versions.
 pub fn run(args: &ForgetArgs, global: &GlobalArgs) -> Result<Exit> {
     let name = ArchivedName::parse_literal(&args.name)?;
@@ -185,7 +188,7 @@ impl KeepArgs {
             }
             known.push((at, made.to_zoned(zone.clone())));
         }
-        let periods: [fn(&Zoned, usize) -> (i64, i64); 6] = [
+        let periods: [Period; 6] = [
             |_, at| (at as i64, 0),
             |made, _| (day(made), i64::from(made.hour())),
             |made, _| (day(made), 0),

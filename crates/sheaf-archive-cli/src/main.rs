@@ -132,74 +132,97 @@ enum ArchiveCommand {
     Forget(forget::ForgetArgs),
 }
 
+impl ArchiveCommand {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Store(_) => "store",
+            Self::Get(_) => "get",
+            Self::Ls(_) => "ls",
+            Self::Find(_) => "find",
+            Self::Grep(_) => "grep",
+            Self::Cat(_) => "cat",
+            Self::Du(_) => "du",
+            Self::Chmod(_) => "chmod",
+            Self::Chown(_) => "chown",
+            Self::Cp(_) => "cp",
+            Self::Mv(_) => "mv",
+            Self::Stat(_) => "stat",
+            Self::Rm(_) => "rm",
+            Self::Verify(_) => "verify",
+            Self::Repair(_) => "repair",
+            Self::Repack(_) => "repack",
+            Self::Log(_) => "log",
+            Self::Forget(_) => "forget",
+        }
+    }
+
+    fn is_on_hosts(&self) -> Result<bool> {
+        Ok(match self {
+            Self::Store(args) => args.is_on_hosts(),
+            Self::Get(args) => args.is_on_hosts(),
+            Self::Ls(args) => hosts::are_on_hosts(&args.names, args.local)?,
+            Self::Du(args) => hosts::are_on_hosts(&args.names, args.local)?,
+            Self::Rm(args) => hosts::are_on_hosts(&args.names, args.local)?,
+            Self::Chmod(args) => hosts::are_on_hosts(&args.on.names, args.local)?,
+            Self::Cp(args) => args.is_on_hosts(),
+            Self::Find(args) => args.is_on_hosts(),
+            Self::Grep(args) => args.is_on_hosts(),
+            _ => false,
+        })
+    }
+
+    /// Whether it never works on hosts.
+    fn is_of_one_machine(&self) -> bool {
+        matches!(
+            self,
+            Self::Cat(_)
+                | Self::Chown(_)
+                | Self::Mv(_)
+                | Self::Stat(_)
+                | Self::Verify(_)
+                | Self::Repair(_)
+                | Self::Repack(_)
+                | Self::Log(_)
+                | Self::Forget(_)
+        )
+    }
+
+    /// The version that it reads, if it says one.
+    fn at(&self) -> Option<&str> {
+        let version = match self {
+            Self::Get(args) => &args.version,
+            Self::Ls(args) => &args.version,
+            Self::Cat(args) => &args.version,
+            Self::Du(args) => &args.version,
+            Self::Stat(args) => &args.version,
+            Self::Grep(args) => &args.version,
+            Self::Find(args) => &args.version,
+            _ => return None,
+        };
+        version.at.as_deref()
+    }
+}
+
 /// Does what the sub-command says.
 fn run(args: &ArchiveArgs, global: &GlobalArgs) -> Result<Exit> {
-    let name = match &args.command {
-        ArchiveCommand::Store(_) => "store",
-        ArchiveCommand::Get(_) => "get",
-        ArchiveCommand::Ls(_) => "ls",
-        ArchiveCommand::Find(_) => "find",
-        ArchiveCommand::Grep(_) => "grep",
-        ArchiveCommand::Cat(_) => "cat",
-        ArchiveCommand::Du(_) => "du",
-        ArchiveCommand::Chmod(_) => "chmod",
-        ArchiveCommand::Chown(_) => "chown",
-        ArchiveCommand::Cp(_) => "cp",
-        ArchiveCommand::Mv(_) => "mv",
-        ArchiveCommand::Stat(_) => "stat",
-        ArchiveCommand::Rm(_) => "rm",
-        ArchiveCommand::Verify(_) => "verify",
-        ArchiveCommand::Repair(_) => "repair",
-        ArchiveCommand::Repack(_) => "repack",
-        ArchiveCommand::Log(_) => "log",
-        ArchiveCommand::Forget(_) => "forget",
-    };
-    let on_hosts = match &args.command {
-        ArchiveCommand::Store(args) => args.is_on_hosts(),
-        ArchiveCommand::Get(args) => args.is_on_hosts(),
-        ArchiveCommand::Ls(args) => hosts::are_on_hosts(&args.names, args.local)?,
-        ArchiveCommand::Du(args) => hosts::are_on_hosts(&args.names, args.local)?,
-        ArchiveCommand::Rm(args) => hosts::are_on_hosts(&args.names, args.local)?,
-        ArchiveCommand::Chmod(args) => hosts::are_on_hosts(&args.on.names, args.local)?,
-        ArchiveCommand::Cp(args) => args.is_on_hosts(),
-        ArchiveCommand::Find(args) => args.is_on_hosts(),
-        ArchiveCommand::Grep(args) => args.is_on_hosts(),
-        _ => false,
-    };
+    let (name, on_hosts) = (args.command.name(), args.command.is_on_hosts()?);
     if let Some(option) = sheaf_cli::options::option_for_hosts(global).filter(|_| !on_hosts) {
-        return Err(Stop::usage(match &args.command {
-            ArchiveCommand::Cat(_)
-            | ArchiveCommand::Chown(_)
-            | ArchiveCommand::Mv(_)
-            | ArchiveCommand::Stat(_)
-            | ArchiveCommand::Verify(_)
-            | ArchiveCommand::Repair(_)
-            | ArchiveCommand::Repack(_)
-            | ArchiveCommand::Log(_)
-            | ArchiveCommand::Forget(_) => format!(
+        let text = if args.command.is_of_one_machine() {
+            format!(
                 "{option} is for work on many hosts, and archive {name} works on this machine alone"
-            ),
-            _ => format!(
+            )
+        } else {
+            format!(
                 "{option} is for work on many hosts, and no path is on hosts: \
                  HOSTSET:PATH is, and :PATH is on all of them"
-            ),
-        })
-        .into());
+            )
+        };
+        return Err(Stop::usage(text).into());
     }
     if let Some(catalog) = &args.catalog {
         place::catalog::name(catalog);
     }
-    let at = match &args.command {
-        ArchiveCommand::Get(args) => args.version.at.as_deref(),
-        ArchiveCommand::Ls(args) => args.version.at.as_deref(),
-        ArchiveCommand::Cat(args) => args.version.at.as_deref(),
-        ArchiveCommand::Du(args) => args.version.at.as_deref(),
-        ArchiveCommand::Stat(args) => args.version.at.as_deref(),
-        ArchiveCommand::Grep(args) => args.version.at.as_deref(),
-        ArchiveCommand::Find(args) => args.version.at.as_deref(),
-        _ => None,
-    };
-    if let Some(at) = at {
+    if let Some(at) = args.command.at() {
         if on_hosts && !matches!(args.command, ArchiveCommand::Get(_)) {
             let text = "--at reads a version of an archive, and files of hosts have none";
             return Err(Stop::usage(text).into());

@@ -306,11 +306,9 @@ pub fn run(args: &StoreArgs, global: &GlobalArgs) -> Result<Exit> {
     tell_ends(others.into_inner(), saved.as_ref().err(), &to.store);
     let report = saved?;
     // What was stored is told, whether it became a version or not.
-    let marked = match args.dry_run {
-        false => version::mark(&archive, args.version_name.as_deref(), &report),
-        true => Ok(()),
-    };
+    let mut marked = Ok(());
     if !args.dry_run {
+        marked = version::mark(&archive, args.version_name.as_deref(), &report);
         compact_log(&archive);
     }
     if args.schedule.stats {

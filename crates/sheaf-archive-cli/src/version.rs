@@ -42,7 +42,7 @@ pub fn find<'a>(all: &'a [FoundVersion], text: &str, zone: &TimeZone) -> Result<
     let readable = || all.iter().filter_map(|found| Some((found, found.version.as_ref().ok()?)));
     let refused = |why: &str| Stop::usage(printable(&format!("{text}: {why}")));
     // The newest of several that have one name.
-    let named = readable().filter(|(_, version)| version.name.as_deref() == Some(text)).last();
+    let named = readable().rfind(|(_, version)| version.name.as_deref() == Some(text));
     if let Some((found, _)) = named {
         return Ok(found);
     }
@@ -63,7 +63,7 @@ pub fn find<'a>(all: &'a [FoundVersion], text: &str, zone: &TimeZone) -> Result<
         return Err(refused("no version has this identity or name (archive log lists them)").into());
     };
     let until = |version: &Version| time_of_version(version).is_some_and(|made| made <= time);
-    let last = readable().filter(|(_, version)| until(version)).last();
+    let last = readable().rfind(|(_, version)| until(version));
     let (found, _) = last.ok_or_else(|| refused("no version is as old as that"))?;
     Ok(found)
 }
@@ -86,7 +86,7 @@ fn time_of(text: &str, zone: &TimeZone) -> Option<Timestamp> {
         Ok(day) if !text.contains(':') => day.at(23, 59, 59, 999_999_999),
         _ => text.parse::<DateTime>().ok()?,
     };
-    Some(zone.to_ambiguous_timestamp(local).later().ok()?)
+    zone.to_ambiguous_timestamp(local).later().ok()
 }
 
 /// Makes what is archived now a version, after a command that has stored files.

@@ -479,7 +479,7 @@ fn versions_are_forgotten_beside_writers() {
     sheaf_archive::forget_versions(&archive, &[id], &mut drop).unwrap();
     assert_eq!(shop.leases(), [lease]);
     assert_eq!(sheaf_archive::versions(&archive).unwrap().len(), 0);
-    sheaf_archive::remove(&archive, &crate::round::path("/tree")).unwrap();
+    remove(&archive, &path("/tree")).unwrap();
     let report = repair(&archive, AT_ANY_AGE).unwrap();
     assert_eq!((report.leftovers, report.writers), (0, 1));
     assert!(report.young > 0);

@@ -331,7 +331,7 @@ fn check(archive: &Archive, made: &[(PackId, Files)]) -> usize {
 /// Does a work that is stopped at each of its writes in turn; then others look at what is there, and the
 /// work is done again.
 fn stop_at_each(
-    work: &dyn Fn(&Archive, &[(PackId, Files)]) -> Result<(), ArchiveError>,
+    work: impl Fn(&Archive, &[(PackId, Files)]) -> Result<(), ArchiveError>,
     kept: usize,
 ) {
     for is_deaf in [false, true] {
@@ -372,15 +372,15 @@ fn forget_is_stopped_anywhere_and_done_again() {
     let forget = |archive: &Archive, made: &[(PackId, Files)]| {
         forget_versions(archive, &[made[0].0, made[1].0], &mut drop)
     };
-    stop_at_each(&forget, 1);
+    stop_at_each(forget, 1);
 }
 
 #[test]
 fn repack_is_stopped_anywhere_and_versions_stay() {
-    stop_at_each(&|archive, _| repacked(archive), 3);
+    stop_at_each(|archive, _| repacked(archive), 3);
     let forget_and_repack = |archive: &Archive, made: &[(PackId, Files)]| {
         forget_versions(archive, &[made[0].0, made[1].0], &mut drop)?;
         repacked(archive)
     };
-    stop_at_each(&forget_and_repack, 1);
+    stop_at_each(forget_and_repack, 1);
 }
