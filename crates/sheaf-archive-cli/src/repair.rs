@@ -17,7 +17,8 @@ use std::time::Duration;
 ///
 /// A store that was cut off leaves packs that are in no directory, and so does
 /// rm, of packs of which nothing is left. Leftovers that are younger than a day by
-/// the clock of the store stay, and so do those of a command that writes now.
+/// the clock of the store stay, and so do those of a command that writes now. What
+/// a version has is no leftover: see sheaf archive forget.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\

@@ -23,9 +23,10 @@ use std::ffi::{OsStr, OsString};
 
 /// Remove what is archived, or files of this machine or of hosts
 ///
-/// Nobody sees what is archived any longer; the space it takes in the store comes
-/// back by repair, of packs of which nothing is left, and by repack, of others. No
-/// symbolic link is followed, and . .. and / stay.
+/// Nobody sees what is archived any longer, but in older versions; when these are
+/// forgotten, the space it takes in the store comes back by repair, of packs of which
+/// nothing is left, and by repack, of others. No symbolic link is followed, and . ..
+/// and / stay.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Verify that what is archived is as it was stored
 ///
 /// Every byte of packs and objects is compared with its checksum, and the catalog
-/// with the log. What is damaged is named, and the rest can still be got. It ends
-/// with 1 if something is.
+/// with the log; with the path / also what older versions alone have. What is damaged
+/// is named, and the rest can still be got. It ends with 1 if something is.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\
