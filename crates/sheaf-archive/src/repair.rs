@@ -164,12 +164,10 @@ fn restore_indexes(
     each_version(store, &[], &mut |catalog, _, since| {
         let mut last = None;
         loop {
-            let next =
-                catalog.rows_below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+            let next = catalog.rows_since(since, last.as_ref(), DIRECTORIES_AT_ONCE)?;
             let Some((path, _)) = next.last() else { return Ok(()) };
             last = Some(path.clone());
-            let changed = next.into_iter().filter(|(_, rows)| rows.changed > since);
-            for pack in changed.flat_map(|(_, rows)| rows.packs) {
+            for pack in next.into_iter().flat_map(|(_, rows)| rows.packs) {
                 if seen.insert((pack.id, pack.generation)) {
                     restore_index(store, &pack, removal, report)?;
                 }
@@ -293,10 +291,10 @@ pub(crate) fn add_referred(
 ) -> Result<(), ArchiveError> {
     let mut last = None;
     loop {
-        let next = catalog.rows_below(&ArchivePath::ROOT, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+        let next = catalog.rows_since(since, last.as_ref(), DIRECTORIES_AT_ONCE)?;
         let Some((path, _)) = next.last() else { return Ok(()) };
         last = Some(path.clone());
-        for (_, rows) in next.into_iter().filter(|(_, rows)| rows.changed > since) {
+        for (_, rows) in next {
             for pack in rows.packs {
                 let indexes = referred.pack(pack.id);
                 indexes.insert(pack.generation);

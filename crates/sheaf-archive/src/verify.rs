@@ -174,12 +174,11 @@ fn versions_of(verifier: &Verifier<'_>, report: &mut VerifyReport) -> Result<(),
         let verifier = Verifier { told: &told, ..*verifier };
         let mut last: Option<ArchivePath> = None;
         loop {
-            let root = ArchivePath::ROOT;
-            let mut next = catalog.rows_below(&root, last.as_ref(), DIRECTORIES_AT_ONCE)?;
+            let mut next = catalog.rows_since(since, last.as_ref(), DIRECTORIES_AT_ONCE)?;
             let Some((path, _)) = next.last() else { return Ok(()) };
             last = Some(path.clone());
             for (path, rows) in &mut next {
-                if rows.changed <= since || archive.catalog().changed(path)? == rows.changed {
+                if archive.catalog().changed(path)? == rows.changed {
                     *rows = DirectoryRows::default();
                     continue;
                 }

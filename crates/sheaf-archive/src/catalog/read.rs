@@ -131,6 +131,21 @@ impl Catalog {
         })
     }
 
+    /// As [`Catalog::rows_below`], of all directories that have changed since a commit.
+    ///
+    /// # Errors
+    /// When the tables cannot be read.
+    pub(crate) fn rows_since(
+        &self,
+        since: u64,
+        behind: Option<&ArchivePath>,
+        directories_max: usize,
+    ) -> Result<Vec<(ArchivePath, DirectoryRows)>, CatalogError> {
+        self.as_one(TablesUse::Reading, || {
+            self.rows_since_in_one(&ArchivePath::ROOT, behind, directories_max, since)
+        })
+    }
+
     /// As [`Catalog::rows_below`], within what is read as one.
     pub(super) fn rows_below_in_one(
         &self,
@@ -138,9 +153,23 @@ impl Catalog {
         behind: Option<&ArchivePath>,
         directories_max: usize,
     ) -> Result<Vec<(ArchivePath, DirectoryRows)>, CatalogError> {
+        self.rows_since_in_one(directory, behind, directories_max, 0)
+    }
+
+    fn rows_since_in_one(
+        &self,
+        directory: &ArchivePath,
+        behind: Option<&ArchivePath>,
+        directories_max: usize,
+        since: u64,
+    ) -> Result<Vec<(ArchivePath, DirectoryRows)>, CatalogError> {
         let mut all: Vec<(ArchivePath, _)> = Vec::new();
         let keys = KeyRange::within(directory).after(behind);
         let condition = keys.condition();
+        let condition = match since {
+            0 => condition.to_owned(),
+            _ => format!("{condition} AND changed > {since}"),
+        };
         let sql = format!(
             "SELECT path, changed, row FROM directory WHERE {condition} ORDER BY path \
              LIMIT {directories_max}"

@@ -25,6 +25,8 @@ const MARK_BYTES_MAX: u64 = 4096;
 /// Bytes of a name at most.
 const NAME_BYTES_MAX: usize = 200;
 const NANOSECONDS: u32 = 1_000_000_000;
+/// Years are written with four digits, as many before 1970 as behind it.
+const SECONDS_MAX: u64 = 253_402_207_200;
 
 /// What a version says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +69,7 @@ impl Version {
     /// Whether no value is one that cannot be.
     pub(super) fn is_valid(&self) -> bool {
         self.nanoseconds < NANOSECONDS
+            && self.seconds.unsigned_abs() <= SECONDS_MAX
             && is_name(&self.host)
             && self.name.as_deref().is_none_or(is_name)
     }
@@ -201,6 +204,10 @@ mod tests {
         assert!(Mark { number: 8, ..mark }.decode(&bytes).is_err());
         for (host, nanoseconds) in [("", 0), ("a\x1b[2J", 0), ("n7", NANOSECONDS)] {
             let hostile = Version { host: host.to_owned(), nanoseconds, ..version.clone() };
+            assert!(mark.decode(&hostile.encode(mark)).is_err());
+        }
+        for seconds in [i64::MIN, i64::MAX] {
+            let hostile = Version { seconds, ..version.clone() };
             assert!(mark.decode(&hostile.encode(mark)).is_err());
         }
         let key = |text: &str| StoreKey::new(text).and_then(|key| Mark::of(&key));
