@@ -11,6 +11,7 @@ use sheaf_core::fuzzing::FuzzTarget;
 pub const TARGETS: &[FuzzTarget] = &[
     ("archive_lease", lease),
     ("archive_log", log),
+    ("archive_version", version),
     ("log_snapshot", snapshot),
     ("pack", pack),
     ("pack_delta", delta),
@@ -25,6 +26,11 @@ pub fn lease(data: &[u8]) {
 /// What a commit of the log says between its number and its checksum.
 pub fn log(data: &[u8]) {
     crate::catalog::fuzz_log(data);
+}
+
+/// What a mark of a version says between its identity and its checksum.
+pub fn version(data: &[u8]) {
+    crate::version::fuzz(data);
 }
 
 /// A tar: what is found in it is written as it is there.

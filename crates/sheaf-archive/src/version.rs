@@ -8,6 +8,8 @@
 //! by the last commit, or the mark was seen.
 mod mark;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use mark::fuzz;
 pub use mark::{Version, VersionSums};
 
 use crate::archive::{Archive, ArchiveError, put, random_id};
