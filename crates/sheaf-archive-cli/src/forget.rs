@@ -111,10 +111,13 @@ pub fn run(args: &ForgetArgs, global: &GlobalArgs) -> Result<Exit> {
     };
     let mut seen = HashSet::new();
     chosen.retain(|found| seen.insert(found.id));
-    let (mut gone, mut ended) = (HashSet::new(), Ok(()));
+    let (mut gone, mut failed, mut ended) = (HashSet::new(), Vec::new(), Ok(()));
     if !args.dry_run {
         let ids: Vec<_> = chosen.iter().map(|found| found.id).collect();
-        ended = forget_versions(&archive, &ids, &mut |id| _ = gone.insert(id));
+        ended = forget_versions(&archive, &ids, &mut |id, done| match done {
+            Ok(()) => _ = gone.insert(id),
+            Err(error) => failed.push(error),
+        });
         chosen.retain(|found| gone.contains(&found.id));
     }
     let mut out = output::stdout();
@@ -135,12 +138,13 @@ pub fn run(args: &ForgetArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     match ended {
         // What was forgotten stays so: the same command does the rest.
-        Err(error) if !chosen.is_empty() => {
-            output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
-            Ok(Exit::Partial)
-        }
-        ended => Ok(ended.map(|()| Exit::Success)?),
+        Err(error) if !failed.is_empty() || !chosen.is_empty() => failed.push(error),
+        ended => ended?,
     }
+    for error in &failed {
+        output::tell(format_args!("sheaf: {}", printable(&error.to_string())));
+    }
+    Ok(if failed.is_empty() { Exit::Success } else { Exit::Partial })
 }
 
 /// The version of this identity or name. A time names none that is to be forgotten.

@@ -162,16 +162,16 @@ pub fn mark_version(archive: &Archive, mut version: Version) -> Result<PackId, A
     Err(VersionError::Busy.into())
 }
 
-/// Forgets these versions, each of which is told then: what nothing else refers to is removed by the next
-/// `repair` or `repack`. One that is not there is told by nobody.
+/// Forgets these versions, and tells of each that is there whether it is forgotten: what nothing else refers
+/// to is removed by the next `repair` or `repack`. One that cannot be removed leaves the others.
 ///
 /// # Errors
-/// When another command removes something, or the store cannot be written. What was forgotten before that
-/// stays so.
+/// When another command removes something, or the store cannot be read, or not be reached any longer. What
+/// was forgotten before that stays so.
 pub fn forget_versions(
     archive: &Archive,
     ids: &[PackId],
-    told: &mut dyn FnMut(PackId),
+    told: &mut dyn FnMut(PackId, Result<(), ArchiveError>),
 ) -> Result<(), ArchiveError> {
     if ids.is_empty() {
         return Ok(());
@@ -179,13 +179,14 @@ pub fn forget_versions(
     let (ids, removal): (HashSet<_>, _) = (ids.iter().collect(), Removal::begin(archive)?);
     let mut marks = marks(archive.store())?;
     marks.retain(|mark| ids.contains(&mark.id));
-    marks.sort_by_key(|mark| mark.id);
+    marks.sort_by_key(|mark| (mark.id, mark.number));
     // One that was being moved has two marks.
     for of_one in marks.chunk_by(|one, other| one.id == other.id) {
-        for mark in of_one {
-            removal.remove(&mark.key())?;
+        let gone = of_one.iter().try_for_each(|mark| removal.remove(&mark.key()));
+        match gone {
+            Err(error) if error.retry_can_help() => return Err(error),
+            gone => told(of_one[0].id, gone),
         }
-        told(of_one[0].id);
     }
     Ok(())
 }

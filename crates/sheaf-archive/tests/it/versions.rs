@@ -26,7 +26,11 @@ fn found(archive: &Archive, id: PackId) -> FoundVersion {
 
 fn forget(archive: &Archive, ids: &[PackId]) -> u64 {
     let mut count = 0;
-    forget_versions(archive, ids, &mut |_| count += 1).unwrap();
+    let mut told = |_, done: Result<(), ArchiveError>| {
+        done.unwrap();
+        count += 1;
+    };
+    forget_versions(archive, ids, &mut told).unwrap();
     count
 }
 

@@ -4,15 +4,19 @@ use crate::round::{Place, path};
 use crate::stores::StorePlace;
 use sheaf_archive::{
     Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, PackId, RelocateKeep, RepackOptions,
-    RepairOptions, SaveOptions, TreeWalk, TreeWalkOptions, VerifyOptions, Version, copy_tree,
-    fetch, forget_versions, mark_version, move_tree, remove, repack, repair, save, verify,
-    versions,
+    RepairOptions, SaveOptions, Store, StoreError, StoreKey, StoreWriter, StoredObject, TreeWalk,
+    TreeWalkOptions, VerifyOptions, Version, copy_tree, fetch, forget_versions, mark_version,
+    move_tree, remove, repack, repair, save, verify, versions,
 };
+use sheaf_core::Errno;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How many works are done, and in one archive: the longer its log is the longer takes each.
@@ -58,6 +62,20 @@ fn at_version(archive: &Archive, id: PackId) -> Files {
 
 fn mark(archive: &Archive) -> PackId {
     mark_version(archive, Version { host: "n7".to_owned(), ..Version::default() }).unwrap()
+}
+
+/// Forgets versions, and fails where one cannot be forgotten.
+fn forgotten(
+    archive: &Archive,
+    ids: &[PackId],
+    told: &mut Vec<PackId>,
+) -> Result<(), ArchiveError> {
+    let mut failed = Ok(());
+    forget_versions(archive, ids, &mut |id, done| match done {
+        Ok(()) => told.push(id),
+        error => failed = error,
+    })?;
+    failed
 }
 
 fn assert_verified(archive: &Archive) -> u64 {
@@ -215,7 +233,7 @@ impl Known {
         let random = &mut self.random;
         let gone: Vec<_> = self.kept.keys().copied().filter(|_| random.below(of) == 0).collect();
         let mut told = Vec::new();
-        forget_versions(&self.place.archive, &gone, &mut |id| told.push(id)).unwrap();
+        forgotten(&self.place.archive, &gone, &mut told).unwrap();
         assert_eq!(told, gone);
         self.kept.retain(|id, _| !gone.contains(id));
         format!("forgets {} of {}", gone.len(), gone.len() + self.kept.len())
@@ -340,8 +358,7 @@ fn stop_at_each(
             let place = in_memory();
             let at = place.path();
             let made = three_versions(at);
-            let (stopped, left): (_, std::sync::Arc<AtomicI64>) =
-                archive(at, "first", EVER, is_deaf);
+            let (stopped, left): (_, Arc<AtomicI64>) = archive(at, "first", EVER, is_deaf);
             left.store(stop, Ordering::SeqCst);
             let worked = work(&stopped, &made);
             drop(stopped);
@@ -370,7 +387,7 @@ fn stop_at_each(
 #[test]
 fn forget_is_stopped_anywhere_and_done_again() {
     let forget = |archive: &Archive, made: &[(PackId, Files)]| {
-        forget_versions(archive, &[made[0].0, made[1].0], &mut drop)
+        forgotten(archive, &[made[0].0, made[1].0], &mut Vec::new())
     };
     stop_at_each(forget, 1);
 }
@@ -379,8 +396,77 @@ fn forget_is_stopped_anywhere_and_done_again() {
 fn repack_is_stopped_anywhere_and_versions_stay() {
     stop_at_each(|archive, _| repacked(archive), 3);
     let forget_and_repack = |archive: &Archive, made: &[(PackId, Files)]| {
-        forget_versions(archive, &[made[0].0, made[1].0], &mut drop)?;
+        forgotten(archive, &[made[0].0, made[1].0], &mut Vec::new())?;
         repacked(archive)
     };
     stop_at_each(forget_and_repack, 1);
+}
+
+/// A store from which one object cannot be removed.
+struct StuckStore {
+    store: Arc<dyn Store>,
+    stuck: Mutex<String>,
+}
+
+impl Store for StuckStore {
+    fn create(&self, key: &StoreKey) -> Result<Box<dyn StoreWriter>, StoreError> {
+        self.store.create(key)
+    }
+
+    fn open(&self, key: &StoreKey, from: u64) -> Result<Box<dyn Read + Send>, StoreError> {
+        self.store.open(key, from)
+    }
+
+    fn read(&self, key: &StoreKey, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        self.store.read(key, range)
+    }
+
+    fn size(&self, key: &StoreKey) -> Result<u64, StoreError> {
+        self.store.size(key)
+    }
+
+    fn list(
+        &self,
+        parts: &[&str],
+        each: &mut dyn FnMut(StoredObject) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.store.list(parts, each)
+    }
+
+    fn remove(&self, key: &StoreKey) -> Result<(), StoreError> {
+        if key.as_str().contains(&*self.stuck.lock().unwrap()) {
+            let (place, doing) = (key.to_string(), "cannot be removed");
+            return Err(StoreError { place, doing, errno: Errno::PERM });
+        }
+        self.store.remove(key)
+    }
+}
+
+#[test]
+fn version_that_cannot_be_removed_leaves_the_others() {
+    let place = in_memory();
+    let made = three_versions(place.path());
+    let ids: Vec<_> = made.iter().map(|(id, _)| *id).collect();
+    let store = StorePlace { directory: place, ..StorePlace::local() };
+    let stuck = Mutex::new(ids[1].to_string());
+    let stuck = Arc::new(StuckStore { store: store.open().unwrap(), stuck });
+    let archive = Archive::new(stuck.clone(), Catalog::in_memory().unwrap()).unwrap();
+    let (mut told, mut failed) = (Vec::new(), Vec::new());
+    forget_versions(&archive, &ids, &mut |id, done| match done {
+        Ok(()) => told.push(id),
+        Err(error) => failed.push((id, error.to_string())),
+    })
+    .unwrap();
+    told.sort_unstable();
+    let mut others = vec![ids[0], ids[2]];
+    others.sort_unstable();
+    assert_eq!(told, others);
+    assert!(failed.len() == 1 && failed[0].0 == ids[1], "{failed:?}");
+    assert!(failed[0].1.contains(&ids[1].to_string()), "{failed:?}");
+    assert_eq!(check(&archive, &made), 1);
+    repaired(&archive).unwrap();
+    assert_eq!(check(&archive, &made), 1);
+    "nothing".clone_into(&mut stuck.stuck.lock().unwrap());
+    forgotten(&archive, &ids, &mut told).unwrap();
+    assert_eq!(check(&archive, &made), 0);
 }
