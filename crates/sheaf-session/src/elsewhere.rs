@@ -90,6 +90,46 @@ impl Sessions {
         Ok(told.collect())
     }
 
+    /// Where a session of this name has its socket: where the caller's are, unless it runs elsewhere
+    /// only, as one of a login does for cron.
+    ///
+    /// What is elsewhere and not to be trusted is passed over.
+    #[must_use]
+    pub fn with(environment: &Environment, name: &str) -> Self {
+        let own = Self::of(environment);
+        if own.is_running(name) {
+            return own;
+        }
+        let elsewhere = Self::elsewhere(environment);
+        let runs = |place: &&Self| matches!(place.open(name), Ok(Some(_)));
+        if let Some(there) = elsewhere.iter().find(runs) {
+            return there.clone();
+        }
+        for place in std::iter::once(&own).chain(&elsewhere) {
+            let told = place.told().unwrap_or_default().into_iter();
+            let mut there = told.filter(|told| told.name == name).map(|told| told.sessions);
+            if let Some(there) = there.find(|there| runs(&there)) {
+                return there;
+            }
+        }
+        own
+    }
+
+    /// The names of those that run here or elsewhere, once each.
+    ///
+    /// # Errors
+    /// As [`Sessions::running`]. What is elsewhere and not to be trusted is passed over.
+    pub fn names(environment: &Environment) -> Result<Vec<String>, SessionError> {
+        let mut names = Self::running_anywhere(environment)?;
+        for name in &mut names {
+            // Of one in an unusual place that is behind its name.
+            name.truncate(name.find(' ').unwrap_or(name.len()));
+        }
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
     /// The names of those that run here or elsewhere; of those in unusual places, where they are.
     ///
     /// # Errors

@@ -71,7 +71,7 @@ fn join(
             let text = format!("session {name}: {why}");
             return Err(SessionError::Unresponsive(text));
         }
-        Err(_) if !config.sessions().is_running(name) => {
+        Err(_) if !Sessions::with(config.environment(), name).is_running(name) => {
             let text = format!("session {name} is ending, and takes in nobody any more");
             return Err(SessionError::Unresponsive(text));
         }
@@ -140,7 +140,11 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
         let text = format!("session {name}: {option} is said when it is started");
         return Err(SessionError::Choice(text));
     }
-    let Some(stream) = config.sessions().open(name)? else { return Ok(None) };
+    let stream = match config.sessions().open(name)? {
+        None if asked => Sessions::with(config.environment(), name).open(name)?,
+        stream => stream,
+    };
+    let Some(stream) = stream else { return Ok(None) };
     if let Some(option) = config.says_start() {
         let text = format!(
             "session {name} runs, and {option} holds for sessions that are started: `sheaf down \

@@ -63,7 +63,7 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
     let names = match asked {
         Some(name) => vec![name.clone()],
         None => {
-            let mut names = sessions.running()?;
+            let mut names = Sessions::names(&environment)?;
             names.extend(
                 here.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>(),
             );
@@ -73,9 +73,12 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
     let output = Output::new(global);
     let seen = names.clone();
     let (mut exits, mut summaries) = (Vec::new(), Vec::new());
+    let runs = |name: &str| {
+        sessions.is_running(name) || Sessions::with(&environment, name).is_running(name)
+    };
     let ask = |name: &str| {
         let absent = || sessions.absent(name, Some("sheaf status")).into();
-        if !sessions.is_running(name) && !here.iter().any(|here| here == name) {
+        if !runs(name) && !here.iter().any(|here| here == name) {
             return Err(absent());
         }
         ask(name, global, &output)?.ok_or_else(absent)
@@ -84,9 +87,8 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         match shown {
             // What has ended since it was listed is no news.
             Err(_)
-                if asked.is_none()
-                    && !sessions.is_running(name)
-                    && !gates::here(&environment)?.contains(name) => {}
+                if asked.is_none() && !runs(name) && !gates::here(&environment)?.contains(name) => {
+            }
             // One session that cannot be asked does not hide the others.
             Err(error) if asked.is_none() => {
                 show_failure(&error, &output)?;

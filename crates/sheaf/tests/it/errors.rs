@@ -75,7 +75,7 @@ fn clusters_that_cannot_be_started() {
 #[test]
 fn copies_go_one_way() {
     let home = Home::new();
-    insta::assert_snapshot!(error(&home, 2, &["cp", "a", "/etc/b"]), @"sheaf: cp copies from here to hosts, or from hosts to here: write @all:/etc/b for every host, or HOSTSET:/etc/b");
+    insta::assert_snapshot!(error(&home, 2, &["cp", "a", "/etc/b"]), @"sheaf: cp copies from here to hosts, or from hosts to here: name hosts with -w HOSTS, and one side with HOSTSET:PATH; on this machine alone cp(1) copies");
     insta::assert_snapshot!(error(&home, 2, &["cp", "n1:/a", "n2:/b"]), @"sheaf: cp copies from here to hosts, or from hosts to here: for host to host copy it here first");
     insta::assert_snapshot!(error(&home, 2, &["cp", "n1:/a", "b", "c"]), @"sheaf: cp copies from here to hosts, or from hosts to here: all sources have to be on the same side");
 }

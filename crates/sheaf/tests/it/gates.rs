@@ -194,8 +194,15 @@ fn caller_of_any_environment_finds_the_session_of_its_head() {
             let run = rm(caller);
             assert_eq!(run.code, Some(2), "{starter:?} {caller:?}: {run:?}");
             assert!(run.stderr.contains("gates-head"), "{run:?}");
+            // What the refusal says to do works.
+            let named =
+                run_as(caller, &["--session", "gates-head", "cat", "/proc/sys/kernel/hostname"]);
+            assert_eq!(named.stdout, "h1\n", "{starter:?} {caller:?}: {named:?}");
+            let status = run_as(caller, &["status"]);
+            assert!(status.stdout.starts_with("session gates-head: 1 of 1 "), "{status:?}");
         }
-        assert_eq!(run_as(&starter, &["down", "gates-head"]).code, Some(0));
+        let down = run_as(callers[starter.len() % callers.len()], &["down", "gates-head"]);
+        assert_eq!(down.code, Some(0), "{down:?}");
     }
     let starter = [&login[..], callers[6]].concat();
     let up = run_as(&starter, &["-w", "h1", "up", "--session", "gates-head"]);

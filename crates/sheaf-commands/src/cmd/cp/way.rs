@@ -58,15 +58,22 @@ pub(super) fn way(args: &CpArgs, config: &Config) -> Result<CopyWay> {
             }
             Ok(CopyWay::Get(targets, destination))
         }
-        destination => Err(Stop::usage(one_way(&destination, sources.iter().any(on_hosts))).into()),
+        destination => {
+            let from_hosts = sources.iter().any(on_hosts);
+            Err(Stop::usage(one_way(&destination, from_hosts, config)).into())
+        }
     }
 }
 
 /// What to write where neither only the sources nor only the destination are on hosts.
-fn one_way(destination: &Side, from_hosts: bool) -> String {
+fn one_way(destination: &Side, from_hosts: bool, config: &Config) -> String {
     let rest = match destination {
         Side::Hosts(_) => "for host to host copy it here first".to_owned(),
         Side::Here(_) if from_hosts => "all sources have to be on the same side".to_owned(),
+        Side::Here(_) if config.is_this_machine() => {
+            "name hosts with -w HOSTS, and one side with HOSTSET:PATH; on this machine alone cp(1) copies"
+                .to_owned()
+        }
         Side::Here(path) => {
             let path = rooted(path);
             format!("write @all:{path} for every host, or HOSTSET:{path}")
