@@ -114,7 +114,8 @@ impl FileOwners {
         let mut hosts = lock(&self.hosts);
         let host = hosts.get_mut(host).ok_or(Errno::STALE)?;
         if let Some(client) = host.clients.get(&number).and_then(Weak::upgrade) {
-            return Ok(client);
+            // Nothing of one is shown to another.
+            return if client.joined == joins { Ok(client) } else { Err(Errno::INVAL) };
         }
         host.clients.retain(|_, client| client.strong_count() > 0);
         lock(&host.grace).client_came(|| is_successor, Instant::now());
@@ -271,5 +272,27 @@ impl Worker for OwnerLane {
         let owners = self.owners.clone();
         let _at_work = owners.at_work.begin(request.over());
         self.answer(&request.payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A view of one directory would show all that the host serves, if it took the place of one that
+    /// has the top.
+    #[test]
+    fn client_that_comes_again_with_another_top_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        let owners = Arc::new(FileOwners::default());
+        let _lane = OwnerLane::serving(Arc::clone(&owners), "h1", dir.path()).unwrap();
+        let client =
+            |number, top: &[u8]| FileClient { number, top: top.to_vec(), ..FileClient::default() };
+        let all = owners.client("h1", client(1, b"")).unwrap();
+        let again = owners.client("h1", client(1, b"")).unwrap();
+        assert!(Arc::ptr_eq(&all, &again));
+        assert_eq!(owners.client("h1", client(1, b"d")).err(), Some(Errno::INVAL));
+        assert!(!Arc::ptr_eq(&all, &owners.client("h1", client(2, b"d")).unwrap()));
     }
 }

@@ -76,10 +76,7 @@ impl HostRemotes {
     /// # Errors
     /// When the system has no random numbers.
     pub fn new(network: &Network, patience: Duration) -> Result<Self, Errno> {
-        let mut number = [0; 16];
-        rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
-        let number = u128::from_ne_bytes(number);
-        let client = FileClient { number, ..FileClient::default() };
+        let client = FileClient { number: random()?, ..FileClient::default() };
         let (network, ids) = (network.clone(), ShownIds::default());
         Ok(Self { network, client, patience, near: None, lends: true, maps: false, ids })
     }
@@ -97,11 +94,14 @@ impl HostRemotes {
         Self { client: FileClient { links_within, ..self.client }, ..self }
     }
 
-    /// Of each host this directory below its export is the top.
-    #[must_use]
-    pub fn with_top(self, top: &Path) -> Self {
-        let top = top.as_os_str().as_bytes().to_vec();
-        Self { client: FileClient { top, ..self.client }, ..self }
+    /// Of each host this directory below its export is the top. To an owner this is another client: one that
+    /// it has been asked by before may be there yet, and has another top.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn with_top(self, top: &Path) -> Result<Self, Errno> {
+        let (number, top) = (random()?, top.as_os_str().as_bytes().to_vec());
+        Ok(Self { client: FileClient { number, top, ..self.client }, ..self })
     }
 
     /// Block devices are files that can be read, by users who can read them on their host.
@@ -164,6 +164,13 @@ impl HostRemotes {
             far: HostLanes::new(way, self.client.clone(), self.patience),
         }
     }
+}
+
+/// A number that no other client has.
+fn random() -> Result<u128, Errno> {
+    let mut number = [0; 16];
+    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u128::from_ne_bytes(number))
 }
 
 fn errno(errno: Errno) -> io::Error {

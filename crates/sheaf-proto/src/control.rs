@@ -317,6 +317,8 @@ pub struct Machine {
     pub id: [u8; 16],
     /// The leaf's host, as the session calls it.
     pub host: String,
+    /// The leaf's rank.
+    pub rank: u32,
 }
 
 /// The root's answer to the [`Machine`] of a leaf.

@@ -165,12 +165,10 @@ impl Address {
     }
 
     /// Who says hosts where nothing says what they are may have forgotten the name of a session, or
-    /// does not see it: then it would be this machine's files that are read or changed. So nothing but
-    /// its name stands for this machine.
+    /// does not see it: then it would be this machine's files that are read or changed, also by its own
+    /// name, for a session has an export.
     fn check_hosts_are_known(&self, config: &Config, purpose: Purpose) -> Result<(), SessionError> {
-        let Some(hosts) = self.hosts.as_ref().filter(|hosts| **hosts != own_name()) else {
-            return Ok(());
-        };
+        let Some(hosts) = &self.hosts else { return Ok(()) };
         let running = Sessions::running_anywhere(config.environment()).map_err(|error| {
             SessionError::Address(format!("which sessions run: {}", one_line(&error)))
         })?;

@@ -192,23 +192,7 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
             Err(error) => drop(failed.get_or_insert(error)),
         }
     }
-    let mut names: Vec<String> = open.iter().map(|(_, gate)| gate.session.clone()).collect();
-    if any && !names.is_empty() {
-        // Those that were started here, which a command has to name. Of one elsewhere its place is
-        // behind its name.
-        let own = Sessions::running_anywhere(config.environment()).unwrap_or_default();
-        let is_open = |own: &String| names.iter().any(|name| own.split(' ').next() == Some(name));
-        let others: Vec<String> = own.into_iter().filter(|own| !is_open(own)).collect();
-        names.extend(others);
-    }
-    if let [_, _, ..] = names[..] {
-        let text = format!(
-            "this host is in several sessions: {}; say which with --session{}",
-            some_of(names.iter()),
-            if free { ", or that none is meant with --launch ssh" } else { "" }
-        );
-        return Err(SessionError::Choice(text));
-    }
+    check_one(config, (any, free), &open)?;
     // Root's session of the name is another one than that of this user, whose server here is gone.
     if let (Some(error), [(_, gate)]) = (left, &open[..])
         && gate.is_shared()
@@ -236,6 +220,39 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
         }
         (None, None) => Ok(None),
     }
+}
+
+/// That the gates which are open lead to one session, and that no other one may be meant.
+fn check_one(
+    config: &Config,
+    (any, free): (bool, bool),
+    open: &[(UnixStream, GateSocket)],
+) -> Result<(), SessionError> {
+    let mut names: Vec<String> = open.iter().map(|(_, gate)| gate.session.clone()).collect();
+    if any && !names.is_empty() {
+        if let Some(ended) = Sessions::killed_anywhere(config.environment()) {
+            return Err(SessionError::Absent(format!(
+                "{ended}; this host is in {} as well: say which with --session, or have sheaf status \
+                 forget the first",
+                some_of(names.iter())
+            )));
+        }
+        // Those that were started here, which a command has to name. Of one elsewhere its place is
+        // behind its name.
+        let own = Sessions::running_anywhere(config.environment()).unwrap_or_default();
+        let is_open = |own: &String| names.iter().any(|name| own.split(' ').next() == Some(name));
+        let others: Vec<String> = own.into_iter().filter(|own| !is_open(own)).collect();
+        names.extend(others);
+    }
+    if let [_, _, ..] = names[..] {
+        let text = format!(
+            "this host is in several sessions: {}; say which with --session{}",
+            some_of(names.iter()),
+            if free { ", or that none is meant with --launch ssh" } else { "" }
+        );
+        return Err(SessionError::Choice(text));
+    }
+    Ok(())
 }
 
 /// How long a session may take to greet whoever joins it: so long that what it is can still be said

@@ -335,7 +335,8 @@ async fn one_host(
         let why = format!("{said}: {name} is this host: mount --bind {own} mounts it");
         return Err(Stop::usage(why).into());
     }
-    let mut remotes = remotes.with_top(top.strip_prefix("/").unwrap_or(top));
+    let remotes = remotes.with_top(top.strip_prefix("/").unwrap_or(top));
+    let mut remotes = remotes.map_err(|errno| Stop::usage(format!("{said}: {errno}")))?;
     by_own_server(session, &mut remotes).await;
     let remote = remotes.host(leaf);
     remote.check().await.map_err(|errno| Stop::usage(format!("{said}: {errno}")))?;

@@ -2,7 +2,7 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use sheaf_cli::exit::{self, Exit, Stop};
-use sheaf_cli::output::tell;
+use sheaf_cli::output::{printable, tell};
 use sheaf_cli::session;
 use sheaf_tree::launch::attach::{self, EnrolError, Token};
 use sheaf_tree::launch::{self, Invitation, Invited, Login, ServeError};
@@ -134,7 +134,12 @@ fn join(address: &str, file: &Path, args: &ServeArgs) -> Result<Exit> {
     let how = (&["serve", "--beside"][..], args.step);
     let served = launch::serve_host(invitations, how, &servers.services());
     servers.settle(session::UNDO_TIME);
-    Ok(served.map(|()| Exit::Success)?)
+    match served {
+        Err(ServeError::Refused(why)) => {
+            Err(Stop::usage(format!("the session refuses this host: {}", printable(&why))).into())
+        }
+        served => Ok(served.map(|()| Exit::Success)?),
+    }
 }
 
 /// The pause before a session is asked again, at first; doubled each time, up to the second.

@@ -43,6 +43,8 @@ const OPENED_TO_RUN: u32 = 0x20;
 
 /// One mount somewhere.
 pub(super) struct OwnerClient {
+    /// What it has said when it came.
+    pub(super) joined: FileClient,
     pub(super) nodes: KnownNodes,
     shows: ShowRule,
     pub(super) locks: Locks,
@@ -65,6 +67,7 @@ impl OwnerClient {
         client: FileClient,
         grace: Arc<Mutex<Grace>>,
     ) -> Result<Self, Errno> {
+        let joined = client.clone();
         let FileClient { links_within, top, has_devices, .. } = client;
         let (locks, handles) = (Locks::new(served.locks.clone()), Mutex::default());
         // Numbers that were given before, by a server that is gone, are those of no other file here.
@@ -73,7 +76,7 @@ impl OwnerClient {
         let nodes = KnownNodes::new(served, &top)?;
         let shows = ShowRule { links_within, has_devices };
         let sub_mounts = SubMounts::default();
-        Ok(Self { nodes, shows, locks, grace, loans, sub_mounts, handles, last })
+        Ok(Self { joined, nodes, shows, locks, grace, loans, sub_mounts, handles, last })
     }
 
     /// File systems that are to be mounted in the view, and where.

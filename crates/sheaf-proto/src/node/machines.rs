@@ -30,6 +30,8 @@ pub(super) struct Machines {
     /// At a leaf: it has a machine, and no answer yet.
     is_leaf: bool,
     waiting: bool,
+    /// At a leaf: why it is not to serve.
+    refused: Option<String>,
 }
 
 impl Machines {
@@ -107,11 +109,33 @@ impl Node {
             let host = self.machines.of_leaves.get(&other).map_or("", |other| &other.host);
             format!("this machine is in the session as {host}")
         });
+        let rank = machine.rank;
         match &refused {
-            Some(_) => self.machines.forget(leaf),
+            Some(cause) => {
+                let cause = cause.clone();
+                self.machines.forget(leaf);
+                self.lose_refused(rank, leaf, cause);
+            }
             None => drop(self.machines.holders.insert(machine.id, leaf)),
         }
         self.admit(&Admission { leaf, refused });
+    }
+
+    /// At the root: a leaf that is not to serve is lost from here on, whenever it says so itself.
+    fn lose_refused(&mut self, rank: u32, leaf: u32, cause: String) {
+        let leaves = RangeSet::single(leaf);
+        if !self.config.leaves.contains(leaf) || self.below.lost.contains(leaf) {
+            return;
+        }
+        self.below.lost.union_with(&leaves);
+        let lost = Notice::Lost { by: rank, rank, leaves, errno: Errno::NOTUNIQ, cause };
+        self.notice(Header::new(Kind::Notice), lost);
+    }
+
+    /// At a leaf that was not to serve: why.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        self.machines.refused.as_deref()
     }
 
     /// Passes the answer on. A leaf that is not there any more asks again when it comes back.
@@ -142,6 +166,7 @@ impl Node {
             self.machines.waiting = false;
             return Ok(());
         };
+        self.machines.refused = Some(cause.clone());
         let (rank, leaves) = (self.config.rank, self.config.leaves.clone());
         let lost = Notice::Lost { by: rank, rank, leaves, errno: Errno::NOTUNIQ, cause };
         self.links.send(link, control::control(Header::new(Kind::Notice), &lost));

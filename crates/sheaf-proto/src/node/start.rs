@@ -60,7 +60,7 @@ impl Node {
         if self.config.role == NodeRole::Leaf {
             self.below.ready = self.config.leaves.clone();
         }
-        self.events.push_back(Event::Ready(self.below.ready.clone()));
+        self.events.push_back(Event::Ready(self.below.ready.difference(&self.below.lost)));
         let machines = match self.config.role {
             NodeRole::Leaf => self.machines.of(&self.config.leaves),
             _ => Vec::new(),

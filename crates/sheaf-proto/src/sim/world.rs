@@ -66,7 +66,8 @@ pub(super) fn set_machine(node: &mut Node, leaf: u32, machine: Option<u32>) {
     if let Some(number) = machine {
         let mut id = [0; 16];
         id[..4].copy_from_slice(&number.to_le_bytes());
-        node.set_machine(Machine { id, host: format!("n{leaf}") });
+        let rank = node.config().rank;
+        node.set_machine(Machine { id, host: format!("n{leaf}"), rank });
     }
 }
 

@@ -385,7 +385,9 @@ fn machine_joins_a_session_once() {
     let second = Running::start(&mut machines.command(1, program.to_str().unwrap(), &args));
     let refused = "h2: it does not serve (ENOTUNIQ): this machine is in the session as h1";
     wait_until("the second name is refused", || grep(&machines).stderr.contains(refused));
-    second.wait();
+    let second = second.wait();
+    let told = "sheaf: the session refuses this host: this machine is in the session as h1\n";
+    assert_eq!((second.code, second.stderr.as_str()), (Some(2), told));
     machines.write(1, "log", "");
     machines.write(3, "log", "");
     let run = machines.run(&["write", "--append", "--data", "x\n", "@all:/root/log"]);

@@ -14,18 +14,25 @@ use std::io;
 /// may have a mount namespace of its own, and shows the same files all the same.) The
 /// identifier is of this session: that of another says nothing.
 ///
-/// Where what is served depends on the host's name, as the export `/srv/%h` does, another name is
-/// another machine.
+/// Where what is served depends on the host's name, as the export `/srv/%h` does, another directory
+/// is another machine.
 pub(super) fn machine_of(station: &Station, configs: &Configs) -> Option<Machine> {
     if !is_sole(&station.program) {
         return None;
     }
-    let by_name = configs.values().any(|config| config.windows(2).any(|pair| pair == b"%h"));
-    let found = identify(&station.secret.session, if by_name { &station.host } else { "" });
-    let log = |error: &io::Error| {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"sheaf machine");
+    hasher.update(&station.secret.session);
+    if let Err(error) = identify(&mut hasher) {
         tracing::warn!(host = station.host, %error, "this machine may be in the session under two names");
-    };
-    Some(Machine { id: found.inspect_err(log).ok()?, host: station.host.clone() })
+        return None;
+    }
+    for config in configs.values() {
+        served(&mut hasher, config, &station.host);
+    }
+    let mut id = [0; 16];
+    hasher.finalize_xof().fill(&mut id);
+    Some(Machine { id, host: station.host.clone(), rank: station.rank })
 }
 
 /// Whether a machine is to have one leaf: not where leaves are processes of one machine by design,
@@ -38,20 +45,35 @@ fn is_sole(program: &Program) -> bool {
     come_alone && program.leaf.is_none() && !program.guests
 }
 
-fn identify(session: &[u8; 16], name: &str) -> io::Result<[u8; 16]> {
-    let boot = boot_id().ok_or_else(|| io::Error::other("the boot has no identifier"))?;
+fn identify(hasher: &mut blake3::Hasher) -> io::Result<()> {
+    match boot_id() {
+        Some(boot) => drop(hasher.update(&boot.to_le_bytes())),
+        // A part of `/proc` may be hidden. Machines that are copies of one have names of their own.
+        None => {
+            hasher.update(rustix::system::uname().nodename().to_bytes());
+            hasher.update(&std::fs::read("/etc/machine-id").unwrap_or_default());
+        }
+    }
     let (root, processes) = (rustix::fs::stat("/")?, rustix::fs::stat("/proc/self/ns/pid")?);
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(b"sheaf machine");
-    hasher.update(session);
-    hasher.update(&boot.to_le_bytes());
     for number in [root.st_dev, root.st_ino, processes.st_ino] {
         hasher.update(&number.to_le_bytes());
     }
-    hasher.update(name.as_bytes());
-    let mut id = [0; 16];
-    hasher.finalize_xof().fill(&mut id);
-    Ok(id)
+    Ok(())
+}
+
+/// Tells what is served where that depends on the host's name: by the directory, if it is one.
+fn served(hasher: &mut blake3::Hasher, config: &[u8], host: &str) {
+    if !config.windows(2).any(|pair| pair == b"%h") {
+        return;
+    }
+    let path = str::from_utf8(config).ok().map(|text| text.replace("%h", host));
+    match path.filter(|path| path.starts_with('/')).and_then(|path| rustix::fs::stat(path).ok()) {
+        Some(there) => {
+            hasher.update(&there.st_dev.to_le_bytes());
+            hasher.update(&there.st_ino.to_le_bytes());
+        }
+        None => drop(hasher.update(host.as_bytes())),
+    }
 }
 
 #[cfg(test)]
@@ -61,11 +83,22 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn machine_is_the_same_in_one_session_and_another_in_the_next() {
-        let [one, two] = [[1; 16], [2; 16]].map(|session| identify(&session, "").unwrap());
-        assert_eq!(one, identify(&[1; 16], "").unwrap());
-        assert_ne!(one, two);
-        assert_ne!(identify(&[1; 16], "h1").unwrap(), identify(&[1; 16], "h2").unwrap());
+    fn export_by_name_is_known_by_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["h1", "h2"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink("h1", dir.path().join("alias")).unwrap();
+        let of = |config: &str, host: &str| {
+            let mut hasher = blake3::Hasher::new();
+            served(&mut hasher, config.as_bytes(), host);
+            hasher.finalize()
+        };
+        let export = format!("{}/%h", dir.path().display());
+        assert_eq!(of(&export, "h1"), of(&export, "alias"));
+        assert_ne!(of(&export, "h1"), of(&export, "h2"));
+        assert_eq!(of("/srv", "h1"), of("/srv", "h2"));
+        assert_ne!(of("/nowhere/%h", "h1"), of("/nowhere/%h", "h2"));
     }
 
     #[test]

@@ -222,7 +222,7 @@ async fn arrive_as(told: Told, how: How<'_>, services: &Services) -> Result<(), 
     if matches!(how, How::OnlyALeaf) && placed.topology.root().leaf_index().is_none() {
         return Err(ServeError::NotALeaf);
     }
-    Ok(run(placed, arrival, how, services).await?)
+    run(placed, arrival, how, services).await
 }
 
 /// What a process knows before it has a runtime.
@@ -404,7 +404,7 @@ async fn run(
     Arrival { channel, at, as_orphan }: Arrival,
     how: How<'_>,
     services: &Services,
-) -> io::Result<()> {
+) -> Result<(), ServeError> {
     // A process that hangs may have the place of one that is started anew.
     let place = match placed.station.late || as_orphan {
         true => take_place(&placed.station).await,
@@ -462,6 +462,10 @@ async fn run(
         }
     }
     time.abort();
+    let refusal = shared.peek(|core| core.nodes[0].refusal().map(ToOwned::to_owned));
+    if let (Some(why), How::Joined { .. }) = (refusal, how) {
+        return Err(ServeError::Refused(why));
+    }
     // Children that look for parents of their own need this process no more.
     let alone = shared.peek(|core| core.nodes[0].has_disbanded());
     if let Some(family) = family.filter(|_| !alone) {

@@ -319,4 +319,12 @@ fn machine_of_two_names_is_in_a_session_once() {
     }
     // The next session has a name of its own.
     assert_eq!(machines.run(&["cat", "h1:/root/log"]).stdout, "x\n");
+    // One that stays says at once how many hosts it has.
+    for tree in ["flat", "k-ary:2"] {
+        let hosts = format!("h[1-4],{address}");
+        let up = ["-w", &hosts, "--launch", "ssh", "--tree", tree, "up", "--session", "once"];
+        let up = machines.run(&up);
+        assert!(up.code == Some(4) && up.stderr.contains("4 of 5 hosts"), "{tree}: {up:?}");
+        assert_eq!(machines.run(&["down", "once"]).code, Some(0));
+    }
 }
