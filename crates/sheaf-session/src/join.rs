@@ -85,6 +85,9 @@ fn join(
         source,
     })?;
     check_cluster(&config, &about)?;
+    if gate.is_some() {
+        check_own(&config, name, &about)?;
+    }
     config.use_topology(&joined.topology);
     if gate.is_some() && config.says_free_hosts() {
         config.take_from_session()?;
@@ -105,6 +108,19 @@ fn join(
     );
     let (topology, about) = (joined.topology, Some(about));
     Ok(Session { client, config, topology, desk: None, about, gate, is_guest })
+}
+
+/// That no session of this user's own runs here under the name of the one that this host is in.
+fn check_own(config: &Config, name: &str, about: &SessionInfo) -> Result<(), SessionError> {
+    let own = config.sessions().process(name).ok().flatten();
+    if own.is_none_or(|own| own.cast_unsigned() == about.pid) {
+        return Ok(());
+    }
+    Err(SessionError::Choice(format!(
+        "this host is in two sessions {name}: its own, and one that is kept by {}: end one of them, or \
+         name hosts with -w",
+        about.kept_by
+    )))
 }
 
 /// That a session that was named is one of the cluster that was, too: what is meant where both are

@@ -417,8 +417,14 @@ impl WrittenFiles {
             };
             match next.transpose().map_err(local)? {
                 Some(next) => bytes = next,
-                None => return Ok(()),
+                // What the disks do not take is told while all can still be removed.
+                None => break,
             }
+        }
+        self.write(&Operation::Fsync, b"").await?;
+        match self.outcome.errors.is_empty() {
+            true => Ok(()),
+            false => self.give_up().await,
         }
     }
 

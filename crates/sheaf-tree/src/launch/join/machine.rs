@@ -36,13 +36,9 @@ pub(super) fn machine_of(station: &Station, configs: &Configs) -> Option<Machine
 }
 
 /// Whether a machine is to have one leaf: not where leaves are processes of one machine by design,
-/// or somebody else's programs, of which a host may have several. In a job, Slurm sees to it.
+/// or somebody else's programs, of which a host may have several.
 fn is_sole(program: &Program) -> bool {
-    let come_alone = match program.starter {
-        Starter::Ssh(_) | Starter::Come { until_asked: true, .. } => true,
-        Starter::Fork | Starter::Come { .. } => false,
-    };
-    come_alone && program.leaf.is_none() && !program.guests
+    program.starter != Starter::Fork && program.leaf.is_none() && !program.guests
 }
 
 fn identify(hasher: &mut blake3::Hasher) -> io::Result<()> {
@@ -104,10 +100,9 @@ mod tests {
     #[test]
     fn programs_that_share_a_machine_by_design_are_not_told_apart() {
         let program = |starter| Program { starter, ..Program::new(PathBuf::new(), Vec::new()) };
-        let come = |until_asked| Starter::Come { patience: Duration::ZERO, until_asked };
-        assert!(is_sole(&program(come(true))));
-        assert!(!is_sole(&program(come(false))));
+        let come = || Starter::Come { patience: Duration::ZERO, until_asked: false };
+        assert!(is_sole(&program(come())));
         assert!(!is_sole(&program(Starter::Fork)));
-        assert!(!is_sole(&Program { guests: true, ..program(come(true)) }));
+        assert!(!is_sole(&Program { guests: true, ..program(come()) }));
     }
 }
