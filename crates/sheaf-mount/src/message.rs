@@ -218,6 +218,9 @@ pub enum NodeOp {
     /// A file system of the owner's that is mounted at this node is to be mounted in the view as well: 0 until that is
     /// done, 1 when it is, 2 when it cannot be.
     MountWanted { node: u64 },
+    /// The file systems of the owner's that are mounted below this node, and below no other such: relative paths,
+    /// each behind a zero.
+    MountsBelow { node: u64 },
     /// Waits until file systems are wanted, so long at most; what has become of others.
     Mounts { done: Vec<(u64, SubMountEnd)>, wait_ms: u32 },
     /// The owner of locks does not wait any more.
@@ -311,6 +314,7 @@ impl NodeOp {
             | Self::LoseFiles
             | Self::EndWait { .. }
             | Self::MountWanted { .. }
+            | Self::MountsBelow { .. }
             | Self::Mounts { .. }
             | Self::Seek { .. } => false,
         }

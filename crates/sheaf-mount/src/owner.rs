@@ -225,6 +225,7 @@ impl OwnerLane {
                 | NodeOp::EndWait { .. }
                 | NodeOp::LoseFiles
                 | NodeOp::MountWanted { .. }
+                | NodeOp::MountsBelow { .. }
         );
         if is_over {
             return client.answer(op, data, out);

@@ -460,7 +460,7 @@ fn mounts_below(point: &Path) -> io::Result<Vec<MountEntry>> {
 }
 
 /// A path as the kernel lists it: with spaces and the like in octal digits.
-fn unescaped(text: &[u8]) -> OsString {
+pub(crate) fn unescaped(text: &[u8]) -> OsString {
     let mut bytes = Vec::new();
     let mut rest = text;
     while let Some((first, behind)) = rest.split_first() {

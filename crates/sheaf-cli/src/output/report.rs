@@ -646,7 +646,7 @@ mod tests {
             is_dry: false,
         };
         assert_eq!(changes(0, 2).text(&Numbered), "copied in part to n[1-2]: 2 files");
-        let both = "copied to n1: 1 directory, in part to n[1-2]: 1 file";
+        let both = "copied to n2: 1 directory, in part to n[1-2]: 1 file";
         assert_eq!(changes(1, 1).text(&Numbered), both);
     }
 

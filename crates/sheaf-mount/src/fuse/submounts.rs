@@ -3,12 +3,13 @@
 //! It is mounted when it is entered first. Whoever enters it has looked up a directory, and asks for something of
 //! that directory. Such a request waits until the file system is mounted there, and fails with `ESTALE` then: the
 //! kernel walks the path again, and enters the mount. A mount namespace into which the mount does not spread
-//! asks again at once, and is shown the directory.
+//! asks again at once, and is shown the directory. The kernel walks a path again once only, so whatever is mounted below
+//! one that is entered is mounted with it.
 use super::point::MountOptions;
 use super::{Mounted, Remote, mounted_below};
 use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, SubMountEnd, decoded, encoded};
 use rustc_hash::FxHashMap;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use sheaf_core::{Errno, lock};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 const THREADS_MAX: usize = 256;
 /// How long the owner waits until it says that nothing is wanted.
 const WANTED_WAIT_MS: u32 = 1000;
+/// How long those below one that is mounted may take.
+const BELOW_MAX: Duration = Duration::from_secs(2);
 /// When an owner that does not answer is asked again.
 const LOST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -96,7 +99,9 @@ pub(super) async fn keep<R: Remote>(remote: Arc<R>, point: PathBuf, options: Mou
         };
         done.clear();
         for (node, place) in wanted {
-            let (remote, point, options) = (remote.clone(), point.clone(), options.clone());
+            let (asks, options) = (Arc::clone(&remote), options.clone());
+            let (above, within) = (point.clone(), place.clone());
+            let (remote, point) = (Arc::clone(&remote), point.clone());
             // The path leads through the mount itself.
             let mounts_it = move || {
                 let at = open(&point, &place)?;
@@ -104,25 +109,63 @@ pub(super) async fn keep<R: Remote>(remote: Arc<R>, point: PathBuf, options: Mou
                 mounted_below(remote, &path, &options, node).map_err(|_| Errno::IO)
             };
             let mounted = tokio::task::spawn_blocking(mounts_it).await.unwrap_or(Err(Errno::IO));
-            let end = match mounted {
+            match mounted {
                 Ok(mount) => {
                     mounts.insert(node, mount);
-                    SubMountEnd::Mounted
+                    // What is below is wanted here as well, so nobody waits for it here.
+                    sheaf_tree::task::spawn(async move {
+                        enter_below(&*asks, (node, above, within)).await;
+                        tell(&*asks, node, SubMountEnd::Mounted).await;
+                    });
                 }
                 Err(errno) => {
                     tracing::warn!(%errno, "a file system below an export is not a mount of its own");
-                    SubMountEnd::Failed
+                    done.push((node, SubMountEnd::Failed));
                 }
-            };
-            done.push((node, end));
+            }
         }
     }
+}
+
+/// Has what is mounted at the owner below a new mount mounted as well, as far as that can be done soon.
+async fn enter_below<R: Remote>(remote: &R, (node, point, place): (u64, PathBuf, Vec<u8>)) {
+    let who = FileCaller::default();
+    let op = NodeOp::MountsBelow { node };
+    let call = encoded(&FileCall { who, pid: 0, keeps_names: false, op }, &[]);
+    let Ok(call) = call else { return };
+    let Ok(answer) = remote.call(call).await else { return };
+    let Ok((Ok(FileAnswer::Bytes), paths)) = decoded::<Result<FileAnswer, Errno>>(&answer) else {
+        return;
+    };
+    let paths: Vec<Vec<u8>> = paths
+        .split(|byte| *byte == 0)
+        .filter(|path| !path.is_empty())
+        .map(|path| [&place, &b"/"[..], path].concat())
+        .collect();
+    if paths.is_empty() {
+        return;
+    }
+    // Whoever looks at a directory enters it.
+    let look = move || {
+        for path in paths {
+            let ask = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+            let looked = open(&point, &path)
+                .map(|at| rustix::fs::statx(&at, c"", ask, StatxFlags::BASIC_STATS).map(drop));
+            tracing::debug!(?looked, "a file system below one is entered");
+        }
+    };
+    let _ = tokio::time::timeout(BELOW_MAX, tokio::task::spawn_blocking(look)).await;
 }
 
 /// Tells the owner that a file system is not mounted any more, at once: another one may be there by now, with the same
 /// number.
 pub(super) async fn ended<R: Remote>(remote: &R, node: u64) {
-    let done = vec![(node, SubMountEnd::Gone)];
+    tell(remote, node, SubMountEnd::Gone).await;
+}
+
+/// Tells the owner what has become of one.
+async fn tell<R: Remote>(remote: &R, node: u64, end: SubMountEnd) {
+    let done = vec![(node, end)];
     while ask(remote, NodeOp::Mounts { done: done.clone(), wait_ms: 0 }).await.is_err() {
         tokio::time::sleep(LOST_PAUSE).await;
     }

@@ -3,10 +3,10 @@ use super::files::OwnerFile;
 use super::grace::Grace;
 use super::interrupt;
 use super::lending::{Lending, OwnerLoans};
-use super::links::{ShowRule, place};
+use super::links::{ShowRule, path, place};
 use super::locks::Locks;
 use super::nodes::{self, KnownNodes, Served, path_of, status};
-use super::submounts::SubMounts;
+use super::submounts::{SubMounts, mounts_below};
 use crate::message::{
     FileAnswer, FileClient, FileSystemUsage, Loan, NodeAttributes, NodeEntry, NodeMaking, NodeName,
     NodeOp, SetNodeAttributes, SetNodeTime, SubMountEnd, relies_on_size,
@@ -216,6 +216,13 @@ impl OwnerClient {
             | NodeOp::ReclaimLock { .. }
             | NodeOp::KeepLocks
             | NodeOp::LoseFiles) => self.answer_of_locks(op),
+            NodeOp::MountsBelow { node } => {
+                for path in mounts_below(&path(&*self.nodes.fd(node)?)?)? {
+                    out.push(0);
+                    out.extend(path);
+                }
+                Ok(FileAnswer::Bytes)
+            }
             NodeOp::MountWanted { node } => Ok(FileAnswer::Count(self.sub_mounts.want(node))),
             NodeOp::EndWait { owner } => {
                 self.locks.end_wait(owner);

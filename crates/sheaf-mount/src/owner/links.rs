@@ -100,7 +100,7 @@ pub(super) fn place(nodes: &KnownNodes, node: u64) -> Result<Vec<u8>, Errno> {
 }
 
 /// The path of an open file on this host.
-fn path(file: impl AsFd) -> Result<Vec<u8>, Errno> {
+pub(super) fn path(file: impl AsFd) -> Result<Vec<u8>, Errno> {
     let path = as_process(|| rustix::fs::readlinkat(CWD, path_of(file), Vec::new()));
     Ok(path?.into_bytes())
 }

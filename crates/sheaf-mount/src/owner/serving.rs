@@ -92,6 +92,7 @@ fn share_of(call: &FileCall, client: Option<u128>) -> Option<u64> {
         | NodeOp::Export
         | NodeOp::Forget(_)
         | NodeOp::MountWanted { .. }
+        | NodeOp::MountsBelow { .. }
         | NodeOp::EndWait { .. }
         | NodeOp::LoseFiles => None,
         _ if call.who.uid == 0 => Some(CLIENTS_FROM | (client? as u64 >> 1)),

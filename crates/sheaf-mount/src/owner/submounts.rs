@@ -3,14 +3,45 @@
 //! The client that answers the kernel finds that a directory is one, and says so here. The process that has mounted the
 //! view takes it from here and mounts it, for it may be another process, in another mount namespace.
 use crate::message::SubMountEnd;
+use crate::view::unescaped;
 use rustc_hash::FxHashMap;
 use sheaf_core::lock;
+use sheaf_tree::service::identity::as_process;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// File systems of one client at most. More are shown as directories of the file system above them.
 const SUB_MOUNTS_MAX: usize = 1024;
+
+/// File systems below one at most that are told at once.
+const BELOW_MAX: usize = 64;
+
+/// The places of file systems that are mounted below this directory and not below another one there. Those that are
+/// mounted when they are looked at, and those of other machines, which may hang, are left out.
+pub(super) fn mounts_below(directory: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
+    let text = as_process(|| std::fs::read("/proc/self/mountinfo"))?;
+    let mut found: Vec<Vec<u8>> = text
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| {
+            let at = unescaped(line.split(|byte| *byte == b' ').nth(4)?);
+            let below = at.as_bytes().strip_prefix(directory)?;
+            let below = if directory == b"/" { below } else { below.strip_prefix(b"/")? };
+            let mut words = line.split(|byte| *byte == b' ').skip_while(|word| *word != b"-");
+            let kind = words.nth(1)?;
+            let is_left_out = [&b"autofs"[..], b"fuse", b"nfs", b"cifs"];
+            let is_left_out = is_left_out.iter().any(|left_out| kind.starts_with(left_out));
+            (!below.is_empty() && !is_left_out).then(|| below.to_vec())
+        })
+        .collect();
+    found.sort();
+    found.dedup_by(|next, above| {
+        next == above || next.strip_prefix(&above[..]).is_some_and(|rest| rest.starts_with(b"/"))
+    });
+    found.truncate(BELOW_MAX);
+    Ok(found)
+}
 
 /// See the module.
 #[derive(Default)]
@@ -56,7 +87,12 @@ impl SubMounts {
             for (node, end) in done {
                 match end {
                     SubMountEnd::Gone => drop(nodes.remove(node)),
-                    end => drop(nodes.insert(*node, SubMountState::Ended(*end))),
+                    // One that is gone by then stays gone.
+                    end => {
+                        if let Some(state) = nodes.get_mut(node) {
+                            *state = SubMountState::Ended(*end);
+                        }
+                    }
                 }
             }
         }

@@ -546,6 +546,31 @@ fn file_systems_below_an_export_are_mounts_of_their_own() {
     assert_eq!(hosts.shell_at(2, "/", "grep -c fuse.sheaf /proc/mounts || :").stdout, "0\n");
 }
 
+/// The kernel walks a path again once, and a shell leaves out of a pattern what it cannot look up.
+#[test]
+fn first_path_through_several_file_systems_leads_there() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    let run = hosts.shell_at(
+        1,
+        EXPORT,
+        "for dir in a a/b a/b/c; do mkdir -p $dir; mount -t tmpfs none $dir; done; echo x >a/b/c/f
+         mkdir -p d; mount -t tmpfs none d; mkdir -p d/e/f; mount -t tmpfs none d/e/f; echo y >d/e/f/g",
+    );
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    for (script, told) in [("cat h1/a/b/c/f", "x\n"), ("cat h[12]/d/e/f/g", "y\n")] {
+        let first = hosts.shell(2, script);
+        assert_eq!((first.stdout.as_str(), first.stderr.as_str()), (told, ""), "{script}");
+    }
+    // From then on each is a mount of its own.
+    let device = |name: &str| fs::metadata(hosts.at(2, 1, name)).unwrap().dev();
+    let mut devices = ["", "a", "a/b", "a/b/c", "d", "d/e/f"].map(device).to_vec();
+    devices.sort_unstable();
+    devices.dedup();
+    assert_eq!(devices.len(), 6);
+    assert_eq!(hosts.shell(2, "cat h1/a/b/c/f h1/d/e/f/g").stdout, "x\ny\n");
+}
+
 /// Its descriptor at the owner is let go after some seconds.
 #[test]
 fn renamed_directory_of_a_second_file_system_is_found_again() {
