@@ -1,9 +1,9 @@
 //! What one client has asked for: its nodes, open files and locks, and all that can be done with them.
-use super::files::OwnerFile;
+use super::files::{OwnerFile, changes_to_wal};
 use super::grace::Grace;
 use super::interrupt;
 use super::lending::{Lending, OwnerLoans};
-use super::links::{ShowRule, path, place};
+use super::links::{ShowRule, place};
 use super::locks::Locks;
 use super::nodes::{self, KnownNodes, Served, path_of, status};
 use super::submounts::{SubMounts, mounts_below};
@@ -217,10 +217,7 @@ impl OwnerClient {
             | NodeOp::KeepLocks
             | NodeOp::LoseFiles) => self.answer_of_locks(op),
             NodeOp::MountsBelow { node } => {
-                for path in mounts_below(&path(&*self.nodes.fd(node)?)?)? {
-                    out.push(0);
-                    out.extend(path);
-                }
+                out.extend(mounts_below(&self.nodes, node)?);
                 Ok(FileAnswer::Bytes)
             }
             NodeOp::MountWanted { node } => Ok(FileAnswer::Count(self.sub_mounts.want(node))),
@@ -743,21 +740,6 @@ fn write(file: &OwnedFd, data: &[u8], offset: u64, flags: u32) -> rustix::io::Re
         true => rustix::io::pwrite(file, data, offset),
         false => rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, how),
     }
-}
-
-/// Whether a write of SQLite's gives a database the journal mode WAL, which no host but the owner could use any more:
-/// that mode needs shared memory.
-fn changes_to_wal(file: &OwnedFd, page: &[u8], offset: u64) -> bool {
-    const MAGIC: &[u8] = b"SQLite format 3\0";
-    const VERSIONS: std::ops::Range<usize> = 18..20;
-    const WAL: u8 = 2;
-    if offset != 0 || !page.starts_with(MAGIC) {
-        return false;
-    }
-    let Some(versions) = page.get(VERSIONS) else { return false };
-    let mut before = [0; 2];
-    let read = rustix::io::pread(file, &mut before, VERSIONS.start as u64);
-    versions.contains(&WAL) && !(read == Ok(2) && before.contains(&WAL))
 }
 
 /// The flags of whoever asks, as far as they are for the owner: what direct means is between who asks and its

@@ -112,3 +112,18 @@ fn reopened(file: &OwnedFd, flags: OFlags) -> Result<Arc<OwnedFd>, Errno> {
     let again = || rustix::fs::openat(CWD, path_of(file), flags, Mode::empty());
     Ok(Arc::new(as_process(again)?))
 }
+
+/// Whether a write of SQLite's gives a database the journal mode WAL, which no host but the owner could use any more:
+/// that mode needs shared memory.
+pub(super) fn changes_to_wal(file: &OwnedFd, page: &[u8], offset: u64) -> bool {
+    const MAGIC: &[u8] = b"SQLite format 3\0";
+    const VERSIONS: std::ops::Range<usize> = 18..20;
+    const WAL: u8 = 2;
+    if offset != 0 || !page.starts_with(MAGIC) {
+        return false;
+    }
+    let Some(versions) = page.get(VERSIONS) else { return false };
+    let mut before = [0; 2];
+    let read = rustix::io::pread(file, &mut before, VERSIONS.start as u64);
+    versions.contains(&WAL) && !(read == Ok(2) && before.contains(&WAL))
+}

@@ -2,10 +2,12 @@
 //!
 //! The client that answers the kernel finds that a directory is one, and says so here. The process that has mounted the
 //! view takes it from here and mounts it, for it may be another process, in another mount namespace.
+use super::links::path;
+use super::nodes::KnownNodes;
 use crate::message::SubMountEnd;
 use crate::view::unescaped;
 use rustc_hash::FxHashMap;
-use sheaf_core::lock;
+use sheaf_core::{Errno, lock};
 use sheaf_tree::service::identity::as_process;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
@@ -18,9 +20,16 @@ const SUB_MOUNTS_MAX: usize = 1024;
 /// File systems below one at most that are told at once.
 const BELOW_MAX: usize = 64;
 
+/// The answer to [`NodeOp::MountsBelow`](crate::message::NodeOp::MountsBelow).
+pub(super) fn mounts_below(nodes: &KnownNodes, node: u64) -> Result<Vec<u8>, Errno> {
+    let directory = path(&*nodes.fd(node)?)?;
+    let places = places_below(&directory).map_err(|error| Errno::from_io(&error))?;
+    Ok(places.into_iter().flat_map(|place| [vec![0], place].concat()).collect())
+}
+
 /// The places of file systems that are mounted below this directory and not below another one there. Those that are
 /// mounted when they are looked at, and those of other machines, which may hang, are left out.
-pub(super) fn mounts_below(directory: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
+fn places_below(directory: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
     let text = as_process(|| std::fs::read("/proc/self/mountinfo"))?;
     let mut found: Vec<Vec<u8>> = text
         .split(|byte| *byte == b'\n')
