@@ -15,11 +15,11 @@ use std::io::Write as _;
 ///
 /// An ADDR is HOSTSET:PATH, as in "n[1-64]:/etc/hosts". @all:PATH means every
 /// host of the cluster. :PATH and PATH alone mean the same, but commands that
-/// change files refuse them. A host set is written as for ClusterShell's nodeset (n[1-9/2],
-/// @group, and the operators , ! & ^). PATH is absolute; only where no option
-/// and no configuration says what the hosts are, so that they are this machine
-/// alone, may it start at the working directory, and need no hosts be said.
-/// Globs in PATH are expanded on the hosts.
+/// change files refuse them. A host set is written as for ClusterShell's
+/// nodeset (n[1-9/2], @group, and the operators , ! & ^). PATH is absolute.
+/// Where no option and no configuration says what the hosts are, PATH alone is
+/// one of this machine and may start at the working directory; @all:PATH and
+/// :PATH are refused. Globs in PATH are expanded on the hosts.
 ///
 /// Hosts are those of a cluster in sheaf.toml, or without any file those of -w,
 /// over ssh. Where -w, -x or -l mean something else to a command or to the tool
