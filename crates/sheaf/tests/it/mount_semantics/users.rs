@@ -201,6 +201,8 @@ fn server_that_is_not_roots_does_nothing_for_others() {
         "env",
         "HOME=/run/alice",
         "XDG_RUNTIME_DIR=/run/alice",
+        // All hosts of the tests have one /tmp, where its gate would be found by other tests.
+        "TMPDIR=/run/alice",
         "/run/for-all",
         "serve",
         "--join",
