@@ -431,7 +431,7 @@ impl FetchShared<'_> {
         if *path == self.above || !self.exclude.is_used(path) {
             return;
         }
-        match self.target.finish_directory(&self.below(path), is) {
+        match self.target.finish_directory(&self.below(path), is, self.options.overwrite) {
             Ok(left) => self.attributes_left(path, left),
             Err(errno) => self.failed(path, "cannot be given its attributes", errno),
         }

@@ -40,6 +40,7 @@ pub use compare::FileIgnores;
 use desk::{CatalogDesk, SaveDesk};
 use directory::{DirectorySave, SourceName};
 pub use exclude::{SaveExclude, SaveExcludeError};
+use links::SavedLinks;
 pub use listed::save_listed;
 use phases::SavePool;
 use replace::Replacements;
@@ -87,9 +88,9 @@ pub struct SaveOptions {
     pub left_out: Option<(u64, u64)>,
     /// What may be used of this machine and of the store.
     pub limits: ScheduleLimits,
-    /// A file is unchanged if it has the content that is archived and the same mode, owner and time of
-    /// change, whatever its inode says, and what is archived of it can be read and is as it was stored;
-    /// else by its size, times and inode.
+    /// A file is unchanged if it has the content that is archived and the same mode, owner, extended
+    /// attributes and time of modification, whatever its inode says, and what is archived of it can be read
+    /// and is as it was stored; else by its size, times and inode.
     pub checksum: bool,
     /// What may differ of a file that is unchanged by its times and inode.
     pub ignores: FileIgnores,
@@ -307,7 +308,9 @@ pub fn save_watched(
     if !options.dry_run {
         make_directories(archive, to)?;
     }
-    let (run, all) = (SaveRun { archive, options, exclude, told, watch }, SaveCounters::default());
+    let links = SavedLinks::default();
+    let run = SaveRun { archive, options, exclude, told, watch, links: &links };
+    let all = SaveCounters::default();
     let replaced = Replacements::default();
     let mut sources = sources.to_vec();
     for (source, error) in in_the_way(archive, &sources, to)? {
@@ -355,6 +358,8 @@ struct SaveRun<'a> {
     exclude: &'a SaveExclude,
     told: &'a (dyn Fn(ArchiveEvent) + Sync),
     watch: &'a (dyn Fn(&SaveReport, &ScheduleStats) + Sync),
+    /// A file has names in directories that are stored one after the other.
+    links: &'a SavedLinks,
 }
 
 impl SaveRun<'_> {
@@ -390,7 +395,7 @@ impl SaveRun<'_> {
         replaced: Option<&Replacements>,
         begin: impl for<'a> FnOnce(&'a SaveShared<'a>, &SavePool<'a>) -> Result<(), ArchiveError>,
     ) -> Result<SaveReport, ArchiveError> {
-        let desk = CatalogDesk::new(self.archive);
+        let desk = CatalogDesk::new(self.archive, self.links);
         let shared = SaveShared {
             store: self.archive.store(),
             desk: &desk,

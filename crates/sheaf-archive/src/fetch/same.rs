@@ -83,14 +83,16 @@ impl FetchTarget {
     }
 }
 
+/// Whether the system gives an extended attribute by itself.
+pub(super) fn is_given(name: &[u8]) -> bool {
+    name != b"security.capability"
+        && [&b"security."[..], b"trusted."].iter().any(|kind| name.starts_with(kind))
+}
+
 /// Whether a file has the archived extended attributes, and no other that changes what it is: the system
 /// gives some by itself.
 fn has_xattrs(file: &OwnedFd, is: &MemberAttributes) -> Result<bool, Errno> {
     let mut found = xattrs_of(file.as_fd())?;
-    let is_given = |name: &[u8]| {
-        name != b"security.capability"
-            && [&b"security."[..], b"trusted."].iter().any(|kind| name.starts_with(kind))
-    };
     found.retain(|of| is.xattrs.contains(of) || !is_given(&of.0));
     Ok(found == is.xattrs)
 }

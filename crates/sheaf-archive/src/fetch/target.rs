@@ -2,10 +2,11 @@
 use super::FetchShared;
 use super::durable::WrittenFileSystems;
 use super::parts::PartMaker;
-use super::same::FileIs;
+use super::same::{FileIs, is_given};
 use crate::catalog::ArchivedDirectory;
 use crate::pack::member::{MemberAttributes, MemberKind, Xattrs};
 use crate::path::ArchivePath;
+use crate::save::source::xattrs_of;
 use crate::walk::names;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, Timestamps, XattrFlags,
@@ -99,13 +100,27 @@ impl FetchTarget {
         self.maker.clean(self.directory(path)?.as_fd())
     }
 
-    /// Sets what a directory is. Which attributes could not be set.
+    /// Sets what a directory is; with `overwrites`, it keeps no extended attribute that is not archived.
+    /// Which attributes could not be set.
     pub fn finish_directory(
         &self,
         path: &ArchivePath,
         is: &ArchivedDirectory,
+        overwrites: bool,
     ) -> Result<LeftAttributes, Errno> {
         let open = self.directory(path)?;
+        if overwrites {
+            let at = format!("/proc/self/fd/{}", open.as_raw_fd());
+            for (name, _) in xattrs_of(open.as_fd())? {
+                if !is_given(&name) && !is.xattrs.iter().any(|(known, _)| *known == name) {
+                    // One that cannot be removed differs, as one that cannot be set.
+                    match rustix::fs::removexattr(&at, OsStr::from_bytes(&name)) {
+                        Ok(()) | Err(SysErrno::NODATA) => {}
+                        Err(errno) => return Ok(vec![(name, of(errno))]),
+                    }
+                }
+            }
+        }
         let mtime = Timestamp { seconds: is.mtime_s, nanoseconds: is.mtime_ns };
         // It may have inherited lists, too.
         self.set(open.as_fd(), (is.uid, is.gid), &is.xattrs, Some(is.mode), mtime, true)

@@ -132,9 +132,14 @@ impl DirectoryCompare {
         named: Vec<NamedFile>,
     ) -> Result<ComparedPiece, ArchiveError> {
         let member_bytes_max = of.shared.member_bytes_max();
-        let links = PieceLinks::of(&named, |found| {
+        let member_bytes = |found: &Metadata| {
             HEADER_BYTES + if found.is_file() { found.size.min(member_bytes_max) } else { 0 }
-        });
+        };
+        let is_excluded = |file: &NamedFile, is_directory| {
+            let path = || of.path.join(&file.name);
+            of.shared.exclude.fits(&file.name, is_directory, path, of.place.len())
+        };
+        let links = PieceLinks::of(&named, member_bytes, |file| is_excluded(file, false));
         let mut piece = ComparedPiece { links, ..ComparedPiece::default() };
         let (mut compared, mut parted) = (Vec::new(), HashSet::new());
         for file in named {
@@ -142,12 +147,8 @@ impl DirectoryCompare {
             self.names = self.names.saturating_add(1);
             let path = || of.path.join(&file.name);
             let is_directory = file.found.as_ref().is_ok_and(Metadata::is_dir);
-            if of.shared.exclude.fits(&file.name, is_directory, path, of.place.len()) {
+            if is_excluded(&file, is_directory) {
                 of.shared.excluded(&of.counters, path);
-                // The pack is held open for names to come, and this one comes no more.
-                if let Ok(found) = &file.found {
-                    piece.links.met(found);
-                }
                 continue;
             }
             let found = match &file.found {
@@ -245,7 +246,7 @@ impl DirectoryCompare {
                 Ok(false) => {}
                 Ok(true) if heal::is_lost(of.shared, &mut self.old, &of.of.path, (key, &path))? => {
                 }
-                Ok(true) if is_parted(of.shared.desk, &self.old, key, found) => {}
+                Ok(true) if is_parted(of.shared, &self.old, key, found) => {}
                 Ok(true) => return Ok(StoreWay::Unchanged),
                 Err(errno) => {
                     of.failed(&file.name, "cannot be read", errno);
@@ -355,7 +356,8 @@ fn is_same_file(
     Ok(content::is_archived(shared, &mut opened, old.size, extents, digest)? && opened.is_same()?)
 }
 
-/// Whether a file has the content that is archived. One that cannot be read is told where it is stored.
+/// Whether a file has the content and the extended attributes that are archived. One that cannot be read is told
+/// where it is stored.
 fn has_digest(
     shared: &SaveShared<'_>,
     old: &OldArchived<'_>,
@@ -365,5 +367,8 @@ fn has_digest(
 ) -> Result<bool, Errno> {
     let opened = SourceFile::open(directory, &file.name, path, FileKind::File);
     let Ok(mut opened) = opened else { return Ok(false) };
+    if opened.attributes.xattrs != old.attributes.xattrs {
+        return Ok(false);
+    }
     content::is_archived(shared, &mut opened, old.size, old.extents, old.digest)
 }

@@ -114,12 +114,12 @@ pub(super) trait SaveDesk: Sync {
 pub(super) struct CatalogDesk<'a> {
     archive: &'a Archive,
     commits: Mutex<Commits>,
-    links: SavedLinks,
+    links: &'a SavedLinks,
 }
 
 impl<'a> CatalogDesk<'a> {
-    pub fn new(archive: &'a Archive) -> Self {
-        Self { archive, commits: Mutex::default(), links: SavedLinks::default() }
+    pub fn new(archive: &'a Archive, links: &'a SavedLinks) -> Self {
+        Self { archive, commits: Mutex::default(), links }
     }
 
     /// Commits the rest; what was refused.

@@ -6,7 +6,8 @@
 //! Hard links stay hard links. The names of a file are archived in several commits, and the last of
 //! these may never come. So a name that has not changed is stored again, as a link, if an earlier
 //! name of its file is archived as another file ([`is_parted`]).
-use super::desk::{SaveDesk, Unstored};
+use super::SaveShared;
+use super::desk::Unstored;
 use super::old::OldFiles;
 use crate::catalog::ArchivedObject;
 use crate::pack::index::INDEX_NAME;
@@ -90,19 +91,28 @@ impl SavedLinks {
 }
 
 /// Whether a name that is archived as it is was parted from others of its file, as where these were left
-/// out, or their directories not committed: it is stored again then, as the same.
+/// out, or their directories not committed: it is stored again then, as the same. Where the time of change
+/// is not compared, which a new name or one that is gone sets, names are counted.
 pub(super) fn is_parted(
-    desk: &dyn SaveDesk,
+    shared: &SaveShared<'_>,
     old: &OldFiles,
     name: &[u8],
     found: &Metadata,
 ) -> bool {
-    if !found.is_file() || found.nlink < 2 || old.is_member(name) {
+    let counts = shared.options.checksum || shared.options.ignores.ctime;
+    if !found.is_file() || found.nlink < 2 && !counts {
         return false;
     }
+    if old.is_member(name) {
+        // A member's file has no name but those in the pack.
+        return counts && old.other_names(name).len() + 1 != found.nlink as usize;
+    }
     let Some(as_is) = old.open_object(name) else { return false };
+    if found.nlink < 2 {
+        return as_is.link.is_some();
+    }
     let Some(id) = as_is.link else { return true };
-    !desk.is_same_link(found, &StoredLink { id, as_is })
+    !shared.desk.is_same_link(found, &StoredLink { id, as_is })
 }
 
 /// Files of one piece of a directory all of whose names are in it: they may be members of one pack.
@@ -122,8 +132,13 @@ pub(super) struct PieceLink {
 }
 
 impl PieceLinks {
-    /// Those among these names. A name that is a member takes `member_bytes` of a pack.
-    pub fn of(named: &[NamedFile], member_bytes: impl Fn(&Metadata) -> u64) -> Self {
+    /// Those among these names. A name that is a member takes `member_bytes` of a pack; one that is left out
+    /// is none.
+    pub fn of(
+        named: &[NamedFile],
+        member_bytes: impl Fn(&Metadata) -> u64,
+        is_left_out: impl Fn(&NamedFile) -> bool,
+    ) -> Self {
         let mut spans: HashMap<(u64, u64), (u32, u64, u64)> = HashMap::new();
         let mut at = 0;
         for file in named {
@@ -131,7 +146,8 @@ impl PieceLinks {
             let from = at;
             at += member_bytes(found);
             // A name that cannot be a member is missing, so none of that file's is one.
-            if found.is_file() && found.nlink > 1 && file.name.as_bytes() != INDEX_NAME {
+            let is_linked = found.is_file() && found.nlink > 1;
+            if is_linked && file.name.as_bytes() != INDEX_NAME && !is_left_out(file) {
                 let (names, _, end) = spans.entry(found.id()).or_insert((0, from, at));
                 (*names, *end) = (*names + 1, at);
             }

@@ -3,6 +3,7 @@
 //! The list is taken in pieces, of which one is in memory. Each piece is stored before the next, so no two
 //! of them change one directory at once.
 use super::directory::{DirectorySave, SourceName};
+use super::links::SavedLinks;
 use super::replace::Replacements;
 use super::{
     SaveCounters, SaveExclude, SaveOptions, SaveReport, SaveRun, SaveWork, file_error,
@@ -66,7 +67,8 @@ pub fn save_listed(
         let before = *sheaf_core::lock(&done);
         watch(&(before + *now), stats);
     };
-    let run = SaveRun { archive, options, exclude, told, watch: &watch };
+    let links = SavedLinks::default();
+    let run = SaveRun { archive, options, exclude, told, watch: &watch, links: &links };
     let lister = Lister { archive, to, options, exclude, told, counters: SaveCounters::default() };
     loop {
         let (listed, is_over) = lister.next(list);

@@ -34,6 +34,7 @@ mod parted;
 mod postgres;
 mod proxy;
 mod racy;
+mod random_rounds;
 mod relay;
 mod remove;
 mod repack;
