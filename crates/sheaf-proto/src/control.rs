@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Version of everything on a link; both ends must have the same.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 
 /// How a node collects the contributions to a wave before it sends on what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -313,12 +313,22 @@ pub struct Ready {
 /// The machine that a leaf is on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Equal for all leaves of a session that are on one machine, whoever they run as.
-    pub id: [u8; 16],
+    /// Which.
+    pub id: MachineId,
     /// The leaf's host, as the session calls it.
     pub host: String,
     /// The leaf's rank.
     pub rank: u32,
+}
+
+/// What a machine is known by, whoever its leaves run as. Two are one machine where they have one boot; where
+/// one of them does not see its boot, where they have one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineId {
+    /// A digest of the boot; `None` where it is hidden.
+    pub boot: Option<[u8; 16]>,
+    /// A digest of what the machine is called, which others that are copies of it may be, too.
+    pub name: [u8; 16],
 }
 
 /// The root's answer to the [`Machine`] of a leaf.

@@ -22,7 +22,7 @@
 //! assert_eq!(unpack(&result.payload.unwrap()).unwrap(), [PacketValue::U64(63 * 64 / 2)]);
 //! ```
 use crate::config::{Time, Tuning};
-use crate::control::{Notice, Sync};
+use crate::control::{MachineId, Notice, Sync};
 use crate::filter::Registry;
 use crate::links::LinkId;
 use crate::node::{Event, Node, Packet, PacketContent};
@@ -63,8 +63,8 @@ pub trait Leaves {
     /// A node that is no leaf begins, for the first time or again.
     fn node_begins(&mut self, _rank: u32, _node: &mut Node) {}
 
-    /// The number of the machine that `leaf` is on, if it is to be in the session once.
-    fn machine(&self, _leaf: u32) -> Option<u32> {
+    /// The machine that `leaf` is on, if it is to be in the session once.
+    fn machine(&self, _leaf: u32) -> Option<MachineId> {
         None
     }
 

@@ -11,7 +11,7 @@
 //! machine may be another's by then.
 use super::{Event, Node};
 use crate::config::NodeRole;
-use crate::control::{self, Admission, Machine, Notice};
+use crate::control::{self, Admission, Machine, MachineId, Notice};
 use crate::frame::{Header, Kind, Violation};
 use crate::links::LinkId;
 use rustc_hash::FxHashMap;
@@ -20,13 +20,39 @@ use sheaf_core::{Errno, RangeSet};
 /// The longest name of a host in a [`Machine`].
 const HOST_BYTES_MAX: usize = 1024;
 
+/// What a leaf is found by whose machine another one may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Boot([u8; 16]),
+    Name([u8; 16]),
+    /// The name of a machine whose boot is hidden.
+    NameAlone([u8; 16]),
+}
+
+impl Key {
+    /// What a leaf is found by.
+    fn of(id: &MachineId) -> [Self; 2] {
+        [id.boot.map_or(Self::NameAlone(id.name), Self::Boot), Self::Name(id.name)]
+    }
+
+    /// What others are found by that have the same machine. Where both see their boots, the names are not
+    /// compared.
+    fn of_others(id: &MachineId) -> impl Iterator<Item = Self> {
+        let others = match id.boot {
+            Some(boot) => [Some(Self::Boot(boot)), Some(Self::NameAlone(id.name))],
+            None => [Some(Self::Name(id.name)), None],
+        };
+        others.into_iter().flatten()
+    }
+}
+
 /// What a node knows of the machines of the leaves below it.
 #[derive(Debug, Default)]
 pub(super) struct Machines {
     /// Of each leaf that has said it, the last; at a leaf its own.
     of_leaves: FxHashMap<u32, Machine>,
-    /// At the root: which leaf has each machine. The leaf may be lost.
-    holders: FxHashMap<[u8; 16], u32>,
+    /// At the root: the leaves that are admitted, by what they are known by. Some may be lost.
+    admitted: FxHashMap<Key, RangeSet>,
     /// At a leaf: it has a machine, and no answer yet.
     is_leaf: bool,
     waiting: bool,
@@ -54,11 +80,20 @@ impl Machines {
 
     /// Forgets what a leaf was on.
     fn forget(&mut self, leaf: u32) {
-        if let Some(machine) = self.of_leaves.remove(&leaf)
-            && self.holders.get(&machine.id) == Some(&leaf)
-        {
-            self.holders.remove(&machine.id);
+        let Some(machine) = self.of_leaves.remove(&leaf) else { return };
+        for key in Key::of(&machine.id) {
+            let Some(admitted) = self.admitted.get_mut(&key) else { continue };
+            *admitted = admitted.difference(&RangeSet::single(leaf));
+            if admitted.is_empty() {
+                self.admitted.remove(&key);
+            }
         }
+    }
+
+    /// The leaf that has a machine, of those that are not lost.
+    fn holder(&self, id: &MachineId, lost: &RangeSet) -> Option<u32> {
+        let admitted = Key::of_others(id).filter_map(|key| self.admitted.get(&key));
+        admitted.filter_map(|leaves| leaves.difference(lost).first()).next()
     }
 }
 
@@ -103,20 +138,24 @@ impl Node {
     /// Gives the machine of a leaf to it, unless another has it that is there. Tells the leaf.
     fn settle(&mut self, leaf: u32) {
         let Some(machine) = self.machines.of_leaves.get(&leaf) else { return };
-        let holder = self.machines.holders.get(&machine.id).copied();
-        let is_there = |other: &u32| *other != leaf && !self.below.lost.contains(*other);
-        let refused = holder.filter(is_there).map(|other| {
+        // One that comes anew was forgotten, and is not among them.
+        let holder = self.machines.holder(&machine.id, &self.below.lost);
+        let refused = holder.map(|other| {
             let host = self.machines.of_leaves.get(&other).map_or("", |other| &other.host);
             format!("this machine is in the session as {host}")
         });
-        let rank = machine.rank;
+        let (rank, id) = (machine.rank, machine.id);
         match &refused {
             Some(cause) => {
                 let cause = cause.clone();
                 self.machines.forget(leaf);
                 self.lose_refused(rank, leaf, cause);
             }
-            None => drop(self.machines.holders.insert(machine.id, leaf)),
+            None => {
+                for key in Key::of(&id) {
+                    self.machines.admitted.entry(key).or_default().insert(leaf);
+                }
+            }
         }
         self.admit(&Admission { leaf, refused });
     }

@@ -2,7 +2,7 @@
 use super::wire::shred;
 use super::{Fault, Leaves, Shape, Sim, SimConfig, SimHost, SimInput, SimWhat};
 use crate::config::{NodeRole, Time};
-use crate::control::Machine;
+use crate::control::{Machine, MachineId};
 use crate::filter::Registry;
 use crate::links::LinkId;
 use crate::node::{Event, Node};
@@ -62,10 +62,8 @@ fn leaf_at<'a>(shape: &Shape, hosts: &'a mut [SimHost], rank: u32) -> Option<(u3
 }
 
 /// Says what machine a leaf is on.
-pub(super) fn set_machine(node: &mut Node, leaf: u32, machine: Option<u32>) {
-    if let Some(number) = machine {
-        let mut id = [0; 16];
-        id[..4].copy_from_slice(&number.to_le_bytes());
+pub(super) fn set_machine(node: &mut Node, leaf: u32, machine: Option<MachineId>) {
+    if let Some(id) = machine {
         let rank = node.config().rank;
         node.set_machine(Machine { id, host: format!("n{leaf}"), rank });
     }

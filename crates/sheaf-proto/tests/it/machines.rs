@@ -2,6 +2,7 @@
 use crate::oracle::{for_seeds, registry};
 use rustc_hash::FxHashMap;
 use sheaf_core::{Errno, RangeSet};
+use sheaf_proto::control::MachineId;
 use sheaf_proto::sim::{Fault, Leaves, Shape, Sim, SimConfig, fault};
 use sheaf_proto::{Node, Notice, Packet, Sync, Time};
 use std::time::Duration;
@@ -10,6 +11,25 @@ use std::time::Duration;
 const SETTLED: Duration = Duration::from_secs(40);
 const SEEDS: u64 = 300;
 const WAVE_TIME: Duration = Duration::from_secs(30);
+
+fn id(number: u32) -> [u8; 16] {
+    u128::from(number).to_le_bytes()
+}
+
+/// Leaves on machines of one name.
+struct Copies;
+
+impl Leaves for Copies {
+    fn packet(&mut self, _leaf: u32, packet: &Packet, node: &mut Node) {
+        if packet.last {
+            node.reply(packet.stream, packet.wave, 0, b"x");
+        }
+    }
+
+    fn machine(&self, leaf: u32) -> Option<MachineId> {
+        Some(MachineId { boot: Some(id(leaf)), name: id(0) })
+    }
+}
 
 /// Leaves of which some are on one machine. Each packet is done once on each machine.
 struct Twins {
@@ -60,8 +80,10 @@ impl Leaves for Twins {
         }
     }
 
-    fn machine(&self, leaf: u32) -> Option<u32> {
-        Some(self.machine_of(leaf))
+    /// A third of the leaves do not see the boot of their machine.
+    fn machine(&self, leaf: u32) -> Option<MachineId> {
+        let number = id(self.machine_of(leaf));
+        Some(MachineId { boot: (leaf % 3 != 1).then_some(number), name: number })
     }
 }
 
@@ -114,6 +136,18 @@ fn machine_of_two_names_is_asked_by_one_of_them() {
                 assert!(ok.contains(host) && host % machines == leaf % machines, "{leaf}: {cause}");
             }
         }
+    }
+}
+
+/// Machines that see their boots may have one name: copies of one image.
+#[test]
+fn machines_of_one_name_are_all_asked() {
+    for shape in shapes() {
+        let mut sim = Sim::new(shape.clone(), registry(), Copies, SimConfig::seeded(3));
+        let stream = sim.open(shape.everyone(), "count", b"", Sync::WaitForAll);
+        sim.send(stream, 0, b"?", Some(WAVE_TIME));
+        let result = sim.wait(stream).expect("the wave ends");
+        assert_eq!(*result.coverage.ok, shape.everyone());
     }
 }
 

@@ -2,13 +2,15 @@
 //! written to twice, and counted twice.
 use super::super::start::plan::Station;
 use crate::launch::{Program, Starter};
-use crate::proto::control::Machine;
+use crate::proto::control::{Machine, MachineId};
 use crate::service::Configs;
 use sheaf_core::boot_id;
 use std::io;
 
 /// The machine or container that this leaf is on; `None` where several leaves may be on one, and
 /// where that is not known, which is logged.
+///
+/// It is known by its boot. A login may hide a part of `/proc`: what the machine is called stands for the boot then.
 ///
 /// Containers of a machine are told apart by their PID namespaces and root directories. (A login
 /// may have a mount namespace of its own, and shows the same files all the same.) The
@@ -20,18 +22,30 @@ pub(super) fn machine_of(station: &Station, configs: &Configs) -> Option<Machine
     if !is_sole(&station.program) {
         return None;
     }
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(b"sheaf machine");
-    hasher.update(&station.secret.session);
-    if let Err(error) = identify(&mut hasher) {
-        tracing::warn!(host = station.host, %error, "this machine may be in the session under two names");
-        return None;
-    }
-    for config in configs.values() {
-        served(&mut hasher, config, &station.host);
-    }
-    let mut id = [0; 16];
-    hasher.finalize_xof().fill(&mut id);
+    let place = match place() {
+        Ok(place) => place,
+        Err(error) => {
+            tracing::warn!(host = station.host, %error, "this machine may be in the session under two names");
+            return None;
+        }
+    };
+    let digest = |of: &str, what: &[u8]| {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(of.as_bytes());
+        hasher.update(&station.secret.session);
+        for number in place {
+            hasher.update(&number.to_le_bytes());
+        }
+        hasher.update(what);
+        for config in configs.values() {
+            served(&mut hasher, config, &station.host);
+        }
+        let mut id = [0; 16];
+        hasher.finalize_xof().fill(&mut id);
+        id
+    };
+    let boot = boot_id().map(|boot| digest("sheaf boot", &boot.to_le_bytes()));
+    let id = MachineId { boot, name: digest("sheaf machine", &name()) };
     Some(Machine { id, host: station.host.clone(), rank: station.rank })
 }
 
@@ -41,20 +55,19 @@ fn is_sole(program: &Program) -> bool {
     program.starter != Starter::Fork && program.leaf.is_none() && !program.guests
 }
 
-fn identify(hasher: &mut blake3::Hasher) -> io::Result<()> {
-    match boot_id() {
-        Some(boot) => drop(hasher.update(&boot.to_le_bytes())),
-        // A part of `/proc` may be hidden. Machines that are copies of one have names of their own.
-        None => {
-            hasher.update(rustix::system::uname().nodename().to_bytes());
-            hasher.update(&std::fs::read("/etc/machine-id").unwrap_or_default());
-        }
-    }
+/// Where on the machine this process is: root directory and PID namespace.
+fn place() -> io::Result<[u64; 3]> {
     let (root, processes) = (rustix::fs::stat("/")?, rustix::fs::stat("/proc/self/ns/pid")?);
-    for number in [root.st_dev, root.st_ino, processes.st_ino] {
-        hasher.update(&number.to_le_bytes());
+    Ok([root.st_dev, root.st_ino, processes.st_ino])
+}
+
+/// What this machine is called: by its identifier, or by its host name where it has none. Logins of one may
+/// have host names of their own.
+fn name() -> Vec<u8> {
+    match std::fs::read("/etc/machine-id") {
+        Ok(id) if !id.trim_ascii().is_empty() => id,
+        _ => rustix::system::uname().nodename().to_bytes().to_vec(),
     }
-    Ok(())
 }
 
 /// Tells what is served where that depends on the host's name: by the directory, if it is one.
