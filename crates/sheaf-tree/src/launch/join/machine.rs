@@ -70,12 +70,14 @@ fn name() -> Vec<u8> {
     }
 }
 
-/// Tells what is served where that depends on the host's name: by the directory, if it is one.
+/// Tells what is served where that depends on the host's name: by the directory, if it is one. Services have it
+/// before the first NUL of what they are told.
 fn served(hasher: &mut blake3::Hasher, config: &[u8], host: &str) {
     if !config.windows(2).any(|pair| pair == b"%h") {
         return;
     }
-    let path = str::from_utf8(config).ok().map(|text| text.replace("%h", host));
+    let path = config.split(|byte| *byte == 0).next().unwrap_or_default();
+    let path = str::from_utf8(path).ok().map(|text| text.replace("%h", host));
     match path.filter(|path| path.starts_with('/')).and_then(|path| rustix::fs::stat(path).ok()) {
         Some(there) => {
             hasher.update(&there.st_dev.to_le_bytes());
@@ -104,6 +106,10 @@ mod tests {
             hasher.finalize()
         };
         let export = format!("{}/%h", dir.path().display());
+        assert_eq!(of(&export, "h1"), of(&export, "alias"));
+        assert_ne!(of(&export, "h1"), of(&export, "h2"));
+        // As the servers of files are told it, with a umask.
+        let export = format!("{export}\u{0}022");
         assert_eq!(of(&export, "h1"), of(&export, "alias"));
         assert_ne!(of(&export, "h1"), of(&export, "h2"));
         assert_eq!(of("/srv", "h1"), of("/srv", "h2"));

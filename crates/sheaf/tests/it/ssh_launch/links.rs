@@ -319,6 +319,15 @@ fn machine_of_two_names_is_in_a_session_once() {
     }
     // The next session has a name of its own.
     assert_eq!(machines.run(&["cat", "h1:/root/log"]).stdout, "x\n");
+    // A directory by the host's name is one, whatever it is called.
+    let link = format!("mkdir -p ex/h1 && ln -s h1 ex/{address}");
+    assert!(machines.command(1, "sh", &["-c", &link]).status().unwrap().success());
+    let both = format!("h1,{address}");
+    let append = ["write", "--create", "--append", "--data", "x\n", "@all:/log"];
+    let export = ["-w", &both, "--launch", "ssh", "--export", "/root/ex/%h"];
+    let run = machines.run(&[&export[..], &append[..]].concat());
+    assert!(run.code == Some(4) && run.stderr.contains("ENOTUNIQ"), "{run:?}");
+    assert_eq!(std::fs::read_to_string(machines.home(1, "ex/h1/log")).unwrap(), "x\n");
     // One that stays says at once how many hosts it has.
     for tree in ["flat", "k-ary:2"] {
         let hosts = format!("h[1-4],{address}");
