@@ -91,28 +91,91 @@ impl Sessions {
     }
 
     /// Where a session of this name has its socket: where the caller's are, unless it runs elsewhere
-    /// only, as one of a login does for cron.
+    /// only, as one of a login does for cron. Of one that was killed it is said how it ended; `command` and
+    /// `start` are as for [`Sessions::absent`].
     ///
-    /// What is elsewhere and not to be trusted is passed over.
+    /// # Errors
+    /// When several of the name run, or one of them was killed and nobody has forgotten it: which is
+    /// meant is not known. What is elsewhere and not to be trusted is passed over.
+    pub fn named(
+        environment: &Environment,
+        name: &str,
+        command: Option<&str>,
+        start: &str,
+    ) -> Result<Self, SessionError> {
+        let running = Self::all_named(environment, name);
+        if let [(_, one), (_, other), ..] = &running[..] {
+            let (one, other) = (one.directory().display(), other.directory().display());
+            let text = format!("two sessions {name} run: in {one} and in {other}: end one of them");
+            return Err(SessionError::Choice(text));
+        }
+        let mut places = Self::places_of(environment, name).into_iter();
+        match (running.into_iter().next(), places.find(|place| place.was_killed(name))) {
+            (None, None) => Ok(Self::of(environment)),
+            (Some((_, place)), None) => Ok(place),
+            (None, Some(killed)) => Err(killed.absent_and(name, command, start)),
+            (Some((_, place)), Some(killed)) => Err(SessionError::Absent(format!(
+                "{}; another session {name} runs, in {}: sheaf status forgets the first",
+                killed.how_it_ended(name),
+                place.directory().display()
+            ))),
+        }
+    }
+
+    /// Whether a session of this name runs, here or elsewhere.
     #[must_use]
-    pub fn with(environment: &Environment, name: &str) -> Self {
+    pub fn runs_anywhere(environment: &Environment, name: &str) -> bool {
+        !Self::all_named(environment, name).is_empty()
+    }
+
+    /// That no session of this name runs, here or elsewhere, so that one can begin here. One that was killed is
+    /// forgotten.
+    ///
+    /// # Errors
+    /// [`SessionError::Taken`] when one does.
+    pub fn check_free_anywhere(environment: &Environment, name: &str) -> Result<(), SessionError> {
         let own = Self::of(environment);
-        if own.is_running(name) {
-            return own;
+        own.check_free(name)?;
+        if let Some((_, place)) = Self::all_named(environment, name).first() {
+            let place = place.directory().display();
+            return Err(Self::taken(name, &format!("session {name} runs already, in {place}")));
         }
-        let elsewhere = Self::elsewhere(environment);
-        let runs = |place: &&Self| matches!(place.open(name), Ok(Some(_)));
-        if let Some(there) = elsewhere.iter().find(runs) {
-            return there.clone();
-        }
-        for place in std::iter::once(&own).chain(&elsewhere) {
-            let told = place.told().unwrap_or_default().into_iter();
-            let mut there = told.filter(|told| told.name == name).map(|told| told.sessions);
-            if let Some(there) = there.find(|there| runs(&there)) {
-                return there;
+        Self::forget_killed(environment, |killed| killed == name).map(drop)
+    }
+
+    /// The sessions of this name that run, here and elsewhere, by their processes; one here that cannot be
+    /// reached, too.
+    fn all_named(environment: &Environment, name: &str) -> Vec<(Option<i32>, Self)> {
+        let own = Self::of(environment);
+        let mut running: Vec<(Option<i32>, Self)> = Vec::new();
+        for (number, place) in Self::places_of(environment, name).into_iter().enumerate() {
+            let process = match place.process(name) {
+                Ok(None) => continue,
+                Ok(process) => process,
+                // Joining it says why.
+                Err(_) if number == 0 && place == own => None,
+                Err(_) => continue,
+            };
+            if process.is_none() || !running.iter().any(|(other, _)| *other == process) {
+                running.push((process, place));
             }
         }
-        own
+        running
+    }
+
+    /// Where sessions of this name may be: where the caller's are, elsewhere, and where words of them say.
+    fn places_of(environment: &Environment, name: &str) -> Vec<Self> {
+        let mut places = vec![Self::of(environment)];
+        places.extend(Self::elsewhere(environment));
+        let told = places.iter().flat_map(|place| place.told().unwrap_or_default());
+        let told: Vec<Self> =
+            told.filter(|told| told.name == name).map(|told| told.sessions).collect();
+        for there in told {
+            if !places.iter().any(|place| place.directory() == there.directory()) {
+                places.push(there);
+            }
+        }
+        places
     }
 
     /// The names of those that run here or elsewhere, once each.
@@ -167,25 +230,30 @@ impl Sessions {
         })
     }
 
-    /// [`Sessions::sweep`] here and elsewhere, words included.
+    /// Removes what sessions have left that were killed, here and elsewhere, words included, of the names that are
+    /// meant: says of each how it ended.
     ///
     /// # Errors
-    /// As [`Sessions::sweep`]. What is elsewhere and not to be trusted is passed over.
-    pub fn sweep_anywhere(
+    /// As [`Sessions::running`]. What is elsewhere and not to be trusted is passed over.
+    pub fn forget_killed(
         environment: &Environment,
-        running: &[String],
+        is_meant: impl Fn(&str) -> bool,
     ) -> Result<Vec<String>, SessionError> {
         let own = Self::of(environment);
-        let mut swept = own.sweep(running)?;
+        let mut forgotten = own.sweep(&is_meant)?;
         for place in std::iter::once(own).chain(Self::elsewhere(environment)) {
-            swept.extend(place.sweep(running).unwrap_or_default());
+            forgotten.extend(place.sweep(&is_meant).unwrap_or_default());
             for told in place.told().unwrap_or_default() {
-                if told.was_killed() && std::fs::remove_file(&told.word).is_ok() {
-                    swept.push(told.sessions.how_it_ended(&told.name));
+                if is_meant(&told.name)
+                    && told.was_killed()
+                    && std::fs::remove_file(&told.word).is_ok()
+                {
+                    keep::clear(&told.socket);
+                    forgotten.push(told.sessions.how_it_ended(&told.name));
                 }
             }
         }
-        swept.dedup();
-        Ok(swept)
+        forgotten.dedup();
+        Ok(forgotten)
     }
 }

@@ -27,6 +27,9 @@ use std::time::SystemTime;
 /// What the file of a gate is called.
 const GATE_FILE: &str = "gate";
 
+/// How hosts are reached without the session that this one is in.
+const OUTSIDE: &str = ", or reach hosts outside of it with -w HOSTS --launch ssh";
+
 /// The longest name of a host in the name of a gate's file; longer ones are cut.
 const HOST_BYTES_MAX: usize = 32;
 
@@ -153,13 +156,13 @@ impl GateSocket {
             let (session, word) = (&self.session, word.display());
             return Err(SessionError::Absent(format!(
                 "this host was in session {session}, whose server here has lost its root{since}: \
-                 name hosts with -w, or {who} {word} if that session is over"
+                 {who} {word} if that session is over{OUTSIDE}"
             )));
         }
         let (session, path) = (&self.session, self.path.display());
         Err(SessionError::Absent(format!(
-            "this host is in session {session}, whose server here is gone: name hosts with -w, or \
-             {who} {path} if that session is over"
+            "this host is in session {session}, whose server here is gone: {who} {path} if that \
+             session is over{OUTSIDE}"
         )))
     }
 
@@ -172,8 +175,7 @@ impl GateSocket {
     /// That this host is in a session, though it cannot be known who listens.
     pub fn of_this_host(&self, error: &SessionError) -> SessionError {
         SessionError::Absent(format!(
-            "this host is in session {}, but {error}: name hosts with -w, or --embedded 1 for this \
-             host alone",
+            "this host is in session {}, but {error}: --embedded 1 is for this host alone{OUTSIDE}",
             self.session
         ))
     }

@@ -24,10 +24,6 @@ const GREETING_TIME_MIN: Duration = Duration::from_millis(100);
 pub fn find(config: Config, filters: &Registry) -> Result<Lookup, SessionError> {
     let (stream, gate) = match open(&config)? {
         Some(stream) => (stream, None),
-        // A session of that name that this host is in is another one.
-        None if config.session.is_some() && config.sessions().was_killed(config.session_name()) => {
-            return Err(absent(&config));
-        }
         None => match through_gate(&config)? {
             Some((stream, gate)) => (stream, Some(gate)),
             None if config.session.is_some() => return Err(absent(&config)),
@@ -71,7 +67,7 @@ fn join(
             let text = format!("session {name}: {why}");
             return Err(SessionError::Unresponsive(text));
         }
-        Err(_) if !Sessions::with(config.environment(), name).is_running(name) => {
+        Err(_) if !Sessions::runs_anywhere(config.environment(), name) => {
             let text = format!("session {name} is ending, and takes in nobody any more");
             return Err(SessionError::Unresponsive(text));
         }
@@ -156,9 +152,12 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
         let text = format!("session {name}: {option} is said when it is started");
         return Err(SessionError::Choice(text));
     }
-    let stream = match config.sessions().open(name)? {
-        None if asked => Sessions::with(config.environment(), name).open(name)?,
-        stream => stream,
+    let stream = match asked {
+        // One that was killed is not taken for another of its name, here or of this host.
+        true => {
+            Sessions::named(config.environment(), name, None, &config.start_words())?.open(name)?
+        }
+        false => config.sessions().open(name)?,
     };
     let Some(stream) = stream else { return Ok(None) };
     if let Some(option) = config.says_start() {
@@ -184,7 +183,10 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
     }
     let is_meant = |gate: &GateSocket| any || free || gate.session == config.session_name();
     let gates = config.gates()?.into_iter().filter(is_meant);
-    let (mut open, mut failed, mut left) = (Vec::<(UnixStream, GateSocket)>::new(), None, None);
+    // Whoever says no session may mean any that this host is in, or was.
+    let is_any = any || free;
+    let (mut open, mut left) = (Vec::<(UnixStream, GateSocket)>::new(), None);
+    let mut failed = Vec::new();
     for gate in gates {
         // Several hosts may be on one machine: one way to a session is enough.
         if open.iter().any(|(_, other)| other.session == gate.session) {
@@ -192,8 +194,8 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
         }
         match gate.connect() {
             Ok(Some(stream)) => open.push((stream, gate)),
-            Ok(None) if any || !gate.is_shared() => match gate.check_left() {
-                Err(error) if any => drop(failed.get_or_insert(error)),
+            Ok(None) if is_any || !gate.is_shared() => match gate.check_left() {
+                Err(error) if is_any => failed.push((gate.session, error)),
                 Err(error) => drop(left.get_or_insert(error)),
                 Ok(()) => {}
             },
@@ -202,13 +204,17 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
             Err(error) if !asked && gate.is_elsewhere(&error) => {
                 tracing::info!("a gate is passed over: {error}");
             }
-            Err(error) if any && (error.is_elsewhere() || gate.is_shared()) => {
-                failed.get_or_insert(gate.of_this_host(&error));
+            Err(error) if is_any && (error.is_elsewhere() || gate.is_shared()) => {
+                let error = gate.of_this_host(&error);
+                failed.push((gate.session, error));
             }
-            Err(error) => drop(failed.get_or_insert(error)),
+            Err(error) => failed.push((gate.session, error)),
         }
     }
     check_one(config, (any, free), &open)?;
+    // Another way led into a session.
+    failed.retain(|(session, _)| !open.iter().any(|(_, gate)| gate.session == *session));
+    let failed = failed.into_iter().next().map(|(_, error)| error);
     // Root's session of the name is another one than that of this user, whose server here is gone.
     if let (Some(error), [(_, gate)]) = (left, &open[..])
         && gate.is_shared()
@@ -216,6 +222,10 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
         return Err(error);
     }
     match (open.pop(), failed) {
+        (Some((_, gate)), Some(error)) if is_any => Err(SessionError::Absent(format!(
+            "{error}; this host is in {} as well: say which with --session",
+            gate.session
+        ))),
         (Some((stream, gate)), _) => match config.says_login().or(config.says_start()) {
             Some(option) => {
                 let text = format!(
@@ -228,8 +238,9 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
             }
             None => Ok(Some((stream, gate))),
         },
-        // Files of this machine must not stand in for the session's.
-        (None, Some(error)) if asked || any => Err(error),
+        // Files of this machine, or of hosts outside of the session, must not stand in for the
+        // session's.
+        (None, Some(error)) if asked || is_any => Err(error),
         (None, Some(error)) => {
             tracing::warn!(%error, "the gates of this host are not used");
             Ok(None)

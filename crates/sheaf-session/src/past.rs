@@ -73,20 +73,20 @@ impl Sessions {
         self.past(name).unwrap_or_else(|| format!("session {name} has ended without saying why"))
     }
 
-    /// Removes what sessions have left that were killed, beside those that are `running`: says of
-    /// each how it ended.
+    /// Removes what sessions have left here that were killed, of the names that are meant: says of each
+    /// how it ended.
     ///
     /// # Errors
     /// When the directory is not to be trusted, or cannot be read.
-    pub fn sweep(&self, running: &[String]) -> Result<Vec<String>, SessionError> {
+    pub(crate) fn sweep(
+        &self,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Result<Vec<String>, SessionError> {
         let mut swept = Vec::new();
         for path in self.files("sock")? {
             let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
             // Whoever runs, or begins to, has its lock.
-            if !running.iter().any(|other| other == name)
-                && !self.is_running(name)
-                && keep::clear(&path)
-            {
+            if is_meant(name) && !self.is_running(name) && keep::clear(&path) {
                 swept.push(self.how_it_ended(name));
             }
         }

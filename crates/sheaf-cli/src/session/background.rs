@@ -86,7 +86,7 @@ impl ReadySession {
 /// says.
 pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<(u32, ReadySession)> {
     let name = config.session_name();
-    Sessions::of(config.environment()).check_free(name)?;
+    Sessions::check_free_anywhere(config.environment(), name)?;
     let cannot =
         |source| SessionError::Io { what: "cannot start the session's process".to_owned(), source };
     let (said, ours) = std::io::pipe().map_err(cannot)?;

@@ -63,7 +63,7 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     };
     session::check_cluster(&name, global)?;
-    if end(&Sessions::with(&environment, &name), &name)? {
+    if end(&Sessions::named(&environment, &name, Some("sheaf down"), "")?, &name)? {
         told(&name, global)?;
         // Whoever has named none may have meant another.
         if args.name.is_none() && global.session.is_none() && !global.quiet && !global.json {

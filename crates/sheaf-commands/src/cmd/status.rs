@@ -71,11 +71,14 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     };
     let output = Output::new(global);
+    // First: of a name that another session has, too, the one that runs is asked then.
+    let forgotten = match asked {
+        None => Sessions::forget_killed(&environment, |_| true)?,
+        Some(_) => Vec::new(),
+    };
     let seen = names.clone();
     let (mut exits, mut summaries) = (Vec::new(), Vec::new());
-    let runs = |name: &str| {
-        sessions.is_running(name) || Sessions::with(&environment, name).is_running(name)
-    };
+    let runs = |name: &str| Sessions::runs_anywhere(&environment, name);
     let ask = |name: &str| {
         let absent = || sessions.absent(name, Some("sheaf status")).into();
         if !runs(name) && !here.iter().any(|here| here == name) {
@@ -105,8 +108,8 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     }
     if asked.is_none() {
-        for ended in Sessions::sweep_anywhere(&environment, &seen)? {
-            output.note(Some(&ended))?;
+        for ended in &forgotten {
+            output.note(Some(ended))?;
         }
         exits.extend(show_gone(&environment, &seen, &output)?);
     }

@@ -42,7 +42,9 @@ pub fn run(args: &TokenArgs, global: &GlobalArgs) -> Result<Exit> {
     // A token that cannot be written down is not made.
     file.map_or(Ok(()), check_place)?;
     session::check_cluster(&name, global)?;
-    let issued = Sessions::with(&Environment::of_this_process(), &name).token(&name, args.uses);
+    let environment = Environment::of_this_process();
+    let issued = Sessions::named(&environment, &name, Some("sheaf token"), "")
+        .and_then(|sessions| sessions.token(&name, args.uses));
     if let Err(SessionError::Absent(_)) = &issued
         && let Some(refusal) = session::elsewhere::refusal(args.name.as_deref(), "token", global)?
     {

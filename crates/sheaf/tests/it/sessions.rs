@@ -339,7 +339,7 @@ fn session_that_ends_meanwhile_is_none() {
         (&["status", "x"], 3, "sheaf: session x is ending, and takes in nobody any more\n"),
     ] {
         let listener = UnixListener::bind(&socket).unwrap();
-        let looks = if args.len() == 1 { 3 } else { 2 };
+        let looks = 4;
         let (path, socket) = (socket.clone(), listener);
         let ends = std::thread::spawn(move || {
             // It is looked for first, to list it and to ask it.
