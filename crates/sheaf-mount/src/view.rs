@@ -15,7 +15,6 @@ use crate::all::AllView;
 use crate::fuse::{MountError, MountOptions, Mounted, Remote, ViewForbids, end_hanging, unmount};
 use crate::groups::GroupsView;
 use crate::own::{OwnFiles, OwnMount};
-use rustix::fs::StatVfsMountFlags;
 use rustix::mount::{MountFlags, UnmountFlags};
 use sheaf_core::Errno;
 use sheaf_file::{VIEW_SOURCE, VIEW_TYPE};
@@ -26,6 +25,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
+
+mod bound;
+
+use bound::bind;
 
 /// Where hosts are, the merge of all, and groups.
 const HOSTS: &str = "hosts";
@@ -122,7 +125,7 @@ impl MountedView {
                 ViewHost::Own(export) => {
                     std::fs::create_dir_all(&at)
                         .map_err(Errno::from)
-                        .and_then(|()| Ok(bind(&export, &at, forbids)?))
+                        .and_then(|()| bind(&export, &at, forbids))
                         .map_err(|errno| failed(format!("{}: {errno}", at.display())))?;
                 }
                 ViewHost::Remote(remote) => view.mount(remote, at, &options)?,
@@ -227,33 +230,6 @@ fn mark(point: &Path) -> Option<ViewMark> {
     std::fs::metadata(point).ok().map(|found| (found.dev(), found.created().ok()))
 }
 
-/// Has a directory at another place as well; what is not done there takes a second step.
-fn bind(export: &Path, at: &Path, forbids: ViewForbids) -> rustix::io::Result<()> {
-    rustix::mount::mount_bind(export, at)?;
-    if forbids != ViewForbids::default() {
-        // They are set anew, so what is forbidden where the directory is would not be here.
-        let flags = flags_of(at)? | forbids.flags();
-        rustix::mount::mount_remount(at, MountFlags::BIND | flags, c"")?;
-    }
-    Ok(())
-}
-
-/// How what is mounted at a place is mounted.
-fn flags_of(at: &Path) -> rustix::io::Result<MountFlags> {
-    let found = rustix::fs::statvfs(at)?.f_flag;
-    let pairs = [
-        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
-        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
-        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
-        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
-    ];
-    let set = pairs.into_iter().filter(|(flag, _)| found.contains(*flag));
-    Ok(set.map(|(_, flag)| flag).collect())
-}
-
 /// The directory of a view, as the system knows it; why there can be none.
 fn check(point: &Path) -> Result<PathBuf, String> {
     let said = |error: io::Error| Errno::from_io(&error).to_string();
@@ -330,7 +306,9 @@ fn clear_away(point: &Path) -> io::Result<()> {
     let is_top = mounts.iter().any(|mount| mount.is_top && mount.point == point);
     let has_own = is_root && (is_top || is_one);
     mounts.retain(|mount| has_own || mount.view().as_deref() == Some(point));
-    for mount in mounts.iter().rev() {
+    // All that is mounted in it goes with it. The paths of those may lead by a host that is gone.
+    let is_taken = |mount: &&MountEntry| !has_own || mount.point == point;
+    for mount in mounts.iter().filter(is_taken).rev() {
         let done = match mount.is_fuse {
             true => unmount(&mount.point),
             false => rustix::mount::unmount(&mount.point, UnmountFlags::DETACH).map_err(Into::into),

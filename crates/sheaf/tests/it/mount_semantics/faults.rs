@@ -1,6 +1,6 @@
 //! Hosts that are lost, stopped or cut off, and processes that are killed: who asks is told in time, nobody else is
 //! held up, and what has been lost comes back by itself.
-use super::hosts::{Over, POINT, QUICK, ViewHosts, errno, inside};
+use super::hosts::{EXPORT, Over, POINT, QUICK, ViewHosts, errno, inside};
 use super::python::{Python, have_python};
 use crate::machines::LOGIN;
 use rustix::io::Errno;
@@ -455,6 +455,11 @@ fn view_whose_session_has_ended_says_so_and_is_taken_away() {
     let Some(hosts) = hosts(2, "") else { return };
     let open = File::open(hosts.at(2, 1, "f")).unwrap();
     let mounters: Vec<_> = hosts.all().map(|host| hosts.mounter(host)).collect();
+    // One of its file systems is a mount of its own there, whose path leads by one that is gone.
+    let make =
+        "mkdir -p a/b; mount -t tmpfs none a; mkdir a/b; mount -t tmpfs none a/b; echo x >a/b/f";
+    assert_eq!(hosts.shell_at(1, EXPORT, make).code, Some(0));
+    assert_eq!(hosts.shell(2, "cat h1/a/b/f").stdout, "x\n");
     assert_eq!(hosts.machines.run(&["down"]).code, Some(0));
     wait_until("it is said", || errno(read(&hosts, 2, 1)) == Some(Errno::HOSTDOWN));
     let failed = errno(in_time(move || open.read_at(&mut [0; 10], 0)));

@@ -1,5 +1,5 @@
 //! What cannot be mounted, and what is said of it; nothing of it stays.
-use super::hosts::{POINT, ViewHosts, inside};
+use super::hosts::{EXPORT, POINT, ViewHosts, inside};
 use crate::machines::LOGIN;
 use sheaf_testing::home::Run;
 use sheaf_testing::sessions::turn;
@@ -213,6 +213,39 @@ fn noexec_and_read_only_mounts_stay_enforced_in_the_view() {
     assert_eq!(run_all(), [Some(0), Some(126)]);
     let written = hosts.shell(2, "echo x >h2/program");
     assert_ne!(written.code, Some(0), "{written:?}");
+}
+
+/// In a view of root's the own host's files are the export itself: so is what is mounted below it.
+#[test]
+fn own_host_has_what_is_mounted_below_its_export() {
+    let _turn = turn();
+    let Some(hosts) = ViewHosts::without_views(2, "") else { return };
+    let make = "mkdir over over/in fixed 'a b'; echo beneath >over/f; chmod 777 over
+                mount -t tmpfs none over; mkdir over/in; echo over >over/f
+                mount -t tmpfs none over/in; echo within >over/in/f
+                mount -t tmpfs none 'a b'; echo blank >'a b/f'
+                echo fixed >fixed/f; mount --bind fixed fixed; mount -o remount,bind,ro fixed
+                mount -t tmpfs none one; mount -t tmpfs none one; echo two >one/f";
+    let make = format!("mkdir one; {make}");
+    let run = hosts.shell_at(2, EXPORT, &make);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    for option in ["--quiet", "--no-exec"] {
+        for host in hosts.all() {
+            assert_eq!(hosts.sheaf(host, &["--quiet", "mount", option, POINT]).code, Some(0));
+            let seen = hosts.shell(host, "cd h2; cat over/f over/in/f 'a b/f' fixed/f one/f");
+            let all = "over\nwithin\nblank\nfixed\ntwo\n";
+            assert_eq!((seen.stdout.as_str(), seen.stderr.as_str()), (all, ""), "h{host}");
+            let written = hosts.shell(host, "echo x >h2/fixed/new");
+            assert_ne!(written.code, Some(0), "h{host}: {written:?}");
+            assert_eq!(hosts.shell(host, "echo x >h2/over/in/new").code, Some(0));
+        }
+        // What a view has bound is there as it was when the view is gone.
+        for host in hosts.all() {
+            assert_eq!(hosts.sheaf(host, &["umount", POINT]).code, Some(0));
+        }
+        let left = hosts.shell_at(2, EXPORT, "cat over/in/f over/f");
+        assert_eq!(left.stdout, "within\nover\n", "{left:?}");
+    }
 }
 
 /// What commands say of a view on `h1`, below what it exports.
