@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once};
@@ -181,11 +181,24 @@ impl Write for &Log {
 }
 
 impl Log {
+    /// Whether the path is that of the file that is open.
+    fn is_there(&self, file: &File) -> io::Result<bool> {
+        let open = file.metadata()?;
+        let there = std::fs::metadata(&self.path);
+        Ok(there.is_ok_and(|there| (there.dev(), there.ino()) == (open.dev(), open.ino())))
+    }
+
     fn append(&self, line: &[u8]) -> io::Result<()> {
         let mut open = lock(&self.open);
         if open.1 >= self.bytes_max {
             std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
             *open = (append(&self.path)?, 0);
+        }
+        // A session's log that was moved or deleted, as one is that is rotated, is begun anew.
+        if self.bytes_max != u64::MAX && !self.is_there(&open.0)? {
+            let file = append(&self.path)?;
+            let bytes = file.metadata()?.len();
+            *open = (file, bytes);
         }
         open.0.write_all(line)?;
         open.1 += line.len() as u64;

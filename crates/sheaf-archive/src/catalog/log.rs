@@ -204,14 +204,15 @@ fn decoded(number: u64, bytes: &[u8]) -> Result<LoggedCommit, CatalogError> {
     if bytes.len() < HEADER_BYTES + DIGEST_BYTES || !bytes.starts_with(MAGIC) {
         return Err(damaged("it is no commit"));
     }
-    let version = u32::from_le_bytes(bytes[8..12].try_into().expect("these are four bytes"));
-    if version > LOG_VERSION {
-        return Err(CatalogError::Version { number, version });
-    }
     let (body, digest) = bytes.split_at(bytes.len() - DIGEST_BYTES);
     let digest: CommitDigest = digest.try_into().expect("these were split off");
     if blake3::hash(body) != digest {
         return Err(damaged("it is not as it was written (checksum)"));
+    }
+    // Each version ends as this one does: a number that was damaged is not a later version's.
+    let version = u32::from_le_bytes(bytes[8..12].try_into().expect("these are four bytes"));
+    if version > LOG_VERSION {
+        return Err(CatalogError::Version { number, version });
     }
     let (header, commit) = body.split_at(HEADER_BYTES);
     if header[12..] != number.to_le_bytes() {

@@ -155,11 +155,6 @@ impl PackIndex {
         if bytes.len() < HEADER_BYTES + FOOTER_BYTES || !bytes.starts_with(MAGIC) {
             return damaged("is no index");
         }
-        // Before the checksum: what a later version ends with is not known here.
-        let version = IndexBytes { left: &bytes[MAGIC.len()..] }.u32()?;
-        if version > INDEX_VERSION {
-            return Err(PackError::Version { version, known: INDEX_VERSION });
-        }
         let (body, footer) = bytes.split_at(bytes.len() - FOOTER_BYTES);
         let (digest, end) = footer.split_at(32);
         if end[..8] != (bytes.len() as u64).to_le_bytes() || &end[8..] != END_MAGIC {
@@ -167,6 +162,11 @@ impl PackIndex {
         }
         if blake3::hash(body) != *<&[u8; 32]>::try_from(digest).expect("32 bytes were split off") {
             return damaged("is not as it was written (checksum)");
+        }
+        // Each version ends as this one does: a number that was damaged is not a later version's.
+        let version = IndexBytes { left: &body[MAGIC.len()..] }.u32()?;
+        if version > INDEX_VERSION {
+            return Err(PackError::Version { version, known: INDEX_VERSION });
         }
         Self::of_body(&body[MAGIC.len() + size_of::<u32>()..])
     }

@@ -5,6 +5,7 @@
 //! without names, one of `tmp/` has a name of nobody's until then.
 use super::key::is_part;
 use super::{Store, StoreError, StoreKey, StoreWriter, StoredObject};
+use crate::version::VERSIONS;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW};
 use sheaf_core::Errno;
 use std::ffi::OsStr;
@@ -76,7 +77,7 @@ impl LocalStore {
     /// # Errors
     /// `ENOENT` where there is none, `EOPNOTSUPP` for one of a later version.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
-        let mark = std::fs::read(directory.join(MARK)).map_err(|error| {
+        let mark = read_file(&directory.join(MARK), MARK_TEXT.len() as u64 + 1).map_err(|error| {
             if error.kind() == ErrorKind::NotFound && directory.join(OBJECTS).join("log").is_dir() {
                 let doing = "its file sheaf-archive is lost, which says that it is a store: write the \
                              line \"sheaf archive, version 1\" to it";
@@ -130,12 +131,21 @@ impl LocalStore {
 }
 
 fn failed(path: &Path, doing: &'static str, error: &io::Error) -> StoreError {
+    let is_no_object = error.raw_os_error() == no_object().raw_os_error();
+    let doing = if is_no_object { "is no regular file" } else { doing };
     let errno = match (error.raw_os_error(), error.kind()) {
         (Some(errno), _) => Errno(errno),
         (None, ErrorKind::UnexpectedEof) => Errno::NODATA,
         (None, _) => Errno::IO,
     };
     StoreError { place: path.display().to_string(), doing, errno }
+}
+
+/// The beginning of a regular file.
+pub(super) fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_object(path)?.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether a store is of a user who could not read what root writes there.
@@ -212,13 +222,21 @@ fn own_directories() -> DirBuilder {
 /// Opens an object. A link is not followed, and a pipe does not make the reader wait.
 fn open_object(path: &Path) -> io::Result<File> {
     const FLAGS: i32 = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).bits().cast_signed();
-    let file = File::options().read(true).custom_flags(FLAGS).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(no_object()) }
+    let opened = File::options().read(true).custom_flags(FLAGS).open(path);
+    // A link, and a socket.
+    let is_no_object = |errno: i32| [Errno::LOOP.0, Errno::NXIO.0].contains(&errno);
+    match opened {
+        Err(error) if error.raw_os_error().is_some_and(is_no_object) => Err(no_object()),
+        opened => opened.and_then(|file| match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(no_object()),
+        }),
+    }
 }
 
-/// Something else has the name of an object.
+/// Something else has the name of an object: what was written there is lost.
 fn no_object() -> io::Error {
-    rustix::io::Errno::INVAL.into()
+    rustix::io::Errno::BADMSG.into()
 }
 
 /// Makes the names in a directory durable.
@@ -278,7 +296,8 @@ impl Store for LocalStore {
         each: &mut dyn FnMut(StoredObject) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let directory = self.directory.join(OBJECTS).join(parts.join("/"));
-        list_below(&directory, &parts.join("/"), each)
+        let kinds = if parts == [VERSIONS] { Listed::Everything } else { Listed::Files };
+        list_below(&directory, &parts.join("/"), kinds, each)
     }
 
     fn remove(&self, key: &StoreKey) -> Result<(), StoreError> {
@@ -438,9 +457,20 @@ fn make_directories(directory: &Path, up_to: &Path) -> io::Result<()> {
     synced(above)
 }
 
+/// What is listed of a directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    /// Objects, and those of directories in it.
+    Files,
+    /// Also what is none, and directories themselves: something that has taken the place of a version's mark is
+    /// not that there is none.
+    Everything,
+}
+
 fn list_below(
     directory: &Path,
     key: &str,
+    kinds: Listed,
     each: &mut dyn FnMut(StoredObject) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let cannot = |error: io::Error| failed(directory, "cannot be listed", &error);
@@ -455,7 +485,7 @@ fn list_below(
         let name = entry.file_name().into_string().ok().filter(|name| is_part(name));
         // Whoever puts other files there has not put objects there.
         let Some(name) = name else { continue };
-        let is_directory = entry.file_type().map_err(cannot)?.is_dir();
+        let is_directory = kinds == Listed::Files && entry.file_type().map_err(cannot)?.is_dir();
         // In the order of whole keys: a directory is where its name ends with a slash.
         found.push((if is_directory { name + "/" } else { name }, entry.path()));
     }
@@ -463,14 +493,14 @@ fn list_below(
     for (name, path) in found {
         let whole = if key.is_empty() { name } else { format!("{key}/{name}") };
         if let Some(below) = whole.strip_suffix('/') {
-            list_below(&path, below, each)?;
+            list_below(&path, below, kinds, each)?;
             continue;
         }
         let metadata = match path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             metadata => metadata.map_err(cannot)?,
         };
-        if !metadata.is_file() {
+        if kinds == Listed::Files && !metadata.is_file() {
             continue;
         }
         let (bytes, written) = (metadata.len(), metadata.modified().map_err(cannot)?);

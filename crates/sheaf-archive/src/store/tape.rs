@@ -11,7 +11,7 @@ mod settings;
 
 pub use settings::{TapeCounters, TapeSettings};
 
-use super::local::{unnamed_file, write_new};
+use super::local::{read_file, unnamed_file, write_new};
 use super::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
 use library::{TapeExtent, TapeLibrary};
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,8 @@ use std::time::SystemTime;
 
 /// What the library is like, as lines; and that there is one.
 const LIBRARY: &str = "library";
+/// What it says is shorter.
+const LIBRARY_BYTES_MAX: u64 = 64 << 10;
 /// What is on the disk.
 const DISK: &str = "disk";
 const TAPES: &str = "tapes";
@@ -100,13 +102,15 @@ impl TapeStore {
     /// # Errors
     /// `ENOENT` where there is none, `EINVAL` where its file says what it cannot mean.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
-        let text = std::fs::read_to_string(directory.join(LIBRARY))
+        let text = read_file(&directory.join(LIBRARY), LIBRARY_BYTES_MAX)
             .map_err(|error| failed(directory, "is no library of tapes", &error))?;
-        let settings = TapeSettings::parse(&text).ok_or_else(|| StoreError {
-            place: said(&directory.join(LIBRARY)),
-            doing: "says what is not known of a library",
-            errno: Errno::INVAL,
-        })?;
+        let text = String::from_utf8(text).ok();
+        let settings =
+            text.and_then(|text| TapeSettings::parse(&text)).ok_or_else(|| StoreError {
+                place: said(&directory.join(LIBRARY)),
+                doing: "says what is not known of a library",
+                errno: Errno::INVAL,
+            })?;
         let library = Arc::new(TapeLibrary::new(directory.join(TAPES), settings));
         let disk = LocalStore::open(&directory.join(DISK))?;
         let stage = Mutex::default();

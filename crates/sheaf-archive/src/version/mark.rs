@@ -14,7 +14,7 @@ impl fmt::Display for PackId {
 }
 
 /// What the keys of versions begin with.
-pub(super) const VERSIONS: &str = "versions";
+pub(crate) const VERSIONS: &str = "versions";
 const MAGIC: &[u8; 8] = b"sheafver";
 /// The version of the format of marks.
 const MARK_VERSION: u32 = 1;

@@ -30,6 +30,9 @@ fn objects(place: &Place, kind: &str) -> Vec<PathBuf> {
     files.filter(|path| !path.to_string_lossy().contains(".idx")).collect()
 }
 
+const VERSION: usize = 100;
+const NO_FILE: usize = 101;
+
 /// Each way to damage a file, by the byte that is another one; nothing where it goes as a whole.
 fn damage(object: &Path, way: usize) {
     let whole = fs::read(object).unwrap();
@@ -37,6 +40,16 @@ fn damage(object: &Path, way: usize) {
         0 => fs::remove_file(object).unwrap(),
         1 => fs::write(object, &whole[..whole.len() - 1]).unwrap(),
         2 => fs::write(object, b"").unwrap(),
+        // As one of a later version.
+        VERSION => {
+            let mut bytes = whole;
+            bytes[9] ^= 1;
+            fs::write(object, bytes).unwrap();
+        }
+        NO_FILE => {
+            fs::remove_file(object).unwrap();
+            rustix::fs::mkfifoat(rustix::fs::CWD, object, 0o600.into()).unwrap();
+        }
         way => {
             let mut bytes = whole;
             let at = (bytes.len() - 1) * (way - 3) / 2;
@@ -90,7 +103,7 @@ fn heals(options: SaveOptions, ways: &[usize]) {
 
 #[test]
 fn damaged_objects_are_stored_again() {
-    heals(SaveOptions::default(), &[0, 1, 2, 3, 4, 5]);
+    heals(SaveOptions::default(), &[0, 1, 2, 3, 4, 5, NO_FILE]);
 }
 
 #[test]
@@ -181,7 +194,7 @@ fn index_that_is_lost_is_made_again_of_its_pack() {
 
 #[test]
 fn lost_index_is_read_from_its_pack_and_rewritten_by_repair() {
-    for way in [0, 1, 2, 4] {
+    for way in [0, 1, 2, 4, VERSION, NO_FILE] {
         let place = Place::new();
         make_everything(&place.path("tree"));
         settle();
@@ -193,6 +206,10 @@ fn lost_index_is_read_from_its_pack_and_rewritten_by_repair() {
             damage(index, way);
         }
         assert_eq!(verified(&place).0.damaged, indexes.len() as u64);
+        // What is new is stored beside it.
+        fs::write(place.path("tree/new"), "new").unwrap();
+        let (saved, _) = place.save("tree", SaveOptions::default());
+        assert_eq!((saved.failed, saved.stored), (0, 1), "{way}");
         let (fetched, told) = place.fetch("/tree", "back", FetchOptions::default());
         assert_eq!((fetched.failed, &told[..]), (0, &[][..]));
         assert_same(&place.path("tree"), &place.path("back/tree"));

@@ -3,8 +3,8 @@
 use crate::round::{path, settle};
 use crate::stores::StorePlace;
 use sheaf_archive::{
-    Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, SaveOptions, VerifyOptions, fetch,
-    save, verify,
+    Archive, ArchiveError, ArchivePath, Catalog, FetchOptions, SaveOptions, VerifyOptions, Version,
+    VersionError, fetch, mark_version, save, verify, versions,
 };
 use sheaf_core::lock;
 use std::fs;
@@ -125,6 +125,55 @@ fn length_in_an_index_takes_no_memory() {
 }
 
 /// What is no regular file has no reader wait, and leads nowhere.
+/// The file that says that a directory is a store is read as its objects are.
+#[test]
+fn pipe_or_link_in_the_place_of_a_mark_is_refused() {
+    let (place, _at) = stored(SaveOptions::default());
+    let mark = place.root().join("sheaf-archive");
+    for is_link in [false, true] {
+        fs::remove_file(&mark).unwrap();
+        if is_link {
+            std::os::unix::fs::symlink("/dev/zero", &mark).unwrap();
+        } else {
+            rustix::fs::mkfifoat(rustix::fs::CWD, &mark, 0o600.into()).unwrap();
+        }
+        let errors = [place.open().err(), place.create().err()];
+        for error in errors {
+            assert_eq!(error.unwrap().errno, sheaf_core::Errno::BADMSG);
+        }
+    }
+}
+
+/// What has taken the place of a version's mark is not that there is none.
+#[test]
+fn what_is_no_mark_of_a_version_is_a_damaged_one() {
+    let (place, at) = stored(SaveOptions::default());
+    let catalog = Catalog::open(&at.path().join("another")).unwrap();
+    let archive = Archive::new(place.open().unwrap(), catalog).unwrap();
+    let version = Version { host: "n7".to_owned(), ..Version::default() };
+    mark_version(&archive, version).unwrap();
+    let mark = objects(&place, "versions").remove(0);
+    for way in 0..3 {
+        let _ = fs::remove_file(&mark);
+        match way {
+            0 => fs::create_dir(&mark).unwrap(),
+            1 => std::os::unix::fs::symlink("elsewhere", &mark).unwrap(),
+            _ => rustix::fs::mkfifoat(rustix::fs::CWD, &mark, 0o600.into()).unwrap(),
+        }
+        let all = versions(&archive).unwrap();
+        let [found] = &all[..] else { panic!("{way}: {all:?}") };
+        assert!(matches!(found.version, Err(VersionError::Damaged { .. })), "{way}: {found:?}");
+        let told = Mutex::new(Vec::new());
+        let tell = |error: ArchiveError| lock(&told).push(error.to_string());
+        verify(&archive, &ArchivePath::ROOT, VerifyOptions::default(), &tell).unwrap();
+        let told = told.into_inner().unwrap();
+        assert!(told.iter().any(|told| told.contains("is damaged")), "{way}: {told:?}");
+        if way == 0 {
+            fs::remove_dir(&mark).unwrap();
+        }
+    }
+}
+
 #[test]
 fn pipe_or_link_in_a_store_is_no_object() {
     for is_link in [false, true] {

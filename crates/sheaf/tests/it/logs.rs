@@ -214,8 +214,13 @@ fn session_keeps_a_log_with_what_became_of_its_hosts() {
     wait_until("the loss is written down", || {
         read().contains("] warning: lost n2: its process ended with signal 9")
     });
+    // One that is moved, as by who rotates logs, is begun anew.
+    let moved = log.with_extension("moved");
+    std::fs::rename(&log, &moved).unwrap();
     assert_eq!(home.run(&["down", "kept"]).code, Some(0));
     nothing_is_left(&home);
+    assert!(read().ends_with("] session kept ends\n"), "{}", read());
+    let read = || std::fs::read_to_string(&moved).unwrap() + &read();
     let lines: Vec<String> =
         read().lines().map(|line| line.split_once("] ").unwrap().1.to_owned()).collect();
     assert_eq!(
