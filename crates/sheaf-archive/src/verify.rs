@@ -107,6 +107,10 @@ pub fn verify(
     loop {
         let next = archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
         let Some((path, _)) = next.last() else { break };
+        // No command would find what is in it.
+        if last.is_none() && archive.catalog().directory(from)?.is_none() {
+            verifier.damaged(&mut report, ArchiveError::NotArchived { path: from.clone() });
+        }
         last = Some(path.clone());
         report += at_once(options, next, &|(path, _)| verifier.directory(&path));
     }

@@ -22,10 +22,12 @@ use std::os::unix::ffi::OsStrExt;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The file gets these bytes and no others, as with > in a shell, but in one
-moment: they are written beside it, verified, and renamed. Mode and owner stay.
-Devices, pipes and files of /proc and /sys are written directly. The file must
-exist unless --create is given. With --append, --offset and --in-place, a host
-where the file is standard input itself refuses.
+moment: they are written beside it, verified, and renamed. Mode and owner stay,
+unless a user writes over a file of another user or group: that is the user's
+own then, and --in-place writes into it instead. Devices, pipes and files of
+/proc and /sys are written directly. The file must exist unless --create is
+given. With --append, --offset and --in-place, a host where the file is
+standard input itself refuses.
 
 Examples:
   echo 1 | sheaf write @all:/proc/sys/net/ipv4/ip_forward
