@@ -208,7 +208,7 @@ fn relocate(place: &Place, how: Relocation, from: &str, to: &str) -> Result<(), 
 /// Whatever is done one after the other, a tree and what is archived of it become the same.
 #[test]
 fn names_go_where_cp_and_mv_have_them_go() {
-    let rounds = 4;
+    let rounds = 9;
     for seed in 0..rounds {
         let mut random = Random(seed);
         let place = Place::new();
