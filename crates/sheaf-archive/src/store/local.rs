@@ -83,7 +83,9 @@ impl LocalStore {
                              line \"sheaf archive, version 1\" to it";
                 return StoreError { place: directory.display().to_string(), doing, errno: Errno::NODATA };
             }
-            failed(directory, "is no store", &error)
+            let is_other = error.raw_os_error() == no_object().raw_os_error();
+            let place = if is_other { directory.join(MARK) } else { directory.to_owned() };
+            failed(&place, "is no store", &error)
         })?;
         if mark != MARK_TEXT.as_bytes() {
             return Err(StoreError {
