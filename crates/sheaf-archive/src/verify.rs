@@ -103,13 +103,13 @@ pub fn verify(
     }
     let room = VerifyRoom::default();
     let verifier = Verifier { archive, options, told, room: &room };
-    let mut last: Option<ArchivePath> = None;
+    let (mut last, mut above): (Option<ArchivePath>, Vec<ArchivePath>) = (None, Vec::new());
     loop {
         let next = archive.catalog().below(from, last.as_ref(), DIRECTORIES_AT_ONCE)?;
         let Some((path, _)) = next.last() else { break };
-        // No command would find what is in it.
-        if last.is_none() && archive.catalog().directory(from)?.is_none() {
-            verifier.damaged(&mut report, ArchiveError::NotArchived { path: from.clone() });
+        // No command would find what is in a directory whose own is not there.
+        for missing in next.iter().filter_map(|(path, _)| missing_above(&mut above, path, from)) {
+            verifier.damaged(&mut report, ArchiveError::NotArchived { path: missing });
         }
         last = Some(path.clone());
         report += at_once(options, next, &|(path, _)| verifier.directory(&path));
@@ -127,6 +127,22 @@ pub fn verify(
         }
     }
     Ok(report)
+}
+
+/// The directory that one is in, where it is not there. Directories come in the order of their keys, each behind
+/// the one that it is in; `above` are those on the way to the last.
+fn missing_above(
+    above: &mut Vec<ArchivePath>,
+    path: &ArchivePath,
+    top: &ArchivePath,
+) -> Option<ArchivePath> {
+    let parent = path.split().map(|(parent, _)| parent).filter(|_| path != top);
+    while above.last().is_some_and(|last| last.depth() >= path.depth()) {
+        above.pop();
+    }
+    let is_there = above.last() == parent.as_ref();
+    above.push(path.clone());
+    parent.filter(|_| !is_there)
 }
 
 /// Does the same with each of several things, with so many workers as the options say.
@@ -527,5 +543,25 @@ pub(crate) fn verify_content(
     match content_reader(store, path, object)? {
         Some((reader, from)) => has_digest(reader, from, object),
         None => Ok(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_that_is_in_none_is_found() {
+        let path = |text: &str| ArchivePath::new(text.as_bytes()).unwrap();
+        let missing = |top: &str, all: &[&str]| {
+            let (mut above, top) = (Vec::new(), path(top));
+            let missing = all.iter().filter_map(|at| missing_above(&mut above, &path(at), &top));
+            missing.map(|path| path.to_string()).collect::<Vec<_>>()
+        };
+        let whole = ["/", "/a", "/a/b", "/a/b/c", "/a/d", "/e", "/e/f"];
+        assert_eq!(missing("/", &whole), Vec::<String>::new());
+        assert_eq!(missing("/a", &["/a", "/a/b", "/a/b/c"]), Vec::<String>::new());
+        assert_eq!(missing("/", &["/a", "/a/b"]), ["/"]);
+        assert_eq!(missing("/", &["/", "/a", "/a/b/c", "/a/d", "/e/f"]), ["/a/b", "/e"]);
     }
 }

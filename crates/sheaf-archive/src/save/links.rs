@@ -100,7 +100,7 @@ pub(super) fn is_parted(
     found: &Metadata,
 ) -> bool {
     let counts = shared.options.checksum || shared.options.ignores.ctime;
-    if !found.is_file() || found.nlink < 2 && !counts {
+    if found.nlink < 2 && !counts {
         return false;
     }
     if old.is_member(name) {
