@@ -243,6 +243,25 @@ fn server_that_is_not_roots_does_nothing_for_others() {
     assert_eq!(fs::metadata(hosts.disk(2, "of-alice")).unwrap().uid(), ALICE);
 }
 
+/// The kernel asks for the access list of a path's parts, and fails the path where the answer is another error than
+/// that there is none.
+#[test]
+fn file_systems_without_access_lists_have_none() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::new(2) else { return };
+    let mounted = hosts.shell_at(1, EXPORT, "mkdir p; mount -t proc none p");
+    assert_eq!(mounted.code, Some(0), "{mounted:?}");
+    let mut root = Python::new(&hosts, 2);
+    root.must(&format!("f = os.open('{}', os.O_PATH)", inside(1, "p/meminfo")));
+    // What was told when it was looked up is not kept so long.
+    root.must("time.sleep(2)");
+    let list = "os.getxattr(f'/proc/self/fd/{f}', 'system.posix_acl_access')";
+    assert_eq!(root.ask(list), "ENODATA");
+}
+
 /// No request to the owner opens these: the kernel of the view decides.
 #[test]
 fn pipes_sockets_and_watches_obey_modes() {
