@@ -489,7 +489,7 @@ impl<R: Remote> View<R> {
                 }
             };
             if let Err(errno) = sent {
-                device.refuse(unique, errno);
+                device.refuse(unique, told_of(errno));
             }
         }))
     }
@@ -709,6 +709,12 @@ impl<R: Remote> View<R> {
             drop(view.remote.call(call).await);
         });
     }
+}
+
+/// What the kernel is told of an error of the owner. `ENOSYS` would mean that no request of the kind is ever answered:
+/// after one to an open the kernel tells of no file that is closed.
+fn told_of(errno: Errno) -> Errno {
+    if errno == Errno::NOSYS { Errno::IO } else { errno }
 }
 
 /// A lock of the protocol's.

@@ -322,13 +322,13 @@ pub struct Machine {
 }
 
 /// What a machine is known by, whoever its leaves run as. Two are one machine where they have one boot; where
-/// one of them does not see its boot, where they have one name.
+/// one of them does not see its boot, where they have a name in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineId {
     /// A digest of the boot; `None` where it is hidden.
     pub boot: Option<[u8; 16]>,
-    /// A digest of what the machine is called, which others that are copies of it may be, too.
-    pub name: [u8; 16],
+    /// Digests of what the machine is called, which others that are copies of it may be, too.
+    pub names: [[u8; 16]; 2],
 }
 
 /// The root's answer to the [`Machine`] of a leaf.

@@ -163,6 +163,24 @@ impl Sessions {
         running
     }
 
+    /// That no other session of this name has begun while this process did.
+    ///
+    /// # Errors
+    /// [`SessionError::Taken`] when one has.
+    pub fn check_alone(
+        environment: &Environment,
+        name: &str,
+        process: u32,
+    ) -> Result<(), SessionError> {
+        let all = Self::all_named(environment, name);
+        let is_other = |(other, _): &&(Option<i32>, Self)| {
+            other.is_some_and(|other| other.cast_unsigned() != process)
+        };
+        let Some((_, place)) = all.iter().find(is_other) else { return Ok(()) };
+        let place = place.directory().display();
+        Err(Self::taken(name, &format!("session {name} has begun in {place} as well")))
+    }
+
     /// Where sessions of this name may be: where the caller's are, elsewhere, and where words of them say.
     fn places_of(environment: &Environment, name: &str) -> Vec<Self> {
         let mut places = vec![Self::of(environment)];

@@ -178,6 +178,9 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
     let any = config.says_no_hosts();
     // Those that no file knows are its hosts, too, or else over ssh if that is said.
     let free = !asked && config.says_free_hosts();
+    if !asked && let Some(option) = config.says_free_hosts_with() {
+        return check_no_gate(config, option).map(|()| None);
+    }
     if !asked && !any && !free && config.is_ad_hoc() {
         return Ok(None);
     }
@@ -230,8 +233,8 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
             Some(option) => {
                 let text = format!(
                     "this host is in session {}, which runs, and {option} holds for sessions that \
-                     are started: add -w HOSTS, or --embedded 1 for this host alone, for a tree \
-                     of its own",
+                     are started: add -w HOSTS --launch ssh, or --embedded 1 for this host alone, \
+                     for a tree of its own",
                     gate.session
                 );
                 Err(SessionError::Choice(text))
@@ -247,6 +250,25 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
         }
         (None, None) => Ok(None),
     }
+}
+
+/// That this host is in no session, and has lost none, where an option beside hosts is not for one.
+fn check_no_gate(config: &Config, option: &str) -> Result<(), SessionError> {
+    for gate in config.gates()? {
+        let leads_nowhere = match gate.connect() {
+            Ok(Some(_)) => false,
+            Ok(None) => gate.check_left().is_ok(),
+            Err(error) => gate.is_elsewhere(&error),
+        };
+        if !leads_nowhere {
+            return Err(SessionError::Choice(format!(
+                "this host is in session {}, and {option} is for hosts outside of it, whose files begin at \
+                 their own root: add --launch ssh for that, or leave out {option}",
+                gate.session
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// That the gates which are open lead to one session, and that no other one may be meant.

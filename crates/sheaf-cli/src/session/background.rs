@@ -104,6 +104,11 @@ pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<(u32, Rea
     match ReadySession::parse(&ready) {
         Some(ready) => {
             errors.tell_rest();
+            // Two may have looked before either listened: each that sees the other ends then.
+            if let Err(error) = Sessions::check_alone(config.environment(), name, child.id()) {
+                Sessions::of(config.environment()).end(name)?;
+                return Err(error.into());
+            }
             Ok((child.id(), ready))
         }
         None => Err(not_started(name, child, errors)),

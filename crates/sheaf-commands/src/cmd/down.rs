@@ -63,7 +63,12 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     };
     session::check_cluster(&name, global)?;
-    if end(&Sessions::named(&environment, &name, Some("sheaf down"), "")?, &name)? {
+    // Of several of the name the one of this environment is meant.
+    let place = match sessions.is_running(&name) {
+        true => sessions.clone(),
+        false => Sessions::named(&environment, &name, Some("sheaf down"), "")?,
+    };
+    if end(&place, &name)? {
         told(&name, global)?;
         // Whoever has named none may have meant another.
         if args.name.is_none() && global.session.is_none() && !global.quiet && !global.json {

@@ -31,18 +31,16 @@ enum Key {
 
 impl Key {
     /// What a leaf is found by.
-    fn of(id: &MachineId) -> [Self; 2] {
-        [id.boot.map_or(Self::NameAlone(id.name), Self::Boot), Self::Name(id.name)]
+    fn of(id: &MachineId) -> impl Iterator<Item = Self> {
+        let alone = id.names.into_iter().filter(|_| id.boot.is_none()).map(Self::NameAlone);
+        id.boot.map(Self::Boot).into_iter().chain(alone).chain(id.names.map(Self::Name))
     }
 
     /// What others are found by that have the same machine. Where both see their boots, the names are not
     /// compared.
     fn of_others(id: &MachineId) -> impl Iterator<Item = Self> {
-        let others = match id.boot {
-            Some(boot) => [Some(Self::Boot(boot)), Some(Self::NameAlone(id.name))],
-            None => [Some(Self::Name(id.name)), None],
-        };
-        others.into_iter().flatten()
+        let name = if id.boot.is_some() { Self::NameAlone } else { Self::Name };
+        id.boot.map(Self::Boot).into_iter().chain(id.names.map(name))
     }
 }
 

@@ -27,7 +27,7 @@ impl Leaves for Copies {
     }
 
     fn machine(&self, leaf: u32) -> Option<MachineId> {
-        Some(MachineId { boot: Some(id(leaf)), name: id(0) })
+        Some(MachineId { boot: Some(id(leaf)), names: [id(0); 2] })
     }
 }
 
@@ -80,10 +80,13 @@ impl Leaves for Twins {
         }
     }
 
-    /// A third of the leaves do not see the boot of their machine.
+    /// A third of the leaves do not see the boot of their machine, and have one of its names.
     fn machine(&self, leaf: u32) -> Option<MachineId> {
-        let number = id(self.machine_of(leaf));
-        Some(MachineId { boot: (leaf % 3 != 1).then_some(number), name: number })
+        let (number, own) = (id(self.machine_of(leaf)), id(1000 + leaf));
+        Some(match leaf % 3 {
+            1 => MachineId { boot: None, names: [own, number] },
+            _ => MachineId { boot: Some(number), names: [id(2000), number] },
+        })
     }
 }
 

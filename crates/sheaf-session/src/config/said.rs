@@ -134,6 +134,14 @@ impl Config {
         self.says_free_hosts && self.says_login().is_none() && self.says_start().is_none()
     }
 
+    /// The option beside hosts that has them reached by a tree of its own, where no export is said: their
+    /// files would be others than those of a session that this host is in.
+    pub(crate) fn says_free_hosts_with(&self) -> Option<&'static str> {
+        let has_export = matches!(self.cluster.export.origin, Origin::Option("--export"));
+        let option = self.says_login().or_else(|| self.says_start());
+        option.filter(|_| self.says_free_hosts && !has_export)
+    }
+
     /// Takes the hosts that are said from the session that was joined, and has all of them.
     pub(crate) fn take_from_session(&mut self) -> Result<(), SessionError> {
         let around = Around { groups: &self.groups, environment: &self.environment };

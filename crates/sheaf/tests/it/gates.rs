@@ -632,6 +632,13 @@ fn host_whose_server_is_gone_is_no_machine_of_its_own() {
     }
     let status = home.run(&["status"]);
     assert_eq!((status.code, status.stdout), (Some(3), told));
+    // So would these, and not by what is said of the session.
+    for (option, value) in [("--tree", "flat"), ("--user", "root"), ("--inner-hosts", "h3")] {
+        let run = home.run(&["-w", "h2", option, value, "cat", file]);
+        let told =
+            format!("sheaf: this host is in session z, and {option} is for hosts outside of it, ");
+        assert!(run.code == Some(2) && run.stderr.starts_with(&told), "{run:?}");
+    }
     // What says what is meant is done.
     let config = "[cluster.own]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n";
     home.write("own.toml", config);
@@ -779,7 +786,7 @@ fn server_that_lets_nobody_in_is_told_and_nothing_is_done_here() {
         let run = home.run(&[option, value, "cat", "/etc/hostname"]);
         let told = format!(
             "sheaf: this host is in session z, which runs, and {option} holds for sessions that are started: add -w \
-             HOSTS, or --embedded 1 for this host alone, for a tree of its own\n"
+             HOSTS --launch ssh, or --embedded 1 for this host alone, for a tree of its own\n"
         );
         assert_eq!((run.code, run.stdout.as_str(), run.stderr), (Some(2), "", told));
     }

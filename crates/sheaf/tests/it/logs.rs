@@ -215,7 +215,7 @@ fn session_keeps_a_log_with_what_became_of_its_hosts() {
         read().contains("] warning: lost n2: its process ended with signal 9")
     });
     // One that is moved, as by who rotates logs, is begun anew.
-    let moved = log.with_extension("moved");
+    let moved = home.path().join("moved.log");
     std::fs::rename(&log, &moved).unwrap();
     assert_eq!(home.run(&["down", "kept"]).code, Some(0));
     nothing_is_left(&home);

@@ -45,7 +45,8 @@ pub(super) fn machine_of(station: &Station, configs: &Configs) -> Option<Machine
         id
     };
     let boot = boot_id().map(|boot| digest("sheaf boot", &boot.to_le_bytes()));
-    let id = MachineId { boot, name: digest("sheaf machine", &name()) };
+    let names = names().map(|(of, name)| digest(of, &name));
+    let id = MachineId { boot, names };
     Some(Machine { id, host: station.host.clone(), rank: station.rank })
 }
 
@@ -61,12 +62,13 @@ fn place() -> io::Result<[u64; 3]> {
     Ok([root.st_dev, root.st_ino, processes.st_ino])
 }
 
-/// What this machine is called: by its identifier, or by its host name where it has none. Logins of one may
-/// have host names of their own.
-fn name() -> Vec<u8> {
+/// What this machine is called: its identifier, and its host name, which stands for an identifier that there
+/// is none of. Logins of one machine may have one or the other of their own.
+fn names() -> [(&'static str, Vec<u8>); 2] {
+    let host = ("sheaf host", rustix::system::uname().nodename().to_bytes().to_vec());
     match std::fs::read("/etc/machine-id") {
-        Ok(id) if !id.trim_ascii().is_empty() => id,
-        _ => rustix::system::uname().nodename().to_bytes().to_vec(),
+        Ok(id) if !id.trim_ascii().is_empty() => [("sheaf machine", id), host],
+        _ => [host.clone(), host],
     }
 }
 
