@@ -448,7 +448,8 @@ impl<R: Remote> View<R> {
             return Ok(None);
         }
         let of_writers = self.of_writers(&op);
-        let finds = self.remote.has_sub_mounts() && matches!(op, NodeOp::Lookup(_));
+        let is_lookup = matches!(op, NodeOp::Lookup(_));
+        let finds = self.remote.has_sub_mounts() && is_lookup;
         let op = self.remote.ids().op(self.of_pages(device, node, op))?;
         let has_ids =
             matches!(&op, NodeOp::GetXattr { name, .. } if self.remote.ids().is_of_list(name));
@@ -489,7 +490,7 @@ impl<R: Remote> View<R> {
                 }
             };
             if let Err(errno) = sent {
-                device.refuse(unique, told_of(errno));
+                device.refuse(unique, told_of(errno, is_lookup));
             }
         }))
     }
@@ -712,9 +713,15 @@ impl<R: Remote> View<R> {
 }
 
 /// What the kernel is told of an error of the owner. `ENOSYS` would mean that no request of the kind is ever answered:
-/// after one to an open the kernel tells of no file that is closed.
-fn told_of(errno: Errno) -> Errno {
-    if errno == Errno::NOSYS { Errno::IO } else { errno }
+/// after one to an open the kernel tells of no file that is closed. After an error of a lookup that is not `ENOMEM` it
+/// takes away what is mounted at the name, for everybody, and tells of no file of it that is closed: a shortage at the
+/// owner is no reason for that.
+fn told_of(errno: Errno, is_lookup: bool) -> Errno {
+    match errno {
+        Errno::NOSYS => Errno::IO,
+        Errno::MFILE | Errno::NFILE if is_lookup => Errno::NOMEM,
+        errno => errno,
+    }
 }
 
 /// A lock of the protocol's.
@@ -736,4 +743,19 @@ fn device_number(device: u64) -> u32 {
 /// The reverse.
 fn device_of(number: u32) -> u64 {
     rustix::fs::makedev((number >> 8) & 0xfff, (number & 0xff) | ((number >> 12) & 0xf_ff00))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortage_at_the_owner_takes_no_mount_away() {
+        for errno in [Errno::MFILE, Errno::NFILE] {
+            assert_eq!(told_of(errno, true), Errno::NOMEM);
+            assert_eq!(told_of(errno, false), errno);
+        }
+        assert_eq!(told_of(Errno::NOENT, true), Errno::NOENT);
+        assert_eq!(told_of(Errno::NOSYS, false), Errno::IO);
+    }
 }

@@ -775,6 +775,21 @@ fn sessions_of_one_name_are_not_taken_for_each_other() {
     assert_eq!(other(&["down", name]).code, Some(0));
     let over = machines.run(&make);
     assert_eq!(over.code, Some(3), "{over:?}");
+    // Of two that begin at the same moment one stays, or none.
+    for _ in 0..6 {
+        let ends = std::thread::scope(|scope| {
+            let second = scope.spawn(|| other(&up));
+            [machines.run(&up), second.join().unwrap()]
+        });
+        let begun = ends.iter().filter(|end| end.code == Some(0)).count();
+        assert!(begun <= 1, "{ends:?}");
+        wait_until("those that are refused have ended", || {
+            machines.processes(LOGIN).len() == begun
+        });
+        if begun == 1 {
+            assert_eq!(machines.run(&["down", name]).code, Some(0));
+        }
+    }
 }
 
 #[test]
