@@ -179,8 +179,12 @@ fn later_format_is_refused_as_such() {
     bytes[8] = 2;
     // Its number may be what is damaged, unless it ends as each version does.
     let error = PackIndex::decode(&bytes).unwrap_err();
-    assert!(error.to_string().ends_with("its index is not as it was written (checksum)"), "{error}");
-    let (body, footer) = bytes.split_at_mut(bytes.len() - 48);
+    assert!(
+        error.to_string().ends_with("its index is not as it was written (checksum)"),
+        "{error}"
+    );
+    let end = bytes.len() - 48;
+    let (body, footer) = bytes.split_at_mut(end);
     footer[..32].copy_from_slice(blake3::hash(body).as_bytes());
     let error = PackIndex::decode(&bytes).unwrap_err();
     assert!(matches!(error, PackError::Version { version: 2, known: 1 }), "{error}");
