@@ -19,9 +19,10 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use sheaf_core::Errno;
 use sheaf_file::{VIEW_SOURCE, VIEW_TYPE};
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -100,7 +101,8 @@ impl MountedView {
         let failed = |why: String| ViewError::Point { point: point.to_owned(), why };
         let point = check(point).map_err(failed)?;
         if is_root {
-            let (flags, data) = (MountFlags::NOSUID | MountFlags::NODEV, c"mode=755,size=1m");
+            // Nobody else enters before all is in it: beneath what the own host has mounted are other files.
+            let (flags, data) = (MountFlags::NOSUID | MountFlags::NODEV, c"mode=700,size=1m");
             rustix::mount::mount(VIEW_SOURCE, &point, "tmpfs", flags, data)
                 .map_err(|errno| failed(format!("cannot be mounted at: {}", Errno::from(errno))))?;
         }
@@ -140,6 +142,10 @@ impl MountedView {
         view.mount_own(parts.all, ALL, forbids)?;
         // Groups are the view's, and no files. What is written to their files is refused by them.
         view.mount_own(parts.groups, GROUPS, ViewForbids { writes: false, ..forbids })?;
+        if is_root {
+            std::fs::set_permissions(&point, Permissions::from_mode(0o755))
+                .map_err(|error| failed(Errno::from_io(&error).to_string()))?;
+        }
         Ok(view)
     }
 
@@ -350,6 +356,9 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 
 /// Something that is mounted.
 struct MountEntry {
+    id: u64,
+    /// What it is mounted on.
+    above: u64,
     point: PathBuf,
     device: u64,
     is_fuse: bool,
@@ -379,24 +388,32 @@ impl MountEntry {
 
 /// All that is mounted, in the order in which it was.
 fn mounts() -> io::Result<Vec<MountEntry>> {
-    let text = std::fs::read("/proc/self/mountinfo")?;
-    let mut found: Vec<MountEntry> = Vec::new();
-    for line in text.split(|byte| *byte == b'\n') {
-        let mut words = line.split(|byte| *byte == b' ');
-        let Some(device) = words.nth(2) else { continue };
-        let Some(at) = words.nth(1) else { continue };
-        let mut words = words.skip_while(|word| *word != b"-").skip(1);
-        let (kind, source) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let options = words.next().and_then(|word| str::from_utf8(word).ok()).unwrap_or_default();
+    Ok(listed(&std::fs::read("/proc/self/mountinfo")?))
+}
+
+fn listed(mountinfo: &[u8]) -> Vec<MountEntry> {
+    let lines = mountinfo.split(|byte| *byte == b'\n').filter_map(|line| {
+        let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let number = |at: usize| str::from_utf8(words.get(at)?).ok()?.parse().ok();
+        let behind = words.iter().position(|word| *word == b"-")? + 1;
+        let word = |at: usize| words.get(behind + at).copied().unwrap_or_default();
+        let (kind, source) = (word(0), word(1));
+        let options = str::from_utf8(word(2)).unwrap_or_default();
         let is_fuse = kind == VIEW_TYPE.as_bytes();
         let is_top = kind == b"tmpfs" && source == VIEW_SOURCE.as_bytes();
-        let is_one = is_fuse && !source.starts_with(PART.as_bytes());
         let user = options.split(',').find_map(|option| option.strip_prefix("user_id="));
-        let user = if is_top { Some(0) } else { user.and_then(|user| user.parse().ok()) };
-        let (point, device) = (PathBuf::from(unescaped(at)), device_number(device).unwrap_or(0));
-        found.push(MountEntry { point, device, is_fuse, is_top, is_one, user });
-    }
-    Ok(found)
+        Some(MountEntry {
+            id: number(0)?,
+            above: number(1)?,
+            point: PathBuf::from(unescaped(words.get(4)?)),
+            device: device_number(words.get(2)?).unwrap_or(0),
+            is_fuse,
+            is_top,
+            is_one: is_fuse && !source.starts_with(PART.as_bytes()),
+            user: if is_top { Some(0) } else { user.and_then(|user| user.parse().ok()) },
+        })
+    });
+    lines.collect()
 }
 
 /// A device's number, as the kernel lists it.

@@ -3,6 +3,7 @@
 use crate::round::{Place, path, settle};
 use crate::stores::StorePlace;
 use crate::trees::{assert_same, is_root};
+use crate::versions_work::Random;
 use sheaf_archive::{
     Archive, ArchivePath, Catalog, FetchOptions, PostgresUrl, RepackOptions, RepairOptions,
     SaveOptions, TreeWalk, TreeWalkOptions, VerifyOptions, remove, repack, repair, verify,
@@ -24,15 +25,7 @@ const CHANGES_MAX: usize = 16;
 /// Files and directories of a tree, about.
 const NAMES_MAX: usize = 60;
 
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % end as u64) as usize
-    }
-
     fn of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         (!all.is_empty()).then(|| &all[self.below(all.len())])
     }

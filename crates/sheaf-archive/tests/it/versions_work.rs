@@ -101,10 +101,10 @@ fn repacked(archive: &Archive) -> Result<(), ArchiveError> {
 }
 
 /// Numbers that look random, the same for one seed.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % end as u64) as usize

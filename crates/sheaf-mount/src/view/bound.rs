@@ -9,12 +9,11 @@
 //! Without these a view would have what is beneath them, with the rights of the file system above. Each is bound by
 //! itself and made a slave before the next: it follows what is mounted and taken away at the place itself, and what
 //! is taken away with the view is taken away nowhere else. What cannot be bound, or hangs, is covered.
-use super::unescaped;
+use super::{MountEntry, mounts};
 use crate::fuse::ViewForbids;
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use sheaf_core::Errno;
-use sheaf_file::{VIEW_SOURCE, VIEW_TYPE};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -25,8 +24,8 @@ const BIND_MAX: Duration = Duration::from_secs(2);
 /// Has an export at another place as well.
 pub(super) fn bind(export: &Path, at: &Path, forbids: ViewForbids) -> Result<(), Errno> {
     bind_one(export, at, forbids)?;
-    let text = std::fs::read("/proc/self/mountinfo").map_err(|error| Errno::from_io(&error))?;
-    for place in below(&mounts(&text), export) {
+    let mounts = mounts().map_err(|error| Errno::from_io(&error))?;
+    for place in below(&mounts, export) {
         let Ok(rest) = place.strip_prefix(export) else { continue };
         let (from, to) = (place.clone(), at.join(rest));
         let (told, done) = mpsc::channel();
@@ -85,36 +84,12 @@ fn flags_of(at: &Path) -> rustix::io::Result<MountFlags> {
     Ok(set.map(|(_, flag)| flag).collect())
 }
 
-/// Something that is mounted, at a place of something else.
-struct Bindable {
-    id: u64,
-    above: u64,
-    point: PathBuf,
-    is_view: bool,
-}
-
-fn mounts(mountinfo: &[u8]) -> Vec<Bindable> {
-    let lines = mountinfo.split(|byte| *byte == b'\n').filter_map(|line| {
-        let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-        let number = |at: usize| str::from_utf8(words.get(at)?).ok()?.parse().ok();
-        let kind = words.iter().position(|word| *word == b"-")? + 1;
-        let (kind, source) = (*words.get(kind)?, *words.get(kind + 1)?);
-        let is_top = kind == b"tmpfs" && source == VIEW_SOURCE.as_bytes();
-        Some(Bindable {
-            id: number(0)?,
-            above: number(1)?,
-            point: PathBuf::from(unescaped(words.get(4)?)),
-            is_view: is_top || kind == VIEW_TYPE.as_bytes(),
-        })
-    });
-    lines.collect()
-}
-
 /// Where something is mounted below a directory that can be seen there and is no part of a view, what is above
 /// before what is below.
-fn below(mounts: &[Bindable], directory: &Path) -> Vec<PathBuf> {
-    let views: Vec<&Path> = mounts.iter().filter(|of| of.is_view).map(|of| &*of.point).collect();
-    let is_meant = |of: &&Bindable| {
+fn below(mounts: &[MountEntry], directory: &Path) -> Vec<PathBuf> {
+    let views = mounts.iter().filter(|of| of.is_top || of.is_fuse);
+    let views: Vec<&Path> = views.map(|of| &*of.point).collect();
+    let is_meant = |of: &&MountEntry| {
         of.point.starts_with(directory)
             && of.point != directory
             && !views.iter().any(|view| of.point.starts_with(view))
@@ -128,7 +103,7 @@ fn below(mounts: &[Bindable], directory: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether nothing is mounted over something, nor over a directory on the way to it.
-fn is_seen(mounts: &[Bindable], of: &Bindable) -> bool {
+fn is_seen(mounts: &[MountEntry], of: &MountEntry) -> bool {
     let mut of = of;
     if mounts.iter().any(|other| other.above == of.id && other.point == of.point) {
         return false;
@@ -149,7 +124,9 @@ fn is_seen(mounts: &[Bindable], of: &Bindable) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::listed;
     use super::*;
+    use sheaf_file::VIEW_SOURCE;
 
     #[test]
     fn file_systems_that_can_be_seen_are_bound_in_order() {
@@ -171,7 +148,7 @@ broken
 ";
         let text = String::from_utf8_lossy(text)
             .replace("tmpfs sheaf rw", &format!("tmpfs {VIEW_SOURCE} rw"));
-        let found = below(&mounts(text.as_bytes()), Path::new("/srv"));
+        let found = below(&listed(text.as_bytes()), Path::new("/srv"));
         let expected = ["/srv/data", "/srv/data/a b", "/srv/two", "/srv/two/x"];
         assert_eq!(found, expected.map(PathBuf::from));
     }

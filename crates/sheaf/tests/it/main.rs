@@ -30,6 +30,7 @@ mod late_starts;
 mod life;
 mod logs;
 mod lost_hosts;
+mod lost_sessions;
 mod machines;
 mod members;
 mod modules;

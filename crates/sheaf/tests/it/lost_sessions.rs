@@ -1,0 +1,196 @@
+//! Sessions that are lost, killed or named twice: none is taken for another one, nor a host for a machine of its own.
+use crate::gates::{CLIENTS, gate, machines, run};
+use crate::machines::{LOGIN, Machines};
+use rustix::process::Signal;
+use sheaf_testing::home::{Home, Run};
+use sheaf_testing::sessions::{Process, turn, wait_until};
+use std::os::unix::fs::DirBuilderExt;
+use std::time::Duration;
+
+#[test]
+fn host_whose_server_is_gone_is_no_machine_of_its_own() {
+    let home = Home::new();
+    let file = home.write("file", "kept\n");
+    let file = file.to_str().unwrap();
+    let (listener, path) = gate(&home, "z");
+    drop(listener);
+    let told = format!(
+        "this host is in session z, whose server here is gone: remove {} if that session is over, or reach \
+         hosts outside of it with -w HOSTS --launch ssh\n",
+        path.display()
+    );
+    for args in [
+        &["cat", file][..],
+        &["rm", file],
+        &["cp", file, "@all:/tmp/new"],
+        &["--export", "/", "cat", file],
+        &["--launch", "ssh", "cat", file],
+        // These would be reached over ssh, and it would be all files that they have.
+        &["-w", "h2", "cat", file],
+        &["-w", "h2", "write", "--create", "--data", "x", "h2:/x"],
+    ] {
+        let run = home.run(args);
+        let expected = (Some(3), "", format!("sheaf: {told}"));
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr), expected, "{args:?}");
+    }
+    let status = home.run(&["status"]);
+    assert_eq!((status.code, status.stdout), (Some(3), told));
+    // So would these, and not by what is said of the session.
+    for (option, value) in [("--tree", "flat"), ("--user", "root"), ("--inner-hosts", "h3")] {
+        let run = home.run(&["-w", "h2", option, value, "cat", file]);
+        let told =
+            format!("sheaf: this host is in session z, and {option} is for hosts outside of it, ");
+        assert!(run.code == Some(2) && run.stderr.starts_with(&told), "{run:?}");
+    }
+    // What says what is meant is done.
+    let config = "[cluster.own]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n";
+    home.write("own.toml", config);
+    for args in [&["--embedded", "1"][..], &["--processes", "1"], &["--config", "own.toml"]] {
+        let run = home.run(&[args, &["cat", file]].concat());
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
+    }
+    std::fs::remove_file(path).unwrap();
+    assert_eq!(home.run(&["rm", file]).code, Some(0));
+}
+
+/// A server that has lost its session takes its socket away and leaves a word.
+#[test]
+fn host_that_has_lost_its_session_is_no_machine_of_its_own() {
+    let home = Home::new();
+    let file = home.write("file", "kept\n");
+    let file = file.to_str().unwrap();
+    let directory = home.runtime_dir().join("sheaf");
+    std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&directory).unwrap();
+    let word = directory.join("z@h1.lost");
+    let lost = std::fs::File::create(&word).unwrap();
+    lost.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_772_359_200)).unwrap();
+    let told = format!(
+        "this host was in session z, whose server here has lost its root at 2026-03-01T10:00:00Z: remove {} \
+         if that session is over, or reach hosts outside of it with -w HOSTS --launch ssh\n",
+        word.display()
+    );
+    for args in [
+        &["cat", file][..],
+        &["rm", &format!("@all:{file}")],
+        &["cp", file, ":/tmp/new"],
+        &["-w", "h2", "rm", "h2:/x"],
+    ] {
+        let run = home.run(args);
+        let expected = (Some(3), "", format!("sheaf: {told}"));
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr), expected, "{args:?}");
+    }
+    let status = home.run(&["status"]);
+    assert_eq!((status.code, status.stdout), (Some(3), told));
+    let own = home.run(&["--embedded", "1", "cat", file]);
+    assert_eq!((own.code, own.stderr.as_str()), (Some(0), ""), "{own:?}");
+    // A server of that session that is there again, or `sheaf clean`, removes the word.
+    assert_eq!(home.run(&["clean"]).code, Some(0));
+    assert!(!word.exists());
+    assert_eq!(home.run(&["rm", file]).code, Some(0));
+}
+
+#[test]
+fn server_whose_root_was_killed_leaves_word_of_its_session() {
+    let _turn = turn();
+    let Some(machines) = machines(2, "flat", "gates-lost") else { return };
+    let data = run(&machines, 1, &["cat", "h2:/root/data"]);
+    assert_eq!(data.code, Some(0), "{data:?}");
+    machines.processes(LOGIN).iter().for_each(|root| root.signal(Signal::KILL));
+    wait_until("the servers have ended", || {
+        machines.hosts().all(|host| host == LOGIN || machines.processes(host).is_empty())
+    });
+    for args in [&["cat", "/root/data"][..], &["rm", "@all:/root/data"]] {
+        let lost = run(&machines, 1, args);
+        let told =
+            "sheaf: this host was in session gates-lost, whose server here has lost its root at ";
+        assert!(lost.code == Some(3) && lost.stderr.starts_with(told), "{args:?}: {lost:?}");
+    }
+    // The session is there again.
+    assert_eq!(machines.run(&["up"]).code, Some(0));
+    let again = run(&machines, 1, &["cat", "h2:/root/data"]);
+    assert_eq!((again.code, again.stdout), (Some(0), data.stdout), "{}", again.stderr);
+    // What ends as it should leaves none.
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+    wait_until("the servers have ended", || {
+        machines.hosts().all(|host| host == LOGIN || machines.processes(host).is_empty())
+    });
+    assert_eq!(run(&machines, 1, &["cat", "/root/data"]).code, Some(0));
+}
+
+/// Of two sessions that a host is in one is lost: the other is not taken for it.
+#[test]
+fn lost_session_is_not_taken_for_another_of_its_host() {
+    let _turn = turn();
+    let Some(machines) = machines(2, "flat", "gates-first") else { return };
+    let config = format!("[cluster.gates-second]\nhosts = \"h[1-2]\"\n{CLIENTS}");
+    machines.write(LOGIN, "second.toml", &config);
+    let second = ["--config", "second.toml"];
+    let up = machines.run(&[&second[..], &["up"]].concat());
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let make = ["write", "--create", "--data", "x", "@all:/root/new"];
+    let (code, told) = (Some(2), "this host is in several sessions: gates-first, gates-second");
+    let several = run(&machines, 1, &make);
+    assert!(several.code == code && several.stderr.contains(told), "{several:?}");
+    let first = machines.processes(LOGIN);
+    let is_first =
+        |process: &&Process| !process.arguments().iter().any(|word| word == "second.toml");
+    first.iter().filter(is_first).for_each(|root| root.signal(Signal::KILL));
+    let word = machines.root(1).join("run/user/sheaf/gates-first@h1.lost");
+    wait_until("the first is lost", || word.exists());
+    for args in [&make[..], &["-w", "h[1-2]", "cat", "@all:/root/data"]] {
+        let lost = run(&machines, 1, args);
+        let told = "this host is in gates-second as well: say which with --session";
+        assert!(lost.code == Some(3) && lost.stderr.contains(told), "{args:?}: {lost:?}");
+    }
+    let named = run(&machines, 1, &[&["--session", "gates-second"], &make[..]].concat());
+    assert_eq!(named.code, Some(0), "{named:?}");
+    assert_eq!(machines.run(&["down", "gates-second"]).code, Some(0));
+}
+
+/// Two sessions of one name, of environments of one user: none is taken for the other.
+#[test]
+fn sessions_of_one_name_are_not_taken_for_each_other() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(1) else { return };
+    let name = "gates-one-name";
+    let program = machines.dir().join("sheaf");
+    let other = |args: &[&str]| {
+        let words = [&["-u", "XDG_RUNTIME_DIR", program.to_str().unwrap()], args].concat();
+        Run::of(machines.command(LOGIN, "env", &words).output().unwrap())
+    };
+    let up = ["--embedded", "2", "up", "--session", name];
+    let make = ["--session", name, "write", "--create", "--data", "x", "@all:/root/new"];
+    assert_eq!(machines.run(&up).code, Some(0));
+    // One that begins elsewhere would be meant by the same words.
+    let second = other(&up);
+    assert!(second.code == Some(2) && second.stderr.contains("runs already, in "), "{second:?}");
+    assert_eq!(other(&make).code, Some(0));
+    std::fs::remove_file(machines.home(LOGIN, "new")).unwrap();
+    // What was killed is not forgotten by who looks for it from elsewhere.
+    machines.processes(LOGIN).iter().for_each(|root| root.signal(Signal::KILL));
+    wait_until("it has ended", || machines.processes(LOGIN).is_empty());
+    for run in [machines.run(&make), other(&make)] {
+        assert!(run.code == Some(3) && run.stderr.contains("has ended without"), "{run:?}");
+    }
+    // Who starts one means that.
+    assert_eq!(other(&up).code, Some(0));
+    assert_eq!(machines.run(&make).code, Some(0));
+    assert_eq!(other(&["down", name]).code, Some(0));
+    let over = machines.run(&make);
+    assert_eq!(over.code, Some(3), "{over:?}");
+    // Of two that begin at the same moment one stays, or none.
+    for _ in 0..6 {
+        let ends = std::thread::scope(|scope| {
+            let second = scope.spawn(|| other(&up));
+            [machines.run(&up), second.join().unwrap()]
+        });
+        let begun = ends.iter().filter(|end| end.code == Some(0)).count();
+        assert!(begun <= 1, "{ends:?}");
+        wait_until("those that are refused have ended", || {
+            machines.processes(LOGIN).len() == begun
+        });
+        if begun == 1 {
+            assert_eq!(machines.run(&["down", name]).code, Some(0));
+        }
+    }
+}
