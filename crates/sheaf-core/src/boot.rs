@@ -31,6 +31,17 @@ fn hidden() -> Option<String> {
     std::io::read_to_string(std::fs::File::from(file)).ok()
 }
 
+/// What this machine is called: its identifier, and its host name, which stands for an identifier that there
+/// is none of. Logins of one machine may have one or the other of their own. Before each is what it is.
+#[must_use]
+pub fn machine_names() -> [(&'static str, Vec<u8>); 2] {
+    let host = ("sheaf host", rustix::system::uname().nodename().to_bytes().to_vec());
+    match std::fs::read("/etc/machine-id") {
+        Ok(id) if !id.trim_ascii().is_empty() => [("sheaf machine", id), host],
+        _ => [host.clone(), host],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

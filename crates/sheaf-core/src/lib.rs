@@ -29,7 +29,7 @@ pub mod place;
 mod rangeset;
 pub mod varint;
 
-pub use boot::boot_id;
+pub use boot::{boot_id, machine_names};
 pub use errno::Errno;
 pub use lock::lock;
 pub use memberset::MemberSet;

@@ -520,10 +520,6 @@ impl HostLines {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         // Without a place the root knows from the beginning.
         let Some(path) = &self.path else { return Ok(()) };
-        if self.file.as_ref().is_some_and(|(_, bytes)| *bytes >= FILE_BYTES_MAX) {
-            std::fs::rename(path, path.with_extension(format!("{AUDIT_FILE}.1")))?;
-            self.file = None;
-        }
         // Moved or deleted, as a log is that is rotated, it is begun anew.
         let id = |about: std::fs::Metadata| (about.dev(), about.ino());
         let there = std::fs::symlink_metadata(path).ok().map(id);
@@ -531,6 +527,11 @@ impl HostLines {
             Some((file, bytes)) if there == Some(id(file.metadata()?)) => Some((file, bytes)),
             _ => Some(open(path)?),
         };
+        // The server of another session of this name may have done this, too.
+        if self.file.as_ref().is_some_and(|(_, bytes)| *bytes >= FILE_BYTES_MAX) {
+            std::fs::rename(path, path.with_extension(format!("{AUDIT_FILE}.1")))?;
+            self.file = Some(open(path)?);
+        }
         let Some((file, bytes)) = &mut self.file else { return Ok(()) };
         file.write_all(line)?;
         *bytes += line.len() as u64;

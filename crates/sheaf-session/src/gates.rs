@@ -1,9 +1,13 @@
 //! The gates of a session: sockets on its hosts, by which its user's programs there are clients of
 //! it.
 //!
-//! A gate is `SESSION@HOST.gate` beside the sockets of the user's own sessions. Hosts have them as
+//! A gate is `SESSION@HOST+KEEPER.gate` beside the sockets of the user's own sessions. Hosts have them as
 //! soon as a session stays and has servers on other machines; whoever connects proves by the kernel
 //! who he is, and needs neither a configuration nor a second login.
+//!
+//! The keeper is the machine that a session was started on, with the user who did. Sessions of one
+//! name that have different keepers are different ones: neither takes the gate of the other, nor the
+//! word that it has left.
 //!
 //! Servers that run as root have gates for other users, too, where the session's configuration
 //! names these (`users`): below `/run/sheaf`, a directory for each user, or one for all. What such
@@ -16,19 +20,26 @@ use crate::keep::bind;
 use crate::sessions::{Sessions, is_name};
 pub use crate::users::SHARED;
 use crate::users::{Users, shared_with};
+use sheaf_core::machine_names;
 use sheaf_tree::service::{Configs, Services, Site};
 use sheaf_tree::{Admits, GATE, GATE_LOST, HostGates, Listener};
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 /// What the file of a gate is called.
 const GATE_FILE: &str = "gate";
 
+/// What is between the host and the keeper in the name of that file; no [`short`] name of a host has it.
+const KEEPER: char = '+';
+
 /// How hosts are reached without the session that this one is in.
 const OUTSIDE: &str = ", or reach hosts outside of it with -w HOSTS --launch ssh";
+
+/// How many hexadecimal digits of a keeper's digest are in the name of a gate's file.
+const KEEPER_DIGITS: usize = 8;
 
 /// The longest name of a host in the name of a gate's file; longer ones are cut.
 const HOST_BYTES_MAX: usize = 32;
@@ -37,8 +48,21 @@ const HOST_BYTES_MAX: usize = 32;
 #[must_use]
 pub fn config(session: &str, users: Option<&Users>, audit: AuditMode) -> Configs {
     let users = users.map(ToString::to_string).unwrap_or_default();
-    let config = format!("{session}\0{users}\0{}", audit.name());
+    let config = format!("{session}\0{users}\0{}\0{}", audit.name(), keeper());
     [(GATE.to_owned(), config.into_bytes())].into()
+}
+
+/// What tells this machine and user from others that keep sessions, in the names of gates. It stays
+/// the same when the machine or the session is started anew.
+fn keeper() -> String {
+    let mut hasher = blake3::Hasher::new();
+    for (of, name) in machine_names() {
+        hasher.update(of.as_bytes());
+        hasher.update(&(name.len() as u64).to_le_bytes());
+        hasher.update(&name);
+    }
+    hasher.update(&rustix::process::getuid().as_raw().to_le_bytes());
+    hasher.finalize().to_hex()[..KEEPER_DIGITS].to_owned()
 }
 
 /// `services` with the gate of a host, for a server that runs in this environment.
@@ -55,19 +79,32 @@ pub(crate) fn register(
     services.with(GATE, sheaf_tree::Gate::new(open))
 }
 
-/// The name of the session, the users and the audit of a [`config`].
-fn read_config(config: &[u8]) -> Result<(&str, &str, AuditMode), SessionError> {
+/// What a [`config`] says.
+#[derive(Debug, PartialEq, Eq)]
+struct Told<'a> {
+    session: &'a str,
+    users: &'a str,
+    audit: AuditMode,
+    keeper: &'a str,
+}
+
+fn read_config(config: &[u8]) -> Result<Told<'_>, SessionError> {
     let config = std::str::from_utf8(config).map_err(|_| {
         SessionError::Name("what its root says of the session is not UTF-8".to_owned())
     })?;
     let mut parts = config.split('\0');
-    let (name, users) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let audit = parts.next().unwrap_or_default().parse().unwrap_or_default();
-    if !is_name(name) {
-        let text = format!("its root says {name:?}, which cannot be the name of a session");
+    let mut part = || parts.next().unwrap_or_default();
+    let (session, users, audit, keeper) = (part(), part(), part(), part());
+    if !is_name(session) {
+        let text = format!("its root says {session:?}, which cannot be the name of a session");
         return Err(SessionError::Name(text));
     }
-    Ok((name, users, audit))
+    let is_digit = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
+    if keeper.len() != KEEPER_DIGITS || !keeper.bytes().all(is_digit) {
+        let text = format!("its root says {keeper:?}, which is no digest of who keeps a session");
+        return Err(SessionError::Name(text));
+    }
+    Ok(Told { session, users, audit: audit.parse().unwrap_or_default(), keeper })
 }
 
 /// Opens the gates of a host; none where the session has none.
@@ -79,7 +116,7 @@ fn open(
     if site.config.is_empty() {
         return Ok(HostGates::default());
     }
-    let (name, users, mode) = read_config(site.config)?;
+    let Told { session: name, users, audit: mode, keeper } = read_config(site.config)?;
     let place = Sessions::of_server(environment);
     let mut gates = HostGates::default();
     // The root has each line of the audit, also where this host can keep none.
@@ -89,7 +126,7 @@ fn open(
         (Err(error), Ok(())) if mode != AuditMode::Off => Some(one_line(error)),
         _ => None,
     };
-    let file = format!("{name}@{}.{GATE_FILE}", short(site.host));
+    let file = format!("{name}@{}{KEEPER}{keeper}.{GATE_FILE}", short(site.host));
     // What is in the way of this user's gates keeps no other user out.
     let mut bind_in = |sessions: &Sessions| {
         let path = sessions.directory().join(&file);
@@ -135,6 +172,8 @@ pub(crate) struct GateSocket {
     pub session: String,
     /// The host that it is for.
     pub host: String,
+    /// Who keeps the session; nothing is known of the keeper of a gate that an earlier version has made.
+    keeper: String,
     path: PathBuf,
     sessions: Sessions,
 }
@@ -178,6 +217,16 @@ impl GateSocket {
             "this host is in session {}, but {error}: --embedded 1 is for this host alone{OUTSIDE}",
             self.session
         ))
+    }
+
+    /// Whether both lead to the same session.
+    pub fn is_of_session_of(&self, other: &Self) -> bool {
+        (&self.session, &self.keeper) == (&other.session, &other.keeper)
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whether it leads to a session of root's that lets this user in.
@@ -253,7 +302,8 @@ fn gates_in(environment: &Environment) -> Result<Vec<GateSocket>, SessionError> 
     }
     let own = short(&own_name());
     gates.sort_by_cached_key(|gate| {
-        (gate.session.clone(), gate.is_shared(), gate.host != own, gate.host.clone())
+        let GateSocket { session, host, keeper, .. } = gate;
+        (session.clone(), keeper.clone(), gate.is_shared(), *host != own, host.clone())
     });
     Ok(gates)
 }
@@ -299,8 +349,14 @@ fn gates_of(sessions: &Sessions) -> Result<Vec<GateSocket>, SessionError> {
             tracing::debug!("{} is no gate: it is not named SESSION@HOST", path.display());
             continue;
         };
-        let (session, host) = (session.to_owned(), host.to_owned());
-        gates.push(GateSocket { session, host, path: path.clone(), sessions: sessions.clone() });
+        let (host, keeper) = host.split_once(KEEPER).unwrap_or((host, ""));
+        gates.push(GateSocket {
+            session: session.to_owned(),
+            host: host.to_owned(),
+            keeper: keeper.to_owned(),
+            path: path.clone(),
+            sessions: sessions.clone(),
+        });
     }
     Ok(gates)
 }
@@ -356,7 +412,9 @@ mod tests {
                 assert_eq!((gates.shut, gates.shut_to_others), (None, None));
                 gates.listeners.iter().map(|gate| gate.path.clone()).collect::<Vec<_>>()
             };
-            let at = |who: &str| PathBuf::from("/run/sheaf").join(who).join("lab@h1.gate");
+            let at = |who: &str| {
+                PathBuf::from("/run/sheaf").join(who).join(format!("lab@h1+{}.gate", keeper()))
+            };
             assert_eq!(opened(None, "4242"), [at("root"), at("4242")]);
             let place = shared_with(4242).pop().unwrap();
             assert_eq!(gates_of(&place).unwrap().pop().unwrap().session, "lab");
@@ -404,12 +462,19 @@ mod tests {
     #[test]
     fn session_config_from_a_root_is_parsed_or_rejected() {
         let one = &config("lab", Some(&Users::These(vec![7, 8])), AuditMode::Log)[GATE];
-        assert_eq!(read_config(one).unwrap(), ("lab", "7,8", AuditMode::Log));
-        assert_eq!(read_config(b"lab").unwrap(), ("lab", "", AuditMode::Off));
+        let (session, users, audit, by) = ("lab", "7,8", AuditMode::Log, keeper());
+        assert_eq!(read_config(one).unwrap(), Told { session, users, audit, keeper: &by });
+        let least = Told { session, users: "", audit: AuditMode::Off, keeper: "0123cdef" };
+        assert_eq!(read_config(b"lab\0\0\x000123cdef").unwrap(), least);
         for (wrong, why) in [
             (&b"lab\xff"[..], "what its root says of the session is not UTF-8"),
             (b"../lab", "its root says \"../lab\", which cannot be the name of a session"),
             (b"\x007", "its root says \"\", which cannot be the name of a session"),
+            (
+                b"lab\0\0log\0../../a",
+                "its root says \"../../a\", which is no digest of who keeps a session",
+            ),
+            (b"lab", "its root says \"\", which is no digest of who keeps a session"),
         ] {
             assert_eq!(read_config(wrong).unwrap_err().to_string(), why);
         }

@@ -188,20 +188,18 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
     let gates = config.gates()?.into_iter().filter(is_meant);
     // Whoever says no session may mean any that this host is in, or was.
     let is_any = any || free;
-    let (mut open, mut left) = (Vec::<(UnixStream, GateSocket)>::new(), None);
+    let mut open = Vec::<(UnixStream, GateSocket)>::new();
     let mut failed = Vec::new();
     for gate in gates {
         // Several hosts may be on one machine: one way to a session is enough.
-        if open.iter().any(|(_, other)| other.session == gate.session) {
+        if open.iter().any(|(_, other)| other.is_of_session_of(&gate)) {
             continue;
         }
         match gate.connect() {
             Ok(Some(stream)) => open.push((stream, gate)),
-            Ok(None) if is_any || !gate.is_shared() => match gate.check_left() {
-                Err(error) if is_any => failed.push((gate.session, error)),
-                Err(error) => drop(left.get_or_insert(error)),
-                Ok(()) => {}
-            },
+            Ok(None) if is_any || !gate.is_shared() => {
+                failed.extend(gate.check_left().err().map(|error| (gate, error)));
+            }
             Ok(None) => {}
             // It is no way into a session that this host is in.
             Err(error) if !asked && gate.is_elsewhere(&error) => {
@@ -209,27 +207,31 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
             }
             Err(error) if is_any && (error.is_elsewhere() || gate.is_shared()) => {
                 let error = gate.of_this_host(&error);
-                failed.push((gate.session, error));
+                failed.push((gate, error));
             }
-            Err(error) => failed.push((gate.session, error)),
+            Err(error) => failed.push((gate, error)),
         }
     }
     check_one(config, (any, free), &open)?;
-    // Another way led into a session.
-    failed.retain(|(session, _)| !open.iter().any(|(_, gate)| gate.session == *session));
-    let failed = failed.into_iter().next().map(|(_, error)| error);
-    // Root's session of the name is another one than that of this user, whose server here is gone.
-    if let (Some(error), [(_, gate)]) = (left, &open[..])
-        && gate.is_shared()
-    {
-        return Err(error);
-    }
+    // Another way led into a session; what is another container's is nothing beside one that is open.
+    failed.retain(|(gate, error)| {
+        !open.iter().any(|(_, other)| other.is_of_session_of(gate) || gate.is_elsewhere(error))
+    });
+    let failed = failed.into_iter().next();
     match (open.pop(), failed) {
-        (Some((_, gate)), Some(error)) if is_any => Err(SessionError::Absent(format!(
+        // Another session of the name, whose server here is gone, may be meant: another machine or user
+        // keeps it, or this user keeps it and root the one that is open.
+        (Some((_, gate)), Some((other, error))) if other.session == gate.session => {
+            Err(SessionError::Absent(format!(
+                "{error}; this host is in another session {} as well",
+                gate.session
+            )))
+        }
+        (Some((_, gate)), Some((_, error))) => Err(SessionError::Absent(format!(
             "{error}; this host is in {} as well: say which with --session",
             gate.session
         ))),
-        (Some((stream, gate)), _) => match config.says_login().or(config.says_start()) {
+        (Some((stream, gate)), None) => match config.says_login().or(config.says_start()) {
             Some(option) => {
                 let text = format!(
                     "this host is in session {}, which runs, and {option} holds for sessions that \
@@ -243,8 +245,8 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
         },
         // Files of this machine, or of hosts outside of the session, must not stand in for the
         // session's.
-        (None, Some(error)) if asked || is_any => Err(error),
-        (None, Some(error)) => {
+        (None, Some((_, error))) if asked || is_any => Err(error),
+        (None, Some((_, error))) => {
             tracing::warn!(%error, "the gates of this host are not used");
             Ok(None)
         }
@@ -293,6 +295,15 @@ fn check_one(
         let others: Vec<String> = own.into_iter().filter(|own| !is_open(own)).collect();
         names.extend(others);
     }
+    if let Some((one, other)) = of_one_name(open) {
+        return Err(SessionError::Choice(format!(
+            "this host is in two sessions {}, which different machines or users keep ({}, {}): end one of \
+             them, or start it anew with another name (--session)",
+            one.session,
+            one.path().display(),
+            other.path().display()
+        )));
+    }
     if let [_, _, ..] = names[..] {
         let text = format!(
             "this host is in several sessions: {}; say which with --session{}",
@@ -302,6 +313,12 @@ fn check_one(
         return Err(SessionError::Choice(text));
     }
     Ok(())
+}
+
+/// Two gates of different sessions that have the same name.
+fn of_one_name(open: &[(UnixStream, GateSocket)]) -> Option<(&GateSocket, &GateSocket)> {
+    let mut pairs = open.iter().zip(open.iter().skip(1)).map(|((_, one), (_, other))| (one, other));
+    pairs.find(|(one, other)| one.session == other.session)
 }
 
 /// How long a session may take to greet whoever joins it: so long that what it is can still be said

@@ -7,6 +7,13 @@ use sheaf_testing::sessions::{Process, turn, wait_until};
 use std::os::unix::fs::DirBuilderExt;
 use std::time::Duration;
 
+/// How many gates, or words of gates, a host has.
+fn count(machines: &Machines, host: usize, extension: &str) -> usize {
+    let all = std::fs::read_dir(machines.root(host).join("run/user/sheaf")).unwrap();
+    let all = all.map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|have| have == extension)).count()
+}
+
 #[test]
 fn host_whose_server_is_gone_is_no_machine_of_its_own() {
     let home = Home::new();
@@ -135,8 +142,7 @@ fn lost_session_is_not_taken_for_another_of_its_host() {
     let is_first =
         |process: &&Process| !process.arguments().iter().any(|word| word == "second.toml");
     first.iter().filter(is_first).for_each(|root| root.signal(Signal::KILL));
-    let word = machines.root(1).join("run/user/sheaf/gates-first@h1.lost");
-    wait_until("the first is lost", || word.exists());
+    wait_until("the first is lost", || count(&machines, 1, "lost") == 1);
     for args in [&make[..], &["-w", "h[1-2]", "cat", "@all:/root/data"]] {
         let lost = run(&machines, 1, args);
         let told = "this host is in gates-second as well: say which with --session";
@@ -193,4 +199,70 @@ fn sessions_of_one_name_are_not_taken_for_each_other() {
             assert_eq!(machines.run(&["down", name]).code, Some(0));
         }
     }
+}
+
+/// Two machines keep sessions of one name that share a host: neither takes the other's gate, nor its word.
+#[test]
+fn sessions_of_two_keepers_are_not_taken_for_each_other() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(2) else { return };
+    let name = "gates-keepers";
+    let config = format!("[cluster.{name}]\nhosts = \"h1\"\n{CLIENTS}");
+    let keepers = [LOGIN, 2];
+    keepers.iter().for_each(|keeper| machines.write(*keeper, "sheaf.toml", &config));
+    let program = machines.dir().join("sheaf");
+    let program = program.to_str().unwrap();
+    let at = |machine: usize, args: &[&str]| {
+        Run::of(machines.command(machine, program, args).output().unwrap())
+    };
+    let kill = |keeper: usize| {
+        machines.processes(keeper).iter().for_each(|root| root.signal(Signal::KILL));
+        wait_until("the root has ended", || machines.processes(keeper).is_empty());
+    };
+    let files = |extension| count(&machines, 1, extension);
+    let all = [&["write", "--create", "--data", "x", "@all:/root/new"][..], &["cat", "/root/data"]];
+    let refused = |code: i32, told: &str| {
+        for args in all {
+            for args in [args.to_vec(), [&["--session", name], args].concat()] {
+                let run = at(1, &args);
+                assert!(run.code == Some(code) && run.stderr.contains(told), "{args:?}: {run:?}");
+            }
+        }
+        assert!(!machines.home(1, "new").exists());
+        let status = at(1, &["status"]);
+        assert!(status.code == Some(code) && status.stdout.contains(told), "{status:?}");
+    };
+    for keeper in keepers {
+        let up = at(keeper, &["up"]);
+        assert_eq!(up.code, Some(0), "{up:?}");
+    }
+    assert_eq!((files("gate"), files("lost")), (2, 0));
+    refused(
+        2,
+        "this host is in two sessions gates-keepers, which different machines or users keep (",
+    );
+    // Each commands its own hosts all the same.
+    for keeper in keepers {
+        let own = at(keeper, &["--session", name, "cat", "@all:/root/data"]);
+        assert_eq!(own.code, Some(0), "{own:?}");
+    }
+    let another = "if that session is over, or reach hosts outside of it with -w HOSTS --launch ssh; this host is in \
+                   another session gates-keepers as well";
+    kill(2);
+    wait_until("the second is lost", || (files("gate"), files("lost")) == (1, 1));
+    refused(3, another);
+    // One that is there again takes its own word away, and leaves none when it ends as it should.
+    assert_eq!(at(2, &["up"]).code, Some(0));
+    wait_until("the second is there", || (files("gate"), files("lost")) == (2, 0));
+    assert_eq!(at(2, &["down"]).code, Some(0));
+    wait_until("the second has ended", || (files("gate"), files("lost")) == (1, 0));
+    assert_eq!(at(1, all[0]).code, Some(0));
+    std::fs::remove_file(machines.home(1, "new")).unwrap();
+    // One that begins after another is lost leaves that one's word alone.
+    kill(LOGIN);
+    wait_until("the first is lost", || (files("gate"), files("lost")) == (0, 1));
+    assert_eq!(at(2, &["up"]).code, Some(0));
+    wait_until("the second is there", || (files("gate"), files("lost")) == (1, 1));
+    refused(3, another);
+    assert_eq!(at(2, &["down"]).code, Some(0));
 }

@@ -4,7 +4,7 @@ use super::super::start::plan::Station;
 use crate::launch::{Program, Starter};
 use crate::proto::control::{Machine, MachineId};
 use crate::service::Configs;
-use sheaf_core::boot_id;
+use sheaf_core::{boot_id, machine_names};
 use std::io;
 
 /// The machine or container that this leaf is on; `None` where several leaves may be on one, and
@@ -45,7 +45,7 @@ pub(super) fn machine_of(station: &Station, configs: &Configs) -> Option<Machine
         id
     };
     let boot = boot_id().map(|boot| digest("sheaf boot", &boot.to_le_bytes()));
-    let names = names().map(|(of, name)| digest(of, &name));
+    let names = machine_names().map(|(of, name)| digest(of, &name));
     let id = MachineId { boot, names };
     Some(Machine { id, host: station.host.clone(), rank: station.rank })
 }
@@ -60,16 +60,6 @@ fn is_sole(program: &Program) -> bool {
 fn place() -> io::Result<[u64; 3]> {
     let (root, processes) = (rustix::fs::stat("/")?, rustix::fs::stat("/proc/self/ns/pid")?);
     Ok([root.st_dev, root.st_ino, processes.st_ino])
-}
-
-/// What this machine is called: its identifier, and its host name, which stands for an identifier that there
-/// is none of. Logins of one machine may have one or the other of their own.
-fn names() -> [(&'static str, Vec<u8>); 2] {
-    let host = ("sheaf host", rustix::system::uname().nodename().to_bytes().to_vec());
-    match std::fs::read("/etc/machine-id") {
-        Ok(id) if !id.trim_ascii().is_empty() => [("sheaf machine", id), host],
-        _ => [host.clone(), host],
-    }
 }
 
 /// Tells what is served where that depends on the host's name: by the directory, if it is one. Services have it
