@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,10 @@ const QUICK_SEEDS: &str = "300";
 
 /// How many tests may pass only when they are run again, before that counts as a failure.
 const UNSTEADY_MAX: usize = 3;
+/// How long no test of a program may end. What hangs is to be seen before whoever waits for all gives up.
+const SILENCE_MAX: Duration = Duration::from_secs(900);
+/// How many processes are listed when that was too long.
+const PROCESSES_MAX: usize = 300;
 /// How many tests of the first lane run at a time.
 const THREADS_PER_CORE: usize = 2;
 
@@ -86,6 +91,7 @@ struct TestProgram {
     /// Of one of the directory `tests`.
     is_integration: bool,
     path: PathBuf,
+    silence_max: Duration,
 }
 
 /// Two lanes run one program each at a time.
@@ -340,8 +346,26 @@ impl Run {
             Lane::Second => kept.extend([line, "\n"]),
         };
         print(&format!("\n     Running {}", program.name()));
-        for line in BufReader::new(output).lines() {
-            let line = line.map_err(|error| format!("{}: {error}", program.name()))?;
+        let (told, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(output).lines();
+            while lines.next().is_some_and(|line| told.send(line).is_ok()) {}
+        });
+        loop {
+            let line = match lines.recv_timeout(program.silence_max) {
+                Ok(line) => line.map_err(|error| format!("{}: {error}", program.name()))?,
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    let seconds = program.silence_max.as_secs();
+                    print(&format!(
+                        "{} is killed: no test has ended for {seconds} s",
+                        program.name()
+                    ));
+                    print(&processes());
+                    let _ = child.kill();
+                    break;
+                }
+            };
             print(&line);
             ran.failures.read(&line);
             failed.extend(failed_test(&line).map(str::to_owned));
@@ -357,6 +381,14 @@ impl Run {
             && matches!(status.code(), Some(0 | HARNESS_FAILED));
         Ok(has_ended.then_some(failed))
     }
+}
+
+/// What runs on this machine, and what it waits for.
+fn processes() -> String {
+    let listed = Command::new("ps").args(["-eo", "pid,ppid,stat,etimes,wchan:24,args"]).output();
+    let listed = listed.map(|listed| String::from_utf8_lossy(&listed.stdout).into_owned());
+    let listed = listed.unwrap_or_else(|error| format!("ps: {error}"));
+    listed.lines().take(PROCESSES_MAX).fold(String::new(), |all, line| all + line + "\n")
 }
 
 /// Runs tests that failed again, one at a time, while nothing else runs; returns those that pass now.
@@ -472,7 +504,7 @@ fn test_program(message: &Value) -> Option<TestProgram> {
     // A directory has the name of its package.
     let package = directory.file_name()?.to_str()?.to_owned();
     let path = PathBuf::from(message["executable"].as_str()?);
-    Some(TestProgram { package, directory, is_integration, path })
+    Some(TestProgram { package, directory, is_integration, path, silence_max: SILENCE_MAX })
 }
 
 #[cfg(test)]
@@ -487,6 +519,7 @@ mod unit {
             directory: PathBuf::new(),
             is_integration: true,
             path: PathBuf::new(),
+            silence_max: SILENCE_MAX,
         }
     }
 
@@ -537,6 +570,21 @@ mod unit {
             assert_eq!((ran.failed.len(), unsteady.len()), (failed, again), "{second} {option}");
             fs::remove_dir_all(directory).unwrap();
         }
+    }
+
+    #[test]
+    fn program_that_hangs_is_killed_and_has_failed() {
+        let directory = std::env::temp_dir().join(format!("xtask-hangs-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let hangs = program_failing_first(&directory, "sleep 60");
+        fs::write(directory.join("ran"), "").unwrap();
+        let programs = [TestProgram { silence_max: Duration::from_millis(200), ..hangs }];
+        let run = Run::parse(&["full", "--again", "a"]).unwrap_or_else(|why| panic!("{why}"));
+        let begun = Instant::now();
+        let ran = run.each(&Mutex::new(Queue::of(&programs)), Lane::First).unwrap();
+        assert_eq!((ran.failed, ran.to_run_again.len()), (vec![programs[0].name()], 0));
+        assert!(begun.elapsed() < Duration::from_secs(50));
+        fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]
