@@ -277,11 +277,15 @@ async fn answer<R: Remote>(
     view.read(&device).await;
 }
 
-/// What is lent to a view goes with it.
+/// What is lent to a view goes with it, and so does whoever has its device: as long as one is open that nobody reads,
+/// the kernel waits for answers.
 struct ViewEnds<R>(Arc<View<R>>);
 
 impl<R> Drop for ViewEnds<R> {
     fn drop(&mut self) {
+        if let Some(heeds) = lock(&self.0.heeds).take() {
+            heeds.abort();
+        }
         self.0.borrowed.ended();
         self.0.held.ended();
     }
@@ -300,6 +304,8 @@ struct View<R> {
     /// Nodes that are not needed any more, as often as they were given.
     forgotten: Mutex<Vec<(u64, u64)>>,
     borrowed: Borrowed,
+    /// Whoever gives back what is wanted back.
+    heeds: Mutex<Option<JoinHandle<()>>>,
     writers: Arc<Writers>,
     pages: KernelPages,
     covered: Covered,
@@ -347,7 +353,7 @@ impl<R: Remote> View<R> {
     fn new(remote: Arc<R>, root: u64, for_all: bool) -> Self {
         let (under_way, locked, forgotten, borrowed, writers, pages) = Default::default();
         let (held, counters) = (HeldLocks::default(), Counters::default());
-        let (covered, recent, places) = Default::default();
+        let (covered, recent, places, heeds) = Default::default();
         // Mounts below it are of the same client, and the owner does not tell them apart.
         let kept = if root == ROOT { remote.keeps_names() } else { Duration::ZERO };
         let names = KeptNames::new(kept);
@@ -361,6 +367,7 @@ impl<R: Remote> View<R> {
             locked,
             forgotten,
             borrowed,
+            heeds,
             writers,
             pages,
             covered,

@@ -1,6 +1,6 @@
 //! What became of operations, in words.
 use super::readers::JoinedReaders;
-use sheaf_core::{Errno, ProcessStat, lock};
+use sheaf_core::{Errno, lock};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
@@ -39,9 +39,14 @@ impl StatusTexts {
 
 /// The session of a process; none where the system does not show it, nor where it was begun outside of the container
 /// (PID namespace) of this process: the system calls all of those 0.
+///
+/// A process that begins another program closes files of the view meanwhile, and waits for the answer: until then
+/// nobody can read its `stat`.
 pub(crate) fn asking_session(pid: u32) -> Option<u32> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    ProcessStat::parse(&stat)?.session().filter(|session| *session != 0)
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let sessions = status.lines().find_map(|line| line.strip_prefix("NSsid:"))?;
+    // The first is its number here, those behind it are its numbers in containers.
+    sessions.split_ascii_whitespace().next()?.parse().ok().filter(|session| *session != 0)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::reply::{ReplyAs, reply};
 use super::{Remote, View};
 use crate::message::{FileAnswer, FileCall, FileCaller, NodeOp, decoded, encoded};
 use bytes::Bytes;
-use sheaf_core::Errno;
+use sheaf_core::{Errno, lock};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -183,13 +183,20 @@ impl<R: Remote> View<R> {
             (_, answer) => (false, answer, bytes),
         };
         if is_first {
-            sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
+            self.begin_heeding(device);
         }
         (answer, bytes)
     }
 
+    /// Heeds recalls from now on, by a task that ends with the view: it has the device.
+    pub(super) fn begin_heeding(self: &Arc<Self>, device: &Arc<WatchedDevice>) {
+        let heeds = sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
+        // The one before has come to its end, or is at it.
+        drop(lock(&self.heeds).replace(heeds));
+    }
+
     /// Gives back what is wanted back, as long as anything is lent.
-    pub(super) async fn heed_recalls(self: Arc<Self>, device: Arc<WatchedDevice>) {
+    async fn heed_recalls(self: Arc<Self>, device: Arc<WatchedDevice>) {
         let (mut done, mut told) = (Vec::new(), Vec::new());
         while self.borrowed.goes_on(&done, !self.pages.is_empty() || self.names.is_used()) {
             let begun = Instant::now();

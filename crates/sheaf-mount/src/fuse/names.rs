@@ -633,7 +633,7 @@ impl<R: Remote> View<R> {
         let of = (request.node(), request.pid());
         let names = self.names.begin(op, of, request.user_and_group());
         if names.is_some() && self.borrowed.must_heed() {
-            sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
+            self.begin_heeding(device);
         }
         names
     }

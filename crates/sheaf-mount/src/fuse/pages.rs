@@ -103,7 +103,7 @@ impl<R: Remote> View<R> {
     fn keeps(self: &Arc<Self>, device: &Arc<WatchedDevice>, handle: u64, node: u64) {
         self.pages.keeps(handle, node);
         if self.borrowed.must_heed() {
-            sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
+            self.begin_heeding(device);
         }
     }
 

@@ -210,6 +210,7 @@ fn sessions_of_two_keepers_are_not_taken_for_each_other() {
     let config = format!("[cluster.{name}]\nhosts = \"h1\"\n{CLIENTS}");
     let keepers = [LOGIN, 2];
     keepers.iter().for_each(|keeper| machines.write(*keeper, "sheaf.toml", &config));
+    machines.write(1, "data", "x");
     let program = machines.dir().join("sheaf");
     let program = program.to_str().unwrap();
     let at = |machine: usize, args: &[&str]| {

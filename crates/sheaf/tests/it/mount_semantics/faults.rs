@@ -306,9 +306,13 @@ fn mount_whose_process_is_killed_says_so_and_can_be_made_again() {
     let _turn = turn();
     let Some(hosts) = hosts(3, "") else { return };
     let open = File::open(hosts.at(2, 1, "f")).unwrap();
+    // The owner reports changes of a file that is open to append to it.
+    let mut log = File::options().append(true).create(true).open(hosts.at(2, 1, "log")).unwrap();
+    log.write_all(b"line\n").unwrap();
     hosts.mounter(2).signal(Signal::KILL);
     wait_until("it is gone", || errno(read(&hosts, 2, 1)) == Some(Errno::NOTCONN));
     assert_eq!(errno(in_time(move || open.read_at(&mut [0; 10], 0))), Some(Errno::NOTCONN));
+    assert_eq!(errno(in_time(move || log.write_all(b"x"))), Some(Errno::NOTCONN));
     // Its own files are there as long as something is mounted, and other hosts miss nothing.
     assert_eq!(read(&hosts, 2, 2).unwrap(), "h2");
     assert_eq!(read(&hosts, 3, 1).unwrap(), "h1");
