@@ -437,9 +437,14 @@ impl FetchShared<'_> {
         }
     }
 
-    /// These attributes of a file could not be set. Of each the first is told.
+    /// These attributes of a file could not be set. Of each the first is told. What this file system does not have, or this
+    /// user may not set, was not to be expected; anything else is a failure.
     fn attributes_left(&self, path: &ArchivePath, left: LeftAttributes) {
         self.counters.attributes_left.fetch_add(left.len() as u64, Ordering::Relaxed);
+        let is_expected = |errno: &Errno| matches!(*errno, Errno::OPNOTSUPP | Errno::PERM);
+        if !left.iter().all(|(_, errno)| is_expected(errno)) {
+            self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        }
         for (name, errno) in left {
             let mut told = lock(&self.attributes_told);
             if told.len() < ATTRIBUTES_TOLD_MAX && told.insert(name.clone()) {

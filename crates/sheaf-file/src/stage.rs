@@ -38,11 +38,15 @@ pub struct StageOptions {
     pub in_place: bool,
     /// Replace a file this user may not write, where the directory allows it.
     pub force: bool,
+    /// Follow no symbolic link of another user, unless the file that it leads to is that user's: as
+    /// the kernel does in directories that everybody may write to (`fs.protected_symlinks`). Links of
+    /// root are followed.
+    pub wary: bool,
 }
 
 impl Default for StageOptions {
     fn default() -> Self {
-        Self { mode: 0o666, sparse: false, sync: true, in_place: false, force: false }
+        Self { mode: 0o666, sparse: false, sync: true, in_place: false, force: false, wary: false }
     }
 }
 
@@ -83,7 +87,7 @@ impl Staged {
     /// Begins to replace `path`, which need not exist.
     ///
     /// # Errors
-    /// `EISDIR` for a directory; `EACCES` for a file this user may not write; those of `open(2)` in
+    /// `EISDIR` for a directory; `EACCES` for a file this user may not write, and for a link that is not followed; those of `open(2)` in
     /// the directory of the destination; `ENXIO` for a named pipe that nobody reads.
     pub fn create(export: &Export, path: &Path, options: StageOptions) -> Result<Self> {
         Self::create_apart(export, path, options, None)

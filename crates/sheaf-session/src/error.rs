@@ -160,6 +160,7 @@ impl SessionError {
                 | Self::Protocol { .. }
                 | Self::Io { .. }
                 | Self::Launch(_)
+                | Self::OtherNamespace(_)
         )
     }
 }

@@ -224,6 +224,11 @@ impl GateSocket {
         (&self.session, &self.keeper) == (&other.session, &other.keeper)
     }
 
+    /// Whether this user keeps its session on this machine.
+    pub fn is_own(&self) -> bool {
+        self.keeper == keeper()
+    }
+
     /// Its file.
     pub fn path(&self) -> &Path {
         &self.path

@@ -23,7 +23,10 @@ const GREETING_TIME_MIN: Duration = Duration::from_millis(100);
 /// [`Session::find`].
 pub fn find(config: Config, filters: &Registry) -> Result<Lookup, SessionError> {
     let (stream, gate) = match open(&config)? {
-        Some(stream) => (stream, None),
+        Some(stream) => {
+            check_no_other(&config)?;
+            (stream, None)
+        }
         None => match through_gate(&config)? {
             Some((stream, gate)) => (stream, Some(gate)),
             None if config.session.is_some() => return Err(absent(&config)),
@@ -106,6 +109,22 @@ fn join(
     Ok(Session { client, config, topology, desk: None, about, gate, is_guest })
 }
 
+/// That this host is in no other session of a name that was said, which others keep.
+fn check_no_other(config: &Config) -> Result<(), SessionError> {
+    let Some(name) = &config.session else { return Ok(()) };
+    let others = config.gates()?.into_iter().filter(|gate| gate.session == *name && !gate.is_own());
+    for gate in others {
+        if let Ok(Some(_)) = gate.connect() {
+            return Err(SessionError::Choice(format!(
+                "this host is in two sessions {name}: its own, and one of another machine or user ({}): end one of \
+                 them, or start it anew with another name (--session)",
+                gate.path().display()
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// That no session of this user's own runs here under the name of the one that this host is in.
 fn check_own(config: &Config, name: &str, about: &SessionInfo) -> Result<(), SessionError> {
     let own = config.sessions().process(name).ok().flatten();
@@ -114,7 +133,7 @@ fn check_own(config: &Config, name: &str, about: &SessionInfo) -> Result<(), Ses
     }
     Err(SessionError::Choice(format!(
         "this host is in two sessions {name}: its own, and one that is kept by {}: end one of them, or \
-         name hosts with -w",
+         start it anew with another name (--session)",
         about.kept_by
     )))
 }
@@ -152,14 +171,10 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
         let text = format!("session {name}: {option} is said when it is started");
         return Err(SessionError::Choice(text));
     }
-    let stream = match asked {
-        // One that was killed is not taken for another of its name, here or of this host.
-        true => {
-            Sessions::named(config.environment(), name, None, &config.start_words())?.open(name)?
-        }
-        false => config.sessions().open(name)?,
-    };
-    let Some(stream) = stream else { return Ok(None) };
+    // One that was killed is not taken for another of its name, here or of this host, nor for all hosts of
+    // the file; one that runs elsewhere is found.
+    let named = Sessions::named(config.environment(), name, None, &config.start_words())?;
+    let Some(stream) = named.open(name)? else { return Ok(None) };
     if let Some(option) = config.says_start() {
         let text = format!(
             "session {name} runs, and {option} holds for sessions that are started: `sheaf down \

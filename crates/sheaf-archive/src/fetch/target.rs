@@ -169,7 +169,10 @@ impl FetchTarget {
             }
         }
         if let Some(mode) = mode {
-            let mode = Mode::from_raw_mode(mode);
+            // Of a file with a list the group's bits are the most that anybody of the list may: without it the group
+            // would have them.
+            let has_list = !left.iter().any(|(name, _)| name == ACLS[0]);
+            let mode = Mode::from_raw_mode(if has_list { mode } else { mode & !0o070 });
             rustix::fs::chmodat(CWD, &path, mode, AtFlags::empty()).map_err(of)?;
         }
         rustix::fs::utimensat(file, c"", &times_of(mtime), AtFlags::EMPTY_PATH).map_err(of)?;

@@ -246,7 +246,7 @@ impl DirectoryCompare {
                 Ok(false) => {}
                 Ok(true) if heal::is_lost(of.shared, &mut self.old, &of.of.path, (key, &path))? => {
                 }
-                Ok(true) if is_parted(of.shared, &self.old, key, found) => {}
+                Ok(true) if is_parted(of.shared, &self.old, (of.file.as_fd(), key), found) => {}
                 Ok(true) => return Ok(StoreWay::Unchanged),
                 Err(errno) => {
                     of.failed(&file.name, "cannot be read", errno);

@@ -104,7 +104,7 @@ pub(super) trait SaveDesk: Sync {
 
     /// Whether a name that is archived as it is may stay so: what came before it of its file, if something
     /// did, is archived as the same.
-    fn is_same_link(&self, found: &Metadata, link: &StoredLink) -> bool;
+    fn is_same_link(&self, found: &Metadata, link: &StoredLink, counts: bool) -> bool;
 
     /// A name of which that was so is stored all the same.
     fn comes_again(&self, found: &Metadata);
@@ -163,8 +163,8 @@ impl SaveDesk for CatalogDesk<'_> {
         self.links.stored(found, store)
     }
 
-    fn is_same_link(&self, found: &Metadata, link: &StoredLink) -> bool {
-        self.links.is_same(found, link)
+    fn is_same_link(&self, found: &Metadata, link: &StoredLink, counts: bool) -> bool {
+        self.links.is_same(found, link, counts)
     }
 
     fn comes_again(&self, found: &Metadata) {

@@ -164,7 +164,7 @@ impl<'a> DirectorySave<'a> {
             match compare::is_archived(shared, &found_old, (file.directory, &named, &path), found) {
                 Ok(false) => {}
                 Ok(true) if heal::is_lost(shared, old, &self.of.path, (key, &path))? => {}
-                Ok(true) if is_parted(shared, old, key, found) => {}
+                Ok(true) if is_parted(shared, old, (file.directory, key), found) => {}
                 Ok(true) => {
                     self.counters.unchanged.fetch_add(1, Ordering::Relaxed);
                     return Ok(false);

@@ -13,10 +13,12 @@ use crate::catalog::ArchivedObject;
 use crate::pack::index::INDEX_NAME;
 use crate::pack::member::{MemberAttributes, PackId};
 use crate::walk::names::NamedFile;
+use rustix::fs::AtFlags;
 use serde::{Deserialize, Serialize};
 use sheaf_core::files::Metadata;
 use sheaf_core::lock;
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 
@@ -38,6 +40,8 @@ type KnownLink = (Arc<LinkSlot>, u32);
 #[derive(Default)]
 pub(super) struct SavedLinks {
     slots: Mutex<HashMap<(u64, u64), KnownLink>>,
+    /// Which file each link is of that is archived as it is, where names are counted.
+    kept: Mutex<HashMap<PackId, (u64, u64)>>,
 }
 
 impl SavedLinks {
@@ -58,8 +62,11 @@ impl SavedLinks {
     }
 
     /// Whether a name that is archived as it is may stay so: what came before it of its file, if something
-    /// did, is archived as the same.
-    pub fn is_same(&self, found: &Metadata, link: &StoredLink) -> bool {
+    /// did, is archived as the same, and where names are counted (`counts`) no name of another file is.
+    pub fn is_same(&self, found: &Metadata, link: &StoredLink, counts: bool) -> bool {
+        if counts && *lock(&self.kept).entry(link.id).or_insert_with(|| found.id()) != found.id() {
+            return false;
+        }
         // The name is not counted yet: one that is not the same comes once more, to be stored.
         let slot = lock(&self.slots).entry(found.id()).or_default().0.clone();
         let is_same = lock(&slot).get_or_insert_with(|| link.clone()).id == link.id;
@@ -96,7 +103,7 @@ impl SavedLinks {
 pub(super) fn is_parted(
     shared: &SaveShared<'_>,
     old: &OldFiles,
-    name: &[u8],
+    (directory, name): (BorrowedFd<'_>, &[u8]),
     found: &Metadata,
 ) -> bool {
     let counts = shared.options.checksum || shared.options.ignores.ctime;
@@ -105,14 +112,19 @@ pub(super) fn is_parted(
     }
     if old.is_member(name) {
         // A member's file has no name but those in the pack.
-        return counts && old.other_names(name).len() + 1 != found.nlink as usize;
+        let others = old.other_names(name);
+        let is_name = |other: &Vec<u8>| {
+            let there = rustix::fs::statat(directory, other, AtFlags::SYMLINK_NOFOLLOW);
+            there.is_ok_and(|there| (there.st_dev, there.st_ino) == found.id())
+        };
+        return counts && (others.len() + 1 != found.nlink as usize || !others.iter().all(is_name));
     }
     let Some(as_is) = old.open_object(name) else { return false };
     if found.nlink < 2 {
         return as_is.link.is_some();
     }
     let Some(id) = as_is.link else { return true };
-    !shared.desk.is_same_link(found, &StoredLink { id, as_is })
+    !shared.desk.is_same_link(found, &StoredLink { id, as_is }, counts)
 }
 
 /// Files of one piece of a directory all of whose names are in it: they may be members of one pack.

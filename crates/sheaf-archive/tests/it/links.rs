@@ -207,3 +207,47 @@ fn names_that_were_parted_are_names_of_one_file_again() {
     let (again, _) = place.save("tree", SaveOptions::default());
     assert_eq!((again.stored, again.unchanged), (0, 9));
 }
+
+/// Names of two files are exchanged, and a name goes to another directory: `--checksum` looks at which names are one
+/// file, whose content, sizes and times say nothing of it. `packs`: whether names are members of packs.
+fn relinked(packs: bool) {
+    let place = Place::new();
+    for dir in ["tree", "tree/n"] {
+        fs::create_dir(place.path(dir)).unwrap();
+    }
+    let (at, time) = (|name: &str| place.path("tree").join(name), std::time::SystemTime::now());
+    for (one, other) in [("a", "b"), ("x", "y"), ("k", "l")] {
+        fs::write(at(one), "equal").unwrap();
+        fs::File::open(at(one)).unwrap().set_modified(time).unwrap();
+        fs::hard_link(at(one), at(other)).unwrap();
+    }
+    let options = SaveOptions { checksum: true, ..SaveOptions::default() };
+    let options = match packs {
+        true => options,
+        false => SaveOptions { member_bytes_max: 0, ..options },
+    };
+    settle();
+    place.save("tree", options);
+    // From a = b and x = y to a = y and x = b.
+    for (name, now) in [("y", "a"), ("b", "x")] {
+        fs::remove_file(at(name)).unwrap();
+        fs::hard_link(at(now), at(name)).unwrap();
+    }
+    fs::rename(at("l"), at("n/l")).unwrap();
+    settle();
+    place.save("tree", options);
+    let (report, told) = place.fetch("/tree", "back", FetchOptions::default());
+    assert_eq!(report.failed, 0, "{told:?}");
+    let ino = |name: &str| fs::metadata(place.path("back/tree").join(name)).unwrap().ino();
+    let all = ["a", "b", "x", "y", "k", "n/l"].map(ino);
+    let [a, b, x, y, k, l] = all;
+    assert!(a == y && x == b && k == l && a != x && a != k && x != k, "{packs}: {all:?}");
+    let (again, _) = place.save("tree", options);
+    assert_eq!((again.stored, again.unchanged), (0, 6));
+}
+
+#[test]
+fn names_that_are_linked_otherwise_are_stored_again() {
+    relinked(true);
+    relinked(false);
+}

@@ -325,9 +325,7 @@ async fn one_host(
     let name = client.host(leaf).unwrap_or_default();
     let path = Path::new(OsStr::from_bytes(target.path.as_bytes()));
     let export = remotes.host(leaf).export().await;
-    let export = export.map_err(|errno| {
-        Stop::unreachable(format!("{name}: what it exports is not known: {errno}"))
-    })?;
+    let export = export.map_err(|errno| no_export(session, &name, errno))?;
     let top = path.strip_prefix(&export).unwrap_or(path);
     if session.gate() == Some(&*name) {
         let own = export.join(top.strip_prefix("/").unwrap_or(top));
@@ -343,6 +341,16 @@ async fn one_host(
     Ok((format!("{name}:{}", path.display()), remote))
 }
 
+/// Why a host does not say what it exports.
+fn no_export(session: &Session, name: &str, errno: Errno) -> Stop {
+    if session.is_guest() && errno == Errno::PERM {
+        let text = "this session is root's, who mounts views of it, for all users of a host: views of a user's own \
+                    are of sessions of its own";
+        return Stop::usage(text);
+    }
+    Stop::unreachable(format!("{name}: what it exports is not known: {errno}"))
+}
+
 /// The hosts of a session, by their names.
 async fn hosts(
     session: &Session,
@@ -355,9 +363,10 @@ async fn hosts(
         // The host that this process is on has its own files without anybody between.
         let remote = remotes.host(leaf);
         let host = match session.gate() == Some(&*name) {
-            true => ViewHost::Own(remote.export().await.map_err(|errno| {
-                Stop::unreachable(format!("{name}: what it exports is not known: {errno}"))
-            })?),
+            true => {
+                let export = remote.export().await;
+                ViewHost::Own(export.map_err(|errno| no_export(session, &name, errno))?)
+            }
             false => ViewHost::Remote(Arc::new(remote)),
         };
         hosts.push((name, host));

@@ -96,7 +96,7 @@ impl Destination {
         options: &StageOptions,
         source: Option<&FileIdentity>,
     ) -> Result<(Self, File)> {
-        let ExportPlace { dir, name, must_be_dir } = final_place(export, path)?;
+        let (ExportPlace { dir, name, must_be_dir }, linkers) = final_place(export, path)?;
         let old = match name_metadata(dir.as_fd(), &name) {
             Ok(metadata) if metadata.is_dir() => return Err(Errno::ISDIR),
             Ok(_) if must_be_dir => return Err(Errno::NOTDIR),
@@ -105,6 +105,11 @@ impl Destination {
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(errno),
         };
+        let (own, owner) = (rustix::process::geteuid().as_raw(), old.as_ref().map(|old| old.uid));
+        let is_trusted = |linker: &u32| [own, 0].contains(linker) || owner == Some(*linker);
+        if options.wary && !linkers.iter().all(is_trusted) {
+            return Err(Errno::ACCES);
+        }
         let mut found = Self { kind: StageKind::Anonymous, dir, name, temp: None, old: None };
         let is_special = old.as_ref().is_some_and(|old| old.kind != FileKind::File);
         let file = if is_special {
@@ -290,9 +295,9 @@ impl Drop for Destination {
 }
 
 /// The place a path leads to when symbolic links at its end are followed within the export. The
-/// last one may lead to a name that does not exist.
-fn final_place(export: &Export, path: &Path) -> Result<ExportPlace> {
-    let mut path = path.to_owned();
+/// last one may lead to a name that does not exist. With it, whose these links are.
+fn final_place(export: &Export, path: &Path) -> Result<(ExportPlace, Vec<u32>)> {
+    let (mut path, mut linkers) = (path.to_owned(), Vec::new());
     for _ in 0..=LINKS_MAX {
         let place = match export.place(&path) {
             Err(Errno::INVAL) => {
@@ -300,7 +305,8 @@ fn final_place(export: &Export, path: &Path) -> Result<ExportPlace> {
             }
             place => place?,
         };
-        let Some(target) = place.link_to_follow()? else { return Ok(place) };
+        let Some(target) = place.link_to_follow()? else { return Ok((place, linkers)) };
+        linkers.push(name_metadata(place.dir.as_fd(), &place.name)?.uid);
         match export.resolve(&path, OFlags::empty()) {
             // Only the kernel knows a magic link, whose text may look like any path (`ELOOP`), and
             // what it forbids is not done by way of the text.

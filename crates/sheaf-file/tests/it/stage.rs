@@ -272,6 +272,45 @@ fn new_file_inherits_and_attributes_override() {
     );
 }
 
+/// In a tree that others write to, links of theirs lead to files of theirs alone.
+#[test]
+fn wary_stage_follows_only_links_that_give_their_maker_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("only root can make links of other users");
+    }
+    let (dir, export) = tree(&["roots", "users"]);
+    let at = |name: &str| dir.path().join(name);
+    std::os::unix::fs::chown(at("users"), Some(4711), None).unwrap();
+    for (name, to, owner) in [
+        ("a", "roots", 4711),
+        ("b", "users", 4711),
+        ("c", "roots", 0),
+        ("d", "a", 0),
+        ("e", "new", 4711),
+    ] {
+        std::os::unix::fs::symlink(to, at(name)).unwrap();
+        std::os::unix::fs::lchown(at(name), Some(owner), None).unwrap();
+    }
+    for in_place in [false, true] {
+        let plain = StageOptions { in_place, sync: false, ..StageOptions::default() };
+        let wary = StageOptions { wary: true, ..plain };
+        for (name, expected) in [
+            ("a", Err(Errno::ACCES)),
+            ("b", Ok(())),
+            ("c", Ok(())),
+            // A link of root that leads to one of a user.
+            ("d", Err(Errno::ACCES)),
+            ("e", Err(Errno::ACCES)),
+            ("roots", Ok(())),
+            ("users", Ok(())),
+        ] {
+            assert_eq!(stage(&export, name, b"x", wary), expected, "{name}");
+        }
+        assert_eq!(stage(&export, "a", b"x", plain), Ok(()));
+    }
+    assert!(!at("new").exists());
+}
+
 /// A user who writes over a file leaves it the mode that cp leaves it, and fails where cp does.
 #[test]
 fn modes_of_replaced_files_are_those_that_cp_leaves() {

@@ -14,7 +14,7 @@ use crate::message::{
 use rustc_hash::FxHashMap;
 use rustix::fs::{
     Access, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags,
-    SeekFrom, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
+    SeekFrom, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::ReadWriteFlags;
 use sheaf_core::files::{FileKind, Timestamp};
@@ -622,7 +622,7 @@ impl OwnerClient {
             left = rest;
             let is_own = matches!(name, b"." | b"..");
             let attributes = match with_attributes && !is_own {
-                true => self.entry(handle, name),
+                true => self.entry(handle, device, name),
                 false => None,
             };
             entries.push(NodeEntry {
@@ -637,8 +637,14 @@ impl OwnerClient {
     }
 
     /// The attributes of an entry; none if it cannot be looked up, which who wants them hears when asking again.
-    fn entry(&self, directory: &OwnerFile, name: &[u8]) -> Option<NodeAttributes> {
+    fn entry(&self, directory: &OwnerFile, device: u64, name: &[u8]) -> Option<NodeAttributes> {
         let found = nodes::open_name(directory.file().as_fd(), name).ok()?;
+        // A file system that is mounted there may hang.
+        let known = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let there = rustix::fs::statx(&found, c"", known, StatxFlags::TYPE).ok()?;
+        if rustix::fs::makedev(there.stx_dev_major, there.stx_dev_minor) != device {
+            return None;
+        }
         let found = self.nodes.found(found, directory.node, name).ok()?;
         // It is looked up when it is entered.
         if found.is_mounted {

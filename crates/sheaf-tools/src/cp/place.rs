@@ -25,6 +25,8 @@ pub(super) struct Writer {
     in_place: bool,
     preserve: bool,
     lenient: bool,
+    /// It writes into a directory of a tree that is copied, in which others may have put links.
+    within_tree: bool,
     chmod: Option<CopyMode>,
     chown: Owner,
     user: Arc<User>,
@@ -63,6 +65,7 @@ impl Writer {
             in_place: options.in_place,
             preserve: options.preserve,
             lenient: options.lenient,
+            within_tree: false,
             chmod: options.chmod.clone(),
             chown: options.chown.as_deref().map(Owner::resolve).transpose()?.unwrap_or_default(),
             user: Arc::new(User {
@@ -75,6 +78,11 @@ impl Writer {
     /// This writer with a directory held; see [`Export::holding`].
     pub fn hold(&self, path: &Path, follow: bool) -> Result<Self, Errno> {
         Ok(self.at(&self.export.holding(path, follow)?))
+    }
+
+    /// This writer, in a directory of a tree that is copied.
+    pub fn within_tree(self) -> Self {
+        Self { within_tree: true, ..self }
     }
 
     /// This writer in another place.
@@ -99,6 +107,7 @@ impl Writer {
             sparse: self.sparse || sparse,
             sync: self.sync,
             in_place: self.in_place,
+            wary: self.within_tree,
             force: false,
         };
         Staged::create_apart(&self.export, path, options, source)
@@ -182,7 +191,7 @@ impl Writer {
             Err(errno) => return Err(errno),
         };
         // From here on it is this directory, whatever takes its place.
-        let writer = self.hold(path, named && !is_new)?;
+        let writer = self.hold(path, named && !is_new)?.within_tree();
         let made = if is_new { Some(writer.export.stat(path)?.mode) } else { None };
         let closing = self.dir_attributes(attrs, made);
         let closing = (closing != Attributes::default()).then_some(closing);

@@ -251,7 +251,7 @@ impl Receiver {
         let HeldWriter::Closed(id) = held else { return };
         let reopened = writer.hold(path, false).and_then(|writer| {
             let is_same = dir_id(&writer, path)? == *id;
-            if is_same { Ok(writer) } else { Err(Errno::STALE) }
+            if is_same { Ok(writer.within_tree()) } else { Err(Errno::STALE) }
         });
         match reopened {
             Ok(writer) => *held = HeldWriter::Open(writer),

@@ -136,6 +136,42 @@ fn recursive_copy_does_not_follow_swapped_links() {
     }
 }
 
+/// What root copies into a user's tree does not go through that user's links to what is not that user's.
+#[test]
+fn recursive_copy_does_not_write_through_links_of_others() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("only root can make links of other users");
+    }
+    let here = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(here.path().join("t/1")).unwrap();
+    std::fs::write(here.path().join("t/1/f"), "copied").unwrap();
+    let cluster = Cluster::new(1);
+    let at = |name: &str| cluster.path(0, name);
+    std::fs::create_dir_all(at("/u/t/1")).unwrap();
+    std::fs::write(at("/secret"), "kept").unwrap();
+    std::os::unix::fs::symlink("../../../secret", at("/u/t/1/f")).unwrap();
+    std::os::unix::fs::lchown(at("/u/t/1/f"), Some(4711), None).unwrap();
+    let copy = |in_place| {
+        let owner = Some("4711:4711".to_owned());
+        let options = CopyOptions { in_place, chown: owner, sync: false, ..CopyOptions::archive() };
+        run(async {
+            let client = cluster.client("flat");
+            let sources = vec![Source::Path(here.path().join("t"))];
+            let done = put(&client, sources, &cluster.target("/u"), &options, &mut |_| {}).await;
+            done.unwrap().outcome.is_ok()
+        })
+    };
+    for in_place in [false, true] {
+        assert!(!copy(in_place));
+        assert_eq!(std::fs::read(at("/secret")).unwrap(), b"kept");
+        assert_eq!(at("/secret").metadata().unwrap().uid(), 0);
+    }
+    // What its maker could write to itself is written to, as by cp.
+    std::os::unix::fs::chown(at("/secret"), Some(4711), None).unwrap();
+    assert!(copy(false));
+    assert_eq!(std::fs::read(at("/secret")).unwrap(), b"copied");
+}
+
 /// A directory deep in a copy is closed while files beneath are written, and opened again.
 #[test]
 fn copy_fills_directories_deeper_than_it_keeps_open() {

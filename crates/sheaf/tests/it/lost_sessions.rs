@@ -267,3 +267,44 @@ fn sessions_of_two_keepers_are_not_taken_for_each_other() {
     refused(3, another);
     assert_eq!(at(2, &["down"]).code, Some(0));
 }
+
+/// A command by a cluster is its session's, which may have other hosts than the file: from any environment, and also after the
+/// session was killed.
+#[test]
+fn session_of_a_cluster_is_not_taken_for_all_hosts_of_the_file() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(1) else { return };
+    machines.write(
+        LOGIN,
+        "sheaf.toml",
+        "[cluster.kept]\nhosts = \"n[1-3]\"\nlaunch = \"embedded\"\n",
+    );
+    machines.write(LOGIN, "data", "x\n");
+    let program = machines.dir().join("sheaf");
+    let other = |args: &[&str]| {
+        let words = [&["-u", "XDG_RUNTIME_DIR", program.to_str().unwrap()], args].concat();
+        Run::of(machines.command(LOGIN, "env", &words).output().unwrap())
+    };
+    let up = machines.run(&["up", "-w", "n1"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let count = ["grep", "-c", "x", "@all:/root/data"];
+    for run in [machines.run(&count), other(&count)] {
+        assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n1:/root/data:1\n"), "{run:?}");
+    }
+    machines.processes(LOGIN).iter().for_each(|root| root.signal(Signal::KILL));
+    wait_until("it has ended", || machines.processes(LOGIN).is_empty());
+    for run in [
+        machines.run(&count),
+        other(&count),
+        machines.run(&["-C", "kept", "rm", "@all:/root/data"]),
+    ] {
+        assert!(run.code == Some(3) && run.stderr.contains("has ended without"), "{run:?}");
+    }
+    // Who names hosts means these.
+    let named = machines.run(&["-w", "n2", "grep", "-c", "x", "/root/data"]);
+    assert_eq!((named.code, named.stdout.as_str()), (Some(0), "n2:/root/data:1\n"), "{named:?}");
+    machines.run(&["status"]);
+    for run in [machines.run(&count), other(&count)] {
+        assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-3]:/root/data:1\n"), "{run:?}");
+    }
+}

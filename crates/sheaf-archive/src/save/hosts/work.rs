@@ -370,9 +370,9 @@ impl SaveDesk for HostDesk {
         }
     }
 
-    fn is_same_link(&self, found: &Metadata, link: &StoredLink) -> bool {
+    fn is_same_link(&self, found: &Metadata, link: &StoredLink, counts: bool) -> bool {
         // What others have stored of it is not asked for each name that has not changed.
-        self.is_shared || self.links.is_same(found, link)
+        self.is_shared || self.links.is_same(found, link, counts)
     }
 
     fn comes_again(&self, found: &Metadata) {
