@@ -11,7 +11,8 @@ use sheaf_core::{Errno, RangeSet};
 use sheaf_group::{Client, Outcome, THREADS_MAX, USER_THREADS_MAX};
 use sheaf_session::config::Launch;
 use sheaf_session::{
-    Config, Environment, Lookup, ServerProgram, Session, SessionError, Sessions, Start, registry,
+    Config, Environment, Lookup, ServerProgram, Session, SessionError, SessionIdentity, Sessions,
+    Start, registry,
 };
 use sheaf_tools::Target;
 use sheaf_tree::service::{Configs, Services};
@@ -212,16 +213,17 @@ fn check_rights(session: &Session, deed: Intent) -> Result<()> {
 /// How long a session that was just joined has to say which hosts run.
 const HOSTS_WAIT: Duration = Duration::from_secs(5);
 
-/// Whether a session that is joined now has hosts that run. Why there is none is for who looks closely: whoever
+/// Whether this very session, if it is joined now, has hosts that run. Why there is none is for who looks closely: whoever
 /// asks has said before that its own is lost.
-pub async fn has_hosts(global: &GlobalArgs) -> bool {
+pub async fn has_hosts(global: &GlobalArgs, of: &SessionIdentity) -> bool {
     let global = selected::with_variable(global, &Environment::of_this_process());
     let found = config_to_join(&global).and_then(|config| Session::find(config, &registry()));
     match found {
         Ok(Lookup::Session(session)) => {
+            let is_same = session.identity() == *of;
             let there = session.client().network().ready(HOSTS_WAIT).await;
             session.end().await;
-            there.is_some_and(|hosts| !hosts.is_empty())
+            is_same && there.is_some_and(|hosts| !hosts.is_empty())
         }
         Ok(Lookup::Nothing(_)) => false,
         Err(error) => {

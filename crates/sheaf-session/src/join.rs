@@ -260,7 +260,9 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
         },
         // Files of this machine, or of hosts outside of the session, must not stand in for the
         // session's.
-        (None, Some((_, error))) if asked || is_any => Err(error),
+        (None, Some((_, error))) if asked || is_any || matches!(error, SessionError::Absent(_)) => {
+            Err(error)
+        }
         (None, Some((_, error))) => {
             tracing::warn!(%error, "the gates of this host are not used");
             Ok(None)

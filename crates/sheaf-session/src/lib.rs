@@ -67,7 +67,7 @@ pub use error::{SessionError, io_text, one_line};
 pub use gone::{Gone, NOT_STARTED, is_unreached, is_untried, without_host};
 pub use keep::{Come, Reachable, Reserved, is_hopeless, started};
 pub use serving::{Serving, registry, services};
-pub use session::{Lookup, Session};
+pub use session::{Lookup, Session, SessionIdentity};
 pub use sessions::Sessions;
 pub use start::{ServerProgram, Start, raise_descriptor_limit};
 pub use users::Users;

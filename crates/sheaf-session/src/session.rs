@@ -56,6 +56,10 @@ impl fmt::Debug for Session {
     }
 }
 
+/// The machine and the process of a session's root, and when it began; nothing of one that this process has started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionIdentity(Option<(String, u32, u64)>);
+
 impl Session {
     /// Begins to say which session to start.
     #[must_use]
@@ -107,6 +111,13 @@ impl Session {
             may_write: about.is_none_or(|about| !about.read_only),
             may_be_root: about.is_none_or(|about| !about.no_root),
         }
+    }
+
+    /// What tells it from others, also from one of its name that begins when it has ended.
+    #[must_use]
+    pub fn identity(&self) -> SessionIdentity {
+        let about = self.about.as_ref();
+        SessionIdentity(about.map(|about| (about.kept_by.clone(), about.pid, about.since)))
     }
 
     /// The machine of its root, as that calls itself; `None` of one that was started here.

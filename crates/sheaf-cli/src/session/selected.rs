@@ -1,6 +1,6 @@
 //! The session that a command uses without naming one.
 use crate::options::GlobalArgs;
-use sheaf_session::{Environment, SESSION_VARIABLE, SessionError, Sessions};
+use sheaf_session::{Environment, SESSION_VARIABLE, SessionError, Sessions, gates};
 use std::io::IsTerminal;
 
 /// The most sessions that are named.
@@ -44,7 +44,11 @@ pub fn unused(global: &GlobalArgs, environment: &Environment) -> Option<String> 
     if says_place(global) || !global.on_hosts.is_empty() || !std::io::stderr().is_terminal() {
         return None;
     }
-    note(&Sessions::of(environment).running().ok()?)
+    let mut names = Sessions::of(environment).running().ok()?;
+    // Those that this host is in, and others keep.
+    let here = gates::here(environment).unwrap_or_default();
+    names.extend(here.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
+    note(&names)
 }
 
 fn note(names: &[String]) -> Option<String> {

@@ -151,7 +151,7 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
     if !args.foreground && !announces {
         return in_background(args);
     }
-    let ids = ids(args)?;
+    let (ids, mut begun) = (ids(args)?, None);
     loop {
         let mut opening = Opening::begin(global)?;
         opening.begin_to(Intent::View)?;
@@ -160,6 +160,12 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
         let patience = ANSWER_MAX.min(opening.config().timeout.value);
         let over = opening.run(async |session, _, _| {
             any_host(session, patience).await?;
+            // One that has begun since has other hosts and files, whatever it is called.
+            if *begun.get_or_insert_with(|| session.identity()) != session.identity() {
+                return Err(
+                    Stop::unreachable("the session has ended, and another one has begun").into()
+                );
+            }
             let mut remotes = remotes(session, patience, args)?.with_ids(ids.clone());
             let (asks, asked) = tokio::sync::mpsc::channel(ADDRESSES_WAITING_MAX);
             let point = args.point.canonicalize().map_err(|error| no_point(&args.point, &error))?;
@@ -342,8 +348,8 @@ async fn one_host(
 }
 
 /// Why a host does not say what it exports.
-fn no_export(session: &Session, name: &str, errno: Errno) -> Stop {
-    if session.is_guest() && errno == Errno::PERM {
+fn no_export(session: &Session, name: &str, errno: sheaf_core::Errno) -> Stop {
+    if session.is_guest() && errno == sheaf_core::Errno::PERM {
         let text = "this session is root's, who mounts views of it, for all users of a host: views of a user's own \
                     are of sessions of its own";
         return Stop::usage(text);
@@ -404,7 +410,7 @@ async fn keep(
                 let is_alone = !session.is_own() && client.network().present() == 0;
                 if is_alone && looked.elapsed() > LOOK_AGAIN {
                     looked = Instant::now();
-                    if sheaf_cli::session::has_hosts(global).await {
+                    if sheaf_cli::session::has_hosts(global, &session.identity()).await {
                         return ViewOver::GivenUp;
                     }
                 }

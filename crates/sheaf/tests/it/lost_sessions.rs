@@ -112,6 +112,13 @@ fn server_whose_root_was_killed_leaves_word_of_its_session() {
             "sheaf: this host was in session gates-lost, whose server here has lost its root at ";
         assert!(lost.code == Some(3) && lost.stderr.starts_with(told), "{args:?}: {lost:?}");
     }
+    // Nor is it where a file has a cluster of that name.
+    let cluster = "[cluster.gates-lost]\nhosts = \"n[1-2]\"\nlaunch = \"embedded\"\n";
+    machines.write(1, "own.toml", cluster);
+    for args in [&["cat", "@all:/root/data"][..], &["-C", "gates-lost", "rm", "@all:/root/data"]] {
+        let lost = run(&machines, 1, &[&["--config", "own.toml"], args].concat());
+        assert!(lost.code == Some(3) && lost.stderr.contains("has lost its root"), "{lost:?}");
+    }
     // The session is there again.
     assert_eq!(machines.run(&["up"]).code, Some(0));
     let again = run(&machines, 1, &["cat", "h2:/root/data"]);

@@ -469,6 +469,14 @@ fn view_whose_session_has_ended_says_so_and_is_taken_away() {
     let failed = errno(in_time(move || open.read_at(&mut [0; 10], 0)));
     assert!(failed.is_some_and(|error| DOWN.contains(&error)), "{failed:?}");
     assert_eq!(read(&hosts, 2, 2).unwrap(), "h2");
+    // Another one of its name is none of the view's: its hosts and exports may be others.
+    assert_eq!(hosts.machines.run(&["up"]).code, Some(0));
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        assert_eq!(errno(read(&hosts, 2, 1)), Some(Errno::HOSTDOWN));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(hosts.machines.run(&["down"]).code, Some(0));
     for (host, mounter) in hosts.all().zip(mounters) {
         let umount = hosts.sheaf(host, &["umount", POINT]);
         assert_eq!((umount.code, umount.stderr.as_str()), (Some(0), ""), "h{host}");
