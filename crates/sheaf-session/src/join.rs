@@ -234,18 +234,15 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
     });
     let failed = failed.into_iter().next();
     match (open.pop(), failed) {
-        // Another session of the name, whose server here is gone, may be meant: another machine or user
-        // keeps it, or this user keeps it and root the one that is open.
-        (Some((_, gate)), Some((other, error))) if other.session == gate.session => {
-            Err(SessionError::Absent(format!(
-                "{error}; this host is in another session {} as well",
-                gate.session
-            )))
+        // One of the same name that another machine or user keeps, or this user beside root, may be meant as well.
+        (Some((_, gate)), Some((other, error))) => {
+            let name = &gate.session;
+            let also = match other.session == *name {
+                true => format!("another session {name} as well"),
+                false => format!("{name} as well: say which with --session"),
+            };
+            Err(SessionError::Absent(format!("{error}; this host is in {also}")))
         }
-        (Some((_, gate)), Some((_, error))) => Err(SessionError::Absent(format!(
-            "{error}; this host is in {} as well: say which with --session",
-            gate.session
-        ))),
         (Some((stream, gate)), None) => match config.says_login().or(config.says_start()) {
             Some(option) => {
                 let text = format!(

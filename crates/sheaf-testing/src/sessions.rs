@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// What happens at once, or a little later on a machine that is busy, happens within this time.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(40);
 const POLL: Duration = Duration::from_millis(5);
 
 /// For tests that load the machine, or whose servers must answer within a short timeout: they run

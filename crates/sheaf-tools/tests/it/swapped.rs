@@ -149,7 +149,7 @@ fn recursive_copy_does_not_write_through_links_of_others() {
     let at = |name: &str| cluster.path(0, name);
     std::fs::create_dir_all(at("/u/t/1")).unwrap();
     std::fs::write(at("/secret"), "kept").unwrap();
-    std::os::unix::fs::symlink("../../../secret", at("/u/t/1/f")).unwrap();
+    symlink("../../../secret", at("/u/t/1/f")).unwrap();
     std::os::unix::fs::lchown(at("/u/t/1/f"), Some(4711), None).unwrap();
     let copy = |in_place| {
         let owner = Some("4711:4711".to_owned());

@@ -266,6 +266,17 @@ fn sessions_of_two_keepers_are_not_taken_for_each_other() {
     wait_until("the second has ended", || (files("gate"), files("lost")) == (1, 0));
     assert_eq!(at(1, all[0]).code, Some(0));
     std::fs::remove_file(machines.home(1, "new")).unwrap();
+    // One of the host's own is not taken for the other, when its name is said.
+    assert_eq!(at(LOGIN, &["down"]).code, Some(0));
+    wait_until("the first has ended", || (files("gate"), files("lost")) == (0, 0));
+    let own = at(1, &["--embedded", "2", "up", "--session", name]);
+    assert_eq!(own.code, Some(0), "{own:?}");
+    assert_eq!(at(LOGIN, &["up"]).code, Some(0));
+    let named = at(1, &[&["--session", name], all[0]].concat());
+    let told = "its own, and one of another machine or user (";
+    assert!(named.code == Some(2) && named.stderr.contains(told), "{named:?}");
+    assert!(!machines.home(1, "new").exists());
+    assert_eq!(at(1, &["down", name]).code, Some(0));
     // One that begins after another is lost leaves that one's word alone.
     kill(LOGIN);
     wait_until("the first is lost", || (files("gate"), files("lost")) == (0, 1));
