@@ -213,8 +213,7 @@ fn check_rights(session: &Session, deed: Intent) -> Result<()> {
 /// How long a session that was just joined has to say which hosts run.
 const HOSTS_WAIT: Duration = Duration::from_secs(5);
 
-/// Whether this very session, if it is joined now, has hosts that run. Why there is none is for who looks closely: whoever
-/// asks has said before that its own is lost.
+/// Whether a session still runs, with hosts: the caller has lost its link to it. The log says why not.
 pub async fn has_hosts(global: &GlobalArgs, of: &SessionIdentity) -> bool {
     let global = selected::with_variable(global, &Environment::of_this_process());
     let found = config_to_join(&global).and_then(|config| Session::find(config, &registry()));

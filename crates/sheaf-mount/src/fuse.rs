@@ -277,8 +277,8 @@ async fn answer<R: Remote>(
     view.read(&device).await;
 }
 
-/// What is lent to a view goes with it, and so does whoever has its device: as long as one is open that nobody reads,
-/// the kernel waits for answers.
+/// Ends what belongs to a view: its loans, its locks, and the task that has its device. While a device is open that
+/// nobody reads, the kernel waits for answers.
 struct ViewEnds<R>(Arc<View<R>>);
 
 impl<R> Drop for ViewEnds<R> {
@@ -304,7 +304,7 @@ struct View<R> {
     /// Nodes that are not needed any more, as often as they were given.
     forgotten: Mutex<Vec<(u64, u64)>>,
     borrowed: Borrowed,
-    /// Whoever gives back what is wanted back.
+    /// The task that answers recalls.
     heeds: Mutex<Option<JoinHandle<()>>>,
     writers: Arc<Writers>,
     pages: KernelPages,

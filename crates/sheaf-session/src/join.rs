@@ -114,12 +114,19 @@ fn check_no_other(config: &Config) -> Result<(), SessionError> {
     let Some(name) = &config.session else { return Ok(()) };
     let others = config.gates()?.into_iter().filter(|gate| gate.session == *name && !gate.is_own());
     for gate in others {
-        if let Ok(Some(_)) = gate.connect() {
-            return Err(SessionError::Choice(format!(
-                "this host is in two sessions {name}: its own, and one of another machine or user ({}): end one of \
-                 them, or start it anew with another name (--session)",
-                gate.path().display()
-            )));
+        match gate.connect() {
+            // Root's that is gone has no word for this user.
+            Ok(None) if gate.is_shared() => continue,
+            Ok(None) => gate.check_left()?,
+            Err(error) if gate.is_elsewhere(&error) => continue,
+            // One that takes nobody in is there all the same.
+            Ok(Some(_)) | Err(_) => {
+                return Err(SessionError::Choice(format!(
+                    "this host is in two sessions {name}: its own, and one of another machine or user ({}): end one of \
+                     them, or start it anew with another name (--session)",
+                    gate.path().display()
+                )));
+            }
         }
     }
     Ok(())

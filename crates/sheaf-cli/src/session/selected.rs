@@ -45,7 +45,7 @@ pub fn unused(global: &GlobalArgs, environment: &Environment) -> Option<String> 
         return None;
     }
     let mut names = Sessions::of(environment).running().ok()?;
-    // Those that this host is in, and others keep.
+    // Sessions of other machines that have a server on this host.
     let here = gates::here(environment).unwrap_or_default();
     names.extend(here.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
     note(&names)

@@ -160,7 +160,7 @@ pub fn mount(args: &MountArgs, global: &GlobalArgs) -> Result<Exit> {
         let patience = ANSWER_MAX.min(opening.config().timeout.value);
         let over = opening.run(async |session, _, _| {
             any_host(session, patience).await?;
-            // One that has begun since has other hosts and files, whatever it is called.
+            // A later session of this name may have other hosts and another export.
             if *begun.get_or_insert_with(|| session.identity()) != session.identity() {
                 return Err(
                     Stop::unreachable("the session has ended, and another one has begun").into()

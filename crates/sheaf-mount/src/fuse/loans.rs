@@ -188,7 +188,7 @@ impl<R: Remote> View<R> {
         (answer, bytes)
     }
 
-    /// Heeds recalls from now on, by a task that ends with the view: it has the device.
+    /// Starts the task that answers recalls. It has the device, so it ends with the view.
     pub(super) fn begin_heeding(self: &Arc<Self>, device: &Arc<WatchedDevice>) {
         let heeds = sheaf_tree::task::spawn(self.clone().heed_recalls(device.clone()));
         // The one before has come to its end, or is at it.

@@ -639,10 +639,12 @@ impl OwnerClient {
     /// The attributes of an entry; none if it cannot be looked up, which who wants them hears when asking again.
     fn entry(&self, directory: &OwnerFile, device: u64, name: &[u8]) -> Option<NodeAttributes> {
         let found = nodes::open_name(directory.file().as_fd(), name).ok()?;
-        // A file system that is mounted there may hang.
+        // A file system that is mounted there may hang: what is known without it tells that it is another one. On an
+        // overlay, files have other devices than their directory.
         let known = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let there = rustix::fs::statx(&found, c"", known, StatxFlags::TYPE).ok()?;
-        if rustix::fs::makedev(there.stx_dev_major, there.stx_dev_minor) != device {
+        let is_directory = FileType::from_raw_mode(there.stx_mode.into()) == FileType::Directory;
+        if is_directory && rustix::fs::makedev(there.stx_dev_major, there.stx_dev_minor) != device {
             return None;
         }
         let found = self.nodes.found(found, directory.node, name).ok()?;

@@ -275,6 +275,11 @@ fn sessions_of_two_keepers_are_not_taken_for_each_other() {
     let named = at(1, &[&["--session", name], all[0]].concat());
     let told = "its own, and one of another machine or user (";
     assert!(named.code == Some(2) && named.stderr.contains(told), "{named:?}");
+    // Nor where the other is lost.
+    kill(LOGIN);
+    wait_until("the first is lost", || (files("gate"), files("lost")) == (0, 1));
+    let named = at(1, &[&["--session", name], all[0]].concat());
+    assert!(named.code == Some(3) && named.stderr.contains("has lost its root"), "{named:?}");
     assert!(!machines.home(1, "new").exists());
     assert_eq!(at(1, &["down", name]).code, Some(0));
     // One that begins after another is lost leaves that one's word alone.
