@@ -208,87 +208,129 @@ fn sessions_of_one_name_are_not_taken_for_each_other() {
     }
 }
 
-/// Two machines keep sessions of one name that share a host: neither takes the other's gate, nor its word.
-#[test]
-fn sessions_of_two_keepers_are_not_taken_for_each_other() {
-    let _turn = turn();
-    let Some(machines) = Machines::new(2) else { return };
-    let name = "gates-keepers";
-    let config = format!("[cluster.{name}]\nhosts = \"h1\"\n{CLIENTS}");
-    let keepers = [LOGIN, 2];
-    keepers.iter().for_each(|keeper| machines.write(*keeper, "sheaf.toml", &config));
-    machines.write(1, "data", "x");
-    let program = machines.dir().join("sheaf");
-    let program = program.to_str().unwrap();
-    let at = |machine: usize, args: &[&str]| {
-        Run::of(machines.command(machine, program, args).output().unwrap())
-    };
-    let kill = |keeper: usize| {
-        machines.processes(keeper).iter().for_each(|root| root.signal(Signal::KILL));
-        wait_until("the root has ended", || machines.processes(keeper).is_empty());
-    };
-    let files = |extension| count(&machines, 1, extension);
-    let all = [&["write", "--create", "--data", "x", "@all:/root/new"][..], &["cat", "/root/data"]];
-    let refused = |code: i32, told: &str| {
-        for args in all {
-            for args in [args.to_vec(), [&["--session", name], args].concat()] {
-                let run = at(1, &args);
+/// Two machines that keep sessions of one name, which share a host.
+struct Keepers {
+    machines: Machines,
+    name: &'static str,
+}
+
+/// The machines that keep the two sessions; the host they share is the first.
+const KEEPERS: [usize; 2] = [LOGIN, 2];
+
+impl Keepers {
+    fn new(name: &'static str) -> Option<Self> {
+        let machines = Machines::new(2)?;
+        let config = format!("[cluster.{name}]\nhosts = \"h1\"\n{CLIENTS}");
+        KEEPERS.iter().for_each(|keeper| machines.write(*keeper, "sheaf.toml", &config));
+        machines.write(1, "data", "x");
+        Some(Keepers { machines, name })
+    }
+
+    fn at(&self, machine: usize, args: &[&str]) -> Run {
+        let program = self.machines.dir().join("sheaf");
+        Run::of(self.machines.command(machine, program.to_str().unwrap(), args).output().unwrap())
+    }
+
+    fn begin(&self, keeper: usize) {
+        let up = self.at(keeper, &["up"]);
+        assert_eq!(up.code, Some(0), "{up:?}");
+    }
+
+    fn end(&self, keeper: usize) {
+        let down = self.at(keeper, &["down"]);
+        assert_eq!(down.code, Some(0), "{down:?}");
+    }
+
+    fn kill(&self, keeper: usize) {
+        self.machines.processes(keeper).iter().for_each(|root| root.signal(Signal::KILL));
+        wait_until("the root has ended", || self.machines.processes(keeper).is_empty());
+    }
+
+    /// Waits until the shared host has so many gates, and words of lost sessions.
+    fn wait_for(&self, gates: usize, lost: usize) {
+        let files = |extension| count(&self.machines, 1, extension);
+        wait_until("the gates are as they should be", || {
+            (files("gate"), files("lost")) == (gates, lost)
+        });
+    }
+
+    /// Whether a command of the shared host that changes it made something.
+    fn has_changed(&self) -> bool {
+        self.machines.home(1, "new").exists()
+    }
+
+    /// Each command of the shared host ends with `code` and does nothing.
+    fn assert_refused(&self, code: i32, told: &str) {
+        for args in [&CHANGE[..], &["cat", "/root/data"]] {
+            for args in [args.to_vec(), [&["--session", self.name], args].concat()] {
+                let run = self.at(1, &args);
                 assert!(run.code == Some(code) && run.stderr.contains(told), "{args:?}: {run:?}");
             }
         }
-        assert!(!machines.home(1, "new").exists());
-        let status = at(1, &["status"]);
+        assert!(!self.has_changed());
+        let status = self.at(1, &["status"]);
         assert!(status.code == Some(code) && status.stdout.contains(told), "{status:?}");
-    };
-    for keeper in keepers {
-        let up = at(keeper, &["up"]);
-        assert_eq!(up.code, Some(0), "{up:?}");
     }
-    assert_eq!((files("gate"), files("lost")), (2, 0));
-    refused(
+}
+
+const CHANGE: [&str; 5] = ["write", "--create", "--data", "x", "@all:/root/new"];
+
+/// Neither takes the other's gate, nor its word.
+#[test]
+fn sessions_of_two_keepers_are_not_taken_for_each_other() {
+    let _turn = turn();
+    let Some(keepers) = Keepers::new("gates-keepers") else { return };
+    KEEPERS.iter().for_each(|keeper| keepers.begin(*keeper));
+    keepers.wait_for(2, 0);
+    keepers.assert_refused(
         2,
         "this host is in two sessions gates-keepers, which different machines or users keep (",
     );
     // Each commands its own hosts all the same.
-    for keeper in keepers {
-        let own = at(keeper, &["--session", name, "cat", "@all:/root/data"]);
+    for keeper in KEEPERS {
+        let own = keepers.at(keeper, &["--session", keepers.name, "cat", "@all:/root/data"]);
         assert_eq!(own.code, Some(0), "{own:?}");
     }
     let another = "if that session is over, or reach hosts outside of it with -w HOSTS --launch ssh; this host is in \
                    another session gates-keepers as well";
-    kill(2);
-    wait_until("the second is lost", || (files("gate"), files("lost")) == (1, 1));
-    refused(3, another);
+    keepers.kill(2);
+    keepers.wait_for(1, 1);
+    keepers.assert_refused(3, another);
     // One that is there again takes its own word away, and leaves none when it ends as it should.
-    assert_eq!(at(2, &["up"]).code, Some(0));
-    wait_until("the second is there", || (files("gate"), files("lost")) == (2, 0));
-    assert_eq!(at(2, &["down"]).code, Some(0));
-    wait_until("the second has ended", || (files("gate"), files("lost")) == (1, 0));
-    assert_eq!(at(1, all[0]).code, Some(0));
-    std::fs::remove_file(machines.home(1, "new")).unwrap();
-    // One of the host's own is not taken for the other, when its name is said.
-    assert_eq!(at(LOGIN, &["down"]).code, Some(0));
-    wait_until("the first has ended", || (files("gate"), files("lost")) == (0, 0));
-    let own = at(1, &["--embedded", "2", "up", "--session", name]);
-    assert_eq!(own.code, Some(0), "{own:?}");
-    assert_eq!(at(LOGIN, &["up"]).code, Some(0));
-    let named = at(1, &[&["--session", name], all[0]].concat());
-    let told = "its own, and one of another machine or user (";
-    assert!(named.code == Some(2) && named.stderr.contains(told), "{named:?}");
-    // Nor where the other is lost.
-    kill(LOGIN);
-    wait_until("the first is lost", || (files("gate"), files("lost")) == (0, 1));
-    let named = at(1, &[&["--session", name], all[0]].concat());
-    assert!(named.code == Some(3) && named.stderr.contains("has lost its root"), "{named:?}");
-    assert!(!machines.home(1, "new").exists());
-    assert_eq!(at(1, &["down", name]).code, Some(0));
+    keepers.begin(2);
+    keepers.wait_for(2, 0);
+    keepers.end(2);
+    keepers.wait_for(1, 0);
+    assert_eq!(keepers.at(1, &CHANGE).code, Some(0));
+    std::fs::remove_file(keepers.machines.home(1, "new")).unwrap();
     // One that begins after another is lost leaves that one's word alone.
-    kill(LOGIN);
-    wait_until("the first is lost", || (files("gate"), files("lost")) == (0, 1));
-    assert_eq!(at(2, &["up"]).code, Some(0));
-    wait_until("the second is there", || (files("gate"), files("lost")) == (1, 1));
-    refused(3, another);
-    assert_eq!(at(2, &["down"]).code, Some(0));
+    keepers.kill(LOGIN);
+    keepers.wait_for(0, 1);
+    keepers.begin(2);
+    keepers.wait_for(1, 1);
+    keepers.assert_refused(3, another);
+    keepers.end(2);
+}
+
+/// A session of the host's own is not taken for another machine's of its name, also where that one is lost.
+#[test]
+fn own_session_is_not_taken_for_one_of_another_machine() {
+    let _turn = turn();
+    let Some(keepers) = Keepers::new("gates-own") else { return };
+    let up = keepers.at(1, &["--embedded", "2", "up", "--session", keepers.name]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    keepers.begin(LOGIN);
+    keepers.wait_for(1, 0);
+    let named = || keepers.at(1, &[&["--session", keepers.name], &CHANGE[..]].concat());
+    let run = named();
+    let told = "its own, and one of another machine or user (";
+    assert!(run.code == Some(2) && run.stderr.contains(told), "{run:?}");
+    keepers.kill(LOGIN);
+    keepers.wait_for(0, 1);
+    let run = named();
+    assert!(run.code == Some(3) && run.stderr.contains("has lost its root"), "{run:?}");
+    assert!(!keepers.has_changed());
+    assert_eq!(keepers.at(1, &["down", keepers.name]).code, Some(0));
 }
 
 /// A command by a cluster is its session's, which may have other hosts than the file: from any environment, and also after the
