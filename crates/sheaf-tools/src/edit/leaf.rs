@@ -145,6 +145,10 @@ impl PerPath for Editor {
         found
     }
 
+    fn takes_once(&self) -> bool {
+        true
+    }
+
     fn begin(&mut self, path: &Path, answer: &mut Answer, host: &Host) -> Result<(), Errno> {
         let (new_owner, from) = (self.owner?, self.from?);
         let is_dry = self.options.dry_run;

@@ -569,3 +569,44 @@ fn edit_results_and_failures_are_folded_over_hosts() {
         });
     }
 }
+
+/// Changes that are not the same when they are made twice.
+#[test]
+fn file_that_is_named_twice_is_changed_once() {
+    let cluster = Cluster::new(3);
+    populate(&cluster);
+    let [one, other, third] = [0, 1, 2].map(|leaf| cluster.path(leaf, "top"));
+    run(async {
+        let client = cluster.client("1x1x60");
+        let mut targets = ["top", "t*", "top"].map(|path| cluster.target(path));
+        targets[2].members = RangeSet::single(1);
+        let grow =
+            Edit::Truncate { size: Some(SizeChange::Grow(4)), reference: None, create: true };
+        let (lines, edited) = apply_with(&client, &targets, &grow, VERBOSE).await;
+        assert!(edited.outcome.is_ok() && lines.len() == 1, "{lines:?} {edited:?}");
+        assert_eq!(edited.files(), 3);
+        std::fs::set_permissions(&one, PermissionsExt::from_mode(0o741)).unwrap();
+        apply_with(&client, &targets, &chmod("u=g,g=o,o=u", false), VERBOSE).await;
+        assert_eq!(std::fs::metadata(&one).unwrap().mode() & 0o7777, 0o414);
+        std::fs::set_permissions(&one, PermissionsExt::from_mode(0o644)).unwrap();
+        for way in [WriteWay::Append, WriteWay::At(2), WriteWay::InPlace, WriteWay::Replace] {
+            let options = WriteOptions { way, ..WriteOptions::default() };
+            let source = Box::new(Cursor::new(b"12".to_vec()));
+            let written =
+                write(&client, &targets, &options, VERBOSE, source, &mut |_| Ok(())).await.unwrap();
+            assert!(written.outcome.is_ok(), "{written:?}");
+            assert_eq!(written.outcome.status.count, 3, "{way:?}");
+            let content = std::fs::read(&one).unwrap();
+            let expected: &[u8] = match way {
+                WriteWay::Append => b"content\0\0\0\x0012",
+                WriteWay::At(_) => b"co12ent\0\0\0\x0012",
+                _ => b"12",
+            };
+            assert_eq!(content, expected, "{way:?}");
+            assert_eq!(
+                [&other, &third].map(|file| std::fs::read(file).unwrap()),
+                [content.clone(), content]
+            );
+        }
+    });
+}

@@ -4,6 +4,7 @@ use crate::edit::EditOptions;
 use crate::edit::leaf::{rounded, say_count};
 use crate::paths::FORM;
 use bytes::Bytes;
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use sheaf_core::Errno;
 use sheaf_file::{
@@ -144,6 +145,7 @@ enum WrittenTo {
 
 impl Writing {
     fn begin(&mut self, host: &Host) {
+        let mut named = FxHashSet::default();
         for pattern in std::mem::take(&mut self.params.paths) {
             let Globbed { paths, errors } = if self.params.create || self.params.exclusive {
                 host.expand_new(&pattern)
@@ -154,6 +156,9 @@ impl Writing {
                 errors.into_iter().map(|error| WriteFailure::untouched(error.path, error.errno));
             self.failures.extend(failures);
             for path in paths {
+                if !named.insert(path.clone()) {
+                    continue;
+                }
                 if self.params.options.dry_run {
                     match self.plan(&path, host) {
                         Ok(plan) => self.planned.push_back((path, plan)),
