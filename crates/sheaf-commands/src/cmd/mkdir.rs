@@ -25,7 +25,7 @@ pub struct MkdirArgs {
     #[arg(short, long)]
     pub parents: bool,
 
-    /// Mode of the directories, octal or symbolic; else what your umask leaves
+    /// Mode of the directories, octal or symbolic; else what the session's umask leaves
     #[arg(short, long, value_name = "MODE", value_parser = mode::change)]
     pub mode: Option<ModeChange>,
 

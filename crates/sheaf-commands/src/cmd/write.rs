@@ -61,7 +61,8 @@ pub struct WriteArgs {
     #[arg(long)]
     pub excl: bool,
 
-    /// Mode of the files created, in octal, as far as your umask leaves it
+    /// Mode of the files created, in octal, as far as the session's umask leaves
+    /// it
     #[arg(long, value_name = "MODE", value_parser = mode::octal, default_value = "0644")]
     pub mode: u32,
 
