@@ -215,6 +215,20 @@ impl Export {
         self.openat2(path, flags | OFlags::PATH, Mode::empty())
     }
 
+    /// The directory in which all paths begin.
+    pub(crate) fn top(&self) -> Result<OwnedFd> {
+        Ok(rustix::io::fcntl_dupfd_cloexec(&*self.root, 0)?)
+    }
+
+    /// What has this name in a directory beneath the export, as a descriptor that only names it: a link is
+    /// itself.
+    pub(crate) fn step(&self, dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        let within = ResolveFlags::BENEATH;
+        let found = openat2(dir.as_fd(), Path::new(name), flags, Mode::empty(), within)?;
+        unless_view(found, self.device)
+    }
+
     /// The same for whoever asks only what the file is: a view is seen, and not entered.
     fn resolve_to_look(&self, path: &Path, flags: OFlags) -> Result<OwnedFd> {
         let flags = flags | OFlags::PATH;
@@ -379,7 +393,7 @@ impl ExportPlace {
 }
 
 /// Where the link that this `O_PATH` descriptor names points; `EINVAL` when it is none.
-fn link_target(link: &OwnedFd) -> Result<PathBuf> {
+pub(crate) fn link_target(link: &OwnedFd) -> Result<PathBuf> {
     if fd_metadata(link.as_fd())?.kind != FileKind::Symlink {
         return Err(Errno::INVAL);
     }

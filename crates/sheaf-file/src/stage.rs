@@ -2,6 +2,7 @@
 
 mod content;
 mod place;
+mod way;
 
 use crate::Result;
 use crate::attributes::{Attributes, Subject, Xattr, apply};
@@ -38,9 +39,9 @@ pub struct StageOptions {
     pub in_place: bool,
     /// Replace a file this user may not write, where the directory allows it.
     pub force: bool,
-    /// Follow no symbolic link of another user, unless the file that it leads to is that user's: as
-    /// the kernel does in directories that everybody may write to (`fs.protected_symlinks`). Links of
-    /// root are followed.
+    /// Follow no symbolic link that another user could have laid, unless the file that it leads to is that
+    /// user's. Those are the owners of the links on the way and of the directories that it leads
+    /// through, and everybody where all may make names.
     pub wary: bool,
 }
 

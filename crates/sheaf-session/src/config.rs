@@ -326,6 +326,11 @@ impl Config {
         is_said(&launch.origin) || (is_said(&hosts.origin) && !self.selects)
     }
 
+    /// Whether an option says the hosts, and not a choice among those of a cluster.
+    pub(crate) fn has_own_hosts(&self) -> bool {
+        matches!(self.cluster.hosts.origin, Origin::Option(_)) && !self.selects
+    }
+
     /// The option that says how servers are started, if there is one: it is of no use once they
     /// run.
     pub fn says_login(&self) -> Option<&'static str> {

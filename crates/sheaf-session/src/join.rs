@@ -167,14 +167,11 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
     if !asked && !is_name(name) {
         return Ok(None);
     }
-    // What a running session cannot heed, whoever has not asked for one gets from a tree of their
-    // own.
-    if !asked
-        && (config.is_ad_hoc() || config.says_login().is_some() || config.says_start().is_some())
-    {
+    // Whoever says the hosts has a tree of those; the hosts of a cluster are its session's, which may have others.
+    if !asked && config.has_own_hosts() {
         return Ok(None);
     }
-    if let Some(option) = config.says_login() {
+    if asked && let Some(option) = config.says_login() {
         let text = format!("session {name}: {option} is said when it is started");
         return Err(SessionError::Choice(text));
     }
@@ -182,10 +179,10 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
     // the file; one that runs elsewhere is found.
     let named = Sessions::named(config.environment(), name, None, &config.start_words())?;
     let Some(stream) = named.open(name)? else { return Ok(None) };
-    if let Some(option) = config.says_start() {
+    if let Some(option) = config.says_login().or(config.says_start()) {
         let text = format!(
-            "session {name} runs, and {option} holds for sessions that are started: `sheaf down \
-             {name}` first, or leave out --session for a tree of its own"
+            "session {name} runs, and {option} holds for sessions that are started: `sheaf down {name}` first, or add \
+             -w HOSTS --launch ssh, or --embedded 1 for this host alone, for a tree of its own"
         );
         return Err(SessionError::Choice(text));
     }
@@ -203,7 +200,7 @@ fn through_gate(config: &Config) -> Result<Option<(UnixStream, GateSocket)>, Ses
     if !asked && let Some(option) = config.says_free_hosts_with() {
         return check_no_gate(config, option).map(|()| None);
     }
-    if !asked && !any && !free && config.is_ad_hoc() {
+    if !asked && !any && !free && config.has_own_hosts() {
         return Ok(None);
     }
     let is_meant = |gate: &GateSocket| any || free || gate.session == config.session_name();

@@ -1,6 +1,7 @@
 //! Where the new file goes, and how it gets its name.
 
 use super::StageOptions;
+use super::way::{Makers, judged_place};
 use crate::Result;
 use crate::attributes::{ACCESS_LIST, Attributes, Subject, Xattr, apply, some_xattrs_of};
 use crate::export::{Export, ExportPlace, name_metadata};
@@ -26,7 +27,7 @@ pub const TEMP_PREFIX: &str = ".sheaf-tmp-";
 const TEMP_TRIES_MAX: usize = 64;
 
 /// How many symbolic links a destination may lead through; the system's own limit.
-const LINKS_MAX: usize = 40;
+pub(super) const LINKS_MAX: usize = 40;
 
 /// File systems whose files are doors to the kernel and cannot be replaced: proc, sysfs, cgroup,
 /// cgroup2, debugfs, tracefs, securityfs, configfs, selinuxfs, efivarfs.
@@ -96,7 +97,11 @@ impl Destination {
         options: &StageOptions,
         source: Option<&FileIdentity>,
     ) -> Result<(Self, File)> {
-        let (ExportPlace { dir, name, must_be_dir }, linkers) = final_place(export, path)?;
+        let (place, makers) = match options.wary {
+            true => judged_place(export, path)?,
+            false => (final_place(export, path)?, Makers::default()),
+        };
+        let ExportPlace { dir, name, must_be_dir } = place;
         let old = match name_metadata(dir.as_fd(), &name) {
             Ok(metadata) if metadata.is_dir() => return Err(Errno::ISDIR),
             Ok(_) if must_be_dir => return Err(Errno::NOTDIR),
@@ -105,9 +110,7 @@ impl Destination {
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(errno),
         };
-        let (own, owner) = (rustix::process::geteuid().as_raw(), old.as_ref().map(|old| old.uid));
-        let is_trusted = |linker: &u32| [own, 0].contains(linker) || owner == Some(*linker);
-        if options.wary && !linkers.iter().all(is_trusted) {
+        if !makers.may_lead_to(old.as_ref().map(|old| old.uid)) {
             return Err(Errno::ACCES);
         }
         let mut found = Self { kind: StageKind::Anonymous, dir, name, temp: None, old: None };
@@ -295,9 +298,9 @@ impl Drop for Destination {
 }
 
 /// The place a path leads to when symbolic links at its end are followed within the export. The
-/// last one may lead to a name that does not exist. With it, whose these links are.
-fn final_place(export: &Export, path: &Path) -> Result<(ExportPlace, Vec<u32>)> {
-    let (mut path, mut linkers) = (path.to_owned(), Vec::new());
+/// last one may lead to a name that does not exist.
+pub(super) fn final_place(export: &Export, path: &Path) -> Result<ExportPlace> {
+    let mut path = path.to_owned();
     for _ in 0..=LINKS_MAX {
         let place = match export.place(&path) {
             Err(Errno::INVAL) => {
@@ -305,8 +308,7 @@ fn final_place(export: &Export, path: &Path) -> Result<(ExportPlace, Vec<u32>)> 
             }
             place => place?,
         };
-        let Some(target) = place.link_to_follow()? else { return Ok((place, linkers)) };
-        linkers.push(name_metadata(place.dir.as_fd(), &place.name)?.uid);
+        let Some(target) = place.link_to_follow()? else { return Ok(place) };
         match export.resolve(&path, OFlags::empty()) {
             // Only the kernel knows a magic link, whose text may look like any path (`ELOOP`), and
             // what it forbids is not done by way of the text.

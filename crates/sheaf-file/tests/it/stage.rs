@@ -311,6 +311,76 @@ fn wary_stage_follows_only_links_that_give_their_maker_nothing() {
     assert!(!at("new").exists());
 }
 
+/// Links are root's, and a user could have moved them, or what they lead through.
+#[test]
+fn wary_stage_follows_no_way_that_others_could_have_laid() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("only root can make files of other users");
+    }
+    let (dir, export) = tree(&["secret/f", "home/t/own", "open/t/x", "sticky/t/x", "roots/t/x"]);
+    let at = |name: &str| dir.path().join(name);
+    let give = |name: &str, mode: u32, owner: u32| {
+        std::fs::set_permissions(at(name), PermissionsExt::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(at(name), Some(owner), None).unwrap();
+    };
+    for name in ["home", "home/t", "home/t/own"] {
+        give(name, 0o755, 4711);
+    }
+    give("open", 0o777, 0);
+    give("sticky", 0o1777, 0);
+    for (name, to, owner) in [
+        ("home/t/moved", "/secret/f", 0),
+        ("home/t/through", "z/f", 0),
+        ("home/t/z", "../../secret", 4711),
+        ("home/t/twice", "../../roots/t/to", 0),
+        ("home/t/new", "not-there", 0),
+        ("home/t/mine", "own", 0),
+        ("roots/t/to", "/secret/f", 0),
+        ("roots/t/home", "/home/t/z/f", 0),
+        ("roots/t/own", "/home/t/own", 0),
+        ("roots/t/new", "not-there", 0),
+        ("roots/t/up", "../../../../../secret/./f", 0),
+        ("roots/t/dir", "../../secret/f/", 0),
+        ("roots/t/round", "round", 0),
+        ("open/t/to", "/secret/f", 0),
+        ("sticky/t/to", "/secret/f", 0),
+    ] {
+        std::os::unix::fs::symlink(to, at(name)).unwrap();
+        std::os::unix::fs::lchown(at(name), Some(owner), None).unwrap();
+    }
+    for (in_place, held) in [(false, false), (true, false), (false, true), (true, true)] {
+        let wary = StageOptions { in_place, wary: true, sync: false, ..StageOptions::default() };
+        for (name, expected) in [
+            ("home/t/moved", Err(Errno::ACCES)),
+            ("home/t/through", Err(Errno::ACCES)),
+            ("home/t/twice", Err(Errno::ACCES)),
+            ("home/t/new", Err(Errno::ACCES)),
+            ("home/t/mine", Ok(())),
+            ("roots/t/to", Ok(())),
+            ("roots/t/home", Err(Errno::ACCES)),
+            ("roots/t/own", Ok(())),
+            ("roots/t/new", Ok(())),
+            ("roots/t/up", Ok(())),
+            ("roots/t/dir", Err(Errno::NOTDIR)),
+            ("roots/t/round", Err(Errno::LOOP)),
+            ("open/t/to", Err(Errno::ACCES)),
+            ("sticky/t/to", Ok(())),
+        ] {
+            std::fs::write(at("secret/f"), "old").unwrap();
+            let export = if held {
+                export.holding(Path::new(name).parent().unwrap(), false).unwrap()
+            } else {
+                export.clone()
+            };
+            assert_eq!(stage(&export, name, b"x", wary), expected, "{name} {in_place} {held}");
+            let is_written = std::fs::read(at("secret/f")).unwrap() == b"x";
+            let leads_there = ["roots/t/to", "roots/t/up", "sticky/t/to"].contains(&name);
+            assert_eq!(is_written, leads_there, "{name}");
+        }
+        std::fs::remove_file(at("roots/t/not-there")).unwrap();
+    }
+}
+
 /// A user who writes over a file leaves it the mode that cp leaves it, and fails where cp does.
 #[test]
 fn modes_of_replaced_files_are_those_that_cp_leaves() {

@@ -356,12 +356,30 @@ fn session_of_a_cluster_is_not_taken_for_all_hosts_of_the_file() {
     for run in [machines.run(&count), other(&count)] {
         assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n1:/root/data:1\n"), "{run:?}");
     }
+    // Options of a tree do not make it another set of hosts.
+    let trees: [&[&str]; 6] = [
+        &["--tree", "flat"],
+        &["--link", "tcp"],
+        &["--inner-hosts", "n2"],
+        &["--export", "/"],
+        &["--launch", "embedded"],
+        &["-l", "root"],
+    ];
+    for tree in trees {
+        for run in [machines.run(&[tree, &count].concat()), other(&[tree, &count].concat())] {
+            let option = if tree[0] == "-l" { "--user" } else { tree[0] };
+            let told = format!("session kept runs, and {option}");
+            assert!(run.code == Some(2) && run.stderr.contains(&told), "{tree:?}: {run:?}");
+        }
+    }
     machines.processes(LOGIN).iter().for_each(|root| root.signal(Signal::KILL));
     wait_until("it has ended", || machines.processes(LOGIN).is_empty());
     for run in [
         machines.run(&count),
         other(&count),
         machines.run(&["-C", "kept", "rm", "@all:/root/data"]),
+        machines.run(&["--tree", "flat", "rm", "@all:/root/data"]),
+        other(&["-C", "kept", "--launch", "embedded", "rm", "@all:/root/data"]),
     ] {
         assert!(run.code == Some(3) && run.stderr.contains("has ended without"), "{run:?}");
     }

@@ -254,7 +254,7 @@ fn start_options_are_refused_for_a_running_session() {
         let run = up.run(&["cat", option, value, "/etc/hostname"]);
         let told = format!(
             "sheaf: session {NAME} runs, and {option} holds for sessions that are started: `sheaf down {NAME}` first, \
-             or leave out --session for a tree of its own\n"
+             or add -w HOSTS --launch ssh, or --embedded 1 for this host alone, for a tree of its own\n"
         );
         assert_eq!((run.code, run.stdout.as_str(), run.stderr), (Some(2), "", told));
     }
