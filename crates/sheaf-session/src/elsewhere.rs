@@ -5,7 +5,7 @@
 //! a link to its socket.
 use crate::environment::Environment;
 use crate::error::SessionError;
-use crate::keep;
+use crate::seat;
 use crate::sessions::Sessions;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ impl Told {
     }
 
     fn was_killed(&self) -> bool {
-        !keep::is_held(&self.socket) && !self.runs()
+        !seat::is_held(&self.socket) && !self.runs()
     }
 }
 
@@ -128,19 +128,35 @@ impl Sessions {
         !Self::all_named(environment, name).is_empty()
     }
 
-    /// That no session of this name runs, here or elsewhere, so that one can begin here. One that was killed is
-    /// forgotten.
+    /// That no session of this name runs, here or elsewhere, so that one can begin here. Those that were killed are
+    /// forgotten: how they ended is to be told.
     ///
     /// # Errors
     /// [`SessionError::Taken`] when one does.
-    pub fn check_free_anywhere(environment: &Environment, name: &str) -> Result<(), SessionError> {
+    pub fn check_free_anywhere(
+        environment: &Environment,
+        name: &str,
+    ) -> Result<Vec<String>, SessionError> {
         let own = Self::of(environment);
         own.check_free(name)?;
         if let Some((_, place)) = Self::all_named(environment, name).first() {
             let place = place.directory().display();
             return Err(Self::taken(name, &format!("session {name} runs already, in {place}")));
         }
-        Self::forget_killed(environment, |killed| killed == name).map(drop)
+        Self::forget_killed(environment, |killed| killed == name)
+    }
+
+    /// All that run, here and elsewhere, with their names.
+    ///
+    /// # Errors
+    /// As [`Sessions::running`]. What is elsewhere and not to be trusted is passed over.
+    pub fn all(environment: &Environment) -> Result<Vec<(Self, String)>, SessionError> {
+        let names = Self::names(environment)?.into_iter();
+        let all = names.flat_map(|name| {
+            let places = Self::all_named(environment, &name).into_iter();
+            places.map(move |(_, place)| (place, name.clone()))
+        });
+        Ok(all.collect())
     }
 
     /// The sessions of this name that run, here and elsewhere, by their processes; one here that cannot be
@@ -266,7 +282,7 @@ impl Sessions {
                     && told.was_killed()
                     && std::fs::remove_file(&told.word).is_ok()
                 {
-                    keep::clear(&told.socket);
+                    seat::clear(&told.socket);
                     forgotten.push(told.sessions.how_it_ended(&told.name));
                 }
             }

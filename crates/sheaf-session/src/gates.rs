@@ -16,7 +16,7 @@ use crate::audit::{AuditMode, HostAudit};
 use crate::config::{Config, own_name};
 use crate::environment::Environment;
 use crate::error::{SessionError, one_line};
-use crate::keep::bind;
+use crate::seat::bind;
 use crate::sessions::{Sessions, is_name};
 pub use crate::users::SHARED;
 use crate::users::{Users, shared_with};

@@ -2,25 +2,18 @@
 use crate::audit::{RootAudit, plain};
 use crate::clients;
 use crate::config::{Config, Launch, own_name};
-use crate::elsewhere::Word;
-use crate::error::{SessionError, io_text};
+use crate::error::SessionError;
 use crate::gone::NAME_NOT_KNOWN;
+use crate::seat::{Place, Seat};
 use crate::session::Session;
-use crate::sessions::{ENDED, Sessions};
 use crate::settings;
 use crate::shut::{Lack, Shut};
-use crate::tokens;
 use crate::wire::SessionInfo;
-use rustix::fs::{Mode, OFlags, flock};
 use sheaf_core::RangeSet;
 use sheaf_tree::GateNews;
-use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::task::JoinHandle;
 
 /// How long those may take to say so that have started in time, where others have not.
 const COUNT_TIME: Duration = Duration::from_millis(400);
@@ -28,16 +21,8 @@ const COUNT_TIME: Duration = Duration::from_millis(400);
 /// How long a session waits after it could not let a client in.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest path that the system takes for a socket.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
-
 /// The name of a session, taken: nobody else's session has it until this is dropped.
-pub struct Reserved {
-    lock: Lock,
-    listener: UnixListener,
-    requests: UnixListener,
-    word: Option<Word>,
-}
+pub struct Reserved(Place);
 
 impl Reserved {
     /// Takes the name that the configuration means, before the tree is started.
@@ -45,13 +30,7 @@ impl Reserved {
     /// # Errors
     /// When a session of that name runs, or there is no place for its socket.
     pub fn take(config: &Config) -> Result<Self, SessionError> {
-        let sessions = config.sessions();
-        let name = config.session_name();
-        let path = sessions.socket(name)?;
-        let (lock, listener) = listen(&sessions, &path)?;
-        let requests = bind(&path.with_extension("token"))?;
-        let word = Word::leave(&sessions, config.environment(), name, &path);
-        Ok(Self { lock, listener, requests, word })
+        Place::take(&config.sessions(), config.environment(), config.session_name()).map(Self)
     }
 
     /// Opens for those who have a token made, now that the tree is there.
@@ -62,28 +41,12 @@ impl Reserved {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn open(self, session: &Session) -> Result<Reachable, SessionError> {
-        let socket = |socket| {
-            tokio::net::UnixListener::from_std(socket).map_err(SessionError::io("session"))
-        };
-        let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
-        let desk = sheaf_tree::task::spawn(tokens::serve(requests, session.desk.clone()));
-        Ok(Reachable { desk, listener, _word: self.word, _lock: self.lock })
+        self.0.open(session.desk.clone()).map(Reachable)
     }
 }
 
 /// A session that those who make tokens reach. Once this is dropped nobody connects any more.
-pub struct Reachable {
-    desk: JoinHandle<()>,
-    listener: tokio::net::UnixListener,
-    _word: Option<Word>,
-    _lock: Lock,
-}
-
-impl Drop for Reachable {
-    fn drop(&mut self) {
-        self.desk.abort();
-    }
-}
+pub struct Reachable(Seat);
 
 impl Reachable {
     /// Lets clients in, for as long as this is polled.
@@ -124,9 +87,20 @@ impl Reachable {
         audit: &RootAudit,
     ) -> Result<(), SessionError> {
         let (mut others, mut failures) = (OtherUsers::default(), 0u32);
+        let mut moved = None;
         loop {
-            let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
+            let seat = moved.as_ref().unwrap_or(&self.0);
+            let accepted = tokio::select! {
+                accepted = seat.accept() => Some(accepted),
+                () = seat.removed() => None,
+            };
+            let Some(accepted) = accepted else {
+                let seat = seat.anew(session).await;
+                moved = Some(seat);
+                continue;
+            };
+            let stream = match accepted {
+                Ok(stream) => stream,
                 // Out of descriptors, say: those who are in go on, and may leave.
                 Err(error) => {
                     failures += 1;
@@ -354,111 +328,4 @@ fn refused(session: &Session, others: OtherUsers) -> (Vec<(String, u64)>, Vec<u6
     let clients = (others.count > 0)
         .then(|| (("a client of another user".to_owned(), others.count), others.at));
     at_door.chain(clients).unzip()
-}
-
-/// Makes the socket; a lock beside it decides between two that start at once.
-fn listen(sessions: &Sessions, path: &Path) -> Result<(Lock, UnixListener), SessionError> {
-    prepare(sessions)?;
-    check_length(path)?;
-    let lock = Lock::take(path)?;
-    if let Err(error) = std::fs::remove_file(path.with_extension(ENDED))
-        && error.kind() != ErrorKind::NotFound
-    {
-        tracing::warn!(%error, "why the session before this one has ended stays written down");
-    }
-    Ok((lock, bind(path)?))
-}
-
-/// Whether a process has the name that this socket is for, whatever it does with it.
-pub(crate) fn is_held(socket: &Path) -> bool {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let lock = rustix::fs::open(socket.with_extension("lock"), flags, Mode::empty());
-    lock.is_ok_and(|lock| flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err())
-}
-
-/// Removes a socket that nobody listens at any more, with what belongs to it; whether that was
-/// done.
-pub(crate) fn clear(socket: &Path) -> bool {
-    Lock::take(socket).map(drop).is_ok()
-}
-
-/// Makes the directory for sockets, if there is none.
-pub(crate) fn prepare(sessions: &Sessions) -> Result<(), SessionError> {
-    use std::os::unix::fs::DirBuilderExt;
-    let directory = sessions.directory();
-    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(none_at(directory, &error)),
-        _ => sessions.check_directory(),
-    }
-}
-
-/// No session can be had because of this file.
-fn none_at(path: &Path, error: &std::io::Error) -> SessionError {
-    let text = io_text(path, error);
-    SessionError::NoPlace(format!(
-        "{text}; sessions have their sockets there ($XDG_RUNTIME_DIR, or $TMPDIR)"
-    ))
-}
-
-/// The system takes no long path for a socket.
-fn check_length(path: &Path) -> Result<(), SessionError> {
-    let bytes = path.with_extension("token").as_os_str().len();
-    if bytes <= SOCKET_PATH_BYTES_MAX {
-        return Ok(());
-    }
-    Err(SessionError::NoPlace(format!(
-        "its sockets in {} would have paths of {bytes} bytes, and {SOCKET_PATH_BYTES_MAX} are the \
-         most: set XDG_RUNTIME_DIR to a directory with a shorter path, or give a shorter \
-         --session NAME",
-        path.parent().unwrap_or(path).display()
-    )))
-}
-
-/// Listens at a path that is ours; what an earlier session has left there goes.
-pub(crate) fn bind(path: &Path) -> Result<UnixListener, SessionError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(none_at(path, &error)),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path).map_err(|error| none_at(path, &error))?;
-    listener.set_nonblocking(true).map_err(SessionError::io("session"))?;
-    Ok(listener)
-}
-
-/// The file whose lock decides who is the session of a name; it and the socket go with the session.
-struct Lock {
-    path: PathBuf,
-    socket: PathBuf,
-    _file: OwnedFd,
-}
-
-impl Lock {
-    fn take(socket: &Path) -> Result<Self, SessionError> {
-        let path = socket.with_extension("lock");
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        loop {
-            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-                .map_err(|errno| none_at(&path, &errno.into()))?;
-            if flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-                let name = socket.file_stem().unwrap_or_default().to_string_lossy();
-                let why = format!("another process starts or runs session {name}");
-                return Err(Sessions::taken(&name, &why));
-            }
-            // A session that ended in between has removed the file that is locked now.
-            let locked =
-                rustix::fs::fstat(&file).map_err(|errno| none_at(&path, &errno.into()))?.st_ino;
-            if rustix::fs::lstat(&path).is_ok_and(|there| there.st_ino == locked) {
-                return Ok(Self { path, socket: socket.to_owned(), _file: file });
-            }
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.socket);
-        let _ = std::fs::remove_file(self.socket.with_extension("token"));
-        // Still locked: whoever opens it now finds another file, or none, under its name.
-        let _ = std::fs::remove_file(&self.path);
-    }
 }

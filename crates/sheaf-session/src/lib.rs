@@ -44,6 +44,7 @@ pub mod groups;
 mod join;
 mod keep;
 mod past;
+mod seat;
 mod serving;
 mod session;
 mod sessions;

@@ -1,6 +1,6 @@
 //! Sessions that have run: what they left, and what their logs say of how they ended.
 use crate::error::SessionError;
-use crate::keep;
+use crate::seat;
 use crate::sessions::Sessions;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -30,6 +30,9 @@ impl Sessions {
     /// That a session of this name has run, and how it ended; `None` when nothing is known of any,
     /// or its process runs yet.
     pub(crate) fn past(&self, name: &str) -> Option<String> {
+        if self.is_foreign() {
+            return None;
+        }
         let path = self.log(name);
         let last = last_line(&path)?;
         let log = path.display();
@@ -37,7 +40,7 @@ impl Sessions {
         let Some((_, why)) = last.text.split_once(&ends) else {
             let process = last.process;
             // It begins, or ends just now.
-            if keep::is_held(&self.socket(name).ok()?) {
+            if seat::is_held(&self.socket(name).ok()?) {
                 return None;
             }
             return Some(format!(
@@ -54,7 +57,7 @@ impl Sessions {
     /// When the directory is not to be trusted, or cannot be read.
     pub fn killed(&self) -> Result<Vec<String>, SessionError> {
         let files = self.files("sock")?;
-        let names = files.iter().filter(|path| !keep::is_held(path));
+        let names = files.iter().filter(|path| !seat::is_held(path));
         let names = names.filter_map(|path| path.file_stem()?.to_str());
         Ok(names
             .filter(|name| !self.is_running(name))
@@ -64,9 +67,12 @@ impl Sessions {
 
     /// Whether a session of this name was killed, and nobody has forgotten it since.
     pub(crate) fn was_killed(&self, name: &str) -> bool {
+        if self.is_foreign() {
+            return false;
+        }
         let is_left = |socket: &PathBuf| std::fs::symlink_metadata(socket).is_ok();
         let left = self.socket(name).ok().filter(is_left);
-        left.is_some_and(|socket| !keep::is_held(&socket)) && !self.is_running(name)
+        left.is_some_and(|socket| !seat::is_held(&socket)) && !self.is_running(name)
     }
 
     pub(crate) fn how_it_ended(&self, name: &str) -> String {
@@ -86,7 +92,7 @@ impl Sessions {
         for path in self.files("sock")? {
             let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
             // Whoever runs, or begins to, has its lock.
-            if is_meant(name) && !self.is_running(name) && keep::clear(&path) {
+            if is_meant(name) && !self.is_running(name) && seat::clear(&path) {
                 swept.push(self.how_it_ended(name));
             }
         }

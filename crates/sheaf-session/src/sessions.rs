@@ -168,6 +168,15 @@ impl Sessions {
         own.make_directory().map(|()| own)
     }
 
+    /// This place, and those that are there as long as the machine runs: a session whose directory is removed
+    /// goes there.
+    pub(crate) fn and_those_that_last(&self, environment: &Environment) -> Vec<Self> {
+        let is_roots = getuid().is_root() && !is_apart(environment);
+        let roots = is_roots.then(Self::roots);
+        let all = [Some(self.clone()), roots, Some(Self::temporary(environment))];
+        all.into_iter().flatten().collect()
+    }
+
     /// The directories in which sessions and servers of this user can have sockets: a server that
     /// was started over ssh has no runtime directory.
     #[must_use]
@@ -211,7 +220,7 @@ impl Sessions {
 
     /// Whether another user has made the directory, where every user can. No session of this user
     /// can be there, so it is passed over.
-    fn is_foreign(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         let is_foreign = self.is_temporary
             && std::fs::symlink_metadata(&self.directory)
                 .is_ok_and(|about| about.uid() != self.owner().as_raw());
@@ -236,7 +245,7 @@ impl Sessions {
         if *self == Self::roots() {
             crate::users::directory(Path::new(SHARED))?;
         }
-        crate::keep::prepare(self)
+        crate::seat::prepare(self)
     }
 
     /// Whether nobody else can put sockets where this user's sessions have theirs.

@@ -1,6 +1,6 @@
 //! Users beside the session's own whom a session of root's lets in, and where they find it.
 use crate::error::{SessionError, io_text};
-use crate::keep::bind;
+use crate::seat::bind;
 use crate::sessions::Sessions;
 use rustix::fs::{Gid, Mode, Uid, chmod, chown};
 use sheaf_tree::{Admits, HostGates, Listener};

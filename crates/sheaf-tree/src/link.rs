@@ -16,7 +16,7 @@ pub(crate) mod door;
 pub mod hello;
 pub mod peer;
 pub mod tls;
-pub(crate) mod watch;
+pub mod watch;
 pub(crate) mod wire;
 
 pub use crate::proto::control::{Ancestor, DoorAddress};

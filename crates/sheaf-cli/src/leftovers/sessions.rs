@@ -98,14 +98,12 @@ fn sweep_session(
     directory: &OpenDirectory,
     (session, names): (&str, &[OsString]),
 ) -> io::Result<()> {
+    let is = |name: &OsString, end| name.to_str().is_some_and(|name| name.ends_with(end));
+    let has_socket = names.iter().any(|name| is(name, ".sock"));
     let lock = match lock_of(directory, session, sweep.removal.dry_run)? {
         SessionLock::Held => None,
         // A session of a version without locks has a socket only.
-        _ if names.iter().any(|name| name.to_str().is_some_and(|name| name.ends_with(".sock")))
-            && sessions.is_running(session) =>
-        {
-            None
-        }
+        _ if has_socket && sessions.is_running(session) => None,
         lock => Some(lock),
     };
     let Some(lock) = lock else {
@@ -113,8 +111,17 @@ fn sweep_session(
         sweep.keep(KIND, path, format!("session {session} runs"));
         return Ok(());
     };
-    let is_lock = |name: &OsString| name.to_str().is_some_and(|name| name.ends_with(LOCK));
     for name in names {
+        // Until somebody is told of its end, a command that is meant for it is for no other hosts.
+        if has_socket {
+            let path = directory.path().join(format!("{session}.sock"));
+            sweep.keep(
+                KIND,
+                path,
+                format!("session {session} was killed: sheaf status forgets it"),
+            );
+            break;
+        }
         let Some(stat) = directory.stat(name)? else { continue };
         let path = directory.path().join(name);
         // A session that begins opens its log before it takes its lock.
@@ -126,7 +133,7 @@ fn sweep_session(
         }
     }
     // The lock that was made for the removal alone.
-    if matches!(lock, SessionLock::Taken(_)) && !names.iter().any(is_lock) {
+    if matches!(lock, SessionLock::Taken(_)) && !names.iter().any(|name| is(name, LOCK)) {
         directory.remove(format!("{session}{LOCK}").as_ref())?;
     }
     Ok(())

@@ -86,7 +86,10 @@ impl ReadySession {
 /// says.
 pub fn up(config: &Config, arguments: &[std::ffi::OsString]) -> Result<(u32, ReadySession)> {
     let name = config.session_name();
-    Sessions::check_free_anywhere(config.environment(), name)?;
+    // Whatever becomes of this one: nobody is told of them again.
+    for ended in Sessions::check_free_anywhere(config.environment(), name)? {
+        tell(ended);
+    }
     let cannot =
         |source| SessionError::Io { what: "cannot start the session's process".to_owned(), source };
     let (said, ours) = std::io::pipe().map_err(cannot)?;

@@ -21,8 +21,9 @@ use std::path::PathBuf;
 /// Removes the programs that ssh launch and archives keep in ~/.cache/sheaf
 /// (or in /run/user/UID or /var/tmp), sockets and logs of sessions that have
 /// ended, and the directories of recordings and tours that were killed. Running
-/// sessions, programs in use, files younger than 10 minutes, and recordings with
-/// operations that no trace has stay. Catalogs of archives
+/// sessions, killed ones until `sheaf status` has told of them, programs in use,
+/// files younger than 10 minutes, and recordings with operations that no trace
+/// has stay. Catalogs of archives
 /// (~/.cache/sheaf/archives) are never removed.
 ///
 /// With -w, -C or --session it removes the same on those hosts, and not here.

@@ -38,8 +38,8 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
             );
             return Err(Stop::usage(text).into());
         }
-        for name in sessions.running()? {
-            end(&sessions, &name)?;
+        for (place, name) in Sessions::all(&environment)? {
+            end(&place, &name)?;
             told(&name, global)?;
         }
         return Ok(Exit::Success);

@@ -73,8 +73,9 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
     let output = Output::new(global);
     // First: of a name that another session has, too, the one that runs is asked then.
     let forgotten = match asked {
-        None => Sessions::forget_killed(&environment, |_| true)?,
-        Some(_) => Vec::new(),
+        // What is not told is not forgotten.
+        None if !global.quiet => Sessions::forget_killed(&environment, |_| true)?,
+        _ => Vec::new(),
     };
     let seen = names.clone();
     let (mut exits, mut summaries) = (Vec::new(), Vec::new());

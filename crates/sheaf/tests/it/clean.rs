@@ -177,8 +177,22 @@ fn clean_keeps_a_session_that_runs_and_removes_a_killed_one() {
     up.session.signal(Signal::KILL);
     wait_until("the session has ended", || !up.session.runs());
     age(&up.socket().with_extension("log"));
+    // Until somebody is told of its end, a command that is meant for it is for no others.
+    let kept = format!(
+        "kept {}: session {NAME} was killed: sheaf status forgets it\n",
+        up.socket().display()
+    );
+    for args in [&["--dry-run"][..], &["-y"]] {
+        let run = clean(&up.home, args);
+        assert!(run.code == Some(0) && run.stderr.starts_with(&kept), "{run:?}");
+        assert_eq!(files(), before, "{run:?}");
+    }
+    up.home.run(&["status", "--quiet"]);
+    assert_eq!(files(), before);
+    let status = up.home.run(&["status"]);
+    assert!(status.stderr.contains("has ended without saying why"), "{status:?}");
     let dry = clean(&up.home, &["--dry-run"]);
-    assert_eq!(files(), before, "{dry:?}");
+    assert!(dry.stdout.contains(".log"), "{dry:?}");
     let run = clean(&up.home, &["-y"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert_eq!(dry.stdout.replace("would remove", "removed"), run.stdout);

@@ -391,3 +391,50 @@ fn session_of_a_cluster_is_not_taken_for_all_hosts_of_the_file() {
         assert_eq!((run.code, run.stdout.as_str()), (Some(0), "n[1-3]:/root/data:1\n"), "{run:?}");
     }
 }
+
+/// The runtime directory of a user goes with the last login, and something may remove the socket alone.
+#[test]
+fn session_whose_socket_is_removed_is_found_again() {
+    let _turn = turn();
+    let home = Home::new();
+    home.write("sheaf.toml", "[cluster.moved]\nhosts = \"n[1-3]\"\nlaunch = \"embedded\"\n");
+    let data = home.write("data", "x\n");
+    let up = home.run(&["up", "-w", "n1"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let place = home.runtime_dir().join("sheaf");
+    let socket = place.join("moved.sock");
+    let counts = || {
+        wait_until("it listens again", || home.run(&["status"]).code == Some(0));
+        for session in [&["--session", "moved"][..], &[]] {
+            let run = home.run(&[session, &["grep", "-c", "x", data.to_str().unwrap()]].concat());
+            let expected = format!("n1:{}:1\n", data.display());
+            assert_eq!((run.code, run.stdout), (Some(0), expected), "{}", run.stderr);
+        }
+        let again = home.run(&["up"]);
+        assert!(again.code == Some(2) && again.stderr.contains("runs already"), "{again:?}");
+    };
+    let remove = || {
+        let away = home.path().join("away");
+        std::fs::rename(&place, &away).unwrap();
+        std::fs::remove_dir_all(&away).unwrap();
+    };
+    for _ in 0..2 {
+        std::fs::remove_file(&socket).unwrap();
+        counts();
+        remove();
+        counts();
+        assert!(socket.exists());
+    }
+    // Where there is no place for it any more it goes where callers look as well, and stays there.
+    remove();
+    std::fs::write(&place, "").unwrap();
+    let moved = || {
+        let entries = std::fs::read_dir(home.runtime_dir()).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path().join("moved.sock")).find(|socket| socket.exists())
+    };
+    wait_until("it listens elsewhere", || moved().is_some());
+    std::fs::remove_file(&place).unwrap();
+    counts();
+    assert_eq!(home.run(&["down"]).code, Some(0));
+    assert_eq!(moved(), None);
+}

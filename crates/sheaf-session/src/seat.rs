@@ -1,0 +1,284 @@
+//! Where a session listens. It stays there whatever becomes of the directory: the runtime directory of
+//! a user goes with the last login, and what cleans directories for temporary files may take its sockets.
+use crate::elsewhere::Word;
+use crate::environment::Environment;
+use crate::error::{SessionError, io_text};
+use crate::session::Session;
+use crate::sessions::{ENDED, Sessions};
+use crate::tokens;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{Mode, OFlags, flock};
+use sheaf_tree::launch::Desk;
+use sheaf_tree::link::watch::register;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
+
+/// The longest path that the system takes for a socket.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// How long it takes at most to see that a socket is gone, where the system does not tell.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a session waits after it found no place for its socket.
+const PLACE_PAUSE: Duration = Duration::from_secs(1);
+
+/// A name that is taken, with sockets at which nobody is answered yet.
+pub(crate) struct Place {
+    lock: Arc<Lock>,
+    listener: UnixListener,
+    requests: UnixListener,
+    word: Option<Word>,
+}
+
+/// The sockets of a session that runs.
+pub(crate) struct Seat {
+    listener: tokio::net::UnixListener,
+    desk: JoinHandle<()>,
+    watch: Watch,
+    _word: Option<Word>,
+    lock: Arc<Lock>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.desk.abort();
+    }
+}
+
+impl Place {
+    /// Takes a name in this directory.
+    ///
+    /// # Errors
+    /// When a session of that name runs there, or there is no place for its socket.
+    pub fn take(
+        sessions: &Sessions,
+        environment: &Environment,
+        name: &str,
+    ) -> Result<Self, SessionError> {
+        let socket = sessions.socket(name)?;
+        prepare(sessions)?;
+        check_length(&socket)?;
+        // It decides between two that start at once.
+        let lock = Lock::take(&socket)?;
+        if let Err(error) = std::fs::remove_file(socket.with_extension(ENDED))
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "why the session before this one has ended stays written down");
+        }
+        let word = || Word::leave(sessions, environment, name, &socket);
+        Self::listen(Arc::new(lock), word)
+    }
+
+    fn listen(lock: Arc<Lock>, word: impl FnOnce() -> Option<Word>) -> Result<Self, SessionError> {
+        let listener = bind(&lock.socket)?;
+        let requests = bind(&lock.socket.with_extension("token"))?;
+        Ok(Self { word: word(), lock, listener, requests })
+    }
+
+    /// Answers those who have a token made.
+    ///
+    /// # Errors
+    /// When a socket cannot be used.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn open(self, desk: Option<Arc<Desk>>) -> Result<Seat, SessionError> {
+        let socket = |socket| {
+            tokio::net::UnixListener::from_std(socket).map_err(SessionError::io("session"))
+        };
+        let watch = Watch::of(&self.lock.socket)?;
+        let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
+        let desk = sheaf_tree::task::spawn(tokens::serve(requests, desk));
+        Ok(Seat { listener, desk, watch, _word: self.word, lock: self.lock })
+    }
+}
+
+impl Seat {
+    pub async fn accept(&self) -> std::io::Result<UnixStream> {
+        self.listener.accept().await.map(|(stream, _)| stream)
+    }
+
+    /// Waits until the socket has lost its name: nobody comes there any more.
+    pub async fn removed(&self) {
+        self.watch.gone().await;
+    }
+
+    /// Another one for the same session, in the same place or where callers look as well.
+    pub async fn anew(&self, session: &Session) -> Self {
+        let (config, name) = (&session.config, session.name());
+        let old = self.lock.socket.display();
+        loop {
+            for sessions in config.sessions().and_those_that_last(config.environment()) {
+                // Where the lock is left, nobody else has taken the name.
+                let place = match sessions.socket(name) {
+                    Ok(socket) if socket == self.lock.socket && self.lock.is_there() => {
+                        Place::listen(Arc::clone(&self.lock), || None)
+                    }
+                    _ => Place::take(&sessions, config.environment(), name),
+                };
+                match place.and_then(|place| place.open(session.desk.clone())) {
+                    Ok(seat) => {
+                        let new = seat.lock.socket.display();
+                        tracing::warn!("{old} was removed: session {name} listens at {new}");
+                        return seat;
+                    }
+                    Err(error) => tracing::warn!(%error, "{old} was removed"),
+                }
+            }
+            tokio::time::sleep(PLACE_PAUSE).await;
+        }
+    }
+}
+
+/// Sees that a socket loses its name.
+struct Watch {
+    path: PathBuf,
+    inode: (u64, u64),
+    /// The system may have none to give.
+    events: Option<AsyncFd<OwnedFd>>,
+}
+
+impl Watch {
+    fn of(path: &Path) -> Result<Self, SessionError> {
+        let inode = inode(path).map_err(|error| SessionError::file(path, error))?;
+        let events = || -> std::io::Result<AsyncFd<OwnedFd>> {
+            let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+            // A socket that somebody listens at is not deleted; its number of names changes.
+            let flags = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
+            inotify::add_watch(&events, path, flags)?;
+            register(events, Interest::READABLE)
+        };
+        Ok(Self { path: path.to_owned(), inode, events: events().ok() })
+    }
+
+    async fn gone(&self) {
+        while inode(&self.path).ok() == Some(self.inode) {
+            let Some(events) = &self.events else {
+                tokio::time::sleep(LOOK).await;
+                continue;
+            };
+            if let Ok(Ok(mut ready)) = tokio::time::timeout(LOOK, events.readable()).await {
+                let mut told = [0; 1024];
+                let _ = rustix::io::read(events, &mut told);
+                ready.clear_ready();
+            }
+        }
+    }
+}
+
+fn inode(path: &Path) -> std::io::Result<(u64, u64)> {
+    let there = rustix::fs::lstat(path)?;
+    Ok((there.st_dev, there.st_ino))
+}
+
+/// Whether a process has the name that this socket is for, whatever it does with it.
+pub(crate) fn is_held(socket: &Path) -> bool {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let lock = rustix::fs::open(socket.with_extension("lock"), flags, Mode::empty());
+    lock.is_ok_and(|lock| flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err())
+}
+
+/// Removes a socket that nobody listens at any more, with what belongs to it; whether that was
+/// done.
+pub(crate) fn clear(socket: &Path) -> bool {
+    Lock::take(socket).map(drop).is_ok()
+}
+
+/// Makes the directory for sockets, if there is none.
+pub(crate) fn prepare(sessions: &Sessions) -> Result<(), SessionError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let directory = sessions.directory();
+    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(none_at(directory, &error)),
+        _ => sessions.check_directory(),
+    }
+}
+
+/// No session can be had because of this file.
+fn none_at(path: &Path, error: &std::io::Error) -> SessionError {
+    let text = io_text(path, error);
+    SessionError::NoPlace(format!(
+        "{text}; sessions have their sockets there ($XDG_RUNTIME_DIR, or $TMPDIR)"
+    ))
+}
+
+/// The system takes no long path for a socket.
+fn check_length(path: &Path) -> Result<(), SessionError> {
+    let bytes = path.with_extension("token").as_os_str().len();
+    if bytes <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    Err(SessionError::NoPlace(format!(
+        "its sockets in {} would have paths of {bytes} bytes, and {SOCKET_PATH_BYTES_MAX} are the \
+         most: set XDG_RUNTIME_DIR to a directory with a shorter path, or give a shorter \
+         --session NAME",
+        path.parent().unwrap_or(path).display()
+    )))
+}
+
+/// Listens at a path that is ours; what an earlier session has left there goes.
+pub(crate) fn bind(path: &Path) -> Result<UnixListener, SessionError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(none_at(path, &error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(|error| none_at(path, &error))?;
+    listener.set_nonblocking(true).map_err(SessionError::io("session"))?;
+    Ok(listener)
+}
+
+/// The file whose lock decides who is the session of a name; it and the socket go with the session.
+struct Lock {
+    path: PathBuf,
+    socket: PathBuf,
+    file: OwnedFd,
+}
+
+impl Lock {
+    fn take(socket: &Path) -> Result<Self, SessionError> {
+        let path = socket.with_extension("lock");
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        loop {
+            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(|errno| none_at(&path, &errno.into()))?;
+            if flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+                let name = socket.file_stem().unwrap_or_default().to_string_lossy();
+                let why = format!("another process starts or runs session {name}");
+                return Err(Sessions::taken(&name, &why));
+            }
+            let (socket, path) = (socket.to_owned(), path.clone());
+            let lock = Self { path, socket, file };
+            // A session that ended in between has removed the file that is locked now.
+            if lock.is_there() {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// Whether the file that is locked has its name still.
+    fn is_there(&self) -> bool {
+        let locked = rustix::fs::fstat(&self.file).map(|locked| (locked.st_dev, locked.st_ino));
+        locked.is_ok_and(|locked| inode(&self.path).is_ok_and(|there| there == locked))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Others may have taken the name in a directory that was removed.
+        if !self.is_there() {
+            return;
+        }
+        let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_file(self.socket.with_extension("token"));
+        // Still locked: whoever opens it now finds another file, or none, under its name.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
