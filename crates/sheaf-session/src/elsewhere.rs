@@ -128,6 +128,11 @@ impl Sessions {
         !Self::all_named(environment, name).is_empty()
     }
 
+    /// The processes of the sessions of this name, here or elsewhere; `None` for one that cannot be reached.
+    pub(crate) fn processes_of(environment: &Environment, name: &str) -> Vec<Option<i32>> {
+        Self::all_named(environment, name).into_iter().map(|(process, _)| process).collect()
+    }
+
     /// That no session of this name runs, here or elsewhere, so that one can begin here. Those that were killed are
     /// forgotten: how they ended is to be told.
     ///

@@ -19,7 +19,7 @@ use crate::error::{SessionError, one_line};
 use crate::seat::bind;
 use crate::sessions::{Sessions, is_name};
 pub use crate::users::SHARED;
-use crate::users::{Users, shared_with};
+use crate::users::{Users, shared_with_this};
 use sheaf_core::machine_names;
 use sheaf_tree::service::{Configs, Services, Site};
 use sheaf_tree::{Admits, GATE, GATE_LOST, HostGates, Listener};
@@ -53,16 +53,28 @@ pub fn config(session: &str, users: Option<&Users>, audit: AuditMode) -> Configs
 }
 
 /// What tells this machine and user from others that keep sessions, in the names of gates. It stays
-/// the same when the machine or the session is started anew.
+/// the same when the machine or the session is started anew. Clones of a machine may have its names.
 fn keeper() -> String {
     let mut hasher = blake3::Hasher::new();
-    for (of, name) in machine_names() {
+    let link = ("sheaf link", hardware_address().map(Vec::from).unwrap_or_default());
+    for (of, name) in machine_names().into_iter().chain([link]) {
         hasher.update(of.as_bytes());
         hasher.update(&(name.len() as u64).to_le_bytes());
         hasher.update(&name);
     }
     hasher.update(&rustix::process::getuid().as_raw().to_le_bytes());
     hasher.finalize().to_hex()[..KEEPER_DIGITS].to_owned()
+}
+
+/// That of the network device whose name is the first; software makes others, which are taken where there are
+/// no devices.
+fn hardware_address() -> Option<[u8; 6]> {
+    let is_made = |name: &str| !Path::new("/sys/class/net").join(name).join("device").exists();
+    let links = nix::ifaddrs::getifaddrs().ok()?.filter_map(|link| {
+        let address = link.address?.as_link_addr()?.addr().filter(|address| *address != [0; 6])?;
+        Some((is_made(&link.interface_name), link.interface_name, address))
+    });
+    links.min().map(|(.., address)| address)
 }
 
 /// `services` with the gate of a host, for a server that runs in this environment.
@@ -299,7 +311,7 @@ fn gates_in(environment: &Environment) -> Result<Vec<GateSocket>, SessionError> 
             Err(error) => tracing::warn!(%error, "gates there are not used"),
         }
     }
-    for shared in shared_with(rustix::process::geteuid().as_raw()) {
+    for shared in shared_with_this() {
         match gates_of(&shared) {
             Ok(more) => gates.extend(more),
             Err(error) => tracing::warn!(%error, "gates there are not used"),
@@ -421,7 +433,7 @@ mod tests {
                 PathBuf::from("/run/sheaf").join(who).join(format!("lab@h1+{}.gate", keeper()))
             };
             assert_eq!(opened(None, "4242"), [at("root"), at("4242")]);
-            let place = shared_with(4242).pop().unwrap();
+            let place = crate::users::shared_with(4242).pop().unwrap();
             assert_eq!(gates_of(&place).unwrap().pop().unwrap().session, "lab");
             let both = Users::These(vec![7, 4242]);
             assert_eq!(opened(Some(both), "4242"), [at("root"), at("7"), at("4242")]);
@@ -448,6 +460,14 @@ mod tests {
             .unwrap();
         let said = String::from_utf8_lossy(&run.stdout);
         assert!(run.status.success() && said.contains("1 passed"), "{run:?}");
+    }
+
+    #[test]
+    fn keeper_is_the_same_whenever_it_is_asked_for() {
+        assert_eq!((keeper().len(), keeper()), (KEEPER_DIGITS, keeper()));
+        let loopback = nix::ifaddrs::getifaddrs().unwrap();
+        let any = loopback.filter(|link| link.interface_name != "lo").count() > 0;
+        assert!(!any || hardware_address().is_some());
     }
 
     #[test]

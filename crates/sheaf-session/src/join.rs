@@ -1,5 +1,5 @@
 //! Joining a session that runs.
-use crate::config::{Config, Origin, some_of};
+use crate::config::{Config, Origin, own_name, some_of};
 use crate::error::{SessionError, one_line};
 use crate::gates::GateSocket;
 use crate::session::{Lookup, Session};
@@ -109,10 +109,10 @@ fn join(
     Ok(Session { client, config, topology, desk: None, about, gate, is_guest })
 }
 
-/// That this host is in no other session of a name that was said, which others keep.
+/// That this host is in no other session of the name of the one that is meant, which others keep.
 fn check_no_other(config: &Config) -> Result<(), SessionError> {
-    let Some(name) = &config.session else { return Ok(()) };
-    let others = config.gates()?.into_iter().filter(|gate| gate.session == *name && !gate.is_own());
+    let name = config.session_name();
+    let others = config.gates()?.into_iter().filter(|gate| gate.session == name && !gate.is_own());
     for gate in others {
         match gate.connect() {
             // Root's that is gone has no word for this user.
@@ -134,8 +134,11 @@ fn check_no_other(config: &Config) -> Result<(), SessionError> {
 
 /// That no session of this user's own runs here under the name of the one that this host is in.
 fn check_own(config: &Config, name: &str, about: &SessionInfo) -> Result<(), SessionError> {
-    let own = config.sessions().process(name).ok().flatten();
-    if own.is_none_or(|own| own.cast_unsigned() == about.pid) {
+    let is_kept_here = about.kept_by == own_name();
+    let is_it = |process: Option<i32>| {
+        is_kept_here && process.is_some_and(|process| process.cast_unsigned() == about.pid)
+    };
+    if Sessions::processes_of(config.environment(), name).into_iter().all(is_it) {
         return Ok(());
     }
     Err(SessionError::Choice(format!(
@@ -298,7 +301,7 @@ fn check_one(
     open: &[(UnixStream, GateSocket)],
 ) -> Result<(), SessionError> {
     let mut names: Vec<String> = open.iter().map(|(_, gate)| gate.session.clone()).collect();
-    if any && !names.is_empty() {
+    if (any || free) && !names.is_empty() {
         if let Some(ended) = Sessions::killed_anywhere(config.environment()) {
             return Err(SessionError::Absent(format!(
                 "{ended}; this host is in {} as well: say which with --session, or have sheaf status \

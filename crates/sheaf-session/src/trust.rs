@@ -4,9 +4,11 @@
 //! nobody but the caller and root could have written it: both it and the directory in which it was
 //! found. A file that the caller has named is looked at by itself. The directory of sessions has to
 //! be the caller's alone.
+use rustix::fs::{Mode, OFlags};
 use rustix::process::geteuid;
 use std::fs::{File, Metadata};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -70,10 +72,12 @@ pub fn open(path: &Path) -> Result<File, NotTrusted> {
 /// # Errors
 /// When another user owns the file or can write to it, or it cannot be opened.
 pub fn open_named(path: &Path) -> Result<File, NotTrusted> {
-    let file = File::open(path)?;
-    let about = file.metadata()?;
-    match judge(&about, GROUP_WRITES | OTHERS_WRITE, geteuid().as_raw()) {
-        None => Ok(file),
+    // To open a pipe may take for ever, and to open a device does something.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let found = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?;
+    let found = File::from(found);
+    match judge(&found.metadata()?, GROUP_WRITES | OTHERS_WRITE, geteuid().as_raw()) {
+        None => open_found(&found, path),
         Some(why) => Err(NotTrusted::Distrust(format!(
             "{}: {}, and it can make you run commands: it is not used; {}",
             path.display(),
@@ -83,6 +87,22 @@ pub fn open_named(path: &Path) -> Result<File, NotTrusted> {
                 TrustWhy::Writable(_) => format!("mend it with: chmod go-w {}", path.display()),
             }
         ))),
+    }
+}
+
+/// Opens the file that was judged.
+fn open_found(found: &File, path: &Path) -> Result<File, NotTrusted> {
+    match File::open(format!("/proc/self/fd/{}", found.as_raw_fd())) {
+        // Without /proc it is looked up again, and must be the same.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (opened, found) = (File::open(path)?, found.metadata()?);
+            let about = opened.metadata()?;
+            let is_same = (about.dev(), about.ino()) == (found.dev(), found.ino());
+            is_same.then_some(opened).ok_or_else(|| {
+                NotTrusted::Distrust(format!("{}: it was exchanged just now", path.display()))
+            })
+        }
+        opened => Ok(opened?),
     }
 }
 
@@ -401,5 +421,33 @@ mod tests {
             let told = check_way(&project).unwrap_err().to_string();
             assert!(told.contains("shared: this directory belongs to user 4711"), "{told}");
         }
+    }
+
+    /// It would wait for somebody who writes.
+    #[test]
+    fn pipe_of_another_user_is_not_opened() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let place = Place::new();
+        std::fs::remove_file(place.file()).unwrap();
+        let (kind, mode) = (rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o666));
+        rustix::fs::mknodat(rustix::fs::CWD, place.file(), kind, mode, 0).unwrap();
+        chown(place.file(), Some(4711), None).unwrap();
+        symlink(place.file(), place.dir().join("link")).unwrap();
+        for name in ["sheaf.toml", "link"] {
+            let path = place.dir().join(name);
+            for refused in [open(&path), open_named(&path)] {
+                let text = refused.unwrap_err().text(&path);
+                assert!(text.contains("it belongs to user 4711"), "{text}");
+            }
+        }
+        // One of the caller's own is a file like any.
+        chown(place.file(), Some(0), None).unwrap();
+        let keep = std::fs::OpenOptions::new().read(true).write(true).open(place.file()).unwrap();
+        io::Write::write_all(&mut &keep, b"x").unwrap();
+        let mut read = [0];
+        io::Read::read_exact(&mut open_named(&place.file()).unwrap(), &mut read).unwrap();
+        assert_eq!(read, *b"x");
     }
 }

@@ -155,8 +155,24 @@ fn no_place(path: &Path, error: &io::Error) -> SessionError {
     SessionError::NoPlace(io_text(path, error))
 }
 
-/// Where the gates are that a user of this number may use, in sessions of root's. Root's own may be
-/// there, too.
+/// Where the gates are that this user may use, in sessions of root's. Root's own may be there, too.
+pub(crate) fn shared_with_this() -> Vec<Sessions> {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    shared_with(outside(rustix::process::geteuid().as_raw(), &map))
+}
+
+/// The number that a user has outside of a user namespace with this map, in which it may be root.
+fn outside(uid: u32, map: &str) -> u32 {
+    let found = map.lines().find_map(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse);
+        let (first, beyond, count): (u32, u32, u32) =
+            (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let at = uid.checked_sub(first).filter(|at| *at < count)?;
+        beyond.checked_add(at)
+    });
+    found.unwrap_or(uid)
+}
+
 pub(crate) fn shared_with(uid: u32) -> Vec<Sessions> {
     if uid == 0 {
         return vec![Sessions::roots()];
@@ -169,6 +185,21 @@ pub(crate) fn shared_with(uid: u32) -> Vec<Sessions> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn root_of_a_user_namespace_is_the_user_who_made_it() {
+        for (uid, map, expected) in [
+            (0, "         0       1001          1\n", 1001),
+            (0, "         0          0 4294967295\n", 0),
+            (1001, "         0          0 4294967295\n", 1001),
+            (5, "0 100000 5\n5 7 1\n", 7),
+            (6, "0 100000 5\n5 7 1\n", 6),
+            (9, "4 4294967295 9\n", 9),
+            (3, "", 3),
+        ] {
+            assert_eq!(outside(uid, map), expected, "{uid} {map:?}");
+        }
+    }
 
     #[test]
     fn users_are_said_by_names_and_numbers() {

@@ -115,6 +115,11 @@ impl Destination {
         }
         let mut found = Self { kind: StageKind::Anonymous, dir, name, temp: None, old: None };
         let is_special = old.as_ref().is_some_and(|old| old.kind != FileKind::File);
+        // Whoever owns a pipe reads what is written into it.
+        let own = [0, rustix::process::geteuid().as_raw()];
+        if options.wary && is_special && old.as_ref().is_some_and(|old| !own.contains(&old.uid)) {
+            return Err(Errno::ACCES);
+        }
         let file = if is_special {
             found.kind = StageKind::Stream;
             found.open_direct(OFlags::WRONLY | OFlags::NONBLOCK, options)?

@@ -326,6 +326,17 @@ fn wary_stage_follows_no_way_that_others_could_have_laid() {
     for name in ["home", "home/t", "home/t/own"] {
         give(name, 0o755, 4711);
     }
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        at("home/t/pipe"),
+        rustix::fs::FileType::Fifo,
+        Mode::from_raw_mode(0o644),
+        0,
+    )
+    .unwrap();
+    give("home/t/pipe", 0o644, 4711);
+    let _reader =
+        std::fs::OpenOptions::new().read(true).write(true).open(at("home/t/pipe")).unwrap();
     give("open", 0o777, 0);
     give("sticky", 0o1777, 0);
     for (name, to, owner) in [
@@ -356,6 +367,7 @@ fn wary_stage_follows_no_way_that_others_could_have_laid() {
             ("home/t/twice", Err(Errno::ACCES)),
             ("home/t/new", Err(Errno::ACCES)),
             ("home/t/mine", Ok(())),
+            ("home/t/pipe", Err(Errno::ACCES)),
             ("roots/t/to", Ok(())),
             ("roots/t/home", Err(Errno::ACCES)),
             ("roots/t/own", Ok(())),
