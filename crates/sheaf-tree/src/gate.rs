@@ -219,14 +219,15 @@ struct Opened {
 
 impl Opened {
     /// Leaves a word behind that this host was in a session. A command here would otherwise mean
-    /// this machine alone.
-    fn leave_word(&self) {
+    /// this machine alone. Where it cannot be written the socket stays, at which nobody listens.
+    fn leave_word(&mut self) {
         if self.file.is_none() || file_at(&self.path) != self.file {
             return;
         }
         let word = self.path.with_extension(LOST);
         if let Err(error) = std::fs::write(&word, "") {
-            tracing::warn!(%error, "that this host was in a session is not kept: {}", word.display());
+            tracing::warn!(%error, "{} is left, for want of {}", self.path.display(), word.display());
+            self.file = None;
         }
     }
 }
@@ -450,7 +451,7 @@ impl Service for GateDoor {
     }
 
     fn cut_off(&mut self) {
-        self.open.iter().for_each(Opened::leave_word);
+        self.open.iter_mut().for_each(Opened::leave_word);
     }
 
     fn ended(&mut self) {

@@ -46,8 +46,11 @@ pub fn sweep_shared(sweep: &mut Sweep, gates: &Path) {
                 }
             };
             for name in directory.names()? {
-                if name.to_str().is_some_and(|name| name.ends_with(GATE)) {
+                let has_end = |end| name.to_str().is_some_and(|name| name.ends_with(end));
+                if has_end(GATE) {
                     sweep_gate(sweep, &directory, &name)?;
+                } else if has_end(GATE_LOST) {
+                    sweep_word(sweep, &directory, &name)?;
                 }
             }
         }
@@ -173,14 +176,17 @@ fn lock_of(directory: &OpenDirectory, session: &str, dry_run: bool) -> io::Resul
     }
 }
 
-/// Removes the socket by which a session was reached on this host, if no process listens there.
+/// Keeps the socket by which a session is reached on this host. The server of one that runs may be
+/// started anew this moment, and a command would mean this machine alone until then.
 fn sweep_gate(sweep: &mut Sweep, directory: &OpenDirectory, name: &OsStr) -> io::Result<()> {
     let Some(stat) = directory.stat(name)? else { return Ok(()) };
     let path = directory.path().join(name);
-    if !is_symlink(&stat) && listens(directory, name)? {
+    if is_symlink(&stat) {
+        sweep.remove(KIND, (path, bytes_of(&stat)), || directory.remove(name));
+    } else if listens(directory, name)? {
         sweep.keep(KIND, path, "a server of a session listens there");
     } else {
-        sweep.remove(KIND, (path, bytes_of(&stat)), || directory.remove(name));
+        sweep.keep(KIND, path, "its server is gone: remove it if that session is over");
     }
     Ok(())
 }
@@ -211,13 +217,15 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn gates_for_other_users_are_removed_unless_a_server_listens() {
+    fn gates_for_other_users_stay_and_words_of_lost_ones_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let (user, any) = (home.path().join("1000"), home.path().join("any"));
         std::fs::create_dir(&user).unwrap();
         std::fs::create_dir(&any).unwrap();
-        let (left, used) = (user.join("lab@h1.gate"), any.join("lab@h1.gate"));
-        drop(UnixListener::bind(&left).unwrap());
+        let (left, used) = (user.join("lab@h1.lost"), any.join("lab@h1.gate"));
+        std::fs::write(&left, "").unwrap();
+        let gone = user.join("other@h1.gate");
+        drop(UnixListener::bind(&gone).unwrap());
         let _listener = UnixListener::bind(&used).unwrap();
         std::fs::write(any.join("other"), "x").unwrap();
         let places = LeftoverPlaces {
@@ -229,9 +237,10 @@ mod tests {
         };
         let mut found = remove(&places, Removal::default());
         found.sort_by(|one, other| one.path.cmp(&other.path));
-        assert_eq!(found.iter().map(|found| &found.path).collect::<Vec<_>>(), [&left, &used]);
+        let paths = found.iter().map(|found| &found.path).collect::<Vec<_>>();
+        assert_eq!(paths, [&left, &gone, &used]);
         assert_eq!(found[0].state, LeftoverState::Removed);
-        assert!(matches!(found[1].state, LeftoverState::Kept(_)), "{found:?}");
-        assert!(!left.exists() && used.exists() && any.join("other").exists());
+        assert!(found[1..].iter().all(|found| matches!(found.state, LeftoverState::Kept(_))));
+        assert!(!left.exists() && gone.exists() && used.exists() && any.join("other").exists());
     }
 }

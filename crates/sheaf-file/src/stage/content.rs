@@ -12,6 +12,9 @@ use std::os::unix::fs::FileExt;
 /// Holes are left in multiples of this, the block of most file systems.
 const HOLE_BYTES: usize = 4096;
 
+/// The longest hole of which the zeros are written into a pipe or device.
+const STREAM_HOLE_BYTES_MAX: u64 = 64 << 30;
+
 /// How long a pipe or device may take no byte before writing to it is given up.
 const STALL_SECONDS_MAX: i64 = 10;
 
@@ -55,9 +58,10 @@ impl StagedContent {
     pub fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
         if self.is_stream {
-            if offset != self.size {
+            if offset < self.size {
                 return Err(Errno::SPIPE);
             }
+            self.extend(offset)?;
             write_stream(&self.file, data)?;
         } else if self.sparse {
             self.write_sparse(offset, data)?;
@@ -71,8 +75,14 @@ impl StagedContent {
     }
 
     pub fn extend(&mut self, size: u64) -> Result<()> {
-        if self.is_stream && size > self.size {
+        // A hole is zeros there.
+        if self.is_stream && size.saturating_sub(self.size) > STREAM_HOLE_BYTES_MAX {
             return Err(Errno::SPIPE);
+        }
+        while self.is_stream && self.size < size {
+            let step = (size - self.size).min(HOLE_BYTES as u64);
+            write_stream(&self.file, &ZEROS[..step as usize])?;
+            self.size += step;
         }
         self.size = self.size.max(size);
         Ok(())

@@ -196,20 +196,30 @@ fn devices_and_pipes_are_written_directly() {
     assert_eq!(stage(&export, "/dev/null", b"gone", StageOptions::default()), Ok(()));
     assert_eq!(stage(&export, "/dev/full", b"x", StageOptions::default()), Err(Errno::NOSPC));
     let mut staged = Staged::create(&export, p("/dev/null"), StageOptions::default()).unwrap();
-    assert_eq!(staged.write_at(5, b"x"), Err(Errno::SPIPE));
     staged.write_at(0, b"abc").unwrap();
+    assert_eq!(staged.write_at(2, b"x"), Err(Errno::SPIPE));
     assert_eq!(staged.digest().unwrap(), blake3(b"abc"));
+    staged.write_at(9000, b"x").unwrap();
+    assert_eq!(staged.digest().unwrap(), blake3(&[b"abc", &[0; 8997][..], b"x"].concat()));
+    assert_eq!(staged.write_at(1 << 60, b"x"), Err(Errno::SPIPE));
 
     let export = Export::open(dir.path()).unwrap();
     let pipe = dir.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RWXU).unwrap();
     assert_eq!(stage(&export, "pipe", b"x", StageOptions::default()), Err(Errno::NXIO));
-    let data = vec![7; 300_000];
+    let hole = vec![0; 20_000];
+    let data = [vec![7; 300_000], hole.clone(), vec![8; 5], hole].concat();
     let reader = std::thread::spawn(move || std::fs::read(pipe).unwrap());
     // The reader may not have opened the pipe yet.
     let mut done = Err(Errno::NXIO);
     while done == Err(Errno::NXIO) {
-        done = stage(&export, "pipe", &data, StageOptions::default());
+        done =
+            Staged::create(&export, p("pipe"), StageOptions::default()).and_then(|mut staged| {
+                staged.write_at(0, &data[..300_000])?;
+                staged.write_at(320_000, &[8; 5])?;
+                staged.extend(340_005)?;
+                staged.commit(&Attributes::default(), None).map(drop)
+            });
         std::thread::yield_now();
     }
     assert_eq!((done, reader.join().unwrap()), (Ok(()), data));
