@@ -37,9 +37,7 @@ impl Export {
             }
             place => place?,
         };
-        rustix::fs::mkdirat(&place.dir, &place.name, mode)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        FoundFile::new(rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty())?)
+        make_in(&place.dir, &place.name, mode)
     }
 
     /// Makes a directory and those above it that are missing; one that exists already is no error.
@@ -62,33 +60,55 @@ impl Export {
         mode: Mode,
         made: &mut dyn FnMut(&Path),
     ) -> Result<Option<FoundFile>> {
-        let mut last = None;
         let bytes = path.as_os_str().as_bytes();
         let is_end =
             |at: usize| bytes[at] != b'/' && bytes.get(at + 1).is_none_or(|&next| next == b'/');
         let ends: Vec<usize> = (0..bytes.len()).filter(|&at| is_end(at)).map(|at| at + 1).collect();
+        // The last one that was made: what is beneath it is made by its descriptor, so that a link which takes its
+        // place is not followed.
+        let mut within: Option<FoundFile> = None;
         for &end in &ends {
             let above = Path::new(OsStr::from_bytes(&bytes[..end]));
-            let is_last = Some(&end) == ends.last();
-            match self.resolve(above, OFlags::DIRECTORY) {
-                Ok(_) => continue,
-                Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno),
-            }
-            let mode = if is_last { mode } else { Mode::from_raw_mode(0o777) };
-            match self.make_dir(above, mode) {
-                // Another process made it meanwhile, or a link leads nowhere.
-                Err(Errno::EXIST) => drop(self.resolve(above, OFlags::DIRECTORY)?),
-                done => {
-                    last = Some(done?).filter(|_| is_last);
-                    made(above);
+            let mode = if Some(&end) == ends.last() { mode } else { Mode::from_raw_mode(0o777) };
+            let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+            let name = match &bytes[start..end] {
+                b"." if within.is_some() => continue,
+                // It leads out of what was made.
+                b".." => {
+                    within = None;
+                    None
                 }
-            }
+                name => Some(OsStr::from_bytes(name)),
+            };
+            let new = match (&within, name) {
+                (Some(dir), Some(name)) => make_in(dir, name, mode),
+                _ => match self.resolve(above, OFlags::DIRECTORY) {
+                    Ok(_) => continue,
+                    Err(Errno::NOENT) => self.make_dir(above, mode),
+                    Err(errno) => return Err(errno),
+                },
+            };
+            within = match (new, &within, name) {
+                // Another process made it meanwhile, or a link leads nowhere.
+                (Err(Errno::EXIST), Some(dir), Some(name)) => Some(open_in(dir, name)?),
+                (Err(Errno::EXIST), ..) => {
+                    self.resolve(above, OFlags::DIRECTORY)?;
+                    None
+                }
+                (new, ..) => {
+                    let new = new?;
+                    made(above);
+                    if Some(&end) == ends.last() {
+                        return Ok(Some(new));
+                    }
+                    Some(new)
+                }
+            };
         }
         if ends.is_empty() {
             self.resolve(path, OFlags::DIRECTORY)?;
         }
-        Ok(last)
+        Ok(None)
     }
 
     /// Makes a symbolic link whose text is `target`, which is not looked at.
@@ -157,4 +177,16 @@ impl ExportPlace {
         }
         Ok(())
     }
+}
+
+/// Makes a directory in an open one.
+fn make_in(dir: impl AsFd, name: &OsStr, mode: Mode) -> Result<FoundFile> {
+    rustix::fs::mkdirat(&dir, name, mode)?;
+    open_in(dir, name)
+}
+
+/// A directory in an open one, which is no link.
+fn open_in(dir: impl AsFd, name: &OsStr) -> Result<FoundFile> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    FoundFile::new(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }

@@ -91,25 +91,36 @@ impl Export {
     /// Takes the directory `name` in the root of this export as an export of its own.
     ///
     /// The caller has chosen the name, and its user has not typed it. Therefore a symbolic link there
-    /// is followed only if it belongs to this user or to root: another user of a shared directory could
-    /// lead what is written there anywhere.
+    /// is followed only if this user or root alone could have laid its way: another user of a shared directory
+    /// could lead what is written there anywhere.
     ///
     /// # Errors
-    /// Those of [`Export::open`]; `EACCES` for the link of another user.
+    /// Those of [`Export::open`]; `EACCES` for a link that another user could have laid.
     pub fn subdirectory(&self, name: &OsStr) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let found = rustix::fs::openat(&self.root, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
         let about = fd_metadata(found.as_fd())?;
         let root = match about.kind {
             FileKind::Directory => found,
-            FileKind::Symlink if [0, rustix::process::geteuid().as_raw()].contains(&about.uid) => {
-                let target = link_target(&found)?;
-                rustix::fs::openat(&self.root, target, flags | OFlags::DIRECTORY, Mode::empty())?
-            }
-            FileKind::Symlink => return Err(Errno::ACCES),
+            FileKind::Symlink => self.trusted_directory(name)?,
             _ => return Err(Errno::NOTDIR),
         };
         Ok(Self { device: device_of(root.as_fd())?, root: Arc::new(root), held: None })
+    }
+
+    /// The directory that a link in the root of this export leads to, anywhere on this machine, if only this
+    /// user or root could have laid the way.
+    fn trusted_directory(&self, name: &OsStr) -> Result<OwnedFd> {
+        let here = crate::attributes::proc_path(self.root.as_fd());
+        let here = rustix::fs::readlinkat(CWD, here, Vec::new())?;
+        let path = Path::new(OsStr::from_bytes(here.as_bytes())).join(name);
+        let machine = Self::open(Path::new("/"))?;
+        let (place, makers) = crate::stage::walk(&machine, &path)?;
+        if !makers.may_lead_to(None) {
+            return Err(Errno::ACCES);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&place.dir, &place.name, flags, Mode::empty())?)
     }
 
     /// Opens a file as `open(2)` does. Descriptors are closed on exec and never become a

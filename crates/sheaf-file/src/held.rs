@@ -44,6 +44,12 @@ impl Export {
         Ok(self.with_held(path, Arc::new(dir)))
     }
 
+    /// This export with a directory held that was found, which callers address by `path`.
+    #[must_use]
+    pub fn holding_found(&self, path: &Path, found: FoundFile) -> Self {
+        self.with_held(path, Arc::new(found.file))
+    }
+
     /// This export with the directory `dir` held, which callers address by `path`.
     pub(crate) fn with_held(&self, path: &Path, dir: Arc<OwnedFd>) -> Self {
         self.with_held_dir(Arc::new(HeldDir { path: path.to_owned(), dir }))

@@ -7,6 +7,7 @@
 //! no name: links, `..`, numbers of threads and other mounts of `/proc` all lead to the same files.
 use crate::Result;
 use crate::export::{fd_metadata, name_metadata};
+use crate::views::{device_of, is_no_proc};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno as SysErrno;
@@ -51,7 +52,9 @@ pub fn unless_itself(file: OwnedFd) -> Result<OwnedFd> {
     if file.as_raw_fd() as u64 >= getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4 * 3 {
         return Err(Errno::MFILE);
     }
-    if rustix::fs::fstatfs(&file)?.f_type as u32 != PROC_SUPER_MAGIC {
+    if is_no_proc(device_of(file.as_fd())?)?
+        || rustix::fs::fstatfs(&file)?.f_type as u32 != PROC_SUPER_MAGIC
+    {
         return Ok(file);
     }
     match is_itself(file.as_fd()) {

@@ -24,6 +24,7 @@ const SYNC_BYTES: u64 = 64 << 20;
 
 pub(crate) use place::link as link_open;
 pub use place::{TEMP_PREFIX, is_made_up, temp_name};
+pub(crate) use way::walk;
 
 /// How to stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -20,14 +20,25 @@ pub const VIEW_SOURCE: &str = "sheaf";
 /// The list of mounts of this process's mount namespace.
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-static KNOWN: Mutex<Option<KnownViews>> = Mutex::new(None);
+/// The type of a `/proc`.
+const PROC_TYPE: &[u8] = b"proc";
 
-/// The views that are mounted here.
-struct KnownViews {
+static KNOWN: Mutex<Option<KnownMounts>> = Mutex::new(None);
+
+/// What is mounted here.
+struct KnownMounts {
     /// Polling it reports a change once to each process that has opened it.
     mounts: File,
     process: u32,
-    devices: Vec<u64>,
+    devices: Devices,
+}
+
+/// The devices of what is mounted here.
+#[derive(Default)]
+struct Devices {
+    views: Vec<u64>,
+    /// Those of no `/proc`, in order.
+    others: Vec<u64>,
 }
 
 /// Whether the file system with this device number belongs to a mounted view.
@@ -35,7 +46,7 @@ struct KnownViews {
 /// # Errors
 /// Those of reading the list of mounts.
 pub fn is_view(device: u64) -> Result<bool> {
-    of_known(|devices| devices.contains(&device))
+    of_known(|devices| devices.views.contains(&device))
 }
 
 /// Whether any view is mounted here.
@@ -43,7 +54,16 @@ pub fn is_view(device: u64) -> Result<bool> {
 /// # Errors
 /// Those of reading the list of mounts.
 pub(crate) fn is_any_view() -> Result<bool> {
-    of_known(|devices| !devices.is_empty())
+    of_known(|devices| !devices.views.is_empty())
+}
+
+/// Whether the file system with this device number is known to be no `/proc`. It is not asked itself, since it may
+/// hang.
+///
+/// # Errors
+/// Those of reading the list of mounts.
+pub(crate) fn is_no_proc(device: u64) -> Result<bool> {
+    of_known(|devices| devices.others.binary_search(&device).is_ok())
 }
 
 /// The file, unless it is within a view and `device` is not: the device of the export.
@@ -55,14 +75,14 @@ pub(crate) fn unless_view(file: OwnedFd, device: u64) -> Result<OwnedFd> {
     if found != device && is_view(found)? { Err(Errno::VIEW) } else { Ok(file) }
 }
 
-/// Asks about the devices of views.
-fn of_known<R>(ask: impl FnOnce(&[u64]) -> R) -> Result<R> {
+/// Asks about the devices of what is mounted.
+fn of_known<R>(ask: impl FnOnce(&Devices) -> R) -> Result<R> {
     let mut known = lock(&KNOWN);
     let is_current = match &*known {
-        Some(views) if views.process == std::process::id() => !views.has_changed()?,
+        Some(known) if known.process == std::process::id() => !known.has_changed()?,
         _ => {
             *known = match File::open(MOUNTS) {
-                Ok(mounts) => Some(KnownViews::new(mounts)),
+                Ok(mounts) => Some(KnownMounts::new(mounts)),
                 // No view can be mounted without this list.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
                 Err(error) => return Err(Errno::from_io(&error)),
@@ -70,11 +90,12 @@ fn of_known<R>(ask: impl FnOnce(&[u64]) -> R) -> Result<R> {
             false
         }
     };
-    if !is_current && let Some(Err(error)) = known.as_mut().map(KnownViews::read) {
+    if !is_current && let Some(Err(error)) = known.as_mut().map(KnownMounts::read) {
         *known = None;
         return Err(Errno::from_io(&error));
     }
-    Ok(ask(known.as_ref().map_or(&[], |views| &views.devices)))
+    let nothing = Devices::default();
+    Ok(ask(known.as_ref().map_or(&nothing, |known| &known.devices)))
 }
 
 /// The device of an open file. The file system is not asked for it.
@@ -97,9 +118,9 @@ fn unsynced() -> AtFlags {
     AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC
 }
 
-impl KnownViews {
+impl KnownMounts {
     fn new(mounts: File) -> Self {
-        Self { mounts, process: std::process::id(), devices: Vec::new() }
+        Self { mounts, process: std::process::id(), devices: Devices::default() }
     }
 
     fn has_changed(&self) -> Result<bool> {
@@ -112,21 +133,43 @@ impl KnownViews {
         let mut text = Vec::new();
         self.mounts.rewind()?;
         self.mounts.read_to_end(&mut text)?;
-        self.devices = text.split(|byte| *byte == b'\n').filter_map(view_device).collect();
-        self.devices.dedup();
+        let mut devices = Devices::default();
+        for (device, kind) in text.split(|byte| *byte == b'\n').filter_map(mounted) {
+            match kind {
+                MountKind::View => devices.views.push(device),
+                MountKind::Proc => continue,
+                MountKind::Other => {}
+            }
+            devices.others.push(device);
+        }
+        devices.views.dedup();
+        devices.others.sort_unstable();
+        devices.others.dedup();
+        self.devices = devices;
         Ok(())
     }
 }
 
-/// The device of a line of the list, if it is of a view.
-fn view_device(line: &[u8]) -> Option<u64> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MountKind {
+    View,
+    Proc,
+    Other,
+}
+
+/// The device of a line of the list, and what it is.
+fn mounted(line: &[u8]) -> Option<(u64, MountKind)> {
     let mut words = line.split(|byte| *byte == b' ');
     let (major, minor) = str::from_utf8(words.nth(2)?).ok()?.split_once(':')?;
     let mut words = words.skip_while(|word| *word != b"-").skip(1);
     let (kind, source) = (words.next()?, words.next()?);
     let is_top = kind == b"tmpfs" && source == VIEW_SOURCE.as_bytes();
-    let is_view = is_top || kind == VIEW_TYPE.as_bytes();
-    is_view.then_some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+    let kind = match kind {
+        PROC_TYPE => MountKind::Proc,
+        _ if is_top || kind == VIEW_TYPE.as_bytes() => MountKind::View,
+        _ => MountKind::Other,
+    };
+    Some((rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?), kind))
 }
 
 #[cfg(test)]
@@ -137,15 +180,24 @@ mod tests {
     fn view_is_known_by_its_type_and_its_top_by_its_source() {
         let device = |end: &str| {
             let line = format!("42 27 0:39 / /srv/a\\040b rw,nosuid shared:7 - {end}");
-            view_device(line.as_bytes())
+            mounted(line.as_bytes())
         };
-        let number = Some(rustix::fs::makedev(0, 39));
+        let number = Some((rustix::fs::makedev(0, 39), MountKind::View));
         assert_eq!(device("tmpfs sheaf rw,size=1024k"), number);
         assert_eq!(device("fuse.sheaf sheaf:n1 rw,user_id=0"), number);
         assert_eq!(device("fuse.sheaf n1:/var/log rw"), number);
-        for other in ["tmpfs tmpfs rw", "ext4 sheaf rw", "fuse.sshfs sheaf: rw", "tmpfs"] {
-            assert_eq!(device(other), None, "{other}");
+        for other in ["tmpfs tmpfs rw", "ext4 sheaf rw", "fuse.sshfs sheaf: rw"] {
+            assert_eq!(device(other).unwrap().1, MountKind::Other, "{other}");
         }
-        assert_eq!(view_device(b""), None);
+        assert_eq!(device("proc sheaf rw").unwrap().1, MountKind::Proc);
+        assert_eq!((device("tmpfs"), mounted(b"")), (None, None));
+    }
+
+    #[test]
+    fn proc_is_known_without_asking_a_file_system() {
+        let device = |path: &str| device_of(File::open(path).unwrap().as_fd()).unwrap();
+        assert_eq!(is_no_proc(device("/proc/self")), Ok(false));
+        assert_eq!(is_no_proc(device("/dev")), Ok(true));
+        assert_eq!(is_no_proc(u64::MAX), Ok(false));
     }
 }

@@ -17,7 +17,7 @@ const STICKY: u32 = 0o1000;
 
 /// Who could have chosen where a path leads.
 #[derive(Default)]
-pub(super) struct Makers {
+pub(crate) struct Makers {
     users: Vec<u32>,
     /// Anybody at all.
     anybody: bool,
@@ -67,7 +67,7 @@ pub(super) fn judged_place(export: &Export, path: &Path) -> Result<(ExportPlace,
     walk(export, path)
 }
 
-fn walk(export: &Export, path: &Path) -> Result<(ExportPlace, Makers)> {
+pub(crate) fn walk(export: &Export, path: &Path) -> Result<(ExportPlace, Makers)> {
     let (mut dirs, mut makers, mut links) = (vec![export.top()?], Makers::default(), 0);
     let mut rest = names(path);
     while let Some(name) = rest.pop() {

@@ -51,6 +51,58 @@ fn directories_are_made_within() {
     assert!(dir.path().join("real/x/y").is_dir() && dir.path().join("up/x").is_dir());
 }
 
+/// Whoever owns the directory above could exchange one that was just made.
+#[test]
+fn directories_are_made_in_those_that_were_made() {
+    let (dir, export) = tree(&["home/", "secret/"]);
+    for (path, mode) in [("home/a/b/c", 0o700), ("home/a/./b//c/", 0o755), ("home/a/b/c/d", 0o711)]
+    {
+        let made = std::cell::Cell::new(0);
+        let mode = Mode::from_raw_mode(mode);
+        let done = export.create_dirs(p(path), mode, &mut |_| {
+            if made.replace(made.get() + 1) == 0 {
+                std::fs::rename(dir.path().join("home/a"), dir.path().join("home/was")).unwrap();
+                std::os::unix::fs::symlink("../secret", dir.path().join("home/a")).unwrap();
+            }
+        });
+        assert_eq!((done, made.get()), (Ok(()), p(path).components().count() - 1), "{path}");
+        assert!(dir.path().join("home/was/b/c").is_dir());
+        assert_eq!(std::fs::read_dir(dir.path().join("secret")).unwrap().count(), 0, "{path}");
+        std::fs::remove_dir_all(dir.path().join("home/was")).unwrap();
+        std::fs::remove_file(dir.path().join("home/a")).unwrap();
+    }
+    // What leads out of it is where it leads.
+    assert_eq!(mkdir(&export, "home/new/../other/x", true), Ok(()));
+    assert!(dir.path().join("home/other/x").is_dir() && dir.path().join("home/new").is_dir());
+}
+
+#[test]
+fn link_to_a_subdirectory_is_followed_where_no_other_user_could_have_laid_it() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("only root can make files of other users");
+    }
+    let (dir, export) = tree(&[
+        "real/",
+        "home/",
+        "to -> real",
+        "far -> home/on",
+        "home/on -> ../real",
+        "theirs -> real",
+        "home/roots -> ../real",
+        "gone -> nowhere",
+    ]);
+    let give = |name: &str| std::os::unix::fs::lchown(dir.path().join(name), Some(4711), None);
+    ["home", "home/on", "theirs"].iter().for_each(|name| give(name).unwrap());
+    let to = |export: &Export, name: &str| export.subdirectory(name.as_ref()).map(drop);
+    assert_eq!((to(&export, "real"), to(&export, "to")), (Ok(()), Ok(())));
+    for name in ["far", "theirs"] {
+        assert_eq!(to(&export, name), Err(Errno::ACCES), "{name}");
+    }
+    assert_eq!(to(&export, "gone"), Err(Errno::NOENT));
+    let home = Export::open(&dir.path().join("home")).unwrap();
+    assert_eq!(to(&home, "roots"), Err(Errno::ACCES));
+}
+
 #[test]
 fn names_are_changed_within() {
     let (dir, export) = tree(&["a/file", "b/", "out -> /b", "l -> /a/file"]);

@@ -14,7 +14,8 @@ use crate::message::{
 use rustc_hash::FxHashMap;
 use rustix::fs::{
     Access, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags,
-    SeekFrom, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
+    SeekFrom, StatxAttributes, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    XattrFlags,
 };
 use rustix::io::ReadWriteFlags;
 use sheaf_core::files::{FileKind, Timestamp};
@@ -644,7 +645,9 @@ impl OwnerClient {
         let known = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let there = rustix::fs::statx(&found, c"", known, StatxFlags::TYPE).ok()?;
         let is_directory = FileType::from_raw_mode(there.stx_mode.into()) == FileType::Directory;
-        if is_directory && rustix::fs::makedev(there.stx_dev_major, there.stx_dev_minor) != device {
+        let is_top = there.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        let is_other = rustix::fs::makedev(there.stx_dev_major, there.stx_dev_minor) != device;
+        if is_top || is_directory && is_other {
             return None;
         }
         let found = self.nodes.found(found, directory.node, name).ok()?;

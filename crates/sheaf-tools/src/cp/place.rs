@@ -182,17 +182,19 @@ impl Writer {
         // have none before that if it is to get a mode of its own.
         let rights = if self.sets_mode(true) { 0 } else { attrs.mode & 0o1777 };
         let mode = Mode::from_raw_mode(rights | 0o700);
-        let is_new = match self.export.create_dir(path, mode) {
-            Ok(()) => true,
+        // From here on it is this directory, whatever takes its place.
+        let (writer, made) = match self.export.make_dir(path, mode) {
+            Ok(new) => {
+                let mode = new.metadata().mode;
+                (self.at(&self.export.holding_found(path, new)), Some(mode))
+            }
             Err(Errno::EXIST) => {
                 self.check_dir(path, named)?;
-                false
+                (self.hold(path, named)?, None)
             }
             Err(errno) => return Err(errno),
         };
-        // From here on it is this directory, whatever takes its place.
-        let writer = self.hold(path, named && !is_new)?.within_tree();
-        let made = if is_new { Some(writer.export.stat(path)?.mode) } else { None };
+        let (writer, is_new) = (writer.within_tree(), made.is_some());
         let closing = self.dir_attributes(attrs, made);
         let closing = (closing != Attributes::default()).then_some(closing);
         Ok(Dir { writer, closing, is_new })

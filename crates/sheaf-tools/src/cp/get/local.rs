@@ -47,17 +47,28 @@ pub(super) struct Local {
     pub made: Made,
 }
 
+/// The directory of this machine that everything goes into. It may be `made`, and is then that one whatever takes
+/// its place.
+fn open_base(base: &Path, made: bool) -> Result<Export, Errno> {
+    if made {
+        match std::fs::create_dir(base) {
+            Ok(()) => {
+                let above = base.parent().filter(|above| !above.as_os_str().is_empty());
+                let above = Export::open(above.unwrap_or(Path::new(".")))?;
+                return above.subdirectory(base.file_name().ok_or(Errno::NOENT)?);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Export::open(base)
+}
+
 impl Local {
     /// The directories beneath `base`, which is made if it is not there; with an exact name `base`
     /// itself.
     pub fn new(base: &Path, client: &Client, options: &CopyOptions) -> Result<Self, Errno> {
-        if !options.exact_name
-            && let Err(error) = std::fs::create_dir(base)
-            && error.kind() != std::io::ErrorKind::AlreadyExists
-        {
-            return Err(error.into());
-        }
-        let export = Export::open(base)?;
+        let export = open_base(base, !options.exact_name)?;
         Ok(Self {
             base: base.to_owned(),
             is_exact: options.exact_name,
