@@ -35,7 +35,7 @@ pub(crate) struct Place {
     lock: Arc<Lock>,
     listener: UnixListener,
     requests: UnixListener,
-    word: Option<Word>,
+    word: Option<Arc<Word>>,
 }
 
 /// The sockets of a session that runs.
@@ -43,7 +43,7 @@ pub(crate) struct Seat {
     listener: tokio::net::UnixListener,
     desk: JoinHandle<()>,
     watch: Watch,
-    _word: Option<Word>,
+    word: Option<Arc<Word>>,
     lock: Arc<Lock>,
 }
 
@@ -73,14 +73,15 @@ impl Place {
         {
             tracing::warn!(%error, "why the session before this one has ended stays written down");
         }
-        let word = || Word::leave(sessions, environment, name, &socket);
-        Self::listen(Arc::new(lock), word)
+        let place = Self::listen(Arc::new(lock))?;
+        let word = Word::leave(sessions, environment, name, &socket).map(Arc::new);
+        Ok(Self { word, ..place })
     }
 
-    fn listen(lock: Arc<Lock>, word: impl FnOnce() -> Option<Word>) -> Result<Self, SessionError> {
+    fn listen(lock: Arc<Lock>) -> Result<Self, SessionError> {
         let listener = bind(&lock.socket)?;
         let requests = bind(&lock.socket.with_extension("token"))?;
-        Ok(Self { word: word(), lock, listener, requests })
+        Ok(Self { word: None, lock, listener, requests })
     }
 
     /// Answers those who have a token made.
@@ -97,7 +98,7 @@ impl Place {
         let watch = Watch::of(&self.lock.socket)?;
         let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
         let desk = sheaf_tree::task::spawn(tokens::serve(requests, desk));
-        Ok(Seat { listener, desk, watch, _word: self.word, lock: self.lock })
+        Ok(Seat { listener, desk, watch, word: self.word, lock: self.lock })
     }
 }
 
@@ -120,7 +121,8 @@ impl Seat {
                 // Where the lock is left, nobody else has taken the name.
                 let place = match sessions.socket(name) {
                     Ok(socket) if socket == self.lock.socket && self.lock.is_there() => {
-                        Place::listen(Arc::clone(&self.lock), || None)
+                        let place = Place::listen(Arc::clone(&self.lock));
+                        place.map(|place| Place { word: self.word.clone(), ..place })
                     }
                     _ => Place::take(&sessions, config.environment(), name),
                 };

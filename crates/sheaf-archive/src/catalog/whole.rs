@@ -331,9 +331,14 @@ impl Catalog {
     /// # Errors
     /// When the log or the tables cannot be read.
     pub fn differs(&mut self, store: &dyn Store) -> Result<Option<CatalogError>, CatalogError> {
+        self.catch_up(store)?;
+        // Other processes with the same tables may go on: these are to be of one commit.
+        self.as_one(TablesUse::Reading, || self.differs_now(store))
+    }
+
+    fn differs_now(&self, store: &dyn Store) -> Result<Option<CatalogError>, CatalogError> {
         let mut made = Self::of(SqliteTables::in_memory()?);
-        // Somebody may go on writing: both are to be of one commit.
-        let said = self.catch_up(store)?;
+        let said = self.applied()?;
         let is = made.take_in(store, said)?;
         if is < said {
             // It was there when this catalog was opened.
@@ -343,7 +348,7 @@ impl Catalog {
         let mut last = None;
         loop {
             let directories_max = 256;
-            let said = self.rows_below(&ArchivePath::ROOT, last.as_ref(), directories_max)?;
+            let said = self.rows_below_in_one(&ArchivePath::ROOT, last.as_ref(), directories_max)?;
             let expected = made.rows_below(&ArchivePath::ROOT, last.as_ref(), directories_max)?;
             let mut both = said.iter().zip(&expected);
             let mut differs = both.find(|(one, other)| one != other).map(|(one, _)| one.0.clone());

@@ -105,6 +105,34 @@ fn catalog_that_says_something_else_than_the_log_is_named() {
     assert!(archive.look_up(&path("/tree/a")).unwrap().is_some());
 }
 
+/// The tables go on while they are compared.
+#[test]
+fn catalog_that_another_process_writes_to_is_no_other_than_the_log() {
+    let place = Place::new();
+    for name in ["a", "b", "c"] {
+        fs::create_dir_all(place.path(&format!("tree/{name}"))).unwrap();
+    }
+    place.save("tree", SaveOptions::default());
+    let store = Arc::new(LocalStore::open(&place.path("store")).unwrap());
+    let other = Archive::new(store, Catalog::open(&place.path("catalog")).unwrap()).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..60 {
+                for name in ["a", "c"] {
+                    fs::write(place.path(&format!("tree/{name}/{number}")), "x").unwrap();
+                }
+                place.save("tree", SaveOptions::default());
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+            let (report, told) = verified(&other, VerifyOptions::default());
+            assert_eq!(report.damaged, 0, "{told:?}");
+        }
+    });
+}
+
 /// Files that are stored one by one, each by a commit of its own or several.
 fn stored_one_by_one(place: &Place) {
     for name in ["a", "b", "c", "d"] {
