@@ -173,8 +173,8 @@ impl Sessions {
             let process = match place.process(name) {
                 Ok(None) => continue,
                 Ok(process) => process,
-                // Joining it says why.
-                Err(_) if number == 0 && place == own => None,
+                // Joining it says why. Other users have no say in places that are not for all.
+                Err(_) if number == 0 && place == own || !place.is_for_all() => None,
                 Err(_) => continue,
             };
             if process.is_none() || !running.iter().any(|(other, _)| *other == process) {

@@ -24,7 +24,7 @@ use sheaf_core::machine_names;
 use sheaf_tree::service::{Configs, Services, Site};
 use sheaf_tree::{Admits, GATE, GATE_LOST, HostGates, Listener};
 use std::io;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -54,7 +54,7 @@ pub fn config(session: &str, users: Option<&Users>, audit: AuditMode) -> Configs
 
 /// What tells this machine and user from others that keep sessions, in the names of gates. It stays
 /// the same when the machine or the session is started anew. Clones of a machine may have its names.
-fn keeper() -> String {
+pub(crate) fn keeper() -> String {
     let mut hasher = blake3::Hasher::new();
     let link = ("sheaf link", hardware_address().map(Vec::from).unwrap_or_default());
     for (of, name) in machine_names().into_iter().chain([link]) {
@@ -143,7 +143,9 @@ fn open(
     let mut bind_in = |sessions: &Sessions| {
         let path = sessions.directory().join(&file);
         let socket = bind(&path)?;
-        gates.listeners.push(Listener { socket, path, admits: Admits::Own });
+        let places = sessions.and_those_that_last(environment);
+        let again = Box::new(listening_again(places, file.clone()));
+        gates.listeners.push(Listener { socket, path, admits: Admits::Own, again });
         Ok(())
     };
     let bound = place.and_then(|sessions| {
@@ -167,6 +169,29 @@ fn open(
         Users::These(vec![uid]).open_if_root(&file, &mut gates);
     }
     Ok(gates)
+}
+
+/// Makes a gate of this name in the first of these places that can have one, and has none.
+fn listening_again(
+    places: Vec<Sessions>,
+    file: String,
+) -> impl Fn() -> io::Result<(UnixListener, PathBuf)> {
+    move || {
+        let mut why = io::Error::from(io::ErrorKind::NotFound);
+        for sessions in &places {
+            let path = sessions.directory().join(&file);
+            let made =
+                sessions.make_directory().map_err(|error| io::Error::other(one_line(&error)));
+            match made.and_then(|()| UnixListener::bind(&path)) {
+                Ok(socket) => {
+                    socket.set_nonblocking(true)?;
+                    return Ok((socket, path));
+                }
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
 }
 
 /// The name of a host as part of a file's name.
@@ -236,9 +261,11 @@ impl GateSocket {
         (&self.session, &self.keeper) == (&other.session, &other.keeper)
     }
 
-    /// Whether this user keeps its session on this machine.
-    pub fn is_own(&self) -> bool {
-        self.keeper == keeper()
+    /// Whether this user keeps its session on this machine, where `own` has its sockets.
+    pub fn is_own(&self, own: &Sessions) -> bool {
+        let began = own.socket(&self.session).map(|socket| socket.with_extension("lock"));
+        let began = began.ok().and_then(|lock| std::fs::read_to_string(lock).ok());
+        self.keeper == keeper() || began.is_some_and(|began| began == self.keeper)
     }
 
     /// Its file.

@@ -23,8 +23,8 @@ const GREETING_TIME_MIN: Duration = Duration::from_millis(100);
 /// [`Session::find`].
 pub fn find(config: Config, filters: &Registry) -> Result<Lookup, SessionError> {
     let (stream, gate) = match open(&config)? {
-        Some(stream) => {
-            check_no_other(&config)?;
+        Some((stream, place)) => {
+            check_no_other(&config, &place)?;
             (stream, None)
         }
         None => match through_gate(&config)? {
@@ -110,9 +110,10 @@ fn join(
 }
 
 /// That this host is in no other session of the name of the one that is meant, which others keep.
-fn check_no_other(config: &Config) -> Result<(), SessionError> {
+fn check_no_other(config: &Config, own: &Sessions) -> Result<(), SessionError> {
     let name = config.session_name();
-    let others = config.gates()?.into_iter().filter(|gate| gate.session == name && !gate.is_own());
+    let others =
+        config.gates()?.into_iter().filter(|gate| gate.session == name && !gate.is_own(own));
     for gate in others {
         match gate.connect() {
             // Root's that is gone has no word for this user.
@@ -164,7 +165,7 @@ fn check_cluster(config: &Config, about: &SessionInfo) -> Result<(), SessionErro
 }
 
 /// Connects to the session that is meant; `None` when there is none to be asked, and need not be.
-fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
+fn open(config: &Config) -> Result<Option<(UnixStream, Sessions)>, SessionError> {
     let (asked, name) = (config.session.is_some(), config.session_name());
     // A cluster may be called as no session is; one of its own has another name then.
     if !asked && !is_name(name) {
@@ -189,7 +190,7 @@ fn open(config: &Config) -> Result<Option<UnixStream>, SessionError> {
         );
         return Err(SessionError::Choice(text));
     }
-    Ok(Some(stream))
+    Ok(Some((stream, named)))
 }
 
 /// Connects to the gate of this host, where it is one of a session that is meant, or none in

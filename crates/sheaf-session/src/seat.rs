@@ -3,21 +3,19 @@
 use crate::elsewhere::Word;
 use crate::environment::Environment;
 use crate::error::{SessionError, io_text};
+use crate::gates::keeper;
 use crate::session::Session;
 use crate::sessions::{ENDED, Sessions};
 use crate::tokens;
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags, flock};
 use sheaf_tree::launch::Desk;
-use sheaf_tree::link::watch::register;
+use sheaf_tree::link::watch::{NameWatch, file_at};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
@@ -25,7 +23,7 @@ use tokio::task::JoinHandle;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// How long it takes at most to see that a socket is gone, where the system does not tell.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(250);
 
 /// How long a session waits after it found no place for its socket.
 const PLACE_PAUSE: Duration = Duration::from_secs(1);
@@ -42,7 +40,7 @@ pub(crate) struct Place {
 pub(crate) struct Seat {
     listener: tokio::net::UnixListener,
     desk: JoinHandle<()>,
-    watch: Watch,
+    watch: NameWatch,
     word: Option<Arc<Word>>,
     lock: Arc<Lock>,
 }
@@ -50,6 +48,11 @@ pub(crate) struct Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.desk.abort();
+        // The lock, which decides whose they are otherwise, may have been removed.
+        if self.watch.is_there() {
+            let _ = std::fs::remove_file(&self.lock.socket);
+            let _ = std::fs::remove_file(self.lock.socket.with_extension("token"));
+        }
     }
 }
 
@@ -95,7 +98,7 @@ impl Place {
         let socket = |socket| {
             tokio::net::UnixListener::from_std(socket).map_err(SessionError::io("session"))
         };
-        let watch = Watch::of(&self.lock.socket)?;
+        let watch = NameWatch::of(&self.lock.socket).map_err(SessionError::io("session"))?;
         let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
         let desk = sheaf_tree::task::spawn(tokens::serve(requests, desk));
         Ok(Seat { listener, desk, watch, word: self.word, lock: self.lock })
@@ -109,7 +112,7 @@ impl Seat {
 
     /// Waits until the socket has lost its name: nobody comes there any more.
     pub async fn removed(&self) {
-        self.watch.gone().await;
+        self.watch.gone(LOOK).await;
     }
 
     /// Another one for the same session, in the same place or where callers look as well.
@@ -138,47 +141,6 @@ impl Seat {
             tokio::time::sleep(PLACE_PAUSE).await;
         }
     }
-}
-
-/// Sees that a socket loses its name.
-struct Watch {
-    path: PathBuf,
-    inode: (u64, u64),
-    /// The system may have none to give.
-    events: Option<AsyncFd<OwnedFd>>,
-}
-
-impl Watch {
-    fn of(path: &Path) -> Result<Self, SessionError> {
-        let inode = inode(path).map_err(|error| SessionError::file(path, error))?;
-        let events = || -> std::io::Result<AsyncFd<OwnedFd>> {
-            let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-            // A socket that somebody listens at is not deleted; its number of names changes.
-            let flags = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
-            inotify::add_watch(&events, path, flags)?;
-            register(events, Interest::READABLE)
-        };
-        Ok(Self { path: path.to_owned(), inode, events: events().ok() })
-    }
-
-    async fn gone(&self) {
-        while inode(&self.path).ok() == Some(self.inode) {
-            let Some(events) = &self.events else {
-                tokio::time::sleep(LOOK).await;
-                continue;
-            };
-            if let Ok(Ok(mut ready)) = tokio::time::timeout(LOOK, events.readable()).await {
-                let mut told = [0; 1024];
-                let _ = rustix::io::read(events, &mut told);
-                ready.clear_ready();
-            }
-        }
-    }
-}
-
-fn inode(path: &Path) -> std::io::Result<(u64, u64)> {
-    let there = rustix::fs::lstat(path)?;
-    Ok((there.st_dev, there.st_ino))
 }
 
 /// Whether a process has the name that this socket is for, whatever it does with it.
@@ -260,6 +222,10 @@ impl Lock {
             let lock = Self { path, socket, file };
             // A session that ended in between has removed the file that is locked now.
             if lock.is_there() {
+                // What servers are told stays, though the machine be called otherwise by then.
+                let keeper = keeper();
+                let written = rustix::io::pwrite(&lock.file, keeper.as_bytes(), 0);
+                written.map_err(|errno| none_at(&lock.path, &errno.into()))?;
                 return Ok(lock);
             }
         }
@@ -268,7 +234,7 @@ impl Lock {
     /// Whether the file that is locked has its name still.
     fn is_there(&self) -> bool {
         let locked = rustix::fs::fstat(&self.file).map(|locked| (locked.st_dev, locked.st_ino));
-        locked.is_ok_and(|locked| inode(&self.path).is_ok_and(|there| there == locked))
+        locked.is_ok_and(|locked| file_at(&self.path) == Some(locked))
     }
 }
 

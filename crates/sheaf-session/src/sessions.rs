@@ -231,6 +231,11 @@ impl Sessions {
         is_foreign
     }
 
+    /// Whether every user can make a directory of this name there.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.is_temporary
+    }
+
     /// Where the sockets are.
     #[must_use]
     pub fn directory(&self) -> &Path {

@@ -59,7 +59,13 @@ impl NotTrusted {
 /// # Errors
 /// When another user could have written the file or a directory above it, or it cannot be opened.
 pub fn open(path: &Path) -> Result<File, NotTrusted> {
-    let file = open_named(path)?;
+    // A link of another user's may lead to a pipe or a device of root's.
+    let link = std::fs::symlink_metadata(path)?;
+    let why = judge(&link, 0, geteuid().as_raw()).filter(|_| link.is_symlink());
+    let file = match why {
+        Some(why) => return Err(distrust(path, why)),
+        None => open_judged(path, true)?,
+    };
     // Whoever can change the directory could put another file there, or lead a link elsewhere.
     for directory in directories(path)? {
         check_directory(&directory)?;
@@ -72,22 +78,35 @@ pub fn open(path: &Path) -> Result<File, NotTrusted> {
 /// # Errors
 /// When another user owns the file or can write to it, or it cannot be opened.
 pub fn open_named(path: &Path) -> Result<File, NotTrusted> {
+    open_judged(path, false)
+}
+
+fn open_judged(path: &Path, is_file: bool) -> Result<File, NotTrusted> {
     // To open a pipe may take for ever, and to open a device does something.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?;
     let found = File::from(found);
-    match judge(&found.metadata()?, GROUP_WRITES | OTHERS_WRITE, geteuid().as_raw()) {
-        None => open_found(&found, path),
-        Some(why) => Err(NotTrusted::Distrust(format!(
-            "{}: {}, and it can make you run commands: it is not used; {}",
-            path.display(),
-            why.text(),
-            match why {
-                TrustWhy::Owner(_) => "chown it, or name a copy of your own".to_owned(),
-                TrustWhy::Writable(_) => format!("mend it with: chmod go-w {}", path.display()),
-            }
+    let about = found.metadata()?;
+    match judge(&about, GROUP_WRITES | OTHERS_WRITE, geteuid().as_raw()) {
+        Some(why) => Err(distrust(path, why)),
+        None if is_file && !about.is_file() => Err(NotTrusted::Distrust(format!(
+            "{}: it is no regular file: it is not used",
+            path.display()
         ))),
+        None => open_found(&found, path),
     }
+}
+
+fn distrust(path: &Path, why: TrustWhy) -> NotTrusted {
+    NotTrusted::Distrust(format!(
+        "{}: {}, and it can make you run commands: it is not used; {}",
+        path.display(),
+        why.text(),
+        match why {
+            TrustWhy::Owner(_) => "chown it, or name a copy of your own".to_owned(),
+            TrustWhy::Writable(_) => format!("mend it with: chmod go-w {}", path.display()),
+        }
+    ))
 }
 
 /// Opens the file that was judged.
@@ -442,8 +461,14 @@ mod tests {
                 assert!(text.contains("it belongs to user 4711"), "{text}");
             }
         }
-        // One of the caller's own is a file like any.
+        // One that the caller has named is a file like any; a link of another user's leads to none.
         chown(place.file(), Some(0), None).unwrap();
+        let text = open(&place.file()).unwrap_err().text(&place.file());
+        assert!(text.contains("it is no regular file"), "{text}");
+        let link = place.dir().join("link");
+        std::os::unix::fs::lchown(&link, Some(4711), None).unwrap();
+        let text = open(&link).unwrap_err().text(&link);
+        assert!(text.contains("it belongs to user 4711"), "{text}");
         let keep = std::fs::OpenOptions::new().read(true).write(true).open(place.file()).unwrap();
         io::Write::write_all(&mut &keep, b"x").unwrap();
         let mut read = [0];

@@ -137,7 +137,14 @@ fn open_at(place: &Path, file: &str, user: Option<u32>) -> Result<Listener, Sess
         None => chmod(&path, Mode::from_raw_mode(0o666)).map_err(failed)?,
     }
     let admits = user.map_or(Admits::Anybody, Admits::User);
-    Ok(Listener { socket, path, admits })
+    let (place, file) = (place.to_owned(), file.to_owned());
+    let again = Box::new(move || {
+        let made = directory(Path::new(SHARED)).and_then(|()| open_at(&place, &file, user));
+        let Listener { socket, path, .. } =
+            made.map_err(|error| io::Error::other(error.to_string()))?;
+        Ok((socket, path))
+    });
+    Ok(Listener { socket, path, admits, again })
 }
 
 pub(crate) fn directory(path: &Path) -> Result<(), SessionError> {

@@ -10,6 +10,7 @@
 //! by the windows of its stream, and ends with it: when the host is lost, the session is over, or
 //! the client leaves.
 use crate::launch::refusal;
+use crate::link::watch::{NameWatch, file_at};
 use crate::network::{Network, Stream};
 use crate::proto::control::CALLER_GROUPS_MAX;
 use crate::proto::{self, Packet};
@@ -23,8 +24,7 @@ use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, RangeSet, lock};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -76,6 +76,10 @@ pub const CLIENTS_MAX: usize = 256;
 pub const GUESTS_MAX: usize = CLIENTS_MAX / 8;
 /// Of these, the most of all such users.
 const ALL_GUESTS_MAX: usize = CLIENTS_MAX / 4 * 3;
+/// How often it is looked whether a gate has its file still, where the system does not tell.
+const GATE_LOOK: Duration = Duration::from_secs(1);
+/// How long a gate has none before it is made again.
+const GATE_PAUSE: Duration = Duration::from_millis(200);
 /// How long a gate pauses after it could not take a client in.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -83,8 +87,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// host has lost the session: its time is when that was.
 pub const LOST: &str = "lost";
 
+/// Makes a listener's socket again, where its own has lost its name; perhaps in another place.
+pub type ListenAgain =
+    dyn Fn() -> io::Result<(std::os::unix::net::UnixListener, PathBuf)> + Send + Sync;
+
 /// Where clients of one host connect; its file goes with it.
-#[derive(Debug)]
 pub struct Listener {
     /// Bound and not blocking; only those whom the session is for can open it.
     pub socket: std::os::unix::net::UnixListener,
@@ -92,6 +99,14 @@ pub struct Listener {
     pub path: PathBuf,
     /// Who is let in there.
     pub admits: Admits,
+    /// See [`ListenAgain`].
+    pub again: Box<ListenAgain>,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("path", &self.path).field("admits", &self.admits).finish()
+    }
 }
 
 /// Whom a gate lets in.
@@ -181,12 +196,13 @@ impl Provider for Gate {
                 crate::task::spawn(tell_shut(keeper.handle.clone(), note, why));
             }
         }
-        let begin = |Listener { socket, path, admits }| {
-            let accepts = crate::task::spawn(accept(Arc::clone(&keeper), socket, admits));
-            let file = file_at(&path);
+        let begin = |Listener { socket, path, admits, again }| {
             // The host is in the session again.
             let _ = std::fs::remove_file(path.with_extension(LOST));
-            Opened { path, file, accepts }
+            let file = Arc::new(Mutex::new(GateFile { file: file_at(&path), path }));
+            let opened = (socket, Arc::clone(&file), again);
+            let accepts = crate::task::spawn(accept(Arc::clone(&keeper), opened, admits));
+            Opened { file, accepts }
         };
         let open = gates.listeners.into_iter().map(begin).collect();
         Ok(Box::new(GateDoor { keeper, open }))
@@ -211,23 +227,35 @@ async fn tell_shut(handle: LeafHandle, what: &'static [u8], why: String) {
 
 /// An open gate. Dropped, nobody connects any more.
 struct Opened {
+    file: Arc<Mutex<GateFile>>,
+    accepts: JoinHandle<()>,
+}
+
+/// The file of a gate.
+struct GateFile {
     path: PathBuf,
     /// What is there: a server that comes after this one puts another file in its place.
     file: Option<(u64, u64)>,
-    accepts: JoinHandle<()>,
+}
+
+impl GateFile {
+    fn is_there(&self) -> bool {
+        self.file.is_some() && file_at(&self.path) == self.file
+    }
 }
 
 impl Opened {
     /// Leaves a word behind that this host was in a session. A command here would otherwise mean
     /// this machine alone. Where it cannot be written the socket stays, at which nobody listens.
     fn leave_word(&mut self) {
-        if self.file.is_none() || file_at(&self.path) != self.file {
+        let mut gate = lock(&self.file);
+        if !gate.is_there() {
             return;
         }
-        let word = self.path.with_extension(LOST);
+        let word = gate.path.with_extension(LOST);
         if let Err(error) = std::fs::write(&word, "") {
-            tracing::warn!(%error, "{} is left, for want of {}", self.path.display(), word.display());
-            self.file = None;
+            tracing::warn!(%error, "{} is left, for want of {}", gate.path.display(), word.display());
+            gate.file = None;
         }
     }
 }
@@ -235,16 +263,11 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         self.accepts.abort();
-        if self.file.is_some() && file_at(&self.path) == self.file {
-            let _ = std::fs::remove_file(&self.path);
+        let gate = lock(&self.file);
+        if gate.is_there() {
+            let _ = std::fs::remove_file(&gate.path);
         }
     }
-}
-
-/// Which file is at a path, by its device and number.
-fn file_at(path: &Path) -> Option<(u64, u64)> {
-    let about = std::fs::symlink_metadata(path).ok()?;
-    Some((about.dev(), about.ino()))
 }
 
 struct GateKeeper {
@@ -320,15 +343,31 @@ impl GateKeeper {
 }
 
 /// Takes clients in, as long as the session lasts.
-async fn accept(keeper: Arc<GateKeeper>, socket: std::os::unix::net::UnixListener, admits: Admits) {
-    let listener = match UnixListener::from_std(socket) {
+async fn accept(
+    keeper: Arc<GateKeeper>,
+    (socket, file, again): (
+        std::os::unix::net::UnixListener,
+        Arc<Mutex<GateFile>>,
+        Box<ListenAgain>,
+    ),
+    admits: Admits,
+) {
+    let mut listener = match UnixListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::warn!(%error, "no clients can come to this host"),
     };
     let own = rustix::process::geteuid().as_raw();
     let mut failures = 0u32;
+    let mut removed = Box::pin(made_again(&file, &*again));
     loop {
-        let stream = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            new = &mut removed => {
+                (listener, removed) = (new, Box::pin(made_again(&file, &*again)));
+                continue;
+            }
+        };
+        let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
                 failures += 1;
@@ -347,6 +386,32 @@ async fn accept(keeper: Arc<GateKeeper>, socket: std::os::unix::net::UnixListene
             }
             Err(error) => tracing::warn!(%error, "a client was not let in"),
         }
+    }
+}
+
+/// Another socket, once that of a gate has lost its name to nobody: one of a later server stays.
+async fn made_again(file: &Mutex<GateFile>, again: &ListenAgain) -> UnixListener {
+    let path = lock(file).path.clone();
+    if let Ok(watch) = NameWatch::of(&path) {
+        watch.gone(GATE_LOOK).await;
+    }
+    loop {
+        // A server that comes after this one has none there for a moment.
+        tokio::time::sleep(GATE_PAUSE).await;
+        let is_others = file_at(&path).is_some();
+        if is_others {
+            std::future::pending::<()>().await;
+        }
+        let made = again().and_then(|(socket, path)| Ok((UnixListener::from_std(socket)?, path)));
+        match made {
+            Ok((listener, new)) => {
+                tracing::warn!("{} was removed: clients come by {}", path.display(), new.display());
+                *lock(file) = GateFile { file: file_at(&new), path: new };
+                return listener;
+            }
+            Err(error) => tracing::warn!(%error, "{} was removed", path.display()),
+        }
+        tokio::time::sleep(GATE_LOOK).await;
     }
 }
 

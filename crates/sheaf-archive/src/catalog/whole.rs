@@ -348,7 +348,8 @@ impl Catalog {
         let mut last = None;
         loop {
             let directories_max = 256;
-            let said = self.rows_below_in_one(&ArchivePath::ROOT, last.as_ref(), directories_max)?;
+            let said =
+                self.rows_below_in_one(&ArchivePath::ROOT, last.as_ref(), directories_max)?;
             let expected = made.rows_below(&ArchivePath::ROOT, last.as_ref(), directories_max)?;
             let mut both = said.iter().zip(&expected);
             let mut differs = both.find(|(one, other)| one != other).map(|(one, _)| one.0.clone());

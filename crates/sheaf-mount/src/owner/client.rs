@@ -14,8 +14,7 @@ use crate::message::{
 use rustc_hash::FxHashMap;
 use rustix::fs::{
     Access, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags,
-    SeekFrom, StatxAttributes, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
-    XattrFlags,
+    SeekFrom, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::ReadWriteFlags;
 use sheaf_core::files::{FileKind, Timestamp};
@@ -24,7 +23,7 @@ use sheaf_file::{outlasting_leases, unless_itself};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -265,7 +264,28 @@ impl OwnerClient {
 
     pub(super) fn look_up(&self, at: &NodeName) -> Result<NodeAttributes, Errno> {
         let parent = self.parent(at)?;
-        let found = nodes::open_name(parent.as_fd(), &at.name)?;
+        self.look_up_in(parent.as_fd(), at, None)
+    }
+
+    /// Looks a name up that nobody has asked for: `EXDEV` where another file system begins.
+    pub(super) fn look_ahead(&self, at: &NodeName) -> Result<NodeAttributes, Errno> {
+        let parent = self.parent(at)?;
+        let device = nodes::device_of(parent.as_fd())?;
+        self.look_up_in(parent.as_fd(), at, Some(device))
+    }
+
+    fn look_up_in(
+        &self,
+        parent: BorrowedFd<'_>,
+        at: &NodeName,
+        within: Option<u64>,
+    ) -> Result<NodeAttributes, Errno> {
+        let found = nodes::open_name(parent, &at.name)?;
+        if let Some(device) = within
+            && nodes::is_apart(found.as_fd(), device)?
+        {
+            return Err(Errno::XDEV);
+        }
         let found = self.nodes.found(found, at.parent, &at.name)?;
         Ok(self.shows.shown(&self.nodes, found))
     }
@@ -640,14 +660,7 @@ impl OwnerClient {
     /// The attributes of an entry; none if it cannot be looked up, which who wants them hears when asking again.
     fn entry(&self, directory: &OwnerFile, device: u64, name: &[u8]) -> Option<NodeAttributes> {
         let found = nodes::open_name(directory.file().as_fd(), name).ok()?;
-        // A file system that is mounted there may hang: what is known without it tells that it is another one. On an
-        // overlay, files have other devices than their directory.
-        let known = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let there = rustix::fs::statx(&found, c"", known, StatxFlags::TYPE).ok()?;
-        let is_directory = FileType::from_raw_mode(there.stx_mode.into()) == FileType::Directory;
-        let is_top = there.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-        let is_other = rustix::fs::makedev(there.stx_dev_major, there.stx_dev_minor) != device;
-        if is_top || is_directory && is_other {
+        if nodes::is_apart(found.as_fd(), device).ok()? {
             return None;
         }
         let found = self.nodes.found(found, directory.node, name).ok()?;

@@ -172,8 +172,8 @@ impl OwnerClient {
         let mut found = vec![self.attributes(node, None)?];
         for name in names.into_iter().take(WALK_MAX) {
             let parent = found.last().map_or(node, |last| last.node);
-            // The client asks for what cannot be looked up, and hears why.
-            let Ok(next) = self.look_up(&NodeName { parent, name }) else { break };
+            // The client asks for what cannot be looked up, or may hang, and hears why.
+            let Ok(next) = self.look_ahead(&NodeName { parent, name }) else { break };
             if next.is_mounted {
                 self.forget(&[(next.node, 1)]);
                 break;

@@ -14,7 +14,7 @@ use super::lock_table::LockTable;
 use super::watching::Watchers;
 use crate::message::{NodeAttributes, ROOT};
 use rustc_hash::FxHashMap;
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 use sheaf_core::files::{FileKind, Metadata, Timestamp};
 use sheaf_core::{Errno, lock};
 use sheaf_file::is_view;
@@ -483,10 +483,23 @@ pub(super) fn check(name: &[u8]) -> Result<(), Errno> {
 }
 
 /// The file system of an open file, which is not asked for it.
-fn device_of(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+pub(super) fn device_of(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+    Ok(known(file)?.0.dev)
+}
+
+/// Whether another file system begins here than the one with this device, in which it was found. It may hang, and
+/// is not asked. On an overlay, files have other devices than their directory.
+pub(super) fn is_apart(file: BorrowedFd<'_>, device: u64) -> Result<bool, Errno> {
+    let (found, attributes) = known(file)?;
+    let is_top = attributes.contains(StatxAttributes::MOUNT_ROOT);
+    Ok(is_top || found.kind == FileKind::Directory && found.dev != device)
+}
+
+/// What the kernel knows of a file without asking its file system.
+fn known(file: BorrowedFd<'_>) -> Result<(Metadata, StatxAttributes), Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let found: Metadata = rustix::fs::statx(file, c"", flags, StatxFlags::TYPE)?.into();
-    Ok(found.dev)
+    let found = rustix::fs::statx(file, c"", flags, StatxFlags::TYPE)?;
+    Ok((found.into(), found.stx_attributes))
 }
 
 /// What the kernel says of an open file.

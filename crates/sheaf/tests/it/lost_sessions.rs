@@ -439,3 +439,27 @@ fn session_whose_socket_is_removed_is_found_again() {
     assert_eq!(home.run(&["down"]).code, Some(0));
     assert_eq!(moved(), None);
 }
+
+/// A user's runtime directory goes with the last login on a host as well.
+#[test]
+fn gate_whose_file_is_removed_is_made_again() {
+    let _turn = turn();
+    let Some(machines) = machines(2, "flat", "gates-again") else { return };
+    let place = machines.root(1).join("run/user/sheaf");
+    let all = ["cat", "@all:/root/data"];
+    let gates = || {
+        let entries = std::fs::read_dir(&place).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.path().extension().is_some_and(|kind| kind == "gate")).count()
+    };
+    for _ in 0..2 {
+        assert_eq!(run(&machines, 1, &all).code, Some(0));
+        std::fs::remove_dir_all(&place).unwrap();
+        wait_until("there is a gate again", || gates() == 1);
+    }
+    // One of a later server is left alone, and the word goes with the gate.
+    machines.processes(LOGIN).iter().for_each(|root| root.signal(Signal::KILL));
+    wait_until("the host has lost its session", || {
+        (count(&machines, 1, "lost"), gates()) == (1, 0)
+    });
+    assert_eq!(run(&machines, 1, &all).code, Some(3));
+}

@@ -104,7 +104,13 @@ impl Local {
     /// A writer of this path in the directory of one host; `ENOTDIR` beneath a directory that could
     /// not be made.
     fn of(&mut self, leaf: u32, path: &Path) -> Result<Writer, Errno> {
-        if self.is_unmade(leaf, path) { Err(Errno::NOTDIR) } else { self.at(leaf) }
+        if self.is_unmade(leaf, path) {
+            return Err(Errno::NOTDIR);
+        }
+        let writer = self.at(leaf)?;
+        // What has an exact name is what its user has named.
+        let is_named = self.is_exact && path.parent() == Some(&self.base);
+        Ok(if is_named { writer } else { writer.within_tree() })
     }
 
     /// Whether a path is beneath a directory that could not be made.

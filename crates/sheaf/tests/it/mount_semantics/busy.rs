@@ -105,6 +105,45 @@ fn frozen_file_system_holds_up_no_other_file() {
     wait_until("it is written again", || writers[0].ask("f[0].write(b'x')") == "ok 1");
 }
 
+/// A directory and a file of `h1` have a file system over them that answers nothing.
+#[test]
+fn directory_beside_a_file_system_that_hangs_is_listed() {
+    let _turn = turn();
+    if !have_python() {
+        return;
+    }
+    let Some(hosts) = ViewHosts::with(3, "", PATIENCE) else { return };
+    for (name, mode) in [("", 0o755), ("beside", 0o755), ("beside/directory", 0o755)] {
+        fs::create_dir_all(hosts.disk(1, name)).unwrap();
+        fs::set_permissions(hosts.disk(1, name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for name in ["file", "other"] {
+        fs::write(hosts.disk(1, &format!("beside/{name}")), "x").unwrap();
+    }
+    let mut servers: Vec<Python> = Vec::new();
+    for (name, mode) in [("directory", "40000"), ("file", "100000")] {
+        let mut server = Python::new(&hosts, 1);
+        server.must("import ctypes");
+        server.must("d = os.open('/dev/fuse', os.O_RDWR)");
+        let options = format!("b'fd=%d,rootmode={mode},user_id=0,group_id=0,allow_other' % d");
+        let place = format!("b'{EXPORT}/beside/{name}'");
+        let mount = format!("ctypes.CDLL(None).mount(b'x', {place}, b'fuse', 0, {options})");
+        assert_eq!(server.ask(&mount), "ok 0");
+        servers.push(server);
+    }
+    let list = format!("sorted(os.listdir('{}'))", inside(1, "beside"));
+    let read = format!("open('{}').read()", inside(1, "beside/other"));
+    for (host, uid) in [(3, 1002), (2, 1001), (2, 0), (1, 1001), (3, 0)] {
+        let mut python = Python::of_user(&hosts, host, uid, uid, "");
+        for (ask, told) in [(&list, "ok ['directory', 'file', 'other']"), (&read, "ok x")] {
+            let asked = Instant::now();
+            assert_eq!(python.ask(ask), told, "user {uid} on h{host}");
+            assert!(asked.elapsed() < CALL_MAX, "user {uid}: {:?}", asked.elapsed());
+        }
+    }
+    servers.iter_mut().for_each(Python::kill);
+}
+
 #[test]
 fn call_that_hangs_is_shown_with_its_process_and_file() {
     let _turn = turn();
