@@ -1,13 +1,15 @@
 //! Sessions of this user in other places than a caller's own: callers of any environment must hear
 //! of them, or a change that is meant for their hosts would be one of this machine alone.
 //!
-//! A session whose sockets are in an unusual place leaves a *word* in a usual one: `NAME.N.place`,
-//! a link to its socket.
+//! A session leaves a *word* in another place: `NAME.N.place`, a link to its socket, which callers find that
+//! do not know its own place; and `NAME.N.held`, a file that is locked for as long as it runs, also while its
+//! socket is removed.
 use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::seat;
 use crate::sessions::Sessions;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// What the file of a word is called.
@@ -16,45 +18,61 @@ const PLACE: &str = "place";
 /// The most words of one name in a directory.
 const WORDS_MAX: u32 = 1000;
 
-/// The link by which a session is found from elsewhere; it goes with this.
-pub(crate) struct Word(PathBuf);
+/// What the file is called that is locked.
+const HELD: &str = "held";
+
+/// The link by which a session is found from elsewhere, and its lock; they go with this.
+pub(crate) struct Word {
+    link: PathBuf,
+    _lock: OwnedFd,
+}
 
 impl Drop for Word {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.link);
+        let _ = std::fs::remove_file(self.link.with_extension(HELD));
     }
 }
 
 impl Word {
-    /// Leaves one for a session of this name with this socket, if it is in an unusual place. What is
-    /// in the way of it is no reason not to start.
+    /// Leaves some for a session of this name with this socket: where callers of other environments look for it, and
+    /// where that stays. What is in the way of one is no reason not to start.
     pub fn leave(
         sessions: &Sessions,
         environment: &Environment,
         name: &str,
         socket: &Path,
-    ) -> Option<Self> {
-        let link = || -> Result<Option<Self>, SessionError> {
-            let Some(place) = sessions.of_callers(environment)? else { return Ok(None) };
-            let socket = &*std::path::absolute(socket).map_err(SessionError::io("session"))?;
-            for number in 0..WORDS_MAX {
-                let path = place.directory().join(format!("{name}.{number}.{PLACE}"));
-                match std::os::unix::fs::symlink(socket, &path) {
-                    Ok(()) => return Ok(Some(Self(path))),
-                    // One that was killed has left it.
-                    Err(_) if std::fs::read_link(&path).is_ok_and(|old| old == socket) => {
-                        return Ok(Some(Self(path)));
-                    }
-                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                    Err(error) => return Err(SessionError::file(&path, error)),
-                }
-            }
-            Ok(None)
-        };
-        link().unwrap_or_else(|error| {
+    ) -> Vec<Self> {
+        let usual = sessions.of_callers(environment);
+        let but = [Some(sessions), usual.as_ref().ok().and_then(Option::as_ref)];
+        let lasting = Sessions::one_that_lasts(environment, but.into_iter().flatten());
+        let places = usual.map(|usual| usual.into_iter().chain(lasting).collect::<Vec<_>>());
+        let left = places.and_then(|places| {
+            let words = places.iter().map(|place| Self::leave_in(place, name, socket));
+            Ok(words.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        });
+        left.unwrap_or_else(|error| {
             tracing::warn!(%error, "callers of other environments do not find this session");
-            None
+            Vec::new()
         })
+    }
+
+    fn leave_in(place: &Sessions, name: &str, socket: &Path) -> Result<Option<Self>, SessionError> {
+        let socket = &*std::path::absolute(socket).map_err(SessionError::io("session"))?;
+        for number in 0..WORDS_MAX {
+            let link = place.directory().join(format!("{name}.{number}.{PLACE}"));
+            let Some(lock) = seat::locked(&link.with_extension(HELD))? else { continue };
+            match std::os::unix::fs::symlink(socket, &link) {
+                Ok(()) => return Ok(Some(Self { link, _lock: lock })),
+                // One that was killed has left it.
+                Err(_) if std::fs::read_link(&link).is_ok_and(|old| old == socket) => {
+                    return Ok(Some(Self { link, _lock: lock }));
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(SessionError::file(&link, error)),
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -72,7 +90,12 @@ impl Told {
     }
 
     fn was_killed(&self) -> bool {
-        !seat::is_held(&self.socket) && !self.runs()
+        !self.is_held() && !seat::is_held(&self.socket) && !self.runs()
+    }
+
+    /// Whether its process lives, whatever has become of its socket.
+    fn is_held(&self) -> bool {
+        seat::is_locked(&self.word.with_extension(HELD))
     }
 }
 
@@ -110,9 +133,17 @@ impl Sessions {
             return Err(SessionError::Choice(text));
         }
         let mut places = Self::places_of(environment, name).into_iter();
-        match (running.into_iter().next(), places.find(|place| place.was_killed(name))) {
+        let told = || Self::words_of(environment, name).into_iter().find(Told::was_killed);
+        let killed = places.find(|place| place.was_killed(name));
+        let killed = killed.or_else(|| Some(told()?.sessions));
+        match (running.into_iter().next(), killed) {
             (None, None) => Ok(Self::of(environment)),
             (Some((_, place)), None) => Ok(place),
+            // Its log may be gone with its directory.
+            (None, Some(killed)) if killed.past(name).is_none() && command.is_none() => {
+                let text = format!("{}; start it with: {start}", killed.how_it_ended(name));
+                Err(SessionError::Absent(text))
+            }
             (None, Some(killed)) => Err(killed.absent_and(name, command, start)),
             (Some((_, place)), Some(killed)) => Err(SessionError::Absent(format!(
                 "{}; another session {name} runs, in {}: sheaf status forgets the first",
@@ -181,7 +212,33 @@ impl Sessions {
                 running.push((process, place));
             }
         }
+        let words = Self::words_of(environment, name);
+        if running.is_empty()
+            && let Some(held) = words.into_iter().find(Told::is_held)
+        {
+            running.push((None, held.sessions));
+        }
         running
+    }
+
+    /// The words of sessions of this name.
+    fn words_of(environment: &Environment, name: &str) -> Vec<Told> {
+        let places = std::iter::once(Self::of(environment)).chain(Self::elsewhere(environment));
+        let told = places.flat_map(|place| place.told().unwrap_or_default());
+        told.filter(|told| told.name == name).collect()
+    }
+
+    /// That a session of this name, which cannot be reached, does not live.
+    ///
+    /// # Errors
+    /// [`SessionError::Unresponsive`] when it does, as one whose socket was removed just now.
+    pub(crate) fn check_ended(environment: &Environment, name: &str) -> Result<(), SessionError> {
+        if !Self::words_of(environment, name).iter().any(Told::is_held) {
+            return Ok(());
+        }
+        Err(SessionError::Unresponsive(format!(
+            "session {name} runs, and its socket was removed: it listens again in a moment"
+        )))
     }
 
     /// That no other session of this name has begun while this process did.
@@ -287,6 +344,7 @@ impl Sessions {
                     && told.was_killed()
                     && std::fs::remove_file(&told.word).is_ok()
                 {
+                    let _ = std::fs::remove_file(told.word.with_extension(HELD));
                     seat::clear(&told.socket);
                     forgotten.push(told.sessions.how_it_ended(&told.name));
                 }

@@ -182,7 +182,9 @@ fn open(config: &Config) -> Result<Option<(UnixStream, Sessions)>, SessionError>
     // One that was killed is not taken for another of its name, here or of this host, nor for all hosts of
     // the file; one that runs elsewhere is found.
     let named = Sessions::named(config.environment(), name, None, &config.start_words())?;
-    let Some(stream) = named.open(name)? else { return Ok(None) };
+    let Some(stream) = named.open(name)? else {
+        return Sessions::check_ended(config.environment(), name).map(|()| None);
+    };
     if let Some(option) = config.says_login().or(config.says_start()) {
         let text = format!(
             "session {name} runs, and {option} holds for sessions that are started: `sheaf down {name}` first, or add \

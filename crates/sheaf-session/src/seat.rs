@@ -33,7 +33,7 @@ pub(crate) struct Place {
     lock: Arc<Lock>,
     listener: UnixListener,
     requests: UnixListener,
-    word: Option<Arc<Word>>,
+    words: Arc<Vec<Word>>,
 }
 
 /// The sockets of a session that runs.
@@ -41,7 +41,7 @@ pub(crate) struct Seat {
     listener: tokio::net::UnixListener,
     desk: JoinHandle<()>,
     watch: NameWatch,
-    word: Option<Arc<Word>>,
+    words: Arc<Vec<Word>>,
     lock: Arc<Lock>,
 }
 
@@ -77,14 +77,14 @@ impl Place {
             tracing::warn!(%error, "why the session before this one has ended stays written down");
         }
         let place = Self::listen(Arc::new(lock))?;
-        let word = Word::leave(sessions, environment, name, &socket).map(Arc::new);
-        Ok(Self { word, ..place })
+        let words = Arc::new(Word::leave(sessions, environment, name, &socket));
+        Ok(Self { words, ..place })
     }
 
     fn listen(lock: Arc<Lock>) -> Result<Self, SessionError> {
         let listener = bind(&lock.socket)?;
         let requests = bind(&lock.socket.with_extension("token"))?;
-        Ok(Self { word: None, lock, listener, requests })
+        Ok(Self { words: Arc::default(), lock, listener, requests })
     }
 
     /// Answers those who have a token made.
@@ -101,7 +101,7 @@ impl Place {
         let watch = NameWatch::of(&self.lock.socket).map_err(SessionError::io("session"))?;
         let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
         let desk = sheaf_tree::task::spawn(tokens::serve(requests, desk));
-        Ok(Seat { listener, desk, watch, word: self.word, lock: self.lock })
+        Ok(Seat { listener, desk, watch, words: self.words, lock: self.lock })
     }
 }
 
@@ -125,7 +125,7 @@ impl Seat {
                 let place = match sessions.socket(name) {
                     Ok(socket) if socket == self.lock.socket && self.lock.is_there() => {
                         let place = Place::listen(Arc::clone(&self.lock));
-                        place.map(|place| Place { word: self.word.clone(), ..place })
+                        place.map(|place| Place { words: Arc::clone(&self.words), ..place })
                     }
                     _ => Place::take(&sessions, config.environment(), name),
                 };
@@ -145,9 +145,35 @@ impl Seat {
 
 /// Whether a process has the name that this socket is for, whatever it does with it.
 pub(crate) fn is_held(socket: &Path) -> bool {
+    is_locked(&socket.with_extension("lock"))
+}
+
+/// Whether a process has locked this file.
+pub(crate) fn is_locked(path: &Path) -> bool {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let lock = rustix::fs::open(socket.with_extension("lock"), flags, Mode::empty());
+    let lock = rustix::fs::open(path, flags, Mode::empty());
     lock.is_ok_and(|lock| flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err())
+}
+
+/// Locks this file, which is made if it is not there; nothing if another process has.
+pub(crate) fn locked(path: &Path) -> Result<Option<OwnedFd>, SessionError> {
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    loop {
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|errno| none_at(path, &errno.into()))?;
+        if flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(None);
+        }
+        // Whoever had it in between has removed the file that is locked now.
+        if is_at(&file, path) {
+            return Ok(Some(file));
+        }
+    }
+}
+
+fn is_at(file: &OwnedFd, path: &Path) -> bool {
+    let locked = rustix::fs::fstat(file).map(|locked| (locked.st_dev, locked.st_ino));
+    locked.is_ok_and(|locked| file_at(path) == Some(locked))
 }
 
 /// Removes a socket that nobody listens at any more, with what belongs to it; whether that was
@@ -209,32 +235,20 @@ struct Lock {
 impl Lock {
     fn take(socket: &Path) -> Result<Self, SessionError> {
         let path = socket.with_extension("lock");
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        loop {
-            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-                .map_err(|errno| none_at(&path, &errno.into()))?;
-            if flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-                let name = socket.file_stem().unwrap_or_default().to_string_lossy();
-                let why = format!("another process starts or runs session {name}");
-                return Err(Sessions::taken(&name, &why));
-            }
-            let (socket, path) = (socket.to_owned(), path.clone());
-            let lock = Self { path, socket, file };
-            // A session that ended in between has removed the file that is locked now.
-            if lock.is_there() {
-                // What servers are told stays, though the machine be called otherwise by then.
-                let keeper = keeper();
-                let written = rustix::io::pwrite(&lock.file, keeper.as_bytes(), 0);
-                written.map_err(|errno| none_at(&lock.path, &errno.into()))?;
-                return Ok(lock);
-            }
-        }
+        let Some(file) = locked(&path)? else {
+            let name = socket.file_stem().unwrap_or_default().to_string_lossy();
+            let why = format!("another process starts or runs session {name}");
+            return Err(Sessions::taken(&name, &why));
+        };
+        // What servers are told stays, though the machine be called otherwise by then.
+        let written = rustix::io::pwrite(&file, keeper().as_bytes(), 0);
+        written.map_err(|errno| none_at(&path, &errno.into()))?;
+        Ok(Self { path, socket: socket.to_owned(), file })
     }
 
     /// Whether the file that is locked has its name still.
     fn is_there(&self) -> bool {
-        let locked = rustix::fs::fstat(&self.file).map(|locked| (locked.st_dev, locked.st_ino));
-        locked.is_ok_and(|locked| file_at(&self.path) == Some(locked))
+        is_at(&self.file, &self.path)
     }
 }
 

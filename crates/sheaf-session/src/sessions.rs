@@ -165,7 +165,11 @@ impl Sessions {
                 Err(error) => tracing::warn!(%error, "sockets and audit go elsewhere"),
             }
         }
-        own.make_directory().map(|()| own)
+        own.make_directory().map(|()| own.clone()).or_else(|error| {
+            tracing::warn!(%error, "sockets and audit go elsewhere");
+            let others = own.and_those_that_last(environment).into_iter().skip(1);
+            others.into_iter().find(|place| place.make_directory().is_ok()).ok_or(error)
+        })
     }
 
     /// This place, and those that are there as long as the machine runs: a session whose directory is removed
@@ -175,6 +179,25 @@ impl Sessions {
         let roots = is_roots.then(Self::roots);
         let all = [Some(self.clone()), roots, Some(Self::temporary(environment))];
         all.into_iter().flatten().collect()
+    }
+
+    /// Another place in which callers look, and which is there as long as the machine runs, or as another login does.
+    /// None of those that are left out (`but`).
+    pub(crate) fn one_that_lasts<'a>(
+        environment: &Environment,
+        but: impl Iterator<Item = &'a Self>,
+    ) -> Option<Self> {
+        if is_apart(environment) {
+            return None;
+        }
+        let is_there = |place: &Self| {
+            *place == Self::roots() || place.directory.parent().is_some_and(Path::is_dir)
+        };
+        // Root's is this machine's alone, where containers may share directories for temporary files.
+        let all = if getuid().is_root() { vec![Self::roots()] } else { Self::usual() };
+        let but: Vec<&Path> = but.map(Self::directory).collect();
+        let others = all.into_iter().filter(|place| !but.contains(&place.directory()));
+        others.filter(is_there).find(|place| place.make_directory().is_ok())
     }
 
     /// The directories in which sessions and servers of this user can have sockets: a server that

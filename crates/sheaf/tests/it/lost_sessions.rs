@@ -182,6 +182,10 @@ fn sessions_of_one_name_are_not_taken_for_each_other() {
     // What was killed is not forgotten by who looks for it from elsewhere.
     machines.processes(LOGIN).iter().for_each(|root| root.signal(Signal::KILL));
     wait_until("it has ended", || machines.processes(LOGIN).is_empty());
+    // Its last thread closes its socket.
+    wait_until("nobody listens", || {
+        !other(&["cat", "@all:/root/data"]).stderr.contains("is ending")
+    });
     for run in [machines.run(&make), other(&make)] {
         assert!(run.code == Some(3) && run.stderr.contains("has ended without"), "{run:?}");
     }
@@ -428,7 +432,9 @@ fn session_whose_socket_is_removed_is_found_again() {
     }
     // Where there is no place for it any more it goes where callers look as well, and stays there.
     remove();
-    std::fs::write(&place, "").unwrap();
+    while std::fs::write(&place, "").is_err() {
+        remove();
+    }
     let moved = || {
         let entries = std::fs::read_dir(home.runtime_dir()).into_iter().flatten().flatten();
         entries.map(|entry| entry.path().join("moved.sock")).find(|socket| socket.exists())
@@ -462,4 +468,38 @@ fn gate_whose_file_is_removed_is_made_again() {
         (count(&machines, 1, "lost"), gates()) == (1, 0)
     });
     assert_eq!(run(&machines, 1, &all).code, Some(3));
+}
+
+/// Its directory is removed while it cannot listen again: it runs all the same.
+#[test]
+fn session_that_stands_still_without_its_socket_is_not_taken_for_none() {
+    let _turn = turn();
+    let Some(machines) = machines(1, "flat", "gates-still") else { return };
+    machines.write(LOGIN, "data", "x\n");
+    let root = machines.processes(LOGIN);
+    root.iter().for_each(|root| root.signal(Signal::STOP));
+    std::fs::remove_dir_all(machines.root(LOGIN).join("run/user/sheaf")).unwrap();
+    let program = machines.dir().join("sheaf");
+    let words = ["-u", "XDG_RUNTIME_DIR", program.to_str().unwrap(), "cat", "@all:/root/data"];
+    let cron = || Run::of(machines.command(LOGIN, "env", &words).output().unwrap());
+    for run in [machines.run(&["cat", "@all:/root/data"]), cron()] {
+        let told = "session gates-still runs, and its socket was removed";
+        assert!(run.code == Some(3) && run.stderr.contains(told), "{run:?}");
+    }
+    let up = machines.run(&["up"]);
+    assert!(up.code == Some(2) && up.stderr.contains("runs already"), "{up:?}");
+    root.iter().for_each(|root| root.signal(Signal::CONT));
+    wait_until("it listens again", || machines.run(&["status"]).code == Some(0));
+    assert_eq!(cron().code, Some(0));
+    // Killed without its directory it is told of.
+    root.iter().for_each(|root| root.signal(Signal::STOP));
+    std::fs::remove_dir_all(machines.root(LOGIN).join("run/user/sheaf")).unwrap();
+    root.iter().for_each(|root| root.signal(Signal::KILL));
+    wait_until("it has ended", || {
+        machines.run(&["cat", "@all:/root/data"]).stderr.contains("has ended without")
+    });
+    assert_eq!(cron().code, Some(3));
+    machines.run(&["status"]);
+    assert_eq!(machines.run(&["up"]).code, Some(0));
+    assert_eq!(machines.run(&["down"]).code, Some(0));
 }
