@@ -74,8 +74,16 @@ pub fn time_of_version(version: &Version) -> Option<Timestamp> {
 }
 
 /// The time that a text is: `@SECONDS`, a time with its zone, or one of this machine's zone. A day is meant
-/// to its end.
+/// to its end, and so is a second: times of versions are shown without the rest.
 fn time_of(text: &str, zone: &TimeZone) -> Option<Timestamp> {
+    let time = exact_time_of(text, zone)?;
+    if time.subsec_nanosecond() != 0 || text.contains('.') {
+        return Some(time);
+    }
+    Timestamp::new(time.as_second(), if time.as_second() < 0 { 0 } else { 999_999_999 }).ok()
+}
+
+fn exact_time_of(text: &str, zone: &TimeZone) -> Option<Timestamp> {
     if let Some(seconds) = text.strip_prefix('@') {
         return Timestamp::from_second(seconds.parse().ok()?).ok();
     }
@@ -120,4 +128,24 @@ pub fn name(text: &str) -> Result<String, String> {
         return Err("latest is the newest version, whatever its name is".to_owned());
     }
     Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_meant_to_the_end_of_what_it_says() {
+        let at = |text: &str| time_of(text, &TimeZone::UTC).map(|time| time.to_string());
+        for (text, expected) in [
+            ("@5", "1970-01-01T00:00:05.999999999Z"),
+            ("2026-11-29 11:04:11", "2026-11-29T11:04:11.999999999Z"),
+            ("2026-11-29T11:04:11+01:00", "2026-11-29T10:04:11.999999999Z"),
+            ("2026-11-29T11:04:11.5Z", "2026-11-29T11:04:11.5Z"),
+            ("2026-11-29", "2026-11-29T23:59:59.999999999Z"),
+        ] {
+            assert_eq!(at(text).as_deref(), Some(expected), "{text}");
+        }
+        assert_eq!(at("yesterday"), None);
+    }
 }

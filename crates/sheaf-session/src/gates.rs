@@ -431,7 +431,7 @@ mod tests {
             return sheaf_testing::skipped("no PID namespace can be made here (that needs root)");
         }
         let dir = tempfile::tempdir_in("/tmp").unwrap();
-        let _gate = std::os::unix::net::UnixListener::bind(dir.path().join("z@h1.gate")).unwrap();
+        let _gate = UnixListener::bind(dir.path().join("z@h1.gate")).unwrap();
         let itself = std::env::current_exe().unwrap();
         let run = unshare(&[itself.to_str().unwrap(), "--exact", NAME])
             .env(INSIDE, dir.path())

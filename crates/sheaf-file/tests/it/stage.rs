@@ -321,6 +321,46 @@ fn wary_stage_follows_only_links_that_give_their_maker_nothing() {
     assert!(!at("new").exists());
 }
 
+/// Links, where they lead, and whose they are.
+const LAID: [(&str, &str, u32); 16] = [
+    ("home/t/moved", "/secret/f", 0),
+    ("home/t/through", "z/f", 0),
+    ("home/t/z", "../../secret", 4711),
+    ("home/t/twice", "../../roots/t/to", 0),
+    ("home/t/new", "not-there", 0),
+    ("home/t/mine", "own", 0),
+    ("roots/t/to", "/secret/f", 0),
+    ("roots/t/home", "/home/t/z/f", 0),
+    ("roots/t/own", "/home/t/own", 0),
+    ("roots/t/new", "not-there", 0),
+    ("roots/t/up", "../../../../../secret/./f", 0),
+    ("roots/t/dir", "../../secret/f/", 0),
+    ("roots/t/round", "round", 0),
+    ("open/t/to", "/secret/f", 0),
+    ("sticky/t/to", "/secret/f", 0),
+    ("sticky/to", "/secret/f", 0),
+];
+
+/// What comes of writing to them.
+const FOLLOWED: [(&str, Result<(), Errno>); 16] = [
+    ("home/t/moved", Err(Errno::ACCES)),
+    ("home/t/through", Err(Errno::ACCES)),
+    ("home/t/twice", Err(Errno::ACCES)),
+    ("home/t/new", Err(Errno::ACCES)),
+    ("home/t/mine", Ok(())),
+    ("home/t/pipe", Err(Errno::ACCES)),
+    ("roots/t/to", Ok(())),
+    ("roots/t/home", Err(Errno::ACCES)),
+    ("roots/t/own", Ok(())),
+    ("roots/t/new", Ok(())),
+    ("roots/t/up", Ok(())),
+    ("roots/t/dir", Err(Errno::NOTDIR)),
+    ("roots/t/round", Err(Errno::LOOP)),
+    ("open/t/to", Err(Errno::ACCES)),
+    ("sticky/t/to", Ok(())),
+    ("sticky/to", Err(Errno::ACCES)),
+];
+
 /// Links are root's, and a user could have moved them, or what they lead through.
 #[test]
 fn wary_stage_follows_no_way_that_others_could_have_laid() {
@@ -349,47 +389,13 @@ fn wary_stage_follows_no_way_that_others_could_have_laid() {
         std::fs::OpenOptions::new().read(true).write(true).open(at("home/t/pipe")).unwrap();
     give("open", 0o777, 0);
     give("sticky", 0o1777, 0);
-    for (name, to, owner) in [
-        ("home/t/moved", "/secret/f", 0),
-        ("home/t/through", "z/f", 0),
-        ("home/t/z", "../../secret", 4711),
-        ("home/t/twice", "../../roots/t/to", 0),
-        ("home/t/new", "not-there", 0),
-        ("home/t/mine", "own", 0),
-        ("roots/t/to", "/secret/f", 0),
-        ("roots/t/home", "/home/t/z/f", 0),
-        ("roots/t/own", "/home/t/own", 0),
-        ("roots/t/new", "not-there", 0),
-        ("roots/t/up", "../../../../../secret/./f", 0),
-        ("roots/t/dir", "../../secret/f/", 0),
-        ("roots/t/round", "round", 0),
-        ("open/t/to", "/secret/f", 0),
-        ("sticky/t/to", "/secret/f", 0),
-        ("sticky/to", "/secret/f", 0),
-    ] {
+    for (name, to, owner) in LAID {
         std::os::unix::fs::symlink(to, at(name)).unwrap();
         std::os::unix::fs::lchown(at(name), Some(owner), None).unwrap();
     }
     for (in_place, held) in [(false, false), (true, false), (false, true), (true, true)] {
         let wary = StageOptions { in_place, wary: true, sync: false, ..StageOptions::default() };
-        for (name, expected) in [
-            ("home/t/moved", Err(Errno::ACCES)),
-            ("home/t/through", Err(Errno::ACCES)),
-            ("home/t/twice", Err(Errno::ACCES)),
-            ("home/t/new", Err(Errno::ACCES)),
-            ("home/t/mine", Ok(())),
-            ("home/t/pipe", Err(Errno::ACCES)),
-            ("roots/t/to", Ok(())),
-            ("roots/t/home", Err(Errno::ACCES)),
-            ("roots/t/own", Ok(())),
-            ("roots/t/new", Ok(())),
-            ("roots/t/up", Ok(())),
-            ("roots/t/dir", Err(Errno::NOTDIR)),
-            ("roots/t/round", Err(Errno::LOOP)),
-            ("open/t/to", Err(Errno::ACCES)),
-            ("sticky/t/to", Ok(())),
-            ("sticky/to", Err(Errno::ACCES)),
-        ] {
+        for (name, expected) in FOLLOWED {
             std::fs::write(at("secret/f"), "old").unwrap();
             let export = if held {
                 export.holding(Path::new(name).parent().unwrap(), false).unwrap()
