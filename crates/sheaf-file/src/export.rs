@@ -115,6 +115,8 @@ impl Export {
         let here = rustix::fs::readlinkat(CWD, here, Vec::new())?;
         let path = Path::new(OsStr::from_bytes(here.as_bytes())).join(name);
         let machine = Self::open(Path::new("/"))?;
+        // What is mounted on demand is there then.
+        machine.resolve(&path, OFlags::DIRECTORY)?;
         let (place, makers) = crate::stage::walk(&machine, &path)?;
         if !makers.may_lead_to(None) {
             return Err(Errno::ACCES);

@@ -326,9 +326,11 @@ impl Config {
         is_said(&launch.origin) || (is_said(&hosts.origin) && !self.selects)
     }
 
-    /// Whether an option says the hosts, and not a choice among those of a cluster.
+    /// Whether options say the hosts, and where they are chosen among those of a cluster, what they serve.
     pub(crate) fn has_own_hosts(&self) -> bool {
-        matches!(self.cluster.hosts.origin, Origin::Option(_)) && !self.selects
+        let Cluster { hosts, export, .. } = &self.cluster;
+        let is_said = |origin: &Origin| matches!(origin, Origin::Option(_));
+        is_said(&hosts.origin) && (!self.selects || is_said(&export.origin))
     }
 
     /// The option that says how servers are started, if there is one: it is of no use once they

@@ -24,13 +24,17 @@ const HELD: &str = "held";
 /// The link by which a session is found from elsewhere, and its lock; they go with this.
 pub(crate) struct Word {
     link: PathBuf,
-    _lock: OwnedFd,
+    lock: OwnedFd,
 }
 
 impl Drop for Word {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.link);
-        let _ = std::fs::remove_file(self.link.with_extension(HELD));
+        let held = self.link.with_extension(HELD);
+        // Another may be there, where these were removed.
+        if seat::is_at(&self.lock, &held) {
+            let _ = std::fs::remove_file(&self.link);
+            let _ = std::fs::remove_file(held);
+        }
     }
 }
 
@@ -43,18 +47,15 @@ impl Word {
         name: &str,
         socket: &Path,
     ) -> Vec<Self> {
-        let usual = sessions.of_callers(environment);
-        let but = [Some(sessions), usual.as_ref().ok().and_then(Option::as_ref)];
+        let not = |error: &SessionError| {
+            tracing::warn!(%error, "some callers of other environments do not find this session");
+        };
+        let usual = sessions.of_callers(environment).inspect_err(not).ok().flatten();
+        let but = [Some(sessions), usual.as_ref()];
         let lasting = Sessions::one_that_lasts(environment, but.into_iter().flatten());
-        let places = usual.map(|usual| usual.into_iter().chain(lasting).collect::<Vec<_>>());
-        let left = places.and_then(|places| {
-            let words = places.iter().map(|place| Self::leave_in(place, name, socket));
-            Ok(words.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
-        });
-        left.unwrap_or_else(|error| {
-            tracing::warn!(%error, "callers of other environments do not find this session");
-            Vec::new()
-        })
+        let places = usual.into_iter().chain(lasting);
+        let words = places.map(|place| Self::leave_in(&place, name, socket).inspect_err(not));
+        words.filter_map(|word| word.ok().flatten()).collect()
     }
 
     fn leave_in(place: &Sessions, name: &str, socket: &Path) -> Result<Option<Self>, SessionError> {
@@ -63,10 +64,10 @@ impl Word {
             let link = place.directory().join(format!("{name}.{number}.{PLACE}"));
             let Some(lock) = seat::locked(&link.with_extension(HELD))? else { continue };
             match std::os::unix::fs::symlink(socket, &link) {
-                Ok(()) => return Ok(Some(Self { link, _lock: lock })),
+                Ok(()) => return Ok(Some(Self { link, lock })),
                 // One that was killed has left it.
                 Err(_) if std::fs::read_link(&link).is_ok_and(|old| old == socket) => {
-                    return Ok(Some(Self { link, _lock: lock }));
+                    return Ok(Some(Self { link, lock }));
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(SessionError::file(&link, error)),
@@ -204,8 +205,8 @@ impl Sessions {
             let process = match place.process(name) {
                 Ok(None) => continue,
                 Ok(process) => process,
-                // Joining it says why. Other users have no say in places that are not for all.
-                Err(_) if number == 0 && place == own || !place.is_for_all() => None,
+                // Joining it says why. A directory of another user has none of this one's.
+                Err(_) if number == 0 && place == own || place.is_this_users() => None,
                 Err(_) => continue,
             };
             if process.is_none() || !running.iter().any(|(other, _)| *other == process) {
@@ -232,7 +233,7 @@ impl Sessions {
     ///
     /// # Errors
     /// [`SessionError::Unresponsive`] when it does, as one whose socket was removed just now.
-    pub(crate) fn check_ended(environment: &Environment, name: &str) -> Result<(), SessionError> {
+    pub fn check_ended(environment: &Environment, name: &str) -> Result<(), SessionError> {
         if !Self::words_of(environment, name).iter().any(Told::is_held) {
             return Ok(());
         }
@@ -340,11 +341,14 @@ impl Sessions {
         for place in std::iter::once(own).chain(Self::elsewhere(environment)) {
             forgotten.extend(place.sweep(&is_meant).unwrap_or_default());
             for told in place.told().unwrap_or_default() {
-                if is_meant(&told.name)
-                    && told.was_killed()
-                    && std::fs::remove_file(&told.word).is_ok()
-                {
-                    let _ = std::fs::remove_file(told.word.with_extension(HELD));
+                if !is_meant(&told.name) || !told.was_killed() {
+                    continue;
+                }
+                let held = told.word.with_extension(HELD);
+                // One that begins takes the word over.
+                let Ok(Some(_lock)) = seat::locked(&held) else { continue };
+                if std::fs::remove_file(&told.word).is_ok() {
+                    let _ = std::fs::remove_file(held);
                     seat::clear(&told.socket);
                     forgotten.push(told.sessions.how_it_ended(&told.name));
                 }

@@ -26,7 +26,7 @@ use sheaf_tree::{Admits, GATE, GATE_LOST, HostGates, Listener};
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 /// What the file of a gate is called.
@@ -53,8 +53,15 @@ pub fn config(session: &str, users: Option<&Users>, audit: AuditMode) -> Configs
 }
 
 /// What tells this machine and user from others that keep sessions, in the names of gates. It stays
-/// the same when the machine or the session is started anew. Clones of a machine may have its names.
+/// the same when the machine or the session is started anew, as long as the machine has its names and the
+/// network device whose name is the first: clones of a machine may have its names.
 pub(crate) fn keeper() -> String {
+    // A process has one, though the machine be called otherwise by then.
+    static KEEPER: OnceLock<String> = OnceLock::new();
+    KEEPER.get_or_init(new_keeper).clone()
+}
+
+fn new_keeper() -> String {
     let mut hasher = blake3::Hasher::new();
     let link = ("sheaf link", hardware_address().map(Vec::from).unwrap_or_default());
     for (of, name) in machine_names().into_iter().chain([link]) {
@@ -186,6 +193,18 @@ fn listening_again(
                 Ok(socket) => {
                     socket.set_nonblocking(true)?;
                     return Ok((socket, path));
+                }
+                // A server that was killed has left one.
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse
+                        && UnixStream::connect(&path).is_err_and(|error| {
+                            error.kind() == io::ErrorKind::ConnectionRefused
+                        }) =>
+                {
+                    match bind(&path) {
+                        Ok(socket) => return Ok((socket, path)),
+                        Err(error) => why = io::Error::other(one_line(&error)),
+                    }
                 }
                 Err(error) => why = error,
             }

@@ -119,7 +119,9 @@ impl Seat {
     pub async fn anew(&self, session: &Session) -> Self {
         let (config, name) = (&session.config, session.name());
         let old = self.lock.socket.display();
+        let mut tries = 0u32;
         loop {
+            tries = tries.saturating_add(1);
             for sessions in config.sessions().and_those_that_last(config.environment()) {
                 // Where the lock is left, nobody else has taken the name.
                 let place = match sessions.socket(name) {
@@ -135,7 +137,10 @@ impl Seat {
                         tracing::warn!("{old} was removed: session {name} listens at {new}");
                         return seat;
                     }
-                    Err(error) => tracing::warn!(%error, "{old} was removed"),
+                    Err(error) if tries.is_power_of_two() => {
+                        tracing::warn!(%error, "{old} was removed, try {tries}");
+                    }
+                    Err(_) => {}
                 }
             }
             tokio::time::sleep(PLACE_PAUSE).await;
@@ -171,7 +176,7 @@ pub(crate) fn locked(path: &Path) -> Result<Option<OwnedFd>, SessionError> {
     }
 }
 
-fn is_at(file: &OwnedFd, path: &Path) -> bool {
+pub(crate) fn is_at(file: &OwnedFd, path: &Path) -> bool {
     let locked = rustix::fs::fstat(file).map(|locked| (locked.st_dev, locked.st_ino));
     locked.is_ok_and(|locked| file_at(path) == Some(locked))
 }
@@ -241,8 +246,9 @@ impl Lock {
             return Err(Sessions::taken(&name, &why));
         };
         // What servers are told stays, though the machine be called otherwise by then.
-        let written = rustix::io::pwrite(&file, keeper().as_bytes(), 0);
-        written.map_err(|errno| none_at(&path, &errno.into()))?;
+        if let Err(error) = rustix::io::pwrite(&file, keeper().as_bytes(), 0) {
+            tracing::warn!(%error, "{}", path.display());
+        }
         Ok(Self { path, socket: socket.to_owned(), file })
     }
 

@@ -165,20 +165,16 @@ impl Sessions {
                 Err(error) => tracing::warn!(%error, "sockets and audit go elsewhere"),
             }
         }
-        own.make_directory().map(|()| own.clone()).or_else(|error| {
-            tracing::warn!(%error, "sockets and audit go elsewhere");
-            let others = own.and_those_that_last(environment).into_iter().skip(1);
-            others.into_iter().find(|place| place.make_directory().is_ok()).ok_or(error)
-        })
+        own.make_directory().map(|()| own)
     }
 
-    /// This place, and those that are there as long as the machine runs: a session whose directory is removed
-    /// goes there.
+    /// This place, and others in which callers look: a session whose directory is removed goes to one of those.
     pub(crate) fn and_those_that_last(&self, environment: &Environment) -> Vec<Self> {
-        let is_roots = getuid().is_root() && !is_apart(environment);
-        let roots = is_roots.then(Self::roots);
+        let is_apart = is_apart(environment);
+        let roots = (getuid().is_root() && !is_apart).then(Self::roots);
         let all = [Some(self.clone()), roots, Some(Self::temporary(environment))];
-        all.into_iter().flatten().collect()
+        let usual = if is_apart { Vec::new() } else { Self::usual() };
+        all.into_iter().flatten().chain(usual).collect()
     }
 
     /// Another place in which callers look, and which is there as long as the machine runs, or as another login does.
@@ -254,9 +250,10 @@ impl Sessions {
         is_foreign
     }
 
-    /// Whether every user can make a directory of this name there.
-    pub(crate) fn is_for_all(&self) -> bool {
-        self.is_temporary
+    /// Whether the directory is this user's, be it fit or not.
+    pub(crate) fn is_this_users(&self) -> bool {
+        let about = std::fs::symlink_metadata(&self.directory);
+        about.is_ok_and(|about| about.uid() == getuid().as_raw())
     }
 
     /// Where the sockets are.

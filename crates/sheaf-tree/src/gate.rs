@@ -199,7 +199,8 @@ impl Provider for Gate {
         let begin = |Listener { socket, path, admits, again }| {
             // The host is in the session again.
             let _ = std::fs::remove_file(path.with_extension(LOST));
-            let file = Arc::new(Mutex::new(GateFile { file: file_at(&path), path }));
+            let file =
+                Arc::new(Mutex::new(GateFile { file: file_at(&path), path, is_over: false }));
             let opened = (socket, Arc::clone(&file), again);
             let accepts = crate::task::spawn(accept(Arc::clone(&keeper), opened, admits));
             Opened { file, accepts }
@@ -236,6 +237,8 @@ struct GateFile {
     path: PathBuf,
     /// What is there: a server that comes after this one puts another file in its place.
     file: Option<(u64, u64)>,
+    /// It is made no more.
+    is_over: bool,
 }
 
 impl GateFile {
@@ -263,7 +266,8 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         self.accepts.abort();
-        let gate = lock(&self.file);
+        let mut gate = lock(&self.file);
+        gate.is_over = true;
         if gate.is_there() {
             let _ = std::fs::remove_file(&gate.path);
         }
@@ -395,6 +399,7 @@ async fn made_again(file: &Mutex<GateFile>, again: &ListenAgain) -> UnixListener
     if let Ok(watch) = NameWatch::of(&path) {
         watch.gone(GATE_LOOK).await;
     }
+    let mut tries = 0u32;
     loop {
         // A server that comes after this one has none there for a moment.
         tokio::time::sleep(GATE_PAUSE).await;
@@ -402,17 +407,29 @@ async fn made_again(file: &Mutex<GateFile>, again: &ListenAgain) -> UnixListener
         if is_others {
             std::future::pending::<()>().await;
         }
-        let made = again().and_then(|(socket, path)| Ok((UnixListener::from_std(socket)?, path)));
-        match made {
-            Ok((listener, new)) => {
-                tracing::warn!("{} was removed: clients come by {}", path.display(), new.display());
-                *lock(file) = GateFile { file: file_at(&new), path: new };
-                return listener;
+        tries = tries.saturating_add(1);
+        match make_again(file, again) {
+            Ok(Some(listener)) => return listener,
+            Ok(None) => {}
+            Err(error) if tries.is_power_of_two() => {
+                tracing::warn!(%error, "{} was removed, try {tries}", path.display());
             }
-            Err(error) => tracing::warn!(%error, "{} was removed", path.display()),
+            Err(_) => {}
         }
         tokio::time::sleep(GATE_LOOK).await;
     }
+}
+
+/// Makes the socket, unless the gate is over.
+fn make_again(file: &Mutex<GateFile>, again: &ListenAgain) -> io::Result<Option<UnixListener>> {
+    let mut gate = lock(file);
+    if gate.is_over {
+        return Ok(None);
+    }
+    let (socket, new) = again()?;
+    tracing::warn!("{} was removed: clients come by {}", gate.path.display(), new.display());
+    *gate = GateFile { file: file_at(&new), path: new, is_over: false };
+    UnixListener::from_std(socket).map(Some)
 }
 
 /// Who has connected, if it is to be let in.

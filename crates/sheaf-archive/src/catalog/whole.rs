@@ -331,13 +331,18 @@ impl Catalog {
     /// # Errors
     /// When the log or the tables cannot be read.
     pub fn differs(&mut self, store: &dyn Store) -> Result<Option<CatalogError>, CatalogError> {
-        self.catch_up(store)?;
+        let mut made = Self::of(SqliteTables::in_memory()?);
+        let so_far = self.catch_up(store)?;
+        made.take_in(store, so_far)?;
         // Other processes with the same tables may go on: these are to be of one commit.
-        self.as_one(TablesUse::Reading, || self.differs_now(store))
+        self.as_one(TablesUse::Reading, || self.differs_now(made, store))
     }
 
-    fn differs_now(&self, store: &dyn Store) -> Result<Option<CatalogError>, CatalogError> {
-        let mut made = Self::of(SqliteTables::in_memory()?);
+    fn differs_now(
+        &self,
+        mut made: Self,
+        store: &dyn Store,
+    ) -> Result<Option<CatalogError>, CatalogError> {
         let said = self.applied()?;
         let is = made.take_in(store, said)?;
         if is < said {

@@ -29,7 +29,7 @@ pub fn sweep(sweep: &mut Sweep, sessions: &Sessions) {
     }
 }
 
-/// Removes the gates for other users of sessions that have ended: `gates` has a directory for each
+/// Removes the words of lost sessions for other users, and keeps gates: `gates` has a directory for each
 /// user.
 pub fn sweep_shared(sweep: &mut Sweep, gates: &Path) {
     let swept = OpenDirectory::open_own(gates).and_then(|gates| {

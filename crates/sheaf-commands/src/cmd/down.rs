@@ -76,6 +76,7 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
         }
         return Ok(Exit::Success);
     }
+    Sessions::check_ended(&environment, &name)?;
     if let Some(refusal) = session::elsewhere::refusal(args.name.as_deref(), "down", global)? {
         return Err(refusal.into());
     }

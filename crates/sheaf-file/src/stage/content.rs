@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 /// Holes are left in multiples of this, the block of most file systems.
 const HOLE_BYTES: usize = 4096;
 
-/// The longest hole of which the zeros are written into a pipe or device.
+/// The most bytes of holes of which the zeros are written into a pipe or device.
 const STREAM_HOLE_BYTES_MAX: u64 = 64 << 30;
 
 /// How long a pipe or device may take no byte before writing to it is given up.
@@ -30,17 +30,19 @@ pub(super) struct StagedContent {
     size: u64,
     /// Where the file ends on disk: less than `size` after a hole.
     end: u64,
+    /// Bytes of holes of a stream.
+    holes: u64,
 }
 
 impl StagedContent {
     /// An empty file.
     pub fn file(file: File, sparse: bool) -> Self {
-        Self { file, is_stream: false, sparse, size: 0, end: 0 }
+        Self { file, is_stream: false, sparse, size: 0, end: 0, holes: 0 }
     }
 
     /// A pipe or device, opened without blocking.
     pub fn stream(file: File) -> Self {
-        Self { file, is_stream: true, sparse: false, size: 0, end: 0 }
+        Self { file, is_stream: true, sparse: false, size: 0, end: 0, holes: 0 }
     }
 
     pub fn size(&self) -> u64 {
@@ -76,8 +78,11 @@ impl StagedContent {
 
     pub fn extend(&mut self, size: u64) -> Result<()> {
         // A hole is zeros there.
-        if self.is_stream && size.saturating_sub(self.size) > STREAM_HOLE_BYTES_MAX {
-            return Err(Errno::SPIPE);
+        if self.is_stream {
+            self.holes = self.holes.saturating_add(size.saturating_sub(self.size));
+            if self.holes > STREAM_HOLE_BYTES_MAX {
+                return Err(Errno::SPIPE);
+            }
         }
         while self.is_stream && self.size < size {
             let step = (size - self.size).min(HOLE_BYTES as u64);

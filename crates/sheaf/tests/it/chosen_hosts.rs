@@ -447,10 +447,15 @@ fn hosts_of_the_default_cluster_are_that_clusters() {
     // It cannot heed what says how servers are started, which is not passed over.
     home.write("other/n2/same", "other\n");
     let other = home.path().join("other/%h").to_str().unwrap().to_owned();
-    for words in [&["-w", "n2"][..], &["-C", "lab", "-w", "n2"], &["-x", "n[1,3-4]"]] {
+    for words in [&["-w", "n2"][..], &["-C", "lab", "-w", "n2"]] {
         let args = [words, &["--export", &other, "grep", ".", "/same"]].concat();
         prints(&home.run(&args), "n2:/same:other\n");
     }
+    // Without hosts the session's are meant.
+    let args = ["-x", "n[1,3-4]", "--export", &other, "grep", ".", "/same"];
+    let told = "session lab runs, and --export holds for sessions that are started: `sheaf down lab` first, or add \
+                -w HOSTS --launch ssh, or --embedded 1 for this host alone, for a tree of its own";
+    refuses(&home.run(&args), told);
     removes(&home.run(&["-w", "n2", "rm", "/same"]), "n2");
     assert_eq!(present(&home, "same"), [3, 4]);
     assert_eq!(home.run(&["down"]).code, Some(0));

@@ -47,8 +47,7 @@ pub(super) struct Local {
     pub made: Made,
 }
 
-/// The directory of this machine that everything goes into. It may be `made`, and is then that one whatever takes
-/// its place.
+/// The directory of this machine that everything goes into. It may be `made`, and is then no link that took its place.
 fn open_base(base: &Path, made: bool) -> Result<Export, Errno> {
     if made {
         match std::fs::create_dir(base) {
@@ -109,7 +108,7 @@ impl Local {
         }
         let writer = self.at(leaf)?;
         // What has an exact name is what its user has named.
-        let is_named = self.is_exact && path.parent() == Some(&self.base);
+        let is_named = self.is_exact && path.components().count() == 1;
         Ok(if is_named { writer } else { writer.within_tree() })
     }
 
