@@ -107,7 +107,7 @@ fn catalog_that_says_something_else_than_the_log_is_named() {
 
 /// The tables go on while they are compared.
 #[test]
-fn catalog_that_another_process_writes_to_is_no_other_than_the_log() {
+fn catalog_that_others_write_to_is_no_other_than_the_log() {
     let place = Place::new();
     for name in ["a", "b", "c"] {
         fs::create_dir_all(place.path(&format!("tree/{name}"))).unwrap();

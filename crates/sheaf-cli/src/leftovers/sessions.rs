@@ -217,7 +217,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn gates_for_other_users_stay_and_words_of_lost_ones_are_removed() {
+    fn gates_for_other_users_stay_and_words_of_lost_ones_go() {
         let home = tempfile::tempdir().unwrap();
         let (user, any) = (home.path().join("1000"), home.path().join("any"));
         std::fs::create_dir(&user).unwrap();

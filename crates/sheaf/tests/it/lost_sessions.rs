@@ -184,7 +184,7 @@ fn sessions_of_one_name_are_not_taken_for_each_other() {
     wait_until("it has ended", || machines.processes(LOGIN).is_empty());
     // Its last thread closes its socket.
     wait_until("nobody listens", || {
-        !other(&["cat", "@all:/root/data"]).stderr.contains("is ending")
+        !other(&["--session", name, "cat", "/root/data"]).stderr.contains("is ending")
     });
     for run in [machines.run(&make), other(&make)] {
         assert!(run.code == Some(3) && run.stderr.contains("has ended without"), "{run:?}");
@@ -472,7 +472,7 @@ fn gate_whose_file_is_removed_is_made_again() {
 
 /// Its directory is removed while it cannot listen again: it runs all the same.
 #[test]
-fn session_that_stands_still_without_its_socket_is_not_taken_for_none() {
+fn session_that_cannot_listen_again_is_not_taken_for_none() {
     let _turn = turn();
     let Some(machines) = machines(1, "flat", "gates-still") else { return };
     machines.write(LOGIN, "data", "x\n");
