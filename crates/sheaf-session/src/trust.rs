@@ -89,6 +89,7 @@ fn open_judged(path: &Path, is_file: bool) -> Result<File, NotTrusted> {
     let about = found.metadata()?;
     match judge(&about, GROUP_WRITES | OTHERS_WRITE, geteuid().as_raw()) {
         Some(why) => Err(distrust(path, why)),
+        None if is_file && about.is_dir() => Err(io::Error::from(rustix::io::Errno::ISDIR).into()),
         None if is_file && !about.is_file() => Err(NotTrusted::Distrust(format!(
             "{}: it is no regular file: it is not used",
             path.display()
