@@ -99,7 +99,7 @@ pub struct Listener {
     pub path: PathBuf,
     /// Who is let in there.
     pub admits: Admits,
-    /// See [`ListenAgain`].
+    /// Makes the socket again, where its own has lost its name; perhaps in another place.
     pub again: Box<ListenAgain>,
 }
 
