@@ -42,7 +42,8 @@ pub struct StageOptions {
     pub force: bool,
     /// Follow no symbolic link that another user could have laid, unless the file that it leads to is that
     /// user's. Those are the owners of the links on the way and of the directories that it leads
-    /// through, and everybody where all may make names; groups that may are trusted. Nor write into a pipe or device of another user.
+    /// through, and everybody where all may make names. Groups that may write are trusted. A pipe or device of
+    /// another user is not written to.
     pub wary: bool,
 }
 

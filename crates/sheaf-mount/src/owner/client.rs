@@ -23,7 +23,7 @@ use sheaf_file::{outlasting_leases, unless_itself};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(super) struct OwnerClient {
     /// What it has said when it came.
     pub(super) joined: FileClient,
     pub(super) nodes: KnownNodes,
-    shows: ShowRule,
+    pub(super) shows: ShowRule,
     pub(super) locks: Locks,
     /// When locks are claimed.
     pub(super) grace: Arc<Mutex<Grace>>,
@@ -260,34 +260,6 @@ impl OwnerClient {
     pub(super) fn parent(&self, at: &NodeName) -> Result<Arc<OwnedFd>, Errno> {
         nodes::check(&at.name)?;
         self.nodes.fd(at.parent)
-    }
-
-    pub(super) fn look_up(&self, at: &NodeName) -> Result<NodeAttributes, Errno> {
-        let parent = self.parent(at)?;
-        self.look_up_in(parent.as_fd(), at, None)
-    }
-
-    /// Looks a name up that nobody has asked for: `EXDEV` where another file system begins.
-    pub(super) fn look_ahead(&self, at: &NodeName) -> Result<NodeAttributes, Errno> {
-        let parent = self.parent(at)?;
-        let device = nodes::device_of(parent.as_fd())?;
-        self.look_up_in(parent.as_fd(), at, Some(device))
-    }
-
-    fn look_up_in(
-        &self,
-        parent: BorrowedFd<'_>,
-        at: &NodeName,
-        within: Option<u64>,
-    ) -> Result<NodeAttributes, Errno> {
-        let found = nodes::open_name(parent, &at.name)?;
-        if let Some(device) = within
-            && nodes::is_apart(found.as_fd(), device)?
-        {
-            return Err(Errno::XDEV);
-        }
-        let found = self.nodes.found(found, at.parent, &at.name)?;
-        Ok(self.shows.shown(&self.nodes, found))
     }
 
     pub(super) fn handle(&self, handle: u64) -> Result<Arc<OwnerFile>, Errno> {

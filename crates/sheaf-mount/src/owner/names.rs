@@ -2,11 +2,12 @@
 use super::client::OwnerClient;
 use super::files::OwnerFile;
 use super::keeping::{Changing, InodeId};
-use super::nodes::path_of;
+use super::nodes::{self, path_of};
 use crate::message::{FileAnswer, NodeAttributes, NodeEntry, NodeName, NodeOp};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use sheaf_core::Errno;
 use sheaf_core::files::Metadata;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Names of a path that are looked up together.
 const WALK_MAX: usize = 8;
@@ -161,6 +162,34 @@ impl OwnerClient {
             true => Ok(()),
             false => Err(Errno::STALE),
         }
+    }
+
+    pub(super) fn look_up(&self, at: &NodeName) -> Result<NodeAttributes, Errno> {
+        let parent = self.parent(at)?;
+        self.look_up_in(parent.as_fd(), at, None)
+    }
+
+    /// Looks a name up that nobody has asked for: `EXDEV` where another file system begins.
+    pub(super) fn look_ahead(&self, at: &NodeName) -> Result<NodeAttributes, Errno> {
+        let parent = self.parent(at)?;
+        let device = nodes::device_of(parent.as_fd())?;
+        self.look_up_in(parent.as_fd(), at, Some(device))
+    }
+
+    fn look_up_in(
+        &self,
+        parent: BorrowedFd<'_>,
+        at: &NodeName,
+        within: Option<u64>,
+    ) -> Result<NodeAttributes, Errno> {
+        let found = nodes::open_name(parent, &at.name)?;
+        if let Some(device) = within
+            && nodes::is_apart(found.as_fd(), device)?
+        {
+            return Err(Errno::XDEV);
+        }
+        let found = self.nodes.found(found, at.parent, &at.name)?;
+        Ok(self.shows.shown(&self.nodes, found))
     }
 
     /// A directory, and what names lead to, as far as they do.
