@@ -183,13 +183,18 @@ impl Sessions {
         Self::forget_killed(environment, |killed| killed == name)
     }
 
-    /// All that run, here and elsewhere, with their names.
+    /// All that run, here and elsewhere, with their names, also those whose sockets were removed.
     ///
     /// # Errors
     /// As [`Sessions::running`]. What is elsewhere and not to be trusted is passed over.
     pub fn all(environment: &Environment) -> Result<Vec<(Self, String)>, SessionError> {
-        let names = Self::names(environment)?.into_iter();
-        let all = names.flat_map(|name| {
+        let mut names = Self::names(environment)?;
+        let places = std::iter::once(Self::of(environment)).chain(Self::elsewhere(environment));
+        let words = places.flat_map(|place| place.told().unwrap_or_default());
+        names.extend(words.filter(Told::is_held).map(|told| told.name));
+        names.sort_unstable();
+        names.dedup();
+        let all = names.into_iter().flat_map(|name| {
             let places = Self::all_named(environment, &name).into_iter();
             places.map(move |(_, place)| (place, name.clone()))
         });

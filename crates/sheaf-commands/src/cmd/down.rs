@@ -38,11 +38,27 @@ pub fn run(args: &DownArgs, global: &GlobalArgs) -> Result<Exit> {
             );
             return Err(Stop::usage(text).into());
         }
+        let mut exit = Exit::Success;
         for (place, name) in Sessions::all(&environment)? {
-            end(&place, &name)?;
-            told(&name, global)?;
+            let ended = end(&place, &name);
+            // One whose socket was removed runs still.
+            let ended = ended.and_then(|is_ended| match is_ended {
+                true => Ok(true),
+                false => Ok(Sessions::check_ended(&environment, &name).map(|()| false)?),
+            });
+            match ended {
+                Ok(true) => told(&name, global)?,
+                Ok(false) => {}
+                // The others are ended all the same.
+                Err(why) => {
+                    exit = Exit::Partial;
+                    sheaf_cli::output::tell(format_args!(
+                        "sheaf: session {name} was not ended: {why}"
+                    ));
+                }
+            }
         }
-        return Ok(Exit::Success);
+        return Ok(exit);
     }
     let name = match session::named(args.name.as_ref(), global) {
         Ok(name) => name,

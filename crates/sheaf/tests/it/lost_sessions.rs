@@ -488,6 +488,8 @@ fn session_that_cannot_listen_again_is_not_taken_for_none() {
     }
     let up = machines.run(&["up"]);
     assert!(up.code == Some(2) && up.stderr.contains("runs already"), "{up:?}");
+    let down = machines.run(&["down", "--all"]);
+    assert!(down.code == Some(4) && down.stderr.contains("gates-still was not ended"), "{down:?}");
     root.iter().for_each(|root| root.signal(Signal::CONT));
     wait_until("it listens again", || machines.run(&["status"]).code == Some(0));
     assert_eq!(cron().code, Some(0));
