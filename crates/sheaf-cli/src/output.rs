@@ -20,8 +20,10 @@ pub use stdout::{
 use crate::exit::{self, Exit};
 use crate::options::{Color, GlobalArgs};
 use anstyle::{AnsiColor, Style};
+use rustix::fs::FileType;
 use sheaf_records::Note;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 /// The styles of one stream; all of them plain when it is not coloured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +70,14 @@ pub struct Output {
     pub stderr_is_terminal: bool,
 }
 
+/// Whether what is written there can be read: `/dev/null` stands for a stream that was closed, too.
+fn is_read(stream: impl AsFd) -> bool {
+    const NULL: (u32, u32) = (1, 3);
+    let Ok(about) = rustix::fs::fstat(stream) else { return false };
+    let device = (rustix::fs::major(about.st_rdev), rustix::fs::minor(about.st_rdev));
+    !FileType::from_raw_mode(about.st_mode).is_char_device() || device != NULL
+}
+
 impl Output {
     /// Looks at the options, the environment and the standard streams.
     pub fn new(global: &GlobalArgs) -> Self {
@@ -100,6 +110,17 @@ impl Output {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Says a note that somebody must have: whether it was written, and to where it can be read.
+    pub fn note_arrives(&self, note: &str) -> bool {
+        if self.json {
+            let mut out = stdout();
+            let note = Note { note: note.to_owned() };
+            let written = self.records.write(&mut out, &note).and_then(|()| out.flush());
+            return is_read(io::stdout()) && written.is_ok() && !is_over();
+        }
+        is_read(io::stderr()) && writeln!(stderr(), "sheaf: {note}").is_ok()
     }
 
     /// Says on a terminal, as a line on standard error, what is no news to a script.

@@ -43,7 +43,7 @@ pub struct StageOptions {
     /// Follow no symbolic link that another user could have laid, unless the file that it leads to is that
     /// user's. Those are the owners of the links on the way and of the directories that it leads
     /// through, and everybody where all may make names. Groups that may write are trusted. A pipe or device of
-    /// another user is not written to.
+    /// another user is not written to, nor one that another user could have put there.
     pub wary: bool,
 }
 

@@ -8,9 +8,12 @@ use crate::environment::Environment;
 use crate::error::SessionError;
 use crate::seat;
 use crate::sessions::Sessions;
+use rustix::fs::{AtFlags, CWD, Timestamps, UTIME_NOW};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// What the file of a word is called.
 const PLACE: &str = "place";
@@ -21,8 +24,65 @@ const WORDS_MAX: u32 = 1000;
 /// What the file is called that is locked.
 const HELD: &str = "held";
 
+/// How often it is looked whether words are still there.
+const WORDS_LOOK: Duration = Duration::from_secs(2);
+
+/// How often words get a new time: what cleans directories for temporary files removes what is old.
+const WORDS_TOUCH: Duration = Duration::from_secs(3600);
+
+/// The words of a session that runs; they go with this.
+pub(crate) struct Words {
+    sessions: Sessions,
+    environment: Environment,
+    name: String,
+    socket: PathBuf,
+    left: Mutex<Vec<Word>>,
+}
+
+impl Words {
+    /// Leaves some for a session of this name, which has this socket.
+    pub fn leave(
+        sessions: &Sessions,
+        environment: &Environment,
+        name: &str,
+        socket: &Path,
+    ) -> Self {
+        Self {
+            left: Mutex::new(Word::leave(sessions, environment, name, socket)),
+            sessions: sessions.clone(),
+            environment: environment.clone(),
+            name: name.to_owned(),
+            socket: socket.to_owned(),
+        }
+    }
+
+    /// Leaves those again that somebody has removed, for as long as the session runs.
+    pub async fn keep(words: Weak<Self>) {
+        let mut touched = Instant::now();
+        loop {
+            tokio::time::sleep(WORDS_LOOK).await;
+            let Some(words) = words.upgrade() else { return };
+            let is_old = touched.elapsed() >= WORDS_TOUCH;
+            words.renew(is_old);
+            if is_old {
+                touched = Instant::now();
+            }
+        }
+    }
+
+    fn renew(&self, is_old: bool) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if !left.iter().all(Word::is_there) {
+            tracing::warn!("words of session {} were removed: it leaves new ones", self.name);
+            *left = Word::leave(&self.sessions, &self.environment, &self.name, &self.socket);
+        } else if is_old {
+            left.iter().for_each(Word::touch);
+        }
+    }
+}
+
 /// The link by which a session is found from elsewhere, and its lock; they go with this.
-pub(crate) struct Word {
+struct Word {
     link: PathBuf,
     lock: OwnedFd,
 }
@@ -39,9 +99,21 @@ impl Drop for Word {
 }
 
 impl Word {
+    fn is_there(&self) -> bool {
+        seat::is_at(&self.lock, &self.link.with_extension(HELD)) && self.link.is_symlink()
+    }
+
+    fn touch(&self) {
+        let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let now = Timestamps { last_access: now, last_modification: now };
+        // Without it they may be removed, and are left again.
+        let _ = rustix::fs::futimens(&self.lock, &now);
+        let _ = rustix::fs::utimensat(CWD, &self.link, &now, AtFlags::SYMLINK_NOFOLLOW);
+    }
+
     /// Leaves some for a session of this name with this socket: where callers of other environments look for it, and
     /// where that stays. What is in the way of one is no reason not to start.
-    pub fn leave(
+    fn leave(
         sessions: &Sessions,
         environment: &Environment,
         name: &str,
@@ -180,7 +252,16 @@ impl Sessions {
             let place = place.directory().display();
             return Err(Self::taken(name, &format!("session {name} runs already, in {place}")));
         }
-        Self::forget_killed(environment, |killed| killed == name)
+        let mut killed = Vec::new();
+        Self::forget_killed(
+            environment,
+            |killed| killed == name,
+            |ended| {
+                killed.push(ended.to_owned());
+                true
+            },
+        )?;
+        Ok(killed)
     }
 
     /// All that run, here and elsewhere, with their names, also those whose sockets were removed.
@@ -188,13 +269,7 @@ impl Sessions {
     /// # Errors
     /// As [`Sessions::running`]. What is elsewhere and not to be trusted is passed over.
     pub fn all(environment: &Environment) -> Result<Vec<(Self, String)>, SessionError> {
-        let mut names = Self::names(environment)?;
-        let places = std::iter::once(Self::of(environment)).chain(Self::elsewhere(environment));
-        let words = places.flat_map(|place| place.told().unwrap_or_default());
-        names.extend(words.filter(Told::is_held).map(|told| told.name));
-        names.sort_unstable();
-        names.dedup();
-        let all = names.into_iter().flat_map(|name| {
+        let all = Self::names(environment)?.into_iter().flat_map(|name| {
             let places = Self::all_named(environment, &name).into_iter();
             places.map(move |(_, place)| (place, name.clone()))
         });
@@ -280,7 +355,7 @@ impl Sessions {
         places
     }
 
-    /// The names of those that run here or elsewhere, once each.
+    /// The names of those that run here or elsewhere, once each, also of those whose sockets were removed.
     ///
     /// # Errors
     /// As [`Sessions::running`]. What is elsewhere and not to be trusted is passed over.
@@ -290,6 +365,9 @@ impl Sessions {
             // Of one in an unusual place that is behind its name.
             name.truncate(name.find(' ').unwrap_or(name.len()));
         }
+        let places = std::iter::once(Self::of(environment)).chain(Self::elsewhere(environment));
+        let words = places.flat_map(|place| place.told().unwrap_or_default());
+        names.extend(words.filter(Told::is_held).map(|told| told.name));
         names.sort_unstable();
         names.dedup();
         Ok(names)
@@ -333,33 +411,41 @@ impl Sessions {
     }
 
     /// Removes what sessions have left that were killed, here and elsewhere, words included, of the names that are
-    /// meant: says of each how it ended.
+    /// meant. First `tell` is called with how each ended, and where it cannot tell that (`false`), all stays.
     ///
     /// # Errors
     /// As [`Sessions::running`]. What is elsewhere and not to be trusted is passed over.
     pub fn forget_killed(
         environment: &Environment,
         is_meant: impl Fn(&str) -> bool,
-    ) -> Result<Vec<String>, SessionError> {
+        mut tell: impl FnMut(&str) -> bool,
+    ) -> Result<(), SessionError> {
+        let mut told: Vec<String> = Vec::new();
+        let mut tell = |ended: String| {
+            let is_told = told.contains(&ended) || tell(&ended);
+            told.extend(is_told.then_some(ended));
+            is_told
+        };
         let own = Self::of(environment);
-        let mut forgotten = own.sweep(&is_meant)?;
+        own.sweep(&is_meant, &mut tell)?;
         for place in std::iter::once(own).chain(Self::elsewhere(environment)) {
-            forgotten.extend(place.sweep(&is_meant).unwrap_or_default());
-            for told in place.told().unwrap_or_default() {
-                if !is_meant(&told.name) || !told.was_killed() {
+            let _ = place.sweep(&is_meant, &mut tell);
+            for left in place.told().unwrap_or_default() {
+                if !is_meant(&left.name) || !left.was_killed() {
                     continue;
                 }
-                let held = told.word.with_extension(HELD);
+                let held = left.word.with_extension(HELD);
                 // One that begins takes the word over.
                 let Ok(Some(_lock)) = seat::locked(&held) else { continue };
-                if std::fs::remove_file(&told.word).is_ok() {
+                if left.word.is_symlink()
+                    && tell(left.sessions.how_it_ended(&left.name))
+                    && std::fs::remove_file(&left.word).is_ok()
+                {
                     let _ = std::fs::remove_file(held);
-                    seat::clear(&told.socket);
-                    forgotten.push(told.sessions.how_it_ended(&told.name));
+                    seat::clear_if(&left.socket, || true);
                 }
             }
         }
-        forgotten.dedup();
-        Ok(forgotten)
+        Ok(())
     }
 }

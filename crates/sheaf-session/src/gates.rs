@@ -16,10 +16,11 @@ use crate::audit::{AuditMode, HostAudit};
 use crate::config::{Config, own_name};
 use crate::environment::Environment;
 use crate::error::{SessionError, one_line};
-use crate::seat::bind;
+use crate::seat::{SOCKET_PATH_BYTES_MAX, bind};
 use crate::sessions::{Sessions, is_name};
 pub use crate::users::SHARED;
 use crate::users::{Users, shared_with_this};
+use rustix::process::getuid;
 use sheaf_core::machine_names;
 use sheaf_tree::service::{Configs, Services, Site};
 use sheaf_tree::{Admits, GATE, GATE_LOST, HostGates, Listener};
@@ -69,7 +70,7 @@ fn new_keeper() -> String {
         hasher.update(&(name.len() as u64).to_le_bytes());
         hasher.update(&name);
     }
-    hasher.update(&rustix::process::getuid().as_raw().to_le_bytes());
+    hasher.update(&getuid().as_raw().to_le_bytes());
     hasher.finalize().to_hex()[..KEEPER_DIGITS].to_owned()
 }
 
@@ -145,9 +146,10 @@ fn open(
         (Err(error), Ok(())) if mode != AuditMode::Off => Some(one_line(error)),
         _ => None,
     };
-    let file = format!("{name}@{}{KEEPER}{keeper}.{GATE_FILE}", short(site.host));
+    let file = file_name(name, site.host, keeper);
     // What is in the way of this user's gates keeps no other user out.
-    let mut bind_in = |sessions: &Sessions| {
+    let mut bind_in = |sessions: &Sessions| -> Result<(), SessionError> {
+        sessions.make_directory()?;
         let path = sessions.directory().join(&file);
         let socket = bind(&path)?;
         let places = sessions.and_those_that_last(environment);
@@ -155,11 +157,24 @@ fn open(
         gates.listeners.push(Listener { socket, path, admits: Admits::Own, again });
         Ok(())
     };
-    let bound = place.and_then(|sessions| {
-        bind_in(&sessions)?;
-        sessions.of_callers(environment)?.as_ref().map_or(Ok(()), bind_in)
-    });
-    gates.shut = bound.err().map(|error: SessionError| one_line(&error));
+    let mut why = None;
+    let mut is_open_in = |sessions: &Sessions| match bind_in(sessions) {
+        Ok(()) => true,
+        Err(error) => {
+            why.get_or_insert_with(|| one_line(&error));
+            false
+        }
+    };
+    let place = place.unwrap_or_else(|_| Sessions::of(environment));
+    // Machines that share a directory for temporary files would take root's gates there for their own.
+    let mut places = place.and_those_that_last(environment);
+    places.retain(|other| !getuid().is_root() || *other == place || *other == Sessions::roots());
+    match places.iter().find(|place| is_open_in(place)).map(|place| place.of_callers(environment)) {
+        // A caller of another environment would take this host for a machine of its own.
+        Some(Ok(usual)) => gates.shut = usual.filter(|usual| !is_open_in(usual)).and(why),
+        Some(Err(error)) => gates.shut = Some(one_line(&error)),
+        None => gates.shut = why,
+    }
     let mut admits_login_user = false;
     if !users.is_empty() {
         match users.parse::<Users>() {
@@ -176,6 +191,29 @@ fn open(
         Users::These(vec![uid]).open_if_root(&file, &mut gates);
     }
     Ok(gates)
+}
+
+/// What the gate of a session's host is called.
+fn file_name(session: &str, host: &str, keeper: &str) -> String {
+    format!("{session}@{}{KEEPER}{keeper}.{GATE_FILE}", short(host))
+}
+
+/// That a session of this name can have gates on these hosts.
+///
+/// # Errors
+/// [`SessionError::NoPlace`] when the name is too long for that.
+pub(crate) fn check_length(session: &str, hosts: &[String]) -> Result<(), SessionError> {
+    let Some(host) = hosts.iter().max_by_key(|host| short(host).len()) else { return Ok(()) };
+    let user = getuid().as_raw();
+    let path = format!("/run/user/{user}/sheaf/{}", file_name(session, host, &keeper()));
+    if path.len() <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    Err(SessionError::NoPlace(format!(
+        "its socket on {host} would have a path of {} bytes, and {SOCKET_PATH_BYTES_MAX} are the most: \
+         give a shorter --session NAME",
+        path.len()
+    )))
 }
 
 /// Makes a gate of this name in the first of these places that can have one, and has none.

@@ -3,6 +3,7 @@ use crate::audit::{RootAudit, plain};
 use crate::clients;
 use crate::config::{Config, Launch, own_name};
 use crate::error::SessionError;
+use crate::gates;
 use crate::gone::NAME_NOT_KNOWN;
 use crate::seat::{Place, Seat};
 use crate::session::Session;
@@ -28,9 +29,13 @@ impl Reserved {
     /// Takes the name that the configuration means, before the tree is started.
     ///
     /// # Errors
-    /// When a session of that name runs, or there is no place for its socket.
+    /// When a session of that name runs, or there is no place for its sockets.
     pub fn take(config: &Config) -> Result<Self, SessionError> {
-        Place::take(&config.sessions(), config.environment(), config.session_name()).map(Self)
+        let name = config.session_name();
+        if !matches!(config.launch(), Launch::Embedded | Launch::Processes) {
+            gates::check_length(name, config.hosts()?.names())?;
+        }
+        Place::take(&config.sessions(), config.environment(), name).map(Self)
     }
 
     /// Opens for those who have a token made, now that the tree is there.

@@ -79,24 +79,25 @@ impl Sessions {
         self.past(name).unwrap_or_else(|| format!("session {name} has ended without saying why"))
     }
 
-    /// Removes what sessions have left here that were killed, of the names that are meant: says of each
-    /// how it ended.
+    /// Removes what sessions have left here that were killed, of the names that are meant, once it is told how
+    /// they ended.
     ///
     /// # Errors
     /// When the directory is not to be trusted, or cannot be read.
     pub(crate) fn sweep(
         &self,
         is_meant: impl Fn(&str) -> bool,
-    ) -> Result<Vec<String>, SessionError> {
-        let mut swept = Vec::new();
+        mut tell: impl FnMut(String) -> bool,
+    ) -> Result<(), SessionError> {
         for path in self.files("sock")? {
             let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
-            // Whoever runs, or begins to, has its lock.
-            if is_meant(name) && !self.is_running(name) && seat::clear(&path) {
-                swept.push(self.how_it_ended(name));
+            if !is_meant(name) || self.is_running(name) {
+                continue;
             }
+            let ended = self.how_it_ended(name);
+            seat::clear_if(&path, || tell(ended));
         }
-        Ok(swept)
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where a session listens. It stays there whatever becomes of the directory: the runtime directory of
 //! a user goes with the last login, and what cleans directories for temporary files may take its sockets.
-use crate::elsewhere::Word;
+use crate::elsewhere::Words;
 use crate::environment::Environment;
 use crate::error::{SessionError, io_text};
 use crate::gates::keeper;
@@ -20,7 +20,10 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 /// The longest path that the system takes for a socket.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
+pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// How often a socket is put in the place of another one that is made again meanwhile.
+const BIND_TRIES: u32 = 8;
 
 /// How long it takes at most to see that a socket is gone, where the system does not tell.
 const LOOK: Duration = Duration::from_millis(250);
@@ -33,7 +36,7 @@ pub(crate) struct Place {
     lock: Arc<Lock>,
     listener: UnixListener,
     requests: UnixListener,
-    words: Arc<Vec<Word>>,
+    words: Option<Arc<Words>>,
 }
 
 /// The sockets of a session that runs.
@@ -41,13 +44,15 @@ pub(crate) struct Seat {
     listener: tokio::net::UnixListener,
     desk: JoinHandle<()>,
     watch: NameWatch,
-    words: Arc<Vec<Word>>,
+    words: Option<Arc<Words>>,
+    keeping: Option<JoinHandle<()>>,
     lock: Arc<Lock>,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         self.desk.abort();
+        self.keeping.iter().for_each(JoinHandle::abort);
         // The lock, which decides whose they are otherwise, may have been removed.
         if self.watch.is_there() {
             let _ = std::fs::remove_file(&self.lock.socket);
@@ -77,14 +82,14 @@ impl Place {
             tracing::warn!(%error, "why the session before this one has ended stays written down");
         }
         let place = Self::listen(Arc::new(lock))?;
-        let words = Arc::new(Word::leave(sessions, environment, name, &socket));
-        Ok(Self { words, ..place })
+        let words = Words::leave(sessions, environment, name, &socket);
+        Ok(Self { words: Some(Arc::new(words)), ..place })
     }
 
     fn listen(lock: Arc<Lock>) -> Result<Self, SessionError> {
         let listener = bind(&lock.socket)?;
         let requests = bind(&lock.socket.with_extension("token"))?;
-        Ok(Self { words: Arc::default(), lock, listener, requests })
+        Ok(Self { words: None, lock, listener, requests })
     }
 
     /// Answers those who have a token made.
@@ -101,7 +106,9 @@ impl Place {
         let watch = NameWatch::of(&self.lock.socket).map_err(SessionError::io("session"))?;
         let (listener, requests) = (socket(self.listener)?, socket(self.requests)?);
         let desk = sheaf_tree::task::spawn(tokens::serve(requests, desk));
-        Ok(Seat { listener, desk, watch, words: self.words, lock: self.lock })
+        let keep = |words| sheaf_tree::task::spawn(Words::keep(Arc::downgrade(words)));
+        let keeping = self.words.as_ref().map(keep);
+        Ok(Seat { listener, desk, watch, words: self.words, keeping, lock: self.lock })
     }
 }
 
@@ -127,7 +134,7 @@ impl Seat {
                 let place = match sessions.socket(name) {
                     Ok(socket) if socket == self.lock.socket && self.lock.is_there() => {
                         let place = Place::listen(Arc::clone(&self.lock));
-                        place.map(|place| Place { words: Arc::clone(&self.words), ..place })
+                        place.map(|place| Place { words: self.words.clone(), ..place })
                     }
                     _ => Place::take(&sessions, config.environment(), name),
                 };
@@ -181,10 +188,14 @@ pub(crate) fn is_at(file: &OwnedFd, path: &Path) -> bool {
     locked.is_ok_and(|locked| file_at(path) == Some(locked))
 }
 
-/// Removes a socket that nobody listens at any more, with what belongs to it; whether that was
-/// done.
-pub(crate) fn clear(socket: &Path) -> bool {
-    Lock::take(socket).map(drop).is_ok()
+/// Removes a socket that nobody listens at any more, with what belongs to it, if it is to go: whoever
+/// runs, or begins to, has its lock, and is not asked about.
+pub(crate) fn clear_if(socket: &Path, is_to_go: impl FnOnce() -> bool) {
+    let Ok(Some(lock)) = locked(&socket.with_extension("lock")) else { return };
+    if is_to_go() {
+        drop(lock);
+        drop(Lock::take(socket));
+    }
 }
 
 /// Makes the directory for sockets, if there is none.
@@ -221,11 +232,19 @@ fn check_length(path: &Path) -> Result<(), SessionError> {
 
 /// Listens at a path that is ours; what an earlier session has left there goes.
 pub(crate) fn bind(path: &Path) -> Result<UnixListener, SessionError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(none_at(path, &error)),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path).map_err(|error| none_at(path, &error))?;
+    let mut tries = 0;
+    let listener = loop {
+        tries += 1;
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(none_at(path, &error)),
+            _ => {}
+        }
+        match UnixListener::bind(path) {
+            // The one whose socket that was listens again, until it sees this one.
+            Err(error) if error.kind() == ErrorKind::AddrInUse && tries < BIND_TRIES => {}
+            bound => break bound.map_err(|error| none_at(path, &error))?,
+        }
+    };
     listener.set_nonblocking(true).map_err(SessionError::io("session"))?;
     Ok(listener)
 }

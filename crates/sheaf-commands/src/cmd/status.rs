@@ -72,11 +72,10 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
     };
     let output = Output::new(global);
     // First: of a name that another session has, too, the one that runs is asked then.
-    let forgotten = match asked {
-        // What is not told is not forgotten.
-        None if !global.quiet => Sessions::forget_killed(&environment, |_| true)?,
-        _ => Vec::new(),
-    };
+    // What is not told is not forgotten.
+    if asked.is_none() && !global.quiet {
+        Sessions::forget_killed(&environment, |_| true, |ended| output.note_arrives(ended))?;
+    }
     let seen = names.clone();
     let (mut exits, mut summaries) = (Vec::new(), Vec::new());
     let runs = |name: &str| Sessions::runs_anywhere(&environment, name);
@@ -109,9 +108,6 @@ pub fn run(args: &StatusArgs, global: &GlobalArgs) -> Result<Exit> {
         }
     }
     if asked.is_none() {
-        for ended in &forgotten {
-            output.note(Some(ended))?;
-        }
         exits.extend(show_gone(&environment, &seen, &output)?);
     }
     let Some(first) = exits.first() else { return nothing_runs(&output) };

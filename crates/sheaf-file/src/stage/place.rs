@@ -1,7 +1,7 @@
 //! Where the new file goes, and how it gets its name.
 
 use super::StageOptions;
-use super::way::{Makers, judged_place};
+use super::way::{Makers, judged_place, walk};
 use crate::Result;
 use crate::attributes::{ACCESS_LIST, Attributes, Subject, Xattr, apply, some_xattrs_of};
 use crate::export::{Export, ExportPlace, name_metadata};
@@ -88,6 +88,11 @@ pub(super) struct Destination {
     old: Option<OldFile>,
 }
 
+/// Whether a file is this user's, or root's.
+fn is_own(file: &Metadata) -> bool {
+    [0, rustix::process::geteuid().as_raw()].contains(&file.uid)
+}
+
 impl Destination {
     /// Finds the destination and opens what is to be written. A destination that is `source` is not
     /// written directly (`ESAMEFILE`).
@@ -101,7 +106,7 @@ impl Destination {
             true => judged_place(export, path)?,
             false => (final_place(export, path)?, Makers::default()),
         };
-        let ExportPlace { dir, name, must_be_dir } = place;
+        let ExportPlace { mut dir, mut name, must_be_dir } = place;
         let old = match name_metadata(dir.as_fd(), &name) {
             Ok(metadata) if metadata.is_dir() => return Err(Errno::ISDIR),
             Ok(_) if must_be_dir => return Err(Errno::NOTDIR),
@@ -113,13 +118,17 @@ impl Destination {
         if !makers.may_lead_to(old.as_ref().map(|old| old.uid)) {
             return Err(Errno::ACCES);
         }
-        let mut found = Self { kind: StageKind::Anonymous, dir, name, temp: None, old: None };
         let is_special = old.as_ref().is_some_and(|old| old.kind != FileKind::File);
-        // Whoever owns a pipe reads what is written into it.
-        let own = [0, rustix::process::geteuid().as_raw()];
-        if options.wary && is_special && old.as_ref().is_some_and(|old| !own.contains(&old.uid)) {
-            return Err(Errno::ACCES);
+        if options.wary && is_special {
+            // Whoever owns a pipe, or could have put it there, may be the one who reads it.
+            let (place, makers) = walk(export, path)?;
+            if !makers.may_lead_to(None) || !is_own(&name_metadata(place.dir.as_fd(), &place.name)?)
+            {
+                return Err(Errno::ACCES);
+            }
+            (dir, name) = (place.dir, place.name);
         }
+        let mut found = Self { kind: StageKind::Anonymous, dir, name, temp: None, old: None };
         let file = if is_special {
             found.kind = StageKind::Stream;
             found.open_direct(OFlags::WRONLY | OFlags::NONBLOCK, options)?

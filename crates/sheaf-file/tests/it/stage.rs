@@ -342,13 +342,17 @@ const LAID: [(&str, &str, u32); 16] = [
 ];
 
 /// What comes of writing to them.
-const FOLLOWED: [(&str, Result<(), Errno>); 16] = [
+const FOLLOWED: [(&str, Result<(), Errno>); 20] = [
     ("home/t/moved", Err(Errno::ACCES)),
     ("home/t/through", Err(Errno::ACCES)),
     ("home/t/twice", Err(Errno::ACCES)),
     ("home/t/new", Err(Errno::ACCES)),
     ("home/t/mine", Ok(())),
     ("home/t/pipe", Err(Errno::ACCES)),
+    ("home/t/moved-pipe", Err(Errno::ACCES)),
+    ("roots/t/pipe", Ok(())),
+    ("sticky/pipe", Err(Errno::ACCES)),
+    ("sticky/t/pipe", Ok(())),
     ("roots/t/to", Ok(())),
     ("roots/t/home", Err(Errno::ACCES)),
     ("roots/t/own", Ok(())),
@@ -376,17 +380,20 @@ fn wary_stage_follows_no_way_that_others_could_have_laid() {
     for name in ["home", "home/t", "home/t/own"] {
         give(name, 0o755, 4711);
     }
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        at("home/t/pipe"),
-        rustix::fs::FileType::Fifo,
-        Mode::from_raw_mode(0o644),
-        0,
-    )
-    .unwrap();
-    give("home/t/pipe", 0o644, 4711);
-    let _reader =
-        std::fs::OpenOptions::new().read(true).write(true).open(at("home/t/pipe")).unwrap();
+    let pipes = [
+        ("home/t/pipe", 4711),
+        ("home/t/moved-pipe", 0),
+        ("roots/t/pipe", 0),
+        ("sticky/pipe", 0),
+        ("sticky/t/pipe", 0),
+    ];
+    let _readers = pipes.map(|(name, owner)| {
+        let mode = Mode::from_raw_mode(0o644);
+        rustix::fs::mknodat(rustix::fs::CWD, at(name), rustix::fs::FileType::Fifo, mode, 0)
+            .unwrap();
+        give(name, 0o644, owner);
+        std::fs::OpenOptions::new().read(true).write(true).open(at(name)).unwrap()
+    });
     give("open", 0o777, 0);
     give("sticky", 0o1777, 0);
     for (name, to, owner) in LAID {

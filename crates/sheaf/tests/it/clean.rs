@@ -187,8 +187,20 @@ fn clean_keeps_a_session_that_runs_and_removes_a_killed_one() {
         assert!(run.code == Some(0) && run.stderr.starts_with(&kept), "{run:?}");
         assert_eq!(files(), before, "{run:?}");
     }
-    up.home.run(&["status", "--quiet"]);
-    assert_eq!(files(), before);
+    // Nor is it forgotten where nobody can read it.
+    for (options, to) in [
+        ("--quiet", ""),
+        ("", "2> /dev/null"),
+        ("", "2>&-"),
+        ("", "2> /dev/full"),
+        ("--json", "> /dev/null"),
+        ("--json", "> /dev/full"),
+        ("", "2>&1 | true"),
+    ] {
+        let script = format!("{{ sleep 0.2; \"$0\" \"$@\" {options}; }} {to}");
+        up.home.shell(&["status"], &script);
+        assert_eq!(files(), before, "{options} {to}");
+    }
     let status = up.home.run(&["status"]);
     assert!(status.stderr.contains("has ended without saying why"), "{status:?}");
     let dry = clean(&up.home, &["--dry-run"]);

@@ -276,19 +276,30 @@ fn root_only_commands_on_a_member_host_name_the_root_host() {
 #[test]
 fn host_that_can_have_no_gate_is_known_at_the_root() {
     let _turn = turn();
-    let Some(machines) = Machines::new(2) else { return };
-    let config = format!("[cluster.gates-shut]\nhosts = \"h[1-2]\"\n{CLIENTS}");
+    let Some(machines) = Machines::new(3) else { return };
+    let config = format!("[cluster.gates-shut]\nhosts = \"h[1-3]\"\ntree = \"flat\"\n{CLIENTS}");
     machines.write(LOGIN, "sheaf.toml", &config);
-    let in_the_way = machines.command(2, "touch", &["/run/user/sheaf"]).status().unwrap();
-    assert!(in_the_way.success());
+    (1..=3).for_each(|host| machines.write(host, "data", "x\n"));
+    // The name of a gate would be too long.
+    let up = machines.run(&["up", "--session", &"x".repeat(79)]);
+    let told = "its socket on h3 would have a path of 114 bytes, and 107 are the most: give a shorter --session NAME";
+    assert!(up.code == Some(3) && up.stderr.contains(told), "{up:?}");
+    // What is in the way of one gate of h1 leaves it another; h2 has none.
+    for (host, files) in [(1, &["/run/user/sheaf"][..]), (2, &["/run/user/sheaf", "/run/sheaf"])] {
+        assert!(machines.command(host, "touch", files).status().unwrap().success());
+    }
     let up = machines.run(&["up"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     let told = "\n  programs on h2 cannot use it: /run/user/sheaf: ";
     wait_until("its root is told", || machines.run(&["status"]).stdout.contains(told));
     let record = machines.run(&["status", "--json"]).stdout;
     assert!(record.contains("\"shut\":[[\"h2\",\"/run/user/sheaf: "), "{record}");
-    let status = run(&machines, 1, &["status"]);
+    let status = run(&machines, 3, &["status"]);
     assert!(status.stdout.contains(told), "{status:?}");
+    let program = sheaf(&machines, 1);
+    let words = ["-u", "XDG_RUNTIME_DIR", &program, "grep", "-c", "x", "@all:/root/data"];
+    let count = Run::of(machines.command(1, "env", &words).output().unwrap());
+    assert_eq!((count.code, count.stdout.as_str()), (Some(0), "h[1-3]:/root/data:1\n"));
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
 

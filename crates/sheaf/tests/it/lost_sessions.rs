@@ -476,6 +476,10 @@ fn session_that_cannot_listen_again_is_not_taken_for_none() {
     let _turn = turn();
     let Some(machines) = machines(1, "flat", "gates-still") else { return };
     machines.write(LOGIN, "data", "x\n");
+    // What cleans directories for temporary files may have removed its words before.
+    let words = machines.root(LOGIN).join("run/sheaf/root");
+    std::fs::remove_dir_all(&words).unwrap();
+    wait_until("it has left words again", || words.join("gates-still.0.place").is_symlink());
     let root = machines.processes(LOGIN);
     root.iter().for_each(|root| root.signal(Signal::STOP));
     std::fs::remove_dir_all(machines.root(LOGIN).join("run/user/sheaf")).unwrap();
@@ -486,6 +490,9 @@ fn session_that_cannot_listen_again_is_not_taken_for_none() {
         let told = "session gates-still runs, and its socket was removed";
         assert!(run.code == Some(3) && run.stderr.contains(told), "{run:?}");
     }
+    let status = machines.run(&["status"]);
+    let told = "session gates-still runs, and its socket was removed";
+    assert!(status.code == Some(3) && status.stdout.starts_with(told), "{status:?}");
     let up = machines.run(&["up"]);
     assert!(up.code == Some(2) && up.stderr.contains("runs already"), "{up:?}");
     let down = machines.run(&["down", "--all"]);
