@@ -215,7 +215,6 @@ pub fn fetch_watched(
     }
     let failed =
         |errno| ArchiveError::File { path: to.to_owned(), doing: "cannot be written", errno };
-    std::fs::create_dir_all(to).map_err(|error| failed(Errno::from_io(&error)))?;
     let is_directory = archive.catalog().directory(from)?.is_some();
     let above = above_of(from, options.contents && is_directory);
     let now: Mutex<Option<Catalog>> = Mutex::default();
@@ -234,7 +233,7 @@ pub fn fetch_watched(
         options,
         told,
         exclude,
-        target: FetchTarget::open(to).map_err(failed)?,
+        target: FetchTarget::make(to).map_err(failed)?,
         to: to.to_owned(),
         above,
         links: FetchLinks::default(),

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::export::{Export, ExportPlace};
 use crate::held::FoundFile;
 use rustix::fd::AsFd;
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use sheaf_core::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -60,55 +60,13 @@ impl Export {
         mode: Mode,
         made: &mut dyn FnMut(&Path),
     ) -> Result<Option<FoundFile>> {
-        let bytes = path.as_os_str().as_bytes();
-        let is_end =
-            |at: usize| bytes[at] != b'/' && bytes.get(at + 1).is_none_or(|&next| next == b'/');
-        let ends: Vec<usize> = (0..bytes.len()).filter(|&at| is_end(at)).map(|at| at + 1).collect();
-        // The last one that was made: what is beneath it is made by its descriptor, so that a link which takes its
-        // place is not followed.
-        let mut within: Option<FoundFile> = None;
-        for &end in &ends {
-            let above = Path::new(OsStr::from_bytes(&bytes[..end]));
-            let mode = if Some(&end) == ends.last() { mode } else { Mode::from_raw_mode(0o777) };
-            let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-            let name = match &bytes[start..end] {
-                b"." if within.is_some() => continue,
-                // It leads out of what was made.
-                b".." => {
-                    within = None;
-                    None
-                }
-                name => Some(OsStr::from_bytes(name)),
-            };
-            let new = match (&within, name) {
-                (Some(dir), Some(name)) => make_in(dir, name, mode),
-                _ => match self.resolve(above, OFlags::DIRECTORY) {
-                    Ok(_) => continue,
-                    Err(Errno::NOENT) => self.make_dir(above, mode),
-                    Err(errno) => return Err(errno),
-                },
-            };
-            within = match (new, &within, name) {
-                // Another process made it meanwhile, or a link leads nowhere.
-                (Err(Errno::EXIST), Some(dir), Some(name)) => Some(open_in(dir, name)?),
-                (Err(Errno::EXIST), ..) => {
-                    self.resolve(above, OFlags::DIRECTORY)?;
-                    None
-                }
-                (new, ..) => {
-                    let new = new?;
-                    made(above);
-                    if Some(&end) == ends.last() {
-                        return Ok(Some(new));
-                    }
-                    Some(new)
-                }
-            };
-        }
-        if ends.is_empty() {
-            self.resolve(path, OFlags::DIRECTORY)?;
-        }
-        Ok(None)
+        let look = |path: &Path| self.resolve(path, OFlags::DIRECTORY).map(drop);
+        make_each(
+            path,
+            (Mode::from_raw_mode(0o777), mode),
+            made,
+            (&look, &|path, mode| self.make_dir(path, mode)),
+        )
     }
 
     /// Makes a symbolic link whose text is `target`, which is not looked at.
@@ -177,6 +135,87 @@ impl ExportPlace {
         }
         Ok(())
     }
+}
+
+/// Makes a directory of this machine, outside of any export, and those above it that are missing, with this mode; nothing
+/// where it is there. A link that takes the place of one that was made is not followed.
+///
+/// # Errors
+/// Those of `mkdir(2)`; `ENOTDIR` where something else stands in the way.
+pub fn make_directories(path: &Path, mode: Mode) -> Result<Option<FoundFile>> {
+    let open = |path: &Path| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+    };
+    let make = |path: &Path, mode| match (path.parent(), path.file_name()) {
+        (Some(above), Some(name)) if above == Path::new("") => make_in(CWD, name, mode),
+        (Some(above), Some(name)) => make_in(open(above)?, name, mode),
+        _ => Err(Errno::EXIST),
+    };
+    make_each(path, (mode, mode), &mut |_| {}, (&|path| open(path).map(drop), &make))
+}
+
+/// Looks whether a directory is there.
+type LookForDirectory<'a> = dyn Fn(&Path) -> Result<()> + 'a;
+/// Makes a directory, and opens it.
+type MakeDirectory<'a> = dyn Fn(&Path, Mode) -> Result<FoundFile> + 'a;
+
+/// As [`Export::make_dirs`], for paths of which the first part is looked up and made like this.
+fn make_each(
+    path: &Path,
+    (above_mode, mode): (Mode, Mode),
+    made: &mut dyn FnMut(&Path),
+    (look, make): (&LookForDirectory<'_>, &MakeDirectory<'_>),
+) -> Result<Option<FoundFile>> {
+    let bytes = path.as_os_str().as_bytes();
+    let is_end =
+        |at: usize| bytes[at] != b'/' && bytes.get(at + 1).is_none_or(|&next| next == b'/');
+    let ends: Vec<usize> = (0..bytes.len()).filter(|&at| is_end(at)).map(|at| at + 1).collect();
+    // The last one that was made: what is beneath it is made by its descriptor, so that a link which takes its
+    // place is not followed.
+    let mut within: Option<FoundFile> = None;
+    for &end in &ends {
+        let above = Path::new(OsStr::from_bytes(&bytes[..end]));
+        let mode = if Some(&end) == ends.last() { mode } else { above_mode };
+        let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let name = match &bytes[start..end] {
+            b"." if within.is_some() => continue,
+            // It leads out of what was made.
+            b".." => {
+                within = None;
+                None
+            }
+            name => Some(OsStr::from_bytes(name)),
+        };
+        let new = match (&within, name) {
+            (Some(dir), Some(name)) => make_in(dir, name, mode),
+            _ => match look(above) {
+                Ok(()) => continue,
+                Err(Errno::NOENT) => make(above, mode),
+                Err(errno) => return Err(errno),
+            },
+        };
+        within = match (new, &within, name) {
+            // Another process made it meanwhile, or a link leads nowhere.
+            (Err(Errno::EXIST), Some(dir), Some(name)) => Some(open_in(dir, name)?),
+            (Err(Errno::EXIST), ..) => {
+                look(above)?;
+                None
+            }
+            (new, ..) => {
+                let new = new?;
+                made(above);
+                if Some(&end) == ends.last() {
+                    return Ok(Some(new));
+                }
+                Some(new)
+            }
+        };
+    }
+    if ends.is_empty() {
+        look(path)?;
+    }
+    Ok(None)
 }
 
 /// Makes a directory in an open one.

@@ -77,6 +77,12 @@ impl FoundFile {
         &self.metadata
     }
 
+    /// Its descriptor, which is of a mere path (`O_PATH`).
+    #[must_use]
+    pub fn into_descriptor(self) -> OwnedFd {
+        self.file
+    }
+
     /// Sets attributes of this file, as [`Export::set_attributes`] does.
     ///
     /// # Errors

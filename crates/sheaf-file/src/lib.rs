@@ -52,6 +52,7 @@ mod views;
 mod walk;
 
 pub use attributes::{ACCESS_LIST, Attributes, SetTime, Xattr, mode_without_list};
+pub use change::make_directories;
 pub use digest::{Algorithm, Digest, Digester, digest};
 pub use dir::{DIR_ENTRIES_MAX, DirEntries};
 pub use error::{PathError, PatternError};

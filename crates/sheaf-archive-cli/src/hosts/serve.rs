@@ -80,7 +80,10 @@ impl HostFiles for ExportedFiles {
     }
 
     fn make_directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
-        self.export.create_dirs(path, Mode::from_raw_mode(0o777), &mut |_| {})?;
+        // A link that takes the place of what was made is not followed.
+        if let Some(made) = self.export.make_dirs(path, Mode::from_raw_mode(0o777), &mut |_| {})? {
+            return Ok(made.into_descriptor());
+        }
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         Ok(self.export.open_file(path, flags, Mode::empty())?.into())
     }

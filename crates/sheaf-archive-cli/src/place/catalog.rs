@@ -6,7 +6,7 @@ use sheaf_cli::companion::fetch::caches;
 use sheaf_cli::exit::Stop;
 use std::ffi::{OsStr, OsString};
 use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -97,6 +97,8 @@ pub fn own_file(store: &[u8]) -> Result<PathBuf, CatalogError> {
     DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
     // No part of the path of a catalog may be a link, and the user's own may be.
     let directory = directory.canonicalize().map_err(failed)?;
+    check_way(&directory)
+        .map_err(|why| CatalogError::NoPlace { place: directory.display().to_string(), why })?;
     let writable = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     rustix::fs::access(&directory, writable).map_err(|errno| failed(errno.into()))?;
     let mut digest = blake3::Hasher::new();
@@ -105,6 +107,29 @@ pub fn own_file(store: &[u8]) -> Result<PathBuf, CatalogError> {
         digest.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
     Ok(directory.join(format!("{}.sqlite", &digest.finalize().to_hex()[..32])))
+}
+
+/// That only the caller and root can put another file in the place of one in this directory, whose path is real.
+fn check_way(directory: &Path) -> Result<(), String> {
+    const ANYBODY: u32 = 0o0002;
+    const STICKY: u32 = 0o1000;
+    let own = [0, rustix::process::geteuid().as_raw()];
+    for above in directory.ancestors() {
+        let about = above.symlink_metadata().map_err(|error| error.to_string())?;
+        let said = || match above == directory {
+            true => "it".to_owned(),
+            false => above.display().to_string(),
+        };
+        if !own.contains(&about.uid()) {
+            return Err(format!("{} is user {}'s, who could exchange it", said(), about.uid()));
+        }
+        // What is in a sticky directory has an owner, who is judged as well; of the files in the last one nothing is
+        // known.
+        if about.mode() & ANYBODY != 0 && (about.mode() & STICKY == 0 || above == directory) {
+            return Err(format!("everybody may write to {}, and could exchange it", said()));
+        }
+    }
+    Ok(())
 }
 
 /// What this machine is known by: containers of one image have the same identity, and other names.

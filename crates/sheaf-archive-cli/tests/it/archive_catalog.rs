@@ -2,7 +2,7 @@
 use crate::archive::home;
 use sheaf_testing::home::{Home, Run};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -61,6 +61,36 @@ fn store_is_used_without_a_place_for_its_catalog() {
         assert!(ran.stderr.contains("it is made in memory, for this command"), "{ran:?}");
     }
     assert!(catalogs(&home).is_empty());
+}
+
+/// Under `sudo -E`, say, the cache is another user's.
+#[test]
+fn catalog_that_another_user_could_exchange_is_not_used() {
+    if !rustix::process::geteuid().is_root() {
+        return sheaf_testing::skipped("only root can make directories of other users");
+    }
+    let home = home();
+    let at = |name: &str| home.path().join(name);
+    let of = |cache: &str, args: &[&str]| {
+        let mut command = home.command(&[&["archive"], args].concat());
+        Run::of(command.env("XDG_CACHE_HOME", at(cache)).output().unwrap())
+    };
+    for (cache, owner, mode) in [("theirs", 4711, 0o755), ("open", 0, 0o777)] {
+        fs::create_dir_all(at(cache).join("sheaf/archives")).unwrap();
+        std::os::unix::fs::chown(at(cache), Some(owner), None).unwrap();
+        fs::set_permissions(at(cache), PermissionsExt::from_mode(mode)).unwrap();
+        for args in [&["store", "--create", "tree", "s::"][..], &["ls", "s::"]] {
+            let ran = of(cache, args);
+            let told = "could exchange it: it is made in memory, for this command";
+            assert!(ran.code == Some(0) && ran.stderr.contains(told), "{ran:?}");
+        }
+        assert_eq!(fs::read_dir(at(cache).join("sheaf/archives")).unwrap().count(), 0);
+    }
+    // One's own in a directory like /tmp is used.
+    fs::create_dir(at("sticky")).unwrap();
+    fs::set_permissions(at("sticky"), PermissionsExt::from_mode(0o1777)).unwrap();
+    assert_eq!(of("sticky", &["ls", "s::"]).stderr, "");
+    assert!(fs::read_dir(at("sticky/sheaf/archives")).unwrap().count() > 0);
 }
 
 /// Two machines that share a store: each has its own catalog, and both say the same.

@@ -61,6 +61,14 @@ pub(super) enum PutFile {
 }
 
 impl FetchTarget {
+    /// A directory that is made if it is not there. A link that takes its place then is not followed.
+    pub fn make(path: &Path) -> Result<Self, Errno> {
+        match sheaf_file::make_directories(path, Mode::from_raw_mode(0o777))? {
+            Some(made) => Ok(Self::of(made.into_descriptor())),
+            None => Self::open(path),
+        }
+    }
+
     pub fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let base = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(of)?;

@@ -8,6 +8,7 @@ use super::{Store, StoreError, StoreKey, StoreWriter, StoredObject};
 use crate::version::VERSIONS;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW};
 use sheaf_core::Errno;
+use sheaf_file::FoundFile;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -42,12 +43,15 @@ impl LocalStore {
     pub fn create(directory: &Path) -> Result<Self, StoreError> {
         let doing = "cannot be made a store";
         let failed = |error: io::Error| failed(directory, doing, &error);
-        own_directories().create(directory).map_err(failed)?;
+        let made = make_own_directories(directory).map_err(failed)?;
         match Self::open(directory) {
             Err(error) if error.errno == Errno::NOENT => {}
             opened => return opened,
         }
-        if !is_as_if_empty(directory).map_err(failed)? {
+        // A link that has taken the place of what was made is not followed.
+        let here = made.as_ref().map(|made| format!("/proc/self/fd/{}", made.as_raw_fd()));
+        let here = here.as_deref().map_or(directory, Path::new);
+        if !is_as_if_empty(here).map_err(failed)? {
             // Somebody else may have just made it one.
             match Self::open(directory) {
                 Err(error) if error.errno == Errno::NOENT => {}
@@ -60,10 +64,10 @@ impl LocalStore {
             });
         }
         for part in [OBJECTS, UNNAMED] {
-            own_directories().create(directory.join(part)).map_err(failed)?;
+            make_own_directories(&here.join(part)).map_err(failed)?;
         }
         // It is there as a whole, so that a making that was cut off is begun again.
-        let made = write_new(&directory.join(UNNAMED), &directory.join(MARK), MARK_TEXT.as_bytes());
+        let made = write_new(&here.join(UNNAMED), &here.join(MARK), MARK_TEXT.as_bytes());
         match made {
             // Somebody else has just made it one.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -214,11 +218,10 @@ fn link(file: &File, name: Option<&Path>, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes directories that are their owner's alone.
-fn own_directories() -> DirBuilder {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    builder
+/// Makes directories that are their owner's alone; the last one, if it was not there.
+pub(super) fn make_own_directories(directory: &Path) -> io::Result<Option<OwnedFd>> {
+    let made = sheaf_file::make_directories(directory, Mode::from_raw_mode(0o700));
+    Ok(made.map_err(|errno| io::Error::from_raw_os_error(errno.0))?.map(FoundFile::into_descriptor))
 }
 
 /// Opens an object. A link is not followed, and a pipe does not make the reader wait.

@@ -11,16 +11,17 @@ mod settings;
 
 pub use settings::{TapeCounters, TapeSettings};
 
-use super::local::{read_file, unnamed_file, write_new};
+use super::local::{make_own_directories, read_file, unnamed_file, write_new};
 use super::{LocalStore, Store, StoreError, StoreKey, StoreWriter, StoredObject};
 use library::{TapeExtent, TapeLibrary};
 use serde::{Deserialize, Serialize};
 use sheaf_core::{Errno, lock};
 use std::collections::{HashMap, VecDeque};
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -73,9 +74,11 @@ impl TapeStore {
             Err(error) if error.errno == Errno::NOENT => {}
             opened => return opened,
         }
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(directory).map_err(failed)?;
-        for entry in directory.read_dir().map_err(failed)? {
+        let made = make_own_directories(directory).map_err(failed)?;
+        // A link that has taken the place of what was made is not followed.
+        let here = made.as_ref().map(|made| format!("/proc/self/fd/{}", made.as_raw_fd()));
+        let here = here.as_deref().map_or(directory, Path::new);
+        for entry in here.read_dir().map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
             if name != DISK && name != TAPES {
                 return Err(StoreError {
@@ -85,11 +88,12 @@ impl TapeStore {
                 });
             }
         }
-        builder.create(directory.join(TAPES)).map_err(failed)?;
-        LocalStore::create(&directory.join(DISK))?;
+        make_own_directories(&here.join(TAPES)).map_err(failed)?;
+        LocalStore::create(&here.join(DISK))
+            .map_err(|error| StoreError { place: said(&directory.join(DISK)), ..error })?;
         // It is there as a whole, so that a making that was cut off is begun again.
         let text = settings.text();
-        match write_new(&directory.join(TAPES), &directory.join(LIBRARY), text.as_bytes()) {
+        match write_new(&here.join(TAPES), &here.join(LIBRARY), text.as_bytes()) {
             // Somebody else has just made it one.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             made => made.map_err(failed)?,

@@ -76,6 +76,45 @@ fn directories_are_made_in_those_that_were_made() {
     assert!(dir.path().join("home/other/x").is_dir() && dir.path().join("home/new").is_dir());
 }
 
+/// As [`directories_are_made_in_those_that_were_made`], outside of an export: each is exchanged as soon as it is
+/// there.
+#[test]
+fn directories_of_the_machine_are_made_in_those_that_were_made() {
+    let (dir, _) = tree(&["home/", "secret/"]);
+    let at = |name: &str| dir.path().join(name);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(relaxed) {
+                if std::fs::rename(at("home/a"), at("home/was")).is_ok() {
+                    let _ = std::os::unix::fs::symlink("../secret", at("home/a"));
+                    let _ = std::fs::remove_dir_all(at("home/was"));
+                    let _ = std::fs::remove_file(at("home/a"));
+                }
+            }
+        });
+        for _ in 0..5000 {
+            if let Ok(Some(made)) = sheaf_file::make_directories(&at("home/a"), Mode::RWXU) {
+                let made = made.into_descriptor();
+                let _ = rustix::fs::mkdirat(&made, "in", Mode::RWXU);
+            }
+        }
+        is_over.store(true, relaxed);
+    });
+    assert_eq!(std::fs::read_dir(at("secret")).unwrap().count(), 0);
+    // The mode is for each that is made, and one that is there stays.
+    let made = sheaf_file::make_directories(&at("new/./er/"), Mode::RWXU).unwrap();
+    assert!(made.is_some() && at("new/er").is_dir());
+    assert!(sheaf_file::make_directories(&at("new//er"), Mode::RWXU).unwrap().is_none());
+    std::fs::write(at("file"), "").unwrap();
+    for (path, errno) in [("file", Errno::NOTDIR), ("file/x", Errno::NOTDIR)] {
+        assert_eq!(sheaf_file::make_directories(&at(path), Mode::RWXU).map(drop), Err(errno));
+    }
+    std::os::unix::fs::symlink("nowhere", at("to")).unwrap();
+    assert_eq!(sheaf_file::make_directories(&at("to"), Mode::RWXU).map(drop), Err(Errno::NOENT));
+}
+
 #[test]
 fn subdirectory_is_no_link_that_others_could_have_laid() {
     if !rustix::process::geteuid().is_root() {
