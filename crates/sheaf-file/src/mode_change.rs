@@ -96,27 +96,67 @@ impl ModeChange {
             }
         }
     }
+
+    /// The permission bits of a directory that is made with this change, as `mkdir -m` of GNU has them. `inherited` are
+    /// the set-id bits that it has got from the directory above.
+    #[must_use]
+    pub fn apply_to_new_dir(&self, inherited: u32) -> u32 {
+        const OTHERS_WRITE: u32 = 0o022;
+        let (mut mode, mut named) = (0o777, 0);
+        match &self.0 {
+            Change::Octal { mode: new, sets_dir_ids } => {
+                mode = *new;
+                named = if *sets_dir_ids { 0o7777 } else { new | 0o1777 };
+            }
+            Change::Clauses(clauses) => {
+                for clause in clauses {
+                    named |= clause.named(mode, true);
+                    mode = clause.apply(mode, true);
+                }
+            }
+        }
+        let inherited = inherited & (SET_UID | SET_GID);
+        if named & (SET_UID | SET_GID) == 0 && mode & STICKY == 0 {
+            return mode | inherited;
+        }
+        // What is said of set-id bits alone opens a directory to nobody.
+        let made = mode & (STICKY | 0o777) & !OTHERS_WRITE | inherited;
+        if (made ^ mode) & named != 0 { mode | made & !named } else { made }
+    }
 }
 
 impl Clause {
-    fn apply(&self, mode: u32, is_dir: bool) -> u32 {
-        let bits = match self.what {
+    fn bits(&self, mode: u32, is_dir: bool) -> u32 {
+        match self.what {
             ModeBits::Bits { bits, search } if search && (is_dir || mode & 0o111 != 0) => {
                 bits | 0o111
             }
             ModeBits::Bits { bits, .. } | ModeBits::Octal(bits) => bits,
             ModeBits::CopyOf(shift) => (mode >> shift & 0o7) * 0o111,
-        };
+        }
+    }
+
+    /// The bits that `=` keeps of a directory, unless it names them.
+    fn kept(&self, bits: u32, is_dir: bool) -> u32 {
+        let names_ids = bits & (SET_UID | SET_GID) != 0 || matches!(self.what, ModeBits::Octal(_));
+        if is_dir && !names_ids { SET_UID | SET_GID } else { 0 }
+    }
+
+    /// The bits that it speaks of, whatever it says.
+    fn named(&self, mode: u32, is_dir: bool) -> u32 {
+        match self.action {
+            Action::Set => self.who & !self.kept(self.bits(mode, is_dir), is_dir),
+            Action::Add | Action::Remove => self.bits(mode, is_dir) & self.who & !self.masked,
+        }
+    }
+
+    fn apply(&self, mode: u32, is_dir: bool) -> u32 {
+        let bits = self.bits(mode, is_dir);
         let value = bits & self.who & !self.masked;
         match self.action {
             Action::Add => mode | value,
             Action::Remove => mode & !value,
-            Action::Set => {
-                let names_ids =
-                    bits & (SET_UID | SET_GID) != 0 || matches!(self.what, ModeBits::Octal(_));
-                let kept = if is_dir && !names_ids { SET_UID | SET_GID } else { 0 };
-                mode & !(self.who & !kept) | value
-            }
+            Action::Set => mode & !(self.who & !self.kept(bits, is_dir)) | value,
         }
     }
 }

@@ -9,10 +9,14 @@ use crate::error::SessionError;
 use crate::seat;
 use crate::sessions::Sessions;
 use rustix::fs::{AtFlags, CWD, Timestamps, UTIME_NOW};
+use sheaf_core::lock;
+use sheaf_tree::link::watch::NameWatch;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, Weak};
+use std::pin::Pin;
+use std::sync::{Mutex, Weak};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// What the file of a word is called.
@@ -58,49 +62,93 @@ impl Words {
 
     /// Leaves those again that somebody has removed, for as long as the session runs.
     pub async fn keep(words: Weak<Self>) {
-        let mut touched = Instant::now();
+        let (mut touched, mut watched) = (Instant::now(), None);
         loop {
-            tokio::time::sleep(WORDS_LOOK).await;
+            // The system tells at once that a file is removed, but not of what becomes of its directory.
+            let gone = watched.get_or_insert_with(|| words.upgrade().map(|words| words.gone()));
+            let Some(gone) = gone else { return };
+            let is_gone = tokio::time::timeout(WORDS_LOOK, gone).await.is_ok();
             let Some(words) = words.upgrade() else { return };
             let is_old = touched.elapsed() >= WORDS_TOUCH;
-            words.renew(is_old);
+            if words.renew(is_old) || is_gone {
+                watched = None;
+            }
             if is_old {
                 touched = Instant::now();
             }
         }
     }
 
-    fn renew(&self, is_old: bool) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        if !left.iter().all(Word::is_there) {
+    /// Waits until one of those has been removed that are there now.
+    fn gone(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let left = lock(&self.left);
+        let watches = left.iter().filter_map(|word| NameWatch::of(&word.held()).ok());
+        let mut watches =
+            watches.map(|watch| Box::pin(async move { watch.gone(WORDS_LOOK).await }));
+        let mut watches: Vec<_> = watches.by_ref().collect();
+        Box::pin(std::future::poll_fn(move |cx| {
+            let mut gone = watches.iter_mut().map(|watch| watch.as_mut().poll(cx));
+            if gone.any(|gone| gone.is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+        }))
+    }
+
+    /// Leaves new ones, if some were removed; whether that was so.
+    fn renew(&self, is_old: bool) -> bool {
+        let mut left = lock(&self.left);
+        left.iter().for_each(Word::mend);
+        let is_removed = !left.iter().all(Word::is_there);
+        if is_removed {
             tracing::warn!("words of session {} were removed: it leaves new ones", self.name);
             *left = Word::leave(&self.sessions, &self.environment, &self.name, &self.socket);
         } else if is_old {
             left.iter().for_each(Word::touch);
         }
+        is_removed
     }
 }
 
 /// The link by which a session is found from elsewhere, and its lock; they go with this.
 struct Word {
     link: PathBuf,
+    socket: PathBuf,
     lock: OwnedFd,
 }
 
 impl Drop for Word {
     fn drop(&mut self) {
-        let held = self.link.with_extension(HELD);
+        let held = self.held();
         // Another may be there, where these were removed.
-        if seat::is_at(&self.lock, &held) {
+        let is_ours = seat::is_at(&self.lock, &held);
+        if is_ours || (self.leads_there() && !seat::is_locked(&held)) {
             let _ = std::fs::remove_file(&self.link);
+        }
+        if is_ours {
             let _ = std::fs::remove_file(held);
         }
     }
 }
 
 impl Word {
+    fn held(&self) -> PathBuf {
+        self.link.with_extension(HELD)
+    }
+
+    fn leads_there(&self) -> bool {
+        std::fs::read_link(&self.link).is_ok_and(|to| to == self.socket)
+    }
+
     fn is_there(&self) -> bool {
-        seat::is_at(&self.lock, &self.link.with_extension(HELD)) && self.link.is_symlink()
+        seat::is_at(&self.lock, &self.held()) && self.leads_there()
+    }
+
+    /// Makes the link again that was removed, or changed, beside the lock.
+    fn mend(&self) {
+        if !self.leads_there() && seat::is_at(&self.lock, &self.held()) {
+            let _ = std::fs::remove_file(&self.link);
+            if let Err(error) = std::os::unix::fs::symlink(&self.socket, &self.link) {
+                tracing::warn!(%error, "{}", self.link.display());
+            }
+        }
     }
 
     fn touch(&self) {
@@ -135,12 +183,11 @@ impl Word {
         for number in 0..WORDS_MAX {
             let link = place.directory().join(format!("{name}.{number}.{PLACE}"));
             let Some(lock) = seat::locked(&link.with_extension(HELD))? else { continue };
+            let word = Self { link: link.clone(), socket: socket.to_owned(), lock };
             match std::os::unix::fs::symlink(socket, &link) {
-                Ok(()) => return Ok(Some(Self { link, lock })),
+                Ok(()) => return Ok(Some(word)),
                 // One that was killed has left it.
-                Err(_) if std::fs::read_link(&link).is_ok_and(|old| old == socket) => {
-                    return Ok(Some(Self { link, lock }));
-                }
+                Err(_) if word.leads_there() => return Ok(Some(word)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(SessionError::file(&link, error)),
             }
@@ -175,6 +222,14 @@ impl Told {
 impl Sessions {
     /// Those that have left a word here. What no session has made is passed over.
     fn told(&self) -> Result<Vec<Told>, SessionError> {
+        // Where only the lock is left, the name is known, and that it runs.
+        let held = self.files(HELD)?.into_iter().filter_map(|held| {
+            let (name, _) = held.file_stem()?.to_str()?.rsplit_once('.')?;
+            let (sessions, word) = (self.clone(), held.with_extension(PLACE));
+            let told =
+                Told { socket: self.socket(name).ok()?, name: name.to_owned(), sessions, word };
+            (!told.word.is_symlink() && told.is_held()).then_some(told)
+        });
         let told = self.files(PLACE)?.into_iter().filter_map(|word| {
             let socket = std::fs::read_link(&word).ok()?;
             let directory = socket.parent().filter(|directory| directory.is_absolute())?;
@@ -183,7 +238,7 @@ impl Sessions {
             let is_one = sessions.socket(&name).is_ok_and(|right| right == socket);
             is_one.then_some(Told { name, sessions, socket, word })
         });
-        Ok(told.collect())
+        Ok(told.chain(held).collect())
     }
 
     /// Where a session of this name has its socket: where the caller's are, unless it runs elsewhere
@@ -199,6 +254,7 @@ impl Sessions {
         command: Option<&str>,
         start: &str,
     ) -> Result<Self, SessionError> {
+        Self::of(environment).socket(name)?;
         let running = Self::all_named(environment, name);
         if let [(_, one), (_, other), ..] = &running[..] {
             let (one, other) = (one.directory().display(), other.directory().display());

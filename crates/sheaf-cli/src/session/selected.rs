@@ -44,7 +44,7 @@ pub fn unused(global: &GlobalArgs, environment: &Environment) -> Option<String> 
     if says_place(global) || !global.on_hosts.is_empty() || !std::io::stderr().is_terminal() {
         return None;
     }
-    let mut names = Sessions::of(environment).running().ok()?;
+    let mut names = Sessions::names(environment).ok()?;
     // Sessions of other machines that have a server on this host.
     let here = gates::here(environment).unwrap_or_default();
     names.extend(here.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());

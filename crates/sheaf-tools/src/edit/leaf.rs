@@ -455,7 +455,7 @@ fn make_dir(
     let (Some(dir), Some(change)) = (dir, mode) else { return Ok(()) };
     // A directory inherits the set-gid bit, which only a mode that speaks of it takes away.
     let inherited = dir.metadata().mode;
-    let exact = change.apply(0o777 | inherited & 0o6000, true);
+    let exact = change.apply_to_new_dir(inherited);
     if exact == inherited {
         return Ok(());
     }

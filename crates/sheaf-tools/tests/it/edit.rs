@@ -463,12 +463,30 @@ fn mkdir_does_what_gnu_mkdir_does() {
 /// A new directory in a set-gid directory is one, unless the mode speaks of the bit.
 #[test]
 fn mkdir_keeps_the_inherited_set_gid_bit() {
-    for mode in ["770", "0770", "00770", "u=rwx,go=rx", "g-s", "1777", "g=u,o="] {
-        for parents in [false, true] {
+    for mode in [
+        "770",
+        "0770",
+        "00770",
+        "u=rwx,go=rx",
+        "g-s",
+        "1777",
+        "g=u,o=",
+        "+t",
+        "u-s",
+        "g-s,a+x",
+        "o-w",
+        "g+s",
+        "=755",
+        "g=o",
+        "-w",
+        "+w",
+        "u=s",
+    ] {
+        for (parents, above) in [(false, 0o2775), (true, 0o2775), (false, 0o755)] {
             let cluster = Cluster::new(1);
             let sh = cluster.path(0, "sh");
             std::fs::create_dir(&sh).unwrap();
-            std::fs::set_permissions(&sh, PermissionsExt::from_mode(0o2775)).unwrap();
+            std::fs::set_permissions(&sh, PermissionsExt::from_mode(above)).unwrap();
             let change = Some(ModeChange::parse(mode, 0o022).unwrap());
             run(async {
                 let client = cluster.client("flat");
@@ -479,7 +497,7 @@ fn mkdir_keeps_the_inherited_set_gid_bit() {
             let made = Command::new("mkdir").args(["-m", mode]).arg(sh.join("g")).status();
             assert!(made.unwrap().success());
             let [own, gnu] = ["a", "g"].map(|name| sh.join(name).metadata().unwrap().mode());
-            assert_eq!(own, gnu, "{mode}");
+            assert_eq!(own, gnu, "{mode} in {above:o}");
         }
     }
 }

@@ -512,3 +512,67 @@ fn session_that_cannot_listen_again_is_not_taken_for_none() {
     assert_eq!(machines.run(&["up"]).code, Some(0));
     assert_eq!(machines.run(&["down"]).code, Some(0));
 }
+
+/// It is found from elsewhere by its words, which something may remove.
+#[test]
+fn session_elsewhere_is_found_though_its_words_are_removed() {
+    let _turn = turn();
+    let Some(machines) = Machines::new(2) else { return };
+    let config = "[cluster.words]\nhosts = \"h[1-2]\"\ntree = \"flat\"\n";
+    machines.write(LOGIN, "sheaf.toml", config);
+    (1..=2).for_each(|host| machines.write(host, "data", "x\n"));
+    let program = machines.dir().join("sheaf");
+    std::fs::create_dir(machines.home(LOGIN, "t")).unwrap();
+    let elsewhere = |args: &[&str]| {
+        let words = ["-u", "XDG_RUNTIME_DIR", "TMPDIR=/root/t", program.to_str().unwrap()];
+        let words = [&words[..], args].concat();
+        Run::of(machines.command(LOGIN, "env", &words).output().unwrap())
+    };
+    let up = elsewhere(&["up", "-w", "h1"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let words = machines.root(LOGIN).join("run/sheaf/root");
+    let [place, held] = ["place", "held"].map(|kind| words.join(format!("words.0.{kind}")));
+    let count = || machines.run(&["grep", "-c", "x", "@all:/root/data"]);
+    let found = || {
+        let count = count();
+        assert_eq!(count.stdout, "h1:/root/data:1\n", "{count:?}");
+    };
+    found();
+    let root = machines.processes(LOGIN);
+    root.iter().for_each(|root| root.signal(Signal::STOP));
+    std::fs::remove_file(&place).unwrap();
+    let lost = count();
+    assert!(lost.code == Some(3) && lost.stderr.contains("session words runs"), "{lost:?}");
+    root.iter().for_each(|root| root.signal(Signal::CONT));
+    wait_until("the word is there again", || place.is_symlink());
+    found();
+    std::fs::remove_dir_all(&words).unwrap();
+    wait_until("both are there again", || place.is_symlink() && held.exists());
+    found();
+    // With several places a bad name is a bad name.
+    let bad = machines.run(&["--session", "a/b", "cat", "/root/data"]);
+    assert!(bad.stderr.contains("\"a/b\" cannot be the name of a session"), "{bad:?}");
+    // The end leaves nothing, also without the lock.
+    root.iter().for_each(|root| root.signal(Signal::STOP));
+    std::fs::remove_file(&held).unwrap();
+    root.iter().for_each(|root| root.signal(Signal::CONT));
+    let down = machines.run(&["down", "words"]);
+    assert_eq!(down.code, Some(0), "{down:?}");
+    wait_until("no word is left", || !place.is_symlink() && !held.exists());
+    assert_eq!(count().stdout, "h[1-2]:/root/data:1\n");
+}
+
+/// Half of the time is for those that answer, also where all are to say first what they have.
+#[test]
+fn silent_host_keeps_no_copy_from_the_others() {
+    let _turn = turn();
+    let Some(machines) = machines(3, "flat", "gates-silent") else { return };
+    machines.processes(3).iter().for_each(|server| server.signal(Signal::STOP));
+    let copied = machines.run(&["--timeout", "6", "cp", "h[1-3]:/root/data", "/root/got/"]);
+    assert_eq!(copied.code, Some(4), "{copied:?}");
+    let copied: Vec<bool> =
+        (1..=3).map(|host| machines.home(LOGIN, &format!("got/h{host}/data")).exists()).collect();
+    assert_eq!(copied, [true, true, false]);
+    machines.processes(3).iter().for_each(|server| server.signal(Signal::CONT));
+    assert_eq!(machines.run(&["down"]).code, Some(0));
+}
