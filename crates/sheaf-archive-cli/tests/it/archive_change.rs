@@ -1,7 +1,8 @@
 //! What is archived is removed, renamed and given other attributes.
 use crate::archive::home;
-use sheaf_testing::home::Home;
+use sheaf_testing::home::{Home, Run};
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// How many files the store has.
@@ -141,4 +142,62 @@ fn names_of_one_directory_are_changed_by_one_commit() {
     let removed = home.run(&["archive", "rm", "-r", "s::/tree/many/299", "s::/tree/many"]);
     assert_eq!(removed.stderr, "sheaf: removed 101 files (404) and 1 directory\n");
     assert_eq!(home.run(&["archive", "verify", "s::"]).code, Some(0));
+}
+
+/// Reads less of the files called `early` than they say that they have, as file systems of other machines may.
+const SHORT: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+ssize_t pread64(int fd, void *to, size_t length, off64_t at) {
+    static ssize_t (*real)(int, void *, size_t, off64_t);
+    if (!real) real = dlsym(RTLD_NEXT, "pread64");
+    char path[64], name[4096];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    ssize_t named = readlink(path, name, sizeof name - 1);
+    name[named > 0 ? named : 0] = 0;
+    if (!strstr(name, "/early")) return real(fd, to, length, at);
+    if (at >= 1000) return 0;
+    return real(fd, to, length < 1000 - at ? length : 1000 - at, at);
+}
+"#;
+
+#[test]
+fn file_that_ends_before_its_length_is_named() {
+    let home = Home::new();
+    let (source, library) = (home.write("short.c", SHORT), home.path().join("short.so"));
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).args([&library, &source]).arg("-ldl");
+    if !cc.status().is_ok_and(|status| status.success()) {
+        return sheaf_testing::skipped("there is no C compiler");
+    }
+    fs::create_dir_all(home.path().join("tree/sub")).unwrap();
+    for (name, len) in
+        [("early", 5000), ("early-object", 3 << 20), ("sub/early", 5000), ("whole", 5000)]
+    {
+        fs::write(home.path().join("tree").join(name), "x".repeat(len)).unwrap();
+    }
+    let mut store = home.command(&["archive", "store", "--create", "tree", "s::"]);
+    let store = Run::of(store.env("LD_PRELOAD", &library).output().unwrap());
+    assert_eq!(store.code, Some(4), "{store:?}");
+    for (name, is_told) in
+        [("early", true), ("early-object", true), ("sub/early", true), ("whole", false)]
+    {
+        let line = format!("tree/{name}: was written to while it was read");
+        assert_eq!(store.stderr.contains(&line), is_told, "{name}: {store:?}");
+    }
+    // It is stored again the next time.
+    let again = home.run(&["archive", "store", "tree", "s::"]);
+    assert_eq!((again.code, again.stderr.contains("was written")), (Some(0), false), "{again:?}");
+    let cat = home.run(&["archive", "cat", "s::tree/early", "s::tree/early-object"]);
+    assert_eq!(cat.stdout.len(), 5000 + (3 << 20));
+    // What the kernel makes up may say any length. Its times can change when it is looked at first.
+    let made_up = (0..5).any(|round| {
+        let name = format!("s::/sys{round}");
+        home.run(&["archive", "store", "/sys/kernel/mm/ksm", &name]).code == Some(0)
+    });
+    assert!(made_up || !Path::new("/sys/kernel/mm/ksm").is_dir());
 }

@@ -306,7 +306,7 @@ impl<'a> DirectorySave<'a> {
                 self.counters.stored.fetch_add(1, Ordering::Relaxed);
                 self.counters.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
                 let is_known = file.attributes.ctime_ns != 0;
-                if !is_known && (file.has_more || !file.is_same().unwrap_or(false)) {
+                if !is_known && (file.is_of_another_length() || !file.is_same().unwrap_or(false)) {
                     self.counters.changing.fetch_add(1, Ordering::Relaxed);
                     (self.shared.told)(ArchiveEvent::Changing { path: path.to_owned() });
                 }
@@ -444,7 +444,9 @@ impl<'a> DirectorySave<'a> {
                 return Ok(false);
             }
             let is_shorter = pieces.is_none() && self.content.len() as u64 != file.found.size;
-            if is_shorter || !file.is_same()? {
+            if is_shorter {
+                file.ended_early();
+            } else if !file.is_same()? {
                 file.forget();
             }
         }
@@ -755,6 +757,7 @@ fn content_object(
         object.attributes.ctime_ns = 0;
         if stored != object.stored_bytes() {
             // It is shorter by now; where its holes are is no longer known.
+            file.ended_early();
             object = shortened(object, stored);
         }
     }

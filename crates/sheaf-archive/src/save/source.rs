@@ -27,6 +27,8 @@ pub(super) struct SourceFile {
     pub attributes: MemberAttributes,
     /// More can be read than its length says, as of files of /proc, or of one that grows.
     pub has_more: bool,
+    /// It ended before that.
+    is_short: bool,
 }
 
 impl SourceFile {
@@ -52,7 +54,7 @@ impl SourceFile {
             return Err(failed(Errno::AGAIN));
         }
         let attributes = attributes_of(&file, name, &found).map_err(failed)?;
-        Ok(Self { file: file.into(), found, attributes, has_more: false })
+        Ok(Self { file: file.into(), found, attributes, has_more: false, is_short: false })
     }
 
     /// Its whole content, if it is not longer than it says; else nothing.
@@ -139,6 +141,17 @@ impl SourceFile {
         let of = &self.found;
         // A program can set the time of modification back, but not that of the change.
         Ok((now.size, now.mtime, now.ctime) == (of.size, of.mtime, of.ctime))
+    }
+
+    /// It ended before its length: it is not known whether that is all. What the kernel makes up may say any length.
+    pub fn ended_early(&mut self) {
+        self.is_short = !sheaf_file::is_made_up(&self.file).unwrap_or(false);
+        self.forget();
+    }
+
+    /// Whether its length is not that of what was read.
+    pub fn is_of_another_length(&self) -> bool {
+        self.has_more || self.is_short
     }
 
     /// It was written to while it was read, so it is to be stored again the next time.
