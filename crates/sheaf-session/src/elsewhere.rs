@@ -182,7 +182,14 @@ impl Word {
         let socket = &*std::path::absolute(socket).map_err(SessionError::io("session"))?;
         for number in 0..WORDS_MAX {
             let link = place.directory().join(format!("{name}.{number}.{PLACE}"));
-            let Some(lock) = seat::locked(&link.with_extension(HELD))? else { continue };
+            let held = link.with_extension(HELD);
+            let lock = match seat::locked(&held) {
+                Ok(Some(lock)) => lock,
+                // Of another session, or something in its place.
+                Ok(None) => continue,
+                Err(_) if std::fs::symlink_metadata(&held).is_ok() => continue,
+                Err(error) => return Err(error),
+            };
             let word = Self { link: link.clone(), socket: socket.to_owned(), lock };
             match std::os::unix::fs::symlink(socket, &link) {
                 Ok(()) => return Ok(Some(word)),

@@ -21,6 +21,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest reason for the end of a session that is told.
 const ENDED_CHARS_MAX: usize = 300;
 
+/// The longest name of a session. The paths of its sockets bound most of them to less.
+const NAME_BYTES_MAX: usize = 128;
+
 /// What the file is called, beside a session's socket, that says why it has ended.
 pub(crate) const ENDED: &str = "ended";
 
@@ -294,9 +297,9 @@ impl Sessions {
     /// When none can be called so.
     pub(crate) fn socket(&self, name: &str) -> Result<PathBuf, SessionError> {
         if !is_name(name) {
-            let text = "one has letters, digits and . _ @ -, and begins with neither . nor -";
             return Err(SessionError::Name(format!(
-                "{name:?} cannot be the name of a session: {text}"
+                "{name:?} cannot be the name of a session: one has letters, digits and . _ @ -, begins with neither \
+                 . nor -, and is no longer than {NAME_BYTES_MAX}"
             )));
         }
         Ok(self.directory.join(format!("{name}.sock")))
@@ -533,7 +536,8 @@ fn other_namespace(what: &str) -> SessionError {
 /// option's place, and stands in lines that are read again.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
-    !name.is_empty() && !name.starts_with(['.', '-']) && name.chars().all(is_plain)
+    let may_be_long = (1..=NAME_BYTES_MAX).contains(&name.len());
+    may_be_long && !name.starts_with(['.', '-']) && name.chars().all(is_plain)
 }
 
 /// The process at the other end.

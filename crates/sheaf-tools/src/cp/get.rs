@@ -496,12 +496,20 @@ impl Fetch<'_> {
                     }
                 }
             }
-            self.here(move |local| {
-                whole.iter().for_each(|(content, body)| {
-                    local.write(body, &content.digest, &content.copies)
-                });
-            })
-            .await;
+            let client = self.client.clone();
+            let write = move |local: &mut Local| {
+                let mut whole = whole.into_iter();
+                while client.is_over().is_none()
+                    && let Some((content, body)) = whole.next()
+                {
+                    local.write(&body, &content.digest, &content.copies);
+                }
+                whole.map(|(content, _)| content).collect::<Vec<_>>()
+            };
+            for unwritten in self.here(write).await {
+                let errno = self.client.is_over().unwrap_or(Errno::CANCELED);
+                self.lack(unwritten, Lack::Silent(errno)).await;
+            }
         }
         Ok(())
     }

@@ -177,9 +177,9 @@ fn patterns_and_trees_that_mean_nothing() {
     3 --session none grep x /file
     sheaf: no session none is running; start it with: sheaf up --session none
     2 --session ../x grep x /file
-    sheaf: "../x" cannot be the name of a session: one has letters, digits and . _ @ -, and begins with neither . nor -
+    sheaf: "../x" cannot be the name of a session: one has letters, digits and . _ @ -, begins with neither . nor -, and is no longer than 128
     2 up --session .hidden
-    sheaf: ".hidden" cannot be the name of a session: one has letters, digits and . _ @ -, and begins with neither . nor -
+    sheaf: ".hidden" cannot be the name of a session: one has letters, digits and . _ @ -, begins with neither . nor -, and is no longer than 128
     4 cp none @all:/x
     sheaf: none: No such file or directory (ENOENT)
     copied: nothing

@@ -549,9 +549,17 @@ fn session_elsewhere_is_found_though_its_words_are_removed() {
     std::fs::remove_dir_all(&words).unwrap();
     wait_until("both are there again", || place.is_symlink() && held.exists());
     found();
+    // Something else in the place of the lock leaves them other names.
+    std::fs::remove_file(&held).unwrap();
+    std::fs::create_dir(&held).unwrap();
+    let [place, held] = ["place", "held"].map(|kind| words.join(format!("words.1.{kind}")));
+    wait_until("they have another number", || place.is_symlink() && held.exists());
+    found();
     // With several places a bad name is a bad name.
-    let bad = machines.run(&["--session", "a/b", "cat", "/root/data"]);
-    assert!(bad.stderr.contains("\"a/b\" cannot be the name of a session"), "{bad:?}");
+    for name in ["a/b", &"x".repeat(251)] {
+        let bad = machines.run(&["--session", name, "cat", "/root/data"]);
+        assert!(bad.stderr.contains("cannot be the name of a session"), "{bad:?}");
+    }
     // The end leaves nothing, also without the lock.
     root.iter().for_each(|root| root.signal(Signal::STOP));
     std::fs::remove_file(&held).unwrap();
