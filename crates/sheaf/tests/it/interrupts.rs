@@ -87,6 +87,29 @@ fn in_the_middle_of_a_copy() {
     }
 }
 
+/// What has come already is not written any more.
+#[test]
+fn in_the_middle_of_writing_what_hosts_sent() {
+    const FILES: usize = 4000;
+    let _turn = turn();
+    for len in [10, 6000] {
+        let home = Home::new();
+        for file in 0..FILES {
+            home.write(&format!("tree/{file}"), &format!("{file:0len$}"));
+        }
+        let tree = format!("n1:{}", home.path().join("tree").display());
+        let args = ["--processes", "1", "cp", "-r", &tree, "got/"];
+        let copy = Running::start(&mut home.command(&args));
+        let got = || std::fs::read_dir(home.path().join("got/n1/tree")).map_or(0, Iterator::count);
+        wait_until("some are there", || got() > 0);
+        copy.signal(Signal::INT);
+        let run = copy.wait();
+        assert_eq!(run.code, INTERRUPTED, "{run:?}");
+        assert!((1..FILES).contains(&got()), "{} of {FILES} with {len} bytes", got());
+        nothing_is_left(&home);
+    }
+}
+
 #[test]
 fn in_the_middle_of_a_search() {
     let _turn = turn();
