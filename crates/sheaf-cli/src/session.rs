@@ -494,7 +494,7 @@ impl Signals {
 /// listen for one, it ends without a word, as programs do.
 pub fn end_at_signal(says: &'static str) {
     let heed = move || -> Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime()?;
         runtime.block_on(async {
             Signals::listen()?.heard().await;
             anyhow::Ok(())

@@ -28,8 +28,11 @@ const WORDS_MAX: u32 = 1000;
 /// What the file is called that is locked.
 const HELD: &str = "held";
 
-/// How often it is looked whether words are still there.
-const WORDS_LOOK: Duration = Duration::from_secs(2);
+/// How often it is looked whether words are still there, where the system does not tell.
+const WORDS_LOOK: Duration = Duration::from_millis(250);
+
+/// How long it takes until words are tried again that could not be left.
+const WORDS_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often words get a new time: what cleans directories for temporary files removes what is old.
 const WORDS_TOUCH: Duration = Duration::from_secs(3600);
@@ -40,7 +43,13 @@ pub(crate) struct Words {
     environment: Environment,
     name: String,
     socket: PathBuf,
-    left: Mutex<Vec<Word>>,
+    left: Mutex<LeftWords>,
+}
+
+/// Those that are there, and how many there have been at most.
+struct LeftWords {
+    words: Vec<Word>,
+    most: usize,
 }
 
 impl Words {
@@ -52,7 +61,7 @@ impl Words {
         socket: &Path,
     ) -> Self {
         Self {
-            left: Mutex::new(Word::leave(sessions, environment, name, socket)),
+            left: Mutex::new(Word::leave(sessions, environment, name, socket, true)),
             sessions: sessions.clone(),
             environment: environment.clone(),
             name: name.to_owned(),
@@ -63,18 +72,29 @@ impl Words {
     /// Leaves those again that somebody has removed, for as long as the session runs.
     pub async fn keep(words: Weak<Self>) {
         let (mut touched, mut watched) = (Instant::now(), None);
+        let (mut tried, mut tries) = (Instant::now(), 0u32);
         loop {
             // The system tells at once that a file is removed, but not of what becomes of its directory.
             let gone = watched.get_or_insert_with(|| words.upgrade().map(|words| words.gone()));
             let Some(gone) = gone else { return };
             let is_gone = tokio::time::timeout(WORDS_LOOK, gone).await.is_ok();
             let Some(words) = words.upgrade() else { return };
-            let is_old = touched.elapsed() >= WORDS_TOUCH;
-            if words.renew(is_old) || is_gone {
+            if touched.elapsed() >= WORDS_TOUCH {
+                lock(&words.left).words.iter().for_each(Word::touch);
+                touched = Instant::now();
+            }
+            // What is in the way may be for long.
+            let is_paused = tries > 0 && tried.elapsed() < WORDS_PAUSE;
+            if words.are_there() {
+                tries = 0;
+            } else if !is_paused {
+                tries = tries.saturating_add(1);
+                tried = Instant::now();
+                words.renew(tries.is_power_of_two());
                 watched = None;
             }
-            if is_old {
-                touched = Instant::now();
+            if is_gone {
+                watched = None;
             }
         }
     }
@@ -82,7 +102,7 @@ impl Words {
     /// Waits until one of those has been removed that are there now.
     fn gone(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let left = lock(&self.left);
-        let watches = left.iter().filter_map(|word| NameWatch::of(&word.held()).ok());
+        let watches = left.words.iter().filter_map(|word| NameWatch::of(&word.held()).ok());
         let mut watches =
             watches.map(|watch| Box::pin(async move { watch.gone(WORDS_LOOK).await }));
         let mut watches: Vec<_> = watches.by_ref().collect();
@@ -92,18 +112,23 @@ impl Words {
         }))
     }
 
-    /// Leaves new ones, if some were removed; whether that was so.
-    fn renew(&self, is_old: bool) -> bool {
-        let mut left = lock(&self.left);
-        left.iter().for_each(Word::mend);
-        let is_removed = !left.iter().all(Word::is_there);
-        if is_removed {
-            tracing::warn!("words of session {} were removed: it leaves new ones", self.name);
-            *left = Word::leave(&self.sessions, &self.environment, &self.name, &self.socket);
-        } else if is_old {
-            left.iter().for_each(Word::touch);
+    /// Whether none is missing.
+    fn are_there(&self) -> bool {
+        let left = lock(&self.left);
+        left.words.iter().for_each(Word::mend);
+        left.words.len() >= left.most && left.words.iter().all(Word::is_there)
+    }
+
+    /// Leaves new ones.
+    fn renew(&self, is_told: bool) {
+        if is_told {
+            tracing::warn!("words of session {} are missing: it leaves new ones", self.name);
         }
-        is_removed
+        let Self { sessions, environment, name, socket, left } = self;
+        let mut left = lock(left);
+        // Those that are there stay until then.
+        let new = Word::leave(sessions, environment, name, socket, is_told);
+        *left = LeftWords { most: new.most.max(left.most), ..new };
     }
 }
 
@@ -166,16 +191,22 @@ impl Word {
         environment: &Environment,
         name: &str,
         socket: &Path,
-    ) -> Vec<Self> {
-        let not = |error: &SessionError| {
-            tracing::warn!(%error, "some callers of other environments do not find this session");
+        is_told: bool,
+    ) -> LeftWords {
+        let mut failed = 0;
+        let mut not = |error: &SessionError| {
+            failed += 1;
+            if is_told {
+                tracing::warn!(%error, "some callers of other environments do not find this session");
+            }
         };
-        let usual = sessions.of_callers(environment).inspect_err(not).ok().flatten();
+        let usual = sessions.of_callers(environment).inspect_err(&mut not).ok().flatten();
         let but = [Some(sessions), usual.as_ref()];
         let lasting = Sessions::one_that_lasts(environment, but.into_iter().flatten());
         let places = usual.into_iter().chain(lasting);
-        let words = places.map(|place| Self::leave_in(&place, name, socket).inspect_err(not));
-        words.filter_map(|word| word.ok().flatten()).collect()
+        let mut left = |place| Self::leave_in(&place, name, socket).inspect_err(&mut not);
+        let words: Vec<Self> = places.filter_map(|place| left(place).ok().flatten()).collect();
+        LeftWords { most: words.len() + failed, words }
     }
 
     fn leave_in(place: &Sessions, name: &str, socket: &Path) -> Result<Option<Self>, SessionError> {

@@ -85,8 +85,23 @@ impl FetchTarget {
 
 /// Whether the system gives an extended attribute by itself.
 pub(super) fn is_given(name: &[u8]) -> bool {
-    name != b"security.capability"
-        && [&b"security."[..], b"trusted."].iter().any(|kind| name.starts_with(kind))
+    /// Labels and measurements, and what overlays, Lustre, GlusterFS and XFS keep of files.
+    const GIVEN: [&[u8]; 13] = [
+        b"security.selinux",
+        b"security.SMACK64",
+        b"security.apparmor",
+        b"security.ima",
+        b"security.evm",
+        b"trusted.overlay.",
+        b"trusted.lov",
+        b"trusted.lma",
+        b"trusted.fid",
+        b"trusted.link",
+        b"trusted.gfid",
+        b"trusted.glusterfs.",
+        b"trusted.SGI_",
+    ];
+    GIVEN.iter().any(|given| name.starts_with(given))
 }
 
 /// Whether a file has the archived extended attributes, and no other that changes what it is: the system

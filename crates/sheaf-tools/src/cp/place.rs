@@ -25,7 +25,7 @@ pub(super) struct Writer {
     in_place: bool,
     preserve: bool,
     lenient: bool,
-    /// It writes into a directory of a tree that is copied, in which others may have put links.
+    /// It writes into a directory in which others may have put links where nobody has typed the file's name.
     within_tree: bool,
     chmod: Option<CopyMode>,
     chown: Owner,
@@ -80,7 +80,7 @@ impl Writer {
         Ok(self.at(&self.export.holding(path, follow)?))
     }
 
-    /// This writer, in a directory of a tree that is copied.
+    /// This writer, in a directory of a tree that is copied, or to which files are copied.
     pub fn within_tree(self) -> Self {
         Self { within_tree: true, ..self }
     }

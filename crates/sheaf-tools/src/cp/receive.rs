@@ -124,7 +124,8 @@ impl Receiver {
             // made where there is none fails by itself.
             let dir = if is_into { &destination } else { directory_of(&destination) };
             match writer.hold(dir, true) {
-                Ok(held) => *writer = held,
+                // Nobody has typed the names of what comes into it.
+                Ok(held) => *writer = if is_into { held.within_tree() } else { held },
                 Err(errno) if is_into => refused = refused.or(Some(errno)),
                 Err(_) => {}
             }

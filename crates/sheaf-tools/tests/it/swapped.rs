@@ -163,6 +163,15 @@ fn recursive_copy_does_not_write_through_links_of_others() {
     };
     for in_place in [false, true] {
         assert!(!copy(in_place));
+        // Nor does a copy of one file into such a directory.
+        run(async {
+            let client = cluster.client("flat");
+            let sources = vec![Source::Path(here.path().join("t/1/f"))];
+            let options = CopyOptions { in_place, sync: false, ..CopyOptions::default() };
+            let to = cluster.target("/u/t/1");
+            let done = put(&client, sources, &to, &options, &mut |_| {}).await;
+            assert!(!done.unwrap().outcome.is_ok());
+        });
         assert_eq!(std::fs::read(at("/secret")).unwrap(), b"kept");
         assert_eq!(at("/secret").metadata().unwrap().uid(), 0);
     }

@@ -549,6 +549,15 @@ fn session_elsewhere_is_found_though_its_words_are_removed() {
     std::fs::remove_dir_all(&words).unwrap();
     wait_until("both are there again", || place.is_symlink() && held.exists());
     found();
+    // What was in the way for a time is tried again.
+    std::fs::remove_dir_all(&words).unwrap();
+    while std::fs::write(&words, "").is_err() {
+        let _ = std::fs::remove_dir_all(&words);
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    std::fs::remove_file(&words).unwrap();
+    wait_until("both are there once more", || place.is_symlink() && held.exists());
+    found();
     // Something else in the place of the lock leaves them other names.
     std::fs::remove_file(&held).unwrap();
     std::fs::create_dir(&held).unwrap();
