@@ -125,7 +125,7 @@ struct Log {
 
 impl Log {
     fn open(path: &Path, bytes_max: u64) -> io::Result<Self> {
-        let file = append(path)?;
+        let file = append(path, bytes_max)?;
         let bytes = file.metadata()?.len();
         Ok(Self {
             path: path.to_owned(),
@@ -145,9 +145,10 @@ fn refused(path: &Path, error: &io::Error) -> Stop {
     }
 }
 
-/// Opens without waiting, as a pipe has it that nobody reads.
-fn append(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
+/// Opens without waiting, as a pipe has it that nobody reads. A log that is bounded is a session's, and no link.
+fn append(path: &Path, bytes_max: u64) -> io::Result<File> {
+    let kind = if bytes_max < u64::MAX { OFlags::NOFOLLOW } else { OFlags::empty() };
+    let flags = (OFlags::NONBLOCK | kind).bits().cast_signed();
     let mut options = OpenOptions::new();
     let file = options.append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
     // Whoever reads it may take a moment.
@@ -192,11 +193,11 @@ impl Log {
         let mut open = lock(&self.open);
         if open.1 >= self.bytes_max {
             std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
-            *open = (append(&self.path)?, 0);
+            *open = (append(&self.path, self.bytes_max)?, 0);
         }
         // A session's log that was moved or deleted, as one is that is rotated, is begun anew.
         if self.bytes_max != u64::MAX && !self.is_there(&open.0)? {
-            let file = append(&self.path)?;
+            let file = append(&self.path, self.bytes_max)?;
             let bytes = file.metadata()?.len();
             *open = (file, bytes);
         }

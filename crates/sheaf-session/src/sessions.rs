@@ -240,15 +240,15 @@ impl Sessions {
         self.is_shared
     }
 
-    /// Whether another user has made the directory, where every user can. No session of this user
-    /// can be there, so it is passed over.
+    /// Whether another user has made the directory, where every user can, or has moved something there that is none.
+    /// No session of this user can be there, so it is passed over.
     pub(crate) fn is_foreign(&self) -> bool {
         let is_foreign = self.is_temporary
             && std::fs::symlink_metadata(&self.directory)
-                .is_ok_and(|about| about.uid() != self.owner().as_raw());
+                .is_ok_and(|about| about.uid() != self.owner().as_raw() || !about.is_dir());
         if is_foreign {
             let directory = self.directory.display();
-            tracing::warn!("{directory} belongs to another user, and is passed over");
+            tracing::warn!("{directory} is no directory of this user, and is passed over");
         }
         is_foreign
     }
@@ -628,6 +628,15 @@ mod tests {
             Sessions::roots(),
             "another user stops no session of root's"
         );
+        // Nor by moving a link or a file of root's there.
+        let moved = tempfile::tempdir().unwrap();
+        let place = moved.path().join(format!("sheaf-{}", getuid().as_raw()));
+        let here = Environment::default().with("TMPDIR", moved.path());
+        std::os::unix::fs::symlink("elsewhere", &place).unwrap();
+        assert_eq!(Sessions::of(&here), Sessions::roots());
+        std::fs::remove_file(&place).unwrap();
+        std::fs::write(&place, "").unwrap();
+        assert_eq!(Sessions::of(&here), Sessions::roots());
         // A runtime directory is the user's own: there it is an error.
         let runtime = dir.path().join(format!("sheaf-{}", getuid().as_raw()));
         let named = Sessions { is_temporary: false, ..Sessions::at(runtime) };

@@ -69,6 +69,12 @@ pub fn open(path: &Path) -> Result<File, NotTrusted> {
     // Whoever can change the directory could put another file there, or lead a link elsewhere.
     for directory in directories(path)? {
         check_directory(&directory)?;
+        if let Some(text) = exchangeable(&directory)? {
+            return Err(NotTrusted::Distrust(format!(
+                "{text} with {}, whose files make you run commands: they are not used; name a file of your own",
+                directory.display(),
+            )));
+        }
     }
     Ok(file)
 }
@@ -145,6 +151,40 @@ pub fn check_directory(path: &Path) -> Result<(), NotTrusted> {
             }
         ))),
     }
+}
+
+/// Who could put another directory in the place of one of this path, which is real: neither the caller nor root; nobody,
+/// if nothing is said. Groups that may write are trusted.
+///
+/// # Errors
+/// When a directory cannot be examined.
+pub fn exchangeable(directory: &Path) -> io::Result<Option<String>> {
+    let is_mapped =
+        std::fs::read_to_string("/proc/self/uid_map").map_or(true, |map| is_whole(&map));
+    for above in directory.ancestors().skip(1) {
+        let about = std::fs::symlink_metadata(above)?;
+        // What is in a sticky directory has an owner, who is judged as well.
+        let writers = if about.mode() & STICKY == 0 { OTHERS_WRITE } else { 0 };
+        match judge(&about, writers, geteuid().as_raw()) {
+            None => {}
+            // Root of the machine has no number in a user namespace.
+            Some(TrustWhy::Owner(OVERFLOW)) if !is_mapped => {}
+            Some(why) => {
+                let (above, why) = (above.display(), why.text_of_directory());
+                return Ok(Some(format!("{above}: {why} and could exchange it")));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The number of users that a namespace does not know.
+const OVERFLOW: u32 = 65534;
+
+/// Whether a user namespace with this map knows all users.
+fn is_whole(map: &str) -> bool {
+    let counts = map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u32>().ok());
+    counts.max().is_none_or(|count| count == u32::MAX)
 }
 
 /// Whether only the caller and root can put another directory, or another file, in the place of this
@@ -475,5 +515,31 @@ mod tests {
         let mut read = [0];
         io::Read::read_exact(&mut open_named(&place.file()).unwrap(), &mut read).unwrap();
         assert_eq!(read, *b"x");
+    }
+
+    /// Whoever owns a directory above could move another one of root's into its place.
+    #[test]
+    fn file_below_a_directory_of_another_user_is_not_used() {
+        const SOMEBODY: u32 = 4711;
+        if !geteuid().is_root() {
+            return sheaf_testing::skipped("only root can give directories away");
+        }
+        let place = Place::new();
+        let (home, own) = (place.dir().join("home"), place.dir().join("home/own"));
+        std::fs::create_dir_all(&own).unwrap();
+        std::fs::write(own.join("sheaf.toml"), "").unwrap();
+        assert!(open(&own.join("sheaf.toml")).is_ok());
+        chown(&home, Some(SOMEBODY), None).unwrap();
+        let Err(NotTrusted::Distrust(why)) = open(&own.join("sheaf.toml")) else { panic!("used") };
+        let told = format!("{}: this directory belongs to user {SOMEBODY}, who", home.display());
+        assert!(why.contains(&told), "{why}");
+        chown(&home, Some(0), None).unwrap();
+        for (mode, is_used) in [(0o777, false), (0o1777, true), (0o775, true)] {
+            std::fs::set_permissions(&home, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(open(&own.join("sheaf.toml")).is_ok(), is_used, "{mode:o}");
+        }
+        // A user namespace knows few users, and the machine's root is none of them.
+        assert!(is_whole("         0          0 4294967295\n") && is_whole(""));
+        assert!(!is_whole("0 1000 1\n"));
     }
 }

@@ -77,7 +77,7 @@ pub const GUESTS_MAX: usize = CLIENTS_MAX / 8;
 /// Of these, the most of all such users.
 const ALL_GUESTS_MAX: usize = CLIENTS_MAX / 4 * 3;
 /// How often it is looked whether a gate has its file still, where the system does not tell.
-const GATE_LOOK: Duration = Duration::from_secs(1);
+const GATE_LOOK: Duration = Duration::from_millis(250);
 /// How long a gate has none before it is made again.
 const GATE_PAUSE: Duration = Duration::from_millis(2);
 /// How long a gate pauses after it could not take a client in.

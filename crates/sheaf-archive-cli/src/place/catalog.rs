@@ -35,6 +35,9 @@ pub fn named() -> Result<Option<Catalog>> {
             let above = file.parent().filter(|above| !above.as_os_str().is_empty());
             let above = above.unwrap_or(Path::new(".")).canonicalize().with_context(said)?;
             refuse_network(&above)?;
+            if let Err(why) = check_way(&above, Some(&above.join(name))) {
+                return Err(Stop::usage(format!("{}: {why}: it is not used", said())).into());
+            }
             Ok(Some(Catalog::open(&above.join(name))?))
         }
     }
@@ -97,7 +100,7 @@ pub fn own_file(store: &[u8]) -> Result<PathBuf, CatalogError> {
     DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
     // No part of the path of a catalog may be a link, and the user's own may be.
     let directory = directory.canonicalize().map_err(failed)?;
-    check_way(&directory)
+    check_way(&directory, None)
         .map_err(|why| CatalogError::NoPlace { place: directory.display().to_string(), why })?;
     let writable = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     rustix::fs::access(&directory, writable).map_err(|errno| failed(errno.into()))?;
@@ -109,27 +112,27 @@ pub fn own_file(store: &[u8]) -> Result<PathBuf, CatalogError> {
     Ok(directory.join(format!("{}.sqlite", &digest.finalize().to_hex()[..32])))
 }
 
-/// That only the caller and root can put another file in the place of one in this directory, whose path is real.
-fn check_way(directory: &Path) -> Result<(), String> {
+/// That only the caller and root can put another file in the place of one in this directory, whose path is real; or of
+/// this `file` of it, where each may make names there and remove its own.
+fn check_way(directory: &Path, file: Option<&Path>) -> Result<(), String> {
     const ANYBODY: u32 = 0o0002;
     const STICKY: u32 = 0o1000;
+    let failed = |error: std::io::Error| error.to_string();
     let own = [0, rustix::process::geteuid().as_raw()];
-    for above in directory.ancestors() {
-        let about = above.symlink_metadata().map_err(|error| error.to_string())?;
-        let said = || match above == directory {
-            true => "it".to_owned(),
-            false => above.display().to_string(),
-        };
-        if !own.contains(&about.uid()) {
-            return Err(format!("{} is user {}'s, who could exchange it", said(), about.uid()));
-        }
-        // What is in a sticky directory has an owner, who is judged as well; of the files in the last one nothing is
-        // known.
-        if about.mode() & ANYBODY != 0 && (about.mode() & STICKY == 0 || above == directory) {
-            return Err(format!("everybody may write to {}, and could exchange it", said()));
-        }
+    let about = directory.symlink_metadata().map_err(failed)?;
+    if !own.contains(&about.uid()) {
+        return Err(format!("it is user {}'s, who could exchange it", about.uid()));
     }
-    Ok(())
+    let is_open = about.mode() & ANYBODY != 0;
+    if is_open && (about.mode() & STICKY == 0 || file.is_none()) {
+        return Err("everybody may write to it, and could exchange it".to_owned());
+    }
+    if let Some(of) = file.filter(|_| is_open).and_then(|file| file.symlink_metadata().ok())
+        && !own.contains(&of.uid())
+    {
+        return Err(format!("it is user {}'s, who could exchange it", of.uid()));
+    }
+    sheaf_session::trust::exchangeable(directory).map_err(failed)?.map_or(Ok(()), Err)
 }
 
 /// What this machine is known by: containers of one image have the same identity, and other names.

@@ -1,12 +1,15 @@
 //! Profiles of the programs of AWS: `~/.aws/credentials` and `~/.aws/config`.
 use anyhow::{Context, Result};
 use sheaf_cli::exit::Stop;
+use sheaf_session::trust::NotTrusted;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 
 /// The profile of whoever names none.
 const DEFAULT: &str = "default";
+/// The name of a command to run.
+const PROCESS: &str = "credential_process";
 /// What is read at most of a file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -75,6 +78,11 @@ fn read(file: Option<PathBuf>) -> Result<String> {
     let mut text = String::new();
     let read = std::fs::File::open(&file)
         .and_then(|opened| opened.take(FILE_BYTES_MAX).read_to_string(&mut text));
+    if text.contains(PROCESS)
+        && let Err(NotTrusted::Distrust(why)) = sheaf_session::trust::open(&file)
+    {
+        return Err(Stop::usage(why).into());
+    }
     match read {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             Ok(String::new())

@@ -86,6 +86,17 @@ fn catalog_that_another_user_could_exchange_is_not_used() {
         }
         assert_eq!(fs::read_dir(at(cache).join("sheaf/archives")).unwrap().count(), 0);
     }
+    // Nor is one that is named.
+    fs::create_dir(at("shared")).unwrap();
+    fs::set_permissions(at("shared"), PermissionsExt::from_mode(0o1777)).unwrap();
+    let named = |name: &str| home.run(&["archive", "--catalog", name, "ls", "s::"]);
+    assert_eq!(named("shared/own.sqlite").code, Some(0));
+    fs::write(at("shared/c.sqlite"), "").unwrap();
+    std::os::unix::fs::chown(at("shared/c.sqlite"), Some(4711), None).unwrap();
+    for name in ["shared/c.sqlite", "theirs/c.sqlite", "open/c.sqlite"] {
+        let ran = named(name);
+        assert!(ran.code == Some(2) && ran.stderr.contains("could exchange it"), "{name}: {ran:?}");
+    }
     // One's own in a directory like /tmp is used.
     fs::create_dir(at("sticky")).unwrap();
     fs::set_permissions(at("sticky"), PermissionsExt::from_mode(0o1777)).unwrap();

@@ -4,8 +4,10 @@ use clap::Args;
 use sheaf_cli::exit::{self, Exit};
 use sheaf_cli::leftovers::demo::{directory_of, mark};
 use sheaf_cli::options::GlobalArgs;
+use sheaf_file::{Mode, OFlags};
 use std::fs;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -73,7 +75,12 @@ pub fn run(args: &DemoArgs, global: &GlobalArgs) -> Result<Exit> {
             };
             exit::Stop::usage(exit::io_text(dir, &error) + advice)
         })?;
-        furnish(dir, args.servers)?;
+        // A link that takes its place is not followed.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::open(dir, flags, Mode::empty())
+            .with_context(|| dir.display().to_string())?;
+        furnish(Path::new(&format!("/proc/self/fd/{}", made.as_raw_fd())), args.servers)
+            .with_context(|| dir.display().to_string())?;
         if !global.quiet {
             let (dir, last) = (dir.display(), args.servers);
             sheaf_cli::output::tell(format_args!(

@@ -6,7 +6,9 @@ use sheaf_cli::companion::describe::with_companions;
 use sheaf_cli::exit::{self, CODES, Exit, Stop};
 use sheaf_cli::options::GlobalArgs;
 use sheaf_cli::output::tell;
+use sheaf_file::{FoundFile, Mode};
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// Write the manual pages into a directory
@@ -30,9 +32,14 @@ pub fn run(args: &ManArgs, global: &GlobalArgs) -> Result<Exit> {
     }
     let mut command = command.disable_help_subcommand(true);
     let mut write = || {
-        std::fs::create_dir_all(&args.directory)?;
+        let mode = Mode::from_raw_mode(0o777);
+        let made = sheaf_file::make_directories(&args.directory, mode)
+            .map_err(|errno| std::io::Error::from_raw_os_error(errno.0))?;
         command.build();
-        pages(&command, &args.directory)
+        // A link that takes the place of a directory that was made is not followed.
+        let made = made.map(FoundFile::into_descriptor);
+        let here = made.as_ref().map(|made| format!("/proc/self/fd/{}", made.as_raw_fd()));
+        pages(&command, here.as_deref().map_or(&args.directory, Path::new))
     };
     let count = write().map_err(|error| failure(&args.directory, &error))?;
     if !global.quiet {

@@ -274,8 +274,8 @@ async fn list_within(
         batch_ms: u32::try_from((limits.timeout / 4).as_millis()).unwrap_or(u32::MAX),
     };
     let params = postcard::to_stdvec(&params).map_err(|_| ToolError::Protocol)?;
-    // A host that says nothing leaves half of the time for what the others have.
-    let left = limits.deadline.map(|at| at.saturating_duration_since(Instant::now()) / 2);
+    // A host that says nothing leaves a quarter of the time for what the others have.
+    let left = limits.deadline.map(|at| at.saturating_duration_since(Instant::now()) * 3 / 4);
     let timeout = left.map_or(limits.timeout, |left| left.min(limits.timeout));
     let limits = limits.with_bytes_max(bytes_max).with_timeout(timeout);
     let mut call = client.with_limits(limits).call(members, manifest::TOOL, &params)?;
